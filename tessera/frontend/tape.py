@@ -1,0 +1,51 @@
+"""The tape: a traced program as plain records with spans; its hash keys the disk cache, and it needs no xDSL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tessera.diagnostics.span import Span
+from tessera.types.dim import Dim
+from tessera.types.tensor_type import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One op: operands and results are value numbers of the tape."""
+
+    op: str
+    operands: tuple[int, ...]
+    attributes: Mapping[str, Any]
+    results: tuple[int, ...]
+    span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A fact the trace relied on and could not prove: `left == right`, checked at every call."""
+
+    left: Dim
+    right: Dim
+    what: str
+    span: Span | None = None
+
+
+@dataclass(slots=True)
+class Tape:
+    """Inputs, records in execution order, outputs; `types[v]` is the type of value `v`.
+
+    `names[i]` is the path of input `i` in the call (`x`, `params['w']`), for errors and for `repr`.
+    """
+
+    inputs: list[int] = field(default_factory=list[int])
+    names: list[str] = field(default_factory=list[str])
+    records: list[Record] = field(default_factory=list[Record])
+    outputs: list[int] = field(default_factory=list[int])
+    types: list[TensorType] = field(default_factory=list[TensorType])
+    guards: list[Guard] = field(default_factory=list[Guard])
+
+    def new_value(self, type: TensorType) -> int:
+        self.types.append(type)
+        return len(self.types) - 1

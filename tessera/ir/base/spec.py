@@ -1,0 +1,168 @@
+"""`OpSpec`: the one plain declaration of an op, from which its class, verifier, docs and tests are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from tessera.types.dim import Dim
+from tessera.types.tensor_type import TensorType
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array: TypeAlias = "np.ndarray[Any, Any]"
+
+Attributes: TypeAlias = Mapping[str, Any]
+
+REQUIRED: Any = object()
+"""The default of an attribute that has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A named compile-time argument of an op.
+
+    `kind` is one of int, float, bool, str, ints, floats, strs, dtype, dims, array, tape, tapes. `dims` is a tuple of
+    `Dim`; `array` a small constant; `tape` a traced sub-program (control flow).
+    """
+
+    name: str
+    kind: str
+    default: Any = REQUIRED
+    doc: str = ""
+
+    @property
+    def is_required(self) -> bool:
+        return self.default is REQUIRED
+
+
+class InferContext(Protocol):
+    """What a shape rule may ask while it runs."""
+
+    def equal(self, left: Dim, right: Dim, what: str) -> Dim:
+        """The one dim both must be: proved, or recorded as a guard; raises `ShapeError` when refuted."""
+        ...
+
+    def fail(self, message: str, *, help: str = "") -> Exception:
+        """A `ShapeError` at the user's line, to raise."""
+        ...
+
+    def fail_dtype(self, message: str, *, help: str = "") -> Exception:
+        """A `DTypeError` at the user's line, to raise."""
+        ...
+
+
+class Builder(Protocol):
+    """How `decompose` makes other graph ops, whatever the values are made of."""
+
+    def emit(self, name: str, *operands: Any, **attributes: Any) -> Any:
+        """The result of op `tgraph.<name>` (a tuple when it has several); attributes left out take their defaults."""
+        ...
+
+    def type_of(self, value: Any) -> TensorType: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Example inputs of an op: `make(rng)` gives the arrays, `attributes` the rest."""
+
+    name: str
+    make: Callable[[np.random.Generator], Sequence[Any]]
+    attributes: Attributes = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one execution does, as functions of the dims."""
+
+    flops: Dim
+    bytes: Dim
+
+
+Infer: TypeAlias = Callable[[InferContext, Sequence[TensorType], Attributes], Sequence[TensorType]]
+Reference: TypeAlias = "Callable[..., Array | tuple[Array, ...]]"
+Decompose: TypeAlias = Callable[[Builder, Sequence[Any], Attributes], Any]
+CostRule: TypeAlias = Callable[[Sequence[TensorType], Sequence[TensorType], Attributes], Cost]
+
+
+@dataclass(frozen=True)
+class OpSpec:
+    """An op: what it takes and gives, when it is wrong, what it means, what it costs, and its way down.
+
+    `operands` and `results` are names; a last name ending in `*` stands for any number. `infer` is verifier and
+    shape rule in one. `reference(*arrays, **attributes)` is the meaning, on NumPy arrays. `lower` is a facet of
+    `ir/tile/facets.py` (a view, pointwise, reduction, contraction, gather, assembly or library kernel), or None for
+    an op that `decompose` rewrites into others. `fold` simplifies: it gets a builder, operands and attributes and
+    returns replacement values or None.
+    """
+
+    name: str
+    summary: str
+    operands: tuple[str, ...]
+    infer: Infer
+    reference: Reference | None = None
+    attributes: tuple[Attribute, ...] = ()
+    results: tuple[str, ...] = ("out",)
+    effects: frozenset[str] = frozenset()
+    samples: tuple[Sample, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    cost: CostRule | None = None
+    fold: Decompose | None = None
+    decompose: Decompose | None = None
+    lower: Any = None
+
+    @property
+    def short_name(self) -> str:
+        return self.name.split(".", 1)[1]
+
+    @property
+    def is_variadic(self) -> bool:
+        return bool(self.operands) and self.operands[-1].endswith("*")
+
+    @property
+    def is_pure(self) -> bool:
+        return not self.effects
+
+    def attribute(self, name: str) -> Attribute:
+        return next(attribute for attribute in self.attributes if attribute.name == name)
+
+    def with_defaults(self, given: Attributes) -> dict[str, Any]:
+        """All attributes in declaration order: those given, else their defaults."""
+        names = {attribute.name for attribute in self.attributes}
+        unknown = sorted(given.keys() - names)
+        if unknown:
+            raise TypeError(f"`{self.name}` has no attribute `{unknown[0]}`; it has {sorted(names)}")
+        missing = [a.name for a in self.attributes if a.is_required and a.name not in given]
+        if missing:
+            raise TypeError(f"`{self.name}` needs attribute `{missing[0]}`")
+        return {a.name: given.get(a.name, a.default) for a in self.attributes}
+
+
+class Registry:
+    """The specs of one dialect, by full and by short name."""
+
+    def __init__(self, dialect: str, specs: Iterable[OpSpec] = ()) -> None:
+        self.dialect = dialect
+        self._specs: dict[str, OpSpec] = {}
+        for spec in specs:
+            self.add(spec)
+
+    def add(self, spec: OpSpec) -> OpSpec:
+        if spec.name in self._specs:
+            raise ValueError(f"`{spec.name}` is declared twice")
+        self._specs[spec.name] = spec
+        return spec
+
+    def __getitem__(self, name: str) -> OpSpec:
+        return self._specs[name if "." in name else f"{self.dialect}.{name}"]
+
+    def __contains__(self, name: str) -> bool:
+        return (name if "." in name else f"{self.dialect}.{name}") in self._specs
+
+    def __iter__(self):  # noqa: ANN204
+        return iter(self._specs.values())
+
+    def __len__(self) -> int:
+        return len(self._specs)

@@ -1,0 +1,119 @@
+"""The ways down from a graph op to tiles: what `schedule` asks an op for, without knowing the op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from tessera.types.dim import Dim
+from tessera.types.tensor_type import TensorType
+
+Attributes: TypeAlias = Mapping[str, Any]
+IndexMap: TypeAlias = tuple[Dim, ...]
+"""One expression per dim of the tensor read, over the coordinates `d0`, `d1`, ... of the tensor written."""
+
+
+def coordinate(axis: int) -> Dim:
+    """The symbol `d<axis>`: a coordinate of the result."""
+    return Dim.symbol(f"d{axis}")
+
+
+def coordinates(rank: int) -> IndexMap:
+    """The identity map of a rank."""
+    return tuple(coordinate(axis) for axis in range(rank))
+
+
+@dataclass(frozen=True)
+class View:
+    """`out[d] = x[map(d)]`: no arithmetic, no kernel of its own.
+
+    `maps(x, outs, attributes)` gives one map per result.
+    """
+
+    maps: Callable[[TensorType, Sequence[TensorType], Attributes], Sequence[IndexMap]]
+
+
+@dataclass(frozen=True)
+class Pointwise:
+    """`out[d] = block(inputs[d])` with NumPy broadcasting (trailing dims aligned, static 1 stretches).
+
+    `block(builder, tiles, attributes, out)` gets one tile per operand, already in its compute dtype (narrow floats
+    arrive as f32), and returns a tile (or one per result) in the compute dtype of the result. `flops` counts the work
+    for one element; an `expensive` value is kept rather than computed twice.
+    """
+
+    block: Callable[[Any, Sequence[Any], Attributes, TensorType], Any]
+    flops: int = 1
+    expensive: bool = False
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """`out = fold(kind, x, axes)`, in the compute dtype, by the canonical recipe of `docs/numerics.md`.
+
+    `kind` is sum, prod, max, min, any, all, argmax or argmin; `axes(x, attributes)` the reduced axes, sorted.
+    """
+
+    kind: str
+    axes: Callable[[TensorType, Attributes], tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class ContractionMaps:
+    """`out[batch, m, n] = sum over k of lhs * rhs`, each extent list a loop nest, maps over its coordinates.
+
+    Coordinates are named `b0..`, `m0..`, `n0..`, `k0..`. `out` must be the concatenation batch, m, n. `windows` lists
+    (operand, expression, extent): the operand reads zero where the expression is outside `0 <= e < extent` (padding).
+    """
+
+    batch: tuple[Dim, ...]
+    m: tuple[Dim, ...]
+    n: tuple[Dim, ...]
+    k: tuple[Dim, ...]
+    lhs: IndexMap
+    rhs: IndexMap
+    windows: tuple[tuple[int, Dim, Dim], ...] = ()
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """A sum of products over two operands: matmul, dot_general, convolution."""
+
+    maps: Callable[[Sequence[TensorType], Attributes], ContractionMaps]
+
+
+@dataclass(frozen=True)
+class Gather:
+    """`out[d] = x[map(d, t)]` where `t0`, `t1`, ... are the values of the index operands at their own maps.
+
+    `maps(types, outs, attributes)` gives the map of operand 0, then the map of each further (integer) operand. An index
+    out of range is clamped by the op's definition before it gets here, or is the user's error.
+    """
+
+    maps: Callable[[Sequence[TensorType], Sequence[TensorType], Attributes], Sequence[IndexMap]]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A box of the result: `out[start + d] = operand[map(d)]` for `d` within `extent`; operand None is `fill`."""
+
+    operand: int | None
+    start: tuple[Dim, ...]
+    extent: tuple[Dim, ...]
+    map: IndexMap = ()
+    fill: float | int | bool = 0
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """A result put together from boxes (concat, pad); later pieces overwrite earlier ones."""
+
+    pieces: Callable[[Sequence[TensorType], Sequence[TensorType], Attributes], Sequence[Piece]]
+
+
+@dataclass(frozen=True)
+class Library:
+    """A kernel of the library, by name; `api` hands the compiler the library."""
+
+    kernel: str

@@ -1,0 +1,395 @@
+"""A dimension: a constant, a symbol, or exact integer arithmetic of them, always in one canonical form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, reduce
+from typing import TypeAlias
+
+DimLike: TypeAlias = "Dim | int | str"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Atom:
+    """A factor of a monomial: a symbol, or one of floordiv, mod, max, min over canonical dims."""
+
+    kind: str
+    name: str
+    args: tuple[Dim, ...] = ()
+
+    def __str__(self) -> str:
+        if self.kind == "symbol":
+            return self.name
+        first, second = self.args
+        if self.kind in ("max", "min"):
+            return f"{self.kind}({first}, {second})"
+        return f"({_wrapped(first)} {self.kind} {_wrapped(second)})"
+
+    def evaluate(self, env: Mapping[str, int]) -> int:
+        if self.kind == "symbol":
+            return env[self.name]
+        first, second = (arg.evaluate(env) for arg in self.args)
+        return _FOLD[self.kind](first, second)
+
+
+def _wrapped(dim: Dim) -> str:
+    """The dim as one operand: in parentheses unless it is a number or a symbol."""
+    return str(dim) if dim.is_static or dim.symbol_name else f"({dim})"
+
+
+def _floordiv(a: int, b: int) -> int:
+    return a // b if b else 0
+
+
+def _mod(a: int, b: int) -> int:
+    return a % b if b else 0
+
+
+_FOLD: dict[str, Callable[[int, int], int]] = {"floordiv": _floordiv, "mod": _mod, "max": max, "min": min}
+
+Monomial: TypeAlias = tuple[Atom, ...]
+
+
+@dataclass(frozen=True)
+class Dim:
+    """A polynomial with integer coefficients over atoms; equal values in this form are equal objects.
+
+    Arithmetic folds and sorts as it goes, so `(B + 1) * H - H == B * H` holds by construction. Division and
+    remainder by zero are zero, as a size of an empty tensor.
+
+    >>> B = Dim.symbol("B")
+    >>> str((B + 1) * 2 - 2)
+    '2*B'
+    """
+
+    terms: tuple[tuple[Monomial, int], ...]
+
+    @staticmethod
+    def symbol(name: str) -> Dim:
+        return Dim((((Atom("symbol", name),), 1),))
+
+    @staticmethod
+    def constant(value: int) -> Dim:
+        return Dim((((), value),)) if value else Dim(())
+
+    @staticmethod
+    def of(value: DimLike) -> Dim:
+        """A dim from an int, from text such as `"B*H"` or `"S+1"`, or itself."""
+        if isinstance(value, Dim):
+            return value
+        return Dim.constant(value) if isinstance(value, int) else parse_dim(value)
+
+    @cached_property
+    def value(self) -> int | None:
+        """The number this dim is, or None when it depends on a symbol."""
+        if not self.terms:
+            return 0
+        if len(self.terms) == 1 and not self.terms[0][0]:
+            return self.terms[0][1]
+        return None
+
+    @property
+    def is_static(self) -> bool:
+        return self.value is not None
+
+    @cached_property
+    def symbols(self) -> frozenset[str]:
+        found: set[str] = set()
+        for monomial, _ in self.terms:
+            for atom in monomial:
+                found |= {atom.name} if atom.kind == "symbol" else set().union(*(a.symbols for a in atom.args))
+        return frozenset(found)
+
+    @property
+    def symbol_name(self) -> str | None:
+        """The name, when this dim is one bare symbol."""
+        if len(self.terms) == 1 and self.terms[0][1] == 1 and len(self.terms[0][0]) == 1:
+            atom = self.terms[0][0][0]
+            return atom.name if atom.kind == "symbol" else None
+        return None
+
+    def evaluate(self, env: Mapping[str, int]) -> int:
+        total = 0
+        for monomial, coefficient in self.terms:
+            product = coefficient
+            for atom in monomial:
+                product *= atom.evaluate(env)
+            total += product
+        return total
+
+    def substitute(self, env: Mapping[str, DimLike]) -> Dim:
+        """This dim with symbols replaced; symbols not in `env` stay."""
+        if not (self.symbols & env.keys()):
+            return self
+        total = Dim.constant(0)
+        for monomial, coefficient in self.terms:
+            product = Dim.constant(coefficient)
+            for atom in monomial:
+                product = product * _substitute_atom(atom, env)
+            total = total + product
+        return total
+
+    def coefficient(self, symbol: str) -> tuple[Dim, Dim] | None:
+        """(`c`, `rest`) with `self == c * symbol + rest` and neither mentioning `symbol`; None if not linear in it."""
+        factor: dict[Monomial, int] = {}
+        rest: dict[Monomial, int] = {}
+        atom = Atom("symbol", symbol)
+        for monomial, coefficient in self.terms:
+            if monomial.count(atom) > 1:
+                return None
+            if atom in monomial:
+                at = monomial.index(atom)
+                factor[monomial[:at] + monomial[at + 1 :]] = coefficient
+            else:
+                rest[monomial] = coefficient
+        pair = _canonical(factor), _canonical(rest)
+        return None if any(symbol in part.symbols for part in pair) else pair
+
+    def __add__(self, other: DimLike) -> Dim:
+        return _add(self, Dim.of(other))
+
+    def __radd__(self, other: DimLike) -> Dim:
+        return _add(self, Dim.of(other))
+
+    def __neg__(self) -> Dim:
+        return Dim(tuple((monomial, -coefficient) for monomial, coefficient in self.terms))
+
+    def __sub__(self, other: DimLike) -> Dim:
+        return _add(self, -Dim.of(other))
+
+    def __rsub__(self, other: DimLike) -> Dim:
+        return _add(Dim.of(other), -self)
+
+    def __mul__(self, other: DimLike) -> Dim:
+        return _multiply(self, Dim.of(other))
+
+    def __rmul__(self, other: DimLike) -> Dim:
+        return _multiply(self, Dim.of(other))
+
+    def __floordiv__(self, other: DimLike) -> Dim:
+        return _divide(self, Dim.of(other))
+
+    def __mod__(self, other: DimLike) -> Dim:
+        return _remainder(self, Dim.of(other))
+
+    def ceildiv(self, other: DimLike) -> Dim:
+        divisor = Dim.of(other)
+        return (self + divisor - 1) // divisor
+
+    def __str__(self) -> str:
+        if not self.terms:
+            return "0"
+        text = ""
+        for monomial, coefficient in self.terms:
+            sign, size = ("-" if coefficient < 0 else "+"), abs(coefficient)
+            body = "*".join(([str(size)] if size != 1 or not monomial else []) + [str(atom) for atom in monomial])
+            text += f" {sign} {body}" if text else (f"-{body}" if sign == "-" else body)
+        return text
+
+    __repr__ = __str__
+
+    def __lt__(self, other: Dim) -> bool:
+        return str(self) < str(other)
+
+
+def _canonical(terms: Mapping[Monomial, int]) -> Dim:
+    kept = [(monomial, coefficient) for monomial, coefficient in terms.items() if coefficient]
+    return Dim(tuple(sorted(kept, key=lambda term: (-len(term[0]), [str(atom) for atom in term[0]]))))
+
+
+@lru_cache(maxsize=1 << 14)
+def _add(a: Dim, b: Dim) -> Dim:
+    terms = dict(a.terms)
+    for monomial, coefficient in b.terms:
+        terms[monomial] = terms.get(monomial, 0) + coefficient
+    return _canonical(terms)
+
+
+@lru_cache(maxsize=1 << 14)
+def _multiply(a: Dim, b: Dim) -> Dim:
+    terms: dict[Monomial, int] = {}
+    for left, left_coefficient in a.terms:
+        for right, right_coefficient in b.terms:
+            monomial = tuple(sorted(left + right, key=str))
+            terms[monomial] = terms.get(monomial, 0) + left_coefficient * right_coefficient
+    return _canonical(terms)
+
+
+def _atom_dim(kind: str, a: Dim, b: Dim) -> Dim:
+    return Dim((((Atom(kind, "", (a, b)),), 1),))
+
+
+@lru_cache(maxsize=1 << 14)
+def _divide(a: Dim, b: Dim) -> Dim:
+    if a.value is not None and b.value is not None:
+        return Dim.constant(_floordiv(a.value, b.value))
+    if b.value == 1:
+        return a
+    if a == b:
+        return Dim.constant(1)  # a size of zero is guarded where it matters: 0 // 0 is never indexed
+    exact = _exact_quotient(a, b)
+    if exact is not None:
+        return exact
+    quotient, rest = _split_multiples(a, b)
+    if not quotient.terms:
+        return _atom_dim("floordiv", a, b)
+    return quotient + _divide(rest, b)
+
+
+@lru_cache(maxsize=1 << 14)
+def _remainder(a: Dim, b: Dim) -> Dim:
+    if a.value is not None and b.value is not None:
+        return Dim.constant(_mod(a.value, b.value))
+    if b.value == 1 or a == b or _exact_quotient(a, b) is not None:
+        return Dim.constant(0)
+    quotient, rest = _split_multiples(a, b)
+    return _remainder(rest, b) if quotient.terms else _atom_dim("mod", a, b)
+
+
+def _exact_quotient(a: Dim, b: Dim) -> Dim | None:
+    """`a / b` when `b` is one monomial that divides every term of `a`."""
+    if len(b.terms) != 1:
+        return None
+    divisor, scale = b.terms[0]
+    quotient: dict[Monomial, int] = {}
+    for monomial, coefficient in a.terms:
+        left = list(monomial)
+        for atom in divisor:
+            if atom not in left:
+                return None
+            left.remove(atom)
+        if coefficient % scale:
+            return None
+        quotient[tuple(left)] = coefficient // scale
+    return _canonical(quotient)
+
+
+def _split_multiples(a: Dim, b: Dim) -> tuple[Dim, Dim]:
+    """`a == quotient * b + rest`, with every term that `b` divides moved into the quotient."""
+    quotient, rest = Dim.constant(0), Dim.constant(0)
+    for term in a.terms:
+        single = Dim((term,))
+        part = _exact_quotient(single, b)
+        if part is not None:
+            quotient = quotient + part
+        else:
+            rest = rest + single
+    return quotient, rest
+
+
+def maximum(*dims: DimLike) -> Dim:
+    """The largest of several dims."""
+    return reduce(lambda a, b: _extreme("max", a, b), (Dim.of(d) for d in dims))
+
+
+def minimum(*dims: DimLike) -> Dim:
+    """The smallest of several dims."""
+    return reduce(lambda a, b: _extreme("min", a, b), (Dim.of(d) for d in dims))
+
+
+def _extreme(kind: str, a: Dim, b: Dim) -> Dim:
+    difference = (a - b).value
+    if difference is not None:
+        return a if (difference >= 0) == (kind == "max") else b
+    return _atom_dim(kind, *sorted((a, b), key=str))
+
+
+def product(dims: Iterable[DimLike]) -> Dim:
+    """The product of several dims; 1 for none."""
+    return reduce(lambda a, b: a * b, (Dim.of(d) for d in dims), Dim.constant(1))
+
+
+def _substitute_atom(atom: Atom, env: Mapping[str, DimLike]) -> Dim:
+    if atom.kind == "symbol":
+        return Dim.of(env[atom.name]) if atom.name in env else Dim.symbol(atom.name)
+    first, second = (arg.substitute(env) for arg in atom.args)
+    if atom.kind == "floordiv":
+        return first // second
+    if atom.kind == "mod":
+        return first % second
+    return _extreme(atom.kind, first, second)
+
+
+_TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_][A-Za-z0-9_.]*)|(//|[-+*%(),]))")
+_WORDS = {"floordiv": "//", "mod": "%"}
+
+
+@lru_cache(maxsize=1 << 12)
+def parse_dim(text: str) -> Dim:
+    """A dim from text: names, integers, `+ - * // %`, `floordiv`, `mod`, `ceildiv`, `max(a, b)`, `min(a, b)`.
+
+    Raises ValueError where the text is not such an expression.
+    """
+    tokens: list[str] = []
+    at = 0
+    stripped = text.rstrip()
+    while at < len(stripped):
+        match = _TOKEN.match(stripped, at)
+        if match is None:
+            raise ValueError(f"`{text}` is not a dimension: unexpected `{stripped[at:].strip()[:1]}`")
+        word = match.group(match.lastindex or 0)
+        tokens.append(_WORDS.get(word, word))
+        at = match.end()
+    parser = _Parser(text, tokens)
+    result = parser.sum()
+    if parser.at != len(tokens):
+        raise ValueError(f"`{text}` is not a dimension: unexpected `{tokens[parser.at]}`")
+    return result
+
+
+class _Parser:
+    """Recursive descent over the tokens of one dimension."""
+
+    def __init__(self, text: str, tokens: list[str]) -> None:
+        self.text, self.tokens, self.at = text, tokens, 0
+
+    def peek(self) -> str:
+        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+
+    def take(self, expected: str = "") -> str:
+        word = self.peek()
+        if not word or (expected and word != expected):
+            raise ValueError(f"`{self.text}` is not a dimension: expected {expected or 'a value'}, got {word or 'end'}")
+        self.at += 1
+        return word
+
+    def sum(self) -> Dim:
+        total = self.product()
+        while self.peek() in ("+", "-"):
+            total = total + self.product() if self.take() == "+" else total - self.product()
+        return total
+
+    def product(self) -> Dim:
+        total = self.factor()
+        while self.peek() in ("*", "//", "%", "ceildiv"):
+            operator, right = self.take(), self.factor()
+            if operator == "*":
+                total = total * right
+            elif operator == "ceildiv":
+                total = total.ceildiv(right)
+            else:
+                total = total // right if operator == "//" else total % right
+        return total
+
+    def factor(self) -> Dim:
+        word = self.take()
+        if word == "-":
+            return -self.factor()
+        if word == "(":
+            inner = self.sum()
+            self.take(")")
+            return inner
+        if word in ("max", "min") and self.peek() == "(":
+            self.take("(")
+            first = self.sum()
+            self.take(",")
+            second = self.sum()
+            self.take(")")
+            return _extreme(word, first, second)
+        if word.isdigit():
+            return Dim.constant(int(word))
+        if word[0].isalpha() or word[0] == "_":
+            return Dim.symbol(word)
+        raise ValueError(f"`{self.text}` is not a dimension: unexpected `{word}`")
