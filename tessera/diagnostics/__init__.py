@@ -1,1 +1,1 @@
-"""Tessera: diagnostics."""
+"""Diagnostics: what went wrong, where, and what to do about it."""

@@ -1,0 +1,161 @@
+"""One class per error code, grouped by room: the only place where codes are minted."""
+
+from __future__ import annotations
+
+from tessera.diagnostics.error import CompilationError, TesseraError
+
+
+class ShapeError(CompilationError):
+    """Two shapes, or a shape and an op, do not fit."""
+
+    code = "T0101"
+
+
+class DTypeError(CompilationError):
+    """An element type is not one the op takes, or two do not meet without loss."""
+
+    code = "T0102"
+
+
+class AxisError(CompilationError):
+    """An axis is not an axis of the tensor, or is named twice."""
+
+    code = "T0103"
+
+
+class AnnotationError(CompilationError):
+    """A `Tensor[...]` annotation is not one, or contradicts another."""
+
+    code = "T0104"
+
+
+class ConstraintError(CompilationError):
+    """A declared fact about a dimension is false."""
+
+    code = "T0105"
+
+
+class BroadcastError(CompilationError):
+    """Two shapes cannot be stretched to one another."""
+
+    code = "T0106"
+
+
+class TracingError(CompilationError):
+    """The function needs the value of a tensor that has none while tracing."""
+
+    code = "T0201"
+
+
+class UnsupportedPythonError(CompilationError):
+    """The kernel language has no such Python construct."""
+
+    code = "T0202"
+
+
+class EscapedTracerError(CompilationError):
+    """A stand-in for a tensor was used after the trace that made it had ended."""
+
+    code = "T0203"
+
+
+class PytreeError(CompilationError):
+    """A value is not a tensor, nor a tree of tensors, or two trees differ in form."""
+
+    code = "T0204"
+
+
+class GraphVerifyError(CompilationError):
+    """A `tgraph` module breaks a rule of the dialect."""
+
+    code = "T0301"
+
+
+class EffectError(CompilationError):
+    """An op has an effect that its scope does not allow."""
+
+    code = "T0302"
+
+
+class VersionError(CompilationError):
+    """A text or file was written by a version this one does not read."""
+
+    code = "T0303"
+
+
+class ScheduleError(CompilationError):
+    """A `tsched` module breaks a rule of the dialect, or a schedule cannot be carried out."""
+
+    code = "T0401"
+
+
+class OverrideError(CompilationError):
+    """An override names no choice, or gives it a value it cannot have."""
+
+    code = "T0402"
+
+
+class TileVerifyError(CompilationError):
+    """A `ttile` kernel breaks a rule of the dialect."""
+
+    code = "T0501"
+
+
+class BoundsError(CompilationError):
+    """A kernel reads or writes outside a tensor."""
+
+    code = "T0502"
+
+
+class RaceError(CompilationError):
+    """Two programs of a kernel touch one cell and at least one writes it."""
+
+    code = "T0503"
+
+
+class TargetVerifyError(CompilationError):
+    """A `ttarget` kernel breaks a rule of the dialect or a limit of the machine."""
+
+    code = "T0601"
+
+
+class FeatureError(CompilationError):
+    """A kernel uses an instruction that the machine lacks."""
+
+    code = "T0602"
+
+
+class CodegenError(CompilationError):
+    """The code generator refused a kernel, or died on it."""
+
+    code = "T0603"
+
+
+class RuntimeArgumentError(TesseraError):
+    """A call's arguments do not fit the compiled function."""
+
+    code = "T0701"
+
+
+class GuardError(TesseraError):
+    """A fact that the compiled code relies on does not hold for these arguments."""
+
+    code = "T0702"
+
+
+class CacheError(TesseraError):
+    """The cache folder cannot be used."""
+
+    code = "T0703"
+
+
+class LoadError(TesseraError):
+    """An executable is damaged, or is for another machine."""
+
+    code = "T0704"
+
+
+def all_codes() -> dict[str, type[TesseraError]]:
+    """Every code and its class, in order."""
+    found = [value for value in globals().values() if isinstance(value, type) and issubclass(value, TesseraError)]
+    return {cls.code: cls for cls in sorted(found, key=lambda cls: cls.code) if cls.code}
