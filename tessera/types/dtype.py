@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tessera.types.policy import Policy, PolicyType
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,12 @@ class DType:
     def compute(self) -> DType:
         """The type arithmetic is done in: narrow floats compute in f32, all others in themselves."""
         return f32 if self.is_float and self.bits < 32 else self
+
+    def __matmul__(self, policy: Policy | DType) -> PolicyType:
+        """`bf16 @ accum(f32)`: this type with a numerics policy; a bare dtype is short for `accum(dtype)`."""
+        from tessera.types.policy import attach  # noqa: PLC0415 - a policy is made of dtypes, so it comes after them
+
+        return attach(self, policy)
 
     def __str__(self) -> str:
         return self.name

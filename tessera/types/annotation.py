@@ -1,0 +1,191 @@
+"""`Tensor["B", "S", bf16 @ accum(f32)]`: annotations as values, from Python and from text, and back to text."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from tessera.diagnostics.codes import AnnotationError
+from tessera.types.dim import Dim
+from tessera.types.dtype import BY_NAME, DType
+from tessera.types.policy import (
+    ComputeMode,
+    Policy,
+    PolicyType,
+    accum,
+    attach,
+    compute,
+    loss_scale,
+    saturate,
+    stochastic_round,
+    tf32,
+)
+
+ANONYMOUS = "_"
+"""The dim name that is never equal to another: free, and unnamed."""
+
+HEADS = {"Tensor": None, "KVCache": 4}
+"""What can be annotated, and how many dims each must have (None: any number)."""
+
+_WORDS: dict[str, Any] = {
+    **BY_NAME,
+    "bool_": BY_NAME["bool"],
+    "tf32": tf32,
+    "accum": accum,
+    "compute": compute,
+    "loss_scale": loss_scale,
+    "saturate": saturate,
+    "stochastic_round": stochastic_round,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorAnnotation:
+    """What a parameter is declared to be: dims by name or number, an element type, a numerics policy.
+
+    `dtype` is None when any will do. `head` is the name in front: `Tensor`, or a state such as `KVCache`.
+
+    >>> print(annotation_of(("B", 128, BY_NAME["f32"])))
+    Tensor["B", 128, f32]
+    """
+
+    dims: tuple[Dim, ...]
+    dtype: DType | None = None
+    policy: Policy = Policy()
+    head: str = "Tensor"
+
+    @property
+    def rank(self) -> int:
+        return len(self.dims)
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        return frozenset().union(*(dim.symbols for dim in self.dims))
+
+    @property
+    def element(self) -> str:
+        """The last item as it is written: the dtype with its policies, or nothing."""
+        return "" if self.dtype is None else str(PolicyType(self.dtype, self.policy))
+
+    def __str__(self) -> str:
+        items = [str(dim) if dim.is_static else f'"{dim}"' for dim in self.dims]
+        items += [self.element] if self.dtype is not None else []
+        # `Tensor[()]` is the one way Python has to write an empty subscript.
+        return f"{self.head}[{', '.join(items) or '()'}]"
+
+    __repr__ = __str__
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        """Present so that `typing` takes this value for a type; an annotation is not one to make values of."""
+        raise AnnotationError(f"`{self}` describes a tensor; make one with `tessera.array` or `tessera.zeros`")
+
+
+Item: TypeAlias = "str | int | Dim | DType | PolicyType | ComputeMode"
+
+
+def annotation_of(items: Item | tuple[Item, ...], head: str = "Tensor") -> TensorAnnotation:
+    """The annotation that `head[items]` stands for; raises `AnnotationError` (T0104) at the user's line."""
+    listed = items if isinstance(items, tuple) else (items,)
+    element = listed[-1] if listed and isinstance(listed[-1], DType | PolicyType | ComputeMode) else None
+    dims = tuple(_dim(item, head) for item in (listed if element is None else listed[:-1]))
+    _check_rank(dims, head)
+    if element is None:
+        return TensorAnnotation(dims, head=head)
+    if isinstance(element, ComputeMode):
+        raise AnnotationError(
+            f"`{element}` is a way to compute, not a type to store",
+            fix=f"write `{element.storage} @ compute({element})`",
+        )
+    if isinstance(element, DType):
+        return TensorAnnotation(dims, element, head=head)
+    return TensorAnnotation(dims, element.dtype, element.policy, head)
+
+
+def _check_rank(dims: tuple[Dim, ...], head: str) -> None:
+    expected = HEADS[head]
+    if expected is not None and len(dims) != expected:
+        raise AnnotationError(
+            f"`{head}` has {expected} dims, got {len(dims)}", fix='write `KVCache["B", "H", "S_max", "D_h", dtype]`'
+        )
+
+
+def _dim(item: Any, head: str) -> Dim:
+    if isinstance(item, bool) or not isinstance(item, int | str | Dim):
+        what = f"`{item}`" if isinstance(item, DType | PolicyType | ComputeMode) else f"{type(item).__name__} {item!r}"
+        raise AnnotationError(
+            f"{what} is not a dimension of `{head}[...]`",
+            notes=("a dimension is a name in quotes or a size; the dtype, if given, comes last",),
+        )
+    if isinstance(item, str):
+        return _named_dim(item)
+    if isinstance(item, int) and item < 0:
+        raise AnnotationError(f"a size cannot be negative, got {item}", fix=f'write `"{ANONYMOUS}"` for any size')
+    return Dim.of(item)
+
+
+def _named_dim(text: str) -> Dim:
+    if text in _WORDS:
+        raise AnnotationError(
+            f'`"{text}"` in quotes would be a dimension named `{text}`', fix=f"write `{text}` unquoted"
+        )
+    try:
+        return Dim.of(text)
+    except ValueError as error:
+        raise AnnotationError(
+            str(error), notes=('a dimension is a name, a size, or arithmetic: `"B*H"`, `"S+1"`',)
+        ) from None
+
+
+@lru_cache(maxsize=1 << 10)
+def parse_annotation(text: str) -> TensorAnnotation:
+    """The annotation a text stands for; names that are no dtype are dims. Raises `AnnotationError`.
+
+    >>> parse_annotation('Tensor["B", S, 64, bf16 @ accum(f32)]')
+    Tensor["B", "S", 64, bf16 @ accum(f32)]
+    """
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError as error:
+        raise AnnotationError(f"`{text}` is not an annotation: {error.msg}") from None
+    if isinstance(tree, ast.Attribute):
+        tree = ast.Name(tree.attr)
+    if isinstance(tree, ast.Name) and tree.id in HEADS:
+        raise AnnotationError(f"`{text}` has no dims", fix=f'write `{tree.id}["B", f32]`')
+    if not isinstance(tree, ast.Subscript) or _head_name(tree.value) not in HEADS:
+        raise AnnotationError(f"`{text}` is not an annotation", fix='write `Tensor["B", "S", f32]`')
+    items = tree.slice.elts if isinstance(tree.slice, ast.Tuple) else [tree.slice]
+    return annotation_of(tuple(_value(item, text) for item in items), _head_name(tree.value))
+
+
+def _head_name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _value(node: ast.expr, text: str) -> Any:
+    """A node of an annotation as the value it means; nothing but the words of the language is run."""
+    match node:
+        case ast.Constant(value=str() | int() | float() as value):
+            return value
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return _WORDS.get(name, name)
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as value)):
+            return -value
+        case ast.BinOp(op=ast.MatMult(), left=left, right=right):
+            base = _value(left, text)
+            if isinstance(base, ComputeMode):
+                return annotation_of(base)
+            if not isinstance(base, DType | PolicyType):
+                raise AnnotationError(f"`{ast.unparse(left)}` is not a dtype, in `{text}`", fix=_known_dtypes())
+            return attach(base, _value(right, text))
+        case ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]) if callable(_WORDS.get(name)):
+            return _WORDS[name](_value(argument, text))
+        case ast.BinOp():
+            return ast.unparse(node)
+        case _:
+            raise AnnotationError(f"`{ast.unparse(node)}` is not part of an annotation, in `{text}`")
+
+
+def _known_dtypes() -> str:
+    return "the dtypes are " + ", ".join(BY_NAME)
