@@ -1,0 +1,79 @@
+"""NumPy arrays as the values of reference semantics: their dtypes, and rounding into and out of arithmetic."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import ml_dtypes
+import numpy as np
+
+from tessera.types import dtype as dt
+from tessera.types.dim import Dim
+from tessera.types.dtype import DType
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+_NUMPY: dict[DType, np.dtype[Any]] = {
+    dt.f64: np.dtype(np.float64),
+    dt.f32: np.dtype(np.float32),
+    dt.bf16: np.dtype(ml_dtypes.bfloat16),
+    dt.f16: np.dtype(np.float16),
+    dt.f8e4m3: np.dtype(ml_dtypes.float8_e4m3fn),
+    dt.f8e5m2: np.dtype(ml_dtypes.float8_e5m2),
+    dt.i64: np.dtype(np.int64),
+    dt.i32: np.dtype(np.int32),
+    dt.i16: np.dtype(np.int16),
+    dt.i8: np.dtype(np.int8),
+    dt.i4: np.dtype(np.int8),
+    dt.u64: np.dtype(np.uint64),
+    dt.u32: np.dtype(np.uint32),
+    dt.u16: np.dtype(np.uint16),
+    dt.u8: np.dtype(np.uint8),
+    dt.bool_: np.dtype(np.bool_),
+}
+_DTYPES = {array_dtype: dtype for dtype, array_dtype in _NUMPY.items() if dtype is not dt.i4}
+
+
+def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+    """The array dtype that stores `dtype`; i4 lives in int8."""
+    return _NUMPY[dtype]
+
+
+def dtype_of(array: Array) -> DType:
+    """The dtype an array holds; int8 is i8, as an array cannot say i4."""
+    return _DTYPES[array.dtype]
+
+
+def widened(array: Array) -> Array:
+    """The array in the dtype arithmetic is done in: narrow floats become f32."""
+    return array.astype(numpy_dtype(dtype_of(array).compute), copy=False)
+
+
+def exact(array: Array) -> Array:
+    """The array in the widest dtype of its kind, where a reference works before rounding once at its end."""
+    dtype = dtype_of(array)
+    if dtype.is_float:
+        return array.astype(np.float64, copy=False)
+    return array.astype(np.uint64 if dtype.kind == "uint" else np.int64, copy=False)
+
+
+def rounded(array: Any, dtype: DType) -> Array:
+    """The values rounded to nearest even in `dtype`; integers wrap, i4 keeps its four low bits."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = np.asarray(array).astype(numpy_dtype(dtype))
+    if dtype is dt.i4:
+        result = ((result + 8) & 15) - 8
+    return result
+
+
+def static(dim: Dim | int) -> int:
+    """The number a dim is when a reference runs, where every symbol has its value."""
+    value = dim if isinstance(dim, int) else dim.value
+    if value is None:
+        raise ValueError(f"`{dim}` has no value yet")
+    return value
+
+
+def static_shape(dims: Any) -> tuple[int, ...]:
+    """The numbers of a `dims` attribute."""
+    return tuple(static(dim) for dim in dims)
