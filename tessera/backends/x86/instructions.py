@@ -1,0 +1,376 @@
+"""Straight-line LLVM instructions as text: typed values, folded index arithmetic, vectors, memory, intrinsics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from tessera.backends.x86.llvm_types import (
+    bytes_of,
+    constant_text,
+    element_of,
+    lanes_of,
+    mangled,
+    vector,
+    with_element,
+)
+
+
+class Value(NamedTuple):
+    """An SSA value or constant: its LLVM type and how it is written as an operand."""
+
+    type: str
+    text: str
+
+    @property
+    def lanes(self) -> int:
+        """How many lanes; 1 for a scalar."""
+        return lanes_of(self.type)
+
+    @property
+    def element(self) -> str:
+        """The element type."""
+        return element_of(self.type)
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.text}"
+
+
+Index: TypeAlias = Value | int
+"""An i64: a value, or a number known while emitting."""
+
+
+def known(value: Index) -> int | None:
+    """The number an i64 is known to be, or None."""
+    if isinstance(value, int):
+        return value
+    text = value.text
+    return int(text) if text.isdigit() or (text[0] == "-" and text[1:].isdigit()) else None
+
+
+_FOLD: dict[str, Callable[[int, int], bool]] = {
+    "eq": int.__eq__,
+    "ne": int.__ne__,
+    "slt": int.__lt__,
+    "sle": int.__le__,
+    "sgt": int.__gt__,
+    "sge": int.__ge__,
+}
+
+
+def _overloads(name: str, result: str, args: Sequence[Value]) -> tuple[str, ...]:
+    """The types an intrinsic's name is mangled on."""
+    if name.startswith("x86."):
+        return ()
+    if name.startswith("vector.reduce."):
+        return (args[-1].type,)
+    if name.endswith(".sat") and name.startswith("fpto"):
+        return (result, args[0].type)
+    return (args[0].type,)
+
+
+@dataclass(frozen=True)
+class TargetText:
+    """What the text is compiled for: f32 lanes of a vector register, and LLVM's names of CPU and features."""
+
+    lanes: int
+    cpu: str
+    features: str
+
+    def lanes_for(self, element: str) -> int:
+        """Lanes of a whole register of another element type."""
+        return self.lanes * 4 // bytes_of(element)
+
+    @property
+    def attributes(self) -> str:
+        """The attribute group of every function."""
+        return (
+            f'nounwind "target-cpu"="{self.cpu}" "target-features"="{self.features}" '
+            f'"prefer-vector-width"="{self.lanes * 32}" "no-trapping-math"="true" "frame-pointer"="none"'
+        )
+
+
+class Instructions:
+    """The lines of a function, and the instructions that append to them."""
+
+    def __init__(self, target: TargetText, declare: Callable[[str, str, Sequence[str]], None]) -> None:
+        self.target = target
+        self.declare = declare
+        self._allocas: list[str] = []
+        self._lines: list[str] = []
+        self._count = 0
+
+    def _name(self) -> str:
+        self._count += 1
+        return f"%t{self._count}"
+
+    def raw(self, type_: str, expression: str) -> Value:
+        """Any instruction with a result, given as text."""
+        self._count += 1
+        name = f"%t{self._count}"
+        self._lines.append(f"  {name} = {expression}")
+        return Value(type_, name)
+
+    def line(self, text: str) -> None:
+        """Any instruction without a result, given as text."""
+        self._lines.append("  " + text)
+
+    def const_i(self, value: int) -> Value:
+        """An i64 constant."""
+        return Value("i64", str(value))
+
+    def index(self, value: Index) -> Value:
+        """An i64 given as a value or a number."""
+        return Value("i64", str(value)) if isinstance(value, int) else value
+
+    def const(self, element: str, value: float | bool, lanes: int = 1) -> Value:
+        """A constant of an LLVM element type, the same in every lane."""
+        text = constant_text(element, value)
+        return Value(element, text) if lanes == 1 else Value(vector(element, lanes), f"splat ({element} {text})")
+
+    def const_like(self, like: Value, value: float | bool) -> Value:
+        """A constant of another value's type."""
+        return self.const(like.element, value, like.lanes)
+
+    def lanes_const(self, element: str, values: Sequence[float | int]) -> Value:
+        """A vector constant given lane by lane."""
+        body = ", ".join(f"{element} {constant_text(element, value)}" for value in values)
+        return Value(vector(element, len(values)), f"<{body}>")
+
+    def iota(self, element: str, lanes: int) -> Value:
+        """The vector 0, 1, 2, ..."""
+        return self.lanes_const(element, range(lanes))
+
+    def poison(self, type_: str) -> Value:
+        """A value nobody may look at."""
+        return Value(type_, "poison")
+
+    # Index arithmetic: i64, never overflowing, folded where known.
+
+    def _i64(self, instruction: str, a: Index, b: Index) -> Value:
+        a, b = self.index(a), self.index(b)
+        return self.raw("i64", f"{instruction} i64 {a.text}, {b.text}")
+
+    def add(self, a: Index, b: Index) -> Value:
+        """`a + b`."""
+        x, y = known(a), known(b)
+        if x is not None and y is not None:
+            return self.const_i(x + y)
+        if x == 0:
+            return self.index(b)
+        return self.index(a) if y == 0 else self._i64("add nsw", a, b)
+
+    def sub(self, a: Index, b: Index) -> Value:
+        """`a - b`."""
+        x, y = known(a), known(b)
+        if x is not None and y is not None:
+            return self.const_i(x - y)
+        return self.index(a) if y == 0 else self._i64("sub nsw", a, b)
+
+    def mul(self, a: Index, b: Index) -> Value:
+        """`a * b`."""
+        x, y = known(a), known(b)
+        if x is not None and y is not None:
+            return self.const_i(x * y)
+        if x == 0 or y == 0:
+            return self.const_i(0)
+        if x == 1:
+            return self.index(b)
+        return self.index(a) if y == 1 else self._i64("mul nsw", a, b)
+
+    def sdiv(self, a: Index, b: Index) -> Value:
+        """`a / b`, cut toward zero."""
+        x, y = known(a), known(b)
+        if x is not None and y:
+            quotient = abs(x) // abs(y)
+            return self.const_i(quotient if (x < 0) == (y < 0) else -quotient)
+        return self.index(a) if y == 1 else self._i64("sdiv", a, b)
+
+    def srem(self, a: Index, b: Index) -> Value:
+        """The remainder of `sdiv`."""
+        x, y = known(a), known(b)
+        if x is not None and y:
+            return self.const_i(abs(x) % abs(y) * (-1 if x < 0 else 1))
+        return self.const_i(0) if y == 1 else self._i64("srem", a, b)
+
+    def udiv(self, a: Index, b: Index) -> Value:
+        """`a / b` of numbers known not to be negative: cheaper than `sdiv` for a power of two."""
+        x, y = known(a), known(b)
+        if x is not None and y:
+            return self.const_i(x // y)
+        return self.index(a) if y == 1 else self._i64("udiv", a, b)
+
+    def urem(self, a: Index, b: Index) -> Value:
+        """The remainder of `udiv`."""
+        x, y = known(a), known(b)
+        if x is not None and y:
+            return self.const_i(x % y)
+        return self.const_i(0) if y == 1 else self._i64("urem", a, b)
+
+    def smin(self, a: Index, b: Index) -> Value:
+        """The smaller, signed."""
+        x, y = known(a), known(b)
+        if x is not None and y is not None:
+            return self.const_i(min(x, y))
+        return self.intrinsic("smin", self.index(a), self.index(b))
+
+    def smax(self, a: Index, b: Index) -> Value:
+        """The larger, signed."""
+        x, y = known(a), known(b)
+        if x is not None and y is not None:
+            return self.const_i(max(x, y))
+        return self.intrinsic("smax", self.index(a), self.index(b))
+
+    def ceil_div(self, a: Index, b: Index) -> Value:
+        """`a / b` rounded up, neither being negative."""
+        return self.udiv(self.sub(self.add(a, b), 1), b)
+
+    def round_down(self, a: Index, multiple: Index) -> Value:
+        """The largest multiple not above `a >= 0`."""
+        return self.mul(self.udiv(a, multiple), multiple)
+
+    def round_up(self, a: Index, multiple: Index) -> Value:
+        """The smallest multiple not below `a >= 0`."""
+        return self.mul(self.ceil_div(a, multiple), multiple)
+
+    # Scalars and vectors of any type.
+
+    def op(self, instruction: str, a: Value, b: Value) -> Value:
+        """Any binary instruction, flags included: `fadd`, `shl`, `add nuw`; integers wrap."""
+        return self.raw(a.type, f"{instruction} {a.type} {a.text}, {b.text}")
+
+    def fneg(self, a: Value) -> Value:
+        """`-a`, NaN's sign flipped too."""
+        return self.raw(a.type, f"fneg {a.type} {a.text}")
+
+    def icmp(self, predicate: str, a: Index, b: Index) -> Value:
+        """Compare integers or pointers; known i64s fold."""
+        x, y = known(a), known(b)
+        if x is not None and y is not None and predicate in _FOLD:
+            return Value("i1", "true" if _FOLD[predicate](x, y) else "false")
+        a, b = self.index(a), self.index(b)
+        return self.raw(with_element(a.type, "i1"), f"icmp {predicate} {a.type} {a.text}, {b.text}")
+
+    def fcmp(self, predicate: str, a: Value, b: Value) -> Value:
+        """Compare floats."""
+        return self.raw(with_element(a.type, "i1"), f"fcmp {predicate} {a.type} {a.text}, {b.text}")
+
+    def select(self, condition: Value, a: Value, b: Value) -> Value:
+        """`a` where the condition holds, else `b`."""
+        if condition.text in ("true", "false"):
+            return a if condition.text == "true" else b
+        return self.raw(a.type, f"select {condition}, {a}, {b}")
+
+    def cast(self, instruction: str, a: Value, to: str) -> Value:
+        """A conversion instruction; an element type as `to` keeps the lanes of `a`."""
+        type_ = to if to[0] == "<" else with_element(a.type, to)
+        return a if type_ == a.type else self.raw(type_, f"{instruction} {a} to {type_}")
+
+    def bitcast(self, a: Value, to: str) -> Value:
+        """The same bits as another type, given whole."""
+        return a if to == a.type else self.raw(to, f"bitcast {a} to {to}")
+
+    def freeze(self, a: Value) -> Value:
+        """`a`, or some fixed value where `a` is poison."""
+        return self.raw(a.type, f"freeze {a}")
+
+    def splat(self, scalar: Value, lanes: int) -> Value:
+        """A scalar in every lane."""
+        if lanes == 1:
+            return scalar
+        type_ = vector(scalar.type, lanes)
+        if scalar.text[0] not in "%@":
+            return Value(type_, f"splat ({scalar})")
+        first = self.raw(type_, f"insertelement {type_} poison, {scalar}, i64 0")
+        return self.raw(type_, f"shufflevector {first}, {type_} poison, <{lanes} x i32> zeroinitializer")
+
+    def extract(self, a: Value, lane: Index) -> Value:
+        """One lane of a vector; a scalar is its own lane."""
+        return a if a.type[0] != "<" else self.raw(a.element, f"extractelement {a}, {self.index(lane)}")
+
+    def insert(self, a: Value, scalar: Value, lane: Index) -> Value:
+        """A vector with one lane replaced."""
+        return self.raw(a.type, f"insertelement {a}, {scalar}, {self.index(lane)}")
+
+    def shuffle(self, a: Value, b: Value | None, mask: Sequence[int]) -> Value:
+        """Lanes picked from `a` then `b`; -1 picks nothing in particular."""
+        body = ", ".join("i32 poison" if lane < 0 else f"i32 {lane}" for lane in mask)
+        other = Value(a.type, "poison") if b is None else b
+        return self.raw(vector(a.element, len(mask)), f"shufflevector {a}, {other}, <{len(mask)} x i32> <{body}>")
+
+    def lane_mask(self, count: Index, lanes: int) -> Value:
+        """True in the first `count` lanes."""
+        number = known(count)
+        if number is not None:
+            return self.lanes_const("i1", [lane < number for lane in range(lanes)])
+        bound = self.cast("trunc", self.smin(count, lanes), "i32")
+        return self.icmp("slt", self.iota("i32", lanes), self.splat(bound, lanes))
+
+    def intrinsic(
+        self, name: str, *args: Value, ret: str | None = None, overloads: Sequence[str] | None = None
+    ) -> Value:
+        """Call `llvm.<name>`, declared and mangled by itself; the result is of the first argument's type unless given.
+
+        Mangled on the first argument; on the vector of a `vector.reduce`; on result and argument of a saturating
+        conversion; never for `x86.` names; or on `overloads`.
+        """
+        result = ret or args[0].type
+        if overloads is None:
+            overloads = _overloads(name, result, args)
+        full = ".".join(["llvm", name, *map(mangled, overloads)])
+        return self.call(full, args, result)
+
+    def call(self, name: str, args: Sequence[Value], ret: str = "void") -> Value:
+        """Call a function by name, declaring it when the module does not define it; a void result is not a value."""
+        self.declare(name, ret, [arg.type for arg in args])
+        text = f"call {ret} @{name}({', '.join([f'{a[0]} {a[1]}' for a in args])})"
+        if ret == "void":
+            self.line(text)
+            return Value("void", "")
+        return self.raw(ret, text)
+
+    # Memory.
+
+    def gep(self, pointer: Value, index: Index, element: str) -> Value:
+        """The address `index` elements on."""
+        if known(index) == 0:
+            return pointer
+        return self.raw("ptr", f"getelementptr {element}, ptr {pointer.text}, i64 {self.index(index).text}")
+
+    def load(self, pointer: Value, type_: str, align: int | None = None) -> Value:
+        """A scalar or vector; aligned as its element unless told."""
+        return self.raw(type_, f"load {type_}, ptr {pointer.text}, align {align or bytes_of(element_of(type_))}")
+
+    def store(self, value: Value, pointer: Value, align: int | None = None, nontemporal: bool = False) -> None:
+        """Write a scalar or vector; aligned as its element unless told."""
+        tail = ", !nontemporal !0" if nontemporal else ""
+        self.line(f"store {value}, ptr {pointer.text}, align {align or bytes_of(value.element)}{tail}")
+
+    def masked_load(
+        self, pointer: Value, type_: str, mask: Value, passthru: Value | None = None, align: int | None = None
+    ) -> Value:
+        """Lanes of a vector where `mask` holds, else of `passthru` (zero); other addresses are not touched."""
+        other = passthru or Value(type_, "zeroinitializer")
+        name = f"llvm.masked.load.{mangled(type_)}.p0"
+        self.declare(name, type_, ["ptr", mask.type, type_])
+        alignment = align or bytes_of(element_of(type_))
+        return self.raw(type_, f"call {type_} @{name}(ptr align {alignment} {pointer.text}, {mask}, {other})")
+
+    def masked_store(self, value: Value, pointer: Value, mask: Value, align: int | None = None) -> None:
+        """Write the lanes where `mask` holds."""
+        name = f"llvm.masked.store.{mangled(value.type)}.p0"
+        self.declare(name, "void", [value.type, "ptr", mask.type])
+        alignment = align or bytes_of(value.element)
+        self.line(f"call void @{name}({value}, ptr align {alignment} {pointer.text}, {mask})")
+
+    def prefetch(self, pointer: Value, write: bool = False, locality: int = 3) -> None:
+        """Ask for a cache line ahead of its use."""
+        self.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
+        self.line(f"call void @llvm.prefetch.p0({pointer}, i32 {int(write)}, i32 {locality}, i32 1)")
+
+    def alloca(self, type_: str, count: int = 1, align: int = 64) -> Value:
+        """Stack room made once at entry."""
+        name = self._name()
+        self._allocas.append(f"  {name} = alloca {type_}, i64 {count}, align {align}")
+        return Value("ptr", name)

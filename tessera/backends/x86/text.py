@@ -1,0 +1,269 @@
+"""LLVM IR as text: a module and its functions, written line by line in final SSA form.
+
+No optimiser runs on this text, so the builder folds index arithmetic itself and loops come out rotated and guarded.
+Every value carries its LLVM type; indices are i64 and may be given as Python ints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias, overload
+
+from tessera.backends.x86.instructions import Index, Instructions, TargetText, Value, known
+from tessera.backends.x86.llvm_types import constant_text
+
+__all__ = ["FunctionText", "Index", "ModuleText", "Results", "TargetText", "Value", "known"]
+
+Results: TypeAlias = "Sequence[Value] | Value | None"
+"""What a loop or branch body gives back."""
+
+
+class ModuleText:
+    """A module being written: functions, the declarations they need, constant tables."""
+
+    def __init__(self, target: TargetText) -> None:
+        self.target = target
+        self._functions: dict[str, FunctionText] = {}
+        self._declared: dict[str, str] = {}
+        self._constants: dict[str, str] = {}
+        self._constant_names: dict[str, Value] = {}
+        self._outlined: dict[object, str] = {}
+        self._counter = 0
+
+    def unique(self, name: str) -> str:
+        """A function name not handed out before."""
+        self._counter += 1
+        return f"{name}.{self._counter}"
+
+    def function(
+        self, name: str, arguments: Sequence[tuple[str, str]], ret: str = "void", internal: bool = False
+    ) -> FunctionText:
+        """Begin a function; a pointer type may carry attributes (`ptr noalias`); `internal` is never inlined."""
+        if name in self._functions:
+            raise ValueError(f"function `{name}` is already defined")
+        function = FunctionText(self, name, arguments, ret, internal)
+        self._functions[name] = function
+        return function
+
+    def outline(
+        self,
+        key: object,
+        name: str,
+        arguments: Sequence[tuple[str, str]],
+        build: Callable[[FunctionText], None],
+        ret: str = "void",
+    ) -> str:
+        """The name of the internal function `build` writes, written once per `key`."""
+        if key not in self._outlined:
+            function = self.function(self.unique(name), arguments, ret, internal=True)
+            self._outlined[key] = function.name
+            build(function)
+        return self._outlined[key]
+
+    def constant(self, element: str, values: Sequence[float | int], align: int = 64) -> Value:
+        """A pointer to a read-only table; equal tables are shared."""
+        body = ", ".join(f"{element} {constant_text(element, value)}" for value in values)
+        text = f"private unnamed_addr constant [{len(values)} x {element}] [{body}], align {align}"
+        if text not in self._constant_names:
+            name = f"@table.{len(self._constants)}"
+            self._constants[name] = text
+            self._constant_names[text] = Value("ptr", name)
+        return self._constant_names[text]
+
+    def declare(self, name: str, ret: str, types: Sequence[str]) -> None:
+        """Declare an external function; repeating it is fine, changing its signature is not."""
+        text = f"declare {ret} @{name}({', '.join(types)})"
+        if self._declared.setdefault(name, text) != text:
+            raise ValueError(f"`{name}` is declared twice: {self._declared[name]!r} and {text!r}")
+
+    def text(self) -> str:
+        """The whole module."""
+        parts = [f"{name} = {body}" for name, body in self._constants.items()]
+        parts += [function.text() for function in self._functions.values()]
+        parts += [text for name, text in self._declared.items() if name not in self._functions]
+        parts.append(f"attributes #0 = {{ {self.target.attributes} }}")
+        parts.append("!0 = !{i32 1}\n")
+        return "\n".join(parts)
+
+
+class FunctionText(Instructions):
+    """A function being written, at the end of its last block: `Instructions` plus control flow."""
+
+    def __init__(
+        self, module: ModuleText, name: str, arguments: Sequence[tuple[str, str]], ret: str, internal: bool
+    ) -> None:
+        super().__init__(module.target, module.declare)
+        self.module = module
+        self.name = name
+        self.arguments = [
+            Value(type_ if type_[0] == "<" else type_.split(" ")[0], f"%.{arg}") for type_, arg in arguments
+        ]
+        signature = ", ".join(f"{type_} %.{arg}" for type_, arg in arguments)
+        linkage, inlining = ("internal ", "noinline ") if internal else ("", "")
+        self._head = f"define {linkage}{ret} @{name}({signature}) {inlining}#0 {{"
+        self._block = "entry"
+        self._closed = False
+
+    def text(self) -> str:
+        """The function as LLVM reads it."""
+        if not self._closed:
+            raise ValueError(f"function `{self.name}` has no return at its end")
+        return "\n".join([self._head, "entry:", *self._allocas, *self._lines, "}\n"])
+
+    def _label(self) -> str:
+        self._count += 1
+        return f"L{self._count}"
+
+    def _place(self, label: str) -> None:
+        self._lines.append(f"{label}:")
+        self._block = label
+        self._closed = False
+
+    def _jump(self, label: str) -> None:
+        """End the block, unless it already returned."""
+        if not self._closed:
+            self._lines.append(f"  br label %{label}")
+
+    def _branch(self, condition: Value, then: str, otherwise: str) -> None:
+        self._lines.append(f"  br i1 {condition.text}, label %{then}, label %{otherwise}")
+
+    def ret(self, value: Value | None = None) -> None:
+        """Return; also allowed inside a branch."""
+        self.line(f"ret {value}" if value else "ret void")
+        self._closed = True
+
+    @overload
+    def loop(self, lo: Index, hi: Index, step: Index, body: Callable[[Value], None]) -> list[Value]: ...
+    @overload
+    def loop(
+        self,
+        lo: Index,
+        hi: Index,
+        step: Index,
+        body: Callable[[Value, list[Value]], Results],
+        carried: Sequence[Value],
+    ) -> list[Value]: ...
+    def loop(
+        self, lo: Index, hi: Index, step: Index, body: Callable[..., Results], carried: Sequence[Value] | None = None
+    ) -> list[Value]:
+        """`for i in range(lo, hi, step)`: `body(i)`, or `body(i, values)` giving the next values; returns the last.
+
+        The step is positive. The test is at the end, with one guard before the first turn unless both bounds are known.
+        """
+        first, last = known(lo), known(hi)
+        guarded = first is None or last is None
+        starts = carried or ()
+        if first is not None and last is not None and first >= last:
+            return list(starts)
+        lo, hi = self.index(lo), self.index(hi)
+        before, top, after = self._block, self._label(), self._label()
+        if guarded:
+            self._branch(self.icmp("slt", lo, hi), top, after)
+        else:
+            self._jump(top)
+        self._place(top)
+        index = Value("i64", self._name())
+        heads = [Value(value.type, self._name()) for value in starts]
+        position = len(self._lines)
+        self._lines.append("")
+        outs = _as_list(body(index) if carried is None else body(index, heads))
+        _check_types(heads, outs)
+        following = self.raw("i64", f"add nsw {index}, {self.index(step).text}")
+        self._branch(self.icmp("slt", following, hi), top, after)
+        latch = self._block
+        phis = [f"  {index.text} = phi i64 [{lo.text}, %{before}], [{following.text}, %{latch}]"]
+        for head, start, out in zip(heads, starts, outs, strict=True):
+            phis.append(f"  {head.text} = phi {head.type} [{start.text}, %{before}], [{out.text}, %{latch}]")
+        self._lines[position] = "\n".join(phis)
+        self._place(after)
+        if not guarded:
+            return outs
+        return [self._phi([(start, before), (out, latch)]) for start, out in zip(starts, outs, strict=True)]
+
+    def while_(
+        self,
+        carried: Sequence[Value],
+        condition: Callable[[list[Value]], Value],
+        body: Callable[[list[Value]], Results],
+    ) -> list[Value]:
+        """Repeat `body(values)` while `condition(values)` holds; returns the last carried values."""
+        before, top, inside, after = self._block, self._label(), self._label(), self._label()
+        self._jump(top)
+        self._place(top)
+        heads = [Value(value.type, self._name()) for value in carried]
+        position = len(self._lines)
+        self._lines.append("")
+        self._branch(condition(heads), inside, after)
+        self._place(inside)
+        outs = _as_list(body(heads))
+        _check_types(heads, outs)
+        self._jump(top)
+        latch = self._block
+        self._lines[position] = "\n".join(
+            f"  {head.text} = phi {head.type} [{start.text}, %{before}], [{out.text}, %{latch}]"
+            for head, start, out in zip(heads, carried, outs, strict=True)
+        )
+        self._place(after)
+        return heads
+
+    def if_(
+        self, condition: Value, then: Callable[[], Results], else_: Callable[[], Results] | None = None
+    ) -> list[Value]:
+        """Run one branch; what both give back is merged. A known condition emits only the branch it takes."""
+        if condition.text in ("true", "false"):
+            taken = then if condition.text == "true" else else_
+            return _as_list(taken()) if taken else []
+        yes, no, after = self._label(), self._label(), self._label()
+        self._branch(condition, yes, no if else_ else after)
+        arms = [self._arm(yes, then, after)]
+        if else_:
+            arms.append(self._arm(no, else_, after))
+        live = [arm for arm in arms if arm is not None]
+        if else_ and not live:
+            return []
+        self._place(after)
+        if not live or not live[0][0] or (len(live) == 1 and else_):
+            return live[0][0] if live and else_ else []
+        if not else_:
+            raise ValueError("a branch that gives values back needs an else")
+        (left, left_block), (right, right_block) = live
+        _check_types(left, right)
+        return [self._phi([(a, left_block), (b, right_block)]) for a, b in zip(left, right, strict=True)]
+
+    def _arm(self, label: str, body: Callable[[], Results], after: str) -> tuple[list[Value], str] | None:
+        """Emit one branch; its values and last block, or None when it returned."""
+        self._place(label)
+        values = _as_list(body())
+        if self._closed:
+            return None
+        self._jump(after)
+        return values, self._block
+
+    def switch(
+        self, value: Value, cases: Mapping[int, Callable[[], None]], default: Callable[[], None] | None = None
+    ) -> None:
+        """Run the case an integer names, else the default."""
+        labels = {case: self._label() for case in cases}
+        other, after = self._label(), self._label()
+        table = " ".join(f"{value.type} {case}, label %{label}" for case, label in labels.items())
+        self.line(f"switch {value}, label %{other if default else after} [ {table} ]")
+        for case, body in cases.items():
+            self._arm(labels[case], body, after)
+        if default:
+            self._arm(other, default, after)
+        self._place(after)
+
+    def _phi(self, incoming: Sequence[tuple[Value, str]]) -> Value:
+        type_ = incoming[0][0].type
+        return self.raw(type_, f"phi {type_} " + ", ".join(f"[{value.text}, %{block}]" for value, block in incoming))
+
+
+def _as_list(results: Results) -> list[Value]:
+    if results is None:
+        return []
+    return [results] if isinstance(results, Value) else list(results)
+
+
+def _check_types(expected: Sequence[Value], given: Sequence[Value]) -> None:
+    if [value.type for value in expected] != [value.type for value in given]:
+        raise ValueError(f"carried types {[v.type for v in expected]} became {[v.type for v in given]}")
