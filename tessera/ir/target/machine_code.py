@@ -1,0 +1,174 @@
+"""From LLVM text to object bytes: what to generate for, a cache, and errors that say what happened."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass
+from typing import Protocol
+
+from tessera.diagnostics.codes import CodegenError
+from tessera.ir.base.reproducer import write_reproducer
+from tessera.ir.target import worker_pool
+
+GENERATOR = "llvmlite-0.50.0"
+"""The code generator's name and version, part of every cache key."""
+
+DEFAULT_TIMEOUT = 120.0
+_MEMORY_LIMIT = 256 << 20
+_PASSES = ("none", "light", "O1", "O2", "O3")
+
+
+@dataclass(frozen=True, slots=True)
+class CodeTarget:
+    """What code is generated for.
+
+    `features` is LLVM's text (`+avx2,+fma`). `opt` is the effort of instruction selection and scheduling, 0 to 3;
+    `passes` the rewrites before it: none, light (four cheap clean-ups) or LLVM's O1, O2, O3. `emit` is object or
+    assembly. Position-independent code of the small model refers to itself by 32-bit offsets only, which is what our
+    own loader links.
+    """
+
+    triple: str
+    cpu: str = ""
+    features: str = ""
+    opt: int = 2
+    passes: str = "none"
+    reloc: str = "pic"
+    code_model: str = "small"
+    emit: str = "object"
+
+    def __post_init__(self) -> None:
+        if self.passes not in _PASSES:
+            raise ValueError(f"`passes` must be one of {', '.join(_PASSES)}, got {self.passes}")
+
+    def key(self, text: str) -> str:
+        """The name under which the bytes for `text` are kept."""
+        fields = "\0".join(f"{name}={value}" for name, value in asdict(self).items())
+        return hashlib.sha256(f"{GENERATOR}\0{fields}\0{text}".encode()).hexdigest()
+
+
+class Store(Protocol):
+    """Where bytes are kept from one process to the next."""
+
+    def get(self, key: str) -> bytes | None: ...
+
+    def put(self, key: str, value: bytes) -> None: ...
+
+
+class _Memory:
+    """The bytes of this process, least recently used out first."""
+
+    def __init__(self) -> None:
+        self._entries: OrderedDict[str, bytes] = OrderedDict()
+        self._size = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> bytes | None:
+        with self._lock:
+            value = self._entries.get(key)
+            if value is not None:
+                self._entries.move_to_end(key)
+            return value
+
+    def put(self, key: str, value: bytes) -> None:
+        with self._lock:
+            if key not in self._entries:
+                self._entries[key] = value
+                self._size += len(value)
+            while self._size > _MEMORY_LIMIT:
+                _, old = self._entries.popitem(last=False)
+                self._size -= len(old)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._entries.clear()
+            self._size = 0
+
+
+_memory = _Memory()
+_store: Store | None = None
+
+
+def use_store(store: Store | None) -> None:
+    """Keep objects in `store` as well, under `CodeTarget.key`; None keeps them in memory alone."""
+    global _store
+    _store = store
+
+
+def forget() -> None:
+    """Empty the memory of this process; the store stays."""
+    _memory.clear()
+
+
+def warm() -> None:
+    """Start the workers now, so that they are ready when the first text is."""
+    worker_pool.pool()
+
+
+def compile_text(text: str, target: CodeTarget, *, timeout: float = DEFAULT_TIMEOUT) -> bytes:
+    """The object (or assembly) of one LLVM module.
+
+    Raises CodegenError (T0603) where LLVM refuses the text or dies of it; the text is then in a reproducer file.
+    """
+    return compile_texts([text], target, timeout=timeout)[0]
+
+
+def compile_texts(texts: Sequence[str], target: CodeTarget, *, timeout: float = DEFAULT_TIMEOUT) -> list[bytes]:
+    """The objects of several LLVM modules, made side by side; each distinct text is compiled once."""
+    keys = [target.key(text) for text in texts]
+    found: dict[str, bytes] = {}
+    missing: dict[str, str] = {}
+    for key, text in zip(keys, texts, strict=True):
+        value = _memory.get(key) or (_store.get(key) if _store is not None else None)
+        if value is None:
+            missing[key] = text
+        else:
+            found[key] = value
+            _memory.put(key, value)
+    # The longest text first: the last worker to finish then finishes soonest.
+    order = sorted(missing, key=lambda key: -len(missing[key]))
+    pending = [(key, _submit(missing[key], target, timeout)) for key in order]
+    for key, value in _results(pending, missing, target):
+        found[key] = value
+        _memory.put(key, value)
+        if _store is not None:
+            _store.put(key, value)
+    return [found[key] for key in keys]
+
+
+def _submit(text: str, target: CodeTarget, timeout: float) -> Future[tuple[bytes, dict[str, float]]]:
+    return worker_pool.pool().submit(asdict(target), text, timeout)
+
+
+def _results(
+    pending: Sequence[tuple[str, Future[tuple[bytes, dict[str, float]]]]], texts: dict[str, str], target: CodeTarget
+) -> Iterable[tuple[str, bytes]]:
+    for key, future in pending:
+        try:
+            value, _ = future.result()
+        except worker_pool.RefusedTextError as error:
+            raise _failure(
+                f"LLVM refused a kernel: {_first_line(str(error))}", str(error), texts[key], target
+            ) from error
+        except worker_pool.WorkerDiedError as error:
+            said = _first_lines(error.text)
+            message = f"the code generator {error.reason}" + (f": {said}" if said else "")
+            raise _failure(message, error.text, texts[key], target) from error
+        yield key, value
+
+
+def _first_lines(text: str) -> str:
+    """LLVM's first words: a heading, where there is one, and the sentence below it."""
+    return ": ".join([line.strip() for line in text.splitlines() if line.strip()][:2])
+
+
+def _failure(message: str, details: str, text: str, target: CodeTarget) -> CodegenError:
+    """The error to raise, its text saved: LLVM IR with the target and LLVM's words as comments, ready for `llc`."""
+    words = "\n".join(f"; {line}" for line in details.splitlines()[:40])
+    flags = f"-mtriple={target.triple} -mcpu={target.cpu} -mattr={target.features} -O{target.opt}"
+    path = write_reproducer("codegen", ".ll", f"; {GENERATOR} {target}\n; llc {flags}\n{words}\n{text}")
+    return CodegenError(message, span=None, notes=(f"the LLVM text is in {path}",))

@@ -1,0 +1,171 @@
+"""The code generator's process: LLVM text in, object bytes out, over its own stdin and stdout.
+
+Unsupported IR ends the process that runs LLVM, and llvmlite holds one global lock; so LLVM lives here, one process for
+each worker, and the compiler (`machine_code.py`) speaks to it in frames: eight bytes of length, a line of JSON, a body.
+Only llvmlite.binding and the standard library are imported, so that a worker is ready in a few tens of milliseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import struct
+import sys
+import tempfile
+import time
+from typing import Any, BinaryIO, Self
+
+LENGTH = struct.Struct("<Q")
+
+LIGHT_PASSES = (
+    "add_sroa_pass",
+    "add_simplify_cfg_pass",
+    "add_instruction_combine_pass",
+    "add_dead_code_elimination_pass",
+)
+
+
+class RefusedError(Exception):
+    """LLVM, or a check of ours, says no to the text; the process is well."""
+
+
+def write_frame(stream: BinaryIO, header: dict[str, Any], body: bytes) -> None:
+    """Send one frame."""
+    head = json.dumps(header).encode() + b"\n"
+    stream.write(LENGTH.pack(len(head) + len(body)))
+    stream.write(head)
+    stream.write(body)
+    stream.flush()
+
+
+def read_frame(stream: BinaryIO) -> tuple[dict[str, Any], bytes] | None:
+    """The next frame, or None at the end of the stream."""
+    size = stream.read(LENGTH.size)
+    if len(size) < LENGTH.size:
+        return None
+    payload = stream.read(LENGTH.unpack(size)[0])
+    head, _, body = payload.partition(b"\n")
+    return json.loads(head), body
+
+
+class Complaints:
+    """What LLVM prints: it reports unknown processors and features on stderr, and goes on without them."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        self._outer = os.dup(2)
+
+    def __enter__(self) -> Self:
+        self._file.seek(0)
+        self._file.truncate()
+        sys.stderr.flush()
+        os.dup2(self._file.fileno(), 2)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.dup2(self._outer, 2)
+
+    def text(self) -> str:
+        self._file.seek(0)
+        return self._file.read().decode(errors="replace")
+
+
+class Generator:
+    """LLVM, set up once for all its targets."""
+
+    def __init__(self) -> None:
+        # Not above: the parent reads frames with this module, and has no LLVM.
+        import llvmlite.binding as llvm  # noqa: PLC0415  # pyright: ignore[reportMissingTypeStubs]
+
+        self.llvm: Any = llvm
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+        self.complaints = Complaints()
+
+    def compile(self, header: dict[str, Any], text: str) -> tuple[bytes, dict[str, float]]:
+        """Object bytes (or assembly text) and the seconds of each step."""
+        started = time.perf_counter()
+        machine = self._machine(header)
+        module = self._parse(text)
+        module.triple = header["triple"]
+        module.data_layout = str(machine.target_data)
+        try:
+            module.verify()
+        except RuntimeError as error:
+            raise RefusedError(str(error)) from error
+        self._check_intrinsics(module)
+        parsed = time.perf_counter()
+        self._optimize(module, machine, header["passes"])
+        optimized = time.perf_counter()
+        body = machine.emit_object(module) if header["emit"] == "object" else machine.emit_assembly(module).encode()
+        done = time.perf_counter()
+        return body, {"parse": parsed - started, "optimize": optimized - parsed, "generate": done - optimized}
+
+    def _machine(self, header: dict[str, Any]) -> Any:
+        try:
+            target = self.llvm.Target.from_triple(header["triple"])
+        except RuntimeError as error:
+            raise RefusedError(str(error)) from error
+        with self.complaints as complaints:
+            machine = target.create_target_machine(
+                cpu=header["cpu"],
+                features=header["features"],
+                opt=header["opt"],
+                reloc=header["reloc"],
+                codemodel=header["code_model"],
+            )
+        unknown = sorted({line.strip() for line in complaints.text().splitlines() if "not a recognized" in line})
+        if unknown:
+            raise RefusedError("; ".join(unknown))
+        return machine
+
+    def _parse(self, text: str) -> Any:
+        try:
+            return self.llvm.parse_assembly(text)
+        except RuntimeError as error:
+            raise RefusedError(str(error)) from error
+
+    def _check_intrinsics(self, module: Any) -> None:
+        # LLVM takes any name that begins with `llvm.`; one it knows gets its attributes while parsing, others none.
+        for function in module.functions:
+            if function.is_declaration and function.name.startswith("llvm.") and not list(function.attributes):
+                raise RefusedError(f"`{function.name}` is not an intrinsic of this LLVM")
+
+    def _optimize(self, module: Any, machine: Any, passes: str) -> None:
+        if passes == "none":
+            return
+        level = int(passes[1]) if passes[0] == "O" else 0
+        tuning = self.llvm.create_pipeline_tuning_options(speed_level=level)
+        builder = self.llvm.create_pass_builder(machine, tuning)
+        if passes == "light":
+            run = self.llvm.create_new_module_pass_manager()
+            for name in LIGHT_PASSES:
+                getattr(run, name)()
+        else:
+            run = builder.getModulePassManager()
+        run.run(module, builder)
+
+
+def main() -> None:
+    """Answer frames until the parent closes the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it closes the pipe
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing LLVM prints may mix with frames
+    requests = os.fdopen(os.dup(0), "rb")
+    generator = Generator()
+    while (frame := read_frame(requests)) is not None:
+        header, body = frame
+        try:
+            result, seconds = generator.compile(header, body.decode())
+        except RefusedError as error:
+            write_frame(replies, {"ok": False}, str(error).encode())
+        except Exception as error:
+            # Whatever else went wrong goes back as text: a worker that died of it would read as a crash of LLVM.
+            write_frame(replies, {"ok": False}, f"{type(error).__name__}: {error}".encode())
+        else:
+            write_frame(replies, {"ok": True, "seconds": seconds}, result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""The code generator's workers: bytes come back, failures become errors, and no process stays behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tessera.diagnostics.codes import CodegenError
+from tessera.ir.target import machine_code, worker_pool
+from tessera.ir.target.machine_code import CodeTarget, compile_text, compile_texts
+
+X86 = CodeTarget("x86_64-unknown-linux-gnu", "x86-64-v3")
+
+CRASHES = """
+declare <8 x float> @llvm.x86.avx512.mask.compress.v8f32(<8 x float>, <8 x float>, <8 x i1>)
+declare void @llvm.x86.tilezero(i8)
+define void @f() {
+  call void @llvm.x86.tilezero(i8 0)
+  ret void
+}
+"""
+
+
+def add(number: int) -> str:
+    return f"define i64 @f(i64 %x) {{\n  %y = add i64 %x, {number}\n  ret i64 %y\n}}\n"
+
+
+@pytest.fixture(autouse=True)
+def reproducers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TESSERA_REPRODUCERS", str(tmp_path))
+    machine_code.forget()
+    return tmp_path
+
+
+def test_text_becomes_an_elf_object_and_the_second_time_comes_from_memory() -> None:
+    first = compile_text(add(1), X86)
+    assert first[:4] == b"\x7fELF"
+    assert compile_text(add(1), X86) is first
+
+
+def test_assembly_can_be_asked_for() -> None:
+    assert b"leaq\t7(%rdi)" in compile_text(add(7), CodeTarget(X86.triple, emit="assembly"))
+
+
+@pytest.mark.parametrize("passes", ["none", "light", "O2"])
+def test_every_kind_of_passes_runs(passes: str) -> None:
+    assert compile_text(add(2), CodeTarget(X86.triple, passes=passes))[:4] == b"\x7fELF"
+
+
+def test_many_texts_compile_once_each_in_order() -> None:
+    objects = compile_texts([add(1), add(2), add(1), add(3)], X86)
+    assert objects[0] == objects[2]
+    assert len(set(objects)) == 3
+
+
+def test_a_store_is_asked_before_llvm_and_filled_after() -> None:
+    class Store:
+        kept: dict[str, bytes] = {}
+
+        def get(self, key: str) -> bytes | None:
+            return self.kept.get(key)
+
+        def put(self, key: str, value: bytes) -> None:
+            self.kept[key] = value
+
+    store = Store()
+    machine_code.use_store(store)
+    try:
+        made = compile_text(add(40), X86)
+        machine_code.forget()
+        assert store.kept[X86.key(add(40))] == made
+        assert compile_text(add(40), X86) is made
+    finally:
+        machine_code.use_store(None)
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "words"),
+    [
+        ("define i64 @f( {", X86, "expected type"),
+        ("define i64 @f() {\n  ret i64 %x\n}", X86, "undefined value '%x'"),
+        ("declare float @llvm.nonsense.f32(float)\n", X86, "`llvm.nonsense.f32` is not an intrinsic"),
+        (add(1), CodeTarget(X86.triple, "pentium-nonsense"), "not a recognized processor"),
+        (add(1), CodeTarget(X86.triple, "x86-64-v3", "+nonsense"), "not a recognized feature"),
+        (add(1), CodeTarget("nonsense"), "nonsense"),
+    ],
+)
+def test_what_llvm_refuses_is_an_error_with_its_words(text: str, target: CodeTarget, words: str) -> None:
+    with pytest.raises(CodegenError, match="T0603") as caught:
+        compile_text(text, target)
+    assert words in str(caught.value)
+
+
+def test_a_crash_of_the_generator_is_an_error_with_the_text_saved_and_the_next_compile_works(reproducers: Path) -> None:
+    with pytest.raises(CodegenError, match="the code generator") as caught:
+        compile_text(CRASHES, X86)
+    (saved,) = reproducers.glob("codegen-*.ll")
+    assert str(saved) in caught.value.notes[0]
+    assert CRASHES in saved.read_text()
+    assert compile_text(add(5), X86)[:4] == b"\x7fELF"
+
+
+def test_a_generator_that_takes_too_long_is_ended() -> None:
+    with pytest.raises(CodegenError, match="took too long"):
+        compile_text(add(6), X86, timeout=0.0)
+    assert compile_text(add(6), X86)[:4] == b"\x7fELF"
+
+
+def test_closing_the_pool_leaves_no_process() -> None:
+    compile_text(add(8), X86)
+    ids = worker_pool.pool().process_ids()
+    worker_pool.close_pool()
+    for process in ids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(process, 0)
+
+
+def test_no_process_outlives_the_interpreter_and_xdsl_is_not_needed(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"  # no `if __name__` guard: the workers must not run it again
+    script.write_text(
+        textwrap.dedent(f"""
+        import sys
+        from tessera.ir.target import machine_code, worker_pool
+        machine_code.compile_text({add(9)!r}, machine_code.CodeTarget({X86.triple!r}))
+        assert "xdsl" not in sys.modules and "llvmlite" not in sys.modules and "numpy" not in sys.modules
+        print(*worker_pool.pool().process_ids())
+        """)
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "PYTHONWARNINGS": "error"}
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, env=environment)
+    assert len(done.stdout.split()) == worker_pool.default_size()
+    for process in done.stdout.split():
+        assert not Path(f"/proc/{process}").exists()
