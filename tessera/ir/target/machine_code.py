@@ -152,7 +152,7 @@ def _results(
             value, _ = future.result()
         except worker_pool.RefusedTextError as error:
             raise _failure(
-                f"LLVM refused a kernel: {_first_line(str(error))}", str(error), texts[key], target
+                f"LLVM refused a kernel: {_first_lines(str(error))}", str(error), texts[key], target
             ) from error
         except worker_pool.WorkerDiedError as error:
             said = _first_lines(error.text)
