@@ -1,0 +1,143 @@
+"""`Executable`: one compiled function as a plain value, and the file format it is kept in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tessera.diagnostics.codes import LoadError
+from tessera.types.dtype import BY_NAME, DType
+
+MAGIC = b"TESSERAX"
+VERSION = 1
+_PREFIX = struct.Struct("<8sII")  # magic, version, bytes of the JSON header
+_DIGEST_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One input or output: its dtype and its dims as text (`B`, `4*S + 1`, `64`)."""
+
+    dtype: str
+    dims: tuple[str, ...]
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if self.dtype not in BY_NAME:
+            raise LoadError(f"unknown dtype `{self.dtype}` in an executable", span=None)
+
+    @property
+    def rank(self) -> int:
+        return len(self.dims)
+
+    @property
+    def element(self) -> DType:
+        return BY_NAME[self.dtype]
+
+    def __str__(self) -> str:
+        return f"[{', '.join(self.dims)}] {self.dtype}"
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A fact checked at every call: what it is about, and the two sides that must agree."""
+
+    what: str
+    left: str
+    right: str
+
+
+@dataclass(frozen=True, slots=True)
+class Executable:
+    """Machine code and everything the runtime must know to call it.
+
+    `objects` are x86-64 ELF relocatable files that define `tessera_check`, `tessera_shapes`, `tessera_workspace` and
+    `tessera_entry`. Symbol `k` is bound from number `binding[k]` of all input dims laid end to end. `support` may hold
+    the object of the native support code, so that the file runs where nothing can be compiled.
+    """
+
+    objects: tuple[bytes, ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    symbols: tuple[str, ...] = ()
+    binding: tuple[int, ...] = ()
+    guards: tuple[Guard, ...] = ()
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    support: bytes = b""
+
+    def __post_init__(self) -> None:
+        dims = sum(port.rank for port in self.inputs)
+        if len(self.binding) != len(self.symbols):
+            raise LoadError(f"{len(self.symbols)} symbols but {len(self.binding)} bindings", span=None)
+        if any(not 0 <= index < dims for index in self.binding):
+            raise LoadError(f"a binding in {list(self.binding)} is outside the {dims} input dims", span=None)
+
+    def with_support(self, support: bytes) -> Executable:
+        """The same executable carrying the native support object along."""
+        return replace(self, support=support)
+
+    def to_bytes(self) -> bytes:
+        """A versioned file: prefix, JSON header, blobs, and a SHA-256 of all that."""
+        blobs = (*self.objects, self.support)
+        header = {
+            "inputs": [[port.dtype, list(port.dims), port.name] for port in self.inputs],
+            "outputs": [[port.dtype, list(port.dims), port.name] for port in self.outputs],
+            "symbols": list(self.symbols),
+            "binding": list(self.binding),
+            "guards": [[guard.what, guard.left, guard.right] for guard in self.guards],
+            "metadata": self.metadata,
+            "blobs": [len(blob) for blob in blobs],
+        }
+        text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
+        body = b"".join((_PREFIX.pack(MAGIC, VERSION, len(text)), text, *blobs))
+        return body + hashlib.sha256(body).digest()
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Executable:
+        """Read what `to_bytes` wrote.
+
+        Raises: LoadError (T0704) if the file is not one of ours, is of an unknown version, or is damaged.
+        """
+        header, start = _read_header(data)
+        end = len(data) - _DIGEST_BYTES
+        blobs: list[bytes] = []
+        for size in header["blobs"]:
+            blobs.append(data[start : start + size])
+            start += size
+        if start != end:
+            raise LoadError(f"executable is damaged: its parts end at byte {start}, the file at {end}", span=None)
+        return Executable(
+            objects=tuple(blobs[:-1]),
+            inputs=_ports(header["inputs"]),
+            outputs=_ports(header["outputs"]),
+            symbols=tuple(header["symbols"]),
+            binding=tuple(header["binding"]),
+            guards=tuple(Guard(*guard) for guard in header["guards"]),
+            metadata=header["metadata"],
+            support=blobs[-1],
+        )
+
+
+def _ports(entries: list[tuple[str, list[str], str]]) -> tuple[Port, ...]:
+    return tuple(Port(dtype, tuple(dims), name) for dtype, dims, name in entries)
+
+
+def _read_header(data: bytes) -> tuple[dict[str, Any], int]:
+    """Check what surrounds the header; give it and where the blobs start."""
+    if len(data) < _PREFIX.size + _DIGEST_BYTES or not data.startswith(MAGIC):
+        raise LoadError(f"not a Tessera executable: it does not start with {MAGIC.decode()}", span=None)
+    _, version, length = _PREFIX.unpack_from(data)
+    # The version comes before the digest: another version may seal its files in another way.
+    if version != VERSION:
+        raise LoadError(
+            f"executable has format version {version}, this Tessera reads version {VERSION}",
+            span=None,
+            fix="compile it again with this version",
+        )
+    if hashlib.sha256(data[:-_DIGEST_BYTES]).digest() != data[-_DIGEST_BYTES:]:
+        raise LoadError("executable is damaged: its SHA-256 does not match its contents", span=None)
+    start = _PREFIX.size + length
+    return json.loads(data[_PREFIX.size : start]), start
