@@ -65,6 +65,12 @@ class PytreeError(CompilationError):
     code = "T0204"
 
 
+class SpecializationError(CompilationError):
+    """The function would fix a dimension that is declared free to one value."""
+
+    code = "T0205"
+
+
 class GraphVerifyError(CompilationError):
     """A `tgraph` module breaks a rule of the dialect."""
 

@@ -11,6 +11,7 @@ from tessera.diagnostics.codes import AnnotationError
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, DType
 from tessera.types.policy import (
+    SILENT,
     ComputeMode,
     Policy,
     PolicyType,
@@ -53,7 +54,7 @@ class TensorAnnotation:
 
     dims: tuple[Dim, ...]
     dtype: DType | None = None
-    policy: Policy = Policy()
+    policy: Policy = SILENT
     head: str = "Tensor"
 
     @property
@@ -62,7 +63,7 @@ class TensorAnnotation:
 
     @property
     def symbols(self) -> frozenset[str]:
-        return frozenset().union(*(dim.symbols for dim in self.dims))
+        return frozenset(name for dim in self.dims for name in dim.symbols)
 
     @property
     def element(self) -> str:

@@ -40,13 +40,13 @@ class Policy:
     loss_scale: float | None = None
 
     def __bool__(self) -> bool:
-        return self != _SILENT
+        return self != SILENT
 
     def joined(self, other: Policy) -> Policy:
         """Both policies as one; raises AnnotationError when they set one field differently."""
         changes: dict[str, object] = {}
         for field in fields(other):
-            theirs, default = getattr(other, field.name), getattr(_SILENT, field.name)
+            theirs, default = getattr(other, field.name), getattr(SILENT, field.name)
             ours = getattr(self, field.name)
             if theirs == default:
                 continue
@@ -66,7 +66,8 @@ class Policy:
     __repr__ = __str__
 
 
-_SILENT = Policy()
+SILENT = Policy()
+"""The policy that says nothing."""
 
 
 def _shortest(number: float) -> str:
@@ -130,7 +131,7 @@ def attach(base: DType | PolicyType, policy: Policy | DType) -> PolicyType:
         raise AnnotationError(
             f"`{base} @ {policy!r}` is no policy: use accum, compute, stochastic_round, saturate, loss_scale"
         )
-    start = base if isinstance(base, PolicyType) else PolicyType(base, _SILENT)
+    start = base if isinstance(base, PolicyType) else PolicyType(base, SILENT)
     joined = PolicyType(start.dtype, start.policy.joined(policy))
     _check(joined)
     return joined

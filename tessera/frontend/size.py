@@ -1,0 +1,168 @@
+"""`Size`: a dimension as Python code sees it while tracing: arithmetic works, its value cannot be asked for."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from tessera.diagnostics.codes import SpecializationError
+from tessera.ir.base import dispatch
+from tessera.types.dim import Dim
+
+
+class Size:
+    """A free dimension of a traced tensor.
+
+    Sizes add, multiply and divide into sizes. A comparison that holds (or fails) for every value gives a bool; any
+    other question about the value would fix it, and raises `SpecializationError` (T0205).
+    """
+
+    __slots__ = ("dim",)
+
+    def __init__(self, dim: Dim) -> None:
+        self.dim = dim
+
+    def __repr__(self) -> str:
+        return str(self.dim)
+
+    def __hash__(self) -> int:
+        return hash(self.dim)
+
+    def __add__(self, other: Any) -> Any:
+        return _joined(self, other, Dim.__add__)
+
+    __radd__ = __add__
+
+    def __mul__(self, other: Any) -> Any:
+        return _joined(self, other, Dim.__mul__)
+
+    __rmul__ = __mul__
+
+    def __sub__(self, other: Any) -> Any:
+        return _joined(self, other, Dim.__sub__)
+
+    def __rsub__(self, other: Any) -> Any:
+        return _joined(self, other, lambda own, given: given - own)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return _joined(self, other, Dim.__floordiv__)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return _joined(self, other, lambda own, given: given // own)
+
+    def __mod__(self, other: Any) -> Any:
+        return _joined(self, other, Dim.__mod__)
+
+    def __rmod__(self, other: Any) -> Any:
+        return _joined(self, other, lambda own, given: given % own)
+
+    def __neg__(self) -> Any:
+        return size_of(-self.dim)
+
+    def __truediv__(self, other: Any) -> Any:
+        if not isinstance(other, int | Size | Dim):
+            return NotImplemented
+        return _refuse(self, "divided as a number", "write `//` for a size, or divide a tensor by it")
+
+    def __eq__(self, other: object) -> bool:
+        return _decided(self, other, "==", lambda gap: _sign(gap) == 0, _is_never_zero)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __lt__(self, other: Any) -> bool:
+        return _decided(self, other, "<", lambda gap: _at_most(gap, -1), lambda gap: _at_least(gap, 0))
+
+    def __le__(self, other: Any) -> bool:
+        return _decided(self, other, "<=", lambda gap: _at_most(gap, 0), lambda gap: _at_least(gap, 1))
+
+    def __gt__(self, other: Any) -> bool:
+        return _decided(self, other, ">", lambda gap: _at_least(gap, 1), lambda gap: _at_most(gap, 0))
+
+    def __ge__(self, other: Any) -> bool:
+        return _decided(self, other, ">=", lambda gap: _at_least(gap, 0), lambda gap: _at_most(gap, -1))
+
+    def __bool__(self) -> bool:
+        return self != 0
+
+    def __index__(self) -> int:
+        return _refuse(self, "turned into a number", _LOOP_HELP)
+
+    def __int__(self) -> int:
+        return _refuse(self, "turned into a number", _LOOP_HELP)
+
+    def __float__(self) -> float:
+        return _refuse(self, "turned into a number", "use it in tensor arithmetic instead, where it stays free")
+
+
+_LOOP_HELP = "loop with `tessera.fori_loop` or `tessera.scan`, or write a number in the annotation to make it static"
+
+
+def _refuse(size: Size, what: str, help: str) -> NoReturn:
+    raise SpecializationError(
+        f"`{size}` is a free dimension and cannot be {what} here",
+        notes=("one trace serves all its values, so its value is not known while tracing",),
+        fix=help,
+    )
+
+
+def size_of(dim: Dim) -> Any:
+    """What Python code gets for a dim: a plain int when it is one, else a `Size`."""
+    return Size(dim) if dim.value is None else dim.value
+
+
+def dim_of(value: Any) -> Dim:
+    """The dim of an int, a `Size`, a `Dim`, or a NumPy integer; raises TypeError for anything else."""
+    if isinstance(value, Size):
+        return value.dim
+    if isinstance(value, Dim):
+        return value
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{value!r} is not a size")
+    return Dim.constant(value.__index__())
+
+
+def _joined(own: Size, other: Any, combine: Any) -> Any:
+    if isinstance(other, bool) or not isinstance(other, int | Size | Dim):
+        return NotImplemented
+    return size_of(combine(own.dim, dim_of(other)))
+
+
+def _decided(own: Size, other: Any, symbol: str, holds: Any, fails: Any) -> bool:
+    """The answer to a comparison that has one for every value of the free dims."""
+    if isinstance(other, bool) or not isinstance(other, int | Size | Dim):
+        return NotImplemented
+    gap = own.dim - dim_of(other)
+    trace = dispatch.active()
+    known = getattr(trace, "known", None)
+    gap = gap if known is None else known(gap)
+    if holds(gap):
+        return True
+    if fails(gap):
+        return False
+    raise SpecializationError(
+        f"the branch `{own} {symbol} {other}` depends on a free dimension",
+        notes=(f"`{own}` is free, and the answer is not the same for all its values",),
+        fix="write a number in the annotation to make the dimension static, or choose with `tessera.ops.where`",
+    )
+
+
+def _sign(gap: Dim) -> int | None:
+    """The constant a gap is, or None."""
+    return gap.value
+
+
+def _at_least(gap: Dim, bound: int) -> bool:
+    """Whether the gap is at least `bound` for all sizes: they are never negative, so positive terms only add."""
+    return all(count >= 0 for monomial, count in gap.terms if monomial) and _constant(gap) >= bound
+
+
+def _at_most(gap: Dim, bound: int) -> bool:
+    return all(count <= 0 for monomial, count in gap.terms if monomial) and _constant(gap) <= bound
+
+
+def _is_never_zero(gap: Dim) -> bool:
+    return _at_least(gap, 1) or _at_most(gap, -1)
+
+
+def _constant(gap: Dim) -> int:
+    return next((count for monomial, count in gap.terms if not monomial), 0)

@@ -1,0 +1,196 @@
+"""Pytrees: nested dicts, lists, tuples, named tuples and dataclasses as a flat list of leaves and a form."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from tessera.diagnostics.codes import PytreeError
+
+Children: TypeAlias = "tuple[Sequence[Any], Hashable]"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """How one container type comes apart and back together.
+
+    `split` gives the children and what else must be remembered (keys, field names), `join` undoes it, and `steps`
+    gives the text that leads from the container to each child: `['w']`, `[0]`, `.weight`.
+    """
+
+    split: Callable[[Any], Children]
+    join: Callable[[type[Any], Hashable, Sequence[Any]], Any]
+    steps: Callable[[Hashable, int], Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The form of a value without its leaves; `type` is None for a leaf. Two values of one form compare equal."""
+
+    type: type[Any] | None = None
+    data: Hashable = None
+    children: tuple[Tree, ...] = ()
+
+    @property
+    def is_leaf(self) -> bool:
+        return self.type is None
+
+    @property
+    def leaf_count(self) -> int:
+        return 1 if self.type is None else sum(child.leaf_count for child in self.children)
+
+    def __str__(self) -> str:
+        if self.type is None:
+            return "*"
+        steps = _node_of(self.type).steps(self.data, len(self.children))
+        inner = ", ".join(f"{step}: {child}" for step, child in zip(steps, self.children, strict=True))
+        return f"{self.type.__name__}({inner})"
+
+
+LEAF = Tree()
+
+
+def flatten(value: Any) -> tuple[list[Any], Tree]:
+    """The leaves of a value, in a fixed order, and its form.
+
+    >>> flatten({"b": (1, 2), "a": 3})[0]
+    [3, 1, 2]
+    """
+    leaves: list[Any] = []
+    return leaves, _flatten_into(value, leaves)
+
+
+def _flatten_into(value: Any, leaves: list[Any]) -> Tree:
+    kind: type[Any] = type(value)
+    node = _NODES.get(kind) or _discovered(kind)
+    if node is None:
+        leaves.append(value)
+        return LEAF
+    children, data = node.split(value)
+    return Tree(kind, data, tuple([_flatten_into(child, leaves) for child in children]))
+
+
+def unflatten(tree: Tree, leaves: Sequence[Any]) -> Any:
+    """The value of form `tree` with these leaves."""
+    if tree.leaf_count != len(leaves):
+        raise PytreeError(f"a tree of {tree.leaf_count} leaves cannot be made from {len(leaves)}")
+    return _unflatten(tree, iter(leaves))
+
+
+def _unflatten(tree: Tree, leaves: Iterator[Any]) -> Any:
+    if tree.type is None:
+        return next(leaves)
+    children = [_unflatten(child, leaves) for child in tree.children]
+    return _node_of(tree.type).join(tree.type, tree.data, children)
+
+
+def leaf_paths(tree: Tree, root: str = "") -> list[str]:
+    """The path of each leaf, in the order of `flatten`.
+
+    >>> leaf_paths(flatten({"w": [1, 2]})[1], "params")
+    ["params['w'][0]", "params['w'][1]"]
+    """
+    if tree.type is None:
+        return [root]
+    steps = _node_of(tree.type).steps(tree.data, len(tree.children))
+    return [path for step, child in zip(steps, tree.children, strict=True) for path in leaf_paths(child, root + step)]
+
+
+def map_leaves(function: Callable[..., Any], value: Any, *others: Any) -> Any:
+    """`function` applied to each leaf; further values must have the same form, and give further arguments.
+
+    >>> map_leaves(lambda a, b: a + b, {"x": 1}, {"x": 2})
+    {'x': 3}
+    """
+    leaves, tree = flatten(value)
+    columns = [leaves]
+    for other in others:
+        more, form = flatten(other)
+        if form != tree:
+            raise PytreeError(f"two trees differ in form: {tree} and {form}")
+        columns.append(more)
+    return unflatten(tree, [function(*row) for row in zip(*columns, strict=True)])
+
+
+def register(kind: type[Any], split: Callable[[Any], Children], join: Callable[[Hashable, Sequence[Any]], Any]) -> None:
+    """Make `kind` a container: `split(value)` gives (children, data) and `join(data, children)` the value again."""
+    if kind in _NODES:
+        raise PytreeError(f"`{kind.__name__}` is a container already")
+    _NODES[kind] = Node(split, lambda _, data, children: join(data, children), _index_steps)
+
+
+def _index_steps(_: Hashable, count: int) -> list[str]:
+    return [f"[{index}]" for index in range(count)]
+
+
+def _key_steps(data: Hashable, _: int) -> list[str]:
+    return [f"[{key!r}]" for key in _strings(data)]
+
+
+def _field_steps(data: Hashable, _: int) -> list[str]:
+    return [f".{name}" for name in _strings(data)]
+
+
+def _strings(data: Hashable) -> tuple[Any, ...]:
+    return data if isinstance(data, tuple) else ()
+
+
+def _split_dict(value: dict[Any, Any]) -> Children:
+    try:
+        keys = tuple(sorted(value))
+    except TypeError:
+        # Keys of several types have no order; the one they were put in is the best there is.
+        keys = tuple(value)
+    return [value[key] for key in keys], keys
+
+
+def _join_dict(kind: type[Any], data: Hashable, children: Sequence[Any]) -> Any:
+    return kind(zip(_strings(data), children, strict=True))
+
+
+def _split_dataclass(value: Any) -> Children:
+    names = tuple(field.name for field in dataclasses.fields(value))
+    return [getattr(value, name) for name in names], names
+
+
+def _join_dataclass(kind: type[Any], data: Hashable, children: Sequence[Any]) -> Any:
+    # Not through `__init__`: it may check or change what it is given, and fields may be `init=False`.
+    made = object.__new__(kind)
+    for name, child in zip(_strings(data), children, strict=True):
+        object.__setattr__(made, name, child)
+    return made
+
+
+def _join_namedtuple(kind: type[Any], _: Hashable, children: Sequence[Any]) -> Any:
+    return kind(*children)
+
+
+_DATACLASS = Node(_split_dataclass, _join_dataclass, _field_steps)
+_NAMEDTUPLE = Node(lambda value: (tuple(value), value._fields), _join_namedtuple, _field_steps)
+_NODES: dict[type[Any], Node] = {
+    dict: Node(_split_dict, _join_dict, _key_steps),
+    list: Node(lambda value: (value, None), lambda _, __, children: list(children), _index_steps),
+    tuple: Node(lambda value: (value, None), lambda _, __, children: tuple(children), _index_steps),
+    type(None): Node(lambda _: ((), None), lambda _, __, ___: None, _index_steps),
+}
+_LEAF_TYPES: set[type[Any]] = set()
+
+
+def _discovered(kind: type[Any]) -> Node | None:
+    """The node of a type met for the first time: a named tuple or a dataclass that is not one of our own values."""
+    if kind in _LEAF_TYPES:
+        return None
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        return _NODES.setdefault(kind, _NAMEDTUPLE)
+    if dataclasses.is_dataclass(kind) and not kind.__module__.startswith("tessera."):
+        return _NODES.setdefault(kind, _DATACLASS)
+    _LEAF_TYPES.add(kind)
+    return None
+
+
+def _node_of(kind: type[Any]) -> Node:
+    node = _NODES.get(kind) or _discovered(kind)
+    assert node is not None, f"`{kind.__name__}` is in a tree but is no container"
+    return node

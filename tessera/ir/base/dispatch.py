@@ -1,0 +1,75 @@
+"""The hook every op call goes through: onto the active trace, or, outside one, to whoever runs ops at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeAlias
+
+
+class Recorder(Protocol):
+    """A trace being made."""
+
+    def record(self, op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+        """Put an op on the tape and give stand-ins for its results: one, or a tuple when the op has several."""
+        ...
+
+
+Runner: TypeAlias = Callable[[str, Sequence[Any], Mapping[str, Any]], Any]
+
+
+class _Traces(threading.local):
+    """The traces of this thread, innermost last."""
+
+    def __init__(self) -> None:
+        self.stack: list[Recorder] = []
+
+
+_TRACES = _Traces()
+_RUNNER: list[Runner] = []
+
+
+def install(runner: Runner) -> None:
+    """Make `runner` the one that runs ops called outside a trace."""
+    _RUNNER[:] = [runner]
+
+
+def active() -> Recorder | None:
+    """The innermost trace of this thread, or None outside `jit`."""
+    stack = _TRACES.stack
+    return stack[-1] if stack else None
+
+
+def is_open(recorder: object) -> bool:
+    """Whether a trace of this thread is still being made."""
+    return any(trace is recorder for trace in _TRACES.stack)
+
+
+@contextmanager
+def recording(recorder: Recorder) -> Iterator[None]:
+    """Within it, ops called in this thread go onto `recorder`."""
+    _TRACES.stack.append(recorder)
+    try:
+        yield
+    finally:
+        _TRACES.stack.pop()
+
+
+@contextmanager
+def suspended() -> Iterator[None]:
+    """Within it, ops run at once even inside a trace: for what the compiler itself computes."""
+    stack, _TRACES.stack = _TRACES.stack, []
+    try:
+        yield
+    finally:
+        _TRACES.stack = stack
+
+
+def apply(op: str, operands: Sequence[Any], attributes: Mapping[str, Any] | None = None) -> Any:
+    """The result of an op: a stand-in inside a trace, a tensor outside."""
+    stack = _TRACES.stack
+    if stack:
+        return stack[-1].record(op, operands, attributes or {})
+    assert _RUNNER, "no runner for ops outside `jit` is installed; `import tessera.ops` installs one"
+    return _RUNNER[0](op, operands, attributes or {})
