@@ -65,6 +65,23 @@ class Builder(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Producer:
+    """The op a value came from, as `fold` sees it; `name` is the short one."""
+
+    name: str
+    operands: tuple[Any, ...]
+    attributes: Attributes
+
+
+class Folder(Builder, Protocol):
+    """What `fold` may ask on top of building: where a value came from."""
+
+    def producer(self, value: Any) -> Producer | None:
+        """The op whose only result `value` is; None for an input, or a result among several."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """Example inputs of an op: `make(rng)` gives the arrays, `attributes` the rest."""
 
@@ -84,6 +101,7 @@ class Cost:
 Infer: TypeAlias = Callable[[InferContext, Sequence[TensorType], Attributes], Sequence[TensorType]]
 Reference: TypeAlias = "Callable[..., Array | tuple[Array, ...]]"
 Decompose: TypeAlias = Callable[[Builder, Sequence[Any], Attributes], Any]
+Fold: TypeAlias = Callable[[Folder, Sequence[Any], Attributes], Any]
 CostRule: TypeAlias = Callable[[Sequence[TensorType], Sequence[TensorType], Attributes], Cost]
 
 
@@ -94,8 +112,8 @@ class OpSpec:
     `operands` and `results` are names; a last name ending in `*` stands for any number. `infer` is verifier and
     shape rule in one. `reference(*arrays, **attributes)` is the meaning, on NumPy arrays. `lower` is a facet of
     `ir/tile/facets.py` (a view, pointwise, reduction, contraction, gather, assembly or library kernel), or None for
-    an op that `decompose` rewrites into others. `fold` simplifies: it gets a builder, operands and attributes and
-    returns replacement values or None.
+    an op that `decompose` rewrites into others. `fold` simplifies: it gets a folder, operands and attributes and
+    returns the value (or tuple of values) to use instead, of the same type and bit for bit the same, or None.
     """
 
     name: str
@@ -109,7 +127,7 @@ class OpSpec:
     samples: tuple[Sample, ...] = ()
     dtypes: tuple[str, ...] = ()
     cost: CostRule | None = None
-    fold: Decompose | None = None
+    fold: Fold | None = None
     decompose: Decompose | None = None
     lower: Any = None
 
