@@ -1,0 +1,287 @@
+"""Sums of products over two operands: matmul with NumPy's rules, and dot_general."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from tessera.ir.base.arrays import Array, dtype_of, exact, rounded
+from tessera.ir.base.spec import Attribute, Attributes, Cost, InferContext, OpSpec, Sample
+from tessera.ir.graph.rules import FLOATS, INTEGERS, axes_attribute, same_dim, traffic
+from tessera.ir.graph.samples import normal
+from tessera.ir.tile.facets import Contraction, ContractionMaps
+from tessera.types import dtype as dt
+from tessera.types.dim import Dim, product
+from tessera.types.dtype import DType
+from tessera.types.promotion import promote
+from tessera.types.shape import Named, broadcast, text
+from tessera.types.tensor_type import TensorType
+
+NUMERICS = (
+    Attribute("accumulate", "dtype", None, "dtype of the running sum; default f32 (f64 for f64), i32 or i64"),
+    Attribute("dtype", "dtype", None, "dtype of the result; default the promoted dtype of the operands"),
+)
+
+
+def coordinate(group: str, index: int) -> Dim:
+    """A coordinate of the contraction's loop nest, such as `m0`."""
+    return Dim.symbol(f"{group}{index}")
+
+
+def accumulator(result: DType) -> DType:
+    """The running sum's dtype where none is stated: wide enough for the result, so integers wrap the same way."""
+    if result.is_float:
+        return result.compute
+    return dt.i64 if result.bits > 32 else dt.i32
+
+
+def contraction_dtype(ctx: InferContext, op: str, types: Sequence[TensorType], attributes: Attributes) -> DType:
+    """The result's dtype, once operands, accumulator and result are found to agree."""
+    for operand in types:
+        if operand.dtype.is_bool:
+            raise ctx.fail_dtype(f"`{op}` needs numbers, got bool", help="cast it, as in `x.cast(i32)`")
+    operand_dtype = promote(types[0].dtype, types[1].dtype)
+    if operand_dtype is None:
+        raise ctx.fail_dtype(
+            f"`{op}` cannot mix {types[0].dtype} and {types[1].dtype}: neither holds every value of the other",
+            help=f"cast one of them, as in `x.cast({types[1].dtype})`",
+        )
+    result: DType = attributes["dtype"] or operand_dtype
+    accumulate: DType | None = attributes["accumulate"]
+    if result.is_bool or (operand_dtype.is_float and not result.is_float):
+        raise ctx.fail_dtype(f"`{op}` of {operand_dtype} cannot give {result}", help="cast the result instead")
+    if accumulate is not None and (accumulate.bits < 32 or accumulate.is_float != operand_dtype.is_float):
+        wanted = "f32 or f64" if operand_dtype.is_float else "a 32- or 64-bit integer"
+        raise ctx.fail_dtype(f"`{op}` of {operand_dtype} accumulates in {wanted}, not {accumulate}")
+    return result
+
+
+def reference_dtype(a: Array, b: Array, dtype: DType | None) -> DType:
+    """The result dtype of a reference, which only sees arrays."""
+    result = dtype or promote(dtype_of(a), dtype_of(b))
+    assert result is not None, "operands that do not promote are refused by `infer`"
+    return result
+
+
+def exactnormal(a: Array, b: Array) -> tuple[Array, Array]:
+    """Both operands in one wide dtype, in which products do not round."""
+    wide = np.result_type(exact(a), exact(b))
+    return exact(a).astype(wide, copy=False), exact(b).astype(wide, copy=False)
+
+
+def _infer_matmul(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    a, b = types
+    if not a.rank or not b.rank:
+        raise ctx.fail("`matmul` needs operands with at least one dim, got a scalar", help="multiply scalars with `*`")
+    dtype = contraction_dtype(ctx, "matmul", types, attributes)
+    inner = b.shape[-2] if b.rank > 1 else b.shape[0]
+    same_dim(
+        ctx,
+        a.shape[-1],
+        inner,
+        f"cannot multiply {text(a.shape)} by {text(b.shape)}: the inner dimensions differ",
+        help="transpose the right operand if it is stored [out, in]"
+        if b.rank > 1 and b.shape[-1] == a.shape[-1]
+        else "",
+    )
+    batch = broadcast(ctx, "matmul", Named("a", a.shape[:-2]), Named("b", b.shape[:-2]))
+    return [TensorType((*batch, *a.shape[-2:-1], *b.shape[-1:][: b.rank - 1]), dtype)]
+
+
+def _batch_map(operand: Sequence[Dim], batch: Sequence[Dim]) -> tuple[Dim, ...]:
+    """Coordinates of the operand's batch dims: those of the result, 0 where a dim of 1 stretches."""
+    skipped = len(batch) - len(operand)
+    return tuple(
+        Dim.constant(0) if dim.value == 1 and batch[skipped + axis].value != 1 else coordinate("b", skipped + axis)
+        for axis, dim in enumerate(operand)
+    )
+
+
+def _stretched(left: Sequence[Dim], right: Sequence[Dim]) -> tuple[Dim, ...]:
+    """The broadcast of two shapes that `infer` found compatible."""
+    rank = max(len(left), len(right))
+    one = Dim.constant(1)
+    a, b = ((one,) * (rank - len(shape)) + tuple(shape) for shape in (left, right))
+    return tuple(y if x.value == 1 else x for x, y in zip(a, b, strict=True))
+
+
+def _matmul_maps(types: Sequence[TensorType], attributes: Attributes) -> ContractionMaps:
+    a, b = types
+    batch = _stretched(a.shape[:-2], b.shape[:-2])
+    m, n = a.shape[-2:-1], (b.shape[-1:] if b.rank > 1 else ())
+    row = (coordinate("m", 0),) if m else ()
+    column = (coordinate("n", 0),) if n else ()
+    inner = (coordinate("k", 0),)
+    return ContractionMaps(
+        batch=batch,
+        m=m,
+        n=n,
+        k=(a.shape[-1],),
+        lhs=(*_batch_map(a.shape[:-2], batch), *row, *inner),
+        rhs=(*_batch_map(b.shape[:-2], batch), *inner, *column),
+    )
+
+
+def matmul_reference(a: Array, b: Array, *, accumulate: DType | None = None, dtype: DType | None = None) -> Array:
+    """`a @ b` by NumPy's rules, summed without rounding and rounded once."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return rounded(np.matmul(*exactnormal(a, b)), reference_dtype(a, b, dtype))
+
+
+def _matmul_cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
+    return Cost(results[0].size * operands[0].shape[-1] * 2, traffic(operands, results))
+
+
+Axes: TypeAlias = tuple[int, ...]
+
+
+def _axes_text(axes: Sequence[int]) -> str:
+    return f"({', '.join(map(str, axes))})"
+
+
+def _checked_axes(
+    ctx: InferContext, attributes: Attributes, side: str, rank: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    batch, contract = axes_attribute(attributes, f"{side}_batch"), axes_attribute(attributes, f"{side}_contract")
+    named = (*batch, *contract)
+    if any(not 0 <= axis < rank for axis in named) or len(set(named)) != len(named):
+        raise ctx.fail(
+            f"`{side}_batch` {_axes_text(batch)} and `{side}_contract` {_axes_text(contract)} must name "
+            f"different axes of a tensor of rank {rank}"
+        )
+    return batch, contract
+
+
+def _infer_dot_general(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    a, b = types
+    dtype = contraction_dtype(ctx, "dot_general", types, attributes)
+    a_batch, a_contract = _checked_axes(ctx, attributes, "lhs", a.rank)
+    b_batch, b_contract = _checked_axes(ctx, attributes, "rhs", b.rank)
+    for kind, left, right in (("batch", a_batch, b_batch), ("contract", a_contract, b_contract)):
+        if len(left) != len(right):
+            raise ctx.fail(
+                f"`lhs_{kind}` names {len(left)} axes and `rhs_{kind}` {len(right)}: they pair up one to one"
+            )
+        for x, y in zip(left, right, strict=True):
+            message = f"`dot_general` pairs axis {x} of {text(a.shape)} with axis {y} of {text(b.shape)}"
+            same_dim(ctx, a.shape[x], b.shape[y], f"{message}, which differ")
+    free_a = [dim for axis, dim in enumerate(a.shape) if axis not in (*a_batch, *a_contract)]
+    free_b = [dim for axis, dim in enumerate(b.shape) if axis not in (*b_batch, *b_contract)]
+    return [TensorType((*(a.shape[axis] for axis in a_batch), *free_a, *free_b), dtype)]
+
+
+def _dot_general_maps(types: Sequence[TensorType], attributes: Attributes) -> ContractionMaps:
+    a, b = types
+    extents: dict[str, list[Dim]] = {"b": [], "m": [], "n": [], "k": []}
+
+    def read(operand: TensorType, side: str, free: str) -> tuple[Dim, ...]:
+        batch, contract = axes_attribute(attributes, f"{side}_batch"), axes_attribute(attributes, f"{side}_contract")
+        indices: list[Dim] = []
+        for axis, dim in enumerate(operand.shape):
+            if axis in batch:
+                indices.append(coordinate("b", batch.index(axis)))
+            elif axis in contract:
+                indices.append(coordinate("k", contract.index(axis)))
+            else:
+                indices.append(coordinate(free, len(extents[free])))
+                extents[free].append(dim)
+        return tuple(indices)
+
+    lhs, rhs = read(a, "lhs", "m"), read(b, "rhs", "n")
+    return ContractionMaps(
+        batch=tuple(a.shape[axis] for axis in axes_attribute(attributes, "lhs_batch")),
+        m=tuple(extents["m"]),
+        n=tuple(extents["n"]),
+        k=tuple(a.shape[axis] for axis in axes_attribute(attributes, "lhs_contract")),
+        lhs=lhs,
+        rhs=rhs,
+    )
+
+
+def dot_general_reference(
+    a: Array,
+    b: Array,
+    *,
+    lhs_batch: Sequence[int] = (),
+    rhs_batch: Sequence[int] = (),
+    lhs_contract: Sequence[int] = (),
+    rhs_contract: Sequence[int] = (),
+    accumulate: DType | None = None,
+    dtype: DType | None = None,
+) -> Array:
+    """Batch dims first, then the free dims of `a`, then those of `b`; summed without rounding, rounded once."""
+    x, y = exactnormal(a, b)
+    shared = len(lhs_batch)
+    free_x = [axis for axis in range(x.ndim) if axis not in (*lhs_batch, *lhs_contract)]
+    free_y = [axis for axis in range(y.ndim) if axis not in (*rhs_batch, *rhs_contract)]
+    x = x.transpose((*lhs_batch, *free_x, *lhs_contract))
+    y = y.transpose((*rhs_batch, *rhs_contract, *free_y))
+    batch, m, n = x.shape[:shared], x.shape[shared : shared + len(free_x)], y.shape[y.ndim - len(free_y) :]
+    k = x.shape[shared + len(free_x) :]
+    rows, inner, columns = (int(np.prod(dims, dtype=np.int64)) for dims in (m, k, n))
+    with np.errstate(over="ignore", invalid="ignore"):
+        out = np.matmul(x.reshape(*batch, rows, inner), y.reshape(*batch, inner, columns))
+        return rounded(out.reshape(*batch, *m, *n), reference_dtype(a, b, dtype))
+
+
+def _dot_general_cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
+    inner = product(operands[0].shape[axis] for axis in axes_attribute(attributes, "lhs_contract"))
+    return Cost(results[0].size * inner * 2, traffic(operands, results))
+
+
+MATMUL = OpSpec(
+    name="tgraph.matmul",
+    summary="Matrix product; leading dims broadcast, a 1-D operand is a row (left) or a column (right), as in NumPy.",
+    operands=("a", "b"),
+    attributes=NUMERICS,
+    infer=_infer_matmul,
+    reference=matmul_reference,
+    cost=_matmul_cost,
+    dtypes=(*FLOATS, *INTEGERS, "i4"),
+    lower=Contraction(_matmul_maps),
+    samples=(
+        Sample("square", normal((8, 8), (8, 8))),
+        Sample("ragged", normal((7, 13), (13, 5))),
+        Sample("row", normal((16,), (16, 3))),
+        Sample("column", normal((4, 16), (16,))),
+        Sample("dot", normal((9,), (9,))),
+        Sample("batch", normal((2, 3, 4, 5), (2, 3, 5, 6))),
+        Sample("stretched batch", normal((3, 1, 4, 5), (2, 5, 6))),
+        Sample("empty inner", normal((3, 0), (0, 4))),
+    ),
+)
+
+DOT_GENERAL = OpSpec(
+    name="tgraph.dot_general",
+    summary="Product over paired axes: batch axes come first, contracted axes are summed, free axes follow.",
+    operands=("a", "b"),
+    attributes=(
+        Attribute("lhs_batch", "ints", (), "axes of `a` kept one to one with `rhs_batch`"),
+        Attribute("rhs_batch", "ints", ()),
+        Attribute("lhs_contract", "ints", (), "axes of `a` summed against `rhs_contract`"),
+        Attribute("rhs_contract", "ints", ()),
+        *NUMERICS,
+    ),
+    infer=_infer_dot_general,
+    reference=dot_general_reference,
+    cost=_dot_general_cost,
+    dtypes=(*FLOATS, *INTEGERS, "i4"),
+    lower=Contraction(_dot_general_maps),
+    samples=(
+        Sample("matrix", normal((4, 5), (5, 6)), {"lhs_contract": (1,), "rhs_contract": (0,)}),
+        Sample(
+            "two contracted",
+            normal((2, 3, 4), (4, 3, 5)),
+            {"lhs_contract": (1, 2), "rhs_contract": (1, 0)},
+        ),
+        Sample(
+            "batch in the middle",
+            normal((3, 2, 4), (5, 4, 2)),
+            {"lhs_batch": (1,), "rhs_batch": (2,), "lhs_contract": (2,), "rhs_contract": (1,)},
+        ),
+    ),
+)
+
+SPECS: tuple[OpSpec, ...] = (MATMUL, DOT_GENERAL)
