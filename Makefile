@@ -1,0 +1,59 @@
+# Everything runs in .venv, which the first target that needs it makes from python3 and the package index.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
+RUN_STAMP := $(VENV)/.ready-run
+TEST_STAMP := $(VENV)/.ready-test
+BENCH_STAMP := $(VENV)/.ready-bench
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test quick lint types layers bench size clean
+
+help:  ## say what can be made
+	@sed -n 's/^\([a-z]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+demo: $(RUN_STAMP)  ## compile and run an MLP and a transformer block, and show how they were lowered
+	$(BIN)/python examples/demo.py
+
+test: lint types layers  ## everything that must hold: style, types, layers, the whole suite
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+quick: $(TEST_STAMP)  ## the suite without its slow tests
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+
+lint: $(TEST_STAMP)  ## ruff, lint and format
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(TEST_STAMP)  ## pyright, strict
+	$(BIN)/pyright
+
+layers: $(TEST_STAMP)  ## who may import whom
+	$(BIN)/lint-imports --no-cache
+
+bench: $(BENCH_STAMP)  ## the CPU workloads against NumPy, PyTorch and JAX
+	$(BIN)/python benchmarks/cpu.py
+
+size: $(RUN_STAMP)  ## lines of code per room
+	$(BIN)/python scripts/size.py
+
+clean:  ## remove the environment and what tools leave behind
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(RUN_STAMP): pyproject.toml | $(VENV)/bin/python
+	$(PIP) --editable .
+	@touch $@
+
+$(TEST_STAMP): pyproject.toml | $(VENV)/bin/python
+	$(PIP) --editable '.[test]'
+	@touch $@ $(RUN_STAMP)
+
+$(BENCH_STAMP): pyproject.toml | $(VENV)/bin/python
+	$(PIP) --editable '.[bench]'
+	@touch $@ $(RUN_STAMP)

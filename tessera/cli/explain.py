@@ -1,0 +1,33 @@
+"""`tessera explain`: an error's page in the terminal, or the list of codes."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.table import Table
+
+from tessera.diagnostics.codes import all_codes
+from tessera.diagnostics.explain import explain
+
+
+def show_page(code: str) -> int:
+    """Print the page of `code`; 1 when there is none, else 0."""
+    try:
+        page = explain(code)
+    except KeyError as error:
+        Console(stderr=True, highlight=False).print(f"error: {error.args[0]}", markup=False)
+        return 1
+    console = Console()
+    if console.is_terminal:
+        console.print(Markdown(page))
+    else:
+        print(page, end="")
+    return 0
+
+
+def list_codes() -> None:
+    """Print every code, its class and its meaning."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for code, cls in all_codes().items():
+        table.add_row(code, cls.__name__, (cls.__doc__ or "").split("\n")[0])
+    Console(soft_wrap=True).print(table)

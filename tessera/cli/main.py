@@ -1,0 +1,58 @@
+"""The `tessera` command: each subcommand imports what it needs when it is asked for, so `--help` is quick."""
+
+# ruff: noqa: PLC0415
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="tessera",
+    help="Tessera: a tile-first language and optimizing compiler for deep learning.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.command()
+def explain(
+    code: Annotated[str, typer.Argument(help="An error code, such as T0101; see `--list`.", show_default=False)] = "",
+    list_all: Annotated[bool, typer.Option("--list", help="List every code with its one-line meaning.")] = False,
+) -> None:
+    """Tell the long story of an error: what the rule is, a program that breaks it, and the cure."""
+    from tessera.cli.explain import list_codes, show_page
+
+    if list_all or not code:
+        list_codes()
+    else:
+        raise typer.Exit(show_page(code))
+
+
+@app.command()
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, to paste into a bug report.")] = False,
+) -> None:
+    """Say what this machine can do, and which parts of Tessera can use it."""
+    from tessera.cli.doctor import show
+
+    raise typer.Exit(show(as_json=as_json))
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    from importlib.metadata import version
+
+    typer.echo(version("tessera"))
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

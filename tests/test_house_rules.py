@@ -1,0 +1,134 @@
+"""The rules of the house that a machine can check; CONTRIBUTING.md says why they are rules."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+from tessera.diagnostics.codes import all_codes
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("tessera", "tests", "scripts", "examples", "benchmarks", "docs")
+LONGEST_FILE = 500
+LONGEST_FUNCTION = 60
+VAGUE = {"util", "utils", "helper", "helpers", "common", "misc", "core", "manager", "managers", "stuff", "base_utils"}
+# Split so that this file does not contain what it forbids.
+FORBIDDEN = ("/" + "work/", "TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK", "sub" + "agent", "lorem " + "ipsum")
+WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
+
+
+@lru_cache(maxsize=1)
+def sources() -> dict[Path, str]:
+    """Every Python file of the repository and its text."""
+    files = (file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*.py")))
+    return {file.relative_to(ROOT): file.read_text(encoding="utf-8") for file in files}
+
+
+@lru_cache(maxsize=1)
+def trees() -> dict[Path, ast.Module]:
+    return {file: ast.parse(text) for file, text in sources().items()}
+
+
+def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def passes() -> list[Path]:
+    """The file of every pass; its path is its name."""
+    found = sorted((ROOT / "tessera").glob("*/*/passes/*.py"))
+    return [file.relative_to(ROOT) for file in found if file.stem != "__init__"]
+
+
+def pass_name(file: Path) -> str:
+    """`tessera/ir/tile/passes/select_mma.py` is `tile-select-mma`."""
+    return f"{file.parts[2]}-{file.stem}".replace("_", "-")
+
+
+def test_no_file_is_longer_than_500_lines() -> None:
+    lengths = {str(file): len(text.splitlines()) for file, text in sources().items()}
+    assert {file: length for file, length in lengths.items() if length > LONGEST_FILE} == {}
+
+
+def test_no_function_is_longer_than_60_lines() -> None:
+    long: dict[str, int] = {}
+    for file, tree in trees().items():
+        for function in functions(tree):
+            length = (function.end_lineno or function.lineno) - function.lineno + 1
+            if length > LONGEST_FUNCTION:
+                long[f"{file}:{function.lineno} {function.name}"] = length
+    assert long == {}
+
+
+def test_every_file_opens_with_a_sentence_on_what_it_holds() -> None:
+    silent: list[str] = []
+    for file, tree in trees().items():
+        opening = (ast.get_docstring(tree) or "").split("\n\n")[0].strip()
+        if not opening.endswith((".", "`", ":")) and tree.body:
+            silent.append(str(file))
+    assert silent == []
+
+
+def test_no_name_is_vague() -> None:
+    vague = [str(file) for file in sources() if VAGUE & {part.lower() for part in (*file.parts[:-1], file.stem)}]
+    for file, tree in trees().items():
+        classes = (node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+        vague += [f"{file} {name}" for name in classes if VAGUE & {word.lower() for word in WORD.findall(name)}]
+    assert vague == []
+
+
+def test_no_forbidden_word() -> None:
+    texts = {str(file): text for file, text in sources().items()}
+    for pattern in ("*.md", "docs/**/*.md", "changes/*.md", "tests/lit/**/*.mlir", "Makefile", "*.toml"):
+        texts |= {str(file.relative_to(ROOT)): file.read_text(encoding="utf-8") for file in ROOT.glob(pattern)}
+    found = [f"{file}: {word}" for file, text in texts.items() for word in FORBIDDEN if word in text]
+    assert found == []
+
+
+def test_no_exception_is_swallowed() -> None:
+    swallowed: list[str] = []
+    for file, tree in trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ExceptHandler) and _is_silent(node):
+                swallowed.append(f"{file}:{node.lineno}")
+    assert swallowed == []
+
+
+def _is_silent(handler: ast.ExceptHandler) -> bool:
+    """Catches everything and does nothing about it."""
+    catches_all = handler.type is None or (isinstance(handler.type, ast.Name) and "Exception" in handler.type.id)
+    return catches_all and all(isinstance(statement, ast.Pass) for statement in handler.body)
+
+
+@pytest.mark.parametrize("file", passes(), ids=pass_name)
+def test_a_pass_is_named_by_its_path(file: Path) -> None:
+    expected = "".join(word.capitalize() for word in file.stem.split("_"))
+    names = [node.name for node in trees()[file].body if isinstance(node, ast.ClassDef)]
+    assert expected.lower() in {name.lower() for name in names}, f"{file} must define class {expected}"
+    assert f'name = "{pass_name(file)}"' in sources()[file], f"{file} must say `name = {pass_name(file)!r}`"
+
+
+@pytest.mark.parametrize("file", passes(), ids=pass_name)
+def test_a_pass_has_a_lit_test(file: Path) -> None:
+    assert (ROOT / "tests" / "lit" / file.parts[2] / f"{file.stem}.mlir").is_file()
+
+
+def test_every_error_code_has_a_page_and_every_page_a_code() -> None:
+    # The pages hold failing programs that tests/diagnostics/test_pages.py runs: a page is a test.
+    assert sorted(file.stem for file in (ROOT / "docs" / "errors").glob("T*.md")) == list(all_codes())
+
+
+def test_every_room_has_a_page() -> None:
+    rooms = {file.name for file in (ROOT / "tessera" / "ir").iterdir() if (file / "__init__.py").is_file()} - {"base"}
+    assert rooms == {file.stem for file in (ROOT / "docs" / "rooms").glob("*.md")}
+
+
+def test_every_change_fragment_is_one_short_sentence_or_two() -> None:
+    long = [file.name for file in (ROOT / "changes").glob("*.md") if len(file.read_text(encoding="utf-8")) > 600]
+    assert long == []
