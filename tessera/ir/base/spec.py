@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -24,8 +24,10 @@ REQUIRED: Any = object()
 class Attribute:
     """A named compile-time argument of an op.
 
-    `kind` is one of int, float, bool, str, ints, floats, strs, dtype, dims, array, tape, tapes. `dims` is a tuple of
-    `Dim`; `array` a small constant; `tape` a traced sub-program (control flow).
+    `kind` is one of int, float, bool, str, dim, dtype, type, symbol, array, any; their plurals ints, floats, bools,
+    strs, dims, dtypes, types; maps (tuples of dims); tape, tapes. `dims` is a tuple of `Dim`; `array` a small
+    constant; `any` numbers, strings, dims and dtypes in nested tuples and dicts; `symbol` the name of a function or
+    kernel; `tape` a traced sub-program (control flow), which becomes a region. None is a value of every kind.
     """
 
     name: str
@@ -103,6 +105,13 @@ Reference: TypeAlias = "Callable[..., Array | tuple[Array, ...]]"
 Decompose: TypeAlias = Callable[[Builder, Sequence[Any], Attributes], Any]
 Fold: TypeAlias = Callable[[Folder, Sequence[Any], Attributes], Any]
 CostRule: TypeAlias = Callable[[Sequence[TensorType], Sequence[TensorType], Attributes], Cost]
+TypeRule: TypeAlias = Callable[[Sequence[Any], Attributes], Sequence[Any]]
+Verify: TypeAlias = Callable[[Any], None]
+
+
+def no_rule(context: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    """The shape rule of an op that has none: its result types are given when it is made."""
+    raise TypeError("this op has no shape rule; its result types are given when it is made")
 
 
 @dataclass(frozen=True)
@@ -110,16 +119,23 @@ class OpSpec:
     """An op: what it takes and gives, when it is wrong, what it means, what it costs, and its way down.
 
     `operands` and `results` are names; a last name ending in `*` stands for any number. `infer` is verifier and
-    shape rule in one. `reference(*arrays, **attributes)` is the meaning, on NumPy arrays. `lower` is a facet of
+    shape rule in one. `reference(*arrays, **attributes)` is the meaning, on NumPy arrays; its dims have values, and
+    in place of a tape it gets a function from arrays to a tuple of arrays. `lower` is a facet of
     `ir/tile/facets.py` (a view, pointwise, reduction, contraction, gather, assembly or library kernel), or None for
     an op that `decompose` rewrites into others. `fold` simplifies: it gets a folder, operands and attributes and
     returns the value (or tuple of values) to use instead, of the same type and bit for bit the same, or None.
+
+    Ops of the lower rooms work on other types than tensors, and leave `infer` out. They may give `type_rule`, from
+    operand types and attributes to result types (all xDSL types), and `verify`, which gets the op and raises through
+    `op.fail(message)`. `regions` names bodies that are not traced (`*` as above). An op of form "function" prints as
+    `name @symbol(arguments) -> results {...}`; it has one region and an attribute `symbol` of that kind. Values from
+    outside are visible inside a region unless the op `is_isolated`, as all functions and all ops with tapes are.
     """
 
     name: str
     summary: str
-    operands: tuple[str, ...]
-    infer: Infer
+    operands: tuple[str, ...] = ()
+    infer: Infer = no_rule
     reference: Reference | None = None
     attributes: tuple[Attribute, ...] = ()
     results: tuple[str, ...] = ("out",)
@@ -130,6 +146,24 @@ class OpSpec:
     fold: Fold | None = None
     decompose: Decompose | None = None
     lower: Any = None
+    verify: Verify | None = None
+    type_rule: TypeRule | None = None
+    regions: tuple[str, ...] = ()
+    form: str = "op"
+    is_terminator: bool = False
+    is_isolated: bool = False
+
+    @property
+    def is_structural(self) -> bool:
+        """Whether result types are given rather than inferred."""
+        return self.infer is no_rule
+
+    @property
+    def region_names(self) -> tuple[str, ...]:
+        """The names of all regions in order: those made from tapes, then those declared; `*` stands for any number."""
+        stars = {"tape": "", "tapes": "*"}
+        tapes = tuple(a.name + stars[a.kind] for a in self.attributes if a.kind in stars)
+        return tapes + self.regions
 
     @property
     def short_name(self) -> str:
@@ -179,7 +213,7 @@ class Registry:
     def __contains__(self, name: str) -> bool:
         return (name if "." in name else f"{self.dialect}.{name}") in self._specs
 
-    def __iter__(self):  # noqa: ANN204
+    def __iter__(self) -> Iterator[OpSpec]:
         return iter(self._specs.values())
 
     def __len__(self) -> int:

@@ -1,0 +1,387 @@
+"""The text of plain values: what attributes hold, printed so that it reads back bit for bit, without any IR.
+
+A value says what it is (`1`, `1.0`, `inf`, `true`, `none`, `"text"`, `[1, 2]`, `{a = 1}`, `bf16`, `dim<B + 1>`,
+`tensor<[B, 4], f32>`, `array<f32, [2], [1.0, nan]>`). Where an op declares the kind of an attribute, dims are written
+bare: `shape = [B, S + 1]`. Equal texts mean equal values, so the text is also what is hashed.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from tessera.types import dtype as dtypes
+from tessera.types.dim import Dim, parse_dim
+from tessera.types.dtype import DType
+from tessera.types.tensor_type import TensorType
+
+_SCALARS: dict[str, Callable[[Any], Any]] = {
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "str": str,
+    "symbol": str,
+    "dim": Dim.of,
+    "dtype": lambda value: value if isinstance(value, DType) else dtypes.BY_NAME[value],
+    "type": lambda value: value,
+}
+_SHOWN_ELEMENTS = 16
+"""Arrays up to this size are written as numbers, larger ones as their bytes."""
+_NAN_BITS = struct.pack("<d", float("nan"))
+
+
+def normalize(kind: str, value: Any) -> Any:
+    """`value` as its kind says: lists become tuples, numbers the right Python number; None stays None."""
+    if value is None:
+        return None
+    scalar = _SCALARS.get(kind)
+    if scalar is not None:
+        return scalar(value)
+    if kind.endswith("s") and (element := _SCALARS.get(kind[:-1])) is not None:
+        return tuple(None if item is None else element(item) for item in value)
+    if kind == "maps":
+        return tuple(tuple(Dim.of(dim) for dim in map) for map in value)
+    if kind == "array":
+        return _as_array(value)
+    if kind == "any":
+        return _frozen(value)
+    raise ValueError(f"`{kind}` is not a kind of attribute")
+
+
+def _as_array(value: Any) -> Any:
+    import numpy as np  # noqa: PLC0415 - only arrays need it
+
+    array = np.asarray(value)
+    if array.flags.writeable:
+        array = array.copy()
+        array.flags.writeable = False
+    return array
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(_frozen(item) for item in cast("list[Any]", value))
+    if isinstance(value, Mapping):
+        return {str(key): _frozen(item) for key, item in cast("Mapping[str, Any]", value).items()}
+    return value
+
+
+def text_of(value: Any, kind: str = "any") -> str:
+    """The text of a value; with a kind of dims, the short form that `Reader.value(kind)` reads."""
+    if value is not None and kind in _BARE:
+        return _BARE[kind](value)
+    writer = _WRITERS.get(cast("type", type(value)))
+    if writer is not None:
+        return writer(value)
+    if hasattr(value, "dtype") and hasattr(value, "tobytes"):
+        return _array_text(value)
+    raise TypeError(f"a {type(value).__name__} is not a plain value: {value!r}")
+
+
+def _list_text(items: Any, one: Callable[[Any], str] = text_of) -> str:
+    return "[" + ", ".join([one(item) for item in items]) + "]"
+
+
+def dims_text(dims: tuple[Dim, ...]) -> str:
+    """Dims in brackets, as they stand in types."""
+    return _list_text(dims, str)
+
+
+def float_text(value: float) -> str:
+    """The shortest text that reads back as the same bits."""
+    if value != value:
+        bits = struct.pack("<d", value)
+        return "nan" if bits == _NAN_BITS else "0x" + bits[::-1].hex()
+    if value in (float("inf"), float("-inf")):
+        return "inf" if value > 0 else "-inf"
+    text = repr(value)
+    # A number with an exponent and no point is two words to an MLIR lexer.
+    return text.replace("e", ".0e") if "e" in text and "." not in text else text
+
+
+def string_text(value: str) -> str:
+    """The string in quotes; what is not printable ASCII as `\\XX` of its UTF-8 bytes."""
+    if value.isascii() and value.isprintable() and '"' not in value and "\\" not in value:
+        return f'"{value}"'
+    return '"' + "".join(chr(b) if 32 <= b < 127 and b not in (34, 92) else f"\\{b:02X}" for b in value.encode()) + '"'
+
+
+def _dict_text(value: Mapping[str, Any]) -> str:
+    return "{" + ", ".join([f"{_key_text(key)} = {text_of(item)}" for key, item in value.items()]) + "}"
+
+
+def _key_text(key: str) -> str:
+    return key if _NAME.fullmatch(key) else string_text(key)
+
+
+def type_text(value: TensorType) -> str:
+    """`[B, 4], f32`: what stands between the angle brackets of a shaped type."""
+    return f"{dims_text(value.shape)}, {value.dtype.name}"
+
+
+def _array_text(array: Any) -> str:
+    from tessera.ir.base.arrays import dtype_of  # noqa: PLC0415 - only arrays need NumPy
+
+    name = dtype_of(array)
+    head = f"array<{name}, {_list_text(array.shape, str)}"
+    if array.size <= _SHOWN_ELEMENTS and array.dtype.kind in "fiubV":
+        items = [text_of(item.item() if item.dtype.kind in "iub" else float(item)) for item in array.reshape(-1)]
+        # A NaN of another payload does not survive the way through a Python float.
+        if not any(item.startswith(("nan", "0x")) for item in items):
+            return f"{head}, [{', '.join(items)}]>"
+    return f"{head}, 0x{array.tobytes().hex()}>"
+
+
+_WRITERS: dict[type, Callable[[Any], str]] = {
+    type(None): lambda _: "none",
+    bool: lambda value: "true" if value else "false",
+    int: str,
+    float: float_text,
+    str: string_text,
+    tuple: _list_text,
+    list: _list_text,
+    dict: _dict_text,
+    Dim: lambda value: f"dim<{value}>",
+    DType: lambda value: value.name,
+    TensorType: lambda value: f"tensor<{type_text(value)}>",
+}
+_BARE: dict[str, Callable[[Any], str]] = {
+    "dim": str,
+    "dims": dims_text,
+    "maps": lambda maps: _list_text(maps, dims_text),
+    "symbol": lambda name: "@" + _key_text(name),
+}
+
+_SPACE = re.compile(r"(?:[ \t\r\n]+|//[^\n]*)*")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$.]*")
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
+_HEX = re.compile(r"0x([0-9A-Fa-f]*)")
+_STRING = re.compile(r'"((?:[^"\\]|\\[0-9A-Fa-f]{2}|\\["\\nt])*)"')
+_ESCAPE = re.compile(rb'\\([0-9A-Fa-f]{2}|["\\nt])')
+_WORDS: dict[str, Any] = {
+    "none": None,
+    "true": True,
+    "false": False,
+    "inf": float("inf"),
+    "nan": float("nan"),
+    **dtypes.BY_NAME,
+}
+
+
+class LiteralError(ValueError):
+    """The text at `position` is not a value."""
+
+    def __init__(self, message: str, position: int) -> None:
+        super().__init__(message)
+        self.position = position
+
+
+class Reader:
+    """Reads values from `text`, from `at` on; comments and white space may stand between words."""
+
+    def __init__(self, text: str, at: int = 0) -> None:
+        self.text, self.at = text, at
+
+    def fail(self, expected: str) -> LiteralError:
+        got = self.text[self.at : self.at + 1] or "the end"
+        return LiteralError(f"expected {expected}, got `{got}`", self.at)
+
+    def space(self) -> None:
+        match = _SPACE.match(self.text, self.at)
+        assert match is not None
+        self.at = match.end()
+
+    def sees(self, word: str) -> bool:
+        self.space()
+        return self.text.startswith(word, self.at)
+
+    def takes(self, word: str) -> bool:
+        if not self.sees(word):
+            return False
+        self.at += len(word)
+        return True
+
+    def take(self, word: str) -> None:
+        if not self.takes(word):
+            raise self.fail(f"`{word}`")
+
+    def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        self.space()
+        found = pattern.match(self.text, self.at)
+        if found is not None:
+            self.at = found.end()
+        return found
+
+    def items(self, close: str, one: Callable[[], Any]) -> list[Any]:
+        """Values separated by commas up to `close`, which is taken."""
+        found: list[Any] = []
+        if self.takes(close):
+            return found
+        while True:
+            found.append(one())
+            if self.takes(close):
+                return found
+            self.take(",")
+
+    def dim(self) -> Dim:
+        """A bare dim: everything up to a comma or a closing bracket that is not its own."""
+        self.space()
+        start, depth = self.at, 0
+        while self.at < len(self.text):
+            letter = self.text[self.at]
+            if depth == 0 and letter in ",]>})":
+                break
+            depth += (letter == "(") - (letter == ")")
+            self.at += 1
+        try:
+            return parse_dim(self.text[start : self.at])
+        except ValueError as error:
+            raise LiteralError(str(error), start) from error
+
+    def dims(self) -> tuple[Dim, ...]:
+        self.take("[")
+        return tuple(self.items("]", self.dim))
+
+    def tensor_type(self) -> TensorType:
+        """`[B, 4], f32`."""
+        shape = self.dims()
+        self.take(",")
+        return TensorType(shape, self.dtype())
+
+    def dtype(self) -> DType:
+        start = self.at
+        name = self.match(_NAME)
+        if name is None or name.group() not in dtypes.BY_NAME:
+            raise LiteralError(
+                f"expected a dtype, got `{name.group() if name else self.text[start : start + 1]}`", start
+            )
+        return dtypes.BY_NAME[name.group()]
+
+    def key(self) -> str:
+        if self.sees('"'):
+            return self.string()
+        name = self.match(_NAME)
+        if name is None:
+            raise self.fail("a name")
+        return name.group()
+
+    def string(self) -> str:
+        found = self.match(_STRING)
+        if found is None:
+            raise self.fail("a string")
+        if "\\" not in found.group(1):
+            return found.group(1)
+        return _ESCAPE.sub(_unescape, found.group(1).encode()).decode()
+
+    def value(self, kind: str = "any") -> Any:
+        """The value here, made to fit `kind`."""
+        if kind in ("dim", "dims", "maps") and not self.sees("none"):
+            if kind == "dim":
+                return self.dim()
+            if kind == "dims":
+                return self.dims()
+            self.take("[")
+            return tuple(self.items("]", self.dims))
+        at = self.at
+        found = self._value()
+        try:
+            return normalize(kind, found)
+        except (TypeError, ValueError, KeyError) as error:
+            raise LiteralError(f"expected a value of kind `{kind}`", at) from error
+
+    def entries(self, kind_of: Callable[[str], str]) -> dict[str, Any]:
+        """`{a = 1, b = 2}`, each value of the kind its name asks for."""
+        self.take("{")
+        found: dict[str, Any] = {}
+
+        def entry() -> None:
+            at = self.at
+            key = self.key()
+            if key in found:
+                raise LiteralError(f"`{key}` is given twice", at)
+            self.take("=")
+            found[key] = self.value(kind_of(key))
+
+        self.items("}", entry)
+        return found
+
+    def _value(self) -> Any:
+        self.space()
+        letter = self.text[self.at : self.at + 1]
+        if letter == '"':
+            return self.string()
+        if letter == "[":
+            self.at += 1
+            return tuple(self.items("]", self._value))
+        if letter == "{":
+            return self.entries(lambda _: "any")
+        if letter == "@":
+            self.at += 1
+            return self.key()
+        if letter.isdigit() or letter == "-":
+            return self._number()
+        return self._word()
+
+    def _number(self) -> Any:
+        bits = self.match(_HEX)
+        if bits is not None:
+            return struct.unpack(">d", bytes.fromhex(bits.group(1)))[0]
+        number = self.match(_NUMBER)
+        if number is None:
+            self.take("-")
+            self.take("inf")
+            return float("-inf")
+        return float(number.group()) if number.group(1) or number.group(2) else int(number.group())
+
+    def _word(self) -> Any:
+        start = self.at
+        word = self.match(_NAME)
+        if word is None:
+            raise self.fail("a value")
+        name = word.group()
+        if name in _WORDS:
+            return _WORDS[name]
+        inner = {"dim": self.dim, "tensor": self.tensor_type, "array": self._array}.get(name)
+        if inner is None:
+            raise LiteralError(f"`{name}` is not a value", start)
+        self.take("<")
+        found = inner()
+        self.take(">")
+        return found
+
+    def _array(self) -> Any:
+        import numpy as np  # noqa: PLC0415 - only arrays need NumPy
+
+        from tessera.ir.base.arrays import numpy_dtype  # noqa: PLC0415
+
+        dtype = numpy_dtype(self.dtype())
+        self.take(",")
+        self.take("[")
+        shape = tuple(self.items("]", self._value))
+        self.take(",")
+        bits = self.match(_HEX)
+        if bits is not None:
+            array = np.frombuffer(bytes.fromhex(bits.group(1)), dtype).reshape(shape)
+        else:
+            self.take("[")
+            array = np.array(self.items("]", self._value), dtype).reshape(shape)
+        array.flags.writeable = False
+        return array
+
+
+def _unescape(match: re.Match[bytes]) -> bytes:
+    code = match.group(1)
+    plain = {b'"': b'"', b"\\": b"\\", b"n": b"\n", b"t": b"\t"}.get(code)
+    return bytes.fromhex(code.decode()) if plain is None else plain
+
+
+def parse_value(text: str, kind: str = "any") -> Any:
+    """The value that `text_of(value, kind)` wrote; raises LiteralError where the text is none."""
+    reader = Reader(text)
+    found = reader.value(kind)
+    reader.space()
+    if reader.at != len(text):
+        raise reader.fail("the end")
+    return found

@@ -1,0 +1,202 @@
+"""xDSL attributes and types that wrap our plain values: one class for every attribute, one for every shaped type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Self, TypeVar
+
+from xdsl.ir import Data, TypeAttribute
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
+
+from tessera.ir.base.literal import LiteralError, Reader, normalize, text_of, type_text
+from tessera.types.dim import Dim
+from tessera.types.dtype import DType
+from tessera.types.tensor_type import TensorType
+
+_T = TypeVar("_T")
+
+
+def read_with(parser: AttrParser, read: Callable[[Reader], _T]) -> _T:
+    """What `read` makes of the text at the parser's place; the parser goes on after it."""
+    content: Any = parser.lexer.input.content
+    reader = Reader(content, parser.pos)
+    try:
+        found = read(reader)
+    except LiteralError as error:
+        parser.raise_error(str(error), error.position, error.position + 1)
+    parser._resume_from(reader.at)  # pyright: ignore[reportPrivateUsage]
+    return found
+
+
+class ValueAttr(Data[Any]):
+    """A plain value as an attribute; generic text shows it as `#tessera.value<...>`.
+
+    Equal where the texts are equal, so -0.0 and 0.0, and 1 and 1.0 and true, differ, and one NaN equals itself.
+    """
+
+    name = "tessera.value"
+
+    @property
+    def text(self) -> str:
+        found = self.__dict__.get("_text")
+        if found is None:
+            found = text_of(self.data)
+            object.__setattr__(self, "_text", found)
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, ValueAttr) and self.text == other.text)
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Any:
+        def read(reader: Reader) -> Any:
+            reader.take("<")
+            found = normalize("any", reader.value())
+            reader.take(">")
+            return found
+
+        return read_with(parser, read)
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(f"<{self.text}>")
+
+
+_VALUES: dict[Any, ValueAttr] = {}
+_HASHED_KINDS = frozenset(
+    ["int", "bool", "str", "dim", "dtype", "type", "symbol", "ints", "bools", "strs", "dims", "dtypes", "types", "maps"]
+)
+"""Kinds whose equal values have equal texts, so that the value itself can be the key of the table."""
+
+
+def attribute_of(kind: str, value: Any) -> ValueAttr:
+    """The one attribute of a value of a kind; equal small values share it."""
+    value = normalize(kind, value)
+    if kind in _HASHED_KINDS:
+        key: Any = (kind, value)
+    elif kind == "float":
+        key = value if value is None else value.hex()
+    else:
+        return ValueAttr(value)
+    found = _VALUES.get(key)
+    if found is None:
+        found = _VALUES[key] = ValueAttr(value)
+    return found
+
+
+class ShapedAttr(Data[TensorType], TypeAttribute):
+    """A type with dims and an element type: `!tgraph.tensor<[B, S + 1, 128], bf16>`.
+
+    A subclass gives the name. Dims may be symbolic everywhere. Made with `of`, equal types are one object.
+    """
+
+    _interned: ClassVar[dict[TensorType, Any]]
+
+    def __init_subclass__(cls) -> None:
+        cls._interned = {}
+
+    @classmethod
+    def of(cls, type: TensorType) -> Self:
+        found = cls._interned.get(type)
+        if found is None:
+            found = cls._interned[type] = cls(type)
+        return found
+
+    @classmethod
+    def new(cls, params: TensorType) -> Self:
+        return cls.of(params)
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        return self.data.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.data.dtype
+
+    @property
+    def text(self) -> str:
+        found = self.__dict__.get("_text")
+        if found is None:
+            found = f"!{self.name}<{type_text(self.data)}>"
+            object.__setattr__(self, "_text", found)
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, ShapedAttr) and self.text == other.text)
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __str__(self) -> str:
+        return self.text
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> TensorType:
+        def read(reader: Reader) -> TensorType:
+            reader.take("<")
+            found = reader.tensor_type()
+            reader.take(">")
+            return found
+
+        return read_with(parser, read)
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(f"<{type_text(self.data)}>")
+
+
+class TensorAttr(ShapedAttr):
+    """The type of every value of Graph IR."""
+
+    name = "tgraph.tensor"
+
+
+class TileAttr(ShapedAttr):
+    """A block of a tensor, held by one program of a kernel."""
+
+    name = "ttile.tile"
+
+
+class BufferAttr(ShapedAttr):
+    """A tensor in memory, as a kernel's argument or its scratch."""
+
+    name = "ttile.buffer"
+
+
+class MarkAttr(Data[None], TypeAttribute):
+    """A type without parameters; a subclass gives the name."""
+
+    @property
+    def text(self) -> str:
+        return f"!{self.name}"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> None:
+        return None
+
+    def print_parameter(self, printer: Printer) -> None:
+        return
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+class IndexAttr(MarkAttr):
+    """A number that counts: a program's place in the grid, a loop's step, an offset."""
+
+    name = "ttile.index"
+
+
+INDEX = IndexAttr(None)
+
+
+def type_text_of(type: Any) -> str:
+    """The text of a type, kept with the types we define."""
+    found = getattr(type, "text", None)
+    return str(type) if found is None else found
