@@ -14,8 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-
-from tessera.runtime.cache import cache_folder
+from rich.text import Text
 
 # What the x86 backend looks at, widest first; the rest of a CPU's flags would only hide these.
 FEATURES = ("amx_bf16", "amx_int8", "avx512_bf16", "avx512_fp16", "avx512_vnni", "avx512f", "avx2", "fma", "f16c")
@@ -110,12 +109,19 @@ def _print_tables(findings: list[Finding]) -> None:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     section = ""
     for finding in findings:
-        mark = "[red]problem[/red]" if finding.is_problem else ""
-        table.add_row(finding.section if finding.section != section else "", finding.name, finding.value, mark)
+        mark = Text("problem", style="red") if finding.is_problem else ""
+        # As Text, because square brackets in a value are not markup.
+        table.add_row(finding.section if finding.section != section else "", finding.name, Text(finding.value), mark)
         section = finding.section
     console.print(table)
     problems = [finding for finding in findings if finding.is_problem]
     console.print(f"\n{len(problems)} problem(s)" if problems else "\nready to compile for this machine")
+
+
+def cache_folder() -> str:
+    """`TESSERA_CACHE`, or the user's cache folder."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.environ.get("TESSERA_CACHE") or os.path.join(home, "tessera")
 
 
 def _cpu_info() -> Mapping[str, str]:

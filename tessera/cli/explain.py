@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rich.console import Console
 from rich.markdown import Markdown
-from rich.table import Table
 
 from tessera.diagnostics.codes import all_codes
 from tessera.diagnostics.explain import explain
@@ -27,7 +26,5 @@ def show_page(code: str) -> int:
 
 def list_codes() -> None:
     """Print every code, its class and its meaning."""
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for code, cls in all_codes().items():
-        table.add_row(code, cls.__name__, (cls.__doc__ or "").split("\n")[0])
-    Console(soft_wrap=True).print(table)
+        print(f"{code}  {cls.__name__:<24}{(cls.__doc__ or '').splitlines()[0]}")
