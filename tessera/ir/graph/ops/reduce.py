@@ -1,0 +1,209 @@
+"""Reductions over axes: sum, prod, max, min, any, all, argmax, argmin, each by the canonical recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.ir.base.arrays import Array, widened
+from tessera.ir.base.spec import Attribute, Attributes, Cost, Folder, InferContext, OpSpec, Sample
+from tessera.ir.graph import recipe
+from tessera.ir.graph.ops.elementwise import ANY, BOOL, NUMBERS, check_dtype
+from tessera.ir.graph.rules import traffic
+from tessera.ir.graph.samples import bools, normal
+from tessera.ir.tile.facets import Reduction
+from tessera.types.promotion import ARITHMETIC, INDEX, LOGICAL, SUM, OpClass
+from tessera.types.shape import path, without_axes
+from tessera.types.tensor_type import TensorType
+
+AXES = (
+    Attribute("axes", "ints", doc="the reduced axes: sorted, counted from the front, none twice"),
+    Attribute("keepdims", "bool", False, doc="keep each reduced axis as a dim of 1"),
+)
+
+SHAPES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
+    ((7,), (0,)),
+    ((1,), (0,)),
+    ((), ()),
+    ((3, 5), (1,)),
+    ((3, 5), (0,)),
+    ((4, 1, 3), (1,)),
+    ((2, 3, 5), (0, 2)),
+    ((2, 3, 5), (0, 1, 2)),
+    ((0, 4), (1,)),
+    ((33, 31), (1,)),
+    ((31, 67), (0, 1)),
+    ((5, 131), (1,)),
+)
+"""Shapes and reduced axes; the reduced sizes lie below, at and above the 32 lanes."""
+
+
+def check_axes(ctx: InferContext, op: str, x: TensorType, axes: Sequence[int]) -> tuple[int, ...]:
+    """The axes of the attribute; raises where they are not sorted, not from the front, or not there."""
+    for axis in axes:
+        if not 0 <= axis < x.rank:
+            raise ctx.fail(f"`{op}` has no axis {axis} on a value of rank {x.rank}", help=f"axes are 0..{x.rank - 1}")
+    if list(axes) != sorted(set(axes)):
+        raise ctx.fail(f"`{op}` needs its axes sorted and none twice, got {tuple(axes)}")
+    return tuple(axes)
+
+
+def check_not_empty(ctx: InferContext, op: str, x: TensorType, axes: Sequence[int]) -> None:
+    """Raises where a reduced dim is known to be 0 and the op has no answer for no elements."""
+    for axis in axes:
+        if x.shape[axis].value == 0:
+            raise ctx.fail(f"`{op}` of no elements has no value: {path('x', axis, x.shape[axis])}")
+
+
+def samples(make: Callable[..., Any], *, empty: bool) -> tuple[Sample, ...]:
+    """The shapes of this file with and without kept dims; with an empty reduced axis where the op allows it."""
+    result: list[Sample] = []
+    for number, (shape, axes) in enumerate(SHAPES):
+        text = "x".join(map(str, shape)) or "scalar"
+        result.append(Sample(f"{text} over {axes}", make(shape), {"axes": axes, "keepdims": number % 2 == 1}))
+    if empty:
+        result.append(Sample("3x0 over an empty axis", make((3, 0)), {"axes": (1,)}))
+    return tuple(result)
+
+
+def _reduced_axes(x: TensorType, attributes: Attributes) -> tuple[int, ...]:
+    return tuple(attributes["axes"])
+
+
+def _cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
+    return Cost(operands[0].size, traffic(operands, results))
+
+
+def _infer(name: str, group: OpClass, dtypes: tuple[str, ...], empty: bool) -> Any:
+    def infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+        (x,) = types
+        check_dtype(ctx, name, "x", x, dtypes)
+        axes = check_axes(ctx, name, x, attributes["axes"])
+        if not empty:
+            check_not_empty(ctx, name, x, axes)
+        return [TensorType(without_axes(x.shape, axes, keepdims=attributes["keepdims"]), group.result(x.dtype))]
+
+    return infer
+
+
+def _fold(group: OpClass) -> Any:
+    def fold(folder: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+        """A reduction over no axes is its operand, in the dtype of the result."""
+        if attributes["axes"]:
+            return None
+        x = folder.type_of(operands[0])
+        if group is INDEX:
+            return folder.emit("full", value=0, dims=x.shape, dtype=group.result(x.dtype))
+        target = group.result(x.dtype)
+        return operands[0] if target is x.dtype else folder.emit("cast", operands[0], dtype=target)
+
+    return fold
+
+
+def _arg_reference(kind: str) -> Callable[..., Array]:
+    search: Any = np.argmax if kind == "argmax" else np.argmin
+
+    def reference(x: Array, *, axes: Sequence[int], keepdims: bool = False) -> Array:
+        rows = recipe.reduced_last(widened(x), axes)
+        # an axis that turns out empty gives 0, as there is no position to name
+        found = search(rows, axis=1) if rows.shape[1] else np.zeros(rows.shape[0])
+        return np.asarray(found, np.int64).reshape(recipe.kept_shape(x, axes, keepdims))
+
+    return reference
+
+
+def _fold_reference(kind: str) -> Callable[..., Array]:
+    def reference(x: Array, *, axes: Sequence[int], keepdims: bool = False) -> Array:
+        return recipe.reduce(kind, x, axes, keepdims=keepdims)
+
+    return reference
+
+
+def _bool_reference(kind: str) -> Callable[..., Array]:
+    function: Any = np.any if kind == "any" else np.all
+
+    def reference(x: Array, *, axes: Sequence[int], keepdims: bool = False) -> Array:
+        return np.asarray(function(x, axis=tuple(axes), keepdims=keepdims), np.bool_)
+
+    return reference
+
+
+def _make(
+    name: str, summary: str, group: OpClass, dtypes: tuple[str, ...], reference: Callable[..., Array], *, empty: bool
+) -> OpSpec:
+    return OpSpec(
+        name=f"tgraph.{name}",
+        summary=summary,
+        operands=("x",),
+        attributes=AXES,
+        infer=_infer(name, group, dtypes, empty),
+        reference=reference,
+        samples=samples(bools if dtypes == BOOL else normal, empty=empty),
+        dtypes=dtypes,
+        cost=_cost,
+        fold=_fold(group),
+        lower=Reduction(name, _reduced_axes),
+    )
+
+
+SPECS: tuple[OpSpec, ...] = (
+    _make(
+        "sum", "Sum over axes; integers in 64 bits; 0 for no elements.", SUM, ANY, _fold_reference("sum"), empty=True
+    ),
+    _make(
+        "prod",
+        "Product over axes; integers in 64 bits; 1 for no elements.",
+        SUM,
+        ANY,
+        _fold_reference("prod"),
+        empty=True,
+    ),
+    _make(
+        "max",
+        "Largest over axes; NaN wins; -inf or the smallest integer for an axis that turns out empty.",
+        ARITHMETIC,
+        NUMBERS,
+        _fold_reference("max"),
+        empty=False,
+    ),
+    _make(
+        "min",
+        "Smallest over axes; NaN wins; inf or the largest integer for an axis that turns out empty.",
+        ARITHMETIC,
+        NUMBERS,
+        _fold_reference("min"),
+        empty=False,
+    ),
+    _make("any", "Whether one is true; false for no elements.", LOGICAL, BOOL, _bool_reference("any"), empty=True),
+    _make("all", "Whether all are true; true for no elements.", LOGICAL, BOOL, _bool_reference("all"), empty=True),
+    _make(
+        "argmax",
+        "Position of the largest over axes, in their row-major order: the first of equals; the first NaN wins.",
+        INDEX,
+        NUMBERS,
+        _arg_reference("argmax"),
+        empty=False,
+    ),
+    _make(
+        "argmin",
+        "Position of the smallest over axes, in their row-major order: the first of equals; the first NaN wins.",
+        INDEX,
+        NUMBERS,
+        _arg_reference("argmin"),
+        empty=False,
+    ),
+)
+
+OP_CLASSES: dict[str, OpClass] = {
+    "sum": SUM,
+    "prod": SUM,
+    "max": ARITHMETIC,
+    "min": ARITHMETIC,
+    "any": LOGICAL,
+    "all": LOGICAL,
+    "argmax": INDEX,
+    "argmin": INDEX,
+}
+"""What the front end casts operands to before each op."""
