@@ -20,7 +20,9 @@ from tessera.types.shape import Named, broadcast, text
 from tessera.types.tensor_type import TensorType
 
 NUMERICS = (
-    Attribute("accumulate", "dtype", None, "dtype of the running sum; default f32 (f64 for f64), i32 or i64"),
+    Attribute(
+        "accumulate", "dtype", None, "dtype of the running sum; default f32 (f64 for f64); integers in 32 or 64 bits"
+    ),
     Attribute("dtype", "dtype", None, "dtype of the result; default the promoted dtype of the operands"),
 )
 
@@ -34,6 +36,8 @@ def accumulator(result: DType) -> DType:
     """The running sum's dtype where none is stated: wide enough for the result, so integers wrap the same way."""
     if result.is_float:
         return result.compute
+    if result.kind == "uint":
+        return dt.u64 if result.bits > 32 else dt.u32
     return dt.i64 if result.bits > 32 else dt.i32
 
 
@@ -65,7 +69,7 @@ def reference_dtype(a: Array, b: Array, dtype: DType | None) -> DType:
     return result
 
 
-def exactnormal(a: Array, b: Array) -> tuple[Array, Array]:
+def exact_pair(a: Array, b: Array) -> tuple[Array, Array]:
     """Both operands in one wide dtype, in which products do not round."""
     wide = np.result_type(exact(a), exact(b))
     return exact(a).astype(wide, copy=False), exact(b).astype(wide, copy=False)
@@ -124,10 +128,31 @@ def _matmul_maps(types: Sequence[TensorType], attributes: Attributes) -> Contrac
     )
 
 
-def matmul_reference(a: Array, b: Array, *, accumulate: DType | None = None, dtype: DType | None = None) -> Array:
-    """`a @ b` by NumPy's rules, summed without rounding and rounded once."""
+def chained(a: Array, b: Array, result: DType, accumulate: DType | None) -> Array:
+    """`a @ b` on stacks of matrices by the recipe of contractions: one chain of fused multiply-adds over k, in order.
+
+    A product of two f32 is exact in f64, so adding there and rounding to f32 is a fused multiply-add. Integers wrap and
+    f64 has no wider type to do this in; there NumPy's order serves.
+    """
+    x, y = exact_pair(a, b)
     with np.errstate(over="ignore", invalid="ignore"):
-        return rounded(np.matmul(*exactnormal(a, b)), reference_dtype(a, b, dtype))
+        if x.dtype != np.float64 or (accumulate or accumulator(result)) is not dt.f32:
+            return rounded(np.matmul(x, y), result)
+        total = np.zeros(np.matmul(x[..., :0], y[..., :0, :]).shape, np.float32)
+        for k in range(x.shape[-1]):
+            total = (total + x[..., :, k : k + 1] * y[..., k : k + 1, :]).astype(np.float32)
+    return rounded(total, result)
+
+
+def matmul_reference(a: Array, b: Array, *, accumulate: DType | None = None, dtype: DType | None = None) -> Array:
+    """`a @ b` by NumPy's rules: a 1-D operand is a matrix of one row or column that is dropped again."""
+    left, right = (a[np.newaxis] if a.ndim == 1 else a), (b[:, np.newaxis] if b.ndim == 1 else b)
+    out = chained(left, right, reference_dtype(a, b, dtype), accumulate)
+    if b.ndim == 1:
+        out = out[..., 0]
+    if a.ndim == 1:
+        out = out[..., 0] if b.ndim == 1 else out[..., 0, :]
+    return np.asarray(out)
 
 
 def _matmul_cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
@@ -211,8 +236,8 @@ def dot_general_reference(
     accumulate: DType | None = None,
     dtype: DType | None = None,
 ) -> Array:
-    """Batch dims first, then the free dims of `a`, then those of `b`; summed without rounding, rounded once."""
-    x, y = exactnormal(a, b)
+    """Batch dims first, then the free dims of `a`, then those of `b`; contracted dims as one, in row-major order."""
+    x, y = a, b
     shared = len(lhs_batch)
     free_x = [axis for axis in range(x.ndim) if axis not in (*lhs_batch, *lhs_contract)]
     free_y = [axis for axis in range(y.ndim) if axis not in (*rhs_batch, *rhs_contract)]
@@ -221,9 +246,8 @@ def dot_general_reference(
     batch, m, n = x.shape[:shared], x.shape[shared : shared + len(free_x)], y.shape[y.ndim - len(free_y) :]
     k = x.shape[shared + len(free_x) :]
     rows, inner, columns = (int(np.prod(dims, dtype=np.int64)) for dims in (m, k, n))
-    with np.errstate(over="ignore", invalid="ignore"):
-        out = np.matmul(x.reshape(*batch, rows, inner), y.reshape(*batch, inner, columns))
-        return rounded(out.reshape(*batch, *m, *n), reference_dtype(a, b, dtype))
+    left, right = x.reshape(*batch, rows, inner), y.reshape(*batch, inner, columns)
+    return chained(left, right, reference_dtype(a, b, dtype), accumulate).reshape(*batch, *m, *n)
 
 
 def _dot_general_cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
