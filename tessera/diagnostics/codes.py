@@ -89,6 +89,12 @@ class VersionError(CompilationError):
     code = "T0303"
 
 
+class IRSyntaxError(CompilationError):
+    """A text is not IR."""
+
+    code = "T0304"
+
+
 class ScheduleError(CompilationError):
     """A `tsched` module breaks a rule of the dialect, or a schedule cannot be carried out."""
 
@@ -159,6 +165,24 @@ class LoadError(TesseraError):
     """An executable is damaged, or is for another machine."""
 
     code = "T0704"
+
+
+class SettingsError(TesseraError):
+    """A `TESSERA_*` variable has a value it cannot have."""
+
+    code = "T0705"
+
+
+class OperatorError(TesseraError):
+    """A tensor has no such operation, or nothing is there to carry it out."""
+
+    code = "T0706"
+
+
+class ExecutionError(TesseraError):
+    """Compiled code stopped and said why."""
+
+    code = "T0707"
 
 
 def all_codes() -> dict[str, type[TesseraError]]:

@@ -1,0 +1,162 @@
+"""Op classes, dialects and modules made from specs: a class is made when its op is first met, never before."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import Builtin
+from xdsl.ir import Block, Operation, OpTraits, Region, SSAValue
+from xdsl.traits import IsolatedFromAbove, IsTerminator, NoTerminator, OpTrait, Pure
+
+from tessera.diagnostics.span import Span
+from tessera.ir.base.infer import RuleContext
+from tessera.ir.base.location import location_of
+from tessera.ir.base.op import TAPES, SpecOp
+from tessera.ir.base.spec import OpSpec, Registry
+from tessera.ir.base.types import TensorAttr, ValueAttr, attribute_of
+
+_DIALECTS: dict[str, Registry] = {}
+_TYPES: dict[str, type[Any]] = {}
+_CLASSES: dict[str, type[SpecOp]] = {}
+
+
+def install(registry: Registry, types: Iterable[type[Any]] = ()) -> Registry:
+    """Make a dialect known by name: its specs, and its types. A second registry of one name replaces the first."""
+    _DIALECTS[registry.dialect] = registry
+    _TYPES.update({type.name: type for type in types})
+    for name in [name for name in _CLASSES if name.split(".", 1)[0] == registry.dialect]:
+        del _CLASSES[name]
+    return registry
+
+
+def installed() -> Mapping[str, Registry]:
+    """The dialects known so far, by name."""
+    return _DIALECTS
+
+
+def find_spec(name: str) -> OpSpec | None:
+    """The spec of a full op name in the dialects installed."""
+    registry = _DIALECTS.get(name.split(".", 1)[0])
+    return registry[name] if registry is not None and name in registry else None
+
+
+def op_class(op: OpSpec | str) -> type[SpecOp]:
+    """The class of an op; one spec, or one name, always gives the same class."""
+    name = op if isinstance(op, str) else op.name
+    found = _CLASSES.get(name)
+    if found is not None and (isinstance(op, str) or found.spec is op):
+        return found
+    spec = find_spec(op) if isinstance(op, str) else op
+    if spec is None:
+        raise KeyError(f"no dialect has an op `{name}`")
+    found = _CLASSES[name] = _make_class(spec)
+    return found
+
+
+def _make_class(spec: OpSpec) -> type[SpecOp]:
+    kinds = {a.name: a.kind for a in spec.attributes if a.kind not in TAPES}
+    # Defaults are what an attribute is when left out; a tape has none.
+    defaults = {
+        a.name: attribute_of(a.kind, a.default) for a in spec.attributes if a.name in kinds and not a.is_required
+    }
+    body: dict[str, Any] = {
+        "__doc__": spec.summary,
+        "name": spec.name,
+        "spec": spec,
+        "kinds": kinds,
+        "defaults": defaults,
+        "traits": OpTraits(lambda: _traits(spec)),
+    }
+    title = re.sub(r"(?:^|_)(\w)", lambda match: match.group(1).upper(), spec.short_name)
+    return type(f"{title}Op", (SpecOp,), body)
+
+
+def _traits(spec: OpSpec) -> tuple[OpTrait, ...]:
+    found: list[OpTrait] = []
+    if spec.is_terminator:
+        found.append(IsTerminator())
+    if is_isolated(spec):
+        found.append(IsolatedFromAbove())
+    if spec.region_names:
+        found.append(NoTerminator())  # our verifier looks at the ends of blocks, and knows more
+    if spec.is_pure:
+        found.append(Pure())
+    return tuple(found)
+
+
+def is_isolated(spec: OpSpec) -> bool:
+    """Whether no region of the op sees values from outside."""
+    return spec.is_isolated or spec.form == "function" or any(a.kind in TAPES for a in spec.attributes)
+
+
+class HouseContext(Context):
+    """An xDSL context that asks our dialects for ops and types, and makes a class only when a text names it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.load_dialect(Builtin)
+        self.load_attr_or_type(ValueAttr)
+        for type in _TYPES.values():
+            self.load_attr_or_type(type)
+
+    def _get_known_op(self, name: str) -> type[Operation] | None:
+        spec = find_spec(name)
+        return super()._get_known_op(name) if spec is None else op_class(spec)
+
+
+def make(
+    op: OpSpec | str,
+    operands: Sequence[SSAValue] = (),
+    values: Mapping[str, Any] | None = None,
+    *,
+    types: Sequence[Any] | None = None,
+    regions: Sequence[Region | Block] = (),
+    span: Span | None = None,
+) -> SpecOp:
+    """A new op, not yet in a block.
+
+    `values` are plain; those left out take their defaults. `types` are the result types; without them the op's
+    `type_rule` gives them. (Ops with a shape rule are made with `Build.emit`, or with types that are known already.)
+    """
+    cls = op_class(op)
+    properties = properties_of(cls, values or {})
+    if types is None:
+        rule = cls.spec.type_rule
+        types = () if rule is None else rule([value.type for value in operands], plain_values(properties))
+    return cls.create(
+        operands=operands,
+        result_types=types,
+        properties=properties,
+        location=location_of(span),
+        regions=[Region(part) if isinstance(part, Block) else part for part in regions],
+    )
+
+
+def properties_of(cls: type[SpecOp], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain values, and defaults for the rest, as properties in the order of the spec."""
+    found: dict[str, Any] = {}
+    for name, kind in cls.kinds.items():
+        if name in values:
+            found[name] = attribute_of(kind, values[name])
+        elif name in cls.defaults:
+            found[name] = cls.defaults[name]
+        else:
+            raise TypeError(f"`{cls.name}` needs attribute `{name}`")
+    unknown = values.keys() - cls.kinds.keys() - {name.rstrip("*") for name in cls.spec.region_names}
+    if unknown:
+        raise TypeError(f"`{cls.name}` has no attribute `{min(unknown)}`; it has {sorted(cls.kinds)}")
+    return found
+
+
+def plain_values(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Properties as plain values."""
+    return {name: attribute.data for name, attribute in properties.items()}
+
+
+def inferred_types(spec: OpSpec, operands: Sequence[SSAValue], values: Mapping[str, Any], context: RuleContext) -> Any:
+    """The result types that a shape rule gives; raises `RuleError` where it says no."""
+    plain: list[Any] = [cast("TensorAttr", value.type).data for value in operands]
+    return [TensorAttr.of(type) for type in spec.infer(context, plain, values)]

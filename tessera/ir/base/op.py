@@ -1,0 +1,341 @@
+"""`SpecOp`: an op of any of our dialects, all it does read from its `OpSpec`: access, text, and its own check."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NoReturn, Self
+
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import Attribute, Operation, Region, SSAValue
+from xdsl.parser import Parser, UnresolvedOperand
+from xdsl.printer import Printer
+from xdsl.utils.exceptions import VerifyException
+
+from tessera.diagnostics.span import Span
+from tessera.ir.base.infer import Guards, RuleContext, RuleError
+from tessera.ir.base.literal import Reader, normalize, text_of
+from tessera.ir.base.location import span_of
+from tessera.ir.base.spec import OpSpec
+from tessera.ir.base.types import ShapedAttr, TensorAttr, ValueAttr, attribute_of, read_with, type_text_of
+
+CURRENT = 2
+"""The version of the text of all our dialects; `version.py` says what changed before it."""
+
+TAPES = ("tape", "tapes")
+
+
+class OpError(VerifyException):
+    """An op breaks a rule of its dialect."""
+
+    def __init__(self, op: Operation, message: str, advice: str = "") -> None:
+        super().__init__(message)
+        self.op, self.message, self.advice = op, message, advice
+
+    @property
+    def span(self) -> Span | None:
+        return span_of(self.op)
+
+
+class SpecOp(Operation):
+    """An op whose class holds nothing but its spec; attributes are xDSL properties that wrap plain values.
+
+    Text: `%r = tgraph.sum %x {axes = [1]} : (!tgraph.tensor<[B, 4], f32>) -> !tgraph.tensor<[B], f32>`; attributes
+    that have their default value are left out, regions stand in parentheses before the colon. Functions are written
+    `tgraph.func @f(%x: T) -> T attributes {...} {...}`.
+    """
+
+    spec: ClassVar[OpSpec]
+    kinds: ClassVar[dict[str, str]]
+    """The kind of each attribute that is not a tape."""
+    defaults: ClassVar[dict[str, Any]]
+    """The attribute (an xDSL one) that stands for each default."""
+
+    def value(self, name: str) -> Any:
+        """The plain value of an attribute."""
+        found = self.properties.get(name)
+        return plain(found) if found is not None else self.defaults[name].data
+
+    def values(self) -> dict[str, Any]:
+        """The plain values of all attributes but tapes, in the order of the spec."""
+        return {name: self.value(name) for name in self.kinds}
+
+    def set_value(self, name: str, value: Any) -> None:
+        self.properties[name] = attribute_of(self.kinds[name], value)
+
+    def operand(self, name: str) -> SSAValue:
+        """The operand of a name; for a name ending in `*` see `operands_named`."""
+        return self.operands[self.spec.operands.index(name)]
+
+    def operands_named(self, name: str) -> Sequence[SSAValue]:
+        """The operands behind a last name ending in `*`."""
+        return self.operands[self.spec.operands.index(name) :]
+
+    def region(self, name: str) -> Region:
+        return self.regions[[n.rstrip("*") for n in self.spec.region_names].index(name)]
+
+    @property
+    def span(self) -> Span | None:
+        return span_of(self)
+
+    @property
+    def result(self) -> SSAValue:
+        """The only result."""
+        (found,) = self.results
+        return found
+
+    def fail(self, message: str, advice: str = "") -> NoReturn:
+        raise OpError(self, message, advice)
+
+    def print(self, printer: Printer) -> None:
+        if self.spec.form == "function":
+            _print_function(self, printer)
+        else:
+            _print_op(self, printer)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> Self:
+        return _parse_function(cls, parser) if cls.spec.form == "function" else _parse_op(cls, parser)
+
+    def verify_(self) -> None:
+        check_op(self, guards_of(self))
+
+
+def plain(attribute: Attribute) -> Any:
+    """The plain value in an attribute of ours."""
+    assert isinstance(attribute, ValueAttr), f"{attribute} is not an attribute of ours"
+    return attribute.data
+
+
+def guards_of(op: Operation) -> Guards:
+    """The guards of the function around an op."""
+    at: Operation | None = op
+    while at is not None:
+        found = at.properties.get("guards")
+        if isinstance(found, ValueAttr):
+            return Guards(found.data)
+        at = at.parent_op()
+    return Guards()
+
+
+def check_op(op: SpecOp, guards: Guards) -> None:
+    """Raises OpError unless the op is as its spec says; does not look into its regions' ops."""
+    spec = op.spec
+    _check_arity(op, "operands", spec.operands, len(op.operands))
+    _check_arity(op, "results", spec.results, len(op.results))
+    _check_arity(op, "regions", spec.region_names, len(op.regions))
+    _check_attributes(op)
+    if spec.form == "function" and len(op.regions[0].blocks) != 1:
+        op.fail(f"`{spec.name}` has {len(op.regions[0].blocks)} blocks, not one")
+    if not spec.is_structural:
+        _check_inferred(op, guards)
+    elif spec.type_rule is not None:
+        wanted = tuple(spec.type_rule([value.type for value in op.operands], op.values()))
+        if wanted != tuple(result.type for result in op.results):
+            op.fail(f"`{spec.name}` gives {_types_text(wanted)} here, not {_types_text(op.result_types)}")
+    if spec.verify is not None:
+        spec.verify(op)
+
+
+def _check_arity(op: SpecOp, what: str, names: Sequence[str], count: int) -> None:
+    fixed = len(names) - 1 if names and names[-1].endswith("*") else len(names)
+    if count < fixed or (count > fixed and fixed == len(names)):
+        least = "at least " if fixed < len(names) else ""
+        listed = f" ({', '.join(names)})" if names else ""
+        op.fail(f"`{op.name}` has {least}{fixed} {what}{listed}, got {count}")
+
+
+def _check_attributes(op: SpecOp) -> None:
+    for name, attribute in op.properties.items():
+        kind = op.kinds.get(name)
+        if kind is None:
+            op.fail(f"`{op.name}` has no attribute `{name}`; it has {sorted(op.kinds)}")
+        if not isinstance(attribute, ValueAttr):
+            op.fail(f"`{name}` of `{op.name}` must be a value of kind {kind}, got {attribute}")
+        if kind in ("array", "any") or attribute is _VALUES_SEEN.get((kind, id(attribute))):
+            continue
+        if not _fits(kind, attribute.data):
+            op.fail(f"`{name}` of `{op.name}` must be a value of kind {kind}, got {attribute.text}")
+        _VALUES_SEEN[(kind, id(attribute))] = attribute
+    for name in op.kinds.keys() - op.properties.keys():
+        if name not in op.defaults:
+            op.fail(f"`{op.name}` needs attribute `{name}`")
+
+
+_VALUES_SEEN: dict[tuple[str, int], ValueAttr] = {}
+"""Attributes found to fit a kind; they are kept alive by being here, so their ids stay theirs."""
+
+
+def _fits(kind: str, value: Any) -> bool:
+    try:
+        return text_of(normalize(kind, value)) == text_of(value)
+    except (TypeError, ValueError, KeyError, AttributeError):
+        return False
+
+
+def _check_inferred(op: SpecOp, guards: Guards) -> None:
+    operands: list[Any] = []
+    for value in op.operands:
+        if not isinstance(value.type, ShapedAttr):
+            op.fail(f"`{op.name}` takes tensors, got {value.type}")
+        operands.append(value.type.data)
+    try:
+        wanted = op.spec.infer(RuleContext(guards), operands, rule_attributes(op))
+    except RuleError as error:
+        raise OpError(op, error.message, error.advice) from error
+    found = [result.type for result in op.results]
+    if len(wanted) != len(found):
+        op.fail(f"`{op.name}` has {len(wanted)} results here, got {len(found)}")
+    for index, (want, have) in enumerate(zip(wanted, found, strict=True)):
+        if not isinstance(have, TensorAttr) or not guards.are_same(want, have.data):
+            op.fail(f"result {index} of `{op.name}` is {TensorAttr.of(want)} by its shape rule, not {have}")
+
+
+def rule_attributes(op: SpecOp) -> dict[str, Any]:
+    """All attributes as a shape rule sees them: regions made from tapes are tapes again."""
+    values: dict[str, Any] = op.values()
+    if op.regions:
+        from tessera.ir.base.region_tape import tapes_of  # noqa: PLC0415 - it reads ops, so it imports this file
+
+        values.update(tapes_of(op))
+    return values
+
+
+def _types_text(types: Sequence[Any]) -> str:
+    if len(types) == 1:
+        return type_text_of(types[0])
+    return "(" + ", ".join([type_text_of(type) for type in types]) + ")"
+
+
+def _attributes_text(op: SpecOp, hidden: str = "") -> str:
+    """` {a = 1}` with what is not at its default, or nothing."""
+    parts: list[str] = []
+    for name, kind in op.kinds.items():
+        attribute = op.properties.get(name)
+        if name != hidden and attribute is not None and attribute != op.defaults.get(name):
+            parts.append(f"{name} = {text_of(plain(attribute), kind)}")
+    parts += [f"{name} = {value_text(attribute)}" for name, attribute in op.attributes.items()]
+    return " {" + ", ".join(parts) + "}" if parts else ""
+
+
+def value_text(attribute: Any) -> str:
+    """The text of an attribute that no spec declares."""
+    if isinstance(attribute, ValueAttr):
+        return attribute.text
+    return text_of(attribute.data) if isinstance(attribute, StringAttr) else str(attribute)
+
+
+def _print_op(op: SpecOp, printer: Printer) -> None:
+    if op.operands:
+        printer.print_string(" ")
+        printer.print_list(op.operands, printer.print_ssa_value)
+    printer.print_string(_attributes_text(op))
+    printer.print_regions(op.regions)
+    if op.operands or op.results:
+        operands = ", ".join([type_text_of(value.type) for value in op.operands])
+        printer.print_string(f" : ({operands}) -> {_types_text(op.result_types)}")
+
+
+def _print_function(op: SpecOp, printer: Printer) -> None:
+    printer.print_string(f" @{op.value('symbol')}(")
+    block = op.regions[0].block
+    for index, argument in enumerate(block.args):
+        printer.print_string(", " if index else "")
+        printer.print_ssa_value(argument)
+        printer.print_string(f": {type_text_of(argument.type)}")
+    printer.print_string(")")
+    given = function_results(op)
+    if given:
+        printer.print_string(f" -> {_types_text(given)}")
+    attributes = _attributes_text(op, hidden="symbol")
+    if attributes:
+        printer.print_string(f" attributes{attributes}")
+    printer.print_string(" ")
+    printer.print_region(op.regions[0], print_entry_block_args=False, print_empty_block=False)
+
+
+def function_results(op: SpecOp) -> Sequence[Any]:
+    """The types that a function returns: those of its terminator's operands."""
+    last = op.regions[0].block.last_op
+    return () if last is None else last.operand_types
+
+
+def _parse_attributes(cls: type[SpecOp], parser: Parser) -> tuple[dict[str, ValueAttr], dict[str, ValueAttr]]:
+    """Properties and discardable attributes of `{...}`; the latter have a dot in their name."""
+
+    def read(reader: Reader) -> dict[str, Any]:
+        return reader.entries(lambda name: cls.kinds.get(name, "any"))
+
+    start = parser.pos
+    entries = read_with(parser, read)
+    properties: dict[str, ValueAttr] = {}
+    attributes: dict[str, ValueAttr] = {}
+    for name, value in entries.items():
+        if name in cls.kinds:
+            properties[name] = attribute_of(cls.kinds[name], value)
+        elif getattr(parser, "version", CURRENT) < CURRENT:
+            properties[name] = attribute_of("any", value)  # the upgrade of this version knows it
+        elif "." in name:
+            attributes[name] = attribute_of("any", value)
+        else:
+            parser.raise_error(f"`{cls.name}` has no attribute `{name}`; it has {sorted(cls.kinds)}", start, start + 1)
+    return properties, attributes
+
+
+def complete(cls: type[SpecOp], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The properties in the order of the spec, those left out at their defaults."""
+    found = {**cls.defaults, **given}
+    return {name: found[name] for name in (*cls.kinds, *(given.keys() - cls.kinds.keys())) if name in found}
+
+
+def _parse_op(cls: type[SpecOp], parser: Parser) -> Any:
+    operands: list[UnresolvedOperand] = []
+    first = parser.parse_optional_unresolved_operand()
+    if first is not None:
+        operands.append(first)
+        while parser.parse_optional_punctuation(",") is not None:
+            operands.append(parser.parse_unresolved_operand())
+    properties: dict[str, ValueAttr] = {}
+    attributes: dict[str, ValueAttr] = {}
+    if parser.lexer.input.at(parser.pos) == "{":
+        properties, attributes = _parse_attributes(cls, parser)
+    regions = parser.parse_region_list()
+    inputs: Sequence[Any] = ()
+    outputs: Sequence[Any] = ()
+    at = parser.pos
+    if operands or parser.lexer.input.at(parser.pos) == ":":
+        parser.parse_punctuation(":")
+        at = parser.pos
+        signature = parser.parse_function_type()
+        inputs, outputs = signature.inputs.data, signature.outputs.data
+    return cls.create(
+        operands=parser.resolve_operands(operands, inputs, at),
+        result_types=outputs,
+        properties=complete(cls, properties),
+        attributes=attributes,
+        regions=regions,
+    )
+
+
+def _parse_function(cls: type[SpecOp], parser: Parser) -> Any:
+    symbol = parser.parse_symbol_name().data
+    arguments = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_argument)
+    at = parser.pos
+    results: Sequence[Any] = ()
+    if parser.parse_optional_punctuation("->") is not None:
+        if parser.lexer.input.at(parser.pos) == "(":
+            results = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_type)
+        else:
+            results = [parser.parse_type()]
+    properties: dict[str, ValueAttr] = {}
+    attributes: dict[str, ValueAttr] = {}
+    if parser.parse_optional_keyword("attributes") is not None:
+        properties, attributes = _parse_attributes(cls, parser)
+    properties["symbol"] = attribute_of("symbol", symbol)
+    region = parser.parse_region(arguments)
+    op = cls.create(properties=complete(cls, properties), attributes=attributes, regions=[region])
+    if tuple(results) != tuple(function_results(op)):
+        got = _types_text(function_results(op))
+        parser.raise_error(
+            f"`@{symbol}` is declared to give {_types_text(results)}, but its end gives {got}", at, at + 1
+        )
+    return op

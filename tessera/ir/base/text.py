@@ -1,0 +1,76 @@
+"""Modules as text: parsing with places kept, printing, and errors that show the line."""
+
+from __future__ import annotations
+
+import linecache
+from bisect import bisect_right
+from io import StringIO
+
+from xdsl.dialects.builtin import UNKNOWN_LOC, ModuleOp
+from xdsl.ir import Operation
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.utils.exceptions import ParseError
+
+from tessera.diagnostics.codes import IRSyntaxError
+from tessera.diagnostics.span import Span
+from tessera.ir.base.dialect_of import HouseContext
+from tessera.ir.base.location import location_of
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.version import new_name, stamp, upgrade, version_of_text
+
+
+class TextParser(Parser):
+    """A parser that gives each op its place in the text, where the text does not give one itself."""
+
+    def __init__(self, text: str, name: str, version: int) -> None:
+        super().__init__(HouseContext(), text, name)
+        self.version = version
+        self._text, self._name = text, name
+        self._starts = [0, *(at + 1 for at, letter in enumerate(text) if letter == "\n")]
+
+    def parse_operation(self) -> Operation:
+        start = self.pos
+        op = super().parse_operation()
+        if isinstance(op, SpecOp):
+            upgrade(op, self.version)
+        if op.location == UNKNOWN_LOC:
+            op.location = location_of(self.span_at(start))
+        return op
+
+    def _get_op_by_name(self, name: str) -> type[Operation]:
+        return super()._get_op_by_name(new_name(name, self.version))
+
+    def span_at(self, start: int, end: int | None = None) -> Span:
+        """From a place to another, or to the end of its line."""
+        row = bisect_right(self._starts, start) - 1
+        line_end = self._text.find("\n", start)
+        line_end = len(self._text) if line_end < 0 else line_end
+        end = line_end if end is None else min(end, line_end)
+        column = start - self._starts[row] + 1
+        return Span(self._name, row + 1, column, row + 1, max(column + 1, end - self._starts[row] + 1))
+
+
+def parse_module(text: str, name: str = "<text>") -> ModuleOp:
+    """The module of a text; a text of an older version is brought up to this one.
+
+    Raises IRSyntaxError (T0304) at the place where the text is no module, VersionError (T0303) for a version that
+    this one does not read. Nothing is verified.
+    """
+    if name.startswith("<"):
+        # No file has these lines, so errors find them here.
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    parser = TextParser(text, name, version_of_text(text, name))
+    try:
+        module = parser.parse_module()
+    except ParseError as error:
+        raise IRSyntaxError(error.msg, span=parser.span_at(error.span.start, error.span.end)) from error
+    stamp(module)
+    return module
+
+
+def print_module(op: Operation, *, generic: bool = False, locations: bool = False) -> str:
+    """The text of a module or of any op, ending in a new line."""
+    stream = StringIO()
+    Printer(stream, print_generic_format=generic, print_debuginfo=locations).print_op(op)
+    return stream.getvalue() + "\n"
