@@ -95,7 +95,7 @@ def _fold(group: OpClass) -> Any:
             return None
         x = folder.type_of(operands[0])
         if group is INDEX:
-            return folder.emit("full", value=0, dims=x.shape, dtype=group.result(x.dtype))
+            return folder.emit("full", value=0, shape=x.shape, dtype=group.result(x.dtype))
         target = group.result(x.dtype)
         return operands[0] if target is x.dtype else folder.emit("cast", operands[0], dtype=target)
 

@@ -1,0 +1,301 @@
+"""Views that change a shape and no order of work: reshape, transpose, broadcast_to, expand_dims, squeeze."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.ir.base.arrays import Array, static_shape
+from tessera.ir.base.spec import Attribute, Attributes, Cost, CostRule, Folder, InferContext, OpSpec, Sample
+from tessera.ir.graph.folding import made_by
+from tessera.ir.graph.index_maps import broadcast_map, expand_map, reshape_map, squeeze_map, transpose_map
+from tessera.ir.graph.ops.elementwise import ANY
+from tessera.ir.graph.ops.reduce import check_axes
+from tessera.ir.graph.rules import traffic
+from tessera.ir.graph.samples import named, normal
+from tessera.ir.tile.facets import IndexMap, View
+from tessera.types.dim import Dim
+from tessera.types.shape import Shape, equal_dims, is_refuted, path, text
+from tessera.types.tensor_type import TensorType
+
+STORED = (*ANY, "i4")
+"""Moving elements asks nothing of their dtype."""
+
+
+def dims(*sizes: int) -> Shape:
+    """A `dims` attribute of a sample."""
+    return tuple(Dim.of(size) for size in sizes)
+
+
+def moving_sample(shape: tuple[int, ...], label: str = "", /, **attributes: Any) -> Sample:
+    """A sample of one operand, named by its shape and by what happens to it."""
+    shown = label or " ".join(f"{name}={value}" for name, value in attributes.items())
+    return Sample(f"{named([shape])} {shown}", normal(shape), attributes)
+
+
+def moving_cost() -> CostRule:
+    """No arithmetic: each result element is read and written once."""
+
+    def cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
+        return Cost(Dim.constant(0), traffic(results, results))
+
+    return cost
+
+
+def view(
+    name: str,
+    summary: str,
+    *,
+    attributes: tuple[Attribute, ...],
+    infer: Any,
+    reference: Callable[..., Any],
+    maps: Callable[[TensorType, Sequence[TensorType], Attributes], Sequence[IndexMap]],
+    samples: tuple[Sample, ...],
+    fold: Any = None,
+    results: tuple[str, ...] = ("out",),
+) -> OpSpec:
+    """The declaration of an op that only reads elsewhere."""
+    return OpSpec(
+        name=f"tgraph.{name}",
+        summary=summary,
+        operands=("x",),
+        attributes=attributes,
+        results=results,
+        infer=infer,
+        reference=reference,
+        samples=samples,
+        dtypes=STORED,
+        cost=moving_cost(),
+        fold=fold,
+        lower=View(maps),
+    )
+
+
+def _infer_reshape(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    (x,) = types
+    out = x.with_shape(attributes["shape"])
+    for axis, dim in enumerate(out.shape):
+        if dim.value is not None and dim.value < 0:
+            raise ctx.fail(f"`reshape` got a size below zero: {path('out', axis, dim)}")
+    if x.size != out.size:
+        if is_refuted(x.size, out.size):
+            raise ctx.fail(
+                f"`reshape` cannot give {text(x.shape)} the shape {text(out.shape)}: it has {x.size} elements, "
+                f"the new shape {out.size}"
+            )
+        ctx.equal(x.size, out.size, f"`reshape` from {text(x.shape)} to {text(out.shape)} keeps the number of elements")
+    return [out]
+
+
+def _reshape_reference(x: Array, *, shape: Sequence[Dim]) -> Array:
+    return np.reshape(x, static_shape(shape))
+
+
+def _fold_reshape(folder: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    """Drop a reshape to the same shape; rewrite reshape(reshape(x)) to reshape(x)."""
+    if folder.type_of(operands[0]).shape == tuple(attributes["shape"]):
+        return operands[0]
+    for name in ("reshape", "expand_dims", "squeeze"):
+        inner = made_by(folder, operands[0], name)
+        if inner is not None:
+            if folder.type_of(inner.operands[0]).shape == tuple(attributes["shape"]):
+                return inner.operands[0]
+            return folder.emit("reshape", inner.operands[0], shape=attributes["shape"])
+    return None
+
+
+def _infer_transpose(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    (x,) = types
+    axes: tuple[int, ...] = tuple(attributes["axes"])
+    if sorted(axes) != list(range(x.rank)):
+        raise ctx.fail(
+            f"`transpose` needs each axis of {text(x.shape)} once, got {axes}",
+            help=f"an order of {', '.join(map(str, range(x.rank)))}" if x.rank else "a scalar has no axes",
+        )
+    return [x.with_shape(x.shape[axis] for axis in axes)]
+
+
+def _transpose_reference(x: Array, *, axes: Sequence[int]) -> Array:
+    return np.ascontiguousarray(np.transpose(x, axes)).reshape([x.shape[axis] for axis in axes])
+
+
+def _fold_transpose(folder: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    """Drop a transpose that keeps the order; rewrite transpose(transpose(x, p), q) to transpose(x, p[q])."""
+    axes = tuple(attributes["axes"])
+    if axes == tuple(range(len(axes))):
+        return operands[0]
+    inner = made_by(folder, operands[0], "transpose")
+    if inner is None:
+        return None
+    merged = tuple(inner.attributes["axes"][axis] for axis in axes)
+    return (
+        inner.operands[0]
+        if merged == tuple(range(len(axes)))
+        else folder.emit("transpose", inner.operands[0], axes=merged)
+    )
+
+
+def _infer_broadcast(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    (x,) = types
+    out = x.with_shape(attributes["shape"])
+    if out.rank < x.rank:
+        raise ctx.fail(f"`broadcast_to` cannot drop dims: from {text(x.shape)} to {text(out.shape)}")
+    missing = out.rank - x.rank
+    for axis, dim in enumerate(x.shape):
+        wanted = out.shape[axis + missing]
+        if dim.value != 1:
+            what = f"{path('x', axis, dim)} and {path('out', axis + missing, wanted)}"
+            equal_dims(ctx, "broadcast_to", dim, wanted, what)
+    return [out]
+
+
+def _broadcast_reference(x: Array, *, shape: Sequence[Dim]) -> Array:
+    return np.broadcast_to(x, static_shape(shape)).copy()
+
+
+def _fold_broadcast(folder: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    """Drop a broadcast to the same shape; rewrite broadcast(broadcast(x)) to broadcast(x)."""
+    if folder.type_of(operands[0]).shape == tuple(attributes["shape"]):
+        return operands[0]
+    inner = made_by(folder, operands[0], "broadcast_to")
+    return None if inner is None else folder.emit("broadcast_to", inner.operands[0], shape=attributes["shape"])
+
+
+def _infer_expand(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    (x,), axes = types, tuple(attributes["axes"])
+    rank = x.rank + len(axes)
+    if list(axes) != sorted(set(axes)) or any(not 0 <= axis < rank for axis in axes):
+        raise ctx.fail(f"`expand_dims` needs different sorted axes within 0..{rank - 1} of its result, got {axes}")
+    own = iter(x.shape)
+    return [x.with_shape(1 if axis in axes else next(own) for axis in range(rank))]
+
+
+def _expand_reference(x: Array, *, axes: Sequence[int]) -> Array:
+    return np.expand_dims(x, tuple(axes))
+
+
+def _fold_expand(folder: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    """Drop an insertion of no dims."""
+    return None if attributes["axes"] else operands[0]
+
+
+def _infer_squeeze(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    (x,) = types
+    axes = check_axes(ctx, "squeeze", x, attributes["axes"])
+    for axis in axes:
+        if x.shape[axis].value != 1:
+            what = f"{path('x', axis, x.shape[axis])} and 1"
+            equal_dims(ctx, "squeeze", x.shape[axis], Dim.constant(1), what)
+    return [x.with_shape(dim for axis, dim in enumerate(x.shape) if axis not in axes)]
+
+
+def _squeeze_reference(x: Array, *, axes: Sequence[int]) -> Array:
+    return np.squeeze(x, tuple(axes))
+
+
+def _fold_squeeze(folder: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    """Drop a squeeze of no dims, and one that undoes an insertion."""
+    if not attributes["axes"]:
+        return operands[0]
+    inner = made_by(folder, operands[0], "expand_dims")
+    undone = inner is not None and tuple(inner.attributes["axes"]) == tuple(attributes["axes"])
+    return inner.operands[0] if inner is not None and undone else None
+
+
+def _reshaped(x: tuple[int, ...], *out: int) -> Sample:
+    return moving_sample(x, f"to {named([out])}", shape=dims(*out))
+
+
+RESHAPE = view(
+    "reshape",
+    "The same elements in row-major order in another shape.",
+    attributes=(Attribute("shape", "dims", doc="the new shape; its size is that of `x`"),),
+    infer=_infer_reshape,
+    reference=_reshape_reference,
+    maps=lambda x, outs, attributes: [reshape_map(x.shape, outs[0].shape)],
+    samples=(
+        _reshaped((6,), 2, 3),
+        _reshaped((2, 3), 6),
+        _reshaped((2, 3, 5), 2, 15),
+        _reshaped((2, 15), 2, 3, 5),
+        _reshaped((4, 6), 6, 4),
+        _reshaped((1, 7, 1), 7),
+        _reshaped((), 1, 1),
+        _reshaped((0, 3), 5, 0),
+        _reshaped((7, 11, 13), 13, 77),
+    ),
+    fold=_fold_reshape,
+)
+
+TRANSPOSE = view(
+    "transpose",
+    "The axes in another order: result axis `j` is operand axis `axes[j]`.",
+    attributes=(Attribute("axes", "ints", doc="an order of all axes"),),
+    infer=_infer_transpose,
+    reference=_transpose_reference,
+    maps=lambda x, outs, attributes: [transpose_map(attributes["axes"])],
+    samples=(
+        moving_sample((3, 5), axes=(1, 0)),
+        moving_sample((2, 3, 5), axes=(2, 0, 1)),
+        moving_sample((2, 3, 5, 7), axes=(0, 2, 1, 3)),
+        moving_sample((1, 7), axes=(1, 0)),
+        moving_sample((0, 3), axes=(1, 0)),
+        moving_sample((), axes=()),
+        moving_sample((67, 131), axes=(1, 0)),
+    ),
+    fold=_fold_transpose,
+)
+
+BROADCAST_TO = view(
+    "broadcast_to",
+    "Stretched to a shape: trailing dims aligned, dims of 1 repeated.",
+    attributes=(Attribute("shape", "dims", doc="the new shape"),),
+    infer=_infer_broadcast,
+    reference=_broadcast_reference,
+    maps=lambda x, outs, attributes: [broadcast_map(x.shape, outs[0].shape)],
+    samples=(
+        _reshaped((), 3, 5),
+        _reshaped((5,), 3, 5),
+        _reshaped((3, 1), 3, 5),
+        _reshaped((1, 3, 1), 2, 3, 5),
+        _reshaped((1,), 0),
+        _reshaped((7, 13), 7, 13),
+    ),
+    fold=_fold_broadcast,
+)
+
+EXPAND_DIMS = view(
+    "expand_dims",
+    "Dims of 1 inserted where the result is to have them.",
+    attributes=(Attribute("axes", "ints", doc="sorted positions in the result"),),
+    infer=_infer_expand,
+    reference=_expand_reference,
+    maps=lambda x, outs, attributes: [expand_map(x.shape, attributes["axes"])],
+    samples=(
+        moving_sample((3, 5), axes=(0,)),
+        moving_sample((3, 5), axes=(1, 3)),
+        moving_sample((), axes=(0,)),
+        moving_sample((0, 3), axes=(2,)),
+    ),
+    fold=_fold_expand,
+)
+
+SQUEEZE = view(
+    "squeeze",
+    "Dims of 1 dropped.",
+    attributes=(Attribute("axes", "ints", doc="sorted positions in the operand"),),
+    infer=_infer_squeeze,
+    reference=_squeeze_reference,
+    maps=lambda x, outs, attributes: [squeeze_map(x.shape, attributes["axes"])],
+    samples=(
+        moving_sample((1, 3, 5), axes=(0,)),
+        moving_sample((3, 1, 5, 1), axes=(1, 3)),
+        moving_sample((1,), axes=(0,)),
+        moving_sample((0, 1), axes=(1,)),
+    ),
+    fold=_fold_squeeze,
+)
+
+SPECS: tuple[OpSpec, ...] = (RESHAPE, TRANSPOSE, BROADCAST_TO, EXPAND_DIMS, SQUEEZE)
