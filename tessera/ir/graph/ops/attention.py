@@ -1,0 +1,328 @@
+"""Attention over whole sequences and over a cache, and what goes before it: splitting projections, rotary positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.ir.base.arrays import Array, dtype_of, rounded
+from tessera.ir.base.spec import Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
+from tessera.ir.graph.building import cast, constant, expanded, part, widened
+from tessera.ir.graph.rules import FLOATS, float_operand, integer_operand, same_dim, same_dtype, traffic, visits
+from tessera.ir.graph.samples import Make, normal
+from tessera.ir.tile.facets import Library
+from tessera.types.dim import Dim
+from tessera.types.dtype import f32, i64
+from tessera.types.shape import Named, broadcast, equal_dims, is_refuted, path, text
+from tessera.types.tensor_type import TensorType
+
+SCALE = Attribute("scale", "float", None, "factor of the scores; default one over the root of the head dim")
+
+
+def _check_heads(ctx: InferContext, op: str, q: TensorType, k: TensorType, v: TensorType) -> TensorType:
+    """The result of attending with `q` over `k` and `v`, or the first rule that breaks."""
+    for name, operand in (("q", q), ("k", k), ("v", v)):
+        if operand.rank != 4:
+            raise ctx.fail(
+                f"`{op}` needs `{name}` as [batch, heads, length, head dim], got {text(operand.shape)}",
+                help="reshape it; `split_qkv` gives this layout",
+            )
+        float_operand(ctx, op, operand, name)
+    same_dtype(ctx, op, (q, k, v))
+    for axis, left, right, pair in (
+        (0, q, k, ("q", "k")),
+        (0, k, v, ("k", "v")),
+        (1, k, v, ("k", "v")),
+        (2, k, v, ("k", "v")),
+        (3, q, k, ("q", "k")),
+    ):
+        what = f"{path(pair[0], axis, left.shape[axis])} and {path(pair[1], axis, right.shape[axis])}"
+        equal_dims(ctx, op, left.shape[axis], right.shape[axis], what)
+    rest = q.shape[1] % k.shape[1]
+    if is_refuted(rest, Dim.constant(0)):
+        raise ctx.fail(f"`{op}` needs heads of `q` to be a multiple of those of `k`: {q.shape[1]} and {k.shape[1]}")
+    if rest.value != 0:
+        ctx.equal(rest, Dim.constant(0), f"`{op}` shares each head of `k` among as many heads of `q`")
+    return q.with_shape((*q.shape[:3], v.shape[3]))
+
+
+def _infer_attention(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    q, k, v, *masks = types
+    out = _check_heads(ctx, "attention", q, k, v)
+    if len(masks) > 1:
+        raise ctx.fail(f"`attention` takes one mask, got {len(masks)}")
+    for mask in masks:
+        float_operand(ctx, "attention", mask, "mask")
+        scores = (*q.shape[:3], k.shape[2])
+        joined = broadcast(ctx, "attention", Named("scores", scores), Named("mask", mask.shape))
+        if len(joined) != 4 or any(is_refuted(own, dim) for own, dim in zip(scores, joined, strict=True)):
+            raise ctx.fail(f"`attention` adds the mask to scores {text(scores)}: {text(mask.shape)} does not broadcast")
+    return [out]
+
+
+def _attend(q: Array, k: Array, v: Array, added: Array | float, scale: float | None) -> Array:
+    """Softmax of scaled scores plus what is added, times values, in f64; a row of nothing but -inf gives 0."""
+    groups = q.shape[1] // k.shape[1] if k.shape[1] else 1
+    keys, values = (np.repeat(x.astype(np.float64), groups, axis=1) for x in (k, v))
+    factor = 1.0 / np.sqrt(max(q.shape[3], 1)) if scale is None else scale
+    with np.errstate(all="ignore"):
+        scores = q.astype(np.float64) @ np.swapaxes(keys, 2, 3) * factor + added
+        top = scores.max(3, keepdims=True, initial=-np.inf)
+        powers = np.exp(scores - np.where(top == -np.inf, 0.0, top))
+        total = powers.sum(3, keepdims=True)
+        weights = powers / np.where(total == 0, 1.0, total)
+        return rounded(weights @ values, dtype_of(q))
+
+
+def causal_mask(queries: int, keys: int) -> Array:
+    """0 where a query may see a key, -inf where the key is later; the last query stands at the last key."""
+    seen = np.arange(keys) <= np.arange(queries)[:, np.newaxis] + (keys - queries)
+    return np.where(seen, 0.0, -np.inf)
+
+
+def attention_reference(
+    q: Array, k: Array, v: Array, *masks: Array, causal: bool = False, scale: float | None = None
+) -> Array:
+    """Scores, masks, softmax, values: all in f64, rounded once."""
+    added: Any = causal_mask(q.shape[2], k.shape[2]) if causal else 0.0
+    for mask in masks:
+        added = added + mask.astype(np.float64)
+    return _attend(q, k, v, added, scale)
+
+
+def _attention_cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
+    q, k, v = operands[:3]
+    scores = q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2]
+    # Two products of two operations each, and about five for the softmax.
+    return Cost(scores * ((q.shape[3] + v.shape[3]) * 2 + 5), traffic(operands, results))
+
+
+def _infer_cached(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    q, k, v, length = types
+    integer_operand(ctx, "cached_attention", length, "length")
+    if length.rank:
+        raise ctx.fail(f"`cached_attention` needs one `length` for the whole cache, got {text(length.shape)}")
+    return [_check_heads(ctx, "cached_attention", q, k, v)]
+
+
+def _decompose_cached(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    """A mask over the cache: key j is seen by query i when j <= i + length - queries (or j < length)."""
+    q, k, v, length = operands
+    queries, keys = b.type_of(q).shape[2], b.type_of(k).shape[2]
+    place = b.emit("iota", shape=(keys,), axis=0, dtype=i64)
+    last = b.emit("sub", cast(b, length, i64), constant(b, 1, i64))
+    if attributes["causal"]:
+        # How far each query is from the last one, which sees the whole filled part.
+        distance = b.emit("flip", b.emit("iota", shape=(queries,), axis=0, dtype=i64), axes=(0,))
+        last = expanded(b, b.emit("sub", last, distance), 1)
+    seen = b.emit("le", place, last)
+    mask = b.emit("where", seen, constant(b, 0.0, f32), constant(b, float("-inf"), f32))
+    return b.emit("attention", q, k, v, mask, causal=False, scale=attributes["scale"])
+
+
+def cached_attention_reference(
+    q: Array, k: Array, v: Array, length: Array, *, causal: bool = True, scale: float | None = None
+) -> Array:
+    """Attention over the filled part of the cache alone."""
+    filled = int(length)
+    return attention_reference(q, k[:, :, :filled], v[:, :, :filled], causal=causal, scale=scale)
+
+
+def _infer_split(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    (x,) = types
+    heads, shared = _head_counts(attributes)
+    if x.rank != 3:
+        raise ctx.fail(f"`split_qkv` needs [batch, length, channels], got {text(x.shape)}")
+    if heads < 1 or shared < 1 or heads % shared:
+        raise ctx.fail(f"`split_qkv` needs `kv_heads` to divide `heads`, got {shared} and {heads}")
+    slots = heads + 2 * shared
+    size = x.shape[2] // slots
+    same_dim(
+        ctx, x.shape[2], size * slots, f"`split_qkv` cuts {path('x', 2, x.shape[2])} into {slots} heads, which must fit"
+    )
+    return [x.with_shape((x.shape[0], count, x.shape[1], size)) for count in (heads, shared, shared)]
+
+
+def _head_counts(attributes: Attributes) -> tuple[int, int]:
+    return int(attributes["heads"]), int(attributes["kv_heads"] or attributes["heads"])
+
+
+def _decompose_split(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    (x,) = operands
+    heads, shared = _head_counts(attributes)
+    batch, length, channels = b.type_of(x).shape
+    size = channels // (heads + 2 * shared)
+    results: list[Any] = []
+    start = Dim.constant(0)
+    for count in (heads, shared, shared):
+        cut = part(b, x, 2, start, start + size * count)
+        apart = b.emit("reshape", cut, shape=(batch, length, Dim.constant(count), size))
+        results.append(b.emit("transpose", apart, axes=(0, 2, 1, 3)))
+        start = start + size * count
+    return tuple(results)
+
+
+def split_qkv_reference(x: Array, *, heads: int, kv_heads: int | None = None) -> tuple[Array, ...]:
+    """Queries, then keys, then values, side by side in the channels; each as [batch, heads, length, head dim]."""
+    shared = kv_heads or heads
+    size = x.shape[2] // (heads + 2 * shared)
+    cuts = np.split(x, [heads * size, (heads + shared) * size], axis=2)
+    counts = (heads, shared, shared)
+    return tuple(
+        np.ascontiguousarray(cut.reshape(*x.shape[:2], count, size).transpose(0, 2, 1, 3))
+        for cut, count in zip(cuts, counts, strict=True)
+    )
+
+
+def _infer_rotary(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    x, cos, sin = types
+    for name, operand in (("x", x), ("cos", cos), ("sin", sin)):
+        float_operand(ctx, "rotary", operand, name)
+    if not x.rank:
+        raise ctx.fail("`rotary` needs at least one axis")
+    half = x.shape[-1] // 2
+    same_dim(
+        ctx, x.shape[-1], half * 2, f"`rotary` turns pairs of {path('x', x.rank - 1, x.shape[-1])}: it must be even"
+    )
+    wanted = (*x.shape[:-1], half)
+    for name, angles in (("cos", cos), ("sin", sin)):
+        joined = broadcast(ctx, "rotary", Named("x pairs", wanted), Named(name, angles.shape))
+        if len(joined) != len(wanted) or any(is_refuted(a, c) for a, c in zip(joined, wanted, strict=True)):
+            raise ctx.fail(f"`rotary` of {text(x.shape)} needs `{name}` that broadcasts to {text(wanted)}")
+    return [x]
+
+
+def _decompose_rotary(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    x, cos, sin = operands
+    kind = b.type_of(x)
+    last, half = kind.rank - 1, kind.shape[-1] // 2
+    wide = widened(b, x)
+    compute = b.type_of(wide).dtype
+    if attributes["interleaved"]:
+        pairs = b.emit("reshape", wide, shape=(*kind.shape[:-1], half, Dim.constant(2)))
+        shape = (*kind.shape[:-1], half)
+        first, second = (b.emit("reshape", part(b, pairs, last + 1, at, at + 1), shape=shape) for at in (0, 1))
+    else:
+        first, second = part(b, wide, last, 0, half), part(b, wide, last, half, half * 2)
+    c, s = cast(b, cos, compute), cast(b, sin, compute)
+    left = b.emit("sub", b.emit("mul", first, c), b.emit("mul", second, s))
+    right = b.emit("add", b.emit("mul", second, c), b.emit("mul", first, s))
+    left, right = cast(b, left, kind.dtype), cast(b, right, kind.dtype)
+    if not attributes["interleaved"]:
+        return b.emit("concat", left, right, axis=last)
+    joined = b.emit("concat", expanded(b, left, last + 1), expanded(b, right, last + 1), axis=last + 1)
+    return b.emit("reshape", joined, shape=kind.shape)
+
+
+def rotary_reference(x: Array, cos: Array, sin: Array, *, interleaved: bool = False) -> Array:
+    """Each pair turned by its angle; a pair is (i, i + half), or neighbours where interleaved."""
+    wide, c, s = (array.astype(np.float64) for array in (x, cos, sin))
+    half = x.shape[-1] // 2
+    first, second = (wide[..., ::2], wide[..., 1::2]) if interleaved else (wide[..., :half], wide[..., half:])
+    turned = (first * c - second * s, second * c + first * s)
+    out = np.stack(turned, -1).reshape(x.shape) if interleaved else np.concatenate(turned, -1)
+    return rounded(out, dtype_of(x))
+
+
+def _attended(batch: int, heads: int, shared: int, queries: int, keys: int, size: int, mask: str = "") -> Make:
+    def make(rng: np.random.Generator) -> Sequence[Array]:
+        arrays = normal((batch, heads, queries, size), *[(batch, shared, keys, size)] * 2, scale=1.0)(rng)
+        if mask == "random":
+            return [*arrays, rng.standard_normal((heads, queries, keys)).astype(np.float32)]
+        if mask == "row":
+            hidden = np.zeros((queries, keys), np.float32)
+            hidden[0] = -np.inf
+            return [*arrays, hidden]
+        return arrays
+
+    return make
+
+
+def _cached(filled: int) -> Make:
+    return lambda rng: [*_attended(2, 4, 2, 3, 9, 8)(rng), np.array(filled, np.int64)]
+
+
+def _angles(rows: tuple[int, ...], length: int, size: int) -> Make:
+    def make(rng: np.random.Generator) -> Sequence[Array]:
+        angle = np.arange(length)[:, np.newaxis] / 10000.0 ** (np.arange(size // 2) / (size // 2))
+        return [*normal((*rows, length, size))(rng), np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)]
+
+    return make
+
+
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="tgraph.attention",
+        summary="softmax(q kT * scale + mask) v with k and v shared by groups of heads; a row that sees no key gives 0.",
+        operands=("q", "k", "v", "mask*"),
+        attributes=(
+            Attribute("causal", "bool", False, "hide later keys; the last query stands at the last key"),
+            SCALE,
+        ),
+        infer=_infer_attention,
+        reference=attention_reference,
+        samples=(
+            Sample("plain", _attended(2, 3, 3, 5, 5, 8)),
+            Sample("causal", _attended(1, 2, 2, 7, 7, 16), {"causal": True}),
+            Sample("grouped, longer keys", _attended(2, 4, 2, 3, 9, 8), {"causal": True}),
+            Sample("more queries than keys", _attended(1, 2, 1, 6, 4, 4), {"causal": True}),
+            Sample("mask", _attended(2, 2, 1, 4, 6, 8, "random"), {"scale": 0.5}),
+            Sample("hidden row", _attended(1, 2, 2, 4, 4, 8, "row"), {"causal": True}),
+        ),
+        dtypes=FLOATS,
+        cost=_attention_cost,
+        lower=Library("attention"),
+    ),
+    OpSpec(
+        name="tgraph.cached_attention",
+        summary="Attention over the first `length` keys of a cache; causal: the last query stands at `length - 1`.",
+        operands=("q", "k", "v", "length"),
+        attributes=(Attribute("causal", "bool", True), SCALE),
+        infer=_infer_cached,
+        reference=cached_attention_reference,
+        samples=(
+            Sample("half full", _cached(5)),
+            Sample("full", _cached(9)),
+            Sample("not causal", _cached(4), {"causal": False}),
+        ),
+        dtypes=FLOATS,
+        cost=_attention_cost,
+        decompose=_decompose_cached,
+    ),
+    OpSpec(
+        name="tgraph.split_qkv",
+        summary="One projection [batch, length, channels] as queries, keys, values [batch, heads, length, head dim].",
+        operands=("x",),
+        results=("q", "k", "v"),
+        attributes=(
+            Attribute("heads", "int", doc="heads of the queries"),
+            Attribute("kv_heads", "int", None, "heads of keys and values; default as many"),
+        ),
+        infer=_infer_split,
+        reference=split_qkv_reference,
+        samples=(
+            Sample("equal heads", normal((2, 5, 24)), {"heads": 2}),
+            Sample("shared heads", normal((1, 3, 32)), {"heads": 4, "kv_heads": 2}),
+        ),
+        dtypes=FLOATS,
+        cost=visits(0),
+        decompose=_decompose_split,
+    ),
+    OpSpec(
+        name="tgraph.rotary",
+        summary="Pairs of the last axis turned by angles, given as cos and sin [length, size / 2]; in f32, rounded once.",
+        operands=("x", "cos", "sin"),
+        attributes=(Attribute("interleaved", "bool", False, "pairs are neighbours, not halves"),),
+        infer=_infer_rotary,
+        reference=rotary_reference,
+        samples=(
+            Sample("halves", _angles((2, 3), 5, 8)),
+            Sample("neighbours", _angles((2,), 7, 6), {"interleaved": True}),
+        ),
+        dtypes=FLOATS,
+        cost=visits(3),
+        decompose=_decompose_rotary,
+    ),
+)

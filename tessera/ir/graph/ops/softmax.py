@@ -1,0 +1,282 @@
+"""softmax and its relatives, safe by construction: finite rows stay finite, and a row of nothing has a value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.ir.base.arrays import Array, dtype_of, rounded
+from tessera.ir.base.spec import Attribute, Attributes, Builder, InferContext, OpSpec, Sample
+from tessera.ir.graph.building import LOWEST, cast, constant, expanded, widened
+from tessera.ir.graph.rules import FLOATS, axes_attribute, float_operand, integer_operand, same_dim, visits
+from tessera.ir.graph.samples import Make, normal
+from tessera.types import dtype as dt
+from tessera.types.shape import normalize_axes, normalize_axis, path, text, without_axes
+from tessera.types.tensor_type import TensorType
+
+AXIS = Attribute("axis", "int", -1, "the axis whose elements sum to one")
+REDUCTIONS = ("none", "mean", "sum")
+
+
+def _infer_along(op: str) -> Any:
+    def infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+        float_operand(ctx, op, types[0])
+        normalize_axis(ctx, op, attributes["axis"], types[0].rank)
+        return [types[0]]
+
+    return infer
+
+
+def _infer_logsumexp(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    (x,) = types
+    float_operand(ctx, "logsumexp_safe", x)
+    axes = normalize_axes(ctx, "logsumexp_safe", axes_attribute(attributes, "axes"), x.rank)
+    return [x.with_shape(without_axes(x.shape, axes, keepdims=attributes["keepdims"]))]
+
+
+def _infer_cross_entropy(
+    ctx: InferContext, types: Sequence[TensorType], attributes: Attributes
+) -> Sequence[TensorType]:
+    logits, labels = types
+    float_operand(ctx, "cross_entropy", logits, "logits")
+    integer_operand(ctx, "cross_entropy", labels, "labels")
+    if logits.rank != labels.rank + 1:
+        raise ctx.fail(
+            f"`cross_entropy` of logits [..., C] needs labels [...], got {text(logits.shape)} and {text(labels.shape)}",
+            help="labels are class numbers, one for each row of logits",
+        )
+    for axis in range(labels.rank):
+        left, right = logits.shape[axis], labels.shape[axis]
+        same_dim(
+            ctx, left, right, f"`cross_entropy` pairs {path('logits', axis, left)} with {path('labels', axis, right)}"
+        )
+    if attributes["reduction"] not in REDUCTIONS:
+        raise ctx.fail(f"`cross_entropy` has reductions {', '.join(REDUCTIONS)}, not {attributes['reduction']!r}")
+    return [logits.with_shape(labels.shape if attributes["reduction"] == "none" else ())]
+
+
+def _top(b: Builder, x: Any, axes: tuple[int, ...]) -> Any:
+    """The row maximum, held finite from below, so that a row of -inf is -inf after subtracting and not NaN."""
+    top = b.emit("max", x, axes=axes, keepdims=True)
+    dtype = b.type_of(x).dtype
+    return b.emit("maximum", top, constant(b, LOWEST[dtype.name], dtype))
+
+
+def _shifted_total(b: Builder, x: Any, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
+    """(x - top, its exponential, the sum of those): the sum is at least 1, or 0 for a row of -inf, or NaN."""
+    shifted = b.emit("sub", x, _top(b, x, axes))
+    powers = b.emit("exp", shifted)
+    return shifted, powers, b.emit("sum", powers, axes=axes, keepdims=True)
+
+
+def _at_least_one(b: Builder, total: Any) -> Any:
+    """Turns the 0 of a row of -inf into 1 and leaves every other sum alone."""
+    return b.emit("maximum", total, constant(b, 1.0, b.type_of(total).dtype))
+
+
+def _decompose_softmax(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    (x,) = operands
+    kind = b.type_of(x)
+    axis = int(attributes["axis"]) % kind.rank
+    if kind.shape[axis].value == 0:
+        return x
+    _, powers, total = _shifted_total(b, widened(b, x), (axis,))
+    share = b.emit("reciprocal", _at_least_one(b, total))
+    return cast(b, b.emit("mul", powers, share), kind.dtype)
+
+
+def _decompose_log_softmax(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    (x,) = operands
+    kind = b.type_of(x)
+    axis = int(attributes["axis"]) % kind.rank
+    if kind.shape[axis].value == 0:
+        return x
+    shifted, _, total = _shifted_total(b, widened(b, x), (axis,))
+    return cast(b, b.emit("sub", shifted, b.emit("log", _at_least_one(b, total))), kind.dtype)
+
+
+def _decompose_logsumexp(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    (x,) = operands
+    kind = b.type_of(x)
+    axes = tuple(sorted(axis % kind.rank for axis in axes_attribute(attributes, "axes")))
+    shape = without_axes(kind.shape, axes, keepdims=attributes["keepdims"])
+    if any(kind.shape[axis].value == 0 for axis in axes):
+        empty = constant(b, float("-inf"), kind.dtype)
+        return b.emit("broadcast_to", empty, shape=shape)
+    wide = widened(b, x)
+    compute = b.type_of(wide).dtype
+    # Held finite from above too: a row with +inf has the sum +inf, where inf - inf would make it NaN.
+    top = b.emit("minimum", _top(b, wide, axes), constant(b, -LOWEST[compute.name], compute))
+    total = b.emit("sum", b.emit("exp", b.emit("sub", wide, top)), axes=axes, keepdims=True)
+    out = cast(b, b.emit("add", top, b.emit("log", total)), kind.dtype)
+    return out if attributes["keepdims"] else b.emit("reshape", out, shape=shape)
+
+
+def _decompose_cross_entropy(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    """Picks the label's logit with a mask, inside the pass over the row, so that no gather reads the row again."""
+    logits, labels = operands
+    kind, label = b.type_of(logits), b.type_of(labels)
+    wide, last = widened(b, logits), kind.rank - 1
+    compute = b.type_of(wide).dtype
+    counting = label.dtype if label.dtype.bits >= 32 else dt.i32
+    classes = b.emit("iota", shape=kind.shape[-1:], axis=0, dtype=counting)
+    chosen = b.emit("eq", classes, expanded(b, cast(b, labels, counting), last))
+    zero, one = constant(b, 0.0, compute), constant(b, 1.0, compute)
+    shifted, _, total = _shifted_total(b, wide, (last,))
+    picked = b.emit("sum", b.emit("where", chosen, shifted, zero), axes=(last,), keepdims=False)
+    found = b.emit("any", chosen, axes=(last,), keepdims=False)
+    spread = b.emit("log", b.emit("reshape", total, shape=label.shape))
+    loss = b.emit("where", found, b.emit("sub", spread, picked), zero)
+    if attributes["reduction"] == "none":
+        return cast(b, loss, kind.dtype)
+    every = tuple(range(label.rank))
+    summed = b.emit("sum", loss, axes=every, keepdims=False)
+    if attributes["reduction"] == "mean":
+        counted = b.emit("sum", b.emit("where", found, one, zero), axes=every, keepdims=False)
+        summed = b.emit("div", summed, _at_least_one(b, counted))
+    return cast(b, summed, kind.dtype)
+
+
+def _delegate(op: str) -> Any:
+    def decompose(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+        return b.emit(op, *operands, **attributes)
+
+    return decompose
+
+
+def _stable(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array, Array]:
+    wide = x.astype(np.float64)
+    top = wide.max(axes, keepdims=True, initial=-np.inf)
+    top = np.where(np.isfinite(top), top, np.where(np.isnan(top), np.nan, 0.0))
+    shifted = wide - top
+    return top, shifted, np.exp(shifted).sum(axes, keepdims=True)
+
+
+def softmax_reference(x: Array, *, axis: int = -1) -> Array:
+    """Shares of the exponentials; zeros for a row of -inf, NaN for a row with NaN or +inf."""
+    with np.errstate(all="ignore"):
+        _, shifted, total = _stable(x, (axis,))
+        return rounded(np.exp(shifted) / np.where(total == 0, 1.0, total), dtype_of(x))
+
+
+def log_softmax_reference(x: Array, *, axis: int = -1) -> Array:
+    """Logarithm of softmax; -inf for a row of -inf."""
+    with np.errstate(all="ignore"):
+        _, shifted, total = _stable(x, (axis,))
+        return rounded(
+            np.where(total == np.inf, np.nan, shifted - np.log(np.where(total == 0, 1.0, total))), dtype_of(x)
+        )
+
+
+def logsumexp_reference(x: Array, *, axes: Sequence[int], keepdims: bool = False) -> Array:
+    """Logarithm of the sum of exponentials; -inf for no elements and for a row of -inf."""
+    with np.errstate(all="ignore"):
+        top, _, total = _stable(x, tuple(axes))
+        out = rounded(top + np.log(total), dtype_of(x))
+    return out if keepdims else out.squeeze(tuple(axes))
+
+
+def cross_entropy_reference(logits: Array, labels: Array, *, reduction: str = "mean") -> Array:
+    """Minus the log probability of each row's label; a label outside the classes counts for nothing."""
+    with np.errstate(all="ignore"):
+        _, shifted, total = _stable(logits, (-1,))
+        inside = (labels >= 0) & (labels < logits.shape[-1])
+        index = np.where(inside, labels, 0).astype(np.int64)[..., np.newaxis]
+        picked = np.take_along_axis(shifted, index, -1)[..., 0] if logits.shape[-1] else np.zeros(labels.shape)
+        loss = np.where(inside, np.log(total[..., 0]) - picked, 0.0)
+        if reduction != "none":
+            loss = loss.sum() / (max(int(inside.sum()), 1) if reduction == "mean" else 1)
+        return rounded(loss, dtype_of(logits))
+
+
+def _rows(*rows: Sequence[float]) -> Make:
+    return lambda rng: [np.array(rows, np.float32)]
+
+
+def _labelled(rows: tuple[int, ...], classes: int, low: int = 0) -> Any:
+    def make(rng: np.random.Generator) -> Sequence[Array]:
+        logits = rng.standard_normal((*rows, classes)).astype(np.float32) * 3
+        return [logits, rng.integers(low, classes, rows, dtype=np.int64)]
+
+    return make
+
+
+INF, NAN = float("inf"), float("nan")
+SAMPLES = (
+    Sample("rows", normal((4, 16))),
+    Sample("first axis", normal((5, 3)), {"axis": 0}),
+    Sample("middle axis", normal((2, 7, 3)), {"axis": 1}),
+    Sample("long rows", normal((3, 131))),
+    Sample("one element", normal((3, 1))),
+    Sample("huge", normal((2, 33), scale=1e4)),
+    Sample("empty rows", normal((0, 4))),
+    Sample("nothing, NaN, spikes", _rows([-INF] * 3, [1, NAN, 2], [1e4, -1e4, 0], [0, -INF, 0])),
+)
+
+
+def _along(name: str, summary: str, decompose: Any, reference: Any) -> OpSpec:
+    return OpSpec(
+        name=f"tgraph.{name}",
+        summary=summary,
+        operands=("x",),
+        attributes=(AXIS,),
+        infer=_infer_along(name),
+        reference=reference,
+        samples=SAMPLES,
+        dtypes=FLOATS,
+        cost=visits(5),
+        decompose=decompose,
+    )
+
+
+SPECS: tuple[OpSpec, ...] = (
+    _along(
+        "softmax",
+        "exp(x) over its sum along an axis, in f32 and rounded once; a row of -inf gives zeros, a NaN gives NaN.",
+        _decompose_softmax,
+        softmax_reference,
+    ),
+    _along("softmax_safe", "The same as `softmax`, which is safe already.", _delegate("softmax"), softmax_reference),
+    _along(
+        "log_softmax",
+        "Logarithm of softmax without its underflow, in f32 and rounded once; a row of -inf stays -inf.",
+        _decompose_log_softmax,
+        log_softmax_reference,
+    ),
+    OpSpec(
+        name="tgraph.logsumexp_safe",
+        summary="log(sum(exp(x))) over axes without overflow, in f32; -inf for no elements, inf where one is inf.",
+        operands=("x",),
+        attributes=(Attribute("axes", "ints"), Attribute("keepdims", "bool", False)),
+        infer=_infer_logsumexp,
+        reference=logsumexp_reference,
+        samples=(
+            Sample("rows", normal((4, 16)), {"axes": (1,)}),
+            Sample("two axes", normal((3, 4, 5)), {"axes": (0, 2), "keepdims": True}),
+            Sample("huge", normal((2, 33), scale=1e4), {"axes": (1,)}),
+            Sample("nothing, inf, NaN", _rows([-INF, -INF], [INF, 0], [NAN, 0], [INF, -INF]), {"axes": (1,)}),
+        ),
+        dtypes=FLOATS,
+        cost=visits(4),
+        decompose=_decompose_logsumexp,
+    ),
+    OpSpec(
+        name="tgraph.cross_entropy",
+        summary="Minus the log of softmax at each row's label; labels outside the classes (padding) count for nothing.",
+        operands=("logits", "labels"),
+        attributes=(Attribute("reduction", "str", "mean", "none, mean over the labels that count, or sum"),),
+        infer=_infer_cross_entropy,
+        reference=cross_entropy_reference,
+        samples=(
+            Sample("mean", _labelled((7,), 11)),
+            Sample("each", _labelled((2, 5), 33), {"reduction": "none"}),
+            Sample("some ignored", _labelled((9,), 4, low=-3), {"reduction": "sum"}),
+            Sample("all but ignored", _labelled((9,), 4, low=-3), {"reduction": "mean"}),
+        ),
+        dtypes=("f32", "f64", "bf16", "f16"),
+        cost=visits(6),
+        decompose=_decompose_cross_entropy,
+    ),
+)
