@@ -1,0 +1,115 @@
+"""Small operations on vectors of floats that the math functions are written in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tessera.backends.x86.llvm_types import bytes_of, integer_like, is_float
+from tessera.backends.x86.text import FunctionText, Value
+
+
+def fma(f: FunctionText, a: Value, b: Value, c: Value) -> Value:
+    """`a * b + c`, rounded once."""
+    return f.intrinsic("fma", a, b, c)
+
+
+def horner(f: FunctionText, x: Value, coefficients: Sequence[float]) -> Value:
+    """The polynomial with these coefficients, highest power first."""
+    total = f.const_like(x, coefficients[0])
+    for coefficient in coefficients[1:]:
+        total = fma(f, total, x, f.const_like(x, coefficient))
+    return total
+
+
+def smaller(f: FunctionText, a: Value, b: Value) -> Value:
+    """The smaller, `b` where either is NaN: one machine instruction."""
+    return f.select(f.fcmp("olt", a, b), a, b)
+
+
+def larger(f: FunctionText, a: Value, b: Value) -> Value:
+    """The larger, `b` where either is NaN: one machine instruction."""
+    return f.select(f.fcmp("ogt", a, b), a, b)
+
+
+def at_least(f: FunctionText, x: Value, low: float) -> Value:
+    """`x`, not below a bound; NaN stays."""
+    return larger(f, f.const_like(x, low), x)
+
+
+def at_most(f: FunctionText, x: Value, high: float) -> Value:
+    """`x`, not above a bound; NaN stays."""
+    return smaller(f, f.const_like(x, high), x)
+
+
+def absolute(f: FunctionText, x: Value) -> Value:
+    """The magnitude."""
+    return f.intrinsic("fabs", x)
+
+
+def with_sign(f: FunctionText, magnitude: Value, sign: Value) -> Value:
+    """The magnitude of one value with the sign of another."""
+    return f.intrinsic("copysign", magnitude, sign)
+
+
+def bits(f: FunctionText, x: Value) -> Value:
+    """The bits of a float as an integer."""
+    return f.bitcast(x, integer_like(x.type))
+
+
+def from_bits(f: FunctionText, x: Value) -> Value:
+    """The f32 or f64 whose bits an integer holds."""
+    element = "float" if x.element == "i32" else "double"
+    return f.bitcast(x, x.type.replace(x.element, element))
+
+
+def integer(f: FunctionText, x: Value, number: int) -> Value:
+    """An integer constant of the lanes and width of a float, or of another integer."""
+    return f.const(integer_like(x.element), number, x.lanes)
+
+
+def shift(f: FunctionText, instruction: str, x: Value, count: int) -> Value:
+    """An integer shifted by a constant count."""
+    return f.op(instruction, x, f.const_like(x, count))
+
+
+def add(f: FunctionText, a: Value, b: Value) -> Value:
+    """`a + b`, of floats or of integers."""
+    return f.op("fadd" if is_float(a.type) else "add", a, b)
+
+
+def sub(f: FunctionText, a: Value, b: Value) -> Value:
+    """`a - b`, of floats or of integers."""
+    return f.op("fsub" if is_float(a.type) else "sub", a, b)
+
+
+def mul(f: FunctionText, a: Value, b: Value) -> Value:
+    """`a * b`, of floats or of integers."""
+    return f.op("fmul" if is_float(a.type) else "mul", a, b)
+
+
+def times(f: FunctionText, a: Value, number: float) -> Value:
+    """`a` times a constant."""
+    return mul(f, a, f.const_like(a, number))
+
+
+def plus(f: FunctionText, a: Value, number: float) -> Value:
+    """`a` plus a constant."""
+    return add(f, a, f.const_like(a, number))
+
+
+def is_whole_register(f: FunctionText, x: Value) -> bool:
+    """Whether a vector is exactly one 512-bit register of the target, so that AVX-512's own instructions fit it."""
+    return f.target.lanes == 16 and bytes_of(x.type) == 64
+
+
+def product(f: FunctionText, a: Value, b: Value) -> tuple[Value, Value]:
+    """`a * b` without error, as a rounded part and the rest."""
+    high = mul(f, a, b)
+    return high, fma(f, a, b, f.fneg(high))
+
+
+def total(f: FunctionText, a: Value, b: Value) -> tuple[Value, Value]:
+    """`a + b` without error, as a rounded part and the rest."""
+    high = add(f, a, b)
+    virtual = sub(f, high, a)
+    return high, add(f, sub(f, a, sub(f, high, virtual)), sub(f, b, virtual))
