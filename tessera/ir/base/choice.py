@@ -1,0 +1,84 @@
+"""`Chooser`: how a pass asks for a size without knowing who answers, and how a user fixes the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+from tessera.diagnostics.codes import OverrideError
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An answer and who gave it: `override`, `default`, the name of a model, or the tuner."""
+
+    value: Any
+    source: str
+
+
+class Chooser(Protocol):
+    """Whoever answers."""
+
+    def choose(self, key: str, candidates: Sequence[Any], context: Mapping[str, Any]) -> Choice:
+        """One of `candidates`, which are in order of preference.
+
+        `key` names the knob, and after `@` the place that asks (`tile.n@group3`); `context` is what a model may look
+        at (dims, dtypes, the machine).
+        """
+        ...
+
+
+Model: TypeAlias = Callable[[Sequence[Any], Mapping[str, Any]], Any]
+
+
+@dataclass
+class StaticChooser:
+    """Answers from overrides, then from the model of the knob, then the first candidate; it never measures.
+
+    An override may name a knob (`tile.n`) or one place that asks for it (`tile.n@group3`); the latter wins.
+    """
+
+    overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    models: Mapping[str, tuple[str, Model]] = field(default_factory=dict[str, tuple[str, Model]])
+    asked: dict[str, Choice] = field(default_factory=dict[str, Choice], init=False)
+
+    def choose(self, key: str, candidates: Sequence[Any], context: Mapping[str, Any]) -> Choice:
+        if not candidates:
+            raise ValueError(f"`{key}` was asked for without candidates")
+        knob = key.partition("@")[0]
+        for name in (key, knob):
+            if name in self.overrides:
+                choice = Choice(_checked(name, self.overrides[name], candidates), "override")
+                break
+        else:
+            named = self.models.get(knob)
+            choice = Choice(candidates[0], "default") if named is None else _by_model(named, candidates, context)
+        self.asked[key] = choice
+        return choice
+
+    def check_overrides(self) -> None:
+        """Raises OverrideError (T0402) for an override that no pass asked for; called when a compile has ended."""
+        known = {name for key in self.asked for name in (key, key.partition("@")[0])}
+        for name in self.overrides:
+            if name not in known:
+                listed = ", ".join(sorted(known)) or "none"
+                raise OverrideError(
+                    f"`{name}` is not a choice of this program", span=None, fix=f"its choices: {listed}"
+                )
+
+
+def _by_model(named: tuple[str, Model], candidates: Sequence[Any], context: Mapping[str, Any]) -> Choice:
+    name, model = named
+    value = model(candidates, context)
+    assert value in candidates, f"the model {name} chose {value}, which is not a candidate"
+    return Choice(value, name)
+
+
+def _checked(name: str, value: Any, candidates: Sequence[Any]) -> Any:
+    plain = tuple(value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType,reportUnknownVariableType]
+    for candidate in candidates:
+        if candidate == plain:
+            return candidate
+    listed = ", ".join(map(str, candidates))
+    raise OverrideError(f"`{name}` cannot be {value}", span=None, fix=f"it can be {listed}")

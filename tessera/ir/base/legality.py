@@ -1,0 +1,38 @@
+"""What may leave a room: the check at every door, with the reason for a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
+
+from tessera.ir.base.op import OpError, SpecOp
+
+
+@dataclass(frozen=True)
+class Legality:
+    """The rule of one door: dialects whose ops may pass, and a closer look at each op.
+
+    `refusal(op)` gives the reason why an op may not pass, or None.
+    """
+
+    door: str
+    dialects: frozenset[str]
+    refusal: Callable[[SpecOp], str | None] | None = None
+
+    def check(self, module: Operation) -> None:
+        """Raises `OpError` at the first op that may not leave."""
+        for op in module.walk():
+            if isinstance(op, ModuleOp):
+                continue
+            if op.name.split(".", 1)[0] not in self.dialects:
+                raise OpError(op, f"`{op.name}` may not leave {self.door}: only ops of {self._listed} may")
+            reason = self.refusal(op) if self.refusal is not None and isinstance(op, SpecOp) else None
+            if reason is not None:
+                raise OpError(op, f"`{op.name}` may not leave {self.door}: {reason}")
+
+    @property
+    def _listed(self) -> str:
+        return ", ".join(sorted(self.dialects))

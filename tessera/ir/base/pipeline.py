@@ -1,0 +1,209 @@
+"""`Stages`: runs the passes of each room in order, checks doors, times, dumps, and says whose fault a failure is."""
+
+from __future__ import annotations
+
+import gc
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TypeAlias
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.diagnostics import codes
+from tessera.diagnostics.error import CompilationError, InternalError, TesseraError
+from tessera.ir.base.legality import Legality
+from tessera.ir.base.op import OpError
+from tessera.ir.base.passes import Pass, pipeline_text
+from tessera.ir.base.reproducer import write_reproducer
+from tessera.ir.base.text import print_module
+from tessera.ir.base.verify import verify
+
+_USER_ERRORS: dict[str, type[CompilationError]] = {
+    "graph": codes.GraphVerifyError,
+    "schedule": codes.ScheduleError,
+    "tile": codes.TileVerifyError,
+    "target": codes.TargetVerifyError,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One pass that ran: where, for how long, and how many ops it left."""
+
+    room: str
+    name: str
+    seconds: float
+    ops: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The text after a pass; the first of a room is named `input`."""
+
+    room: str
+    name: str
+    text: str
+
+
+Visit: TypeAlias = "tuple[str, Sequence[Pass], Legality | None]"
+
+
+@dataclass
+class Stages:
+    """The walk of one module through its rooms.
+
+    With `rebuild` (how to make the module again from its tape) the walk is quick: each room is verified once, at its
+    end, and only a failure is walked again, slowly, to find the pass and the text before it. Without, or with
+    `TESSERA_VERIFY=1`, every pass is verified and its text kept until the next. `TESSERA_DUMP=dir` writes the text
+    after each pass, `TESSERA_TIMING=1` prints a table at `finish`.
+    """
+
+    rebuild: Callable[[], ModuleOp] | None = None
+    keep_snapshots: bool = False
+    steps: list[Step] = field(default_factory=list[Step], init=False)
+    snapshots: list[Snapshot] = field(default_factory=list[Snapshot], init=False)
+    _history: list[Visit] = field(default_factory=list["Visit"], init=False)
+
+    def __post_init__(self) -> None:
+        self._dump = os.environ.get("TESSERA_DUMP")
+        self._careful = self.rebuild is None or os.environ.get("TESSERA_VERIFY") == "1"
+
+    def run(self, room: str, passes: Sequence[Pass], module: ModuleOp, door: Legality | None = None) -> None:
+        """Take the module through a room, in place.
+
+        Raises the room's verify error when the module is wrong on entering the first room (the user's mistake),
+        InternalError naming the pass when it is wrong after one, and lets through what a pass says to the user.
+        """
+        if not self._history:
+            check_entry(room, module)
+        self._history.append((room, passes, door))
+        self._keep(room, "input", module)
+        with _without_collection():
+            for one in passes:
+                self._run_pass(room, one, module)
+            self._check_door(room, passes, module, door)
+
+    def _run_pass(self, room: str, one: Pass, module: ModuleOp) -> None:
+        before = print_module(module, locations=True) if self._careful else None
+        started = time.perf_counter()
+        try:
+            one.run(module)
+            seconds = time.perf_counter() - started
+            if self._careful:
+                verify(module)
+        except TesseraError:
+            raise
+        except Exception as error:
+            raise self._blame(room, one, before, error) from error
+        ops = sum(1 for _ in module.walk()) if _timing() else 0
+        self.steps.append(Step(room, one.name, seconds, ops))
+        self._keep(room, one.name, module)
+
+    def _check_door(self, room: str, passes: Sequence[Pass], module: ModuleOp, door: Legality | None) -> None:
+        started = time.perf_counter()
+        try:
+            verify(module)
+            if door is not None:
+                door.check(module)
+        except OpError as error:
+            raise self._blame(room, passes[-1] if passes else None, None, error) from error
+        self.steps.append(Step(room, "door", time.perf_counter() - started, 0))
+
+    def _blame(self, room: str, one: Pass | None, before: str | None, error: Exception) -> InternalError:
+        """The error for a failure of ours; a quick walk is walked again to find the pass that did it."""
+        if before is None and self.rebuild is not None:
+            again = Stages(rebuild=None)
+            module = self.rebuild()
+            try:
+                for past_room, passes, door in self._history:
+                    again.run(past_room, passes, module, door)
+            except InternalError as found:
+                return found
+        name = one.name if one is not None else room
+        message = error.message if isinstance(error, OpError) else f"{type(error).__name__}: {error}"
+        if before is None:
+            return InternalError(message, where=name)
+        command_passes = pipeline_text([one]) if one is not None else ""
+        header = _reproducer_header(name, message, [past.text for _, passes, _ in self._history for past in passes])
+        path = write_reproducer(name, ".mlir", f"{header}\n{before}")
+        command = f"tessera-opt {path} -p '{command_passes}'"
+        return InternalError(message, where=name, reproducer=str(path), command=command)
+
+    def _keep(self, room: str, name: str, module: ModuleOp) -> None:
+        if not self.keep_snapshots and self._dump is None:
+            return
+        text = print_module(module)
+        if self.keep_snapshots:
+            self.snapshots.append(Snapshot(room, name, text))
+        if self._dump is not None:
+            folder = Path(self._dump)
+            folder.mkdir(parents=True, exist_ok=True)
+            number = len(list(folder.glob("*.mlir")))
+            (folder / f"{number:03}-{room}-{name.removeprefix(f'{room}-')}.mlir").write_text(text)
+
+    def finish(self) -> None:
+        """Print the table of times where `TESSERA_TIMING=1` asks for it."""
+        if _timing():
+            print(self.timing_table(), file=sys.stderr)
+
+    def timing_table(self) -> str:
+        """Milliseconds of every pass, in order, and their sum."""
+        rows = [
+            f"{step.seconds * 1e3:9.2f} ms  {step.room:9} {step.name:32} {step.ops or '':>7}" for step in self.steps
+        ]
+        total = sum(step.seconds for step in self.steps) * 1e3
+        return "\n".join([*rows, f"{total:9.2f} ms  in all"])
+
+
+def check_entry(room: str, module: ModuleOp) -> None:
+    """Verify a module that comes from outside: a failure is the user's, and is shown at its source."""
+    try:
+        verify(module)
+    except OpError as error:
+        raise user_error(room, error) from error
+
+
+def user_error(room: str, error: OpError) -> CompilationError:
+    """A verifier's failure as an error of the user's."""
+    kind = _USER_ERRORS.get(room, codes.GraphVerifyError)
+    return kind(error.message, span=error.span, fix=error.advice or None)
+
+
+def _timing() -> bool:
+    return os.environ.get("TESSERA_TIMING") == "1"
+
+
+@contextmanager
+def _without_collection() -> Generator[None]:
+    # Building IR makes many objects that live; the collector walks them all each time, for nothing.
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _reproducer_header(name: str, message: str, passes: Sequence[str]) -> str:
+    versions = f"tessera {_version('tessera')}, xdsl {_version('xdsl')}, llvmlite {_version('llvmlite')}"
+    lines = [
+        f"Failed in {name}: {message}",
+        f"Pipeline: {','.join(passes)}",
+        f"Versions: {versions}, python {platform.python_version()}, {platform.machine()}",
+    ]
+    return "\n".join(f"// {line}" for text in lines for line in text.splitlines())
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"
