@@ -21,6 +21,7 @@ LOCAL, GLOBAL, WEAK = 0, 1, 2
 # Relocation kinds (System V x86-64 psABI, section 4.4.1).
 R_64, R_PC32, R_PLT32, R_GOTPCREL, R_32, R_32S, R_PC64 = 1, 2, 4, 9, 10, 11, 24
 R_GOTPCRELX, R_REX_GOTPCRELX = 41, 42
+R_GOTOFF64, R_GOT64, R_GOTPCREL64, R_GOTPC64, R_PLTOFF64 = 25, 27, 28, 29, 31  # the large code model
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def read_object(data: bytes) -> ObjectFile:
     if table + count * entry > len(data):
         raise LoadError("object is cut short: its section table is outside the file", span=None)
     headers: list[tuple[int, ...]] = [_SECTION.unpack_from(data, table + index * entry) for index in range(count)]
-    names = _bytes_of(data, headers[names_at])
+    names = _bytes_of(data, headers[int(names_at)])
     sections: list[Section] = []
     symbols: tuple[Symbol, ...] = ()
     for index, header in enumerate(headers):

@@ -23,19 +23,25 @@ _I32, _U32, _I64, _U64 = struct.Struct("<i"), struct.Struct("<I"), struct.Struct
 _WORD = (1 << 64) - 1
 _NEAR = (1 << 31) - PAGE  # reach of a 32-bit displacement, less the addend
 
-# How each kind of relocation is stored, and whether it is relative to its own place.
+# How each kind of relocation is stored, and what its value is relative to.
 _FIELDS = {
-    elf.R_64: (_U64, False),
-    elf.R_PC32: (_I32, True),
-    elf.R_PLT32: (_I32, True),
-    elf.R_GOTPCREL: (_I32, True),
-    elf.R_GOTPCRELX: (_I32, True),
-    elf.R_REX_GOTPCRELX: (_I32, True),
-    elf.R_32: (_U32, False),
-    elf.R_32S: (_I32, False),
-    elf.R_PC64: (_I64, True),
+    elf.R_64: (_U64, "nothing"),
+    elf.R_32: (_U32, "nothing"),
+    elf.R_32S: (_I32, "nothing"),
+    elf.R_PC32: (_I32, "place"),
+    elf.R_PC64: (_I64, "place"),
+    elf.R_PLT32: (_I32, "place"),
+    elf.R_GOTPCREL: (_I32, "place"),
+    elf.R_GOTPCRELX: (_I32, "place"),
+    elf.R_REX_GOTPCRELX: (_I32, "place"),
+    elf.R_GOTPCREL64: (_I64, "place"),
+    elf.R_GOTPC64: (_I64, "place"),
+    elf.R_GOT64: (_I64, "table"),
+    elf.R_GOTOFF64: (_I64, "table"),
+    elf.R_PLTOFF64: (_I64, "table"),
 }
-_THROUGH_TABLE = frozenset((elf.R_GOTPCREL, elf.R_GOTPCRELX, elf.R_REX_GOTPCRELX))
+_THROUGH_TABLE = frozenset((elf.R_GOTPCREL, elf.R_GOTPCRELX, elf.R_REX_GOTPCRELX, elf.R_GOTPCREL64, elf.R_GOT64))
+_TABLE_NAME = "_GLOBAL_OFFSET_TABLE_"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _mmap = _libc.mmap
@@ -114,12 +120,13 @@ def link(objects: Sequence[bytes], table: Mapping[str, int] | None = None) -> Li
     base = _map(size)
     try:
         definitions = _definitions(files, image, base)
-        addresses = {name: _resolve(name, definitions, table) for name in externals}
+        own = {_TABLE_NAME: base + got_start, **definitions}
+        addresses = {name: _resolve(name, own, table) for name in externals}
         slots = {name: (base + got_start + number * _GOT_BYTES) for number, name in enumerate(externals)}
         stubs = {name: (base + stub_start + number * _STUB_BYTES) for number, name in enumerate(externals)}
         for number, name in enumerate(externals):
             _write_slot(image.code, got_start, stub_start, number, addresses[name])
-        scope = _Scope(base, image, addresses, slots, stubs)
+        scope = _Scope(base, base + got_start, image, addresses, slots, stubs)
         for number, file in enumerate(files):
             _relocate(number, file, scope)
         _install(image, base)
@@ -200,6 +207,7 @@ class _Scope:
     """What a relocation may refer to."""
 
     base: int
+    table: int
     image: _Image
     addresses: Mapping[str, int]
     slots: Mapping[str, int]
@@ -231,7 +239,7 @@ def _fill(half: bytearray, where: int, hole: Relocation, name: str, place: int, 
     form = _FIELDS.get(kind)
     if form is None:
         raise LoadError(f"relocation kind {kind} (against `{name}`) is not one the loader knows", span=None)
-    writer, relative = form
+    writer, origin = form
     if kind in _THROUGH_TABLE:
         if name not in scope.slots:
             raise LoadError("table relocation against a local symbol", span=None)
@@ -239,7 +247,7 @@ def _fill(half: bytearray, where: int, hole: Relocation, name: str, place: int, 
     # Only a call or jump may go by way of a stub; data that far away has to be reached through the table.
     elif kind == elf.R_PLT32 and name in scope.stubs and not -_NEAR <= target - place < _NEAR:
         target = scope.stubs[name]
-    value = target + hole.addend - (place if relative else 0)
+    value = target + hole.addend - (place if origin == "place" else scope.table if origin == "table" else 0)
     try:
         writer.pack_into(half, where, value & _WORD if kind == elf.R_64 else value)
     except struct.error:

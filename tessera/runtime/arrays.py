@@ -1,0 +1,124 @@
+"""NumPy arrays in and out, without a copy; NumPy is imported only when one of these is called."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from tessera.diagnostics.codes import RuntimeArgumentError
+from tessera.diagnostics.error import InternalError
+from tessera.runtime.element import integer_range
+from tessera.runtime.support import Support
+from tessera.types.dtype import ALL, BY_NAME, DType
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_NUMPY_NAMES = {
+    "f64": "float64",
+    "f32": "float32",
+    "f16": "float16",
+    "i64": "int64",
+    "i32": "int32",
+    "i16": "int16",
+    "i8": "int8",
+    "i4": "int8",
+    "u64": "uint64",
+    "u32": "uint32",
+    "u16": "uint16",
+    "u8": "uint8",
+    "bool": "bool",
+}
+_ML_NAMES = {"bf16": "bfloat16", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
+_BY_NUMPY_NAME = {
+    **{numpy_name: name for name, numpy_name in _NUMPY_NAMES.items() if name != "i4"},
+    **{ml_name: name for name, ml_name in _ML_NAMES.items()},
+    "int4": "i4",
+}
+# Offsets of PyArrayObject, the same since NumPy 1.7 and part of its stable ABI.
+_DATA, _RANK, _DIMS, _STRIDES, _DESCR, _FLAGS = 16, 24, 32, 40, 56, 64
+
+
+def is_array(value: object) -> bool:
+    """Whether `value` is a NumPy array or scalar; never imports NumPy to find out."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic))
+
+
+@cache
+def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+    """The NumPy dtype elements of `dtype` lie in; bf16 and the 8-bit floats are those of ml_dtypes."""
+    import numpy  # noqa: PLC0415 (executables run without NumPy)
+
+    if dtype.name in _ML_NAMES:
+        import ml_dtypes  # noqa: PLC0415 (only these three dtypes need it)
+
+        return numpy.dtype(getattr(ml_dtypes, _ML_NAMES[dtype.name]))
+    return numpy.dtype(_NUMPY_NAMES[dtype.name])
+
+
+def dtype_of(array: np.ndarray[Any, Any]) -> DType:
+    """Our dtype of an array; raises RuntimeArgumentError (T0701) if there is none for it."""
+    name = _BY_NUMPY_NAME.get(array.dtype.name)
+    if name is None:
+        raise RuntimeArgumentError(f"arrays of NumPy dtype `{array.dtype}` have no Tessera dtype")
+    return BY_NAME[name]
+
+
+def plain(array: Any, dtype: DType | None = None) -> np.ndarray[Any, Any]:
+    """`array` itself, or a copy of it that is C-contiguous, aligned and in native byte order; i4 values are checked."""
+    import numpy  # noqa: PLC0415 (executables run without NumPy)
+
+    ready = numpy.asarray(array)
+    if not ready.dtype.isnative:
+        ready = ready.astype(ready.dtype.newbyteorder("="))
+    ready = numpy.require(ready, requirements=["C_CONTIGUOUS", "ALIGNED"])
+    if dtype is not None and dtype.name == "i4" and ready.size:
+        low, high = integer_range(dtype)
+        least, greatest = int(ready.min()), int(ready.max())
+        if least < low or greatest > high:
+            raise RuntimeArgumentError(f"i4 holds {low}..{high}, but the array has values in {least}..{greatest}")
+    # `require` makes rank 0 into rank 1.
+    return ready.reshape(numpy.shape(array))
+
+
+def attach(support: Support) -> None:
+    """Let the native call path read NumPy arrays; checks the layout it relies on first."""
+    if support.environment.array_type:
+        return
+    import numpy  # noqa: PLC0415 (called when an array has been seen, so NumPy is there already)
+
+    _check_layout(numpy.arange(6, dtype=numpy.float32).reshape(2, 3))
+    for code, dtype in enumerate(ALL):
+        # Values of i4 arrays need a look at each call, which is the slow path's business.
+        if dtype.name == "i4" or (dtype.name in _ML_NAMES and "ml_dtypes" not in sys.modules):
+            continue
+        support.environment.descriptors[code] = id(numpy_dtype(dtype))
+    support.environment.array_type = id(numpy.ndarray)
+
+
+def attach_narrow(support: Support) -> None:
+    """Let it read arrays of bf16 and the 8-bit floats too, once ml_dtypes is there."""
+    for code, dtype in enumerate(ALL):
+        if dtype.name in _ML_NAMES:
+            support.environment.descriptors[code] = id(numpy_dtype(dtype))
+
+
+def _check_layout(sample: np.ndarray[Any, Any]) -> None:
+    start = id(sample)
+    word = ctypes.c_void_p.from_address
+    data, dims, strides = word(start + _DATA).value, word(start + _DIMS).value, word(start + _STRIDES).value
+    found = (
+        data == sample.__array_interface__["data"][0]
+        and ctypes.c_int.from_address(start + _RANK).value == 2
+        and dims is not None
+        and list((ctypes.c_int64 * 2).from_address(dims)) == [2, 3]
+        and strides is not None
+        and list((ctypes.c_int64 * 2).from_address(strides)) == [12, 4]
+        and word(start + _DESCR).value == id(sample.dtype)
+        and ctypes.c_int.from_address(start + _FLAGS).value & 0x101 == 0x101
+    )
+    if not found:
+        raise InternalError("this NumPy lays its arrays out differently", where="runtime/arrays.py")

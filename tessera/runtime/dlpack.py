@@ -1,0 +1,146 @@
+"""DLPack tensors taken in: reading a producer's capsule without a copy and keeping it alive."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from tessera.diagnostics.codes import RuntimeArgumentError
+from tessera.types.dtype import BY_NAME, DType
+
+CPU, CUDA_HOST = 1, 3
+OWNER_MANAGED, OWNER_VERSIONED = 3, 4
+_READ_ONLY = 1
+
+_BY_CODE = {
+    (0, 64): "i64",
+    (0, 32): "i32",
+    (0, 16): "i16",
+    (0, 8): "i8",
+    (1, 64): "u64",
+    (1, 32): "u32",
+    (1, 16): "u16",
+    (1, 8): "u8",
+    (2, 64): "f64",
+    (2, 32): "f32",
+    (2, 16): "f16",
+    (4, 16): "bf16",
+    (6, 8): "bool",
+    (10, 8): "f8e4m3",
+    (12, 8): "f8e5m2",
+}
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+class _Versioned(ctypes.Structure):
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _DLTensor),
+    ]
+
+
+_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+_is_valid.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+_rename = ctypes.pythonapi.PyCapsule_SetName
+_rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+_PLAIN, _VERSIONED = b"dltensor", b"dltensor_versioned"
+# A capsule keeps the pointer to its name, not a copy; these live as long as the module.
+_USED_PLAIN, _USED_VERSIONED = ctypes.c_char_p(b"used_dltensor"), ctypes.c_char_p(b"used_dltensor_versioned")
+
+
+class Import:
+    """A producer's tensor: where it is, what it is, and who must be told when it is no longer needed."""
+
+    __slots__ = ("_capsule", "_used", "address", "data", "dtype", "kind", "read_only", "shape", "strides")
+
+    def __init__(self, capsule: Any) -> None:
+        self._capsule = capsule
+        self.read_only = False
+        if _is_valid(capsule, _VERSIONED):
+            self.address = int(_pointer_of(capsule, _VERSIONED))
+            managed = _Versioned.from_address(self.address)
+            if managed.major != 1:
+                raise RuntimeArgumentError(f"the producer speaks DLPack {managed.major}, this is DLPack 1")
+            tensor, self.kind, self._used = managed.tensor, OWNER_VERSIONED, _USED_VERSIONED
+            self.read_only = bool(managed.flags & _READ_ONLY)
+        elif _is_valid(capsule, _PLAIN):
+            self.address = int(_pointer_of(capsule, _PLAIN))
+            tensor, self.kind, self._used = _DLTensor.from_address(self.address), OWNER_MANAGED, _USED_PLAIN
+        else:
+            raise RuntimeArgumentError("not a DLPack capsule, or one that was used before")
+        if tensor.device_type not in (CPU, CUDA_HOST):
+            raise RuntimeArgumentError(f"the tensor is on DLPack device {tensor.device_type}, not in host memory")
+        self.dtype = _dtype(tensor)
+        self.shape: tuple[int, ...] = tuple(tensor.shape[: tensor.rank]) if tensor.rank else ()
+        self.data = (tensor.data or 0) + tensor.byte_offset
+        self.strides = _strides(tensor, self.shape, self.dtype)
+
+    def take(self) -> None:
+        """From here on the producer's deleter is ours to call."""
+        _rename(self._capsule, self._used)
+
+
+def _dtype(tensor: Any) -> DType:
+    name = _BY_CODE.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
+    if name is None:
+        raise RuntimeArgumentError(
+            f"DLPack dtype (code {tensor.code}, {tensor.bits} bits, {tensor.lanes} lanes) has no Tessera dtype"
+        )
+    return BY_NAME[name]
+
+
+def _strides(tensor: Any, shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
+    """Strides in bytes; a producer may leave them out where they are those of C order."""
+    if tensor.rank and tensor.strides:
+        return tuple(stride * dtype.bytes for stride in tensor.strides[: tensor.rank])
+    return c_strides(shape, dtype.bytes)
+
+
+def c_strides(shape: tuple[int, ...], item: int) -> tuple[int, ...]:
+    """Byte strides of a C-contiguous tensor."""
+    strides: list[int] = []
+    for dim in reversed(shape):
+        strides.append(item)
+        item *= dim
+    return tuple(reversed(strides))
+
+
+def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...], item: int) -> bool:
+    """Whether elements follow one another in C order; strides of dims of size 1, or of nothing, do not matter."""
+    if 0 in shape:
+        return True
+    expected = c_strides(shape, item)
+    return all(dim == 1 or a == b for dim, a, b in zip(shape, strides, expected, strict=True))
+
+
+def capsule_from(producer: Any) -> Any:
+    """Ask a producer for its capsule, the newer form first."""
+    device = producer.__dlpack_device__()
+    if device[0] not in (CPU, CUDA_HOST):
+        raise RuntimeArgumentError(f"the tensor is on DLPack device {device[0]}, not in host memory")
+    try:
+        return producer.__dlpack__(max_version=(1, 0))
+    except TypeError:
+        # A producer from before DLPack 1.0 does not know the argument.
+        return producer.__dlpack__()

@@ -1,0 +1,237 @@
+"""`LoadedExecutable`: an executable linked into this process, and the two ways to call it, fast and explained."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from weakref import WeakValueDictionary
+
+from tessera.diagnostics.codes import ExecutionError, GuardError, RuntimeArgumentError
+from tessera.diagnostics.error import InternalError
+from tessera.runtime import arrays
+from tessera.runtime.executable import Executable, Port
+from tessera.runtime.loader import LinkedCode, link
+from tessera.runtime.support import Support
+from tessera.runtime.tensor import CODES, Tensor, native
+from tessera.types.dim import parse_dim
+
+_capsule_new = ctypes.pythonapi.PyCapsule_New
+_capsule_new.restype = ctypes.py_object
+_capsule_new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+# A capsule keeps the pointer to its name, not a copy.
+_PROGRAM = ctypes.c_char_p(b"tessera.program")
+
+
+class _Port(ctypes.Structure):
+    """`%Port` of the native code."""
+
+    _fields_ = [("dtype", ctypes.c_int32), ("rank", ctypes.c_int32), ("item", ctypes.c_int64)]
+
+
+class _Program(ctypes.Structure):
+    """`%Program` of the native code."""
+
+    _fields_ = [
+        ("check", ctypes.c_void_p),
+        ("shapes", ctypes.c_void_p),
+        ("workspace", ctypes.c_void_p),
+        ("entry", ctypes.c_void_p),
+        ("inputs", ctypes.c_int64),
+        ("outputs", ctypes.c_int64),
+        ("symbols", ctypes.c_int64),
+        ("in_dims", ctypes.c_int64),
+        ("out_dims", ctypes.c_int64),
+        ("in_ports", ctypes.c_void_p),
+        ("out_ports", ctypes.c_void_p),
+        ("binding", ctypes.c_void_p),
+        ("calls", ctypes.c_int64),
+    ]
+
+
+class _Record:
+    """The native record of an executable and all that it points to; the builtin that uses it holds on to this."""
+
+    __slots__ = ("binding", "code", "in_ports", "out_ports", "program")
+
+    def __init__(self, executable: Executable, code: LinkedCode) -> None:
+        self.code = code
+        self.in_ports, self.out_ports = _ports(executable.inputs), _ports(executable.outputs)
+        self.binding = (ctypes.c_int64 * max(1, len(executable.binding)))(*executable.binding)
+        self.program = _Program(
+            code.address("tessera_check"),
+            code.address("tessera_shapes"),
+            code.address("tessera_workspace"),
+            code.address("tessera_entry"),
+            len(executable.inputs),
+            len(executable.outputs),
+            len(executable.symbols),
+            sum(port.rank for port in executable.inputs),
+            sum(port.rank for port in executable.outputs),
+            ctypes.addressof(self.in_ports),
+            ctypes.addressof(self.out_ports),
+            ctypes.addressof(self.binding),
+            0,
+        )
+
+
+class LoadedExecutable:
+    """An executable ready to run.
+
+    `call` is a builtin for the common case: right number, dtypes, ranks and dims, contiguous tensors or NumPy arrays.
+    It answers NotImplemented to anything else. Calling the object itself, or `run`, takes whatever can be made to fit
+    (strided inputs are copied, and `copies` counts that) and explains what cannot.
+
+    Raises: LoadError (T0704) if the objects cannot be linked; a call raises RuntimeArgumentError (T0701), GuardError
+    (T0702), ExecutionError (T0707) or MemoryError.
+    """
+
+    __slots__ = ("__weakref__", "_record", "call", "copies", "executable")
+
+    def __init__(self, executable: Executable, symbols: Mapping[str, int] | None = None) -> None:
+        support = native(executable.support)
+        _install_reporter(support)
+        table = {**support.code.symbols, **(symbols or {})}
+        self.executable = executable
+        self.copies = 0
+        self._record = _Record(executable, link(executable.objects, table))
+        address = ctypes.addressof(self._record.program)
+        capsule = _capsule_new(address, _PROGRAM, None)
+        self.call: Callable[..., Any] = support.dispatcher(capsule, self._record)
+        _loaded[address] = self
+
+    @property
+    def calls(self) -> int:
+        """How often the entry has run."""
+        return self._record.program.calls
+
+    def __call__(self, *arguments: Any) -> Any:
+        result = self.call(*arguments)
+        return self.run(arguments) if result is NotImplemented else result
+
+    def run(self, arguments: Sequence[Any]) -> Any:
+        """Call with anything that holds elements; what does not fit is copied into form, or explained."""
+        inputs = self.executable.inputs
+        if len(arguments) != len(inputs):
+            raise RuntimeArgumentError(f"expected {len(inputs)} arguments, got {len(arguments)}")
+        tensors = [self._tensor(number, argument) for number, argument in enumerate(arguments)]
+        symbols = self._bind(tensors)
+        self._check(symbols, tensors)
+        result = self.call(*tensors)
+        if result is NotImplemented:
+            raise InternalError("the native call path refused arguments that fit", where="runtime/launch.py")
+        return result
+
+    def _tensor(self, number: int, argument: Any) -> Tensor:
+        """One argument as a contiguous tensor of the right dtype and rank."""
+        port = self.executable.inputs[number]
+        where = _where(number, port)
+        if isinstance(argument, (bool, int, float)):
+            if port.rank:
+                raise RuntimeArgumentError(f"{where} is a number; expected a tensor {port}")
+            return Tensor.of(argument, port.dtype)
+        i4_bytes = port.dtype == "i4" and arrays.is_array(argument) and argument.dtype.name in ("int8", "int4")
+        try:
+            tensor = Tensor.of(argument, port.dtype if i4_bytes else None)
+        except RuntimeArgumentError as error:
+            raise RuntimeArgumentError(f"{where}: {error.message}", notes=error.notes, fix=error.fix) from None
+        if tensor.dtype.name != port.dtype:
+            raise RuntimeArgumentError(
+                f"{where} has dtype {tensor.dtype}; the compiled function takes {port.dtype}",
+                fix=f"convert it first: `.astype({port.dtype})`",
+            )
+        if tensor.ndim != port.rank:
+            raise RuntimeArgumentError(
+                f"{where} has rank {tensor.ndim}; the compiled function takes rank {port.rank}",
+                notes=(f"it has shape {list(tensor.shape)}, and must be {port}",),
+            )
+        copied = tensor if tensor.is_contiguous and tensor.address % port.element.bytes == 0 else tensor.copy()
+        # Tensor.of makes arrays contiguous by itself, so a copy shows in the address.
+        if copied is not tensor or (arrays.is_array(argument) and tensor.address != _address(argument)):
+            self.copies += 1
+        return copied
+
+    def _bind(self, tensors: Sequence[Tensor]) -> dict[str, int]:
+        dims = [dim for tensor in tensors for dim in tensor.shape]
+        executable = self.executable
+        return {name: dims[index] for name, index in zip(executable.symbols, executable.binding, strict=True)}
+
+    def _check(self, symbols: Mapping[str, int], tensors: Sequence[Tensor]) -> None:
+        """Each dim against its text, then the guards; the native check has the last word."""
+        shown = ", ".join(f"`{name}` = {value}" for name, value in symbols.items())
+        notes = (f"here {shown}",) if shown else ()
+        for number, (tensor, port) in enumerate(zip(tensors, self.executable.inputs, strict=True)):
+            for axis, (size, text) in enumerate(zip(tensor.shape, port.dims, strict=True)):
+                expected = _evaluate(text, symbols)
+                if expected is not None and expected != size:
+                    rule = text if text == str(expected) else f"{text} = {expected}"
+                    raise RuntimeArgumentError(
+                        f"{_where(number, port)} has size {size} in dim {axis}; expected {rule}",
+                        notes=(f"it has shape {list(tensor.shape)}, and must be {port}", *notes),
+                    )
+        failed = self._native_check(list(symbols.values()), [dim for tensor in tensors for dim in tensor.shape])
+        if failed:
+            raise self._guard_error(failed - 1, symbols, notes)
+
+    def _native_check(self, symbols: list[int], dims: list[int]) -> int:
+        check = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)(self._record.program.check)
+        values = (ctypes.c_int64 * max(1, len(symbols)))(*symbols)
+        sizes = (ctypes.c_int64 * max(1, len(dims)))(*dims)
+        return check(values, sizes)
+
+    def _guard_error(self, number: int, symbols: Mapping[str, int], notes: tuple[str, ...]) -> GuardError:
+        guards = self.executable.guards
+        if not 0 <= number < len(guards):
+            return GuardError(f"guard {number} of the compiled function failed", notes=notes)
+        guard = guards[number]
+        left, right = _evaluate(guard.left, symbols), _evaluate(guard.right, symbols)
+        sides = f"`{guard.left}`{_value(guard.left, left)} and `{guard.right}`{_value(guard.right, right)}"
+        return GuardError(f"{guard.what}: {sides} must agree", notes=notes)
+
+    def entry_error(self, code: int) -> ExecutionError:
+        """What error number `code` of the entry means, as far as the executable says."""
+        texts: Mapping[str, str] = self.executable.metadata.get("errors", {})
+        what = texts.get(str(code), "")
+        return ExecutionError(f"compiled code stopped with error {code}" + (f": {what}" if what else ""))
+
+
+_loaded: WeakValueDictionary[int, LoadedExecutable] = WeakValueDictionary()
+
+
+def _report(address: int, code: int) -> None:
+    """Called by native code when an entry gives an error number."""
+    found = _loaded.get(address)
+    if found is None:
+        raise ExecutionError(f"compiled code stopped with error {code}")
+    raise found.entry_error(code)
+
+
+def _install_reporter(support: Support) -> None:
+    # `_report` is a module's function: it lives as long as anything can be called.
+    support.environment.report = id(_report)
+
+
+def _ports(ports: Sequence[Port]) -> ctypes.Array[_Port]:
+    records = [_Port(CODES[port.element], port.rank, port.element.bytes) for port in ports]
+    return (_Port * max(1, len(records)))(*records)
+
+
+def _where(number: int, port: Port) -> str:
+    return f"argument {number}" + (f" (`{port.name}`)" if port.name else "")
+
+
+def _address(array: Any) -> int:
+    return array.__array_interface__["data"][0]
+
+
+def _evaluate(text: str, symbols: Mapping[str, int]) -> int | None:
+    """The value of a dim's text; None where it names what is no symbol of the executable."""
+    try:
+        dim = parse_dim(text)
+    except ValueError:
+        return None
+    return dim.evaluate(symbols) if dim.symbols <= symbols.keys() else None
+
+
+def _value(text: str, value: int | None) -> str:
+    return "" if value is None or text == str(value) else f" (= {value})"

@@ -1,0 +1,66 @@
+; The records that native code and Python share, and everything taken from the C library and from Python.
+; Only baseline x86-64 is asked for, so one object serves every machine.
+
+target triple = "x86_64-unknown-linux-gnu"
+target datalayout = "e-m:e-p270:32:32-p271:32:32-p272:64:64-i64:64-i128:128-f80:128-n8:16:32:64-S128"
+
+; A tensor: data, rank, dtype code, bytes, owner, owner kind, flags; then `rank` dims, then `rank` strides in bytes.
+; Owner kinds: 0 none, 1 a block of our allocator, 2 a Python object, 3 a DLManagedTensor, 4 a DLManagedTensorVersioned.
+; Flags: 1 C-contiguous, 2 read-only.
+%Tensor = type { ptr, i32, i32, i64, ptr, i32, i32 }
+
+; One input or output: dtype code, rank, bytes of an element.
+%Port = type { i32, i32, i64 }
+
+; One executable: check, shapes, workspace, entry; how many inputs, outputs, symbols, input dims, output dims;
+; input ports, output ports, binding; calls that ran.
+%Program = type { ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64, ptr, ptr, ptr, i64 }
+
+; What Python fills in: the Tensor type, the offset of its handle, the ndarray type or null, the function that raises
+; when an entry fails; then by dtype code the NumPy descriptor or null, the DLPack dtype word, bytes of an element.
+%Environment = type { ptr, i64, ptr, ptr, [32 x ptr], [32 x i32], [32 x i64] }
+
+@tessera_environment = global %Environment zeroinitializer, align 64
+@handle_name = internal constant [15 x i8] c"tessera.tensor\00"
+
+declare ptr @malloc(i64)
+declare void @free(ptr)
+declare ptr @memset(ptr, i32, i64)
+declare ptr @memcpy(ptr, ptr, i64)
+declare void @abort() noreturn
+declare ptr @aligned_alloc(i64, i64)
+declare ptr @mmap(ptr, i64, i32, i32, i32, i64)
+declare i32 @munmap(ptr, i64)
+declare i32 @madvise(ptr, i64, i32)
+declare i32 @sched_yield()
+declare i32 @sched_getcpu()
+declare i32 @sched_getaffinity(i32, i64, ptr)
+declare i32 @sched_setaffinity(i32, i64, ptr)
+declare i32 @clock_gettime(i32, ptr)
+declare i64 @syscall(i64, ...)
+declare i32 @pthread_create(ptr, ptr, ptr, ptr)
+declare i32 @pthread_detach(i64)
+declare i32 @pthread_sigmask(i32, ptr, ptr)
+
+declare void @Py_IncRef(ptr)
+declare void @Py_DecRef(ptr)
+declare i32 @Py_IsInitialized()
+declare ptr @PyEval_SaveThread()
+declare void @PyEval_RestoreThread(ptr)
+declare i32 @PyGILState_Ensure()
+declare void @PyGILState_Release(i32)
+declare ptr @PyCapsule_New(ptr, ptr, ptr)
+declare ptr @PyCapsule_GetPointer(ptr, ptr)
+declare i32 @PyCapsule_IsValid(ptr, ptr)
+declare ptr @PyType_GenericAlloc(ptr, i64)
+declare ptr @PyTuple_New(i64)
+declare i32 @PyTuple_SetItem(ptr, i64, ptr)
+declare ptr @PyLong_FromLongLong(i64)
+declare ptr @PyErr_NoMemory()
+declare ptr @PyObject_CallFunctionObjArgs(ptr, ...)
+@_Py_NotImplementedStruct = external global i8
+
+declare void @llvm.x86.sse2.pause()
+declare i64 @llvm.ctlz.i64(i64, i1)
+
+attributes #0 = { nounwind "target-cpu"="x86-64" "target-features"="+cx8,+fxsr,+sse,+sse2,+x87" "tune-cpu"="generic" }

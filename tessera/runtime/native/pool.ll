@@ -1,0 +1,381 @@
+; The thread pool: the caller helps, tasks are taken from one counter, and a call is complete when all tasks are done and
+; no worker is inside. A worker that the system has put aside before it entered is never waited for.
+
+; Each field that threads fight over has a cache line of its own.
+;  0 generation (the futex workers sleep on)   2 next task
+;  4 kernel  5 context  6 tasks  7 scratch bytes  8 the caller's CPU
+; 10 how many workers are inside, plus 2^30 while the call is open
+; 12 sleepers
+; 14 busy  15 threads  16 workers started  17 epoch (workers of an older one leave)  18 nanoseconds to spin
+%Pool = type { i32, [60 x i8], i64, [56 x i8], ptr, ptr, i64, i64, i32, [28 x i8], i32, [60 x i8], i32, [60 x i8],
+               i32, i32, i32, i32, i64, [40 x i8] }
+
+@pool = internal global %Pool { i32 0, [60 x i8] zeroinitializer, i64 0, [56 x i8] zeroinitializer, ptr null, ptr null,
+  i64 0, i64 0, i32 0, [28 x i8] zeroinitializer, i32 0, [60 x i8] zeroinitializer, i32 0, [60 x i8] zeroinitializer,
+  i32 0, i32 1, i32 0, i32 0, i64 200000, [40 x i8] zeroinitializer }, align 64
+
+define internal i64 @now() #0 {
+  %time = alloca [2 x i64], align 16
+  %ignored = call i32 @clock_gettime(i32 1, ptr %time)
+  %seconds = load i64, ptr %time, align 8
+  %rest.at = getelementptr i64, ptr %time, i64 1
+  %rest = load i64, ptr %rest.at, align 8
+  %whole = mul i64 %seconds, 1000000000
+  %sum = add i64 %whole, %rest
+  ret i64 %sum
+}
+
+; Run tasks until the counter is used up.
+define internal void @drain(ptr %kernel, ptr %context, i64 %tasks, ptr %scratch) #0 {
+entry:
+  %next.at = getelementptr %Pool, ptr @pool, i32 0, i32 2
+  br label %loop
+loop:
+  %task = atomicrmw add ptr %next.at, i64 1 monotonic
+  %more = icmp slt i64 %task, %tasks
+  br i1 %more, label %run, label %done
+run:
+  call void %kernel(ptr %context, i64 %task, i64 %tasks, ptr %scratch)
+  br label %loop
+done:
+  ret void
+}
+
+; Wait for a generation other than `seen`: spin for a while, then sleep; gives the new one.
+define internal i32 @await(i32 %seen) #0 {
+entry:
+  %generation.at = getelementptr %Pool, ptr @pool, i32 0, i32 0
+  %sleepers.at = getelementptr %Pool, ptr @pool, i32 0, i32 12
+  %spin.at = getelementptr %Pool, ptr @pool, i32 0, i32 18
+  %spin = load i64, ptr %spin.at, align 8
+  %start = call i64 @now()
+  %end = add i64 %start, %spin
+  br label %poll
+poll:
+  %n = phi i32 [ 0, %entry ], [ %n.next, %pause ], [ 0, %clock ]
+  %early = load atomic i32, ptr %generation.at acquire, align 4
+  %early.new = icmp ne i32 %early, %seen
+  br i1 %early.new, label %now_early, label %wait
+wait:
+  %n.next = add i32 %n, 1
+  %look = icmp ugt i32 %n.next, 32
+  br i1 %look, label %clock, label %pause
+pause:
+  call void @llvm.x86.sse2.pause()
+  br label %poll
+clock:
+  %time = call i64 @now()
+  %young = icmp slt i64 %time, %end
+  br i1 %young, label %poll, label %sleep
+sleep:
+  %s0 = atomicrmw add ptr %sleepers.at, i32 1 seq_cst
+  br label %doze
+doze:
+  %r = call i64 (i64, ...) @syscall(i64 202, ptr %generation.at, i32 128, i32 %seen, ptr null, ptr null, i32 0)
+  %late = load atomic i32, ptr %generation.at seq_cst, align 4
+  %late.new = icmp ne i32 %late, %seen
+  br i1 %late.new, label %now_late, label %doze
+now_late:
+  %s1 = atomicrmw sub ptr %sleepers.at, i32 1 seq_cst
+  ret i32 %late
+now_early:
+  ret i32 %early
+}
+
+; A woken worker tends to land on the CPU of the one who woke it, and two threads on one CPU are slower than one: move
+; to any other CPU of `allowed`.
+define internal void @leave_cpu_of_caller(ptr %allowed) #0 {
+entry:
+  %cpu.at = getelementptr %Pool, ptr @pool, i32 0, i32 8
+  %taken = load i32, ptr %cpu.at, align 4
+  %mine = call i32 @sched_getcpu()
+  %same = icmp eq i32 %taken, %mine
+  %known = icmp ult i32 %mine, 1024
+  %move = and i1 %same, %known
+  br i1 %move, label %other, label %done
+other:
+  %mask = alloca [16 x i64], align 16
+  %copied = call ptr @memcpy(ptr %mask, ptr %allowed, i64 128)
+  %word = lshr i32 %mine, 6
+  %bit = and i32 %mine, 63
+  %bit.wide = zext i32 %bit to i64
+  %one = shl i64 1, %bit.wide
+  %rest = xor i64 %one, -1
+  %at = getelementptr [16 x i64], ptr %mask, i32 0, i32 %word
+  %old = load i64, ptr %at, align 8
+  %new = and i64 %old, %rest
+  store i64 %new, ptr %at, align 8
+  ; An empty mask (one CPU in all) is refused by the system, and the worker stays where it is.
+  %ignored = call i32 @sched_setaffinity(i32 0, i64 128, ptr %mask)
+  br label %done
+done:
+  ret void
+}
+
+; `argument` is the epoch the worker belongs to.
+define internal ptr @worker(ptr %argument) #0 {
+entry:
+  %epoch.wide = ptrtoint ptr %argument to i64
+  %epoch = trunc i64 %epoch.wide to i32
+  %allowed = alloca [16 x i64], align 16
+  %scratch.var = alloca ptr, align 8
+  %held.var = alloca i64, align 8
+  store ptr null, ptr %scratch.var, align 8
+  store i64 0, ptr %held.var, align 8
+  %zeroed = call ptr @memset(ptr %allowed, i32 0, i64 128)
+  %ignored = call i32 @sched_getaffinity(i32 0, i64 128, ptr %allowed)
+  %epoch.at = getelementptr %Pool, ptr @pool, i32 0, i32 17
+  %inside.at = getelementptr %Pool, ptr @pool, i32 0, i32 10
+  %kernel.at = getelementptr %Pool, ptr @pool, i32 0, i32 4
+  %context.at = getelementptr %Pool, ptr @pool, i32 0, i32 5
+  %tasks.at = getelementptr %Pool, ptr @pool, i32 0, i32 6
+  %need.at = getelementptr %Pool, ptr @pool, i32 0, i32 7
+  br label %loop
+loop:
+  %seen = phi i32 [ 0, %entry ], [ %generation, %leave ]
+  %generation = call i32 @await(i32 %seen)
+  %current = load atomic i32, ptr %epoch.at acquire, align 4
+  %stay = icmp eq i32 %current, %epoch
+  br i1 %stay, label %enter, label %quit
+enter:
+  call void @leave_cpu_of_caller(ptr %allowed)
+  %inside = atomicrmw add ptr %inside.at, i32 1 seq_cst
+  %open.bit = and i32 %inside, 1073741824
+  %open = icmp ne i32 %open.bit, 0
+  br i1 %open, label %inspect, label %leave
+inspect:
+  ; Between entering and leaving nobody changes the call or the epoch.
+  %epoch.now = load i32, ptr %epoch.at, align 4
+  %mine = icmp eq i32 %epoch.now, %epoch
+  br i1 %mine, label %join, label %leave
+join:
+  %kernel = load ptr, ptr %kernel.at, align 8
+  %context = load ptr, ptr %context.at, align 8
+  %tasks = load i64, ptr %tasks.at, align 8
+  %need = load i64, ptr %need.at, align 8
+  %held = load i64, ptr %held.var, align 8
+  %short = icmp slt i64 %held, %need
+  br i1 %short, label %grow, label %work
+grow:
+  %old = load ptr, ptr %scratch.var, align 8
+  call void @tessera_free(ptr %old)
+  %new = call ptr @alloc_or_abort(i64 %need)
+  store ptr %new, ptr %scratch.var, align 8
+  store i64 %need, ptr %held.var, align 8
+  br label %work
+work:
+  %scratch = load ptr, ptr %scratch.var, align 8
+  call void @drain(ptr %kernel, ptr %context, i64 %tasks, ptr %scratch)
+  br label %leave
+leave:
+  %left = atomicrmw sub ptr %inside.at, i32 1 release
+  br label %loop
+quit:
+  %last = load ptr, ptr %scratch.var, align 8
+  call void @tessera_free(ptr %last)
+  ret ptr null
+}
+
+; While busy: start the workers of this epoch. They take no signals, so that Ctrl-C still reaches Python's main thread.
+define internal void @start_workers() #0 {
+entry:
+  %all = alloca [16 x i64], align 16
+  %before = alloca [16 x i64], align 16
+  %thread = alloca i64, align 8
+  %threads.at = getelementptr %Pool, ptr @pool, i32 0, i32 15
+  %started.at = getelementptr %Pool, ptr @pool, i32 0, i32 16
+  %epoch.at = getelementptr %Pool, ptr @pool, i32 0, i32 17
+  %threads = load i32, ptr %threads.at, align 4
+  %epoch = load i32, ptr %epoch.at, align 4
+  %epoch.wide = zext i32 %epoch to i64
+  %argument = inttoptr i64 %epoch.wide to ptr
+  %filled = call ptr @memset(ptr %all, i32 255, i64 128)
+  %r0 = call i32 @pthread_sigmask(i32 2, ptr %all, ptr %before)
+  br label %loop
+loop:
+  %n = phi i32 [ 1, %entry ], [ %n.next, %made ]
+  %more = icmp slt i32 %n, %threads
+  br i1 %more, label %make, label %done
+make:
+  %r1 = call i32 @pthread_create(ptr %thread, ptr null, ptr @worker, ptr %argument)
+  %ok = icmp eq i32 %r1, 0
+  br i1 %ok, label %made, label %done
+made:
+  %id = load i64, ptr %thread, align 8
+  %r2 = call i32 @pthread_detach(i64 %id)
+  %n.next = add i32 %n, 1
+  br label %loop
+done:
+  store i32 1, ptr %started.at, align 4
+  %r3 = call i32 @pthread_sigmask(i32 2, ptr %before, ptr null)
+  ret void
+}
+
+; All tasks in order on the calling thread.
+define internal void @run_alone(ptr %kernel, ptr %context, i64 %tasks, ptr %scratch) #0 {
+entry:
+  br label %loop
+loop:
+  %task = phi i64 [ 0, %entry ], [ %task.next, %run ]
+  %more = icmp slt i64 %task, %tasks
+  br i1 %more, label %run, label %done
+run:
+  call void %kernel(ptr %context, i64 %task, i64 %tasks, ptr %scratch)
+  %task.next = add i64 %task, 1
+  br label %loop
+done:
+  ret void
+}
+
+; Busy was taken: hand the call to the workers, help, and wait until nobody is inside.
+define internal void @run_together(ptr %kernel, ptr %context, i64 %tasks, i64 %bytes, ptr %scratch) #0 {
+entry:
+  %generation.at = getelementptr %Pool, ptr @pool, i32 0, i32 0
+  %next.at = getelementptr %Pool, ptr @pool, i32 0, i32 2
+  %kernel.at = getelementptr %Pool, ptr @pool, i32 0, i32 4
+  %context.at = getelementptr %Pool, ptr @pool, i32 0, i32 5
+  %tasks.at = getelementptr %Pool, ptr @pool, i32 0, i32 6
+  %bytes.at = getelementptr %Pool, ptr @pool, i32 0, i32 7
+  %cpu.at = getelementptr %Pool, ptr @pool, i32 0, i32 8
+  %inside.at = getelementptr %Pool, ptr @pool, i32 0, i32 10
+  %sleepers.at = getelementptr %Pool, ptr @pool, i32 0, i32 12
+  store ptr %kernel, ptr %kernel.at, align 8
+  store ptr %context, ptr %context.at, align 8
+  store i64 %tasks, ptr %tasks.at, align 8
+  store i64 %bytes, ptr %bytes.at, align 8
+  store i64 0, ptr %next.at, align 8
+  %cpu = call i32 @sched_getcpu()
+  store i32 %cpu, ptr %cpu.at, align 4
+  %opened = atomicrmw or ptr %inside.at, i32 1073741824 seq_cst
+  %called = atomicrmw add ptr %generation.at, i32 1 seq_cst
+  %asleep = load atomic i32, ptr %sleepers.at seq_cst, align 4
+  %any = icmp sgt i32 %asleep, 0
+  br i1 %any, label %wake, label %help
+wake:
+  %others = sub i64 %tasks, 1
+  %many = icmp sgt i64 %others, 1024
+  %count.wide = select i1 %many, i64 1024, i64 %others
+  %count = trunc i64 %count.wide to i32
+  %r = call i64 (i64, ...) @syscall(i64 202, ptr %generation.at, i32 129, i32 %count, ptr null, ptr null, i32 0)
+  br label %help
+help:
+  call void @drain(ptr %kernel, ptr %context, i64 %tasks, ptr %scratch)
+  %closed = atomicrmw and ptr %inside.at, i32 1073741823 seq_cst
+  br label %wait
+wait:
+  %n = phi i32 [ 0, %help ], [ %n.next, %pause ], [ 0, %yield ]
+  %inside = load atomic i32, ptr %inside.at acquire, align 4
+  %empty = icmp eq i32 %inside, 0
+  br i1 %empty, label %done, label %still
+still:
+  %n.next = add i32 %n, 1
+  %long = icmp ugt i32 %n.next, 2000
+  br i1 %long, label %yield, label %pause
+pause:
+  call void @llvm.x86.sse2.pause()
+  br label %wait
+yield:
+  %ignored = call i32 @sched_yield()
+  br label %wait
+done:
+  ret void
+}
+
+; Run kernel(context, task, tasks, scratch) for every task; returns when all are done.
+define void @tessera_pool_run(ptr %kernel, ptr %context, i64 %tasks, i64 %bytes) #0 {
+entry:
+  %some = icmp sgt i64 %tasks, 0
+  br i1 %some, label %prepare, label %done
+prepare:
+  %wanted = icmp sgt i64 %bytes, 0
+  br i1 %wanted, label %room, label %choose
+room:
+  %fresh = call ptr @alloc_or_abort(i64 %bytes)
+  br label %choose
+choose:
+  %scratch = phi ptr [ null, %prepare ], [ %fresh, %room ]
+  %threads.at = getelementptr %Pool, ptr @pool, i32 0, i32 15
+  %threads = load atomic i32, ptr %threads.at monotonic, align 4
+  %several.threads = icmp sgt i32 %threads, 1
+  %several.tasks = icmp sgt i64 %tasks, 1
+  %several = and i1 %several.threads, %several.tasks
+  br i1 %several, label %try, label %alone
+try:
+  %busy.at = getelementptr %Pool, ptr @pool, i32 0, i32 14
+  %swap = cmpxchg ptr %busy.at, i32 0, i32 1 acquire monotonic
+  %taken = extractvalue { i32, i1 } %swap, 1
+  br i1 %taken, label %ready, label %alone
+ready:
+  %started.at = getelementptr %Pool, ptr @pool, i32 0, i32 16
+  %started = load i32, ptr %started.at, align 4
+  %cold = icmp eq i32 %started, 0
+  br i1 %cold, label %start, label %together
+start:
+  call void @start_workers()
+  br label %together
+together:
+  call void @run_together(ptr %kernel, ptr %context, i64 %tasks, i64 %bytes, ptr %scratch)
+  store atomic i32 0, ptr %busy.at release, align 4
+  br label %tidy
+alone:
+  call void @run_alone(ptr %kernel, ptr %context, i64 %tasks, ptr %scratch)
+  br label %tidy
+tidy:
+  call void @tessera_free(ptr %scratch)
+  br label %done
+done:
+  ret void
+}
+
+define i64 @tessera_threads() #0 {
+  %threads.at = getelementptr %Pool, ptr @pool, i32 0, i32 15
+  %threads = load atomic i32, ptr %threads.at monotonic, align 4
+  %wide = sext i32 %threads to i64
+  ret i64 %wide
+}
+
+; Use `threads` threads from the next call on, spinning `spin` nanoseconds before sleeping. Workers of before leave.
+define void @tessera_pool_configure(i64 %threads, i64 %spin) #0 {
+entry:
+  %busy.at = getelementptr %Pool, ptr @pool, i32 0, i32 14
+  br label %try
+try:
+  %swap = cmpxchg ptr %busy.at, i32 0, i32 1 acquire monotonic
+  %taken = extractvalue { i32, i1 } %swap, 1
+  br i1 %taken, label %set, label %wait
+wait:
+  %ignored = call i32 @sched_yield()
+  br label %try
+set:
+  %low = icmp slt i64 %threads, 1
+  %least = select i1 %low, i64 1, i64 %threads
+  %count = trunc i64 %least to i32
+  %threads.at = getelementptr %Pool, ptr @pool, i32 0, i32 15
+  store atomic i32 %count, ptr %threads.at monotonic, align 4
+  %spin.at = getelementptr %Pool, ptr @pool, i32 0, i32 18
+  store i64 %spin, ptr %spin.at, align 8
+  %started.at = getelementptr %Pool, ptr @pool, i32 0, i32 16
+  store i32 0, ptr %started.at, align 4
+  %epoch.at = getelementptr %Pool, ptr @pool, i32 0, i32 17
+  %older = atomicrmw add ptr %epoch.at, i32 1 seq_cst
+  %generation.at = getelementptr %Pool, ptr @pool, i32 0, i32 0
+  %called = atomicrmw add ptr %generation.at, i32 1 seq_cst
+  %r = call i64 (i64, ...) @syscall(i64 202, ptr %generation.at, i32 129, i32 2147483647, ptr null, ptr null, i32 0)
+  store atomic i32 0, ptr %busy.at release, align 4
+  ret void
+}
+
+; In a child after fork: no worker exists here, whatever the counters say; the allocator's lock was taken by the parent.
+define void @tessera_pool_after_fork() #0 {
+  %inside.at = getelementptr %Pool, ptr @pool, i32 0, i32 10
+  store i32 0, ptr %inside.at, align 4
+  %sleepers.at = getelementptr %Pool, ptr @pool, i32 0, i32 12
+  store i32 0, ptr %sleepers.at, align 4
+  %started.at = getelementptr %Pool, ptr @pool, i32 0, i32 16
+  store i32 0, ptr %started.at, align 4
+  %epoch.at = getelementptr %Pool, ptr @pool, i32 0, i32 17
+  %older = atomicrmw add ptr %epoch.at, i32 1 seq_cst
+  %busy.at = getelementptr %Pool, ptr @pool, i32 0, i32 14
+  store atomic i32 0, ptr %busy.at release, align 4
+  ret void
+}

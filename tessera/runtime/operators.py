@@ -1,0 +1,112 @@
+"""What makes `x + y`, `x[0]` and `x.sum()` work on tensors: a table of operations that the layer above fills in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tessera.diagnostics.codes import OperatorError
+
+Operation = Callable[..., Any]
+
+_table: dict[str, Operation] = {}
+
+
+def set_operators(operations: Mapping[str, Operation]) -> None:
+    """Say how operations are carried out, by name; each takes the tensor first, as the method does.
+
+    Binary operators ask for `add sub mul div floordiv mod pow matmul and or xor lshift rshift eq ne lt le gt ge`,
+    unary ones for `neg pos abs invert`, subscripts for `getitem`, iteration for `getitem` too; every other name is a
+    method (`sum`, `reshape`, `astype`) or, where `Operators` says so, a property (`T`).
+    """
+    _table.update(operations)
+
+
+def apply(name: str, *arguments: Any, **options: Any) -> Any:
+    """Carry out an operation; raises OperatorError (T0706) when the table does not have it."""
+    operation = _table.get(name)
+    if operation is None:
+        fix = None if _table else "`import tessera` brings them"
+        raise OperatorError(f"nothing here carries out `{name}` on tensors", fix=fix)
+    return operation(*arguments, **options)
+
+
+def _binary(name: str) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        return apply(name, self, other)
+
+    return method
+
+
+def _reflected(name: str) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        return apply(name, other, self)
+
+    return method
+
+
+def _unary(name: str) -> Callable[[Any], Any]:
+    def method(self: Any) -> Any:
+        return apply(name, self)
+
+    return method
+
+
+def _method(name: str) -> Callable[..., Any]:
+    def method(self: Any, *arguments: Any, **options: Any) -> Any:
+        return apply(name, self, *arguments, **options)
+
+    method.__name__ = name
+    method.__doc__ = f"The graph op `{name}` of this tensor."
+    return method
+
+
+class Operators:
+    """Python's operators and the usual methods, each handed to the table."""
+
+    __slots__ = ()
+
+    __add__, __radd__ = _binary("add"), _reflected("add")
+    __sub__, __rsub__ = _binary("sub"), _reflected("sub")
+    __mul__, __rmul__ = _binary("mul"), _reflected("mul")
+    __truediv__, __rtruediv__ = _binary("div"), _reflected("div")
+    __floordiv__, __rfloordiv__ = _binary("floordiv"), _reflected("floordiv")
+    __mod__, __rmod__ = _binary("mod"), _reflected("mod")
+    __pow__, __rpow__ = _binary("pow"), _reflected("pow")
+    __matmul__, __rmatmul__ = _binary("matmul"), _reflected("matmul")
+    __and__, __rand__ = _binary("and"), _reflected("and")
+    __or__, __ror__ = _binary("or"), _reflected("or")
+    __xor__, __rxor__ = _binary("xor"), _reflected("xor")
+    __lshift__, __rlshift__ = _binary("lshift"), _reflected("lshift")
+    __rshift__, __rrshift__ = _binary("rshift"), _reflected("rshift")
+    __lt__, __le__, __gt__, __ge__ = _binary("lt"), _binary("le"), _binary("gt"), _binary("ge")
+    __neg__, __pos__, __abs__, __invert__ = _unary("neg"), _unary("pos"), _unary("abs"), _unary("invert")
+
+    def __eq__(self, other: object) -> Any:
+        return apply("eq", self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return apply("ne", self, other)
+
+    # Equality is elementwise, so identity is what a tensor can be found by.
+    __hash__ = object.__hash__
+
+    def __getitem__(self, index: Any) -> Any:
+        return apply("getitem", self, index)
+
+    @property
+    def T(self) -> Any:  # noqa: N802 (NumPy's name for it)
+        """All axes in reverse order."""
+        return apply("T", self)
+
+    @property
+    def mT(self) -> Any:  # noqa: N802 (NumPy's name for it)
+        """The last two axes exchanged."""
+        return apply("mT", self)
+
+    reshape, transpose, squeeze, expand = (_method(name) for name in ("reshape", "transpose", "squeeze", "expand"))
+    astype, broadcast_to, flatten = (_method(name) for name in ("astype", "broadcast_to", "flatten"))
+    sum, prod, max, min, mean, var = (_method(name) for name in ("sum", "prod", "max", "min", "mean", "var"))
+    any, all, argmax, argmin = (_method(name) for name in ("any", "all", "argmax", "argmin"))
+    cumsum, cumprod, sort, argsort = (_method(name) for name in ("cumsum", "cumprod", "sort", "argsort"))
+    exp, log, sqrt, tanh, round, clip = (_method(name) for name in ("exp", "log", "sqrt", "tanh", "round", "clip"))

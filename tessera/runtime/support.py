@@ -1,0 +1,206 @@
+"""The native support code: its source, the object it becomes, and what it gives to Python and to executables."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable
+from importlib.resources import files
+from typing import Any
+
+from tessera.diagnostics.codes import LoadError
+from tessera.runtime.cache import default_store, key_of
+from tessera.runtime.loader import link
+from tessera.types.dtype import ALL
+from tessera.types.settings import Settings
+
+ObjectCompiler = Callable[[str], bytes]
+
+_PARTS = ("layout", "memory", "pool", "copy", "tensor", "dlpack", "dispatch")
+# The copy loop is written once and made for each width of an element.
+_TEMPLATE, _WIDTHS = "copy_plane", (8, 16, 32, 64)
+_SLOTS = 32  # entries of the tables by dtype code in %Environment
+_METH_FASTCALL, _METH_O = 0x80, 0x08
+
+# DLPack type codes (DLDataTypeCode in dlpack.h); i4 lies one to a byte, as int8 does.
+_DLPACK_KINDS = {"int": 0, "uint": 1, "float": 2, "bool": 6}
+_DLPACK_NAMED = {"bf16": 4, "f8e4m3": 10, "f8e5m2": 12}
+
+
+class Environment(ctypes.Structure):
+    """`%Environment` of the native code."""
+
+    _fields_ = [
+        ("tensor_type", ctypes.c_void_p),
+        ("handle_offset", ctypes.c_int64),
+        ("array_type", ctypes.c_void_p),
+        ("report", ctypes.c_void_p),
+        ("descriptors", ctypes.c_void_p * _SLOTS),
+        ("dlpack", ctypes.c_uint32 * _SLOTS),
+        ("item_bytes", ctypes.c_int64 * _SLOTS),
+    ]
+
+
+class MemoryStats(ctypes.Structure):
+    """`%MemoryStats` of the native code: the allocator's counters, bytes and events."""
+
+    _fields_ = [
+        (name, ctypes.c_int64)
+        for name in ("limit", "cached", "in_use", "peak", "requests", "hits", "evictions", "cursor")
+    ]
+
+
+class _MethodDefinition(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    ]
+
+
+_new_function = ctypes.pythonapi.PyCFunction_NewEx
+_new_function.restype = ctypes.py_object
+_new_function.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
+
+_pointer, _long, _int, _object = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.py_object
+
+
+class Support:
+    """The loaded support code; there is one per process, and it is never unloaded."""
+
+    def __init__(self, data: bytes) -> None:
+        self.object = data
+        self.code = link([data])
+        # Workers run this code until the process ends.
+        self.code.keep_forever()
+        address = self.code.address
+        self.environment = Environment.from_address(address("tessera_environment"))
+        self.memory = MemoryStats.from_address(address("tessera_memory_stats"))
+        self._definitions: list[_MethodDefinition] = []
+        self._dispatch = self._definition("call", "tessera_dispatch", _METH_FASTCALL)
+        self.shape: Callable[[object], tuple[int, ...]] = self._builtin("shape", "tessera_tensor_shape")
+        self.strides: Callable[[object], tuple[int, ...]] = self._builtin("strides", "tessera_tensor_strides")
+        self.describe: Callable[[object], tuple[int, int, int, int, int, int]] = self._builtin(
+            "describe", "tessera_tensor_describe"
+        )
+        # PYFUNCTYPE keeps the GIL: these touch Python objects, or are too short to be worth letting it go.
+        self.tensor_new = self._with_gil("tessera_tensor_new", _pointer, _int, _int, _pointer)
+        self.tensor_make = self._with_gil(
+            "tessera_tensor_make", _pointer, _pointer, _int, _int, _pointer, _pointer, _pointer, _int, _int
+        )
+        self.tensor_handle = self._with_gil("tessera_tensor_handle", _object, _pointer)
+        self.dlpack_export = self._with_gil("tessera_dlpack_export", _object, _object, _int)
+        self.alloc = self._with_gil("tessera_alloc", _pointer, _long)
+        self.free = self._with_gil("tessera_free", None, _pointer)
+        self.trim = self._with_gil("tessera_memory_trim", None, _long)
+        self.threads = self._with_gil("tessera_threads", _long)
+        self._configure = self._without_gil("tessera_pool_configure", None, _long, _long)
+        self.pool_run = self._without_gil("tessera_pool_run", None, _pointer, _pointer, _long, _long)
+        self.copy_strided = self._without_gil(
+            "tessera_copy_strided", None, _pointer, _pointer, _int, _pointer, _pointer, _long
+        )
+        self._fill_tables()
+        settings = Settings.from_environment()
+        self.memory.limit = settings.memory_bytes
+        self._spin = settings.spin_microseconds * 1000
+        self.configure(settings.threads)
+        self._register_fork_handlers()
+
+    def configure(self, threads: int) -> None:
+        """Use this many threads, the caller included, from the next kernel on."""
+        self._configure(threads, self._spin)
+
+    def dispatcher(self, program: object, owner: object) -> Callable[..., Any]:
+        """The builtin that calls one executable: `program` is the capsule of its record, `owner` keeps both alive."""
+        return _new_function(ctypes.addressof(self._dispatch), program, owner)
+
+    def _definition(self, name: str, symbol: str, flags: int) -> _MethodDefinition:
+        definition = _MethodDefinition(name.encode(), self.code.address(symbol), flags, None)
+        self._definitions.append(definition)
+        return definition
+
+    def _builtin(self, name: str, symbol: str) -> Callable[[object], Any]:
+        definition = self._definition(name, symbol, _METH_O)
+        return _new_function(ctypes.addressof(definition), None, None)
+
+    def _with_gil(self, symbol: str, result: Any, *arguments: Any) -> Callable[..., Any]:
+        return ctypes.PYFUNCTYPE(result, *arguments)(self.code.address(symbol))
+
+    def _without_gil(self, symbol: str, result: Any, *arguments: Any) -> Callable[..., Any]:
+        return ctypes.CFUNCTYPE(result, *arguments)(self.code.address(symbol))
+
+    def _fill_tables(self) -> None:
+        for code, dtype in enumerate(ALL):
+            kind = _DLPACK_NAMED.get(dtype.name, _DLPACK_KINDS[dtype.kind])
+            self.environment.dlpack[code] = kind | dtype.bytes * 8 << 8 | 1 << 16
+            self.environment.item_bytes[code] = dtype.bytes
+
+    def _register_fork_handlers(self) -> None:
+        lock = self._with_gil("tessera_memory_lock", None)
+        unlock = self._with_gil("tessera_memory_unlock", None)
+        restart = self._with_gil("tessera_pool_after_fork", None)
+
+        def in_child() -> None:
+            unlock()
+            restart()
+
+        os.register_at_fork(before=lock, after_in_parent=unlock, after_in_child=in_child)
+
+
+def source() -> str:
+    """The support code as one LLVM module."""
+    folder = files("tessera.runtime") / "native"
+    template = (folder / f"{_TEMPLATE}.ll").read_text()
+    loops = [template.replace("$BITS", str(bits)).replace("$BYTES", str(bits // 8)) for bits in _WIDTHS]
+    return "\n".join([(folder / f"{part}.ll").read_text() for part in _PARTS] + loops)
+
+
+_lock = threading.RLock()
+_loaded: Support | None = None
+_compiler: ObjectCompiler | None = None
+
+
+def set_object_compiler(compiler: ObjectCompiler) -> None:
+    """Say who turns LLVM text into an object when the support code is not in the cache."""
+    global _compiler
+    _compiler = compiler
+
+
+def load_support(compile_text: ObjectCompiler | None = None, embedded: bytes = b"") -> Support:
+    """The support code of this process, loaded at the first call.
+
+    Its object comes from `embedded`, else from the disk cache, else from `compile_text` or the compiler set before.
+
+    Raises: LoadError (T0704) when there is none of these.
+    """
+    global _loaded
+    if _loaded is not None:
+        return _loaded
+    with _lock:
+        if _loaded is None:
+            _loaded = Support(embedded or support_object(compile_text))
+    return _loaded
+
+
+def support_object(compile_text: ObjectCompiler | None = None) -> bytes:
+    """The support code as an object, for loading here or for carrying along in a bundle."""
+    if _loaded is not None:
+        return _loaded.object
+    text = source()
+    store, key = default_store(), key_of("support", text)
+    found = store.get(key)
+    if found is not None:
+        return found
+    compiler = compile_text or _compiler
+    if compiler is None:
+        raise LoadError(
+            "the native support code is not in the cache and there is no compiler to make it",
+            span=None,
+            notes=(f"looked in {store.folder}",),
+            fix="run a compiled function once where the compiler is installed, or export with the support code",
+        )
+    made = compiler(text)
+    store.put(key, made)
+    return made

@@ -1,0 +1,409 @@
+"""`Tensor`: elements in host memory with a shape and a dtype, shared with NumPy and DLPack without copies."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, cast
+
+from tessera.diagnostics.codes import OperatorError, RuntimeArgumentError
+from tessera.diagnostics.error import InternalError
+from tessera.runtime import arrays, dlpack
+from tessera.runtime.element import FORMATS, Scalar, decode, encode
+from tessera.runtime.operators import Operators, set_operators
+from tessera.runtime.render import render
+from tessera.runtime.support import Support, load_support
+from tessera.types.annotation import TensorAnnotation, annotation_of
+from tessera.types.dtype import ALL, BY_NAME, DType
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["CODES", "Tensor", "native", "set_operators"]
+
+CODES = {dtype: code for code, dtype in enumerate(ALL)}
+"""The number native code knows a dtype by."""
+
+_CONTIGUOUS, _READ_ONLY = 1, 2
+_OWNER_NONE, _OWNER_OBJECT = 0, 2
+_BY_FORMAT = {mark: name for name, mark in FORMATS.items() if name != "i4"} | {"l": "i64", "L": "u64"}
+_TYPESTR = {"float": "f", "int": "i", "uint": "u", "bool": "b"}
+_NARROW = frozenset(("bf16", "f8e4m3", "f8e5m2"))
+
+_support: Support | None = None
+
+
+def native(embedded: bytes = b"") -> Support:
+    """The support code, knowing `Tensor`; loaded at the first call."""
+    global _support
+    if _support is None:
+        support = load_support(embedded=embedded)
+        _introduce(support)
+        _support = support
+    return _support
+
+
+class Tensor(Operators):
+    """A block of elements with a shape and a dtype.
+
+    Tensors come from compiled functions, from `Tensor.of`, and from other libraries; they share memory with NumPy
+    arrays and DLPack tensors. Memory that compiled functions fill is 64-byte aligned and reused when a tensor dies.
+
+    >>> x = Tensor.of([[1, 2], [3, 4]], "f32")
+    >>> x.shape, x.dtype, x.tolist()
+    ((2, 2), f32, [[1.0, 2.0], [3.0, 4.0]])
+    """
+
+    __slots__ = ("__weakref__", "_handle")
+
+    _handle: object
+
+    # NumPy arrays leave `array + tensor` to the tensor.
+    __array_priority__ = 1000.0
+
+    def __new__(cls, *arguments: object, **options: object) -> NoReturn:
+        raise OperatorError("tensors are not made by calling `Tensor`", fix="use `Tensor.of(values, dtype)`")
+
+    def __class_getitem__(cls, items: Any) -> TensorAnnotation:
+        return annotation_of(items)
+
+    @staticmethod
+    def of(value: Any, dtype: DType | str | None = None) -> Tensor:
+        """A tensor of anything that holds elements: a tensor, an array, a DLPack tensor, a buffer, nested lists.
+
+        Arrays, DLPack tensors and buffers are shared where they are contiguous. Numbers and lists need a `dtype`, and
+        are rounded to it; for the others it must agree. Raises RuntimeArgumentError (T0701).
+        """
+        wanted = BY_NAME[dtype] if isinstance(dtype, str) else dtype
+        if isinstance(value, Tensor):
+            made = value
+        elif arrays.is_array(value):
+            made = Tensor.from_numpy(value, wanted)
+        elif hasattr(value, "__dlpack__"):
+            made = Tensor.from_dlpack(value)
+        elif isinstance(value, (bytes, bytearray, memoryview)) or hasattr(value, "__array_interface__"):
+            made = Tensor.from_buffer(value)
+        else:
+            return _from_values(value, wanted)
+        if wanted is not None and made.dtype != wanted:
+            raise RuntimeArgumentError(f"the elements are {made.dtype}, not {wanted}")
+        return made
+
+    @staticmethod
+    def from_numpy(array: np.ndarray[Any, Any], dtype: DType | None = None) -> Tensor:
+        """Share a NumPy array; one that is not contiguous, aligned and native is copied first.
+
+        `dtype` is only needed for i4, which lies in arrays of int8; its values are checked.
+        """
+        found = dtype if dtype is not None and dtype.name == "i4" else arrays.dtype_of(array)
+        ready = arrays.plain(array, found)
+        support = native()
+        arrays.attach(support)
+        if found.name in _NARROW:
+            arrays.attach_narrow(support)
+        flags = _CONTIGUOUS | (0 if ready.flags.writeable else _READ_ONLY)
+        return _wrap(ready.__array_interface__["data"][0], found, ready.shape, None, ready, flags)
+
+    @staticmethod
+    def from_dlpack(producer: Any) -> Tensor:
+        """Share a tensor of another library (or its capsule) through DLPack, whatever its strides."""
+        capsule = dlpack.capsule_from(producer) if hasattr(producer, "__dlpack__") else producer
+        taken = dlpack.Import(capsule)
+        plain = dlpack.is_contiguous(taken.shape, taken.strides, taken.dtype.bytes)
+        flags = (_CONTIGUOUS if plain else 0) | (_READ_ONLY if taken.read_only else 0)
+        record = _record(taken.data, taken.dtype, taken.shape, taken.strides, taken.address, taken.kind, flags)
+        taken.take()
+        return _adopt(record)
+
+    @staticmethod
+    def from_buffer(buffer: Any) -> Tensor:
+        """Share the memory of an object with the buffer protocol (`bytes`, `array.array`, `memoryview`)."""
+        view = memoryview(buffer)
+        name = _BY_FORMAT.get(view.format.lstrip("@=<"))
+        if name is None or not view.c_contiguous:
+            why = "is not contiguous" if name else f"has items of format `{view.format}`"
+            raise RuntimeArgumentError(f"a buffer that {why} is not a tensor")
+        shape = tuple(view.shape or ())
+        flags = _CONTIGUOUS | (_READ_ONLY if view.readonly else 0)
+        return _wrap(_buffer_address(view), BY_NAME[name], shape, None, view, flags)
+
+    @staticmethod
+    def empty(shape: Sequence[int], dtype: DType) -> Tensor:
+        """A tensor with memory of its own and undefined contents."""
+        support = native()
+        record = support.tensor_new(CODES[dtype], len(shape), _words(shape))
+        return _adopt(record)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How many elements along each axis."""
+        return native().shape(self._handle)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes from one element to the next along each axis."""
+        return native().strides(self._handle)
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return ALL[native().describe(self._handle)[1]]
+
+    @property
+    def ndim(self) -> int:
+        """How many axes."""
+        return native().describe(self._handle)[3]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return native().describe(self._handle)[2]
+
+    @property
+    def size(self) -> int:
+        """How many elements."""
+        return math.prod(self.shape)
+
+    @property
+    def address(self) -> int:
+        """Where the first element is."""
+        return native().describe(self._handle)[0]
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether elements follow one another in C order."""
+        return bool(native().describe(self._handle)[4] & _CONTIGUOUS)
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether the memory belongs to someone who does not want it changed."""
+        return bool(native().describe(self._handle)[4] & _READ_ONLY)
+
+    def contiguous(self) -> Tensor:
+        """This tensor if it is contiguous, else a copy that is."""
+        return self if self.is_contiguous else self.copy()
+
+    def copy(self) -> Tensor:
+        """A contiguous copy with memory of its own."""
+        made, rank = Tensor.empty(self.shape, self.dtype), self.ndim
+        native().copy_strided(
+            made.address, self.address, rank, _words(self.shape), _words(self.strides), self.dtype.bytes
+        )
+        return made
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """A NumPy array that shares this tensor's memory."""
+        import numpy  # noqa: PLC0415 (executables run without NumPy)
+
+        raw = numpy.asarray(_Raw(self))
+        dtype = arrays.numpy_dtype(self.dtype)
+        return raw if raw.dtype == dtype else raw.view(dtype)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        array = self.numpy()
+        if dtype is not None and array.dtype != dtype:
+            if copy is False:
+                raise ValueError(f"a tensor of {self.dtype} becomes an array of {dtype} only by a copy")
+            return array.astype(dtype)
+        return array.copy() if copy else array
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        if self.dtype.name in _NARROW:
+            # The protocol has no name for these; NumPy then asks `__array__`, which has.
+            raise AttributeError("__array_interface__")
+        return _interface(self)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return dlpack.CPU, 0
+
+    def __dlpack__(
+        self,
+        *,
+        stream: object = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        if stream is not None:
+            raise BufferError("tensors in host memory have no stream")
+        if dl_device is not None and tuple(dl_device) != (dlpack.CPU, 0):
+            raise BufferError(f"the tensor is in host memory, not on device {dl_device}")
+        source = self.copy() if copy else self
+        versioned = max_version is not None and max_version[0] >= 1
+        if source.is_read_only and not versioned:
+            raise BufferError("a read-only tensor needs a consumer of DLPack 1.0 or newer")
+        return native().dlpack_export(source._handle, int(versioned))
+
+    def tobytes(self) -> bytes:
+        """The elements in C order."""
+        source = self.contiguous()
+        return ctypes.string_at(source.address, source.nbytes)
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python numbers; a number for rank 0."""
+        values: list[Any] = list(decode(self.dtype, self.tobytes()))
+        if self.ndim == 0:
+            return values[0]
+        for dim in reversed(self.shape[1:]):
+            # A dim of size 0 leaves nothing to group; the outer dims still say how many empty lists there are.
+            count = len(values) // dim if dim else math.prod(self.shape[:-1])
+            values = [values[index * dim : (index + 1) * dim] for index in range(count)] if dim else [[]] * count
+        return values
+
+    def item(self) -> Scalar:
+        """The only element, as a Python number."""
+        if self.size != 1:
+            raise OperatorError(f"only a tensor of one element has an item, this one has shape {list(self.shape)}")
+        return decode(self.dtype, self.tobytes())[0]
+
+    def __len__(self) -> int:
+        if self.ndim == 0:
+            raise TypeError("a tensor of rank 0 has no length")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[index] for index in range(len(self)))
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __index__(self) -> int:
+        value = self.item()
+        if isinstance(value, float):
+            raise TypeError(f"a tensor of {self.dtype} is not an index")
+        return int(value)
+
+    def __reduce__(self) -> tuple[Callable[..., Tensor], tuple[Any, ...]]:
+        return _rebuild, (self.dtype.name, self.shape, self.tobytes())
+
+    def __repr__(self) -> str:
+        return render(self.shape, self.strides, self.dtype, self.address)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec else repr(self)
+
+
+class _Raw:
+    """A tensor as NumPy sees it, elements of narrow floats as plain bits."""
+
+    __slots__ = ("__array_interface__", "_tensor")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
+        self.__array_interface__ = _interface(tensor)
+
+
+def _interface(tensor: Tensor) -> dict[str, Any]:
+    dtype = tensor.dtype
+    kind = "u" if dtype.name in _NARROW else _TYPESTR[dtype.kind]
+    return {
+        "version": 3,
+        "shape": tensor.shape,
+        "strides": tensor.strides,
+        "typestr": f"{'|' if dtype.bytes == 1 else '<'}{kind}{dtype.bytes}",
+        "data": (tensor.address, tensor.is_read_only),
+    }
+
+
+def _words(numbers: Sequence[SupportsIndex]) -> ctypes.Array[ctypes.c_int64]:
+    return (ctypes.c_int64 * max(1, len(numbers)))(*numbers)
+
+
+def _record(
+    data: int,
+    dtype: DType,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...] | None,
+    owner: int,
+    kind: int,
+    flags: int,
+) -> int:
+    steps = None if strides is None else _words(strides)
+    return native().tensor_make(data, CODES[dtype], len(shape), _words(shape), steps, owner, kind, flags)
+
+
+def _wrap(
+    data: int, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...] | None, owner: object, flags: int
+) -> Tensor:
+    """A tensor that shows memory of a Python object and keeps that object alive."""
+    record = _record(data, dtype, shape, strides, id(owner), _OWNER_OBJECT, flags)
+    if record:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))
+    return _adopt(record)
+
+
+def _adopt(record: int) -> Tensor:
+    """The tensor that owns a native record (null raises MemoryError)."""
+    tensor = object.__new__(Tensor)
+    tensor._handle = native().tensor_handle(record)  # pyright: ignore[reportPrivateUsage]
+    return tensor
+
+
+def _rebuild(dtype: str, shape: tuple[int, ...], data: bytes) -> Tensor:
+    made = Tensor.empty(shape, BY_NAME[dtype])
+    ctypes.memmove(made.address, data, len(data))
+    return made
+
+
+def _from_values(values: Any, dtype: DType | None) -> Tensor:
+    if dtype is None:
+        raise RuntimeArgumentError(f"a {type(values).__name__} has no dtype of its own", fix="give `dtype`")
+    shape: list[int] = []
+    level: list[Any] = [values]
+    while level and isinstance(level[0], (list, tuple)):
+        rows = [cast("Sequence[Any] | None", row if isinstance(row, (list, tuple)) else None) for row in level]
+        widths = {-1 if row is None else len(row) for row in rows}
+        if len(widths) != 1:
+            raise RuntimeArgumentError(f"nested lists differ in length at depth {len(shape)}")
+        shape.append(widths.pop())
+        level = [item for row in rows if row is not None for item in row]
+    for item in level:
+        if not isinstance(item, (bool, int, float)):
+            raise RuntimeArgumentError(f"a {type(item).__name__} is not a number")
+    return _rebuild(dtype.name, tuple(shape), encode(dtype, level))
+
+
+def _buffer_address(view: memoryview) -> int:
+    if not view.nbytes:
+        return 0
+    if not view.readonly:
+        return ctypes.addressof(ctypes.c_char.from_buffer(view))
+    # ctypes refuses read-only buffers; the buffer record itself says where they are.
+    record = _PyBuffer()
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), ctypes.byref(record), 0)
+    try:
+        return int(record.buf)
+    finally:
+        ctypes.pythonapi.PyBuffer_Release(ctypes.byref(record))
+
+
+class _PyBuffer(ctypes.Structure):
+    _fields_ = [
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.c_void_p),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("rest", ctypes.c_void_p * 5),
+    ]
+
+
+def _introduce(support: Support) -> None:
+    """Tell native code what a Tensor object looks like, from one made for the purpose."""
+    probe, marker = object.__new__(Tensor), object()
+    probe._handle = marker  # pyright: ignore[reportPrivateUsage]
+    words = (ctypes.c_void_p * (Tensor.__basicsize__ // 8)).from_address(id(probe))
+    places = [index for index, word in enumerate(words) if word == id(marker)]
+    if len(places) != 1 or places[0] < 2:
+        raise InternalError("this Python lays its objects out differently", where="runtime/tensor.py")
+    support.environment.handle_offset = places[0] * 8
+    support.environment.tensor_type = id(Tensor)

@@ -1,0 +1,112 @@
+"""`TESSERA_*` variables that never change the code that is made: threads, folders, limits, verbosity."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tessera.diagnostics.codes import SettingsError
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the user set in the environment; none of it is part of any cache key."""
+
+    threads: int
+    cache_dir: Path
+    cache_bytes: int = 4 << 30
+    memory_bytes: int = 2 << 30
+    spin_microseconds: int = 200
+    timing: bool = False
+    dump_dir: Path | None = None
+
+    @staticmethod
+    def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
+        """Read the variables; raises SettingsError (T0705) for a value that is not one.
+
+        | variable | meaning | default |
+        |---|---|---|
+        | `TESSERA_NUM_THREADS` | threads that run a kernel, the caller included | CPUs this process may use |
+        | `TESSERA_CACHE_DIR` | folder of compiled code | `~/.cache/tessera` |
+        | `TESSERA_CACHE_BYTES` | most bytes it may hold | `4G` |
+        | `TESSERA_MEMORY_BYTES` | most bytes of freed tensors kept for reuse | `2G` |
+        | `TESSERA_SPIN_MICROSECONDS` | how long an idle worker spins before it sleeps | 200 |
+        | `TESSERA_TIMING` | `1` prints pass timings | off |
+        | `TESSERA_DUMP` | folder for the IR after each pass | none |
+        """
+        values = os.environ if environment is None else environment
+        dump = values.get("TESSERA_DUMP")
+        return Settings(
+            threads=_threads(values),
+            cache_dir=_cache_dir(values),
+            cache_bytes=_bytes(values, "TESSERA_CACHE_BYTES", 4 << 30),
+            memory_bytes=_bytes(values, "TESSERA_MEMORY_BYTES", 2 << 30),
+            spin_microseconds=_count(values, "TESSERA_SPIN_MICROSECONDS", 200, least=0),
+            timing=_switch(values, "TESSERA_TIMING"),
+            dump_dir=Path(dump).expanduser() if dump else None,
+        )
+
+
+def usable_cpus() -> int:
+    """How many CPUs this process may keep busy: its affinity, less what a container's quota takes away."""
+    cpus = len(os.sched_getaffinity(0))
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()[:2]
+    except (OSError, ValueError):
+        return cpus
+    if quota == "max" or not int(period):
+        return cpus
+    # Half a CPU more than whole ones still feeds one more thread.
+    return max(1, min(cpus, -(-int(quota) // int(period))))
+
+
+def _threads(values: Mapping[str, str]) -> int:
+    if not values.get("TESSERA_NUM_THREADS"):
+        return usable_cpus()
+    return _count(values, "TESSERA_NUM_THREADS", 1, least=1)
+
+
+def _cache_dir(values: Mapping[str, str]) -> Path:
+    given = values.get("TESSERA_CACHE_DIR")
+    if given:
+        return Path(given).expanduser()
+    base = values.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path("~/.cache").expanduser()) / "tessera"
+
+
+def _count(values: Mapping[str, str], name: str, default: int, *, least: int) -> int:
+    text = values.get(name)
+    if not text:
+        return default
+    try:
+        number = int(text)
+    except ValueError:
+        number = least - 1
+    if number < least:
+        raise SettingsError(f"`{name}` is `{text}`; it must be a whole number of at least {least}", span=None)
+    return number
+
+
+def _bytes(values: Mapping[str, str], name: str, default: int) -> int:
+    text = values.get(name)
+    if not text:
+        return default
+    digits = text.strip().upper().removesuffix("B").removesuffix("I")
+    unit = digits[-1:] if digits[-1:] in _UNITS else ""
+    number = digits[: len(digits) - len(unit)]
+    if not number.isdigit():
+        raise SettingsError(f"`{name}` is `{text}`; it must be bytes such as `1048576`, `512M` or `4G`", span=None)
+    return int(number) * _UNITS[unit]
+
+
+def _switch(values: Mapping[str, str], name: str) -> bool:
+    text = values.get(name, "").strip().lower()
+    if text in ("", "0", "false", "no", "off"):
+        return False
+    if text in ("1", "true", "yes", "on"):
+        return True
+    raise SettingsError(f"`{name}` is `{text}`; it must be `1` or `0`", span=None)

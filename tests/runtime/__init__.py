@@ -1,0 +1,1 @@
+"""Tests of the runtime: loading, launching, memory, threads, tensors and the cache."""
