@@ -19,12 +19,8 @@ def constant(b: Builder, value: float | bool, dtype: DType) -> Any:
 
 
 def size(b: Builder, dim: Dim, dtype: DType = dt.i64) -> Any:
-    """A dim as a scalar value: where it has a symbol, the last of `dim + 1` numbers that count from 0."""
-    if dim.value is not None:
-        return constant(b, dim.value, dtype)
-    counted = b.emit("iota", shape=(dim + 1,), axis=0, dtype=dtype)
-    last = b.emit("slice", counted, start=(dim,), stop=(dim + 1,), step=(1,))
-    return b.emit("reshape", last, shape=())
+    """A dim as a scalar value."""
+    return constant(b, dim.value, dtype) if dim.value is not None else cast(b, b.emit("dim_size", dims=(dim,)), dtype)
 
 
 def cast(b: Builder, value: Any, dtype: DType) -> Any:

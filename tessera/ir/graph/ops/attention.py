@@ -255,7 +255,7 @@ def _angles(rows: tuple[int, ...], length: int, size: int) -> Make:
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="tgraph.attention",
-        summary="softmax(q kT * scale + mask) v with k and v shared by groups of heads; a row that sees no key gives 0.",
+        summary="softmax(q kT * scale + mask) v with k, v shared by groups of heads; a row that sees no key gives 0.",
         operands=("q", "k", "v", "mask*"),
         attributes=(
             Attribute("causal", "bool", False, "hide later keys; the last query stands at the last key"),
@@ -312,7 +312,7 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="tgraph.rotary",
-        summary="Pairs of the last axis turned by angles, given as cos and sin [length, size / 2]; in f32, rounded once.",
+        summary="Pairs of the last axis turned by angles given as cos and sin [length, size / 2]; f32, rounded once.",
         operands=("x", "cos", "sin"),
         attributes=(Attribute("interleaved", "bool", False, "pairs are neighbours, not halves"),),
         infer=_infer_rotary,

@@ -1,0 +1,100 @@
+"""Small ops that models are written in: the residual sum with dropout, and a cast to another value's dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.ir.base.arrays import Array, dtype_of, rounded
+from tessera.ir.base.spec import Attribute, Attributes, Builder, Folder, InferContext, OpSpec, Sample
+from tessera.ir.graph import scalar_reference as scalars
+from tessera.ir.graph.building import cast, widened
+from tessera.ir.graph.ops.random import check_key, check_rate, keep_mask, key_sample
+from tessera.ir.graph.rules import FLOATS, INTEGERS, float_operand, same_dtype, visits
+from tessera.ir.graph.samples import normal
+from tessera.types.shape import Named, broadcast
+from tessera.types.tensor_type import TensorType
+
+
+def _infer_residual(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    x, y, *keys = types
+    for name, operand in (("x", x), ("y", y)):
+        float_operand(ctx, "residual", operand, name)
+    dtype = same_dtype(ctx, "residual", (x, y))
+    rate = check_rate(ctx, "residual", attributes["dropout"])
+    if len(keys) > 1 or (rate > 0 and not keys):
+        raise ctx.fail(
+            f"`residual` with dropout {rate} needs one `key`, got {len(keys)}",
+            help="pass a random key, or leave dropout at 0",
+        )
+    for key in keys:
+        check_key(ctx, "residual", key)
+    return [TensorType(broadcast(ctx, "residual", Named("x", x.shape), Named("y", y.shape)), dtype)]
+
+
+def _decompose_residual(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    x, y, *keys = operands
+    dtype = b.type_of(x).dtype
+    branch = widened(b, y)
+    if attributes["dropout"] > 0:
+        branch = b.emit("dropout", branch, keys[0], rate=attributes["dropout"])
+    return cast(b, b.emit("add", widened(b, x), branch), dtype)
+
+
+def residual_reference(x: Array, y: Array, *keys: Array, dropout: float = 0.0) -> Array:
+    """The sum, with elements of `y` dropped by the key's mask and the rest scaled up; rounded once."""
+    branch = y.astype(np.float64)
+    if dropout > 0:
+        branch = np.where(keep_mask(keys[0], y.shape, dropout), branch * (1.0 / (1.0 - dropout)), 0.0)
+    return rounded(x.astype(np.float64) + branch, dtype_of(x))
+
+
+def _infer_cast_like(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    return [types[0].with_dtype(types[1].dtype)]
+
+
+def _decompose_cast_like(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    return cast(b, operands[0], b.type_of(operands[1]).dtype)
+
+
+def _fold_cast_like(folder: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    """The dtype is known, so the other value is not needed."""
+    return _decompose_cast_like(folder, operands, attributes)
+
+
+def cast_like_reference(x: Array, like: Array) -> Array:
+    """`x` cast to the dtype of `like`."""
+    return scalars.cast(x, dtype=dtype_of(like))
+
+
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="tgraph.residual",
+        summary="x + y, `y` with dropout if asked for, in f32 and rounded once.",
+        operands=("x", "y", "key*"),
+        attributes=(Attribute("dropout", "float", 0.0, "share of `y` that is dropped; above 0 it needs a key"),),
+        infer=_infer_residual,
+        reference=residual_reference,
+        samples=(
+            Sample("plain", normal((3, 5), (3, 5))),
+            Sample("dropout", key_sample(normal((17, 33), (17, 33))), {"dropout": 0.25}),
+        ),
+        dtypes=FLOATS,
+        cost=visits(1),
+        decompose=_decompose_residual,
+    ),
+    OpSpec(
+        name="tgraph.cast_like",
+        summary="`x` in the dtype of another value.",
+        operands=("x", "like"),
+        infer=_infer_cast_like,
+        reference=cast_like_reference,
+        samples=(Sample("same dtype", normal((3, 5), (2,))),),
+        dtypes=(*FLOATS, *INTEGERS),
+        cost=visits(1),
+        fold=_fold_cast_like,
+        decompose=_decompose_cast_like,
+    ),
+)

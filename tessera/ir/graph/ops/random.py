@@ -1,0 +1,399 @@
+"""Random numbers by key and element index: bits, uniform, normal, bernoulli, dropout, and keys made from keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, rounded, static_shape, widened
+from tessera.ir.base.spec import Attribute, Attributes, Builder, Folder, InferContext, OpSpec, Sample
+from tessera.ir.graph import philox
+from tessera.ir.graph.building import cast, constant, part
+from tessera.ir.graph.rules import FLOATS, float_operand, integer_operand, visits
+from tessera.ir.graph.samples import Make, normal
+from tessera.ir.tile.facets import Pointwise
+from tessera.types import dtype as dt
+from tessera.types.dim import Dim
+from tessera.types.dtype import DType
+from tessera.types.shape import Named, broadcast, text
+from tessera.types.tensor_type import TensorType
+
+RANDOM = frozenset({"random"})
+SHAPE = Attribute("shape", "dims", doc="dims of the result")
+UNSIGNED = ("u64", "u32", "u16", "u8")
+
+
+def check_key(ctx: InferContext, op: str, key: TensorType) -> None:
+    """Raises unless the operand is a key: u64[2] or u32[4]."""
+    if (key.dtype, key.rank, key.size.value) not in ((dt.u64, 1, 2), (dt.u32, 1, 4)):
+        raise ctx.fail(f"`{op}` needs a key of [2] u64 or [4] u32, got {key}", help="make one with `random.key(seed)`")
+
+
+def check_rate(ctx: InferContext, op: str, rate: float, name: str = "rate") -> float:
+    """The share, which lies in 0..1."""
+    if not 0.0 <= rate <= 1.0:
+        raise ctx.fail(f"`{op}` needs `{name}` in 0..1, got {rate}")
+    return rate
+
+
+def unit_bits(dtype: DType) -> int:
+    """How many random bits a uniform number of this dtype has, so that it is exact and below 1."""
+    return dtype.mantissa + 1
+
+
+def threshold(probability: float) -> int:
+    """Of 2**24 equally likely numbers, how many fall under a probability."""
+    return round(probability * 2.0**24)
+
+
+def _infer_shaped(op: str, *, floats: bool) -> Any:
+    def infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+        check_key(ctx, op, types[0])
+        dtype: DType = attributes["dtype"]
+        if floats and dtype.name not in FLOATS:
+            raise ctx.fail_dtype(f"`{op}` gives floats, not {dtype}")
+        if not floats and dtype.name not in UNSIGNED:
+            raise ctx.fail_dtype(f"`{op}` gives unsigned integers, not {dtype}")
+        return [TensorType.of(attributes["shape"], dtype)]
+
+    return infer
+
+
+def _infer_bernoulli(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    check_key(ctx, "bernoulli", types[0])
+    check_rate(ctx, "bernoulli", attributes["p"], "p")
+    return [TensorType.of(attributes["shape"], dt.bool_)]
+
+
+def _infer_dropout(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    x, key = types
+    float_operand(ctx, "dropout", x)
+    check_key(ctx, "dropout", key)
+    check_rate(ctx, "dropout", attributes["rate"])
+    return [x]
+
+
+def _infer_fold_key(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    key, data = types
+    check_key(ctx, "fold_key", key)
+    integer_operand(ctx, "fold_key", data, "data")
+    if data.rank:
+        raise ctx.fail(f"`fold_key` needs one number as `data`, got {text(data.shape)}")
+    return [TensorType.of((2,), dt.u64)]
+
+
+def _infer_philox(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    names = ("counter", "key", "stream")
+    for name, operand in zip(names, types, strict=True):
+        if operand.dtype is not dt.u64:
+            raise ctx.fail_dtype(f"`philox` needs u64, got `{name}` of {operand.dtype}")
+    shape = broadcast(ctx, "philox", *(Named(name, x.shape) for name, x in zip(names, types, strict=True)))
+    return [TensorType(shape, dt.u64)]
+
+
+def _philox_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, out: TensorType) -> Any:
+    """Ten rounds on tiles of u32, with products in u64, whose upper half is the multiplier's whole point."""
+    half = builder.constant(32, dt.u64)
+
+    def low(tile: Any) -> Any:
+        return builder.cast(tile, dt.u32)
+
+    def high(tile: Any) -> Any:
+        return builder.cast(builder.elementwise("shr", tile, half), dt.u32)
+
+    def product(word: Any, multiplier: int) -> Any:
+        return builder.elementwise("mul", builder.cast(word, dt.u64), builder.constant(multiplier, dt.u64))
+
+    def mixed(word: Any, other: Any, key: Any) -> Any:
+        return builder.elementwise("xor", builder.elementwise("xor", word, other), key)
+
+    counter, key, stream = tiles
+    c0, c1, c2, c3 = low(counter), high(counter), low(stream), high(stream)
+    k0, k1 = low(key), high(key)
+    for _ in range(philox.ROUNDS):
+        first, second = product(c0, philox.MULTIPLIERS[0]), product(c2, philox.MULTIPLIERS[1])
+        c0, c1, c2, c3 = mixed(high(second), c1, k0), low(second), mixed(high(first), c3, k1), low(first)
+        k0 = builder.elementwise("add", k0, builder.constant(philox.STEPS[0], dt.u32))
+        k1 = builder.elementwise("add", k1, builder.constant(philox.STEPS[1], dt.u32))
+    upper = builder.elementwise("shl", builder.cast(c1, dt.u64), half)
+    return builder.elementwise("or", builder.cast(c0, dt.u64), upper)
+
+
+def _key_parts(b: Builder, key: Any) -> tuple[Any, Any]:
+    """Key and stream as u64 scalars."""
+    if b.type_of(key).dtype is dt.u64:
+        first, second = (b.emit("reshape", part(b, key, 0, at, at + 1), shape=()) for at in (0, 1))
+        return first, second
+    words = [cast(b, b.emit("reshape", part(b, key, 0, at, at + 1), shape=()), dt.u64) for at in range(4)]
+    half = constant(b, 32, dt.u64)
+    first, second = (b.emit("bitwise_or", words[at], b.emit("shift_left", words[at + 1], half)) for at in (0, 2))
+    return first, second
+
+
+def _draw(b: Builder, key: Any, shape: tuple[Dim, ...]) -> Any:
+    """64 random bits for each element."""
+    count = TensorType(shape, dt.u64).size
+    index = b.emit("iota", shape=(count,), axis=0, dtype=dt.u64)
+    return b.emit("philox", b.emit("reshape", index, shape=shape), *_key_parts(b, key))
+
+
+def _top_bits(b: Builder, words: Any, count: int) -> Any:
+    """The upper `count` of a word's bits, as the integer they are."""
+    dtype = b.type_of(words).dtype
+    return b.emit("shift_right", words, constant(b, dtype.bits - count, dtype))
+
+
+def _unit(b: Builder, words: Any, dtype: DType) -> Any:
+    """A number in 0..1, 1 excluded, in the dtype floats compute in, exact in `dtype`."""
+    count = unit_bits(dtype)
+    source = words if dtype is dt.f64 else cast(b, words, dt.u32)
+    signed = dt.i64 if dtype is dt.f64 else dt.i32  # machines convert signed integers fastest, and these fit
+    whole = cast(b, cast(b, _top_bits(b, source, count), signed), dtype.compute)
+    return b.emit("mul", whole, constant(b, 2.0**-count, dtype.compute))
+
+
+def _decompose_bits(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    return cast(b, _draw(b, operands[0], tuple(attributes["shape"])), attributes["dtype"])
+
+
+def _decompose_uniform(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    dtype: DType = attributes["dtype"]
+    low, high = float(attributes["low"]), float(attributes["high"])
+    value = _unit(b, _draw(b, operands[0], tuple(attributes["shape"])), dtype)
+    if (low, high) != (0.0, 1.0):
+        value = b.emit("mul", value, constant(b, high - low, dtype.compute))
+        value = b.emit("add", value, constant(b, low, dtype.compute))
+    return cast(b, value, dtype)
+
+
+def _decompose_normal(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    """Box and Muller: a radius from one half of the bits, an angle from the other."""
+    dtype: DType = attributes["dtype"]
+    compute = dtype.compute
+    words = _draw(b, operands[0], tuple(attributes["shape"]))
+    first = cast(b, cast(b, words, dt.u32), compute)
+    second = cast(b, cast(b, b.emit("shift_right", words, constant(b, 32, dt.u64)), dt.u32), compute)
+    # Half a step up: the logarithm of 0 is never taken.
+    share = b.emit("mul", b.emit("add", first, constant(b, 0.5, compute)), constant(b, 2.0**-32, compute))
+    radius = b.emit("sqrt", b.emit("mul", b.emit("log", share), constant(b, -2.0, compute)))
+    turn = b.emit("cos", b.emit("mul", second, constant(b, 2.0 * np.pi * 2.0**-32, compute)))
+    value = b.emit("mul", radius, turn)
+    value = b.emit("mul", value, constant(b, float(attributes["std"]), compute))
+    return cast(b, b.emit("add", value, constant(b, float(attributes["mean"]), compute)), dtype)
+
+
+def _decompose_bernoulli(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    words = cast(b, _draw(b, operands[0], tuple(attributes["shape"])), dt.u32)
+    share = cast(b, _top_bits(b, words, 24), dt.i32)
+    return b.emit("lt", share, constant(b, threshold(attributes["p"]), dt.i32))
+
+
+def _decompose_dropout(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    x, key = operands
+    kind, rate = b.type_of(x), float(attributes["rate"])
+    compute = kind.dtype.compute
+    kept = b.emit("bernoulli", key, shape=kind.shape, p=1.0 - rate)
+    scaled = b.emit("mul", cast(b, x, compute), constant(b, _keep_scale(rate), compute))
+    return cast(b, b.emit("where", kept, scaled, constant(b, 0.0, compute)), kind.dtype)
+
+
+def _fold_dropout(folder: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    """Dropping nothing is no op."""
+    return operands[0] if attributes["rate"] == 0.0 else None
+
+
+def _decompose_fold_key(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    key, data = operands
+    own, stream = _key_parts(b, key)
+    doubled = b.emit("mul", cast(b, data, dt.u64), constant(b, 2, dt.u64))
+    counters = b.emit("add", b.emit("iota", shape=(Dim.constant(2),), axis=0, dtype=dt.u64), doubled)
+    return b.emit("philox", counters, own, b.emit("bitwise_xor", stream, constant(b, philox.FOLDED, dt.u64)))
+
+
+def _keep_scale(rate: float) -> float:
+    return 1.0 / (1.0 - rate) if rate < 1.0 else 0.0
+
+
+def keep_mask(key: Array, shape: Sequence[int], rate: float) -> Array:
+    """Which elements dropout keeps."""
+    return bernoulli_reference(key, shape=[Dim.of(size) for size in shape], p=1.0 - rate)
+
+
+def bits_reference(key: Array, *, shape: Sequence[Dim], dtype: DType = dt.u32) -> Array:
+    """The low bits of each element's draw."""
+    return philox.bits(key, static_shape(shape)).astype(numpy_dtype(dtype))
+
+
+def _unit_values(words: Array, dtype: DType) -> Array:
+    source = words if dtype is dt.f64 else words.astype(np.uint32)
+    width, count = dtype_of(source).bits, unit_bits(dtype)
+    compute = numpy_dtype(dtype.compute)
+    return (source >> source.dtype.type(width - count)).astype(compute) * compute.type(2.0**-count)
+
+
+def uniform_reference(
+    key: Array, *, shape: Sequence[Dim], low: float = 0.0, high: float = 1.0, dtype: DType = dt.f32
+) -> Array:
+    """Numbers from `low` up to `high`, bit for bit as compiled."""
+    value = _unit_values(philox.bits(key, static_shape(shape)), dtype)
+    if (low, high) != (0.0, 1.0):
+        value = value * value.dtype.type(high - low) + value.dtype.type(low)
+    return rounded(value, dtype)
+
+
+def normal_reference(
+    key: Array, *, shape: Sequence[Dim], mean: float = 0.0, std: float = 1.0, dtype: DType = dt.f32
+) -> Array:
+    """Box and Muller in f64, rounded once; compiled code differs by its sine and logarithm."""
+    first, second = philox.split(philox.bits(key, static_shape(shape)))
+    radius = np.sqrt(-2.0 * np.log((first.astype(np.float64) + 0.5) * 2.0**-32))
+    return rounded(radius * np.cos(second.astype(np.float64) * (2.0 * np.pi * 2.0**-32)) * std + mean, dtype)
+
+
+def bernoulli_reference(key: Array, *, shape: Sequence[Dim], p: float = 0.5) -> Array:
+    """True with probability `p`, in steps of 2**-24."""
+    words = philox.bits(key, static_shape(shape)).astype(np.uint32)
+    return np.asarray((words >> np.uint32(8)).astype(np.int64) < threshold(p))
+
+
+def dropout_reference(x: Array, key: Array, *, rate: float) -> Array:
+    """Kept elements scaled by 1 / (1 - rate), the others 0."""
+    wide = widened(x)
+    with np.errstate(over="ignore"):
+        scaled = wide * wide.dtype.type(_keep_scale(rate))
+    return rounded(np.where(keep_mask(key, x.shape, rate), scaled, wide.dtype.type(0)), dtype_of(x))
+
+
+def key_sample(make: Make) -> Make:
+    """A sample's operands and a key."""
+    return lambda rng: [*make(rng), np.array([rng.integers(1 << 62), rng.integers(1 << 62)], np.uint64)]
+
+
+def _key(*, words: bool = False) -> Make:
+    def make(rng: np.random.Generator) -> Sequence[Array]:
+        (key,) = key_sample(normal())(rng)
+        return [key.view(np.uint32) if words else key]
+
+    return make
+
+
+def _dims(*sizes: int) -> tuple[Dim, ...]:
+    return tuple(map(Dim.of, sizes))
+
+
+def _counters(rng: np.random.Generator) -> Sequence[Array]:
+    words = rng.integers(0, 1 << 63, (3, 37), dtype=np.uint64)
+    return [words, np.array(rng.integers(1 << 62), np.uint64), np.array([rng.integers(1 << 62)], np.uint64)]
+
+
+def _fold_sample(rng: np.random.Generator) -> Sequence[Array]:
+    return [*_key()(rng), np.array(7, np.int64)]
+
+
+def _sampler(
+    name: str, summary: str, extra: tuple[Attribute, ...], infer: Any, reference: Any, decompose: Any, cases: Any
+) -> OpSpec:
+    return OpSpec(
+        name=f"tgraph.{name}",
+        summary=summary,
+        operands=("key",),
+        attributes=(SHAPE, *extra),
+        infer=infer,
+        reference=reference,
+        effects=RANDOM,
+        samples=tuple(Sample(label, _key(words=at == 1), case) for at, (label, case) in enumerate(cases.items())),
+        dtypes=("u64",),
+        cost=visits(60),
+        decompose=decompose,
+    )
+
+
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="tgraph.philox",
+        summary="64 random bits by Philox4x32-10 for each u64 counter, under a key and a stream (upper counter words).",
+        operands=("counter", "key", "stream"),
+        infer=_infer_philox,
+        reference=philox.draw,
+        samples=(Sample("counters", _counters),),
+        dtypes=("u64",),
+        cost=visits(90),
+        lower=Pointwise(_philox_block, flops=90, expensive=True),
+    ),
+    _sampler(
+        "random_bits",
+        "Random unsigned integers; element i depends on the key and on i alone.",
+        (Attribute("dtype", "dtype", dt.u32),),
+        _infer_shaped("random_bits", floats=False),
+        bits_reference,
+        _decompose_bits,
+        {"words": {"shape": _dims(3, 5)}, "wide": {"shape": _dims(33), "dtype": dt.u64}, "empty": {"shape": _dims(0)}},
+    ),
+    _sampler(
+        "uniform",
+        "Numbers from `low` up to but (before scaling) without `high`, with as many bits as the dtype holds exactly.",
+        (Attribute("low", "float", 0.0), Attribute("high", "float", 1.0), Attribute("dtype", "dtype", dt.f32)),
+        _infer_shaped("uniform", floats=True),
+        uniform_reference,
+        _decompose_uniform,
+        {
+            "unit": {"shape": _dims(7, 13)},
+            "range": {"shape": _dims(64), "low": -3.0, "high": 5.5},
+            "narrow": {"shape": _dims(100), "dtype": dt.bf16},
+            "wide": {"shape": _dims(9), "dtype": dt.f64},
+        },
+    ),
+    _sampler(
+        "normal",
+        "Normal numbers by Box and Muller.",
+        (Attribute("mean", "float", 0.0), Attribute("std", "float", 1.0), Attribute("dtype", "dtype", dt.f32)),
+        _infer_shaped("normal", floats=True),
+        normal_reference,
+        _decompose_normal,
+        {"standard": {"shape": _dims(7, 13)}, "moved": {"shape": _dims(50), "mean": 2.0, "std": 0.5}},
+    ),
+    _sampler(
+        "bernoulli",
+        "True with probability `p`, in steps of 2**-24.",
+        (Attribute("p", "float", 0.5),),
+        _infer_bernoulli,
+        bernoulli_reference,
+        _decompose_bernoulli,
+        {
+            "fair": {"shape": _dims(7, 13)},
+            "rare": {"shape": _dims(200), "p": 0.05},
+            "sure": {"shape": _dims(9), "p": 1.0},
+        },
+    ),
+    OpSpec(
+        name="tgraph.dropout",
+        summary="Elements set to 0 with probability `rate`, by key and index; the others times 1 / (1 - rate).",
+        operands=("x", "key"),
+        attributes=(Attribute("rate", "float", doc="share that is dropped"),),
+        infer=_infer_dropout,
+        reference=dropout_reference,
+        effects=RANDOM,
+        samples=(
+            Sample("a tenth", key_sample(normal((17, 33))), {"rate": 0.1}),
+            Sample("nothing", key_sample(normal((5, 3))), {"rate": 0.0}),
+            Sample("everything", key_sample(normal((5, 3))), {"rate": 1.0}),
+        ),
+        dtypes=FLOATS,
+        cost=visits(62),
+        fold=_fold_dropout,
+        decompose=_decompose_dropout,
+    ),
+    OpSpec(
+        name="tgraph.fold_key",
+        summary="The key of a branch (a layer, a step) from a key and a number; its draws are unrelated to the key's.",
+        operands=("key", "data"),
+        infer=_infer_fold_key,
+        reference=philox.fold_key,
+        samples=(Sample("seven", _fold_sample),),
+        dtypes=("u64",),
+        cost=visits(180),
+        decompose=_decompose_fold_key,
+    ),
+)
