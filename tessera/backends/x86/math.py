@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 from tessera.backends.x86 import math_erf, math_exp, math_log
-from tessera.backends.x86.math_integer import BOOL, INTEGER, compare
+from tessera.backends.x86.math_integer import BOOL, INTEGER, Emitter, binary, compare, plain, unary
 from tessera.backends.x86.text import FunctionText, Value
 from tessera.backends.x86.vector_ops import absolute, add, fma, larger, smaller
 from tessera.types.dtype import DType
@@ -30,8 +29,6 @@ ULP_BOUNDS: dict[str, tuple[float, float]] = {
     "gelu_tanh": (3.5, 3.5),
 }
 """Largest error of a function, in units of the last place of its result, for f32 and f64; tests hold it."""
-
-_Function: TypeAlias = Callable[..., Value]
 
 _ORDERED = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 
@@ -64,52 +61,48 @@ def _isinf(f: FunctionText, x: Value) -> Value:
     return f.fcmp("oeq", absolute(f, x), f.const_like(x, float("inf")))
 
 
-def _binary(instruction: str) -> _Function:
-    return lambda f, a, b: f.op(instruction, a, b)
-
-
-def _intrinsic(name: str) -> _Function:
-    return lambda f, x: f.intrinsic(name, x)
+def _intrinsic(name: str) -> Emitter:
+    return unary(lambda f, x: f.intrinsic(name, x))
 
 
 def _reciprocal(f: FunctionText, x: Value) -> Value:
     return f.op("fdiv", f.const_like(x, 1.0), x)
 
 
-_FLOAT: dict[str, _Function] = {
-    "neg": lambda f, x: f.fneg(x),
-    "abs": absolute,
-    "sign": _sign,
-    "relu": _relu,
+_FLOAT: dict[str, Emitter] = {
+    "neg": unary(lambda f, x: f.fneg(x)),
+    "abs": unary(absolute),
+    "sign": unary(_sign),
+    "relu": unary(_relu),
     "sqrt": _intrinsic("sqrt"),
-    "rsqrt": lambda f, x: _reciprocal(f, f.intrinsic("sqrt", x)),
-    "reciprocal": _reciprocal,
+    "rsqrt": unary(lambda f, x: _reciprocal(f, f.intrinsic("sqrt", x))),
+    "reciprocal": unary(_reciprocal),
     "floor": _intrinsic("floor"),
     "ceil": _intrinsic("ceil"),
     "round": _intrinsic("roundeven"),
     "trunc": _intrinsic("trunc"),
-    "isnan": lambda f, x: f.fcmp("uno", x, x),
-    "isinf": _isinf,
-    "exp": math_exp.exp,
-    "exp2": math_exp.exp2,
-    "expm1": math_exp.expm1,
-    "tanh": math_exp.tanh,
-    "sigmoid": math_exp.sigmoid,
-    "silu": math_exp.silu,
-    "gelu_tanh": math_exp.gelu_tanh,
-    "log": math_log.log,
-    "log2": math_log.log2,
-    "log1p": math_log.log1p,
-    "softplus": math_log.softplus,
-    "erf": math_erf.erf,
-    "gelu_erf": math_erf.gelu_erf,
-    "add": _binary("fadd"),
-    "sub": _binary("fsub"),
-    "mul": _binary("fmul"),
-    "div": _binary("fdiv"),
-    "max": _maximum,
-    "min": _minimum,
-    "fma": fma,
+    "isnan": unary(lambda f, x: f.fcmp("uno", x, x)),
+    "isinf": unary(_isinf),
+    "exp": unary(math_exp.exp),
+    "exp2": unary(math_exp.exp2),
+    "expm1": unary(math_exp.expm1),
+    "tanh": unary(math_exp.tanh),
+    "sigmoid": unary(math_exp.sigmoid),
+    "silu": unary(math_exp.silu),
+    "gelu_tanh": unary(math_exp.gelu_tanh),
+    "log": unary(math_log.log),
+    "log2": unary(math_log.log2),
+    "log1p": unary(math_log.log1p),
+    "softplus": unary(math_log.softplus),
+    "erf": unary(math_erf.erf),
+    "gelu_erf": unary(math_erf.gelu_erf),
+    "add": plain("fadd"),
+    "sub": plain("fsub"),
+    "mul": plain("fmul"),
+    "div": plain("fdiv"),
+    "max": binary(_maximum),
+    "min": binary(_minimum),
+    "fma": lambda f, args, signed: fma(f, args[0], args[1], args[2]),
 }
 
 
@@ -123,12 +116,7 @@ def emit(f: FunctionText, name: str, args: Sequence[Value], dtype: DType) -> Val
         if dtype.is_float:
             return f.fcmp(_ORDERED[name], args[0], args[1])
         return compare(f, name, args[0], args[1], signed)
-    if dtype.is_float:
-        function = _FLOAT.get(name)
-        if function is not None:
-            return function(f, *args)
-    else:
-        table = BOOL if dtype.is_bool else INTEGER
-        if name in table:
-            return table[name](f, args, signed)
+    table = _FLOAT if dtype.is_float else BOOL if dtype.is_bool else INTEGER
+    if name in table:
+        return table[name](f, args, signed)
     raise ValueError(f"no `{name}` for {dtype.name}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from tessera.backends.x86.text import FunctionText, Value
 from tessera.backends.x86.vector_ops import add, mul, sub
 
-Emitter: TypeAlias = Callable[..., Value]
+Emitter: TypeAlias = Callable[[FunctionText, Sequence[Value], bool], Value]
+"""Writes one function of the table: the operands, and whether integers are signed."""
 
 _PREDICATES = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
 
@@ -119,28 +120,35 @@ def _bits(x: Value) -> int:
     return int(x.element[1:])
 
 
-def _unary(function: Callable[[FunctionText, Value], Value]) -> Emitter:
+def unary(function: Callable[[FunctionText, Value], Value]) -> Emitter:
+    """A function of one operand that does not ask for signedness."""
     return lambda f, args, signed: function(f, args[0])
 
 
-def _plain(instruction: str) -> Emitter:
+def binary(function: Callable[[FunctionText, Value, Value], Value]) -> Emitter:
+    """A function of two operands that does not ask for signedness."""
+    return lambda f, args, signed: function(f, args[0], args[1])
+
+
+def plain(instruction: str) -> Emitter:
+    """A binary instruction."""
     return lambda f, args, signed: f.op(instruction, args[0], args[1])
 
 
 INTEGER: dict[str, Emitter] = {
-    "neg": _unary(lambda f, x: sub(f, f.const_like(x, 0), x)),
-    "not": _unary(lambda f, x: f.op("xor", x, f.const_like(x, -1))),
+    "neg": unary(lambda f, x: sub(f, f.const_like(x, 0), x)),
+    "not": unary(lambda f, x: f.op("xor", x, f.const_like(x, -1))),
     "abs": lambda f, args, signed: f.intrinsic("abs", args[0], f.const("i1", False)) if signed else args[0],
     "sign": lambda f, args, signed: sign(f, args[0], signed),
     "relu": lambda f, args, signed: extreme(f, "max", args[0], f.const_like(args[0], 0), True) if signed else args[0],
-    "isnan": _unary(lambda f, x: f.const("i1", False, x.lanes)),
-    "isinf": _unary(lambda f, x: f.const("i1", False, x.lanes)),
-    "add": _plain("add"),
-    "sub": _plain("sub"),
-    "mul": _plain("mul"),
-    "and": _plain("and"),
-    "or": _plain("or"),
-    "xor": _plain("xor"),
+    "isnan": unary(lambda f, x: f.const("i1", False, x.lanes)),
+    "isinf": unary(lambda f, x: f.const("i1", False, x.lanes)),
+    "add": plain("add"),
+    "sub": plain("sub"),
+    "mul": plain("mul"),
+    "and": plain("and"),
+    "or": plain("or"),
+    "xor": plain("xor"),
     "fma": lambda f, args, signed: add(f, mul(f, args[0], args[1]), args[2]),
     "floordiv": lambda f, args, signed: floor_divide(f, args[0], args[1], signed),
     "mod": lambda f, args, signed: modulo(f, args[0], args[1], signed),
@@ -149,14 +157,14 @@ INTEGER: dict[str, Emitter] = {
     "shr": lambda f, args, signed: shift_right(f, args[0], args[1], signed),
     "max": lambda f, args, signed: extreme(f, "max", args[0], args[1], signed),
     "min": lambda f, args, signed: extreme(f, "min", args[0], args[1], signed),
-    **{name: _unary(lambda f, x: x) for name in ("floor", "ceil", "round", "trunc")},
+    **{name: unary(lambda f, x: x) for name in ("floor", "ceil", "round", "trunc")},
 }
 
 BOOL: dict[str, Emitter] = {
-    "not": _unary(lambda f, x: f.op("xor", x, f.const_like(x, True))),
+    "not": unary(lambda f, x: f.op("xor", x, f.const_like(x, True))),
     "isnan": INTEGER["isnan"],
     "isinf": INTEGER["isinf"],
-    **{name: _plain("and") for name in ("and", "mul", "min")},
-    **{name: _plain("or") for name in ("or", "add", "max")},
-    "xor": _plain("xor"),
+    **{name: plain("and") for name in ("and", "mul", "min")},
+    **{name: plain("or") for name in ("or", "add", "max")},
+    "xor": plain("xor"),
 }
