@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, settings
 
 # A test's outcome must not depend on what earlier runs left in the user's cache; set before anything reads it, and
 # once for all workers of one run, which share it as concurrent processes of a user would.
-OWN_CACHE = None if "TESSERA_CACHE" in os.environ else tempfile.mkdtemp(prefix="tessera-test-cache-")
-os.environ.setdefault("TESSERA_CACHE", OWN_CACHE or "")
+OWN_CACHE = None if "TESSERA_CACHE_DIR" in os.environ else tempfile.mkdtemp(prefix="tessera-test-cache-")
+os.environ.setdefault("TESSERA_CACHE_DIR", OWN_CACHE or "")
 
 settings.register_profile(
     "ci", derandomize=True, max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -119,9 +119,9 @@ def _print_tables(findings: list[Finding]) -> None:
 
 
 def cache_folder() -> str:
-    """`TESSERA_CACHE`, or the user's cache folder."""
+    """`TESSERA_CACHE_DIR`, or the user's cache folder."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return os.environ.get("TESSERA_CACHE") or os.path.join(home, "tessera")
+    return os.environ.get("TESSERA_CACHE_DIR") or os.path.join(home, "tessera")
 
 
 def _cpu_info() -> Mapping[str, str]:

@@ -49,7 +49,7 @@ def test_the_doctor_reports_each_section() -> None:
 
 
 def test_the_doctor_sees_a_cache_it_cannot_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TESSERA_CACHE", "/proc/nowhere")
+    monkeypatch.setenv("TESSERA_CACHE_DIR", "/proc/nowhere")
     result = RUNNER.invoke(app, ["doctor", "--json"])
     (cache,) = (finding for finding in json.loads(result.output) if finding["name"] == "cache")
     assert (result.exit_code, cache["is_problem"], cache["value"]) == (1, True, "/proc/nowhere is not writable")
