@@ -1,1 +1,119 @@
-"""Tessera: tessera."""
+"""Tessera: a tile-first language and an optimizing compiler for deep learning, in one Python stack."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tessera import dist, op, ops, random
+    from tessera.api.control import cond, fori_loop, scan, while_loop
+    from tessera.api.eager import arange, array, full, ones, zeros
+    from tessera.api.jit import Jit, jit
+    from tessera.api.state import KVCache
+    from tessera.compiler.options import Options
+    from tessera.diagnostics.error import InternalError, TesseraError
+    from tessera.frontend.tree import register as register_tree
+    from tessera.runtime.tensor import Tensor
+    from tessera.types.dtype import (
+        DType,
+        bf16,
+        bool_,
+        f8e4m3,
+        f8e5m2,
+        f16,
+        f32,
+        f64,
+        i4,
+        i8,
+        i16,
+        i32,
+        i64,
+        u8,
+        u16,
+        u32,
+        u64,
+    )
+    from tessera.types.policy import accum, compute, loss_scale, saturate, stochastic_round, tf32
+
+__version__ = "0.1.0"
+
+_DTYPES = "DType f64 f32 bf16 f16 f8e4m3 f8e5m2 i64 i32 i16 i8 i4 u64 u32 u16 u8 bool_"
+_HOME = {
+    "tessera.types.dtype": _DTYPES,
+    "tessera.types.policy": "accum compute loss_scale saturate stochastic_round tf32",
+    "tessera.diagnostics.error": "TesseraError InternalError",
+    "tessera.runtime.tensor": "Tensor",
+    "tessera.api.jit": "jit Jit",
+    "tessera.api.eager": "array zeros ones full arange",
+    "tessera.api.control": "cond while_loop fori_loop scan",
+    "tessera.api.state": "KVCache",
+    "tessera.compiler.options": "Options",
+}
+_WHERE = {name: (module, name) for module, names in _HOME.items() for name in names.split()}
+_WHERE["register_tree"] = ("tessera.frontend.tree", "register")
+_MODULES = ("dist", "op", "ops", "random")
+
+__all__ = [
+    "DType",
+    "InternalError",
+    "Jit",
+    "KVCache",
+    "Options",
+    "Tensor",
+    "TesseraError",
+    "accum",
+    "arange",
+    "array",
+    "bf16",
+    "bool_",
+    "compute",
+    "cond",
+    "dist",
+    "f8e4m3",
+    "f8e5m2",
+    "f16",
+    "f32",
+    "f64",
+    "fori_loop",
+    "full",
+    "i4",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "jit",
+    "loss_scale",
+    "ones",
+    "op",
+    "ops",
+    "random",
+    "register_tree",
+    "saturate",
+    "scan",
+    "stochastic_round",
+    "tf32",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "while_loop",
+    "zeros",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first used, so that `import tessera` itself costs next to nothing."""
+    if name in _WHERE:
+        module, attribute = _WHERE[name]
+        value = getattr(importlib.import_module(module), attribute)
+    elif name in _MODULES:
+        value = importlib.import_module(f"tessera.{name}")
+    else:
+        raise AttributeError(f"module `tessera` has no attribute `{name}`")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,169 @@
+"""Ops outside `jit`: each compiled once for its dtypes, ranks and attributes, with free dims, then run natively."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tessera.api.compilation import load
+from tessera.api.specialization import Loaded
+from tessera.compiler.options import Options
+from tessera.diagnostics.codes import RuntimeArgumentError
+from tessera.frontend.concrete import StandIn, concrete_type, scalar_dtype
+from tessera.frontend.facts import Facts
+from tessera.frontend.functions import public
+from tessera.frontend.methods import TensorMethods
+from tessera.frontend.trace import Trace, escaped
+from tessera.frontend.traced import TracedTensor
+from tessera.ir.base import dispatch
+from tessera.ir.graph.ops import REGISTRY
+from tessera.runtime import operators
+from tessera.runtime.tensor import Tensor
+from tessera.types.dim import Dim
+from tessera.types.dtype import DType, f32
+from tessera.types.tensor_type import TensorType
+
+_PROGRAMS: dict[Any, tuple[Loaded, bool]] = {}
+_OPTIONS = Options()
+
+
+def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    """The result of one op on tensors with data."""
+    types = [_type_of(operand) for operand in operands]
+    ones = _stretched(types)
+    key = (op, tuple((type.dtype, type.rank) for type in types), ones, _frozen(attributes))
+    found = _PROGRAMS.get(key)
+    if found is None:
+        found = _PROGRAMS[key] = _compiled(op, types, ones, attributes)
+    program, is_single = found
+    result = program.call(*operands)
+    if result is NotImplemented:
+        result = program.run(operands)
+    return result if is_single or isinstance(result, tuple) else (result,)
+
+
+def _type_of(operand: Any) -> TensorType:
+    if isinstance(operand, TracedTensor):
+        raise escaped(operand)
+    found = concrete_type(operand)
+    assert found is not None, "functions pass tensors on"
+    return found
+
+
+def _stretched(types: Sequence[TensorType]) -> tuple[tuple[bool, ...], ...]:
+    """Which dims are the 1 that stretches: a free dim never does, so that is part of what is compiled."""
+    if len(types) < 2:
+        return ()
+    return tuple(tuple(dim.value == 1 for dim in type.shape) for type in types)
+
+
+def _compiled(
+    op: str, types: Sequence[TensorType], ones: tuple[tuple[bool, ...], ...], attributes: Mapping[str, Any]
+) -> tuple[Loaded, bool]:
+    """Shape rules run twice: on the sizes at hand, for errors in numbers, then on free dims for the code."""
+    spec = REGISTRY[op]
+    names = [name.rstrip("*") for name in spec.operands]
+    checked = Trace(facts=Facts())
+    checked.record(op, [checked.add_input(_name(names, at), type) for at, type in enumerate(types)], attributes)
+    trace = Trace(facts=Facts())
+    inputs: list[TracedTensor] = []
+    for at, type in enumerate(types):
+        free = TensorType(
+            tuple(
+                dim if ones and ones[at][axis] else Dim.symbol(f"{_name(names, at)}_{axis}")
+                for axis, dim in enumerate(type.shape)
+            ),
+            type.dtype,
+        )
+        trace.facts.anchor(free)
+        inputs.append(trace.add_input(_name(names, at), free))
+    with dispatch.recording(trace):
+        result = trace.record(op, inputs, attributes)
+    outputs = result if isinstance(result, tuple) else (result,)
+    program, _ = load(trace.finish(outputs), _OPTIONS)
+    return program, not isinstance(result, tuple)
+
+
+def _name(names: Sequence[str], at: int) -> str:
+    return names[at] if at < len(names) else f"{names[-1]}_{at}"
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        items: Mapping[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
+        return tuple((name, _frozen(item)) for name, item in items.items())
+    # 1, 1.0 and True are equal but make different programs.
+    return (type(value), value)
+
+
+def array(values: Any, dtype: DType | None = None) -> Tensor:
+    """A tensor from numbers, nested lists of them, an array, or another tensor; floats are f32 unless said otherwise.
+
+    >>> ts.array([1, 2, 3])
+    Tensor([1, 2, 3], i64)
+    """
+    if isinstance(values, StandIn):
+        raise RuntimeArgumentError("`array` takes data, and a traced tensor has none", fix="use the tensor itself")
+    return Tensor.of(values, dtype if dtype is not None or not _is_plain(values) else _natural_dtype(values))
+
+
+def _is_plain(values: Any) -> bool:
+    return isinstance(values, bool | int | float | list | tuple)
+
+
+def _natural_dtype(values: Any) -> DType:
+    """The dtype of nested lists of numbers: the widest kind that one of them has."""
+    if not isinstance(values, list | tuple):
+        return scalar_dtype(values) if isinstance(values, bool | int | float) else f32
+    items: Sequence[Any] = values  # pyright: ignore[reportUnknownVariableType]
+    kinds = [_natural_dtype(item) for item in items] or [f32]
+    return max(kinds, key=lambda dtype: ("bool", "int", "float").index(dtype.kind))
+
+
+def zeros(shape: Any, dtype: DType | str = "f32") -> Any:
+    """A tensor of zeros.
+
+    >>> ts.zeros((2,))
+    Tensor([0., 0.], f32)
+    """
+    return public.zeros(shape, dtype)
+
+
+def ones(shape: Any, dtype: DType | str = "f32") -> Any:
+    """A tensor of ones."""
+    return public.ones(shape, dtype)
+
+
+def full(shape: Any, value: Any, dtype: DType | str | None = None) -> Any:
+    """A tensor of one value."""
+    return public.full(shape, value, dtype)
+
+
+def arange(start: Any, stop: Any = None, step: int = 1, dtype: DType | str = "i64") -> Any:
+    """Whole numbers from `start` up to and without `stop`."""
+    return public.arange(start, stop, step, dtype)
+
+
+_OPERATOR_NAMES = {
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "lshift": "shift_left",
+    "rshift": "shift_right",
+    "invert": "bitwise_not",
+    "clip": "clamp",
+}
+
+
+def install() -> None:
+    """Let ops run outside `jit`, and tensors have their operators and methods."""
+    dispatch.install(run_op)
+    table: dict[str, Any] = {name: function for name, function in vars(public).items() if callable(function)}
+    methods = {name: item for name, item in vars(TensorMethods).items() if not name.startswith("_")}
+    table |= {name: item.fget if isinstance(item, property) else item for name, item in methods.items()}
+    table |= {name: getattr(public, function) for name, function in _OPERATOR_NAMES.items()}
+    table |= {"pos": lambda x: x, "getitem": public.getitem}
+    operators.set_operators(table)
+
+
+install()

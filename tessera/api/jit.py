@@ -1,0 +1,206 @@
+"""`@jit`: a Python function traced once per signature, compiled, and from then on called natively."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+from tessera.api.compilation import load
+from tessera.api.recompile import explain_difference
+from tessera.api.specialization import Specialization
+from tessera.compiler.options import Options
+from tessera.frontend.annotations import annotation_text, parameters_of, resolve
+from tessera.frontend.bind import Binder, Call, Signature
+from tessera.frontend.concrete import StandIn
+from tessera.frontend.trace_function import TracedFunction, trace_function
+from tessera.ir.base import dispatch
+
+FAST_CALLS = 4
+"""How many specializations a call tries natively, newest first, before it looks the signature up."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheInfo:
+    """What a jitted function's calls found: `compiles` made code, the other `misses` loaded it from disk."""
+
+    hits: int
+    misses: int
+    compiles: int
+    size: int
+
+
+class Jit:
+    """A jitted function: call it as the function it wraps."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        static_argnames: Iterable[str] = (),
+        dynamic: bool = False,
+        options: Options | None = None,
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.function, self.dynamic, self.options = function, dynamic, options or Options()
+        self.python_signature = inspect.signature(function)
+        self.parameters = parameters_of(function, self.python_signature, static_argnames)
+        self.returns = resolve(function, "return", self.python_signature.return_annotation)
+        self._binder = Binder(self.parameters, self.python_signature, dynamic=dynamic)
+        self._specializations: dict[Signature, Specialization] = {}
+        self._fast: tuple[Callable[..., Any], ...] = ()
+        self._hits = self._misses = self._compiles = 0
+        self._last_miss: tuple[Signature, Signature] | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs:
+            for call in self._fast:
+                result = call(*args)
+                if result is not NotImplemented:
+                    self._hits += 1
+                    return result
+        return self._call_checked(args, kwargs)
+
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
+        """As a method, the instance is the first argument."""
+        return self if instance is None else functools.partial(self, instance)
+
+    def _call_checked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if dispatch.active() is not None:
+            # Inside another trace a jitted function is simply more of that trace.
+            return self.function(*args, **kwargs)
+        call = self._binder.bind(args, kwargs)
+        found = self._specializations.get(call.signature)
+        if found is None:
+            found = self._specialize(call.signature)
+        else:
+            self._hits += 1
+        fast = found.fast_call()
+        if fast is not None:
+            self._fast = (fast, *(other for other in self._fast if other != fast))[:FAST_CALLS]
+        return found.run(call.tensors)
+
+    def _specialize(self, signature: Signature) -> Specialization:
+        self._misses += 1
+        if self._specializations:
+            self._last_miss = next(reversed(self._specializations)), signature
+        traced = self._trace(signature)
+        loaded, source = load(traced.tape, self.options)
+        self._compiles += source != "disk cache"
+        made = Specialization(self.function, signature, traced, loaded, source)
+        self._specializations[signature] = made
+        return made
+
+    def _trace(self, signature: Signature) -> TracedFunction:
+        return trace_function(self.function, self.python_signature, signature)
+
+    def trace(self, *args: Any, **kwargs: Any) -> TracedFunction:
+        """What the function does for such arguments, as a tape; nothing is compiled or run."""
+        return self._trace(self._bind(args, kwargs).signature)
+
+    def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+        return self._binder.bind(args, kwargs)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        """The program at every level of IR, as text: `.graph`, `.schedule`, `.tile`, `.target`, `.llvm`."""
+        from tessera.api.lowering import lowered  # noqa: PLC0415 - loads the compiler
+
+        return lowered(self.trace(*args, **kwargs), self.options)
+
+    def explain(self, *args: Any, **kwargs: Any) -> Any:
+        """What runs for such arguments: groups, kernels, choices and their sources, bytes, flops, what is cached."""
+        from tessera.api.lowering import explained  # noqa: PLC0415 - loads the compiler
+
+        call = self._bind(args, kwargs)
+        return explained(self._trace(call.signature), self.options, self._specializations.get(call.signature))
+
+    def cache_info(self) -> CacheInfo:
+        """Counts of calls that found their code, that did not, and of compilations."""
+        return CacheInfo(self._hits, self._misses, self._compiles, len(self._specializations))
+
+    def cache_clear(self) -> None:
+        """Forget all specializations and counts; the disk cache stays."""
+        self._specializations.clear()
+        self._fast, self._last_miss = (), None
+        self._hits = self._misses = self._compiles = 0
+
+    def explain_recompile(self) -> str:
+        """Why the last new specialization was needed: what changed, and what to write so that it would not."""
+        if self._last_miss is None:
+            return f"`{self.__name__}` has not been specialized a second time"
+        return explain_difference(self.__name__, *self._last_miss)
+
+    @property
+    def specializations(self) -> tuple[Specialization, ...]:
+        """What has been made so far, oldest first."""
+        return tuple(self._specializations.values())
+
+    @property
+    def effects(self) -> frozenset[str]:
+        """Every effect that a specialization made so far has; empty means pure."""
+        return frozenset(effect for made in self._specializations.values() for effect in made.traced.effects)
+
+    def __repr__(self) -> str:
+        parameters = ", ".join(map(str, self.parameters))
+        returns = f" -> {annotation_text(self.returns)}" if self.returns is not None else ""
+        effects = f" effects {{{', '.join(sorted(self.effects))}}}" if self.effects else ""
+        lines = [f"jit {self.__name__}({parameters}){returns}{effects}"]
+        lines += [f"  {_specialization_text(made)}" for made in self._specializations.values()]
+        return "\n".join(lines)
+
+
+def _specialization_text(made: Specialization) -> str:
+    tape = made.traced.tape
+    inputs = ", ".join(f"{name}: {tape.types[v]}" for name, v in zip(tape.names, tape.inputs, strict=True))
+    outputs = ", ".join(str(tape.types[v]) for v in tape.outputs)
+    effects = ", ".join(sorted(made.traced.effects)) or "pure"
+    return f"({inputs}) -> ({outputs}) {effects}"
+
+
+@overload
+def jit(function: Callable[..., Any], /) -> Jit: ...
+
+
+@overload
+def jit(
+    function: None = None, /, *, static_argnames: Iterable[str] | str = (), dynamic: bool = False, **options: Any
+) -> Callable[[Callable[..., Any]], Jit]: ...
+
+
+def jit(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    static_argnames: Iterable[str] | str = (),
+    dynamic: bool = False,
+    **options: Any,
+) -> Any:
+    """Compile a function: the first call with a new signature traces it, every later one runs native code.
+
+    Dims named in annotations (`Tensor["B", 128, f32]`) are free: one compilation serves all their values. Dims of
+    arguments without annotation are static, or all free with `dynamic=True`. Python values are static: part of the
+    signature. Further keywords are compiler options (`fusion`, `overrides`, `backend`, `debug`, `features`).
+
+    Raises: AnnotationError (T0104) at decoration; ShapeError, DTypeError and their kin at the first call, before
+    anything runs, each at the line that is wrong.
+
+    >>> @ts.jit
+    ... def scale(x: ts.Tensor["N", ts.f32], *, by: float = 2.0):
+    ...     return x * by
+    >>> scale(ts.array([1.0, 2.0])), scale(ts.array([1.0, 2.0, 3.0]))
+    (Tensor([2., 4.], f32), Tensor([2., 4., 6.], f32))
+    >>> scale.cache_info().compiles <= 1
+    True
+    """
+    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+    settings = Options.of(**options)
+
+    def decorate(target: Callable[..., Any]) -> Jit:
+        return Jit(target, static_argnames=names, dynamic=dynamic, options=settings)
+
+    return decorate if function is None else decorate(function)
+
+
+__all__ = ["CacheInfo", "Jit", "StandIn", "jit"]

@@ -1,0 +1,57 @@
+"""Why a jitted function was specialized again: what changed between two signatures, and what would free it."""
+
+from __future__ import annotations
+
+from tessera.frontend.bind import Leaf, Signature
+from tessera.types.dim import Dim
+
+
+def explain_difference(name: str, old: Signature, new: Signature) -> str:
+    """The changes from one signature to the next, a line each, with the annotation that would avoid each."""
+    lines = [f"`{name}` was specialized again because"]
+    if old.tree != new.tree:
+        lines.append(f"  the form of its arguments changed from {old.tree} to {new.tree}")
+        return "\n".join(lines)
+    for path, before, after in zip(new.paths(), old.leaves, new.leaves, strict=True):
+        if before != after:
+            lines += [f"  {line}" for line in _changes(path, before, after)]
+    return "\n".join(lines)
+
+
+def _changes(path: str, before: Leaf, after: Leaf) -> list[str]:
+    if before.dtype is None and after.dtype is None:
+        return [_static_change(path, before, after)]
+    if before.dtype is None or after.dtype is None:
+        return [f"`{path}` changed between a Python value and a tensor"]
+    lines: list[str] = []
+    if before.dtype is not after.dtype:
+        lines.append(f"`{path}.dtype` changed from {before.dtype} to {after.dtype}: each dtype is its own code")
+    if len(before.dims) != len(after.dims):
+        lines.append(f"`{path}` changed from {len(before.dims)} dims to {len(after.dims)}: each rank is its own code")
+        return lines
+    changed = [axis for axis, pair in enumerate(zip(before.dims, after.dims, strict=True)) if pair[0] != pair[1]]
+    for axis in changed:
+        lines.append(f"`{path}.shape[{axis}]` changed from {before.dims[axis]} to {after.dims[axis]}")
+    if changed:
+        lines.append(f"  = help: annotate `{path}: {_freeing(after, changed)}` to serve all sizes with one compilation")
+    return lines
+
+
+def _static_change(path: str, before: Leaf, after: Leaf) -> str:
+    line = f"`{path}` changed from {before.static!r} to {after.static!r}: Python values are static"
+    if isinstance(after.static, float):
+        line += f"\n    = help: annotate `{path}: Tensor[f32]` to pass it as a number that may change"
+    return line
+
+
+def _freeing(leaf: Leaf, changed: list[int]) -> str:
+    names = ("B", "S", "D", "E")
+    items = [
+        f'"{names[axis] if axis < len(names) else f"N{axis}"}"' if axis in changed else _dim_text(dim)
+        for axis, dim in enumerate(leaf.dims)
+    ]
+    return f"Tensor[{', '.join([*items, str(leaf.dtype)])}]"
+
+
+def _dim_text(dim: int | Dim | None) -> str:
+    return str(dim) if isinstance(dim, int) else f'"{dim or "_"}"'

@@ -1,0 +1,102 @@
+"""A jitted function made for one signature: its tape, its executable, and the way from arguments to results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from tessera.api.captures import Reader, reader_of
+from tessera.diagnostics.codes import GuardError, RuntimeArgumentError
+from tessera.diagnostics.error import TesseraError
+from tessera.frontend.bind import Signature, input_types
+from tessera.frontend.trace_function import TracedFunction
+
+
+class Loaded(Protocol):
+    """A program ready to run."""
+
+    def call(self, *tensors: Any) -> Any:
+        """The result of one output, or a tuple; NotImplemented when the tensors are not what this path takes."""
+        ...
+
+    def run(self, arguments: Sequence[Any]) -> Any:
+        """As `call`, by the way that takes all that can be made to fit and says what is wrong with the rest."""
+        ...
+
+
+class Specialization:
+    """One executable of a jitted function and what is around it."""
+
+    def __init__(
+        self, function: Callable[..., Any], signature: Signature, traced: TracedFunction, loaded: Loaded, source: str
+    ) -> None:
+        self.signature, self.traced, self.loaded, self.source = signature, traced, loaded, source
+        self.readers: tuple[Reader, ...] = tuple(reader_of(function, tensor) for tensor in traced.lifted)
+        self.is_plain = all(leaf.dtype is not None for leaf in signature.leaves) and all(
+            child.is_leaf for child in signature.tree.children
+        )
+        self.returns_outputs = _returns_outputs(traced)
+
+    def run(self, tensors: Sequence[Any]) -> Any:
+        """The function's result for the tensors of a call."""
+        inputs = (*tensors, *(read() for read in self.readers))
+        try:
+            outputs = self.loaded.run(inputs)
+        except (GuardError, RuntimeArgumentError) as error:
+            raise self._explained(error, tensors) from None
+        return self.traced.result(outputs if isinstance(outputs, tuple) else (outputs,))
+
+    def fast_call(self) -> Callable[..., Any] | None:
+        """The shortest way from positional tensors to the result, for signatures that are nothing else."""
+        if not self.is_plain:
+            return None
+        call, readers, traced = self.loaded.call, self.readers, self.traced
+        if self.returns_outputs and not readers:
+            return call
+        count = len(self.signature.leaves)
+
+        def call_around(*tensors: Any) -> Any:
+            if len(tensors) != count:
+                return NotImplemented
+            outputs = call(*tensors, *[read() for read in readers])
+            if outputs is NotImplemented or self.returns_outputs:
+                return outputs
+            return traced.result(outputs if isinstance(outputs, tuple) else (outputs,))
+
+        return call_around
+
+    def _explained(self, error: TesseraError, tensors: Sequence[Any]) -> TesseraError:
+        """A failed guard as the rule that the trace relied on, both values, and where each came from."""
+        types, _ = input_types(self.signature)
+        names = self.traced.tape.names
+        sizes: dict[str, tuple[int, str]] = {}
+        for name, type, tensor in zip(names, types, tensors, strict=False):
+            for axis, (dim, size) in enumerate(zip(type.shape, tensor.shape, strict=True)):
+                if dim.symbol_name is not None:
+                    sizes.setdefault(dim.symbol_name, (size, f"{name}.shape[{axis}]"))
+        values = {symbol: size for symbol, (size, _) in sizes.items()}
+        for item in self.traced.assumptions:
+            if not (item.left.symbols | item.right.symbols) <= values.keys():
+                continue
+            left, right = item.left.evaluate(values), item.right.evaluate(values)
+            if left == right:
+                continue
+            symbols = sorted(item.left.symbols | item.right.symbols)
+            sources = tuple(f"`{symbol}` is {sizes[symbol][0]} from `{sizes[symbol][1]}`" for symbol in symbols)
+            return GuardError(
+                f"`{item.left}` is {left} and `{item.right}` is {right}, but they must be equal",
+                span=item.span,
+                notes=(f"rule: {item.what}", *sources),
+            )
+        return error
+
+
+def _returns_outputs(traced: TracedFunction) -> bool:
+    """Whether the program's outputs are the function's result as they are: one tensor, or a tuple of several."""
+    numbers = [slot.output for slot in traced.slots]
+    if numbers != list(range(len(numbers))):
+        return False
+    tree = traced.tree
+    if tree.is_leaf:
+        return True
+    return tree.type is tuple and len(numbers) > 1 and all(child.is_leaf for child in tree.children)

@@ -1,0 +1,177 @@
+"""The annotations of a function: resolved once at decoration, and matched to the leaves of each argument."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import textwrap
+import types
+import typing
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.diagnostics.codes import AnnotationError
+from tessera.diagnostics.error import TesseraError
+from tessera.diagnostics.span import Span
+from tessera.frontend.tree import Tree
+from tessera.types.annotation import HEADS, TensorAnnotation
+
+_EMPTY: Any = inspect.Parameter.empty
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a function: what it is declared to be, and whether its value is part of the cache key."""
+
+    name: str
+    annotation: Any = None
+    static: bool = False
+
+    @property
+    def is_annotated(self) -> bool:
+        return self.annotation is not None
+
+    def annotations(self, tree: Tree) -> list[TensorAnnotation | None]:
+        """What each leaf of an argument is declared to be."""
+        return leaf_annotations(self.annotation, tree)
+
+    def __str__(self) -> str:
+        return self.name if self.annotation is None else f"{self.name}: {annotation_text(self.annotation)}"
+
+
+def parameters_of(
+    function: Callable[..., Any], signature: inspect.Signature, static: Iterable[str] = ()
+) -> tuple[Parameter, ...]:
+    """The parameters of a function; raises `AnnotationError` (T0104) at the annotation that is wrong."""
+    names = set(static)
+    unknown = sorted(names - signature.parameters.keys())
+    if unknown:
+        raise AnnotationError(
+            f"`static_argnames` names `{unknown[0]}`, which is no parameter of `{function.__name__}`",
+            fix=f"the parameters are {', '.join(signature.parameters)}",
+        )
+    found: list[Parameter] = []
+    for name, parameter in signature.parameters.items():
+        annotation = resolve(function, name, parameter.annotation)
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) and annotation is not None:
+            annotation = tuple[annotation, ...] if parameter.kind is parameter.VAR_POSITIONAL else dict[str, annotation]
+        found.append(Parameter(name, annotation, name in names))
+    return tuple(found)
+
+
+def resolve(function: Callable[..., Any], name: str, annotation: Any) -> Any:
+    """The annotation as a value if it speaks of tensors, else None; texts are evaluated where the function stands."""
+    if annotation is _EMPTY:
+        return None
+    if isinstance(annotation, str):
+        if not any(head in annotation for head in HEADS) and not annotation.isidentifier():
+            return None
+        annotation = _evaluated(function, name, annotation)
+    return annotation if mentions_tensors(annotation) else None
+
+
+def _evaluated(function: Callable[..., Any], name: str, text: str) -> Any:
+    target = inspect.unwrap(function)
+    scope = dict(getattr(target, "__globals__", {}))
+    scope |= inspect.getclosurevars(target).nonlocals if inspect.isfunction(target) else {}
+    try:
+        return eval(text, scope)
+    except TesseraError as error:
+        raise error.at(_annotation_span(target, name) or error.span) from None
+    except NameError as error:
+        if not any(f"{head}[" in text for head in HEADS):
+            return None
+        raise AnnotationError(
+            f"the annotation of `{name}` uses `{error.name}`, which is not defined", span=_annotation_span(target, name)
+        ) from None
+
+
+def _annotation_span(function: Callable[..., Any], name: str) -> Span | None:
+    """Where the annotation of a parameter stands in the source."""
+    try:
+        lines, start = inspect.getsourcelines(function)
+        file = inspect.getsourcefile(function) or "<unknown>"
+    except (OSError, TypeError):
+        return None
+    indent = len(lines[0]) - len(lines[0].lstrip())
+    tree = ast.parse(textwrap.dedent("".join(lines)))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg) and node.arg == name and node.annotation is not None:
+            span = Span.of_node(file, node.annotation, start - 1)
+            return dataclasses.replace(span, column=span.column + indent, end_column=span.end_column + indent)
+    return None
+
+
+def mentions_tensors(annotation: Any) -> bool:
+    """Whether an annotation says anything about tensors, directly or inside a container."""
+    if isinstance(annotation, TensorAnnotation):
+        return True
+    if any(mentions_tensors(item) for item in typing.get_args(annotation)):
+        return True
+    return any(mentions_tensors(hint) for hint in _field_hints(annotation).values())
+
+
+def _field_hints(annotation: Any) -> dict[str, Any]:
+    """The annotations of the fields of a dataclass or named tuple; none for anything else."""
+    if not isinstance(annotation, type):
+        return {}
+    is_container = dataclasses.is_dataclass(annotation) or (
+        issubclass(annotation, tuple) and hasattr(annotation, "_fields")
+    )
+    if not is_container or annotation.__module__.startswith("tessera.types"):
+        return {}
+    try:
+        return typing.get_type_hints(annotation)
+    except NameError:
+        return {}
+
+
+def leaf_annotations(annotation: Any, tree: Tree) -> list[TensorAnnotation | None]:
+    """What each leaf of a value of form `tree` is declared to be, where the annotation says so."""
+    if tree.is_leaf:
+        return [_for_leaf(annotation)]
+    inner = _child_annotations(annotation, tree)
+    return [
+        found for given, child in zip(inner, tree.children, strict=True) for found in leaf_annotations(given, child)
+    ]
+
+
+def _for_leaf(annotation: Any) -> TensorAnnotation | None:
+    if isinstance(annotation, TensorAnnotation):
+        return annotation
+    options = [item for item in _union_members(annotation) if isinstance(item, TensorAnnotation)]
+    return options[0] if len(options) == 1 else None
+
+
+def _union_members(annotation: Any) -> Sequence[Any]:
+    is_union = isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union
+    return typing.get_args(annotation) if is_union else ()
+
+
+def _child_annotations(annotation: Any, tree: Tree) -> Sequence[Any]:
+    count, names = len(tree.children), tree.data if isinstance(tree.data, tuple) else ()
+    if isinstance(annotation, TensorAnnotation):
+        state = getattr(tree.type, "field_annotations", None)
+        return state(annotation) if state is not None else [None] * count
+    members = _union_members(annotation)
+    if members:
+        chosen = [item for item in members if item is not type(None)]
+        return _child_annotations(chosen[0], tree) if len(chosen) == 1 else [None] * count
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is dict and len(args) == 2:
+        return [args[1]] * count
+    if origin is list or (origin is tuple and len(args) == 2 and args[1] is Ellipsis):
+        return [args[0]] * count
+    if origin is tuple and len(args) == count:
+        return args
+    hints = _field_hints(annotation)
+    return [hints.get(name) for name in names] if hints else [None] * count
+
+
+def annotation_text(annotation: Any) -> str:
+    """An annotation as it would be typed."""
+    if isinstance(annotation, type) and not typing.get_args(annotation):
+        return annotation.__name__
+    return str(annotation).replace("typing.", "")

@@ -1,0 +1,252 @@
+"""From a call to a signature: arguments bound to parameters, flattened, and matched with their annotations."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from tessera.diagnostics.codes import GuardError, PytreeError, RuntimeArgumentError
+from tessera.frontend.annotations import Parameter, leaf_annotations
+from tessera.frontend.concrete import concrete_dtype
+from tessera.frontend.tree import Tree, flatten, leaf_paths
+from tessera.types.annotation import ANONYMOUS, TensorAnnotation
+from tessera.types.dim import Dim
+from tessera.types.dtype import DType
+from tessera.types.tensor_type import TensorType
+
+Key: TypeAlias = "tuple[Any, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One leaf of a call's arguments: a tensor with its dtype and declared dims, or a static Python value.
+
+    A dim is an int when it is static, a `Dim` when an annotation names it, None when it is free without a name.
+    """
+
+    dtype: DType | None
+    dims: tuple[int | Dim | None, ...] = ()
+    static: Hashable = None
+    kind: type[Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a specialization is made for; two calls with equal signatures share one."""
+
+    tree: Tree
+    leaves: tuple[Leaf, ...]
+
+    def paths(self) -> list[str]:
+        """The path of each leaf, as a person would write it: `x`, `params['w']`."""
+        return [path.removeprefix(".") for path in leaf_paths(self.tree)]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call, flattened: its signature, and the tensors in the order of the signature's tensor leaves."""
+
+    signature: Signature
+    tensors: tuple[Any, ...]
+
+
+class Binder:
+    """Binds calls of one function."""
+
+    def __init__(self, parameters: Sequence[Parameter], signature: inspect.Signature, *, dynamic: bool) -> None:
+        self.parameters = {parameter.name: parameter for parameter in parameters}
+        self.signature, self.dynamic = signature, dynamic
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+        """The signature of a call, and its tensors; raises where arguments do not fit the annotations."""
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise RuntimeArgumentError(str(error)) from None
+        bound.apply_defaults()
+        names = tuple(bound.arguments)
+        leaves: list[Leaf] = []
+        tensors: list[Any] = []
+        children: list[Tree] = []
+        for name in names:
+            children.append(self._bind_argument(self.parameters[name], bound.arguments[name], leaves, tensors))
+        tree = Tree(_Arguments, names, tuple(children))
+        signature = Signature(tree, tuple(leaves))
+        _check_names(signature, tensors)
+        return Call(signature, tuple(tensors))
+
+    def _bind_argument(self, parameter: Parameter, value: Any, leaves: list[Leaf], tensors: list[Any]) -> Tree:
+        if parameter.static:
+            leaves.append(_static_leaf(value, parameter.name))
+            return _LEAF_TREE
+        flat, tree = flatten(value)
+        annotations = parameter.annotations(tree) if parameter.is_annotated else [None] * len(flat)
+        for index, (leaf, annotation) in enumerate(zip(flat, annotations, strict=True)):
+            leaf = _scalar_tensor(leaf, annotation)
+            dtype = concrete_dtype(leaf)
+            if dtype is None or isinstance(leaf, bool | int | float):
+                path = leaf_paths(tree, parameter.name)[index]
+                if annotation is not None:
+                    raise RuntimeArgumentError(
+                        f"`{path}` must be a tensor, got {type(leaf).__name__}", notes=(f"it is declared {annotation}",)
+                    )
+                leaves.append(_static_leaf(leaf, path))
+                continue
+            if annotation is None:
+                dims = (None,) * len(leaf.shape) if self.dynamic else tuple(leaf.shape)
+            else:
+                dims = tuple(dim if dim.value is None else dim.value for dim in annotation.dims)
+                _check_leaf(leaf, dtype, annotation, lambda: leaf_paths(tree, parameter.name)[index])  # noqa: B023
+            leaves.append(Leaf(dtype, dims))
+            tensors.append(leaf)
+        return tree
+
+
+class _Arguments(tuple[Any, ...]):
+    """Marks the root of a call's tree: a tuple of arguments with names."""
+
+    __slots__ = ()
+    _fields: tuple[str, ...] = ()
+
+
+_LEAF_TREE = Tree()
+
+
+def arguments_of(tree: Tree, leaves: Sequence[Any], rebuild: Callable[[Tree, Sequence[Any]], Any]) -> dict[str, Any]:
+    """The arguments by name, from the leaves of a call."""
+    at, arguments = 0, dict[str, Any]()
+    assert isinstance(tree.data, tuple)
+    for name, child in zip(tree.data, tree.children, strict=True):
+        count = child.leaf_count
+        arguments[name] = rebuild(child, leaves[at : at + count])
+        at += count
+    return arguments
+
+
+def _scalar_tensor(leaf: Any, annotation: TensorAnnotation | None) -> Any:
+    """A Python number given for a declared scalar becomes one; everything else is as it was."""
+    if annotation is None or annotation.dims or not isinstance(leaf, bool | int | float):
+        return leaf
+    from tessera.frontend.concrete import scalar_tensor  # noqa: PLC0415 - rare, and needs the runtime
+
+    return scalar_tensor(leaf, annotation.dtype)
+
+
+def _static_leaf(value: Any, path: str) -> Leaf:
+    try:
+        hash(value)
+    except TypeError:
+        raise PytreeError(
+            f"`{path}` is of type `{type(value).__name__}`, which is no tensor, no tree of tensors and not hashable",
+            fix="pass tensors, containers of tensors, or values that can key a cache",
+        ) from None
+    # The type is part of the key: 1, 1.0 and True are equal but trace differently.
+    return Leaf(None, (), value, type(value))
+
+
+def _check_leaf(leaf: Any, dtype: DType, annotation: TensorAnnotation, path: Callable[[], str]) -> None:
+    declared = f"it is declared {annotation}"
+    if annotation.dtype is not None and annotation.dtype is not dtype:
+        raise RuntimeArgumentError(
+            f"`{path()}` must be {annotation.dtype}, got {dtype}",
+            notes=(declared,),
+            fix=f"cast it, as in `x.cast({annotation.dtype})`",
+        )
+    if len(leaf.shape) != annotation.rank:
+        raise RuntimeArgumentError(
+            f"`{path()}` must have {annotation.rank} dims, got {len(leaf.shape)}: {list(leaf.shape)}", notes=(declared,)
+        )
+    for axis, (dim, size) in enumerate(zip(annotation.dims, leaf.shape, strict=True)):
+        if dim.value is not None and dim.value != size:
+            raise RuntimeArgumentError(f"`{path()}.shape[{axis}]` must be {dim}, got {size}", notes=(declared,))
+
+
+def _check_names(signature: Signature, tensors: Sequence[Any]) -> None:
+    """Dims of one name have one value; those that are arithmetic of names have theirs."""
+    values: dict[str, tuple[int, int, int]] = {}
+    arithmetic: list[tuple[int, int, Dim, int]] = []
+    number = 0
+    for leaf in signature.leaves:
+        if leaf.dtype is None:
+            continue
+        for axis, (dim, size) in enumerate(zip(leaf.dims, tensors[number].shape, strict=True)):
+            if not isinstance(dim, Dim) or dim.symbol_name == ANONYMOUS:
+                continue
+            name = dim.symbol_name
+            if name is None:
+                arithmetic.append((number, axis, dim, size))
+            elif name not in values:
+                values[name] = (size, number, axis)
+            elif values[name][0] != size:
+                raise _disagreement(signature, name, values[name], (size, number, axis))
+        number += 1
+    for number, axis, dim, size in arithmetic:
+        if dim.symbols <= values.keys() and dim.evaluate({name: values[name][0] for name in dim.symbols}) != size:
+            raise _wrong_arithmetic(signature, values, number, axis, dim, size)
+
+
+def _tensor_paths(signature: Signature) -> list[str]:
+    return [path for path, leaf in zip(signature.paths(), signature.leaves, strict=True) if leaf.dtype is not None]
+
+
+def _disagreement(
+    signature: Signature, name: str, first: tuple[int, int, int], second: tuple[int, int, int]
+) -> GuardError:
+    paths = _tensor_paths(signature)
+    left, right = (f"{paths[number]}.shape[{axis}]" for _, number, axis in (first, second))
+    return GuardError(
+        f"`{left}` is {first[0]} and `{right}` is {second[0]}, but both are `{name}`",
+        notes=(f"rule: dims of one name are equal (`{name}`)",),
+    )
+
+
+def _wrong_arithmetic(
+    signature: Signature, values: Mapping[str, tuple[int, int, int]], number: int, axis: int, dim: Dim, size: int
+) -> GuardError:
+    paths = _tensor_paths(signature)
+    expected = dim.evaluate({name: values[name][0] for name in dim.symbols})
+    sources = tuple(
+        f"`{name}` is {values[name][0]} from `{paths[values[name][1]]}.shape[{values[name][2]}]`"
+        for name in sorted(dim.symbols)
+    )
+    return GuardError(f"`{paths[number]}.shape[{axis}]` must be `{dim}` = {expected}, got {size}", notes=sources)
+
+
+def input_types(signature: Signature) -> tuple[list[TensorType], frozenset[str]]:
+    """The types of the tensor leaves, and the names of dims that annotations declare free.
+
+    A dim without a name, or one whose names no input has by themselves, gets a symbol of its own.
+    """
+    bare = {
+        dim.symbol_name
+        for leaf in signature.leaves
+        for dim in leaf.dims
+        if isinstance(dim, Dim) and dim.symbol_name not in (None, ANONYMOUS)
+    }
+    types: list[TensorType] = []
+    declared: set[str] = set()
+    for path, leaf in zip(signature.paths(), signature.leaves, strict=True):
+        if leaf.dtype is None:
+            continue
+        shape: list[Dim] = []
+        for axis, dim in enumerate(leaf.dims):
+            if isinstance(dim, int):
+                shape.append(Dim.constant(dim))
+            elif dim is None or not dim.symbols <= bare:
+                shape.append(Dim.symbol(f"{_identifier(path)}_{axis}"))
+            else:
+                shape.append(dim)
+                declared |= dim.symbols
+        types.append(TensorType(tuple(shape), leaf.dtype))
+    return types, frozenset(declared)
+
+
+def _identifier(path: str) -> str:
+    """A path as one word: `params['w'][0]` is `params_w_0`."""
+    words = "".join(mark if mark.isalnum() else " " for mark in path).split()
+    return "_".join(words) or "x"
+
+
+__all__ = ["Binder", "Call", "Leaf", "Signature", "arguments_of", "input_types", "leaf_annotations"]

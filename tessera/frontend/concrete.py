@@ -1,0 +1,92 @@
+"""Tensors that hold data, as tracing sees them: Tessera's own and NumPy's arrays, by their type."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from tessera.diagnostics.codes import DTypeError
+from tessera.types.dtype import BY_NAME, DType
+from tessera.types.tensor_type import TensorType
+
+if TYPE_CHECKING:
+    from tessera.runtime.tensor import Tensor
+
+_BY_ARRAY_NAME = {
+    "float64": "f64",
+    "float32": "f32",
+    "bfloat16": "bf16",
+    "float16": "f16",
+    "float8_e4m3fn": "f8e4m3",
+    "float8_e5m2": "f8e5m2",
+    "int64": "i64",
+    "int32": "i32",
+    "int16": "i16",
+    "int8": "i8",
+    "int4": "i4",
+    "uint64": "u64",
+    "uint32": "u32",
+    "uint16": "u16",
+    "uint8": "u8",
+    "bool": "bool",
+}
+
+
+def is_own(value: Any) -> bool:
+    """Whether a value is a `tessera.Tensor`; where none was made yet, its module is not loaded to find out."""
+    module = sys.modules.get("tessera.runtime.tensor")
+    return module is not None and isinstance(value, module.Tensor)
+
+
+class StandIn:
+    """What every stand-in for a tensor is, so that it can be told from a tensor with data."""
+
+    __slots__ = ()
+    dtype: DType
+
+
+def is_array(value: Any) -> bool:
+    """Whether a value is a NumPy array or scalar; NumPy is not loaded to find out."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray | numpy.generic)
+
+
+def is_concrete(value: Any) -> bool:
+    """Whether a value is a tensor with data."""
+    return is_own(value) or (is_array(value) and not isinstance(value, bool | int | float))
+
+
+def concrete_dtype(value: Any) -> DType | None:
+    """The dtype of a tensor with data, or None for any other value."""
+    if is_own(value):
+        return value.dtype
+    if not is_array(value):
+        return None
+    return array_dtype(value.dtype)
+
+
+def array_dtype(given: Any) -> DType:
+    """The dtype of an array's dtype; raises `DTypeError` (T0102) for one that Tessera does not have."""
+    name = _BY_ARRAY_NAME.get(given.name)
+    if name is None or given.byteorder == ">":
+        raise DTypeError(f"arrays of `{given}` are not supported", fix=f"the dtypes are {', '.join(BY_NAME)}")
+    return BY_NAME[name]
+
+
+def concrete_type(value: Any) -> TensorType | None:
+    """The type of a tensor with data, all dims static; None for any other value."""
+    dtype = concrete_dtype(value)
+    return None if dtype is None else TensorType.of(value.shape, dtype)
+
+
+def scalar_tensor(value: bool | float, dtype: DType | None = None) -> Tensor:
+    """A Python number as a tensor of no dims; without a dtype, f32, i64 or bool."""
+    from tessera.runtime.tensor import Tensor  # noqa: PLC0415 - see `is_own`
+
+    return Tensor.of(value, dtype or scalar_dtype(value))
+
+
+def scalar_dtype(value: bool | float) -> DType:
+    """What a Python number is where no tensor decides."""
+    name = "bool" if isinstance(value, bool) else "i64" if isinstance(value, int) else "f32"
+    return BY_NAME[name]

@@ -1,0 +1,125 @@
+"""What a trace has assumed about free dims: equalities put into its types, and guards for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tessera.diagnostics.codes import SpecializationError
+from tessera.diagnostics.span import Span
+from tessera.ir.base.tape import Guard, Record, Tape
+from tessera.types.dim import Dim
+from tessera.types.tensor_type import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """`left == right` was needed, for this reason, at this place."""
+
+    left: Dim
+    right: Dim
+    what: str
+    span: Span | None
+
+
+@dataclass
+class Facts:
+    """Equalities among dims; `declared` are the names that the user's annotations leave free.
+
+    A declared dim may meet another dim, or the size of a tensor that is given at the call; it may not be fixed to a
+    number that the program's text alone decides. `anchors` are the static sizes that inputs have.
+    """
+
+    declared: frozenset[str] = frozenset()
+    order: dict[str, int] = field(default_factory=dict[str, int])
+    values: dict[str, Dim] = field(default_factory=dict[str, Dim])
+    anchors: set[int] = field(default_factory=set[int])
+    assumptions: list[Assumption] = field(default_factory=list[Assumption])
+    kept_alive: list[Any] = field(default_factory=list[Any])
+
+    def anchor(self, type: TensorType) -> None:
+        """Note the sizes and the symbols of an input, in the order they are met."""
+        for dim in type.shape:
+            if dim.value is not None:
+                self.anchors.add(dim.value)
+            for symbol in sorted(dim.symbols):
+                self.order.setdefault(symbol, len(self.order))
+
+    def known(self, dim: Dim) -> Dim:
+        """The dim with all equalities put in."""
+        while self.values and dim.symbols & self.values.keys():
+            dim = dim.substitute(self.values)
+        return dim
+
+    def assume(self, left: Dim, right: Dim, what: str, span: Span | None) -> Dim:
+        """Take `left == right` for true from here on, and give the dim both are."""
+        self.assumptions.append(Assumption(left, right, what, span))
+        solved = self._solve(left, right)
+        if solved is None:
+            return left if left.is_static or not right.is_static else right
+        symbol, value = solved
+        if value.is_static and symbol in self.declared and value.value not in self.anchors:
+            raise SpecializationError(
+                f"`{symbol}` is declared free, but here it must be {value}",
+                span=span,
+                notes=(f"rule: {what}",),
+                fix=f"write {value} instead of `{symbol}` in the annotation",
+            )
+        self.values = {name: dim.substitute({symbol: value}) for name, dim in self.values.items()}
+        self.values[symbol] = value
+        return self.known(left)
+
+    def _solve(self, left: Dim, right: Dim) -> tuple[str, Dim] | None:
+        """The equality as `symbol = value`, replacing the symbol that was met last; None when it is not so simple."""
+        gap = left - right
+        solutions: list[tuple[str, Dim]] = []
+        for symbol in gap.symbols:
+            parts = gap.coefficient(symbol)
+            if parts is None or parts[0].value not in (1, -1):
+                continue
+            value = -parts[1] if parts[0].value == 1 else parts[1]
+            if value.symbol_name or (value.value is not None and value.value >= 0):
+                solutions.append((symbol, value))
+        return max(solutions, key=lambda pair: self.order.get(pair[0], 0), default=None)
+
+    def settle(self, tape: Tape) -> None:
+        """Put every equality into the types and attributes of a finished tape; what is left becomes its guards."""
+        if self.values:
+            _substitute(tape, self)
+        seen: set[tuple[Dim, Dim]] = set()
+        for item in self.assumptions:
+            left, right = self.known(item.left), self.known(item.right)
+            if left != right and (left, right) not in seen:
+                seen.add((left, right))
+                tape.guards.append(Guard(left, right, item.what, item.span))
+
+
+def _substitute(tape: Tape, facts: Facts) -> None:
+    tape.types[:] = [_known_type(type, facts) for type in tape.types]
+    tape.records[:] = [_known_record(record, facts) for record in tape.records]
+
+
+def _known_type(type: TensorType, facts: Facts) -> TensorType:
+    return TensorType(tuple(facts.known(dim) for dim in type.shape), type.dtype)
+
+
+def _known_record(record: Record, facts: Facts) -> Record:
+    changed = {name: _known_attribute(value, facts) for name, value in record.attributes.items()}
+    return record if _same(changed, record.attributes) else replace(record, attributes=changed)
+
+
+def _known_attribute(value: Any, facts: Facts) -> Any:
+    if isinstance(value, Dim):
+        return facts.known(value)
+    if isinstance(value, Tape):
+        _substitute(value, facts)
+        return value
+    if isinstance(value, tuple):
+        items: Iterable[Any] = value  # pyright: ignore[reportUnknownVariableType]
+        return tuple(_known_attribute(item, facts) for item in items)
+    return value
+
+
+def _same(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
+    return all(left[name] is right[name] for name in left)

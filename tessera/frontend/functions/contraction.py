@@ -1,0 +1,126 @@
+"""Functions that multiply and sum: matrix products, einsum, convolutions, pooling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tessera.diagnostics.codes import ShapeError
+from tessera.frontend.functions.operands import axis_of, dtype_of, parse_dtype, rank_of
+from tessera.ir.base.dispatch import apply
+from tessera.types.dtype import DType
+
+
+def _numerics(dtype: Any, accumulate: Any) -> dict[str, DType | None]:
+    return {
+        "dtype": None if dtype is None else parse_dtype(dtype),
+        "accumulate": None if accumulate is None else parse_dtype(accumulate),
+    }
+
+
+def matmul(a: Any, b: Any, *, dtype: Any = None, accumulate: Any = None) -> Any:
+    """Matrix product; leading dims broadcast, and a tensor of one dim is a row (left) or a column (right).
+
+    Sums are kept in `accumulate` (f32 for floats below 64 bits) and rounded once to `dtype`.
+
+    >>> ts.ops.matmul(ts.array([[1.0, 2.0]]), ts.array([[3.0], [4.0]]))
+    Tensor([[11.]], f32)
+    """
+    dtype_of(a), dtype_of(b)
+    return apply("matmul", (a, b), _numerics(dtype, accumulate))
+
+
+def dot_general(
+    a: Any,
+    b: Any,
+    *,
+    contract: tuple[tuple[int, ...], tuple[int, ...]],
+    batch: tuple[tuple[int, ...], tuple[int, ...]] = ((), ()),
+    dtype: Any = None,
+    accumulate: Any = None,
+) -> Any:
+    """Product over paired axes: `batch` axes first, `contract` axes summed, then the free axes of `a` and of `b`."""
+    dtype_of(a), dtype_of(b)
+    ranks = rank_of(a), rank_of(b)
+    sides = {
+        f"{side}_{kind}": tuple(axis_of("dot_general", axis, rank) for axis in axes)
+        for kind, pair in (("batch", batch), ("contract", contract))
+        for side, axes, rank in zip(("lhs", "rhs"), pair, ranks, strict=True)
+    }
+    return apply("dot_general", (a, b), {**sides, **_numerics(dtype, accumulate)})
+
+
+def einsum(equation: str, *operands: Any, dtype: Any = None) -> Any:
+    """Sum of products by NumPy's index notation: `einsum("bij,bjk->bik", a, b)`.
+
+    >>> ts.ops.einsum("ij,ij->i", ts.array([[1.0, 2.0]]), ts.array([[3.0, 4.0]]))
+    Tensor([11.], f32)
+    """
+    for operand in operands:
+        dtype_of(operand)
+    return apply("einsum", operands, {"equation": equation, "dtype": _numerics(dtype, None)["dtype"]})
+
+
+def diagonal(x: Any, axis1: int = 0, axis2: int = 1) -> Any:
+    """The elements whose two indices are equal, as a last axis."""
+    rank = rank_of(x)
+    axes = {"axis1": axis_of("diagonal", axis1, rank), "axis2": axis_of("diagonal", axis2, rank)}
+    return apply("diagonal", (x,), axes)
+
+
+def _ints(value: Any) -> tuple[int, ...]:
+    return tuple(value) if isinstance(value, tuple | list) else (value,)
+
+
+def _padding(op: str, padding: Any, spatial: int) -> dict[str, Any]:
+    """An int, one int for each axis, (low, high) for each axis, or "same" or "valid"."""
+    if isinstance(padding, str):
+        return {"padding": (0,), "padding_mode": padding}
+    if not isinstance(padding, tuple | list):
+        return {"padding": (padding,)}
+    if any(isinstance(item, tuple | list) for item in padding):
+        if len(padding) != spatial or any(len(_ints(item)) != 2 for item in padding):
+            raise ShapeError(f"`{op}` takes (low, high) padding for each of {spatial} axes, got {padding!r}")
+        return {"padding": tuple(side for item in padding for side in _ints(item))}
+    return {"padding": tuple(padding)}
+
+
+def conv1d(
+    x: Any,
+    w: Any,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    dtype: Any = None,
+    accumulate: Any = None,
+) -> Any:
+    """Convolution of `x` [batch, channels, size] with `w` [out, channels / groups, taps]."""
+    return _conv("conv1d", 1, x, w, stride, padding, dilation, groups, _numerics(dtype, accumulate))
+
+
+def conv2d(
+    x: Any,
+    w: Any,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    dtype: Any = None,
+    accumulate: Any = None,
+) -> Any:
+    """Convolution of `x` [batch, channels, height, width] with `w` [out, channels / groups, taps, taps].
+
+    >>> ts.ops.conv2d(ts.ones((1, 1, 3, 3)), ts.ones((1, 1, 2, 2))).shape
+    (1, 1, 2, 2)
+    """
+    return _conv("conv2d", 2, x, w, stride, padding, dilation, groups, _numerics(dtype, accumulate))
+
+
+def _conv(
+    op: str, spatial: int, x: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups: int, numerics: Any
+) -> Any:
+    dtype_of(x), dtype_of(w)
+    window = {"stride": _ints(stride), "dilation": _ints(dilation), **_padding(op, padding, spatial)}
+    return apply(op, (x, w), {**window, "groups": groups, **numerics})

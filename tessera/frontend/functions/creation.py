@@ -1,0 +1,106 @@
+"""Functions that make tensors from nothing but a shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tessera.diagnostics.codes import ShapeError
+from tessera.frontend.concrete import scalar_dtype
+from tessera.frontend.functions import elementwise
+from tessera.frontend.functions.operands import dims_of, dtype_of, parse_dtype, rank_of, shape_dims
+from tessera.frontend.size import Size, dim_of
+from tessera.ir.base.dispatch import apply
+from tessera.types.dtype import f32, i64
+
+
+def full(shape: Any, value: Any, dtype: Any = None) -> Any:
+    """A tensor of one value.
+
+    >>> ts.full((2,), 7.0)
+    Tensor([7., 7.], f32)
+    """
+    chosen = scalar_dtype(value) if dtype is None else parse_dtype(dtype)
+    number = float(value) if chosen.is_float else bool(value) if chosen.is_bool else int(value)
+    return apply("full", (), {"shape": dims_of(shape), "value": number, "dtype": chosen})
+
+
+def zeros(shape: Any, dtype: Any = f32) -> Any:
+    """A tensor of zeros."""
+    return full(shape, 0, dtype)
+
+
+def ones(shape: Any, dtype: Any = f32) -> Any:
+    """A tensor of ones."""
+    return full(shape, 1, dtype)
+
+
+def zeros_like(x: Any) -> Any:
+    """Zeros in the shape and dtype of `x`."""
+    return full(tuple(shape_dims(x)), 0, dtype_of(x))
+
+
+def ones_like(x: Any) -> Any:
+    """Ones in the shape and dtype of `x`."""
+    return full(tuple(shape_dims(x)), 1, dtype_of(x))
+
+
+def full_like(x: Any, value: Any) -> Any:
+    """One value in the shape and dtype of `x`."""
+    return full(tuple(shape_dims(x)), value, dtype_of(x))
+
+
+def iota(shape: Any, axis: int = 0, dtype: Any = i64) -> Any:
+    """The position along `axis` of each element."""
+    return apply("iota", (), {"shape": dims_of(shape), "axis": axis, "dtype": parse_dtype(dtype)})
+
+
+def arange(start: Any, stop: Any = None, step: int = 1, dtype: Any = i64) -> Any:
+    """Whole numbers from `start` up to and without `stop`, as `range`; a stop may be a size of a free dim.
+
+    >>> ts.arange(2, 8, 3)
+    Tensor([2, 5], i64)
+    """
+    first, last = (0, start) if stop is None else (start, stop)
+    for name, value in (("start", first), ("stop", last), ("step", step)):
+        if isinstance(value, float):
+            raise ShapeError(f"`arange` takes whole numbers, got `{name}` of {value}", fix="scale the result instead")
+    low, high = dim_of(first), dim_of(last)
+    if step == 0:
+        raise ShapeError("`arange` cannot step by 0")
+    distance = high - low if step > 0 else low - high
+    if distance.value is not None and distance.value < 0:
+        distance = dim_of(0)
+    counted = iota((distance.ceildiv(abs(step)),), 0, dtype)
+    scaled = counted if step == 1 else elementwise.mul(counted, step)
+    start_value = first if isinstance(first, int | Size) else low.value
+    return scaled if low.value == 0 else elementwise.add(scaled, start_value)
+
+
+def eye(rows: Any, columns: Any = None, dtype: Any = f32, *, offset: int = 0) -> Any:
+    """Ones on a diagonal, zeros elsewhere."""
+    shape = dims_of((rows, rows if columns is None else columns))
+    return apply("eye", (), {"shape": shape, "dtype": parse_dtype(dtype), "offset": offset})
+
+
+def linspace(start: float, stop: float, num: int, dtype: Any = f32, *, endpoint: bool = True) -> Any:
+    """Evenly spaced numbers from `start` to `stop`."""
+    ends = {"start": float(start), "stop": float(stop), "num": num, "endpoint": endpoint}
+    return apply("linspace", (), {**ends, "dtype": parse_dtype(dtype)})
+
+
+def tril(x: Any, offset: int = 0) -> Any:
+    """`x` with zeros above its diagonal, moved up by `offset`."""
+    return _triangle(x, offset, lower=True)
+
+
+def triu(x: Any, offset: int = 0) -> Any:
+    """`x` with zeros below its diagonal, moved up by `offset`."""
+    return _triangle(x, offset, lower=False)
+
+
+def _triangle(x: Any, offset: int, *, lower: bool) -> Any:
+    op = "tril" if lower else "triu"
+    dtype_of(x)
+    if rank_of(x) < 2:
+        raise ShapeError(f"`{op}` needs a matrix, got {rank_of(x)} dims")
+    return apply(op, (x,), {"offset": offset})

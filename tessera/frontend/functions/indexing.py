@@ -1,0 +1,159 @@
+"""`x[...]` as NumPy has it, and functions that pick elements by tensors of positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.diagnostics.codes import ShapeError, TracingError
+from tessera.frontend.concrete import is_own
+from tessera.frontend.functions import movement
+from tessera.frontend.functions.operands import axis_of, dtype_of, is_tensor, rank_of, shape_dims
+from tessera.frontend.size import Size, dim_of
+from tessera.ir.base.dispatch import apply
+from tessera.types.dim import Dim
+from tessera.types.shape import normalize_slice
+
+_ALL = slice(None)
+
+
+def getitem(x: Any, index: Any) -> Any:
+    """`x[index]`: ints, slices, None, `...` and tensors of integers, with NumPy's meaning.
+
+    An int out of range is an error where the size is a number, and a guard at the call where it is free. A tensor of
+    integers picks along its axis; several of them pick together, broadcast to one shape.
+
+    >>> ts.array([[1, 2], [3, 4]])[:, ::-1]
+    Tensor([[2, 1],
+            [4, 3]], i64)
+    """
+    dtype_of(x)
+    items = _expanded(index if isinstance(index, tuple) else (index,), rank_of(x))
+    picked, positions = _sliced(x, items)
+    return _picked(picked, positions) if positions else picked
+
+
+def _expanded(items: tuple[Any, ...], rank: int) -> list[Any]:
+    """The index with one item for each axis, and None for each new one."""
+    used = sum(1 for item in items if item is not None and item is not Ellipsis)
+    dots = [at for at, item in enumerate(items) if item is Ellipsis]
+    if len(dots) > 1:
+        raise ShapeError("an index can have one `...`, got more")
+    if used > rank:
+        raise ShapeError(f"an index of {used} positions is too long for a tensor of {rank} dims")
+    fill = [_ALL] * (rank - used)
+    if not dots:
+        return [*items, *fill]
+    return [*items[: dots[0]], *fill, *items[dots[0] + 1 :]]
+
+
+def _sliced(x: Any, items: Sequence[Any]) -> tuple[Any, dict[int, Any]]:
+    """What ints, slices and new axes make of `x`, and the tensors of positions by the axis they then pick from."""
+    dims = shape_dims(x)
+    start, stop, step = [Dim.constant(0)] * len(dims), list(dims), [1] * len(dims)
+    dropped: list[int] = []
+    kept: list[tuple[str, Any]] = []
+    axis = 0
+    for item in items:
+        if item is None:
+            kept.append(("new", None))
+            continue
+        if isinstance(item, slice):
+            start[axis], stop[axis], step[axis] = _slice_of(item, dims[axis])
+            kept.append(("axis", None))
+        elif _is_position(item):
+            at = _position(item, dims[axis], axis)
+            start[axis], stop[axis] = at, at + 1
+            dropped.append(axis)
+        else:
+            kept.append(("pick", _positions(item)))
+        axis += 1
+    if start != [Dim.constant(0)] * len(dims) or stop != list(dims) or step != [1] * len(dims):
+        x = apply("slice", (x,), {"start": tuple(start), "stop": tuple(stop), "step": tuple(step)})
+    x = movement.squeeze(x, tuple(dropped)) if dropped else x
+    new = tuple(at for at, (kind, _) in enumerate(kept) if kind == "new")
+    x = movement.expand_dims(x, new) if new else x
+    return x, {at: positions for at, (kind, positions) in enumerate(kept) if kind == "pick"}
+
+
+def _is_position(item: Any) -> bool:
+    """A plain number: an int, a size, or a NumPy integer; a scalar tensor is a tensor of positions."""
+    if isinstance(item, bool):
+        raise ShapeError(f"an index cannot be {item}", fix="choose elements with `tessera.ops.where`")
+    return isinstance(item, int | Size | Dim) or (hasattr(item, "__index__") and not is_tensor(item))
+
+
+def _slice_of(item: slice, size: Dim) -> tuple[Dim, Dim, int]:
+    bounds = [None if bound is None else _bound(bound) for bound in (item.start, item.stop)]
+    by = item.step
+    if by is not None and (isinstance(by, Size | bool) or not hasattr(by, "__index__") or is_tensor(by)):
+        raise ShapeError(f"a slice step must be a number, got {by!r}")
+    try:
+        start, stop, step, extent = normalize_slice(size, bounds[0], bounds[1], None if by is None else by.__index__())
+    except ValueError as error:
+        raise ShapeError(str(error)) from None
+    if extent.value == 0:
+        return Dim.constant(0), Dim.constant(0), 1
+    return start, stop, step
+
+
+def _bound(bound: Any) -> Dim:
+    if is_tensor(bound) and not hasattr(bound, "__index__"):
+        raise TracingError("a slice bound must be a number, not a tensor", fix="pick with `tessera.ops.take`")
+    return dim_of(bound.__index__() if is_tensor(bound) else bound)
+
+
+def _position(item: Any, size: Dim, axis: int) -> Dim:
+    """One position, counted from the front; checked here where both are numbers, by the shape rule elsewhere."""
+    at = dim_of(item)
+    if at.value is None:
+        return at
+    if size.value is not None and not -size.value <= at.value < size.value:
+        raise ShapeError(
+            f"index {at} is out of range: `x.shape[{axis}] = {size}`",
+            fix=f"positions are {-size.value}..{size.value - 1}" if size.value else "the axis is empty",
+        )
+    return at + size if at.value < 0 else at
+
+
+def _positions(item: Any) -> Any:
+    """A tensor of integers from what stands in an index."""
+    if isinstance(item, list):
+        from tessera.runtime.tensor import Tensor  # noqa: PLC0415 - lists of positions are rare
+
+        item = Tensor.of(item, "i64")
+    if not is_tensor(item):
+        raise ShapeError(f"an index cannot be {item!r} of type `{type(item).__name__}`")
+    dtype = dtype_of(item)
+    if dtype.is_bool:
+        raise ShapeError(
+            "a mask cannot be an index: how many elements it picks is not known while compiling",
+            fix="write `tessera.ops.where(mask, x, other)`",
+        )
+    if not dtype.is_integer:
+        raise ShapeError(f"an index must be of integers, got {dtype}")
+    return item
+
+
+def _picked(x: Any, positions: dict[int, Any]) -> Any:
+    axes = sorted(positions)
+    if len(axes) == 1:
+        return take(x, positions[axes[0]], axes[0])
+    raise TracingError(
+        "several tensors of positions in one index are not supported", fix="pick along one axis at a time"
+    )
+
+
+def take(x: Any, positions: Any, axis: int = 0) -> Any:
+    """The elements of `x` at these positions along `axis`; negative positions count from the end.
+
+    >>> ts.ops.take(ts.array([10.0, 20.0, 30.0]), ts.array([2, 0]))
+    Tensor([30., 10.], f32)
+    """
+    dtype_of(x)
+    return apply("take", (x, _positions(positions)), {"axis": axis_of("take", axis, rank_of(x))})
+
+
+def is_own_tensor(value: Any) -> bool:
+    """Whether a value is a tensor with data."""
+    return is_own(value)

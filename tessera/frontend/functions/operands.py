@@ -1,0 +1,154 @@
+"""How arguments become operands: Python numbers are weak, dtypes meet without loss, axes count from the front."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tessera.diagnostics.codes import AxisError, DTypeError, TracingError
+from tessera.frontend.concrete import StandIn, concrete_dtype, is_concrete, scalar_dtype, scalar_tensor
+from tessera.frontend.size import Size, dim_of
+from tessera.ir.base import dispatch
+from tessera.ir.base.dispatch import apply
+from tessera.types.dim import Dim
+from tessera.types.dtype import BY_NAME, DType, i64
+from tessera.types.promotion import ARITHMETIC, OpClass, promote, promote_scalar
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether a value is a tensor: one with data, or a stand-in."""
+    return isinstance(value, StandIn) or is_concrete(value)
+
+
+def dtype_of(value: Any) -> DType:
+    """The dtype of a tensor; raises `TracingError` (T0201) for what is none."""
+    if isinstance(value, StandIn):
+        return value.dtype
+    dtype = concrete_dtype(value)
+    if dtype is None:
+        raise TracingError(
+            f"expected a tensor, got {value!r} of type `{type(value).__name__}`",
+            fix="make a tensor of it with `tessera.array`",
+        )
+    return dtype
+
+
+def rank_of(value: Any) -> int:
+    """How many dims a tensor has."""
+    return len(value.shape)
+
+
+def constant(value: bool | float, dtype: DType) -> Any:
+    """A Python number as an operand: part of the program while tracing, a scalar tensor outside."""
+    if dispatch.active() is None:
+        return scalar_tensor(value, dtype)
+    number = float(value) if dtype.is_float else value
+    return apply("full", (), {"shape": (), "value": number, "dtype": dtype})
+
+
+def as_tensor(value: Any, dtype: DType | None = None) -> Any:
+    """A tensor from a tensor, a Python number or a size; `dtype` is what a number becomes."""
+    if is_tensor(value):
+        return value
+    if isinstance(value, Size):
+        return cast(apply("dim_size", (), {"dims": (value.dim,)}), dtype or i64)
+    if isinstance(value, bool | int | float):
+        return constant(value, dtype or scalar_dtype(value))
+    dtype_of(value)
+    raise AssertionError("`dtype_of` refuses what is no tensor")
+
+
+def cast(x: Any, dtype: DType) -> Any:
+    """`x` in another dtype; the same value when it has that dtype."""
+    return x if dtype_of(x) is dtype else apply("cast", (x,), {"dtype": dtype})
+
+
+def parse_dtype(value: Any) -> DType:
+    """A dtype from itself or its name; a NumPy or Python type is refused with the name to use."""
+    if isinstance(value, DType):
+        return value
+    if isinstance(value, str) and value in BY_NAME:
+        return BY_NAME[value]
+    raise DTypeError(f"`{value}` is not a dtype", fix=f"the dtypes are {', '.join(BY_NAME)}, as in `tessera.f32`")
+
+
+def promoted(op: str, values: Sequence[Any], group: OpClass = ARITHMETIC) -> list[Any]:
+    """The values as operands of one dtype: tensors widen without loss, numbers and sizes follow the tensors."""
+    tensors = [value for value in values if is_tensor(value)]
+    for value in values:
+        if not isinstance(value, bool | int | float | Size) and not is_tensor(value):
+            dtype_of(value)
+    target = group.operand(_meeting_dtype(op, tensors, values))
+    if group.name == "logical":
+        return [_truth(value) for value in values]
+    return [as_tensor(value, target) if not is_tensor(value) else cast(value, target) for value in values]
+
+
+def _truth(value: Any) -> Any:
+    """A bool tensor: numbers are true when they are not zero, and tensors of numbers must be compared first."""
+    return as_tensor(bool(value), BY_NAME["bool"]) if isinstance(value, bool | int | float) else value
+
+
+def _meeting_dtype(op: str, tensors: Sequence[Any], values: Sequence[Any]) -> DType:
+    if not tensors:
+        found = [scalar_dtype(value) for value in values if isinstance(value, bool | int | float)] or [i64]
+        return max(found, key=lambda dtype: ("bool", "int", "float").index(dtype.kind))
+    target = dtype_of(tensors[0])
+    for tensor in tensors[1:]:
+        joined = promote(target, dtype_of(tensor))
+        if joined is None:
+            raise DTypeError(
+                f"`{op}` cannot mix {target} and {dtype_of(tensor)}: no dtype holds every value of both",
+                notes=("only widening that loses nothing is implicit",),
+                fix=f"cast one of them, as in `x.cast({target})`",
+            )
+        target = joined
+    for value in values:
+        if isinstance(value, bool | int | float):
+            weak = promote_scalar(target, value)
+            if weak is None:
+                raise DTypeError(
+                    f"`{op}` cannot take {value}: it is no {target}",
+                    notes=("a Python number takes the dtype of the tensor it meets",),
+                    fix="cast the tensor to a wider dtype first",
+                )
+            target = weak
+    return target
+
+
+def axis_of(op: str, axis: Any, rank: int) -> int:
+    """One axis, counted from the front; raises `AxisError` (T0103)."""
+    number = _integer(op, axis)
+    if not -rank <= number < rank:
+        allowed = f"axes are {-rank}..{rank - 1}" if rank else "a scalar has no axes"
+        raise AxisError(f"`{op}` has no axis {number} on a tensor of {rank} dims", fix=allowed)
+    return number % rank
+
+
+def axes_of(op: str, axes: Any, rank: int) -> tuple[int, ...]:
+    """Several axes, sorted, counted from the front; None means all."""
+    if axes is None:
+        return tuple(range(rank))
+    listed: Iterable[Any] = axes if isinstance(axes, tuple | list) else (axes,)
+    found = [axis_of(op, axis, rank) for axis in listed]
+    for axis in found:
+        if found.count(axis) > 1:
+            raise AxisError(f"`{op}` got axis {axis} twice", fix="name each axis once; -1 is the last one")
+    return tuple(sorted(found))
+
+
+def _integer(op: str, value: Any) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or isinstance(value, StandIn | Size):
+        raise AxisError(f"`{op}` takes an axis as an int, got {value!r}")
+    return value.__index__()
+
+
+def dims_of(shape: Any) -> tuple[Dim, ...]:
+    """A shape from an int, a size, or a sequence of them."""
+    listed: Sequence[Any] = shape if isinstance(shape, tuple | list) else (shape,)
+    return tuple(dim_of(size) for size in listed)
+
+
+def shape_dims(x: Any) -> tuple[Dim, ...]:
+    """The dims of a tensor."""
+    return tuple(dim_of(size) for size in x.shape)

@@ -1,0 +1,234 @@
+"""`TensorMethods`: the operators and methods that tensors with data and stand-ins share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+_FUNCTIONS: list[ModuleType] = []
+
+
+def _functions() -> Any:
+    """The module of all functions; they are defined on tensors, so they load after them."""
+    if not _FUNCTIONS:
+        from tessera.frontend.functions import public  # noqa: PLC0415 - see above
+
+        _FUNCTIONS.append(public)
+    return _FUNCTIONS[0]
+
+
+class TensorMethods:
+    """Operators as Python has them and methods as NumPy has them; each calls the function of its name."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+
+    def __add__(self, other: Any) -> Any:
+        return _functions().add(self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return _functions().add(other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return _functions().sub(self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return _functions().sub(other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return _functions().mul(self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return _functions().mul(other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return _functions().div(self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return _functions().div(other, self)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return _functions().floordiv(self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return _functions().floordiv(other, self)
+
+    def __mod__(self, other: Any) -> Any:
+        return _functions().mod(self, other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return _functions().mod(other, self)
+
+    def __pow__(self, other: Any) -> Any:
+        return _functions().pow(self, other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return _functions().pow(other, self)
+
+    def __matmul__(self, other: Any) -> Any:
+        return _functions().matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return _functions().matmul(other, self)
+
+    def __and__(self, other: Any) -> Any:
+        return _functions().bitwise_and(self, other)
+
+    __rand__ = __and__
+
+    def __or__(self, other: Any) -> Any:
+        return _functions().bitwise_or(self, other)
+
+    __ror__ = __or__
+
+    def __xor__(self, other: Any) -> Any:
+        return _functions().bitwise_xor(self, other)
+
+    __rxor__ = __xor__
+
+    def __lshift__(self, other: Any) -> Any:
+        return _functions().shift_left(self, other)
+
+    def __rlshift__(self, other: Any) -> Any:
+        return _functions().shift_left(other, self)
+
+    def __rshift__(self, other: Any) -> Any:
+        return _functions().shift_right(self, other)
+
+    def __rrshift__(self, other: Any) -> Any:
+        return _functions().shift_right(other, self)
+
+    def __neg__(self) -> Any:
+        return _functions().neg(self)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return _functions().abs(self)
+
+    def __invert__(self) -> Any:
+        return _functions().bitwise_not(self)
+
+    def __eq__(self, other: object) -> Any:
+        return _functions().eq(self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return _functions().ne(self, other)
+
+    def __lt__(self, other: Any) -> Any:
+        return _functions().lt(self, other)
+
+    def __le__(self, other: Any) -> Any:
+        return _functions().le(self, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return _functions().gt(self, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return _functions().ge(self, other)
+
+    def __getitem__(self, index: Any) -> Any:
+        return _functions().getitem(self, index)
+
+    @property
+    def T(self) -> Any:  # noqa: N802 - NumPy's name for it
+        """The tensor with its axes in reverse order."""
+        return _functions().transpose(self)
+
+    @property
+    def mT(self) -> Any:  # noqa: N802 - NumPy's name for it
+        """The tensor with its last two axes swapped."""
+        return _functions().swapaxes(self, -1, -2)
+
+    def cast(self, dtype: Any) -> Any:
+        """The tensor in another dtype."""
+        return _functions().astype(self, dtype)
+
+    def astype(self, dtype: Any) -> Any:
+        """The tensor in another dtype: NumPy's name for `cast`."""
+        return _functions().astype(self, dtype)
+
+    def reshape(self, *shape: Any) -> Any:
+        """The same elements in another shape; one size may be -1."""
+        return _functions().reshape(self, _unpacked(shape))
+
+    def transpose(self, *axes: Any) -> Any:
+        """The tensor with its axes in another order, by default reversed."""
+        return _functions().transpose(self, _unpacked(axes) or None)
+
+    def swapaxes(self, first: int, second: int) -> Any:
+        """The tensor with two axes swapped."""
+        return _functions().swapaxes(self, first, second)
+
+    def flatten(self) -> Any:
+        """All elements in one row."""
+        return _functions().reshape(self, (-1,))
+
+    def squeeze(self, axis: Any = None) -> Any:
+        """The tensor without axes of size 1."""
+        return _functions().squeeze(self, axis)
+
+    def expand_dims(self, axis: Any) -> Any:
+        """The tensor with new axes of size 1."""
+        return _functions().expand_dims(self, axis)
+
+    def broadcast_to(self, shape: Any) -> Any:
+        """The tensor stretched to a shape."""
+        return _functions().broadcast_to(self, shape)
+
+    def sum(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+        """Sum over axes."""
+        return _functions().sum(self, axis, keepdims=keepdims)
+
+    def prod(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+        """Product over axes."""
+        return _functions().prod(self, axis, keepdims=keepdims)
+
+    def mean(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+        """Mean over axes."""
+        return _functions().mean(self, axis, keepdims=keepdims)
+
+    def var(self, axis: Any = None, *, keepdims: bool = False, correction: int = 0) -> Any:
+        """Variance over axes."""
+        return _functions().var(self, axis, keepdims=keepdims, correction=correction)
+
+    def max(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+        """Largest over axes."""
+        return _functions().max(self, axis, keepdims=keepdims)
+
+    def min(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+        """Smallest over axes."""
+        return _functions().min(self, axis, keepdims=keepdims)
+
+    def any(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+        """Whether any element over axes is true."""
+        return _functions().any(self, axis, keepdims=keepdims)
+
+    def all(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+        """Whether all elements over axes are true."""
+        return _functions().all(self, axis, keepdims=keepdims)
+
+    def argmax(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+        """Where the largest element is along an axis; the first of equals."""
+        return _functions().argmax(self, axis, keepdims=keepdims)
+
+    def argmin(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+        """Where the smallest element is along an axis; the first of equals."""
+        return _functions().argmin(self, axis, keepdims=keepdims)
+
+    def cumsum(self, axis: int = -1) -> Any:
+        """Running sum along an axis."""
+        return _functions().cumsum(self, axis)
+
+
+def _unpacked(given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """`f(2, 3)` and `f((2, 3))` alike."""
+    return tuple(given[0]) if len(given) == 1 and isinstance(given[0], tuple | list) else given
+
+
+def operator_names() -> list[str]:
+    """Every name that a tensor class gets from here."""
+    return [name for name in vars(TensorMethods) if callable(getattr(TensorMethods, name)) or name in ("T", "mT")]

@@ -1,0 +1,90 @@
+"""Tracing a function for one signature: stand-ins in, a tape and the form of the result out."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.diagnostics.codes import PytreeError
+from tessera.frontend.bind import Signature, arguments_of, input_types
+from tessera.frontend.concrete import StandIn, is_concrete
+from tessera.frontend.facts import Assumption, Facts
+from tessera.frontend.trace import Trace
+from tessera.frontend.traced import TracedTensor
+from tessera.frontend.tree import Tree, flatten, leaf_paths, unflatten
+from tessera.ir.base import dispatch
+from tessera.ir.base.tape import Tape
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A leaf of a function's result: a number of the tape's outputs, or a constant that tracing gave."""
+
+    output: int | None
+    constant: Hashable = None
+
+
+@dataclass(frozen=True, slots=True)
+class TracedFunction:
+    """What came out of running a function on stand-ins.
+
+    The first inputs of the tape are the tensor leaves of the call, the others are `lifted`: tensors that the function
+    took from outside. `tree` and `slots` say how the tape's outputs become the function's result.
+    """
+
+    tape: Tape
+    lifted: tuple[Any, ...]
+    tree: Tree
+    slots: tuple[Slot, ...]
+    effects: frozenset[str]
+    assumptions: tuple[Assumption, ...]
+
+    def result(self, outputs: Sequence[Any]) -> Any:
+        """The function's result from what the compiled program gave."""
+        leaves = [slot.constant if slot.output is None else outputs[slot.output] for slot in self.slots]
+        return unflatten(self.tree, leaves)
+
+
+def trace_function(function: Callable[..., Any], parameters: inspect.Signature, signature: Signature) -> TracedFunction:
+    """Run `function` on stand-ins for the arguments that `signature` describes."""
+    types, declared = input_types(signature)
+    trace = Trace(facts=Facts(declared))
+    remaining = iter(types)
+    leaves: list[Any] = []
+    for path, leaf in zip(signature.paths(), signature.leaves, strict=True):
+        if leaf.dtype is None:
+            leaves.append(leaf.static)
+            continue
+        type = next(remaining)
+        trace.facts.anchor(type)
+        leaves.append(trace.add_input(path, type))
+    bound = inspect.BoundArguments(parameters, arguments_of(signature.tree, leaves, unflatten))  # pyright: ignore[reportArgumentType]
+    with dispatch.recording(trace):
+        value = function(*bound.args, **bound.kwargs)
+        return finished(trace, value)
+
+
+def finished(trace: Trace, value: Any) -> TracedFunction:
+    """The traced function that returned `value`."""
+    leaves, tree = flatten(value)
+    slots: list[Slot] = []
+    outputs: list[Any] = []
+    for leaf, path in zip(leaves, leaf_paths(tree, "result"), strict=True):
+        if isinstance(leaf, StandIn) or is_concrete(leaf):
+            slots.append(Slot(len(outputs)))
+            outputs.append(leaf)
+        elif isinstance(leaf, bool | int | float | str):
+            slots.append(Slot(None, leaf))
+        else:
+            raise PytreeError(
+                f"`{path}` is of type `{type(leaf).__name__}`, which a traced function cannot return",
+                fix="return tensors, Python numbers, or containers of them",
+            )
+    tape = trace.finish(outputs)
+    lifted = tuple(item.tensor for item in trace.lifted.values())
+    return TracedFunction(tape, lifted, tree, tuple(slots), frozenset(trace.effects), tuple(trace.facts.assumptions))
+
+
+__all__ = ["Slot", "TracedFunction", "TracedTensor", "finished", "trace_function"]

@@ -1,0 +1,114 @@
+"""`TracedTensor`: the stand-in a function is run on, which has a type but no data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from tessera.diagnostics.codes import TracingError
+from tessera.frontend.concrete import StandIn
+from tessera.frontend.methods import TensorMethods
+from tessera.frontend.size import size_of
+from tessera.types.dtype import DType
+from tessera.types.tensor_type import TensorType
+
+if TYPE_CHECKING:
+    from tessera.frontend.trace import Trace
+
+
+class TracedTensor(StandIn, TensorMethods):
+    """Stands for a tensor while a function is traced: every op on it goes onto the tape.
+
+    It has a shape, a dtype and all ops; what it has not is a value, so `if x:`, `float(x)` and `np.asarray(x)` raise
+    `TracingError` (T0201), each saying what to write instead.
+    """
+
+    __slots__ = ("trace", "type", "value")
+    __array_ufunc__ = None  # NumPy then leaves `array + x` to `x.__radd__`
+
+    def __init__(self, trace: Trace, value: int, type: TensorType) -> None:
+        self.trace, self.value, self.type = trace, value, type
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """The dims: ints where static, sizes (`B`, `S + 1`) where free."""
+        return tuple(size_of(self.trace.known(dim)) for dim in self.type.shape)
+
+    @property
+    def dtype(self) -> DType:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.type.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.type.shape)
+
+    @property
+    def size(self) -> Any:
+        """How many elements: an int, or a size."""
+        return size_of(self.trace.known(self.type.size))
+
+    def __repr__(self) -> str:
+        dims = ", ".join(str(dim) if dim.is_static else f'"{dim}"' for dim in self.type.shape)
+        return f"Traced[{dims}{', ' if dims else ''}{self.dtype}]"
+
+    def __len__(self) -> int:
+        if not self.type.shape:
+            raise TracingError("a scalar has no length")
+        return self.shape[0].__index__()
+
+    def __bool__(self) -> bool:
+        _refuse(self, "bool()", "choose with `tessera.ops.where(condition, a, b)` or branch with `tessera.cond`")
+
+    def __int__(self) -> int:
+        _refuse(self, "int()", "use the tensor itself, or pass the number as a Python int, which is static")
+
+    def __float__(self) -> float:
+        _refuse(self, "float()", "use the tensor itself, or pass the number as a Python float, which is static")
+
+    def __complex__(self) -> complex:
+        _refuse(self, "complex()", "complex numbers are not supported")
+
+    def __index__(self) -> int:
+        _refuse(self, "an index", "index with `x[i]` on a tensor, which takes tensors of integers")
+
+    def __iter__(self) -> NoReturn:
+        _refuse(self, "iteration", "take rows by `x[i]`, split with `tessera.ops.split`, or loop with `tessera.scan`")
+
+    def __contains__(self, item: object) -> NoReturn:
+        _refuse(self, "`in`", "write `tessera.ops.any(x == value)`")
+
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        _refuse(self, "NumPy", "use `tessera.ops` instead of `numpy` inside a traced function")
+
+    def __dlpack__(self, **_: Any) -> NoReturn:
+        _refuse(self, "another library", "call the other library outside the traced function")
+
+    def __setitem__(self, index: object, value: object) -> NoReturn:
+        _refuse(
+            self,
+            "assignment to `x[...]`",
+            "make a new tensor with `tessera.ops.where` or `tessera.ops.scatter`",
+            "tensors do not change in a traced function",
+        )
+
+    def item(self) -> NoReturn:
+        """Not while tracing: a stand-in has no value."""
+        _refuse(self, "`.item()`", "use the tensor itself")
+
+    def tolist(self) -> NoReturn:
+        """Not while tracing: a stand-in has no value."""
+        _refuse(self, "`.tolist()`", "return the tensor and convert it outside")
+
+    def numpy(self) -> NoReturn:
+        """Not while tracing: a stand-in has no value."""
+        _refuse(self, "`.numpy()`", "return the tensor and convert it outside")
+
+
+_WHY = "the function is traced once for all values, so the value is not known here"
+
+
+def _refuse(tensor: TracedTensor, what: str, help: str, why: str = _WHY) -> NoReturn:
+    raise TracingError(
+        f"{what} needs the value of a traced tensor {tensor.type}",
+        notes=(why, tensor.trace.origin(tensor.value)),
+        fix=help,
+    )
