@@ -16,6 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tessera.types.settings import Settings
+
 # What the x86 backend looks at, widest first; the rest of a CPU's flags would only hide these.
 FEATURES = ("amx_bf16", "amx_int8", "avx512_bf16", "avx512_fp16", "avx512_vnni", "avx512f", "avx2", "fma", "f16c")
 REQUIRED = ("numpy", "ml_dtypes", "xdsl", "llvmlite", "islpy", "typer", "rich")
@@ -62,12 +64,13 @@ def examine_cpu() -> list[Finding]:
 
 def examine_runtime() -> list[Finding]:
     """Threads, the cache folder, large pages."""
-    threads, folder = os.environ.get("TESSERA_NUM_THREADS"), Path(cache_folder())
-    is_writable = _is_writable(folder)
+    settings = Settings.from_environment()
+    source = "TESSERA_NUM_THREADS" if os.environ.get("TESSERA_NUM_THREADS") else "one per usable CPU"
+    folder, is_writable = settings.cache_dir, _is_writable(settings.cache_dir)
     pages = Path("/sys/kernel/mm/transparent_hugepage/enabled")
     return [
         Finding("runtime", "python", f"{platform.python_version()} ({sys.executable})"),
-        Finding("runtime", "threads", f"{threads} (TESSERA_NUM_THREADS)" if threads else "one per usable core"),
+        Finding("runtime", "threads", f"{settings.threads} ({source})"),
         Finding("runtime", "cache", f"{folder}{'' if is_writable else ' is not writable'}", not is_writable),
         Finding("runtime", "huge pages", pages.read_text().strip() if pages.exists() else "unknown"),
     ]
@@ -116,12 +119,6 @@ def _print_tables(findings: list[Finding]) -> None:
     console.print(table)
     problems = [finding for finding in findings if finding.is_problem]
     console.print(f"\n{len(problems)} problem(s)" if problems else "\nready to compile for this machine")
-
-
-def cache_folder() -> str:
-    """`TESSERA_CACHE_DIR`, or the user's cache folder."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return os.environ.get("TESSERA_CACHE_DIR") or os.path.join(home, "tessera")
 
 
 def _cpu_info() -> Mapping[str, str]:
