@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from tessera.api.eager import arange, array, full, ones, zeros
     from tessera.api.jit import Jit, jit
     from tessera.api.state import KVCache
+    from tessera.api.tensor import Tensor
     from tessera.compiler.options import Options
     from tessera.diagnostics.error import InternalError, TesseraError
     from tessera.frontend.tree import register as register_tree
-    from tessera.runtime.tensor import Tensor
     from tessera.types.dtype import (
         DType,
         bf16,
@@ -43,7 +43,7 @@ _HOME = {
     "tessera.types.dtype": _DTYPES,
     "tessera.types.policy": "accum compute loss_scale saturate stochastic_round tf32",
     "tessera.diagnostics.error": "TesseraError InternalError",
-    "tessera.runtime.tensor": "Tensor",
+    "tessera.api.tensor": "Tensor",
     "tessera.api.jit": "jit Jit",
     "tessera.api.eager": "array zeros ones full arange",
     "tessera.api.control": "cond while_loop fori_loop scan",

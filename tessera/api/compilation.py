@@ -23,6 +23,7 @@ def load(tape: Tape, options: Options) -> tuple[Loaded, str]:
     if options.backend != "x86":
         raise OverrideError(f"there is no backend `{options.backend}`", fix="the backends are x86 and reference")
     # The runtime needs neither xDSL nor llvmlite, so a program that is in the cache runs without loading them.
+    from tessera.api import tensor  # noqa: F401, PLC0415
     from tessera.runtime.cache import default_store  # noqa: PLC0415
     from tessera.runtime.executable import Executable  # noqa: PLC0415
     from tessera.runtime.launch import LoadedExecutable  # noqa: PLC0415
@@ -84,7 +85,7 @@ class ReferenceProgram:
         import numpy as np  # noqa: PLC0415 - only the oracle computes with NumPy
 
         from tessera.backends.reference.interpret import run_tape  # noqa: PLC0415
-        from tessera.runtime.tensor import Tensor  # noqa: PLC0415
+        from tessera.api.tensor import Tensor  # noqa: PLC0415
 
         outputs = run_tape(self.tape, [np.asarray(argument) for argument in arguments])
         types = [self.tape.types[value] for value in self.tape.outputs]

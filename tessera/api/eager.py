@@ -7,6 +7,7 @@ from typing import Any
 
 from tessera.api.compilation import load
 from tessera.api.specialization import Loaded
+from tessera.api.tensor import Tensor
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import RuntimeArgumentError
 from tessera.frontend.concrete import StandIn, concrete_type, scalar_dtype
@@ -18,7 +19,6 @@ from tessera.frontend.traced import TracedTensor
 from tessera.ir.base import dispatch
 from tessera.ir.graph.ops import REGISTRY
 from tessera.runtime import operators
-from tessera.runtime.tensor import Tensor
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, f32
 from tessera.types.tensor_type import TensorType

@@ -6,17 +6,17 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
-from tessera.api.compilation import load
 from tessera.api.recompile import explain_difference
-from tessera.api.specialization import Specialization
 from tessera.compiler.options import Options
 from tessera.frontend.annotations import annotation_text, parameters_of, resolve
-from tessera.frontend.bind import Binder, Call, Signature
-from tessera.frontend.concrete import StandIn
-from tessera.frontend.trace_function import TracedFunction, trace_function
+from tessera.frontend.bind import Binder, Signature
 from tessera.ir.base import dispatch
+
+if TYPE_CHECKING:
+    from tessera.api.specialization import Specialization
+    from tessera.frontend.trace_function import TracedFunction
 
 FAST_CALLS = 4
 """How many specializations a call tries natively, newest first, before it looks the signature up."""
@@ -86,6 +86,9 @@ class Jit:
         self._misses += 1
         if self._specializations:
             self._last_miss = next(reversed(self._specializations)), signature
+        from tessera.api.compilation import load  # noqa: PLC0415 - tracing loads every op, decorating need not
+        from tessera.api.specialization import Specialization  # noqa: PLC0415
+
         traced = self._trace(signature)
         loaded, source = load(traced.tape, self.options)
         self._compiles += source != "disk cache"
@@ -94,14 +97,13 @@ class Jit:
         return made
 
     def _trace(self, signature: Signature) -> TracedFunction:
+        from tessera.frontend.trace_function import trace_function  # noqa: PLC0415 - see `_specialize`
+
         return trace_function(self.function, self.python_signature, signature)
 
     def trace(self, *args: Any, **kwargs: Any) -> TracedFunction:
         """What the function does for such arguments, as a tape; nothing is compiled or run."""
-        return self._trace(self._bind(args, kwargs).signature)
-
-    def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
-        return self._binder.bind(args, kwargs)
+        return self._trace(self._binder.bind(args, kwargs).signature)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """The program at every level of IR, as text: `.graph`, `.schedule`, `.tile`, `.target`, `.llvm`."""
@@ -113,7 +115,7 @@ class Jit:
         """What runs for such arguments: groups, kernels, choices and their sources, bytes, flops, what is cached."""
         from tessera.api.lowering import explained  # noqa: PLC0415 - loads the compiler
 
-        call = self._bind(args, kwargs)
+        call = self._binder.bind(args, kwargs)
         return explained(self._trace(call.signature), self.options, self._specializations.get(call.signature))
 
     def cache_info(self) -> CacheInfo:
@@ -201,6 +203,3 @@ def jit(
         return Jit(target, static_argnames=names, dynamic=dynamic, options=settings)
 
     return decorate if function is None else decorate(function)
-
-
-__all__ = ["CacheInfo", "Jit", "StandIn", "jit"]

@@ -10,6 +10,7 @@ from tessera.diagnostics.codes import GuardError, RuntimeArgumentError
 from tessera.diagnostics.error import TesseraError
 from tessera.frontend.bind import Signature, input_types
 from tessera.frontend.trace_function import TracedFunction
+from tessera.types.dim import Dim
 
 
 class Loaded(Protocol):
@@ -84,11 +85,18 @@ class Specialization:
             symbols = sorted(item.left.symbols | item.right.symbols)
             sources = tuple(f"`{symbol}` is {sizes[symbol][0]} from `{sizes[symbol][1]}`" for symbol in symbols)
             return GuardError(
-                f"`{item.left}` is {left} and `{item.right}` is {right}, but they must be equal",
+                _sides(item.left, left, item.right, right),
                 span=item.span,
                 notes=(f"rule: {item.what}", *sources),
             )
         return error
+
+
+def _sides(left: Dim, left_value: int, right: Dim, right_value: int) -> str:
+    if left.is_static or right.is_static:
+        free, value, wanted = (right, right_value, left_value) if left.is_static else (left, left_value, right_value)
+        return f"`{free}` is {value}, but it must be {wanted}"
+    return f"`{left}` is {left_value} and `{right}` is {right_value}, but they must be equal"
 
 
 def _returns_outputs(traced: TracedFunction) -> bool:
