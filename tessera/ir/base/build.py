@@ -29,15 +29,22 @@ class Build:
         self.block, self.before, self.dialect = block, before, dialect
         self.location = location_of(span)
         self.made: list[SpecOp] = []
-        self._function = _function_around(block)
-        pairs = self._function.value("guards") if self._function is not None else ()
-        self.guards = Guards(pairs or ())
-        self._context = RuleContext(self.guards, self._guard)
+        self._rules: RuleContext | None = None
+
+    @property
+    def _context(self) -> RuleContext:
+        # Found at the first emit: most folds look at an op and make nothing.
+        if self._rules is None:
+            self._function = _function_around(self.block)
+            pairs = self._function.value("guards") if self._function is not None else ()
+            self._rules = RuleContext(Guards(pairs or ()), self._guard)
+        return self._rules
 
     def _guard(self, left: Dim, right: Dim, what: str) -> None:
-        self.guards.add(left, right, what)
+        guards = self._context.guards
+        guards.add(left, right, what)
         if self._function is not None:
-            self._function.set_value("guards", tuple(self.guards.pairs))
+            self._function.set_value("guards", tuple(guards.pairs))
 
     def emit(self, name: str, *operands: Any, **attributes: Any) -> Any:
         """The result of op `<dialect>.<name>`, or a tuple when it has several."""

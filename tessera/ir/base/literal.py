@@ -17,9 +17,15 @@ from tessera.types.dim import Dim, parse_dim
 from tessera.types.dtype import DType
 from tessera.types.tensor_type import TensorType
 
+
+def _number(value: Any) -> Any:
+    # An integer that no float holds stays one: the largest i64 is a fine value to fill a tensor with.
+    return value if type(value) is int and float(value) != value else float(value)
+
+
 _SCALARS: dict[str, Callable[[Any], Any]] = {
     "int": int,
-    "float": float,
+    "float": _number,
     "bool": bool,
     "str": str,
     "symbol": str,

@@ -172,7 +172,19 @@ def _fits(kind: str, value: Any) -> bool:
         return False
 
 
+_INFERRED: set[Any] = set()
+"""What shape rules have found right without guards: layers repeat, and so do their ops."""
+
+
 def _check_inferred(op: SpecOp, guards: Guards) -> None:
+    key = (type(op), tuple(op.properties.values()), *[value.type for value in op.operands], *op.result_types)
+    if op.regions or guards.pairs or key not in _INFERRED:
+        _infer_again(op, guards)
+        if not op.regions and not guards.pairs:
+            _INFERRED.add(key)
+
+
+def _infer_again(op: SpecOp, guards: Guards) -> None:
     operands: list[Any] = []
     for value in op.operands:
         if not isinstance(value.type, ShapedAttr):

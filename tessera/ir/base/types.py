@@ -78,7 +78,7 @@ def attribute_of(kind: str, value: Any) -> ValueAttr:
     if kind in _HASHED_KINDS:
         key: Any = (kind, value)
     elif kind == "float":
-        key = value if value is None else value.hex()
+        key = value.hex() if isinstance(value, float) else (kind, value)
     else:
         return ValueAttr(value)
     found = _VALUES.get(key)

@@ -1,0 +1,33 @@
+"""Check every rule of Graph IR and change nothing; a failure is an error of the text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.ir.base.op import OpError, SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.ir.base.pipeline import check_entry, user_error
+from tessera.ir.graph.pipeline import DOOR
+
+
+@dataclass(frozen=True)
+class CheckRules(Pass):
+    """Shapes, dtypes, dominance, symbols, and that only `tgraph` is there; with `lowered`, also the room's last door.
+
+    Before and after are the same text.
+    """
+
+    lowered: bool = False
+
+    def run(self, module: ModuleOp) -> None:
+        check_entry("graph", module)
+        for op in module.ops:
+            if not isinstance(op, SpecOp) or op.spec.form != "function":
+                raise user_error("graph", OpError(op, f"`{op.name}` stands outside of any function"))
+        if self.lowered:
+            try:
+                DOOR.check(module)
+            except OpError as error:
+                raise user_error("graph", error) from error

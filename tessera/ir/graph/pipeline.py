@@ -1,0 +1,44 @@
+"""The passes of the graph room, in order, each with the reason for its place, and its last door."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tessera.ir.base.legality import Legality
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.ir.graph.dialect import STRUCTURE
+from tessera.ir.graph.passes.canonicalize import Canonicalize
+from tessera.ir.graph.passes.decompose import Decompose
+from tessera.ir.graph.passes.eliminate_common import EliminateCommon
+from tessera.ir.graph.passes.fold_constants import FoldConstants
+
+_STRUCTURE = frozenset(spec.name for spec in STRUCTURE)
+
+
+def _refusal(op: SpecOp) -> str | None:
+    spec = op.spec
+    if spec.lower is not None or op.name in _STRUCTURE or spec.region_names or not spec.is_pure:
+        return None
+    return "it has no way down: no `lower` facet, and `decompose` did not rewrite it"
+
+
+DOOR = Legality("graph", frozenset(["tgraph"]), _refusal)
+"""Every op that leaves has a way down, is control flow, or has an effect that the host program carries out."""
+
+
+def pipeline() -> Sequence[Pass]:
+    """From what was traced to what can be scheduled."""
+    return (
+        # First, so that later passes meet one form of each thing; tracing leaves casts to the same dtype and the like.
+        Canonicalize(),
+        # Before decomposition, while a repeated composite op is still one op to compare.
+        EliminateCommon(),
+        # After it nothing is left without a way down; all that is composite and not fused as a whole is taken apart.
+        Decompose(),
+        # Decompositions are written for the general case: most of the scalars they make fold here.
+        Canonicalize(),
+        FoldConstants(),
+        # Last: decompositions of neighbours share parts (the maximum of two softmaxes of one value).
+        EliminateCommon(),
+    )
