@@ -105,7 +105,7 @@ def _reference_of(spec: OpSpec, arrays: Sequence[Array], attributes: Attributes)
 
 def _checked(spec: OpSpec, arrays: Sequence[Array], attributes: Mapping[str, Any], result: Any) -> Any:
     promised = spec.infer(Rules(), [type_of(array) for array in arrays], attributes)
-    given: list[Any] = list(result) if len(promised) > 1 else [result]
+    given: list[Any] = [result] if hasattr(result, "dtype") else list(result)
     assert len(promised) == len(given), spec.name
     for type, array in zip(promised, given, strict=True):
         assert tuple(dim.value for dim in type.shape) == array.shape, f"{spec.name}: {type} and {array.shape}"

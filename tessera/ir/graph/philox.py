@@ -12,8 +12,8 @@ MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 STEPS = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
 WORD = 0xFFFFFFFF
-FOLDED = 0x6B65795F666F6C64
-"""Turns the stream of a key into one that no sample is drawn from."""
+FOLDED = 0x6B657900 << 32
+"""Turns the stream of a key into one that no sample is drawn from; few bits, so that it is exact as a float too."""
 
 
 def philox(counter: Sequence[Array], key: Sequence[Array]) -> tuple[Array, Array, Array, Array]:

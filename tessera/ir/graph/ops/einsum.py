@@ -176,10 +176,13 @@ def _multiplied(b: Builder, left: _Term, right: _Term, needed: set[str], dtype: 
         labels = (*left.labels, *(label for label in right.labels if label not in left.labels))
         factors = (b.emit("cast", _aligned(b, term, labels), dtype=compute) for term in (left, right))
         return _Term(b.emit("cast", b.emit("mul", *factors), dtype=dtype), labels)
+    x, y = left.value, right.value
+    if b.type_of(x).dtype is not b.type_of(y).dtype:  # a partial result met an operand
+        x, y = (b.emit("cast", value, dtype=compute) for value in (x, y))
     value = b.emit(
         "dot_general",
-        left.value,
-        right.value,
+        x,
+        y,
         lhs_batch=tuple(left.labels.index(label) for label in batch),
         rhs_batch=tuple(right.labels.index(label) for label in batch),
         lhs_contract=tuple(left.labels.index(label) for label in contract),

@@ -1,0 +1,57 @@
+"""Every op that is made of others gives, through them, what its reference says, on all its samples and dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tessera.ir.base.arrays import Array, dtype_of
+from tessera.ir.base.spec import OpSpec, Sample
+from tessera.ir.graph.samples import retyped
+from tessera.types.dtype import BY_NAME, DType
+from tests.graph.eager import decomposed, reference, registry
+
+
+def cases() -> Iterator[Any]:
+    for spec in registry():
+        if spec.decompose is None or not spec.samples:
+            continue
+        for dtype in spec.dtypes:
+            yield pytest.param(spec, BY_NAME[dtype], id=f"{spec.short_name}-{dtype}")
+
+
+def typed(spec: OpSpec, sample: Sample, dtype: DType) -> list[Array]:
+    """A sample's arrays, those of the op's first dtype in another."""
+    first = BY_NAME[spec.dtypes[0]]
+    arrays = [np.asarray(array) for array in sample.make(np.random.default_rng(7))]
+    return [retyped(array, dtype) if dtype_of(array) is first else array for array in arrays]
+
+
+def tolerance(dtype: DType, inputs: list[Array]) -> float:
+    """A few roundings of f32 (or f64) arithmetic for each element that can meet in one, and one of the result."""
+    longest = max((array.size for array in inputs), default=1)
+    compute = dtype.compute.epsilon if dtype.is_float else 0.0
+    return (dtype.epsilon if dtype is not dtype.compute else 0.0) + compute * (longest + 16)
+
+
+@pytest.mark.parametrize(("spec", "dtype"), list(cases()))
+def test_decomposition_means_what_the_reference_says(spec: OpSpec, dtype: DType) -> None:
+    for sample in spec.samples:
+        arrays = typed(spec, sample, dtype)
+        wanted = reference(spec.short_name, *arrays, **sample.attributes)
+        with np.errstate(all="ignore"):
+            given = decomposed(spec.short_name, *arrays, **sample.attributes)
+        single = hasattr(wanted, "dtype")
+        pairs: list[tuple[Array, Array]] = [(given, wanted)] if single else list(zip(given, wanted, strict=True))
+        for left, right in pairs:
+            if not dtype_of(right).is_float:
+                np.testing.assert_array_equal(left, right, err_msg=sample.name)
+                continue
+            bound = tolerance(dtype_of(right), arrays)
+            ours, theirs = left.astype(np.float64), right.astype(np.float64)
+            finite = np.abs(theirs[np.isfinite(theirs)])
+            scale = float(finite.max(initial=0.0))
+            np.testing.assert_allclose(ours, theirs, rtol=bound, atol=bound * min(scale, 1e30), err_msg=sample.name)
