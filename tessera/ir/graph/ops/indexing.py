@@ -1,0 +1,417 @@
+"""Reading by index: take, gather, take_along_axis, index_get, embedding, one_hot.
+
+One rule for every index: a negative one counts from the end, and one that is still outside is clamped to the nearest
+end. The rule is put in front of the `_legal` ops, which read memory and trust their indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.ir.base.arrays import Array, numpy_dtype, static
+from tessera.ir.base.spec import Attribute, Attributes, Builder, InferContext, OpSpec, Sample
+from tessera.ir.graph.building import cast, constant, expanded, part, size
+from tessera.ir.graph.rules import FLOATS, INTEGERS, at_least, axes_attribute, integer_operand, visits
+from tessera.ir.graph.samples import Make
+from tessera.ir.tile.facets import Gather, IndexMap
+from tessera.ir.tile.facets import coordinate as at
+from tessera.types import dtype as dt
+from tessera.types.dim import Dim
+from tessera.types.dtype import DType
+from tessera.types.shape import Named, Shape, broadcast, equal_dims, normalize_axis, path, text
+from tessera.types.tensor_type import TensorType
+
+STORED = (*FLOATS, *INTEGERS, "i4", "bool")
+RULE = "negative indices count from the end, others are clamped"
+
+
+def legal_indices(b: Builder, indices: Any, extent: Dim) -> Any:
+    """Indices as i64 within 0..extent-1, by the rule of this file."""
+    kind = b.type_of(indices).dtype
+    if kind.kind == "uint":
+        if kind is dt.u64:  # the upper half would turn negative
+            indices = b.emit("minimum", indices, size(b, extent, dt.u64))
+        return b.emit("minimum", cast(b, indices, dt.i64), _last(b, extent))
+    wide = cast(b, indices, dt.i64)
+    zero = constant(b, 0, dt.i64)
+    wrapped = b.emit("where", b.emit("lt", wide, zero), b.emit("add", wide, size(b, extent)), wide)
+    return b.emit("clamp", wrapped, zero, _last(b, extent))
+
+
+def _last(b: Builder, extent: Dim) -> Any:
+    return size(b, extent - 1)
+
+
+def legal_array(indices: Array, extent: int) -> Array:
+    """The same rule on arrays."""
+    if indices.dtype.kind == "u":
+        return np.minimum(indices, np.uint64(max(extent - 1, 0))).astype(np.int64)
+    wide = indices.astype(np.int64)
+    return np.clip(np.where(wide < 0, wide + extent, wide), 0, max(extent - 1, 0))
+
+
+def check_not_empty(ctx: InferContext, op: str, extent: Dim, indices: TensorType) -> None:
+    """Raises, or guards, where there are indices and nothing to read."""
+    if indices.size.value != 0:
+        at_least(ctx, extent, 1, f"`{op}` reads from an axis of no elements")
+
+
+def _gathered(
+    ctx: InferContext, op: str, x: TensorType, indices: Sequence[TensorType], axes: Sequence[int], place: int
+) -> TensorType:
+    """The dims that are kept, with the dims of the indices put in at `place`."""
+    if len(indices) != len(axes) or not axes or len(set(axes)) != len(axes):
+        raise ctx.fail(f"`{op}` needs one index for each of its axes {tuple(axes)}, got {len(indices)}")
+    for axis, index in zip(axes, indices, strict=True):
+        integer_operand(ctx, op, index, "indices")
+        if not 0 <= axis < x.rank:
+            raise ctx.fail(f"`{op}` has no axis {axis} on a value of rank {x.rank}")
+        check_not_empty(ctx, op, x.shape[axis], index)
+    joined = broadcast(ctx, op, *(Named(f"index {number}", index.shape) for number, index in enumerate(indices)))
+    kept = [dim for axis, dim in enumerate(x.shape) if axis not in axes]
+    if not 0 <= place <= len(kept):
+        raise ctx.fail(f"`{op}` can put the indexed dims at 0..{len(kept)} of its result, not {place}")
+    return x.with_shape((*kept[:place], *joined, *kept[place:]))
+
+
+def _infer_index(op: str) -> Any:
+    def infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+        x, *indices = types
+        return [_gathered(ctx, op, x, indices, axes_attribute(attributes, "axes"), attributes["place"])]
+
+    return infer
+
+
+def _index_maps(types: Sequence[TensorType], outs: Sequence[TensorType], attributes: Attributes) -> Sequence[IndexMap]:
+    x, *indices = types
+    axes, place = axes_attribute(attributes, "axes"), int(attributes["place"])
+    rank = max(index.rank for index in indices)
+    reads: list[Dim] = []
+    kept = 0
+    for axis in range(x.rank):
+        if axis in axes:
+            reads.append(Dim.symbol(f"t{axes.index(axis)}"))
+        else:
+            reads.append(at(kept if kept < place else kept + rank))
+            kept += 1
+    return [
+        tuple(reads),
+        *(_stretched_map(index.shape, outs[0].shape[place : place + rank], place) for index in indices),
+    ]
+
+
+def _stretched_map(own: Shape, joined: Shape, first: int) -> IndexMap:
+    """Where an operand of broadcast dims is read: at 0 along a dim of 1 that stretches."""
+    missing = len(joined) - len(own)
+    return tuple(
+        Dim.constant(0) if dim.value == 1 and joined[missing + axis].value != 1 else at(first + missing + axis)
+        for axis, dim in enumerate(own)
+    )
+
+
+def _decompose_index(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    x, *indices = operands
+    shape, axes = b.type_of(x).shape, axes_attribute(attributes, "axes")
+    legal = [legal_indices(b, index, shape[axis]) for index, axis in zip(indices, axes, strict=True)]
+    return b.emit("index_legal", x, *legal, axes=axes, place=attributes["place"])
+
+
+def index_reference(x: Array, *indices: Array, axes: Sequence[int], place: int) -> Array:
+    """NumPy's own indexing, with legal indices, and the indexed dims moved to their place."""
+    moved = np.moveaxis(x, tuple(axes), tuple(range(len(axes))))
+    joined = np.broadcast_shapes(*(index.shape for index in indices))
+    if 0 in joined:
+        out = np.zeros((*joined, *moved.shape[len(axes) :]), x.dtype)
+    else:
+        out = moved[tuple(legal_array(index, x.shape[axis]) for index, axis in zip(indices, axes, strict=True))]
+    rank = len(joined)
+    return np.ascontiguousarray(np.moveaxis(out, tuple(range(rank)), tuple(range(place, place + rank)))).reshape(
+        *moved.shape[len(axes) :][:place], *joined, *moved.shape[len(axes) :][place:]
+    )
+
+
+def _infer_take(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    x, indices = types
+    axis = normalize_axis(ctx, "take", attributes["axis"], x.rank)
+    return [_gathered(ctx, "take", x, [indices], (axis,), axis)]
+
+
+def _decompose_take(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    axis = int(attributes["axis"]) % b.type_of(operands[0]).rank
+    return b.emit("index_get", *operands, axes=(axis,), place=axis)
+
+
+def take_reference(x: Array, indices: Array, *, axis: int = 0) -> Array:
+    """Slices of one axis, by index."""
+    return index_reference(x, indices, axes=(axis % x.ndim,), place=axis % x.ndim)
+
+
+def _infer_embedding(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    table, indices = types
+    if table.rank != 2:
+        raise ctx.fail(f"`embedding` needs a table [rows, size], got {text(table.shape)}")
+    return [_gathered(ctx, "embedding", table, [indices], (0,), 0)]
+
+
+def _decompose_embedding(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    return b.emit("index_get", *operands, axes=(0,), place=0)
+
+
+def embedding_reference(table: Array, indices: Array) -> Array:
+    """Rows of a table, by index."""
+    return index_reference(table, indices, axes=(0,), place=0)
+
+
+def _infer_gather(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    x, indices = types
+    integer_operand(ctx, "gather", indices, "indices")
+    depth = indices.shape[-1].value if indices.rank else None
+    if depth is None or not 1 <= depth <= x.rank:
+        raise ctx.fail(
+            f"`gather` needs indices [..., 1..{x.rank}], each naming an element or slice of {text(x.shape)}, "
+            f"got {text(indices.shape)}"
+        )
+    for axis in range(depth):
+        check_not_empty(ctx, "gather", x.shape[axis], indices)
+    return [x.with_shape((*indices.shape[:-1], *x.shape[depth:]))]
+
+
+def _decompose_gather(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    x, indices = operands
+    shape = b.type_of(indices).shape
+    depth = static(shape[-1])
+    columns = [
+        b.emit("reshape", part(b, indices, len(shape) - 1, number, number + 1), shape=shape[:-1])
+        for number in range(depth)
+    ]
+    return b.emit("index_get", x, *columns, axes=tuple(range(depth)), place=0)
+
+
+def gather_reference(x: Array, indices: Array) -> Array:
+    """The elements, or slices, that the last axis of `indices` names."""
+    depth = indices.shape[-1]
+    return index_reference(x, *(indices[..., number] for number in range(depth)), axes=range(depth), place=0)
+
+
+def _infer_along(op: str) -> Any:
+    def infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+        x, indices = types
+        integer_operand(ctx, op, indices, "indices")
+        axis = normalize_axis(ctx, op, attributes["axis"], x.rank)
+        if indices.rank != x.rank:
+            raise ctx.fail(f"`{op}` needs indices of rank {x.rank}, got {text(indices.shape)}")
+        check_not_empty(ctx, op, x.shape[axis], indices)
+        dims: list[Dim] = []
+        for own, (left, right) in enumerate(zip(x.shape, indices.shape, strict=True)):
+            if own == axis:
+                dims.append(right)
+            elif left.value == 1 or right.value == 1:
+                dims.append(right if left.value == 1 else left)
+            else:
+                what = f"{path('x', own, left)} and {path('indices', own, right)}"
+                dims.append(equal_dims(ctx, op, left, right, what))
+        return [x.with_shape(dims)]
+
+    return infer
+
+
+def _along_maps(types: Sequence[TensorType], outs: Sequence[TensorType], attributes: Attributes) -> Sequence[IndexMap]:
+    x, indices = types
+    axis, joined = int(attributes["axis"]) % x.rank, outs[0].shape
+    reads = list(_stretched_map(x.shape, joined, 0))
+    reads[axis] = Dim.symbol("t0")
+    return [tuple(reads), _stretched_map(indices.shape, joined, 0)]
+
+
+def _decompose_along(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    x, indices = operands
+    shape = b.type_of(x).shape
+    axis = int(attributes["axis"]) % len(shape)
+    return b.emit("take_along_legal", x, legal_indices(b, indices, shape[axis]), axis=axis)
+
+
+def take_along_reference(x: Array, indices: Array, *, axis: int = -1) -> Array:
+    """One element for each index, along an axis; the other axes broadcast."""
+    axis %= x.ndim
+    legal = legal_array(indices, x.shape[axis])
+    shape = [max(a, c) if min(a, c) else 0 for a, c in zip(x.shape, legal.shape, strict=True)]
+    own = [n if number == axis else shape[number] for number, n in enumerate(x.shape)]
+    asked = [n if number == axis else shape[number] for number, n in enumerate(legal.shape)]
+    if 0 in asked:
+        return np.zeros(asked, x.dtype)
+    return np.take_along_axis(np.broadcast_to(x, own), np.broadcast_to(legal, asked), axis)
+
+
+def _infer_one_hot(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    (indices,) = types
+    integer_operand(ctx, "one_hot", indices, "indices")
+    if len(attributes["depth"]) != 1:
+        raise ctx.fail(f"`one_hot` needs one depth, got {len(attributes['depth'])}")
+    return [TensorType.of((*indices.shape, attributes["depth"][0]), attributes["dtype"])]
+
+
+def _decompose_one_hot(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    (indices,) = operands
+    kind = b.type_of(indices)
+    counting = kind.dtype if kind.dtype.bits >= 32 else dt.i32
+    classes = b.emit("iota", shape=tuple(attributes["depth"]), axis=0, dtype=counting)
+    return cast(b, b.emit("eq", expanded(b, cast(b, indices, counting), kind.rank), classes), attributes["dtype"])
+
+
+def one_hot_reference(indices: Array, *, depth: Sequence[Dim], dtype: DType = dt.f32) -> Array:
+    """1 at the index, 0 elsewhere; a row of zeros for an index outside."""
+    return np.asarray(indices[..., np.newaxis] == np.arange(static(depth[0]))).astype(numpy_dtype(dtype))
+
+
+def indexed(shape: Sequence[int], *indices: Sequence[int], low: int = -3, high: int = 5) -> Make:
+    """A sample's array and i64 indices, some of them outside."""
+
+    def make(rng: np.random.Generator) -> Sequence[Array]:
+        x = rng.standard_normal(tuple(shape)).astype(np.float32)
+        return [x, *(rng.integers(low, high, tuple(index), dtype=np.int64) for index in indices)]
+
+    return make
+
+
+def _classes(rng: np.random.Generator) -> Sequence[Array]:
+    return [rng.integers(-2, 9, (4, 5), dtype=np.int64)]
+
+
+def _reader(name: str, summary: str, operands: tuple[str, ...], *rest: Any, **more: Any) -> OpSpec:
+    attributes, infer, reference, samples = rest
+    return OpSpec(
+        name=f"tgraph.{name}",
+        summary=summary,
+        operands=operands,
+        attributes=attributes,
+        infer=infer,
+        reference=reference,
+        samples=samples,
+        dtypes=STORED,
+        cost=visits(0),
+        **more,
+    )
+
+
+PLACED = (
+    Attribute("axes", "ints", doc="the axes of `x` that are indexed, one for each index"),
+    Attribute("place", "int", 0, "where the indexed dims stand in the result"),
+)
+AXIS = (Attribute("axis", "int", -1, "the axis that is indexed"),)
+
+_PLACED_SAMPLES = (
+    Sample("one", indexed((5, 4), (3,), low=0), {"axes": (0,), "place": 0}),
+    Sample("two, broadcast", indexed((5, 6, 5), (3, 1), (4,), low=0), {"axes": (0, 2), "place": 0}),
+    Sample("in the middle", indexed((2, 5, 3), (4,), low=0), {"axes": (1,), "place": 1}),
+    Sample("no indices", indexed((5, 3), (0,), low=0), {"axes": (0,), "place": 0}),
+)
+
+SPECS: tuple[OpSpec, ...] = (
+    _reader(
+        "index_legal",
+        "Elements of `x` at legal indices along some axes.",
+        ("x", "indices*"),
+        PLACED,
+        _infer_index("index_legal"),
+        index_reference,
+        _PLACED_SAMPLES,
+        lower=Gather(_index_maps),
+    ),
+    _reader(
+        "index_get",
+        f"x[...] with integer arrays along some axes; {RULE}.",
+        ("x", "indices*"),
+        PLACED,
+        _infer_index("index_get"),
+        index_reference,
+        (
+            *_PLACED_SAMPLES,
+            Sample("outside", indexed((5, 4), (30,), low=-9, high=9), {"axes": (0,), "place": 0}),
+        ),
+        decompose=_decompose_index,
+    ),
+    _reader(
+        "take",
+        f"Slices of an axis by index; {RULE}.",
+        ("x", "indices"),
+        (Attribute("axis", "int", 0, "the axis that is indexed"),),
+        _infer_take,
+        take_reference,
+        (
+            Sample("rows", indexed((5, 7), (4,))),
+            Sample("columns", indexed((3, 5), (2, 3), low=-9, high=9), {"axis": -1}),
+            Sample("scalar index", indexed((5, 3), ())),
+        ),
+        decompose=_decompose_take,
+    ),
+    _reader(
+        "embedding",
+        f"Rows of a table by index; {RULE}.",
+        ("table", "indices"),
+        (),
+        _infer_embedding,
+        embedding_reference,
+        (Sample("tokens", indexed((7, 16), (2, 5), low=0, high=7)),),
+        decompose=_decompose_embedding,
+    ),
+    _reader(
+        "gather",
+        f"Elements or slices named by the last axis of `indices`; {RULE}.",
+        ("x", "indices"),
+        (),
+        _infer_gather,
+        gather_reference,
+        (
+            Sample("elements", indexed((5, 6), (4, 2))),
+            Sample("slices", indexed((5, 6, 3), (2, 3, 1), low=-9, high=9)),
+        ),
+        decompose=_decompose_gather,
+    ),
+    _reader(
+        "take_along_legal",
+        "One element for each legal index along an axis; other axes broadcast.",
+        ("x", "indices"),
+        AXIS,
+        _infer_along("take_along_legal"),
+        take_along_reference,
+        (
+            Sample("rows", indexed((4, 5), (4, 3), low=0)),
+            Sample("stretched", indexed((5, 1, 4), (2, 3, 1), low=0), {"axis": 0}),
+        ),
+        lower=Gather(_along_maps),
+    ),
+    _reader(
+        "take_along_axis",
+        f"One element for each index along an axis; other axes broadcast; {RULE}.",
+        ("x", "indices"),
+        AXIS,
+        _infer_along("take_along_axis"),
+        take_along_reference,
+        (
+            Sample("rows", indexed((4, 5), (4, 3), low=-9, high=9)),
+            Sample("first axis", indexed((5, 3), (2, 3)), {"axis": 0}),
+        ),
+        decompose=_decompose_along,
+    ),
+    OpSpec(
+        name="tgraph.one_hot",
+        summary="1 at each index along a new last axis, 0 elsewhere; an index outside gives a row of zeros.",
+        operands=("indices",),
+        attributes=(
+            Attribute("depth", "dims", doc="the size of the new axis, as one dim"),
+            Attribute("dtype", "dtype", dt.f32),
+        ),
+        infer=_infer_one_hot,
+        reference=one_hot_reference,
+        samples=(
+            Sample("floats", _classes, {"depth": (Dim.constant(7),)}),
+            Sample("bools", _classes, {"depth": (Dim.constant(3),), "dtype": dt.bool_}),
+        ),
+        dtypes=("i64", "i32", "i16", "i8"),
+        cost=visits(1),
+        decompose=_decompose_one_hot,
+    ),
+)
