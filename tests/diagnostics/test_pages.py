@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import linecache
+import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,15 @@ class Page:
         assert match["code"] == code
         assert match["title"] == (all_codes()[code].__doc__ or "").rstrip("."), f"{file.name}: title and class differ"
         return Page(file, whole, match["fails"], match["text"], match["cure"])
+
+
+@pytest.fixture(autouse=True)
+def kept_environment() -> Iterator[None]:
+    """Programs may set variables; the next one does not see them."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
 
 
 def run(program: str, folder: Path) -> None:
