@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tessera.diagnostics.codes import TracingError
 from tessera.frontend.functions import elementwise
 from tessera.frontend.functions.operands import axis_of, dtype_of, promoted, rank_of
 from tessera.ir.base.dispatch import apply
@@ -74,3 +75,61 @@ def cross_entropy(logits: Any, labels: Any, *, reduction: str = "mean") -> Any:
     """
     dtype_of(labels)
     return apply("cross_entropy", (*promoted("cross_entropy", (logits,), FLOATING), labels), {"reduction": reduction})
+
+
+def attention(q: Any, k: Any, v: Any = None, mask: Any = None, *, causal: bool = False, scale: Any = None) -> Any:
+    """`softmax(q kT * scale + mask) v` on [batch, heads, length, head dim]; `k` and `v` may have fewer heads.
+
+    `scale` is one over the root of the head dim by default. With `causal`, the last query stands at the last key.
+    `k` may be a `KVCache`, which holds keys, values and how many of them count. A row that sees no key gives 0.
+    """
+    factor = None if scale is None else float(scale)
+    if v is None:
+        return _attend_cache(q, k, causal, factor)
+    operands = promoted("attention", (q, k, v), FLOATING)
+    masks = () if mask is None else (_additive(mask),)
+    return apply("attention", (*operands, *masks), {"causal": causal, "scale": factor})
+
+
+def _attend_cache(q: Any, cache: Any, causal: bool, scale: float | None) -> Any:
+    if not all(hasattr(cache, name) for name in ("K", "V", "length")):
+        raise TracingError("`attention` takes `k` and `v`, or one cache", fix="write `attention(q, k, v)`")
+    operands = promoted("attention", (q, cache.K, cache.V), FLOATING)
+    return apply("cached_attention", (*operands, cache.length), {"causal": causal, "scale": scale})
+
+
+def _additive(mask: Any) -> Any:
+    """A mask to add to scores: one of bools hides where it is false."""
+    if not dtype_of(mask).is_bool:
+        return mask
+    return elementwise.where(mask, 0.0, float("-inf"))
+
+
+def flash_attention(
+    q: Any, k: Any, v: Any = None, mask: Any = None, *, causal: bool = False, scale: Any = None, dropout: float = 0.0
+) -> Any:
+    """`attention`, which never stores the scores; dropout of scores is not carried out on this machine yet."""
+    if dropout:
+        raise TracingError("`flash_attention` has no dropout yet", fix="pass `dropout=0.0`, and drop its result")
+    return attention(q, k, v, mask, causal=causal, scale=scale)
+
+
+def split_qkv(x: Any, *, heads: int, kv_heads: int | None = None) -> tuple[Any, Any, Any]:
+    """One projection [batch, length, channels] as queries, keys and values [batch, heads, length, head dim]."""
+    dtype_of(x)
+    return apply("split_qkv", (x,), {"heads": heads, "kv_heads": kv_heads})
+
+
+def rotary(x: Any, cos: Any, sin: Any, *, interleaved: bool = False) -> Any:
+    """Pairs of the last axis turned by angles given as `cos` and `sin` [length, size / 2]."""
+    dtype_of(x), dtype_of(cos), dtype_of(sin)
+    return apply("rotary", (x, cos, sin), {"interleaved": interleaved})
+
+
+def residual(x: Any, y: Any, *, dropout: float = 0.0, key: Any = None) -> Any:
+    """`x + y`, with a share of `y` dropped if asked for, which needs a key."""
+    operands = promoted("residual", (x, y))
+    if dropout and key is None:
+        raise TracingError("`residual` with dropout needs a key", fix="pass `key=tessera.random.key(seed)`")
+    keys = (key,) if dropout else ()
+    return apply("residual", (*operands, *keys), {"dropout": float(dropout)})

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import ShapeError, TracingError
-from tessera.frontend.concrete import is_own
 from tessera.frontend.functions import movement
-from tessera.frontend.functions.operands import axis_of, dtype_of, is_tensor, rank_of, shape_dims
+from tessera.frontend.functions.operands import axis_of, dtype_of, is_tensor, parse_dtype, rank_of, shape_dims
 from tessera.frontend.size import Size, dim_of
 from tessera.ir.base.dispatch import apply
 from tessera.types.dim import Dim
+from tessera.types.dtype import f32
 from tessera.types.shape import normalize_slice
 
 _ALL = slice(None)
@@ -154,6 +154,24 @@ def take(x: Any, positions: Any, axis: int = 0) -> Any:
     return apply("take", (x, _positions(positions)), {"axis": axis_of("take", axis, rank_of(x))})
 
 
-def is_own_tensor(value: Any) -> bool:
-    """Whether a value is a tensor with data."""
-    return is_own(value)
+def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Any:
+    """`x` at positions that differ by row: the result has the shape of `indices`."""
+    dtype_of(x)
+    return apply("take_along_axis", (x, _positions(indices)), {"axis": axis_of("take_along_axis", axis, rank_of(x))})
+
+
+def gather(x: Any, indices: Any) -> Any:
+    """The parts of `x` at points: the last axis of `indices` holds a position for each leading axis of `x`."""
+    dtype_of(x)
+    return apply("gather", (x, _positions(indices)))
+
+
+def embedding(table: Any, indices: Any) -> Any:
+    """Rows of `table` by number."""
+    dtype_of(table)
+    return apply("embedding", (table, _positions(indices)))
+
+
+def one_hot(indices: Any, depth: Any, dtype: Any = f32) -> Any:
+    """A last axis of `depth` with 1 at each index and 0 elsewhere."""
+    return apply("one_hot", (_positions(indices),), {"depth": (dim_of(depth),), "dtype": parse_dtype(dtype)})

@@ -97,10 +97,12 @@ def _meeting_dtype(op: str, tensors: Sequence[Any], values: Sequence[Any]) -> DT
     for tensor in tensors[1:]:
         joined = promote(target, dtype_of(tensor))
         if joined is None:
+            other = dtype_of(tensor)
+            wider = max((target, other), key=lambda dtype: (dtype.is_float, dtype.bits))
             raise DTypeError(
-                f"`{op}` cannot mix {target} and {dtype_of(tensor)}: no dtype holds every value of both",
+                f"`{op}` cannot mix {target} and {other}: no dtype holds every value of both",
                 notes=("only widening that loses nothing is implicit",),
-                fix=f"cast one of them, as in `x.cast({target})`",
+                fix=f"cast the {target if wider is other else other} one, as in `x.cast({wider})`",
             )
         target = joined
     for value in values:
