@@ -5,16 +5,22 @@ from __future__ import annotations
 import doctest
 import importlib
 import re
+import runpy
 from pathlib import Path
 
 import pytest
 
 import tessera
+from tessera.ir.base.passes import pass_modules
+from tessera.ir.base.pipeline import check_entry
+from tessera.ir.base.text import parse_module, print_module
 from tessera.types import dtype
 from tessera.types.promotion import INTEGER_EDGES
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+MODULE = re.compile(r"^```mlir\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ROOMS = ("graph", "schedule", "tile", "target")
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "docs/numerics.md")
 
 
@@ -43,3 +49,28 @@ def test_the_examples_of_a_docstring_run(name: str) -> None:
 def test_the_page_on_numerics_has_every_integer_rule() -> None:
     page = (ROOT / "docs" / "numerics.md").read_text(encoding="utf-8")
     assert [f"| {case} | {rule} |" for case, rule in INTEGER_EDGES.items() if f"| {case} | {rule} |" not in page] == []
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_modules_of_a_room_are_right_and_print_as_shown(room: str) -> None:
+    for name in ROOMS:
+        importlib.import_module(f"tessera.ir.{name}.dialect")
+    texts = MODULE.findall((ROOT / "docs" / "rooms" / f"{room}.md").read_text(encoding="utf-8"))
+    assert texts
+    for text in texts:
+        module = parse_module(text, f"<{room}.md>")
+        check_entry(room, module)
+        assert print_module(module) == text
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_page_of_a_room_names_its_passes(room: str) -> None:
+    page = (ROOT / "docs" / "rooms" / f"{room}.md").read_text(encoding="utf-8")
+    names = [name for name, module in pass_modules().items() if module.startswith(f"tessera.ir.{room}.passes.")]
+    assert [name for name in names if f"`{name}`" not in page] == []
+    assert sorted(set(re.findall(rf"`({room}-[a-z-]+)`", page)) - set(names)) == []
+
+
+def test_the_list_of_ops_is_made_from_their_declarations() -> None:
+    script = runpy.run_path(str(ROOT / "scripts" / "ops.py"))
+    assert script["PAGE"].read_text(encoding="utf-8") == script["render"](script["REGISTRY"]), "run scripts/ops.py"
