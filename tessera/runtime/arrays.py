@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Collection
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,7 @@ _BY_NUMPY_NAME = {
     **{ml_name: name for name, ml_name in _ML_NAMES.items()},
     "int4": "i4",
 }
+_FIRST_NARROW = next(code for code, dtype in enumerate(ALL) if dtype.name in _ML_NAMES)
 # Offsets of PyArrayObject, the same since NumPy 1.7 and part of its stable ABI.
 _DATA, _RANK, _DIMS, _STRIDES, _DESCR, _FLAGS = 16, 24, 32, 40, 56, 64
 
@@ -80,29 +82,28 @@ def plain(array: Any, dtype: DType | None = None) -> np.ndarray[Any, Any]:
         least, greatest = int(ready.min()), int(ready.max())
         if least < low or greatest > high:
             raise RuntimeArgumentError(f"i4 holds {low}..{high}, but the array has values in {least}..{greatest}")
+    shape = numpy.shape(array)
     # `require` makes rank 0 into rank 1.
-    return ready.reshape(numpy.shape(array))
+    return ready if ready.shape == shape else ready.reshape(shape)
 
 
 def attach(support: Support) -> None:
-    """Let the native call path read NumPy arrays; checks the layout it relies on first."""
-    if support.environment.array_type:
+    """Let the native call path read NumPy arrays, if NumPy has been imported; checks the layout it relies on first."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
         return
-    import numpy  # noqa: PLC0415 (called when an array has been seen, so NumPy is there already)
-
-    _check_layout(numpy.arange(6, dtype=numpy.float32).reshape(2, 3))
-    for code, dtype in enumerate(ALL):
+    if not support.environment.array_type:
+        _check_layout(numpy.arange(6, dtype=numpy.float32).reshape(2, 3))
         # Values of i4 arrays need a look at each call, which is the slow path's business.
-        if dtype.name == "i4" or (dtype.name in _ML_NAMES and "ml_dtypes" not in sys.modules):
-            continue
-        support.environment.descriptors[code] = id(numpy_dtype(dtype))
-    support.environment.array_type = id(numpy.ndarray)
+        _describe(support, {name for name in _NUMPY_NAMES if name != "i4"})
+        support.environment.array_type = id(numpy.ndarray)
+    if "ml_dtypes" in sys.modules and not support.environment.descriptors[_FIRST_NARROW]:
+        _describe(support, _ML_NAMES.keys())
 
 
-def attach_narrow(support: Support) -> None:
-    """Let it read arrays of bf16 and the 8-bit floats too, once ml_dtypes is there."""
+def _describe(support: Support, names: Collection[str]) -> None:
     for code, dtype in enumerate(ALL):
-        if dtype.name in _ML_NAMES:
+        if dtype.name in names:
             support.environment.descriptors[code] = id(numpy_dtype(dtype))
 
 

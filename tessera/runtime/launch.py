@@ -90,6 +90,7 @@ class LoadedExecutable:
 
     def __init__(self, executable: Executable, symbols: Mapping[str, int] | None = None) -> None:
         support = native(executable.support)
+        arrays.attach(support)
         _install_reporter(support)
         table = {**support.code.symbols, **(symbols or {})}
         self.executable = executable

@@ -19,6 +19,7 @@ from tessera.types.dtype import ALL, BY_NAME, DType
 
 if TYPE_CHECKING:
     import numpy as np
+    from typing_extensions import CapsuleType
 
 __all__ = ["CODES", "Tensor", "native", "set_operators"]
 
@@ -100,8 +101,6 @@ class Tensor(Operators):
         ready = arrays.plain(array, found)
         support = native()
         arrays.attach(support)
-        if found.name in _NARROW:
-            arrays.attach_narrow(support)
         flags = _CONTIGUOUS | (0 if ready.flags.writeable else _READ_ONLY)
         return _wrap(ready.__array_interface__["data"][0], found, ready.shape, None, ready, flags)
 
@@ -225,7 +224,7 @@ class Tensor(Operators):
         max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
-    ) -> object:
+    ) -> CapsuleType:
         if stream is not None:
             raise BufferError("tensors in host memory have no stream")
         if dl_device is not None and tuple(dl_device) != (dlpack.CPU, 0):

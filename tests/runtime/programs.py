@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from functools import cache
-
-import llvmlite.binding as llvm
+from importlib import import_module
+from typing import Any
 
 from tessera.runtime.executable import Executable, Guard, Port
 
+# llvmlite has no types of its own.
+llvm: Any = import_module("llvmlite.binding")
 TRIPLE = "x86_64-unknown-linux-gnu"
 
 
 @cache
-def _machine(codemodel: str, reloc: str) -> llvm.TargetMachine:
+def _machine(codemodel: str, reloc: str) -> Any:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     target = llvm.Target.from_triple(TRIPLE)

@@ -1,0 +1,159 @@
+"""The store of compiled code: what comes back is what went in, whoever else is writing, or nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+
+from tessera.diagnostics.codes import CacheError
+from tessera.runtime.cache import Store, key_of
+
+KEY = key_of("a")
+
+
+def entries(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_what_was_put_comes_back_in_another_store(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert store.get(KEY) is None
+    store.put(KEY, b"bytes")
+    assert store.get(KEY) == Store(tmp_path).get(KEY) == b"bytes"
+    assert (store.hits, store.misses) == (1, 1)
+    store.remove(KEY)
+    store.remove(KEY)
+    assert store.get(KEY) is None
+
+
+def test_empty_bytes_are_not_a_miss(tmp_path: Path) -> None:
+    Store(tmp_path).put(KEY, b"")
+    assert Store(tmp_path).get(KEY) == b""
+
+
+def test_keys_keep_parts_apart() -> None:
+    assert key_of("ab", "c") != key_of("a", "bc") != key_of("abc")
+    assert key_of("a") == key_of(b"a")
+
+
+def test_a_key_that_could_be_a_path_is_refused(tmp_path: Path) -> None:
+    for key in ("../../etc/passwd", "", "ABCDEF0123", "a"):
+        with pytest.raises(CacheError, match="not a cache key"):
+            Store(tmp_path).get(key)
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty"])
+def test_a_damaged_entry_is_a_miss_and_is_removed(tmp_path: Path, damage: str) -> None:
+    Store(tmp_path).put(KEY, b"x" * 100)
+    (path,) = entries(tmp_path)
+    data = path.read_bytes()
+    path.write_bytes({"cut": data[:-1], "flip": data[:-1] + b"y", "empty": b""}[damage])
+    store = Store(tmp_path)
+    assert store.get(KEY) is None
+    assert entries(tmp_path) == []
+    store.put(KEY, b"again")
+    assert store.get(KEY) == b"again"
+
+
+def test_the_longest_unused_entries_leave_first(tmp_path: Path) -> None:
+    store = Store(tmp_path, limit=10_000)
+    keys = [key_of(str(number)) for number in range(9)]
+    for age, key in enumerate(keys):
+        store.put(key, bytes(1000))
+        past = time.time() - 1000 + age
+        os.utime(tmp_path / key[:2] / f"{key}.entry", (past, past))
+    assert store.get(keys[0]) is not None
+    store.put(key_of("one more"), bytes(1000))
+    left = [key for key in keys if store.get(key) is not None]
+    assert keys[0] in left
+    assert keys[1] not in left
+    assert keys[8] in left
+    assert sum(path.stat().st_size for path in entries(tmp_path)) <= 10_000
+
+
+def test_halves_of_dead_writers_are_swept(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.put(KEY, b"x")
+    half = tmp_path / KEY[:2] / ".half"
+    half.write_bytes(b"x")
+    os.utime(half, (0, 0))
+    Store(tmp_path).put(key_of("b"), b"y")
+    assert not half.exists()
+
+
+def test_an_unwritable_folder_means_memory_and_one_warning(tmp_path: Path) -> None:
+    blocker = tmp_path / "file"
+    blocker.write_text("in the way")
+    store = Store(blocker / "cache")
+    with pytest.warns(RuntimeWarning, match="cannot be written .* set TESSERA_CACHE_DIR"):
+        store.put(KEY, b"bytes")
+    assert not store.on_disk
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        store.put(key_of("b"), b"more")
+    assert (store.get(KEY), store.get(key_of("b"))) == (b"bytes", b"more")
+    store.remove(KEY)
+    assert store.get(KEY) is None
+
+
+def test_a_folder_that_can_only_be_read_still_gives_hits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Store(tmp_path).put(KEY, b"bytes")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tessera.runtime.cache.os.utime", refuse)
+    monkeypatch.setattr("pathlib.Path.mkdir", refuse)
+    store = Store(tmp_path)
+    assert store.get(KEY) == b"bytes"
+    with pytest.warns(RuntimeWarning, match="Permission denied"):
+        store.put(key_of("b"), b"more")
+    assert store.get(KEY) == b"bytes"
+    assert store.get(key_of("b")) == b"more"
+
+
+# Processes start together, and each writes, reads and damages the same few keys under a limit that keeps evicting.
+CONTENDER = """
+    import random, sys, time
+    from pathlib import Path
+    from tessera.runtime.cache import Store, key_of
+
+    folder, number, start = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    time.sleep(max(0.0, start - time.time()))
+    choose = random.Random(number)
+    store = Store(folder, limit=60_000)
+    for turn in range(40):
+        name = str(choose.randrange(12))
+        expected = (name * 5000).encode()[:5000]
+        found = store.get(key_of(name))
+        assert found is None or found == expected, f"{len(found)} bytes that nobody wrote"
+        if found is None:
+            store.put(key_of(name), expected)
+        if choose.random() < 0.05:
+            path = folder / key_of(name)[:2] / (key_of(name) + ".entry")
+            try:
+                path.write_bytes(b"torn")
+            except OSError:
+                pass
+    assert store.on_disk
+"""
+
+
+def test_32_processes_share_one_folder(tmp_path: Path) -> None:
+    start = str(time.time() + 1.5)
+    program = textwrap.dedent(CONTENDER)
+    processes = [
+        subprocess.Popen([sys.executable, "-c", program, str(tmp_path), str(n), start], stderr=subprocess.PIPE)
+        for n in range(32)
+    ]
+    errors = [process.communicate(timeout=60)[1].decode() for process in processes]
+    assert [error for error in errors if error] == []
+    assert [process.returncode for process in processes] == [0] * 32
+    assert all(path.suffix == ".entry" for path in entries(tmp_path))

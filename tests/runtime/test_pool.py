@@ -1,0 +1,205 @@
+"""The thread pool: every task once, callers in parallel, nested calls, changing thread counts, forks."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tessera.runtime.loader import LinkedCode, link
+from tessera.runtime.support import Support
+from tests.runtime.programs import compile_text
+
+# Counts each task, notes its scratch and its thread, fills its scratch, and takes a while.
+KERNELS = """
+declare i64 @pthread_self()
+declare ptr @memset(ptr, i32, i64)
+declare void @tessera_pool_run(ptr, ptr, i64, i64)
+
+define void @note(ptr %counts, i64 %task, i64 %tasks, ptr %scratch) {
+entry:
+  %count.at = getelementptr i64, ptr %counts, i64 %task
+  %old = atomicrmw add ptr %count.at, i64 1 monotonic
+  %second = add i64 %task, %tasks
+  %scratch.at = getelementptr i64, ptr %counts, i64 %second
+  store ptr %scratch, ptr %scratch.at
+  %third = add i64 %second, %tasks
+  %thread.at = getelementptr i64, ptr %counts, i64 %third
+  %thread = call i64 @pthread_self()
+  store i64 %thread, ptr %thread.at
+  %fill = trunc i64 %task to i32
+  %filled = call ptr @memset(ptr %scratch, i32 %fill, i64 100)
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %loop ]
+  %i.next = add i64 %i, 1
+  store volatile i64 %i, ptr %scratch
+  %more = icmp slt i64 %i.next, 20000
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+define void @count(ptr %counts, i64 %task, i64 %tasks, ptr %scratch) {
+  %count.at = getelementptr i64, ptr %counts, i64 %task
+  %old = atomicrmw add ptr %count.at, i64 1 monotonic
+  ret void
+}
+define void @nested(ptr %counts, i64 %task, i64 %tasks, ptr %scratch) {
+  call void @tessera_pool_run(ptr @count, ptr %counts, i64 16, i64 0)
+  ret void
+}
+"""
+
+
+@cache
+def linked(table_owner: Support) -> LinkedCode:
+    return link([compile_text(KERNELS)], table_owner.code.symbols)
+
+
+def run(support: Support, kernel: str, tasks: int, scratch: int, words: int) -> list[int]:
+    counts = (ctypes.c_int64 * max(1, words))()
+    support.pool_run(linked(support).address(kernel), ctypes.addressof(counts), tasks, scratch)
+    return list(counts)[:words]
+
+
+@pytest.fixture
+def threads(support: Support) -> Iterator[Support]:
+    """The support code, with its thread count put back afterwards."""
+    before = support.threads()
+    yield support
+    support.configure(before)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+@pytest.mark.parametrize("tasks", [0, 1, 2, 5, 100, 3000])
+def test_every_task_runs_once_with_scratch_of_its_thread(threads: Support, count: int, tasks: int) -> None:
+    threads.configure(count)
+    assert threads.threads() == count
+    for _ in range(3):
+        notes = run(threads, "note", tasks, 100, 3 * tasks)
+        counts, scratches, owners = notes[:tasks], notes[tasks : 2 * tasks], notes[2 * tasks :]
+        assert counts == [1] * tasks
+        assert all(scratch % 64 == 0 for scratch in scratches)
+        # One thread, one scratch; two threads, two scratches.
+        assert len({*zip(scratches, owners, strict=True)}) == len({*scratches}) == len({*owners}) <= count
+
+
+def test_scratch_grows_when_a_later_kernel_wants_more(threads: Support) -> None:
+    threads.configure(2)
+    for size in (100, 1 << 12, 1 << 20, 100, 3 << 20):
+        assert run(threads, "note", 50, size, 150)[:50] == [1] * 50
+
+
+def test_callers_on_several_threads_all_finish(threads: Support) -> None:
+    threads.configure(2)
+    results: list[list[int]] = []
+
+    def caller() -> None:
+        for _ in range(200):
+            results.append(run(threads, "count", 64, 0, 64))
+
+    callers = [threading.Thread(target=caller) for _ in range(6)]
+    for thread in callers:
+        thread.start()
+    for thread in callers:
+        thread.join()
+    assert results == [[1] * 64] * 1200
+
+
+def test_a_kernel_may_call_the_pool(threads: Support) -> None:
+    threads.configure(2)
+    assert run(threads, "nested", 40, 0, 16) == [40] * 16
+
+
+def test_the_thread_count_may_change_between_calls(threads: Support) -> None:
+    for turn in range(60):
+        threads.configure(turn % 5 + 1)
+        assert run(threads, "count", 20, 0, 20) == [1] * 20
+
+
+def worker_threads() -> int:
+    return len(list(Path("/proc/self/task").iterdir())) - threading.active_count()
+
+
+def test_workers_that_are_no_longer_wanted_leave(threads: Support) -> None:
+    threads.configure(1)
+    time.sleep(0.1)
+    idle = worker_threads()
+    threads.configure(4)
+    run(threads, "count", 20, 0, 20)
+    assert worker_threads() == idle + 3
+    threads.configure(1)
+    deadline = time.monotonic() + 5
+    while worker_threads() > idle and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert worker_threads() == idle
+
+
+def test_calls_after_a_pause_find_workers_asleep_and_wake_them(threads: Support) -> None:
+    threads.configure(2)
+    for _ in range(5):
+        time.sleep(0.01)
+        assert run(threads, "note", 30, 100, 90)[:30] == [1] * 30
+
+
+def test_workers_take_no_signals(threads: Support) -> None:
+    threads.configure(3)
+    run(threads, "count", 20, 0, 20)
+    seen: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, _: seen.append(threading.get_native_id()))
+    try:
+        for _ in range(20):
+            os.kill(os.getpid(), signal.SIGUSR1)
+            time.sleep(0.001)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    masks = [
+        line.split()[1]
+        for task in Path("/proc/self/task").iterdir()
+        for line in (task / "status").read_text().splitlines()
+        if line.startswith("SigBlk:")
+    ]
+    assert seen
+    # SIGUSR1 is bit 9; only our workers block it.
+    assert sum(bool(int(mask, 16) >> 9 & 1) for mask in masks) == 2
+
+
+FORK = """
+    import ctypes, os, sys
+    from tessera.runtime.loader import link
+    from tessera.runtime.support import load_support
+    from tests.runtime.programs import compile_text
+    from tests.runtime.test_pool import KERNELS, run
+
+    support = load_support(compile_text)
+    support.configure(3)
+    for _ in range(10):
+        assert run(support, "count", 50, 0, 50) == [1] * 50
+        child = os.fork()
+        if not child:
+            for _ in range(20):
+                assert run(support, "note", 50, 100, 150)[:50] == [1] * 50
+            block = support.alloc(1 << 20)
+            support.free(block)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert run(support, "count", 50, 0, 50) == [1] * 50
+    print("done")
+"""
+
+
+def test_parent_and_child_both_work_after_a_fork() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(FORK)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (result.stdout, result.returncode) == ("done\n", 0), result.stderr

@@ -1,0 +1,51 @@
+"""`TESSERA_*` variables: what they default to, what they take, and what they say to nonsense."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tessera.diagnostics.codes import SettingsError
+from tessera.types.settings import Settings, usable_cpus
+
+
+def test_nothing_set_gives_defaults() -> None:
+    settings = Settings.from_environment({})
+    assert settings.threads == usable_cpus() >= 1
+    assert settings.cache_dir == Path.home() / ".cache" / "tessera"
+    assert (settings.timing, settings.dump_dir) == (False, None)
+    assert Settings.from_environment({"XDG_CACHE_HOME": "/x"}).cache_dir == Path("/x/tessera")
+
+
+def test_everything_set_is_read() -> None:
+    settings = Settings.from_environment(
+        {
+            "TESSERA_NUM_THREADS": "3",
+            "TESSERA_CACHE_DIR": "/c",
+            "TESSERA_CACHE_BYTES": "512M",
+            "TESSERA_MEMORY_BYTES": "1024",
+            "TESSERA_SPIN_MICROSECONDS": "0",
+            "TESSERA_TIMING": "1",
+            "TESSERA_DUMP": "~/d",
+        }
+    )
+    assert settings == Settings(3, Path("/c"), 512 << 20, 1024, 0, True, Path.home() / "d")
+
+
+@pytest.mark.parametrize(("text", "bytes_"), [("7", 7), ("2k", 2048), ("1GiB", 1 << 30), ("3 MB", None), ("-1", None)])
+def test_bytes(text: str, bytes_: int | None) -> None:
+    if bytes_ is None:
+        with pytest.raises(SettingsError, match="must be bytes such as"):
+            Settings.from_environment({"TESSERA_CACHE_BYTES": text})
+    else:
+        assert Settings.from_environment({"TESSERA_CACHE_BYTES": text}).cache_bytes == bytes_
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("TESSERA_NUM_THREADS", "0"), ("TESSERA_NUM_THREADS", "many"), ("TESSERA_TIMING", "maybe")],
+)
+def test_nonsense_is_named(name: str, text: str) -> None:
+    with pytest.raises(SettingsError, match=f"`{name}` is `{text}`"):
+        Settings.from_environment({name: text})
