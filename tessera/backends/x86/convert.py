@@ -1,0 +1,163 @@
+"""Vectors of every storage dtype: loaded into their compute type, cast between dtypes, rounded and stored.
+
+Narrow floats compute as f32, bools as i1 lanes, i4 as i8; every other dtype as itself.
+"""
+
+from __future__ import annotations
+
+from tessera.backends.x86.llvm_types import vector
+from tessera.backends.x86.text import FunctionText, Value
+from tessera.backends.x86.vector_ops import absolute, add, bits, from_bits, shift, sub, times
+from tessera.types import dtype as dt
+from tessera.types.dtype import DType
+
+_FLOATS = {64: "double", 32: "float", 16: "half"}
+
+
+def storage_type(dtype: DType) -> str:
+    """The LLVM type of one element in memory."""
+    if dtype is dt.bf16:
+        return "i16"
+    return _FLOATS[dtype.bits] if dtype.is_float and dtype.bits > 8 else f"i{8 * dtype.bytes}"
+
+
+def compute_type(dtype: DType) -> str:
+    """The LLVM type of one element in a register."""
+    if dtype.is_float:
+        return _FLOATS[dtype.compute.bits]
+    return "i1" if dtype.is_bool else storage_type(dtype)
+
+
+def load(f: FunctionText, pointer: Value, dtype: DType, lanes: int, mask: Value | None = None) -> Value:
+    """Elements from memory in their compute type; lanes outside the mask are not touched and read as 0."""
+    type_ = vector(storage_type(dtype), lanes)
+    stored = f.load(pointer, type_) if mask is None else f.masked_load(pointer, type_, mask)
+    return widened(f, stored, dtype)
+
+
+def store(f: FunctionText, value: Value, pointer: Value, dtype: DType, mask: Value | None = None) -> None:
+    """Elements of the compute type to memory, rounded to the dtype; lanes outside the mask are not touched."""
+    stored = narrowed(f, value, dtype)
+    if mask is None:
+        f.store(stored, pointer)
+    else:
+        f.masked_store(stored, pointer, mask)
+
+
+def widened(f: FunctionText, stored: Value, dtype: DType) -> Value:
+    """Stored elements in their compute type; always exact."""
+    if dtype is dt.bf16:
+        return from_bits(f, shift(f, "shl", f.cast("zext", stored, "i32"), 16))
+    if dtype is dt.f16:
+        return f.cast("fpext", stored, "float")
+    if dtype is dt.f8e5m2:
+        return f.cast("fpext", _half(f, shift(f, "shl", f.cast("zext", stored, "i16"), 8)), "float")
+    if dtype is dt.f8e4m3:
+        return _from_e4m3(f, stored)
+    if dtype.is_bool:
+        return f.icmp("ne", stored, f.const_like(stored, 0))
+    return stored
+
+
+def narrowed(f: FunctionText, value: Value, dtype: DType) -> Value:
+    """Values of the compute type as stored elements, rounded to nearest even; i4 wraps."""
+    if dtype is dt.bf16:
+        return _to_bf16(f, value)
+    if dtype is dt.f16:
+        return f.cast("fptrunc", value, "half")
+    if dtype.is_float and dtype.bits == 8:
+        return _to_float8(f, value, dtype)
+    if dtype.is_bool:
+        return f.cast("zext", value, "i8")
+    if dtype is dt.i4:
+        return shift(f, "ashr", shift(f, "shl", value, 4), 4)
+    return value
+
+
+def rounded(f: FunctionText, value: Value, dtype: DType) -> Value:
+    """Values of the compute type as they would come back from memory."""
+    if dtype.is_float and dtype.compute is not dtype:
+        return widened(f, narrowed(f, value, dtype), dtype)
+    return narrowed(f, value, dtype) if dtype is dt.i4 else value
+
+
+def cast(f: FunctionText, value: Value, source: DType, to: DType) -> Value:
+    """Values of one dtype as another, both in compute types: the table of `docs/numerics.md`."""
+    if to.is_bool:
+        if source.is_bool:
+            return value
+        zero = f.const_like(value, 0)
+        return f.fcmp("une", value, zero) if source.is_float else f.icmp("ne", value, zero)
+    if to.is_float:
+        return rounded(f, _to_float(f, value, source, compute_type(to)), to)
+    if source.is_float:
+        return _float_to_integer(f, value, to)
+    return rounded(f, _resized(f, value, source, compute_type(to)), to)
+
+
+def _to_float(f: FunctionText, value: Value, source: DType, element: str) -> Value:
+    if source.is_float:
+        return f.cast("fpext" if element == "double" else "fptrunc", value, element)
+    return f.cast("sitofp" if source.kind == "int" else "uitofp", value, element)
+
+
+def _float_to_integer(f: FunctionText, value: Value, to: DType) -> Value:
+    """Cut toward zero, held to the range, NaN to 0."""
+    name = "fptosi.sat" if to.kind == "int" else "fptoui.sat"
+    whole = f.intrinsic(name, value, ret=vector(compute_type(to), value.lanes))
+    if to is dt.i4:
+        whole = f.intrinsic("smin", f.intrinsic("smax", whole, f.const_like(whole, -8)), f.const_like(whole, 7))
+    return whole
+
+
+def _resized(f: FunctionText, value: Value, source: DType, element: str) -> Value:
+    wide, narrow = int(element[1:]), int(value.element[1:])
+    if wide < narrow:
+        return f.cast("trunc", value, element)
+    return f.cast("sext" if source.kind == "int" else "zext", value, element)
+
+
+def _half(f: FunctionText, codes: Value) -> Value:
+    return f.bitcast(codes, vector("half", codes.lanes))
+
+
+def _from_e4m3(f: FunctionText, stored: Value) -> Value:
+    """Through f16, whose exponent is one bit wider and 8 apart; the hardware takes its denormals at full speed."""
+    wide = f.cast("zext", stored, "i16")
+    magnitude = f.op("and", wide, f.const_like(wide, 0x7F))
+    sign = shift(f, "shl", f.op("and", wide, f.const_like(wide, 0x80)), 8)
+    code = f.op("or", shift(f, "shl", magnitude, 7), sign)
+    value = times(f, f.cast("fpext", _half(f, code), "float"), 256.0)
+    is_nan = f.icmp("eq", magnitude, f.const_like(wide, 0x7F))
+    return f.select(is_nan, f.const_like(value, float("nan")), value)
+
+
+def _to_bf16(f: FunctionText, value: Value) -> Value:
+    """The upper half of an f32 after adding just under half a unit, and the odd bit; NaN is made quiet."""
+    whole = bits(f, value)
+    odd = f.op("and", shift(f, "lshr", whole, 16), f.const_like(whole, 1))
+    nearest = add(f, add(f, whole, f.const_like(whole, 0x7FFF)), odd)
+    quiet = f.op("or", whole, f.const_like(whole, 0x400000))
+    picked = f.select(f.fcmp("uno", value, value), quiet, nearest)
+    return f.cast("trunc", shift(f, "lshr", picked, 16), "i16")
+
+
+def _to_float8(f: FunctionText, value: Value, dtype: DType) -> Value:
+    """To nearest even; too large goes to infinity (e5m2) or NaN (e4m3, which has no infinity)."""
+    mantissa = dtype.mantissa
+    bias = (1 << (dtype.exponent - 1)) - 1
+    magnitude = absolute(f, value)
+    whole = bits(f, magnitude)
+    drop = 23 - mantissa
+    odd = f.op("and", shift(f, "lshr", whole, drop), f.const_like(whole, 1))
+    nearest = add(f, add(f, whole, f.const_like(whole, (1 << (drop - 1)) - 1)), odd)
+    normal = sub(f, shift(f, "lshr", nearest, drop), f.const_like(whole, (127 - bias) << mantissa))
+    # Adding a number whose last place is the smallest denormal rounds to it, and leaves the code in the low bits.
+    anchor = f.const_like(value, 2.0 ** (1 - bias - mantissa + 23))
+    small = sub(f, bits(f, add(f, magnitude, anchor)), f.const_like(whole, (127 + 1 - bias - mantissa + 23) << 23))
+    is_small = f.fcmp("olt", magnitude, f.const_like(value, 2.0 ** (1 - bias)))
+    overflow, nan = (0x7F, 0x7F) if dtype is dt.f8e4m3 else (0x7C, 0x7E)
+    code = f.intrinsic("umin", f.select(is_small, small, normal), f.const_like(whole, overflow))
+    code = f.select(f.fcmp("uno", value, value), f.const_like(whole, nan), code)
+    sign = f.op("and", shift(f, "lshr", bits(f, value), 24), f.const_like(whole, 0x80))
+    return f.cast("trunc", f.op("or", code, sign), "i8")
