@@ -1,0 +1,241 @@
+"""Reductions: the canonical recipe element by element, rules, decompositions against references, running folds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessera.ir.base.arrays import Array, numpy_dtype
+from tessera.ir.graph.ops import cumulative, reduce, statistics
+from tessera.ir.graph.recipe import LANES, fold
+from tessera.ir.graph.samples import retyped
+from tessera.ir.tile.facets import Reduction
+from tessera.types.dim import Dim
+from tessera.types.dtype import BY_NAME, bf16, bool_, f16, f32, f64, i4, i8, i32, i64, u8, u64
+from tests.graph.eager import RuleDTypeError, RuleError, decomposed, infer, reference, tensor, type_of
+
+
+def recipe_sum(elements: list[np.float32]) -> np.float32:
+    """The recipe as it is written: lanes in order, then halves."""
+    lanes = [np.float32(0)] * LANES
+    for at, element in enumerate(elements):
+        lanes[at % LANES] = np.float32(lanes[at % LANES] + element)
+    width = LANES // 2
+    while width:
+        lanes = [np.float32(lanes[lane] + lanes[lane + width]) for lane in range(width)]
+        width //= 2
+    return lanes[0]
+
+
+@given(st.integers(0, 200), st.integers(0, 2**31))
+def test_sums_follow_the_recipe_bit_for_bit(size: int, seed: int) -> None:
+    x = (np.random.default_rng(seed).standard_normal(size) * 1e3).astype(np.float32)
+    assert fold("sum", x, (0,)).tobytes() == np.asarray(recipe_sum(list(x))).tobytes()
+
+
+def test_a_sum_over_several_axes_takes_them_in_row_major_order() -> None:
+    x = np.random.default_rng(0).standard_normal((3, 4, 50)).astype(np.float32)
+    for axes, row in (((0, 2), x[:, 1, :]), ((1, 2), x[1]), ((0, 1), x[:, :, 1])):
+        found = reference("sum", x, axes=axes)
+        assert found[1] == recipe_sum(list(row.reshape(-1)))
+
+
+def test_a_row_alone_has_the_bits_it_has_in_a_batch() -> None:
+    x = np.random.default_rng(0).standard_normal((5, 333)).astype(np.float32)
+    batch = reference("sum", x, axes=(1,))
+    for row in range(5):
+        assert reference("sum", x[row : row + 1], axes=(1,))[0] == batch[row]
+
+
+@pytest.mark.parametrize("spec", [*reduce.SPECS, *statistics.SPECS], ids=lambda spec: spec.short_name)
+def test_references_against_numpy(spec: Any) -> None:
+    numpy_name: str = "" if spec.short_name in ("logsumexp", "norm") else spec.short_name
+    for sample in spec.samples:
+        (x,) = sample.make(np.random.default_rng(0))
+        attributes = spec.with_defaults(sample.attributes)
+        found = reference(spec.short_name, x, **attributes)
+        axes, keepdims = attributes["axes"], attributes["keepdims"]
+        with np.errstate(all="ignore"):
+            if spec.short_name.startswith("arg"):
+                expected = _arg(numpy_name, x, axes, keepdims)
+            elif numpy_name:
+                more = {"ddof": attributes["correction"]} if "correction" in attributes else {}
+                expected = _numpy(numpy_name, x, axes, keepdims, more)
+            elif spec.short_name == "logsumexp":
+                expected = np.asarray(np.logaddexp.reduce(x.astype(np.float64), axis=None if not axes else axes[0]))
+                if len(axes) != 1:
+                    continue
+                expected = np.expand_dims(expected, axes) if keepdims else expected
+            else:
+                expected = _norm(x, axes, keepdims, attributes["order"])
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5, err_msg=sample.name)
+
+
+def _numpy(name: str, x: Array, axes: tuple[int, ...], keepdims: bool, more: dict[str, Any]) -> Array:
+    if name in ("mean", "var", "std") and x.size == 0 and any(x.shape[axis] == 0 for axis in axes):
+        return np.full([x.shape[axis] for axis in range(x.ndim) if axis not in axes], np.nan)
+    return getattr(np, name)(x, axis=axes, keepdims=keepdims, **more)
+
+
+def _arg(name: str, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    kept = [axis for axis in range(x.ndim) if axis not in axes]
+    rows = x.transpose((*kept, *axes)).reshape(*(x.shape[axis] for axis in kept), -1) if x.size else x
+    found = np.asarray(getattr(np, name)(rows, axis=-1) if x.ndim else 0)
+    return np.expand_dims(found, axes) if keepdims else found
+
+
+def _norm(x: Array, axes: tuple[int, ...], keepdims: bool, order: float) -> Array:
+    wide = np.abs(x.astype(np.float64))
+    if order == math.inf:
+        return wide.max(axis=axes, keepdims=keepdims)
+    return (wide**order).sum(axis=axes, keepdims=keepdims) ** (1 / order)
+
+
+@pytest.mark.parametrize("spec", statistics.SPECS, ids=lambda spec: spec.short_name)
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16", "f16"])
+def test_decompositions_compute_what_references_mean(spec: Any, dtype: str) -> None:
+    for sample in spec.samples:
+        x = retyped(sample.make(np.random.default_rng(0))[0], BY_NAME[dtype])
+        found = decomposed(spec.short_name, x, **sample.attributes)
+        expected = reference(spec.short_name, x, **sample.attributes)
+        # logarithms and exponentials of the two differ in the last place; everything else is the same operations
+        tolerance = 4 * BY_NAME[dtype].epsilon if spec.short_name == "logsumexp" else 0.0
+        np.testing.assert_allclose(
+            found.astype(np.float64), expected.astype(np.float64), rtol=tolerance, atol=tolerance, err_msg=sample.name
+        )
+
+
+def test_a_free_count_is_asked_for_at_run_time() -> None:
+    class Names:
+        """A builder that only knows types and writes down what is made."""
+
+        def __init__(self) -> None:
+            self.made: list[str] = []
+
+        def emit(self, name: str, *operands: Any, **attributes: Any) -> Any:
+            self.made.append(name)
+            return infer(name, *operands, **attributes)[0]
+
+        def type_of(self, value: Any) -> Any:
+            return value
+
+    for shape, source in ((("B", 7), "full"), (("B", "S"), "dim_size")):
+        builder = Names()
+        spec = next(spec for spec in statistics.SPECS if spec.short_name == "mean")
+        assert spec.decompose is not None
+        result = spec.decompose(builder, [tensor(*shape, dtype=bf16)], {"axes": (1,), "keepdims": False})
+        assert result == tensor("B", dtype=bf16)
+        assert source in builder.made
+
+
+def test_ties_go_to_the_first_and_nan_wins() -> None:
+    x = np.array([[1.0, 3.0, 3.0], [2.0, np.nan, np.nan], [-1.0, -1.0, 5.0]], np.float32)
+    np.testing.assert_array_equal(reference("argmax", x, axes=(1,)), [1, 1, 2])
+    np.testing.assert_array_equal(reference("argmin", x, axes=(1,)), [0, 1, 0])
+    assert reference("argmax", np.zeros((3, 4), np.float32), axes=(0, 1)) == 0
+    assert np.isnan(reference("max", x, axes=(0, 1)))
+    assert reference("argmax", x.astype(numpy_dtype(bf16)), axes=(0,)).dtype == np.int64
+
+
+def test_no_elements() -> None:
+    empty = np.zeros((2, 0), np.float32)
+    np.testing.assert_array_equal(reference("sum", empty, axes=(1,)), [0, 0])
+    np.testing.assert_array_equal(reference("prod", empty, axes=(1,)), [1, 1])
+    assert not reference("any", empty != 0, axes=(0, 1))
+    assert reference("all", empty != 0, axes=(0, 1))
+    spec = next(spec for spec in reduce.SPECS if spec.short_name == "max")
+    assert spec.reference is not None
+    np.testing.assert_array_equal(spec.reference(empty, axes=(1,), keepdims=False), [-np.inf, -np.inf])
+
+
+def test_integer_sums_have_64_bits_and_narrow_floats_accumulate_wide() -> None:
+    assert reference("sum", np.full(300, 127, np.int8), axes=(0,)) == 300 * 127
+    assert reference("sum", np.full(300, 255, np.uint8), axes=(0,)).dtype == np.uint64
+    assert reference("sum", np.array([True, True, False]), axes=(0,)) == 2
+    ones = np.ones(1000, numpy_dtype(bf16))
+    assert float(reference("sum", ones, axes=(0,))) == 1000.0
+
+
+def test_rules() -> None:
+    x = tensor("B", 3, "S", dtype=bf16)
+    assert infer("sum", x, axes=(0, 2)) == [tensor(3, dtype=bf16)]
+    assert infer("max", x, axes=(1,), keepdims=True) == [tensor("B", 1, "S", dtype=bf16)]
+    assert infer("argmax", x, axes=(2,)) == [tensor("B", 3, dtype=i64)]
+    assert infer("sum", tensor("B", dtype=i8), axes=(0,)) == [tensor(dtype=i64)]
+    assert infer("prod", tensor("B", dtype=u8), axes=(0,)) == [tensor(dtype=u64)]
+    assert infer("mean", x, axes=(0, 1, 2)) == [tensor(dtype=bf16)]
+    assert infer("cumsum", tensor("B", dtype=i32), axis=0) == [tensor("B", dtype=i64)]
+    assert infer("cummax", tensor("B", dtype=i32), axis=0) == [tensor("B", dtype=i32)]
+    spec = reduce.SPECS[0]
+    assert isinstance(spec.lower, Reduction)
+    assert (spec.lower.kind, spec.lower.axes(x, {"axes": (0, 2)})) == ("sum", (0, 2))
+    assert spec.cost is not None
+    assert spec.cost([x], [tensor(3, dtype=bf16)], {}).flops == Dim.of("3*B*S")
+
+
+@pytest.mark.parametrize(
+    ("op", "type", "attributes", "message"),
+    [
+        ("sum", tensor(3, dtype=f32), {"axes": (1,)}, "no axis 1 on a value of rank 1"),
+        ("sum", tensor(3, dtype=f32), {"axes": (-1,)}, "no axis -1"),
+        ("sum", tensor(3, 4, dtype=f32), {"axes": (1, 0)}, "sorted and none twice"),
+        ("sum", tensor(3, 4, dtype=f32), {"axes": (1, 1)}, "sorted and none twice"),
+        ("max", tensor("B", 0, dtype=f32), {"axes": (1,)}, r"no elements has no value: `x.shape\[1\] = 0`"),
+        ("argmin", tensor(0, dtype=f32), {"axes": (0,)}, "no elements"),
+        ("logsumexp", tensor(0, dtype=f32), {"axes": (0,)}, "no elements"),
+        ("norm", tensor(0, dtype=f32), {"axes": (0,), "order": math.inf}, "no elements"),
+        ("norm", tensor(3, dtype=f32), {"axes": (0,), "order": 3.0}, "no order 3"),
+        ("cumsum", tensor(3, dtype=f32), {"axis": 1}, "no axis 1"),
+        ("cumulative", tensor(3, dtype=f32), {"axis": 0, "kind": "mean"}, "no kind `mean`"),
+    ],
+)
+def test_shapes_that_are_refused(op: str, type: Any, attributes: dict[str, Any], message: str) -> None:
+    with pytest.raises(RuleError, match=message):
+        infer(op, type, **attributes)
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype"), [("mean", i32), ("any", f32), ("sum", i4), ("max", bool_), ("argmax", bool_), ("var", i64)]
+)
+def test_dtypes_that_are_refused(op: str, dtype: Any) -> None:
+    with pytest.raises(RuleDTypeError, match=f"got `x` of {dtype}"):
+        infer(op, tensor(3, dtype=dtype), axes=(0,))
+
+
+@pytest.mark.parametrize("spec", cumulative.SPECS, ids=lambda spec: spec.short_name)
+def test_running_folds_go_one_after_the_other(spec: Any) -> None:
+    for sample in spec.samples:
+        for dtype in (f32, f16, i8):
+            x = retyped(sample.make(np.random.default_rng(0))[0], dtype)
+            found = reference(spec.short_name, x, **sample.attributes)
+            expected = _running(spec.short_name, x, dict(sample.attributes))
+            np.testing.assert_array_equal(found.astype(np.float64), expected.astype(np.float64), err_msg=sample.name)
+            if spec.decompose is not None:
+                np.testing.assert_array_equal(decomposed(spec.short_name, x, **sample.attributes), found)
+
+
+def _running(name: str, x: Array, attributes: dict[str, Any]) -> Array:
+    kind = attributes.get("kind", name.removeprefix("cum"))
+    out = np.zeros(x.shape, reference(name, x, **attributes).dtype)
+    wide = np.dtype(np.float32) if out.dtype.kind == "f" else out.dtype
+    steps: dict[str, Any] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+    lines = np.moveaxis(x, attributes["axis"], -1)
+    results = np.moveaxis(out, attributes["axis"], -1)
+    for place in np.ndindex(*lines.shape[:-1]):
+        line = lines[place][::-1] if attributes["reverse"] else lines[place]
+        state: Any = None
+        for at, element in enumerate(line.astype(wide)):
+            with np.errstate(all="ignore"):
+                state = element if state is None else steps[kind](state, element)
+            results[place][len(line) - 1 - at if attributes["reverse"] else at] = state
+    return out
+
+
+def test_references_keep_the_promised_types() -> None:
+    x = np.ones((2, 3))
+    assert type_of(reference("var", x, axes=(1,), correction=1)) == tensor(2, dtype=f64)
