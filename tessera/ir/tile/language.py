@@ -1,0 +1,273 @@
+"""`TileBuilder`: the tile language as functions, each of which adds one op to the kernel being written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from xdsl.ir import Block, SSAValue
+
+from tessera.diagnostics.span import Span
+from tessera.ir.base.dialect_of import make
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
+from tessera.ir.tile.dialect import DIALECT
+from tessera.ir.tile.functions import FUNCTIONS
+from tessera.types.dim import Dim, DimLike
+from tessera.types.dtype import DType, bool_, i64
+from tessera.types.tensor_type import TensorType
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tile stands: coordinates by name, which of them run along the tile, how far, and their extents.
+
+    `bounds` gives the extent of an axis that may be cut short; axes without one always fit.
+    """
+
+    coords: Mapping[str, SSAValue]
+    axes: tuple[str, ...] = ()
+    sizes: tuple[int, ...] = ()
+    bounds: Mapping[str, Dim] = field(default_factory=dict[str, Dim])
+
+    def with_coords(self, **coords: SSAValue) -> Place:
+        return Place({**self.coords, **coords}, self.axes, self.sizes, self.bounds)
+
+    def along(self, axes: Sequence[str], sizes: Sequence[int], bounds: Mapping[str, Dim]) -> Place:
+        return Place(self.coords, tuple(axes), tuple(sizes), dict(bounds))
+
+    @property
+    def bound_list(self) -> tuple[Dim, ...]:
+        return tuple(self.bounds.get(axis, Dim.constant(-1)) for axis in self.axes)
+
+
+class TileBuilder:
+    """Writes one kernel, at the end of a block that moves into loop bodies and back out."""
+
+    def __init__(
+        self,
+        symbol: str,
+        arguments: Sequence[TensorType],
+        *,
+        symbols: Sequence[str],
+        grid: Sequence[DimLike],
+        writes: Sequence[int],
+        kind: str,
+    ) -> None:
+        self.block = Block(arg_types=[BufferAttr.of(type) for type in arguments])
+        self.arguments: list[SSAValue] = list(self.block.args)
+        self.span: Span | None = None
+        values = {
+            "symbol": symbol,
+            "symbols": tuple(symbols),
+            "grid": tuple(Dim.of(dim) for dim in grid),
+            "writes": tuple(writes),
+            "kind": kind,
+        }
+        self._kernel = (values, self.block)
+
+    def finish(self) -> SpecOp:
+        """The kernel, ended."""
+        values, block = self._kernel
+        assert block is self.block, "a loop is still open"
+        self.emit("return")
+        return make(DIALECT["kernel"], values=values, types=(), regions=[block])
+
+    def emit(
+        self,
+        name: str,
+        operands: Sequence[SSAValue] = (),
+        values: Mapping[str, Any] | None = None,
+        types: Sequence[Any] = (),
+        regions: Sequence[Any] = (),
+    ) -> SpecOp:
+        op = make(DIALECT[name], list(operands), values, types=types, regions=regions, span=self.span)
+        self.block.add_op(op)
+        return op
+
+    def _tile(self, name: str, operands: Sequence[SSAValue], values: Mapping[str, Any], type: TensorType) -> SSAValue:
+        return self.emit(name, operands, values, [TileAttr.of(type)]).result
+
+    # Indices and control.
+
+    def program_id(self, axis: int) -> SSAValue:
+        return self.emit("program_id", (), {"axis": axis}, [INDEX]).result
+
+    def index(self, expr: DimLike, coords: Mapping[str, SSAValue] | None = None) -> SSAValue:
+        """An expression over coordinates and the kernel's sizes."""
+        expr = Dim.of(expr)
+        used = {name: value for name, value in (coords or {}).items() if name in expr.symbols}
+        return self.emit("index", list(used.values()), {"names": tuple(used), "expr": expr}, [INDEX]).result
+
+    def loop(
+        self,
+        low: SSAValue,
+        high: SSAValue,
+        step: int,
+        body: Callable[[SSAValue, list[SSAValue]], Sequence[SSAValue]],
+        carried: Sequence[SSAValue] = (),
+    ) -> list[SSAValue]:
+        """`for i in range(low, high, step)`: `body(i, carried)` gives what is carried on; returns the last."""
+        inner = Block(arg_types=[INDEX, *[value.type for value in carried]])
+        with self._inside(inner):
+            results = body(inner.args[0], list(inner.args[1:]))
+            self.emit("yield", results)
+        types = [value.type for value in carried]
+        return list(self.emit("for", [low, high, *carried], {"step": step}, types, [inner]).results)
+
+    @contextmanager
+    def _inside(self, block: Block) -> Any:
+        outer, self.block = self.block, block
+        try:
+            yield
+        finally:
+            self.block = outer
+
+    # Memory.
+
+    def scratch(self, shape: Sequence[DimLike], dtype: DType) -> SSAValue:
+        return self.emit("scratch", (), {}, [BufferAttr.of(TensorType.of(shape, dtype))]).result
+
+    def load(
+        self,
+        buffer: SSAValue,
+        map: Sequence[Dim],
+        place: Place,
+        *,
+        pad: Any = 0,
+        indices: Sequence[SSAValue] = (),
+        windows: Sequence[Dim] = (),
+    ) -> SSAValue:
+        """A tile of a buffer, where `map` says; see `ops/access.py`."""
+        assert isinstance(buffer.type, BufferAttr)
+        values = {**self._access(map, place, windows), "pad": pad}
+        operands = [buffer, *self._used(values, place), *indices]
+        return self._tile("load", operands, values, TensorType.of(place.sizes, buffer.type.dtype))
+
+    def store(
+        self,
+        tile: SSAValue,
+        buffer: SSAValue,
+        map: Sequence[Dim],
+        place: Place,
+        *,
+        mode: str = "set",
+        indices: Sequence[SSAValue] = (),
+    ) -> None:
+        values = {**self._access(map, place, ()), "mode": mode}
+        self.emit("store", [tile, buffer, *self._used(values, place), *indices], values)
+
+    def _access(self, map: Sequence[Dim], place: Place, windows: Sequence[Dim]) -> dict[str, Any]:
+        names = set(place.axes).union(*(expr.symbols for expr in (*map, *windows)))
+        return {
+            "coords": tuple(name for name in place.coords if name in names),
+            "axes": place.axes,
+            "map": tuple(map),
+            "bounds": place.bound_list,
+            "windows": tuple(windows),
+        }
+
+    def _used(self, values: Mapping[str, Any], place: Place) -> list[SSAValue]:
+        return [place.coords[name] for name in values["coords"]]
+
+    # Arithmetic.
+
+    def elementwise(self, fn: str, *tiles: SSAValue) -> SSAValue:
+        type = tile_type(tiles[0])
+        return self._tile("elementwise", tiles, {"fn": fn}, type.with_dtype(bool_) if FUNCTIONS[fn].is_predicate else type)
+
+    def select(self, condition: SSAValue, first: SSAValue, second: SSAValue) -> SSAValue:
+        return self._tile("select", (condition, first, second), {}, tile_type(first))
+
+    def cast(self, tile: SSAValue, dtype: DType) -> SSAValue:
+        type = tile_type(tile)
+        return tile if type.dtype is dtype else self._tile("cast", (tile,), {}, type.with_dtype(dtype))
+
+    def bitcast(self, tile: SSAValue, dtype: DType) -> SSAValue:
+        return self._tile("bitcast", (tile,), {}, tile_type(tile).with_dtype(dtype))
+
+    def full(self, value: Any, shape: Sequence[int], dtype: DType) -> SSAValue:
+        return self._tile("constant", (), {"value": value}, TensorType.of(shape, dtype))
+
+    def coordinate_of(self, expr: Dim, place: Place) -> SSAValue:
+        """The value of `expr` at every element."""
+        coords = tuple(name for name in place.coords if name in expr.symbols or name in place.axes)
+        values = {"coords": coords, "axes": place.axes, "expr": expr}
+        return self._tile("coordinate", [place.coords[n] for n in coords], values, TensorType.of(place.sizes, i64))
+
+    def clip(self, tile: SSAValue, axis: str, identity: Any, place: Place) -> SSAValue:
+        """The tile with what lies beyond the bound of `axis` replaced; the tile itself when nothing can."""
+        if axis not in place.bounds:
+            return tile
+        coords = tuple(name for name in place.coords if name in place.axes)
+        values = {
+            "coords": coords,
+            "axes": place.axes,
+            "axis": axis,
+            "bound": place.bounds[axis],
+            "identity": identity,
+        }
+        return self._tile("clip", [tile, *[place.coords[name] for name in coords]], values, tile_type(tile))
+
+    def reduce(self, tile: SSAValue, kind: str, axis: int) -> SSAValue:
+        type = tile_type(tile)
+        rest = type.shape[:axis] + type.shape[axis + 1 :]
+        return self._tile("reduce", (tile,), {"kind": kind, "axis": axis}, type.with_shape(rest))
+
+    def arg_reduce(self, values: SSAValue, places: SSAValue, kind: str, axis: int) -> SSAValue:
+        type = tile_type(places)
+        rest = type.shape[:axis] + type.shape[axis + 1 :]
+        return self._tile("arg_reduce", (values, places), {"kind": kind, "axis": axis}, type.with_shape(rest))
+
+    def broadcast(self, tile: SSAValue, shape: Sequence[int], axes: Sequence[int]) -> SSAValue:
+        type = tile_type(tile)
+        return self._tile("broadcast", (tile,), {"axes": tuple(axes)}, type.with_shape(shape))
+
+    def dot(self, lhs: SSAValue, rhs: SSAValue, acc: SSAValue) -> SSAValue:
+        return self._tile("dot", (lhs, rhs, acc), {}, tile_type(acc))
+
+    def transpose(self, tile: SSAValue) -> SSAValue:
+        type = tile_type(tile)
+        return self._tile("transpose", (tile,), {}, type.with_shape(type.shape[::-1]))
+
+
+def tile_type(value: SSAValue) -> TensorType:
+    """The shape and dtype of a tile."""
+    assert isinstance(value.type, TileAttr)
+    return value.type.data
+
+
+def buffer_type(value: SSAValue) -> TensorType:
+    """The shape and dtype of a buffer."""
+    assert isinstance(value.type, BufferAttr)
+    return value.type.data
+
+
+@dataclass(frozen=True)
+class PointBuilder:
+    """What a `Pointwise` block gets: the language, with the tile's shape and the result's coordinates filled in."""
+
+    tile: TileBuilder
+    place: Place
+    at: tuple[Dim, ...]
+
+    def elementwise(self, fn: str, *tiles: Any) -> Any:
+        return self.tile.elementwise(fn, *tiles)
+
+    def select(self, condition: Any, first: Any, second: Any) -> Any:
+        return self.tile.select(condition, first, second)
+
+    def cast(self, tile: Any, dtype: DType) -> Any:
+        return self.tile.cast(tile, dtype)
+
+    def bitcast(self, tile: Any, dtype: DType) -> Any:
+        return self.tile.bitcast(tile, dtype)
+
+    def constant(self, value: Any, dtype: DType) -> Any:
+        return self.tile.full(value, self.place.sizes, dtype)
+
+    def coordinate(self, axis: int) -> Any:
+        """The coordinate of the result along `axis`, as i64."""
+        return self.tile.coordinate_of(self.at[axis], self.place)

@@ -1,0 +1,97 @@
+"""Load and store: a tile of a buffer, each element found by an index map over coordinates.
+
+A coordinate is a named index: the place of a program in the grid, or a loop's step. `axes` names the coordinates that
+run along the tile: element `[t0, t1]` of a tile with axes `i, j` is at coordinates `i + t0`, `j + t1`. `map` gives one
+expression per dim of the buffer, over coordinates, sizes of the kernel and `t0`, `t1`, ...: the values of the index
+tiles, in order. An element is outside when its coordinate along axis `a` is not below `bounds[a]` (a bound of -1 never
+cuts), or when an expression of `windows` (pairs of expression and extent) is not in `0 <= e < extent`; outside, a load
+gives `pad` and a store writes nothing.
+"""
+
+from __future__ import annotations
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.spec import Attribute, OpSpec
+from tessera.ir.base.types import BufferAttr, IndexAttr, TileAttr
+from tessera.types.dim import Dim
+
+_ACCESS = (
+    Attribute("coords", "strs", doc="the name of each index operand"),
+    Attribute("axes", "strs", doc="the coordinates along the tile, outermost first"),
+    Attribute("map", "dims", doc="one expression per dim of the buffer"),
+    Attribute("bounds", "dims", doc="one extent per axis; -1 for none"),
+    Attribute("windows", "dims", (), doc="expression, extent, expression, extent, ..."),
+)
+
+
+def access_parts(op: SpecOp, first: int) -> tuple[list[object], list[object]]:
+    """The index operands and the index tiles that follow operand `first`."""
+    rest = list(op.operands)[first:]
+    indices = [value for value in rest if isinstance(value.type, IndexAttr)]
+    return list(indices), list(rest[len(indices) :])
+
+
+def _check_access(op: SpecOp, buffer: object, tile: object, first: int) -> None:
+    if not isinstance(buffer, BufferAttr):
+        op.fail(f"`{op.name}` takes a buffer, got {buffer}")
+    if not isinstance(tile, TileAttr):
+        op.fail(f"`{op.name}` moves a tile, got {tile}")
+    coords, axes, exprs, bounds = (op.value(name) for name in ("coords", "axes", "map", "bounds"))
+    indices, gathers = access_parts(op, first)
+    if len(indices) != len(coords):
+        op.fail(f"`{op.name}` names {len(coords)} coordinates and has {len(indices)} index operands")
+    for value in gathers:
+        kind = getattr(value, "type", None)
+        if not isinstance(kind, TileAttr) or not kind.dtype.is_integer or kind.shape != tile.shape:
+            op.fail(f"an index tile of `{op.name}` is {kind}, not integers of shape {list(tile.shape)}")
+    if len(axes) != len(tile.shape) or not set(axes) <= set(coords):
+        op.fail(f"`{op.name}` has axes {list(axes)} for a tile of rank {len(tile.shape)}; each must be in {list(coords)}")
+    if len(bounds) != len(axes):
+        op.fail(f"`{op.name}` has {len(bounds)} bounds for {len(axes)} axes")
+    if len(exprs) != len(buffer.shape):
+        op.fail(f"`{op.name}` has a map of {len(exprs)} expressions into a buffer of rank {len(buffer.shape)}")
+    if buffer.dtype != tile.dtype:
+        op.fail(f"`{op.name}` moves {tile.dtype} and the buffer holds {buffer.dtype}", "cast the tile first")
+    if any(not dim.is_static for dim in tile.shape):
+        op.fail(f"a tile has static sizes, got {list(tile.shape)}")
+    if len(op.value("windows")) % 2:
+        op.fail("`windows` are pairs of an expression and an extent")
+
+
+def _check_load(op: SpecOp) -> None:
+    _check_access(op, op.operands[0].type, op.results[0].type, 1)
+
+
+def _check_store(op: SpecOp) -> None:
+    _check_access(op, op.operands[1].type, op.operands[0].type, 2)
+    if op.value("mode") not in ("set", "add"):
+        op.fail(f"`mode` is set or add, got {op.value('mode')}")
+
+
+NO_BOUND = Dim.constant(-1)
+
+SPECS = (
+    OpSpec(
+        name="ttile.load",
+        summary="A tile of a buffer; elements outside are `pad`.",
+        operands=("buffer", "at*"),
+        attributes=(*_ACCESS, Attribute("pad", "any", 0, "what an element outside reads as")),
+        effects=frozenset(["memory"]),
+        verify=_check_load,
+    ),
+    OpSpec(
+        name="ttile.store",
+        summary="Write a tile into a buffer; elements outside are not written. Mode `add` adds, in program order.",
+        operands=("tile", "buffer", "at*"),
+        results=(),
+        attributes=(*_ACCESS, Attribute("mode", "str", "set", "set or add")),
+        effects=frozenset(["memory"]),
+        verify=_check_store,
+    ),
+    OpSpec(
+        name="ttile.scratch",
+        summary="Memory of one program, undefined at first; its sizes may be symbolic.",
+        results=("buffer",),
+        effects=frozenset(["memory"]),
+    ),
+)

@@ -1,0 +1,101 @@
+"""Kernels, programs and loops."""
+
+from __future__ import annotations
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.spec import Attribute, OpSpec
+from tessera.ir.base.types import INDEX, BufferAttr, IndexAttr
+
+
+def _check_kernel(op: SpecOp) -> None:
+    block = op.regions[0].block
+    for argument in block.args:
+        if not isinstance(argument.type, BufferAttr):
+            op.fail(f"argument {argument.index} of `@{op.value('symbol')}` is {argument.type}, not a buffer")
+    if any(not 0 <= place < len(block.args) for place in op.value("writes")):
+        op.fail(f"`writes` names arguments 0..{len(block.args) - 1}, got {list(op.value('writes'))}")
+    known = set(op.value("symbols"))
+    for dim in op.value("grid"):
+        if not dim.symbols <= known:
+            op.fail(f"the grid uses {sorted(dim.symbols - known)}, and the kernel's sizes are {sorted(known)}")
+
+
+def _check_program(op: SpecOp) -> None:
+    kernel = op.parent_op()
+    while kernel is not None and kernel.name != "ttile.kernel":
+        kernel = kernel.parent_op()
+    if isinstance(kernel, SpecOp) and not 0 <= op.value("axis") < len(kernel.value("grid")):
+        op.fail(f"the grid has {len(kernel.value('grid'))} axes, got axis {op.value('axis')}")
+
+
+def _check_for(op: SpecOp) -> None:
+    if op.value("step") <= 0:
+        op.fail(f"`step` must be positive, got {op.value('step')}")
+    block = op.regions[0].block
+    carried = [value.type for value in op.operands[2:]]
+    if [argument.type for argument in block.args] != [INDEX, *carried]:
+        op.fail("the body of a loop takes its index and what it carries")
+    if [result.type for result in op.results] != carried:
+        op.fail("a loop gives what it carries")
+    last = block.last_op
+    if last is None or last.name != "ttile.yield" or [value.type for value in last.operands] != carried:
+        op.fail("the body of a loop yields what it carries")
+
+
+def _check_index(op: SpecOp) -> None:
+    if len(op.operands) != len(op.value("names")) or any(not isinstance(v.type, IndexAttr) for v in op.operands):
+        op.fail("`ttile.index` takes one index for each name")
+
+
+SPECS = (
+    OpSpec(
+        name="ttile.kernel",
+        summary="One program for every point of the grid; arguments are buffers, sizes are known by name.",
+        results=(),
+        attributes=(
+            Attribute("symbol", "symbol", doc="the kernel's name"),
+            Attribute("symbols", "strs", doc="the sizes it is given at a call"),
+            Attribute("grid", "dims", doc="programs along each axis"),
+            Attribute("writes", "ints", doc="the arguments it writes"),
+            Attribute("kind", "str", "map", "what it was made from: map, row, contraction, assembly, library"),
+        ),
+        regions=("body",),
+        form="function",
+        verify=_check_kernel,
+    ),
+    OpSpec(name="ttile.return", summary="The end of a program.", results=(), is_terminator=True),
+    OpSpec(
+        name="ttile.program_id",
+        summary="This program's place along an axis of the grid.",
+        results=("place",),
+        attributes=(Attribute("axis", "int", doc="an axis of the grid"),),
+        verify=_check_program,
+    ),
+    OpSpec(
+        name="ttile.index",
+        summary="An expression over indices and sizes.",
+        operands=("at*",),
+        results=("index",),
+        attributes=(
+            Attribute("names", "strs", doc="the name of each operand"),
+            Attribute("expr", "dim", doc="over the names and the kernel's sizes"),
+        ),
+        verify=_check_index,
+    ),
+    OpSpec(
+        name="ttile.for",
+        summary="A loop over an index from `low` up to `high`, carrying tiles.",
+        operands=("low", "high", "carried*"),
+        results=("carried*",),
+        attributes=(Attribute("step", "int", doc="the step, positive"),),
+        regions=("body",),
+        verify=_check_for,
+    ),
+    OpSpec(
+        name="ttile.yield",
+        summary="The end of a loop's body: what it carries on.",
+        operands=("values*",),
+        results=(),
+        is_terminator=True,
+    ),
+)

@@ -1,0 +1,39 @@
+"""Products of tiles."""
+
+from __future__ import annotations
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.spec import OpSpec
+from tessera.ir.base.types import TileAttr
+
+
+def _check_dot(op: SpecOp) -> None:
+    types = [operand.type for operand in op.operands]
+    lhs, rhs, acc = types
+    if not isinstance(lhs, TileAttr) or not isinstance(rhs, TileAttr) or not isinstance(acc, TileAttr):
+        op.fail(f"`ttile.dot` multiplies tiles, got {types}")
+    if len(lhs.shape) != 2 or len(rhs.shape) != 2 or lhs.shape[1] != rhs.shape[0]:
+        op.fail(f"`ttile.dot` multiplies [M, K] by [K, N], got {list(lhs.shape)} by {list(rhs.shape)}")
+    if acc.shape != (lhs.shape[0], rhs.shape[1]):
+        op.fail(f"the accumulator must be {[lhs.shape[0], rhs.shape[1]]}, got {list(acc.shape)}")
+    if op.results[0].type != acc:
+        op.fail(f"`ttile.dot` gives its accumulator's type {acc}, not {op.results[0].type}")
+
+
+def _check_transpose(op: SpecOp) -> None:
+    tile, out = op.operands[0].type, op.results[0].type
+    if not isinstance(tile, TileAttr) or not isinstance(out, TileAttr) or tile.shape[::-1] != out.shape:
+        op.fail(f"`ttile.transpose` turns [A, B] into [B, A], got {tile} into {out}")
+
+
+SPECS = (
+    OpSpec(
+        name="ttile.dot",
+        summary="`acc + lhs @ rhs`: each element a chain of fused multiply-adds over k, in order.",
+        operands=("lhs", "rhs", "acc"),
+        verify=_check_dot,
+    ),
+    OpSpec(
+        name="ttile.transpose", summary="A tile with its two axes swapped.", operands=("tile",), verify=_check_transpose
+    ),
+)

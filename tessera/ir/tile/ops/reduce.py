@@ -1,0 +1,61 @@
+"""Folding a tile along an axis: the halving tree of `docs/numerics.md`, and the place of an extreme."""
+
+from __future__ import annotations
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.spec import Attribute, OpSpec
+from tessera.ir.base.types import TileAttr
+
+KINDS = ("sum", "prod", "max", "min", "any", "all")
+
+
+def _check_axis(op: SpecOp, tile: TileAttr) -> None:
+    axis = op.value("axis")
+    if not 0 <= axis < len(tile.shape):
+        op.fail(f"`axis` must be in 0..{len(tile.shape) - 1}, got {axis}")
+    size = tile.shape[axis].value
+    if size is None or size & (size - 1):
+        op.fail(f"the folded axis must have a power of two of elements, got {tile.shape[axis]}")
+    out = op.results[0].type
+    rest = tile.shape[:axis] + tile.shape[axis + 1 :]
+    if not isinstance(out, TileAttr) or out.shape != rest:
+        op.fail(f"folding axis {axis} of {list(tile.shape)} gives {list(rest)}, not {out}")
+
+
+def _check_reduce(op: SpecOp) -> None:
+    tile = op.operands[0].type
+    if not isinstance(tile, TileAttr):
+        op.fail(f"`{op.name}` folds a tile, got {tile}")
+    if op.value("kind") not in KINDS:
+        op.fail(f"`kind` is one of {', '.join(KINDS)}, got {op.value('kind')}")
+    _check_axis(op, tile)
+
+
+def _check_arg_reduce(op: SpecOp) -> None:
+    values, places = (operand.type for operand in op.operands)
+    if not isinstance(values, TileAttr) or not isinstance(places, TileAttr) or values.shape != places.shape:
+        op.fail(f"`{op.name}` takes values and their places, of one shape, got {values} and {places}")
+    if op.value("kind") not in ("argmax", "argmin"):
+        op.fail(f"`kind` is argmax or argmin, got {op.value('kind')}")
+    _check_axis(op, values)
+
+
+SPECS = (
+    OpSpec(
+        name="ttile.reduce",
+        summary="Fold an axis in a halving tree: element i with i + n/2, then the half again, down to one.",
+        operands=("tile",),
+        attributes=(Attribute("kind", "str", doc=", ".join(KINDS)), Attribute("axis", "int", doc="the axis to fold")),
+        verify=_check_reduce,
+    ),
+    OpSpec(
+        name="ttile.arg_reduce",
+        summary="The place of the extreme along an axis; the lowest place of equals; NaN beats all numbers.",
+        operands=("values", "places"),
+        attributes=(
+            Attribute("kind", "str", doc="argmax or argmin"),
+            Attribute("axis", "int", doc="the axis to fold"),
+        ),
+        verify=_check_arg_reduce,
+    ),
+)
