@@ -2,7 +2,5 @@
 
 from __future__ import annotations
 
-from tessera.api.eager import install
+from tessera.api import eager as _eager  # noqa: F401 - lets these functions run outside `jit`
 from tessera.frontend.functions.public import *  # noqa: F403
-
-install()

@@ -84,8 +84,8 @@ class ReferenceProgram:
         """The outputs as tensors."""
         import numpy as np  # noqa: PLC0415 - only the oracle computes with NumPy
 
-        from tessera.backends.reference.interpret import run_tape  # noqa: PLC0415
         from tessera.api.tensor import Tensor  # noqa: PLC0415
+        from tessera.backends.reference.interpret import run_tape  # noqa: PLC0415
 
         outputs = run_tape(self.tape, [np.asarray(argument) for argument in arguments])
         types = [self.tape.types[value] for value in self.tape.outputs]

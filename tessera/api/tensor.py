@@ -20,7 +20,7 @@ def _late(name: str) -> Any:
     """An operation that loads all functions when it is first used, and then stands aside."""
 
     def operation(*arguments: Any, **options: Any) -> Any:
-        importlib.import_module("tessera.ops")  # its functions take this one's place in the table
+        importlib.import_module("tessera.api.eager")  # its functions take this one's place in the table
         return operators.apply(name, *arguments, **options)
 
     return operation

@@ -124,3 +124,22 @@ def _conv(
     dtype_of(x), dtype_of(w)
     window = {"stride": _ints(stride), "dilation": _ints(dilation), **_padding(op, padding, spatial)}
     return apply(op, (x, w), {**window, "groups": groups, **numerics})
+
+
+def max_pool(x: Any, window: Any, *, stride: Any = (), padding: Any = 0, dilation: Any = 1) -> Any:
+    """The largest element of each window over the last axes; steps by the window unless `stride` says otherwise."""
+    return _pool("max_pool", x, window, stride, padding, dilation, {})
+
+
+def avg_pool(
+    x: Any, window: Any, *, stride: Any = (), padding: Any = 0, dilation: Any = 1, count_padding: bool = True
+) -> Any:
+    """The mean of each window over the last axes; `count_padding` says whether padding counts as elements."""
+    return _pool("avg_pool", x, window, stride, padding, dilation, {"count_padding": count_padding})
+
+
+def _pool(op: str, x: Any, window: Any, stride: Any, padding: Any, dilation: Any, more: dict[str, Any]) -> Any:
+    dtype_of(x)
+    sizes = _ints(window)
+    form = {"window": sizes, "stride": _ints(stride), "dilation": _ints(dilation), **_padding(op, padding, len(sizes))}
+    return apply(op, (x,), {**form, **more})

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import ShapeError, TracingError
-from tessera.frontend.functions import movement
-from tessera.frontend.functions.operands import axis_of, dtype_of, is_tensor, parse_dtype, rank_of, shape_dims
+from tessera.frontend.functions import elementwise, movement
+from tessera.frontend.functions.operands import axis_of, dtype_of, is_tensor, parse_dtype, promoted, rank_of, shape_dims
 from tessera.frontend.size import Size, dim_of
 from tessera.ir.base.dispatch import apply
 from tessera.types.dim import Dim
-from tessera.types.dtype import f32
+from tessera.types.dtype import f32, i64
 from tessera.types.shape import normalize_slice
 
 _ALL = slice(None)
@@ -30,7 +30,7 @@ def getitem(x: Any, index: Any) -> Any:
     dtype_of(x)
     items = _expanded(index if isinstance(index, tuple) else (index,), rank_of(x))
     picked, positions = _sliced(x, items)
-    return _picked(picked, positions) if positions else picked
+    return _picked(picked, positions, _place(items)) if positions else picked
 
 
 def _expanded(items: tuple[Any, ...], rank: int) -> list[Any]:
@@ -135,13 +135,34 @@ def _positions(item: Any) -> Any:
     return item
 
 
-def _picked(x: Any, positions: dict[int, Any]) -> Any:
+def _place(items: Sequence[Any]) -> int:
+    """Where the picked axes stand in the result: in place of the positions if these are neighbours, else in front."""
+    plain = [item is None or isinstance(item, slice) for item in items]
+    first, last = plain.index(False), len(plain) - 1 - plain[::-1].index(False)
+    return first if not any(plain[first : last + 1]) else 0
+
+
+def _picked(x: Any, positions: dict[int, Any], place: int) -> Any:
     axes = sorted(positions)
     if len(axes) == 1:
-        return take(x, positions[axes[0]], axes[0])
-    raise TracingError(
-        "several tensors of positions in one index are not supported", fix="pick along one axis at a time"
-    )
+        picked, count, at = take(x, positions[axes[0]], axes[0]), rank_of(positions[axes[0]]), axes[0]
+    else:
+        others = [axis for axis in range(rank_of(x)) if axis not in positions]
+        together = _broadcast([elementwise.astype(positions[axis], i64) for axis in axes])
+        points = movement.stack(together, axis=-1)
+        picked, count, at = gather(movement.transpose(x, [*axes, *others]), points), rank_of(together[0]), 0
+    if at == place:
+        return picked
+    rest = [axis for axis in range(rank_of(picked)) if not at <= axis < at + count]
+    return movement.transpose(picked, [*rest[:place], *range(at, at + count), *rest[place:]])
+
+
+def _broadcast(tensors: Sequence[Any]) -> list[Any]:
+    """Tensors stretched to one shape, by adding a zero of each other's shape."""
+    total = tensors[0]
+    for tensor in tensors[1:]:
+        total = elementwise.add(total, tensor)
+    return [movement.broadcast_to(tensor, tuple(shape_dims(total))) for tensor in tensors]
 
 
 def take(x: Any, positions: Any, axis: int = 0) -> Any:
@@ -175,3 +196,40 @@ def embedding(table: Any, indices: Any) -> Any:
 def one_hot(indices: Any, depth: Any, dtype: Any = f32) -> Any:
     """A last axis of `depth` with 1 at each index and 0 elsewhere."""
     return apply("one_hot", (_positions(indices),), {"depth": (dim_of(depth),), "dtype": parse_dtype(dtype)})
+
+
+def scatter(x: Any, indices: Any, updates: Any, axis: int = 0) -> Any:
+    """`x` with `updates` in place of what is at `indices` along `axis`; of several writers the last one stands."""
+    return _scattered("scatter", x, indices, updates, axis)
+
+
+def scatter_add(x: Any, indices: Any, updates: Any, axis: int = 0) -> Any:
+    """`x` with `updates` added at `indices` along `axis`, in order."""
+    return _scattered("scatter_add", x, indices, updates, axis)
+
+
+def _scattered(op: str, x: Any, indices: Any, updates: Any, axis: int) -> Any:
+    x, updates = promoted(op, (x, updates))
+    return apply(op, (x, _positions(indices), updates), {"axis": axis_of(op, axis, rank_of(x))})
+
+
+def sort(x: Any, axis: int = -1, *, descending: bool = False) -> Any:
+    """`x` in order along `axis`; NaN comes last.
+
+    >>> ts.ops.sort(ts.array([3.0, 1.0, 2.0]))
+    Tensor([3] f32, [1, 2, 3])
+    """
+    dtype_of(x)
+    return apply("sort", (x,), {"axis": axis_of("sort", axis, rank_of(x)), "descending": descending})
+
+
+def argsort(x: Any, axis: int = -1, *, descending: bool = False) -> Any:
+    """Where the elements of `sort` come from; equal ones keep their order."""
+    dtype_of(x)
+    return apply("argsort", (x,), {"axis": axis_of("argsort", axis, rank_of(x)), "descending": descending})
+
+
+def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True) -> tuple[Any, Any]:
+    """The `k` largest (or smallest) along `axis`, in order, and where they are; of equal ones the first."""
+    dtype_of(x)
+    return apply("topk", (x,), {"k": k, "axis": axis_of("topk", axis, rank_of(x)), "largest": largest})

@@ -1,0 +1,260 @@
+"""Control flow on tensors: cond, while_loop, fori_loop and scan, each a traced body inside one op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.diagnostics.codes import DTypeError, PytreeError, ShapeError, TracingError
+from tessera.frontend.functions import public
+from tessera.frontend.functions.operands import as_tensor, constant, dtype_of
+from tessera.frontend.size import Size, dim_of
+from tessera.frontend.trace import Trace
+from tessera.frontend.traced import TracedTensor
+from tessera.frontend.tree import Tree, flatten, unflatten
+from tessera.ir.base import dispatch
+from tessera.ir.base.dispatch import apply
+from tessera.ir.base.tape import Tape
+from tessera.types.dim import Dim
+from tessera.types.dtype import bool_, i64
+from tessera.types.tensor_type import TensorType
+
+
+@dataclass(slots=True)
+class _Body:
+    """A traced function inside a trace: its trace, what it returned, and the form of that."""
+
+    trace: Trace
+    results: list[Any]
+    tree: Tree
+
+
+def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:
+    """`then(*operands)` where the scalar `predicate` is true, else `otherwise(*operands)`; only one of them runs.
+
+    Both must return the same form, shapes and dtypes.
+
+    >>> @ts.jit
+    ... def halve_if_large(x: ts.Tensor["N", ts.f32]):
+    ...     return ts.cond(x.max() > 10.0, lambda: x / 2.0, lambda: x)
+    >>> halve_if_large(ts.array([20.0, 2.0]))
+    Tensor([2] f32, [10, 1])
+    """
+    if isinstance(predicate, bool):
+        return then(*operands) if predicate else otherwise(*operands)
+    outer = dispatch.active()
+    if outer is None:
+        return then(*operands) if bool(predicate) else otherwise(*operands)
+    chosen = _scalar(predicate, "cond")
+    leaves, tree = flatten(operands)
+    tensors = [as_tensor(leaf) for leaf in leaves]
+    branches = [_traced(function, tensors, tree) for function in (then, otherwise)]
+    _check_alike("the two branches of `cond`", branches[0], branches[1])
+    lifted = _share_lifted(branches)
+    tapes = tuple(_finished(branch) for branch in branches)
+    made = _several(apply("cond", (chosen, *tensors, *lifted), {"branches": tapes}))
+    return unflatten(branches[0].tree, made)
+
+
+def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], state: Any) -> Any:
+    """`body` applied to the state while `condition` of it holds; the state keeps its form, shapes and dtypes.
+
+    >>> @ts.jit
+    ... def double_until(x: ts.Tensor[ts.f32]):
+    ...     return ts.while_loop(lambda v: v < 100.0, lambda v: v * 2.0, x)
+    >>> double_until(3.0)
+    Tensor([] f32, 192)
+    """
+    if dispatch.active() is None:
+        while bool(condition(state)):
+            state = body(state)
+        return state
+    leaves, tree = flatten(state)
+    tensors = [as_tensor(leaf) for leaf in leaves]
+    test = _traced(condition, tensors, Tree(tuple, None, (tree,)))
+    if len(test.results) != 1:
+        raise PytreeError("the condition of `while_loop` must return one scalar")
+    test.results = [_scalar(test.results[0], "while_loop")]
+    step = _traced(body, tensors, Tree(tuple, None, (tree,)))
+    _check_state("while_loop", tensors, tree, step)
+    lifted = _share_lifted([test, step])
+    attributes = {"condition": _finished(test), "body": _finished(step), "carried": len(tensors)}
+    return unflatten(tree, _several(apply("while", (*tensors, *lifted), attributes)))
+
+
+def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], state: Any) -> Any:
+    """`state = body(i, state)` for `i` from `lower` up to and without `upper`; bounds are ints, sizes or scalars.
+
+    >>> ts.fori_loop(0, 4, lambda i, total: total + i, 0)
+    6
+    """
+    if dispatch.active() is None:
+        for index in range(int(lower), int(upper)):
+            state = body(index, state)
+        return state
+    first, last = (as_tensor(bound, i64) for bound in (lower, upper))
+    start = (public.astype(first, i64), public.astype(last, i64), state)
+    _, _, result = while_loop(
+        lambda loop: loop[0] < loop[1], lambda loop: (loop[0] + 1, loop[1], body(loop[0], loop[2])), start
+    )
+    return result
+
+
+def scan(
+    body: Callable[[Any, Any], Any], state: Any, xs: Any = None, *, length: Any = None, reverse: bool = False
+) -> tuple[Any, Any]:
+    """`state, y = body(state, x)` for each `x` along the first axis of `xs`; gives the last state and all `y` stacked.
+
+    Without `xs`, `length` says how often. `reverse` walks from the end, and `y` keeps the order of `xs`.
+
+    >>> @ts.jit
+    ... def running(x: ts.Tensor["N", ts.f32]):
+    ...     return ts.scan(lambda total, v: (total + v, total + v), ts.ops.zeros(()), x)
+    >>> running(ts.array([1.0, 2.0, 3.0]))[1]
+    Tensor([3] f32, [1, 3, 6])
+    """
+    count = _scan_length(xs, length)
+    if dispatch.active() is None:
+        return _scan_at_once(body, state, xs, count, reverse)
+    carried, state_tree = flatten(state)
+    given, xs_tree = flatten(xs)
+    tensors = [as_tensor(leaf) for leaf in carried]
+    rows = [TensorType(_type(x).shape[1:], dtype_of(x)) for x in given]
+    step = _traced(body, tensors, Tree(tuple, None, (state_tree, xs_tree)), rows)
+    if step.tree.type is not tuple or len(step.tree.children) != 2:
+        raise PytreeError("the body of `scan` must return (state, y)")
+    new_tree, y_tree = step.tree.children
+    head = _Body(step.trace, step.results[: new_tree.leaf_count], new_tree)
+    _check_state("scan", tensors, state_tree, head)
+    step.results = [*head.results, *(_in(step.trace, y) for y in step.results[new_tree.leaf_count :])]
+    lifted = _share_lifted([step])
+    attributes = {"body": _finished(step), "carried": len(tensors), "length": (count,), "reverse": reverse}
+    made = _several(apply("scan", (*tensors, *given, *lifted), attributes))
+    return unflatten(state_tree, made[: len(tensors)]), unflatten(y_tree, made[len(tensors) :])
+
+
+def _scan_length(xs: Any, length: Any) -> Dim:
+    sizes = [dim_of(x.shape[0]) for x in flatten(xs)[0]]
+    if length is not None:
+        sizes.append(dim_of(length))
+    if not sizes:
+        raise ShapeError("`scan` needs `xs` or `length` to know how often to run")
+    for size in sizes[1:]:
+        if (size - sizes[0]).value not in (0, None):
+            raise ShapeError(f"`scan` needs `xs` of one length, got {sizes[0]} and {size}")
+    return sizes[0]
+
+
+def _scan_at_once(body: Callable[[Any, Any], Any], state: Any, xs: Any, count: Dim, reverse: bool) -> tuple[Any, Any]:
+    leaves, tree = flatten(xs)
+    rows: list[list[Any]] = []
+    form: Tree | None = None
+    steps = range(count.value or 0)
+    for index in reversed(steps) if reverse else steps:
+        state, y = body(state, unflatten(tree, [leaf[index] for leaf in leaves]))
+        row, form = flatten(y)
+        rows.append(row)
+    if form is None:
+        raise TracingError("`scan` of length 0 outside `jit` cannot know the form of its result")
+    ordered = list(reversed(rows)) if reverse else rows
+    return state, unflatten(form, [public.stack([as_tensor(item) for item in column]) for column in zip(*ordered, strict=True)])
+
+
+def _traced(function: Callable[..., Any], tensors: Sequence[Any], tree: Tree, more: Sequence[TensorType] = ()) -> _Body:
+    """A function run on stand-ins for these tensors, and for tensors of further types, inside the active trace."""
+    outer = dispatch.active()
+    assert isinstance(outer, Trace), "bodies are traced inside a trace"
+    trace = Trace(parent=outer)
+    types = [*(_type(tensor) for tensor in tensors), *more]
+    stand_ins = [trace.add_input(f"operand_{at}", type) for at, type in enumerate(types)]
+    with dispatch.recording(trace):
+        value = function(*unflatten(tree, stand_ins))
+        leaves, form = flatten(value)
+        return _Body(trace, [_in(trace, leaf) for leaf in leaves], form)
+
+
+def _in(trace: Trace, leaf: Any) -> Any:
+    """A result as a tensor of the trace."""
+    with dispatch.recording(trace):
+        if isinstance(leaf, bool | int | float):
+            return constant(leaf, dtype_of(as_tensor(leaf)))
+        return as_tensor(leaf)
+
+
+def _type(tensor: Any) -> TensorType:
+    return TensorType(tuple(dim_of(size) for size in tensor.shape), dtype_of(tensor))
+
+
+def _scalar(value: Any, op: str) -> Any:
+    """A bool scalar."""
+    tensor = as_tensor(value, bool_)
+    if tensor.shape != () or dtype_of(tensor) is not bool_:
+        raise ShapeError(
+            f"`{op}` needs a scalar of bool to decide, got {_type(tensor)}", fix="reduce with `any` or `all`"
+        )
+    return tensor
+
+
+def _check_alike(what: str, first: _Body, second: _Body) -> None:
+    if first.tree != second.tree:
+        raise PytreeError(f"{what} return different forms: {first.tree} and {second.tree}")
+    for left, right in zip(first.results, second.results, strict=True):
+        _check_same_type(what, _type(left), _type(right), first.trace)
+
+
+def _check_state(op: str, tensors: Sequence[Any], tree: Tree, step: _Body) -> None:
+    if step.tree != tree:
+        raise PytreeError(f"the body of `{op}` must return a state of the form it takes: {tree}, not {step.tree}")
+    for at, (before, after) in enumerate(zip(tensors, step.results, strict=True)):
+        _check_same_type(
+            f"part {at} of the state of `{op}`, before and after its body,", _type(before), _type(after), step.trace
+        )
+
+
+def _check_same_type(what: str, left: TensorType, right: TensorType, trace: Trace) -> None:
+    if left.dtype is not right.dtype:
+        raise DTypeError(
+            f"{what} must have one dtype, got {left} and {right}", fix=f"cast one, as in `x.cast({left.dtype})`"
+        )
+    alike = left.rank == right.rank and all(
+        trace.known(a) == trace.known(b) for a, b in zip(left.shape, right.shape, strict=True)
+    )
+    if not alike:
+        raise ShapeError(f"{what} must have one shape, got {left} and {right}")
+
+
+def _share_lifted(bodies: Sequence[_Body]) -> list[TracedTensor]:
+    """Give all bodies the same further inputs, in one order: every outer tensor that one of them uses."""
+    for body in bodies:
+        for result in body.results:
+            body.trace.value_of(result)
+    shared: dict[int, TracedTensor] = {}
+    for body in bodies:
+        for item in body.trace.lifted.values():
+            shared.setdefault(item.tensor.value, item.tensor)
+    for body in bodies:
+        tape = body.trace.tape
+        own = {item.tensor.value: item.value for item in body.trace.lifted.values()}
+        count = len(tape.inputs) - len(own)
+        for outer in shared.values():
+            if outer.value not in own:
+                own[outer.value] = tape.new_value(outer.type)
+        tape.inputs[count:] = [own[value] for value in shared]
+        tape.names[count:] = [f"outer_{value}" for value in shared]
+    return list(shared.values())
+
+
+def _finished(body: _Body) -> Tape:
+    tape = body.trace.finish(body.results)
+    parent = body.trace.parent
+    if parent is not None:
+        parent.effects |= body.trace.effects
+    return tape
+
+
+def _several(made: Any) -> tuple[Any, ...]:
+    return made if isinstance(made, tuple) else (made,)
+
+
+__all__ = ["Size", "cond", "fori_loop", "scan", "while_loop"]

@@ -1,0 +1,68 @@
+"""Random tensors from keys: the same key gives the same numbers, whatever the tiling, threads or machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tessera.diagnostics.codes import RuntimeArgumentError
+from tessera.frontend.functions.operands import as_tensor, dims_of, dtype_of, parse_dtype, promoted
+from tessera.ir.base.dispatch import apply
+from tessera.types.dtype import f32, i64, u32
+from tessera.types.promotion import FLOATING
+
+_MASK = (1 << 64) - 1
+
+
+def key(seed: int) -> Any:
+    """A key from a seed: two 64-bit numbers that every random function takes.
+
+    >>> ts.random.key(7).shape
+    (2,)
+    """
+    if isinstance(seed, bool) or not hasattr(seed, "__index__"):
+        raise RuntimeArgumentError(f"a seed is an int, got {seed!r}")
+    from tessera.api.tensor import Tensor  # noqa: PLC0415 - a key is a tensor with data
+
+    return Tensor.of([seed.__index__() & _MASK, 0], "u64")
+
+
+def fold(key: Any, data: Any) -> Any:
+    """A new key from a key and a number: a step, a layer, a site."""
+    return apply("fold_key", (key, as_tensor(data, i64)))
+
+
+def split(key: Any, count: int = 2) -> tuple[Any, ...]:
+    """Several keys from one, none of which repeats another's numbers."""
+    return tuple(fold(key, number) for number in range(count))
+
+
+def bits(key: Any, shape: Any, dtype: Any = u32) -> Any:
+    """Unsigned integers, each equally likely."""
+    return apply("random_bits", (key,), {"shape": dims_of(shape), "dtype": parse_dtype(dtype)})
+
+
+def uniform(key: Any, shape: Any, *, low: float = 0.0, high: float = 1.0, dtype: Any = f32) -> Any:
+    """Numbers spread evenly over `low..high`, without `high`.
+
+    >>> ts.random.uniform(ts.random.key(0), (2, 3)).shape
+    (2, 3)
+    """
+    ends = {"low": float(low), "high": float(high)}
+    return apply("uniform", (key,), {"shape": dims_of(shape), **ends, "dtype": parse_dtype(dtype)})
+
+
+def normal(key: Any, shape: Any, *, mean: float = 0.0, std: float = 1.0, dtype: Any = f32) -> Any:
+    """Numbers of the normal distribution."""
+    form = {"mean": float(mean), "std": float(std)}
+    return apply("normal", (key,), {"shape": dims_of(shape), **form, "dtype": parse_dtype(dtype)})
+
+
+def bernoulli(key: Any, p: float, shape: Any) -> Any:
+    """True with probability `p`."""
+    return apply("bernoulli", (key,), {"shape": dims_of(shape), "p": float(p)})
+
+
+def dropout(x: Any, key: Any, rate: float) -> Any:
+    """`x` with a share `rate` of its elements zero and the others scaled up to keep the mean."""
+    dtype_of(x)
+    return apply("dropout", (*promoted("dropout", (x,), FLOATING), key), {"rate": float(rate)})
