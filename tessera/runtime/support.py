@@ -17,7 +17,7 @@ from tessera.types.settings import Settings
 
 ObjectCompiler = Callable[[str], bytes]
 
-_PARTS = ("layout", "memory", "pool", "copy", "tensor", "dlpack", "dispatch")
+_PARTS = ("layout", "memory", "pool", "copy", "tensor", "array", "dlpack", "dispatch")
 # The copy loop is written once and made for each width of an element.
 _TEMPLATE, _WIDTHS = "copy_plane", (8, 16, 32, 64)
 _SLOTS = 32  # entries of the tables by dtype code in %Environment
@@ -85,6 +85,7 @@ class Support:
         self.describe: Callable[[object], tuple[int, int, int, int, int, int]] = self._builtin(
             "describe", "tessera_tensor_describe"
         )
+        self.from_array: Callable[[object], Any] = self._builtin("from_array", "tessera_tensor_from_array")
         # PYFUNCTYPE keeps the GIL: these touch Python objects, or are too short to be worth letting it go.
         self.tensor_new = self._with_gil("tessera_tensor_new", _pointer, _int, _int, _pointer)
         self.tensor_make = self._with_gil(

@@ -97,10 +97,14 @@ class Tensor(Operators):
 
         `dtype` is only needed for i4, which lies in arrays of int8; its values are checked.
         """
-        found = dtype if dtype is not None and dtype.name == "i4" else arrays.dtype_of(array)
-        ready = arrays.plain(array, found)
         support = native()
         arrays.attach(support)
+        checked = dtype if dtype is not None and dtype.name == "i4" else None
+        shared = NotImplemented if checked else support.from_array(array)
+        if shared is not NotImplemented:
+            return shared
+        found = checked or arrays.dtype_of(array)
+        ready = arrays.plain(array, found)
         flags = _CONTIGUOUS | (0 if ready.flags.writeable else _READ_ONLY)
         return _wrap(ready.__array_interface__["data"][0], found, ready.shape, None, ready, flags)
 
