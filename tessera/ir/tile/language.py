@@ -266,6 +266,9 @@ class PointBuilder:
         return self.tile.bitcast(tile, dtype)
 
     def constant(self, value: Any, dtype: DType) -> Any:
+        """The same number everywhere; a free size is the number it has at run time."""
+        if isinstance(value, Dim):
+            return self.cast(self.tile.coordinate_of(value, self.place), dtype)
         return self.tile.full(value, self.place.sizes, dtype)
 
     def coordinate(self, axis: int) -> Any:
