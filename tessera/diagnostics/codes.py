@@ -179,12 +179,6 @@ class OperatorError(TesseraError):
     code = "T0706"
 
 
-class ExecutionError(TesseraError):
-    """Compiled code stopped and said why."""
-
-    code = "T0707"
-
-
 def all_codes() -> dict[str, type[TesseraError]]:
     """Every code and its class, in order."""
     found = [value for value in globals().values() if isinstance(value, type) and issubclass(value, TesseraError)]

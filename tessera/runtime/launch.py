@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
-from tessera.diagnostics.codes import ExecutionError, GuardError, RuntimeArgumentError
+from tessera.diagnostics.codes import GuardError, RuntimeArgumentError
 from tessera.diagnostics.error import InternalError
 from tessera.runtime import arrays
 from tessera.runtime.executable import Executable, Port
@@ -83,7 +83,7 @@ class LoadedExecutable:
     (strided inputs are copied, and `copies` counts that) and explains what cannot.
 
     Raises: LoadError (T0704) if the objects cannot be linked; a call raises RuntimeArgumentError (T0701), GuardError
-    (T0702), ExecutionError (T0707) or MemoryError.
+    (T0702), also when the code itself finds a fact broken, or MemoryError.
     """
 
     __slots__ = ("__weakref__", "_record", "call", "copies", "executable")
@@ -189,11 +189,11 @@ class LoadedExecutable:
         sides = f"`{guard.left}`{_value(guard.left, left)} and `{guard.right}`{_value(guard.right, right)}"
         return GuardError(f"{guard.what}: {sides} must agree", notes=notes)
 
-    def entry_error(self, code: int) -> ExecutionError:
+    def entry_error(self, code: int) -> GuardError:
         """What error number `code` of the entry means, as far as the executable says."""
         texts: Mapping[str, str] = self.executable.metadata.get("errors", {})
         what = texts.get(str(code), "")
-        return ExecutionError(f"compiled code stopped with error {code}" + (f": {what}" if what else ""))
+        return GuardError(f"compiled code stopped with error {code}" + (f": {what}" if what else ""))
 
 
 _loaded: WeakValueDictionary[int, LoadedExecutable] = WeakValueDictionary()
@@ -203,7 +203,7 @@ def _report(address: int, code: int) -> None:
     """Called by native code when an entry gives an error number."""
     found = _loaded.get(address)
     if found is None:
-        raise ExecutionError(f"compiled code stopped with error {code}")
+        raise GuardError(f"compiled code stopped with error {code}")
     raise found.entry_error(code)
 
 

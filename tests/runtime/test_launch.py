@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.diagnostics.codes import ExecutionError, GuardError, RuntimeArgumentError
+from tessera.diagnostics.codes import GuardError, RuntimeArgumentError
 from tessera.runtime.executable import Executable, Guard, Port
 from tessera.runtime.launch import LoadedExecutable
 from tessera.runtime.support import Support
@@ -106,7 +106,7 @@ def test_an_error_of_the_entry_is_raised_and_nothing_leaks(support: Support) -> 
     program = loaded("  ret i64 5", metadata={"errors": {"5": "the moon is full"}}, workspace=1000)
     used = support.memory.in_use
     for call in (program, program.call):
-        with pytest.raises(ExecutionError, match="compiled code stopped with error 5: the moon is full"):
+        with pytest.raises(GuardError, match="compiled code stopped with error 5: the moon is full"):
             call()
     assert support.memory.in_use == used
 
