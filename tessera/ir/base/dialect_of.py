@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import pkgutil
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
@@ -35,6 +38,15 @@ def install(registry: Registry, types: Iterable[type[Any]] = ()) -> Registry:
 def installed() -> Mapping[str, Registry]:
     """The dialects known so far, by name."""
     return _DIALECTS
+
+
+def load_dialects() -> None:
+    """Import `ir/<room>/dialect.py` of every room, each of which installs its dialect: the folders are the list."""
+    root = importlib.import_module("tessera.ir")
+    for room in pkgutil.iter_modules(root.__path__):
+        package = f"tessera.ir.{room.name}"
+        if room.ispkg and importlib.util.find_spec(f"{package}.dialect") is not None:
+            importlib.import_module(f"{package}.dialect")
 
 
 def find_spec(name: str) -> OpSpec | None:

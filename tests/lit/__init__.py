@@ -1,0 +1,1 @@
+"""Tests written as IR, with what to expect in comments."""

@@ -1,0 +1,31 @@
+// RUN: tessera-opt %s -p graph-eliminate-common | filecheck %s
+
+// Equal ops become one, and so do their users; an op no one uses goes.
+// CHECK-LABEL: tgraph.func @merge(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]
+// CHECK-NEXT:    %[[E:[a-z0-9]+]] = tgraph.exp %[[X]]
+// CHECK-NEXT:    %[[N:[a-z0-9]+]] = tgraph.neg %[[E]]
+// CHECK-NEXT:    %[[S:[a-z0-9]+]] = tgraph.add %[[N]], %[[N]]
+// CHECK-NEXT:    tgraph.return %[[S]]
+tgraph.func @merge(%x: !tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32> {
+  %0 = tgraph.exp %x : (!tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32>
+  %1 = tgraph.neg %0 : (!tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32>
+  %2 = tgraph.exp %x : (!tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32>
+  %3 = tgraph.neg %2 : (!tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32>
+  %4 = tgraph.tanh %3 : (!tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32>
+  %5 = tgraph.add %1, %3 : (!tgraph.tensor<[B], f32>, !tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32>
+  tgraph.return %5 : (!tgraph.tensor<[B], f32>) -> ()
+}
+
+// Other attributes, or operands in another order, make another op: -0.0 is not 0.0.
+// CHECK-LABEL: tgraph.func @apart(
+// CHECK-COUNT-2: tgraph.sub
+// CHECK-COUNT-2: tgraph.full
+// CHECK:         tgraph.return
+tgraph.func @apart(%x: !tgraph.tensor<[B], f32>, %y: !tgraph.tensor<[B], f32>) -> (!tgraph.tensor<[B], f32>, !tgraph.tensor<[B], f32>, !tgraph.tensor<[], f32>, !tgraph.tensor<[], f32>) {
+  %0 = tgraph.sub %x, %y : (!tgraph.tensor<[B], f32>, !tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32>
+  %1 = tgraph.sub %y, %x : (!tgraph.tensor<[B], f32>, !tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32>
+  %2 = tgraph.full {value = 0.0, shape = [], dtype = f32} : () -> !tgraph.tensor<[], f32>
+  %3 = tgraph.full {value = -0.0, shape = [], dtype = f32} : () -> !tgraph.tensor<[], f32>
+  tgraph.return %0, %1, %2, %3 : (!tgraph.tensor<[B], f32>, !tgraph.tensor<[B], f32>, !tgraph.tensor<[], f32>, !tgraph.tensor<[], f32>) -> ()
+}
