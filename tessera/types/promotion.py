@@ -17,6 +17,7 @@ INTEGER_EDGES: dict[str, str] = {
     "mod by zero": "0",
     "floordiv of the smallest signed number by -1": "wraps to the smallest number; mod gives 0",
     "floordiv and mod": "round to minus infinity, the remainder has the sign of the divisor",
+    "pow": "wraps; a negative exponent gives 0, except for the bases 1 and -1, which have inverses",
     "shift_left by a negative count, or by the width or more": "0",
     "shift_right by a negative count, or by the width or more": "0, or -1 for a negative signed number",
     "shift_right": "arithmetic on signed, logical on unsigned",

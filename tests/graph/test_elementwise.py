@@ -94,6 +94,8 @@ def test_integer_edge_cases_are_the_table() -> None:
     ones, counts = np.full(5, -5, np.int32), np.array([0, 1, 31, 32, -1], np.int32)
     np.testing.assert_array_equal(reference("shift_right", ones, counts), [-5, -3, -1, -1, -1])
     np.testing.assert_array_equal(reference("shift_left", ones, counts), [-5, -10, low, 0, 0])
+    base, exponent = np.array([2, -3, 7, 2, 1, -1, 0, 0], np.int8), np.array([7, 5, 9, -1, -3, -3, -2, 0], np.int8)
+    np.testing.assert_array_equal(reference("pow", base, exponent), [-128, 13, 71, 0, 1, -1, 0, 1])
     large = np.full(3, 200, np.uint8)
     np.testing.assert_array_equal(reference("shift_right", large, np.array([3, 8, 200], np.uint8)), [25, 0, 0])
 

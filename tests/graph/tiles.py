@@ -50,6 +50,21 @@ def _fma(a: Array, b: Array, c: Array) -> Array:
     return a * b + c
 
 
+def _pow(x: Array, y: Array) -> Array:
+    if x.dtype.kind == "f":
+        return np.power(x, y)
+    bits = 8 * x.dtype.itemsize
+    wide = [_whole_power(int(a), int(b)) % (1 << bits) for a, b in np.broadcast(x, y)]
+    shape = np.broadcast_shapes(x.shape, y.shape)
+    return np.array(wide, np.uint64).astype(f"u{x.dtype.itemsize}").view(x.dtype).reshape(shape)
+
+
+def _whole_power(base: int, exponent: int) -> int:
+    if exponent >= 0:
+        return base**exponent
+    return base ** (exponent % 2) if abs(base) == 1 else 0
+
+
 SCALARS: dict[str, Callable[..., Any]] = {
     **{name: getattr(np, name) for name in ("abs", "sign", "exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt")},
     **{name: getattr(np, name) for name in ("reciprocal", "sin", "cos", "tan", "tanh", "floor", "ceil", "trunc")},
@@ -70,7 +85,7 @@ SCALARS: dict[str, Callable[..., Any]] = {
     "mul": np.multiply,
     "div": np.divide,
     "floordiv": np.floor_divide,
-    "pow": np.power,
+    "pow": _pow,
     "atan2": np.arctan2,
     "max": np.maximum,
     "min": np.minimum,

@@ -96,6 +96,21 @@ def floordiv(x: Array, y: Array) -> Array:
     return np.where(np.isinf(quotient), quotient, np.floor_divide(x, y))
 
 
+def integer_pow(x: Array, y: Array) -> Array:
+    """`x` to the power `y` modulo 2**bits, by squaring; a negative exponent leaves only the powers of 1 and -1."""
+    x, y = np.broadcast_arrays(x, y)
+    one, unit = x.dtype.type(1), np.abs(x) == 1
+    parity: Array = np.where(unit, np.bitwise_and(y, one), np.zeros_like(y))
+    left: Array = np.where(y < 0, parity, y)
+    result: Array = np.ones_like(x)
+    factor: Array = x
+    while np.any(left):
+        result = np.where((left & one) != 0, result * factor, result)
+        factor = factor * factor
+        left = left >> one
+    return np.where((y < 0) & ~unit, x.dtype.type(0), result)
+
+
 def clamp(x: Array, low: Array, high: Array) -> Array:
     """`x` held within `low..high`; `high` wins where they cross."""
     return np.minimum(np.maximum(x, low), high)

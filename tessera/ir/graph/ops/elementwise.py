@@ -295,7 +295,17 @@ BINARY = (
         block=_mod_block,
         samples=_tame_samples(2),
     ),
-    Row("pow", "`x` to the power `y`.", FLOATING, FLOATS, np.power, flops=30, expensive=True, samples=_power_samples()),
+    Row(
+        "pow",
+        "`x` to the power `y`; integers wrap.",
+        ARITHMETIC,
+        NUMBERS,
+        np.power,
+        scalars.integer_pow,
+        flops=30,
+        expensive=True,
+        samples=_power_samples(),
+    ),
     Row(
         "atan2",
         "Angle of the point (y, x), from -pi to pi: `x` is the ordinate.",
