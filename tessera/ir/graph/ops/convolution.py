@@ -58,7 +58,7 @@ def window_padding(
             each = given * count if len(given) == 1 else given
             pairs = tuple(value for value in each for _ in range(2))
         return tuple(map(Dim.constant, pairs[::2])), tuple(map(Dim.constant, pairs[1::2]))
-    strides, dilations = _spread(attributes, "stride", count), _spread(attributes, "dilation", count)
+    strides, dilations = spread(attributes, "stride", count), spread(attributes, "dilation", count)
     low: list[Dim] = []
     high: list[Dim] = []
     for size, taps, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
@@ -69,7 +69,8 @@ def window_padding(
     return tuple(low), tuple(high)
 
 
-def _spread(attributes: Attributes, name: str, count: int) -> tuple[int, ...]:
+def spread(attributes: Attributes, name: str, count: int) -> tuple[int, ...]:
+    """An attribute given once for all axes, or once for each, as one number each."""
     given = axes_attribute(attributes, name)
     return given * count if len(given) == 1 else given
 
@@ -95,7 +96,7 @@ def window_extents(
 ) -> tuple[Dim, ...]:
     """The spatial dims of the result; a window larger than its padded axis is an error or a guard."""
     low, high = window_padding(sizes, kernel, attributes)
-    strides, dilations = _spread(attributes, "stride", len(sizes)), _spread(attributes, "dilation", len(sizes))
+    strides, dilations = spread(attributes, "stride", len(sizes)), spread(attributes, "dilation", len(sizes))
     result: list[Dim] = []
     for axis, size in enumerate(sizes):
         room = size + low[axis] + high[axis] - (kernel[axis] - 1) * dilations[axis] - 1
@@ -145,8 +146,8 @@ def _decompose_conv(b: Builder, operands: Sequence[Any], attributes: Attributes)
         "conv_windows",
         w,
         x,
-        stride=_spread(attributes, "stride", spatial),
-        dilation=_spread(attributes, "dilation", spatial),
+        stride=spread(attributes, "stride", spatial),
+        dilation=spread(attributes, "dilation", spatial),
         low=low,
         high=high,
         grouped=groups > 1,
@@ -272,8 +273,8 @@ def conv_reference(
     out = conv_windows_reference(
         split_w,
         split_x,
-        stride=_spread(attributes, "stride", spatial),
-        dilation=_spread(attributes, "dilation", spatial),
+        stride=spread(attributes, "stride", spatial),
+        dilation=spread(attributes, "dilation", spatial),
         low=low,
         high=high,
         grouped=True,

@@ -1,0 +1,197 @@
+"""Collectives by mesh axis: all_reduce, all_gather, reduce_scatter, all_to_all, with shapes on symbolic axis sizes.
+
+A program is written for one rank; `size` is how many ranks the mesh axis has. A reference takes the arrays of all ranks
+of that axis in order and gives the results of all, so a world of one rank is an ordinary call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.ir.base.arrays import Array, dtype_of, rounded, static, widened
+from tessera.ir.base.spec import Attribute, Attributes, Cost, InferContext, OpSpec, Sample
+from tessera.ir.graph.rules import FLOATS, INTEGERS, same_dim, traffic
+from tessera.ir.graph.samples import normal
+from tessera.types.dim import Dim
+from tessera.types.shape import normalize_axis, path
+from tessera.types.tensor_type import TensorType
+
+REDUCTIONS: dict[str, Callable[[Array, Array], Array]] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+}
+MESH = (
+    Attribute("axis", "str", doc="name of the mesh axis"),
+    Attribute("size", "dims", doc="how many ranks that axis has, as one dim"),
+)
+REDUCE = Attribute("op", "str", "sum", "sum, prod, max or min, folded in the order of the ranks")
+
+
+def mesh_size(ctx: InferContext, op: str, attributes: Attributes) -> Dim:
+    """The size of the mesh axis; raises where axis or size are not given as they should be."""
+    if not attributes["axis"]:
+        raise ctx.fail(f"`{op}` needs the name of a mesh axis")
+    if len(attributes["size"]) != 1:
+        raise ctx.fail(f"`{op}` needs the size of mesh axis `{attributes['axis']}` as one dim")
+    size = Dim.of(attributes["size"][0])
+    if size.value is not None and size.value < 1:
+        raise ctx.fail(f"`{op}`: mesh axis `{attributes['axis']}` has {size} ranks")
+    return size
+
+
+def _check_reduction(ctx: InferContext, op: str, x: TensorType, attributes: Attributes) -> None:
+    if attributes["op"] not in REDUCTIONS:
+        raise ctx.fail(f"`{op}` folds with {', '.join(REDUCTIONS)}, not {attributes['op']!r}")
+    if x.dtype.is_bool:
+        raise ctx.fail_dtype(f"`{op}` folds numbers, got bool", help="cast it, as in `x.cast(i32)`")
+
+
+def _cut(ctx: InferContext, op: str, x: TensorType, axis: int, size: Dim, mesh: str) -> Dim:
+    """The share of one rank of an axis that the ranks divide among them."""
+    share = x.shape[axis] // size
+    same_dim(
+        ctx,
+        x.shape[axis],
+        share * size,
+        f"`{op}` divides {path('x', axis, x.shape[axis])} among the {size} ranks of `{mesh}`, which must come out even",
+    )
+    return share
+
+
+def _resized(x: TensorType, axis: int, dim: Dim) -> TensorType:
+    return x.with_shape(dim if own == axis else other for own, other in enumerate(x.shape))
+
+
+def _infer_all_reduce(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    mesh_size(ctx, "all_reduce", attributes)
+    _check_reduction(ctx, "all_reduce", types[0], attributes)
+    return [types[0]]
+
+
+def _infer_all_gather(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    (x,) = types
+    size = mesh_size(ctx, "all_gather", attributes)
+    axis = normalize_axis(ctx, "all_gather", attributes["dim"], x.rank)
+    return [_resized(x, axis, x.shape[axis] * size)]
+
+
+def _infer_reduce_scatter(
+    ctx: InferContext, types: Sequence[TensorType], attributes: Attributes
+) -> Sequence[TensorType]:
+    (x,) = types
+    size = mesh_size(ctx, "reduce_scatter", attributes)
+    _check_reduction(ctx, "reduce_scatter", x, attributes)
+    axis = normalize_axis(ctx, "reduce_scatter", attributes["dim"], x.rank)
+    return [_resized(x, axis, _cut(ctx, "reduce_scatter", x, axis, size, attributes["axis"]))]
+
+
+def _infer_all_to_all(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    (x,) = types
+    size = mesh_size(ctx, "all_to_all", attributes)
+    split = normalize_axis(ctx, "all_to_all", attributes["split"], x.rank)
+    joined = normalize_axis(ctx, "all_to_all", attributes["concat"], x.rank)
+    cut = _resized(x, split, _cut(ctx, "all_to_all", x, split, size, attributes["axis"]))
+    return [_resized(cut, joined, cut.shape[joined] * size)]
+
+
+def _world(ranks: Sequence[Array], size: Sequence[Dim | int]) -> None:
+    if size and len(ranks) != static(size[0]):
+        raise ValueError(f"the mesh axis has {static(size[0])} ranks, got the arrays of {len(ranks)}")
+
+
+def _folded(ranks: Sequence[Array], op: str) -> Array:
+    total = widened(ranks[0])
+    with np.errstate(over="ignore", invalid="ignore"):
+        for other in ranks[1:]:
+            total = REDUCTIONS[op](total, widened(other))
+    return rounded(total, dtype_of(ranks[0]))
+
+
+def all_reduce_reference(*ranks: Array, axis: str, size: Sequence[Dim], op: str = "sum") -> tuple[Array, ...]:
+    """The fold of all ranks, rank 0 first, on every rank; narrow floats fold in f32 and round once."""
+    _world(ranks, size)
+    return (_folded(ranks, op),) * len(ranks)
+
+
+def all_gather_reference(*ranks: Array, axis: str, size: Sequence[Dim], dim: int = 0) -> tuple[Array, ...]:
+    """The arrays of all ranks one after the other, on every rank."""
+    _world(ranks, size)
+    return (np.concatenate(ranks, dim),) * len(ranks)
+
+
+def reduce_scatter_reference(
+    *ranks: Array, axis: str, size: Sequence[Dim], dim: int = 0, op: str = "sum"
+) -> tuple[Array, ...]:
+    """The fold of all ranks, rank r keeping its r-th part."""
+    _world(ranks, size)
+    return tuple(np.ascontiguousarray(part) for part in np.split(_folded(ranks, op), len(ranks), dim))
+
+
+def all_to_all_reference(
+    *ranks: Array, axis: str, size: Sequence[Dim], split: int = 0, concat: int = 0
+) -> tuple[Array, ...]:
+    """Rank r gets the r-th part of every rank, one after the other."""
+    _world(ranks, size)
+    parts = [np.split(x, len(ranks), split) for x in ranks]
+    return tuple(np.concatenate([own[rank] for own in parts], concat) for rank in range(len(ranks)))
+
+
+def _cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
+    return Cost(operands[0].size, traffic(operands, results))
+
+
+def _collective(name: str, summary: str, extra: tuple[Attribute, ...], infer: Any, reference: Any) -> OpSpec:
+    return OpSpec(
+        name=f"tgraph.{name}",
+        summary=summary,
+        operands=("x",),
+        attributes=(*MESH, *extra),
+        infer=infer,
+        reference=reference,
+        effects=frozenset({"collective"}),
+        samples=(Sample("one rank", normal((4, 6)), {"axis": "dp", "size": (Dim.constant(1),)}),),
+        dtypes=(*FLOATS, *INTEGERS),
+        cost=_cost,
+    )
+
+
+DIM = Attribute("dim", "int", 0, "the axis of `x` that grows or is divided")
+
+SPECS: tuple[OpSpec, ...] = (
+    _collective(
+        "all_reduce",
+        "The fold of `x` over all ranks of a mesh axis, on each of them.",
+        (REDUCE,),
+        _infer_all_reduce,
+        all_reduce_reference,
+    ),
+    _collective(
+        "all_gather",
+        "`x` of all ranks of a mesh axis, one after the other.",
+        (DIM,),
+        _infer_all_gather,
+        all_gather_reference,
+    ),
+    _collective(
+        "reduce_scatter",
+        "The fold of `x` over all ranks of a mesh axis, each rank keeping its part.",
+        (DIM, REDUCE),
+        _infer_reduce_scatter,
+        reduce_scatter_reference,
+    ),
+    _collective(
+        "all_to_all",
+        "Part r of `x` goes to rank r of a mesh axis, and the parts that come in are joined.",
+        (
+            Attribute("split", "int", 0, "the axis that is divided among the ranks"),
+            Attribute("concat", "int", 0, "the axis along which what comes in is joined"),
+        ),
+        _infer_all_to_all,
+        all_to_all_reference,
+    ),
+)

@@ -1,0 +1,221 @@
+"""Control flow over traced bodies: cond, while, fori, scan.
+
+A body takes the carried values first and then the values it captured from outside, which it may read and not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tessera.ir.base.arrays import Array
+from tessera.ir.base.spec import Attribute, Attributes, InferContext, OpSpec
+from tessera.ir.base.tape import Tape
+from tessera.types.dim import Dim
+from tessera.types.shape import equal_dims, is_refuted, path
+from tessera.types.tensor_type import TensorType
+
+Body: TypeAlias = "Callable[..., tuple[Array, ...]]"
+"""A tape as a reference sees it."""
+
+
+def _types(tape: Tape, values: Sequence[int]) -> list[TensorType]:
+    return [tape.types[value] for value in values]
+
+
+def _same_types(
+    ctx: InferContext, op: str, what: str, given: Sequence[TensorType], wanted: Sequence[TensorType]
+) -> None:
+    """Raises at the first value whose type is not the one it must have; dims that may be equal are guarded."""
+    if len(given) != len(wanted):
+        raise ctx.fail(f"`{op}`: {what} has {len(given)} values where {len(wanted)} are needed")
+    for number, (left, right) in enumerate(zip(given, wanted, strict=True)):
+        if left.dtype is not right.dtype:
+            raise ctx.fail_dtype(
+                f"`{op}`: value {number} of {what} is {left}, and must be {right}",
+                help=f"cast it, as in `x.cast({right.dtype})`",
+            )
+        refuted = left.rank != right.rank or any(map(is_refuted, left.shape, right.shape))
+        if refuted:
+            raise ctx.fail(f"`{op}`: value {number} of {what} is {left}, and must be {right}")
+        for axis, (own, other) in enumerate(zip(left.shape, right.shape, strict=True)):
+            equal_dims(ctx, op, own, other, f"{path(f'value {number} of {what}', axis, own)} and {other}")
+
+
+def _scalar(ctx: InferContext, op: str, name: str, value: TensorType, kind: str) -> None:
+    wanted = value.dtype.is_bool if kind == "bool" else value.dtype.is_integer
+    if value.rank or not wanted:
+        raise ctx.fail(f"`{op}` needs one {kind} as {name}, got {value}")
+
+
+def _carried(ctx: InferContext, op: str, types: Sequence[TensorType], count: int) -> Sequence[TensorType]:
+    if not 0 <= count <= len(types):
+        raise ctx.fail(f"`{op}` carries {count} of {len(types)} operands")
+    return types[:count]
+
+
+def _infer_cond(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    predicate, *operands = types
+    _scalar(ctx, "cond", "its predicate", predicate, "bool")
+    then, otherwise = attributes["then"], attributes["otherwise"]
+    for name, tape in (("the first branch", then), ("the second branch", otherwise)):
+        _same_types(ctx, "cond", f"what {name} takes", _types(tape, tape.inputs), operands)
+    results = _types(then, then.outputs)
+    _same_types(ctx, "cond", "what the second branch gives", _types(otherwise, otherwise.outputs), results)
+    return results
+
+
+def cond_reference(predicate: Array, *operands: Array, then: Body, otherwise: Body) -> tuple[Array, ...]:
+    """One branch runs."""
+    return tuple((then if bool(predicate) else otherwise)(*operands))
+
+
+def _infer_while(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    carried = _carried(ctx, "while", types, attributes["carried"])
+    condition, body = attributes["condition"], attributes["body"]
+    for name, tape in (("the condition", condition), ("the body", body)):
+        _same_types(ctx, "while", f"what {name} takes", _types(tape, tape.inputs), types)
+    tested = _types(condition, condition.outputs)
+    if len(tested) != 1:
+        raise ctx.fail(f"the condition of `while` gives {len(tested)} values, not one bool")
+    _scalar(ctx, "while", "its condition", tested[0], "bool")
+    _same_types(ctx, "while", "what the body gives", _types(body, body.outputs), carried)
+    return carried
+
+
+def while_reference(*operands: Array, condition: Body, body: Body, carried: int) -> tuple[Array, ...]:
+    """The body runs as long as the condition holds, which is asked first."""
+    values, captured = operands[:carried], operands[carried:]
+    while bool(condition(*values, *captured)[0]):
+        values = body(*values, *captured)
+    return tuple(values)
+
+
+def _infer_fori(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    lower, upper, *operands = types
+    _scalar(ctx, "fori", "its lower bound", lower, "integer")
+    _scalar(ctx, "fori", "its upper bound", upper, "integer")
+    _same_types(ctx, "fori", "its bounds", [upper], [lower])
+    carried = _carried(ctx, "fori", operands, attributes["carried"])
+    body = attributes["body"]
+    _same_types(ctx, "fori", "what the body takes", _types(body, body.inputs), [lower, *operands])
+    _same_types(ctx, "fori", "what the body gives", _types(body, body.outputs), carried)
+    return carried
+
+
+def fori_reference(lower: Array, upper: Array, *operands: Array, body: Body, carried: int) -> tuple[Array, ...]:
+    """The body runs with each index from `lower` up to and without `upper`."""
+    values, captured = operands[:carried], operands[carried:]
+    for index in range(int(lower), int(upper)):
+        values = body(np.array(index, lower.dtype), *values, *captured)
+    return tuple(values)
+
+
+def _infer_scan(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    count, scanned, body = int(attributes["carried"]), int(attributes["scanned"]), attributes["body"]
+    carried = _carried(ctx, "scan", types, count)
+    if not 0 <= scanned <= len(types) - count:
+        raise ctx.fail(f"`scan` runs over {scanned} of {len(types) - count} operands")
+    length: Dim | None = Dim.of(attributes["length"][0]) if attributes["length"] else None
+    rows: list[TensorType] = []
+    for number, x in enumerate(types[count : count + scanned]):
+        if not x.rank:
+            raise ctx.fail(f"`scan` runs over the first axis of its inputs, and input {number} is a scalar")
+        what = f"{path(f'input {number}', 0, x.shape[0])} and the length {length}"
+        length = x.shape[0] if length is None else equal_dims(ctx, "scan", x.shape[0], length, what)
+        rows.append(x.with_shape(x.shape[1:]))
+    if length is None:
+        raise ctx.fail("`scan` over nothing needs `length`", help="say how often the body runs")
+    taken = [*carried, *rows, *types[count + scanned :]]
+    _same_types(ctx, "scan", "what the body takes", _types(body, body.inputs), taken)
+    given = _types(body, body.outputs)
+    if len(given) < count:
+        raise ctx.fail(f"the body of `scan` gives {len(given)} values, and {count} are carried")
+    _same_types(ctx, "scan", "what the body carries on", given[:count], carried)
+    return [*carried, *(y.with_shape((length, *y.shape)) for y in given[count:])]
+
+
+def scan_reference(
+    *operands: Array,
+    body: Body,
+    carried: int,
+    scanned: int,
+    length: Sequence[Dim] = (),
+    reverse: bool = False,
+) -> tuple[Array, ...]:
+    """The body runs over rows of the inputs, first to last or back; what it gives beyond the carried is stacked."""
+    values, captured = operands[:carried], operands[carried + scanned :]
+    inputs = operands[carried : carried + scanned]
+    steps = inputs[0].shape[0] if inputs else int(length[0].value or 0)
+    stacked: list[tuple[Array, ...]] = []
+    for step in reversed(range(steps)) if reverse else range(steps):
+        given = body(*values, *(x[step] for x in inputs), *captured)
+        values = given[:carried]
+        stacked.append(given[carried:])
+    if reverse:
+        stacked.reverse()
+    if stacked:
+        return (*values, *(np.stack(rows) for rows in zip(*stacked, strict=True)))
+    # No round at all: what the body makes of zeros says what would have been stacked.
+    with np.errstate(all="ignore"):
+        shown = body(*values, *(np.zeros(x.shape[1:], x.dtype) for x in inputs), *captured)
+    return (*values, *(np.zeros((0, *y.shape), y.dtype) for y in shown[carried:]))
+
+
+CARRIED = Attribute("carried", "int", doc="how many operands, from the first, change from round to round")
+
+
+def _flow(name: str, summary: str, operands: tuple[str, ...], attributes: Any, infer: Any, reference: Any) -> OpSpec:
+    return OpSpec(
+        name=f"tgraph.{name}",
+        summary=summary,
+        operands=operands,
+        results=("results*",),
+        attributes=attributes,
+        infer=infer,
+        reference=reference,
+    )
+
+
+SPECS: tuple[OpSpec, ...] = (
+    _flow(
+        "cond",
+        "The results of one of two bodies on the same operands, by a bool.",
+        ("predicate", "operands*"),
+        (Attribute("then", "tape"), Attribute("otherwise", "tape")),
+        _infer_cond,
+        cond_reference,
+    ),
+    _flow(
+        "while",
+        "Carried values put through a body as long as a condition on them holds.",
+        ("operands*",),
+        (Attribute("condition", "tape"), Attribute("body", "tape"), CARRIED),
+        _infer_while,
+        while_reference,
+    ),
+    _flow(
+        "fori",
+        "Carried values put through a body with each index from `lower` up to and without `upper`.",
+        ("lower", "upper", "operands*"),
+        (Attribute("body", "tape"), CARRIED),
+        _infer_fori,
+        fori_reference,
+    ),
+    _flow(
+        "scan",
+        "Carried values put through a body with each row of the inputs; what else the body gives is stacked.",
+        ("operands*",),
+        (
+            Attribute("body", "tape"),
+            CARRIED,
+            Attribute("scanned", "int", 0, "how many operands after the carried are gone through row by row"),
+            Attribute("length", "dims", (), "how often the body runs; needed where nothing is scanned"),
+            Attribute("reverse", "bool", False, "from the last row to the first"),
+        ),
+        _infer_scan,
+        scan_reference,
+    ),
+)

@@ -1,0 +1,170 @@
+"""Pooling over windows of the trailing axes: shifted slices of a padded tensor, folded one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from itertools import product as places
+from typing import Any
+
+import numpy as np
+
+from tessera.ir.base.arrays import Array, dtype_of, rounded, static
+from tessera.ir.base.spec import Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
+from tessera.ir.graph.building import cast, constant, part, widened
+from tessera.ir.graph.ops.convolution import WINDOW, check_window, spread, window_extents, window_padding
+from tessera.ir.graph.rules import FLOATS, axes_attribute, float_operand, traffic
+from tessera.ir.graph.samples import normal
+from tessera.types.dim import Dim, product
+from tessera.types.shape import text
+from tessera.types.tensor_type import TensorType
+
+SIZE = Attribute("window", "ints", doc="size of the window, one number for each pooled (trailing) axis")
+
+
+def _stepped(attributes: Attributes) -> dict[str, Any]:
+    """The attributes with the default stride, which is the window itself."""
+    return {**attributes, "stride": attributes["stride"] or attributes["window"]}
+
+
+def _infer(op: str) -> Any:
+    def infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+        (x,) = types
+        float_operand(ctx, op, x)
+        window = axes_attribute(attributes, "window")
+        if not 1 <= len(window) <= x.rank or any(taps < 1 for taps in window):
+            raise ctx.fail(f"`{op}` of {text(x.shape)} needs a window of 1..{x.rank} positive numbers, got {window}")
+        full = _stepped(attributes)
+        check_window(ctx, op, full, len(window))
+        kept = x.rank - len(window)
+        extents = window_extents(ctx, op, x.shape[kept:], tuple(map(Dim.of, window)), full)
+        return [x.with_shape((*x.shape[:kept], *extents))]
+
+    return infer
+
+
+def _windows(b: Builder, x: Any, attributes: Attributes, fill: float) -> list[Any]:
+    """One strided slice of the padded tensor for each place in the window, in row-major order."""
+    window = axes_attribute(attributes, "window")
+    shape, count = b.type_of(x).shape, len(window)
+    kept = len(shape) - count
+    full = _stepped(attributes)
+    low, high = window_padding(shape[kept:], tuple(map(Dim.of, window)), full)
+    zeros = (Dim.constant(0),) * kept
+    if any(dim.value != 0 for dim in (*low, *high)):
+        x = b.emit("pad", x, low=(*zeros, *low), high=(*zeros, *high), value=fill)
+    padded = b.type_of(x).shape
+    strides, dilations = spread(full, "stride", count), spread(full, "dilation", count)
+    slices: list[Any] = []
+    for place in places(*(range(taps) for taps in window)):
+        value = x
+        for axis, tap in enumerate(place):
+            reach = (window[axis] - 1) * dilations[axis]
+            start = tap * dilations[axis]
+            # Up to the last place of the window: what is left over after the last whole step is not read.
+            extent = (padded[kept + axis] - reach - 1) // strides[axis]
+            value = part(b, value, kept + axis, start, extent * strides[axis] + start + 1, strides[axis])
+        slices.append(value)
+    return slices
+
+
+def _decompose_max(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    slices = _windows(b, operands[0], attributes, float("-inf"))
+    return reduce(lambda left, right: b.emit("maximum", left, right), slices)
+
+
+def _decompose_avg(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    (x,) = operands
+    kind, wide = b.type_of(x), widened(b, x)
+    compute = b.type_of(wide).dtype
+    total = reduce(lambda left, right: b.emit("add", left, right), _windows(b, wide, attributes, 0.0))
+    window = axes_attribute(attributes, "window")
+    if attributes["count_padding"]:
+        out = b.emit("div", total, constant(b, float(np.prod(window)), compute))
+    else:
+        ones = b.emit("full", shape=kind.shape[kind.rank - len(window) :], value=1.0, dtype=compute)
+        counted = reduce(lambda left, right: b.emit("add", left, right), _windows(b, ones, attributes, 0.0))
+        out = b.emit("div", total, counted)
+    return cast(b, out, kind.dtype)
+
+
+def _stacked(x: Array, attributes: dict[str, Any], fill: float) -> Array:
+    window = tuple(attributes["window"])
+    full, count = _stepped(attributes), len(window)
+    kept = x.ndim - count
+    sizes = tuple(Dim.constant(size) for size in x.shape[kept:])
+    low, high = window_padding(sizes, tuple(map(Dim.of, window)), full)
+    pads = [(0, 0)] * kept + [(static(a), static(c)) for a, c in zip(low, high, strict=True)]
+    padded = np.pad(x, pads, constant_values=fill)
+    strides, dilations = spread(full, "stride", count), spread(full, "dilation", count)
+    slices: list[Array] = []
+    for place in places(*(range(taps) for taps in window)):
+        index: list[slice] = [slice(None)] * kept
+        for axis, tap in enumerate(place):
+            extent = (padded.shape[kept + axis] - (window[axis] - 1) * dilations[axis] - 1) // strides[axis] + 1
+            start = tap * dilations[axis]
+            index.append(slice(start, start + (extent - 1) * strides[axis] + 1, strides[axis]))
+        slices.append(padded[tuple(index)])
+    return np.stack(slices)
+
+
+def max_pool_reference(x: Array, **attributes: Any) -> Array:
+    """The largest of each window; padding is -inf, NaN wins."""
+    return rounded(_stacked(x.astype(np.float64), attributes, -np.inf).max(0), dtype_of(x))
+
+
+def avg_pool_reference(x: Array, **attributes: Any) -> Array:
+    """The mean of each window; padding counts as zeros, or not at all."""
+    with np.errstate(all="ignore"):
+        total = _stacked(x.astype(np.float64), attributes, 0.0).sum(0)
+        window: tuple[int, ...] = tuple(attributes["window"])
+        count: Any = float(np.prod(window))
+        if not attributes["count_padding"]:
+            count = _stacked(np.ones(x.shape[x.ndim - len(window) :]), attributes, 0.0).sum(0)
+        return rounded(total / count, dtype_of(x))
+
+
+def _cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
+    return Cost(results[0].size * product(axes_attribute(attributes, "window")), traffic(operands, results))
+
+
+STRIDE = Attribute("stride", "ints", (), "step of the window; default its size, so that windows do not overlap")
+ATTRIBUTES = (SIZE, STRIDE, *WINDOW[1:])
+
+CASES = (
+    Sample("halves", normal((2, 3, 6, 8)), {"window": (2, 2)}),
+    Sample("overlapping", normal((1, 2, 7, 9)), {"window": (3, 3), "stride": (2,), "padding": (1,)}),
+    Sample("uneven", normal((2, 11)), {"window": (3,), "stride": (2,), "padding": (0, 2)}),
+    Sample("same", normal((1, 1, 7, 5)), {"window": (3, 2), "stride": (2, 2), "padding_mode": "same"}),
+    Sample("dilated", normal((1, 2, 9)), {"window": (3,), "stride": (1,), "dilation": (2,)}),
+)
+
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="tgraph.max_pool",
+        summary="The largest element of each window of the trailing axes; padding never wins, NaN always does.",
+        operands=("x",),
+        attributes=ATTRIBUTES,
+        infer=_infer("max_pool"),
+        reference=max_pool_reference,
+        samples=CASES,
+        dtypes=FLOATS[:4],
+        cost=_cost,
+        decompose=_decompose_max,
+    ),
+    OpSpec(
+        name="tgraph.avg_pool",
+        summary="The mean of each window of the trailing axes, in f32 and rounded once.",
+        operands=("x",),
+        attributes=(*ATTRIBUTES, Attribute("count_padding", "bool", True, "padding counts as zeros")),
+        infer=_infer("avg_pool"),
+        reference=avg_pool_reference,
+        samples=(
+            *CASES,
+            Sample("edges", normal((1, 7, 7)), {"window": (3, 3), "padding": (1,), "count_padding": False}),
+        ),
+        dtypes=FLOATS,
+        cost=_cost,
+        decompose=_decompose_avg,
+    ),
+)

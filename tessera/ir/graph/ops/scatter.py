@@ -1,0 +1,186 @@
+"""Writing by index: scatter sets, scatter_add adds, both in the order of the indices, so duplicates have one answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.ir.base.arrays import Array, dtype_of, rounded, widened
+from tessera.ir.base.spec import Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
+from tessera.ir.graph.building import cast
+from tessera.ir.graph.ops.indexing import STORED, check_not_empty, legal_array, legal_indices
+from tessera.ir.graph.rules import FLOATS, INTEGERS, integer_operand, same_dtype, traffic
+from tessera.ir.graph.samples import Make
+from tessera.ir.tile.facets import Library
+from tessera.types.dim import product
+from tessera.types.shape import equal_dims, normalize_axis, path, text
+from tessera.types.tensor_type import TensorType
+
+NUMBERS = (*FLOATS, *INTEGERS)
+
+
+def _infer_scatter(op: str) -> Any:
+    def infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+        x, indices, updates = types
+        integer_operand(ctx, op, indices, "indices")
+        same_dtype(ctx, op, (x, updates))
+        if op == "scatter_add" and x.dtype.is_bool:
+            raise ctx.fail_dtype("`scatter_add` adds numbers, got bool", help="cast to i32, or use `scatter`")
+        axis = normalize_axis(ctx, op, attributes["axis"], x.rank)
+        wanted = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+        if updates.rank != len(wanted):
+            raise ctx.fail(
+                f"`{op}` into {text(x.shape)} at {text(indices.shape)} needs updates {text(wanted)}, "
+                f"got {text(updates.shape)}"
+            )
+        for own, (left, right) in enumerate(zip(wanted, updates.shape, strict=True)):
+            equal_dims(ctx, op, left, right, f"{left} and {path('updates', own, right)}")
+        check_not_empty(ctx, op, x.shape[axis], indices)
+        return [x]
+
+    return infer
+
+
+def _decompose_scatter(mode: str) -> Any:
+    def decompose(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+        """To [outer, axis, inner]; sums in the dtype floats compute in, rounded once."""
+        x, indices, updates = operands
+        kind, index = b.type_of(x), b.type_of(indices)
+        axis = int(attributes["axis"]) % kind.rank
+        outer, inner = product(kind.shape[:axis]), product(kind.shape[axis + 1 :])
+        compute = kind.dtype.compute if mode == "add" else kind.dtype
+        legal = legal_indices(b, indices, kind.shape[axis])
+        out = b.emit(
+            "scatter_rows",
+            b.emit("reshape", cast(b, x, compute), shape=(outer, kind.shape[axis], inner)),
+            b.emit("reshape", legal, shape=(index.size,)),
+            b.emit("reshape", cast(b, updates, compute), shape=(outer, index.size, inner)),
+            mode=mode,
+        )
+        return cast(b, b.emit("reshape", out, shape=kind.shape), kind.dtype)
+
+    return decompose
+
+
+def _infer_rows(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    x, indices, updates = types
+    integer_operand(ctx, "scatter_rows", indices, "indices")
+    same_dtype(ctx, "scatter_rows", (x, updates))
+    if (x.rank, indices.rank, updates.rank) != (3, 1, 3):
+        raise ctx.fail(
+            f"`scatter_rows` needs [outer, axis, inner], [n], [outer, n, inner], got {x}, {indices}, {updates}"
+        )
+    if attributes["mode"] not in ("set", "add"):
+        raise ctx.fail(f"`scatter_rows` has modes set and add, not {attributes['mode']!r}")
+    for own, left in ((0, x.shape[0]), (1, indices.shape[0]), (2, x.shape[2])):
+        equal_dims(
+            ctx, "scatter_rows", left, updates.shape[own], f"{left} and {path('updates', own, updates.shape[own])}"
+        )
+    return [x]
+
+
+def scatter_rows_reference(x: Array, indices: Array, updates: Array, *, mode: str) -> Array:
+    """One index after the other."""
+    out = x.copy()
+    with np.errstate(over="ignore", invalid="ignore"):
+        for number, row in enumerate(indices):
+            out[:, row] = updates[:, number] if mode == "set" else out[:, row] + updates[:, number]
+    return out
+
+
+def _scattered(x: Array, indices: Array, updates: Array, axis: int, mode: str) -> Array:
+    axis %= x.ndim
+    shape = (
+        int(np.prod(x.shape[:axis], dtype=np.int64)),
+        x.shape[axis],
+        int(np.prod(x.shape[axis + 1 :], dtype=np.int64)),
+    )
+    wide, added = (widened(x), widened(updates)) if mode == "add" else (x, updates)
+    flat = legal_array(indices, x.shape[axis]).reshape(-1)
+    out = scatter_rows_reference(wide.reshape(shape), flat, added.reshape(shape[0], flat.size, shape[2]), mode=mode)
+    return rounded(out.reshape(x.shape), dtype_of(x))
+
+
+def scatter_reference(x: Array, indices: Array, updates: Array, *, axis: int = 0) -> Array:
+    """The last of equal indices wins."""
+    return _scattered(x, indices, updates, axis, "set")
+
+
+def scatter_add_reference(x: Array, indices: Array, updates: Array, *, axis: int = 0) -> Array:
+    """Updates of equal indices add up in order, in f32, rounded once."""
+    return _scattered(x, indices, updates, axis, "add")
+
+
+def _cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
+    return Cost(operands[2].size, traffic(operands, results))
+
+
+def _written(shape: Sequence[int], indices: Sequence[int], axis: int, low: int = -3, high: int = 4) -> Make:
+    def make(rng: np.random.Generator) -> Sequence[Array]:
+        updates = (*shape[:axis], *indices, *shape[axis + 1 :])
+        return [
+            rng.standard_normal(tuple(shape)).astype(np.float32),
+            rng.integers(low, high, tuple(indices), dtype=np.int64),
+            rng.standard_normal(updates).astype(np.float32),
+        ]
+
+    return make
+
+
+SAMPLES = (
+    Sample("rows", _written((5, 4), (7,), 0)),
+    Sample("columns", _written((3, 6), (2, 4), 1), {"axis": -1}),
+    Sample("one", _written((5, 3), (), 0)),
+    Sample("none", _written((5, 3), (0,), 0)),
+    Sample("outside", _written((4, 2), (9,), 0, -9, 9)),
+)
+
+
+def _writer(name: str, summary: str, mode: str, reference: Any, dtypes: tuple[str, ...]) -> OpSpec:
+    return OpSpec(
+        name=f"tgraph.{name}",
+        summary=summary,
+        operands=("x", "indices", "updates"),
+        attributes=(Attribute("axis", "int", 0, "the axis that is indexed"),),
+        infer=_infer_scatter(name),
+        reference=reference,
+        samples=SAMPLES,
+        dtypes=dtypes,
+        cost=_cost,
+        decompose=_decompose_scatter(mode),
+    )
+
+
+SPECS: tuple[OpSpec, ...] = (
+    _writer(
+        "scatter",
+        "`x` with slices of an axis replaced; the last of equal indices wins; indices follow the rule of `take`.",
+        "set",
+        scatter_reference,
+        STORED,
+    ),
+    _writer(
+        "scatter_add",
+        "`x` with updates added to slices of an axis, in the order of the indices, in f32 and rounded once.",
+        "add",
+        scatter_add_reference,
+        NUMBERS,
+    ),
+    OpSpec(
+        name="tgraph.scatter_rows",
+        summary="x[:, indices[i]] = updates[:, i], or +=, for i in order, at legal indices.",
+        operands=("x", "indices", "updates"),
+        attributes=(Attribute("mode", "str", doc="set or add"),),
+        infer=_infer_rows,
+        reference=scatter_rows_reference,
+        samples=(
+            Sample("set", _written((2, 5, 3), (4,), 1, low=0), {"mode": "set"}),
+            Sample("add", _written((1, 5, 7), (40,), 1, low=0), {"mode": "add"}),
+        ),
+        dtypes=("f32", "f64", *INTEGERS),
+        cost=_cost,
+        lower=Library("scatter"),
+    ),
+)

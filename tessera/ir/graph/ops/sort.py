@@ -1,0 +1,203 @@
+"""sort, argsort and topk: stable, equal elements by lowest index first, NaN last in either direction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.ir.base.arrays import Array, widened
+from tessera.ir.base.spec import Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
+from tessera.ir.graph.building import part
+from tessera.ir.graph.rules import FLOATS, INTEGERS, at_least, index_dtype, traffic
+from tessera.ir.graph.samples import Make, normal
+from tessera.ir.tile.facets import Library
+from tessera.types.dim import Dim, product
+from tessera.types.shape import normalize_axis, text
+from tessera.types.tensor_type import TensorType
+
+ORDERED = (*FLOATS, *INTEGERS, "i4", "bool")
+AXIS = Attribute("axis", "int", -1, "the axis that is sorted")
+DESCENDING = Attribute("descending", "bool", False, "largest first")
+
+
+def _infer_sort(op: str, results: str) -> Any:
+    def infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+        (x,) = types
+        axis = normalize_axis(ctx, op, attributes["axis"], x.rank)
+        shape = x.shape
+        if op == "topk":
+            k = int(attributes["k"])
+            if k < 0:
+                raise ctx.fail(f"`topk` needs `k` of at least 0, got {k}")
+            at_least(ctx, x.shape[axis] - k, 0, f"`topk` of {k} from an axis of {x.shape[axis]} elements")
+            shape = (*x.shape[:axis], Dim.constant(k), *x.shape[axis + 1 :])
+        kinds = {"values": TensorType(shape, x.dtype), "indices": TensorType(shape, index_dtype())}
+        return [kinds[name] for name in results.split()]
+
+    return infer
+
+
+def _infer_rows(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    (x,) = types
+    if x.rank != 2:
+        raise ctx.fail(f"`sort_rows` needs [rows, elements], got {text(x.shape)}")
+    return [x, x.with_dtype(index_dtype())]
+
+
+def _sorted(b: Builder, x: Any, axis: int, *, descending: bool, keep: int | None = None) -> tuple[Any, Any]:
+    """Values and positions along one axis, by way of rows."""
+    shape = b.type_of(x).shape
+    axis %= len(shape)
+    last = len(shape) - 1
+    order = (*(own for own in range(len(shape)) if own != axis), axis)
+    moved = x if axis == last else b.emit("transpose", x, axes=order)
+    outer = tuple(shape[own] for own in order[:-1])
+    rows = b.emit("reshape", moved, shape=(product(outer), shape[axis]))
+    results: list[Any] = []
+    for found in b.emit("sort_rows", rows, descending=descending):
+        kept, extent = (found, shape[axis]) if keep is None else (part(b, found, 1, 0, keep), Dim.constant(keep))
+        back = b.emit("reshape", kept, shape=(*outer, extent))
+        inverse = tuple(order.index(own) for own in range(len(shape)))
+        results.append(back if axis == last else b.emit("transpose", back, axes=inverse))
+    return results[0], results[1]
+
+
+def _decompose_sort(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    return _sorted(b, operands[0], attributes["axis"], descending=attributes["descending"])[0]
+
+
+def _decompose_argsort(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    return _sorted(b, operands[0], attributes["axis"], descending=attributes["descending"])[1]
+
+
+def _decompose_topk(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    largest = bool(attributes["largest"])
+    return _sorted(b, operands[0], attributes["axis"], descending=largest, keep=int(attributes["k"]))
+
+
+def order_of(row: Array, *, descending: bool) -> Array:
+    """The positions of a row in sorted order: by value, then by position, with NaN behind all numbers."""
+    wide = widened(row)
+    # Ranks instead of values: minus the smallest integer is no larger than it, minus a rank is.
+    _, ranks = np.unique(wide, return_inverse=True)
+    signed = -ranks.astype(np.int64) if descending else ranks.astype(np.int64)
+    missing = wide != wide
+    return np.argsort(np.where(missing, wide.size + 1, signed), kind="stable")
+
+
+def sort_rows_reference(x: Array, *, descending: bool = False) -> tuple[Array, Array]:
+    """Values and positions, row by row."""
+    order = np.zeros(x.shape, np.int64)
+    for number, row in enumerate(x):
+        order[number] = order_of(row, descending=descending)
+    return np.take_along_axis(x, order, 1), order
+
+
+def argsort_reference(x: Array, *, axis: int = -1, descending: bool = False) -> Array:
+    """Where each element of the sorted axis comes from."""
+    moved = np.moveaxis(x, axis, -1)
+    flat = moved.reshape(int(np.prod(moved.shape[:-1], dtype=np.int64)), moved.shape[-1])
+    order = sort_rows_reference(flat, descending=descending)[1].reshape(moved.shape)
+    return np.ascontiguousarray(np.moveaxis(order, -1, axis))
+
+
+def sort_reference(x: Array, *, axis: int = -1, descending: bool = False) -> Array:
+    """The elements of an axis in order."""
+    return np.take_along_axis(x, argsort_reference(x, axis=axis, descending=descending), axis)
+
+
+def topk_reference(x: Array, *, k: int, axis: int = -1, largest: bool = True) -> tuple[Array, Array]:
+    """The first k of the sorted axis, and where they come from."""
+    order = argsort_reference(x, axis=axis, descending=largest)
+    order = np.ascontiguousarray(np.moveaxis(np.moveaxis(order, axis, -1)[..., :k], -1, axis))
+    return np.take_along_axis(x, order, axis), order
+
+
+def _cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
+    # n log n comparisons, with the logarithm of a few thousand; exact counts do not matter here
+    return Cost(operands[0].size * 12, traffic(operands, results))
+
+
+def _ties(*shape: int) -> Make:
+    def make(rng: np.random.Generator) -> Sequence[Array]:
+        x = rng.integers(-2, 3, shape).astype(np.float32)
+        x.reshape(-1)[::5] = np.nan
+        x.reshape(-1)[::7] = -0.0
+        return [x]
+
+    return make
+
+
+CASES = (
+    Sample("rows", normal((4, 17))),
+    Sample("first axis", normal((9, 5)), {"axis": 0}),
+    Sample("ties and NaN", _ties(3, 23)),
+    Sample("descending, ties and NaN", _ties(3, 23), {"descending": True}),
+    Sample("one element", normal((3, 1))),
+    Sample("nothing", normal((3, 0))),
+)
+
+
+def _sorter(name: str, summary: str, results: str, extra: tuple[Attribute, ...], *rest: Any) -> OpSpec:
+    reference, decompose, samples = rest
+    return OpSpec(
+        name=f"tgraph.{name}",
+        summary=summary,
+        operands=("x",),
+        results=tuple(results.split()),
+        attributes=(AXIS, *extra),
+        infer=_infer_sort(name, results),
+        reference=reference,
+        samples=samples,
+        dtypes=ORDERED,
+        cost=_cost,
+        decompose=decompose,
+    )
+
+
+SPECS: tuple[OpSpec, ...] = (
+    _sorter(
+        "sort", "An axis in order; stable, NaN last.", "values", (DESCENDING,), sort_reference, _decompose_sort, CASES
+    ),
+    _sorter(
+        "argsort",
+        "The positions that sort an axis; equal elements by lowest index, NaN last.",
+        "indices",
+        (DESCENDING,),
+        argsort_reference,
+        _decompose_argsort,
+        CASES,
+    ),
+    _sorter(
+        "topk",
+        "The `k` largest (or smallest) of an axis in order and their positions; ties by lowest index, NaN last.",
+        "values indices",
+        (Attribute("k", "int"), Attribute("largest", "bool", True)),
+        topk_reference,
+        _decompose_topk,
+        (
+            Sample("largest", normal((4, 17)), {"k": 5}),
+            Sample("smallest, first axis", normal((9, 3)), {"k": 2, "axis": 0, "largest": False}),
+            Sample("ties and NaN", _ties(3, 23), {"k": 20}),
+        ),
+    ),
+    OpSpec(
+        name="tgraph.sort_rows",
+        summary="Each row of a matrix in order, and where its elements came from; stable, NaN last.",
+        operands=("x",),
+        results=("values", "indices"),
+        attributes=(DESCENDING,),
+        infer=_infer_rows,
+        reference=sort_rows_reference,
+        samples=(
+            Sample("rows", normal((5, 33))),
+            Sample("ties and NaN", _ties(3, 23)),
+            Sample("descending", _ties(3, 23), {"descending": True}),
+        ),
+        dtypes=ORDERED,
+        cost=_cost,
+        lower=Library("sort"),
+    ),
+)

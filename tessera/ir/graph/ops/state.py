@@ -1,0 +1,181 @@
+"""A contiguous key-value cache as three values (keys, values, length): append and prune, as state effects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.ir.base.arrays import Array
+from tessera.ir.base.spec import Attribute, Attributes, Builder, InferContext, OpSpec, Sample
+from tessera.ir.graph.building import cast, constant, size
+from tessera.ir.graph.rules import FLOATS, same_dtype, visits
+from tessera.ir.graph.samples import Make
+from tessera.types import dtype as dt
+from tessera.types.dim import Dim
+from tessera.types.shape import equal_dims, path, text
+from tessera.types.tensor_type import TensorType
+
+STATE = frozenset({"state"})
+NAMES = ("batch", "heads", "length", "head dim")
+
+
+def _check_cache(ctx: InferContext, op: str, keys: TensorType, values: TensorType, length: TensorType) -> None:
+    for name, store in (("keys", keys), ("values", values)):
+        if store.rank != 4:
+            raise ctx.fail(f"`{op}` needs `{name}` [batch, heads, capacity, head dim], got {text(store.shape)}")
+    same_dtype(ctx, op, (keys, values))
+    for axis in range(3):
+        what = f"{path('keys', axis, keys.shape[axis])} and {path('values', axis, values.shape[axis])}"
+        equal_dims(ctx, op, keys.shape[axis], values.shape[axis], what)
+    if length.rank or length.dtype is not dt.i64:
+        raise ctx.fail(f"`{op}` needs `length` as one i64, got {length}")
+
+
+def _infer_append(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    keys, values, length, k, v = types
+    _check_cache(ctx, "kv_append", keys, values, length)
+    for name, store, new in (("k", keys, k), ("v", values, v)):
+        if new.rank != 4:
+            raise ctx.fail(f"`kv_append` needs `{name}` [batch, heads, length, head dim], got {text(new.shape)}")
+        if new.dtype is not store.dtype:
+            raise ctx.fail_dtype(
+                f"`kv_append` cannot put {new.dtype} into a cache of {store.dtype}",
+                help=f"cast it, as in `{name}.cast({store.dtype})`",
+            )
+        for axis in (0, 1, 3):
+            what = f"{NAMES[axis]} of the cache {store.shape[axis]} and {path(name, axis, new.shape[axis])}"
+            equal_dims(ctx, "kv_append", store.shape[axis], new.shape[axis], what)
+    equal_dims(ctx, "kv_append", k.shape[2], v.shape[2], f"{path('k', 2, k.shape[2])} and {path('v', 2, v.shape[2])}")
+    return [keys, values, length]
+
+
+def _infer_prune(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    _check_cache(ctx, "kv_prune", *types)
+    if attributes["keep"] < 0:
+        raise ctx.fail(f"`kv_prune` needs `keep` of at least 0, got {attributes['keep']}")
+    return list(types)
+
+
+def _rows(b: Builder, flags: Any, capacity: Dim) -> Any:
+    """A bool for each position, to meet [batch, heads, position, head dim]."""
+    return b.emit("reshape", flags, shape=(capacity, Dim.constant(1)))
+
+
+def _moved(b: Builder, store: Any, source: Any, extent: Dim) -> Any:
+    """Position j of the result is position source[j] of `store`, held within it."""
+    last = size(b, extent - 1)
+    legal = b.emit("clamp", source, constant(b, 0, dt.i64), last)
+    return b.emit("index_legal", store, legal, axes=(2,), place=2)
+
+
+def _decompose_append(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    """Each position takes its new row where it has one, and keeps the old one elsewhere."""
+    keys, values, length, *news = operands
+    capacity, added = b.type_of(keys).shape[2], b.type_of(news[0]).shape[2]
+    if added.value == 0:
+        return keys, values, length
+    place = b.emit("iota", shape=(capacity,), axis=0, dtype=dt.i64)
+    source = b.emit("sub", place, length)
+    after = b.emit("ge", source, constant(b, 0, dt.i64))
+    fresh = _rows(b, b.emit("logical_and", after, b.emit("lt", source, size(b, added))), capacity)
+    stores = [
+        b.emit("where", fresh, _moved(b, new, source, added), old)
+        for old, new in zip((keys, values), news, strict=True)
+    ]
+    filled = b.emit("minimum", b.emit("add", length, size(b, added)), size(b, capacity))
+    return (*stores, filled)
+
+
+def _decompose_prune(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    keys, values, length = operands
+    capacity = b.type_of(keys).shape[2]
+    kept = b.emit("minimum", length, constant(b, int(attributes["keep"]), dt.i64))
+    place = b.emit("iota", shape=(capacity,), axis=0, dtype=dt.i64)
+    source = b.emit("add", place, b.emit("sub", length, kept))
+    filled = _rows(b, b.emit("lt", place, kept), capacity)
+    stores: list[Any] = []
+    for old in (keys, values):
+        zero = cast(b, constant(b, 0.0, dt.f32), b.type_of(old).dtype)
+        stores.append(b.emit("where", filled, _moved(b, old, source, capacity), zero))
+    return (*stores, kept)
+
+
+def kv_append_reference(keys: Array, values: Array, length: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
+    """The new rows after the filled ones; rows that find no room are left out."""
+    start, capacity = int(length), keys.shape[2]
+    stop = min(start + k.shape[2], capacity)
+    stores: list[Array] = []
+    for old, new in ((keys, k), (values, v)):
+        out = old.copy()
+        out[:, :, start:stop] = new[:, :, : max(stop - start, 0)]
+        stores.append(out)
+    return stores[0], stores[1], np.array(stop, np.int64)
+
+
+def kv_prune_reference(keys: Array, values: Array, length: Array, *, keep: int) -> tuple[Array, Array, Array]:
+    """The last `keep` filled rows moved to the front, zeros behind them."""
+    filled = int(length)
+    kept = min(filled, keep)
+    stores: list[Array] = []
+    for old in (keys, values):
+        out = np.zeros_like(old)
+        out[:, :, :kept] = old[:, :, filled - kept : filled]
+        stores.append(out)
+    return stores[0], stores[1], np.array(kept, np.int64)
+
+
+def _cache(filled: int, added: int | None = None) -> Make:
+    def make(rng: np.random.Generator) -> Sequence[Array]:
+        def rows(count: int) -> Array:
+            return rng.standard_normal((2, 3, count, 4)).astype(np.float32)
+
+        stored = [rows(7), rows(7), np.array(filled, np.int64)]
+        return stored if added is None else [*stored, rows(added), rows(added)]
+
+    return make
+
+
+CACHE = ("keys", "values", "length")
+GROWN = ("new_keys", "new_values", "new_length")
+
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="tgraph.kv_append",
+        summary="Keys and values written to a cache at position `length`, which grows; rows past its end are left out.",
+        operands=(*CACHE, "k", "v"),
+        results=GROWN,
+        infer=_infer_append,
+        reference=kv_append_reference,
+        effects=STATE,
+        samples=(
+            Sample("first", _cache(0, 3)),
+            Sample("one more", _cache(4, 1)),
+            Sample("to the end", _cache(5, 2)),
+            Sample("past the end", _cache(6, 3)),
+            Sample("nothing", _cache(3, 0)),
+        ),
+        dtypes=FLOATS,
+        cost=visits(0),
+        decompose=_decompose_append,
+    ),
+    OpSpec(
+        name="tgraph.kv_prune",
+        summary="A cache of only its last `keep` positions, moved to the front.",
+        operands=CACHE,
+        results=GROWN,
+        attributes=(Attribute("keep", "int", doc="how many of the newest positions stay"),),
+        infer=_infer_prune,
+        reference=kv_prune_reference,
+        effects=STATE,
+        samples=(
+            Sample("two of five", _cache(5), {"keep": 2}),
+            Sample("fewer than asked", _cache(2), {"keep": 4}),
+            Sample("nothing", _cache(5), {"keep": 0}),
+        ),
+        dtypes=FLOATS,
+        cost=visits(0),
+        decompose=_decompose_prune,
+    ),
+)
