@@ -173,6 +173,21 @@ def test_rewrites_to_something_smaller() -> None:
     assert g("sum", N, axes=()).op == "cast"
 
 
+def test_what_holds_by_a_guard_only_is_left_alone() -> None:
+    x = Node(tensor("B", "S", dtype=f32))
+    merged = Graph().plain("reshape", x, shape=(Dim.symbol("N"),))
+    again = g("reshape", merged, shape=(Dim.symbol("P"), Dim.symbol("Q")))
+    assert again.operands == (merged,)
+    empty, other = Node(tensor(0, "S", dtype=f32)), Node(tensor("B", "T", dtype=f32))
+    assert g("concat", empty, other, axis=0).operands == (empty, other)
+    stretched = Graph().plain("broadcast_to", Node(tensor("S", dtype=f32)), shape=(Dim.symbol("T"),))
+    assert g("broadcast_to", stretched, shape=(Dim.of(2), Dim.symbol("T"))).operands == (stretched,)
+    free = (Dim.symbol("K"),)
+    row = Node(tensor("S", dtype=f32))
+    cut = Graph().plain("slice", row, start=size(1), stop=free, step=(1,))
+    assert g("slice", cut, start=size(1), stop=(Dim.symbol("K") - 1,), step=(1,)).operands == (cut,)
+
+
 Step: TypeAlias = tuple[str, dict[str, Any]]
 STEPS: list[Step] = [
     ("transpose", {"axes": (1, 0)}),

@@ -82,7 +82,11 @@ def _fold_concat(folder: Folder, operands: Sequence[Any], attributes: Attributes
     if len(operands) == 1:
         return operands[0]
     axis = int(attributes["axis"])
-    kept = [x for x in operands if folder.type_of(x).shape[axis].value != 0] or list(operands[:1])
+    shapes = [folder.type_of(x).shape for x in operands]
+    # operands equal by a guard only may differ in how their dims are written, and so in type
+    if len({(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}) > 1:
+        return None
+    kept = [x for x, shape in zip(operands, shapes, strict=True) if shape[axis].value != 0] or list(operands[:1])
     if len(kept) == len(operands):
         return None
     return kept[0] if len(kept) == 1 else folder.emit("concat", *kept, axis=axis)

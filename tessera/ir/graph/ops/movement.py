@@ -9,14 +9,14 @@ import numpy as np
 
 from tessera.ir.base.arrays import Array, static_shape
 from tessera.ir.base.spec import Attribute, Attributes, Cost, CostRule, Folder, InferContext, OpSpec, Sample
-from tessera.ir.graph.folding import made_by
+from tessera.ir.graph.folding import made_by, stretches_nothing
 from tessera.ir.graph.index_maps import broadcast_map, expand_map, reshape_map, squeeze_map, transpose_map
 from tessera.ir.graph.ops.elementwise import ANY
 from tessera.ir.graph.ops.reduce import check_axes
 from tessera.ir.graph.rules import traffic
 from tessera.ir.graph.samples import named, normal
 from tessera.ir.tile.facets import IndexMap, View
-from tessera.types.dim import Dim
+from tessera.types.dim import Dim, product
 from tessera.types.shape import Shape, equal_dims, is_refuted, path, text
 from tessera.types.tensor_type import TensorType
 
@@ -97,13 +97,14 @@ def _fold_reshape(folder: Folder, operands: Sequence[Any], attributes: Attribute
     """Drop a reshape to the same shape; rewrite reshape(reshape(x)) to reshape(x)."""
     if folder.type_of(operands[0]).shape == tuple(attributes["shape"]):
         return operands[0]
-    for name in ("reshape", "expand_dims", "squeeze"):
-        inner = made_by(folder, operands[0], name)
-        if inner is not None:
-            if folder.type_of(inner.operands[0]).shape == tuple(attributes["shape"]):
-                return inner.operands[0]
-            return folder.emit("reshape", inner.operands[0], shape=attributes["shape"])
-    return None
+    inner = folder.producer(operands[0])
+    if inner is None or inner.name not in ("reshape", "expand_dims", "squeeze"):
+        return None
+    x = folder.type_of(inner.operands[0])
+    if x.shape == tuple(attributes["shape"]):
+        return inner.operands[0]
+    # sizes equal by a guard only are left alone: the one reshape would need a guard of its own
+    return folder.emit("reshape", inner.operands[0], **attributes) if x.size == product(attributes["shape"]) else None
 
 
 def _infer_transpose(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
@@ -160,7 +161,9 @@ def _fold_broadcast(folder: Folder, operands: Sequence[Any], attributes: Attribu
     if folder.type_of(operands[0]).shape == tuple(attributes["shape"]):
         return operands[0]
     inner = made_by(folder, operands[0], "broadcast_to")
-    return None if inner is None else folder.emit("broadcast_to", inner.operands[0], shape=attributes["shape"])
+    if inner is None or not stretches_nothing(tuple(attributes["shape"]), folder.type_of(inner.operands[0]).shape):
+        return None
+    return folder.emit("broadcast_to", inner.operands[0], shape=attributes["shape"])
 
 
 def _infer_expand(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:

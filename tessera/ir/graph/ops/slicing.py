@@ -67,8 +67,12 @@ def _fold_slice(folder: Folder, operands: Sequence[Any], attributes: Attributes)
     if inner is None or any(by != 1 for by in inner.attributes["step"]):
         return None
     base = tuple(inner.attributes["start"])
-    moved = [tuple(own + by for own, by in zip(base, ends, strict=True)) for ends in (start, stop)]
-    return folder.emit("slice", inner.operands[0], start=moved[0], stop=moved[1], step=step)
+    first, last = (tuple(own + by for own, by in zip(base, ends, strict=True)) for ends in (start, stop))
+    # bounds that hold by a guard on the two slices may need another on the one: leave those
+    shape = folder.type_of(inner.operands[0]).shape
+    if not all(is_at_least(a, 0) and is_at_most(b, dim) for a, b, dim in zip(first, last, shape, strict=True)):
+        return None
+    return folder.emit("slice", inner.operands[0], start=first, stop=last, step=step)
 
 
 def _infer_flip(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
