@@ -52,8 +52,9 @@ def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any]
     branches = [_traced(function, tensors, tree) for function in (then, otherwise)]
     _check_alike("the two branches of `cond`", branches[0], branches[1])
     lifted = _share_lifted(branches)
-    tapes = tuple(_finished(branch) for branch in branches)
-    made = _several(apply("cond", (chosen, *tensors, *lifted), {"branches": tapes}))
+    then_tape, otherwise_tape = (_finished(branch) for branch in branches)
+    attributes = {"then": then_tape, "otherwise": otherwise_tape}
+    made = _several(apply("cond", (chosen, *tensors, *lifted), attributes))
     return unflatten(branches[0].tree, made)
 
 
@@ -93,12 +94,14 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], state: An
         for index in range(int(lower), int(upper)):
             state = body(index, state)
         return state
-    first, last = (as_tensor(bound, i64) for bound in (lower, upper))
-    start = (public.astype(first, i64), public.astype(last, i64), state)
-    _, _, result = while_loop(
-        lambda loop: loop[0] < loop[1], lambda loop: (loop[0] + 1, loop[1], body(loop[0], loop[2])), start
-    )
-    return result
+    bounds = [public.astype(as_tensor(bound, i64), i64) for bound in (lower, upper)]
+    leaves, tree = flatten(state)
+    tensors = [as_tensor(leaf) for leaf in leaves]
+    step = _traced(body, [bounds[0], *tensors], Tree(tuple, None, (Tree(), tree)))
+    _check_state("fori_loop", tensors, tree, step)
+    lifted = _share_lifted([step])
+    attributes = {"body": _finished(step), "carried": len(tensors)}
+    return unflatten(tree, _several(apply("fori", (*bounds, *tensors, *lifted), attributes)))
 
 
 def scan(
@@ -129,7 +132,8 @@ def scan(
     _check_state("scan", tensors, state_tree, head)
     step.results = [*head.results, *(_in(step.trace, y) for y in step.results[new_tree.leaf_count :])]
     lifted = _share_lifted([step])
-    attributes = {"body": _finished(step), "carried": len(tensors), "length": (count,), "reverse": reverse}
+    counts = {"carried": len(tensors), "scanned": len(given), "length": (count,)}
+    attributes = {"body": _finished(step), **counts, "reverse": reverse}
     made = _several(apply("scan", (*tensors, *given, *lifted), attributes))
     return unflatten(state_tree, made[: len(tensors)]), unflatten(y_tree, made[len(tensors) :])
 
@@ -158,7 +162,9 @@ def _scan_at_once(body: Callable[[Any, Any], Any], state: Any, xs: Any, count: D
     if form is None:
         raise TracingError("`scan` of length 0 outside `jit` cannot know the form of its result")
     ordered = list(reversed(rows)) if reverse else rows
-    return state, unflatten(form, [public.stack([as_tensor(item) for item in column]) for column in zip(*ordered, strict=True)])
+    return state, unflatten(
+        form, [public.stack([as_tensor(item) for item in column]) for column in zip(*ordered, strict=True)]
+    )
 
 
 def _traced(function: Callable[..., Any], tensors: Sequence[Any], tree: Tree, more: Sequence[TensorType] = ()) -> _Body:

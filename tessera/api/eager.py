@@ -10,6 +10,7 @@ from tessera.api.specialization import Loaded
 from tessera.api.tensor import Tensor
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import RuntimeArgumentError
+from tessera.diagnostics.error import CompilationError
 from tessera.frontend.concrete import StandIn, concrete_type, scalar_dtype
 from tessera.frontend.facts import Facts
 from tessera.frontend.functions import public
@@ -23,18 +24,22 @@ from tessera.types.dim import Dim
 from tessera.types.dtype import DType, f32
 from tessera.types.tensor_type import TensorType
 
-_PROGRAMS: dict[Any, tuple[Loaded, bool]] = {}
+_PROGRAMS: dict[Any, tuple[Loaded, bool] | None] = {}
 _OPTIONS = Options()
 
 
 def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
     """The result of one op on tensors with data."""
     types = [_type_of(operand) for operand in operands]
-    ones = _stretched(types)
-    key = (op, tuple((type.dtype, type.rank) for type in types), ones, _frozen(attributes))
-    found = _PROGRAMS.get(key)
+    key: Any = (op, tuple((type.dtype, type.rank) for type in types), _stretched(types), _frozen(attributes))
+    if key not in _PROGRAMS:
+        _PROGRAMS[key] = _compiled(op, types, attributes)
+    found = _PROGRAMS[key]
     if found is None:
-        found = _PROGRAMS[key] = _compiled(op, types, ones, attributes)
+        # The rule of this op needs numbers, such as the two words of a key: then sizes are part of the program.
+        key = (key, tuple(type.shape for type in types))
+        found = _PROGRAMS.get(key) or _program(op, types, attributes)
+        _PROGRAMS[key] = found
     program, is_single = found
     result = program.call(*operands)
     if result is NotImplemented:
@@ -57,35 +62,46 @@ def _stretched(types: Sequence[TensorType]) -> tuple[tuple[bool, ...], ...]:
     return tuple(tuple(dim.value == 1 for dim in type.shape) for type in types)
 
 
-def _compiled(
-    op: str, types: Sequence[TensorType], ones: tuple[tuple[bool, ...], ...], attributes: Mapping[str, Any]
-) -> tuple[Loaded, bool]:
-    """Shape rules run twice: on the sizes at hand, for errors in numbers, then on free dims for the code."""
-    spec = REGISTRY[op]
-    names = [name.rstrip("*") for name in spec.operands]
+def _compiled(op: str, types: Sequence[TensorType], attributes: Mapping[str, Any]) -> tuple[Loaded, bool] | None:
+    """The op for all sizes, or None where its shape rule does not hold for all; wrong sizes raise, in numbers."""
+    names, ones = _operand_names(op, len(types)), _stretched(types)
     checked = Trace(facts=Facts())
-    checked.record(op, [checked.add_input(_name(names, at), type) for at, type in enumerate(types)], attributes)
-    trace = Trace(facts=Facts())
-    inputs: list[TracedTensor] = []
-    for at, type in enumerate(types):
-        free = TensorType(
+    checked.record(op, [checked.add_input(name, type) for name, type in zip(names, types, strict=True)], attributes)
+    free = [
+        TensorType(
             tuple(
-                dim if ones and ones[at][axis] else Dim.symbol(f"{_name(names, at)}_{axis}")
+                dim if ones and ones[at][axis] else Dim.symbol(f"{names[at]}_{axis}")
                 for axis, dim in enumerate(type.shape)
             ),
             type.dtype,
         )
-        trace.facts.anchor(free)
-        inputs.append(trace.add_input(_name(names, at), free))
+        for at, type in enumerate(types)
+    ]
+    try:
+        return _program(op, free, attributes)
+    except CompilationError:
+        return None
+
+
+def _program(op: str, types: Sequence[TensorType], attributes: Mapping[str, Any]) -> tuple[Loaded, bool]:
+    trace = Trace(facts=Facts())
+    inputs: list[TracedTensor] = []
+    for name, type in zip(_operand_names(op, len(types)), types, strict=True):
+        trace.facts.anchor(type)
+        inputs.append(trace.add_input(name, type))
     with dispatch.recording(trace):
         result = trace.record(op, inputs, attributes)
-    outputs = result if isinstance(result, tuple) else (result,)
-    program, _ = load(trace.finish(outputs), _OPTIONS)
-    return program, not isinstance(result, tuple)
+    is_single = not isinstance(result, tuple)
+    tape = trace.finish((result,) if is_single else result)
+    return load(tape, _OPTIONS)[0], is_single
 
 
-def _name(names: Sequence[str], at: int) -> str:
-    return names[at] if at < len(names) else f"{names[-1]}_{at}"
+def _operand_names(op: str, count: int) -> list[str]:
+    """A name for each operand; a last one that stands for several is numbered."""
+    *names, last = [*(name.rstrip("*") for name in REGISTRY[op].operands), ""]
+    if REGISTRY[op].is_variadic:
+        last = names.pop()
+    return [names[at] if at < len(names) else f"{last}_{at - len(names)}" for at in range(count)]
 
 
 def _frozen(value: Any) -> Any:

@@ -90,6 +90,10 @@ class Jit:
         from tessera.api.specialization import Specialization  # noqa: PLC0415
 
         traced = self._trace(signature)
+        if "collective" in traced.effects:
+            from tessera.api.collectives import refuse_to_run  # noqa: PLC0415 - few programs have any
+
+            refuse_to_run(traced.tape)
         loaded, source = load(traced.tape, self.options)
         self._compiles += source != "disk cache"
         made = Specialization(self.function, signature, traced, loaded, source)

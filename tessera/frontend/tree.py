@@ -114,11 +114,22 @@ def map_leaves(function: Callable[..., Any], value: Any, *others: Any) -> Any:
     return unflatten(tree, [function(*row) for row in zip(*columns, strict=True)])
 
 
-def register(kind: type[Any], split: Callable[[Any], Children], join: Callable[[Hashable, Sequence[Any]], Any]) -> None:
-    """Make `kind` a container: `split(value)` gives (children, data) and `join(data, children)` the value again."""
+def register(
+    kind: type[Any],
+    split: Callable[[Any], Children],
+    join: Callable[[Hashable, Sequence[Any]], Any],
+    *,
+    fields: Sequence[str] = (),
+) -> None:
+    """Make `kind` a container: `split(value)` gives (children, data) and `join(data, children)` the value again.
+
+    `fields` names the children in paths, where they are attributes.
+    """
     if kind in _NODES:
         raise PytreeError(f"`{kind.__name__}` is a container already")
-    _NODES[kind] = Node(split, lambda _, data, children: join(data, children), _index_steps)
+    steps = (lambda _, __: [f".{name}" for name in fields]) if fields else _index_steps
+    _NODES[kind] = Node(split, lambda _, data, children: join(data, children), steps)
+    _LEAF_TYPES.discard(kind)
 
 
 def _index_steps(_: Hashable, count: int) -> list[str]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -28,7 +27,8 @@ def run_tape(tape: Tape, arguments: Sequence[Any], sizes: Sizes | None = None) -
     values: dict[int, Array] = dict(zip(tape.inputs, arrays, strict=True))
     for record in tape.records:
         spec = REGISTRY[record.op]
-        results = _run(spec, [values[v] for v in record.operands], record.attributes, bound)
+        attributes = {name: _static(value, bound) for name, value in record.attributes.items()}
+        results = _run(spec, [values[v] for v in record.operands], attributes)
         for number, result in zip(record.results, results, strict=True):
             expected = numpy_dtype(tape.types[number].dtype)
             assert result.dtype == expected, f"`{record.op}` gave {result.dtype}, its rule says {expected}"
@@ -36,38 +36,22 @@ def run_tape(tape: Tape, arguments: Sequence[Any], sizes: Sizes | None = None) -
     return tuple(values[output] for output in tape.outputs)
 
 
-def _run(spec: OpSpec, operands: Sequence[Array], attributes: Mapping[str, Any], sizes: Sizes) -> tuple[Array, ...]:
+def _run(spec: OpSpec, operands: Sequence[Array], attributes: Mapping[str, Any]) -> tuple[Array, ...]:
     assert spec.reference is not None, f"`{spec.name}` has no reference"
     with np.errstate(all="ignore"):
-        result = spec.reference(*operands, **{name: _static(value, sizes) for name, value in attributes.items()})
-    return tuple(np.asarray(item) for item in result) if isinstance(result, tuple | list) else (np.asarray(result),)
+        result = spec.reference(*operands, **attributes)
+    return tuple(np.asarray(item) for item in result) if isinstance(result, tuple) else (np.asarray(result),)
 
 
 def _static(value: Any, sizes: Sizes) -> Any:
-    """An attribute with every dim in it turned into its value at this call."""
+    """An attribute as a reference takes it: dims with their values at this call, bodies as functions on arrays."""
     if isinstance(value, Dim):
         return Dim.constant(value.evaluate(sizes))
     if isinstance(value, Tape):
-        return substituted(value, sizes)
+        return lambda *arrays: run_tape(value, arrays, sizes)
     if isinstance(value, tuple):
-        items: Sequence[Any] = value  # pyright: ignore[reportUnknownVariableType]
-        return tuple(_static(item, sizes) for item in items)
+        return tuple(_static(item, sizes) for item in cast("tuple[Any, ...]", value))
     return value
-
-
-def substituted(tape: Tape, sizes: Sizes) -> Tape:
-    """A body with the dims of its surroundings put in."""
-    return Tape(
-        inputs=tape.inputs,
-        names=tape.names,
-        records=[
-            replace(record, attributes={name: _static(value, sizes) for name, value in record.attributes.items()})
-            for record in tape.records
-        ],
-        outputs=tape.outputs,
-        types=[type.substitute(sizes) for type in tape.types],
-        guards=tape.guards,
-    )
 
 
 def bind_sizes(tape: Tape, arrays: Sequence[Array], sizes: Sizes | None = None) -> dict[str, int]:

@@ -1,0 +1,86 @@
+"""Collectives: ops that speak with the other devices along a named axis of the mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from tessera.diagnostics.codes import TracingError
+from tessera.frontend.functions.operands import axis_of, dtype_of, rank_of
+from tessera.ir.base import dispatch
+from tessera.ir.base.dispatch import apply
+from tessera.ir.base.tape import Tape
+from tessera.ir.graph.ops import REGISTRY
+from tessera.types.dim import Dim
+
+_REDUCTIONS = ("sum", "prod", "max", "min")
+_MESH: ContextVar[dict[str, int] | None] = ContextVar("mesh", default=None)
+
+
+@contextmanager
+def mesh(**sizes: int) -> Iterator[None]:
+    """Within it, the mesh has these axes: `with mesh(dp=4, tp=2): ...`."""
+    token = _MESH.set({**(_MESH.get() or {}), **sizes})
+    try:
+        yield
+    finally:
+        _MESH.reset(token)
+
+
+def all_reduce(x: Any, axis: str, op: str = "sum") -> Any:
+    """`x` of all devices along mesh axis `axis`, reduced by `op`; every device gets the result."""
+    return _collective("all_reduce", x, {"axis": axis, "op": _reduction("all_reduce", op)})
+
+
+def all_gather(x: Any, axis: str, dim: int = 0) -> Any:
+    """`x` of all devices along mesh axis `axis`, joined along `dim`."""
+    return _collective("all_gather", x, {"axis": axis, "dim": axis_of("all_gather", dim, rank_of(x))})
+
+
+def reduce_scatter(x: Any, axis: str, dim: int = 0, op: str = "sum") -> Any:
+    """`x` of all devices reduced by `op`, each device keeping its part along `dim`."""
+    dim = axis_of("reduce_scatter", dim, rank_of(x))
+    return _collective("reduce_scatter", x, {"axis": axis, "dim": dim, "op": _reduction("reduce_scatter", op)})
+
+
+def all_to_all(x: Any, axis: str, split: int = 0, concat: int = 0) -> Any:
+    """Part `i` of `x` along `split` goes to device `i`; what arrives is joined along `concat`."""
+    rank = rank_of(x)
+    dims = {"split": axis_of("all_to_all", split, rank), "concat": axis_of("all_to_all", concat, rank)}
+    return _collective("all_to_all", x, {"axis": axis, **dims})
+
+
+def _reduction(name: str, op: str) -> str:
+    if op not in _REDUCTIONS:
+        raise TracingError(f"`{name}` has no reduction `{op}`", fix=f"`op` is one of {', '.join(_REDUCTIONS)}")
+    return op
+
+
+def _collective(name: str, x: Any, attributes: dict[str, Any]) -> Any:
+    dtype_of(x)
+    if not isinstance(attributes["axis"], str):
+        raise TracingError(f"`{name}` takes the name of a mesh axis, got {attributes['axis']!r}")
+    axis, sizes = attributes["axis"], _MESH.get() or {}
+    if axis not in sizes:
+        raise TracingError(
+            f"`{name}` speaks along mesh axis `{axis}`, and there is no such axis",
+            fix=f"call it within `with tessera.dist.mesh({axis}=...)`",
+        )
+    if dispatch.active() is None:
+        raise TracingError(f"`{name}` is part of a program: call it in a jitted function")
+    return apply(name, (x,), {**attributes, "size": (Dim.constant(sizes[axis]),)})
+
+
+def refuse_to_run(tape: Tape) -> None:
+    """Raise where a program needs other processes, which this version does not start."""
+    for record in tape.records:
+        if "size" in record.attributes and "collective" in REGISTRY[record.op].effects:
+            size = record.attributes["size"][0]
+            if size.value != 1:
+                raise TracingError(
+                    f"`{record.op.split('.', 1)[1]}` over {size} devices cannot run: this version has one process",
+                    span=record.span,
+                    notes=("its shapes and types are checked, and `lower` shows it",),
+                )

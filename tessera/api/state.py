@@ -1,0 +1,89 @@
+"""`KVCache`: keys and values of a sequence so far, as a typed state that attention reads and `append` grows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tessera.diagnostics.codes import ShapeError
+from tessera.frontend import tree
+from tessera.frontend.functions import creation
+from tessera.frontend.functions.operands import as_tensor, dtype_of, rank_of
+from tessera.frontend.size import dim_of
+from tessera.ir.base.dispatch import apply
+from tessera.types.annotation import TensorAnnotation, annotation_of
+from tessera.types.dtype import f32, i64
+
+
+class KVCache:
+    """Keys `K` and values `V` [batch, heads, capacity, head dim], of which the first `length` count.
+
+    A cache is a value: `append` and `prune` give a new one, and the compiler writes in place where nobody else looks.
+
+    >>> cache = ts.KVCache.empty(1, 2, 16, 8)
+    >>> cache.append(ts.ones((1, 2, 3, 8)), ts.ones((1, 2, 3, 8))).length
+    Tensor([] i64, 3)
+    """
+
+    __slots__ = ("K", "V", "length")
+
+    def __init__(self, K: Any, V: Any, length: Any) -> None:
+        self.K, self.V, self.length = K, V, length
+
+    def __class_getitem__(cls, items: Any) -> TensorAnnotation:
+        return annotation_of(items, "KVCache")
+
+    @staticmethod
+    def empty(batch: Any, heads: Any, capacity: Any, head_dim: Any, dtype: Any = f32) -> KVCache:
+        """A cache of this capacity that holds nothing."""
+        shape = (batch, heads, capacity, head_dim)
+        return KVCache(creation.zeros(shape, dtype), creation.zeros(shape, dtype), as_tensor(0, i64))
+
+    @staticmethod
+    def field_annotations(annotation: TensorAnnotation) -> list[TensorAnnotation]:
+        """What `K`, `V` and `length` are declared to be by `KVCache[...]`."""
+        stored = TensorAnnotation(annotation.dims, annotation.dtype, annotation.policy)
+        return [stored, stored, TensorAnnotation((), i64)]
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Batch, heads, capacity, head dim."""
+        return self.K.shape
+
+    @property
+    def dtype(self) -> Any:
+        """The element type of keys and values."""
+        return dtype_of(self.K)
+
+    def append(self, k: Any, v: Any) -> KVCache:
+        """The cache with keys and values [batch, heads, new, head dim] after those it holds; the rest find no room."""
+        for name, value in (("k", k), ("v", v)):
+            _check(self, name, value)
+        return KVCache(*apply("kv_append", (self.K, self.V, self.length, k, v)))
+
+    def prune(self, keep: int) -> KVCache:
+        """The cache with its last `keep` positions alone, moved to the front."""
+        return KVCache(*apply("kv_prune", (self.K, self.V, self.length), {"keep": keep}))
+
+    def __repr__(self) -> str:
+        dims = ", ".join(f'"{size}"' if not isinstance(size, int) else str(size) for size in self.shape)
+        return f"KVCache[{dims}, {self.dtype}](length={self.length})"
+
+
+def _check(cache: KVCache, name: str, value: Any) -> None:
+    dtype_of(value)
+    if rank_of(value) != 4:
+        raise ShapeError(f"`append` takes `{name}` [batch, heads, new, head dim], got {rank_of(value)} dims")
+    for axis, what in ((0, "batch"), (1, "heads"), (3, "head dim")):
+        held, new = dim_of(cache.shape[axis]), dim_of(value.shape[axis])
+        if (held - new).value not in (0, None):
+            raise ShapeError(
+                f"`append` takes `{name}` of the cache's {what}: `cache.shape[{axis}] = {held}` and "
+                f"`{name}.shape[{axis}] = {new}` differ"
+            )
+
+
+def _split(cache: KVCache) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+    return (cache.K, cache.V, cache.length), ("K", "V", "length")
+
+
+tree.register(KVCache, _split, lambda _, children: KVCache(*children), fields=("K", "V", "length"))

@@ -1,0 +1,155 @@
+"""Annotations: from Python and from text and back, on functions, and matched with trees of arguments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tessera as ts
+from tessera.diagnostics.codes import AnnotationError
+from tessera.frontend.annotations import leaf_annotations
+from tessera.frontend.tree import flatten
+from tessera.types.annotation import TensorAnnotation, annotation_of, parse_annotation
+from tessera.types.dtype import ALL
+from tessera.types.policy import accum, compute, loss_scale, saturate, stochastic_round, tf32
+
+DIMS = [
+    '"B"',
+    '"B", "S"',
+    '"B", "S", "D"',
+    "128",
+    '"B", 128',
+    '"B*H", "S", 64',
+    '"S + 1"',
+    '"2*S", "_"',
+    '"max(S, T)", 0',
+    '"S floordiv 2", "S mod 2"',
+]
+ELEMENTS = [
+    "",
+    "f32",
+    "bf16 @ accum(f32)",
+    "f8e4m3 @ accum(f32) @ stochastic_round @ saturate",
+    "f32 @ compute(tf32)",
+]
+FIFTY = [f"Tensor[{dims}{', ' + element if element else ''}]" for dims in DIMS for element in ELEMENTS]
+
+
+@pytest.mark.parametrize("text", FIFTY)
+def test_parse_print_parse_is_identity(text: str) -> None:
+    parsed = parse_annotation(text)
+    assert parse_annotation(str(parsed)) == parsed
+    assert eval(str(parsed), {**vars(ts), **{name: getattr(ts, name) for name in ts.__all__}}) == parsed
+
+
+def test_there_are_fifty() -> None:
+    assert len(set(FIFTY)) == 50
+
+
+POLICIES = st.lists(
+    st.sampled_from([stochastic_round, saturate, loss_scale(1024), loss_scale(0.5)]), max_size=2, unique=True
+)
+
+
+@given(
+    st.lists(st.one_of(st.integers(0, 1 << 40), st.sampled_from(["B", "S", "B*H", "S + 1", "_", "B_1"])), max_size=5),
+    st.sampled_from([dtype for dtype in ALL if dtype.is_float]),
+    POLICIES,
+)
+def test_what_python_makes_reads_back_from_its_text(dims: list[int | str], dtype: ts.DType, policies: Any) -> None:
+    element: Any = dtype
+    for policy in policies:
+        try:
+            element = element @ policy
+        except AnnotationError:
+            continue  # two loss scales contradict each other
+    made = annotation_of((*dims, element))
+    assert parse_annotation(str(made)) == made
+
+
+def test_policies_chain_in_any_order() -> None:
+    assert ts.bf16 @ accum(ts.f32) @ saturate == ts.bf16 @ saturate @ accum(ts.f32)
+    assert str(ts.bf16 @ ts.f32) == "bf16 @ accum(f32)"
+    assert str(ts.f32 @ compute(tf32)) == "f32 @ compute(tf32)"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Tensor", "has no dims"),
+        ("List[2]", "is not an annotation"),
+        ('Tensor["B", tf32]', "is a way to compute"),
+        ('Tensor["B S"]', "is not a dimension"),
+        ("Tensor[-1]", "cannot be negative"),
+        ("Tensor[1.5]", "is not a dimension"),
+        ('Tensor[f32, "B"]', "is not a dimension"),
+        ('KVCache["B"]', "has 4 dims, got 1"),
+        ('Tensor["B", f16 @ accum(f32) @ accum(f64)]', "is set twice"),
+        ('Tensor["B", i8 @ stochastic_round]', "no rounding"),
+        ('Tensor["B", bf16 @ compute(tf32)]', "is a way to compute `f32`"),
+        ('Tensor["B", nothing @ accum(f32)]', "is not a dtype"),
+        ('Tensor["B", __import__("os")]', "is not part of an annotation"),
+        ('Tensor["B",', "never closed"),
+    ],
+)
+def test_a_bad_annotation_says_what_is_wrong(text: str, message: str) -> None:
+    with pytest.raises(AnnotationError) as caught:
+        parse_annotation(text)
+    assert message in caught.value.message
+
+
+def test_a_bad_annotation_of_a_function_is_shown_where_it_stands() -> None:
+    # This file's annotations are texts, so they are read when the function is decorated.
+    with pytest.raises(AnnotationError) as caught:
+
+        @ts.jit
+        def wrong(x: ts.Tensor["B +", ts.f32]) -> Any:
+            return x
+
+        del wrong
+    assert caught.value.span is not None
+    assert caught.value.span.source_line.strip() == 'def wrong(x: ts.Tensor["B +", ts.f32]) -> Any:'
+    assert caught.value.span.width == len('ts.Tensor["B +", ts.f32]')
+
+
+def test_the_signature_shows_in_repr() -> None:
+    @ts.jit
+    def scale(x: ts.Tensor["B", 128, ts.bf16 @ ts.accum(ts.f32)], by: ts.Tensor[ts.f32], *, times: int = 1) -> Any:
+        return x * by * times
+
+    assert repr(scale) == 'jit scale(x: Tensor["B", 128, bf16 @ accum(f32)], by: Tensor[f32], times)'
+
+
+class Pair(NamedTuple):
+    """A tree whose fields are annotated."""
+
+    left: ts.Tensor["N", ts.f32]
+    right: int
+
+
+@dataclass
+class Layer:
+    """A tree whose fields are annotated."""
+
+    w: ts.Tensor["I", "O", ts.f32]
+    pairs: list[Pair]
+
+
+def test_annotations_reach_the_leaves_of_containers() -> None:
+    n, w = annotation_of(("N", ts.f32)), annotation_of(("I", "O", ts.f32))
+    tree = flatten(Layer("w", [Pair("l", 1), Pair("l", 2)]))[1]  # pyright: ignore[reportArgumentType]
+    assert leaf_annotations(Layer, tree) == [w, n, None, n, None]
+    assert leaf_annotations(dict[str, list[n]], flatten({"a": [1, 2], "b": []})[1]) == [n, n]  # pyright: ignore[reportInvalidTypeForm]
+    assert leaf_annotations(tuple[n, w], flatten((1, 2))[1]) == [n, w]  # pyright: ignore[reportInvalidTypeForm]
+    assert leaf_annotations(None, flatten((1, 2))[1]) == [None, None]
+
+
+def test_an_annotation_is_a_value() -> None:
+    x = annotation_of(("B", "S", ts.f32))
+    assert isinstance(x, TensorAnnotation)
+    assert (x.rank, x.symbols, x.dtype) == (2, {"B", "S"}, ts.f32)
+    assert x == ts.Tensor["B", "S", ts.f32]

@@ -1,0 +1,68 @@
+"""Sizes of free dims: arithmetic stays symbolic, and only questions with one answer are answered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessera.diagnostics.codes import SpecializationError
+from tessera.frontend.size import Size, size_of
+from tessera.types.dim import Dim
+
+B, S = Size(Dim.symbol("B")), Size(Dim.symbol("S"))
+
+
+def test_arithmetic_gives_sizes_and_plain_ints() -> None:
+    assert str((B + 1) * S - S) == "B*S"
+    assert B * 4 // 4 == B
+    assert B - B == 0
+    assert isinstance(B - B + 3, int)
+    assert str(2 + B) == str(B + 2) == "B + 2"
+    assert str(10 - B) == "-B + 10"
+    assert str(B % 8) == "(B mod 8)"
+    assert size_of(Dim.constant(7)) == 7
+
+
+def test_comparisons_that_hold_for_all_sizes_are_answered() -> None:
+    assert B + 1 > B
+    assert B >= 0
+    assert not B + 1 <= 0
+    assert B + 1 != 0
+    assert bool(B + 1)
+    assert not B + 1 == B
+    assert B * S + 1 > 0
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: B == 1,
+        lambda: B == 0,
+        lambda: bool(B),
+        lambda: B > 4,
+        lambda: B == S,
+        lambda: int(B),
+        lambda: float(B),
+        lambda: range(B),
+        lambda: [0] * B,
+        lambda: B / 2,
+        lambda: B < S,
+    ],
+)
+def test_a_question_about_the_value_is_refused(ask: Any) -> None:
+    with pytest.raises(SpecializationError):
+        ask()
+
+
+@given(st.integers(-3, 3), st.integers(-5, 5), st.integers(-5, 5), st.sampled_from(["<", "<=", ">", ">=", "==", "!="]))
+def test_an_answer_is_right_for_every_value(factor: int, offset: int, bound: int, operator: str) -> None:
+    size = B * factor + offset
+    try:
+        answer = eval(f"size {operator} bound", {"size": size, "bound": bound})
+    except SpecializationError:
+        return
+    for value in range(6):
+        assert eval(f"{factor * value + offset} {operator} {bound}") == answer
