@@ -31,7 +31,7 @@ class LitLine(pytest.Item):
     """One RUN line."""
 
     def __init__(self, *, line: str, **rest: Any) -> None:
-        super().__init__(**rest)
+        super().__init__(**rest)  # pyright: ignore[reportUnknownMemberType]
         self.line = line
 
     def runtest(self) -> None:

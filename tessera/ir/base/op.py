@@ -97,7 +97,8 @@ class SpecOp(Operation):
         return _parse_function(cls, parser) if cls.spec.form == "function" else _parse_op(cls, parser)
 
     def verify_(self) -> None:
-        check_op(self, guards_of(self))
+        check_form(self)
+        check_meaning(self, guards_of(self))
 
 
 def plain(attribute: Attribute) -> Any:
@@ -117,13 +118,18 @@ def guards_of(op: Operation) -> Guards:
     return Guards()
 
 
-def check_op(op: SpecOp, guards: Guards) -> None:
-    """Raises OpError unless the op is as its spec says; does not look into its regions' ops."""
+def check_form(op: SpecOp) -> None:
+    """Raises OpError unless the op has the operands, results, regions and attributes of its spec."""
     spec = op.spec
     _check_arity(op, "operands", spec.operands, len(op.operands))
     _check_arity(op, "results", spec.results, len(op.results))
     _check_arity(op, "regions", spec.region_names, len(op.regions))
     _check_attributes(op)
+
+
+def check_meaning(op: SpecOp, guards: Guards) -> None:
+    """Raises OpError unless the types are right and the spec's own check passes; its regions are right already."""
+    spec = op.spec
     if spec.form == "function" and len(op.regions[0].blocks) != 1:
         op.fail(f"`{spec.name}` has {len(op.regions[0].blocks)} blocks, not one")
     if not spec.is_structural:

@@ -9,7 +9,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.ir.base.dialect_of import is_isolated
 from tessera.ir.base.infer import Guards
-from tessera.ir.base.op import OpError, SpecOp, check_op
+from tessera.ir.base.op import OpError, SpecOp, check_form, check_meaning
 from tessera.ir.base.types import ValueAttr
 
 
@@ -27,16 +27,21 @@ def _verify_op(op: Operation, visible: set[SSAValue], guards: Guards) -> None:
         if operand not in visible:
             raise OpError(op, f"operand {index} of `{op.name}` is used before, or outside of where, it is defined")
     if isinstance(op, SpecOp):
-        check_op(op, guards)
-    elif not isinstance(op, ModuleOp):
+        check_form(op)
+        if op.regions:
+            _verify_regions(op, visible, guards)
+        check_meaning(op, guards)
+    elif isinstance(op, ModuleOp):
+        _check_symbols(op)
+        _verify_regions(op, visible, guards)
+    else:
         raise OpError(op, f"`{op.name}` is an op of no dialect of ours")
-    if not op.regions:
-        return
+
+
+def _verify_regions(op: Operation, visible: set[SSAValue], guards: Guards) -> None:
     found = op.properties.get("guards")
     inner = Guards(found.data) if isinstance(found, ValueAttr) and found.data else guards
     hides = not isinstance(op, SpecOp) or is_isolated(op.spec)
-    if isinstance(op, ModuleOp):
-        _check_symbols(op)
     for region in op.regions:
         blocks = list(region.blocks)
         if len(blocks) != 1:

@@ -1,0 +1,85 @@
+"""`tessera-opt` as a command: pipes, exit status, and aliases equal to what they stand for."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tessera.cli import opt
+
+ROOT = Path(__file__).parents[2]
+T = "!tgraph.tensor<[A, B], f32>"
+MODULE = f"""tgraph.func @f(%x: {T}) -> {T} {{
+  %0 = tgraph.softmax %x {{axis = 1}} : ({T}) -> {T}
+  %1 = tgraph.neg %x : ({T}) -> {T}
+  tgraph.return %0 : ({T}) -> ()
+}}
+"""
+
+
+def run(*arguments: str, text: str = MODULE) -> tuple[int, str, str]:
+    output, errors = io.StringIO(), io.StringIO()
+    status = opt.run(arguments, io.StringIO(text), output, errors)
+    return status, output.getvalue(), errors.getvalue()
+
+
+def test_the_command_works_in_a_pipe() -> None:
+    command = [sys.executable, "-m", "tessera.cli.opt"]
+    first = subprocess.run(
+        [*command, "-graph-eliminate-common"], input=MODULE, capture_output=True, text=True, cwd=ROOT
+    )
+    assert (first.returncode, first.stderr) == (0, "")
+    assert "tgraph.neg" not in first.stdout
+    second = subprocess.run(command, input=first.stdout, capture_output=True, text=True, cwd=ROOT)
+    assert second.stdout == first.stdout
+
+
+def test_a_wrong_module_is_status_1_with_the_error_on_stderr() -> None:
+    status, output, errors = run(text=MODULE.replace("axis = 1", "axis = 9"))
+    assert (status, output) == (1, "")
+    assert errors.startswith("error[T0301]: `softmax` has no axis 9")
+    assert "<stdin>:2:3" in errors
+
+
+@pytest.mark.parametrize("arguments", [("-p", "nothing"), ("--nothing",), ("absent.mlir",), ("-p", "graph-decompose{")])
+def test_a_wrong_command_line_is_status_2(arguments: tuple[str, ...]) -> None:
+    status, output, errors = run(*arguments)
+    assert (status, output) == (2, "")
+    assert errors.startswith("tessera-opt: ")
+
+
+@pytest.mark.parametrize("alias", opt.ALIASES)
+def test_an_alias_is_listed_and_equals_what_it_stands_for(alias: str) -> None:
+    status, help_text, _ = run("--help")
+    assert status == 0
+    assert f"-{alias}\n      same as -p {opt.ALIASES[alias]}" in help_text
+    assert run(f"-{alias}") == run("-p", opt.ALIASES[alias]) == run(f"--{alias}")
+    assert run(f"-{alias}")[0] == 0
+
+
+def test_verify_prints_nothing() -> None:
+    assert run("--verify") == (0, "", "")
+    assert run("--verify", "-p", "graph-decompose") == (0, "", "")
+
+
+def test_list_names_every_pass_with_a_sentence() -> None:
+    status, output, _ = run("--list")
+    assert status == 0
+    lines = {line.split(maxsplit=1)[0]: line.split(maxsplit=1)[1] for line in output.splitlines()}
+    assert lines["graph-canonicalize"] == "Apply every op's `fold`."
+
+
+def test_output_goes_to_a_file(tmp_path: Path) -> None:
+    assert run("-o", str(tmp_path / "out.mlir"))[1] == ""
+    assert "tgraph.softmax" in (tmp_path / "out.mlir").read_text()
+
+
+def test_parts_are_verified_one_by_one_and_the_worst_status_counts() -> None:
+    status, output, errors = run("--split", text=f"{MODULE}// -----\n{MODULE.replace('axis = 1', 'axis = 9')}")
+    assert status == 1
+    assert "tgraph.softmax" in output
+    assert "<stdin>:8:3" in errors
