@@ -247,7 +247,7 @@ def dot_general_reference(
     k = x.shape[shared + len(free_x) :]
     rows, inner, columns = (int(np.prod(dims, dtype=np.int64)) for dims in (m, k, n))
     left, right = x.reshape(*batch, rows, inner), y.reshape(*batch, inner, columns)
-    return chained(left, right, reference_dtype(a, b, dtype), accumulate).reshape(*batch, *m, *n)
+    return chained(left, right, reference_dtype(a, b, dtype), accumulate).reshape((*batch, *m, *n))
 
 
 def _dot_general_cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
