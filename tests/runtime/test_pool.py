@@ -68,7 +68,8 @@ def linked(table_owner: Support) -> LinkedCode:
 
 def run(support: Support, kernel: str, tasks: int, scratch: int, words: int) -> list[int]:
     counts = (ctypes.c_int64 * max(1, words))()
-    support.pool_run(linked(support).address(kernel), ctypes.addressof(counts), tasks, scratch)
+    code = linked(support)  # held while it runs: two threads may both have linked it
+    support.pool_run(code.address(kernel), ctypes.addressof(counts), tasks, scratch)
     return list(counts)[:words]
 
 
