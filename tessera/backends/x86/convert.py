@@ -35,6 +35,26 @@ def load(f: FunctionText, pointer: Value, dtype: DType, lanes: int, mask: Value 
     return widened(f, stored, dtype)
 
 
+def load_some(f: FunctionText, pointer: Value, dtype: DType, lanes: int, count: Value) -> Value:
+    """The first `count` elements in their compute type, the others zero and not touched."""
+    if lanes > 1 and has_masked_memory(f, dtype):
+        return load(f, pointer, dtype, lanes, f.lane_mask(count, lanes))
+    stored = storage_type(dtype)
+    room = f.alloca(stored, lanes)
+    f.store(f.const(stored, 0, lanes), room)
+
+    def copy(lane: Value) -> None:
+        f.store(f.load(f.gep(pointer, lane, stored), stored), f.gep(room, lane, stored))
+
+    f.loop(0, f.smin(count, lanes), 1, copy)
+    return load(f, room, dtype, lanes)
+
+
+def has_masked_memory(f: FunctionText, dtype: DType) -> bool:
+    """Whether the target loads and stores parts of a vector of the dtype in one instruction."""
+    return dtype.bytes >= 4 or f.target.lanes == 16
+
+
 def store(f: FunctionText, value: Value, pointer: Value, dtype: DType, mask: Value | None = None) -> None:
     """Elements of the compute type to memory, rounded to the dtype; lanes outside the mask are not touched."""
     stored = narrowed(f, value, dtype)

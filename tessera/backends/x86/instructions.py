@@ -330,6 +330,10 @@ class Instructions:
             return Value("void", "")
         return self.raw(ret, text)
 
+    def call_pointer(self, function: Value, args: Sequence[Value]) -> None:
+        """Call a function through a pointer; no result."""
+        self.line(f"call void {function.text}({', '.join([f'{a[0]} {a[1]}' for a in args])})")
+
     # Memory.
 
     def gep(self, pointer: Value, index: Index, element: str) -> Value:

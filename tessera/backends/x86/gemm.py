@@ -1,0 +1,387 @@
+"""Matrix products for one task: packed panels, a register block inside, an epilogue on every finished tile.
+
+Each result is one chain of multiply-adds over k = 0, 1, 2, ... from zero. Where k is cut into blocks the accumulator is
+stored and loaded again, never added, so its bits depend on neither block sizes, threads, rows nor columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tessera.backends.x86 import convert
+from tessera.backends.x86.llvm_types import bytes_of, vector
+from tessera.backends.x86.micro import MicroShape, micro_call, micro_kernel, multiply_add
+from tessera.backends.x86.pack import Operand, pack_panel
+from tessera.backends.x86.text import FunctionText, Index, TargetText, Value
+from tessera.types.dtype import DType
+
+Epilogue: TypeAlias = Callable[[FunctionText, list[Value], Value, Value, "list[Value] | None", list[Value]], None]
+"""`epilogue(f, accumulators, row, column, masks, frame)`: finish and store one row of a tile.
+
+The accumulators are neighbouring vectors that begin at (row, column); `masks` has one mask each where the tile sticks
+out of the matrix, else it is None. `frame` holds the problem's frame as the function being written sees it.
+"""
+
+
+@dataclass(frozen=True)
+class GemmPlan:
+    """Block sizes; none of them changes a bit of the result."""
+
+    shape: MicroShape
+    MC: int  # rows packed at a time: MC x KC stays in the second cache
+    KC: int  # depth of a block: KC x one panel stays in the first
+    NC: int  # columns packed at a time
+    MB: int  # rows whose accumulators wait for the next block of k
+    skinny: int  # up to so many rows B is streamed, not packed
+    NS: int  # columns whose accumulators a streamed product keeps
+
+    @staticmethod
+    def of(target: TargetText, dtype: DType) -> GemmPlan:
+        """The plan for an accumulator dtype on a machine."""
+        shape = MicroShape.of(target, dtype)
+        half = 8 // bytes_of(shape.element)
+        return GemmPlan(shape, MC=144, KC=192 * half, NC=256 * half, MB=720, skinny=8, NS=2048 * half)
+
+
+@dataclass(frozen=True)
+class GemmProblem:
+    """One task: the rows and columns it owns, the operands, where to work, what to do with the result."""
+
+    m_lo: Index
+    m_hi: Index
+    n_lo: Index
+    n_hi: Index
+    k: Index
+    lhs: Operand
+    rhs: Operand
+    scratch: Value
+    epilogue: Epilogue
+    frame: tuple[Value, ...] = ()
+
+
+def scratch_bytes(plan: GemmPlan) -> int:
+    """Bytes of scratch one task needs, whatever its sizes."""
+    return _Layout(plan).end
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where things lie in the scratch, in bytes."""
+
+    plan: GemmPlan
+
+    @property
+    def size(self) -> int:
+        return bytes_of(self.plan.shape.element)
+
+    @property
+    def tile(self) -> int:
+        return 0
+
+    @property
+    def lhs(self) -> int:
+        return _aligned(self.plan.shape.rows * self.plan.shape.columns * self.size)
+
+    @property
+    def rhs(self) -> int:
+        rows = max(self.plan.MC, self.plan.skinny)
+        return self.lhs + _aligned((rows * self.plan.KC + 2 * self.plan.shape.lanes) * self.size)
+
+    @property
+    def waiting(self) -> int:
+        plan = self.plan
+        return self.rhs + _aligned((plan.NC * plan.KC + 2 * plan.shape.lanes) * self.size)
+
+    @property
+    def end(self) -> int:
+        plan = self.plan
+        rows = max(plan.MB * plan.NC, plan.skinny * plan.NS)
+        return self.waiting + _aligned(rows * self.size)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // 64) * 64
+
+
+def emit_gemm(f: FunctionText, plan: GemmPlan, problem: GemmProblem) -> None:
+    """Write the product of one task into a kernel."""
+    writer = _Gemm(f, plan, problem)
+    few_rows = f.icmp("sle", f.sub(problem.m_hi, problem.m_lo), plan.skinny)
+    streams = problem.rhs.element is None
+    contiguous = f.icmp("eq", problem.rhs.column_stride, 1) if streams else f.const("i1", False)
+    if "false" in (contiguous.text, few_rows.text):
+        writer.packed()
+    elif contiguous.text == "true":
+        f.if_(few_rows, writer.streamed, writer.packed)
+    else:
+        f.if_(f.op("and", few_rows, contiguous), writer.streamed, writer.packed)
+
+
+class _Gemm:
+    """The loops around the register block, written into one kernel."""
+
+    def __init__(self, f: FunctionText, plan: GemmPlan, problem: GemmProblem) -> None:
+        self.f, self.plan, self.problem = f, plan, problem
+        self.shape = plan.shape
+        self.element = plan.shape.element
+        layout = _Layout(plan)
+        self.tile = problem.scratch
+        self.lhs_panels = f.gep(problem.scratch, layout.lhs, "i8")
+        self.rhs_panels = f.gep(problem.scratch, layout.rhs, "i8")
+        self.waiting = f.gep(problem.scratch, layout.waiting, "i8")
+        self.finish = _epilogue_function(f, plan, problem)
+
+    def packed(self) -> None:
+        """Both operands packed; columns outermost, then rows, then k."""
+        f, plan, p = self.f, self.plan, self.problem
+        one_block = f.icmp("sle", p.k, plan.KC)
+        # With one block of k no accumulator waits, and B is packed once for all rows.
+        rows = f.select(one_block, f.smax(f.sub(p.m_hi, p.m_lo), 1), f.const_i(plan.MB))
+
+        def columns(j: Value) -> None:
+            nc = f.smin(plan.NC, f.sub(p.n_hi, j))
+
+            def row_block(i: Value) -> None:
+                end = f.smin(f.add(i, rows), p.m_hi)
+                # An empty sum is still a result: k = 0 makes one turn with nothing in it.
+                f.loop(0, f.smax(p.k, 1), plan.KC, lambda k: self._depth(i, end, j, nc, k, one_block))
+
+            f.loop(p.m_lo, p.m_hi, rows, row_block)
+
+        f.loop(p.n_lo, p.n_hi, plan.NC, columns)
+
+    def _depth(self, i: Value, end: Value, j: Value, nc: Value, k: Value, one_block: Value) -> None:
+        """One block of k: pack B, then every block of rows."""
+        f, plan, p = self.f, self.plan, self.problem
+        kc = f.smin(plan.KC, f.sub(p.k, k))
+        last = f.icmp("sge", f.add(k, plan.KC), p.k)
+        self._pack_rhs(j, nc, k, kc)
+
+        def rows(ic: Value) -> None:
+            mc = f.smin(plan.MC, f.sub(end, ic))
+            self._pack_lhs(ic, mc, k, kc)
+            row = f.sub(ic, i)
+
+            def panel(jr: Value, kernels: Sequence[Value]) -> None:
+                rhs = f.gep(self.rhs_panels, f.mul(jr, kc), self.element)
+                wait = f.gep(self.waiting, f.add(f.mul(row, plan.NC), jr), self.element)
+
+                def block(at: Value, height: int) -> None:
+                    out = f.select(one_block, self.tile, f.gep(wait, f.mul(at, plan.NC), self.element))
+                    stride = f.select(one_block, f.const_i(self.shape.columns), f.const_i(plan.NC))
+                    lhs = f.gep(self.lhs_panels, f.mul(at, kc), self.element)
+                    kernel = kernels[self.shape.heights.index(height)]
+                    micro_call(f, kernel, lhs, rhs, kc, out, stride, f.icmp("ne", k, 0))
+                    f.if_(last, lambda: self._finish(out, stride, height, f.add(ic, at), f.add(j, jr)))
+
+                self._panels(mc, block)
+
+            f.loop(0, nc, self.shape.columns, lambda jr: panel(jr, self._kernels(f.sub(nc, jr))))
+
+        f.loop(i, end, plan.MC, rows)
+
+    def _kernels(self, left: Value) -> list[Value]:
+        """The kernel of each height for the columns that are left: narrower ones for the last few."""
+        f, shape = self.f, self.shape
+        chosen: list[Value] = []
+        for height in shape.heights:
+            kernel = micro_kernel(f.module, shape, height)
+            for vectors in shape.widths[1:]:
+                fits = f.icmp("sle", left, vectors * shape.lanes)
+                kernel = f.select(fits, micro_kernel(f.module, shape, height, vectors), kernel)
+            chosen.append(kernel)
+        return chosen
+
+    def _panels(self, rows: Value, block: Callable[[Value, int], None]) -> None:
+        """Cut rows into whole register blocks and then the powers of two that make up the rest."""
+        f, shape = self.f, self.shape
+        whole = f.round_down(rows, shape.rows)
+        f.loop(0, whole, shape.rows, lambda at: block(at, shape.rows))
+        rest = f.sub(rows, whole)
+        at = whole
+        for height in shape.heights[1:]:
+            has = f.icmp("ne", f.op("and", rest, f.const_i(height)), 0)
+            f.if_(has, lambda at=at, height=height: block(at, height))
+            at = f.add(at, f.op("and", rest, f.const_i(height)))
+
+    def _pack_lhs(self, row: Value, rows: Value, k: Value, kc: Value) -> None:
+        f, lhs = self.f, self.problem.lhs
+
+        def block(at: Value, height: int) -> None:
+            panel = f.gep(self.lhs_panels, f.mul(at, kc), self.element)
+            where = f.add(row, at)
+            pack_panel(f, panel, lhs, height, self.shape.dtype, where, k, height, kc, self.shape.lanes)
+
+        self._panels(rows, block)
+
+    def _pack_rhs(self, column: Value, columns: Value, k: Value, kc: Value) -> None:
+        f, shape, rhs = self.f, self.shape, self.problem.rhs.transposed
+
+        def panel(at: Value, vectors: int, count: Index) -> None:
+            start = f.gep(self.rhs_panels, f.mul(at, kc), self.element)
+            width = vectors * shape.lanes
+            pack_panel(f, start, rhs, width, shape.dtype, f.add(column, at), k, count, kc, shape.lanes)
+
+        whole = f.round_down(columns, shape.columns)
+        f.loop(0, whole, shape.columns, lambda at: panel(at, shape.vectors, shape.columns))
+        left = f.sub(columns, whole)
+        above: Index = 0
+        for vectors in reversed(shape.widths):
+            inside = f.op("and", f.icmp("sgt", left, above), f.icmp("sle", left, vectors * shape.lanes))
+            f.if_(inside, lambda vectors=vectors: panel(whole, vectors, left))
+            above = vectors * shape.lanes
+
+    def _finish(self, tile: Value, stride: Index, rows: Index, row: Value, column: Value) -> None:
+        """Call the epilogue on a finished tile."""
+        f = self.f
+        left = f.sub(self.problem.n_hi, column)
+        args = [tile, f.index(stride), f.index(rows), row, column, left]
+        f.call(self.finish, [*args, *self.problem.frame])
+
+    def streamed(self) -> None:
+        """Few rows: read B once, row after row, into accumulators that stay in the cache."""
+        f, plan, p = self.f, self.plan, self.problem
+        m = f.sub(p.m_hi, p.m_lo)
+        columns = self.shape.columns
+
+        def chunk(j: Value) -> None:
+            nc = f.smin(plan.NS, f.sub(p.n_hi, j))
+            self._clear(m, nc)
+
+            def depth(k: Value) -> None:
+                kc = f.smin(plan.KC, f.sub(p.k, k))
+                self._copy_lhs(m, k, kc)
+                _stream(f, plan, p.rhs, self.lhs_panels, self.waiting, m, j, nc, k, kc)
+
+            f.loop(0, p.k, plan.KC, depth)
+
+            def done(jr: Value) -> None:
+                tile = f.gep(self.waiting, jr, self.element)
+                self._finish(tile, plan.NS, m, f.index(p.m_lo), f.add(j, jr))
+
+            f.loop(0, nc, columns, done)
+
+        f.loop(p.n_lo, p.n_hi, plan.NS, chunk)
+
+    def _clear(self, rows: Value, columns: Value) -> None:
+        """Zero the waiting accumulators."""
+        f, plan = self.f, self.plan
+        zero = f.const(self.element, 0, self.shape.lanes)
+
+        def row(i: Value) -> None:
+            line = f.gep(self.waiting, f.mul(i, plan.NS), self.element)
+            f.loop(0, columns, self.shape.lanes, lambda j: f.store(zero, f.gep(line, j, self.element)))
+
+        f.loop(0, rows, 1, row)
+
+    def _copy_lhs(self, rows: Value, k: Value, kc: Value) -> None:
+        """Each row of A as a panel of its own: contiguous in k, in the accumulator dtype."""
+        f, p = self.f, self.problem
+
+        def row(i: Value) -> None:
+            panel = f.gep(self.lhs_panels, f.mul(i, kc), self.element)
+            pack_panel(f, panel, p.lhs, 1, self.shape.dtype, f.add(p.m_lo, i), k, 1, kc, self.shape.lanes)
+
+        f.loop(0, rows, 1, row)
+
+
+def _stream(
+    f: FunctionText,
+    plan: GemmPlan,
+    rhs: Operand,
+    lhs: Value,
+    out: Value,
+    m: Value,
+    column: Value,
+    columns: Value,
+    k: Value,
+    depth: Value,
+) -> None:
+    """Call the outlined streaming kernel on `depth` rows of B."""
+    assert rhs.base is not None, "only memory is streamed"
+    stored = convert.storage_type(rhs.dtype)
+    start = f.gep(rhs.base, f.add(f.mul(k, rhs.row_stride), column), stored)
+    arguments = [
+        ("ptr", "lhs"),
+        ("ptr", "rhs"),
+        ("ptr", "out"),
+        ("i64", "m"),
+        ("i64", "n"),
+        ("i64", "k"),
+        ("i64", "stride"),
+    ]
+    key = ("stream", plan.shape, plan.NS, rhs.dtype)
+    name = f.module.outline(key, "stream", arguments, lambda g: _write_stream(g, plan, rhs.dtype))
+    f.call(name, [lhs, start, out, m, columns, depth, f.index(rhs.row_stride)])
+
+
+def _write_stream(g: FunctionText, plan: GemmPlan, dtype: DType) -> None:
+    """`out[i, n] += lhs[i, k] * rhs[k, n]` for several k at once: their rows of B sit in registers for all rows i."""
+    lhs, rhs, out, m, n, depth, stride = g.arguments
+    shape, stored, element = plan.shape, convert.storage_type(dtype), plan.shape.element
+    type_ = vector(element, shape.lanes)
+    whole = g.round_down(n, shape.lanes)
+
+    def rows_at(k: Value, count: int) -> None:
+        lines = [g.gep(rhs, g.mul(g.add(k, step), stride), stored) for step in range(count)]
+
+        def at(j: Value, load: Callable[[Value], Value]) -> None:
+            values = [convert.cast(g, load(g.gep(line, j, stored)), dtype, shape.dtype) for line in lines]
+
+            def row(i: Value) -> None:
+                address = g.gep(out, g.add(g.mul(i, plan.NS), j), element)
+                acc = g.load(address, type_)
+                factors = g.gep(lhs, g.add(g.mul(i, depth), k), element)
+                for step, value in enumerate(values):
+                    factor = g.splat(g.load(g.gep(factors, step, element), element), shape.lanes)
+                    acc = multiply_add(g, factor, value, acc)
+                g.store(acc, address)
+
+            g.loop(0, m, 1, row)
+
+        g.loop(0, whole, shape.lanes, lambda j: at(j, lambda p: convert.load(g, p, dtype, shape.lanes)))
+        rest = g.sub(n, whole)
+        g.if_(
+            g.icmp("sgt", rest, 0),
+            lambda: at(whole, lambda p: convert.load_some(g, p, dtype, shape.lanes, rest)),
+        )
+
+    together = 4
+    most = g.round_down(depth, together)
+    g.loop(0, most, together, lambda k: rows_at(k, together))
+    g.loop(most, depth, 1, lambda k: rows_at(k, 1))
+    g.ret()
+
+
+def _epilogue_function(f: FunctionText, plan: GemmPlan, problem: GemmProblem) -> str:
+    """Outline the epilogue: a loop over the rows of a tile, once for whole tiles and once for those that stick out."""
+    shape = plan.shape
+    arguments = [
+        ("ptr", "tile"),
+        ("i64", "stride"),
+        ("i64", "rows"),
+        ("i64", "row"),
+        ("i64", "column"),
+        ("i64", "left"),
+    ]
+    arguments += [(value.type, f"frame{i}") for i, value in enumerate(problem.frame)]
+    g = f.module.function(f.module.unique("epilogue"), arguments, internal=True)
+    tile, stride, rows, row, column, left, *frame = g.arguments
+    type_ = vector(shape.element, shape.lanes)
+
+    def every_row(masks: list[Value] | None) -> None:
+        def body(i: Value) -> None:
+            line = g.gep(tile, g.mul(i, stride), shape.element)
+            accs = [g.load(g.gep(line, v * shape.lanes, shape.element), type_) for v in range(shape.vectors)]
+            problem.epilogue(g, accs, g.add(row, i), column, masks, frame)
+
+        g.loop(0, rows, 1, body)
+
+    def cut() -> None:
+        every_row([g.lane_mask(g.sub(left, v * shape.lanes), shape.lanes) for v in range(shape.vectors)])
+
+    g.if_(g.icmp("sge", left, shape.columns), lambda: every_row(None), cut)
+    g.ret()
+    return g.name

@@ -1,0 +1,135 @@
+"""The inner kernel of matrix products: a block of accumulators kept in registers over a run of k."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tessera.backends.x86.convert import compute_type
+from tessera.backends.x86.llvm_types import is_float, vector
+from tessera.backends.x86.text import FunctionText, Index, ModuleText, TargetText, Value
+from tessera.backends.x86.vector_ops import add, fma, mul
+from tessera.types.dtype import DType
+
+
+@dataclass(frozen=True)
+class MicroShape:
+    """The register block: `rows` of `vectors` registers of `lanes` elements of an accumulator dtype."""
+
+    dtype: DType
+    lanes: int
+    rows: int
+    vectors: int
+    unroll: int
+
+    @property
+    def element(self) -> str:
+        """The LLVM type of one accumulator."""
+        return compute_type(self.dtype)
+
+    @property
+    def columns(self) -> int:
+        """Columns of the block."""
+        return self.vectors * self.lanes
+
+    @property
+    def heights(self) -> tuple[int, ...]:
+        """Row counts there is a kernel for: the whole block, then powers of two that make up any rest."""
+        return (self.rows, *_powers_below(self.rows))
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Counts of vectors there is a kernel for: all, then powers of two for the last columns of a matrix."""
+        return (self.vectors, *_powers_below(self.vectors))
+
+    @staticmethod
+    def of(target: TargetText, dtype: DType) -> MicroShape:
+        """The block measured to be best: three quarters of the registers accumulate."""
+        element = compute_type(dtype)
+        lanes = target.lanes_for(element)
+        if target.lanes == 16:
+            return MicroShape(dtype, lanes, 6, 4, 4)
+        # A 64-bit integer product takes several registers on its own.
+        return MicroShape(dtype, lanes, 4, 1, 1) if element == "i64" else MicroShape(dtype, lanes, 6, 2, 4)
+
+
+def _powers_below(count: int) -> list[int]:
+    return [1 << bit for bit in reversed(range(count.bit_length())) if 1 << bit < count]
+
+
+def multiply_add(f: FunctionText, a: Value, b: Value, c: Value) -> Value:
+    """`a * b + c`: fused for floats, wrapping for integers."""
+    return fma(f, a, b, c) if is_float(a.type) else add(f, mul(f, a, b), c)
+
+
+def micro_kernel(
+    module: ModuleText, shape: MicroShape, height: int, vectors: int | None = None, strided: bool = False
+) -> Value:
+    """A pointer to the outlined kernel of `height` rows and `vectors` (all) registers, for `micro_call`.
+
+    It computes `out[i, :] = (accumulate ? out[i, :] : 0) + sum over k of lhs[k, i] * rhs[k, :]`. `lhs` is a packed
+    panel (`height` elements for each k); `rhs` a packed panel (`vectors * lanes` elements for each k), or with
+    `strided` rows any distance apart. Rows of `out` are any distance apart.
+    """
+    width = vectors or shape.vectors
+    arguments = [("ptr", "lhs"), ("ptr", "rhs"), ("i64", "k"), ("ptr", "out"), ("i64", "stride"), ("i1", "accumulate")]
+    if strided:
+        arguments.append(("i64", "rhs_stride"))
+    name = module.outline(
+        ("micro", shape, height, width, strided),
+        f"micro{height}x{width}",
+        arguments,
+        lambda g: _write_micro(g, shape, height, width),
+    )
+    return Value("ptr", f"@{name}")
+
+
+def micro_call(
+    f: FunctionText,
+    kernel: Value,
+    lhs: Value,
+    rhs: Value,
+    k: Index,
+    out: Value,
+    out_stride: Index,
+    accumulate: Value,
+    rhs_stride: Index | None = None,
+) -> None:
+    """Call a kernel of `micro_kernel`; `rhs_stride` exactly for a strided one. Strides count elements."""
+    args = [lhs, rhs, f.index(k), out, f.index(out_stride), accumulate]
+    f.call_pointer(kernel, args if rhs_stride is None else [*args, f.index(rhs_stride)])
+
+
+def _write_micro(g: FunctionText, shape: MicroShape, height: int, vectors: int) -> None:
+    lhs, rhs, k, out, stride, accumulate, *rest = g.arguments
+    rhs_stride: Index = rest[0] if rest else vectors * shape.lanes
+    element, type_ = shape.element, vector(shape.element, shape.lanes)
+    rows = [out]
+    for _ in range(height - 1):
+        rows.append(g.gep(rows[-1], stride, element))
+    addresses = [g.gep(row, v * shape.lanes, element) for row in rows for v in range(vectors)]
+    zeros = [g.const(element, 0, shape.lanes)] * len(addresses)
+    start = g.if_(accumulate, lambda: [g.load(address, type_) for address in addresses], lambda: zeros)
+
+    def step(lhs: Value, rhs: Value, at: int, accs: list[Value]) -> list[Value]:
+        line = [g.load(g.gep(rhs, v * shape.lanes, element), type_) for v in range(vectors)]
+        result: list[Value] = []
+        for i in range(height):
+            a = g.splat(g.load(g.gep(lhs, at * height + i, element), element), shape.lanes)
+            result += [multiply_add(g, a, line[v], accs[i * vectors + v]) for v in range(vectors)]
+        return result
+
+    def steps(count: int, values: list[Value]) -> list[Value]:
+        left, right, *accs = values
+        for at in range(count):
+            accs = step(left, right, at, accs)
+            right = g.gep(right, rhs_stride, element)
+        return [g.gep(left, count * height, element), right, *accs]
+
+    unroll = shape.unroll if height == shape.rows and vectors == shape.vectors else 1
+    whole = g.round_down(k, unroll)
+    values = g.loop(0, whole, unroll, lambda i, values: steps(unroll, values), [lhs, rhs, *start])
+    if unroll > 1:
+        values = g.loop(whole, k, 1, lambda i, values: steps(1, values), values)
+    for address, value in zip(addresses, values[2:], strict=True):
+        g.store(value, address)
+    g.ret()
