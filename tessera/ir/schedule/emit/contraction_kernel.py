@@ -1,0 +1,123 @@
+"""Kernels of contractions: a grid of output blocks, a loop over k with one dot, then the epilogue on the accumulator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from xdsl.ir import SSAValue
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.tape import Record
+from tessera.ir.schedule.emit.evaluate import Evaluator, spec_of
+from tessera.ir.schedule.emit.frame import Request, buffers_of
+from tessera.ir.schedule.emit.maps import delinear, simplify
+from tessera.ir.tile.facets import Contraction, ContractionMaps, IndexMap
+from tessera.ir.tile.language import Place, TileBuilder
+from tessera.types.dim import Dim, product
+from tessera.types.dtype import DType
+
+BLOCKS = ((64, 128, 64), (128, 128, 64), (64, 64, 64), (128, 256, 64), (32, 64, 64), (96, 256, 128))
+"""Candidate (BM, BN, BK)."""
+
+
+def accumulator(dtype: DType, result: DType) -> DType:
+    """What products of a dtype are summed in: f32 for narrow floats, the result's dtype for integers."""
+    return dtype.compute if dtype.is_float else result
+
+
+class ContractionKernel:
+    """The writing of one such kernel; the contraction is the only one in the body."""
+
+    def __init__(self, request: Request, record: Record) -> None:
+        self.request, self.record, self.body = request, record, request.body
+        lower = spec_of(record).lower
+        assert isinstance(lower, Contraction)
+        types = [self.body.types[operand] for operand in record.operands]
+        self.maps: ContractionMaps = lower.maps(types, record.attributes)
+        self.m, self.n, self.k = (product(part) for part in (self.maps.m, self.maps.n, self.maps.k))
+
+    def _coordinates(self) -> dict[str, Dim]:
+        """`b0`, `m0`, `n0`, `k0`, ... from the kernel's own coordinates."""
+        maps = self.maps
+        found = {f"b{i}": Dim.symbol(f"_b{i}") for i in range(len(maps.batch))}
+        for letter, extents in (("m", maps.m), ("n", maps.n), ("k", maps.k)):
+            parts = delinear(Dim.symbol(f"_{letter}"), extents)
+            found.update({f"{letter}{i}": part for i, part in enumerate(parts)})
+        return found
+
+    def emit(self) -> SpecOp:
+        request, maps = self.request, self.maps
+        BM, BN, BK = request.chooser.choose(
+            f"contraction.block@{request.name}", BLOCKS, {"machine": request.machine, "m": self.m, "n": self.n, "k": self.k}
+        ).value
+        grid = [*maps.batch, self.m.ceildiv(BM), self.n.ceildiv(BN)]
+        self.tile: TileBuilder = request.builder(grid, "contraction", False)
+        tile = self.tile
+        count = len(maps.batch)
+        coords = {f"_b{i}": tile.program_id(i) for i in range(count)}
+        for offset, (name, size) in enumerate((("_m", BM), ("_n", BN))):
+            place = tile.program_id(count + offset)
+            coords[name] = tile.index(Dim.symbol(name) * size, {name: place})
+        inputs, outputs = buffers_of(self.body, tile)
+        evaluator = Evaluator(self.body, tile, inputs, False)
+        acc = self._accumulate(evaluator, coords, (BM, BN, BK))
+        place = Place(coords, ("_m", "_n"), (BM, BN), {"_m": self.m, "_n": self.n})
+        (result,) = self.record.results
+        evaluator.ready[result] = (tile.cast(acc, self.body.types[result].dtype), place.axes)
+        at = self._out_at()
+        for output, buffer in zip(self.body.outputs, outputs, strict=True):
+            tile.store(evaluator.value(output, at, place), buffer, at, place)
+        return tile.finish()
+
+    def _out_at(self) -> IndexMap:
+        where, maps = self._coordinates(), self.maps
+        names = [f"{letter}{i}" for letter in ("b", "m", "n") for i in range(len(self._part(maps, letter)))]
+        return tuple(where[name] for name in names)
+
+    @staticmethod
+    def _part(maps: ContractionMaps, letter: str) -> Sequence[Dim]:
+        return {"b": maps.batch, "m": maps.m, "n": maps.n}[letter]
+
+    def _accumulate(
+        self, evaluator: Evaluator, coords: Mapping[str, SSAValue], block: tuple[int, int, int]
+    ) -> SSAValue:
+        tile, (BM, BN, BK) = self.tile, block
+        lhs, rhs = self.record.operands
+        result = self.body.types[self.record.results[0]].dtype
+        dtype = accumulator(self.body.types[lhs].dtype, result)
+        tile.span = self.record.span
+
+        def step(index: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+            here = {**coords, "_k": index}
+            with evaluator.scope():
+                left = self._operand(
+                    evaluator, 0, lhs, Place(here, ("_m", "_k"), (BM, BK), {"_m": self.m, "_k": self.k})
+                )
+                right = self._operand(
+                    evaluator, 1, rhs, Place(here, ("_k", "_n"), (BK, BN), {"_k": self.k, "_n": self.n})
+                )
+                return [tile.dot(tile.cast(left, dtype), tile.cast(right, dtype), carried[0])]
+
+        start = tile.full(0, (BM, BN), dtype)
+        (acc,) = tile.loop(tile.index(0), tile.index(self.k), BK, step, [start])
+        return acc
+
+    def _operand(self, evaluator: Evaluator, number: int, value: int, place: Place) -> SSAValue:
+        """A tile of an operand; zero beyond the edges and outside the windows."""
+        where = self._coordinates()
+        map = tuple(
+            simplify(expr.substitute(where)) for expr in (self.maps.lhs if number == 0 else self.maps.rhs)
+        )
+        windows: list[Dim] = []
+        for operand, expr, extent in self.maps.windows:
+            if operand == number:
+                windows += [simplify(expr.substitute(where)), extent]
+        if windows:
+            return evaluator.load(value, map, place, windows=windows)
+        return evaluator.value(value, map, place)
+
+
+def emit_contraction(request: Request) -> SpecOp:
+    """The kernel of a group around one contraction."""
+    (record,) = [record for record in request.body.records if isinstance(spec_of(record).lower, Contraction)]
+    return ContractionKernel(request, record).emit()

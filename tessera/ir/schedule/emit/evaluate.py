@@ -1,0 +1,184 @@
+"""Evaluating a group's values on tiles: views become index maps, pointwise ops call their blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from xdsl.ir import SSAValue
+
+from tessera.ir.base.dialect_of import find_spec
+from tessera.ir.base.spec import OpSpec
+from tessera.ir.base.tape import Record, Tape
+from tessera.ir.schedule.emit.maps import broadcast_at, compose, linear
+from tessera.ir.tile.facets import Gather, IndexMap, Pointwise, View
+from tessera.ir.tile.language import Place, PointBuilder, TileBuilder, tile_type
+from tessera.types.dim import Dim
+
+
+def spec_of(record: Record) -> OpSpec:
+    spec = find_spec(record.op)
+    assert spec is not None, record.op
+    return spec
+
+
+def producers(body: Tape) -> dict[int, Record]:
+    """The record that makes each value."""
+    return {value: record for record in body.records for value in record.results}
+
+
+class Evaluator:
+    """Writes tiles of the values of a body where they are needed.
+
+    A value is asked for `at` coordinates (one expression per dim) and at a place (which coordinates run along the
+    tile). `ready` holds values that exist as tiles already, with the axes they have; `buffers` those in memory.
+    Everything else is computed from its operands. What was asked for twice in one loop body is computed once.
+    """
+
+    def __init__(self, body: Tape, tile: TileBuilder, buffers: Mapping[int, SSAValue], flat: bool) -> None:
+        self.body, self.tile, self.flat = body, tile, flat
+        self.buffers = dict(buffers)
+        self.ready: dict[int, tuple[SSAValue, tuple[str, ...]]] = {}
+        self.makers = producers(body)
+        self._memory: list[dict[Any, SSAValue]] = [{}]
+
+    @contextmanager
+    def scope(self) -> Any:
+        """A loop body: what is computed inside is forgotten at its end."""
+        self._memory.append({})
+        try:
+            yield
+        finally:
+            self._memory.pop()
+
+    def value(self, value: int, at: IndexMap, place: Place) -> SSAValue:
+        """The tile of a value in its own dtype."""
+        key = (value, at, place.axes, place.sizes)
+        for memory in reversed(self._memory):
+            if key in memory:
+                return memory[key]
+        found = self._make(value, at, place)
+        self._memory[-1][key] = found
+        return found
+
+    def computed(self, value: int, at: IndexMap, place: Place) -> SSAValue:
+        """The tile of a value in the dtype that arithmetic is done in."""
+        return self.tile.cast(self.value(value, at, place), self.body.types[value].dtype.compute)
+
+    def _make(self, value: int, at: IndexMap, place: Place) -> SSAValue:
+        if value in self.ready:
+            return self._spread(*self.ready[value], place)
+        if value in self.buffers:
+            return self.load(value, at, place)
+        record = self.makers[value]
+        lower = spec_of(record).lower
+        outer, self.tile.span = self.tile.span, record.span
+        try:
+            if isinstance(lower, View):
+                return self._view(lower, record, value, at, place)
+            if isinstance(lower, Gather):
+                return self._gather(lower, record, at, place)
+            assert isinstance(lower, Pointwise), f"{record.op} is not computed on tiles"
+            return self._pointwise(lower, record, value, at, place)
+        finally:
+            self.tile.span = outer
+
+    def _spread(self, tile: SSAValue, axes: tuple[str, ...], place: Place) -> SSAValue:
+        if axes == place.axes:
+            return tile
+        return self.tile.broadcast(tile, place.sizes, [place.axes.index(axis) for axis in axes])
+
+    def load(self, value: int, at: IndexMap, place: Place, **options: Any) -> SSAValue:
+        buffer = self.buffers[value]
+        where = (linear(at, self.body.types[value].shape),) if self.flat else at
+        return self.tile.load(buffer, where, place, **options)
+
+    def _view(self, lower: View, record: Record, value: int, at: IndexMap, place: Place) -> SSAValue:
+        (source,) = record.operands
+        outs = [self.body.types[result] for result in record.results]
+        maps = lower.maps(self.body.types[source], outs, record.attributes)
+        return self.value(source, compose(maps[record.results.index(value)], at), place)
+
+    def _gather(self, lower: Gather, record: Record, at: IndexMap, place: Place) -> SSAValue:
+        types = [self.body.types[operand] for operand in record.operands]
+        maps = lower.maps(types, [self.body.types[result] for result in record.results], record.attributes)
+        indices = [
+            self.value(operand, compose(map, at), place)
+            for operand, map in zip(record.operands[1:], maps[1:], strict=True)
+        ]
+        data = record.operands[0]
+        assert data in self.buffers, "what is gathered from lies in memory"
+        return self.load(data, compose(maps[0], at), place, indices=indices)
+
+    def _pointwise(self, lower: Pointwise, record: Record, value: int, at: IndexMap, place: Place) -> SSAValue:
+        out = self.body.types[value]
+        tiles = [
+            self.computed(operand, broadcast_at(self.body.types[operand], out, at), place)
+            for operand in record.operands
+        ]
+        made: Any = lower.block(PointBuilder(self.tile, place, tuple(at)), tiles, record.attributes, out)
+        if not isinstance(made, (tuple, list)):
+            return self.tile.cast(made, out.dtype)
+        made_tiles: Sequence[SSAValue] = made
+        for result, tile in zip(record.results, made_tiles, strict=True):
+            key = (result, at, place.axes, place.sizes)
+            self._memory[-1][key] = self.tile.cast(tile, self.body.types[result].dtype)
+        return self._memory[-1][(value, at, place.axes, place.sizes)]
+
+
+class Leaves:
+    """A walk over what `Evaluator` would load, without writing anything: addresses, and coordinates used as numbers."""
+
+    def __init__(self, body: Tape, in_memory: Sequence[int]) -> None:
+        self.body, self.in_memory = body, set(in_memory)
+        self.makers = producers(body)
+        self.addresses: list[Dim] = []
+        self.numbers: list[Dim] = []
+        self.stops: set[int] = set()
+        self._seen: set[Any] = set()
+
+    def visit(self, value: int, at: IndexMap) -> None:
+        if value in self.stops or (value, at) in self._seen:
+            return
+        self._seen.add((value, at))
+        types = self.body.types
+        if value in self.in_memory:
+            self.addresses.append(linear(at, types[value].shape))
+            return
+        record = self.makers[value]
+        lower = spec_of(record).lower
+        outs = [types[result] for result in record.results]
+        if isinstance(lower, View):
+            maps = lower.maps(types[record.operands[0]], outs, record.attributes)
+            self.visit(record.operands[0], compose(maps[record.results.index(value)], at))
+        elif isinstance(lower, Gather):
+            maps = lower.maps([types[operand] for operand in record.operands], outs, record.attributes)
+            for operand, map in zip(record.operands, maps, strict=True):
+                self.visit(operand, compose(map, at))
+        elif isinstance(lower, Pointwise):
+            for operand in record.operands:
+                self.visit(operand, broadcast_at(types[operand], types[value], at))
+            probe = _Probe(self, at)
+            lower.block(probe, [None] * len(record.operands), record.attributes, types[value])
+        else:
+            for operand in record.operands:
+                self.visit(operand, tuple(at))
+
+
+class _Probe:
+    """Stands in for `PointBuilder` to learn which coordinates a block reads."""
+
+    def __init__(self, leaves: Leaves, at: IndexMap) -> None:
+        self._leaves, self._at = leaves, at
+
+    def coordinate(self, axis: int) -> None:
+        self._leaves.numbers.append(self._at[axis])
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *tiles, **options: None  # pyright: ignore[reportUnknownLambdaType]
+
+
+def axes_of(value: SSAValue) -> int:
+    """How many axes a tile has."""
+    return tile_type(value).rank

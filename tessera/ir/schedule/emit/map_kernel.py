@@ -1,0 +1,71 @@
+"""Kernels of pointwise groups: one walk over the result, every value computed where it is stored."""
+
+from __future__ import annotations
+
+from xdsl.ir import SSAValue
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.schedule.emit.evaluate import Evaluator, Leaves
+from tessera.ir.schedule.emit.frame import Request, Walk, buffers_of
+from tessera.ir.schedule.emit.maps import collapse, linear
+from tessera.ir.tile.language import Place, TileBuilder
+from tessera.types.dim import Dim, minimum
+
+BLOCK = 4096
+"""Elements of the innermost dim that one program walks: enough to make its start negligible."""
+
+
+def emit_map(request: Request) -> SpecOp:
+    """`out[d] = f(inputs...)` for outputs of one shape.
+
+    The dims are walked in as few groups as the accesses allow; the innermost is cut into blocks, and a block into tiles.
+    """
+    body = request.body
+    shape = body.types[body.outputs[0]].shape
+    names = tuple(f"_d{axis}" for axis in range(len(shape)))
+    leaves = Leaves(body, body.inputs)
+    at = tuple(Dim.symbol(name) for name in names)
+    for output in body.outputs:
+        leaves.visit(output, at)
+    addresses = [*leaves.addresses, linear(at, shape)]
+    groups = collapse(names, shape, addresses, leaves.numbers)
+    walk = Walk(tuple(f"_p{g}" for g in range(len(groups))), tuple(map(tuple, groups)), shape)
+    flat = len(groups) < len(shape)
+    if not groups:
+        return _emit_point(request)
+    *outer, inner = walk.extents
+    tile = request.builder([*outer, inner.ceildiv(BLOCK)], "map", flat)
+    lanes = request.machine.lanes
+    width = request.choose("map.tile", [2 * lanes, lanes, 4 * lanes, 8 * lanes], extent=inner)
+    coords = {name: tile.program_id(axis) for axis, name in enumerate(walk.names)}
+    last = walk.names[-1]
+    start = tile.index(Dim.symbol(last) * BLOCK, coords)
+    stop = tile.index(minimum(inner, Dim.symbol(last) * BLOCK + BLOCK), coords)
+    inputs, outputs = buffers_of(body, tile)
+    evaluator = Evaluator(body, tile, inputs, flat)
+
+    def step(index: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        place = Place({**coords, last: index}, (last,), (width,), {last: inner})
+        with evaluator.scope():
+            _store_all(evaluator, request, outputs, walk.at(), place, flat)
+        return carried
+
+    tile.loop(start, stop, width, step)
+    return tile.finish()
+
+
+def _store_all(
+    evaluator: Evaluator, request: Request, outputs: list[SSAValue], at: tuple[Dim, ...], place: Place, flat: bool
+) -> None:
+    body, tile = request.body, evaluator.tile
+    for output, buffer in zip(body.outputs, outputs, strict=True):
+        where = (linear(at, body.types[output].shape),) if flat else at
+        tile.store(evaluator.value(output, at, place), buffer, where, place)
+
+
+def _emit_point(request: Request) -> SpecOp:
+    """A group of scalars: one program, tiles of rank 0."""
+    tile: TileBuilder = request.builder([Dim.constant(1)], "map", False)
+    inputs, outputs = buffers_of(request.body, tile)
+    _store_all(Evaluator(request.body, tile, inputs, False), request, outputs, (), Place({}), False)
+    return tile.finish()

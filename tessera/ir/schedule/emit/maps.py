@@ -1,0 +1,114 @@
+"""Index maps: composing them, making them linear, and finding dims that can be walked as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from tessera.ir.tile.facets import IndexMap
+from tessera.types.dim import Atom, Dim, product
+from tessera.types.tensor_type import TensorType
+
+ZERO = Dim.constant(0)
+
+
+def compose(inner: IndexMap, at: Sequence[Dim]) -> IndexMap:
+    """`inner` over `d0`, `d1`, ... read at the coordinates `at`."""
+    env = {f"d{axis}": expr for axis, expr in enumerate(at)}
+    return tuple(simplify(expr.substitute(env)) for expr in inner)
+
+
+def broadcast_at(operand: TensorType, out: TensorType, at: Sequence[Dim]) -> IndexMap:
+    """Where an operand is read for a result at `at`: trailing dims aligned, a static 1 stretched."""
+    offset = out.rank - operand.rank
+    return tuple(
+        ZERO if dim.value == 1 and out.shape[axis + offset].value != 1 else at[axis + offset]
+        for axis, dim in enumerate(operand.shape)
+    )
+
+
+def strides(shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    """Elements between neighbours along each dim of a contiguous tensor."""
+    return tuple(product(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def linear(at: Sequence[Dim], shape: Sequence[Dim]) -> Dim:
+    """The place of an element in a contiguous tensor."""
+    total = ZERO
+    for index, stride in zip(at, strides(shape), strict=True):
+        total = total + index * stride
+    return simplify(total)
+
+
+def delinear(flat: Dim, shape: Sequence[Dim]) -> IndexMap:
+    """Coordinates from a place: `linear` undone."""
+    found: list[Dim] = []
+    rest = flat
+    for size in reversed(shape[1:]):
+        found.append(ZERO if size.value == 1 else rest % size)
+        rest = rest // size
+    return tuple(reversed([*found, rest])) if shape else ()
+
+
+def simplify(dim: Dim) -> Dim:
+    """`c * (x mod k) + c * k * (x floordiv k)` is `c * x`, wherever both stand in the sum."""
+    changed = True
+    while changed:
+        changed = False
+        for atom in _atoms(dim, "mod"):
+            inner, size = atom.args
+            whole = Atom("floordiv", "", (inner, size))
+            rest_of = _coefficient(dim, atom)
+            count_of = _coefficient(dim, whole)
+            if rest_of is not None and count_of is not None and count_of == rest_of * size:
+                dim = dim - rest_of * _as_dim(atom) - count_of * _as_dim(whole) + rest_of * inner
+                changed = True
+                break
+    return dim
+
+
+def _atoms(dim: Dim, kind: str) -> list[Atom]:
+    return list({atom: None for monomial, _ in dim.terms for atom in monomial if atom.kind == kind})
+
+
+def _as_dim(atom: Atom) -> Dim:
+    return Dim((((atom,), 1),))
+
+
+def _coefficient(dim: Dim, atom: Atom) -> Dim | None:
+    """The factor of an atom in a sum; None where it stands squared or not at all."""
+    total: Dim | None = None
+    for monomial, coefficient in dim.terms:
+        count = monomial.count(atom)
+        if count > 1:
+            return None
+        if count:
+            at = monomial.index(atom)
+            part = Dim(((monomial[:at] + monomial[at + 1 :], coefficient),))
+            total = part if total is None else total + part
+    return total
+
+
+def collapse(
+    names: Sequence[str], extents: Sequence[Dim], addresses: Sequence[Dim], numbers: Sequence[Dim] = ()
+) -> list[list[int]]:
+    """Groups of neighbouring dims that every address walks as one.
+
+    Dims `i` and `i + 1` join when each address grows by `extent[i + 1]` times as much along `i` as along `i + 1`, and
+    neither is wanted as a number. Dims of one element join any neighbour.
+    """
+    wanted: set[str] = set().union(*(number.symbols for number in numbers))
+    groups: list[list[int]] = [[0]] if names else []
+    for left, right in pairwise(range(len(names))):
+        joins = all(_walks_as_one(address, names[left], names[right], extents[right]) for address in addresses)
+        joins = joins and names[left] not in wanted and names[right] not in wanted
+        if joins or extents[left].value == 1 or extents[right].value == 1:
+            groups[-1].append(right)
+        else:
+            groups.append([right])
+    return groups
+
+
+def _walks_as_one(address: Dim, left: str, right: str, extent: Dim) -> bool:
+    outer, inner = address.coefficient(left), address.coefficient(right)
+    return outer is not None and inner is not None and outer[0] == inner[0] * extent

@@ -1,0 +1,224 @@
+"""Kernels of groups with reductions: one program a row (or a block of columns), one pass over it per level of folding.
+
+A pass folds all reductions whose operands can be computed by then, in 32 lanes; between passes the values of the row
+that follow from them are computed once. A value that is dear to compute and wanted in a later pass is kept in scratch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from xdsl.ir import SSAValue
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.tape import Record, Tape
+from tessera.ir.schedule.emit.evaluate import Evaluator, Leaves, producers, spec_of
+from tessera.ir.schedule.emit.folds import Fold
+from tessera.ir.schedule.emit.frame import Request, Walk, buffers_of
+from tessera.ir.schedule.emit.maps import ZERO, collapse, delinear, linear
+from tessera.ir.schedule.rows import RowSpace
+from tessera.ir.tile.facets import IndexMap, Pointwise, Reduction
+from tessera.ir.tile.language import Place, TileBuilder
+from tessera.types.dim import Dim, product
+
+LANES = 32
+"""Lanes of a fold: see docs/numerics.md. Part of what a program means, never tuned."""
+
+
+@dataclass
+class Plan:
+    """Which pass computes what: `stage` of full values, `ready` of row values (the first pass that may use them)."""
+
+    stage: dict[int, int] = field(default_factory=dict[int, int])
+    ready: dict[int, int] = field(default_factory=dict[int, int])
+    folds: list[Record] = field(default_factory=list[Record])
+    kept: list[int] = field(default_factory=list[int])
+
+    def level(self, value: int) -> int:
+        return self.ready.get(value, self.stage.get(value, 0))
+
+    @property
+    def passes(self) -> int:
+        return 1 + max([0, *self.stage.values()])
+
+
+def plan_passes(body: Tape, space: RowSpace) -> Plan:
+    """Levels of all values, and those to keep between passes."""
+    plan = Plan()
+    dear: set[int] = set()
+    for record in body.records:
+        lower = spec_of(record).lower
+        level = max((plan.level(operand) for operand in record.operands), default=0)
+        if isinstance(lower, Reduction):
+            plan.folds.append(record)
+            plan.stage[record.results[0]] = level
+            plan.ready[record.results[0]] = level + 1
+            continue
+        for result in record.results:
+            if space.is_row(result):
+                plan.ready[result] = level
+            else:
+                plan.stage[result] = level
+                if isinstance(lower, Pointwise) and (lower.expensive or lower.flops > 4):
+                    dear.add(result)
+    for record in body.records:
+        for operand in record.operands:
+            later = plan.stage.get(record.results[0], 0) > plan.stage.get(operand, 0)
+            if operand in dear and later and operand not in plan.kept and not space.is_row(record.results[0]):
+                plan.kept.append(operand)
+    return plan
+
+
+class RowKernel:
+    """The writing of one such kernel."""
+
+    def __init__(self, request: Request, space: RowSpace) -> None:
+        self.request, self.space, self.body = request, space, request.body
+        self.plan = plan_passes(self.body, space)
+        self.makers = producers(self.body)
+        rank = len(space.shape)
+        self.parallel = [axis for axis in range(rank) if axis not in space.axes]
+        self.by_columns = bool(self.parallel) and rank - 1 not in space.axes
+        self.extent = product(space.shape[axis] for axis in space.axes)
+        self.walk, self.flat = self._walk_of()
+        self.width = request.machine.lanes if self.by_columns else 1
+
+    def _walk_of(self) -> tuple[Walk, bool]:
+        """The parallel dims, in as few groups as the accesses allow."""
+        space = self.space
+        names = [f"_d{axis}" for axis in range(len(space.shape))]
+        full = tuple(Dim.symbol(name) for name in names)
+        leaves = Leaves(self.body, self.body.inputs)
+        for record in self.body.records:
+            if isinstance(spec_of(record).lower, Reduction):
+                leaves.stops.add(record.results[0])
+        for fold in self.plan.folds:
+            leaves.visit(fold.operands[0], full)
+        for output in self.body.outputs:
+            at = space.at(output, full)
+            leaves.visit(output, at)
+            leaves.addresses.append(linear(at, self.body.types[output].shape))
+        for value in self.plan.ready:
+            leaves.visit(value, space.at(value, full))
+        chosen = [names[axis] for axis in self.parallel]
+        extents = [space.shape[axis] for axis in self.parallel]
+        groups = collapse(chosen, extents, leaves.addresses, leaves.numbers)
+        walk = Walk(tuple(f"_p{g}" for g in range(len(groups))), tuple(map(tuple, groups)), tuple(extents))
+        return walk, len(groups) < len(chosen) or len(space.axes) > 1
+
+    def emit(self) -> SpecOp:
+        extents = list(self.walk.extents)
+        if self.by_columns:
+            extents[-1] = extents[-1].ceildiv(self.width)
+        self.tile: TileBuilder = self.request.builder(extents or [Dim.constant(1)], "row", self.flat)
+        tile = self.tile
+        coords = {name: tile.program_id(axis) for axis, name in enumerate(self.walk.names)}
+        self.row_place = Place(coords)
+        if self.by_columns:
+            last = self.walk.names[-1]
+            coords = {**coords, last: tile.index(Dim.symbol(last) * self.width, coords)}
+            self.row_place = Place(coords, (last,), (self.width,), {last: self.walk.extents[-1]})
+        inputs, self.outputs = buffers_of(self.body, tile)
+        self.evaluator = Evaluator(self.body, tile, inputs, self.flat)
+        self.scratch = {
+            value: tile.scratch([self.extent, self.width], self.body.types[value].dtype) for value in self.plan.kept
+        }
+        self.zero, self.end = tile.index(0), tile.index(self.extent)
+        for level in range(self.plan.passes + 1):
+            self._row_values(level)
+            self._pass(level)
+        return tile.finish()
+
+    def at_full(self) -> IndexMap:
+        """The coordinates of every dim of the space in a pass."""
+        found: list[Dim] = [ZERO] * len(self.space.shape)
+        for axis, expr in zip(self.parallel, self.walk.at(), strict=True):
+            found[axis] = expr
+        parts = delinear(Dim.symbol("_r"), [self.space.shape[axis] for axis in self.space.axes])
+        for axis, expr in zip(self.space.axes, parts, strict=True):
+            found[axis] = expr
+        return tuple(found)
+
+    def _row_values(self, level: int) -> None:
+        """Compute, and store where they are results, the row values that are ready before pass `level`."""
+        for value, ready in self.plan.ready.items():
+            if ready != level:
+                continue
+            at = self.space.at(value, self.at_full())
+            if value not in self.evaluator.ready:
+                made = self.evaluator.value(value, at, self.row_place)
+                self.evaluator.ready[value] = (made, self.row_place.axes)
+            self._store(value, at, self.row_place)
+
+    def _store(self, value: int, at: IndexMap, place: Place) -> None:
+        for output, buffer in zip(self.body.outputs, self.outputs, strict=True):
+            if output == value:
+                where = (linear(at, self.body.types[value].shape),) if self.flat else at
+                self.tile.store(self.evaluator.value(value, at, place), buffer, where, place)
+
+    def _pass(self, level: int) -> None:
+        folds = [record for record in self.plan.folds if self.plan.stage[record.results[0]] == level]
+        stored = [v for v in self.body.outputs if self.plan.stage.get(v) == level and v not in self.plan.ready]
+        kept = [value for value in self.plan.kept if self.plan.stage[value] == level]
+        if not folds and not stored and not kept:
+            return
+        writers = [
+            Fold(self.tile, record, self.body, spec_of(record).lower, (LANES, *self.row_place.sizes))
+            for record in folds
+        ]
+        starts = [tile for writer in writers for tile in writer.start()]
+
+        def step(index: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+            place = Place(
+                {**self.row_place.coords, "_r": index},
+                ("_r", *self.row_place.axes),
+                (LANES, *self.row_place.sizes),
+                {"_r": self.extent, **self.row_place.bounds},
+            )
+            with self.evaluator.scope():
+                return self._step(level, writers, stored, kept, carried, place)
+
+        ends = self.tile.loop(self.zero, self.end, LANES, step, starts)
+        for writer in writers:
+            parts, ends = ends[: writer.width], ends[writer.width :]
+            self.evaluator.ready[writer.record.results[0]] = (writer.finish(parts), self.row_place.axes)
+
+    def _step(
+        self, level: int, writers: list[Fold], stored: list[int], kept: list[int], carried: list[SSAValue], place: Place
+    ) -> list[SSAValue]:
+        full = self.at_full()
+        r_map, own = self._scratch_place(place)
+        self.evaluator.ready.update(
+            {
+                value: (self.tile.load(self.scratch[value], r_map, own), place.axes)
+                for value in self.plan.kept
+                if self.plan.stage[value] < level
+            }
+        )
+        results: list[SSAValue] = []
+        for writer in writers:
+            parts, carried = carried[: writer.width], carried[writer.width :]
+            operand = self.evaluator.computed(writer.record.operands[0], full, place)
+            results += writer.step(parts, operand, place)
+        for value in kept:
+            self.tile.store(self.evaluator.value(value, full, place), self.scratch[value], r_map, own)
+        for value in dict.fromkeys(stored):
+            self._store(value, full, place)
+        for value in self.plan.kept:
+            if self.plan.stage[value] < level:
+                del self.evaluator.ready[value]
+        return results
+
+
+    def _scratch_place(self, place: Place) -> tuple[IndexMap, Place]:
+        """Where the lanes of a step lie in scratch: all columns of the program, or the one there is."""
+        if not self.by_columns:
+            return (Dim.symbol("_r"), ZERO), place
+        coords = {"_r": place.coords["_r"], "_c": self.zero}
+        own = Place(coords, ("_r", "_c"), place.sizes, {"_r": self.extent})
+        return (Dim.symbol("_r"), Dim.symbol("_c")), own
+
+
+def emit_row(request: Request, space: RowSpace) -> SpecOp:
+    """The kernel of a group of reductions and what goes with them."""
+    return RowKernel(request, space).emit()
