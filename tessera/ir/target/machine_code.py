@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from typing import Protocol
@@ -13,6 +13,7 @@ from typing import Protocol
 from tessera.diagnostics.codes import CodegenError
 from tessera.ir.base.reproducer import write_reproducer
 from tessera.ir.target import worker_pool
+from tessera.runtime.cache import default_store
 
 GENERATOR = "llvmlite-0.50.0"
 """The code generator's name and version, part of every cache key."""
@@ -54,9 +55,9 @@ class CodeTarget:
 class Store(Protocol):
     """Where bytes are kept from one process to the next."""
 
-    def get(self, key: str) -> bytes | None: ...
+    def get(self, key: str, /) -> bytes | None: ...
 
-    def put(self, key: str, value: bytes) -> None: ...
+    def put(self, key: str, value: bytes, /) -> None: ...
 
 
 class _Memory:
@@ -90,13 +91,13 @@ class _Memory:
 
 
 _memory = _Memory()
-_store: Store | None = None
+_find_store: Callable[[], Store | None] = default_store
 
 
-def use_store(store: Store | None) -> None:
-    """Keep objects in `store` as well, under `CodeTarget.key`; None keeps them in memory alone."""
-    global _store
-    _store = store
+def use_store(find: Callable[[], Store | None]) -> None:
+    """Keep objects in the store that `find` gives, under `CodeTarget.key`; where it gives None, in memory alone."""
+    global _find_store
+    _find_store = find
 
 
 def forget() -> None:
@@ -122,8 +123,9 @@ def compile_texts(texts: Sequence[str], target: CodeTarget, *, timeout: float = 
     keys = [target.key(text) for text in texts]
     found: dict[str, bytes] = {}
     missing: dict[str, str] = {}
+    store = _find_store()
     for key, text in zip(keys, texts, strict=True):
-        value = _memory.get(key) or (_store.get(key) if _store is not None else None)
+        value = _memory.get(key) or (store.get(key) if store is not None else None)
         if value is None:
             missing[key] = text
         else:
@@ -135,8 +137,8 @@ def compile_texts(texts: Sequence[str], target: CodeTarget, *, timeout: float = 
     for key, value in _results(pending, missing, target):
         found[key] = value
         _memory.put(key, value)
-        if _store is not None:
-            _store.put(key, value)
+        if store is not None:
+            store.put(key, value)
     return [found[key] for key in keys]
 
 

@@ -13,6 +13,7 @@ import pytest
 from tessera.diagnostics.codes import CodegenError
 from tessera.ir.target import machine_code, worker_pool
 from tessera.ir.target.machine_code import CodeTarget, compile_text, compile_texts
+from tessera.runtime.cache import default_store
 
 X86 = CodeTarget("x86_64-unknown-linux-gnu", "x86-64-v3")
 
@@ -33,6 +34,7 @@ def add(number: int) -> str:
 @pytest.fixture(autouse=True)
 def reproducers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TESSERA_REPRODUCERS", str(tmp_path))
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "cache"))
     machine_code.forget()
     return tmp_path
 
@@ -41,6 +43,15 @@ def test_text_becomes_an_elf_object_and_the_second_time_comes_from_memory() -> N
     first = compile_text(add(1), X86)
     assert first[:4] == b"\x7fELF"
     assert compile_text(add(1), X86) is first
+
+
+def test_objects_outlive_the_process_on_disk() -> None:
+    made = compile_text(add(30), X86)
+    assert default_store().get(X86.key(add(30))) == made
+    machine_code.forget()
+    worker_pool.close_pool()
+    assert compile_text(add(30), X86) == made
+    assert worker_pool._pool is None  # pyright: ignore[reportPrivateUsage]
 
 
 def test_assembly_can_be_asked_for() -> None:
@@ -69,14 +80,14 @@ def test_a_store_is_asked_before_llvm_and_filled_after() -> None:
             self.kept[key] = value
 
     store = Store()
-    machine_code.use_store(store)
+    machine_code.use_store(lambda: store)
     try:
         made = compile_text(add(40), X86)
         machine_code.forget()
         assert store.kept[X86.key(add(40))] == made
         assert compile_text(add(40), X86) is made
     finally:
-        machine_code.use_store(None)
+        machine_code.use_store(default_store)
 
 
 @pytest.mark.parametrize(
