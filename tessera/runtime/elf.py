@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tessera.diagnostics.codes import LoadError
 
@@ -24,20 +24,18 @@ R_GOTPCRELX, R_REX_GOTPCRELX = 41, 42
 R_GOTOFF64, R_GOT64, R_GOTPCREL64, R_GOTPC64, R_PLTOFF64 = 25, 27, 28, 29, 31  # the large code model
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(NamedTuple):
     """A piece of the file that occupies memory; `data` is empty for zero-filled ones."""
 
     name: str
-    index: int
+    number: int
     writable: bool
     align: int
     size: int
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Symbol:
+class Symbol(NamedTuple):
     """A name, where it is defined (a section number or one of the reserved ones), and its offset there."""
 
     name: str
@@ -47,8 +45,7 @@ class Symbol:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Relocation:
+class Relocation(NamedTuple):
     """A hole at `offset` of section `section`, to be filled from symbol number `symbol`."""
 
     section: int
@@ -58,8 +55,7 @@ class Relocation:
     addend: int
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectFile:
+class ObjectFile(NamedTuple):
     """What a linker needs of one relocatable file."""
 
     sections: tuple[Section, ...]
@@ -92,7 +88,7 @@ def read_object(data: bytes) -> ObjectFile:
             raise LoadError(f"object has thread-local data (`{name}`), which is not linked", span=None)
         contents = b"" if kind == NOBITS else _bytes_of(data, header)
         sections.append(Section(name, index, bool(flags & WRITE), max(align, 1), size, contents))
-    placed = {section.index for section in sections}
+    placed = {section.number for section in sections}
     relocations = tuple(
         Relocation(header[7], offset, info & 0xFFFFFFFF, info >> 32, addend)
         for header in headers

@@ -57,6 +57,9 @@ class Executable:
     `objects` are x86-64 ELF relocatable files that define `tessera_check`, `tessera_shapes`, `tessera_workspace` and
     `tessera_entry`. Symbol `k` is bound from number `binding[k]` of all input dims laid end to end. `support` may hold
     the object of the native support code, so that the file runs where nothing can be compiled.
+
+    `metadata` is anything JSON can hold. The runtime reads two entries: `features`, the processor features the code
+    needs (LLVM's names), and `errors`, what each error number of the entry means.
     """
 
     objects: tuple[bytes, ...]

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
-from tessera.diagnostics.codes import GuardError, RuntimeArgumentError
+from tessera.diagnostics.codes import GuardError, LoadError, RuntimeArgumentError
 from tessera.diagnostics.error import InternalError
 from tessera.runtime import arrays
 from tessera.runtime.executable import Executable, Port
 from tessera.runtime.loader import LinkedCode, link
+from tessera.runtime.processor import is_supported, missing_features
 from tessera.runtime.support import Support
 from tessera.runtime.tensor import CODES, Tensor, native
 from tessera.types.dim import parse_dim
@@ -89,6 +90,7 @@ class LoadedExecutable:
     __slots__ = ("__weakref__", "_record", "call", "copies", "executable")
 
     def __init__(self, executable: Executable, symbols: Mapping[str, int] | None = None) -> None:
+        _check_machine(executable)
         support = native(executable.support)
         arrays.attach(support)
         _install_reporter(support)
@@ -205,6 +207,18 @@ def _report(address: int, code: int) -> None:
     if found is None:
         raise GuardError(f"compiled code stopped with error {code}")
     raise found.entry_error(code)
+
+
+def _check_machine(executable: Executable) -> None:
+    if not is_supported():
+        raise LoadError("executables of this kind run on x86-64 Linux alone", span=None)
+    missing = missing_features(executable.metadata.get("features", ()))
+    if missing:
+        raise LoadError(
+            f"executable was made for a processor with {', '.join(missing)}, which this one lacks",
+            span=None,
+            fix="compile it here, or for a processor with less",
+        )
 
 
 def _install_reporter(support: Support) -> None:

@@ -112,7 +112,7 @@ def link(objects: Sequence[bytes], table: Mapping[str, int] | None = None) -> Li
     image = _Image()
     for number, file in enumerate(files):
         for section in file.sections:
-            image.place((number, section.index), section)
+            image.place((number, section.number), section)
     externals = _externals(files)
     got_start, stub_start = _reserve_tables(image, len(externals))
     image.data_start = len(image.code) + (-len(image.code) % PAGE)

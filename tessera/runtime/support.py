@@ -6,7 +6,7 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from tessera.diagnostics.codes import LoadError
@@ -21,6 +21,7 @@ _PARTS = ("layout", "memory", "pool", "copy", "tensor", "array", "dlpack", "disp
 # The copy loop is written once and made for each width of an element.
 _TEMPLATE, _WIDTHS = "copy_plane", (8, 16, 32, 64)
 _SLOTS = 32  # entries of the tables by dtype code in %Environment
+MEMORY_COUNTERS = ("limit", "cached", "in_use", "peak", "requests", "hits", "evictions")
 _METH_FASTCALL, _METH_O = 0x80, 0x08
 
 # DLPack type codes (DLDataTypeCode in dlpack.h); i4 lies one to a byte, as int8 does.
@@ -45,10 +46,7 @@ class Environment(ctypes.Structure):
 class MemoryStats(ctypes.Structure):
     """`%MemoryStats` of the native code: the allocator's counters, bytes and events."""
 
-    _fields_ = [
-        (name, ctypes.c_int64)
-        for name in ("limit", "cached", "in_use", "peak", "requests", "hits", "evictions", "cursor")
-    ]
+    _fields_ = [(name, ctypes.c_int64) for name in (*MEMORY_COUNTERS, "cursor")]
 
 
 class _MethodDefinition(ctypes.Structure):
@@ -109,6 +107,10 @@ class Support:
         self.configure(settings.threads)
         self._register_fork_handlers()
 
+    def memory_counters(self) -> dict[str, int]:
+        """The allocator's counters: bytes (`limit cached in_use peak`) and events (`requests hits evictions`)."""
+        return {name: getattr(self.memory, name) for name in MEMORY_COUNTERS}
+
     def configure(self, threads: int) -> None:
         """Use this many threads, the caller included, from the next kernel on."""
         self._configure(threads, self._spin)
@@ -152,7 +154,7 @@ class Support:
 
 def source() -> str:
     """The support code as one LLVM module."""
-    folder = files("tessera.runtime") / "native"
+    folder = Path(__file__).parent / "native"
     template = (folder / f"{_TEMPLATE}.ll").read_text()
     loops = [template.replace("$BITS", str(bits)).replace("$BYTES", str(bits // 8)) for bits in _WIDTHS]
     return "\n".join([(folder / f"{part}.ll").read_text() for part in _PARTS] + loops)

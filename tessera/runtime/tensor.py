@@ -406,7 +406,14 @@ def _introduce(support: Support) -> None:
     probe._handle = marker  # pyright: ignore[reportPrivateUsage]
     words = (ctypes.c_void_p * (Tensor.__basicsize__ // 8)).from_address(id(probe))
     places = [index for index, word in enumerate(words) if word == id(marker)]
-    if len(places) != 1 or places[0] < 2:
+    type_at, capsule = (
+        ctypes.c_void_p.from_address(id(probe) + 8),
+        support.tensor_handle(support.tensor_new(0, 0, None)),
+    )
+    address = support.describe(capsule)[0]
+    record = ctypes.c_void_p.from_address(id(capsule) + 16).value
+    agrees = type_at.value == id(Tensor) and record and ctypes.c_void_p.from_address(record).value == address
+    if len(places) != 1 or not agrees:
         raise InternalError("this Python lays its objects out differently", where="runtime/tensor.py")
     support.environment.handle_offset = places[0] * 8
     support.environment.tensor_type = id(Tensor)

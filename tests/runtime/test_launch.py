@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import struct
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.diagnostics.codes import GuardError, RuntimeArgumentError
+from tessera.diagnostics.codes import GuardError, LoadError, RuntimeArgumentError
 from tessera.runtime.executable import Executable, Guard, Port
 from tessera.runtime.launch import LoadedExecutable
+from tessera.runtime.loader import link
 from tessera.runtime.support import Support
 from tessera.runtime.tensor import Tensor
 from tests.runtime.programs import add_executable, compile_text, constant_text
@@ -176,6 +180,64 @@ def test_other_threads_run_while_compiled_code_does() -> None:
         beats.append(time.monotonic())
         time.sleep(0.005)
     assert len(beats) > 10
+
+
+# Multiplies two numbers whose product is too small to be normal, on each of two threads.
+DENORMAL = """
+define internal void @multiply(ptr %outputs, i64 %task, i64 %tasks, ptr %scratch) {
+  %a = load volatile double, ptr @small
+  %b = fmul double %a, 1.0e-160
+  %bits = bitcast double %b to i64
+  %o.at = getelementptr ptr, ptr %outputs, i64 %task
+  %o = load ptr, ptr %o.at
+  store i64 %bits, ptr %o
+  %ignored = call i32 @usleep(i32 20000)
+  ret void
+}
+@small = internal global double 1.0e-160
+declare i32 @usleep(i32)
+declare void @tessera_pool_run(ptr, ptr, i64, i64)
+"""
+MODE = """
+declare void @llvm.x86.sse.ldmxcsr(ptr)
+declare void @llvm.x86.sse.stmxcsr(ptr)
+define i64 @set(i64 %mode) {
+  %at = alloca i32
+  call void @llvm.x86.sse.stmxcsr(ptr %at)
+  %old = load i32, ptr %at
+  %new = trunc i64 %mode to i32
+  store i32 %new, ptr %at
+  call void @llvm.x86.sse.ldmxcsr(ptr %at)
+  %wide = zext i32 %old to i64
+  ret i64 %wide
+}
+"""
+
+
+def test_denormals_are_kept_on_every_thread_whatever_the_caller_has_set(support: Support) -> None:
+    body = "  call void @tessera_pool_run(ptr @multiply, ptr %outputs, i64 2, i64 0)\n  ret i64 0"
+    before = support.threads()
+    support.configure(2)
+    program, code = loaded(body, 2, extra=DENORMAL), link([compile_text(MODE)])
+    exchange = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(code.address("set"))
+    flushing = 0x9FC0
+    old = exchange(flushing)
+    try:
+        results = program.call()
+    finally:
+        after = exchange(old)
+        support.configure(before)
+    assert after == flushing
+    (bits,) = struct.unpack("<q", struct.pack("<d", 1e-160 * 1e-160))
+    assert [tensor.item() for tensor in results] == [bits, bits]
+    assert bits != 0
+
+
+def test_code_for_a_processor_with_more_is_refused() -> None:
+    executable = replace(add_executable(), metadata={"features": ["+sse2", "amx-cheese"]})
+    with pytest.raises(LoadError, match="made for a processor with amx-cheese, which this one lacks"):
+        LoadedExecutable(executable)
+    LoadedExecutable(replace(executable, metadata={"features": ["+sse2", "sse4.1", "-avx512f", "lzcnt", "fma"]}))
 
 
 def test_the_builtin_keeps_its_code_alive_and_lets_it_go() -> None:

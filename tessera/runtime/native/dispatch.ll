@@ -214,6 +214,7 @@ done:
 ; Everything after the arguments fit: outputs, workspace, the call itself without the GIL, the result.
 define internal ptr @launch(ptr %program, ptr %inputs, ptr %symbols, ptr %dims, ptr %tensors, ptr %outputs) #0 {
 entry:
+  %mode = alloca i32, align 4
   %shapes.at = getelementptr %Program, ptr %program, i32 0, i32 1
   %shapes = load ptr, ptr %shapes.at, align 8
   call void %shapes(ptr %symbols, ptr %dims)
@@ -240,7 +241,10 @@ go:
   %calls.next = add i64 %calls, 1
   store i64 %calls.next, ptr %calls.at, align 8
   %state = call ptr @PyEval_SaveThread()
+  call void @llvm.x86.sse.stmxcsr(ptr %mode)
+  call void @llvm.x86.sse.ldmxcsr(ptr @float_mode)
   %code = call i64 %start(ptr %inputs, ptr %outputs, ptr %symbols, ptr %space)
+  call void @llvm.x86.sse.ldmxcsr(ptr %mode)
   call void @PyEval_RestoreThread(ptr %state)
   call void @tessera_free(ptr %space)
   %ok = icmp eq i64 %code, 0

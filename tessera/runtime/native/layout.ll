@@ -62,5 +62,11 @@ declare ptr @PyObject_CallFunctionObjArgs(ptr, ...)
 
 declare void @llvm.x86.sse2.pause()
 declare i64 @llvm.ctlz.i64(i64, i1)
+declare void @llvm.x86.sse.ldmxcsr(ptr)
+declare void @llvm.x86.sse.stmxcsr(ptr)
+
+; Rounding to nearest, denormals kept, no traps: the state compiled code runs in on every thread, whatever the process
+; has set (some libraries flush denormals on the thread that loads them), so that results do not depend on who computes.
+@float_mode = internal constant i32 8064
 
 attributes #0 = { nounwind "target-cpu"="x86-64" "target-features"="+cx8,+fxsr,+sse,+sse2,+x87" "tune-cpu"="generic" }

@@ -122,6 +122,7 @@ entry:
   %held.var = alloca i64, align 8
   store ptr null, ptr %scratch.var, align 8
   store i64 0, ptr %held.var, align 8
+  call void @llvm.x86.sse.ldmxcsr(ptr @float_mode)
   %zeroed = call ptr @memset(ptr %allowed, i32 0, i64 128)
   %ignored = call i32 @sched_getaffinity(i32 0, i64 128, ptr %allowed)
   %epoch.at = getelementptr %Pool, ptr @pool, i32 0, i32 17
