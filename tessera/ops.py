@@ -2,5 +2,7 @@
 
 from __future__ import annotations
 
-from tessera.api import eager as _eager  # noqa: F401 - lets these functions run outside `jit`
+from tessera.api.eager import install as _install
 from tessera.frontend.functions.public import *  # noqa: F403
+
+_install()

@@ -77,12 +77,17 @@ def _children(value: Any) -> Iterator[tuple[Step, Any]]:
     elif isinstance(value, list | tuple):
         for index, child in enumerate(value):  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
             yield lambda holder, index=index: holder[index], child
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield lambda holder, name=field.name: getattr(holder, name), getattr(value, field.name)
-    elif hasattr(value, "__dict__") and not isinstance(value, type) and not callable(value):
-        for name, child in vars(value).items():
-            yield lambda holder, name=name: getattr(holder, name), child
+    else:
+        for name in _attribute_names(value):
+            yield lambda holder, name=name: getattr(holder, name), getattr(value, name)
+
+
+def _attribute_names(value: Any) -> list[str]:
+    if isinstance(value, type) or callable(value):
+        return []
+    if dataclasses.is_dataclass(value):
+        return [field.name for field in dataclasses.fields(value)]
+    return list(getattr(value, "__dict__", {}))
 
 
 def _following(read: Reader, path: list[Step]) -> Reader:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -20,7 +20,7 @@ _MESH: ContextVar[dict[str, int] | None] = ContextVar("mesh", default=None)
 
 
 @contextmanager
-def mesh(**sizes: int) -> Iterator[None]:
+def mesh(**sizes: int) -> Generator[None]:
     """Within it, the mesh has these axes: `with mesh(dp=4, tp=2): ...`."""
     token = _MESH.set({**(_MESH.get() or {}), **sizes})
     try:

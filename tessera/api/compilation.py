@@ -23,11 +23,12 @@ def load(tape: Tape, options: Options) -> tuple[Loaded, str]:
     if options.backend != "x86":
         raise OverrideError(f"there is no backend `{options.backend}`", fix="the backends are x86 and reference")
     # The runtime needs neither xDSL nor llvmlite, so a program that is in the cache runs without loading them.
-    from tessera.api import tensor  # noqa: F401, PLC0415
+    from tessera.api.tensor import prepare  # noqa: PLC0415
     from tessera.runtime.cache import default_store  # noqa: PLC0415
     from tessera.runtime.executable import Executable  # noqa: PLC0415
     from tessera.runtime.launch import LoadedExecutable  # noqa: PLC0415
 
+    prepare()
     key, store = cache_key(tape, options), default_store()
     data = store.get(key)
     if data is not None:

@@ -9,6 +9,7 @@ from typing import Any
 from tessera.diagnostics.codes import DTypeError, PytreeError, ShapeError, TracingError
 from tessera.frontend.functions import public
 from tessera.frontend.functions.operands import as_tensor, constant, dtype_of
+from tessera.frontend.several import several
 from tessera.frontend.size import Size, dim_of
 from tessera.frontend.trace import Trace
 from tessera.frontend.traced import TracedTensor
@@ -260,7 +261,7 @@ def _finished(body: _Body) -> Tape:
 
 
 def _several(made: Any) -> tuple[Any, ...]:
-    return made if isinstance(made, tuple) else (made,)
+    return several(made)
 
 
 __all__ = ["Size", "cond", "fori_loop", "scan", "while_loop"]

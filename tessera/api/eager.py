@@ -15,6 +15,7 @@ from tessera.frontend.concrete import StandIn, concrete_type, scalar_dtype
 from tessera.frontend.facts import Facts
 from tessera.frontend.functions import public
 from tessera.frontend.methods import TensorMethods
+from tessera.frontend.several import is_several, several
 from tessera.frontend.trace import Trace, escaped
 from tessera.frontend.traced import TracedTensor
 from tessera.ir.base import dispatch
@@ -44,7 +45,7 @@ def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> A
     result = program.call(*operands)
     if result is NotImplemented:
         result = program.run(operands)
-    return result if is_single or isinstance(result, tuple) else (result,)
+    return result if is_single else several(result)
 
 
 def _type_of(operand: Any) -> TensorType:
@@ -91,8 +92,8 @@ def _program(op: str, types: Sequence[TensorType], attributes: Mapping[str, Any]
         inputs.append(trace.add_input(name, type))
     with dispatch.recording(trace):
         result = trace.record(op, inputs, attributes)
-    is_single = not isinstance(result, tuple)
-    tape = trace.finish((result,) if is_single else result)
+    is_single = not is_several(result)
+    tape = trace.finish(several(result))
     return load(tape, _OPTIONS)[0], is_single
 
 
@@ -129,10 +130,9 @@ def _is_plain(values: Any) -> bool:
 
 def _natural_dtype(values: Any) -> DType:
     """The dtype of nested lists of numbers: the widest kind that one of them has."""
-    if not isinstance(values, list | tuple):
+    if not is_several(values):
         return scalar_dtype(values) if isinstance(values, bool | int | float) else f32
-    items: Sequence[Any] = values  # pyright: ignore[reportUnknownVariableType]
-    kinds = [_natural_dtype(item) for item in items] or [f32]
+    kinds = [_natural_dtype(item) for item in several(values)] or [f32]
     return max(kinds, key=lambda dtype: ("bool", "int", "float").index(dtype.kind))
 
 
@@ -171,6 +171,10 @@ _OPERATOR_NAMES = {
 }
 
 
+def _same(x: Any) -> Any:
+    return x
+
+
 def install() -> None:
     """Let ops run outside `jit`, and tensors have their operators and methods."""
     dispatch.install(run_op)
@@ -178,7 +182,7 @@ def install() -> None:
     methods = {name: item for name, item in vars(TensorMethods).items() if not name.startswith("_")}
     table |= {name: item.fget if isinstance(item, property) else item for name, item in methods.items()}
     table |= {name: getattr(public, function) for name, function in _OPERATOR_NAMES.items()}
-    table |= {"pos": lambda x: x, "getitem": public.getitem}
+    table |= {"pos": _same, "getitem": public.getitem}
     operators.set_operators(table)
 
 

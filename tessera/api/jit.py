@@ -44,6 +44,7 @@ class Jit:
         options: Options | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
+        self.name = getattr(function, "__name__", type(function).__name__)
         self.function, self.dynamic, self.options = function, dynamic, options or Options()
         self.python_signature = inspect.signature(function)
         self.parameters = parameters_of(function, self.python_signature, static_argnames)
@@ -135,8 +136,8 @@ class Jit:
     def explain_recompile(self) -> str:
         """Why the last new specialization was needed: what changed, and what to write so that it would not."""
         if self._last_miss is None:
-            return f"`{self.__name__}` has not been specialized a second time"
-        return explain_difference(self.__name__, *self._last_miss)
+            return f"`{self.name}` has not been specialized a second time"
+        return explain_difference(self.name, *self._last_miss)
 
     @property
     def specializations(self) -> tuple[Specialization, ...]:
@@ -152,7 +153,7 @@ class Jit:
         parameters = ", ".join(map(str, self.parameters))
         returns = f" -> {annotation_text(self.returns)}" if self.returns is not None else ""
         effects = f" effects {{{', '.join(sorted(self.effects))}}}" if self.effects else ""
-        lines = [f"jit {self.__name__}({parameters}){returns}{effects}"]
+        lines = [f"jit {self.name}({parameters}){returns}{effects}"]
         lines += [f"  {_specialization_text(made)}" for made in self._specializations.values()]
         return "\n".join(lines)
 

@@ -9,6 +9,7 @@ from tessera.api.captures import Reader, reader_of
 from tessera.diagnostics.codes import GuardError, RuntimeArgumentError
 from tessera.diagnostics.error import TesseraError
 from tessera.frontend.bind import Signature, input_types
+from tessera.frontend.several import several
 from tessera.frontend.trace_function import TracedFunction
 from tessera.types.dim import Dim
 
@@ -45,7 +46,7 @@ class Specialization:
             outputs = self.loaded.run(inputs)
         except (GuardError, RuntimeArgumentError) as error:
             raise self._explained(error, tensors) from None
-        return self.traced.result(outputs if isinstance(outputs, tuple) else (outputs,))
+        return self.traced.result(several(outputs))
 
     def fast_call(self) -> Callable[..., Any] | None:
         """The shortest way from positional tensors to the result, for signatures that are nothing else."""
@@ -62,7 +63,7 @@ class Specialization:
             outputs = call(*tensors, *[read() for read in readers])
             if outputs is NotImplemented or self.returns_outputs:
                 return outputs
-            return traced.result(outputs if isinstance(outputs, tuple) else (outputs,))
+            return traced.result(several(outputs))
 
         return call_around
 

@@ -26,8 +26,10 @@ class KVCache:
 
     __slots__ = ("K", "V", "length")
 
-    def __init__(self, K: Any, V: Any, length: Any) -> None:
-        self.K, self.V, self.length = K, V, length
+    def __init__(self, keys: Any, values: Any, length: Any) -> None:
+        self.K = keys  # pyright: ignore[reportConstantRedefinition] - the document's name
+        self.V = values  # pyright: ignore[reportConstantRedefinition]
+        self.length = length
 
     def __class_getitem__(cls, items: Any) -> TensorAnnotation:
         return annotation_of(items, "KVCache")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from functools import cache
 from typing import Any
 
 from tessera.runtime import operators
@@ -31,7 +32,13 @@ def _compile_support(text: str) -> bytes:
     return machine_code.compile_text(text, machine_code.CodeTarget("x86_64-unknown-linux-gnu", "x86-64-v2"))
 
 
-operators.set_operators({name: _late(name) for name in _NAMES.split()})
-set_object_compiler(_compile_support)
+@cache
+def prepare() -> None:
+    """Let tensors have operators, and native support code where the cache has none; once in a process."""
+    operators.set_operators({name: _late(name) for name in _NAMES.split()})
+    set_object_compiler(_compile_support)
 
-__all__ = ["Tensor"]
+
+prepare()
+
+__all__ = ["Tensor", "prepare"]

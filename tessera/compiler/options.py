@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeAlias
 
@@ -62,5 +62,13 @@ class Options:
 
 
 def _sorted_pairs(overrides: Any) -> tuple[tuple[str, Knob], ...]:
-    pairs = overrides.items() if isinstance(overrides, Mapping) else overrides
-    return tuple(sorted((str(knob), tuple(value) if isinstance(value, list) else value) for knob, value in pairs))  # pyright: ignore
+    pairs: Iterable[tuple[str, Any]] = dict(overrides).items()
+    return tuple(sorted((str(knob), _frozen(value)) for knob, value in pairs))
+
+
+def _frozen(value: Any) -> Knob:
+    return tuple(int(item) for item in value) if _is_list(value) else value
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)

@@ -15,6 +15,7 @@ from typing import Any
 from tessera.diagnostics.codes import AnnotationError
 from tessera.diagnostics.error import TesseraError
 from tessera.diagnostics.span import Span
+from tessera.frontend.several import several
 from tessera.frontend.tree import Tree
 from tessera.types.annotation import HEADS, TensorAnnotation
 
@@ -115,17 +116,16 @@ def mentions_tensors(annotation: Any) -> bool:
 
 def _field_hints(annotation: Any) -> dict[str, Any]:
     """The annotations of the fields of a dataclass or named tuple; none for anything else."""
-    if not isinstance(annotation, type):
-        return {}
-    is_container = dataclasses.is_dataclass(annotation) or (
-        issubclass(annotation, tuple) and hasattr(annotation, "_fields")
-    )
-    if not is_container or annotation.__module__.startswith("tessera.types"):
+    if not _is_record(annotation) or str(getattr(annotation, "__module__", "")).startswith("tessera.types"):
         return {}
     try:
         return typing.get_type_hints(annotation)
     except NameError:
         return {}
+
+
+def _is_record(annotation: Any) -> bool:
+    return inspect.isclass(annotation) and (dataclasses.is_dataclass(annotation) or hasattr(annotation, "_fields"))
 
 
 def leaf_annotations(annotation: Any, tree: Tree) -> list[TensorAnnotation | None]:
@@ -151,7 +151,7 @@ def _union_members(annotation: Any) -> Sequence[Any]:
 
 
 def _child_annotations(annotation: Any, tree: Tree) -> Sequence[Any]:
-    count, names = len(tree.children), tree.data if isinstance(tree.data, tuple) else ()
+    count, names = len(tree.children), several(tree.data)
     if isinstance(annotation, TensorAnnotation):
         state = getattr(tree.type, "field_annotations", None)
         return state(annotation) if state is not None else [None] * count

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from tessera.diagnostics.codes import GuardError, PytreeError, RuntimeArgumentError
 from tessera.frontend.annotations import Parameter, leaf_annotations
 from tessera.frontend.concrete import concrete_dtype
+from tessera.frontend.several import several
 from tessera.frontend.tree import Tree, flatten, leaf_paths
 from tessera.types.annotation import ANONYMOUS, TensorAnnotation
 from tessera.types.dim import Dim
@@ -86,7 +87,7 @@ class Binder:
         for index, (leaf, annotation) in enumerate(zip(flat, annotations, strict=True)):
             leaf = _scalar_tensor(leaf, annotation)
             dtype = concrete_dtype(leaf)
-            if dtype is None or isinstance(leaf, bool | int | float):
+            if dtype is None:
                 path = leaf_paths(tree, parameter.name)[index]
                 if annotation is not None:
                     raise RuntimeArgumentError(
@@ -117,8 +118,7 @@ _LEAF_TREE = Tree()
 def arguments_of(tree: Tree, leaves: Sequence[Any], rebuild: Callable[[Tree, Sequence[Any]], Any]) -> dict[str, Any]:
     """The arguments by name, from the leaves of a call."""
     at, arguments = 0, dict[str, Any]()
-    assert isinstance(tree.data, tuple)
-    for name, child in zip(tree.data, tree.children, strict=True):
+    for name, child in zip(several(tree.data), tree.children, strict=True):
         count = child.leaf_count
         arguments[name] = rebuild(child, leaves[at : at + count])
         at += count
@@ -127,11 +127,15 @@ def arguments_of(tree: Tree, leaves: Sequence[Any], rebuild: Callable[[Tree, Seq
 
 def _scalar_tensor(leaf: Any, annotation: TensorAnnotation | None) -> Any:
     """A Python number given for a declared scalar becomes one; everything else is as it was."""
-    if annotation is None or annotation.dims or not isinstance(leaf, bool | int | float):
+    if annotation is None or annotation.dims or not _is_number(leaf):
         return leaf
     from tessera.frontend.concrete import scalar_tensor  # noqa: PLC0415 - rare, and needs the runtime
 
     return scalar_tensor(leaf, annotation.dtype)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, bool | int | float)
 
 
 def _static_leaf(value: Any, path: str) -> Leaf:
@@ -143,7 +147,7 @@ def _static_leaf(value: Any, path: str) -> Leaf:
             fix="pass tensors, containers of tensors, or values that can key a cache",
         ) from None
     # The type is part of the key: 1, 1.0 and True are equal but trace differently.
-    return Leaf(None, (), value, type(value))
+    return Leaf(None, (), value, value.__class__)
 
 
 def _check_leaf(leaf: Any, dtype: DType, annotation: TensorAnnotation, path: Callable[[], str]) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tessera.diagnostics.codes import SpecializationError
 from tessera.diagnostics.span import Span
+from tessera.frontend.several import is_several
 from tessera.ir.base.tape import Guard, Record, Tape
 from tessera.types.dim import Dim
 from tessera.types.tensor_type import TensorType
@@ -115,9 +116,8 @@ def _known_attribute(value: Any, facts: Facts) -> Any:
     if isinstance(value, Tape):
         _substitute(value, facts)
         return value
-    if isinstance(value, tuple):
-        items: Iterable[Any] = value  # pyright: ignore[reportUnknownVariableType]
-        return tuple(_known_attribute(item, facts) for item in items)
+    if is_several(value):
+        return tuple(_known_attribute(item, facts) for item in value)
     return value
 
 

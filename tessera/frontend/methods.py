@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tessera.frontend.several import several
+
 if TYPE_CHECKING:
     from types import ModuleType
 
@@ -226,7 +228,7 @@ class TensorMethods:
 
 def _unpacked(given: tuple[Any, ...]) -> tuple[Any, ...]:
     """`f(2, 3)` and `f((2, 3))` alike."""
-    return tuple(given[0]) if len(given) == 1 and isinstance(given[0], tuple | list) else given
+    return several(given[0]) if len(given) == 1 else given
 
 
 def operator_names() -> list[str]:

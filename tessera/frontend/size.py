@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeAlias
 
 from tessera.diagnostics.codes import SpecializationError
 from tessera.ir.base import dispatch
 from tessera.types.dim import Dim
+
+Proof: TypeAlias = "Callable[[Dim], bool]"
 
 
 class Size:
@@ -41,19 +44,19 @@ class Size:
         return _joined(self, other, Dim.__sub__)
 
     def __rsub__(self, other: Any) -> Any:
-        return _joined(self, other, lambda own, given: given - own)
+        return _joined(self, other, _subtract_from)
 
     def __floordiv__(self, other: Any) -> Any:
         return _joined(self, other, Dim.__floordiv__)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return _joined(self, other, lambda own, given: given // own)
+        return _joined(self, other, _divide_into)
 
     def __mod__(self, other: Any) -> Any:
         return _joined(self, other, Dim.__mod__)
 
     def __rmod__(self, other: Any) -> Any:
-        return _joined(self, other, lambda own, given: given % own)
+        return _joined(self, other, _remainder_of)
 
     def __neg__(self) -> Any:
         return size_of(-self.dim)
@@ -64,7 +67,7 @@ class Size:
         return _refuse(self, "divided as a number", "write `//` for a size, or divide a tensor by it")
 
     def __eq__(self, other: object) -> bool:
-        return _decided(self, other, "==", lambda gap: _sign(gap) == 0, _is_never_zero)
+        return _decided(self, other, "==", _is_zero, _is_never_zero)
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -121,13 +124,25 @@ def dim_of(value: Any) -> Dim:
     return Dim.constant(value.__index__())
 
 
-def _joined(own: Size, other: Any, combine: Any) -> Any:
+def _subtract_from(own: Dim, given: Dim) -> Dim:
+    return given - own
+
+
+def _divide_into(own: Dim, given: Dim) -> Dim:
+    return given // own
+
+
+def _remainder_of(own: Dim, given: Dim) -> Dim:
+    return given % own
+
+
+def _joined(own: Size, other: Any, combine: Callable[[Dim, Dim], Dim]) -> Any:
     if isinstance(other, bool) or not isinstance(other, int | Size | Dim):
         return NotImplemented
     return size_of(combine(own.dim, dim_of(other)))
 
 
-def _decided(own: Size, other: Any, symbol: str, holds: Any, fails: Any) -> bool:
+def _decided(own: Size, other: Any, symbol: str, holds: Proof, fails: Proof) -> bool:
     """The answer to a comparison that has one for every value of the free dims."""
     if isinstance(other, bool) or not isinstance(other, int | Size | Dim):
         return NotImplemented
@@ -146,9 +161,8 @@ def _decided(own: Size, other: Any, symbol: str, holds: Any, fails: Any) -> bool
     )
 
 
-def _sign(gap: Dim) -> int | None:
-    """The constant a gap is, or None."""
-    return gap.value
+def _is_zero(gap: Dim) -> bool:
+    return gap.value == 0
 
 
 def _at_least(gap: Dim, bound: int) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tessera.diagnostics.codes import PytreeError
+from tessera.frontend.several import several
 
 Children: TypeAlias = "tuple[Sequence[Any], Hashable]"
 
@@ -63,13 +64,18 @@ def flatten(value: Any) -> tuple[list[Any], Tree]:
 
 
 def _flatten_into(value: Any, leaves: list[Any]) -> Tree:
-    kind: type[Any] = type(value)
+    kind = _type_of(value)
     node = _NODES.get(kind) or _discovered(kind)
     if node is None:
         leaves.append(value)
         return LEAF
     children, data = node.split(value)
     return Tree(kind, data, tuple([_flatten_into(child, leaves) for child in children]))
+
+
+def _type_of(value: Any) -> type[Any]:
+    kind: type[Any] = value.__class__
+    return kind
 
 
 def unflatten(tree: Tree, leaves: Sequence[Any]) -> Any:
@@ -127,7 +133,10 @@ def register(
     """
     if kind in _NODES:
         raise PytreeError(f"`{kind.__name__}` is a container already")
-    steps = (lambda _, __: [f".{name}" for name in fields]) if fields else _index_steps
+
+    def steps(data: Hashable, count: int) -> Sequence[str]:
+        return [f".{name}" for name in fields] if fields else _index_steps(data, count)
+
     _NODES[kind] = Node(split, lambda _, data, children: join(data, children), steps)
     _LEAF_TYPES.discard(kind)
 
@@ -145,7 +154,7 @@ def _field_steps(data: Hashable, _: int) -> list[str]:
 
 
 def _strings(data: Hashable) -> tuple[Any, ...]:
-    return data if isinstance(data, tuple) else ()
+    return several(data)
 
 
 def _split_dict(value: dict[Any, Any]) -> Children:
@@ -193,7 +202,7 @@ def _discovered(kind: type[Any]) -> Node | None:
     """The node of a type met for the first time: a named tuple or a dataclass that is not one of our own values."""
     if kind in _LEAF_TYPES:
         return None
-    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+    if tuple in kind.__mro__ and hasattr(kind, "_fields"):
         return _NODES.setdefault(kind, _NAMEDTUPLE)
     if dataclasses.is_dataclass(kind) and not kind.__module__.startswith("tessera."):
         return _NODES.setdefault(kind, _DATACLASS)

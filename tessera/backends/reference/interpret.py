@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -48,10 +48,17 @@ def _static(value: Any, sizes: Sizes) -> Any:
     if isinstance(value, Dim):
         return Dim.constant(value.evaluate(sizes))
     if isinstance(value, Tape):
-        return lambda *arrays: run_tape(value, arrays, sizes)
+        return _function_of(value, sizes)
     if isinstance(value, tuple):
         return tuple(_static(item, sizes) for item in cast("tuple[Any, ...]", value))
     return value
+
+
+def _function_of(body: Tape, sizes: Sizes) -> Callable[..., tuple[Array, ...]]:
+    def function(*arrays: Array) -> tuple[Array, ...]:
+        return run_tape(body, arrays, sizes)
+
+    return function
 
 
 def bind_sizes(tape: Tape, arrays: Sequence[Array], sizes: Sizes | None = None) -> dict[str, int]:

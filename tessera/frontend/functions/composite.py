@@ -6,7 +6,7 @@ from typing import Any
 
 from tessera.diagnostics.codes import TracingError
 from tessera.frontend.functions import elementwise
-from tessera.frontend.functions.operands import axis_of, dtype_of, promoted, rank_of
+from tessera.frontend.functions.operands import axis_of, check_tensors, dtype_of, promoted, rank_of
 from tessera.ir.base.dispatch import apply
 from tessera.types.promotion import FLOATING
 
@@ -122,7 +122,7 @@ def split_qkv(x: Any, *, heads: int, kv_heads: int | None = None) -> tuple[Any, 
 
 def rotary(x: Any, cos: Any, sin: Any, *, interleaved: bool = False) -> Any:
     """Pairs of the last axis turned by angles given as `cos` and `sin` [length, size / 2]."""
-    dtype_of(x), dtype_of(cos), dtype_of(sin)
+    check_tensors(x, cos, sin)
     return apply("rotary", (x, cos, sin), {"interleaved": interleaved})
 
 

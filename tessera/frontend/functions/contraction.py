@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.diagnostics.codes import ShapeError
-from tessera.frontend.functions.operands import axis_of, dtype_of, parse_dtype, rank_of
+from tessera.frontend.functions.operands import axis_of, check_tensors, dtype_of, parse_dtype, rank_of
+from tessera.frontend.several import is_several, several
 from tessera.ir.base.dispatch import apply
 from tessera.types.dtype import DType
 
@@ -25,7 +26,7 @@ def matmul(a: Any, b: Any, *, dtype: Any = None, accumulate: Any = None) -> Any:
     >>> ts.ops.matmul(ts.array([[1.0, 2.0]]), ts.array([[3.0], [4.0]]))
     Tensor([[11.]], f32)
     """
-    dtype_of(a), dtype_of(b)
+    check_tensors(a, b)
     return apply("matmul", (a, b), _numerics(dtype, accumulate))
 
 
@@ -39,7 +40,7 @@ def dot_general(
     accumulate: Any = None,
 ) -> Any:
     """Product over paired axes: `batch` axes first, `contract` axes summed, then the free axes of `a` and of `b`."""
-    dtype_of(a), dtype_of(b)
+    check_tensors(a, b)
     ranks = rank_of(a), rank_of(b)
     sides = {
         f"{side}_{kind}": tuple(axis_of("dot_general", axis, rank) for axis in axes)
@@ -55,8 +56,7 @@ def einsum(equation: str, *operands: Any, dtype: Any = None) -> Any:
     >>> ts.ops.einsum("ij,ij->i", ts.array([[1.0, 2.0]]), ts.array([[3.0, 4.0]]))
     Tensor([11.], f32)
     """
-    for operand in operands:
-        dtype_of(operand)
+    check_tensors(*operands)
     return apply("einsum", operands, {"equation": equation, "dtype": _numerics(dtype, None)["dtype"]})
 
 
@@ -67,21 +67,15 @@ def diagonal(x: Any, axis1: int = 0, axis2: int = 1) -> Any:
     return apply("diagonal", (x,), axes)
 
 
-def _ints(value: Any) -> tuple[int, ...]:
-    return tuple(value) if isinstance(value, tuple | list) else (value,)
-
-
 def _padding(op: str, padding: Any, spatial: int) -> dict[str, Any]:
     """An int, one int for each axis, (low, high) for each axis, or "same" or "valid"."""
     if isinstance(padding, str):
         return {"padding": (0,), "padding_mode": padding}
-    if not isinstance(padding, tuple | list):
-        return {"padding": (padding,)}
-    if any(isinstance(item, tuple | list) for item in padding):
-        if len(padding) != spatial or any(len(_ints(item)) != 2 for item in padding):
+    if any(is_several(item) for item in several(padding)):
+        if len(padding) != spatial or any(len(several(item)) != 2 for item in padding):
             raise ShapeError(f"`{op}` takes (low, high) padding for each of {spatial} axes, got {padding!r}")
-        return {"padding": tuple(side for item in padding for side in _ints(item))}
-    return {"padding": tuple(padding)}
+        return {"padding": tuple(side for item in padding for side in several(item))}
+    return {"padding": several(padding)}
 
 
 def conv1d(
@@ -121,8 +115,8 @@ def conv2d(
 def _conv(
     op: str, spatial: int, x: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups: int, numerics: Any
 ) -> Any:
-    dtype_of(x), dtype_of(w)
-    window = {"stride": _ints(stride), "dilation": _ints(dilation), **_padding(op, padding, spatial)}
+    check_tensors(x, w)
+    window = {"stride": several(stride), "dilation": several(dilation), **_padding(op, padding, spatial)}
     return apply(op, (x, w), {**window, "groups": groups, **numerics})
 
 
@@ -140,6 +134,11 @@ def avg_pool(
 
 def _pool(op: str, x: Any, window: Any, stride: Any, padding: Any, dilation: Any, more: dict[str, Any]) -> Any:
     dtype_of(x)
-    sizes = _ints(window)
-    form = {"window": sizes, "stride": _ints(stride), "dilation": _ints(dilation), **_padding(op, padding, len(sizes))}
+    sizes = several(window)
+    form = {
+        "window": sizes,
+        "stride": several(stride),
+        "dilation": several(dilation),
+        **_padding(op, padding, len(sizes)),
+    }
     return apply(op, (x,), {**form, **more})

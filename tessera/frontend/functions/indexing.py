@@ -28,9 +28,13 @@ def getitem(x: Any, index: Any) -> Any:
             [4, 3]], i64)
     """
     dtype_of(x)
-    items = _expanded(index if isinstance(index, tuple) else (index,), rank_of(x))
+    items = _expanded(index if _is_tuple(index) else (index,), rank_of(x))
     picked, positions = _sliced(x, items)
     return _picked(picked, positions, _place(items)) if positions else picked
+
+
+def _is_tuple(index: Any) -> bool:
+    return isinstance(index, tuple)
 
 
 def _expanded(items: tuple[Any, ...], rank: int) -> list[Any]:
@@ -58,7 +62,7 @@ def _sliced(x: Any, items: Sequence[Any]) -> tuple[Any, dict[int, Any]]:
         if item is None:
             kept.append(("new", None))
             continue
-        if isinstance(item, slice):
+        if _is_slice(item):
             start[axis], stop[axis], step[axis] = _slice_of(item, dims[axis])
             kept.append(("axis", None))
         elif _is_position(item):
@@ -83,7 +87,11 @@ def _is_position(item: Any) -> bool:
     return isinstance(item, int | Size | Dim) or (hasattr(item, "__index__") and not is_tensor(item))
 
 
-def _slice_of(item: slice, size: Dim) -> tuple[Dim, Dim, int]:
+def _is_slice(item: Any) -> bool:
+    return isinstance(item, slice)
+
+
+def _slice_of(item: Any, size: Dim) -> tuple[Dim, Dim, int]:
     bounds = [None if bound is None else _bound(bound) for bound in (item.start, item.stop)]
     by = item.step
     if by is not None and (isinstance(by, Size | bool) or not hasattr(by, "__index__") or is_tensor(by)):

@@ -7,6 +7,7 @@ from typing import Any
 
 from tessera.diagnostics.codes import AxisError, ShapeError
 from tessera.frontend.functions.operands import axes_of, axis_of, dims_of, dtype_of, promoted, rank_of, shape_dims
+from tessera.frontend.several import is_several, several
 from tessera.frontend.size import dim_of
 from tessera.ir.base.dispatch import apply
 from tessera.types.dim import Dim, product
@@ -89,7 +90,7 @@ expand = broadcast_to
 def expand_dims(x: Any, axis: Any) -> Any:
     """`x` with new axes of size 1 at these places of the result."""
     dtype_of(x)
-    count = len(axis) if isinstance(axis, tuple | list) else 1
+    count = len(several(axis))
     return apply("expand_dims", (x,), {"axes": axes_of("expand_dims", axis, rank_of(x) + count)})
 
 
@@ -119,8 +120,8 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
     if axis is None:
         return reshape(roll(reshape(x, (-1,)), shift, 0), x.shape)
     rank = rank_of(x)
-    listed = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
-    shifts = tuple(shift) if isinstance(shift, tuple | list) else (shift,) * len(listed)
+    listed = several(axis)
+    shifts = several(shift) if is_several(shift) else (shift,) * len(listed)
     if len(shifts) != len(listed):
         raise AxisError(f"`roll` needs one shift for each axis, got {len(shifts)} shifts and {len(listed)} axes")
     pairs = sorted((axis_of("roll", at, rank), by) for at, by in zip(listed, shifts, strict=True))
@@ -130,7 +131,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
 def tile(x: Any, reps: Any) -> Any:
     """`x` laid side by side `reps` times along each axis."""
     dtype_of(x)
-    counts = tuple(reps) if isinstance(reps, tuple | list) else (reps,)
+    counts = several(reps)
     rank = max(rank_of(x), len(counts))
     x = expand_dims(x, tuple(range(rank - rank_of(x)))) if rank > rank_of(x) else x
     return apply("tile", (x,), {"reps": (1,) * (rank - len(counts)) + counts})
@@ -164,9 +165,9 @@ def stack(tensors: Sequence[Any], axis: int = 0) -> Any:
 
 
 def _listed(op: str, tensors: Any) -> list[Any]:
-    if not isinstance(tensors, tuple | list) or not tensors:
+    if not is_several(tensors) or not tensors:
         raise ShapeError(f"`{op}` takes a list of at least one tensor, got {tensors!r}")
-    return list(tensors)  # pyright: ignore[reportUnknownArgumentType]
+    return list(tensors)
 
 
 def split(x: Any, parts: Any, axis: int = 0) -> tuple[Any, ...]:
@@ -185,7 +186,7 @@ def split(x: Any, parts: Any, axis: int = 0) -> tuple[Any, ...]:
             raise ShapeError(f"`split` cannot cut `x.shape[{at}] = {size}` into {parts} equal parts")
         sizes = (size // parts,) * parts
     made = apply("split", (x,), {"sizes": sizes, "axis": at})
-    return made if isinstance(made, tuple) else (made,)
+    return several(made)
 
 
 def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
@@ -205,7 +206,7 @@ def pad(x: Any, widths: Any, value: float | bool = 0) -> Any:
     """
     dtype_of(x)
     rank = rank_of(x)
-    pairs = [(widths, widths)] * rank if not isinstance(widths, tuple | list) else [_pair(item) for item in widths]
+    pairs = [_pair(item) for item in widths] if is_several(widths) else [(widths, widths)] * rank
     if len(pairs) != rank:
         raise ShapeError(f"`pad` needs (before, after) for each of {rank} axes, got {len(pairs)}")
     low, high = tuple(dim_of(a) for a, _ in pairs), tuple(dim_of(b) for _, b in pairs)
@@ -213,9 +214,7 @@ def pad(x: Any, widths: Any, value: float | bool = 0) -> Any:
 
 
 def _pair(item: Any) -> tuple[Any, Any]:
-    if not isinstance(item, tuple | list):
-        return item, item
-    listed: Sequence[Any] = item  # pyright: ignore[reportUnknownVariableType]
+    listed = several(item) if is_several(item) else (item, item)
     if len(listed) != 2:
         raise ShapeError(f"`pad` takes (before, after) for each axis, got {item!r}")
     return listed[0], listed[1]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import AxisError, DTypeError, TracingError
 from tessera.frontend.concrete import StandIn, concrete_dtype, is_concrete, scalar_dtype, scalar_tensor
+from tessera.frontend.several import several
 from tessera.frontend.size import Size, dim_of
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
@@ -31,6 +32,12 @@ def dtype_of(value: Any) -> DType:
             fix="make a tensor of it with `tessera.array`",
         )
     return dtype
+
+
+def check_tensors(*values: Any) -> None:
+    """Raises `TracingError` (T0201) for a value that is no tensor."""
+    for value in values:
+        dtype_of(value)
 
 
 def rank_of(value: Any) -> int:
@@ -131,8 +138,7 @@ def axes_of(op: str, axes: Any, rank: int) -> tuple[int, ...]:
     """Several axes, sorted, counted from the front; None means all."""
     if axes is None:
         return tuple(range(rank))
-    listed: Iterable[Any] = axes if isinstance(axes, tuple | list) else (axes,)
-    found = [axis_of(op, axis, rank) for axis in listed]
+    found = [axis_of(op, axis, rank) for axis in several(axes)]
     for axis in found:
         if found.count(axis) > 1:
             raise AxisError(f"`{op}` got axis {axis} twice", fix="name each axis once; -1 is the last one")
@@ -147,8 +153,7 @@ def _integer(op: str, value: Any) -> int:
 
 def dims_of(shape: Any) -> tuple[Dim, ...]:
     """A shape from an int, a size, or a sequence of them."""
-    listed: Sequence[Any] = shape if isinstance(shape, tuple | list) else (shape,)
-    return tuple(dim_of(size) for size in listed)
+    return tuple(dim_of(size) for size in several(shape))
 
 
 def shape_dims(x: Any) -> tuple[Dim, ...]:

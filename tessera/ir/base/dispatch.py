@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeAlias
 
@@ -47,7 +47,7 @@ def is_open(recorder: object) -> bool:
 
 
 @contextmanager
-def recording(recorder: Recorder) -> Iterator[None]:
+def recording(recorder: Recorder) -> Generator[None]:
     """Within it, ops called in this thread go onto `recorder`."""
     _TRACES.stack.append(recorder)
     try:
@@ -57,7 +57,7 @@ def recording(recorder: Recorder) -> Iterator[None]:
 
 
 @contextmanager
-def suspended() -> Iterator[None]:
+def suspended() -> Generator[None]:
     """Within it, ops run at once even inside a trace: for what the compiler itself computes."""
     stack, _TRACES.stack = _TRACES.stack, []
     try:
