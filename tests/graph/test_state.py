@@ -1,0 +1,70 @@
+"""The key-value cache: typed, appended to, pruned, and read by attention."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tessera.diagnostics.codes import AnnotationError
+from tessera.ir.base.arrays import Array
+from tessera.types.annotation import parse_annotation
+from tessera.types.dim import Dim
+from tessera.types.dtype import bf16, f32, i32, i64
+from tessera.types.kv_cache import KVCacheType
+from tests.graph.eager import RuleDTypeError, RuleError, Rules, decomposed, infer, reference, registry, tensor
+
+CACHE = KVCacheType.of("B", "H", "S_max", 64, bf16)
+
+
+def test_the_type_prints_parses_and_names_its_tensors() -> None:
+    assert str(CACHE) == 'KVCache["B", "H", "S_max", 64, bf16]'
+    assert KVCacheType.from_annotation(parse_annotation(str(CACHE))) == CACHE
+    assert [str(type) for type in CACHE.tensors] == ["[B, H, S_max, 64] bf16", "[B, H, S_max, 64] bf16", "[] i64"]
+    assert CACHE.bytes == Dim.of("256*B*H*S_max")
+    with pytest.raises(AnnotationError, match="no dtype"):
+        KVCacheType.from_annotation(parse_annotation('KVCache["B", "H", "S", 64]'))
+
+
+def test_appending_token_by_token_equals_attention_over_all() -> None:
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((2, 4 if n == 0 else 2, 6, 8)).astype(np.float32) for n in range(3))
+    keys, values, length = np.zeros((2, 2, 9, 8), np.float32), np.zeros((2, 2, 9, 8), np.float32), np.array(0)
+    rows: list[Array] = []
+    for step in (slice(0, 3), slice(3, 4), slice(4, 6)):
+        keys, values, length = decomposed("kv_append", keys, values, length, k[:, :, step], v[:, :, step])
+        rows.append(decomposed("cached_attention", q[:, :, step], keys, values, length))
+    assert length == 6
+    whole = reference("attention", q, k, v, causal=True)
+    np.testing.assert_allclose(np.concatenate(rows, 2), whole, rtol=1e-5, atol=1e-6)
+
+
+def test_pruning_keeps_the_newest() -> None:
+    keys = np.arange(5, dtype=np.float32).reshape(1, 1, 5, 1)
+    out, _, length = decomposed("kv_prune", keys, keys, np.array(4), keep=2)
+    assert out.reshape(-1).tolist() == [2, 3, 0, 0, 0]
+    assert length == 2
+
+
+def test_appending_keeps_the_type_of_the_cache() -> None:
+    rules = Rules()
+    new = tensor("B", "H", "S", 64, dtype=bf16)
+    assert infer("kv_append", *CACHE.tensors, new, new, rules=rules) == list(CACHE.tensors)
+    assert not rules.guards
+    assert registry()["kv_append"].effects == {"state"}
+    assert registry()["kv_prune"].effects == {"state"}
+
+
+def test_the_cache_says_what_is_wrong() -> None:
+    keys, values, length = CACHE.tensors
+    wrong = tensor("B", "H", 1, 32, dtype=bf16)
+    with pytest.raises(RuleError, match=r"head dim of the cache 64 and `k.shape\[3\] = 32`"):
+        infer("kv_append", keys, values, length, wrong, wrong)
+    new = tensor("B", "H", 1, 64, dtype=f32)
+    with pytest.raises(RuleDTypeError, match="cannot put f32 into a cache of bf16"):
+        infer("kv_append", keys, values, length, new, new)
+    with pytest.raises(RuleError, match="`length` as one i64"):
+        infer("kv_prune", keys, values, tensor(dtype=i32), keep=1)
+    with pytest.raises(RuleError, match="at least 0"):
+        infer("kv_prune", keys, values, tensor(dtype=i64), keep=-1)
+    with pytest.raises(RuleError, match="capacity"):
+        infer("kv_prune", tensor(3, dtype=f32), values, length, keep=1)
