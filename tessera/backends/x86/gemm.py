@@ -42,7 +42,7 @@ class GemmPlan:
         """The plan for an accumulator dtype on a machine."""
         shape = MicroShape.of(target, dtype)
         half = 8 // bytes_of(shape.element)
-        return GemmPlan(shape, MC=144, KC=192 * half, NC=256 * half, MB=720, skinny=8, NS=2048 * half)
+        return GemmPlan(shape, MC=96, KC=256 * half, NC=256 * half, MB=768, skinny=8, NS=2048 * half)
 
 
 @dataclass(frozen=True)

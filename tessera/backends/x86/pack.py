@@ -198,7 +198,9 @@ def _write_turned(g: FunctionText, dtype: DType, side: int, to: DType) -> None:
 
         g.loop(0, whole, side, body)
 
-    g.loop(0, width, side, block)
+    # The last block first: where it sticks out of the panel, the first block writes over what it spilled.
+    top = g.sub(g.round_up(width, side), side)
+    g.loop(0, width, side, lambda down: block(g.sub(top, down)))
     _write_each(g, dtype, to, whole)
     g.ret()
 
