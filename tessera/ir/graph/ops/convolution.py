@@ -65,7 +65,7 @@ def window_padding(
         covered = (size.ceildiv(stride) - 1) * stride + (Dim.of(taps) - 1) * dilation + 1
         total = maximum(covered - size, 0)
         low.append(total // 2)
-        high.append(total - total // 2)
+        high.append(total.ceildiv(2))
     return tuple(low), tuple(high)
 
 
