@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from xdsl.dialects.builtin import ModuleOp
 
 from tessera.cli import opt
+from tessera.ir.graph.passes.fold_constants import FoldConstants
 
 ROOT = Path(__file__).parents[2]
 T = "!tgraph.tensor<[A, B], f32>"
@@ -83,3 +86,22 @@ def test_parts_are_verified_one_by_one_and_the_worst_status_counts() -> None:
     assert status == 1
     assert "tgraph.softmax" in output
     assert "<stdin>:8:3" in errors
+
+
+def test_a_failing_pass_leaves_a_file_and_a_command_that_fails_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: FoldConstants, module: ModuleOp) -> None:
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setenv("TESSERA_REPRODUCERS", str(tmp_path))
+    monkeypatch.setattr(FoldConstants, "run", fail)
+    status, _, errors = run("-p", "graph-canonicalize,graph-fold-constants{limit = 8}")
+    assert status == 3
+    assert "internal error in `graph-fold-constants`: ZeroDivisionError: oh" in errors
+    command = shlex.split(errors.split("run it again with `")[1].split("`")[0])
+    assert command[0] == "tessera-opt"
+    assert command[2:] == ["-p", "graph-fold-constants{limit = 8}"]
+    again, _, errors_again = run(*command[1:])
+    assert again == 3
+    assert "ZeroDivisionError: oh" in errors_again

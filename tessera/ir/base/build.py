@@ -59,7 +59,7 @@ class Build:
             regions = regions_of(cls, values)
         op = cls.create(
             operands=operands,
-            result_types=inferred_types(cls.spec, operands, values, self._context),
+            result_types=inferred_types(cls, operands, properties, values, self._context),
             properties=properties,
             location=self.location,
             regions=regions,

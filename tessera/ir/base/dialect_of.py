@@ -168,7 +168,27 @@ def plain_values(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {name: attribute.data for name, attribute in properties.items()}
 
 
-def inferred_types(spec: OpSpec, operands: Sequence[SSAValue], values: Mapping[str, Any], context: RuleContext) -> Any:
+_RULES: dict[Any, Sequence[TensorAttr]] = {}
+"""What shape rules gave without guards: decompositions ask the same of every layer."""
+_RULES_LIMIT = 1 << 16
+
+
+def inferred_types(
+    cls: type[SpecOp],
+    operands: Sequence[SSAValue],
+    properties: Mapping[str, Any],
+    values: Mapping[str, Any],
+    context: RuleContext,
+) -> Sequence[TensorAttr]:
     """The result types that a shape rule gives; raises `RuleError` where it says no."""
+    key = (cls, tuple(properties.values()), *[value.type for value in operands])
+    is_kept = not context.guards.pairs and not cls.spec.region_names
+    if is_kept and (known := _RULES.get(key)) is not None:
+        return known
     plain: list[Any] = [cast("TensorAttr", value.type).data for value in operands]
-    return [TensorAttr.of(type) for type in spec.infer(context, plain, values)]
+    found = [TensorAttr.of(type) for type in cls.spec.infer(context, plain, values)]
+    if is_kept and not context.guards.pairs:  # the rule itself may have added a guard
+        if len(_RULES) >= _RULES_LIMIT:
+            _RULES.clear()
+        _RULES[key] = found
+    return found

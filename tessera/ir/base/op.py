@@ -180,6 +180,7 @@ def _fits(kind: str, value: Any) -> bool:
 
 _INFERRED: set[Any] = set()
 """What shape rules have found right without guards: layers repeat, and so do their ops."""
+_INFERRED_LIMIT = 1 << 16
 
 
 def _check_inferred(op: SpecOp, guards: Guards) -> None:
@@ -187,6 +188,8 @@ def _check_inferred(op: SpecOp, guards: Guards) -> None:
     if op.regions or guards.pairs or key not in _INFERRED:
         _infer_again(op, guards)
         if not op.regions and not guards.pairs:
+            if len(_INFERRED) >= _INFERRED_LIMIT:
+                _INFERRED.clear()
             _INFERRED.add(key)
 
 

@@ -12,7 +12,7 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from queue import SimpleQueue
+from queue import LifoQueue
 from typing import IO, Any, NoReturn
 
 from tessera.ir.target import worker as protocol
@@ -123,7 +123,8 @@ class WorkerPool:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._idle: SimpleQueue[Worker] = SimpleQueue()
+        # Last in, first out: a worker that has answered is surely ready, one that was never asked may be starting.
+        self._idle: LifoQueue[Worker] = LifoQueue()
         self._all: set[Worker] = set()
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="tessera-codegen")
