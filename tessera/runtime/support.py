@@ -84,6 +84,7 @@ class Support:
             "describe", "tessera_tensor_describe"
         )
         self.from_array: Callable[[object], Any] = self._builtin("from_array", "tessera_tensor_from_array")
+        self.array_struct: Callable[[object], object] = self._builtin("array_struct", "tessera_array_struct")
         # PYFUNCTYPE keeps the GIL: these touch Python objects, or are too short to be worth letting it go.
         self.tensor_new = self._with_gil("tessera_tensor_new", _pointer, _int, _int, _pointer)
         self.tensor_make = self._with_gil(

@@ -199,9 +199,10 @@ class Tensor(Operators):
         """A NumPy array that shares this tensor's memory."""
         import numpy  # noqa: PLC0415 (executables run without NumPy)
 
-        raw = numpy.asarray(_Raw(self))
-        dtype = arrays.numpy_dtype(self.dtype)
-        return raw if raw.dtype == dtype else raw.view(dtype)
+        dtype = self.dtype
+        if dtype.name not in _NARROW:
+            return numpy.asarray(self)
+        return numpy.asarray(_Raw(self, native().array_struct(self._handle))).view(arrays.numpy_dtype(dtype))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         array = self.numpy()
@@ -212,11 +213,24 @@ class Tensor(Operators):
         return array.copy() if copy else array
 
     @property
-    def __array_interface__(self) -> dict[str, Any]:
+    def __array_struct__(self) -> object:
         if self.dtype.name in _NARROW:
             # The protocol has no name for these; NumPy then asks `__array__`, which has.
+            raise AttributeError("__array_struct__")
+        return native().array_struct(self._handle)
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        dtype = self.dtype
+        if dtype.name in _NARROW:
             raise AttributeError("__array_interface__")
-        return _interface(self)
+        return {
+            "version": 3,
+            "shape": self.shape,
+            "strides": self.strides,
+            "typestr": f"{'|' if dtype.bytes == 1 else '<'}{_TYPESTR[dtype.kind]}{dtype.bytes}",
+            "data": (self.address, self.is_read_only),
+        }
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return dlpack.CPU, 0
@@ -295,25 +309,13 @@ class Tensor(Operators):
 
 
 class _Raw:
-    """A tensor as NumPy sees it, elements of narrow floats as plain bits."""
+    """A tensor of narrow floats as NumPy sees it: plain bits."""
 
-    __slots__ = ("__array_interface__", "_tensor")
+    __slots__ = ("__array_struct__", "_tensor")
 
-    def __init__(self, tensor: Tensor) -> None:
+    def __init__(self, tensor: Tensor, struct: object) -> None:
         self._tensor = tensor
-        self.__array_interface__ = _interface(tensor)
-
-
-def _interface(tensor: Tensor) -> dict[str, Any]:
-    dtype = tensor.dtype
-    kind = "u" if dtype.name in _NARROW else _TYPESTR[dtype.kind]
-    return {
-        "version": 3,
-        "shape": tensor.shape,
-        "strides": tensor.strides,
-        "typestr": f"{'|' if dtype.bytes == 1 else '<'}{kind}{dtype.bytes}",
-        "data": (tensor.address, tensor.is_read_only),
-    }
+        self.__array_struct__ = struct
 
 
 def _words(numbers: Sequence[SupportsIndex]) -> ctypes.Array[ctypes.c_int64]:

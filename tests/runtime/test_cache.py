@@ -15,6 +15,8 @@ import pytest
 from tessera.diagnostics.codes import CacheError
 from tessera.runtime.cache import Store, key_of
 
+ROOT = Path(__file__).parents[2]
+
 KEY = key_of("a")
 
 
@@ -150,7 +152,9 @@ def test_32_processes_share_one_folder(tmp_path: Path) -> None:
     start = str(time.time() + 1.5)
     program = textwrap.dedent(CONTENDER)
     processes = [
-        subprocess.Popen([sys.executable, "-c", program, str(tmp_path), str(n), start], stderr=subprocess.PIPE)
+        subprocess.Popen(
+            [sys.executable, "-c", program, str(tmp_path), str(n), start], stderr=subprocess.PIPE, cwd=ROOT
+        )
         for n in range(32)
     ]
     errors = [process.communicate(timeout=60)[1].decode() for process in processes]

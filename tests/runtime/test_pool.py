@@ -20,6 +20,8 @@ from tessera.runtime.loader import LinkedCode, link
 from tessera.runtime.support import Support
 from tests.runtime.programs import compile_text
 
+ROOT = Path(__file__).parents[2]
+
 # Counts each task, notes its scratch and its thread, fills its scratch, and takes a while.
 KERNELS = """
 declare i64 @pthread_self()
@@ -201,6 +203,6 @@ FORK = """
 
 def test_parent_and_child_both_work_after_a_fork() -> None:
     result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(FORK)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", textwrap.dedent(FORK)], capture_output=True, text=True, cwd=ROOT, timeout=60, check=False
     )
     assert (result.stdout, result.returncode) == ("done\n", 0), result.stderr

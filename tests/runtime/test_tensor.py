@@ -37,6 +37,7 @@ def test_numpy_both_ways_is_without_a_copy(dtype: DType) -> None:
     assert back.dtype == source.dtype
     assert np.shares_memory(back, source)
     np.testing.assert_array_equal(np.asarray(tensor), source)
+    assert np.asarray(tensor).dtype == source.dtype
     source[0, 0] = 5
     assert tensor.tolist() == source.tolist()
 
@@ -267,6 +268,18 @@ def test_operators_go_to_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ("T", (x,), {}) == x.T
     assert x.sum(axis=1) == ("sum", (x,), {"axis": 1})
     assert len({x, y, x}) == 2
+
+
+def test_the_array_interface_says_what_the_native_one_does() -> None:
+    class Interface:
+        def __init__(self, tensor: Tensor) -> None:
+            self.__array_interface__ = tensor.__array_interface__
+
+    for source in (sample(f32)[::2, ::-1], sample(BY_NAME["bool"]), sample(BY_NAME["u16"], (1, 3))):
+        tensor = Tensor.from_dlpack(source)
+        np.testing.assert_array_equal(np.asarray(Interface(tensor)), source)
+        assert np.asarray(tensor).strides == np.asarray(Interface(tensor)).strides == source.strides
+        assert np.asarray(tensor).flags.c_contiguous == source.flags.c_contiguous
 
 
 def test_narrow_floats_are_arrays_of_ml_dtypes() -> None:

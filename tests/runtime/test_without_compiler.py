@@ -11,6 +11,8 @@ from pathlib import Path
 from tessera.runtime.support import support_object
 from tests.runtime.programs import add_executable
 
+ROOT = Path(__file__).parents[2]
+
 BLOCK = """
     import sys
 
@@ -52,7 +54,7 @@ Tensor([2, 3] f32, [[11, 22, 33],
 def run(program: str, *arguments: str, cache: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "TESSERA_CACHE_DIR": str(cache)}
     command = [sys.executable, "-c", textwrap.dedent(BLOCK) + textwrap.dedent(program), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=60, check=False)
 
 
 def test_an_executable_with_its_support_runs_alone(tmp_path: Path) -> None:

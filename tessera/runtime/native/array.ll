@@ -1,4 +1,4 @@
-; NumPy arrays taken in: a builtin of one argument that makes a tensor of an array, sharing its memory.
+; NumPy arrays in and out, sharing memory: builtins of one argument.
 ; PyArrayObject: data 16, rank 24, dims 32, strides 40, descriptor 56, flags 64; C-contiguous is 0x1, aligned 0x100,
 ; writeable 0x400.
 
@@ -69,4 +69,93 @@ fail:
 refuse:
   %no = call ptr @not_implemented()
   ret ptr %no
+}
+
+; PyArrayInterface: two 0, rank 4, kind 8, item bytes 12, flags 16, shape 24, strides 32, data 40, descriptor 48.
+define internal void @array_struct_destroy(ptr %capsule) #0 {
+  %struct = call ptr @PyCapsule_GetPointer(ptr %capsule, ptr null)
+  call void @free(ptr %struct)
+  ret void
+}
+
+; NumPy's letter for a DLPack type code; types NumPy does not know are shown as plain bits.
+define internal i8 @kind_of(i32 %dlpack) #0 {
+entry:
+  %code = and i32 %dlpack, 255
+  switch i32 %code, label %bits [ i32 0, label %int
+                                  i32 2, label %float
+                                  i32 6, label %bool ]
+int:
+  ret i8 105
+float:
+  ret i8 102
+bool:
+  ret i8 98
+bits:
+  ret i8 117
+}
+
+; What `__array_struct__` of a handle is. Shape and strides are those of the record: NumPy copies them at once.
+define ptr @tessera_array_struct(ptr %self, ptr %handle) #0 {
+entry:
+  %tensor = call ptr @PyCapsule_GetPointer(ptr %handle, ptr @handle_name)
+  %none = icmp eq ptr %tensor, null
+  br i1 %none, label %fail, label %room
+room:
+  %struct = call ptr @malloc(i64 56)
+  %full = icmp eq ptr %struct, null
+  br i1 %full, label %no_memory, label %fill
+fill:
+  %rank.at = getelementptr %Tensor, ptr %tensor, i32 0, i32 1
+  %rank = load i32, ptr %rank.at, align 4
+  %dtype.at = getelementptr %Tensor, ptr %tensor, i32 0, i32 2
+  %dtype = load i32, ptr %dtype.at, align 4
+  %word.at = getelementptr %Environment, ptr @tessera_environment, i32 0, i32 5, i32 %dtype
+  %word = load i32, ptr %word.at, align 4
+  %kind = call i8 @kind_of(i32 %word)
+  %item.at = getelementptr %Environment, ptr @tessera_environment, i32 0, i32 6, i32 %dtype
+  %item = load i64, ptr %item.at, align 8
+  %item.narrow = trunc i64 %item to i32
+  ; Ours: 1 contiguous, 2 read-only. NumPy's: 1 contiguous, 0x100 aligned, 0x200 native order, 0x400 writeable.
+  %flags.at = getelementptr %Tensor, ptr %tensor, i32 0, i32 6
+  %flags = load i32, ptr %flags.at, align 4
+  %contiguous = and i32 %flags, 1
+  %fixed = and i32 %flags, 2
+  %is_fixed = icmp ne i32 %fixed, 0
+  %base = select i1 %is_fixed, i32 768, i32 1792
+  %array.flags = or i32 %base, %contiguous
+  %wide = zext i32 %rank to i64
+  %dims = getelementptr i8, ptr %tensor, i64 40
+  %strides = getelementptr i64, ptr %dims, i64 %wide
+  %data = load ptr, ptr %tensor, align 8
+  store i32 2, ptr %struct, align 4
+  %to.rank = getelementptr i8, ptr %struct, i64 4
+  store i32 %rank, ptr %to.rank, align 4
+  %to.kind = getelementptr i8, ptr %struct, i64 8
+  store i8 %kind, ptr %to.kind, align 1
+  %to.item = getelementptr i8, ptr %struct, i64 12
+  store i32 %item.narrow, ptr %to.item, align 4
+  %to.flags = getelementptr i8, ptr %struct, i64 16
+  store i32 %array.flags, ptr %to.flags, align 4
+  %to.shape = getelementptr i8, ptr %struct, i64 24
+  store ptr %dims, ptr %to.shape, align 8
+  %to.strides = getelementptr i8, ptr %struct, i64 32
+  store ptr %strides, ptr %to.strides, align 8
+  %to.data = getelementptr i8, ptr %struct, i64 40
+  store ptr %data, ptr %to.data, align 8
+  %to.descr = getelementptr i8, ptr %struct, i64 48
+  store ptr null, ptr %to.descr, align 8
+  %capsule = call ptr @PyCapsule_New(ptr %struct, ptr null, ptr @array_struct_destroy)
+  %failed = icmp eq ptr %capsule, null
+  br i1 %failed, label %undo, label %done
+done:
+  ret ptr %capsule
+undo:
+  call void @free(ptr %struct)
+  ret ptr null
+no_memory:
+  %error = call ptr @PyErr_NoMemory()
+  ret ptr null
+fail:
+  ret ptr null
 }
