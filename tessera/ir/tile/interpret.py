@@ -1,0 +1,334 @@
+"""Running a tile kernel on NumPy, one program after the other: the oracle of kernels, to be stepped through with pdb.
+
+Every access is checked: one outside its buffer is a `BoundsError` (T0502) that names kernel, line, program, element
+and index. An `Observer` sees each op before it runs and each access after its cells are known.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from xdsl.ir import Block, SSAValue
+
+from tessera.diagnostics.codes import BoundsError
+from tessera.ir.base.arrays import Array, numpy_dtype, rounded
+from tessera.ir.base.interpret import InterpretError, Run, handles
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import BufferAttr, IndexAttr, TileAttr
+from tessera.ir.tile import scalars
+from tessera.ir.tile.indexing import Cells, along, cells_of, evaluate
+from tessera.types.dim import Dim
+
+
+@dataclass(frozen=True)
+class Access:
+    """One load or store by one program: which argument (None for scratch), and which of its cells."""
+
+    op: SpecOp
+    program: tuple[int, ...]
+    argument: int | None
+    cells: Array
+
+    @property
+    def is_store(self) -> bool:
+        return self.op.name == "ttile.store"
+
+
+class Observer:
+    """Looks on while a kernel runs; does nothing unless a subclass says so."""
+
+    def before(self, run: TileRun, op: SpecOp) -> None:
+        """An op is about to run; `run[op.operands[0]]` is the array or number that it takes."""
+
+    def access(self, run: TileRun, access: Access) -> None:
+        """A load or store has found its cells, all of them inside the buffer."""
+
+
+class Breakpoint(Observer):
+    """Stops in the debugger before the ops of a source line, or before every op of a name such as `dot`."""
+
+    def __init__(self, line: int = 0, op: str = "") -> None:
+        self.line, self.op = line, op
+
+    def before(self, run: TileRun, op: SpecOp) -> None:
+        at_line = op.span is not None and op.span.line == self.line
+        if at_line or op.name == f"ttile.{self.op}":
+            breakpoint()
+
+
+class TileRun(Run):
+    """The state of a kernel's run: its buffers, and the program that is running."""
+
+    def __init__(self, kernel: SpecOp, sizes: Mapping[str, int], observer: Observer | None = None) -> None:
+        super().__init__(sizes)
+        self.kernel, self.observer = kernel, observer or Observer()
+        self.program: tuple[int, ...] = ()
+        self.arguments: dict[SSAValue, int] = {arg: arg.index for arg in kernel.regions[0].block.args}
+
+    def op(self, op: SpecOp) -> None:
+        self.observer.before(self, op)
+        super().op(op)
+
+    def run_programs(self, buffers: Sequence[Array]) -> None:
+        """Run every program of the grid, in row-major order."""
+        block = self.kernel.regions[0].block
+        grid = [max(0, self.size(dim)) for dim in self.kernel.value("grid")]
+        for program in itertools.product(*(range(extent) for extent in grid)):
+            self.program = program
+            self.block(block, buffers)
+
+
+def run_kernel(
+    kernel: SpecOp, buffers: Sequence[Array], sizes: Mapping[str, int], *, observer: Observer | None = None
+) -> None:
+    """Run a `ttile.kernel` on contiguous arrays, which it writes in place; `sizes` gives each symbol of the kernel.
+
+    An array may have another shape than the buffer's type, with as many elements. Raises BoundsError (T0502) for an
+    access outside a buffer, InterpretError where arguments do not fit.
+    """
+    missing = set(kernel.value("symbols")) - sizes.keys()
+    if missing:
+        raise InterpretError(f"`@{kernel.value('symbol')}` needs the size `{min(missing)}`")
+    run = TileRun(kernel, sizes, observer)
+    run.run_programs(buffers_of(run, kernel.regions[0].block, buffers))
+
+
+def buffers_of(run: Run, block: Block, arrays: Sequence[Array]) -> list[Array]:
+    """The arrays in the shapes that the kernel gives its arguments, without copies."""
+    if len(arrays) != len(block.args):
+        raise InterpretError(f"a kernel takes {len(block.args)} buffers, got {len(arrays)}")
+    found: list[Array] = []
+    for argument, array in zip(block.args, arrays, strict=True):
+        assert isinstance(argument.type, BufferAttr)
+        shape = tuple(run.size(dim) for dim in argument.type.shape)
+        if array.dtype != numpy_dtype(argument.type.dtype) or array.size != int(np.prod(shape, dtype=np.int64)):
+            got = f"{list(array.shape)} of {array.dtype}"
+            raise InterpretError(f"buffer {argument.index} is {list(shape)} of {argument.type.dtype}, got {got}")
+        if not array.flags.c_contiguous:
+            raise InterpretError(f"buffer {argument.index} is not contiguous")
+        found.append(array.reshape(shape))
+    return found
+
+
+def _shape(op: SpecOp) -> tuple[int, ...]:
+    return _tile_shape(op.results[0].type)
+
+
+def _tile_shape(type: Any) -> tuple[int, ...]:
+    assert isinstance(type, TileAttr)
+    return tuple(int(dim.value or 0) for dim in type.shape)
+
+
+def _dtype(value: SSAValue) -> Any:
+    assert isinstance(value.type, TileAttr)
+    return value.type.dtype
+
+
+# Control.
+
+
+@handles("ttile.program_id")
+def _program_id(run: Run, op: SpecOp) -> Sequence[Any]:
+    assert isinstance(run, TileRun)
+    axis: int = op.value("axis")
+    return (run.program[axis],)
+
+
+@handles("ttile.index")
+def _index(run: Run, op: SpecOp) -> Sequence[Any]:
+    env = dict(zip(op.value("names"), run.operands(op), strict=True))
+    expr: Dim = op.value("expr")
+    return (expr.evaluate({**run.dims, **env}),)
+
+
+@handles("ttile.for")
+def _for(run: Run, op: SpecOp) -> Sequence[Any]:
+    low, high, *carried = run.operands(op)
+    for place in range(low, high, op.value("step")):
+        carried = run.block(op.regions[0].block, [place, *carried])
+    return tuple(carried)
+
+
+# Memory.
+
+
+@handles("ttile.scratch")
+def _scratch(run: Run, op: SpecOp) -> Sequence[Any]:
+    type = op.results[0].type
+    assert isinstance(type, BufferAttr)
+    shape = tuple(run.size(dim) for dim in type.shape)
+    dtype = numpy_dtype(type.dtype)
+    if dtype == np.bool_:
+        return (np.ones(shape, np.bool_),)
+    # Undefined at first: bytes of all ones are NaN in every float, and an index that no buffer has.
+    count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    return (np.full(count, 255, np.uint8).view(dtype).reshape(shape),)
+
+
+def _cells(run: TileRun, op: SpecOp, first: int, shape: tuple[int, ...]) -> Cells:
+    """The cells of a load or store whose buffer is operand `first - 1`; raises BoundsError."""
+    rest = op.operands[first:]
+    indices = [value for value in rest if isinstance(value.type, IndexAttr)]
+    values = op.values()
+    coords = {name: run[value] for name, value in zip(values["coords"], indices, strict=True)}
+    gathered = [run[value] for value in rest[len(indices) :]]
+    env = along(coords, values["axes"], shape, run.dims)
+    cells = cells_of(values, env, shape, gathered)
+    buffer = run[op.operands[first - 1]]
+    for number, (index, extent) in enumerate(zip(cells.indices, buffer.shape, strict=True)):
+        outside = cells.inside & ((index < 0) | (index >= extent))
+        if outside.any():
+            raise _outside(run, op, number, np.argwhere(outside)[0], index, extent)
+    argument = run.arguments.get(op.operands[first - 1])
+    run.observer.access(run, Access(op, run.program, argument, cells.flat(buffer.shape)))
+    return cells
+
+
+def _outside(run: TileRun, op: SpecOp, dim: int, element: Array, index: Array, extent: int) -> BoundsError:
+    place = tuple(int(part) for part in element)
+    verb = "writes" if op.name == "ttile.store" else "reads"
+    sizes = "".join(f", {name} = {size}" for name, size in sorted(run.dims.items()))
+    return BoundsError(
+        f"`@{run.kernel.value('symbol')}` {verb} index {int(index[place])} of dim {dim}, which has {extent} elements",
+        span=op.span,
+        notes=(
+            f"at element {list(place)} of the tile, in program {list(run.program)}{sizes}",
+            f"the index is `{op.value('map')[dim]}`",
+        ),
+    )
+
+
+@handles("ttile.load")
+def _load(run: Run, op: SpecOp) -> Sequence[Any]:
+    assert isinstance(run, TileRun)
+    buffer: Array = run[op.operands[0]]
+    cells = _cells(run, op, 1, _shape(op))
+    tile = np.full(_shape(op), op.value("pad"), buffer.dtype)
+    tile[cells.inside] = buffer[tuple(index[cells.inside] for index in cells.indices)]
+    return (tile,)
+
+
+@handles("ttile.store")
+def _store(run: Run, op: SpecOp) -> None:
+    assert isinstance(run, TileRun)
+    tile, buffer = run[op.operands[0]], run[op.operands[1]]
+    cells = _cells(run, op, 2, tile.shape)
+    # One element after the other in row-major order, so that equal cells have one answer.
+    flat, values = buffer.reshape(-1), tile[cells.inside]
+    where = cells.flat(buffer.shape)
+    if op.value("mode") == "set":
+        flat[where] = values
+        return
+    dtype = _dtype(op.operands[0])
+    with np.errstate(all="ignore"):
+        for cell, value in zip(where, values, strict=True):
+            flat[cell] = scalars.apply("add", [flat[cell : cell + 1], value.reshape(1)], dtype)[0]
+
+
+# Arithmetic.
+
+
+@handles("ttile.elementwise")
+def _elementwise(run: Run, op: SpecOp) -> Sequence[Any]:
+    return (scalars.apply(op.value("fn"), run.operands(op), _dtype(op.operands[0])),)
+
+
+@handles("ttile.cast")
+def _cast(run: Run, op: SpecOp) -> Sequence[Any]:
+    if op.value("rounding") != "nearest_even":
+        raise InterpretError(f"there is no rounding `{op.value('rounding')}`")
+    return (scalars.cast(run[op.operands[0]], _dtype(op.operands[0]), _dtype(op.results[0])),)
+
+
+@handles("ttile.bitcast")
+def _bitcast(run: Run, op: SpecOp) -> Sequence[Any]:
+    tile: Array = run[op.operands[0]]
+    # A tile of rank 0 has no axis to view along.
+    bits: Array = np.ascontiguousarray(tile).reshape(-1).view(numpy_dtype(_dtype(op.results[0])))
+    return (bits.reshape(tile.shape),)
+
+
+@handles("ttile.select")
+def _select(run: Run, op: SpecOp) -> Sequence[Any]:
+    condition: Array = run[op.operands[0]]
+    first: Array = run[op.operands[1]]
+    return (np.where(condition, first, run[op.operands[2]]),)
+
+
+@handles("ttile.constant")
+def _constant(run: Run, op: SpecOp) -> Sequence[Any]:
+    value = op.value("value")
+    number = run.size(value) if isinstance(value, Dim) else value
+    return (np.full(_shape(op), rounded(number, _dtype(op.results[0]))),)
+
+
+def _named(run: Run, op: SpecOp, first: int) -> dict[str, int]:
+    return {name: run[value] for name, value in zip(op.value("coords"), op.operands[first:], strict=True)}
+
+
+@handles("ttile.coordinate")
+def _coordinate(run: Run, op: SpecOp) -> Sequence[Any]:
+    shape = _shape(op)
+    env = along(_named(run, op, 0), op.value("axes"), shape, run.dims)
+    dtype = numpy_dtype(_dtype(op.results[0]))
+    return (np.broadcast_to(np.asarray(evaluate(op.value("expr"), env), dtype), shape),)
+
+
+@handles("ttile.clip")
+def _clip(run: Run, op: SpecOp) -> Sequence[Any]:
+    tile: Array = run[op.operands[0]]
+    env = along(_named(run, op, 1), op.value("axes"), tile.shape, run.dims)
+    inside = np.asarray(env[op.value("axis")]) < run.size(op.value("bound"))
+    return (np.where(inside, tile, rounded(op.value("identity"), _dtype(op.operands[0]))),)
+
+
+@handles("ttile.broadcast")
+def _broadcast(run: Run, op: SpecOp) -> Sequence[Any]:
+    tile, shape, axes = run[op.operands[0]], _shape(op), op.value("axes")
+    ordered = np.transpose(tile, np.argsort(axes))
+    sizes = iter(ordered.shape)
+    spread = [next(sizes) if axis in axes else 1 for axis in range(len(shape))]
+    return (np.broadcast_to(ordered.reshape(spread), shape),)
+
+
+_FOLDS: dict[str, str] = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
+
+
+@handles("ttile.reduce")
+def _reduce(run: Run, op: SpecOp) -> Sequence[Any]:
+    axis, dtype = op.value("axis"), _dtype(op.operands[0])
+    tile: Array = np.moveaxis(run[op.operands[0]], axis, 0)
+    while tile.shape[0] > 1:
+        half = tile.shape[0] // 2
+        tile = scalars.apply(_FOLDS[op.value("kind")], [tile[:half], tile[half:]], dtype)
+    return (tile[0],)
+
+
+@handles("ttile.arg_reduce")
+def _arg_reduce(run: Run, op: SpecOp) -> Sequence[Any]:
+    values: Array
+    places: Array
+    values, places = (np.moveaxis(run[operand], op.value("axis"), 0) for operand in op.operands)
+    extreme: Any = np.max if op.value("kind") == "argmax" else np.min
+    missing = values != values  # only NaN is
+    with np.errstate(invalid="ignore"):
+        chosen = np.logical_or(missing, (values == extreme(values, axis=0)) & ~missing.any(0))
+    return (np.where(chosen, places, np.iinfo(places.dtype).max).min(0),)
+
+
+# Matrices.
+
+
+@handles("ttile.dot")
+def _dot(run: Run, op: SpecOp) -> Sequence[Any]:
+    lhs, rhs, acc = run.operands(op)
+    return (scalars.dot(lhs, rhs, acc),)
+
+
+@handles("ttile.transpose")
+def _transpose(run: Run, op: SpecOp) -> Sequence[Any]:
+    return (np.ascontiguousarray(cast("Array", run[op.operands[0]]).T),)
