@@ -48,6 +48,13 @@ class Worker:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         )
 
+    @property
+    def process_id(self) -> int:
+        return self._process.pid
+
+    def pipes(self) -> list[IO[bytes]]:
+        return [pipe for pipe in (self._process.stdin, self._process.stdout) if pipe is not None]
+
     def ask(self, header: dict[str, Any], body: bytes, timeout: float) -> tuple[dict[str, Any], bytes]:
         """The worker's answer; raises WorkerDiedError after which this worker must not be asked again."""
         requests, replies = self._process.stdin, self._process.stdout
@@ -155,8 +162,12 @@ class WorkerPool:
             raise RefusedTextError(body.decode(errors="replace"))
         return body, answer["seconds"]
 
+    def descriptors(self) -> list[int]:
+        """The numbers of all open pipes to workers."""
+        return [pipe.fileno() for worker in self._all for pipe in worker.pipes() if not pipe.closed]
+
     def process_ids(self) -> list[int]:
-        return [worker._process.pid for worker in self._all]  # pyright: ignore[reportPrivateUsage]
+        return [worker.process_id for worker in self._all]
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
@@ -196,9 +207,18 @@ def close_pool() -> None:
         closing.close()
 
 
+_abandoned: list[WorkerPool] = []
+"""Pools of a parent process, kept so that their files are not closed a second time."""
+
+
 def _forget_after_fork() -> None:
-    # The pipes belong to the parent: a child that used them would read the parent's answers.
+    # The pipes belong to the parent: a child that used them would read the parent's answers, and one that held them
+    # open would keep the workers alive after the parent. Closed by number, as a lock of a file may be held for ever.
     global _pool, _pool_lock
+    if _pool is not None:
+        for descriptor in _pool.descriptors():
+            os.close(descriptor)
+        _abandoned.append(_pool)
     _pool, _pool_lock = None, threading.Lock()
 
 

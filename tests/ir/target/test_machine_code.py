@@ -131,6 +131,21 @@ def test_closing_the_pool_leaves_no_process() -> None:
             os.kill(process, 0)
 
 
+def test_a_forked_child_has_workers_of_its_own() -> None:
+    compile_text(add(10), X86)
+    machine_code.forget()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            status = 0 if compile_text(add(11), X86)[:4] == b"\x7fELF" else 1
+            worker_pool.close_pool()
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert compile_text(add(12), X86)[:4] == b"\x7fELF"
+
+
 def test_no_process_outlives_the_interpreter_and_xdsl_is_not_needed(tmp_path: Path) -> None:
     script = tmp_path / "script.py"  # no `if __name__` guard: the workers must not run it again
     script.write_text(
