@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import TypeAlias
 
 from xdsl.dialects.builtin import ModuleOp
@@ -24,6 +23,7 @@ from tessera.ir.base.passes import Pass, pipeline_text
 from tessera.ir.base.reproducer import write_reproducer
 from tessera.ir.base.text import print_module
 from tessera.ir.base.verify import verify
+from tessera.types.settings import Settings
 
 _USER_ERRORS: dict[str, type[CompilationError]] = {
     "graph": codes.GraphVerifyError,
@@ -72,7 +72,8 @@ class Stages:
     _history: list[Visit] = field(default_factory=list["Visit"], init=False)
 
     def __post_init__(self) -> None:
-        self._dump = os.environ.get("TESSERA_DUMP")
+        settings = Settings.from_environment()
+        self._dump, self._timing = settings.dump_dir, settings.timing
         self._careful = self.rebuild is None or os.environ.get("TESSERA_VERIFY") == "1"
 
     def run(self, room: str, passes: Sequence[Pass], module: ModuleOp, door: Legality | None = None) -> None:
@@ -102,7 +103,7 @@ class Stages:
             raise
         except Exception as error:
             raise self._blame(room, one, before, error) from error
-        ops = sum(1 for _ in module.walk()) if _timing() else 0
+        ops = sum(1 for _ in module.walk()) if self._timing else 0
         self.steps.append(Step(room, one.name, seconds, ops))
         self._keep(room, one.name, module)
 
@@ -143,14 +144,13 @@ class Stages:
         if self.keep_snapshots:
             self.snapshots.append(Snapshot(room, name, text))
         if self._dump is not None:
-            folder = Path(self._dump)
-            folder.mkdir(parents=True, exist_ok=True)
-            number = len(list(folder.glob("*.mlir")))
-            (folder / f"{number:03}-{room}-{name.removeprefix(f'{room}-')}.mlir").write_text(text)
+            self._dump.mkdir(parents=True, exist_ok=True)
+            number = len(list(self._dump.glob("*.mlir")))
+            (self._dump / f"{number:03}-{room}-{name.removeprefix(f'{room}-')}.mlir").write_text(text)
 
     def finish(self) -> None:
         """Print the table of times where `TESSERA_TIMING=1` asks for it."""
-        if _timing():
+        if self._timing:
             print(self.timing_table(), file=sys.stderr)
 
     def timing_table(self) -> str:
@@ -174,10 +174,6 @@ def user_error(room: str, error: OpError) -> CompilationError:
     """A verifier's failure as an error of the user's."""
     kind = _USER_ERRORS.get(room, codes.GraphVerifyError)
     return kind(error.message, span=error.span, fix=error.advice or None)
-
-
-def _timing() -> bool:
-    return os.environ.get("TESSERA_TIMING") == "1"
 
 
 @contextmanager
