@@ -277,7 +277,7 @@ def indexed(shape: Sequence[int], *indices: Sequence[int], low: int = -3, high: 
 
 
 def _classes(rng: np.random.Generator) -> Sequence[Array]:
-    return [rng.integers(-2, 9, (4, 5), dtype=np.int64)]
+    return [rng.integers(-2, 9, (4, 5), dtype=np.int32)]
 
 
 def _reader(name: str, summary: str, operands: tuple[str, ...], *rest: Any, **more: Any) -> OpSpec:
@@ -410,7 +410,7 @@ SPECS: tuple[OpSpec, ...] = (
             Sample("floats", _classes, {"depth": (Dim.constant(7),)}),
             Sample("bools", _classes, {"depth": (Dim.constant(3),), "dtype": dt.bool_}),
         ),
-        dtypes=("i64", "i32", "i16", "i8"),
+        dtypes=("i32", "i64", "i16", "i8", "u8"),
         cost=visits(1),
         decompose=_decompose_one_hot,
     ),
