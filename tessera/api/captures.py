@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import CodeType
 from typing import Any, TypeAlias
 
@@ -12,13 +12,14 @@ Reader: TypeAlias = Callable[[], Any]
 _DEPTH = 4
 
 
-def reader_of(function: Callable[..., Any], tensor: Any) -> Reader:
+def reader_of(function: Callable[..., Any], tensor: Any, arguments: Sequence[Any] = ()) -> Reader:
     """How to read an outside tensor again: by the name the function uses for it, else the tensor itself.
 
-    Names are the function's globals and closure, and what lies below them in containers and attributes. A tensor that
-    was made while tracing has no name; it stays the one that was seen.
+    Names are the function's globals and closure, its static `arguments` (a method's instance is one), and what lies
+    below them in containers and attributes. A tensor that was made while tracing has no name; it stays the one seen.
     """
-    for root, read in _roots(function):
+    given = ((argument, lambda argument=argument: argument) for argument in arguments)
+    for root, read in (*_roots(function), *given):
         path = _path_to(root, tensor, _DEPTH)
         if path is not None:
             return _following(read, path)

@@ -167,7 +167,9 @@ def _specialization_text(made: Specialization) -> str:
 
 
 @overload
-def jit(function: Callable[..., Any], /) -> Jit: ...
+def jit(
+    function: Callable[..., Any], /, *, static_argnames: Iterable[str] | str = (), dynamic: bool = False, **options: Any
+) -> Jit: ...
 
 
 @overload

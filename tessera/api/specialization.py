@@ -33,7 +33,8 @@ class Specialization:
         self, function: Callable[..., Any], signature: Signature, traced: TracedFunction, loaded: Loaded, source: str
     ) -> None:
         self.signature, self.traced, self.loaded, self.source = signature, traced, loaded, source
-        self.readers: tuple[Reader, ...] = tuple(reader_of(function, tensor) for tensor in traced.lifted)
+        given = [leaf.static for leaf in signature.leaves if leaf.dtype is None]
+        self.readers: tuple[Reader, ...] = tuple(reader_of(function, tensor, given) for tensor in traced.lifted)
         self.is_plain = all(leaf.dtype is not None for leaf in signature.leaves) and all(
             child.is_leaf for child in signature.tree.children
         )

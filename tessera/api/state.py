@@ -6,6 +6,7 @@ from typing import Any
 
 from tessera.diagnostics.codes import ShapeError
 from tessera.frontend import tree
+from tessera.frontend.concrete import is_concrete
 from tessera.frontend.functions import creation
 from tessera.frontend.functions.operands import as_tensor, dtype_of, rank_of
 from tessera.frontend.size import dim_of
@@ -68,7 +69,8 @@ class KVCache:
 
     def __repr__(self) -> str:
         dims = ", ".join(f'"{size}"' if not isinstance(size, int) else str(size) for size in self.shape)
-        return f"KVCache[{dims}, {self.dtype}](length={self.length})"
+        length = self.length.item() if is_concrete(self.length) else self.length
+        return f"KVCache[{dims}, {self.dtype}](length={length})"
 
 
 def _check(cache: KVCache, name: str, value: Any) -> None:
