@@ -12,8 +12,9 @@ from typing import TypeAlias
 
 from tessera.backends.x86 import convert
 from tessera.backends.x86.llvm_types import bytes_of, vector
-from tessera.backends.x86.micro import MicroShape, micro_call, micro_kernel, multiply_add
+from tessera.backends.x86.micro import MicroShape, micro_call, multiply_add
 from tessera.backends.x86.pack import Operand, pack_panel
+from tessera.backends.x86.panels import each_height, kernels_for, pack_lhs, pack_rhs, panel_elements
 from tessera.backends.x86.text import FunctionText, Index, TargetText, Value
 from tessera.types.dtype import DType
 
@@ -86,13 +87,13 @@ class _Layout:
 
     @property
     def rhs(self) -> int:
-        rows = max(self.plan.MC, self.plan.skinny)
-        return self.lhs + _aligned((rows * self.plan.KC + 2 * self.plan.shape.lanes) * self.size)
+        plan = self.plan
+        return self.lhs + _aligned(panel_elements(plan.shape, max(plan.MC, plan.skinny), plan.KC) * self.size)
 
     @property
     def waiting(self) -> int:
         plan = self.plan
-        return self.rhs + _aligned((plan.NC * plan.KC + 2 * plan.shape.lanes) * self.size)
+        return self.rhs + _aligned(panel_elements(plan.shape, plan.NC, plan.KC) * self.size)
 
     @property
     def end(self) -> int:
@@ -157,11 +158,11 @@ class _Gemm:
         f, plan, p = self.f, self.plan, self.problem
         kc = f.smin(plan.KC, f.sub(p.k, k))
         last = f.icmp("sge", f.add(k, plan.KC), p.k)
-        self._pack_rhs(j, nc, k, kc)
+        pack_rhs(f, self.shape, self.rhs_panels, p.rhs, j, nc, k, kc)
 
         def rows(ic: Value) -> None:
             mc = f.smin(plan.MC, f.sub(end, ic))
-            self._pack_lhs(ic, mc, k, kc)
+            pack_lhs(f, self.shape, self.lhs_panels, p.lhs, ic, mc, k, kc)
             row = f.sub(ic, i)
 
             def panel(jr: Value, kernels: Sequence[Value]) -> None:
@@ -176,62 +177,11 @@ class _Gemm:
                     micro_call(f, kernel, lhs, rhs, kc, out, stride, f.icmp("ne", k, 0))
                     f.if_(last, lambda: self._finish(out, stride, height, f.add(ic, at), f.add(j, jr)))
 
-                self._panels(mc, block)
+                each_height(f, self.shape, mc, block)
 
-            f.loop(0, nc, self.shape.columns, lambda jr: panel(jr, self._kernels(f.sub(nc, jr))))
+            f.loop(0, nc, self.shape.columns, lambda jr: panel(jr, kernels_for(f, self.shape, f.sub(nc, jr))))
 
         f.loop(i, end, plan.MC, rows)
-
-    def _kernels(self, left: Value) -> list[Value]:
-        """The kernel of each height for the columns that are left: narrower ones for the last few."""
-        f, shape = self.f, self.shape
-        chosen: list[Value] = []
-        for height in shape.heights:
-            kernel = micro_kernel(f.module, shape, height)
-            for vectors in shape.widths[1:]:
-                fits = f.icmp("sle", left, vectors * shape.lanes)
-                kernel = f.select(fits, micro_kernel(f.module, shape, height, vectors), kernel)
-            chosen.append(kernel)
-        return chosen
-
-    def _panels(self, rows: Value, block: Callable[[Value, int], None]) -> None:
-        """Cut rows into whole register blocks and then the powers of two that make up the rest."""
-        f, shape = self.f, self.shape
-        whole = f.round_down(rows, shape.rows)
-        f.loop(0, whole, shape.rows, lambda at: block(at, shape.rows))
-        rest = f.sub(rows, whole)
-        at = whole
-        for height in shape.heights[1:]:
-            has = f.icmp("ne", f.op("and", rest, f.const_i(height)), 0)
-            f.if_(has, lambda at=at, height=height: block(at, height))
-            at = f.add(at, f.op("and", rest, f.const_i(height)))
-
-    def _pack_lhs(self, row: Value, rows: Value, k: Value, kc: Value) -> None:
-        f, lhs = self.f, self.problem.lhs
-
-        def block(at: Value, height: int) -> None:
-            panel = f.gep(self.lhs_panels, f.mul(at, kc), self.element)
-            where = f.add(row, at)
-            pack_panel(f, panel, lhs, height, self.shape.dtype, where, k, height, kc, self.shape.lanes)
-
-        self._panels(rows, block)
-
-    def _pack_rhs(self, column: Value, columns: Value, k: Value, kc: Value) -> None:
-        f, shape, rhs = self.f, self.shape, self.problem.rhs.transposed
-
-        def panel(at: Value, vectors: int, count: Index) -> None:
-            start = f.gep(self.rhs_panels, f.mul(at, kc), self.element)
-            width = vectors * shape.lanes
-            pack_panel(f, start, rhs, width, shape.dtype, f.add(column, at), k, count, kc, shape.lanes)
-
-        whole = f.round_down(columns, shape.columns)
-        f.loop(0, whole, shape.columns, lambda at: panel(at, shape.vectors, shape.columns))
-        left = f.sub(columns, whole)
-        above: Index = 0
-        for vectors in reversed(shape.widths):
-            inside = f.op("and", f.icmp("sgt", left, above), f.icmp("sle", left, vectors * shape.lanes))
-            f.if_(inside, lambda vectors=vectors: panel(whole, vectors, left))
-            above = vectors * shape.lanes
 
     def _finish(self, tile: Value, stride: Index, rows: Index, row: Value, column: Value) -> None:
         """Call the epilogue on a finished tile."""

@@ -1,0 +1,253 @@
+"""Loads and stores of blocks: addresses, masks at ragged edges, gathers where lanes do not lie together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.backends.x86.blocks import Layout, Vectors, register_type
+from tessera.backends.x86.convert import narrowed, storage_type
+from tessera.backends.x86.instructions import Index, Value
+from tessera.backends.x86.lanes import LaneCoordinate, lane_values
+from tessera.backends.x86.llvm_types import mangled, vector
+from tessera.backends.x86.text import FunctionText
+from tessera.ir.base.op import SpecOp
+from tessera.types.dim import Dim
+from tessera.types.dtype import DType
+
+
+@dataclass(frozen=True)
+class Access:
+    """One load or store of a block, with everything about it that is known before the vector is."""
+
+    f: FunctionText
+    op: SpecOp
+    base: Value
+    dtype: DType
+    layout: Layout
+    env: Mapping[str, Index]
+    indices: Sequence[Vectors]
+
+    def _at(self, number: int) -> tuple[dict[str, Index], LaneCoordinate | None, dict[str, Value]]:
+        """Coordinates for one vector: scalars, the one along lanes, and the index vectors."""
+        outer, first = self.layout.place(number)
+        axes: tuple[str, ...] = self.op.value("axes")
+        env = dict(self.env)
+        for axis, index in zip(axes[:-1], outer, strict=True):
+            env[axis] = self.f.add(env[axis], index)
+        tiles = {f"t{i}": self._index(block, number) for i, block in enumerate(self.indices)}
+        if not axes:
+            return env, None, tiles
+        start = self.f.add(env[axes[-1]], first)
+        env[axes[-1]] = start
+        return env, LaneCoordinate(axes[-1], start, self.layout.lanes), tiles
+
+    def _index(self, block: Vectors, number: int) -> Value:
+        """An index vector as i64."""
+        return self.f.cast("sext" if block.dtype.kind == "int" else "zext", block[number], "i64")
+
+    def _mask(self, env: Mapping[str, Index], along: LaneCoordinate | None, tiles: Mapping[str, Value]) -> Value | None:
+        """The lanes inside all bounds and windows; None when that is all of them."""
+        f, lanes = self.f, self.layout.lanes
+        count: Value | None = None
+        inside: Value | None = None
+        for axis, bound in zip(self.op.value("guarded"), self.op.value("bounds"), strict=True):
+            limit = lane_values(f, bound, env, None, {})
+            left = f.sub(limit, env[axis])
+            if along is not None and axis == along.name:
+                count = left
+            else:
+                ok = f.icmp("sgt", left, 0)
+                inside = ok if inside is None else f.op("and", inside, ok)
+        mask = self._windows(env, along, tiles)
+        if inside is not None:
+            count = f.select(inside, f.const_i(lanes) if count is None else count, f.const_i(0))
+        if count is None:
+            return mask
+        edge = f.lane_mask(count, lanes) if lanes > 1 else f.icmp("sgt", count, 0)
+        return edge if mask is None else f.op("and", mask, edge)
+
+    def _windows(
+        self, env: Mapping[str, Index], along: LaneCoordinate | None, tiles: Mapping[str, Value]
+    ) -> Value | None:
+        f, lanes = self.f, self.layout.lanes
+        windows: tuple[Dim, ...] = self.op.value("windows")
+        mask: Value | None = None
+        for expr, extent in zip(windows[::2], windows[1::2], strict=True):
+            value = lane_values(f, expr, env, along, tiles)
+            limit = lane_values(f, extent, env, None, {})
+            if value.lanes != lanes:
+                value = f.splat(value, lanes)
+            ok = f.icmp("ult", value, f.splat(limit, lanes))
+            mask = ok if mask is None else f.op("and", mask, ok)
+        return mask
+
+    # Loads.
+
+    def load(self, number: int) -> Value:
+        f, op, lanes = self.f, self.op, self.layout.lanes
+        env, along, tiles = self._at(number)
+        stored = storage_type(self.dtype)
+        mask = self._mask(env, along, tiles)
+        way = op.value("way")
+        if way == "uniform":
+            mask = self._outer_mask(env, along)
+        if lanes == 1 or way == "uniform":
+            value = self._load_scalar(env, along, tiles, stored, mask)
+            return f.splat(self._in_register(value), lanes)
+        type_ = vector(stored, lanes)
+        pad = f.const_of(stored, op.value("pad"), lanes) if mask is not None and op.value("pad") else None
+        if way == "contiguous":
+            address = f.gep(self.base, self._scalar(op.value("offset"), env, along), stored)
+            value = f.load(address, type_) if mask is None else f.masked_load(address, type_, mask, pad)
+        else:
+            value = self._gather(env, along, tiles, stored, mask, pad)
+        return self._in_register(value)
+
+    def _in_register(self, value: Value) -> Value:
+        return self.f.icmp("ne", value, self.f.const_like(value, 0)) if self.dtype.is_bool else value
+
+    def _scalar(self, dim: Dim, env: Mapping[str, Index], along: LaneCoordinate | None) -> Value:
+        """A dim at the first lane."""
+        return lane_values(self.f, dim, env, None, {})
+
+    def _outer_mask(self, env: Mapping[str, Index], along: LaneCoordinate | None) -> Value | None:
+        """Whether the one element read for all lanes is there: only axes that reach the address can push it out."""
+        f, found = self.f, None
+        used = self.op.value("offset").symbols
+        for axis, bound in zip(self.op.value("guarded"), self.op.value("bounds"), strict=True):
+            if axis in used:
+                ok = f.icmp("sgt", f.sub(lane_values(f, bound, env, None, {}), env[axis]), 0)
+                found = ok if found is None else f.op("and", found, ok)
+        windows: tuple[Dim, ...] = self.op.value("windows")
+        for expr, extent in zip(windows[::2], windows[1::2], strict=True):
+            ok = f.icmp("ult", lane_values(f, expr, env, None, {}), lane_values(f, extent, env, None, {}))
+            found = ok if found is None else f.op("and", found, ok)
+        return found
+
+    def _load_scalar(
+        self,
+        env: Mapping[str, Index],
+        along: LaneCoordinate | None,
+        tiles: Mapping[str, Value],
+        stored: str,
+        mask: Value | None,
+    ) -> Value:
+        f = self.f
+        single = {name: f.extract(value, 0) for name, value in tiles.items()}
+        offset = lane_values(f, self.op.value("offset"), {**env, **single}, None, {})
+        address = f.gep(self.base, offset, stored)
+        if mask is None:
+            return f.load(address, stored)
+        pad = f.const_of(stored, self.op.value("pad"), 1)
+        (found,) = f.if_(mask, lambda: f.load(address, stored), lambda: pad)
+        return found
+
+    def _pointers(
+        self, env: Mapping[str, Index], along: LaneCoordinate | None, tiles: Mapping[str, Value], stored: str
+    ) -> Value:
+        f, lanes = self.f, self.layout.lanes
+        offsets = lane_values(f, self.op.value("offset"), env, along, tiles)
+        if offsets.lanes != lanes:
+            offsets = f.splat(offsets, lanes)
+        type_ = vector("ptr", lanes)
+        return f.raw(type_, f"getelementptr {stored}, ptr {self.base.text}, {offsets}")
+
+    def _gather(
+        self,
+        env: Mapping[str, Index],
+        along: LaneCoordinate | None,
+        tiles: Mapping[str, Value],
+        stored: str,
+        mask: Value | None,
+        pad: Value | None,
+    ) -> Value:
+        f, lanes = self.f, self.layout.lanes
+        pointers, type_ = self._pointers(env, along, tiles, stored), vector(stored, lanes)
+        every = mask or f.lane_mask(lanes, lanes)
+        other = pad or Value(type_, "zeroinitializer")
+        name = f"llvm.masked.gather.{mangled(type_)}.v{lanes}p0"
+        f.declare(name, type_, [pointers.type, every.type, type_])
+        align = self.op.value("align")
+        return f.raw(type_, f"call {type_} @{name}({pointers.type} align {align} {pointers.text}, {every}, {other})")
+
+    # Stores.
+
+    def store(self, block: Vectors, number: int) -> None:
+        f, op, lanes = self.f, self.op, self.layout.lanes
+        env, along, tiles = self._at(number)
+        stored = storage_type(self.dtype)
+        mask = self._mask(env, along, tiles)
+        value = self._to_store(block[number])
+        if lanes == 1:
+            self._store_scalar(value, env, along, tiles, stored, mask)
+            return
+        if op.value("way") == "contiguous":
+            address = f.gep(self.base, self._scalar(op.value("offset"), env, along), stored)
+            if op.value("mode") == "add":
+                old = f.load(address, value.type) if mask is None else f.masked_load(address, value.type, mask)
+                value = self._added(old, value)
+            if mask is None:
+                f.store(value, address)
+            else:
+                f.masked_store(value, address, mask)
+            return
+        self._scatter(value, env, along, tiles, stored, mask)
+
+    def _to_store(self, value: Value) -> Value:
+        return self.f.cast("zext", value, "i8") if self.dtype.is_bool else value
+
+    def _added(self, old: Value, value: Value) -> Value:
+        if self.dtype.is_float and self.dtype.compute is not self.dtype:
+            from tessera.backends.x86.convert import widened  # noqa: PLC0415 - narrow sums only
+
+            total = self.f.op("fadd", widened(self.f, old, self.dtype), widened(self.f, value, self.dtype))
+            return narrowed(self.f, total, self.dtype)
+        return self.f.op("fadd" if self.dtype.is_float else "add", old, value)
+
+    def _store_scalar(
+        self,
+        value: Value,
+        env: Mapping[str, Index],
+        along: LaneCoordinate | None,
+        tiles: Mapping[str, Value],
+        stored: str,
+        mask: Value | None,
+    ) -> None:
+        f = self.f
+        offset = lane_values(f, self.op.value("offset"), {**env, **tiles}, None, {})
+        address = f.gep(self.base, offset, stored)
+
+        def write() -> None:
+            total = self._added(f.load(address, value.type), value) if self.op.value("mode") == "add" else value
+            f.store(total, address)
+
+        if mask is None:
+            write()
+        else:
+            f.if_(mask, write)
+
+    def _scatter(
+        self,
+        value: Value,
+        env: Mapping[str, Index],
+        along: LaneCoordinate | None,
+        tiles: Mapping[str, Value],
+        stored: str,
+        mask: Value | None,
+    ) -> None:
+        f, lanes = self.f, self.layout.lanes
+        pointers = self._pointers(env, along, tiles, stored)
+        every = mask or f.lane_mask(lanes, lanes)
+        name = f"llvm.masked.scatter.{mangled(value.type)}.v{lanes}p0"
+        f.declare(name, "void", [value.type, pointers.type, every.type])
+        align = self.op.value("align")
+        f.line(f"call void @{name}({value}, {pointers.type} align {align} {pointers.text}, {every})")
+
+
+def constant_in_register(f: FunctionText, dtype: DType, value: Any, lanes: int) -> Value:
+    """A number as lanes of a block of a dtype."""
+    if dtype.is_float and dtype.compute is not dtype:
+        return narrowed(f, f.const("float", value, lanes), dtype)
+    return f.const(register_type(dtype), value, lanes)

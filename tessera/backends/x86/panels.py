@@ -1,0 +1,73 @@
+"""Whole operands as panels: how rows and columns are cut for the register block, and the kernels for each cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tessera.backends.x86.micro import MicroShape, micro_kernel
+from tessera.backends.x86.pack import Operand, pack_panel
+from tessera.backends.x86.text import FunctionText, Index, Value
+
+
+def each_height(f: FunctionText, shape: MicroShape, rows: Index, block: Callable[[Value, int], None]) -> None:
+    """`block(at, height)` for whole register blocks, then for the powers of two that make up the rest of the rows."""
+    whole = f.round_down(rows, shape.rows)
+    f.loop(0, whole, shape.rows, lambda at: block(at, shape.rows))
+    rest, at = f.sub(rows, whole), whole
+    for height in shape.heights[1:]:
+        part = f.op("and", rest, f.const_i(height))
+        f.if_(f.icmp("ne", part, 0), lambda at=at, height=height: block(at, height))
+        at = f.add(at, part)
+
+
+def kernels_for(f: FunctionText, shape: MicroShape, left: Index, strided: bool = False) -> list[Value]:
+    """The kernel of each of `shape.heights` for the columns that are left: narrower ones for the last few."""
+    chosen: list[Value] = []
+    for height in shape.heights:
+        kernel = micro_kernel(f.module, shape, height, None, strided)
+        for vectors in shape.widths[1:]:
+            fits = f.icmp("sle", left, vectors * shape.lanes)
+            kernel = f.select(fits, micro_kernel(f.module, shape, height, vectors, strided), kernel)
+        chosen.append(kernel)
+    return chosen
+
+
+def pack_lhs(
+    f: FunctionText, shape: MicroShape, to: Value, lhs: Operand, row: Index, rows: Index, k: Index, depth: Index
+) -> None:
+    """Pack `rows` of the left operand, `depth` of its columns: the panel that begins at row `i` is at `i * depth`."""
+
+    def block(at: Value, height: int) -> None:
+        panel = f.gep(to, f.mul(at, depth), shape.element)
+        pack_panel(f, panel, lhs, height, shape.dtype, f.add(row, at), k, height, depth, shape.lanes)
+
+    each_height(f, shape, rows, block)
+
+
+def pack_rhs(
+    f: FunctionText, shape: MicroShape, to: Value, rhs: Operand, column: Index, columns: Index, k: Index, depth: Index
+) -> None:
+    """Pack `columns` of the right operand, `depth` of its rows: the panel that begins at column `j` is at `j * depth`.
+
+    The last panel is as wide as the narrowest kernel that holds what is left.
+    """
+    turned = rhs.transposed
+
+    def panel(at: Value, vectors: int, count: Index) -> None:
+        start = f.gep(to, f.mul(at, depth), shape.element)
+        width = vectors * shape.lanes
+        pack_panel(f, start, turned, width, shape.dtype, f.add(column, at), k, count, depth, shape.lanes)
+
+    whole = f.round_down(columns, shape.columns)
+    f.loop(0, whole, shape.columns, lambda at: panel(at, shape.vectors, shape.columns))
+    left = f.sub(columns, whole)
+    above: Index = 0
+    for vectors in reversed(shape.widths):
+        inside = f.op("and", f.icmp("sgt", left, above), f.icmp("sle", left, vectors * shape.lanes))
+        f.if_(inside, lambda vectors=vectors: panel(whole, vectors, left))
+        above = vectors * shape.lanes
+
+
+def panel_elements(shape: MicroShape, rows_or_columns: int, depth: int) -> int:
+    """Elements of room that panels take: packing may write two registers past the end."""
+    return -(-rows_or_columns // shape.lanes) * shape.lanes * depth + 2 * shape.lanes
