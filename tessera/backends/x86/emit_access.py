@@ -28,6 +28,12 @@ class Access:
     layout: Layout
     env: Mapping[str, Index]
     indices: Sequence[Vectors]
+    is_inside: bool = False
+
+    @property
+    def _guards(self) -> list[tuple[str, Dim]]:
+        """The axes that may stick out, with their extents."""
+        return [] if self.is_inside else list(zip(self.op.value("guarded"), self.op.value("bounds"), strict=True))
 
     def _at(self, number: int) -> tuple[dict[str, Index], LaneCoordinate | None, dict[str, Value]]:
         """Coordinates for one vector: scalars, the one along lanes, and the index vectors."""
@@ -52,7 +58,7 @@ class Access:
         f, lanes = self.f, self.layout.lanes
         count: Value | None = None
         inside: Value | None = None
-        for axis, bound in zip(self.op.value("guarded"), self.op.value("bounds"), strict=True):
+        for axis, bound in self._guards:
             limit = lane_values(f, bound, env, None, {})
             left = f.sub(limit, env[axis])
             if along is not None and axis == along.name:
@@ -97,13 +103,18 @@ class Access:
             value = self._load_scalar(env, along, tiles, stored, mask)
             return f.splat(self._in_register(value), lanes)
         type_ = vector(stored, lanes)
-        pad = f.const_of(stored, op.value("pad"), lanes) if mask is not None and op.value("pad") else None
+        pad = self._pad(lanes) if mask is not None and op.value("pad") else None
         if way == "contiguous":
             address = f.gep(self.base, self._scalar(op.value("offset"), env, along), stored)
             value = f.load(address, type_) if mask is None else f.masked_load(address, type_, mask, pad)
         else:
             value = self._gather(env, along, tiles, stored, mask, pad)
         return self._in_register(value)
+
+    def _pad(self, lanes: int) -> Value:
+        """What an element outside reads as, in memory's type."""
+        value = constant_in_register(self.f, self.dtype, self.op.value("pad"), lanes)
+        return self._to_store(value)
 
     def _in_register(self, value: Value) -> Value:
         return self.f.icmp("ne", value, self.f.const_like(value, 0)) if self.dtype.is_bool else value
@@ -116,7 +127,7 @@ class Access:
         """Whether the one element read for all lanes is there: only axes that reach the address can push it out."""
         f, found = self.f, None
         used = self.op.value("offset").symbols
-        for axis, bound in zip(self.op.value("guarded"), self.op.value("bounds"), strict=True):
+        for axis, bound in self._guards:
             if axis in used:
                 ok = f.icmp("sgt", f.sub(lane_values(f, bound, env, None, {}), env[axis]), 0)
                 found = ok if found is None else f.op("and", found, ok)
@@ -140,7 +151,7 @@ class Access:
         address = f.gep(self.base, offset, stored)
         if mask is None:
             return f.load(address, stored)
-        pad = f.const_of(stored, self.op.value("pad"), 1)
+        pad = self._pad(1)
         (found,) = f.if_(mask, lambda: f.load(address, stored), lambda: pad)
         return found
 

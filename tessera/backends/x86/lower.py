@@ -47,6 +47,8 @@ class _Lowering:
         self.safe: dict[SSAValue, frozenset[Dim]] = {}
         self.scratch = Dim.constant(0)
         self.span: Span | None = None
+        self.narrow = 0
+        """Lanes of an epilogue: its tiles become one row of so many, whatever they were."""
 
     def run(self) -> SpecOp:
         match = match_contraction(self.kernel)
@@ -95,7 +97,7 @@ class _Lowering:
             self.exprs[op.result] = op.value("expr")
             self.values[op.result] = self.emit("index", self.of(op.operands), op.values(), [INDEX]).result
         elif name in _RENAMED:
-            made = self.emit(_RENAMED[name], self.of(op.operands), op.values(), _vectors(op.results))
+            made = self.emit(_RENAMED[name], self.of(op.operands), op.values(), self.vectors(op.results))
             self.values[op.result] = made.result
         elif name == "ttile.load":
             self._load(op)
@@ -105,7 +107,7 @@ class _Lowering:
             self._scratch(op)
         elif name == "ttile.coordinate":
             coords = {"names": op.value("coords"), "axes": op.value("axes"), "expr": op.value("expr")}
-            made = self.emit("coordinate", self.of(op.operands), coords, _vectors(op.results))
+            made = self.emit("coordinate", self.of(op.operands), coords, self.vectors(op.results))
             self.values[op.result] = made.result
         elif name == "ttile.clip":
             self._clip(op)
@@ -113,6 +115,13 @@ class _Lowering:
             self._loop(op)
         else:
             assert name in ("ttile.return", "ttile.yield"), f"{name} has no lowering to x86"
+
+    def vectors(self, results: Sequence[SSAValue]) -> list[Any]:
+        """The types of results in registers."""
+        types = [result.type.data for result in results if isinstance(result.type, TileAttr)]
+        if self.narrow:
+            types = [type.with_shape([1, self.narrow][-type.rank :] if type.rank else []) for type in types]
+        return [VectorAttr.of(type) for type in types]
 
     def of(self, values: Sequence[SSAValue]) -> list[SSAValue]:
         return [self.values[value] for value in values]
@@ -157,7 +166,7 @@ class _Lowering:
         assert isinstance(buffer, BufferAttr)
         assert isinstance(tile, TileAttr)
         values = {**self._access(op, buffer.data, tile.shape, 1), "pad": op.value("pad")}
-        self.values[op.result] = self.emit("load", self.of(op.operands), values, _vectors(op.results)).result
+        self.values[op.result] = self.emit("load", self.of(op.operands), values, self.vectors(op.results)).result
 
     def _store(self, op: SpecOp) -> None:
         tile, buffer = op.operands[0].type, op.operands[1].type
@@ -176,7 +185,7 @@ class _Lowering:
             return
         values = op.values()
         values["names"] = values.pop("coords")
-        self.values[op.result] = self.emit("clip", self.of(op.operands), values, _vectors(op.results)).result
+        self.values[op.result] = self.emit("clip", self.of(op.operands), values, self.vectors(op.results)).result
 
     # Loops.
 
@@ -219,11 +228,15 @@ class _Lowering:
         count = len(match.batch)
         acc = match.loop.results[0].type
         assert isinstance(acc, TileAttr)
-        row_type = VectorAttr.of(TensorType.of([1, self.machine.lanes], acc.dtype))
+        self.narrow = self.machine.lanes * 4 // acc.dtype.bytes
+        row_type = VectorAttr.of(TensorType.of([1, self.narrow], acc.dtype))
         epilogue = Block(arg_types=[*[INDEX] * (count + 2), row_type])
         self.block = epilogue
         places = [*epilogue.args[:count], epilogue.args[count], epilogue.args[count + 1]]
         self.values[match.loop.results[0]] = epilogue.args[-1]
+        for start, place in match.starts.items():
+            if place == count:
+                self.safe[start] = frozenset([match.m])
         self.places = places
         for op in match.before:
             self._before(op, match, places)
@@ -241,10 +254,6 @@ class _Lowering:
             self.values[op.result] = places[match.starts[op.result]]
         elif op.name == "ttile.index":
             self.values[op.result] = self.emit("index", self.of(op.operands), op.values(), [INDEX]).result
-
-
-def _vectors(results: Sequence[SSAValue]) -> list[Any]:
-    return [VectorAttr.of(result.type.data) for result in results if isinstance(result.type, TileAttr)]
 
 
 def _way(offset: Dim, axes: Sequence[str]) -> str:

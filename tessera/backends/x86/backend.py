@@ -1,0 +1,34 @@
+"""The x86 backend: its machine, and the way from a tile kernel to LLVM text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tessera.backends.x86.emit import emit_kernel
+from tessera.backends.x86.lower import lower_kernel
+from tessera.backends.x86.machine import host_machine, target_text
+from tessera.ir.base.op import SpecOp
+from tessera.ir.target.machine_code import CodeTarget
+from tessera.types.machine import Machine
+
+
+@dataclass(frozen=True)
+class X86Backend:
+    """Compiles for one x86 machine."""
+
+    machine: Machine = field(default_factory=host_machine)
+    name: str = "x86"
+
+    @property
+    def code_target(self) -> CodeTarget:
+        """What the code generator is told."""
+        text = target_text(self.machine)
+        return CodeTarget(triple="x86_64-unknown-linux-gnu", cpu=text.cpu, features=text.features)
+
+    def lower(self, kernel: SpecOp) -> SpecOp:
+        """A `ttile.kernel` as a `ttarget.kernel`."""
+        return lower_kernel(kernel, self.machine)
+
+    def text(self, kernel: SpecOp) -> str:
+        """A `ttarget.kernel` as LLVM text."""
+        return emit_kernel(kernel, target_text(self.machine))

@@ -1,0 +1,399 @@
+"""Target IR to LLVM text: a kernel's function, and those that say how many tasks and how much scratch it wants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from xdsl.ir import Block, SSAValue
+
+from tessera.backends.x86 import convert, math
+from tessera.backends.x86.blocks import Layout, Vectors, register_type
+from tessera.backends.x86.dims import dim_value
+from tessera.backends.x86.emit_access import Access, constant_in_register
+from tessera.backends.x86.emit_fold import fold, fold_place
+from tessera.backends.x86.emit_product import emit_product, product_scratch, product_tasks
+from tessera.backends.x86.instructions import Index, TargetText, Value
+from tessera.backends.x86.lanes import LaneCoordinate, lane_values
+from tessera.backends.x86.text import FunctionText, ModuleText
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import BufferAttr, IndexAttr
+from tessera.ir.target.types import VectorAttr
+from tessera.types.dim import Dim, product
+from tessera.types.dtype import i64
+
+SMALL = 1 << 15
+"""Elements below which one thread does all: waking another takes longer."""
+
+SHARES = 4
+"""Tasks per thread: enough to even out unequal programs."""
+
+
+def emit_kernel(kernel: SpecOp, target: TargetText) -> str:
+    """The LLVM module of a kernel."""
+    module = ModuleText(target)
+    name = kernel.value("symbol")
+    _emit_tasks(module, kernel, name)
+    _emit_scratch(module, kernel, name)
+    f = module.function(name, [("ptr", "ctx"), ("i64", "task"), ("i64", "tasks"), ("ptr", "scratch")])
+    Emitter(f, kernel).run()
+    f.ret()
+    return module.text()
+
+
+def _sizes(f: FunctionText, kernel: SpecOp) -> dict[str, Index]:
+    """The kernel's sizes, from the slots after its buffers."""
+    first = len(kernel.regions[0].block.args)
+    context = f.arguments[0]
+    return {
+        name: f.load(f.gep(context, first + at, "i64"), "i64") for at, name in enumerate(kernel.value("symbols"))
+    }
+
+
+def _emit_tasks(module: ModuleText, kernel: SpecOp, name: str) -> None:
+    f = module.function(f"{name}_tasks", [("ptr", "ctx"), ("i64", "threads")], ret="i64")
+    sizes = _sizes(f, kernel)
+    first = kernel.regions[0].block.first_op
+    assert isinstance(first, SpecOp)
+    if first.name == "ttarget.gemm":
+        f.ret(product_tasks(f, first, sizes))
+        return
+    total = dim_value(f, product(_grid_of(kernel)), sizes)
+    elements = Dim.constant(0)
+    for argument in kernel.regions[0].block.args:
+        assert isinstance(argument.type, BufferAttr)
+        elements = elements + product(argument.type.shape)
+    shares = f.smin(total, f.mul(f.arguments[1], SHARES))
+    is_small = f.icmp("slt", dim_value(f, elements, sizes), SMALL)
+    f.ret(f.select(is_small, f.smin(total, 1), shares))
+
+
+def _grid_of(kernel: SpecOp) -> Sequence[Dim]:
+    for op in kernel.regions[0].block.ops:
+        if isinstance(op, SpecOp) and op.name == "ttarget.programs":
+            return op.value("grid")
+    return ()
+
+
+def _emit_scratch(module: ModuleText, kernel: SpecOp, name: str) -> None:
+    f = module.function(f"{name}_scratch", [("ptr", "ctx")], ret="i64")
+    own = dim_value(f, kernel.value("scratch"), _sizes(f, kernel))
+    first = kernel.regions[0].block.first_op
+    assert isinstance(first, SpecOp)
+    extra = product_scratch(module.target, first) if first.name == "ttarget.gemm" else 0
+    f.ret(f.add(own, extra))
+
+
+class Emitter:
+    """Walks the ops of a kernel and writes each; blocks of vectors are written lazily, memory in order."""
+
+    def __init__(self, f: FunctionText, kernel: SpecOp) -> None:
+        self.f, self.kernel = f, kernel
+        self.register = kernel.value("lanes")
+        self.env: dict[str, Index] = {}
+        self.indices: dict[SSAValue, Index] = {}
+        self.buffers: dict[SSAValue, Value] = {}
+        self.blocks: dict[SSAValue, Vectors] = {}
+        self._pending: dict[str, list[Vectors]] = {}
+        self.is_inside = False
+        """Whether nothing sticks out of the buffers here, whatever an access guards against."""
+
+    def run(self) -> None:
+        f, block = self.f, self.kernel.regions[0].block
+        context = f.arguments[0]
+        for at, argument in enumerate(block.args):
+            self.buffers[argument] = f.load(f.gep(context, at, "ptr"), "ptr")
+        self.env.update(_sizes(f, self.kernel))
+        self.ops(block)
+
+    def ops(self, block: Block) -> None:
+        for op in block.ops:
+            assert isinstance(op, SpecOp)
+            self.emit(op)
+
+    def emit(self, op: SpecOp) -> None:
+        kind = op.spec.short_name
+        if kind == "gemm":
+            emit_product(self, op)
+            return
+        handler = _HANDLERS.get(kind)
+        assert handler is not None, f"{op.name} has no text"
+        handler(self, op)
+
+    # Control.
+
+    def _programs(self, op: SpecOp) -> None:
+        f = self.f
+        grid = [dim_value(f, dim, self.env) for dim in op.value("grid")]
+        total: Index = 1
+        for extent in grid:
+            total = f.mul(total, extent)
+        _, task, tasks, _ = f.arguments
+        low = f.udiv(f.mul(total, task), tasks)
+        high = f.udiv(f.mul(total, f.add(task, 1)), tasks)
+        block = op.regions[0].block
+
+        def program(number: Value) -> None:
+            rest: Index = number
+            places: list[Index] = []
+            for extent in reversed(grid[1:]):
+                places.append(f.urem(rest, extent))
+                rest = f.udiv(rest, extent)
+            for argument, place in zip(block.args, reversed([*places, rest]), strict=True):
+                self.indices[argument] = place
+            self.ops(block)
+
+        f.loop(low, high, 1, program)
+
+    def _index(self, op: SpecOp) -> None:
+        self.indices[op.result] = dim_value(self.f, op.value("expr"), self.named(op, op.value("names"), 0))
+
+    def named(self, op: SpecOp, names: Sequence[str], first: int) -> dict[str, Index]:
+        """Sizes, and the index operands of an op by their names."""
+        values = [value for value in op.operands[first:] if isinstance(value.type, IndexAttr)]
+        return {**self.env, **{name: self.indices[value] for name, value in zip(names, values, strict=True)}}
+
+    def _bounds(self, op: SpecOp) -> tuple[Value, Value, Value]:
+        """Low, high, and where the last whole step ends."""
+        f = self.f
+        low, high = (f.index(self.indices[value]) for value in op.operands[:2])
+        span = f.smax(f.sub(high, low), 0)
+        return low, high, f.add(low, f.round_down(span, op.value("step")))
+
+    def _loop(self, op: SpecOp) -> None:
+        low, _, whole = self._bounds(op)
+        starts = self._settle(op)
+
+        def body(index: Value, carried: list[Value]) -> list[Value]:
+            return self._turn(op, index, carried)
+
+        self._results(op, self.f.loop(low, whole, op.value("step"), body, starts))
+
+    def _tail(self, op: SpecOp) -> None:
+        _, high, whole = self._bounds(op)
+        starts = self._settle(op)
+        has = self.f.icmp("slt", whole, high)
+        if starts:
+            self._results(op, self.f.if_(has, lambda: self._turn(op, whole, starts), lambda: starts))
+        else:
+            self.f.if_(has, lambda: self._turn(op, whole, []) and None)
+
+    def _settle(self, op: SpecOp) -> list[Value]:
+        """Write all that a body will use, before it begins; the flat values carried into it."""
+        for value in _used_from_outside(op):
+            if value in self.blocks:
+                self.blocks[value].all()
+        return [vector for value in op.operands[2:] for vector in self.blocks[value].all()]
+
+    def _turn(self, op: SpecOp, index: Value, carried: list[Value]) -> list[Value]:
+        block = op.regions[0].block
+        self.indices[block.args[0]] = index
+        self._bind(block.args[1:], carried)
+        outer, self._pending = self._pending, {}
+        self.ops(block)
+        self._pending = outer
+        last = block.last_op
+        assert last is not None
+        return [vector for value in last.operands for vector in self.blocks[value].all()]
+
+    def _results(self, op: SpecOp, flat: list[Value]) -> None:
+        self._bind(op.results, flat)
+
+    def _bind(self, values: Sequence[SSAValue], flat: list[Value]) -> None:
+        at = 0
+        for value in values:
+            layout, dtype = self.layout(value)
+            self.blocks[value] = Vectors.of(layout, dtype, flat[at : at + layout.count])
+            at += layout.count
+
+    def layout(self, value: SSAValue) -> tuple[Layout, Any]:
+        assert isinstance(value.type, VectorAttr)
+        return Layout([dim.value or 0 for dim in value.type.shape], self.register), value.type.dtype
+
+    # Memory.
+
+    def _scratch(self, op: SpecOp) -> None:
+        offset = dim_value(self.f, op.value("offset"), self.env)
+        self.buffers[op.result] = self.f.gep(self.f.arguments[3], offset, "i8")
+
+    def access(self, op: SpecOp, buffer: SSAValue, block: SSAValue, first: int) -> Access:
+        layout, dtype = self.layout(block)
+        tiles = [self.blocks[value] for value in op.operands[first:] if isinstance(value.type, VectorAttr)]
+        env = self.named(op, op.value("names"), first)
+        return Access(self.f, op, self.buffers[buffer], dtype, layout, env, tiles, self.is_inside)
+
+    def _load(self, op: SpecOp) -> None:
+        access = self.access(op, op.operands[0], op.result, 1)
+        block = Vectors(access.layout, access.dtype, access.load)
+        self.blocks[op.result] = block
+        self._pending.setdefault(access.base.text, []).append(block)
+
+    def _store(self, op: SpecOp) -> None:
+        access = self.access(op, op.operands[1], op.operands[0], 2)
+        for block in self._pending.pop(access.base.text, []):
+            block.all()
+        for number in range(access.layout.count):
+            access.store(self.blocks[op.operands[0]], number)
+
+    # Arithmetic.
+
+    def _lazily(self, op: SpecOp, make: Callable[[int], Value]) -> None:
+        layout, dtype = self.layout(op.result)
+        self.blocks[op.result] = Vectors(layout, dtype, make)
+
+    def _math(self, op: SpecOp) -> None:
+        operands = [self.blocks[value] for value in op.operands]
+        name, dtype = op.value("fn"), operands[0].dtype
+        self._lazily(op, lambda number: math.emit(self.f, name, [block[number] for block in operands], dtype))
+
+    def _convert(self, op: SpecOp) -> None:
+        source = self.blocks[op.operands[0]]
+        _, to = self.layout(op.result)
+        self._lazily(op, lambda number: _converted(self.f, source[number], source.dtype, to))
+
+    def _bitcast(self, op: SpecOp) -> None:
+        source = self.blocks[op.operands[0]]
+        layout, to = self.layout(op.result)
+        from tessera.backends.x86.llvm_types import vector  # noqa: PLC0415 - rare
+
+        type_ = vector(register_type(to), layout.lanes)
+        self._lazily(op, lambda number: self.f.bitcast(source[number], type_))
+
+    def _select(self, op: SpecOp) -> None:
+        condition, first, second = (self.blocks[value] for value in op.operands)
+        self._lazily(op, lambda n: self.f.select(condition[n], first[n], second[n]))
+
+    def _constant(self, op: SpecOp) -> None:
+        layout, dtype = self.layout(op.result)
+        value = op.value("value")
+        if isinstance(value, Dim):
+            scalar = convert.cast(self.f, dim_value(self.f, value, self.env), i64, dtype)
+            self._lazily(op, lambda number: self.f.splat(scalar, layout.lanes))
+        else:
+            self._lazily(op, lambda number: constant_in_register(self.f, dtype, value, layout.lanes))
+
+    def at(self, op: SpecOp, axes: Sequence[str], env: Mapping[str, Index], layout: Layout, number: int) -> Any:
+        """The coordinates of one vector, scalars by name and the one along lanes."""
+        outer, first = layout.place(number)
+        found = dict(env)
+        for axis, index in zip(axes[:-1], outer, strict=True):
+            found[axis] = self.f.add(found[axis], index)
+        if not axes:
+            return found, None
+        start = self.f.add(found[axes[-1]], first)
+        found[axes[-1]] = start
+        return found, LaneCoordinate(axes[-1], start, layout.lanes)
+
+    def _coordinate(self, op: SpecOp) -> None:
+        layout, _ = self.layout(op.result)
+        env = self.named(op, op.value("names"), 0)
+
+        def make(number: int) -> Value:
+            here, along = self.at(op, op.value("axes"), env, layout, number)
+            value = lane_values(self.f, op.value("expr"), here, along, {})
+            return value if value.lanes == layout.lanes else self.f.splat(value, layout.lanes)
+
+        self._lazily(op, make)
+
+    def _clip(self, op: SpecOp) -> None:
+        source = self.blocks[op.operands[0]]
+        env = self.named(op, op.value("names"), 1)
+        layout, axis = source.layout, op.value("axis")
+        bound = dim_value(self.f, op.value("bound"), self.env)
+
+        def make(number: int) -> Value:
+            f = self.f
+            here, along = self.at(op, op.value("axes"), env, layout, number)
+            left = f.sub(bound, here[axis])
+            other = constant_in_register(f, source.dtype, op.value("identity"), layout.lanes)
+            if along is not None and along.name == axis and layout.lanes > 1:
+                return f.select(f.lane_mask(left, layout.lanes), source[number], other)
+            return f.select(f.icmp("sgt", left, 0), source[number], other)
+
+        self._lazily(op, make)
+
+    def _spread(self, op: SpecOp) -> None:
+        source = self.blocks[op.operands[0]]
+        layout, _ = self.layout(op.result)
+        axes: tuple[int, ...] = op.value("axes")
+        rank = len(layout.sizes)
+
+        def make(number: int) -> Value:
+            outer, first = layout.place(number)
+            if rank - 1 in axes:
+                inner = tuple(outer[axis] for axis in axes[:-1])
+                return source[source.layout.number(inner, first // source.layout.lanes)]
+            indices = [outer[axis] for axis in axes]
+            return self.f.splat(_element(self.f, source, indices), layout.lanes)
+
+        self._lazily(op, make)
+
+    def _fold(self, op: SpecOp) -> None:
+        source = self.blocks[op.operands[0]]
+        layout, dtype = self.layout(op.result)
+        values = fold(self.f, source, op.value("kind"), op.value("axis"), layout)
+        self.blocks[op.result] = Vectors.of(layout, dtype, values)
+
+    def _fold_place(self, op: SpecOp) -> None:
+        values, places = (self.blocks[value] for value in op.operands)
+        layout, dtype = self.layout(op.result)
+        found = fold_place(self.f, values, places, op.value("kind"), op.value("axis"), layout)
+        self.blocks[op.result] = Vectors.of(layout, dtype, found)
+
+    def _nothing(self, op: SpecOp) -> None:
+        """The end of a block: what it gives is read where it ends."""
+
+
+def _element(f: FunctionText, source: Vectors, indices: Sequence[int]) -> Value:
+    """One element of a block, as a scalar."""
+    if not indices:
+        return f.extract(source[0], 0)
+    chunk, lane = divmod(indices[-1], source.layout.lanes)
+    return f.extract(source[source.layout.number(indices[:-1], chunk)], lane)
+
+
+def _converted(f: FunctionText, value: Value, source: Any, to: Any) -> Value:
+    """Between register types: narrow floats are widened first and narrowed last."""
+    if source is to:
+        return value
+    is_narrow = source.is_float and source.compute is not source
+    wide = convert.widened(f, value, source) if is_narrow else value
+    compute = convert.cast(f, wide, source.compute if is_narrow else source, to.compute)
+    return convert.narrowed(f, compute, to) if to.is_float and to.compute is not to else compute
+
+
+def _used_from_outside(op: SpecOp) -> list[SSAValue]:
+    """Values that a body reads and does not make."""
+    inside: set[SSAValue] = set()
+    used: dict[SSAValue, None] = {}
+    for part in op.walk():
+        if part is op:
+            continue
+        inside.update(part.results)
+        used.update(dict.fromkeys(part.operands))
+    for part in op.walk():
+        for region in part.regions:
+            inside.update(region.block.args)
+    return [value for value in used if value not in inside]
+
+_HANDLERS: dict[str, Callable[[Emitter, SpecOp], None]] = {
+    "programs": Emitter._programs,
+    "index": Emitter._index,
+    "loop": Emitter._loop,
+    "tail": Emitter._tail,
+    "scratch": Emitter._scratch,
+    "load": Emitter._load,
+    "store": Emitter._store,
+    "math": Emitter._math,
+    "convert": Emitter._convert,
+    "bitcast": Emitter._bitcast,
+    "select": Emitter._select,
+    "constant": Emitter._constant,
+    "coordinate": Emitter._coordinate,
+    "clip": Emitter._clip,
+    "spread": Emitter._spread,
+    "fold": Emitter._fold,
+    "fold_place": Emitter._fold_place,
+    "yield": Emitter._nothing,
+    "return": Emitter._nothing,
+}

@@ -1,0 +1,194 @@
+"""Matrix products as text: the share of a task, operands as strided memory or by element, the epilogue on vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from xdsl.ir import SSAValue
+
+from tessera.backends.x86 import convert
+from tessera.backends.x86.blocks import Vectors
+from tessera.backends.x86.dims import dim_value
+from tessera.backends.x86.gemm import GemmPlan, GemmProblem, emit_gemm, scratch_bytes
+from tessera.backends.x86.instructions import Index, TargetText, Value
+from tessera.backends.x86.pack import Operand
+from tessera.backends.x86.text import FunctionText
+from tessera.ir.base.op import SpecOp
+from tessera.ir.target.types import VectorAttr
+from tessera.types.dim import Dim, product
+from tessera.types.dtype import DType
+
+if TYPE_CHECKING:
+    from tessera.backends.x86.emit import Emitter
+
+SMALL = 1 << 17
+"""Multiply-adds below which one thread does all."""
+
+
+def accumulator_of(op: SpecOp) -> DType:
+    """What a product accumulates in."""
+    type = op.regions[0].block.args[-1].type
+    assert isinstance(type, VectorAttr)
+    return type.dtype
+
+
+def product_scratch(target: TargetText, op: SpecOp) -> int:
+    """Bytes a thread needs for panels and waiting accumulators."""
+    return scratch_bytes(GemmPlan.of(target, accumulator_of(op)))
+
+
+def product_tasks(f: FunctionText, op: SpecOp, sizes: Mapping[str, Index]) -> Value:
+    """Whole products per task when there are many; else each product is cut in as many parts as there are threads."""
+    threads = f.arguments[1]
+    batch, m, n, k = (dim_value(f, dim, sizes) for dim in (product(op.value("batch")), *_extents(op)))
+    work = f.mul(f.mul(batch, m), f.mul(n, f.smax(k, 1)))
+    many = f.icmp("sge", batch, f.mul(threads, 2))
+    shares = f.select(many, f.smin(batch, f.mul(threads, 4)), f.mul(batch, threads))
+    chosen = f.select(f.icmp("slt", work, SMALL), f.const_i(1), shares)
+    return f.select(f.icmp("eq", f.mul(f.mul(batch, m), n), 0), f.const_i(0), chosen)
+
+
+def _extents(op: SpecOp) -> tuple[Dim, Dim, Dim]:
+    return op.value("m"), op.value("n"), op.value("k")
+
+
+def emit_product(emitter: Emitter, op: SpecOp) -> None:
+    """This task's share of a batch of products."""
+    f = emitter.f
+    extents = [dim_value(f, dim, emitter.env) for dim in op.value("batch")]
+    m, n, k = (dim_value(f, dim, emitter.env) for dim in _extents(op))
+    batch: Index = 1
+    for extent in extents:
+        batch = f.mul(batch, extent)
+    _, task, tasks, scratch = f.arguments
+    plan = GemmPlan.of(f.target, accumulator_of(op))
+    cuts = f.icmp("sgt", tasks, batch)
+    parts = f.select(cuts, f.udiv(tasks, f.smax(batch, 1)), f.const_i(1))
+    part = f.select(cuts, f.urem(task, parts), f.const_i(0))
+    first = f.select(cuts, f.udiv(task, parts), f.udiv(f.mul(batch, task), tasks))
+    last = f.select(cuts, f.add(first, 1), f.udiv(f.mul(batch, f.add(task, 1)), tasks))
+    by_columns = f.icmp("sge", n, f.mul(parts, 2 * plan.shape.columns))
+    m_lo, m_hi = _share(f, m, parts, part, plan.shape.rows)
+    n_lo, n_hi = _share(f, n, parts, part, plan.shape.columns)
+    rows = f.select(by_columns, f.const_i(0), m_lo), f.select(by_columns, m, m_hi)
+    columns = f.select(by_columns, n_lo, f.const_i(0)), f.select(by_columns, n_hi, n)
+
+    def one(number: Value) -> None:
+        rest: Index = number
+        places: list[Index] = []
+        for extent in reversed(extents[1:]):
+            places.append(f.urem(rest, extent))
+            rest = f.udiv(rest, extent)
+        here = [f.index(place) for place in reversed([*places, rest])] if extents else []
+        frame = (f.arguments[0], *here)
+        problem = GemmProblem(
+            *rows,
+            *columns,
+            k,
+            lhs=_operand(emitter, op, "lhs", ("_m", "_k"), frame),
+            rhs=_operand(emitter, op, "rhs", ("_k", "_n"), frame),
+            scratch=scratch,
+            epilogue=_Epilogue(emitter, op),
+            frame=frame,
+        )
+        emit_gemm(f, plan, problem)
+
+    f.loop(first, last, 1, one)
+
+
+def _share(f: FunctionText, extent: Value, parts: Value, part: Value, unit: int) -> tuple[Value, Value]:
+    """The part's range, a multiple of `unit` long but for the last."""
+    size = f.round_up(f.ceil_div(extent, parts), unit)
+    low = f.smin(f.mul(part, size), extent)
+    return low, f.smin(f.add(low, size), extent)
+
+
+def _batch_env(emitter: Emitter, op: SpecOp, frame: Sequence[Value]) -> dict[str, Index]:
+    return {f"_b{i}": value for i, value in enumerate(frame[1:])}
+
+
+def _operand(emitter: Emitter, op: SpecOp, side: str, axes: tuple[str, str], frame: tuple[Value, ...]) -> Operand:
+    """One side as the packers take it: two strides where the offset is linear, else an element at a time."""
+    f, offset, dtype = emitter.f, op.value(f"{side}_offset"), op.value(f"{side}_dtype")
+    base = emitter.buffers[op.operands[0 if side == "lhs" else 1]]
+    rows = offset.coefficient(axes[0])
+    columns = rows[1].coefficient(axes[1]) if rows is not None else None
+    windows = op.value(f"{side}_windows")
+    if rows is None or columns is None or axes[1] in rows[0].symbols or windows:
+        return Operand(dtype, element=_Element(emitter, op, side, axes), frame=frame)
+    env = {**emitter.env, **_batch_env(emitter, op, frame)}
+    start = f.gep(base, dim_value(f, columns[1], env), convert.storage_type(dtype))
+    return Operand(dtype, start, dim_value(f, rows[0], env), dim_value(f, columns[0], env))
+
+
+class _Element:
+    """One element of an operand with a map that is not linear, or with windows."""
+
+    def __init__(self, emitter: Emitter, op: SpecOp, side: str, axes: tuple[str, str]) -> None:
+        self.kernel, self.op, self.side, self.axes = emitter.kernel, op, side, axes
+
+    def __call__(self, f: FunctionText, row: Value, column: Value, frame: Sequence[Value]) -> Value:
+        op, dtype = self.op, self.op.value(f"{self.side}_dtype")
+        inner = _enter(f, self.kernel, frame)
+        env = {**inner.env, **_batch_env(inner, op, frame), self.axes[0]: row, self.axes[1]: column}
+        base = inner.buffers[op.operands[0 if self.side == "lhs" else 1]]
+        windows: tuple[Dim, ...] = op.value(f"{self.side}_windows")
+        inside: Value | None = None
+        for expr, extent in zip(windows[::2], windows[1::2], strict=True):
+            ok = f.icmp("ult", dim_value(f, expr, env), dim_value(f, extent, env))
+            inside = ok if inside is None else f.op("and", inside, ok)
+
+        def read() -> Value:
+            offset = dim_value(f, op.value(f"{self.side}_offset"), env)
+            return convert.load(f, f.gep(base, offset, convert.storage_type(dtype)), dtype, 1)
+
+        if inside is None:
+            return read()
+        (found,) = f.if_(inside, read, lambda: f.const(convert.compute_type(dtype), 0))
+        return found
+
+
+def _enter(f: FunctionText, kernel: SpecOp, frame: Sequence[Value]) -> Emitter:
+    """An emitter inside an outlined function: buffers and sizes read again from the context."""
+    from tessera.backends.x86.emit import Emitter  # noqa: PLC0415 - it writes products through this file
+
+    inner = Emitter(f, kernel)
+    context = frame[0]
+    block = kernel.regions[0].block
+    for at, argument in enumerate(block.args):
+        inner.buffers[argument] = f.load(f.gep(context, at, "ptr"), "ptr")
+    first = len(block.args)
+    for at, name in enumerate(kernel.value("symbols")):
+        inner.env[name] = f.load(f.gep(context, first + at, "i64"), "i64")
+    return inner
+
+
+class _Epilogue:
+    """The ops after the product, on one row of accumulators."""
+
+    def __init__(self, emitter: Emitter, op: SpecOp) -> None:
+        self.kernel, self.op = emitter.kernel, op
+
+    def __call__(
+        self,
+        f: FunctionText,
+        accumulators: list[Value],
+        row: Value,
+        column: Value,
+        masks: list[Value] | None,
+        frame: list[Value],
+    ) -> None:
+        block = self.op.regions[0].block
+        count = len(self.op.value("batch"))
+        args: Sequence[SSAValue] = block.args
+        for number, accumulator in enumerate(accumulators):
+            inner = _enter(f, self.kernel, frame)
+            inner.is_inside = masks is None
+            for argument, value in zip(args[:count], frame[1:], strict=True):
+                inner.indices[argument] = value
+            inner.indices[args[count]] = row
+            inner.indices[args[count + 1]] = f.add(column, number * accumulator.lanes)
+            layout, dtype = inner.layout(args[-1])
+            inner.blocks[args[-1]] = Vectors.of(layout, dtype, [accumulator])
+            inner.ops(block)

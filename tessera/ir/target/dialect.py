@@ -1,0 +1,9 @@
+"""The `ttarget` dialect: coarse machine ops, one per group of instructions, expanded straight to LLVM text."""
+
+from __future__ import annotations
+
+from tessera.ir.base.dialect_of import install
+from tessera.ir.target.ops import REGISTRY
+from tessera.ir.target.types import VectorAttr
+
+DIALECT = install(REGISTRY, [VectorAttr])
