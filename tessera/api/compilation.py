@@ -76,6 +76,7 @@ class ReferenceProgram:
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
+        self.calls = 0
 
     def call(self, *tensors: Any) -> Any:
         """Always the checked way: the oracle has no fast one."""
@@ -90,5 +91,6 @@ class ReferenceProgram:
 
         outputs = run_tape(self.tape, [np.asarray(argument) for argument in arguments])
         types = [self.tape.types[value] for value in self.tape.outputs]
+        self.calls += 1
         made = tuple(Tensor.of(output, type.dtype) for output, type in zip(outputs, types, strict=True))
         return made[0] if len(made) == 1 else made

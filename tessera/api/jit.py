@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tessera.api.specialization import Specialization
     from tessera.frontend.trace_function import TracedFunction
 
-FAST_CALLS = 4
+RECENT = 4
 """How many specializations a call tries natively, newest first, before it looks the signature up."""
 
 
@@ -32,7 +32,21 @@ class CacheInfo:
     size: int
 
 
-class Jit:
+_EMPTY: Any = inspect.Parameter.empty
+
+
+def _not_yet(*_: Any) -> Any:
+    """What a function without specializations answers: look further."""
+    return NotImplemented
+
+
+class _Hot:
+    """The one field a call in the common case reads, where it is read fastest."""
+
+    __slots__ = ("_fast",)
+
+
+class Jit(_Hot):
     """A jitted function: call it as the function it wraps."""
 
     def __init__(
@@ -51,17 +65,17 @@ class Jit:
         self.returns = resolve(function, "return", self.python_signature.return_annotation)
         self._binder = Binder(self.parameters, self.python_signature, dynamic=dynamic)
         self._specializations: dict[Signature, Specialization] = {}
-        self._fast: tuple[Callable[..., Any], ...] = ()
+        self._fast: Callable[..., Any] = _not_yet
+        self._recent: tuple[Callable[..., Any], ...] = ()
+        self._order, self._positional = _order_of(self.python_signature)
         self._hits = self._misses = self._compiles = 0
         self._last_miss: tuple[Signature, Signature] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not kwargs:
-            for call in self._fast:
-                result = call(*args)
-                if result is not NotImplemented:
-                    self._hits += 1
-                    return result
+            result = self._fast(*args)
+            if result is not NotImplemented:
+                return result
         return self._call_checked(args, kwargs)
 
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
@@ -72,16 +86,41 @@ class Jit:
         if dispatch.active() is not None:
             # Inside another trace a jitted function is simply more of that trace.
             return self.function(*args, **kwargs)
+        arguments = self._arrange(args, kwargs)
+        if arguments is not None:
+            for other in self._recent:
+                result = other(*arguments)
+                if result is not NotImplemented:
+                    self._prefer(other)
+                    return result
         call = self._binder.bind(args, kwargs)
         found = self._specializations.get(call.signature)
         if found is None:
             found = self._specialize(call.signature)
         else:
             self._hits += 1
-        fast = found.fast_call()
-        if fast is not None:
-            self._fast = (fast, *(other for other in self._fast if other != fast))[:FAST_CALLS]
+        self._prefer(found.fast)
         return found.run(call.tensors)
+
+    def _arrange(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any] | None:
+        """All arguments in the order of the parameters, or None where only Python's own rules can say."""
+        if not self._order or len(args) > self._positional:
+            return None
+        given = list(args)
+        rest, used = self._order[len(args) :], 0
+        for name, default in rest:
+            if name in kwargs:
+                used += 1
+            elif default is _EMPTY:
+                return None
+            given.append(kwargs.get(name, default))
+        return given if used == len(kwargs) else None
+
+    def _prefer(self, call: Callable[..., Any]) -> None:
+        """Let the next call try this specialization first."""
+        if self._positional == len(self._order):
+            self._fast = call
+        self._recent = (call, *(other for other in self._recent if other is not call))[:RECENT]
 
     def _specialize(self, signature: Signature) -> Specialization:
         self._misses += 1
@@ -125,12 +164,13 @@ class Jit:
 
     def cache_info(self) -> CacheInfo:
         """Counts of calls that found their code, that did not, and of compilations."""
-        return CacheInfo(self._hits, self._misses, self._compiles, len(self._specializations))
+        hits = self._hits + sum(made.fast_calls for made in self._specializations.values())
+        return CacheInfo(hits, self._misses, self._compiles, len(self._specializations))
 
     def cache_clear(self) -> None:
         """Forget all specializations and counts; the disk cache stays."""
         self._specializations.clear()
-        self._fast, self._last_miss = (), None
+        self._fast, self._recent, self._last_miss = _not_yet, (), None
         self._hits = self._misses = self._compiles = 0
 
     def explain_recompile(self) -> str:
@@ -156,6 +196,15 @@ class Jit:
         lines = [f"jit {self.name}({parameters}){returns}{effects}"]
         lines += [f"  {_specialization_text(made)}" for made in self._specializations.values()]
         return "\n".join(lines)
+
+
+def _order_of(signature: inspect.Signature) -> tuple[tuple[tuple[str, Any], ...], int]:
+    """Names and defaults of the parameters, and how many may be positional; none at all with `*args` or `**kwargs`."""
+    parameters = signature.parameters.values()
+    if any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in parameters):
+        return (), -1
+    positional = sum(parameter.kind is not parameter.KEYWORD_ONLY for parameter in parameters)
+    return tuple((parameter.name, parameter.default) for parameter in parameters), positional
 
 
 def _specialization_text(made: Specialization) -> str:

@@ -10,12 +10,16 @@ from tessera.diagnostics.codes import GuardError, RuntimeArgumentError
 from tessera.diagnostics.error import TesseraError
 from tessera.frontend.bind import Signature, input_types
 from tessera.frontend.several import several
+from tessera.frontend.shortcuts import taker
 from tessera.frontend.trace_function import TracedFunction
 from tessera.types.dim import Dim
 
 
 class Loaded(Protocol):
-    """A program ready to run."""
+    """A program ready to run; `calls` is how often it ran."""
+
+    @property
+    def calls(self) -> int: ...
 
     def call(self, *tensors: Any) -> Any:
         """The result of one output, or a tuple; NotImplemented when the tensors are not what this path takes."""
@@ -35,36 +39,54 @@ class Specialization:
         self.signature, self.traced, self.loaded, self.source = signature, traced, loaded, source
         given = [leaf.static for leaf in signature.leaves if leaf.dtype is None]
         self.readers: tuple[Reader, ...] = tuple(reader_of(function, tensor, given) for tensor in traced.lifted)
-        self.is_plain = all(leaf.dtype is not None for leaf in signature.leaves) and all(
-            child.is_leaf for child in signature.tree.children
+        self.is_plain = (
+            all(leaf.dtype is not None for leaf in signature.leaves)
+            and all(child.is_leaf for child in signature.tree.children)
+            and not any(leaf.dims == () for leaf in signature.leaves)
         )
         self.returns_outputs = _returns_outputs(traced)
+        self.fast = self._fast_call()
+        self._checked_calls = 0
 
     def run(self, tensors: Sequence[Any]) -> Any:
         """The function's result for the tensors of a call."""
         inputs = (*tensors, *(read() for read in self.readers))
         try:
             outputs = self.loaded.run(inputs)
+            self._checked_calls += 1
         except (GuardError, RuntimeArgumentError) as error:
             raise self._explained(error, tensors) from None
         return self.traced.result(several(outputs))
 
-    def fast_call(self) -> Callable[..., Any] | None:
-        """The shortest way from positional tensors to the result, for signatures that are nothing else."""
-        if not self.is_plain:
-            return None
-        call, readers, traced = self.loaded.call, self.readers, self.traced
-        if self.returns_outputs and not readers:
-            return call
-        count = len(self.signature.leaves)
+    @property
+    def fast_calls(self) -> int:
+        """How many calls went the short way; native code counts them, so that counting costs nothing."""
+        return max(0, self.loaded.calls - self._checked_calls)
 
-        def call_around(*tensors: Any) -> Any:
-            if len(tensors) != count:
+    def _fast_call(self) -> Callable[..., Any]:
+        """The shortest way from all arguments, in the order of the parameters, to the result.
+
+        It gives NotImplemented for arguments that are not of this signature's form; sizes and dtypes of tensors are
+        the program's own to check.
+        """
+        call, readers, returns_outputs = self.loaded.call, self.readers, self.returns_outputs
+        if self.is_plain and returns_outputs and not readers:
+            return call
+        leaves = iter(self.signature.leaves)
+        takers = [taker(child, leaves) for child in self.signature.tree.children]
+        count, result = len(takers), self.traced.result
+
+        def call_around(*arguments: Any) -> Any:
+            if len(arguments) != count:
                 return NotImplemented
+            tensors: list[Any] = []
+            for take, argument in zip(takers, arguments, strict=True):
+                if not take(argument, tensors):
+                    return NotImplemented
             outputs = call(*tensors, *[read() for read in readers])
-            if outputs is NotImplemented or self.returns_outputs:
+            if outputs is NotImplemented or returns_outputs:
                 return outputs
-            return traced.result(several(outputs))
+            return result(several(outputs))
 
         return call_around
 

@@ -15,6 +15,7 @@ from tessera.frontend.tree import Tree, flatten, leaf_paths
 from tessera.types.annotation import ANONYMOUS, TensorAnnotation
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
+from tessera.types.policy import SILENT, Policy
 from tessera.types.tensor_type import TensorType
 
 Key: TypeAlias = "tuple[Any, ...]"
@@ -31,6 +32,7 @@ class Leaf:
     dims: tuple[int | Dim | None, ...] = ()
     static: Hashable = None
     kind: type[Any] | None = None
+    policy: Policy = SILENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ class Binder:
             else:
                 dims = tuple(dim if dim.value is None else dim.value for dim in annotation.dims)
                 _check_leaf(leaf, dtype, annotation, lambda: leaf_paths(tree, parameter.name)[index])  # noqa: B023
-            leaves.append(Leaf(dtype, dims))
+            leaves.append(Leaf(dtype, dims, policy=SILENT if annotation is None else annotation.policy))
             tensors.append(leaf)
         return tree
 

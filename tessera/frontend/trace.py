@@ -17,6 +17,7 @@ from tessera.ir.base.spec import OpSpec
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.graph.ops import REGISTRY
 from tessera.types.dim import Dim
+from tessera.types.policy import SILENT, Policy
 from tessera.types.tensor_type import TensorType
 
 
@@ -41,12 +42,12 @@ class Trace:
         self.lifted: dict[int, Lifted] = {}
         self.effects: set[str] = set()
 
-    def add_input(self, name: str, type: TensorType) -> TracedTensor:
+    def add_input(self, name: str, type: TensorType, policy: Policy = SILENT) -> TracedTensor:
         """A stand-in for one argument."""
         value = self.tape.new_value(type)
         self.tape.inputs.append(value)
         self.tape.names.append(name)
-        return TracedTensor(self, value, type)
+        return TracedTensor(self, value, type, policy)
 
     def known(self, dim: Dim) -> Dim:
         """A dim with what the trace has assumed so far put in."""
@@ -58,12 +59,19 @@ class Trace:
         values = tuple(self.value_of(operand) for operand in operands)
         types = [self.tape.types[value] for value in values]
         span = user_span()
+        policy = _policy_of(operands)
         full = spec.with_defaults(attributes)
+        if policy and policy.accum is not None and full.get("accumulate", policy) is None:
+            full["accumulate"] = policy.accum
         results = spec.infer(Inference(self, spec, values, span), types, full)
         numbers = tuple(self.tape.new_value(type) for type in results)
         self.tape.records.append(Record(spec.name, values, full, numbers, span))
         self.effects |= spec.effects
-        outputs = tuple(TracedTensor(self, n, t) for n, t in zip(numbers, results, strict=True))
+        dtype = types[0].dtype if types else None
+        outputs = tuple(
+            TracedTensor(self, number, type, policy if type.dtype is dtype else SILENT)
+            for number, type in zip(numbers, results, strict=True)
+        )
         return outputs[0] if _has_one_result(spec) else outputs
 
     def value_of(self, operand: Any) -> int:
@@ -122,6 +130,14 @@ class Trace:
         if self.parent is None:
             self.facts.settle(self.tape)
         return self.tape
+
+
+def _policy_of(operands: Sequence[Any]) -> Policy:
+    """The numerics policy an op works under: that of the first operand that has one."""
+    for operand in operands:
+        if isinstance(operand, TracedTensor) and operand.policy:
+            return operand.policy
+    return SILENT
 
 
 def _has_one_result(spec: OpSpec) -> bool:

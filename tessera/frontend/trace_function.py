@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tessera.diagnostics.codes import PytreeError
+from tessera.diagnostics.codes import AnnotationError, PytreeError
 from tessera.frontend.bind import Signature, arguments_of, input_types
 from tessera.frontend.concrete import StandIn, is_concrete
 from tessera.frontend.facts import Assumption, Facts
+from tessera.frontend.shortcuts import Make, maker
 from tessera.frontend.trace import Trace
 from tessera.frontend.traced import TracedTensor
 from tessera.frontend.tree import Tree, flatten, leaf_paths, unflatten
 from tessera.ir.base import dispatch
 from tessera.ir.base.tape import Tape
+from tessera.types.policy import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +42,12 @@ class TracedFunction:
     slots: tuple[Slot, ...]
     effects: frozenset[str]
     assumptions: tuple[Assumption, ...]
+    make: Make
 
     def result(self, outputs: Sequence[Any]) -> Any:
         """The function's result from what the compiled program gave."""
         leaves = [slot.constant if slot.output is None else outputs[slot.output] for slot in self.slots]
-        return unflatten(self.tree, leaves)
+        return self.make(iter(leaves))
 
 
 def trace_function(function: Callable[..., Any], parameters: inspect.Signature, signature: Signature) -> TracedFunction:
@@ -59,11 +62,22 @@ def trace_function(function: Callable[..., Any], parameters: inspect.Signature, 
             continue
         type = next(remaining)
         trace.facts.anchor(type)
-        leaves.append(trace.add_input(path, type))
+        _check_policy(path, leaf.policy)
+        leaves.append(trace.add_input(path, type, leaf.policy))
     bound = inspect.BoundArguments(parameters, arguments_of(signature.tree, leaves, unflatten))  # pyright: ignore[reportArgumentType]
     with dispatch.recording(trace):
         value = function(*bound.args, **bound.kwargs)
         return finished(trace, value)
+
+
+def _check_policy(path: str, policy: Policy) -> None:
+    """Refuse what no op carries out: a policy that is ignored would be a lie about the numbers."""
+    ignored = replace(policy, accum=None, loss_scale=None)
+    if ignored:
+        raise AnnotationError(
+            f"`{path}` asks for `{ignored}`, which no backend carries out yet",
+            notes=("`accum` and `loss_scale` are carried out",),
+        )
 
 
 def finished(trace: Trace, value: Any) -> TracedFunction:
@@ -84,7 +98,8 @@ def finished(trace: Trace, value: Any) -> TracedFunction:
             )
     tape = trace.finish(outputs)
     lifted = tuple(item.tensor for item in trace.lifted.values())
-    return TracedFunction(tape, lifted, tree, tuple(slots), frozenset(trace.effects), tuple(trace.facts.assumptions))
+    assumptions = tuple(trace.facts.assumptions)
+    return TracedFunction(tape, lifted, tree, tuple(slots), frozenset(trace.effects), assumptions, maker(tree))
 
 
 __all__ = ["Slot", "TracedFunction", "TracedTensor", "finished", "trace_function"]

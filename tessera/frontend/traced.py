@@ -9,6 +9,7 @@ from tessera.frontend.concrete import StandIn
 from tessera.frontend.methods import TensorMethods
 from tessera.frontend.size import size_of
 from tessera.types.dtype import DType
+from tessera.types.policy import SILENT, Policy, PolicyType
 from tessera.types.tensor_type import TensorType
 
 if TYPE_CHECKING:
@@ -22,11 +23,11 @@ class TracedTensor(StandIn, TensorMethods):
     `TracingError` (T0201), each saying what to write instead.
     """
 
-    __slots__ = ("trace", "type", "value")
+    __slots__ = ("policy", "trace", "type", "value")
     __array_ufunc__ = None  # NumPy then leaves `array + x` to `x.__radd__`
 
-    def __init__(self, trace: Trace, value: int, type: TensorType) -> None:
-        self.trace, self.value, self.type = trace, value, type
+    def __init__(self, trace: Trace, value: int, type: TensorType, policy: Policy = SILENT) -> None:
+        self.trace, self.value, self.type, self.policy = trace, value, type, policy
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -48,7 +49,7 @@ class TracedTensor(StandIn, TensorMethods):
 
     def __repr__(self) -> str:
         dims = ", ".join(str(dim) if dim.is_static else f'"{dim}"' for dim in self.type.shape)
-        return f"Traced[{dims}{', ' if dims else ''}{self.dtype}]"
+        return f"Traced[{dims}{', ' if dims else ''}{PolicyType(self.dtype, self.policy)}]"
 
     def __len__(self) -> int:
         if not self.type.shape:

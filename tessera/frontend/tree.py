@@ -45,7 +45,7 @@ class Tree:
     def __str__(self) -> str:
         if self.type is None:
             return "*"
-        steps = _node_of(self.type).steps(self.data, len(self.children))
+        steps = node_of(self.type).steps(self.data, len(self.children))
         inner = ", ".join(f"{step}: {child}" for step, child in zip(steps, self.children, strict=True))
         return f"{self.type.__name__}({inner})"
 
@@ -89,7 +89,7 @@ def _unflatten(tree: Tree, leaves: Iterator[Any]) -> Any:
     if tree.type is None:
         return next(leaves)
     children = [_unflatten(child, leaves) for child in tree.children]
-    return _node_of(tree.type).join(tree.type, tree.data, children)
+    return node_of(tree.type).join(tree.type, tree.data, children)
 
 
 def leaf_paths(tree: Tree, root: str = "") -> list[str]:
@@ -100,7 +100,7 @@ def leaf_paths(tree: Tree, root: str = "") -> list[str]:
     """
     if tree.type is None:
         return [root]
-    steps = _node_of(tree.type).steps(tree.data, len(tree.children))
+    steps = node_of(tree.type).steps(tree.data, len(tree.children))
     return [path for step, child in zip(steps, tree.children, strict=True) for path in leaf_paths(child, root + step)]
 
 
@@ -210,7 +210,8 @@ def _discovered(kind: type[Any]) -> Node | None:
     return None
 
 
-def _node_of(kind: type[Any]) -> Node:
+def node_of(kind: type[Any]) -> Node:
+    """How a container type comes apart and together."""
     node = _NODES.get(kind) or _discovered(kind)
     assert node is not None, f"`{kind.__name__}` is in a tree but is no container"
     return node

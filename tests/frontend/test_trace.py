@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.diagnostics.codes import EscapedTracerError, SpecializationError, TracingError
+from tessera.diagnostics.codes import AnnotationError, EscapedTracerError, SpecializationError, TracingError
 from tessera.frontend.trace_function import TracedFunction
 from tessera.ir.base.tape import Tape
 
@@ -143,3 +143,19 @@ def test_effects_are_collected() -> None:
     assert traced(lambda x: x + 1, zeros(2)).effects == frozenset()
     key = np.zeros(2, np.uint64)
     assert traced(lambda x, k: ts.random.uniform(k, x.shape) + x, zeros(2), key).effects == {"random"}
+
+
+def test_a_policy_says_how_products_accumulate() -> None:
+    def f(x: ts.Tensor["M", "K", ts.f32 @ ts.accum(ts.f64)], w: Any) -> Any:
+        return ts.ops.gelu(x @ w) @ w.T
+
+    records = ts.jit(f).trace(zeros(2, 3), zeros(3, 4)).tape.records
+    assert [r.attributes["accumulate"] for r in records if r.op == "tgraph.matmul"] == [ts.f64, ts.f64]
+
+
+def test_a_policy_nobody_carries_out_is_refused() -> None:
+    def f(x: ts.Tensor["N", ts.f32 @ ts.compute(ts.tf32)]) -> Any:
+        return x
+
+    with pytest.raises(AnnotationError, match=r"`x` asks for `compute\(tf32\)`"):
+        ts.jit(f).trace(zeros(2))
