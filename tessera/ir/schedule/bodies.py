@@ -1,0 +1,182 @@
+"""The body of each group as a tape of its own: what it reads from memory, what it computes, what it leaves there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tessera.ir.base.tape import Record, Tape
+from tessera.ir.schedule.emit.evaluate import producers, spec_of
+from tessera.ir.schedule.emit.maps import broadcast_at, compose
+from tessera.ir.schedule.grouping import Group, Grouping
+from tessera.ir.schedule.program import settled
+from tessera.ir.schedule.rows import RowSpace
+from tessera.ir.tile.facets import Gather, IndexMap, Pointwise, Reduction, View, coordinates
+
+
+@dataclass(frozen=True)
+class Body:
+    """A group ready to become a kernel; `inputs` and `outputs` are values of the program, in the tape's order."""
+
+    group: Group
+    tape: Tape
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The folded axes of a row group."""
+        return self.group.space.axes if self.group.space is not None else ()
+
+
+def bodies_of(grouping: Grouping) -> list[Body]:
+    """The bodies of all groups, in the order of the groups; a group whose results no one wants is left out."""
+    program = grouping.program
+    needed = {program.alias_of(output) for output in program.tape.outputs}
+    for group in grouping.groups:
+        for value in _Closure(grouping, group).from_values(_results(grouping, group)).inputs:
+            needed.add(program.alias_of(value))
+    found: list[Body] = []
+    for group in grouping.groups:
+        outputs = [value for value in _results(grouping, group) if value in needed]
+        if outputs or group.kind == "flow":
+            closure = _Closure(grouping, group).from_values(outputs or _results(grouping, group))
+            found.append(closure.body(outputs))
+    return found
+
+
+def _results(grouping: Grouping, group: Group) -> list[int]:
+    """What a group computes and could leave in memory."""
+    if group.copies is not None:
+        return [group.copies]
+    records = grouping.program.tape.records
+    return [
+        result for number in group.records for result in records[number].results if result not in grouping.inlined
+    ]
+
+
+class _Closure:
+    """The records behind some values of a group, up to what lies in memory when the group runs."""
+
+    def __init__(self, grouping: Grouping, group: Group) -> None:
+        self.grouping, self.group, self.program = grouping, group, grouping.program
+        self.inputs: dict[int, None] = {}
+        self.numbers: set[int] = set()
+        self._seen: set[int] = set()
+
+    def from_values(self, values: Iterable[int]) -> _Closure:
+        for value in values:
+            self._visit(value, top=True)
+        return self
+
+    def _visit(self, value: int, *, top: bool = False) -> None:
+        if value in self._seen:
+            return
+        self._seen.add(value)
+        if not top and self._lies_in_memory(value):
+            self.inputs[value] = None
+            return
+        number = self.program.makers[value]
+        record = self.program.tape.records[number]
+        self.numbers.add(number)
+        memory = self.program.memory_operands(record)
+        for operand in record.operands:
+            if operand in memory:
+                self._seen.add(operand)
+                self.inputs[operand] = None
+            else:
+                self._visit(operand)
+
+    def _lies_in_memory(self, value: int) -> bool:
+        root = self.program.alias_of(value)
+        if root in self.program.free:
+            return False
+        number = self.program.makers.get(root, -1)
+        return self.grouping.owner.get(number) is not self.group
+
+    def body(self, outputs: list[int]) -> Body:
+        tape, source = Tape(), self.program.tape
+        new: dict[int, int] = {value: tape.new_value(source.types[value]) for value in self.inputs}
+        names = dict(zip(source.inputs, source.names, strict=True))
+        tape.inputs = list(new.values())
+        tape.names = [names.get(value, f"v{value}") for value in self.inputs]
+        for number in sorted(self.numbers):
+            record = source.records[number]
+            new.update({result: tape.new_value(source.types[result]) for result in record.results})
+            tape.records.append(
+                Record(
+                    record.op,
+                    tuple(new[operand] for operand in record.operands),
+                    record.attributes,
+                    tuple(new[result] for result in record.results),
+                    record.span,
+                )
+            )
+        tape.outputs = [new[value] for value in outputs]
+        return Body(self.group, tape, tuple(self.inputs), tuple(outputs))
+
+
+def row_space(body: Tape, axes: tuple[int, ...]) -> RowSpace:
+    """The space of a row group's body: its first reduction says the shape, and how values are read which are rows."""
+    shape = next(body.types[r.operands[0]].shape for r in body.records if isinstance(spec_of(r).lower, Reduction))
+    space = RowSpace(shape, axes)
+    places = _Places(body, space)
+    for record in body.records:
+        if isinstance(spec_of(record).lower, Reduction):
+            result = record.results[0]
+            space.rows[result] = body.types[result].shape == space.row_shape(True)
+            places.visit(record.operands[0], coordinates(len(shape)))
+    for record in body.records:
+        for value in record.results:
+            keepdims = body.types[value].shape == space.row_shape(True)
+            if value in space.rows or not (keepdims or body.types[value].shape == space.row_shape(False)):
+                continue
+            if value in body.outputs:
+                places.visit(value, RowSpace(shape, axes, {value: keepdims}).at(value, coordinates(len(shape))))
+    for output in body.outputs:
+        if body.types[output].shape == shape and output not in space.rows:
+            places.visit(output, coordinates(len(shape)))
+    places.mark_rows()
+    return space
+
+
+class _Places:
+    """Where each value of a body is read, for coordinates of the full space."""
+
+    def __init__(self, body: Tape, space: RowSpace) -> None:
+        self.body, self.space = body, space
+        self.makers = producers(body)
+        self.found: dict[int, set[IndexMap]] = {}
+
+    def visit(self, value: int, at: IndexMap) -> None:
+        at = settled(at, self.body.types[value].shape)
+        seen = self.found.setdefault(value, set())
+        record = self.makers.get(value)
+        if at in seen:
+            return
+        seen.add(at)
+        if record is None:
+            return
+        types, lower = self.body.types, spec_of(record).lower
+        outs = [types[result] for result in record.results]
+        if isinstance(lower, View):
+            maps = lower.maps(types[record.operands[0]], outs, record.attributes)
+            self.visit(record.operands[0], compose(maps[record.results.index(value)], at))
+        elif isinstance(lower, Gather):
+            maps = lower.maps([types[operand] for operand in record.operands], outs, record.attributes)
+            for operand, map in zip(record.operands[1:], maps[1:], strict=True):
+                self.visit(operand, compose(map, at))
+        elif isinstance(lower, Pointwise):
+            for operand in record.operands:
+                self.visit(operand, broadcast_at(types[operand], types[value], at))
+
+    def mark_rows(self) -> None:
+        """Values of a row's shape that are read only at their own row are rows."""
+        full = coordinates(len(self.space.shape))
+        for value in self.makers:
+            shape = self.body.types[value].shape
+            for keepdims in (True, False):
+                if value not in self.space.rows and shape == self.space.row_shape(keepdims):
+                    own = RowSpace(self.space.shape, self.space.axes, {value: keepdims}).at(value, full)
+                    if self.found.get(value, set()) <= {settled(own, shape)}:
+                        self.space.rows[value] = keepdims

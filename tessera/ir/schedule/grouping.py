@@ -1,0 +1,380 @@
+"""Fusion groups of a tape: one walk forward in which each op joins the group of a producer, or starts its own.
+
+Groups are told apart by kind. A *contraction* takes pointwise ops of its result's shape as its epilogue. A *row* group
+has reductions over one space, with pointwise ops of the whole space and of its rows. A *map* group has pointwise ops
+and gathers of one shape. Assemblies, library kernels, control flow and effects stand alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from tessera.ir.base.tape import Record
+from tessera.ir.schedule.emit.evaluate import spec_of
+from tessera.ir.schedule.program import CHEAP, Program, Read, data_of, is_conversion, settled
+from tessera.ir.schedule.rows import RowSpace
+from tessera.ir.tile.facets import Assembly, Contraction, Gather, IndexMap, Library, Pointwise, Reduction, coordinates
+from tessera.types.dim import Dim
+
+Ask: TypeAlias = Callable[[str, int], bool]
+"""Whether a kind of fusion may happen at the group that starts with a record: `ask("fusion.row", 7)`."""
+
+
+@dataclass
+class Group:
+    """Records that become one kernel; `space` is where a row group stands, `copies` a free value it materializes."""
+
+    number: int
+    kind: str
+    shape: tuple[Dim, ...]
+    records: list[int] = field(default_factory=list[int])
+    space: RowSpace | None = None
+    copies: int | None = None
+
+    @property
+    def first(self) -> int:
+        return min(self.records, default=-1)
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Groups in an order in which they can run; `owner` is the group of each solid record, `inlined` the values that
+    are computed where they are read although they are not free."""
+
+    program: Program
+    groups: tuple[Group, ...]
+    owner: dict[int, Group]
+    inlined: frozenset[int]
+
+
+class Order:
+    """Which groups depend on which, kept closed under transitivity as sets of bits."""
+
+    def __init__(self) -> None:
+        self.before: list[int] = []
+
+    def add(self) -> int:
+        self.before.append(0)
+        return len(self.before) - 1
+
+    def depends(self, group: int, on: int) -> bool:
+        return bool(self.before[group] >> on & 1)
+
+    def needs(self, group: int, others: Iterable[int]) -> None:
+        """Record that `group` runs after the others, and with it all that run after `group`."""
+        more = 0
+        for other in others:
+            if other != group:
+                more |= self.before[other] | 1 << other
+        if more & ~self.before[group]:
+            self.before[group] |= more
+            bit = 1 << group
+            self.before = [held | self.before[group] if held & bit else held for held in self.before]
+
+    def may_merge(self, left: int, right: int) -> bool:
+        """Whether no third group lies between the two."""
+        for a, b in ((left, right), (right, left)):
+            between = self.before[b] & ~(1 << a)
+            if any(between >> k & 1 and self.depends(k, a) for k in range(len(self.before))):
+                return False
+        return True
+
+    def merge(self, kept: int, gone: int) -> None:
+        both = (self.before[kept] | self.before[gone]) & ~(1 << kept | 1 << gone)
+        self.before[kept] = self.before[gone] = both
+        bits = 1 << kept | 1 << gone
+        self.before = [held | both | bits if held & bits else held for held in self.before]
+
+
+class Grouper:
+    """The walk."""
+
+    def __init__(self, program: Program, ask: Ask) -> None:
+        self.program, self.tape = program, program.tape
+        self.order = Order()
+        self.groups: dict[int, Group] = {}
+        self.owner: dict[int, Group] = {}
+        self._ask, self._asked = ask, dict[tuple[str, int], bool]()
+
+    def run(self) -> Grouping:
+        for number, record in enumerate(self.tape.records):
+            if record.results and not self.program.is_solid(record.results[0]):
+                continue
+            self._place(number, record)
+        inlined = Inliner(self).run()
+        for value in self._demanded(inlined):
+            self._copy(value)
+        return Grouping(self.program, tuple(self._sorted()), self.owner, frozenset(inlined))
+
+    def _place(self, number: int, record: Record) -> None:
+        lower = spec_of(record).lower
+        reads = self.program.reads(number)
+        out = self.program.type(record.results[0]).shape if record.results else ()
+        if isinstance(lower, Pointwise | Gather):
+            found = self._joinable(record, out, reads)
+            group = found or self._new("map", out)
+            self._join(group, number, reads)
+            self._mark_row(group, record, out, reads)
+            self._take_maps(group, reads)
+        elif isinstance(lower, Reduction):
+            self._place_reduction(number, record, lower, reads)
+        else:
+            kinds = {Contraction: "contraction", Assembly: "assembly", Library: "library"}
+            self._join(self._new(kinds.get(type(lower), "flow"), out), number, reads)
+
+    def _new(self, kind: str, shape: tuple[Dim, ...]) -> Group:
+        number = self.order.add()
+        self.groups[number] = Group(number, kind, shape)
+        return self.groups[number]
+
+    def _join(self, group: Group, number: int, reads: Sequence[Read]) -> None:
+        group.records.append(number)
+        self.owner[number] = group
+        self.order.needs(group.number, [other.number for other in self._sources(reads)])
+
+    def _sources(self, reads: Iterable[Read]) -> list[Group]:
+        """The groups that reads come from, each once."""
+        makers = self.program.makers
+        found = {owner.number: owner for read in reads if (owner := self.owner.get(makers.get(read.value, -1)))}
+        return list(found.values())
+
+    def _from(self, group: Group, reads: Iterable[Read]) -> list[Read]:
+        return [read for read in reads if self.owner.get(self.program.makers.get(read.value, -1)) is group]
+
+    def _is_allowed(self, group: Group) -> bool:
+        knob = f"fusion.{group.kind}"
+        key = (knob, group.first)
+        if key not in self._asked:
+            self._asked[key] = self._ask(*key)
+        return self._asked[key]
+
+    def _joinable(self, record: Record, out: tuple[Dim, ...], reads: Sequence[Read]) -> Group | None:
+        """The group of a producer that a pointwise op or gather may join: one with more to it than a map first."""
+        sources = sorted(self._sources(reads), key=lambda group: (group.kind == "map", -group.number))
+        for group in sources:
+            if group.kind == "contraction" and not isinstance(spec_of(record).lower, Pointwise):
+                continue
+            fits = self._fits(group, out, self._from(group, reads))
+            others = [other for other in sources if other is not group]
+            if fits and self._runs_before(group, others) and self._is_allowed(group):
+                return group
+        return None
+
+    def _runs_before(self, group: Group, others: Iterable[Group]) -> bool:
+        """Whether none of the others waits for the group."""
+        return not any(self.order.depends(other.number, group.number) for other in others)
+
+    def _fits(self, group: Group, out: tuple[Dim, ...], reads: Sequence[Read]) -> bool:
+        if any(read.in_memory for read in reads):
+            return False
+        if group.space is not None:
+            return self._role(group.space, out, reads) is not None
+        here = settled(coordinates(len(out)), out)
+        return (
+            group.kind in ("contraction", "map")
+            and out == group.shape
+            and all(self._settled(read) == here for read in reads)
+        )
+
+    def _settled(self, read: Read) -> IndexMap:
+        return settled(read.at, self.program.type(read.value).shape)
+
+    def _role(self, space: RowSpace, out: tuple[Dim, ...], reads: Sequence[Read]) -> str | None:
+        """How a pointwise op reads a row group: as a value of the `row`, of the `full` space, or not in place."""
+        if all(space.is_row(read.value) for read in reads):
+            for keepdims in (True, False):
+                if out == space.row_shape(keepdims) and self._in_place(space, row_coordinates(space, keepdims), reads):
+                    return "row"
+        if out == space.shape and self._in_place(space, coordinates(len(out)), reads):
+            return "full"
+        return None
+
+    def _in_place(self, space: RowSpace, full: IndexMap, reads: Sequence[Read]) -> bool:
+        return all(
+            self._settled(read) == settled(space.at(read.value, full), self.program.type(read.value).shape)
+            for read in reads
+        )
+
+    def _mark_row(self, group: Group, record: Record, out: tuple[Dim, ...], reads: Sequence[Read]) -> None:
+        if group.space is None:
+            return
+        if self._role(group.space, out, self._from(group, reads)) == "row":
+            keepdims = out == group.space.row_shape(True)
+            group.space.rows.update(dict.fromkeys(record.results, keepdims))
+
+    def _place_reduction(self, number: int, record: Record, lower: Reduction, reads: Sequence[Read]) -> None:
+        source = self.program.type(record.operands[0])
+        axes = tuple(lower.axes(source, record.attributes))
+        sources = self._sources(reads)
+        group = None
+        for other in sorted(self.groups.values(), key=lambda group: -group.number):
+            same = other.space is not None and other.space.shape == source.shape and other.space.axes == axes
+            if same and self._joins_rows(other, source.shape, reads, sources):
+                group = other
+                break
+        if group is None:
+            group = self._new("row", source.shape)
+            group.space = RowSpace(source.shape, axes)
+        self._join(group, number, reads)
+        assert group.space is not None
+        group.space.rows[record.results[0]] = self.program.type(record.results[0]).shape == group.space.row_shape(True)
+        self._take_maps(group, reads)
+
+    def _joins_rows(
+        self, group: Group, shape: tuple[Dim, ...], reads: Sequence[Read], sources: Sequence[Group]
+    ) -> bool:
+        """Whether a reduction may join a row group: it reads the group in place, or the same values as the group."""
+        own = self._from(group, reads)
+        others = [other for other in sources if other is not group]
+        if not self._runs_before(group, others) or not self._is_allowed(group):
+            return False
+        if own:
+            assert group.space is not None
+            return self._in_place(group.space, coordinates(len(shape)), own)
+        shared = {read for number in group.records for read in self.program.reads(number)}
+        return any(read in shared for read in reads)
+
+    def _take_maps(self, group: Group, reads: Sequence[Read]) -> None:
+        """Take in the map groups that were read at the very place, so that what they give is computed here."""
+        if group.kind not in ("map", "row"):
+            return
+        for other in self._sources(reads):
+            if other is group or other.kind != "map" or other.shape != group.shape:
+                continue
+            here = settled(coordinates(len(other.shape)), other.shape)
+            own = self._from(other, reads)
+            in_place = all(self._settled(read) == here and not read.in_memory for read in own)
+            if in_place and self.order.may_merge(group.number, other.number) and self._is_allowed(other):
+                self._merge(group, other)
+
+    def _merge(self, kept: Group, gone: Group) -> None:
+        self.order.merge(kept.number, gone.number)
+        kept.records = sorted(kept.records + gone.records)
+        for number in gone.records:
+            self.owner[number] = kept
+        del self.groups[gone.number]
+
+    def _demanded(self, inlined: set[int]) -> list[int]:
+        """Free values that must lie in memory: results of the program, and what is read as a whole tensor."""
+        wanted = list(self.tape.outputs)
+        for number in sorted(self.owner):
+            wanted += self.program.memory_operands(self.tape.records[number])
+        roots = dict.fromkeys(self.program.alias_of(value) for value in wanted)
+        return [value for value in roots if value in self.program.free]
+
+    def _copy(self, value: int) -> None:
+        """A group that writes a free value to memory."""
+        type = self.program.type(value)
+        group = self._new("map", type.shape)
+        group.copies = value
+        reads = self.program.trace(value, coordinates(type.rank))
+        self.order.needs(group.number, [other.number for other in self._sources(reads)])
+        for number in list(self.owner):
+            record = self.tape.records[number]
+            operands = self.program.memory_operands(record)
+            if any(self.program.alias_of(operand) == value for operand in operands):
+                self.order.needs(self.owner[number].number, [group.number])
+
+    def _sorted(self) -> list[Group]:
+        """An order that respects all dependencies: a group has more before it than any that it depends on."""
+        return sorted(self.groups.values(), key=lambda group: (self.order.before[group.number].bit_count(), group.first))
+
+
+def row_coordinates(space: RowSpace, keepdims: bool) -> IndexMap:
+    """Coordinates of the full space for a value of the row: its own along what is kept, others along what is folded."""
+    kept = [axis for axis in range(len(space.shape)) if axis not in space.axes]
+    return tuple(
+        Dim.symbol(f"_f{axis}")
+        if axis in space.axes
+        else Dim.symbol(f"d{axis if keepdims else kept.index(axis)}")
+        for axis in range(len(space.shape))
+    )
+
+
+class Inliner:
+    """Dissolves map groups into the one group that reads them, where computing them there costs no more."""
+
+    def __init__(self, grouper: Grouper) -> None:
+        self.grouper, self.program = grouper, grouper.program
+        self.readers: dict[int, list[tuple[int, Read]]] = {}
+        for number in grouper.owner:
+            for read in self.program.reads(number):
+                self.readers.setdefault(read.value, []).append((number, read))
+        outputs = grouper.tape.outputs
+        self.kept = {self.program.alias_of(output) for output in outputs}
+        for output in outputs:
+            rank = self.program.type(output).rank
+            self.kept |= {read.value for read in self.program.trace(output, coordinates(rank))}
+
+    def run(self) -> set[int]:
+        inlined: set[int] = set()
+        for group in sorted(self.grouper.groups.values(), key=lambda group: -group.first):
+            if group.kind != "map":
+                continue
+            reader = self._only_reader(group)
+            if reader is not None and self.grouper._is_allowed(group) and self._is_worth_it(group, reader):  # pyright: ignore[reportPrivateUsage]
+                for number in group.records:
+                    inlined.update(self.grouper.tape.records[number].results)
+                self.grouper._merge(reader, group)  # pyright: ignore[reportPrivateUsage]
+        return inlined
+
+    def _only_reader(self, group: Group) -> Group | None:
+        """The group that alone reads a group's values; None where there are more, or they must lie in memory."""
+        found: dict[int, Group] = {}
+        for number in group.records:
+            for result in self.grouper.tape.records[number].results:
+                if result in self.kept:
+                    return None
+                for reader, read in self.readers.get(result, ()):
+                    if read.in_memory or not self._may_read(reader, group):
+                        return None
+                    found[self.grouper.owner[reader].number] = self.grouper.owner[reader]
+        found.pop(group.number, None)
+        return next(iter(found.values())) if len(found) == 1 else None
+
+    def _may_read(self, number: int, group: Group) -> bool:
+        """Whether a record can have the group's values computed for it, rather than in memory."""
+        record = self.grouper.tape.records[number]
+        lower = spec_of(record).lower
+        if isinstance(lower, Contraction):
+            return all(is_conversion(self.grouper.tape, self.grouper.tape.records[own]) for own in group.records)
+        return isinstance(lower, Pointwise | Gather | Reduction | Assembly)
+
+    def _is_worth_it(self, group: Group, reader: Group) -> bool:
+        records = [self.grouper.tape.records[number] for number in group.records]
+        facets = [spec_of(record).lower for record in records]
+        if not all(isinstance(lower, Pointwise) for lower in facets):
+            return False
+        is_light = all(not lower.expensive and lower.flops <= CHEAP for lower in facets)
+        flops = sum(lower.flops for lower in facets)
+        if reader.kind == "assembly":
+            return True
+        # A value of the same size that is read once is computed as often as before.
+        results = {result for record in records for result in record.results}
+        places = {read for value in results for number, read in self.readers.get(value, ()) if number not in group.records}
+        same_size = _size(group.shape) == _size(reader.shape)
+        if reader.kind == "map" and same_size and len(places) == 1:
+            return True
+        return is_light and flops <= (4 * CHEAP if same_size else CHEAP // 2)
+
+
+def _size(shape: Sequence[Dim]) -> Dim:
+    size = Dim.constant(1)
+    for dim in shape:
+        size = size * dim
+    return size
+
+
+def group_tape(program: Program, ask: Ask) -> Grouping:
+    """The fusion groups of a program."""
+    return Grouper(program, ask).run()
+
+
+def ungrouped(knob: str, place: int) -> bool:
+    """The answer that switches all fusion off."""
+    return False
+
+
+__all__ = ["Group", "Grouping", "data_of", "group_tape", "ungrouped"]

@@ -1,0 +1,202 @@
+"""A tape as scheduling sees it: which values cost nothing, where each op reads, and which values must lie in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.ir.base.tape import Record, Tape
+from tessera.ir.schedule.emit.evaluate import spec_of
+from tessera.ir.schedule.emit.maps import ZERO, broadcast_at, compose, linear
+from tessera.ir.tile.facets import (
+    Assembly,
+    Contraction,
+    Gather,
+    IndexMap,
+    Library,
+    Pointwise,
+    Reduction,
+    View,
+    coordinates,
+)
+from tessera.types.dim import Dim
+from tessera.types.tensor_type import TensorType
+
+CHEAP = 4
+"""Flops for one element up to which a value may be computed again where it is read."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """A value of another op or an input, read at a place given by the coordinates of the reader."""
+
+    value: int
+    at: IndexMap
+    in_memory: bool = False
+
+
+class Program:
+    """The records of one tape, told apart by their facets.
+
+    A *free* value costs nothing where it is read: a view, a number made from nothing, a conversion to a wider dtype.
+    Free records belong to no group; they are repeated in the bodies of all groups that read through them. All others
+    are *solid*: each is computed in one group.
+    """
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self.makers: dict[int, int] = {}
+        self.free: set[int] = set()
+        self._weight: dict[int, int] = {}
+        self._reads: dict[int, list[Read]] = {}
+        for number, record in enumerate(tape.records):
+            if self._is_free(record):
+                self.free.update(record.results)
+            for result in record.results:
+                self.makers[result] = number
+
+    def maker(self, value: int) -> Record | None:
+        """The record that makes a value; None for an input."""
+        number = self.makers.get(value)
+        return None if number is None else self.tape.records[number]
+
+    def type(self, value: int) -> TensorType:
+        return self.tape.types[value]
+
+    def is_solid(self, value: int) -> bool:
+        """Whether a value is computed by a group (and not an input, data, or free)."""
+        record = self.maker(value)
+        return record is not None and value not in self.free and data_of(record) is None
+
+    def _is_free(self, record: Record) -> bool:
+        lower = spec_of(record).lower
+        if isinstance(lower, View):
+            return True
+        if not isinstance(lower, Pointwise) or lower.expensive or lower.flops > CHEAP or data_of(record) is not None:
+            return False
+        if is_widening(self.tape, record):
+            return True
+        # Numbers made from sizes and coordinates alone, such as masks; what they weigh grows along a chain.
+        if not all(operand in self._weight for operand in record.operands):
+            return False
+        weight = lower.flops + sum(self._weight[operand] for operand in record.operands)
+        if weight > 2 * CHEAP:
+            return False
+        self._weight.update(dict.fromkeys(record.results, weight))
+        return True
+
+    def reads(self, number: int) -> list[Read]:
+        """What a solid record reads, through free values, at which coordinates of its result.
+
+        For a reduction the coordinates are those of its operand. Ops that work on whole tensors read them in memory.
+        """
+        found = self._reads.get(number)
+        if found is None:
+            found = self._reads[number] = list(dict.fromkeys(self._reads_of(self.tape.records[number])))
+        return found
+
+    def _reads_of(self, record: Record) -> list[Read]:
+        lower = spec_of(record).lower
+        types = [self.type(operand) for operand in record.operands]
+        found: list[Read] = []
+        if isinstance(lower, Pointwise):
+            out = self.type(record.results[0])
+            for operand, type in zip(record.operands, types, strict=True):
+                found += self.trace(operand, broadcast_at(type, out, coordinates(out.rank)))
+        elif isinstance(lower, Reduction):
+            found += self.trace(record.operands[0], coordinates(types[0].rank))
+        elif isinstance(lower, Gather):
+            maps = lower.maps(types, [self.type(result) for result in record.results], record.attributes)
+            found += self.trace(record.operands[0], tuple(maps[0]), in_memory=True)
+            for operand, map in zip(record.operands[1:], maps[1:], strict=True):
+                found += self.trace(operand, tuple(map))
+        else:
+            memory = set(self.memory_operands(record))
+            for operand, type in zip(record.operands, types, strict=True):
+                found += self.trace(operand, coordinates(type.rank), in_memory=operand in memory)
+        return found
+
+    def trace(self, value: int, at: IndexMap, *, in_memory: bool = False) -> list[Read]:
+        """The values that are not free behind a read of `value` at `at`."""
+        if value not in self.free:
+            return [Read(value, at, in_memory)]
+        record = self.tape.records[self.makers[value]]
+        if isinstance(spec_of(record).lower, View):
+            return self.trace(record.operands[0], compose(self.view_map(value), at), in_memory=in_memory)
+        out = self.type(value)
+        return [
+            read
+            for operand in record.operands
+            for read in self.trace(operand, broadcast_at(self.type(operand), out, at), in_memory=in_memory)
+        ]
+
+    def view_map(self, value: int) -> IndexMap:
+        """Where a view's result is in its operand."""
+        record = self.tape.records[self.makers[value]]
+        lower: View = spec_of(record).lower
+        outs = [self.type(result) for result in record.results]
+        return tuple(lower.maps(self.type(record.operands[0]), outs, record.attributes)[record.results.index(value)])
+
+    def memory_operands(self, record: Record) -> Sequence[int]:
+        """The operands that an op reads as whole tensors in memory."""
+        lower = spec_of(record).lower
+        if isinstance(lower, Gather):
+            return record.operands[:1]
+        if isinstance(lower, Contraction):
+            types = [self.type(operand) for operand in record.operands]
+            padded = {operand for operand, _, _ in lower.maps(types, record.attributes).windows}
+            return [value for place, value in enumerate(record.operands) if place in padded]
+        if lower is None or isinstance(lower, Library):
+            return record.operands
+        return ()
+
+    def alias_of(self, value: int) -> int:
+        """The value whose memory holds `value` too: through views that leave every element where it is."""
+        while value in self.free:
+            record = self.tape.records[self.makers[value]]
+            if not isinstance(spec_of(record).lower, View) or not self._keeps_places(record, value):
+                return value
+            value = record.operands[0]
+        return value
+
+    def _keeps_places(self, record: Record, value: int) -> bool:
+        source, out = self.type(record.operands[0]), self.type(value)
+        if source.size != out.size:
+            return False
+        here = coordinates(out.rank)
+        return linear(self.view_map(value), source.shape) == linear(here, out.shape)
+
+
+def data_of(record: Record) -> Any:
+    """The array that an op of no operands stands for, when it is more than one number; None for any other op."""
+    if record.operands or not isinstance(spec_of(record).lower, Pointwise):
+        return None
+    arrays = [record.attributes[a.name] for a in spec_of(record).attributes if a.kind == "array"]
+    return arrays[0] if len(arrays) == 1 and arrays[0].size > 1 else None
+
+
+def is_widening(tape: Tape, record: Record) -> bool:
+    """Whether an op changes nothing but the dtype, to one that is no narrower."""
+    if len(record.operands) != 1 or len(record.results) != 1:
+        return False
+    source, out = tape.types[record.operands[0]], tape.types[record.results[0]]
+    return is_conversion(tape, record) and out.dtype.bytes >= source.dtype.bytes
+
+
+def is_conversion(tape: Tape, record: Record) -> bool:
+    """Whether an op is a change of dtype, element by element."""
+    lower = spec_of(record).lower
+    if not isinstance(lower, Pointwise) or lower.flops > 1 or len(record.operands) != 1:
+        return False
+    source, out = tape.types[record.operands[0]], tape.types[record.results[0]]
+    return source.shape == out.shape and source.dtype is not out.dtype
+
+
+def settled(at: IndexMap, shape: Sequence[Dim]) -> IndexMap:
+    """A place in a tensor with 0 along dims of one element, so that equal places are equal maps."""
+    return tuple(ZERO if dim.value == 1 else expr for expr, dim in zip(at, shape, strict=True))
+
+
+def is_assembly(record: Record) -> bool:
+    return isinstance(spec_of(record).lower, Assembly)
