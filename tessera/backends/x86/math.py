@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.backends.x86 import math_erf, math_exp, math_log
+from tessera.backends.x86 import math_erf, math_exp, math_log, math_modulo, math_power, math_trig
 from tessera.backends.x86.math_integer import BOOL, INTEGER, Emitter, binary, compare, plain, unary
 from tessera.backends.x86.text import FunctionText, Value
 from tessera.backends.x86.vector_ops import absolute, add, fma, larger, smaller
@@ -27,6 +27,13 @@ ULP_BOUNDS: dict[str, tuple[float, float]] = {
     "erf": (1.0, 1.5),
     "gelu_erf": (6.5, 6.5),
     "gelu_tanh": (3.5, 3.5),
+    "sin": (2.0, 2.5),
+    "cos": (2.0, 2.5),
+    "tan": (4.0, 4.0),
+    "atan2": (2.5, 2.5),
+    "pow": (1.0, 2.0),
+    "mod": (0.5, 0.5),
+    "floordiv": (0.5, 1.0),
 }
 """Largest error of a function, in units of the last place of its result, for f32 and f64; tests hold it."""
 
@@ -96,6 +103,13 @@ _FLOAT: dict[str, Emitter] = {
     "softplus": unary(math_log.softplus),
     "erf": unary(math_erf.erf),
     "gelu_erf": unary(math_erf.gelu_erf),
+    "sin": unary(math_trig.sin),
+    "cos": unary(math_trig.cos),
+    "tan": unary(math_trig.tan),
+    "atan2": binary(math_trig.atan2),
+    "pow": binary(math_power.power),
+    "mod": binary(math_modulo.modulo),
+    "floordiv": binary(math_modulo.floor_divide),
     "add": plain("fadd"),
     "sub": plain("fsub"),
     "mul": plain("fmul"),

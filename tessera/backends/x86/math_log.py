@@ -91,10 +91,15 @@ def log1p(f: FunctionText, x: Value) -> Value:
 def _log1p_inside(f: FunctionText, x: Value) -> Value:
     """`log(1 + x)` for finite `x > -1`."""
     t = tables(x)
-    n = _exponent_bits(f, plus(f, x, 1.0))
+    whole = plus(f, x, 1.0)
+    n = _exponent_bits(f, whole)
+    moved = shift(f, "shl", n, t.mantissa)
     # 2**-n, so that (1 + x) * 2**-n - 1 comes from x itself in one rounding.
-    scale = from_bits(f, sub(f, integer(f, x, t.bias << t.mantissa), shift(f, "shl", n, t.mantissa)))
+    scale = from_bits(f, sub(f, integer(f, x, t.bias << t.mantissa), moved))
     fraction = fma(f, x, scale, plus(f, scale, -1.0))
+    # Far out the 1 is lost anyway, and 2**-n would leave the range.
+    far = f.fcmp("ogt", x, f.const_like(x, 2.0**100))
+    fraction = f.select(far, plus(f, from_bits(f, sub(f, bits(f, whole), moved)), -1.0), fraction)
     return _natural(f, Split(f.cast("sitofp", n, x.element), fraction))
 
 

@@ -1,0 +1,223 @@
+"""Sine, cosine, tangent and the angle of a point, on vectors of f32 or f64; no library is called.
+
+Arguments are brought within a quarter turn by three parts of pi/2, which the fused multiply-add subtracts without loss
+up to a bound; the rare larger ones go one by one through an exact product with as many bits of 2/pi as they need.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tessera.backends.x86.math_exp import nearest
+from tessera.backends.x86.math_integer import any_lane
+from tessera.backends.x86.text import FunctionText, Value
+from tessera.backends.x86.vector_ops import absolute, bits, fma, horner, integer, mul, sub, with_sign
+
+
+@dataclass(frozen=True)
+class _Turns:
+    """Numbers for one format: pi/2 in three parts, polynomials over r**2 for |r| <= pi/4, and over z**2 for z <= 1."""
+
+    half_pi: tuple[float, float, float]
+    limit: float  # largest argument the three parts are enough for
+    sin: tuple[float, ...]  # (sin r - r) / r**3
+    cos: tuple[float, ...]  # (cos r - 1 + r**2 / 2) / r**4
+    atan: tuple[float, ...]  # (atan z - z) / z**3
+
+
+_SINGLE = _Turns(
+    half_pi=(1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15),
+    limit=2.0**17,
+    sin=(-0.0001951828453456983, 0.008332189172506332, -0.16666655242443085),
+    cos=(2.4432327336398885e-05, -0.0013887309469282627, 0.04166664555668831),
+    atan=(
+        -0.0017821125220507383, 0.01086614839732647, -0.03109334595501423, 0.057878728955984116, -0.08399202674627304,
+        0.10950860381126404, -0.1426401436328888, 0.1999852955341339, -0.33333298563957214,
+    ),
+)  # fmt: skip
+
+_DOUBLE = _Turns(
+    half_pi=(1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33),
+    limit=2.0**30,
+    sin=(
+        1.5895431679671854e-10, -2.5050734362944276e-08, 2.7557313538383676e-06, -0.0001984126982935833,
+        0.00833333333332184, -0.1666666666666663,
+    ),
+    cos=(
+        -1.1358738594598686e-11, 2.0875705220694863e-09, -2.7557314216004226e-07, 2.4801587288999525e-05,
+        -0.001388888888887334, 0.041666666666666595,
+    ),
+    atan=(
+        9.349899168453177e-06, -0.00011403961396964845, 0.0006580967080343521, -0.002402626609464541,
+        0.006276314477371978, -0.01262572087424468, 0.020659076882701015, -0.028848651236005496, 0.035992449949871226,
+        -0.04188156078767602, 0.04710846191403816, -0.05250256314867885, 0.05879825058150319, -0.06666291781734905,
+        0.07692266956583789, -0.09090905991474131, 0.11111110956693082, -0.14285714281191045, 0.19999999999936197,
+        -0.3333333333333307,
+    ),
+)  # fmt: skip
+
+# The bits of 2/pi after the binary point, after one word of zeros so that small exponents find their place too.
+_TWO_OVER_PI = (
+    0x0, 0xA2F9836E4E441529, 0xFC2757D1F534DDC0, 0xDB6295993C439041, 0xFE5163ABDEBBC561, 0xB7246E3A424DD2E0,
+    0x06492EEA09D1921C, 0xFE1DEB1CB129A73E, 0xE88235F52EBB4484, 0xE99C7026B45F7E41, 0x3991D639835339F4,
+    0x9C845F8BBDF9283B, 0x1FF897FFDE05980F, 0xEF2F118B5A0A6D1F, 0x6D367ECF27CB09B7, 0x4F463F669E5FEA2D,
+    0x7527BAC7EBE5F17B, 0x3D0739F78A5292EA, 0x6BFB5FB11F8D5D08, 0x56033046FC7B6BAB, 0xF0CFBC209AF4361D,
+    0xA9E391615EE61B08,
+)  # fmt: skip
+
+
+class Turned(NamedTuple):
+    """An angle as `quadrant` quarter turns and a rest of at most half of one."""
+
+    rest: Value
+    quadrant: Value
+
+
+def _turns(x: Value) -> _Turns:
+    return _SINGLE if x.element == "float" else _DOUBLE
+
+
+def _reduced(f: FunctionText, x: Value) -> Turned:
+    """An angle brought within an eighth of a turn around a multiple of pi/2."""
+    n, marked = nearest(f, x, 2.0 / math.pi)
+    rest = x
+    for part in _turns(x).half_pi:
+        rest = fma(f, n, f.const_like(x, -part), rest)
+    quadrant = bits(f, marked)
+    size = absolute(f, x)
+    finite = f.fcmp("olt", size, f.const_like(x, float("inf")))
+    large = f.op("and", finite, f.fcmp("ogt", size, f.const_like(x, _turns(x).limit)))
+    rest, quadrant = f.if_(
+        any_lane(f, large), lambda: _one_by_one(f, x, large, rest, quadrant), lambda: [rest, quadrant]
+    )
+    return Turned(rest, quadrant)
+
+
+def _one_by_one(f: FunctionText, x: Value, large: Value, rest: Value, quadrant: Value) -> list[Value]:
+    """Replace the large lanes by what the exact reduction makes of them."""
+    name = f.module.outline("turns", "turns", [("double", "x"), ("ptr", "quadrant")], _write_exact, "double")
+    angles, rests, quadrants = (f.alloca(v.element, v.lanes) for v in (x, rest, quadrant))
+    flags, whole = f.alloca("i8", x.lanes), f.alloca("i64")
+    for value, room in ((x, angles), (rest, rests), (quadrant, quadrants), (f.cast("zext", large, "i8"), flags)):
+        f.store(value, room)
+
+    def lane(i: Value) -> None:
+        def reduce() -> None:
+            angle = f.cast("fpext", f.load(f.gep(angles, i, x.element), x.element), "double")
+            exact = f.call(name, [angle, whole], "double")
+            f.store(f.cast("fptrunc", exact, x.element), f.gep(rests, i, x.element))
+            count = f.cast("trunc", f.load(whole, "i64"), quadrant.element)
+            f.store(count, f.gep(quadrants, i, quadrant.element))
+
+        f.if_(f.icmp("ne", f.load(f.gep(flags, i, "i8"), "i8"), f.const("i8", 0)), reduce)
+
+    f.loop(0, x.lanes, 1, lane)
+    return [f.load(rests, rest.type), f.load(quadrants, quadrant.type)]
+
+
+def _write_exact(g: FunctionText) -> None:
+    """Reduce one f64 of any size.
+
+    With `x = m * 2**e`, the bits of 2/pi worth 4 or more after multiplying by 2**e do not matter; the 192 that follow
+    are multiplied by m, modulo 2**192: two bits of quadrant and 190 of fraction.
+    """
+    x, where = g.arguments
+    code = g.bitcast(x, "i64")
+    exponent = g.op("and", g.op("lshr", code, g.const_i(52)), g.const_i(0x7FF))
+    mantissa = g.op("or", g.op("and", code, g.const_i((1 << 52) - 1)), g.const_i(1 << 52))
+    # The first bit wanted is number e - 1, counted from 1 behind the point; the table begins 64 bits earlier.
+    first = g.add(g.sub(exponent, 1075), 62)
+    word, shift = g.udiv(first, 64), g.urem(first, 64)
+    table = g.module.constant("i64", [_signed(w) for w in _TWO_OVER_PI])
+    words = [g.load(g.gep(table, g.add(word, i), "i64"), "i64") for i in range(4)]
+    high, middle, low = (g.intrinsic("fshl", words[i], words[i + 1], shift) for i in range(3))
+    wide = g.cast("zext", mantissa, "i128")
+
+    def times_word(value: Value, carry: Value | None) -> tuple[Value, Value]:
+        product = g.op("mul", wide, g.cast("zext", value, "i128"))
+        if carry is not None:
+            product = g.op("add", product, g.cast("zext", carry, "i128"))
+        return g.cast("trunc", g.op("lshr", product, Value("i128", "64")), "i64"), g.cast("trunc", product, "i64")
+
+    carry, _ = times_word(low, None)
+    carry, below = times_word(middle, carry)
+    _, above = times_word(high, carry)
+    # Round to the nearest quadrant: half a quadrant up, then what is left is signed.
+    quadrant = g.op("lshr", g.op("add", above, g.const_i(1 << 61)), g.const_i(62))
+    fraction = g.op("or", g.op("shl", above, g.const_i(2)), g.op("lshr", below, g.const_i(62)))
+    tail = g.op("shl", below, g.const_i(2))
+    small = g.op("fmul", g.cast("uitofp", tail, "double"), g.const("double", 2.0**-64))
+    rest = g.op("fadd", g.cast("sitofp", fraction, "double"), small)
+    angle = g.op("fmul", rest, g.const("double", math.pi / 2 * 2.0**-64))
+    negative = g.icmp("slt", code, g.const_i(0))
+    g.store(g.select(negative, g.op("sub", g.const_i(0), quadrant), quadrant), where)
+    g.ret(g.select(negative, g.fneg(angle), angle))
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 64) if word >> 63 else word
+
+
+def _sin_rest(f: FunctionText, r: Value) -> Value:
+    """The sine of a reduced angle."""
+    square = mul(f, r, r)
+    return fma(f, mul(f, square, r), horner(f, square, _turns(r).sin), r)
+
+
+def _cos_rest(f: FunctionText, r: Value) -> Value:
+    """The cosine of a reduced angle."""
+    square = mul(f, r, r)
+    flat = fma(f, square, f.const_like(r, -0.5), f.const_like(r, 1.0))
+    return fma(f, mul(f, square, square), horner(f, square, _turns(r).cos), flat)
+
+
+def _has_bit(f: FunctionText, quadrant: Value, bit: int) -> Value:
+    return f.icmp("ne", f.op("and", quadrant, f.const_like(quadrant, bit)), f.const_like(quadrant, 0))
+
+
+def _wave(f: FunctionText, x: Value, ahead: int) -> Value:
+    """The sine `ahead` quarter turns later."""
+    rest, quadrant = _reduced(f, x)
+    if ahead:
+        quadrant = f.op("add", quadrant, f.const_like(quadrant, ahead))
+    value = f.select(_has_bit(f, quadrant, 1), _cos_rest(f, rest), _sin_rest(f, rest))
+    return f.select(_has_bit(f, quadrant, 2), f.fneg(value), value)
+
+
+def sin(f: FunctionText, x: Value) -> Value:
+    """The sine of any finite angle; -0 stays."""
+    return f.select(f.fcmp("oeq", x, f.const_like(x, 0.0)), x, _wave(f, x, 0))
+
+
+def cos(f: FunctionText, x: Value) -> Value:
+    """The cosine of any finite angle."""
+    return _wave(f, x, 1)
+
+
+def tan(f: FunctionText, x: Value) -> Value:
+    """The tangent of any finite angle; -0 stays."""
+    rest, quadrant = _reduced(f, x)
+    sine, cosine, odd = _sin_rest(f, rest), _cos_rest(f, rest), _has_bit(f, quadrant, 1)
+    value = f.op("fdiv", f.select(odd, f.fneg(cosine), sine), f.select(odd, sine, cosine))
+    return f.select(f.fcmp("oeq", x, f.const_like(x, 0.0)), x, value)
+
+
+def atan2(f: FunctionText, y: Value, x: Value) -> Value:
+    """The angle of the point (x, y), signs of zeros and infinities included."""
+    up, across = absolute(f, y), absolute(f, x)
+    steep = f.fcmp("ogt", up, across)
+    long, short = f.select(steep, up, across), f.select(steep, across, up)
+    # Equal sizes, infinities too, make 45 degrees; 0 / 0 makes 0.
+    ratio = f.select(f.fcmp("oeq", long, short), f.const_like(x, 1.0), f.op("fdiv", short, long))
+    ratio = f.select(f.fcmp("oeq", up, f.const_like(x, 0.0)), f.const_like(x, 0.0), ratio)
+    ratio = f.select(f.fcmp("uno", x, y), f.const_like(x, float("nan")), ratio)
+    square = mul(f, ratio, ratio)
+    angle = fma(f, mul(f, square, ratio), horner(f, square, _turns(x).atan), ratio)
+    high, low, _ = _turns(x).half_pi
+    folded = sub(f, f.const_like(x, high), sub(f, angle, f.const_like(x, low)))
+    angle = f.select(steep, folded, angle)
+    behind = f.icmp("slt", bits(f, x), integer(f, x, 0))
+    beyond = sub(f, f.const_like(x, 2 * high), sub(f, angle, f.const_like(x, 2 * low)))
+    return with_sign(f, f.select(behind, beyond, angle), y)
