@@ -117,7 +117,7 @@ def array(values: Any, dtype: DType | None = None) -> Tensor:
     """A tensor from numbers, nested lists of them, an array, or another tensor; floats are f32 unless said otherwise.
 
     >>> ts.array([1, 2, 3])
-    Tensor([1, 2, 3], i64)
+    Tensor([3] i64, [1, 2, 3])
     """
     if isinstance(values, StandIn):
         raise RuntimeArgumentError("`array` takes data, and a traced tensor has none", fix="use the tensor itself")
@@ -140,7 +140,7 @@ def zeros(shape: Any, dtype: DType | str = "f32") -> Any:
     """A tensor of zeros.
 
     >>> ts.zeros((2,))
-    Tensor([0., 0.], f32)
+    Tensor([2] f32, [0, 0])
     """
     return public.zeros(shape, dtype)
 

@@ -248,7 +248,7 @@ def jit(
     ... def scale(x: ts.Tensor["N", ts.f32], *, by: float = 2.0):
     ...     return x * by
     >>> scale(ts.array([1.0, 2.0])), scale(ts.array([1.0, 2.0, 3.0]))
-    (Tensor([2., 4.], f32), Tensor([2., 4., 6.], f32))
+    (Tensor([2] f32, [2, 4]), Tensor([3] f32, [2, 4, 6]))
     >>> scale.cache_info().compiles <= 1
     True
     """

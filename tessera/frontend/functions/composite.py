@@ -24,7 +24,7 @@ def softmax(x: Any, axis: int = -1) -> Any:
     Raises: AxisError (T0103) if `axis` is not an axis of `x`.
 
     >>> ts.ops.softmax(ts.array([0.0, 0.0]))
-    Tensor([0.5, 0.5], f32)
+    Tensor([2] f32, [0.5, 0.5])
     """
     return _along("softmax", x, axis)
 
@@ -43,7 +43,7 @@ def layernorm_safe(x: Any, weight: Any = None, bias: Any = None, *, axis: int = 
     """`x` with mean 0 and variance 1 over `axis` and all axes after it, times `weight`, plus `bias`.
 
     >>> ts.ops.layernorm(ts.array([1.0, 3.0]), eps=1e-9)
-    Tensor([-1.,  1.], f32)
+    Tensor([2] f32, [-1, 1])
     """
     return _normalized("layernorm_safe", x, weight, bias, axis, eps)
 

@@ -24,7 +24,7 @@ def matmul(a: Any, b: Any, *, dtype: Any = None, accumulate: Any = None) -> Any:
     Sums are kept in `accumulate` (f32 for floats below 64 bits) and rounded once to `dtype`.
 
     >>> ts.ops.matmul(ts.array([[1.0, 2.0]]), ts.array([[3.0], [4.0]]))
-    Tensor([[11.]], f32)
+    Tensor([1, 1] f32, [[11]])
     """
     check_tensors(a, b)
     return apply("matmul", (a, b), _numerics(dtype, accumulate))
@@ -54,7 +54,7 @@ def einsum(equation: str, *operands: Any, dtype: Any = None) -> Any:
     """Sum of products by NumPy's index notation: `einsum("bij,bjk->bik", a, b)`.
 
     >>> ts.ops.einsum("ij,ij->i", ts.array([[1.0, 2.0]]), ts.array([[3.0, 4.0]]))
-    Tensor([11.], f32)
+    Tensor([1] f32, [11])
     """
     check_tensors(*operands)
     return apply("einsum", operands, {"equation": equation, "dtype": _numerics(dtype, None)["dtype"]})

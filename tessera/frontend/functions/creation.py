@@ -17,7 +17,7 @@ def full(shape: Any, value: Any, dtype: Any = None) -> Any:
     """A tensor of one value.
 
     >>> ts.full((2,), 7.0)
-    Tensor([7., 7.], f32)
+    Tensor([2] f32, [7, 7])
     """
     chosen = scalar_dtype(value) if dtype is None else parse_dtype(dtype)
     number = float(value) if chosen.is_float else bool(value) if chosen.is_bool else int(value)
@@ -58,7 +58,7 @@ def arange(start: Any, stop: Any = None, step: int = 1, dtype: Any = i64) -> Any
     """Whole numbers from `start` up to and without `stop`, as `range`; a stop may be a size of a free dim.
 
     >>> ts.arange(2, 8, 3)
-    Tensor([2, 5], i64)
+    Tensor([2] i64, [2, 5])
     """
     first, last = (0, start) if stop is None else (start, stop)
     for name, value in (("start", first), ("stop", last), ("step", step)):

@@ -287,7 +287,7 @@ def gelu(x: Any, approximate: str = "none") -> Any:
     """`x` times the share of the normal distribution below `x`; `approximate` is "none" (by erf) or "tanh".
 
     >>> ts.ops.gelu(ts.array([0.0, 1.0]))
-    Tensor([0.       , 0.8413447], f32)
+    Tensor([2] f32, [0, 0.841345])
     """
     return apply("gelu", promoted("gelu", (x,), OP_CLASSES["gelu"]), {"approximate": approximate})
 
@@ -301,7 +301,7 @@ def where(condition: Any, x: Any, y: Any) -> Any:
     """`x` where `condition` holds, else `y`; all three broadcast.
 
     >>> ts.ops.where(ts.array([True, False]), 1.0, ts.array([5.0, 6.0]))
-    Tensor([1., 6.], f32)
+    Tensor([2] f32, [1, 6])
     """
     return apply("where", (as_tensor(condition, bool_), *promoted("where", (x, y))))
 
@@ -310,7 +310,7 @@ def clamp(x: Any, low: Any = None, high: Any = None) -> Any:
     """`x` held within `low..high`; an end left out does not bind.
 
     >>> ts.ops.clamp(ts.array([-2.0, 0.5, 9.0]), 0.0, 1.0)
-    Tensor([0. , 0.5, 1. ], f32)
+    Tensor([3] f32, [0, 0.5, 1])
     """
     if low is None or high is None:
         x = x if low is None else maximum(x, low)

@@ -24,8 +24,8 @@ def getitem(x: Any, index: Any) -> Any:
     integers picks along its axis; several of them pick together, broadcast to one shape.
 
     >>> ts.array([[1, 2], [3, 4]])[:, ::-1]
-    Tensor([[2, 1],
-            [4, 3]], i64)
+    Tensor([2, 2] i64, [[2, 1],
+                        [4, 3]])
     """
     dtype_of(x)
     items = _expanded(index if _is_tuple(index) else (index,), rank_of(x))
@@ -177,7 +177,7 @@ def take(x: Any, positions: Any, axis: int = 0) -> Any:
     """The elements of `x` at these positions along `axis`; negative positions count from the end.
 
     >>> ts.ops.take(ts.array([10.0, 20.0, 30.0]), ts.array([2, 0]))
-    Tensor([30., 10.], f32)
+    Tensor([2] f32, [30, 10])
     """
     dtype_of(x)
     return apply("take", (x, _positions(positions)), {"axis": axis_of("take", axis, rank_of(x))})

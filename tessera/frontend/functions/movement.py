@@ -28,8 +28,8 @@ def reshape(x: Any, shape: Any) -> Any:
     """The same elements, in row-major order, in another shape; one size may be -1 and is worked out.
 
     >>> ts.ops.reshape(ts.array([1.0, 2.0, 3.0, 4.0]), (2, -1))
-    Tensor([[1., 2.],
-            [3., 4.]], f32)
+    Tensor([2, 2] f32, [[1, 2],
+                        [3, 4]])
     """
     dtype_of(x)
     dims = resolve_reshape(_Rules(), "reshape", product(shape_dims(x)), dims_of(shape))
@@ -45,8 +45,8 @@ def transpose(x: Any, axes: Any = None) -> Any:
     """The axes in another order: axis `i` of the result is axis `axes[i]` of `x`; by default reversed.
 
     >>> ts.ops.transpose(ts.array([[1.0, 2.0], [3.0, 4.0]]))
-    Tensor([[1., 3.],
-            [2., 4.]], f32)
+    Tensor([2, 2] f32, [[1, 3],
+                        [2, 4]])
     """
     dtype_of(x)
     rank = rank_of(x)
@@ -149,7 +149,7 @@ def concat(tensors: Sequence[Any], axis: int = 0) -> Any:
     """Tensors joined end to end along `axis`; their other dims are equal.
 
     >>> ts.ops.concat([ts.array([1.0]), ts.array([2.0, 3.0])])
-    Tensor([1., 2., 3.], f32)
+    Tensor([3] f32, [1, 2, 3])
     """
     listed = promoted("concat", _listed("concat", tensors))
     return apply("concat", listed, {"axis": axis_of("concat", axis, rank_of(listed[0]))})
@@ -202,7 +202,7 @@ def pad(x: Any, widths: Any, value: float | bool = 0) -> Any:
     """`x` with `value` around it: `widths` is one number, or (before, after) for each axis.
 
     >>> ts.ops.pad(ts.array([1.0]), [(1, 2)])
-    Tensor([0., 1., 0., 0.], f32)
+    Tensor([4] f32, [0, 1, 0, 0])
     """
     dtype_of(x)
     rank = rank_of(x)

@@ -24,7 +24,7 @@ def sum(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Sum over `axis` (one, several, or all); integers are summed in 64 bits, no elements give 0.
 
     >>> ts.ops.sum(ts.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
-    Tensor([4., 6.], f32)
+    Tensor([2] f32, [4, 6])
     """
     return _fold("sum", x, axis, keepdims)
 
@@ -38,7 +38,7 @@ def max(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Largest over `axis`; NaN wins. The larger of two tensors is `maximum`.
 
     >>> ts.ops.max(ts.array([[1.0, 5.0], [3.0, 4.0]]), axis=-1)
-    Tensor([5., 4.], f32)
+    Tensor([2] f32, [5, 4])
     """
     return _fold("max", x, axis, keepdims)
 
@@ -62,7 +62,7 @@ def argmax(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Where the largest is: the first of equals; over all axes, counted in row-major order.
 
     >>> ts.ops.argmax(ts.array([3.0, 7.0, 7.0]))
-    Tensor(1, i64)
+    Tensor([] i64, 1)
     """
     return _fold("argmax", x, axis, keepdims)
 
@@ -76,7 +76,7 @@ def mean(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Mean over `axis`; integers become floats first.
 
     >>> ts.ops.mean(ts.array([1.0, 2.0, 6.0]))
-    Tensor(3., f32)
+    Tensor([] f32, 3)
     """
     return _float_fold("mean", x, axis, keepdims)
 
@@ -95,7 +95,7 @@ def logsumexp(x: Any, axis: Any = -1, *, keepdims: bool = False) -> Any:
     """`log(sum(exp(x)))` over `axis`, without overflow.
 
     >>> ts.ops.logsumexp(ts.array([1000.0, 1000.0]))
-    Tensor(1000.6931, f32)
+    Tensor([] f32, 1000.69)
     """
     return _float_fold("logsumexp", x, axis, keepdims)
 
@@ -119,7 +119,7 @@ def cumsum(x: Any, axis: int = -1) -> Any:
     """Running sum along `axis`.
 
     >>> ts.ops.cumsum(ts.array([1.0, 2.0, 3.0]))
-    Tensor([1., 3., 6.], f32)
+    Tensor([3] f32, [1, 3, 6])
     """
     return _running("cumsum", x, axis)
 
