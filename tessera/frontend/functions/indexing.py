@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import ShapeError, TracingError
-from tessera.frontend.functions import elementwise, movement
+from tessera.frontend.functions import movement
 from tessera.frontend.functions.operands import axis_of, dtype_of, is_tensor, parse_dtype, promoted, rank_of, shape_dims
 from tessera.frontend.size import Size, dim_of
 from tessera.ir.base.dispatch import apply
 from tessera.types.dim import Dim
-from tessera.types.dtype import f32, i64
+from tessera.types.dtype import f32
 from tessera.types.shape import normalize_slice
 
 _ALL = slice(None)
@@ -152,25 +152,9 @@ def _place(items: Sequence[Any]) -> int:
 
 def _picked(x: Any, positions: dict[int, Any], place: int) -> Any:
     axes = sorted(positions)
-    if len(axes) == 1:
-        picked, count, at = take(x, positions[axes[0]], axes[0]), rank_of(positions[axes[0]]), axes[0]
-    else:
-        others = [axis for axis in range(rank_of(x)) if axis not in positions]
-        together = _broadcast([elementwise.astype(positions[axis], i64) for axis in axes])
-        points = movement.stack(together, axis=-1)
-        picked, count, at = gather(movement.transpose(x, [*axes, *others]), points), rank_of(together[0]), 0
-    if at == place:
-        return picked
-    rest = [axis for axis in range(rank_of(picked)) if not at <= axis < at + count]
-    return movement.transpose(picked, [*rest[:place], *range(at, at + count), *rest[place:]])
-
-
-def _broadcast(tensors: Sequence[Any]) -> list[Any]:
-    """Tensors stretched to one shape, by adding a zero of each other's shape."""
-    total = tensors[0]
-    for tensor in tensors[1:]:
-        total = elementwise.add(total, tensor)
-    return [movement.broadcast_to(tensor, tuple(shape_dims(total))) for tensor in tensors]
+    if len(axes) == 1 and place == axes[0]:
+        return take(x, positions[place], place)
+    return apply("index_get", (x, *(positions[axis] for axis in axes)), {"axes": tuple(axes), "place": place})
 
 
 def take(x: Any, positions: Any, axis: int = 0) -> Any:
