@@ -6,7 +6,7 @@ stored and loaded again, never added, so its bits depend on neither block sizes,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -60,6 +60,8 @@ class GemmProblem:
     scratch: Value
     epilogue: Epilogue
     frame: tuple[Value, ...] = ()
+    rows: int | None = None  # of the whole matrix, where known: saves code for the cuts it does not have
+    columns: int | None = None
 
 
 def scratch_bytes(plan: GemmPlan) -> int:
@@ -110,12 +112,15 @@ def emit_gemm(f: FunctionText, plan: GemmPlan, problem: GemmProblem) -> None:
     """Write the product of one task into a kernel."""
     writer = _Gemm(f, plan, problem)
     few_rows = f.icmp("sle", f.sub(problem.m_hi, problem.m_lo), plan.skinny)
+    if problem.rows is not None and (problem.rows <= plan.skinny or problem.rows > 4 * plan.skinny):
+        # Decided now: a large matrix is not streamed even where a task happens to own few of its rows.
+        few_rows = f.const("i1", problem.rows <= plan.skinny)
     streams = problem.rhs.element is None
     contiguous = f.icmp("eq", problem.rhs.column_stride, 1) if streams else f.const("i1", False)
     if "false" in (contiguous.text, few_rows.text):
         writer.packed()
-    elif contiguous.text == "true":
-        f.if_(few_rows, writer.streamed, writer.packed)
+    elif "true" in (contiguous.text, few_rows.text):
+        f.if_(few_rows if contiguous.text == "true" else contiguous, writer.streamed, writer.packed)
     else:
         f.if_(f.op("and", few_rows, contiguous), writer.streamed, writer.packed)
 
@@ -158,14 +163,14 @@ class _Gemm:
         f, plan, p = self.f, self.plan, self.problem
         kc = f.smin(plan.KC, f.sub(p.k, k))
         last = f.icmp("sge", f.add(k, plan.KC), p.k)
-        pack_rhs(f, self.shape, self.rhs_panels, p.rhs, j, nc, k, kc)
+        pack_rhs(f, self.shape, self.rhs_panels, p.rhs, j, nc, k, kc, p.columns)
 
         def rows(ic: Value) -> None:
             mc = f.smin(plan.MC, f.sub(end, ic))
-            pack_lhs(f, self.shape, self.lhs_panels, p.lhs, ic, mc, k, kc)
+            pack_lhs(f, self.shape, self.lhs_panels, p.lhs, ic, mc, k, kc, p.rows)
             row = f.sub(ic, i)
 
-            def panel(jr: Value, kernels: Sequence[Value]) -> None:
+            def panel(jr: Value, kernels: dict[int, Value]) -> None:
                 rhs = f.gep(self.rhs_panels, f.mul(jr, kc), self.element)
                 wait = f.gep(self.waiting, f.add(f.mul(row, plan.NC), jr), self.element)
 
@@ -173,13 +178,17 @@ class _Gemm:
                     out = f.select(one_block, self.tile, f.gep(wait, f.mul(at, plan.NC), self.element))
                     stride = f.select(one_block, f.const_i(self.shape.columns), f.const_i(plan.NC))
                     lhs = f.gep(self.lhs_panels, f.mul(at, kc), self.element)
-                    kernel = kernels[self.shape.heights.index(height)]
-                    micro_call(f, kernel, lhs, rhs, kc, out, stride, f.icmp("ne", k, 0))
+                    micro_call(f, kernels[height], lhs, rhs, kc, out, stride, f.icmp("ne", k, 0))
                     f.if_(last, lambda: self._finish(out, stride, height, f.add(ic, at), f.add(j, jr)))
 
-                each_height(f, self.shape, mc, block)
+                each_height(f, self.shape, mc, block, p.rows)
 
-            f.loop(0, nc, self.shape.columns, lambda jr: panel(jr, kernels_for(f, self.shape, f.sub(nc, jr))))
+            f.loop(
+                0,
+                nc,
+                self.shape.columns,
+                lambda jr: panel(jr, kernels_for(f, self.shape, f.sub(nc, jr), p.rows, p.columns)),
+            )
 
         f.loop(i, end, plan.MC, rows)
 

@@ -41,15 +41,30 @@ class MicroShape:
         """Counts of vectors there is a kernel for: all, then powers of two for the last columns of a matrix."""
         return (self.vectors, *_powers_below(self.vectors))
 
+    def heights_of(self, rows: int | None) -> tuple[int, ...]:
+        """The heights that cut a known count of rows, strips of which begin at whole blocks; all where not known."""
+        if rows is None:
+            return self.heights
+        rest = rows % self.rows
+        return tuple(h for h in self.heights if (rows >= self.rows if h == self.rows else rest & h))
+
+    def widths_of(self, columns: int | None) -> tuple[int, ...]:
+        """The widths that cut a known count of columns, of which strips begin at whole blocks."""
+        if columns is None:
+            return self.widths
+        rest = columns % self.columns
+        tail = min((w for w in self.widths if w * self.lanes >= rest), default=0) if rest else 0
+        return tuple(w for w in self.widths if w == tail or (w == self.vectors and columns >= self.columns))
+
     @staticmethod
     def of(target: TargetText, dtype: DType) -> MicroShape:
         """The block measured to be best: three quarters of the registers accumulate."""
         element = compute_type(dtype)
         lanes = target.lanes_for(element)
         if target.lanes == 16:
-            return MicroShape(dtype, lanes, 6, 4, 4)
+            return MicroShape(dtype, lanes, 6, 4, 1)
         # A 64-bit integer product takes several registers on its own.
-        return MicroShape(dtype, lanes, 4, 1, 1) if element == "i64" else MicroShape(dtype, lanes, 6, 2, 4)
+        return MicroShape(dtype, lanes, 4, 1, 1) if element == "i64" else MicroShape(dtype, lanes, 6, 2, 2)
 
 
 def _powers_below(count: int) -> list[int]:

@@ -9,31 +9,59 @@ from tessera.backends.x86.pack import Operand, pack_panel
 from tessera.backends.x86.text import FunctionText, Index, Value
 
 
-def each_height(f: FunctionText, shape: MicroShape, rows: Index, block: Callable[[Value, int], None]) -> None:
-    """`block(at, height)` for whole register blocks, then for the powers of two that make up the rest of the rows."""
+def each_height(
+    f: FunctionText,
+    shape: MicroShape,
+    rows: Index,
+    block: Callable[[Value, int], None],
+    known_rows: int | None = None,
+) -> None:
+    """`block(at, height)` for whole register blocks, then for the powers of two that make up the rest of the rows.
+
+    Code is written only for the heights that `known_rows`, the rows of the whole matrix, can leave.
+    """
+    heights = shape.heights_of(known_rows)
     whole = f.round_down(rows, shape.rows)
-    f.loop(0, whole, shape.rows, lambda at: block(at, shape.rows))
+    if shape.rows in heights:
+        f.loop(0, whole, shape.rows, lambda at: block(at, shape.rows))
     rest, at = f.sub(rows, whole), whole
     for height in shape.heights[1:]:
-        part = f.op("and", rest, f.const_i(height))
-        f.if_(f.icmp("ne", part, 0), lambda at=at, height=height: block(at, height))
-        at = f.add(at, part)
+        if height in heights:
+            part = f.op("and", rest, f.const_i(height))
+            f.if_(f.icmp("ne", part, 0), lambda at=at, height=height: block(at, height))
+            at = f.add(at, part)
 
 
-def kernels_for(f: FunctionText, shape: MicroShape, left: Index, strided: bool = False) -> list[Value]:
-    """The kernel of each of `shape.heights` for the columns that are left: narrower ones for the last few."""
-    chosen: list[Value] = []
-    for height in shape.heights:
-        kernel = micro_kernel(f.module, shape, height, None, strided)
-        for vectors in shape.widths[1:]:
-            fits = f.icmp("sle", left, vectors * shape.lanes)
-            kernel = f.select(fits, micro_kernel(f.module, shape, height, vectors, strided), kernel)
-        chosen.append(kernel)
+def kernels_for(
+    f: FunctionText,
+    shape: MicroShape,
+    left: Index,
+    known_rows: int | None = None,
+    known_columns: int | None = None,
+    strided: bool = False,
+) -> dict[int, Value]:
+    """The kernel of each height for the columns that are left: narrower ones for the last few."""
+    widths = shape.widths_of(known_columns)
+    chosen: dict[int, Value] = {}
+    for height in shape.heights_of(known_rows):
+        kernels = [micro_kernel(f.module, shape, height, vectors, strided) for vectors in widths]
+        kernel = kernels[0] if kernels else Value("ptr", "null")
+        for vectors, narrower in zip(widths[1:], kernels[1:], strict=True):
+            kernel = f.select(f.icmp("sle", left, vectors * shape.lanes), narrower, kernel)
+        chosen[height] = kernel
     return chosen
 
 
 def pack_lhs(
-    f: FunctionText, shape: MicroShape, to: Value, lhs: Operand, row: Index, rows: Index, k: Index, depth: Index
+    f: FunctionText,
+    shape: MicroShape,
+    to: Value,
+    lhs: Operand,
+    row: Index,
+    rows: Index,
+    k: Index,
+    depth: Index,
+    known_rows: int | None = None,
 ) -> None:
     """Pack `rows` of the left operand, `depth` of its columns: the panel that begins at row `i` is at `i * depth`."""
 
@@ -41,17 +69,26 @@ def pack_lhs(
         panel = f.gep(to, f.mul(at, depth), shape.element)
         pack_panel(f, panel, lhs, height, shape.dtype, f.add(row, at), k, height, depth, shape.lanes)
 
-    each_height(f, shape, rows, block)
+    each_height(f, shape, rows, block, known_rows)
 
 
 def pack_rhs(
-    f: FunctionText, shape: MicroShape, to: Value, rhs: Operand, column: Index, columns: Index, k: Index, depth: Index
+    f: FunctionText,
+    shape: MicroShape,
+    to: Value,
+    rhs: Operand,
+    column: Index,
+    columns: Index,
+    k: Index,
+    depth: Index,
+    known_columns: int | None = None,
 ) -> None:
     """Pack `columns` of the right operand, `depth` of its rows: the panel that begins at column `j` is at `j * depth`.
 
     The last panel is as wide as the narrowest kernel that holds what is left.
     """
     turned = rhs.transposed
+    widths = shape.widths_of(known_columns)
 
     def panel(at: Value, vectors: int, count: Index) -> None:
         start = f.gep(to, f.mul(at, depth), shape.element)
@@ -59,10 +96,11 @@ def pack_rhs(
         pack_panel(f, start, turned, width, shape.dtype, f.add(column, at), k, count, depth, shape.lanes)
 
     whole = f.round_down(columns, shape.columns)
-    f.loop(0, whole, shape.columns, lambda at: panel(at, shape.vectors, shape.columns))
+    if shape.vectors in widths:
+        f.loop(0, whole, shape.columns, lambda at: panel(at, shape.vectors, shape.columns))
     left = f.sub(columns, whole)
     above: Index = 0
-    for vectors in reversed(shape.widths):
+    for vectors in reversed(widths):
         inside = f.op("and", f.icmp("sgt", left, above), f.icmp("sle", left, vectors * shape.lanes))
         f.if_(inside, lambda vectors=vectors: panel(whole, vectors, left))
         above = vectors * shape.lanes

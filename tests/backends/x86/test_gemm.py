@@ -60,7 +60,9 @@ def tiny(plan: GemmPlan) -> GemmPlan:
     return replace(plan, MC=2 * shape.rows, KC=16, NC=shape.columns, MB=4 * shape.rows, skinny=0)
 
 
-def product(f: FunctionText, plan: GemmPlan, case: Case, by_element: bool) -> None:
+def product(
+    f: FunctionText, plan: GemmPlan, case: Case, by_element: bool, known: tuple[int, int] | None = None
+) -> None:
     """A kernel over whole matrices whose epilogue stores the accumulators."""
     out, lhs, rhs, scratch, m, n, k, *strides = f.arguments
 
@@ -86,7 +88,8 @@ def product(f: FunctionText, plan: GemmPlan, case: Case, by_element: bool) -> No
     if by_element:
         left = Operand(case.lhs, element=element(case.lhs), frame=(lhs, strides[0], strides[1]))
         right = Operand(case.rhs, element=element(case.rhs), frame=(rhs, strides[2], strides[3]))
-    emit_gemm(f, plan, GemmProblem(0, m, 0, n, k, left, right, scratch, epilogue, (out, n)))
+    rows, columns = known or (None, None)
+    emit_gemm(f, plan, GemmProblem(0, m, 0, n, k, left, right, scratch, epilogue, (out, n), rows, columns))
     f.ret()
 
 
@@ -188,6 +191,22 @@ def test_blocks_of_the_default_plan_do_not_show(target: TargetText) -> None:
     for m, n, k in ((3, 5000, 20), (7, 30, 1200), (100, 600, 1100), (801, 20, 600)):
         lhs, rhs = matrix(rng, m, k, dt.f32, "plain"), matrix(rng, k, n, dt.f32, "plain")
         np.testing.assert_array_equal(run(target, case, "default", lhs, rhs), run(target, case, "chain", lhs, rhs))
+
+
+@each_target
+@pytest.mark.parametrize("known", [(3, 40), (64, 64), (66, 128), (53, 129), (5, 16), (100, 1)], ids=str)
+def test_known_sizes_save_code_and_change_nothing(target: TargetText, known: tuple[int, int]) -> None:
+    module, case = ModuleText(target), CASES[0]
+    plan = GemmPlan.of(target, dt.f32)
+    product(module.function("known", ARGUMENTS), plan, case, by_element=False, known=known)
+    whole = ModuleText(target)
+    product(whole.function("known", ARGUMENTS), plan, case, by_element=False)
+    assert len(module.text()) < len(whole.text())
+    rng = np.random.default_rng(5)
+    lhs, rhs = matrix(rng, known[0], 70, dt.f32, "plain"), matrix(rng, 70, known[1], dt.f32, "plain")
+    out = np.zeros(known, np.float32)
+    build(module)("known", out, lhs, rhs, aligned(scratch_bytes(plan)), *known, 70, 70, 1, known[1], 1)
+    np.testing.assert_array_equal(out, run(target, case, "chain", lhs, rhs))
 
 
 def test_machines_agree() -> None:
