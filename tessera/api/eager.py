@@ -11,7 +11,7 @@ from tessera.api.tensor import Tensor
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import RuntimeArgumentError
 from tessera.diagnostics.error import CompilationError
-from tessera.frontend.concrete import StandIn, concrete_type, scalar_dtype
+from tessera.frontend.concrete import StandIn, concrete_dtype, concrete_type, scalar_dtype
 from tessera.frontend.facts import Facts
 from tessera.frontend.functions import public
 from tessera.frontend.methods import TensorMethods
@@ -26,18 +26,19 @@ from tessera.types.dtype import DType, f32
 from tessera.types.tensor_type import TensorType
 
 _PROGRAMS: dict[Any, tuple[Loaded, bool] | None] = {}
+_UNKNOWN: Any = object()
 _OPTIONS = Options()
 
 
 def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
     """The result of one op on tensors with data."""
-    types = [_type_of(operand) for operand in operands]
-    key: Any = (op, tuple((type.dtype, type.rank) for type in types), _stretched(types), _frozen(attributes))
-    if key not in _PROGRAMS:
-        _PROGRAMS[key] = _compiled(op, types, attributes)
-    found = _PROGRAMS[key]
+    key: Any = (op, _forms(operands), _frozen(attributes) if attributes else ())
+    found = _PROGRAMS.get(key, _UNKNOWN)
+    if found is _UNKNOWN:
+        found = _PROGRAMS[key] = _compiled(op, [_type_of(operand) for operand in operands], attributes)
     if found is None:
         # The rule of this op needs numbers, such as the two words of a key: then sizes are part of the program.
+        types = [_type_of(operand) for operand in operands]
         key = (key, tuple(type.shape for type in types))
         found = _PROGRAMS.get(key) or _program(op, types, attributes)
         _PROGRAMS[key] = found
@@ -48,6 +49,21 @@ def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> A
     return result if is_single else several(result)
 
 
+def _forms(operands: Sequence[Any]) -> tuple[Any, ...]:
+    """What a program is made for: dtypes, ranks, and which dims of several operands are the 1 that stretches."""
+    if len(operands) == 1:
+        dtype, ones = _form(operands[0])
+        return dtype, len(ones)
+    return tuple([_form(operand) for operand in operands])
+
+
+def _form(operand: Any) -> tuple[str, tuple[bool, ...]]:
+    dtype = concrete_dtype(operand)
+    if dtype is None:
+        _type_of(operand)
+    return str(dtype), tuple([size == 1 for size in operand.shape])
+
+
 def _type_of(operand: Any) -> TensorType:
     if isinstance(operand, TracedTensor):
         raise escaped(operand)
@@ -56,22 +72,15 @@ def _type_of(operand: Any) -> TensorType:
     return found
 
 
-def _stretched(types: Sequence[TensorType]) -> tuple[tuple[bool, ...], ...]:
-    """Which dims are the 1 that stretches: a free dim never does, so that is part of what is compiled."""
-    if len(types) < 2:
-        return ()
-    return tuple(tuple(dim.value == 1 for dim in type.shape) for type in types)
-
-
 def _compiled(op: str, types: Sequence[TensorType], attributes: Mapping[str, Any]) -> tuple[Loaded, bool] | None:
     """The op for all sizes, or None where its shape rule does not hold for all; wrong sizes raise, in numbers."""
-    names, ones = _operand_names(op, len(types)), _stretched(types)
+    names = _operand_names(op, len(types))
     checked = Trace(facts=Facts())
     checked.record(op, [checked.add_input(name, type) for name, type in zip(names, types, strict=True)], attributes)
     free = [
         TensorType(
             tuple(
-                dim if ones and ones[at][axis] else Dim.symbol(f"{names[at]}_{axis}")
+                dim if len(types) > 1 and dim.value == 1 else Dim.symbol(f"{names[at]}_{axis}")
                 for axis, dim in enumerate(type.shape)
             ),
             type.dtype,

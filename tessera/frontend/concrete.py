@@ -32,6 +32,10 @@ _BY_ARRAY_NAME = {
 }
 
 
+# An array's dtype works its name out anew each time it is asked.
+_SEEN: dict[Any, DType] = {}
+
+
 def is_own(value: Any) -> bool:
     """Whether a value is a `tessera.Tensor`; where none was made yet, its module is not loaded to find out."""
     module = sys.modules.get("tessera.runtime.tensor")
@@ -67,10 +71,13 @@ def concrete_dtype(value: Any) -> DType | None:
 
 def array_dtype(given: Any) -> DType:
     """The dtype of an array's dtype; raises `DTypeError` (T0102) for one that Tessera does not have."""
-    name = _BY_ARRAY_NAME.get(given.name)
-    if name is None or given.byteorder == ">":
-        raise DTypeError(f"arrays of `{given}` are not supported", fix=f"the dtypes are {', '.join(BY_NAME)}")
-    return BY_NAME[name]
+    found = _SEEN.get(given)
+    if found is None:
+        name = _BY_ARRAY_NAME.get(given.name)
+        if name is None or given.byteorder == ">":
+            raise DTypeError(f"arrays of `{given}` are not supported", fix=f"the dtypes are {', '.join(BY_NAME)}")
+        found = _SEEN[given] = BY_NAME[name]
+    return found
 
 
 def concrete_type(value: Any) -> TensorType | None:

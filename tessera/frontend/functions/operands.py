@@ -81,48 +81,56 @@ def parse_dtype(value: Any) -> DType:
 
 def promoted(op: str, values: Sequence[Any], group: OpClass = ARITHMETIC) -> list[Any]:
     """The values as operands of one dtype: tensors widen without loss, numbers and sizes follow the tensors."""
-    tensors = [value for value in values if is_tensor(value)]
-    for value in values:
-        if not isinstance(value, bool | int | float | Size) and not is_tensor(value):
-            dtype_of(value)
-    target = group.operand(_meeting_dtype(op, tensors, values))
     if group.name == "logical":
         return [_truth(value) for value in values]
-    return [as_tensor(value, target) if not is_tensor(value) else cast(value, target) for value in values]
+    dtypes = [None if isinstance(value, bool | int | float | Size) else dtype_of(value) for value in values]
+    target = group.operand(_meeting_dtype(op, dtypes, values))
+    return [
+        as_tensor(value, target) if dtype is None else value if dtype is target else cast(value, target)
+        for value, dtype in zip(values, dtypes, strict=True)
+    ]
 
 
 def _truth(value: Any) -> Any:
     """A bool tensor: numbers are true when they are not zero, and tensors of numbers must be compared first."""
-    return as_tensor(bool(value), BY_NAME["bool"]) if isinstance(value, bool | int | float) else value
+    return as_tensor(bool(value), BY_NAME["bool"]) if isinstance(value, bool | int | float) else as_tensor(value)
 
 
-def _meeting_dtype(op: str, tensors: Sequence[Any], values: Sequence[Any]) -> DType:
-    if not tensors:
-        found = [scalar_dtype(value) for value in values if isinstance(value, bool | int | float)] or [i64]
+def _meeting_dtype(op: str, dtypes: Sequence[DType | None], values: Sequence[Any]) -> DType:
+    target: DType | None = None
+    for dtype in dtypes:
+        if dtype is not None and dtype is not target:
+            target = dtype if target is None else _joined(op, target, dtype)
+    if target is None:
+        found = [scalar_dtype(value) for value in values if not isinstance(value, Size)] or [i64]
         return max(found, key=lambda dtype: ("bool", "int", "float").index(dtype.kind))
-    target = dtype_of(tensors[0])
-    for tensor in tensors[1:]:
-        joined = promote(target, dtype_of(tensor))
-        if joined is None:
-            other = dtype_of(tensor)
-            wider = max((target, other), key=lambda dtype: (dtype.is_float, dtype.bits))
-            raise DTypeError(
-                f"`{op}` cannot mix {target} and {other}: no dtype holds every value of both",
-                notes=("only widening that loses nothing is implicit",),
-                fix=f"cast the {target if wider is other else other} one, as in `x.cast({wider})`",
-            )
-        target = joined
-    for value in values:
-        if isinstance(value, bool | int | float):
-            weak = promote_scalar(target, value)
-            if weak is None:
-                raise DTypeError(
-                    f"`{op}` cannot take {value}: it is no {target}",
-                    notes=("a Python number takes the dtype of the tensor it meets",),
-                    fix="cast the tensor to a wider dtype first",
-                )
-            target = weak
+    for value, dtype in zip(values, dtypes, strict=True):
+        if dtype is None and not isinstance(value, Size):
+            target = _met_by_number(op, target, value)
     return target
+
+
+def _joined(op: str, target: DType, other: DType) -> DType:
+    joined = promote(target, other)
+    if joined is not None:
+        return joined
+    wider = max((target, other), key=lambda dtype: (dtype.is_float, dtype.bits))
+    raise DTypeError(
+        f"`{op}` cannot mix {target} and {other}: no dtype holds every value of both",
+        notes=("only widening that loses nothing is implicit",),
+        fix=f"cast the {target if wider is other else other} one, as in `x.cast({wider})`",
+    )
+
+
+def _met_by_number(op: str, target: DType, value: float) -> DType:
+    weak = promote_scalar(target, value)
+    if weak is None:
+        raise DTypeError(
+            f"`{op}` cannot take {value}: it is no {target}",
+            notes=("a Python number takes the dtype of the tensor it meets",),
+            fix="cast the tensor to a wider dtype first",
+        )
+    return weak
 
 
 def axis_of(op: str, axis: Any, rank: int) -> int:
