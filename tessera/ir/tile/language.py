@@ -176,7 +176,9 @@ class TileBuilder:
 
     def elementwise(self, fn: str, *tiles: SSAValue) -> SSAValue:
         type = tile_type(tiles[0])
-        return self._tile("elementwise", tiles, {"fn": fn}, type.with_dtype(bool_) if FUNCTIONS[fn].is_predicate else type)
+        return self._tile(
+            "elementwise", tiles, {"fn": fn}, type.with_dtype(bool_) if FUNCTIONS[fn].is_predicate else type
+        )
 
     def select(self, condition: SSAValue, first: SSAValue, second: SSAValue) -> SSAValue:
         return self._tile("select", (condition, first, second), {}, tile_type(first))

@@ -45,7 +45,9 @@ def _check_access(op: SpecOp, buffer: object, tile: object, first: int) -> None:
         if not isinstance(kind, TileAttr) or not kind.dtype.is_integer or kind.shape != tile.shape:
             op.fail(f"an index tile of `{op.name}` is {kind}, not integers of shape {list(tile.shape)}")
     if len(axes) != len(tile.shape) or not set(axes) <= set(coords):
-        op.fail(f"`{op.name}` has axes {list(axes)} for a tile of rank {len(tile.shape)}; each must be in {list(coords)}")
+        op.fail(
+            f"`{op.name}` has axes {list(axes)} for a tile of rank {len(tile.shape)}; each must be in {list(coords)}"
+        )
     if len(bounds) != len(axes):
         op.fail(f"`{op.name}` has {len(bounds)} bounds for {len(axes)} axes")
     if len(exprs) != len(buffer.shape):

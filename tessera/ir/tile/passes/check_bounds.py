@@ -1,0 +1,101 @@
+"""Prove that every access of a kernel stays inside its buffer, or show sizes and a program for which it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.diagnostics.codes import BoundsError
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.ir.tile.affine import Affine, alike, evaluated, isl_set, point_of, size_conditions
+from tessera.ir.tile.ranges import is_in_bounds
+from tessera.ir.tile.sites import Site, sites_of
+from tessera.types.dim import Dim
+
+PROVEN, REFUTED, UNKNOWN = "proven", "refuted", "unknown"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is known of one dim of one access; `sizes` and `values` are a counterexample, by symbol."""
+
+    site: Site
+    dim: int
+    verdict: str
+    values: tuple[tuple[str, int], ...] = ()
+
+    def at(self, name: str) -> int:
+        return dict(self.values)[name]
+
+
+@dataclass(frozen=True)
+class CheckBounds(Pass):
+    """Raise BoundsError (T0502) for an access that can leave its buffer; before and after are the same text.
+
+    First an interval argument on the index's own expression, then integer sets where it is affine. What neither
+    decides (an index read from memory, a stride that is a product of sizes) passes, unless `strict`. `guards` are
+    pairs of dims that callers make equal.
+    """
+
+    strict: bool = False
+    guards: tuple[tuple[Dim, Dim], ...] = ()
+
+    def run(self, module: ModuleOp) -> None:
+        for op in module.walk():
+            if isinstance(op, SpecOp) and op.name == "ttile.kernel":
+                for finding in examine(op, self.guards):
+                    self._refuse(op, finding)
+
+    def _refuse(self, kernel: SpecOp, finding: Finding) -> None:
+        site, dim = finding.site, finding.dim
+        index, extent = site.op.value("map")[dim], site.shape[dim]
+        what = f"`@{kernel.value('symbol')}` {site.verb} dim {dim} at `{index}`"
+        if finding.verdict == REFUTED:
+            raise BoundsError(
+                f"{what}, which leaves 0..{extent - 1}", span=site.op.span, notes=(_example(kernel, finding),)
+            )
+        if finding.verdict == UNKNOWN and self.strict:
+            raise BoundsError(
+                f"{what}, and nothing proves that it stays in 0..{extent - 1}",
+                span=site.op.span,
+                fix="bound the axis, or give the access a window",
+            )
+
+
+def examine(kernel: SpecOp, guards: Sequence[tuple[Dim, Dim]] = ()) -> list[Finding]:
+    """What is known of every dim of every access of a kernel."""
+    sizes = sorted(kernel.value("symbols"))
+    return [_examine(site, dim, sizes, guards) for site in sites_of(kernel) for dim in range(len(site.shape))]
+
+
+def _examine(site: Site, dim: int, sizes: Sequence[str], guards: Sequence[tuple[Dim, Dim]]) -> Finding:
+    if is_in_bounds(site, dim):
+        return Finding(site, dim, PROVEN)
+    writer = Affine(sizes)
+    writer.domain(site)
+    index, extent = writer.text(site.indices[dim]), writer.text(site.shape[dim])
+    facts = [*size_conditions(sizes, guards), *writer.conditions]
+    names = writer.inner_names
+    outside = isl_set(writer.parameters, names, [*facts, f"({index} < 0 or {index} >= {extent})"])
+    if outside.is_empty():
+        return Finding(site, dim, PROVEN)
+    real = outside.intersect(isl_set(writer.parameters, names, alike(sizes)))
+    if not writer.exact or real.is_empty():
+        return Finding(site, dim, UNKNOWN)
+    point = point_of(real, sizes, names)
+    values = {name: point[name] for name in sizes}
+    for variable in site.variables:
+        values[variable.name] = point.get(writer.variable(variable.name) or "", 0)
+    values["index"] = evaluated(point, site.indices[dim], writer)
+    return Finding(site, dim, REFUTED, tuple(values.items()))
+
+
+def _example(kernel: SpecOp, finding: Finding) -> str:
+    values, site = dict(finding.values), finding.site
+    program = [values[variable.name] for variable in site.variables if variable.kind == "program"]
+    element = [values[variable.name] for variable in site.variables if variable.kind == "element"]
+    sizes = ", ".join(f"{name} = {values[name]}" for name in sorted(kernel.value("symbols")))
+    return f"index {values['index']} at element {element} of the tile, in program {program}" + (sizes and f", {sizes}")

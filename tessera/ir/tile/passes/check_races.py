@@ -1,0 +1,119 @@
+"""Find two programs of a kernel that touch one cell of memory when at least one of them writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.diagnostics.codes import RaceError
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.ir.tile.affine import Affine, alike, isl_set, point_of, size_conditions
+from tessera.ir.tile.sampled_run import sampled_conflict
+from tessera.ir.tile.sites import Site, sites_of
+from tessera.types.dim import Dim
+
+
+@dataclass(frozen=True)
+class Race:
+    """Two accesses that may touch one cell of an argument in two programs, which run in no order."""
+
+    first: SpecOp
+    second: SpecOp
+    argument: int
+    programs: tuple[tuple[int, ...], tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class CheckRaces(Pass):
+    """Raise RaceError (T0503) with both source lines; before and after are the same text.
+
+    Pairs of accesses whose indices are affine are decided for all sizes at once by integer sets; a kernel with others
+    is run at small sizes, addresses only. `guards` are pairs of dims that callers make equal.
+    """
+
+    guards: tuple[tuple[Dim, Dim], ...] = ()
+
+    def run(self, module: ModuleOp) -> None:
+        for op in module.walk():
+            if isinstance(op, SpecOp) and op.name == "ttile.kernel":
+                race = find_race(op, self.guards)
+                if race is not None:
+                    raise _error(op, race)
+
+
+def find_race(kernel: SpecOp, guards: Sequence[tuple[Dim, Dim]] = ()) -> Race | None:
+    """The first race that is found; None where there is none, or none shows."""
+    if not kernel.value("grid"):
+        return None
+    sites = [site for site in sites_of(kernel) if site.argument is not None]
+    is_decided = True
+    for first, second in combinations_with_replacement(sites, 2):
+        if first.argument != second.argument or not (first.is_store or second.is_store):
+            continue
+        verdict = _overlap(kernel, first, second, guards)
+        if isinstance(verdict, Race):
+            return verdict
+        is_decided = is_decided and verdict is None
+    return None if is_decided else _sampled(kernel)
+
+
+def _overlap(kernel: SpecOp, first: Site, second: Site, guards: Sequence[tuple[Dim, Dim]]) -> Race | str | None:
+    """A race between two sites, None where there is none, "unknown" where sets do not tell."""
+    sizes = sorted(kernel.value("symbols"))
+    writers = (Affine(sizes, "a"), Affine(sizes, "b"))
+    facts = size_conditions(sizes, guards)
+    for writer, site in zip(writers, (first, second), strict=True):
+        writer.domain(site)
+        cells = [writer.text(index) for index in site.indices]
+        facts += [f"c{dim} = {cell}" for dim, cell in enumerate(cells)] + writer.conditions
+    left, right = writers
+    assert first.argument is not None
+    programs = range(len(kernel.value("grid")))
+    places = [[writer.name(f"%p{axis}") for axis in programs] for writer in writers]
+    facts.append("(" + " or ".join(f"{a} != {b}" for a, b in zip(*places, strict=True)) + ")")
+    inner = [*left.inner_names, *right.inner_names]
+    names = [*places[0], *places[1], *(name for name in inner if name not in (*places[0], *places[1]))]
+    names += [f"c{dim}" for dim in range(len(first.shape))]
+    shared = isl_set(left.parameters, names, facts)
+    if shared.is_empty():
+        return None
+    real = shared.intersect(isl_set(left.parameters, names, alike(sizes)))
+    if not (left.exact and right.exact) or real.is_empty():
+        return "unknown"
+    point = point_of(real, sizes, names)
+    at = tuple(tuple(point[name] for name in place) for place in places)
+    return Race(first.op, second.op, first.argument, (at[0], at[1]))
+
+
+def _sampled(kernel: SpecOp) -> Race | None:
+    found = sampled_conflict(kernel)
+    if found is None or found.first.argument is None:
+        return None
+    return Race(found.first.op, found.second.op, found.first.argument, (found.first.program, found.second.program))
+
+
+def _error(kernel: SpecOp, race: Race) -> RaceError:
+    words = {"ttile.store": "write", "ttile.load": "read"}
+    left, right = (list(program) for program in race.programs)
+    ops = (race.first, race.second)
+    if race.first.name == race.second.name:
+        did = f"both {words[race.first.name]}"
+    else:
+        did = f"{words[race.first.name]} and {words[race.second.name]}"
+    store = race.first if race.first.name == "ttile.store" else race.second
+    other = race.second if store is race.first else race.first
+    index = ", ".join(map(str, store.value("map")))
+    lines = " and ".join(str(op.span) for op in dict.fromkeys(ops) if op.span is not None)
+    return RaceError(
+        f"programs {left} and {right} of `@{kernel.value('symbol')}` {did} one cell of argument {race.argument}",
+        span=store.span,
+        notes=(
+            f"the cell written is `[{index}]`",
+            *((f"the lines are {lines}",) if lines and other is not store else ()),
+        ),
+        fix="let every program write cells of its own, by its place in the grid",
+    )

@@ -1,0 +1,142 @@
+"""Where a kernel touches memory, as expressions: every load and store over programs, loop steps, elements and sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from xdsl.ir import Block, SSAValue
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import BufferAttr, IndexAttr, TileAttr
+from tessera.types.dim import Dim
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A number that takes the values `low`, `low + step`, ... below `high`; both are over sizes and variables before.
+
+    `kind` is program, loop or element; an element is a place along an axis of the tile.
+    """
+
+    name: str
+    kind: str
+    low: Dim
+    high: Dim
+    step: int = 1
+
+    @property
+    def dim(self) -> Dim:
+        return Dim.symbol(self.name)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of a tile: the coordinate it starts at, the variable along it, and the bound that cuts it, if any."""
+
+    start: Dim
+    element: Variable
+    bound: Dim | None
+
+    @property
+    def dim(self) -> Dim:
+        return self.start + self.element.dim
+
+
+@dataclass(frozen=True)
+class Site:
+    """One load or store: `indices[d]` is where dim `d` of the buffer is touched.
+
+    `variables` come in the order in which they are bound. `windows` are pairs (e, extent) that hold `0 <= e < extent`.
+    `gathered` names what stands for the values of index tiles, of which nothing is known.
+    """
+
+    op: SpecOp
+    argument: int | None
+    shape: tuple[Dim, ...]
+    indices: tuple[Dim, ...]
+    variables: tuple[Variable, ...]
+    axes: tuple[Axis, ...]
+    windows: tuple[tuple[Dim, Dim], ...]
+    gathered: tuple[str, ...]
+
+    @property
+    def is_store(self) -> bool:
+        return self.op.name == "ttile.store"
+
+    @property
+    def verb(self) -> str:
+        return "writes" if self.is_store else "reads"
+
+
+def sites_of(kernel: SpecOp) -> list[Site]:
+    """Every load and store of a kernel."""
+    return list(_Walk(kernel).block(kernel.regions[0].block))
+
+
+class _Walk:
+    """Gives each index value of a kernel an expression; names start with `%`, which no size does."""
+
+    def __init__(self, kernel: SpecOp) -> None:
+        self.grid: tuple[Dim, ...] = kernel.value("grid")
+        self.arguments: dict[SSAValue, int] = {argument: argument.index for argument in kernel.regions[0].block.args}
+        self.values: dict[SSAValue, Dim] = {}
+        self.loops: list[Variable] = []
+        self.count = 0
+
+    @property
+    def programs(self) -> list[Variable]:
+        zero = Dim.constant(0)
+        return [Variable(f"%p{axis}", "program", zero, extent) for axis, extent in enumerate(self.grid)]
+
+    def block(self, block: Block) -> Iterator[Site]:
+        for op in block.ops:
+            assert isinstance(op, SpecOp)
+            if op.name == "ttile.program_id":
+                self.values[op.result] = Dim.symbol(f"%p{op.value('axis')}")
+            elif op.name == "ttile.index":
+                names = dict(zip(op.value("names"), (self.values[value] for value in op.operands), strict=True))
+                self.values[op.result] = op.value("expr").substitute(names)
+            elif op.name == "ttile.for":
+                yield from self._loop(op)
+            elif op.name == "ttile.load":
+                yield self._site(op, 1, op.results[0])
+            elif op.name == "ttile.store":
+                yield self._site(op, 2, op.operands[0])
+
+    def _loop(self, op: SpecOp) -> Iterator[Site]:
+        self.count += 1
+        low, high = (self.values[value] for value in op.operands[:2])
+        step = Variable(f"%l{self.count}", "loop", low, high, op.value("step"))
+        body = op.regions[0].block
+        self.values[body.args[0]] = step.dim
+        self.loops.append(step)
+        yield from self.block(body)
+        self.loops.pop()
+
+    def _site(self, op: SpecOp, first: int, tile: SSAValue) -> Site:
+        buffer = op.operands[first - 1]
+        assert isinstance(tile.type, TileAttr)
+        assert isinstance(buffer.type, BufferAttr)
+        rest = op.operands[first:]
+        starts = [self.values[value] for value in rest if isinstance(value.type, IndexAttr)]
+        gathered = tuple(f"%t{number}" for number in range(len(rest) - len(starts)))
+        names = dict(zip(op.value("coords"), starts, strict=True))
+        axes: list[Axis] = []
+        for number, (name, size) in enumerate(zip(op.value("axes"), tile.type.shape, strict=True)):
+            element = Variable(f"%e{number}", "element", Dim.constant(0), size)
+            bound = op.value("bounds")[number].substitute(names)
+            axes.append(Axis(names[name], element, None if bound.value == -1 else bound))
+        names.update({name: axis.dim for name, axis in zip(op.value("axes"), axes, strict=True)})
+        names.update({f"t{number}": Dim.symbol(name) for number, name in enumerate(gathered)})
+        pairs = [expr.substitute(names) for expr in op.value("windows")]
+        return Site(
+            op,
+            self.arguments.get(buffer),
+            buffer.type.shape,
+            tuple(expr.substitute(names) for expr in op.value("map")),
+            (*self.programs, *self.loops, *(axis.element for axis in axes)),
+            tuple(axes),
+            tuple(zip(pairs[::2], pairs[1::2], strict=True)),
+            gathered,
+        )

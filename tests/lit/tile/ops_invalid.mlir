@@ -1,0 +1,124 @@
+// RUN: not tessera-opt %s --split 2>&1 | filecheck %s
+
+// A kernel works on memory, not on tensors.
+// CHECK: error[T0501]: argument 0 of `@tensor` is !tgraph.tensor<[N], f32>, not a buffer
+ttile.kernel @tensor(%x: !tgraph.tensor<[N], f32>) attributes {symbols = ["N"], grid = [N], writes = []} {
+  ttile.return
+}
+// -----
+// CHECK: error[T0501]: `writes` names arguments 0..0, got [1]
+ttile.kernel @writes(%x: !ttile.buffer<[N], f32>) attributes {symbols = ["N"], grid = [N], writes = [1]} {
+  ttile.return
+}
+// -----
+// CHECK: error[T0501]: the grid uses ['M'], and the kernel's sizes are ['N']
+ttile.kernel @grid(%x: !ttile.buffer<[N], f32>) attributes {symbols = ["N"], grid = [M], writes = []} {
+  ttile.return
+}
+// -----
+// CHECK: error[T0501]: the grid has 1 axes, got axis 1
+// CHECK-NEXT: ops_invalid.mlir:[[# @LINE + 2]]:3
+ttile.kernel @axis() attributes {symbols = ["N"], grid = [N], writes = []} {
+  %0 = ttile.program_id {axis = 1} : () -> !ttile.index
+  ttile.return
+}
+// -----
+// CHECK: error[T0501]: `ttile.load` has a map of 1 expressions into a buffer of rank 2
+ttile.kernel @map(%x: !ttile.buffer<[N, 4], f32>) attributes {symbols = ["N"], grid = [N], writes = []} {
+  %i = ttile.program_id {axis = 0} : () -> !ttile.index
+  %0 = ttile.load %x, %i {coords = ["i"], axes = [], map = [i], bounds = []} : (!ttile.buffer<[N, 4], f32>, !ttile.index) -> !ttile.tile<[], f32>
+  ttile.return
+}
+// -----
+// CHECK: error[T0501]: `ttile.load` names 2 coordinates and has 1 index operands
+ttile.kernel @coords(%x: !ttile.buffer<[N], f32>) attributes {symbols = ["N"], grid = [N], writes = []} {
+  %i = ttile.program_id {axis = 0} : () -> !ttile.index
+  %0 = ttile.load %x, %i {coords = ["i", "j"], axes = [], map = [i], bounds = []} : (!ttile.buffer<[N], f32>, !ttile.index) -> !ttile.tile<[], f32>
+  ttile.return
+}
+// -----
+// CHECK: error[T0501]: `ttile.load` has axes ['i'] for a tile of rank 2; each must be in ['i']
+// CHECK: error[T0501]: `ttile.load` has 0 bounds for 1 axes
+ttile.kernel @axes(%x: !ttile.buffer<[N], f32>) attributes {symbols = ["N"], grid = [N], writes = []} {
+  %i = ttile.program_id {axis = 0} : () -> !ttile.index
+  %0 = ttile.load %x, %i {coords = ["i"], axes = ["i"], map = [i], bounds = [N]} : (!ttile.buffer<[N], f32>, !ttile.index) -> !ttile.tile<[2, 4], f32>
+  ttile.return
+}
+// -----
+ttile.kernel @bounds(%x: !ttile.buffer<[N], f32>) attributes {symbols = ["N"], grid = [N], writes = []} {
+  %i = ttile.program_id {axis = 0} : () -> !ttile.index
+  %0 = ttile.load %x, %i {coords = ["i"], axes = ["i"], map = [i], bounds = []} : (!ttile.buffer<[N], f32>, !ttile.index) -> !ttile.tile<[4], f32>
+  ttile.return
+}
+// -----
+// CHECK: error[T0501]: `ttile.store` moves f32 and the buffer holds bf16
+// CHECK: help: cast the tile first
+ttile.kernel @dtype(%x: !ttile.buffer<[N], bf16>) attributes {symbols = ["N"], grid = [N], writes = [0]} {
+  %i = ttile.program_id {axis = 0} : () -> !ttile.index
+  %0 = ttile.constant {value = 1.0} : () -> !ttile.tile<[], f32>
+  ttile.store %0, %x, %i {coords = ["i"], axes = [], map = [i], bounds = []} : (!ttile.tile<[], f32>, !ttile.buffer<[N], bf16>, !ttile.index) -> ()
+  ttile.return
+}
+// -----
+// CHECK: error[T0501]: an index tile of `ttile.load` is !ttile.tile<[4], f32>, not integers of shape [4]
+ttile.kernel @index_tile(%x: !ttile.buffer<[N], f32>) attributes {symbols = ["N"], grid = [N], writes = []} {
+  %i = ttile.program_id {axis = 0} : () -> !ttile.index
+  %t = ttile.constant {value = 1.0} : () -> !ttile.tile<[4], f32>
+  %0 = ttile.load %x, %i, %t {coords = ["i"], axes = ["i"], map = [t0], bounds = [-1]} : (!ttile.buffer<[N], f32>, !ttile.index, !ttile.tile<[4], f32>) -> !ttile.tile<[4], f32>
+  ttile.return
+}
+// -----
+// CHECK: error[T0501]: a tile has static sizes, got [N]
+ttile.kernel @static(%x: !ttile.buffer<[N], f32>) attributes {symbols = ["N"], grid = [N], writes = []} {
+  %i = ttile.program_id {axis = 0} : () -> !ttile.index
+  %0 = ttile.load %x, %i {coords = ["i"], axes = ["i"], map = [i], bounds = [-1]} : (!ttile.buffer<[N], f32>, !ttile.index) -> !ttile.tile<[N], f32>
+  ttile.return
+}
+// -----
+// CHECK: error[T0501]: there is no elementwise function `cosh`
+ttile.kernel @function() attributes {symbols = [], grid = [], writes = []} {
+  %0 = ttile.constant {value = 1.0} : () -> !ttile.tile<[4], f32>
+  %1 = ttile.elementwise %0 {fn = "cosh"} : (!ttile.tile<[4], f32>) -> !ttile.tile<[4], f32>
+  ttile.return
+}
+// -----
+// CHECK: error[T0501]: `exp` does not compute in bf16
+// CHECK: help: cast to f32 first
+ttile.kernel @narrow() attributes {symbols = [], grid = [], writes = []} {
+  %0 = ttile.constant {value = 1.0} : () -> !ttile.tile<[4], bf16>
+  %1 = ttile.elementwise %0 {fn = "exp"} : (!ttile.tile<[4], bf16>) -> !ttile.tile<[4], bf16>
+  ttile.return
+}
+// -----
+// CHECK: error[T0501]: `lt` of f32 gives bool, not f32
+ttile.kernel @predicate() attributes {symbols = [], grid = [], writes = []} {
+  %0 = ttile.constant {value = 1.0} : () -> !ttile.tile<[4], f32>
+  %1 = ttile.elementwise %0, %0 {fn = "lt"} : (!ttile.tile<[4], f32>, !ttile.tile<[4], f32>) -> !ttile.tile<[4], f32>
+  ttile.return
+}
+// -----
+// CHECK: error[T0501]: the folded axis must have a power of two of elements, got 6
+ttile.kernel @fold() attributes {symbols = [], grid = [], writes = []} {
+  %0 = ttile.constant {value = 1.0} : () -> !ttile.tile<[6], f32>
+  %1 = ttile.reduce %0 {kind = "sum", axis = 0} : (!ttile.tile<[6], f32>) -> !ttile.tile<[], f32>
+  ttile.return
+}
+// -----
+// CHECK: error[T0501]: `ttile.dot` multiplies [M, K] by [K, N], got [2, 4] by [2, 4]
+ttile.kernel @dot() attributes {symbols = [], grid = [], writes = []} {
+  %0 = ttile.constant {value = 1.0} : () -> !ttile.tile<[2, 4], f32>
+  %1 = ttile.constant {value = 1.0} : () -> !ttile.tile<[2, 4], f32>
+  %2 = ttile.dot %0, %1, %0 : (!ttile.tile<[2, 4], f32>, !ttile.tile<[2, 4], f32>, !ttile.tile<[2, 4], f32>) -> !ttile.tile<[2, 4], f32>
+  ttile.return
+}
+// -----
+// CHECK: error[T0501]: the body of a loop yields what it carries
+ttile.kernel @loop() attributes {symbols = [], grid = [], writes = []} {
+  %z = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %0 = ttile.constant {value = 1.0} : () -> !ttile.tile<[4], f32>
+  %1 = ttile.for %z, %z, %0 {step = 1} ({
+  ^bb0(%i: !ttile.index, %t: !ttile.tile<[4], f32>):
+    ttile.yield
+  }) : (!ttile.index, !ttile.index, !ttile.tile<[4], f32>) -> !ttile.tile<[4], f32>
+  ttile.return
+}

@@ -1,0 +1,140 @@
+"""Bounds: what is proven, what is refuted with sizes that show it, and what stays unknown."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
+
+from tessera.diagnostics.codes import BoundsError
+from tessera.ir.base.op import SpecOp
+from tessera.ir.tile.interpret import run_kernel
+from tessera.ir.tile.language import Place, TileBuilder
+from tessera.ir.tile.passes.check_bounds import PROVEN, REFUTED, UNKNOWN, CheckBounds, examine
+from tessera.types.dim import Dim
+from tessera.types.dtype import f32
+from tessera.types.tensor_type import TensorType
+from tests.tile import kernels
+from tests.tile.kernels import COLUMN, ROW, K, M, N
+from tests.tile.test_interpret import gather
+
+
+def verdicts(kernel: SpecOp) -> list[str]:
+    return [finding.verdict for finding in examine(kernel)]
+
+
+def flat_copy(map: Dim, *, bound: Dim = N, width: int = 8, extent: Dim = M * N) -> SpecOp:
+    """Rows of a matrix that is one long buffer: a row a program, strides that are free sizes."""
+    matrix = TensorType.of([extent], f32)
+    b = TileBuilder("flat", [matrix, matrix], symbols=["M", "N"], grid=[M], writes=[1], kind="map")
+    row = b.program_id(0)
+
+    def step(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        place = Place({"i": row, "j": j}, ("j",), (width,), {"j": bound})
+        b.store(b.load(b.arguments[0], [map], place), b.arguments[1], [map], place)
+        return []
+
+    b.loop(b.index(0), b.index(N), width, step)
+    return kernels.checked(b.finish())
+
+
+def test_clean_kernels_are_proven() -> None:
+    clean = (kernels.double(), kernels.gemm(), kernels.softmax(), flat_copy(ROW * N + COLUMN))
+    for kernel in clean:
+        assert set(verdicts(kernel)) == {PROVEN}
+
+
+def test_a_grid_of_one_axis_taken_apart_is_proven() -> None:
+    matrix = TensorType.of([M, K], f32)
+    b = TileBuilder("apart", [matrix, matrix], symbols=["M", "K"], grid=[M * K], writes=[1], kind="map")
+    place = Place({"p": b.program_id(0)})
+    at = [Dim.symbol("p") // K, Dim.symbol("p") % K]
+    b.store(b.load(b.arguments[0], at, place), b.arguments[1], at, place)
+    assert set(verdicts(kernels.checked(b.finish()))) == {PROVEN}
+
+
+def test_a_window_proves_a_shifted_index() -> None:
+    line = TensorType.of([M, N], f32)
+    b = TileBuilder("shift", [line, line], symbols=["M", "N"], grid=[M], writes=[1], kind="map")
+    place = Place({"i": b.program_id(0), "j": b.index(0)}, ("j",), (4,), {"j": N})
+    left = b.load(b.arguments[0], [ROW, COLUMN * 2 - 3], place, windows=[COLUMN * 2 - 3, N])
+    b.store(left, b.arguments[1], [ROW, COLUMN], place)
+    assert set(verdicts(kernels.checked(b.finish()))) == {PROVEN}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "wanted", "index"),
+    [
+        (kernels.double(bound=None), {"N": 7, "%p0": 0}, 7),
+        (kernels.double(store=ROW + 1), {"N": 1, "%p0": 0}, 1),
+        (kernels.double(store=ROW - 1), {"N": 1, "%p0": 0}, -1),
+    ],
+)
+def test_a_mistake_comes_with_sizes_that_show_it(kernel: SpecOp, wanted: dict[str, int], index: int) -> None:
+    (finding, *_) = [finding for finding in examine(kernel) if finding.verdict == REFUTED]
+    values = dict(finding.values)
+    assert values["index"] == index
+    assert {name: values[name] for name in wanted} == wanted
+    x = np.zeros(values["N"], np.float32)
+    with pytest.raises(BoundsError, match=f"index {index} of dim 0"):
+        run_kernel(kernel, [x, x.copy()], {"N": values["N"]})
+
+
+def test_the_error_names_kernel_index_and_range() -> None:
+    kernel = kernels.double(store=ROW + 1)
+    parent = kernel.parent_op()
+    assert isinstance(parent, ModuleOp)
+    with pytest.raises(BoundsError) as caught:
+        CheckBounds().run(parent)
+    assert caught.value.message == "`@double` writes dim 0 at `i + 1`, which leaves 0..N - 1"
+    assert caught.value.span == kernels.span(4)
+    assert caught.value.notes == ("index 1 at element [0] of the tile, in program [0], N = 1",)
+
+
+def test_an_index_read_from_memory_stays_unknown() -> None:
+    found = verdicts(gather())
+    assert found.count(UNKNOWN) == 1
+    assert REFUTED not in found
+    parent = gather().parent_op()
+    assert isinstance(parent, ModuleOp)
+    CheckBounds().run(parent)
+    with pytest.raises(BoundsError, match=r"nothing proves that it stays in 0\.\.2"):
+        CheckBounds(strict=True).run(parent)
+
+
+def test_sizes_that_callers_make_equal_are_no_mistake() -> None:
+    b = TileBuilder(
+        "two", [TensorType.of([M], f32), TensorType.of([N], f32)], symbols=["M", "N"], grid=[N], writes=[1], kind="map"
+    )
+    place = Place({"i": b.program_id(0)})
+    b.store(b.load(b.arguments[0], [ROW], place), b.arguments[1], [ROW], place)
+    kernel = kernels.checked(b.finish())
+    assert verdicts(kernel) == [UNKNOWN, PROVEN]
+    assert [finding.verdict for finding in examine(kernel, [(M, N)])] == [PROVEN, PROVEN]
+
+
+_SHIFTS = st.integers(-2, 2)
+
+
+@given(_SHIFTS, st.integers(1, 3), st.sampled_from([None, N, N - 1, N + 1]), st.integers(1, 9))
+@settings(max_examples=40, deadline=None)
+def test_proofs_and_refutations_agree_with_running(shift: int, scale: int, bound: Dim | None, size: int) -> None:
+    kernel = kernels.double(bound=bound, store=ROW * scale + shift, block=4)
+    found = verdicts(kernel)
+    x = np.zeros(size, np.float32)
+    try:
+        run_kernel(kernel, [x, x.copy()], {"N": size})
+        failed = False
+    except BoundsError:
+        failed = True
+    assert UNKNOWN not in found
+    if failed:
+        assert REFUTED in found
+    if REFUTED in found:
+        values = dict(next(finding for finding in examine(kernel) if finding.verdict == REFUTED).values)
+        y = np.zeros(values["N"], np.float32)
+        with pytest.raises(BoundsError):
+            run_kernel(kernel, [y, y.copy()], {"N": values["N"]})

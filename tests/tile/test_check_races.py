@@ -1,0 +1,92 @@
+"""Races: two programs on one cell are found with both lines, and clean kernels give no report."""
+
+from __future__ import annotations
+
+import pytest
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
+
+from tessera.diagnostics.codes import RaceError
+from tessera.ir.base.op import SpecOp
+from tessera.ir.tile.language import Place, TileBuilder
+from tessera.ir.tile.passes.check_races import CheckRaces, find_race
+from tessera.ir.tile.sampled_run import sampled_conflict
+from tessera.types.dim import Dim
+from tessera.types.dtype import f32, i64
+from tessera.types.tensor_type import TensorType
+from tests.tile import kernels
+from tests.tile.kernels import COLUMN, ROW, M, N
+from tests.tile.test_check_bounds import flat_copy
+
+
+def test_clean_kernels_give_no_report() -> None:
+    for kernel in (kernels.double(), kernels.gemm(), kernels.softmax(), flat_copy(ROW * N + COLUMN)):
+        assert find_race(kernel) is None
+        assert sampled_conflict(kernel) is None
+
+
+def test_a_store_without_its_program_is_found() -> None:
+    race = find_race(kernels.double(store=ROW % 8))
+    assert race is not None
+    assert race.programs[0] != race.programs[1]
+    assert race.first is race.second
+
+
+def test_it_is_found_by_running_too() -> None:
+    conflict = sampled_conflict(kernels.double(store=ROW % 8))
+    assert conflict is not None
+    assert (conflict.first.program, conflict.second.program, conflict.cell) == ((0,), (1,), 0)
+
+
+def test_strides_that_are_free_sizes_are_tried_at_small_ones() -> None:
+    assert find_race(flat_copy(ROW * (N - 1) + COLUMN)) is not None
+    assert find_race(flat_copy(COLUMN)) is not None
+
+
+def neighbours(*, in_place: bool) -> SpecOp:
+    """out[i] = x[i] + x[i + 1], or the same into x: a program may read what the one after it has written."""
+    line = TensorType.of([N + 1], f32)
+    b = TileBuilder("next", [line, line], symbols=["N"], grid=[N], writes=[0 if in_place else 1], kind="map")
+    place = Place({"i": b.program_id(0)})
+    b.span = kernels.span(1)
+    left = b.load(b.arguments[0], [ROW], place)
+    b.span = kernels.span(2)
+    right = b.load(b.arguments[0], [ROW + 1], place)
+    b.span = kernels.span(3)
+    b.store(b.elementwise("add", left, right), b.arguments[0 if in_place else 1], [ROW], place)
+    return kernels.checked(b.finish())
+
+
+def test_a_read_of_what_another_program_writes_is_found_with_both_lines() -> None:
+    assert find_race(neighbours(in_place=False)) is None
+    parent = neighbours(in_place=True).parent_op()
+    assert isinstance(parent, ModuleOp)
+    with pytest.raises(RaceError) as caught:
+        CheckRaces().run(parent)
+    assert caught.value.message == "programs [0] and [1] of `@next` read and write one cell of argument 0"
+    assert caught.value.span == kernels.span(3)
+    assert caught.value.notes == ("the cell written is `[i]`", "the lines are kernels.py:2:1 and kernels.py:3:1")
+
+
+def scatter(by_column: bool) -> SpecOp:
+    """out[where[i], j] = x[i, j], programs over i or over j."""
+    types = [TensorType.of([M, N], f32), TensorType.of([M], i64), TensorType.of([M, N], f32)]
+    grid, outer, inner = ([N], "j", "i") if by_column else ([M], "i", "j")
+    b = TileBuilder("scatter", types, symbols=["M", "N"], grid=grid, writes=[2], kind="library")
+    program = b.program_id(0)
+    at = {"i": ROW, "j": COLUMN}
+
+    def step(inside: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        place = Place({outer: program, inner: inside})
+        where = b.load(b.arguments[1], [at["i"]], place)
+        x = b.load(b.arguments[0], [at["i"], at["j"]], place)
+        b.store(x, b.arguments[2], [Dim.symbol("t0"), at["j"]], place, indices=[where])
+        return []
+
+    b.loop(b.index(0), b.index(M if by_column else N), 1, step)
+    return kernels.checked(b.finish())
+
+
+def test_scattered_rows_race_and_scattered_columns_do_not() -> None:
+    assert find_race(scatter(by_column=False)) is not None
+    assert find_race(scatter(by_column=True)) is None
