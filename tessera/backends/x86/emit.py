@@ -11,6 +11,7 @@ from tessera.backends.x86 import convert, math
 from tessera.backends.x86.blocks import Layout, Vectors, register_type
 from tessera.backends.x86.dims import dim_value
 from tessera.backends.x86.emit_access import Access, constant_in_register
+from tessera.backends.x86.emit_block_dot import emit_block_dot
 from tessera.backends.x86.emit_fold import fold, fold_place
 from tessera.backends.x86.emit_product import emit_product, product_scratch, product_tasks
 from tessera.backends.x86.instructions import Index, TargetText, Value
@@ -45,9 +46,7 @@ def _sizes(f: FunctionText, kernel: SpecOp) -> dict[str, Index]:
     """The kernel's sizes, from the slots after its buffers."""
     first = len(kernel.regions[0].block.args)
     context = f.arguments[0]
-    return {
-        name: f.load(f.gep(context, first + at, "i64"), "i64") for at, name in enumerate(kernel.value("symbols"))
-    }
+    return {name: f.load(f.gep(context, first + at, "i64"), "i64") for at, name in enumerate(kernel.value("symbols"))}
 
 
 def _emit_tasks(module: ModuleText, kernel: SpecOp, name: str) -> None:
@@ -161,7 +160,8 @@ class Emitter:
         return low, high, f.add(low, f.round_down(span, op.value("step")))
 
     def _loop(self, op: SpecOp) -> None:
-        low, _, whole = self._bounds(op)
+        low, high, whole = self._bounds(op)
+        whole = high if op.value("is_partial") else whole
         starts = self._settle(op)
 
         def body(index: Value, carried: list[Value]) -> list[Value]:
@@ -376,6 +376,7 @@ def _used_from_outside(op: SpecOp) -> list[SSAValue]:
             inside.update(region.block.args)
     return [value for value in used if value not in inside]
 
+
 _HANDLERS: dict[str, Callable[[Emitter, SpecOp], None]] = {
     "programs": Emitter._programs,
     "index": Emitter._index,
@@ -394,6 +395,7 @@ _HANDLERS: dict[str, Callable[[Emitter, SpecOp], None]] = {
     "spread": Emitter._spread,
     "fold": Emitter._fold,
     "fold_place": Emitter._fold_place,
+    "block_dot": emit_block_dot,
     "yield": Emitter._nothing,
     "return": Emitter._nothing,
 }

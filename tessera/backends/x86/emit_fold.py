@@ -22,9 +22,7 @@ def fold(f: FunctionText, source: Vectors, kind: str, axis: int, out: Layout) ->
     return [parts[0] for parts in _fold_all(f, [source], axis, out, join)]
 
 
-def fold_place(
-    f: FunctionText, values: Vectors, places: Vectors, kind: str, axis: int, out: Layout
-) -> list[Value]:
+def fold_place(f: FunctionText, values: Vectors, places: Vectors, kind: str, axis: int, out: Layout) -> list[Value]:
     """The places of extremes: greater values first, then lower places; NaN before all."""
     dtype = values.dtype
 

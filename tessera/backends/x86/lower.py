@@ -33,10 +33,14 @@ _RENAMED = {
 
 def lower_kernel(kernel: SpecOp, machine: Machine) -> SpecOp:
     """The `ttarget.kernel` of a `ttile.kernel`."""
-    return _Lowering(kernel, machine).run()
+    if match_contraction(kernel) is None and has_inner_products(kernel):
+        return BlockLowering(kernel, machine).run()
+    return Lowering(kernel, machine).run()
 
 
-class _Lowering:
+class Lowering:
+    """The lowering of one kernel whose tiles fit registers."""
+
     def __init__(self, kernel: SpecOp, machine: Machine) -> None:
         self.kernel, self.machine = kernel, machine
         self.source = kernel.regions[0].block
@@ -49,6 +53,10 @@ class _Lowering:
         self.span: Span | None = None
         self.narrow = 0
         """Lanes of an epilogue: its tiles become one row of so many, whatever they were."""
+        self.prepare()
+
+    def prepare(self) -> None:
+        """What a subclass adds."""
 
     def run(self) -> SpecOp:
         match = match_contraction(self.kernel)
@@ -77,13 +85,14 @@ class _Lowering:
         grid = self.kernel.value("grid")
         body = Block(arg_types=[INDEX] * len(grid))
         self.block = body
-        self._body(self.source, list(body.args))
+        self.places = list(body.args)
+        self.run_block(self.source)
         self.emit("yield")
         self.block = self.entry
         self.emit("programs", (), {"grid": grid}, (), [body])
 
-    def _body(self, source: Block, places: Sequence[SSAValue]) -> None:
-        self.places = list(places)
+    def run_block(self, source: Block) -> None:
+        """Lower the ops of a block, in order."""
         for op in source.ops:
             assert isinstance(op, SpecOp)
             self.lower(op)
@@ -134,7 +143,7 @@ class _Lowering:
 
     # Accesses.
 
-    def _is_safe(self, coordinate: SSAValue, bound: Dim, size: int) -> bool:
+    def is_safe(self, coordinate: SSAValue, bound: Dim, size: int) -> bool:
         """Whether a tile that begins at the coordinate cannot reach beyond the bound."""
         if bound in self.safe.get(coordinate, frozenset()):
             return True
@@ -147,19 +156,31 @@ class _Lowering:
         guarded = [
             (axis, bound)
             for axis, bound, size in zip(axes, op.value("bounds"), sizes, strict=True)
-            if bound.value != -1 and not self._is_safe(where[axis], bound, size.value or 1)
+            if bound.value != -1 and not self.is_safe(where[axis], bound, size.value or 1)
         ]
         offset = linear(op.value("map"), buffer.shape)
         return {
             "names": coords,
             "axes": axes,
             "offset": offset,
-            "way": _way(offset, axes),
+            "way": self.way(offset, axes),
             "align": buffer.dtype.bytes,
             "guarded": tuple(axis for axis, _ in guarded),
             "bounds": tuple(bound for _, bound in guarded),
             "windows": op.value("windows"),
         }
+
+    @staticmethod
+    def way(offset: Dim, axes: Sequence[str]) -> str:
+        """How the lanes of an access lie in memory."""
+        if any(name[:1] == "t" and name[1:].isdigit() for name in offset.symbols):
+            return "indexed"
+        if not axes:
+            return "contiguous"
+        parts = offset.coefficient(axes[-1])
+        if parts is None:
+            return "indexed"
+        return {0: "uniform", 1: "contiguous"}.get(-1 if parts[0].value is None else parts[0].value, "strided")
 
     def _load(self, op: SpecOp) -> None:
         buffer, tile = op.operands[0].type, op.results[0].type
@@ -180,7 +201,7 @@ class _Lowering:
         axis, bound, tile = op.value("axis"), op.value("bound"), op.operands[0].type
         assert isinstance(tile, TileAttr)
         size = tile.shape[op.value("axes").index(axis)].value or 1
-        if self._is_safe(where[axis], bound, size):
+        if self.is_safe(where[axis], bound, size):
             self.values[op.result] = self.values[op.operands[0]]
             return
         values = op.values()
@@ -256,18 +277,6 @@ class _Lowering:
             self.values[op.result] = self.emit("index", self.of(op.operands), op.values(), [INDEX]).result
 
 
-def _way(offset: Dim, axes: Sequence[str]) -> str:
-    """How the lanes of an access lie in memory."""
-    if any(name[:1] == "t" and name[1:].isdigit() for name in offset.symbols):
-        return "indexed"
-    if not axes:
-        return "contiguous"
-    parts = offset.coefficient(axes[-1])
-    if parts is None:
-        return "indexed"
-    return {0: "uniform", 1: "contiguous"}.get(parts[0].value, "strided")  # pyright: ignore[reportArgumentType]
-
-
 def _is_multiple(dim: Dim, size: int) -> bool:
     return (dim % size).value == 0
 
@@ -300,3 +309,6 @@ def kernel_elements(kernel: SpecOp) -> Dim:
         assert isinstance(argument.type, BufferAttr)
         total = total + product(argument.type.shape)
     return total
+
+
+from tessera.backends.x86.lower_blocks import BlockLowering, has_inner_products  # noqa: E402 - it extends this file

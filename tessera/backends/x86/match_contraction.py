@@ -1,4 +1,4 @@
-"""Recognizing a contraction among tiles: a loop over k that loads two tiles and adds their product to what it carries."""
+"""Recognizing a contraction among tiles: a loop over k that adds the product of two loaded tiles to what it carries."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Match:
 
 
 def match_contraction(kernel: SpecOp) -> Match | None:
-    """The contraction a kernel is, or None: grid of batch, row blocks and column blocks; one such loop; stores after."""
+    """The contraction a kernel is, or None: a grid of batch, row and column blocks; one such loop; stores after."""
     ops = [op for op in kernel.regions[0].block.ops if isinstance(op, SpecOp)]
     loops = [op for op in ops if op.name == "ttile.for"]
     if len(loops) != 1 or len(loops[0].results) != 1:

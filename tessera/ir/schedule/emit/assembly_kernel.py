@@ -8,8 +8,8 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Record
 from tessera.ir.schedule.emit.evaluate import Evaluator, spec_of
 from tessera.ir.schedule.emit.frame import Request, buffers_of
-from tessera.ir.schedule.emit.maps import collapse, compose, delinear, linear
 from tessera.ir.schedule.emit.map_kernel import BLOCK
+from tessera.ir.schedule.emit.maps import collapse, compose, delinear, linear
 from tessera.ir.tile.facets import Assembly, Piece
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim, minimum, product

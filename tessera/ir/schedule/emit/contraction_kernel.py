@@ -1,4 +1,4 @@
-"""Kernels of contractions: a grid of output blocks, a loop over k with one dot, then the epilogue on the accumulator."""
+"""Kernels of contractions: a grid of output blocks, a loop over k with one dot, then the epilogue on its result."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ class ContractionKernel:
     def emit(self) -> SpecOp:
         request, maps = self.request, self.maps
         BM, BN, BK = request.chooser.choose(
-            f"contraction.block@{request.name}", BLOCKS, {"machine": request.machine, "m": self.m, "n": self.n, "k": self.k}
+            f"contraction.block@{request.name}",
+            BLOCKS,
+            {"machine": request.machine, "m": self.m, "n": self.n, "k": self.k},
         ).value
         grid = [*maps.batch, self.m.ceildiv(BM), self.n.ceildiv(BN)]
         self.tile: TileBuilder = request.builder(grid, "contraction", False)
@@ -105,9 +107,7 @@ class ContractionKernel:
     def _operand(self, evaluator: Evaluator, number: int, value: int, place: Place) -> SSAValue:
         """A tile of an operand; zero beyond the edges and outside the windows."""
         where = self._coordinates()
-        map = tuple(
-            simplify(expr.substitute(where)) for expr in (self.maps.lhs if number == 0 else self.maps.rhs)
-        )
+        map = tuple(simplify(expr.substitute(where)) for expr in (self.maps.lhs if number == 0 else self.maps.rhs))
         windows: list[Dim] = []
         for operand, expr, extent in self.maps.windows:
             if operand == number:

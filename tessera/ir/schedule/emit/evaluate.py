@@ -18,6 +18,7 @@ from tessera.types.dim import Dim
 
 
 def spec_of(record: Record) -> OpSpec:
+    """The declaration of a record's op."""
     spec = find_spec(record.op)
     assert spec is not None, record.op
     return spec

@@ -18,7 +18,7 @@ BLOCK = 4096
 def emit_map(request: Request) -> SpecOp:
     """`out[d] = f(inputs...)` for outputs of one shape.
 
-    The dims are walked in as few groups as the accesses allow; the innermost is cut into blocks, and a block into tiles.
+    The dims are walked in as few groups as the accesses allow; the innermost is cut into blocks, those into tiles.
     """
     body = request.body
     shape = body.types[body.outputs[0]].shape

@@ -209,7 +209,6 @@ class RowKernel:
                 del self.evaluator.ready[value]
         return results
 
-
     def _scratch_place(self, place: Place) -> tuple[IndexMap, Place]:
         """Where the lanes of a step lie in scratch: all columns of the program, or the one there is."""
         if not self.by_columns:

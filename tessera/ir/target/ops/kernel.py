@@ -64,18 +64,27 @@ def _check_index(op: SpecOp) -> None:
         op.fail("`ttarget.index` takes one index for each name")
 
 
-_CARRYING = {
-    "operands": ("low", "high", "carried*"),
-    "results": ("carried*",),
-    "attributes": (Attribute("step", "int", doc="the step, positive"),),
-    "regions": ("body",),
-    "verify": _check_loop,
-}
+def _carrying(name: str, summary: str) -> OpSpec:
+    """An op with a body that takes an index and carries blocks."""
+    return OpSpec(
+        name=name,
+        summary=summary,
+        operands=("low", "high", "carried*"),
+        results=("carried*",),
+        attributes=(
+            Attribute("step", "int", doc="the step, positive"),
+            Attribute("is_partial", "bool", False, "whether a last part of a step is a turn too"),
+        ),
+        regions=("body",),
+        effects=frozenset(["memory"]),
+        verify=_check_loop,
+    )
+
 
 SPECS = (
     OpSpec(
         name="ttarget.kernel",
-        summary="The code of one task: a run of programs. `scratch` is bytes a thread needs, `lanes` of f32 a register.",
+        summary="The code of one task, a run of programs; a thread needs `scratch` bytes, a register holds `lanes` of f32.",
         results=(),
         attributes=(
             Attribute("symbol", "symbol", doc="the kernel's name"),
@@ -124,11 +133,10 @@ SPECS = (
         ),
         verify=_check_index,
     ),
-    OpSpec(name="ttarget.loop", summary="Whole steps from `low` while they fit below `high`.", **_CARRYING),
-    OpSpec(
-        name="ttarget.tail",
-        summary="The part of a step that is left below `high`, if any: the body runs once or not at all.",
-        **_CARRYING,
+    _carrying("ttarget.loop", "Whole steps from `low` while they fit below `high`."),
+    _carrying(
+        "ttarget.tail",
+        "The part of a step that is left below `high`, if any: the body runs once or not at all.",
     ),
     OpSpec(name="ttarget.yield", summary="The end of a body.", operands=("values*",), results=(), is_terminator=True),
 )

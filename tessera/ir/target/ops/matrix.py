@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
-from tessera.ir.base.types import INDEX
+from tessera.ir.base.types import INDEX, BufferAttr
 from tessera.ir.target.types import VectorAttr
 
 
@@ -18,6 +18,19 @@ def _check_gemm(op: SpecOp) -> None:
     accumulator = types[-1].dtype
     if sides[0] != sides[1] or (accumulator.is_float and accumulator.bits < 32):
         op.fail(f"a product of {sides[0]} by {sides[1]} cannot accumulate in {accumulator}")
+
+
+def _check_block_dot(op: SpecOp) -> None:
+    for value in op.operands[:4]:
+        if not isinstance(value.type, BufferAttr):
+            op.fail(f"`ttarget.block_dot` works on buffers, got {value.type}")
+    if len(op.operands) - 4 != len(op.value("names")):
+        op.fail(f"`{op.name}` names {len(op.value('names'))} indices and has {len(op.operands) - 4}")
+    for side, axes in (("lhs", ("_i", "_k")), ("rhs", ("_k", "_j"))):
+        offset = op.value(f"{side}_offset")
+        rows = offset.coefficient(axes[0])
+        if rows is None or rows[1].coefficient(axes[1]) is None:
+            op.fail(f"the offset {offset} of {side} is not linear in {axes[0]} and {axes[1]}")
 
 
 SPECS = (
@@ -44,5 +57,28 @@ SPECS = (
         regions=("epilogue",),
         effects=frozenset(["memory"]),
         verify=_check_gemm,
+    ),
+    OpSpec(
+        name="ttarget.block_dot",
+        summary=(
+            "`out[i, j] += sum over k of lhs[i, k] * rhs[k, j]` on blocks in memory, for i < m, j < n: both operands "
+            "packed in panels, each element one chain of multiply-adds over k in order. `room` is where panels go."
+        ),
+        operands=("lhs", "rhs", "out", "room", "at*"),
+        results=(),
+        attributes=(
+            Attribute("names", "strs", doc="the name of each index operand"),
+            Attribute("m", "dim", doc="rows"),
+            Attribute("n", "dim", doc="columns"),
+            Attribute("k", "dim", doc="depth"),
+            Attribute("rows", "int", doc="the most rows there can be"),
+            Attribute("depth", "int", doc="the greatest depth there can be"),
+            Attribute("lhs_offset", "dim", doc="over _i, _k and names: elements from the start"),
+            Attribute("rhs_offset", "dim", doc="over _k, _j and names: elements from the start"),
+            Attribute("out_stride", "int", doc="elements between rows of out"),
+            Attribute("is_fresh", "bool", False, "whether out begins as zero, whatever it holds"),
+        ),
+        effects=frozenset(["memory"]),
+        verify=_check_block_dot,
     ),
 )
