@@ -6,7 +6,7 @@ stored and loaded again, never added, so its bits depend on neither block sizes,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -170,7 +170,7 @@ class _Gemm:
             pack_lhs(f, self.shape, self.lhs_panels, p.lhs, ic, mc, k, kc, p.rows)
             row = f.sub(ic, i)
 
-            def panel(jr: Value, kernels: dict[int, Value]) -> None:
+            def panel(jr: Value, kernels: Sequence[Value]) -> None:
                 rhs = f.gep(self.rhs_panels, f.mul(jr, kc), self.element)
                 wait = f.gep(self.waiting, f.add(f.mul(row, plan.NC), jr), self.element)
 
@@ -178,7 +178,9 @@ class _Gemm:
                     out = f.select(one_block, self.tile, f.gep(wait, f.mul(at, plan.NC), self.element))
                     stride = f.select(one_block, f.const_i(self.shape.columns), f.const_i(plan.NC))
                     lhs = f.gep(self.lhs_panels, f.mul(at, kc), self.element)
-                    micro_call(f, kernels[height], lhs, rhs, kc, out, stride, f.icmp("ne", k, 0))
+                    micro_call(
+                        f, kernels[self.shape.heights.index(height)], lhs, rhs, kc, out, stride, f.icmp("ne", k, 0)
+                    )
                     f.if_(last, lambda: self._finish(out, stride, height, f.add(ic, at), f.add(j, jr)))
 
                 each_height(f, self.shape, mc, block, p.rows)

@@ -39,16 +39,23 @@ def kernels_for(
     known_rows: int | None = None,
     known_columns: int | None = None,
     strided: bool = False,
-) -> dict[int, Value]:
-    """The kernel of each height for the columns that are left: narrower ones for the last few."""
+) -> list[Value]:
+    """The kernel of each of `shape.heights` for the columns that are left: narrower ones for the last few.
+
+    Heights that `known_rows` does not need have a null.
+    """
     widths = shape.widths_of(known_columns)
-    chosen: dict[int, Value] = {}
-    for height in shape.heights_of(known_rows):
+    needed = shape.heights_of(known_rows)
+    chosen: list[Value] = []
+    for height in shape.heights:
+        if height not in needed:
+            chosen.append(Value("ptr", "null"))
+            continue
         kernels = [micro_kernel(f.module, shape, height, vectors, strided) for vectors in widths]
         kernel = kernels[0] if kernels else Value("ptr", "null")
         for vectors, narrower in zip(widths[1:], kernels[1:], strict=True):
             kernel = f.select(f.icmp("sle", left, vectors * shape.lanes), narrower, kernel)
-        chosen[height] = kernel
+        chosen.append(kernel)
     return chosen
 
 
