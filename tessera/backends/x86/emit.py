@@ -13,7 +13,7 @@ from tessera.backends.x86.dims import dim_value
 from tessera.backends.x86.emit_access import Access, constant_in_register
 from tessera.backends.x86.emit_block_dot import emit_block_dot
 from tessera.backends.x86.emit_fold import fold, fold_place
-from tessera.backends.x86.emit_product import emit_product, product_scratch, product_tasks
+from tessera.backends.x86.emit_product import emit_product, product_scratch, product_tasks, slot_of
 from tessera.backends.x86.instructions import Index, TargetText, Value
 from tessera.backends.x86.lanes import LaneCoordinate, lane_values
 from tessera.backends.x86.text import FunctionText, ModuleText
@@ -55,7 +55,7 @@ def _emit_tasks(module: ModuleText, kernel: SpecOp, name: str) -> None:
     first = kernel.regions[0].block.first_op
     assert isinstance(first, SpecOp)
     if first.name == "ttarget.gemm":
-        f.ret(product_tasks(f, first, sizes))
+        f.ret(product_tasks(f, first, sizes, slot_of(kernel)))
         return
     total = dim_value(f, product(_grid_of(kernel)), sizes)
     elements = Dim.constant(0)

@@ -13,6 +13,7 @@ from tessera.backends.x86.dims import dim_value
 from tessera.backends.x86.gemm import GemmPlan, GemmProblem, emit_gemm, scratch_bytes
 from tessera.backends.x86.instructions import Index, TargetText, Value
 from tessera.backends.x86.pack import Operand
+from tessera.backends.x86.partition import Grid, choose_grid, task_block
 from tessera.backends.x86.text import FunctionText
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.types import VectorAttr
@@ -33,20 +34,30 @@ def accumulator_of(op: SpecOp) -> DType:
     return type.dtype
 
 
+def slot_of(kernel: SpecOp) -> int:
+    """The slot of the context that belongs to the kernel: it follows buffers and sizes."""
+    return len(kernel.regions[0].block.args) + len(kernel.value("symbols"))
+
+
 def product_scratch(target: TargetText, op: SpecOp) -> int:
     """Bytes a thread needs for panels and waiting accumulators."""
     return scratch_bytes(GemmPlan.of(target, accumulator_of(op)))
 
 
-def product_tasks(f: FunctionText, op: SpecOp, sizes: Mapping[str, Index]) -> Value:
-    """Whole products per task when there are many; else each product is cut in as many parts as there are threads."""
+def product_tasks(f: FunctionText, op: SpecOp, sizes: Mapping[str, Index], slot: int) -> Value:
+    """Tasks of a batch of products; how each is cut goes into the slot of the context that kernels own."""
     threads = f.arguments[1]
     batch, m, n, k = (dim_value(f, dim, sizes) for dim in (product(op.value("batch")), *_extents(op)))
+    shape = GemmPlan.of(f.target, accumulator_of(op)).shape
+    grid = choose_grid(f, shape, m, n, k, batch, threads)
+    packed = f.op("or", f.op("shl", grid.rows, f.const_i(32)), grid.columns)
+    f.store(packed, f.gep(f.arguments[0], slot, "i64"))
+    parts = f.mul(grid.rows, grid.columns)
+    whole = f.icmp("eq", parts, 1)
     work = f.mul(f.mul(batch, m), f.mul(n, f.smax(k, 1)))
-    many = f.icmp("sge", batch, f.mul(threads, 2))
-    shares = f.select(many, f.smin(batch, f.mul(threads, 4)), f.mul(batch, threads))
-    chosen = f.select(f.icmp("slt", work, SMALL), f.const_i(1), shares)
-    return f.select(f.icmp("eq", f.mul(f.mul(batch, m), n), 0), f.const_i(0), chosen)
+    shares = f.select(f.icmp("slt", work, SMALL), f.const_i(1), f.smin(batch, f.mul(threads, 4)))
+    tasks = f.select(whole, shares, f.mul(batch, parts))
+    return f.select(f.icmp("eq", f.mul(f.mul(batch, m), n), 0), f.const_i(0), tasks)
 
 
 def _extents(op: SpecOp) -> tuple[Dim, Dim, Dim]:
@@ -63,16 +74,13 @@ def emit_product(emitter: Emitter, op: SpecOp) -> None:
         batch = f.mul(batch, extent)
     _, task, tasks, scratch = f.arguments
     plan = GemmPlan.of(f.target, accumulator_of(op))
-    cuts = f.icmp("sgt", tasks, batch)
-    parts = f.select(cuts, f.udiv(tasks, f.smax(batch, 1)), f.const_i(1))
-    part = f.select(cuts, f.urem(task, parts), f.const_i(0))
+    packed = f.load(f.gep(f.arguments[0], slot_of(emitter.kernel), "i64"), "i64")
+    grid = Grid(f.op("lshr", packed, f.const_i(32)), f.op("and", packed, f.const_i((1 << 32) - 1)))
+    parts = f.mul(grid.rows, grid.columns)
+    cuts = f.icmp("sgt", parts, 1)
     first = f.select(cuts, f.udiv(task, parts), f.udiv(f.mul(batch, task), tasks))
     last = f.select(cuts, f.add(first, 1), f.udiv(f.mul(batch, f.add(task, 1)), tasks))
-    by_columns = f.icmp("sge", n, f.mul(parts, 2 * plan.shape.columns))
-    m_lo, m_hi = _share(f, m, parts, part, plan.shape.rows)
-    n_lo, n_hi = _share(f, n, parts, part, plan.shape.columns)
-    rows = f.select(by_columns, f.const_i(0), m_lo), f.select(by_columns, m, m_hi)
-    columns = f.select(by_columns, n_lo, f.const_i(0)), f.select(by_columns, n_hi, n)
+    share = task_block(f, plan.shape, m, n, grid, f.select(cuts, f.urem(task, parts), f.const_i(0)))
 
     def one(number: Value) -> None:
         rest: Index = number
@@ -83,8 +91,7 @@ def emit_product(emitter: Emitter, op: SpecOp) -> None:
         here = [f.index(place) for place in reversed([*places, rest])] if extents else []
         frame = (f.arguments[0], *here)
         problem = GemmProblem(
-            *rows,
-            *columns,
+            *share,
             k,
             lhs=_operand(emitter, op, "lhs", ("_m", "_k"), frame),
             rhs=_operand(emitter, op, "rhs", ("_k", "_n"), frame),
@@ -95,13 +102,6 @@ def emit_product(emitter: Emitter, op: SpecOp) -> None:
         emit_gemm(f, plan, problem)
 
     f.loop(first, last, 1, one)
-
-
-def _share(f: FunctionText, extent: Value, parts: Value, part: Value, unit: int) -> tuple[Value, Value]:
-    """The part's range, a multiple of `unit` long but for the last."""
-    size = f.round_up(f.ceil_div(extent, parts), unit)
-    low = f.smin(f.mul(part, size), extent)
-    return low, f.smin(f.add(low, size), extent)
 
 
 def _batch_env(emitter: Emitter, op: SpecOp, frame: Sequence[Value]) -> dict[str, Index]:
