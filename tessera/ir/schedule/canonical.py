@@ -1,0 +1,78 @@
+"""The canonical form of a group's body: sizes renamed in the order they are met, so that equal groups have equal texts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from tessera.ir.base.tape import Guard, Record, Tape
+from tessera.ir.base.tape_text import tape_text
+from tessera.ir.schedule.emit.evaluate import spec_of
+from tessera.ir.tile.facets import View
+from tessera.types.dim import Dim
+from tessera.types.tensor_type import TensorType
+
+_LONGEST = 40
+
+
+def canonical(body: Tape) -> tuple[Tape, dict[str, str]]:
+    """The body with sizes `s0`, `s1`, ..., and the name each of them has in the given one."""
+    names: dict[str, str] = {}
+    for type in body.types:
+        _meet(type.shape, names)
+    for record in body.records:
+        for _, value in sorted(record.attributes.items()):
+            _meet(value, names)
+    env = {old: Dim.symbol(new) for old, new in names.items()}
+    tape = Tape(
+        inputs=list(body.inputs),
+        names=[f"a{number}" for number in range(len(body.inputs))],
+        records=[_renamed(record, env) for record in body.records],
+        outputs=list(body.outputs),
+        types=[type.substitute(env) for type in body.types],
+        guards=[Guard(g.left.substitute(env), g.right.substitute(env), g.what) for g in body.guards],
+    )
+    return tape, {new: old for old, new in names.items()}
+
+
+def _meet(value: Any, names: dict[str, str]) -> None:
+    if isinstance(value, Dim):
+        for monomial, _ in value.terms:
+            for atom in monomial:
+                if atom.kind == "symbol":
+                    names.setdefault(atom.name, f"s{len(names)}")
+                else:
+                    _meet(atom.args, names)
+    elif isinstance(value, TensorType):
+        _meet(value.shape, names)
+    elif isinstance(value, tuple | list):
+        for part in cast("Iterable[Any]", value):
+            _meet(part, names)
+
+
+def _renamed(record: Record, env: Mapping[str, Dim]) -> Record:
+    attributes = {name: _substituted(value, env) for name, value in record.attributes.items()}
+    return Record(record.op, record.operands, attributes, record.results, record.span)
+
+
+def _substituted(value: Any, env: Mapping[str, Dim]) -> Any:
+    if isinstance(value, Dim | TensorType):
+        return value.substitute(env)
+    if isinstance(value, tuple | list):
+        return tuple(_substituted(part, env) for part in cast("Iterable[Any]", value))
+    return value
+
+
+def name_of(body: Tape, kind: str, axes: tuple[int, ...]) -> str:
+    """The name of the kernel of a canonical body: its ops, and a digest that differs wherever the body does."""
+    digest = hashlib.sha256(f"{kind} {axes}\n{tape_text(body)}".encode()).hexdigest()[:10]
+    words: list[str] = []
+    for record in body.records:
+        word = record.op.split(".", 1)[1]
+        if record.operands and not isinstance(spec_of(record).lower, View) and word not in words:
+            words.append(word)
+    text = "_".join(words) or kind
+    while len(text) > _LONGEST and "_" in text:
+        text = text.rpartition("_")[0]
+    return f"{text[:_LONGEST]}_{digest}"

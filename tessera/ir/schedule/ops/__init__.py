@@ -1,0 +1,17 @@
+"""The ops of `tsched`, one file for each family; the folder is the list."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+from tessera.ir.base.spec import Registry
+
+REGISTRY = Registry(
+    "tsched",
+    (
+        spec
+        for module in pkgutil.iter_modules(__path__)
+        for spec in importlib.import_module(f"{__name__}.{module.name}").SPECS
+    ),
+)

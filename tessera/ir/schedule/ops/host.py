@@ -1,0 +1,87 @@
+"""The host program: memory, kernel calls, copies and control flow, run by one thread in order."""
+
+from __future__ import annotations
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.spec import Attribute, OpSpec
+from tessera.ir.base.types import BufferAttr, ShapedAttr
+
+
+def _check_alloc(op: SpecOp) -> None:
+    if not isinstance(op.result.type, BufferAttr):
+        op.fail(f"`{op.name}` gives a buffer, not {op.result.type}")
+
+
+def _check_alias(op: SpecOp) -> None:
+    source, out = op.operands[0].type, op.result.type
+    if not isinstance(source, ShapedAttr) or not isinstance(out, ShapedAttr) or source.dtype is not out.dtype:
+        op.fail(f"`{op.name}` gives the same elements in another shape, not {out} of {source}")
+
+
+def _check_copy(op: SpecOp) -> None:
+    source, target = (value.type for value in op.operands)
+    if not isinstance(source, BufferAttr) or not isinstance(target, BufferAttr) or source.dtype is not target.dtype:
+        op.fail(f"`{op.name}` goes from one buffer to another of its dtype, not from {source} to {target}")
+
+
+SPECS = (
+    OpSpec(
+        name="tsched.constant",
+        summary="An array that is part of the program.",
+        results=("data",),
+        attributes=(Attribute("value", "array", doc="the array"),),
+    ),
+    OpSpec(
+        name="tsched.alias",
+        summary="The same memory seen with another shape.",
+        operands=("source",),
+        results=("seen",),
+        verify=_check_alias,
+    ),
+    OpSpec(
+        name="tsched.alloc",
+        summary="A buffer: a result of the program, or a place in the workspace.",
+        results=("buffer",),
+        attributes=(
+            Attribute("output", "int", -1, "the number of the result that it holds, or -1"),
+            Attribute("offset", "dim", None, "where it is in the workspace, once memory is planned"),
+        ),
+        effects=frozenset({"memory"}),
+        verify=_check_alloc,
+    ),
+    OpSpec(
+        name="tsched.free",
+        summary="The end of a buffer's life: its memory may be used again.",
+        operands=("buffer",),
+        results=(),
+        effects=frozenset({"memory"}),
+    ),
+    OpSpec(
+        name="tsched.copy",
+        summary="All bytes of one buffer into another.",
+        operands=("source", "target"),
+        results=(),
+        effects=frozenset({"memory"}),
+        verify=_check_copy,
+    ),
+    OpSpec(
+        name="tsched.call",
+        summary="One run of a kernel over its grid, on buffers, with the sizes it takes.",
+        operands=("buffers*",),
+        results=(),
+        attributes=(
+            Attribute("kernel", "symbol", doc="the tile kernel"),
+            Attribute("sizes", "dims", (), "in the order of the kernel's own list"),
+            Attribute("flops", "dim", None, "operations of this run, where they are known"),
+            Attribute("bytes", "dim", None, "bytes that it reads and writes"),
+        ),
+        effects=frozenset({"memory"}),
+    ),
+    OpSpec(
+        name="tsched.guard",
+        summary="An equality of dims that is checked before anything runs.",
+        results=(),
+        attributes=(Attribute("left", "dim"), Attribute("right", "dim"), Attribute("what", "str", "")),
+        effects=frozenset({"memory"}),
+    ),
+)

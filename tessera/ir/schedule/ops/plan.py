@@ -1,0 +1,131 @@
+"""The plan of a program: fusion groups and what was chosen for each of them."""
+
+from __future__ import annotations
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.spec import Attribute, OpSpec
+
+KINDS = ("map", "row", "contraction", "assembly", "library")
+
+
+def _check_fuse(op: SpecOp) -> None:
+    kind = op.value("kind")
+    if kind and kind not in KINDS:
+        op.fail(f"`kind` is one of {', '.join(KINDS)}, got {kind!r}")
+    if op.value("axes") and kind not in ("", "row"):
+        op.fail(f"only a row group has folded `axes`, and this one is of kind {kind}")
+
+
+def _check_tile(op: SpecOp) -> None:
+    candidates, chosen = op.value("candidates"), op.value("chosen")
+    if candidates and chosen is not None and chosen not in candidates:
+        op.fail(f"`chosen` is none of the candidates {list(candidates)}, got {chosen}")
+    if candidates == () and chosen is None:
+        op.fail("a tile choice has candidates, or says what was chosen")
+
+
+def _check_layout(op: SpecOp) -> None:
+    dims, axes = op.value("partition"), op.value("mesh_axes")
+    if len(dims) != len(axes):
+        op.fail(f"`partition` names {len(dims)} dims and `mesh_axes` {len(axes)} axes of the mesh")
+
+
+def _check_pipeline(op: SpecOp) -> None:
+    for name in ("stages", "microbatch"):
+        if op.value(name) < 1:
+            op.fail(f"`{name}` must be at least 1, got {op.value(name)}")
+
+
+SPECS = (
+    OpSpec(
+        name="tsched.module",
+        summary="A program: its plan, and after lowering the host program that runs its kernels.",
+        results=(),
+        attributes=(
+            Attribute("symbol", "symbol", "", "the name of the program"),
+            Attribute("names", "strs", (), "the path of each argument in the user's call"),
+            Attribute("guards", "any", (), "triples (left, right, what): equalities of dims checked at every call"),
+            Attribute("workspace", "dim", None, "bytes of temporaries, once memory is planned"),
+        ),
+        regions=("body",),
+        form="function",
+    ),
+    OpSpec(
+        name="tsched.return",
+        summary="The end of a program: its results.",
+        operands=("values*",),
+        results=(),
+        is_terminator=True,
+    ),
+    OpSpec(
+        name="tsched.fuse",
+        summary="A fusion group: the results of a body on values, computed by one kernel.",
+        operands=("values*",),
+        results=("results*",),
+        attributes=(
+            Attribute("body", "symbol", doc="an isolated function of Graph IR; once tiles are emitted, its kernels"),
+            Attribute("pattern", "str", "", "what the group was recognized as"),
+            Attribute("kind", "str", "", "map, row, contraction, assembly or library"),
+            Attribute("axes", "ints", (), "the folded axes of a row group"),
+            Attribute("sizes", "any", (), "pairs (size of the body, dim here), where their names differ"),
+            Attribute("flops", "dim", None, "floating-point operations of one run"),
+            Attribute("bytes", "dim", None, "bytes read and written by one run"),
+            Attribute("kernels", "strs", (), "the tile kernels of the group, in the order they run"),
+        ),
+        verify=_check_fuse,
+    ),
+    OpSpec(
+        name="tsched.tile",
+        summary="The tile sizes of a group: the candidates, or what was chosen and by whom.",
+        operands=("group",),
+        results=(),
+        attributes=(
+            Attribute("candidates", "any", (), "in order of preference"),
+            Attribute("chosen", "any", None, "one of them"),
+            Attribute("source", "str", "", "who chose: default, a model, override or autotune"),
+            Attribute("knob", "str", "", "the name of the choice"),
+        ),
+        verify=_check_tile,
+    ),
+    OpSpec(
+        name="tsched.layout",
+        summary="How a tensor is cut over the mesh: the dims that are partitioned, and the mesh axis of each.",
+        operands=("value",),
+        results=(),
+        attributes=(
+            Attribute("partition", "strs", doc="names of dims"),
+            Attribute("mesh_axes", "strs", doc="an axis of the mesh for each"),
+        ),
+        verify=_check_layout,
+    ),
+    OpSpec(
+        name="tsched.collective",
+        summary="The plan of a group's collective: its pattern, the mesh axis, the algorithm, what it is sent as.",
+        operands=("group",),
+        results=(),
+        attributes=(
+            Attribute("pattern", "str", ""),
+            Attribute("axis", "str", ""),
+            Attribute("algo", "str", ""),
+            Attribute("quantize", "str", ""),
+        ),
+    ),
+    OpSpec(
+        name="tsched.pipeline",
+        summary="A program cut into stages along a mesh axis, which microbatches go through one after the other.",
+        results=(),
+        attributes=(
+            Attribute("symbol", "symbol", doc="the program"),
+            Attribute("axis", "str"),
+            Attribute("stages", "int"),
+            Attribute("microbatch", "int"),
+        ),
+        verify=_check_pipeline,
+    ),
+    OpSpec(
+        name="tsched.materialize",
+        summary="The kernel that a group becomes.",
+        operands=("group",),
+        results=("function",),
+    ),
+)

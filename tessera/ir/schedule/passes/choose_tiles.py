@@ -1,0 +1,58 @@
+"""Choose the tile sizes of every group, and write down what was chosen and by whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.ir.base.choice import Choice, Chooser, StaticChooser
+from tessera.ir.base.dialect_of import make
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.ir.schedule.dialect import DIALECT
+from tessera.ir.schedule.fusions import fusions_in
+from tessera.ir.schedule.knobs import knobs_of
+from tessera.types.machine import Machine
+
+
+@dataclass(frozen=True)
+class ChooseTiles(Pass):
+    """Ask the chooser for every knob of every group.
+
+    Before: `%a = tsched.fuse @matmul_3f(%x, %w)`. After: the same, and `tsched.tile %a candidates = [[64, 128, 64],
+    ...] chosen = [64, 128, 64] {source = "default", knob = "contraction.block"}`. Groups of one body get one answer.
+    """
+
+    machine: Machine = field(default_factory=lambda: Machine("generic"))
+    chooser: Chooser = field(default_factory=StaticChooser)
+
+    def run(self, module: ModuleOp) -> None:
+        answers: dict[str, Choice] = {}
+        for fuse in fusions_in(module):
+            last: SpecOp = fuse
+            for knob, candidates in knobs_of(fuse.value("kind"), self.machine):
+                key = f"{knob}@{fuse.value('body')}"
+                if key not in answers:
+                    answers[key] = self.chooser.choose(key, candidates, self._context(fuse))
+                choice = answers[key]
+                values = {
+                    "candidates": tuple(candidates),
+                    "chosen": choice.value,
+                    "source": choice.source,
+                    "knob": knob,
+                }
+                op = make(DIALECT["tile"], [fuse.results[0]], values, types=(), span=fuse.span)
+                block = fuse.parent
+                assert block is not None
+                block.insert_op_after(op, last)
+                last = op
+
+    def _context(self, fuse: SpecOp) -> dict[str, Any]:
+        return {
+            "machine": self.machine,
+            "flops": fuse.value("flops"),
+            "bytes": fuse.value("bytes"),
+            "types": tuple(getattr(value.type, "data", None) for value in (*fuse.operands, *fuse.results)),
+        }

@@ -1,0 +1,75 @@
+"""Make the tile kernels of every body."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.ir.base.choice import Chooser, StaticChooser
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.ir.base.region_tape import tape_of
+from tessera.ir.base.tape import Tape
+from tessera.ir.base.verify import symbol_table
+from tessera.ir.schedule.bodies import row_space
+from tessera.ir.schedule.emit.assembly_kernel import emit_assembly
+from tessera.ir.schedule.emit.contraction_kernel import emit_contraction
+from tessera.ir.schedule.emit.evaluate import spec_of
+from tessera.ir.schedule.emit.frame import Request
+from tessera.ir.schedule.emit.map_kernel import emit_map
+from tessera.ir.schedule.emit.row_kernel import emit_row
+from tessera.ir.schedule.fusions import fusions_in
+from tessera.ir.schedule.knobs import Recorded
+from tessera.ir.schedule.library import KernelLibrary, NoLibrary
+from tessera.ir.schedule.tiles import choices_for
+from tessera.ir.tile.facets import Library
+from tessera.types.machine import Machine
+
+
+@dataclass(frozen=True)
+class EmitTiles(Pass):
+    """Write `ttile` kernels for each body once, and take the body away: no op of Graph IR is left.
+
+    Before: `tsched.fuse @softmax_1f(%x)` and `tgraph.func @softmax_1f`. After: `ttile.kernel @softmax_1f`, named by
+    the group's `kernels`.
+    """
+
+    machine: Machine = field(default_factory=lambda: Machine("generic"))
+    chooser: Chooser = field(default_factory=StaticChooser)
+    library: KernelLibrary = field(default_factory=NoLibrary)
+
+    def run(self, module: ModuleOp) -> None:
+        functions = symbol_table(module)
+        made: dict[str, tuple[str, ...]] = {}
+        for fuse in fusions_in(module):
+            name = fuse.value("body")
+            if name not in made:
+                function = functions[name]
+                chooser = Recorded(self.chooser, choices_for(fuse))
+                body = tape_of(function.regions[0].block)
+                kernels = self._emit(fuse, Request(name, body, self.machine, chooser))
+                for kernel in kernels:
+                    module.body.block.insert_op_before(kernel, function)
+                made[name] = tuple(kernel.value("symbol") for kernel in kernels)
+                function.detach()
+                function.erase()
+            fuse.set_value("kernels", made[name])
+
+    def _emit(self, fuse: SpecOp, request: Request) -> Sequence[SpecOp]:
+        kind = fuse.value("kind")
+        if kind == "map":
+            return [emit_map(request)]
+        if kind == "row":
+            return [emit_row(request, row_space(request.body, tuple(fuse.value("axes"))))]
+        if kind == "contraction":
+            return [emit_contraction(request)]
+        if kind == "assembly":
+            return emit_assembly(request)
+        return self.library.emit(_library_name(request.body), request)
+
+
+def _library_name(body: Tape) -> str:
+    (name,) = [spec_of(r).lower.kernel for r in body.records if isinstance(spec_of(r).lower, Library)]
+    return name

@@ -1,0 +1,55 @@
+"""Form fusion groups: a function of Graph IR becomes a plan whose groups name their bodies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block
+
+from tessera.ir.base.choice import Chooser, StaticChooser
+from tessera.ir.base.dialect_of import make
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.ir.base.region_tape import tape_of
+from tessera.ir.base.types import TensorAttr
+from tessera.ir.schedule.dialect import DIALECT
+from tessera.ir.schedule.grouping import ungrouped
+from tessera.ir.schedule.plan_builder import PlanBuilder
+
+
+@dataclass(frozen=True)
+class FormGroups(Pass):
+    """Replace each function by a `tsched.module` of fusion groups.
+
+    Before: `tgraph.func @main` with `matmul`, `add`, `gelu`. After: `tsched.fuse @group0(%x, %w, %b)` in a
+    `tsched.module @main`, and `tgraph.func @group0` with the three ops. With `fusion = false` every op is a group.
+    """
+
+    fusion: bool = True
+    chooser: Chooser = field(default_factory=StaticChooser)
+
+    def run(self, module: ModuleOp) -> None:
+        for function in [op for op in module.ops if op.name == "tgraph.func"]:
+            assert isinstance(function, SpecOp)
+            self._replace(module, function)
+
+    def _replace(self, module: ModuleOp, function: SpecOp) -> None:
+        source = function.regions[0].block
+        tape = tape_of(source, function.value("names"))
+        builder = PlanBuilder(self._ask if self.fusion else ungrouped)
+        block = Block(arg_types=[TensorAttr.of(tape.types[value]) for value in tape.inputs])
+        for argument, old in zip(block.args, source.args, strict=True):
+            argument.name_hint = old.name_hint
+        results = builder.fill(block, tape, block.args)
+        block.add_op(make(DIALECT["return"], results))
+        values = {name: function.value(name) for name in ("symbol", "names", "guards")}
+        plan = make(DIALECT["module"], values=values, types=(), regions=[block])
+        body = module.body.block
+        for one in (plan, *builder.functions):
+            body.insert_op_before(one, function)
+        function.detach()
+        function.erase()
+
+    def _ask(self, knob: str, place: int) -> bool:
+        return self.chooser.choose(f"{knob}@{place}", (True, False), {}).value

@@ -1,0 +1,38 @@
+"""The passes of the schedule room, in order, each with the reason for its place, and its last door."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tessera.ir.base.choice import Chooser
+from tessera.ir.base.legality import Legality
+from tessera.ir.base.passes import Pass
+from tessera.ir.schedule.library import KernelLibrary
+from tessera.ir.schedule.passes.choose_tiles import ChooseTiles
+from tessera.ir.schedule.passes.deduplicate import Deduplicate
+from tessera.ir.schedule.passes.emit_tiles import EmitTiles
+from tessera.ir.schedule.passes.form_groups import FormGroups
+from tessera.ir.schedule.passes.place_buffers import PlaceBuffers
+from tessera.ir.schedule.passes.plan_memory import PlanMemory
+from tessera.types.machine import Machine
+
+DOOR = Legality("schedule", frozenset(["tsched", "ttile"]))
+"""No op of Graph IR leaves: what it meant is in the kernels and in the host program."""
+
+
+def pipeline(machine: Machine, chooser: Chooser, library: KernelLibrary, *, fusion: bool = True) -> Sequence[Pass]:
+    """From a simplified graph to kernels and the program that runs them."""
+    return (
+        # First: all that follows is done for each group.
+        FormGroups(fusion, chooser),
+        # Before anything is chosen or emitted: a model of twelve equal layers has the kernels of one.
+        Deduplicate(),
+        # After it, so that groups of one body get one answer.
+        ChooseTiles(machine, chooser),
+        # With the sizes chosen, loops and accesses can be written; Graph IR ends here.
+        EmitTiles(machine, chooser, library),
+        # Once kernels are known by name and arguments, calls can be.
+        PlaceBuffers(),
+        # Last: the order of all calls is fixed, and with it how long buffers live.
+        PlanMemory(),
+    )
