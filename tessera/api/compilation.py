@@ -2,73 +2,137 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import platform
 from collections.abc import Sequence
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tessera import __version__
-from tessera.api.specialization import Loaded
+from tessera.api.specialization import Loaded, Origin
 from tessera.compiler.options import Options
-from tessera.diagnostics.codes import OverrideError
+from tessera.diagnostics.codes import LoadError, OverrideError
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.tape_text import tape_hash
 
+if TYPE_CHECKING:
+    from tessera.runtime.cache import Store
+    from tessera.runtime.executable import Executable
 
-def load(tape: Tape, options: Options) -> tuple[Loaded, str]:
-    """The program of a tape, and where it came from: `compiled`, `disk cache` or `reference`."""
+
+def load(tape: Tape, options: Options, name: str = "") -> tuple[Loaded, Origin]:
+    """The program of a tape; `name` is whose it is, for the account of a miss."""
     if options.backend == "reference":
-        return ReferenceProgram(tape), "reference"
+        return ReferenceProgram(tape), Origin("reference")
     if options.backend != "x86":
         raise OverrideError(f"there is no backend `{options.backend}`", fix="the backends are x86 and reference")
     # The runtime needs neither xDSL nor llvmlite, so a program that is in the cache runs without loading them.
     from tessera.api.tensor import prepare  # noqa: PLC0415
     from tessera.runtime.cache import default_store  # noqa: PLC0415
-    from tessera.runtime.executable import Executable  # noqa: PLC0415
     from tessera.runtime.launch import LoadedExecutable  # noqa: PLC0415
 
     prepare()
-    key, store = cache_key(tape, options), default_store()
-    data = store.get(key)
-    if data is not None:
-        return LoadedExecutable(Executable.from_bytes(data)), "disk cache"
+    parts = key_parts(tape, options)
+    key, store = _key(parts), default_store()
+    executable = _stored(store, key)
+    if executable is not None:
+        return LoadedExecutable(executable), Origin("disk cache", key)
     from tessera.compiler.compile import compile_tape  # noqa: PLC0415
 
+    reason = _reason(store, name, parts)
     executable = compile_tape(tape, options)
     store.put(key, executable.to_bytes())
-    return LoadedExecutable(executable), "compiled"
+    return LoadedExecutable(executable), Origin("compiled", key, reason)
+
+
+def _stored(store: Store, key: str) -> Executable | None:
+    """What the cache has under a key; an entry that cannot be read any more is removed, and is a miss."""
+    from tessera.runtime.executable import Executable  # noqa: PLC0415 - see `load`
+
+    data = store.get(key)
+    if data is None:
+        return None
+    try:
+        return Executable.from_bytes(data)
+    except LoadError:
+        store.remove(key)
+        return None
+
+
+def _reason(store: Store, name: str, parts: dict[str, str]) -> str:
+    """Why a program was not in the cache: what differs from the last one of that name; and note the new one."""
+    if not name:
+        return ""
+    from tessera.runtime.cache import key_of  # noqa: PLC0415 - see `load`
+
+    note = key_of("note", name)
+    before = store.get(note)
+    store.put(note, json.dumps(parts).encode())
+    if before is None:
+        return "never compiled before"
+    known: dict[str, str] = json.loads(before)
+    changed = [part for part, digest in parts.items() if known.get(part) != digest]
+    return f"the {' and the '.join(changed)} changed since the last time" if changed else "no longer in the cache"
 
 
 def cache_key(tape: Tape, options: Options) -> str:
     """The one key of a program: what it computes, how, for which machine, by which compiler."""
+    return _key(key_parts(tape, options))
+
+
+def key_parts(tape: Tape, options: Options) -> dict[str, str]:
+    """What a key is made of, a digest each."""
+    texts = {"options": options.text, "machine": machine_text(), "compiler": compiler_text()}
+    digests = {part: hashlib.sha256(text.encode()).hexdigest() for part, text in texts.items()}
+    return {"program": tape_hash(tape), **digests}
+
+
+def _key(parts: dict[str, str]) -> str:
     from tessera.runtime.cache import key_of  # noqa: PLC0415 - see `load`
 
-    return key_of("program", tape_hash(tape), options.text, machine_text(), compiler_text())
+    return key_of("program", *parts.values())
 
 
 @cache
 def machine_text() -> str:
     """What this processor can do, as far as code depends on it."""
+    wanted, found = ("model name", "flags", "Features", "CPU part"), [platform.machine()]
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        with Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
+            # The first processor speaks for all; the file has a block for each.
+            found += [line.rstrip() for line in takewhile(str.strip, lines) if line.startswith(wanted)]
     except OSError:
-        return f"{platform.machine()} {platform.processor()}"
-    wanted = ("model name", "flags", "Features", "CPU part")
-    found = {line.split(":", 1)[0].strip(): line for line in reversed(lines) if line.startswith(wanted)}
-    return "\n".join([platform.machine(), *(found[name] for name in sorted(found))])
+        found.append(platform.processor())
+    return "\n".join(found)
 
 
 @cache
 def compiler_text() -> str:
     """The compiler that would make the code: its version, and the state of the files it is made of."""
-    root = Path(__file__).parents[1]
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     parts: list[str] = [__version__]
     for folder in ("compiler", "ir", "backends", "stdlib"):
-        for file in sorted((root / folder).rglob("*.py")):
-            status = file.stat()
-            parts.append(f"{file.relative_to(root)} {status.st_size} {status.st_mtime_ns}")
-    return "\n".join(parts)
+        parts += _states(os.path.join(root, folder), folder)
+    return "\n".join(sorted(parts))
+
+
+def _states(folder: str, name: str) -> list[str]:
+    found: list[str] = []
+    try:
+        entries = os.scandir(folder)
+    except FileNotFoundError:
+        return found
+    for entry in entries:
+        if entry.name.endswith((".py", ".ll")):
+            status = entry.stat()
+            found.append(f"{name}/{entry.name} {status.st_size} {status.st_mtime_ns}")
+        elif entry.is_dir() and entry.name != "__pycache__":
+            found += _states(entry.path, f"{name}/{entry.name}")
+    return found
 
 
 class ReferenceProgram:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
@@ -67,6 +68,7 @@ class Jit(_Hot):
         self._specializations: dict[Signature, Specialization] = {}
         self._fast: Callable[..., Any] = _not_yet
         self._recent: tuple[Callable[..., Any], ...] = ()
+        self._lock = threading.RLock()
         self._order, self._positional = _order_of(self.python_signature)
         self._hits = self._misses = self._compiles = 0
         self._last_miss: tuple[Signature, Signature] | None = None
@@ -123,9 +125,11 @@ class Jit(_Hot):
         self._recent = (call, *(other for other in self._recent if other is not call))[:RECENT]
 
     def _specialize(self, signature: Signature) -> Specialization:
-        self._misses += 1
-        if self._specializations:
-            self._last_miss = next(reversed(self._specializations)), signature
+        with self._lock:
+            # Another thread may have made it while this one waited.
+            return self._specializations.get(signature) or self._made(signature)
+
+    def _made(self, signature: Signature) -> Specialization:
         from tessera.api.compilation import load  # noqa: PLC0415 - tracing loads every op, decorating need not
         from tessera.api.specialization import Specialization  # noqa: PLC0415
 
@@ -134,9 +138,13 @@ class Jit(_Hot):
             from tessera.api.collectives import refuse_to_run  # noqa: PLC0415 - few programs have any
 
             refuse_to_run(traced.tape)
-        loaded, source = load(traced.tape, self.options)
-        self._compiles += source != "disk cache"
-        made = Specialization(self.function, signature, traced, loaded, source)
+        owner = getattr(self.function, "__module__", "")
+        loaded, origin = load(traced.tape, self.options, f"{owner}.{self.name}")
+        made = Specialization(self.function, signature, traced, loaded, origin)
+        self._misses += 1
+        self._compiles += origin.source != "disk cache"
+        if self._specializations:
+            self._last_miss = next(reversed(self._specializations)), signature
         self._specializations[signature] = made
         return made
 

@@ -74,7 +74,7 @@ def explained(traced: TracedFunction, options: Options, made: Specialization | N
     return Explanation(
         signature=f"({inputs}) -> ({outputs})",
         key=cache_key(tape, options),
-        source=made.source if made is not None else "not made yet",
+        source=str(made.origin) if made is not None else "not made yet",
         options=options.text,
         guards=tuple(guards),
         report=dict(executable.metadata.get("report", {})) if executable is not None else {},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tessera.api.captures import Reader, reader_of
@@ -30,13 +31,25 @@ class Loaded(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a program came from: `compiled`, `disk cache` or `reference`, and why it was not in the cache."""
+
+    source: str
+    key: str = ""
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.source}, {self.reason}" if self.reason else self.source
+
+
 class Specialization:
     """One executable of a jitted function and what is around it."""
 
     def __init__(
-        self, function: Callable[..., Any], signature: Signature, traced: TracedFunction, loaded: Loaded, source: str
+        self, function: Callable[..., Any], signature: Signature, traced: TracedFunction, loaded: Loaded, origin: Origin
     ) -> None:
-        self.signature, self.traced, self.loaded, self.source = signature, traced, loaded, source
+        self.signature, self.traced, self.loaded, self.origin = signature, traced, loaded, origin
         given = [leaf.static for leaf in signature.leaves if leaf.dtype is None]
         self.readers: tuple[Reader, ...] = tuple(reader_of(function, tensor, given) for tensor in traced.lifted)
         self.is_plain = (
