@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 # Where Linux and LLVM differ by more than punctuation.
-_LINUX_NAMES = {"lzcnt": "abm", "sse3": "pni", "crc32": "sse42", "64bit": "lm"}
+_LINUX_NAMES = {"bmi": "bmi1", "lzcnt": "abm", "sse3": "pni", "crc32": "sse42", "64bit": "lm"}
 
 
 def _plain(name: str) -> str:

@@ -50,9 +50,7 @@ def _results(grouping: Grouping, group: Group) -> list[int]:
     if group.copies is not None:
         return [group.copies]
     records = grouping.program.tape.records
-    return [
-        result for number in group.records for result in records[number].results if result not in grouping.inlined
-    ]
+    return [result for number in group.records for result in records[number].results if result not in grouping.inlined]
 
 
 class _Closure:

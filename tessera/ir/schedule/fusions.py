@@ -19,4 +19,9 @@ def programs_in(module: ModuleOp) -> Iterator[SpecOp]:
 
 def fusions_in(module: ModuleOp) -> list[SpecOp]:
     """All groups, in the order they stand."""
-    return [op for program in programs_in(module) for op in program.walk() if isinstance(op, SpecOp) and op.name == "tsched.fuse"]
+    return [
+        op
+        for program in programs_in(module)
+        for op in program.walk()
+        if isinstance(op, SpecOp) and op.name == "tsched.fuse"
+    ]

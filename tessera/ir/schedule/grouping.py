@@ -279,16 +279,16 @@ class Grouper:
 
     def _sorted(self) -> list[Group]:
         """An order that respects all dependencies: a group has more before it than any that it depends on."""
-        return sorted(self.groups.values(), key=lambda group: (self.order.before[group.number].bit_count(), group.first))
+        return sorted(
+            self.groups.values(), key=lambda group: (self.order.before[group.number].bit_count(), group.first)
+        )
 
 
 def row_coordinates(space: RowSpace, keepdims: bool) -> IndexMap:
     """Coordinates of the full space for a value of the row: its own along what is kept, others along what is folded."""
     kept = [axis for axis in range(len(space.shape)) if axis not in space.axes]
     return tuple(
-        Dim.symbol(f"_f{axis}")
-        if axis in space.axes
-        else Dim.symbol(f"d{axis if keepdims else kept.index(axis)}")
+        Dim.symbol(f"_f{axis}") if axis in space.axes else Dim.symbol(f"d{axis if keepdims else kept.index(axis)}")
         for axis in range(len(space.shape))
     )
 
@@ -353,7 +353,9 @@ class Inliner:
             return True
         # A value of the same size that is read once is computed as often as before.
         results = {result for record in records for result in record.results}
-        places = {read for value in results for number, read in self.readers.get(value, ()) if number not in group.records}
+        places = {
+            read for value in results for number, read in self.readers.get(value, ()) if number not in group.records
+        }
         same_size = _size(group.shape) == _size(reader.shape)
         if reader.kind == "map" and same_size and len(places) == 1:
             return True

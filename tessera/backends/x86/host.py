@@ -1,0 +1,179 @@
+"""The host program as LLVM text: the four functions of an executable, with kernels called through the thread pool."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.ir import Block, SSAValue
+
+from tessera.backends.x86.dims import dim_value
+from tessera.backends.x86.instructions import Index, TargetText, Value
+from tessera.backends.x86.text import FunctionText, ModuleText
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import BufferAttr
+from tessera.types.dim import Dim
+from tessera.types.tensor_type import TensorType
+
+
+@dataclass(frozen=True)
+class Interface:
+    """What a program takes and gives, as the runtime sees it: see `runtime/executable.py`."""
+
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+    symbols: tuple[str, ...]
+    binding: tuple[int, ...]
+
+
+def interface_of(program: SpecOp) -> Interface:
+    """The interface of a `tsched.module`: each symbol is bound from the first input dim that is just it."""
+    block = program.regions[0].block
+    inputs = tuple(buffer_type(argument) for argument in block.args)
+    last = block.last_op
+    assert last is not None
+    outputs = tuple(buffer_type(value) for value in last.operands)
+    bound: dict[str, int] = {}
+    dims = [dim for type in inputs for dim in type.shape]
+    for place, dim in enumerate(dims):
+        if dim.symbol_name is not None:
+            bound.setdefault(dim.symbol_name, place)
+    return Interface(inputs, outputs, tuple(bound), tuple(bound.values()))
+
+
+def buffer_type(value: SSAValue) -> TensorType:
+    assert isinstance(value.type, BufferAttr)
+    return value.type.data
+
+
+def host_text(program: SpecOp, target: TargetText) -> str:
+    """The LLVM module of a host program."""
+    module = ModuleText(target)
+    face = interface_of(program)
+    _emit_check(module, program, face)
+    _emit_shapes(module, face)
+    _emit_workspace(module, program, face)
+    f = module.function(
+        "tessera_entry", [("ptr", "inputs"), ("ptr", "outputs"), ("ptr", "symbols"), ("ptr", "workspace")], ret="i64"
+    )
+    _Entry(f, program, face).run()
+    f.ret(f.const_i(0))
+    return module.text()
+
+
+def _symbols(f: FunctionText, pointer: Value, names: Sequence[str]) -> dict[str, Index]:
+    return {name: f.load(f.gep(pointer, at, "i64"), "i64") for at, name in enumerate(names)}
+
+
+def _emit_check(module: ModuleText, program: SpecOp, face: Interface) -> None:
+    """Guards in order, then every input dim against its expression; the number of the first that fails, plus 1."""
+    f = module.function("tessera_check", [("ptr", "symbols"), ("ptr", "in_dims")], ret="i64")
+    symbols = _symbols(f, f.arguments[0], face.symbols)
+    number = 0
+    for guard in (op for op in program.regions[0].block.ops if op.name == "tsched.guard"):
+        assert isinstance(guard, SpecOp)
+        number += 1
+        left, right = (dim_value(f, guard.value(side), symbols) for side in ("left", "right"))
+        _fail_unless_equal(f, left, right, number)
+    dims = [dim for type in face.inputs for dim in type.shape]
+    for place, dim in enumerate(dims):
+        number += 1
+        if place not in face.binding:
+            given = f.load(f.gep(f.arguments[1], place, "i64"), "i64")
+            _fail_unless_equal(f, given, dim_value(f, dim, symbols), number)
+    f.ret(f.const_i(0))
+
+
+def _fail_unless_equal(f: FunctionText, left: Value, right: Value, number: int) -> None:
+    f.if_(f.icmp("ne", left, right), lambda: f.ret(f.const_i(number)))
+
+
+def _emit_shapes(module: ModuleText, face: Interface) -> None:
+    f = module.function("tessera_shapes", [("ptr", "symbols"), ("ptr", "out_dims")])
+    symbols = _symbols(f, f.arguments[0], face.symbols)
+    for place, dim in enumerate(dim for type in face.outputs for dim in type.shape):
+        f.store(dim_value(f, dim, symbols), f.gep(f.arguments[1], place, "i64"))
+    f.ret()
+
+
+def _emit_workspace(module: ModuleText, program: SpecOp, face: Interface) -> None:
+    f = module.function("tessera_workspace", [("ptr", "symbols")], ret="i64")
+    symbols = _symbols(f, f.arguments[0], face.symbols)
+    f.ret(dim_value(f, program.value("workspace") or Dim.constant(0), symbols))
+
+
+class _Entry:
+    """The function that runs the program: every buffer is a pointer, every op a few instructions."""
+
+    def __init__(self, f: FunctionText, program: SpecOp, face: Interface) -> None:
+        self.f, self.program = f, program
+        inputs, self.outputs, symbols, self.workspace = f.arguments
+        self.symbols = _symbols(f, symbols, face.symbols)
+        self.pointers: dict[SSAValue, Value] = {}
+        for at, argument in enumerate(program.regions[0].block.args):
+            self.pointers[argument] = f.load(f.gep(inputs, at, "ptr"), "ptr")
+        self.context = f.alloca("i64", _longest_context(program))
+        self._dims: dict[Dim, Value] = {}
+
+    def run(self) -> None:
+        self._block(self.program.regions[0].block)
+
+    def _block(self, block: Block) -> None:
+        for op in block.ops:
+            assert isinstance(op, SpecOp)
+            if not op.spec.is_terminator:
+                self._op(op)
+
+    def _op(self, op: SpecOp) -> None:
+        write = {
+            "tsched.alloc": self._alloc,
+            "tsched.alias": self._alias,
+            "tsched.constant": self._constant,
+            "tsched.copy": self._copy,
+            "tsched.call": self._call,
+        }.get(op.name)
+        if write is not None:
+            write(op)
+
+    def _dim(self, dim: Dim) -> Value:
+        return dim_value(self.f, dim, self.symbols)
+
+    def _alloc(self, op: SpecOp) -> None:
+        f, output = self.f, op.value("output")
+        if output >= 0:
+            self.pointers[op.result] = f.load(f.gep(self.outputs, output, "ptr"), "ptr")
+        else:
+            self.pointers[op.result] = f.gep(self.workspace, self._dim(op.value("offset")), "i8")
+
+    def _alias(self, op: SpecOp) -> None:
+        self.pointers[op.result] = self.pointers[op.operands[0]]
+
+    def _constant(self, op: SpecOp) -> None:
+        data: bytes = op.value("value").tobytes()
+        self.pointers[op.result] = self.f.module.constant("i8", list(data))
+
+    def _copy(self, op: SpecOp) -> None:
+        source, target = (self.pointers[value] for value in op.operands)
+        size = self._dim(buffer_type(op.operands[0]).bytes)
+        self.f.call("memcpy", [target, source, size], "ptr")
+
+    def _call(self, op: SpecOp) -> None:
+        """Fill the context with pointers and sizes, ask how to share the work out, and run."""
+        f, name = self.f, op.value("kernel")
+        slots = [self.pointers[value] for value in op.operands] + [self._dim(size) for size in op.value("sizes")]
+        for at, slot in enumerate(slots):
+            f.store(slot, f.gep(self.context, at, "i64"), align=8)
+        threads = f.call("tessera_threads", [], "i64")
+        tasks = f.call(f"{name}_tasks", [self.context, threads], "i64")
+
+        def run() -> None:
+            scratch = f.call(f"{name}_scratch", [self.context], "i64")
+            f.declare(name, "void", ["ptr", "i64", "i64", "ptr"])
+            f.call("tessera_pool_run", [Value("ptr", f"@{name}"), self.context, tasks, scratch])
+
+        f.if_(f.icmp("sgt", tasks, 0), run)
+
+
+def _longest_context(program: SpecOp) -> int:
+    calls = (op for op in program.walk() if isinstance(op, SpecOp) and op.name == "tsched.call")
+    return max((len(op.operands) + len(op.value("sizes")) for op in calls), default=1)

@@ -1,0 +1,114 @@
+"""From a tape to an executable: every stage, in order, on this page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.backends.x86.backend import X86Backend
+from tessera.backends.x86.host import host_text, interface_of
+from tessera.backends.x86.machine import host_machine, machine_of, target_text
+from tessera.compiler.options import Options
+from tessera.compiler.report import report_of
+from tessera.ir.base.choice import StaticChooser
+from tessera.ir.base.legality import Legality
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.pipeline import Stages
+from tessera.ir.base.tape import Tape
+from tessera.ir.base.text import print_module
+from tessera.ir.graph import pipeline as graph
+from tessera.ir.graph.from_tape import from_tape
+from tessera.ir.schedule import pipeline as schedule
+from tessera.ir.schedule.fusions import programs_in
+from tessera.ir.schedule.library import KernelLibrary, NoLibrary
+from tessera.ir.target.machine_code import compile_texts
+from tessera.runtime.executable import Executable, Guard, Port
+from tessera.types.tensor_type import TensorType
+
+TILE_DOOR = Legality("tile", frozenset(["tsched", "ttile"]))
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """One program at the end of its walk: host program and kernels, and everything on the way that can be shown."""
+
+    module: ModuleOp
+    program: SpecOp
+    kernels: tuple[SpecOp, ...]
+    targets: tuple[SpecOp, ...]
+    texts: tuple[str, ...]
+    host: str
+    stages: Stages
+    chooser: StaticChooser
+    backend: X86Backend
+
+
+def compile_tape(tape: Tape, options: Options, library: KernelLibrary | None = None) -> Executable:
+    """The executable of a traced program.
+
+    Raises what a stage says to the user (span and fix), CodegenError (T0603) where LLVM refuses a kernel, and
+    InternalError with a reproducer for a mistake of ours.
+    """
+    lowering = lower(tape, options, library)
+    objects = compile_texts([lowering.host, *lowering.texts], lowering.backend.code_target)
+    lowering.chooser.check_overrides()
+    face = interface_of(lowering.program)
+    return Executable(
+        objects=tuple(objects),
+        inputs=_ports(face.inputs, tape.names),
+        outputs=_ports(face.outputs),
+        symbols=face.symbols,
+        binding=face.binding,
+        guards=tuple(Guard(what, str(left), str(right)) for left, right, what in lowering.program.value("guards")),
+        metadata={
+            "features": list(lowering.backend.machine.features),
+            "report": report_of(lowering.program, lowering.kernels, lowering.chooser),
+        },
+    )
+
+
+def lower(
+    tape: Tape, options: Options, library: KernelLibrary | None = None, *, keep_snapshots: bool = False
+) -> Lowering:
+    """All of a compilation but the machine code."""
+    backend = X86Backend(host_machine() if options.features is None else machine_of(frozenset(options.features)))
+    chooser = StaticChooser(dict(options.overrides))
+    stages = Stages(lambda: from_tape(tape), keep_snapshots)
+    module = from_tape(tape)
+    stages.run("graph", graph.pipeline(), module, graph.DOOR)
+    stages.run(
+        "schedule",
+        schedule.pipeline(backend.machine, chooser, library or NoLibrary(), fusion=options.fusion),
+        module,
+        schedule.DOOR,
+    )
+    stages.run("tile", (), module, TILE_DOOR)
+    (program,) = programs_in(module)
+    kernels = tuple(op for op in module.ops if isinstance(op, SpecOp) and op.name == "ttile.kernel")
+    targets = tuple(backend.lower(kernel) for kernel in kernels)
+    texts = tuple(backend.text(target) for target in targets)
+    host = host_text(program, target_text(backend.machine))
+    stages.finish()
+    return Lowering(module, program, kernels, targets, texts, host, stages, chooser, backend)
+
+
+def lower_tape(tape: Tape, options: Options, library: KernelLibrary | None = None) -> dict[str, str]:
+    """The text of a program at every level."""
+    lowering = lower(tape, options, library, keep_snapshots=True)
+    graph_text = next(snapshot.text for snapshot in reversed(lowering.stages.snapshots) if snapshot.room == "graph")
+    return {
+        "graph": graph_text,
+        "schedule": print_module(lowering.program),
+        "tile": "\n".join(print_module(kernel) for kernel in lowering.kernels),
+        "target": "\n".join(print_module(target) for target in lowering.targets),
+        "llvm": "\n".join((lowering.host, *lowering.texts)),
+    }
+
+
+def _ports(types: Sequence[TensorType], names: Sequence[str] = ()) -> tuple[Port, ...]:
+    return tuple(
+        Port(type.dtype.name, tuple(map(str, type.shape)), names[at] if at < len(names) else "")
+        for at, type in enumerate(types)
+    )

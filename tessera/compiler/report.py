@@ -1,0 +1,41 @@
+"""What `explain` says of a program: its groups and kernels, what was chosen by whom, flops, bytes and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.ir.base.choice import StaticChooser
+from tessera.ir.base.op import SpecOp
+from tessera.types.dim import Dim
+
+
+def report_of(program: SpecOp, kernels: Sequence[SpecOp], chooser: StaticChooser) -> dict[str, Any]:
+    """Plain values only: the report travels in the executable."""
+    calls = [op for op in program.walk() if isinstance(op, SpecOp) and op.name == "tsched.call"]
+    flops = _total(call.value("flops") for call in calls)
+    moved = _total(call.value("bytes") for call in calls)
+    return {
+        "groups": [_group_line(call) for call in calls if call.value("flops") is not None],
+        "kernels": [f"{kernel.value('symbol')}: {kernel.value('kind')}, grid {_grid(kernel)}" for kernel in kernels],
+        "choices": [f"{key} = {choice.value} ({choice.source})" for key, choice in sorted(chooser.asked.items())],
+        "flops": str(flops),
+        "bytes": str(moved),
+        "workspace": f"{program.value('workspace')} bytes",
+    }
+
+
+def _group_line(call: SpecOp) -> str:
+    where = f" at {call.span}" if call.span is not None else ""
+    return f"{call.value('kernel')}: {call.value('flops')} flops, {call.value('bytes')} bytes{where}"
+
+
+def _grid(kernel: SpecOp) -> str:
+    return f"[{', '.join(map(str, kernel.value('grid')))}]"
+
+
+def _total(dims: Any) -> Dim:
+    total = Dim.constant(0)
+    for dim in dims:
+        total = total + (dim if dim is not None else 0)
+    return total
