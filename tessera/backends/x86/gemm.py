@@ -274,7 +274,7 @@ def _stream(
         ("i64", "stride"),
     ]
     key = ("stream", plan.shape, plan.NS, rhs.dtype)
-    name = f.module.outline(key, "stream", arguments, lambda g: _write_stream(g, plan, rhs.dtype))
+    name = f.module.outline(key, "stream", arguments, lambda g: _write_stream(g, plan, rhs.dtype), shared=True)
     f.call(name, [lhs, start, out, m, columns, depth, f.index(rhs.row_stride)])
 
 

@@ -97,7 +97,9 @@ def _reduced(f: FunctionText, x: Value) -> Turned:
 
 def _one_by_one(f: FunctionText, x: Value, large: Value, rest: Value, quadrant: Value) -> list[Value]:
     """Replace the large lanes by what the exact reduction makes of them."""
-    name = f.module.outline("turns", "turns", [("double", "x"), ("ptr", "quadrant")], _write_exact, "double")
+    name = f.module.outline(
+        "turns", "turns", [("double", "x"), ("ptr", "quadrant")], _write_exact, "double", shared=True
+    )
     angles, rests, quadrants = (f.alloca(v.element, v.lanes) for v in (x, rest, quadrant))
     flags, whole = f.alloca("i8", x.lanes), f.alloca("i64")
     for value, room in ((x, angles), (rest, rests), (quadrant, quadrants), (f.cast("zext", large, "i8"), flags)):

@@ -94,6 +94,7 @@ def micro_kernel(
         f"micro{height}x{width}",
         arguments,
         lambda g: _write_micro(g, shape, height, width),
+        shared=True,
     )
     return Value("ptr", f"@{name}")
 

@@ -115,15 +115,18 @@ def _call_strided(
     arguments = list(_ARGUMENTS)
     if kind == "copied":
         key = ("pack", kind, dtype, width, to, register)
-        name = f.module.outline(key, "pack_copied", arguments, lambda g: _write_copied(g, dtype, width, to, register))
+        name = f.module.outline(
+            key, "pack_copied", arguments, lambda g: _write_copied(g, dtype, width, to, register), shared=True
+        )
         f.call(name, args)
         return
     # These take the width as an argument: one function serves all that turn squares of one side.
     side = 1 if kind == "gathered" else _side(width, register)
     key = ("pack", kind, dtype, side, to)
     write = _write_gathered if kind == "gathered" else _write_run if width == 1 else _write_turned
+    arguments.append(("i64", "width"))
     name = f.module.outline(
-        (*key, width == 1), f"pack_{kind}", [*arguments, ("i64", "width")], lambda g: write(g, dtype, side, to)
+        (*key, width == 1), f"pack_{kind}", arguments, lambda g: write(g, dtype, side, to), shared=True
     )
     f.call(name, [*args, f.const_i(width)])
 
@@ -256,11 +259,11 @@ def _pack_elements(
     """Pack by the operand's own function."""
     function, frame = source.element, source.frame
     assert function is not None, "the caller has looked"
-    arguments = [("ptr", "panel"), ("i64", "row"), ("i64", "k"), ("i64", "count"), ("i64", "depth")]
+    arguments = [("ptr", "panel"), ("i64", "row"), ("i64", "k"), ("i64", "count"), ("i64", "depth"), ("i64", "width")]
     arguments += [(value.type, f"frame{i}") for i, value in enumerate(frame)]
 
     def write(g: FunctionText) -> None:
-        panel, row, k, count, depth, *inner = g.arguments
+        panel, row, k, count, depth, width, *inner = g.arguments
         element = convert.compute_type(to)
 
         def column(step: Value) -> None:
@@ -274,5 +277,5 @@ def _pack_elements(
         g.loop(0, depth, 1, column)
         g.ret()
 
-    name = f.module.outline(("pack", function, source.dtype, width, to), "pack_elements", arguments, write)
-    f.call(name, [panel, f.index(row), f.index(k), f.index(count), f.index(depth), *frame])
+    name = f.module.outline(("pack", function, source.dtype, to), "pack_elements", arguments, write)
+    f.call(name, [panel, f.index(row), f.index(k), f.index(count), f.index(depth), f.const_i(width), *frame])

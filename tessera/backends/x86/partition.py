@@ -59,7 +59,7 @@ def _strip(f: FunctionText, size: Index, unit: int, parts: Value, part: Value) -
 
 def _grid_function(module: ModuleText, shape: MicroShape) -> str:
     arguments = [("i64", "m"), ("i64", "n"), ("i64", "k"), ("i64", "batch"), ("i64", "threads")]
-    return module.outline(("grid", shape), "grid", arguments, lambda g: _write_grid(g, shape), "i64")
+    return module.outline(("grid", shape), "grid", arguments, lambda g: _write_grid(g, shape), "i64", shared=True)
 
 
 def _write_grid(g: FunctionText, shape: MicroShape) -> None:

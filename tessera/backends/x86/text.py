@@ -6,6 +6,7 @@ Every value carries its LLVM type; indices are i64 and may be given as Python in
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, overload
 
@@ -19,10 +20,16 @@ Results: TypeAlias = "Sequence[Value] | Value | None"
 
 
 class ModuleText:
-    """A module being written: functions, the declarations they need, constant tables."""
+    """A module being written: functions, the declarations they need, constant tables.
 
-    def __init__(self, target: TargetText) -> None:
+    With `shares`, outlined functions that many modules have in common are left out of the text, declared instead, and
+    given by `shared` as modules of their own: the same text every time, so they are compiled once and kept.
+    """
+
+    def __init__(self, target: TargetText, shares: bool = False) -> None:
         self.target = target
+        self.shares = shares
+        self._shared: dict[str, ModuleText] = {}
         self._functions: dict[str, FunctionText] = {}
         self._declared: dict[str, str] = {}
         self._constants: dict[str, str] = {}
@@ -52,9 +59,22 @@ class ModuleText:
         arguments: Sequence[tuple[str, str]],
         build: Callable[[FunctionText], None],
         ret: str = "void",
+        shared: bool = False,
     ) -> str:
-        """The name of the internal function `build` writes, written once per `key`."""
-        if key not in self._outlined:
+        """The name of the internal function `build` writes, written once per `key`.
+
+        A `shared` one depends on nothing but its key, which then must print the same in every process.
+        """
+        if key not in self._outlined and shared and self.shares:
+            digest = hashlib.sha256(repr((key, self.target)).encode()).hexdigest()[:16]
+            apart = ModuleText(self.target)
+            function = apart.function(f"tessera_{name}_{digest}", arguments, ret)
+            self._outlined[key] = function.name
+            self._shared[function.name] = apart
+            types = ", ".join(value.type for value in function.arguments)
+            self._declared[function.name] = f"declare hidden {ret} @{function.name}({types})"
+            build(function)
+        elif key not in self._outlined:
             function = self.function(self.unique(name), arguments, ret, internal=True)
             self._outlined[key] = function.name
             build(function)
@@ -72,9 +92,15 @@ class ModuleText:
 
     def declare(self, name: str, ret: str, types: Sequence[str]) -> None:
         """Declare an external function; repeating it is fine, changing its signature is not."""
+        if name in self._shared:
+            return
         text = f"declare {ret} @{name}({', '.join(types)})"
         if self._declared.setdefault(name, text) != text:
             raise ValueError(f"`{name}` is declared twice: {self._declared[name]!r} and {text!r}")
+
+    def shared(self) -> dict[str, str]:
+        """The modules of the shared functions this one calls, by the symbol each defines."""
+        return {name: module.text() for name, module in self._shared.items()}
 
     def text(self) -> str:
         """The whole module."""

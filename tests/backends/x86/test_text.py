@@ -120,3 +120,22 @@ def test_mistakes_are_told() -> None:
         module.function("f", [])
     with pytest.raises(ValueError, match="became"):
         f.loop(0, 4, 1, lambda i, values: [], [f.const_i(0)])
+
+
+def test_shared_functions_are_modules_of_their_own() -> None:
+    def body(g: FunctionText) -> None:
+        g.ret(g.add(g.arguments[0], 1))
+
+    texts: list[dict[str, str]] = []
+    for _ in range(2):
+        module = ModuleText(ANY, shares=True)
+        f = module.function("f", [("i64", "n")], "i64")
+        names = [module.outline(("next", 1), "next", [("i64", "n")], body, "i64", shared=True) for _ in range(2)]
+        assert names[0] == names[1]
+        f.ret(f.call(names[0], [f.arguments[0]], "i64"))
+        assert f"declare hidden i64 @{names[0]}(i64)" in module.text()
+        assert "define internal" not in module.text()
+        texts.append(module.shared())
+    assert texts[0] == texts[1]
+    ((name, text),) = texts[0].items()
+    assert f"define i64 @{name}(" in text
