@@ -175,5 +175,6 @@ class _Entry:
 
 
 def _longest_context(program: SpecOp) -> int:
+    """Slots of the longest call: buffers, sizes, and one that the kernel keeps its grid of tasks in."""
     calls = (op for op in program.walk() if isinstance(op, SpecOp) and op.name == "tsched.call")
-    return max((len(op.operands) + len(op.value("sizes")) for op in calls), default=1)
+    return 1 + max((len(op.operands) + len(op.value("sizes")) for op in calls), default=0)
