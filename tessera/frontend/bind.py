@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from tessera.diagnostics.codes import GuardError, PytreeError, RuntimeArgumentError
 from tessera.frontend.annotations import Parameter, leaf_annotations
@@ -18,7 +19,7 @@ from tessera.types.dtype import DType
 from tessera.types.policy import SILENT, Policy
 from tessera.types.tensor_type import TensorType
 
-Key: TypeAlias = "tuple[Any, ...]"
+_COORDINATE = re.compile(r"[a-z]\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,10 +244,16 @@ def input_types(signature: Signature) -> tuple[list[TensorType], frozenset[str]]
             elif dim is None or not dim.symbols <= bare:
                 shape.append(Dim.symbol(f"{_identifier(path)}_{axis}"))
             else:
-                shape.append(dim)
-                declared |= dim.symbols
+                named = dim.substitute({name: Dim.symbol(_apart(name)) for name in dim.symbols})
+                shape.append(named)
+                declared |= named.symbols
         types.append(TensorType(tuple(shape), leaf.dtype))
     return types, frozenset(declared)
+
+
+def _apart(name: str) -> str:
+    """A dim's name that cannot be taken for a coordinate: index maps call theirs `d0`, `m1` and the like."""
+    return f"{name}_" if _COORDINATE.fullmatch(name) else name
 
 
 def _identifier(path: str) -> str:

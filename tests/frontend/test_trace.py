@@ -159,3 +159,11 @@ def test_a_policy_nobody_carries_out_is_refused() -> None:
 
     with pytest.raises(AnnotationError, match=r"`x` asks for `compute\(tf32\)`"):
         ts.jit(f).trace(zeros(2))
+
+
+def test_a_dim_named_like_a_coordinate_is_told_apart() -> None:
+    def f(x: ts.Tensor["d0", "m1", ts.f32]) -> Any:
+        return x.T
+
+    tape = ts.jit(f).trace(zeros(2, 3)).tape
+    assert str(tape.types[0]) == "[d0_, m1_] f32"
