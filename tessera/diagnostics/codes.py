@@ -29,12 +29,6 @@ class AnnotationError(CompilationError):
     code = "T0104"
 
 
-class ConstraintError(CompilationError):
-    """A declared fact about a dimension is false."""
-
-    code = "T0105"
-
-
 class BroadcastError(CompilationError):
     """Two shapes cannot be stretched to one another."""
 
@@ -45,12 +39,6 @@ class TracingError(CompilationError):
     """The function needs the value of a tensor that has none while tracing."""
 
     code = "T0201"
-
-
-class UnsupportedPythonError(CompilationError):
-    """The kernel language has no such Python construct."""
-
-    code = "T0202"
 
 
 class EscapedTracerError(CompilationError):
@@ -75,12 +63,6 @@ class GraphVerifyError(CompilationError):
     """A `tgraph` module breaks a rule of the dialect."""
 
     code = "T0301"
-
-
-class EffectError(CompilationError):
-    """An op has an effect that its scope does not allow."""
-
-    code = "T0302"
 
 
 class VersionError(CompilationError):

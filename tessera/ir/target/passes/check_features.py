@@ -1,0 +1,47 @@
+"""Refuse kernels that use what the machine lacks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.diagnostics.codes import FeatureError
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
+
+# Names of LLVM; the level of the x86-64 psABI (section 3.1.1, "Processor Architecture") that first has each.
+_LEVELS = {
+    "x86-64-v2": ("popcnt", "sse3", "sse4.1", "sse4.2", "ssse3"),
+    "x86-64-v3": ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"),
+    "x86-64-v4": ("avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"),
+}
+
+
+@dataclass(frozen=True)
+class CheckFeatures(Pass):
+    """Raise FeatureError (T0602) for a kernel that needs more than `features`; before and after are the same text."""
+
+    features: tuple[str, ...] = ()
+
+    def run(self, module: ModuleOp) -> None:
+        for op in module.walk():
+            if isinstance(op, SpecOp) and op.name == "ttarget.kernel":
+                self._check(op)
+
+    def _check(self, kernel: SpecOp) -> None:
+        missing = [name for name in kernel.value("features") if name not in self.features]
+        if not missing:
+            return
+        listed = ", ".join(missing)
+        raise FeatureError(
+            f"`@{kernel.value('symbol')}` needs {listed}, and the machine has {', '.join(self.features) or 'none'}",
+            span=kernel.span,
+            fix=_advice(missing[0]),
+        )
+
+
+def _advice(feature: str) -> str:
+    """Who has the feature."""
+    level = next((level for level, names in _LEVELS.items() if feature in names), None)
+    return f"{feature} comes with {level}; compile for what the machine has" if level else "compile for this machine"
