@@ -24,6 +24,11 @@ from tessera.types.dim import Dim, product
 LANES = 32
 """Lanes of a fold: see docs/numerics.md. Part of what a program means, never tuned."""
 
+WIDE = 128
+"""Lanes of a pass that only looks for extremes, whose result no order changes: more of them wait less."""
+
+_UNORDERED = ("max", "min", "any", "all")
+
 
 @dataclass
 class Plan:
@@ -162,8 +167,10 @@ class RowKernel:
         kept = [value for value in self.plan.kept if self.plan.stage[value] == level]
         if not folds and not stored and not kept:
             return
+        unordered = all(spec_of(record).lower.kind in _UNORDERED for record in folds)
+        lanes = WIDE if unordered and not stored and not kept and not self.by_columns else LANES
         writers = [
-            Fold(self.tile, record, self.body, spec_of(record).lower, (LANES, *self.row_place.sizes))
+            Fold(self.tile, record, self.body, spec_of(record).lower, (lanes, *self.row_place.sizes))
             for record in folds
         ]
         starts = [tile for writer in writers for tile in writer.start()]
@@ -172,13 +179,13 @@ class RowKernel:
             place = Place(
                 {**self.row_place.coords, "_r": index},
                 ("_r", *self.row_place.axes),
-                (LANES, *self.row_place.sizes),
+                (lanes, *self.row_place.sizes),
                 {"_r": self.extent, **self.row_place.bounds},
             )
             with self.evaluator.scope():
                 return self._step(level, writers, stored, kept, carried, place)
 
-        ends = self.tile.loop(self.zero, self.end, LANES, step, starts)
+        ends = self.tile.loop(self.zero, self.end, lanes, step, starts)
         for writer in writers:
             parts, ends = ends[: writer.width], ends[writer.width :]
             self.evaluator.ready[writer.record.results[0]] = (writer.finish(parts), self.row_place.axes)
