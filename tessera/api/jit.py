@@ -138,8 +138,9 @@ class Jit(_Hot):
             from tessera.api.collectives import refuse_to_run  # noqa: PLC0415 - few programs have any
 
             refuse_to_run(traced.tape)
-        owner = getattr(self.function, "__module__", "")
-        loaded, origin = load(traced.tape, self.options, f"{owner}.{self.name}")
+        code = getattr(self.function, "__code__", None)
+        owner = getattr(code, "co_filename", type(self.function).__module__)
+        loaded, origin = load(traced.tape, self.options, f"{owner} {self.name}")
         made = Specialization(self.function, signature, traced, loaded, origin)
         self._misses += 1
         self._compiles += origin.source != "disk cache"
