@@ -229,6 +229,39 @@ def _store(run: Run, op: SpecOp) -> None:
             flat[cell] = scalars.apply("add", [flat[cell : cell + 1], value.reshape(1)], dtype)[0]
 
 
+@handles("ttile.fetch")
+def _fetch(run: Run, op: SpecOp) -> Sequence[Any]:
+    assert isinstance(run, TileRun)
+    buffer: Array = run[op.operands[0]]
+    env = {**run.dims, **_named(run, op, 1)}
+    index = tuple(expr.evaluate(env) for expr in op.value("map"))
+    for dim, (place, extent) in enumerate(zip(index, buffer.shape, strict=True)):
+        if not 0 <= place < extent:
+            raise _outside(run, op, dim, np.zeros(0, np.int64), np.asarray(place), extent)
+    cell = np.ravel_multi_index(index, buffer.shape) if index else 0
+    run.observer.access(run, Access(op, run.program, run.arguments.get(op.operands[0]), np.array([cell])))
+    return (int(buffer[index]),)
+
+
+@handles("ttile.sort")
+def _sort(run: Run, op: SpecOp) -> None:
+    keys, places, spare_keys, spare_places, count = run.operands(op)
+    for spare in (spare_keys, spare_places):
+        assert len(spare) >= count, "spare memory is too small"
+        spare[:count] = 0
+    order = sorted_places(keys[:count], descending=op.value("descending"))
+    keys[:count], places[:count] = keys[:count][order], places[:count][order]
+
+
+def sorted_places(keys: Array, *, descending: bool) -> Array:
+    """The order of keys: by value, equal ones as they come, what is not a number last."""
+    # Ranks instead of values, as the smallest integer has no opposite.
+    _, ranks = np.unique(keys, return_inverse=True)
+    ordered = -ranks.astype(np.int64) if descending else ranks.astype(np.int64)
+    is_missing = keys != keys  # only NaN is
+    return np.argsort(np.where(is_missing, len(keys) + 1, ordered), kind="stable")
+
+
 # Arithmetic.
 
 
@@ -282,7 +315,7 @@ def _coordinate(run: Run, op: SpecOp) -> Sequence[Any]:
 def _clip(run: Run, op: SpecOp) -> Sequence[Any]:
     tile: Array = run[op.operands[0]]
     env = along(_named(run, op, 1), op.value("axes"), tile.shape, run.dims)
-    inside = np.asarray(env[op.value("axis")]) < run.size(op.value("bound"))
+    inside = np.asarray(env[op.value("axis")]) < evaluate(op.value("bound"), env)
     return (np.where(inside, tile, rounded(op.value("identity"), _dtype(op.operands[0]))),)
 
 

@@ -159,6 +159,18 @@ class TileBuilder:
         values = {**self._access(map, place, ()), "mode": mode}
         self.emit("store", [tile, buffer, *self._used(values, place), *indices], values)
 
+    def fetch(self, buffer: SSAValue, map: Sequence[Dim], coords: Mapping[str, SSAValue]) -> SSAValue:
+        """An index that is read from memory."""
+        used = {name: value for name, value in coords.items() if any(name in expr.symbols for expr in map)}
+        values = {"coords": tuple(used), "map": tuple(map)}
+        return self.emit("fetch", [buffer, *used.values()], values, [INDEX]).result
+
+    def sort(
+        self, keys: SSAValue, places: SSAValue, spares: Sequence[SSAValue], count: SSAValue, **order: bool
+    ) -> None:
+        """The first `count` of two lines of memory in order of the keys; see `ops/order.py`."""
+        self.emit("sort", [keys, places, *spares, count], order)
+
     def _access(self, map: Sequence[Dim], place: Place, windows: Sequence[Dim]) -> dict[str, Any]:
         names = set(place.axes).union(*(expr.symbols for expr in (*map, *windows)))
         return {

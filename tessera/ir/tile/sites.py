@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.ir import Block, SSAValue
 
@@ -45,10 +45,10 @@ class Axis:
 
 @dataclass(frozen=True)
 class Site:
-    """One load or store: `indices[d]` is where dim `d` of the buffer is touched.
+    """One load, store or fetch: `indices[d]` is where dim `d` of the buffer is touched.
 
     `variables` come in the order in which they are bound. `windows` are pairs (e, extent) that hold `0 <= e < extent`.
-    `gathered` names what stands for the values of index tiles, of which nothing is known.
+    `gathered` names what stands for values read from memory, of which nothing is known.
     """
 
     op: SpecOp
@@ -70,7 +70,7 @@ class Site:
 
 
 def sites_of(kernel: SpecOp) -> list[Site]:
-    """Every load and store of a kernel."""
+    """Every access of a kernel; scratch that is sorted belongs to its program, and is none."""
     return list(_Walk(kernel).block(kernel.regions[0].block))
 
 
@@ -82,6 +82,7 @@ class _Walk:
         self.arguments: dict[SSAValue, int] = {argument: argument.index for argument in kernel.regions[0].block.args}
         self.values: dict[SSAValue, Dim] = {}
         self.loops: list[Variable] = []
+        self.fetched: list[str] = []
         self.count = 0
 
     @property
@@ -99,6 +100,8 @@ class _Walk:
                 self.values[op.result] = op.value("expr").substitute(names)
             elif op.name == "ttile.for":
                 yield from self._loop(op)
+            elif op.name == "ttile.fetch":
+                yield self._fetch(op)
             elif op.name == "ttile.load":
                 yield self._site(op, 1, op.results[0])
             elif op.name == "ttile.store":
@@ -113,6 +116,27 @@ class _Walk:
         self.loops.append(step)
         yield from self.block(body)
         self.loops.pop()
+
+    def _fetch(self, op: SpecOp) -> Site:
+        """The read itself; what it gives is a name of which nothing is known."""
+        buffer = op.operands[0]
+        assert isinstance(buffer.type, BufferAttr)
+        names = dict(zip(op.value("coords"), (self.values[value] for value in op.operands[1:]), strict=True))
+        indices = tuple(expr.substitute(names) for expr in op.value("map"))
+        self.fetched.append(f"%f{len(self.fetched)}")
+        self.values[op.result] = Dim.symbol(self.fetched[-1])
+        site = Site(op, self.arguments.get(buffer), buffer.type.shape, indices, self._around, (), (), ())
+        return self._with_fetched(site)
+
+    @property
+    def _around(self) -> tuple[Variable, ...]:
+        return (*self.programs, *self.loops)
+
+    def _with_fetched(self, site: Site) -> Site:
+        bounds = [dim for variable in site.variables for dim in (variable.low, variable.high)]
+        exprs = (*site.indices, *bounds, *(part for window in site.windows for part in window))
+        names = tuple(name for name in self.fetched if any(name in expr.symbols for expr in exprs))
+        return replace(site, gathered=(*site.gathered, *names))
 
     def _site(self, op: SpecOp, first: int, tile: SSAValue) -> Site:
         buffer = op.operands[first - 1]
@@ -130,13 +154,14 @@ class _Walk:
         names.update({name: axis.dim for name, axis in zip(op.value("axes"), axes, strict=True)})
         names.update({f"t{number}": Dim.symbol(name) for number, name in enumerate(gathered)})
         pairs = [expr.substitute(names) for expr in op.value("windows")]
-        return Site(
+        site = Site(
             op,
             self.arguments.get(buffer),
             buffer.type.shape,
             tuple(expr.substitute(names) for expr in op.value("map")),
-            (*self.programs, *self.loops, *(axis.element for axis in axes)),
+            (*self._around, *(axis.element for axis in axes)),
             tuple(axes),
             tuple(zip(pairs[::2], pairs[1::2], strict=True)),
             gathered,
         )
+        return self._with_fetched(site)

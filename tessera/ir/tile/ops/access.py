@@ -36,7 +36,24 @@ def _check_access(op: SpecOp, buffer: object, tile: object, first: int) -> None:
         op.fail(f"`{op.name}` takes a buffer, got {buffer}")
     if not isinstance(tile, TileAttr):
         op.fail(f"`{op.name}` moves a tile, got {tile}")
-    coords, axes, exprs, bounds = (op.value(name) for name in ("coords", "axes", "map", "bounds"))
+    _check_indices(op, tile, first)
+    axes, bounds = op.value("axes"), op.value("bounds")
+    if len(bounds) != len(axes):
+        op.fail(f"`{op.name}` has {len(bounds)} bounds for {len(axes)} axes")
+    if len(op.value("map")) != len(buffer.shape):
+        op.fail(
+            f"`{op.name}` has a map of {len(op.value('map'))} expressions into a buffer of rank {len(buffer.shape)}"
+        )
+    if buffer.dtype != tile.dtype:
+        op.fail(f"`{op.name}` moves {tile.dtype} and the buffer holds {buffer.dtype}", "cast the tile first")
+    if any(not dim.is_static for dim in tile.shape):
+        op.fail(f"a tile has static sizes, got {list(tile.shape)}")
+    if len(op.value("windows")) % 2:
+        op.fail("`windows` are pairs of an expression and an extent")
+
+
+def _check_indices(op: SpecOp, tile: TileAttr, first: int) -> None:
+    coords, axes = op.value("coords"), op.value("axes")
     indices, gathers = access_parts(op, first)
     if len(indices) != len(coords):
         op.fail(f"`{op.name}` names {len(coords)} coordinates and has {len(indices)} index operands")
@@ -48,16 +65,6 @@ def _check_access(op: SpecOp, buffer: object, tile: object, first: int) -> None:
         op.fail(
             f"`{op.name}` has axes {list(axes)} for a tile of rank {len(tile.shape)}; each must be in {list(coords)}"
         )
-    if len(bounds) != len(axes):
-        op.fail(f"`{op.name}` has {len(bounds)} bounds for {len(axes)} axes")
-    if len(exprs) != len(buffer.shape):
-        op.fail(f"`{op.name}` has a map of {len(exprs)} expressions into a buffer of rank {len(buffer.shape)}")
-    if buffer.dtype != tile.dtype:
-        op.fail(f"`{op.name}` moves {tile.dtype} and the buffer holds {buffer.dtype}", "cast the tile first")
-    if any(not dim.is_static for dim in tile.shape):
-        op.fail(f"a tile has static sizes, got {list(tile.shape)}")
-    if len(op.value("windows")) % 2:
-        op.fail("`windows` are pairs of an expression and an extent")
 
 
 def _check_load(op: SpecOp) -> None:
@@ -68,6 +75,16 @@ def _check_store(op: SpecOp) -> None:
     _check_access(op, op.operands[1].type, op.operands[0].type, 2)
     if op.value("mode") not in ("set", "add"):
         op.fail(f"`mode` is set or add, got {op.value('mode')}")
+
+
+def _check_fetch(op: SpecOp) -> None:
+    buffer = op.operands[0].type
+    if not isinstance(buffer, BufferAttr) or not buffer.dtype.is_integer:
+        op.fail(f"`ttile.fetch` reads a buffer of integers, got {buffer}")
+    if len(op.operands) - 1 != len(op.value("coords")):
+        op.fail(f"`ttile.fetch` names {len(op.value('coords'))} coordinates and has {len(op.operands) - 1} indices")
+    if len(op.value("map")) != len(buffer.shape):
+        op.fail(f"`ttile.fetch` has a map of {len(op.value('map'))} expressions into rank {len(buffer.shape)}")
 
 
 NO_BOUND = Dim.constant(-1)
@@ -89,6 +106,18 @@ SPECS = (
         attributes=(*_ACCESS, Attribute("mode", "str", "set", "set or add")),
         effects=frozenset(["memory"]),
         verify=_check_store,
+    ),
+    OpSpec(
+        name="ttile.fetch",
+        summary="One integer of a buffer as an index: where a kernel goes next is read from memory.",
+        operands=("buffer", "at*"),
+        results=("index",),
+        attributes=(
+            Attribute("coords", "strs", doc="the name of each index operand"),
+            Attribute("map", "dims", doc="one expression per dim of the buffer"),
+        ),
+        effects=frozenset(["memory"]),
+        verify=_check_fetch,
     ),
     OpSpec(
         name="ttile.scratch",

@@ -97,7 +97,7 @@ SPECS = (
         attributes=(
             *_COORDS,
             Attribute("axis", "str", doc="one of the axes"),
-            Attribute("bound", "dim", doc="the extent of the coordinate"),
+            Attribute("bound", "dim", doc="the extent of the coordinate, over sizes and other coordinates"),
             Attribute("identity", "any", doc="what stands outside"),
         ),
     ),

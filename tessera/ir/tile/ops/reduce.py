@@ -10,7 +10,7 @@ KINDS = ("sum", "prod", "max", "min", "any", "all")
 
 
 def _check_axis(op: SpecOp, tile: TileAttr) -> None:
-    axis = op.value("axis")
+    axis: int = op.value("axis")
     if not 0 <= axis < len(tile.shape):
         op.fail(f"`axis` must be in 0..{len(tile.shape) - 1}, got {axis}")
     size = tile.shape[axis].value

@@ -97,7 +97,7 @@ def _sampled(kernel: SpecOp) -> Race | None:
 
 
 def _error(kernel: SpecOp, race: Race) -> RaceError:
-    words = {"ttile.store": "write", "ttile.load": "read"}
+    words = {"ttile.store": "write", "ttile.load": "read", "ttile.fetch": "read"}
     left, right = (list(program) for program in race.programs)
     ops = (race.first, race.second)
     if race.first.name == race.second.name:
