@@ -121,7 +121,7 @@ class Emitter:
 
     # Control.
 
-    def _programs(self, op: SpecOp) -> None:
+    def on_programs(self, op: SpecOp) -> None:
         f = self.f
         grid = [dim_value(f, dim, self.env) for dim in op.value("grid")]
         total: Index = 1
@@ -144,7 +144,7 @@ class Emitter:
 
         f.loop(low, high, 1, program)
 
-    def _index(self, op: SpecOp) -> None:
+    def on_index(self, op: SpecOp) -> None:
         self.indices[op.result] = dim_value(self.f, op.value("expr"), self.named(op, op.value("names"), 0))
 
     def named(self, op: SpecOp, names: Sequence[str], first: int) -> dict[str, Index]:
@@ -159,7 +159,7 @@ class Emitter:
         span = f.smax(f.sub(high, low), 0)
         return low, high, f.add(low, f.round_down(span, op.value("step")))
 
-    def _loop(self, op: SpecOp) -> None:
+    def on_loop(self, op: SpecOp) -> None:
         low, high, whole = self._bounds(op)
         whole = high if op.value("is_partial") else whole
         starts = self._settle(op)
@@ -169,7 +169,7 @@ class Emitter:
 
         self._results(op, self.f.loop(low, whole, op.value("step"), body, starts))
 
-    def _tail(self, op: SpecOp) -> None:
+    def on_tail(self, op: SpecOp) -> None:
         _, high, whole = self._bounds(op)
         starts = self._settle(op)
         has = self.f.icmp("slt", whole, high)
@@ -212,7 +212,7 @@ class Emitter:
 
     # Memory.
 
-    def _scratch(self, op: SpecOp) -> None:
+    def on_scratch(self, op: SpecOp) -> None:
         offset = dim_value(self.f, op.value("offset"), self.env)
         self.buffers[op.result] = self.f.gep(self.f.arguments[3], offset, "i8")
 
@@ -222,13 +222,13 @@ class Emitter:
         env = self.named(op, op.value("names"), first)
         return Access(self.f, op, self.buffers[buffer], dtype, layout, env, tiles, self.is_inside)
 
-    def _load(self, op: SpecOp) -> None:
+    def on_load(self, op: SpecOp) -> None:
         access = self.access(op, op.operands[0], op.result, 1)
         block = Vectors(access.layout, access.dtype, access.load)
         self.blocks[op.result] = block
         self._pending.setdefault(access.base.text, []).append(block)
 
-    def _store(self, op: SpecOp) -> None:
+    def on_store(self, op: SpecOp) -> None:
         access = self.access(op, op.operands[1], op.operands[0], 2)
         for block in self._pending.pop(access.base.text, []):
             block.all()
@@ -241,17 +241,17 @@ class Emitter:
         layout, dtype = self.layout(op.result)
         self.blocks[op.result] = Vectors(layout, dtype, make)
 
-    def _math(self, op: SpecOp) -> None:
+    def on_math(self, op: SpecOp) -> None:
         operands = [self.blocks[value] for value in op.operands]
         name, dtype = op.value("fn"), operands[0].dtype
         self._lazily(op, lambda number: math.emit(self.f, name, [block[number] for block in operands], dtype))
 
-    def _convert(self, op: SpecOp) -> None:
+    def on_convert(self, op: SpecOp) -> None:
         source = self.blocks[op.operands[0]]
         _, to = self.layout(op.result)
         self._lazily(op, lambda number: _converted(self.f, source[number], source.dtype, to))
 
-    def _bitcast(self, op: SpecOp) -> None:
+    def on_bitcast(self, op: SpecOp) -> None:
         source = self.blocks[op.operands[0]]
         layout, to = self.layout(op.result)
         from tessera.backends.x86.llvm_types import vector  # noqa: PLC0415 - rare
@@ -259,11 +259,11 @@ class Emitter:
         type_ = vector(register_type(to), layout.lanes)
         self._lazily(op, lambda number: self.f.bitcast(source[number], type_))
 
-    def _select(self, op: SpecOp) -> None:
+    def on_select(self, op: SpecOp) -> None:
         condition, first, second = (self.blocks[value] for value in op.operands)
         self._lazily(op, lambda n: self.f.select(condition[n], first[n], second[n]))
 
-    def _constant(self, op: SpecOp) -> None:
+    def on_constant(self, op: SpecOp) -> None:
         layout, dtype = self.layout(op.result)
         value = op.value("value")
         if isinstance(value, Dim):
@@ -284,7 +284,7 @@ class Emitter:
         found[axes[-1]] = start
         return found, LaneCoordinate(axes[-1], start, layout.lanes)
 
-    def _coordinate(self, op: SpecOp) -> None:
+    def on_coordinate(self, op: SpecOp) -> None:
         layout, _ = self.layout(op.result)
         env = self.named(op, op.value("names"), 0)
 
@@ -295,7 +295,7 @@ class Emitter:
 
         self._lazily(op, make)
 
-    def _clip(self, op: SpecOp) -> None:
+    def on_clip(self, op: SpecOp) -> None:
         source = self.blocks[op.operands[0]]
         env = self.named(op, op.value("names"), 1)
         layout, axis = source.layout, op.value("axis")
@@ -312,7 +312,7 @@ class Emitter:
 
         self._lazily(op, make)
 
-    def _spread(self, op: SpecOp) -> None:
+    def on_spread(self, op: SpecOp) -> None:
         source = self.blocks[op.operands[0]]
         layout, _ = self.layout(op.result)
         axes: tuple[int, ...] = op.value("axes")
@@ -328,19 +328,19 @@ class Emitter:
 
         self._lazily(op, make)
 
-    def _fold(self, op: SpecOp) -> None:
+    def on_fold(self, op: SpecOp) -> None:
         source = self.blocks[op.operands[0]]
         layout, dtype = self.layout(op.result)
         values = fold(self.f, source, op.value("kind"), op.value("axis"), layout)
         self.blocks[op.result] = Vectors.of(layout, dtype, values)
 
-    def _fold_place(self, op: SpecOp) -> None:
+    def on_fold_place(self, op: SpecOp) -> None:
         values, places = (self.blocks[value] for value in op.operands)
         layout, dtype = self.layout(op.result)
         found = fold_place(self.f, values, places, op.value("kind"), op.value("axis"), layout)
         self.blocks[op.result] = Vectors.of(layout, dtype, found)
 
-    def _nothing(self, op: SpecOp) -> None:
+    def on_nothing(self, op: SpecOp) -> None:
         """The end of a block: what it gives is read where it ends."""
 
 
@@ -378,24 +378,24 @@ def _used_from_outside(op: SpecOp) -> list[SSAValue]:
 
 
 _HANDLERS: dict[str, Callable[[Emitter, SpecOp], None]] = {
-    "programs": Emitter._programs,
-    "index": Emitter._index,
-    "loop": Emitter._loop,
-    "tail": Emitter._tail,
-    "scratch": Emitter._scratch,
-    "load": Emitter._load,
-    "store": Emitter._store,
-    "math": Emitter._math,
-    "convert": Emitter._convert,
-    "bitcast": Emitter._bitcast,
-    "select": Emitter._select,
-    "constant": Emitter._constant,
-    "coordinate": Emitter._coordinate,
-    "clip": Emitter._clip,
-    "spread": Emitter._spread,
-    "fold": Emitter._fold,
-    "fold_place": Emitter._fold_place,
+    "programs": Emitter.on_programs,
+    "index": Emitter.on_index,
+    "loop": Emitter.on_loop,
+    "tail": Emitter.on_tail,
+    "scratch": Emitter.on_scratch,
+    "load": Emitter.on_load,
+    "store": Emitter.on_store,
+    "math": Emitter.on_math,
+    "convert": Emitter.on_convert,
+    "bitcast": Emitter.on_bitcast,
+    "select": Emitter.on_select,
+    "constant": Emitter.on_constant,
+    "coordinate": Emitter.on_coordinate,
+    "clip": Emitter.on_clip,
+    "spread": Emitter.on_spread,
+    "fold": Emitter.on_fold,
+    "fold_place": Emitter.on_fold_place,
     "block_dot": emit_block_dot,
-    "yield": Emitter._nothing,
-    "return": Emitter._nothing,
+    "yield": Emitter.on_nothing,
+    "return": Emitter.on_nothing,
 }

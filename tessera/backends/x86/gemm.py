@@ -115,7 +115,7 @@ def emit_gemm(f: FunctionText, plan: GemmPlan, problem: GemmProblem) -> None:
     if problem.rows is not None and (problem.rows <= plan.skinny or problem.rows > 4 * plan.skinny):
         # Decided now: a large matrix is not streamed even where a task happens to own few of its rows.
         few_rows = f.const("i1", problem.rows <= plan.skinny)
-    streams = problem.rhs.element is None
+    streams = problem.rhs.is_memory
     contiguous = f.icmp("eq", problem.rhs.column_stride, 1) if streams else f.const("i1", False)
     if "false" in (contiguous.text, few_rows.text):
         writer.packed()

@@ -12,7 +12,7 @@ from tessera.backends.x86.instructions import Index, TargetText, Value
 from tessera.backends.x86.text import FunctionText, ModuleText
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
-from tessera.types.dim import Dim
+from tessera.types.dim import Dim, product
 from tessera.types.tensor_type import TensorType
 
 
@@ -113,7 +113,6 @@ class _Entry:
         for at, argument in enumerate(program.regions[0].block.args):
             self.pointers[argument] = f.load(f.gep(inputs, at, "ptr"), "ptr")
         self.context = f.alloca("i64", _longest_context(program))
-        self._dims: dict[Dim, Value] = {}
 
     def run(self) -> None:
         self._block(self.program.regions[0].block)
@@ -131,6 +130,9 @@ class _Entry:
             "tsched.constant": self._constant,
             "tsched.copy": self._copy,
             "tsched.call": self._call,
+            "tsched.if": self._if,
+            "tsched.while": self._while,
+            "tsched.for": self._for,
         }.get(op.name)
         if write is not None:
             write(op)
@@ -172,6 +174,74 @@ class _Entry:
             f.call("tessera_pool_run", [Value("ptr", f"@{name}"), self.context, tasks, scratch])
 
         f.if_(f.icmp("sgt", tasks, 0), run)
+
+    # Control flow: what is carried is a pair of pointers that change places from round to round.
+
+    def _holds(self, buffer: SSAValue) -> Value:
+        f = self.f
+        return f.icmp("ne", f.load(self.pointers[buffer], "i8"), Value("i8", "0"))
+
+    def _if(self, op: SpecOp) -> None:
+        then, otherwise = (region.block for region in op.regions)
+        self.f.if_(self._holds(op.operands[0]), lambda: self._block(then), lambda: self._block(otherwise))
+
+    def _while(self, op: SpecOp) -> None:
+        tests, body = (region.block for region in op.regions)
+        count = len(op.results)
+
+        def condition(pointers: list[Value]) -> Value:
+            self.pointers.update(zip(tests.args, pointers[:count], strict=True))
+            self._block(tests)
+            last = tests.last_op
+            assert last is not None
+            return self._holds(last.operands[0])
+
+        def round_(pointers: list[Value]) -> list[Value]:
+            self.pointers.update(zip(body.args, pointers, strict=True))
+            self._block(body)
+            return [*pointers[count:], *pointers[:count]]
+
+        starts = [self.pointers[value] for value in op.operands]
+        ends = self.f.while_(starts, condition, round_)
+        self.pointers.update(zip(op.results, ends[:count], strict=True))
+
+    def _for(self, op: SpecOp) -> None:
+        """Operands: bounds and the index (or neither), the carried twice, what is scanned, what is stacked."""
+        f, body = self.f, op.regions[0].block
+        count, has_bounds = op.value("carried"), op.value("length") is None
+        bounds = op.operands[:2] if has_bounds else ()
+        index = op.operands[2:3] if has_bounds else ()
+        rest = op.operands[len(bounds) + len(index) :]
+        pairs, rows = rest[: 2 * count], rest[2 * count :]
+        low: Index = 0
+        high: Index = self._dim(op.value("length")) if not has_bounds else 0
+        if has_bounds:
+            low, high = (self._integer(value) for value in bounds)
+        arguments = list(body.args)
+
+        def round_(at: Value, pointers: list[Value]) -> list[Value]:
+            place = f.sub(f.sub(high, 1), at) if op.value("reverse") else at
+            if index:
+                dtype = f"i{buffer_type(index[0]).dtype.bits}"
+                counter = f.cast("trunc", place, dtype) if dtype != "i64" else place
+                f.store(counter, self.pointers[index[0]])
+            given = [self.pointers[value] for value in index] + pointers
+            for value in rows:
+                row = buffer_type(value)
+                step = self._dim(Dim.of(row.dtype.bytes) * product(row.shape[1:]))
+                given.append(f.gep(self.pointers[value], f.mul(place, step), "i8"))
+            self.pointers.update(zip(arguments, given, strict=True))
+            self._block(body)
+            return [*pointers[count:], *pointers[:count]]
+
+        ends = f.loop(low, high, 1, round_, [self.pointers[value] for value in pairs])
+        self.pointers.update(zip(op.results, ends[:count], strict=True))
+
+    def _integer(self, buffer: SSAValue) -> Value:
+        """The number in a buffer of one integer."""
+        dtype = buffer_type(buffer).dtype
+        value = self.f.load(self.pointers[buffer], f"i{dtype.bits}")
+        return self.f.cast("zext" if dtype.kind == "uint" else "sext", value, "i64")
 
 
 def _longest_context(program: SpecOp) -> int:

@@ -200,7 +200,8 @@ class Lowering:
         where = dict(zip(op.value("coords"), op.operands[1:], strict=True))
         axis, bound, tile = op.value("axis"), op.value("bound"), op.operands[0].type
         assert isinstance(tile, TileAttr)
-        size = tile.shape[op.value("axes").index(axis)].value or 1
+        axes: tuple[str, ...] = op.value("axes")
+        size = tile.shape[axes.index(axis)].value or 1
         if self.is_safe(where[axis], bound, size):
             self.values[op.result] = self.values[op.operands[0]]
             return

@@ -1,4 +1,4 @@
-"""Tile kernels with products inside: blocks live in scratch, and what stands between two products is one walk over rows.
+"""Tile kernels with products inside: blocks live in scratch, and what stands between two products walks over rows.
 
 Every op between products works row by row (elementwise, spread along a row, folded along it), so a run of them becomes
 one loop over the rows of the block, with a row in registers. Products run on packed panels of the blocks. Rows beyond
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from xdsl.ir import Block, OpResult, SSAValue
+from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from tessera.backends.x86.lower import Lowering
 from tessera.ir.base.op import SpecOp
@@ -78,7 +78,9 @@ class BlockLowering(Lowering):
         self._flush()
 
     def _is_passed(self, op: SpecOp) -> bool:
-        """Whether an op only brings memory to a product, which reads it there itself."""
+        """Whether an op only brings memory, or the zero it starts from, to a product, which sees to it itself."""
+        if op.name == "ttile.constant":
+            return not op.value("value") and all(_is_start(use.operation, use.index) for use in op.results[0].uses)
         if op.name not in _PASSING:
             return False
         for use in op.results[0].uses:
@@ -317,6 +319,10 @@ class BlockLowering(Lowering):
             {axis: Dim.symbol(axis) + Dim.symbol(name) for axis, name in zip(axes, inner, strict=True)}
         )
         return extents["_k"], extents["_j"], coords, offset
+
+
+def _is_start(user: Operation, index: int) -> bool:
+    return user.name == "ttile.dot" and index == 2
 
 
 def _memory_behind(value: SSAValue) -> tuple[SpecOp, bool]:

@@ -29,7 +29,8 @@ def host_features() -> frozenset[str]:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return frozenset()
-    flags = next((line.split(":", 1)[1].split() for line in lines if line.startswith("flags")), [])
+    none: list[str] = []
+    flags = next((line.split(":", 1)[1].split() for line in lines if line.startswith("flags")), none)
     return frozenset(_SPELLED.get(flag, flag) for flag in flags)
 
 

@@ -7,12 +7,13 @@ operand's panels are rows of it, the right operand's are columns.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from tessera.backends.x86 import convert
 from tessera.backends.x86.text import FunctionText, Index, Value, known
 from tessera.backends.x86.transpose import transpose
+from tessera.backends.x86.windows import Turned, WindowElement, Windows
 from tessera.types.dtype import DType
 
 Element: TypeAlias = Callable[[FunctionText, Value, Value, Sequence[Value]], Value]
@@ -21,10 +22,10 @@ Element: TypeAlias = Callable[[FunctionText, Value, Value, Sequence[Value]], Val
 
 @dataclass(frozen=True)
 class Operand:
-    """A matrix to be packed: strided memory, or elements by a function of row and column.
+    """A matrix to be packed: strided memory, memory seen through windows, or elements by a function.
 
-    Strides count elements. `frame` holds the values of the kernel that `element` needs, since it is written in a
-    function of its own.
+    Strides count elements. `frame` holds the values of the kernel that `windows` or `element` need, since they are
+    written in functions of their own.
     """
 
     dtype: DType
@@ -33,16 +34,19 @@ class Operand:
     column_stride: Index = 1
     element: Element | None = None
     frame: tuple[Value, ...] = field(default=())
+    windows: Windows | None = None
+
+    @property
+    def is_memory(self) -> bool:
+        """Whether it is strided memory."""
+        return self.base is not None and self.element is None and self.windows is None
 
     @property
     def transposed(self) -> Operand:
         """Rows for columns."""
-        function = self.element
-        swapped: Element | None = None
-        if function is not None:
-            # One object per operand, so that the outlined function is shared by the calls that use it.
-            swapped = _Swapped(function)
-        return Operand(self.dtype, self.base, self.column_stride, self.row_stride, swapped, self.frame)
+        swapped = None if self.element is None else _Swapped(self.element)
+        windows = None if self.windows is None else Turned(self.windows)
+        return Operand(self.dtype, self.base, self.column_stride, self.row_stride, swapped, self.frame, windows)
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,8 @@ def pack_panel(
     Only the first `count` rows exist; the others are filled with something harmless. Up to a register beyond the panel
     may be overwritten, so panels are packed in the order they lie.
     """
+    if source.windows is not None:
+        source = replace(source, windows=None, element=WindowElement(source.windows, source.dtype))
     if source.element is not None:
         _pack_elements(f, panel, source, width, to, row, k, count, depth)
         return

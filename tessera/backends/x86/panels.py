@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tessera.backends.x86.micro import MicroShape, micro_kernel
 from tessera.backends.x86.pack import Operand, pack_panel
 from tessera.backends.x86.text import FunctionText, Index, Value
+from tessera.backends.x86.windows import pack_windows
 
 
 def each_height(
@@ -71,6 +72,14 @@ def pack_lhs(
     known_rows: int | None = None,
 ) -> None:
     """Pack `rows` of the left operand, `depth` of its columns: the panel that begins at row `i` is at `i * depth`."""
+    if lhs.windows is not None:
+
+        def cut(g: FunctionText, rows: Value, panel: Callable[[Value, int], None]) -> None:
+            each_height(g, shape, rows, panel, known_rows)
+
+        key, chunk = ("rows", shape, known_rows), 16 * shape.rows
+        pack_windows(f, to, lhs.windows, lhs.dtype, shape.dtype, key, cut, chunk, 1, row, rows, k, depth, lhs.frame)
+        return
 
     def block(at: Value, height: int) -> None:
         panel = f.gep(to, f.mul(at, depth), shape.element)
@@ -95,13 +104,47 @@ def pack_rhs(
     The last panel is as wide as the narrowest kernel that holds what is left.
     """
     turned = rhs.transposed
-    widths = shape.widths_of(known_columns)
+    if turned.windows is not None:
+
+        def cut(g: FunctionText, columns: Value, panel: Callable[[Value, int], None]) -> None:
+            _each_width(g, shape, columns, lambda at, vectors, _: panel(at, vectors * shape.lanes), known_columns)
+
+        key, chunk = ("columns", shape, known_columns), 4 * shape.columns
+        pack_windows(
+            f,
+            to,
+            turned.windows,
+            rhs.dtype,
+            shape.dtype,
+            key,
+            cut,
+            chunk,
+            shape.columns,
+            column,
+            columns,
+            k,
+            depth,
+            rhs.frame,
+        )
+        return
 
     def panel(at: Value, vectors: int, count: Index) -> None:
         start = f.gep(to, f.mul(at, depth), shape.element)
         width = vectors * shape.lanes
         pack_panel(f, start, turned, width, shape.dtype, f.add(column, at), k, count, depth, shape.lanes)
 
+    _each_width(f, shape, columns, panel, known_columns)
+
+
+def _each_width(
+    f: FunctionText,
+    shape: MicroShape,
+    columns: Index,
+    panel: Callable[[Value, int, Index], None],
+    known_columns: int | None,
+) -> None:
+    """`panel(at, vectors, count)` for whole panels, then for one that holds the columns left."""
+    widths = shape.widths_of(known_columns)
     whole = f.round_down(columns, shape.columns)
     if shape.vectors in widths:
         f.loop(0, whole, shape.columns, lambda at: panel(at, shape.vectors, shape.columns))

@@ -119,10 +119,9 @@ class Evaluator:
             for operand in record.operands
         ]
         made: Any = lower.block(PointBuilder(self.tile, place, tuple(at)), tiles, record.attributes, out)
-        if not isinstance(made, (tuple, list)):
+        if isinstance(made, SSAValue):
             return self.tile.cast(made, out.dtype)
-        made_tiles: Sequence[SSAValue] = made
-        for result, tile in zip(record.results, made_tiles, strict=True):
+        for result, tile in zip(record.results, made, strict=True):
             key = (result, at, place.axes, place.sizes)
             self._memory[-1][key] = self.tile.cast(tile, self.body.types[result].dtype)
         return self._memory[-1][(value, at, place.axes, place.sizes)]
@@ -177,7 +176,10 @@ class _Probe:
         self._leaves.numbers.append(self._at[axis])
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *tiles, **options: None  # pyright: ignore[reportUnknownLambdaType]
+        def ignore(*tiles: Any, **options: Any) -> None:
+            return None
+
+        return ignore
 
 
 def axes_of(value: SSAValue) -> int:

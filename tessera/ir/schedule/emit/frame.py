@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from xdsl.ir import SSAValue
 
@@ -63,10 +64,11 @@ def size_names(body: Tape) -> list[str]:
 def _symbols(value: object) -> set[str]:
     if isinstance(value, Dim):
         return set(value.symbols)
+    found: set[str] = set()
     if isinstance(value, (tuple, list)):
-        parts: Sequence[object] = value
-        return set().union(*(_symbols(part) for part in parts))
-    return set()
+        for part in cast("Sequence[object]", value):
+            found |= _symbols(part)
+    return found
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ def collapse(
     Dims `i` and `i + 1` join when each address grows by `extent[i + 1]` times as much along `i` as along `i + 1`, and
     neither is wanted as a number. Dims of one element join any neighbour.
     """
-    wanted: set[str] = set().union(*(number.symbols for number in numbers))
+    wanted = frozenset[str]().union(*(number.symbols for number in numbers))
     groups: list[list[int]] = [[0]] if names else []
     for left, right in pairwise(range(len(names))):
         joins = all(_walks_as_one(address, names[left], names[right], extents[right]) for address in addresses)
