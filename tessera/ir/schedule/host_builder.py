@@ -11,75 +11,94 @@ from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, TensorAttr
 from tessera.ir.schedule.dialect import DIALECT
+from tessera.ir.schedule.lifetimes import insert_frees
 from tessera.types.dim import Dim
+from tessera.types.dtype import DType
 from tessera.types.tensor_type import TensorType
+
+_MAKERS = ("tsched.fuse", "tsched.if", "tsched.for")
+"""Ops that can compute a result into memory they are told."""
 
 
 class HostBuilder:
     """A host program being written from a plan.
 
-    `values` gives the buffer of each value of the plan; `wanted` the result of the program that a value is, when its
-    memory can be that result's; `owned` the values that got theirs, by number of the result.
+    `values` gives the buffer of each value of the plan. `targets` holds values that are to be computed into given
+    memory: a buffer, or the number of a result of the program.
     """
 
-    def __init__(self, kernels: Mapping[str, SpecOp]) -> None:
+    def __init__(self, kernels: Mapping[str, SpecOp], outer: HostBuilder | None = None) -> None:
         self.kernels = kernels
         self.block = Block()
-        self.values: dict[SSAValue, SSAValue] = {}
-        self.wanted: dict[SSAValue, int] = {}
-        self.owned: dict[int, SSAValue] = {}
+        self.values: dict[SSAValue, SSAValue] = {} if outer is None else dict(outer.values)
+        self.targets: dict[SSAValue, SSAValue | int] = {}
 
     def emit(
-        self, name: str, operands: Sequence[SSAValue] = (), values: Mapping[str, Any] | None = None, types: Any = ()
+        self,
+        name: str,
+        operands: Sequence[SSAValue] = (),
+        values: Mapping[str, Any] | None = None,
+        types: Any = (),
+        regions: Sequence[Block] = (),
+        like: SpecOp | None = None,
     ) -> SpecOp:
-        op = make(DIALECT[name], list(operands), values, types=types)
+        span = like.span if like is not None else None
+        op = make(DIALECT[name], list(operands), values, types=types, regions=regions, span=span)
         self.block.add_op(op)
         return op
 
-    def add_argument(self, argument: SSAValue) -> None:
-        """An input of the plan as an input of the program."""
-        new = self.block.insert_arg(BufferAttr.of(tensor_of(argument)), len(self.block.args))
-        new.name_hint = argument.name_hint
-        self.values[argument] = new
-
-    def alloc(self, value: SSAValue, output: int = -1) -> SSAValue:
-        """Memory for a value."""
-        return self.room(tensor_of(value), output)
+    def add_argument(self, type: TensorType, name: str | None = None) -> SSAValue:
+        """One more argument of the block."""
+        new = self.block.insert_arg(BufferAttr.of(type), len(self.block.args))
+        new.name_hint = name
+        return new
 
     def room(self, type: TensorType, output: int = -1) -> SSAValue:
-        """Memory for a tensor of a type."""
+        """New memory for a tensor."""
         return self.emit("alloc", (), {"output": output}, [BufferAttr.of(type)]).result
 
-    def claim_outputs(self, block: Block, outputs: Sequence[SSAValue]) -> None:
-        """Let a value that the program returns, itself or in another shape, be computed into the result's memory."""
-        for number, output in enumerate(outputs):
-            root = root_of(output)
+    def _room_for(self, value: SSAValue) -> SSAValue:
+        """The memory that a value is computed into."""
+        target = self.targets.get(value, -1)
+        return self.room(tensor_of(value), target) if isinstance(target, int) else target
+
+    def aim(self, block: Block, values: Sequence[SSAValue], targets: Sequence[SSAValue | int]) -> list[bool]:
+        """Have values that a block makes, themselves or in another shape, computed into given memory.
+
+        Says for each whether that is possible; the others must be copied there.
+        """
+        found: list[bool] = []
+        for value, target in zip(values, targets, strict=True):
+            root = root_of(value)
             op = root.owner
-            if isinstance(op, SpecOp) and op.name == "tsched.fuse" and op.parent is block and root not in self.wanted:
-                self.wanted[root] = number
-                self.owned[number] = output
+            is_made_here = isinstance(op, SpecOp) and op.name in _MAKERS and op.parent is block
+            is_row = is_made_here and (op.name != "tsched.for" or root.index >= op.value("carried"))  # pyright: ignore
+            found.append(bool(is_row) and root not in self.targets)
+            if found[-1]:
+                self.targets[root] = target
+        return found
 
     def translate(self, block: Block) -> None:
         """Write what a block of the plan does, up to its terminator."""
         for op in block.ops:
             assert isinstance(op, SpecOp)
-            if not op.spec.is_terminator:
-                self._translate(op)
-
-    def _translate(self, op: SpecOp) -> None:
-        if op.name == "tsched.fuse":
-            self._call(op)
-        elif op.name == "tsched.tile":
-            self.emit("tile", [self.values[op.operands[0]]], op.values())
-        else:
-            # What is left makes a value from values without a kernel: constants and other shapes.
-            types = [BufferAttr.of(tensor_of(result)) for result in op.results]
-            new = self.emit(op.spec.short_name, [self.values[v] for v in op.operands], op.values(), types)
-            self.values.update(zip(op.results, new.results, strict=True))
+            if op.spec.is_terminator:
+                continue
+            if op.name == "tsched.fuse":
+                self._call(op)
+            elif op.name == "tsched.tile":
+                self.emit("tile", [self.values[op.operands[0]]], op.values())
+            elif op.regions:
+                {"tsched.if": self._if, "tsched.while": self._while, "tsched.for": self._for}[op.name](op)
+            else:
+                # What is left makes a value from values without a kernel: constants and other shapes.
+                types = [BufferAttr.of(tensor_of(result)) for result in op.results]
+                new = self.emit(op.spec.short_name, [self.values[v] for v in op.operands], op.values(), types, like=op)
+                self.values.update(zip(op.results, new.results, strict=True))
 
     def _call(self, fuse: SpecOp) -> None:
         for result in fuse.results:
-            self.values[result] = self.alloc(result, self.wanted.get(result, -1))
+            self.values[result] = self._room_for(result)
         buffers = [self.values[value] for value in (*fuse.operands, *fuse.results)]
         sizes = dict(fuse.value("sizes"))
         for number, name in enumerate(fuse.value("kernels")):
@@ -90,14 +109,98 @@ class HostBuilder:
                 "flops": fuse.value("flops") if number == 0 else None,
                 "bytes": fuse.value("bytes") if number == 0 else None,
             }
-            call = make(DIALECT["call"], buffers, values, types=(), span=fuse.span)
-            self.block.add_op(call)
+            self.emit("call", buffers, values, like=fuse)
+
+    # Control flow: bodies are blocks of their own, that write to buffers made outside of them.
+
+    def _inside(self, block: Block, arguments: Sequence[SSAValue] = ()) -> HostBuilder:
+        """A builder for a body, with a buffer for each argument of the plan's body."""
+        inner = HostBuilder(self.kernels, self)
+        for argument in arguments:
+            inner.values[argument] = inner.add_argument(tensor_of(argument))
+        return inner
+
+    def fill(self, block: Block, targets: Sequence[SSAValue]) -> None:
+        """Write a body of the plan whose results go to given buffers, and end it."""
+        last = block.last_op
+        assert last is not None
+        is_there = self.aim(block, last.operands, targets)
+        self.translate(block)
+        for value, target, done in zip(last.operands, targets, is_there, strict=True):
+            if not done:
+                self.emit("copy", [self._seen_as(self.values[value], target), target])
+        self.emit("yield")
+        insert_frees(self.block)
+
+    def _seen_as(self, source: SSAValue, target: SSAValue) -> SSAValue:
+        return source if source.type == target.type else self.emit("alias", [source], types=[target.type]).result
+
+    def _if(self, op: SpecOp) -> None:
+        targets = [self._room_for(result) for result in op.results]
+        self.values.update(zip(op.results, targets, strict=True))
+        blocks: list[Block] = []
+        for region in op.regions:
+            inner = self._inside(region.block)
+            inner.fill(region.block, targets)
+            blocks.append(inner.block)
+        self.emit("if", [self.values[op.operands[0]]], regions=blocks, like=op)
+
+    def _pairs(self, values: Sequence[SSAValue]) -> tuple[list[SSAValue], list[SSAValue]]:
+        """Two buffers for each carried value: the first holds where it starts, the second its next."""
+        current: list[SSAValue] = []
+        for value in values:
+            start = self.room(tensor_of(value))
+            self.emit("copy", [self.values[value], start])
+            current.append(start)
+        return current, [self.room(tensor_of(value)) for value in values]
+
+    def _while(self, op: SpecOp) -> None:
+        current, following = self._pairs(op.operands)
+        tests, body = (region.block for region in op.regions)
+        tester = self._inside(tests, tests.args)
+        tester.translate(tests)
+        last = tests.last_op
+        assert last is not None
+        tester.emit("yield", [tester.values[last.operands[0]]])
+        insert_frees(tester.block)
+        inner = self._inside(body, body.args)
+        inner.fill(body, [inner.add_argument(tensor_of(argument)) for argument in body.args])
+        types = [buffer.type for buffer in current]
+        new = self.emit("while", [*current, *following], {}, types, [tester.block, inner.block], like=op)
+        self.values.update(zip(op.results, new.results, strict=True))
+
+    def _for(self, op: SpecOp) -> None:
+        """Operands: bounds and the index (or neither), the carried twice, what is scanned, what is stacked."""
+        body = op.regions[0].block
+        count, length = op.value("carried"), op.value("length")
+        bounds = list(op.operands[:2]) if length is None else []
+        rest = op.operands[len(bounds) :]
+        current, following = self._pairs(rest[:count])
+        index = [self.room(tensor_of(body.args[0]))] if bounds else []
+        stacked = [self._room_for(result) for result in op.results[count:]]
+        inner = self._inside(body, body.args[: len(index) + count])
+        targets = [inner.add_argument(tensor_of(value)) for value in rest[:count]]
+        for argument in body.args[len(index) + count :]:
+            inner.values[argument] = inner.add_argument(tensor_of(argument))
+        targets += [inner.add_argument(row_of(tensor_of(result))) for result in op.results[count:]]
+        inner.fill(body, targets)
+        operands = [*(self.values[value] for value in bounds), *index, *current, *following]
+        operands += [*(self.values[value] for value in rest[count:]), *stacked]
+        values = {**op.values(), "stacked": len(stacked)}
+        new = self.emit("for", operands, values, [b.type for b in current], [inner.block], like=op)
+        self.values.update(zip(op.results, [*new.results, *stacked], strict=True))
 
 
 def tensor_of(value: SSAValue) -> TensorType:
-    """The type of a value of a plan."""
+    """The shape and dtype of a value of a plan or of a host program."""
     assert isinstance(value.type, TensorAttr | BufferAttr)
     return value.type.data
+
+
+def row_of(type: TensorType) -> TensorType:
+    """The type of one row."""
+    dtype: DType = type.dtype
+    return TensorType(type.shape[1:], dtype)
 
 
 def root_of(value: SSAValue) -> SSAValue:

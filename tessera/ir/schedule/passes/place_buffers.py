@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Block, Region, SSAValue
+from xdsl.ir import Region, SSAValue
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.fusions import programs_in
-from tessera.ir.schedule.host_builder import HostBuilder
+from tessera.ir.schedule.host_builder import HostBuilder, tensor_of
 from tessera.ir.schedule.lifetimes import insert_frees
 
 
@@ -35,33 +35,27 @@ def _place(program: SpecOp, kernels: Mapping[str, SpecOp]) -> None:
     for left, right, what in program.value("guards"):
         builder.emit("guard", (), {"left": left, "right": right, "what": what})
     for argument in old.args:
-        builder.add_argument(argument)
+        builder.values[argument] = builder.add_argument(tensor_of(argument), argument.name_hint)
     last = old.last_op
     assert last is not None
-    builder.claim_outputs(old, last.operands)
+    is_there = builder.aim(old, last.operands, range(len(last.operands)))
     builder.translate(old)
-    builder.emit("return", _returned(builder, last.operands))
-    region = Region(builder.block)
-    insert_frees(builder.block)
-    _replace_region(program, region)
-
-
-def _returned(builder: HostBuilder, outputs: Sequence[SSAValue]) -> list[SSAValue]:
-    """The buffer of each result; one that has no buffer of its own is copied into one."""
-    found: list[SSAValue] = []
-    for number, output in enumerate(outputs):
+    returned: list[SSAValue] = []
+    for number, (output, done) in enumerate(zip(last.operands, is_there, strict=True)):
         buffer = builder.values[output]
-        if builder.owned.get(number) is not output:
-            target = builder.alloc(output, number)
+        if not done:
+            # An input, a constant, or the same value twice has no memory of its own to be returned in.
+            target = builder.room(tensor_of(output), number)
             builder.emit("copy", [buffer, target])
             buffer = target
-        found.append(buffer)
-    return found
+        returned.append(buffer)
+    builder.emit("return", returned)
+    insert_frees(builder.block)
+    _replace_region(program, Region(builder.block))
 
 
 def _replace_region(program: SpecOp, region: Region) -> None:
-    old: Block = program.regions[0].block
-    for op in reversed(list(old.ops)):
+    for op in program.regions[0].block.walk():
         op.drop_all_references()
     program.detach_region(0)
     program.add_region(region)

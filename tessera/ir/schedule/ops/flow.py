@@ -1,0 +1,106 @@
+"""Control flow of plans and host programs; bodies see the values around them.
+
+In a plan these ops work on values: a body takes what changes from round to round, and yields it. Once buffers are
+placed nothing is yielded but a condition: results lie in buffers that were made before, `while` and `for` take two for
+each carried value and pass them in turn, and their results are the ones written last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.spec import Attribute, OpSpec
+from tessera.ir.base.types import BufferAttr, TensorAttr
+
+
+def is_placed(op: SpecOp) -> bool:
+    """Whether an op of control flow works on buffers."""
+    return any(isinstance(value.type, BufferAttr) for value in (*op.operands, *op.results))
+
+
+def _yields(op: SpecOp, region: int) -> list[Any]:
+    last = op.regions[region].block.last_op
+    return [value.type for value in last.operands] if last is not None else []
+
+
+def _check_condition(op: SpecOp, types: Sequence[Any]) -> None:
+    if (
+        len(types) != 1
+        or not isinstance(types[0], TensorAttr | BufferAttr)
+        or types[0].shape
+        or not types[0].dtype.is_bool
+    ):
+        op.fail(f"the condition of `{op.name}` is one bool, got {', '.join(map(str, types)) or 'nothing'}")
+
+
+def _check_if(op: SpecOp) -> None:
+    _check_condition(op, [op.operands[0].type])
+    if is_placed(op):
+        return
+    for region in (0, 1):
+        if _yields(op, region) != list(op.result_types):
+            op.fail(f"body {region} of `{op.name}` yields {_yields(op, region)}, not {list(op.result_types)}")
+
+
+def _check_while(op: SpecOp) -> None:
+    _check_condition(op, _yields(op, 0))
+    given = [value.type for value in op.operands]
+    tested, repeated = ([arg.type for arg in region.block.args] for region in op.regions)
+    if repeated != given or tested != given[: len(op.results)]:
+        op.fail("the bodies of `tsched.while` take what is carried")
+    if not is_placed(op) and _yields(op, 1) != list(op.result_types):
+        op.fail("the body of `tsched.while` yields what is carried")
+
+
+def _check_for(op: SpecOp) -> None:
+    if op.value("length") is None and len(op.operands) < 2:
+        op.fail("`tsched.for` needs a lower and an upper bound, or `length`")
+    if not is_placed(op) and _yields(op, 0)[: op.value("carried")] != list(op.result_types)[: op.value("carried")]:
+        op.fail("the body of `tsched.for` yields what is carried")
+
+
+SPECS = (
+    OpSpec(
+        name="tsched.if",
+        summary="One of two plans, by a bool.",
+        operands=("condition",),
+        results=("results*",),
+        regions=("then", "otherwise"),
+        effects=frozenset({"memory"}),
+        verify=_check_if,
+    ),
+    OpSpec(
+        name="tsched.while",
+        summary="A plan run again as long as a condition on what it carries holds.",
+        operands=("carried*",),
+        results=("carried*",),
+        regions=("condition", "body"),
+        effects=frozenset({"memory"}),
+        verify=_check_while,
+    ),
+    OpSpec(
+        name="tsched.for",
+        summary="A plan run for each index between two bounds, or for each row of what is scanned.",
+        operands=("values*",),
+        results=("results*",),
+        attributes=(
+            Attribute("carried", "int", 0, "how many values change from round to round"),
+            Attribute("scanned", "int", 0, "how many operands are gone through row by row"),
+            Attribute("stacked", "int", 0, "how many buffers are written row by row, once placed"),
+            Attribute("length", "dim", None, "how many rounds; without it the first two operands are the bounds"),
+            Attribute("reverse", "bool", False, "from the last row to the first"),
+        ),
+        regions=("body",),
+        effects=frozenset({"memory"}),
+        verify=_check_for,
+    ),
+    OpSpec(
+        name="tsched.yield",
+        summary="The end of a body: what it gives.",
+        operands=("values*",),
+        results=(),
+        is_terminator=True,
+    ),
+)
