@@ -84,7 +84,7 @@ def _carrying(name: str, summary: str) -> OpSpec:
 SPECS = (
     OpSpec(
         name="ttarget.kernel",
-        summary="The code of one task, a run of programs; a thread needs `scratch` bytes, a register holds `lanes` of f32.",
+        summary="The code of one task: a run of programs, with `scratch` bytes to a thread and `lanes` of f32 to a register.",
         results=(),
         attributes=(
             Attribute("symbol", "symbol", doc="the kernel's name"),
