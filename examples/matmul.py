@@ -1,0 +1,60 @@
+"""A matrix product: free sizes, narrow floats, a fused epilogue, and what each becomes."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import tessera as ts
+
+
+@ts.jit
+def product(a: ts.Tensor["M", "K", ts.f32], b: ts.Tensor["K", "N", ts.f32]) -> Any:
+    """Any f32 product; one compilation serves all sizes."""
+    return a @ b
+
+
+@ts.jit
+def narrow(
+    a: ts.Tensor["M", "K", ts.bf16 @ ts.accum(ts.f32)], b: ts.Tensor["K", "N", ts.bf16 @ ts.accum(ts.f32)]
+) -> Any:
+    """Stored in bf16, summed in f32, rounded once."""
+    return a @ b
+
+
+@ts.jit
+def scaled(a: ts.Tensor["M", "K", ts.f32], b: ts.Tensor["K", "N", ts.f32], bias: ts.Tensor["N", ts.f32]) -> Any:
+    """The epilogue runs while the product is still in registers."""
+    return ts.ops.relu(a @ b * 0.5 + bias)
+
+
+def main(*, sizes: tuple[tuple[int, int, int], ...] = ((512, 512, 512), (257, 1000, 33), (1, 4096, 100))) -> None:
+    """Run all three at each size and compare with float64."""
+    rng = np.random.default_rng(0)
+    for M, K, N in sizes:
+        a, b = rng.standard_normal((M, K), np.float32), rng.standard_normal((K, N), np.float32)
+        bias = rng.standard_normal(N, np.float32)
+        a16, b16 = a.astype(ml_dtypes.bfloat16), b.astype(ml_dtypes.bfloat16)
+        exact = a.astype(np.float64) @ b
+        exact16 = a16.astype(np.float64) @ b16.astype(np.float64)
+        _check(f"f32  {M}x{K}x{N}", product(a, b), exact, K)
+        _check(f"bf16 {M}x{K}x{N}", narrow(a16, b16), exact16, K, last=2.0**-8)
+        _check(f"relu {M}x{K}x{N}", scaled(a, b, bias), np.maximum(exact * 0.5 + bias, 0), K)
+    for function in (product, narrow, scaled):
+        assert function.cache_info().misses == 1
+    print(f"\n{scaled.explain(a, b, bias)}")
+
+
+def _check(name: str, result: Any, exact: Any, K: int, last: float = 2.0**-24) -> None:
+    """Rounding of K sums walks at random; the last rounding is relative to the value itself."""
+    error = np.abs(np.asarray(result).astype(np.float64) - exact)
+    allowed = 8 * 2.0**-24 * K + 2 * last * np.abs(exact)
+    print(f"{name:<22} largest error {error.max():.1e}")
+    assert np.all(error <= allowed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
