@@ -16,7 +16,7 @@ from tessera.ir.base.spec import OpSpec, Sample
 from tessera.types.dtype import DType
 from tessera.types.promotion import integer_range
 
-Make: TypeAlias = Callable[[np.random.Generator], Sequence[Any]]
+Make: TypeAlias = "Callable[[np.random.Generator], Sequence[Any]]"
 Shapes: TypeAlias = Sequence[tuple[int, ...]]
 
 UNARY_SHAPES: tuple[tuple[int, ...], ...] = (
