@@ -106,6 +106,7 @@ class Operators:
 
     reshape, transpose, squeeze, expand = (_method(name) for name in ("reshape", "transpose", "squeeze", "expand"))
     astype, broadcast_to, flatten = (_method(name) for name in ("astype", "broadcast_to", "flatten"))
+    cast, swapaxes, expand_dims = (_method(name) for name in ("cast", "swapaxes", "expand_dims"))
     sum, prod, max, min, mean, var = (_method(name) for name in ("sum", "prod", "max", "min", "mean", "var"))
     any, all, argmax, argmin = (_method(name) for name in ("any", "all", "argmax", "argmin"))
     cumsum, cumprod, sort, argsort = (_method(name) for name in ("cumsum", "cumprod", "sort", "argsort"))
