@@ -1,0 +1,1 @@
+"""What comes with Tessera, written in Tessera."""

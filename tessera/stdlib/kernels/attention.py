@@ -1,0 +1,202 @@
+"""Attention in one pass over keys: blocks of queries, a running maximum and sum, and an accumulator that is rescaled.
+
+Scores are kept in base 2: queries are scaled by `scale * log2(e)` once, masks by `log2(e)`, and powers are of two.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from xdsl.ir import SSAValue
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.tile.language import Place, TileBuilder
+from tessera.stdlib.kernels.call import Call, LibraryKernel
+from tessera.types.dim import Dim, maximum, minimum
+from tessera.types.dtype import DType
+from tessera.types.tensor_type import TensorType
+
+KEYS = 64
+"""Keys of a block. It decides in which steps the sum is rescaled, so it is part of the result, and never chosen."""
+QUERIES = (64, 32, 96, 128)
+"""Candidates for queries of a block, which change nothing but speed."""
+_WHOLE = 256
+"""A head up to this size is one tile; a larger or a free one is taken in parts."""
+_PART = 64
+_LOG2E = math.log2(math.e)
+_LOW = float("-inf")
+
+
+@dataclass(frozen=True)
+class _Extent:
+    """A dim cut into tiles: `bounds` is empty where they always fit."""
+
+    name: str
+    size: Dim
+    tile: int
+
+    @property
+    def at(self) -> Dim:
+        return Dim.symbol(self.name)
+
+    @property
+    def bounds(self) -> dict[str, Dim]:
+        return {} if self.size.value is not None and self.size.value % self.tile == 0 else {self.name: self.size}
+
+    @property
+    def is_one(self) -> bool:
+        return self.size.value == self.tile
+
+
+def _head(name: str, size: Dim) -> _Extent:
+    return _Extent(name, size, size.value if size.value and size.value <= _WHOLE else _PART)
+
+
+class _Attention:
+    """The writing of one kernel; a program has a block of queries of one head, and a part of the values' columns."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        q, k, v = call.operands[:3]
+        self.batch, self.heads = q.shape[:2]
+        self.shared = k.shape[1]
+        self.dtype: DType = q.dtype.compute
+        self.rows = _Extent("_i", q.shape[2], int(call.choose("attention.queries", QUERIES)))
+        self.keys = _Extent("_j", k.shape[2], KEYS)
+        self.depth, self.columns = _head("_d", q.shape[3]), _head("_e", v.shape[3])
+        parts = [] if self.columns.is_one else [self.columns.size.ceildiv(self.columns.tile)]
+        self.b: TileBuilder = call.builder([self.batch, self.heads, self.rows.size.ceildiv(self.rows.tile), *parts])
+        self.coords = self._coordinates()
+
+    def _coordinates(self) -> dict[str, SSAValue]:
+        b = self.b
+        found = {"_b": b.program_id(0), "_h": b.program_id(1)}
+        found["_i"] = b.index(Dim.symbol("_p") * self.rows.tile, {"_p": b.program_id(2)})
+        found["_g"] = found["_h"]
+        if self.heads != self.shared:
+            found["_g"] = b.index(Dim.symbol("_h") // (self.heads // self.shared), found)
+        # A head of one part starts at 0.
+        found["_e"] = b.index(0) if self.columns.is_one else b.index(Dim.symbol("_p") * _PART, {"_p": b.program_id(3)})
+        return found
+
+    @cached_property
+    def is_causal(self) -> bool:
+        return bool(self.call.attributes["causal"])
+
+    @property
+    def _seen(self) -> Dim:
+        """How many keys query `i` sees, when later ones are hidden: the last query stands at the last key."""
+        return self.rows.at + 1 + self.keys.size - self.rows.size
+
+    def _place(self, *extents: _Extent, **coords: SSAValue) -> Place:
+        bounds = {name: bound for extent in extents for name, bound in extent.bounds.items()}
+        names, sizes = tuple(extent.name for extent in extents), tuple(extent.tile for extent in extents)
+        return Place({**self.coords, **coords}, names, sizes, bounds)
+
+    def write(self) -> SpecOp:
+        b, rows, columns = self.b, self.rows.tile, self.columns.tile
+        whole = self._queries(b.index(0)) if self.depth.is_one else None
+        end = self.keys.size
+        if self.is_causal:
+            end = maximum(0, minimum(end, self._seen + self.rows.tile - 1))
+
+        def block(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+            scores = self._masked(self._scores(whole, j), j)
+            return self._accumulate(scores, j, carried)
+
+        start = [b.full(0.0, (rows, columns), self.dtype), b.full(_LOW, (rows,), self.dtype)]
+        start.append(b.full(0.0, (rows,), self.dtype))
+        acc, _, total = b.loop(b.index(0), b.index(end, self.coords), KEYS, block, start)
+        # A query that sees no key has a sum of 0, and gives 0.
+        none = b.elementwise("eq", total, b.full(0.0, (rows,), self.dtype))
+        divisor = b.select(none, b.full(1.0, (rows,), self.dtype), total)
+        out = b.elementwise("div", acc, self._across(divisor, columns))
+        at = [Dim.symbol("_b"), Dim.symbol("_h"), self.rows.at, self.columns.at]
+        b.store(
+            b.cast(out, self.call.results[0].dtype),
+            self.call.output(b, 0),
+            at,
+            self._place(self.rows, self.columns),
+        )
+        return b.finish()
+
+    def _across(self, column: SSAValue, width: int) -> SSAValue:
+        """One number for each row, along the row."""
+        return self.b.broadcast(column, (self.rows.tile, width), (0,))
+
+    def _queries(self, d: SSAValue) -> SSAValue:
+        """A tile of queries, scaled."""
+        b, place = self.b, self._place(self.rows, self.depth, _d=d)
+        at = [Dim.symbol("_b"), Dim.symbol("_h"), self.rows.at, self.depth.at]
+        q = b.cast(b.load(self.call.input(b, 0), at, place), self.dtype)
+        return b.elementwise("mul", q, self._scale(place))
+
+    def _scale(self, place: Place) -> SSAValue:
+        b, given, size = self.b, self.call.attributes["scale"], self.depth.size
+        if given is None and size.value is not None:
+            given = 1.0 / math.sqrt(max(size.value, 1))
+        if given is not None:
+            return b.full(given * _LOG2E, place.sizes, self.dtype)
+        rows = self._place(self.rows)
+        root = b.elementwise("sqrt", b.cast(b.coordinate_of(maximum(size, 1), rows), self.dtype))
+        scale = b.elementwise("div", b.full(_LOG2E, rows.sizes, self.dtype), root)
+        return self._across(scale, self.depth.tile)
+
+    def _scores(self, queries: SSAValue | None, j: SSAValue) -> SSAValue:
+        """Queries by keys; in parts of the head where it is not one tile."""
+        b = self.b
+        zero = b.full(0.0, (self.rows.tile, KEYS), self.dtype)
+
+        def part(d: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+            at = [Dim.symbol("_b"), Dim.symbol("_g"), self.keys.at, self.depth.at]
+            k = b.load(self.call.input(b, 1), at, self._place(self.keys, self.depth, _j=j, _d=d))
+            left = self._queries(d) if queries is None else queries
+            return [b.dot(left, b.transpose(b.cast(k, self.dtype)), carried[0])]
+
+        if queries is not None:
+            return part(b.index(0), [zero])[0]
+        return b.loop(b.index(0), b.index(self.depth.size), self.depth.tile, part, [zero])[0]
+
+    def _masked(self, scores: SSAValue, j: SSAValue) -> SSAValue:
+        """Scores plus the mask; -inf for keys that are not there, or not to be seen."""
+        b, place = self.b, self._place(self.rows, self.keys, _j=j)
+        for number, mask in enumerate(self.call.operands[3:], 3):
+            tile = b.cast(b.load(self.call.input(b, number), _mask_map(mask), place), self.dtype)
+            scores = b.elementwise("fma", tile, b.full(_LOG2E, place.sizes, self.dtype), scores)
+        seen = minimum(self.keys.size, self._seen) if self.is_causal else place.bounds.get("_j")
+        if seen is None:
+            return scores
+        return b.clip(scores, "_j", _LOW, place.along(place.axes, place.sizes, {"_j": seen}))
+
+    def _accumulate(self, scores: SSAValue, j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        """The online softmax: what was summed so far is scaled to the new maximum, then this block is added."""
+        b, rows = self.b, self.rows.tile
+        acc, top, total = carried
+        new = b.elementwise("max", top, b.reduce(scores, "max", 1))
+        # Where nothing has been seen, any number will do to subtract, and -inf would not.
+        nothing = b.elementwise("eq", new, b.full(_LOW, (rows,), self.dtype))
+        shift = b.select(nothing, b.full(0.0, (rows,), self.dtype), new)
+        powers = b.elementwise("exp2", b.elementwise("sub", scores, self._across(shift, KEYS)))
+        kept = b.elementwise("exp2", b.elementwise("sub", top, shift))
+        total = b.elementwise("add", b.elementwise("mul", total, kept), b.reduce(powers, "sum", 1))
+        acc = b.elementwise("mul", acc, self._across(kept, self.columns.tile))
+        at = [Dim.symbol("_b"), Dim.symbol("_g"), self.keys.at, self.columns.at]
+        v = b.load(self.call.input(b, 2), at, self._place(self.keys, self.columns, _j=j))
+        return [b.dot(powers, b.cast(v, self.dtype), acc), new, total]
+
+
+def _mask_map(mask: TensorType) -> list[Dim]:
+    """Where the mask is read: trailing dims of [b, h, i, j], a static 1 stretched."""
+    names = ("_b", "_h", "_i", "_j")[4 - mask.rank :]
+    return [
+        Dim.constant(0) if dim.value == 1 else Dim.symbol(name) for name, dim in zip(names, mask.shape, strict=True)
+    ]
+
+
+def _write(call: Call) -> list[SpecOp]:
+    return [_Attention(call).write()]
+
+
+KERNEL = LibraryKernel("attention", "softmax(q kT * scale + mask) v, in one pass over the keys.", _write)

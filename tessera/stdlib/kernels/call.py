@@ -1,0 +1,100 @@
+"""`Call`: what a kernel of the library is written for, and `LibraryKernel`, which writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from xdsl.ir import SSAValue
+
+from tessera.diagnostics.span import Span
+from tessera.ir.base.op import SpecOp
+from tessera.ir.tile.language import TileBuilder
+from tessera.types.dim import Dim
+from tessera.types.tensor_type import TensorType
+
+Choose = Callable[[str, Sequence[Any]], Any]
+"""Answers a knob with one of its candidates, which are in order of preference."""
+
+
+def first(knob: str, candidates: Sequence[Any]) -> Any:
+    """The answer where no one chooses."""
+    return candidates[0]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One use of a library op.
+
+    Every kernel takes the same buffers: `arguments`. `inputs[i]` is the argument that holds operand `i` (two operands
+    may be one), `outputs[i]` the one for result `i`, or None for a result that no one wants.
+    """
+
+    name: str
+    operands: tuple[TensorType, ...]
+    results: tuple[TensorType, ...]
+    attributes: Mapping[str, Any]
+    inputs: tuple[int, ...]
+    outputs: tuple[int | None, ...]
+    arguments: tuple[TensorType, ...]
+    symbols: tuple[str, ...]
+    choose: Choose = first
+    lanes: int = 8
+    span: Span | None = None
+
+    def builder(
+        self, grid: Sequence[Dim], part: str = "", shapes: Mapping[int, Sequence[Dim]] | None = None
+    ) -> TileBuilder:
+        """A kernel of this call; `shapes` sees arguments as contiguous tensors of other dims."""
+        given = shapes or {}
+        types = [type.with_shape(given.get(number, type.shape)) for number, type in enumerate(self.arguments)]
+        writes = [number for number in self.outputs if number is not None]
+        name = f"{self.name}_{part}" if part else self.name
+        made = TileBuilder(name, types, symbols=self.symbols, grid=grid, writes=writes, kind="library")
+        made.span = self.span
+        return made
+
+    def input(self, builder: TileBuilder, number: int) -> SSAValue:
+        return builder.arguments[self.inputs[number]]
+
+    def output(self, builder: TileBuilder, number: int) -> SSAValue:
+        place = self.outputs[number]
+        assert place is not None, "no one wants this result"
+        return builder.arguments[place]
+
+
+@dataclass(frozen=True)
+class LibraryKernel:
+    """An entry of the library: `write` gives the kernels of a call, in the order they run."""
+
+    name: str
+    summary: str
+    write: Callable[[Call], list[SpecOp]]
+
+    def build(
+        self,
+        name: str,
+        operands: Sequence[TensorType],
+        results: Sequence[TensorType],
+        attributes: Mapping[str, Any],
+        machine: Any = None,
+        choose: Choose = first,
+    ) -> list[SpecOp]:
+        """The kernels of one op whose buffers are its operands, then its results."""
+        types = (*operands, *results)
+        symbols = sorted(set[str]().union(*(type.symbols for type in types)))
+        count = len(operands)
+        call = Call(
+            name,
+            tuple(operands),
+            tuple(results),
+            attributes,
+            tuple(range(count)),
+            tuple(range(count, count + len(results))),
+            types,
+            tuple(symbols),
+            choose,
+            machine.lanes if machine is not None else 8,
+        )
+        return self.write(call)

@@ -1,0 +1,220 @@
+"""The kernel library against the references of its ops, on ragged sizes, with dims free and fixed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tessera.ir.base.arrays import Array, numpy_dtype
+from tessera.ir.base.choice import StaticChooser
+from tessera.ir.base.tape import Record, Tape
+from tessera.ir.graph.dialect import DIALECT
+from tessera.ir.schedule.emit.frame import Request
+from tessera.ir.tile.interpret import run_kernel
+from tessera.stdlib.kernels import LIBRARY, StandardLibrary
+from tessera.types import dtype as dt
+from tessera.types.machine import Machine
+from tessera.types.tensor_type import TensorType
+from tests.graph.eager import reference, registry
+from tests.stdlib.running import assert_sound, kernels_of, run_library, typed
+
+OPS = [spec for spec in registry() if type(spec.lower).__name__ == "Library"]
+CASES = [(spec.short_name, sample) for spec in OPS for sample in spec.samples]
+
+
+def test_every_library_op_has_a_kernel() -> None:
+    assert {spec.lower.kernel for spec in OPS} == LIBRARY.keys()
+
+
+def free_shapes(arrays: Any) -> list[list[str]]:
+    """Every dim free; equal sizes get one name, as shape rules ask for equal dims."""
+    return [[f"N{size}" for size in array.shape] for array in arrays]
+
+
+def assert_attended(found: Array, wanted: Array, operands: list[Array], dtype: dt.DType = dt.f32) -> None:
+    """A score is a chain over the head, a result one over the keys: each step may err by half an epsilon, both ways.
+
+    A narrow result rounds once more.
+    """
+    steps = operands[0].shape[3] + operands[1].shape[2] + 8
+    bound = steps * dtype.compute.epsilon + (dtype.epsilon if dtype is not dtype.compute else 0.0)
+    np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=bound, atol=bound)
+
+
+@pytest.mark.parametrize(("op", "sample"), CASES, ids=[f"{op}: {sample.name}" for op, sample in CASES])
+@pytest.mark.parametrize("is_free", [False, True], ids=["fixed", "free"])
+def test_samples(op: str, sample: Any, is_free: bool) -> None:
+    arrays = [np.asarray(array) for array in sample.make(np.random.default_rng(5))]
+    found = run_library(op, arrays, sample.attributes, free_shapes(arrays) if is_free else None)
+    wanted: Any = reference(op, *arrays, **sample.attributes)
+    results: list[Array] = [wanted] if len(found) == 1 else list(wanted)
+    for left, right in zip(found, results, strict=True):
+        if op == "attention":
+            assert_attended(left, right, arrays)
+        else:
+            assert left.tobytes() == right.tobytes()
+
+
+@pytest.mark.parametrize("kind", ["sum", "prod", "max", "min"])
+@pytest.mark.parametrize("dtype", [dt.f32, dt.bf16, dt.f64, dt.i8, dt.u32], ids=str)
+@pytest.mark.parametrize(("shape", "axis"), [((5, 37, 3), 1), ((3, 70), 0), ((4, 41), 1), ((2, 3, 33), 0)])
+def test_scans(kind: str, dtype: dt.DType, shape: tuple[int, ...], axis: int) -> None:
+    x = (np.random.default_rng(7).standard_normal(shape) * 3).astype(np.float32).astype(numpy_dtype(dtype))
+    for reverse in (False, True):
+        attributes = {"kind": kind, "axis": axis, "reverse": reverse}
+        (found,) = run_library("cumulative", [x], attributes, [["A", "B", "C"][: x.ndim]])
+        assert found.tobytes() == reference("cumulative", x, **attributes).tobytes()
+
+
+def test_a_scan_keeps_a_negative_zero_and_lets_nan_win() -> None:
+    x = np.array([[-0.0, -0.0, np.nan, 1.0]], np.float32)
+    (found,) = run_library("cumulative", [x], {"kind": "sum", "axis": 1})
+    assert np.signbit(found[0, :2]).all()
+    assert np.isnan(found[0, 2:]).all()
+
+
+@pytest.mark.parametrize("mode", ["set", "add"])
+@pytest.mark.parametrize("dtype", [dt.f32, dt.i16, dt.f64], ids=str)
+@pytest.mark.parametrize("shape", [(2, 5, 37), (3, 7, 1), (1, 4, 130), (2, 3, 0)])
+def test_scatters(mode: str, dtype: dt.DType, shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(8)
+    array = numpy_dtype(dtype)
+    x = (rng.standard_normal(shape) * 9).astype(np.float32).astype(array)
+    indices = rng.integers(0, shape[1], 11)
+    updates = (rng.standard_normal((shape[0], 11, shape[2])) * 9).astype(np.float32).astype(array)
+    shapes = [["O", "A", shape[2] if shape[2] == 1 else "I"], [11], ["O", 11, shape[2] if shape[2] == 1 else "I"]]
+    (found,) = run_library("scatter_rows", [x, indices, updates], {"mode": mode}, shapes)
+    assert found.tobytes() == reference("scatter_rows", x, indices, updates, mode=mode).tobytes()
+
+
+@pytest.mark.parametrize("dtype", [dt.f32, dt.bf16, dt.f8e5m2, dt.f64, dt.i64, dt.u8, dt.bool_], ids=str)
+@pytest.mark.parametrize("descending", [False, True])
+def test_sorts(dtype: dt.DType, descending: bool) -> None:
+    x = np.random.default_rng(9).integers(-3, 4, (4, 45)).astype(np.float32)
+    if dtype.is_float:
+        x[:, ::7] = np.nan
+        x[:, ::5] = -0.0
+    x = np.abs(x).astype(numpy_dtype(dtype)) if dtype.kind == "uint" else x.astype(numpy_dtype(dtype))
+    values, places = run_library("sort_rows", [x], {"descending": descending}, [["R", "N"]])
+    wanted = reference("sort_rows", x, descending=descending)
+    np.testing.assert_array_equal(places, wanted[1])
+    np.testing.assert_array_equal(values.astype(np.float64), wanted[0].astype(np.float64))
+
+
+def test_four_bits_are_sorted_by_value() -> None:
+    x = np.array([[3, -8, 7, -1, 3]], np.int8)
+    values, places = run_library("sort_rows", [x], {"descending": True}, [["R", "N"]], dt.i4)
+    assert values.tolist() == [[7, 3, 3, -1, -8]]
+    assert places.tolist() == [[2, 0, 4, 3, 1]]
+
+
+def heads(batch: int, many: int, few: int, queries: int, keys: int, size: int, dtype: dt.DType = dt.f32) -> list[Array]:
+    rng = np.random.default_rng(10)
+    shapes = ((batch, many, queries, size), (batch, few, keys, size), (batch, few, keys, size))
+    return [rng.standard_normal(shape).astype(np.float32).astype(numpy_dtype(dtype)) for shape in shapes]
+
+
+FREE = [["B", "H", "Q", "D"], ["B", "G", "K", "D"], ["B", "G", "K", "D"]]
+FIXED_HEAD = [["B", 4, "Q", 16], ["B", 2, "K", 16], ["B", 2, "K", 16]]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("queries", "keys"), [(70, 70), (1, 131), (65, 200), (130, 64), (5, 0), (90, 7)])
+def test_attention_over_several_blocks(causal: bool, queries: int, keys: int) -> None:
+    arrays = heads(1, 4, 2, queries, keys, 16)
+    wanted = reference("attention", *arrays, causal=causal)
+    for shapes in (None, FREE, FIXED_HEAD):
+        (found,) = run_library("attention", arrays, {"causal": causal}, shapes)
+        assert_attended(found, wanted, arrays)
+
+
+@pytest.mark.parametrize("dtype", [dt.bf16, dt.f16, dt.f8e4m3, dt.f64], ids=str)
+def test_attention_of_other_floats_rounds_once(dtype: dt.DType) -> None:
+    arrays = heads(2, 2, 1, 9, 75, 8, dtype)
+    (found,) = run_library("attention", arrays, {"causal": True, "scale": 0.3}, FREE)
+    wanted = reference("attention", *arrays, causal=True, scale=0.3)
+    assert_attended(found, wanted, arrays, dtype)
+
+
+def test_a_head_that_is_taken_in_parts() -> None:
+    arrays = heads(1, 2, 2, 5, 70, 150)
+    wanted = reference("attention", *arrays)
+    (free,) = run_library("attention", arrays, {}, FREE)
+    (whole,) = run_library("attention", arrays)
+    assert_attended(free, wanted, arrays)
+    assert_attended(whole, wanted, arrays)
+
+
+@pytest.mark.parametrize("shape", [(70,), (66, 70), (1, 70), (2, 1, 1, 70), (4, 66, 1)])
+def test_masks_are_stretched(shape: tuple[int, ...]) -> None:
+    arrays = heads(2, 4, 2, 66, 70, 8)
+    mask = np.random.default_rng(11).standard_normal(shape).astype(np.float32)
+    mask[..., ::3] = -np.inf
+    if mask.shape[-1] == 1:
+        mask[:] = 0.5
+    names = {2: "B", 4: "H", 66: "Q", 70: "K", 1: 1}
+    shapes = [*FREE, [names[size] for size in shape]]
+    (found,) = run_library("attention", [*arrays, mask], {"causal": True}, shapes)
+    assert_attended(found, reference("attention", *arrays, mask, causal=True), arrays)
+
+
+def test_blocks_of_queries_change_no_bit() -> None:
+    arrays = heads(1, 2, 2, 75, 140, 16)
+    spec, types = registry()["attention"], typed(arrays, FREE)
+    attributes = spec.with_defaults({"causal": True})
+    sizes = {"B": 1, "H": 2, "G": 2, "Q": 75, "K": 140, "D": 16}
+    found: set[bytes] = set()
+    for block in (32, 64, 128):
+        out = np.zeros_like(arrays[0])
+        for kernel in LIBRARY["attention"].build(
+            "f", types, [types[0]], attributes, choose=lambda knob, candidates, block=block: block
+        ):
+            run_kernel(kernel, [*arrays, out], sizes)
+        found.add(out.tobytes())
+    assert len(found) == 1
+
+
+SOUND: list[tuple[str, list[list[Any]], list[dt.DType], dict[str, Any], int]] = [
+    ("cumulative", [["A", "B", "C"]], [dt.f32], {"kind": "sum", "axis": 1}, 0),
+    ("cumulative", [["A", "B"]], [dt.f32], {"kind": "sum", "axis": 1, "reverse": True}, 0),
+    ("scatter_rows", [["O", "A", "I"], ["N"], ["O", "N", "I"]], [dt.f32, dt.i64, dt.f32], {"mode": "add"}, 2),
+    ("sort_rows", [["R", "N"]], [dt.f32], {}, 0),
+    ("attention", FREE, [dt.f32] * 3, {"causal": True}, 3),
+    ("attention", FIXED_HEAD, [dt.f32] * 3, {}, 0),
+]
+
+
+@pytest.mark.parametrize(("op", "shapes", "dtypes", "attributes", "unknown"), SOUND, ids=[case[0] for case in SOUND])
+def test_bounds_and_races(
+    op: str, shapes: list[list[Any]], dtypes: list[dt.DType], attributes: dict[str, Any], unknown: int
+) -> None:
+    types = [TensorType.of(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+    assert_sound(kernels_of(op, types, attributes), unknown)
+
+
+def test_the_compiler_s_way_in() -> None:
+    """A body whose op reads one input three times, and one whose second result no one wants."""
+    assert "attention" in DIALECT
+    body = Tape()
+    x = body.new_value(TensorType.of(["B", 2, "S", 8], dt.f32))
+    out = body.new_value(body.types[x])
+    body.inputs, body.outputs = [x], [out]
+    body.records = [Record("tgraph.attention", (x, x, x), {"causal": True, "scale": None}, (out,))]
+    (kernel,) = StandardLibrary().emit("attention", Request("f", body, Machine("generic"), StaticChooser()))
+    (array,) = heads(1, 2, 2, 70, 70, 8)[:1]
+    result = np.zeros_like(array)
+    run_kernel(kernel, [array, result], {"B": 1, "S": 70})
+    assert_attended(result, reference("attention", array, array, array, causal=True), [array, array])
+
+    body = Tape()
+    x = body.new_value(TensorType.of(["R", "N"], dt.f32))
+    values, places = body.new_value(body.types[x]), body.new_value(TensorType.of(["R", "N"], dt.i64))
+    body.inputs, body.outputs = [x], [places]
+    body.records = [Record("tgraph.sort_rows", (x,), {"descending": False}, (values, places))]
+    (kernel,) = StandardLibrary().emit("sort", Request("g", body, Machine("generic"), StaticChooser()))
+    array = np.array([[3, 1, 2]], np.float32)
+    order = np.zeros((1, 3), np.int64)
+    run_kernel(kernel, [array, order], {"R": 1, "N": 3})
+    assert order.tolist() == [[1, 2, 0]]
