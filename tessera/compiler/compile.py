@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,7 +23,7 @@ from tessera.ir.graph import pipeline as graph
 from tessera.ir.graph.from_tape import from_tape
 from tessera.ir.schedule import pipeline as schedule
 from tessera.ir.schedule.fusions import programs_in
-from tessera.ir.schedule.library import KernelLibrary, NoLibrary
+from tessera.ir.schedule.library import KernelLibrary
 from tessera.ir.target.machine_code import compile_texts
 from tessera.runtime.executable import Executable, Guard, Port
 from tessera.types.tensor_type import TensorType
@@ -80,7 +81,7 @@ def lower(
     stages.run("graph", graph.pipeline(), module, graph.DOOR)
     stages.run(
         "schedule",
-        schedule.pipeline(backend.machine, chooser, library or NoLibrary(), fusion=options.fusion),
+        schedule.pipeline(backend.machine, chooser, library or standard_library(), fusion=options.fusion),
         module,
         schedule.DOOR,
     )
@@ -92,6 +93,11 @@ def lower(
     host = host_text(program, target_text(backend.machine))
     stages.finish()
     return Lowering(module, program, kernels, targets, texts, host, stages, chooser, backend)
+
+
+def standard_library() -> KernelLibrary:
+    """The library that ships with the compiler; found by name, since it is written on top of it."""
+    return importlib.import_module("tessera.stdlib.kernels").StandardLibrary()
 
 
 def lower_tape(tape: Tape, options: Options, library: KernelLibrary | None = None) -> dict[str, str]:

@@ -299,12 +299,11 @@ class Emitter:
         source = self.blocks[op.operands[0]]
         env = self.named(op, op.value("names"), 1)
         layout, axis = source.layout, op.value("axis")
-        bound = dim_value(self.f, op.value("bound"), self.env)
 
         def make(number: int) -> Value:
             f = self.f
             here, along = self.at(op, op.value("axes"), env, layout, number)
-            left = f.sub(bound, here[axis])
+            left = f.sub(dim_value(f, op.value("bound"), here), here[axis])
             other = constant_in_register(f, source.dtype, op.value("identity"), layout.lanes)
             if along is not None and along.name == axis and layout.lanes > 1:
                 return f.select(f.lane_mask(left, layout.lanes), source[number], other)

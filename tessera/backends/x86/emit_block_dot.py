@@ -28,8 +28,8 @@ def emit_block_dot(emitter: Emitter, op: SpecOp) -> None:
     env = emitter.named(op, op.value("names"), 4)
     shape = MicroShape.of(f.target, out_type.dtype)
     m, n, k = (f.smax(dim_value(f, op.value(name), env), 0) for name in ("m", "n", "k"))
-    lhs = _operand(emitter, op, "lhs", ("_i", "_k"), lhs_at.type, emitter.buffers[lhs_at], env)
-    rhs = _operand(emitter, op, "rhs", ("_k", "_j"), rhs_at.type, emitter.buffers[rhs_at], env)
+    lhs = _operand(emitter, op, "lhs", ("_row", "_depth"), lhs_at.type, emitter.buffers[lhs_at], env)
+    rhs = _operand(emitter, op, "rhs", ("_depth", "_col"), rhs_at.type, emitter.buffers[rhs_at], env)
     left = emitter.buffers[room_at]
     right = f.gep(left, panel_elements(shape, op.value("rows"), op.value("depth")), shape.element)
     out = emitter.buffers[out_at]

@@ -153,10 +153,10 @@ class BlockLowering(Lowering):
 
     def _row_place(self, type: TensorType) -> tuple[tuple[str, ...], list[SSAValue], tuple[str, ...], Dim]:
         if not type.rank:
-            return ("_i",), [self.place], (), Dim.symbol("_i")
+            return ("_row",), [self.place], (), Dim.symbol("_row")
         zero = self.emit("index", (), {"names": (), "expr": Dim.constant(0)}, [INDEX]).result
-        offset = Dim.symbol("_i") * type.shape[0] + Dim.symbol("_j")
-        return ("_i", "_j"), [self.place, zero], ("_j",), offset
+        offset = Dim.symbol("_row") * type.shape[0] + Dim.symbol("_col")
+        return ("_row", "_col"), [self.place, zero], ("_col",), offset
 
     @staticmethod
     def _plain(names: tuple[str, ...], axes: tuple[str, ...], offset: Dim, type: TensorType) -> dict[str, Any]:
@@ -186,7 +186,7 @@ class BlockLowering(Lowering):
         axes: tuple[str, ...] = op.value("axes")
         where = dict(zip(coords, op.operands[first:], strict=False))
         start = self.values[where[axes[0]]]
-        names = {"names": (axes[0], "_i"), "expr": Dim.symbol(axes[0]) + Dim.symbol("_i")}
+        names = {"names": (axes[0], "_row"), "expr": Dim.symbol(axes[0]) + Dim.symbol("_row")}
         row = self.emit("index", [start, self.place], names, [INDEX]).result
         at = [row if name == axes[0] else self.values[where[name]] for name in coords]
         values: dict[str, Any] = {"names": coords, "axes": axes[1:]}
@@ -286,7 +286,7 @@ class BlockLowering(Lowering):
             "k": k,
             "rows": lhs.type.shape[0].value,
             "depth": depth,
-            "lhs_offset": Dim.symbol("_i") * depth + Dim.symbol("_k"),
+            "lhs_offset": Dim.symbol("_row") * depth + Dim.symbol("_depth"),
             "rhs_offset": offset,
             "out_stride": width,
             "is_fresh": bool(fresh),
@@ -309,7 +309,7 @@ class BlockLowering(Lowering):
         assert isinstance(tile, TileAttr)
         axes: tuple[str, ...] = load.value("axes")
         coords = dict(zip(load.value("coords"), load.operands[1:], strict=False))
-        inner = ("_j", "_k") if is_turned else ("_k", "_j")
+        inner = ("_col", "_depth") if is_turned else ("_depth", "_col")
         extents = {
             name: size if bound.value == -1 else minimum(size, bound - Dim.symbol(axis))
             for name, axis, bound, size in zip(inner, axes, load.value("bounds"), tile.shape, strict=True)
@@ -318,7 +318,7 @@ class BlockLowering(Lowering):
         offset = offset.substitute(
             {axis: Dim.symbol(axis) + Dim.symbol(name) for axis, name in zip(axes, inner, strict=True)}
         )
-        return extents["_k"], extents["_j"], coords, offset
+        return extents["_depth"], extents["_col"], coords, offset
 
 
 def _is_start(user: Operation, index: int) -> bool:

@@ -84,7 +84,7 @@ def _carrying(name: str, summary: str) -> OpSpec:
 SPECS = (
     OpSpec(
         name="ttarget.kernel",
-        summary="The code of a task: a run of programs; `scratch` is bytes for a thread, `lanes` are f32 of a register.",
+        summary="The code of a task, a run of programs; `scratch` is bytes for a thread, `lanes` f32 of a register.",
         results=(),
         attributes=(
             Attribute("symbol", "symbol", doc="the kernel's name"),

@@ -26,7 +26,7 @@ def _check_block_dot(op: SpecOp) -> None:
             op.fail(f"`ttarget.block_dot` works on buffers, got {value.type}")
     if len(op.operands) - 4 != len(op.value("names")):
         op.fail(f"`{op.name}` names {len(op.value('names'))} indices and has {len(op.operands) - 4}")
-    for side, axes in (("lhs", ("_i", "_k")), ("rhs", ("_k", "_j"))):
+    for side, axes in (("lhs", ("_row", "_depth")), ("rhs", ("_depth", "_col"))):
         offset = op.value(f"{side}_offset")
         rows = offset.coefficient(axes[0])
         if rows is None or rows[1].coefficient(axes[1]) is None:
@@ -73,8 +73,8 @@ SPECS = (
             Attribute("k", "dim", doc="depth"),
             Attribute("rows", "int", doc="the most rows there can be"),
             Attribute("depth", "int", doc="the greatest depth there can be"),
-            Attribute("lhs_offset", "dim", doc="over _i, _k and names: elements from the start"),
-            Attribute("rhs_offset", "dim", doc="over _k, _j and names: elements from the start"),
+            Attribute("lhs_offset", "dim", doc="over _row, _depth and names: elements from the start"),
+            Attribute("rhs_offset", "dim", doc="over _depth, _col and names: elements from the start"),
             Attribute("out_stride", "int", doc="elements between rows of out"),
             Attribute("is_fresh", "bool", False, "whether out begins as zero, whatever it holds"),
         ),
