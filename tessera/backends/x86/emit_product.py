@@ -9,6 +9,7 @@ from xdsl.ir import SSAValue
 
 from tessera.backends.x86 import convert
 from tessera.backends.x86.blocks import Vectors
+from tessera.backends.x86.dim_windows import DimWindows
 from tessera.backends.x86.dims import dim_value
 from tessera.backends.x86.gemm import GemmPlan, GemmProblem, emit_gemm, scratch_bytes
 from tessera.backends.x86.instructions import Index, TargetText, Value
@@ -116,7 +117,11 @@ def _operand(emitter: Emitter, op: SpecOp, side: str, axes: tuple[str, str], fra
     columns = rows[1].coefficient(axes[1]) if rows is not None else None
     windows = op.value(f"{side}_windows")
     if rows is None or columns is None or axes[1] in rows[0].symbols or windows:
-        return Operand(dtype, element=_Element(emitter, op, side, axes), frame=frame)
+        element = _Element(emitter, op, side, axes)
+        split = DimWindows.make(axes, offset, windows, element.inside)
+        if split is not None:
+            return Operand(dtype, windows=split, frame=frame)
+        return Operand(dtype, element=element, frame=frame)
     env = {**emitter.env, **_batch_env(emitter, op, frame)}
     start = f.gep(base, dim_value(f, columns[1], env), convert.storage_type(dtype))
     return Operand(dtype, start, dim_value(f, rows[0], env), dim_value(f, columns[0], env))
@@ -128,11 +133,16 @@ class _Element:
     def __init__(self, emitter: Emitter, op: SpecOp, side: str, axes: tuple[str, str]) -> None:
         self.kernel, self.op, self.side, self.axes = emitter.kernel, op, side, axes
 
+    def inside(self, f: FunctionText, frame: Sequence[Value]) -> tuple[Value, dict[str, Index]]:
+        """The operand's pointer and the symbols' values, in a function of its own."""
+        inner = _enter(f, self.kernel, frame)
+        base = inner.buffers[self.op.operands[0 if self.side == "lhs" else 1]]
+        return base, {**inner.env, **_batch_env(inner, self.op, frame)}
+
     def __call__(self, f: FunctionText, row: Value, column: Value, frame: Sequence[Value]) -> Value:
         op, dtype = self.op, self.op.value(f"{self.side}_dtype")
-        inner = _enter(f, self.kernel, frame)
-        env = {**inner.env, **_batch_env(inner, op, frame), self.axes[0]: row, self.axes[1]: column}
-        base = inner.buffers[op.operands[0 if self.side == "lhs" else 1]]
+        base, sizes = self.inside(f, frame)
+        env = {**sizes, self.axes[0]: row, self.axes[1]: column}
         windows: tuple[Dim, ...] = op.value(f"{self.side}_windows")
         inside: Value | None = None
         for expr, extent in zip(windows[::2], windows[1::2], strict=True):

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from tessera.backends.x86 import convert
+from tessera.backends.x86.dim_windows import split_by_axis
 from tessera.backends.x86.gemm import GemmPlan, GemmProblem, emit_gemm, scratch_bytes
 from tessera.backends.x86.pack import Operand
 from tessera.backends.x86.text import FunctionText, ModuleText, TargetText, Value
 from tessera.backends.x86.windows import WindowElement
 from tessera.ir.base.arrays import numpy_dtype
 from tessera.types import dtype as dt
+from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tests.backends.x86.jit import build, targets
 
@@ -124,3 +126,10 @@ def test_gathered_patches_are_the_patches(target: TargetText, side: str, patches
     np.testing.assert_array_equal(outs[0], outs[1])
     expected = rows.astype(np.float64) @ weights
     np.testing.assert_allclose(outs[0], expected if side == "lhs" else expected.T, rtol=1e-4, atol=1e-4)
+
+
+def test_sums_split_by_axis() -> None:
+    m, k, size = (Dim.symbol(name) for name in ("_m", "_k", "N"))
+    assert split_by_axis(m // 7 * size + k % 3 - 4, ("_m", "_k")) == (m // 7 * size - 4, k % 3)
+    assert split_by_axis(m * k, ("_m", "_k")) is None
+    assert split_by_axis((m + k) // 2, ("_m", "_k")) is None
