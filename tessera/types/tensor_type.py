@@ -35,7 +35,7 @@ class TensorType:
 
     @property
     def symbols(self) -> frozenset[str]:
-        return frozenset().union(*(dim.symbols for dim in self.shape))
+        return frozenset(name for dim in self.shape for name in dim.symbols)
 
     def with_dtype(self, dtype: DType) -> TensorType:
         return TensorType(self.shape, dtype)

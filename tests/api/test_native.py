@@ -1,0 +1,120 @@
+"""`jit` on this machine: native code for all sizes, found again by the next process without any compiler."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+
+PROGRAM = """
+import sys
+import numpy as np
+import tessera as ts
+
+@ts.jit
+def f(x: ts.Tensor["B", "K", ts.f32], w: ts.Tensor["K", "N", ts.f32], b: ts.Tensor["N", ts.f32]):
+    return ts.ops.softmax(ts.ops.gelu(x @ w + b) * {factor})
+
+rng = np.random.default_rng(0)
+out = f(*(rng.standard_normal(shape).astype(np.float32) for shape in ((3, 4), (4, 5), (5,))))
+print(f.specializations[0].origin.source, np.asarray(out).tobytes().hex())
+print([name for name in ("xdsl", "llvmlite", "islpy") if name in sys.modules])
+"""
+
+
+def run(program: str) -> list[str]:
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return result.stdout.splitlines()
+
+
+def fused(x: Any, w: Any, b: Any) -> Any:
+    return ts.ops.softmax(ts.ops.gelu(x @ w + b))
+
+
+def inputs(m: int, k: int, n: int) -> tuple[Any, ...]:
+    rng = np.random.default_rng(m + k + n)
+    return tuple(rng.standard_normal(shape).astype(np.float32) for shape in ((m, k), (k, n), (n,)))
+
+
+def test_one_compilation_serves_all_sizes() -> None:
+    f = ts.jit(fused, dynamic=True)
+    for m, k, n in ((1, 4, 5), (7, 3, 33), (64, 65, 1), (5, 0, 3), (0, 2, 2)):
+        given = inputs(m, k, n)
+        expected = ts.jit(fused, backend="reference")(*given)
+        np.testing.assert_allclose(np.asarray(f(*given)), np.asarray(expected), rtol=1e-5, atol=1e-6)
+    info = f.cache_info()
+    assert (info.misses, info.size, info.hits) == (1, 1, 4)
+
+
+def test_static_and_free_dims_give_the_same_bits() -> None:
+    given = inputs(6, 10, 17)
+    static, free = (np.asarray(ts.jit(fused, dynamic=dynamic)(*given)) for dynamic in (False, True))
+    assert static.tobytes() == free.tobytes()
+
+
+def test_the_next_process_needs_no_compiler() -> None:
+    program = PROGRAM.format(factor=0.75)
+    first, second = run(program), run(program)
+    assert first[0].startswith("compiled ")
+    assert second[0] == first[0].replace("compiled", "disk cache")
+    assert second[1] == "[]"
+
+
+def test_every_level_has_a_text() -> None:
+    lowered = ts.jit(fused).lower(*inputs(3, 4, 5))
+    assert "tgraph.matmul" in lowered.graph
+    assert "tsched." in lowered.schedule
+    assert "ttile.kernel" in lowered.tile
+    assert "ttarget." in lowered.target
+    assert "define " in lowered.llvm
+    assert [line for line in str(lowered).splitlines() if line.startswith("// ----")] == [
+        f"// ---- {level} ----" for level in ("tape", "graph", "schedule", "tile", "target", "llvm")
+    ]
+
+
+def test_explain_names_groups_kernels_and_choices() -> None:
+    f = ts.jit(fused, dynamic=True)
+    given = inputs(3, 4, 5)
+    f(*given)
+    report = f.explain(*given).report
+    assert {"groups", "kernels", "choices", "flops", "bytes", "workspace"} <= set(report)
+    assert len(report["kernels"]) == 2
+
+
+def test_options_reach_the_compiler() -> None:
+    given = inputs(3, 4, 5)
+    fused_report, unfused_report = (
+        ts.jit(fused, fusion=fusion).lower(*given).schedule.count("tsched.call") for fusion in (True, False)
+    )
+    assert fused_report < unfused_report
+
+
+def test_an_override_that_names_no_choice_is_refused() -> None:
+    f = ts.jit(fused, overrides={"no.such.knob": 3})
+    with pytest.raises(ts.TesseraError, match=r"no\.such\.knob"):
+        f(*inputs(3, 4, 5))
+
+
+def test_operators_of_tensors_run_natively() -> None:
+    x = ts.array([[1.0, 2.0], [3.0, 4.0]])
+    assert np.asarray((x @ x + 1).sum(axis=0)).tolist() == [24.0, 34.0]
+    assert np.asarray(x[:, ::-1].T).tolist() == [[2.0, 4.0], [1.0, 3.0]]
+
+
+def test_a_captured_weight_is_read_at_each_call() -> None:
+    held = {"w": np.full((3,), 2.0, np.float32)}
+
+    def scaled(x: Any) -> Any:
+        return x * held["w"]
+
+    f = ts.jit(scaled)
+    x = np.ones(3, np.float32)
+    assert np.asarray(f(x)).tolist() == [2.0] * 3
+    held["w"] = np.full((3,), 5.0, np.float32)
+    assert np.asarray(f(x)).tolist() == [5.0] * 3
+    assert f.cache_info().misses == 1
