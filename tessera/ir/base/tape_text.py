@@ -7,7 +7,7 @@ from typing import Any
 
 from tessera.ir.base.tape import Tape
 from tessera.types.dim import Dim
-from tessera.types.dtype import DType, f32
+from tessera.types.dtype import DType
 from tessera.types.tensor_type import TensorType
 
 VERSION = 1
