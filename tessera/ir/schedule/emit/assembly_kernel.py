@@ -36,7 +36,8 @@ def _emit_piece(request: Request, record: Record, piece: Piece, name: str) -> Sp
     out = body.types[body.outputs[0]]
     names = [f"_d{axis}" for axis in range(out.rank)]
     here = [Dim.symbol(name) for name in names]
-    inner_map = piece.map or tuple(Dim.symbol(f"d{axis}") for axis in range(out.rank))
+    is_scalar = piece.operand is not None and not body.types[record.operands[piece.operand]].rank
+    inner_map = piece.map if piece.map or is_scalar else tuple(Dim.symbol(f"d{axis}") for axis in range(out.rank))
     addresses = [linear([start + at for start, at in zip(piece.start, here, strict=True)], out.shape)]
     if piece.operand is not None:
         source = record.operands[piece.operand]

@@ -1,0 +1,175 @@
+"""Running plans and host programs on NumPy arrays: groups by their bodies, calls by the interpreter of tile kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
+
+from tessera.ir.base.arrays import Array, numpy_dtype
+from tessera.ir.base.interpret import InterpretError, Run, bind_dims, handles
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import BufferAttr
+from tessera.ir.base.verify import symbol_table
+from tessera.ir.schedule.fusions import programs_in
+from tessera.ir.schedule.host_builder import tensor_of
+from tessera.ir.schedule.ops.flow import is_placed
+from tessera.ir.tile.interpret import run_kernel
+from tessera.types.tensor_type import TensorType
+
+POISON = 0xA5
+"""The byte that fills memory nobody has written, so that reading it shows."""
+
+
+def run_program(module: ModuleOp, *arrays: Array, symbol: str = "main") -> tuple[Array, ...]:
+    """The results of a `tsched.module` for these inputs, at any stage of the room.
+
+    Once memory is planned, temporaries lie at their offsets in one workspace, so that a wrong plan gives wrong results.
+    Raises InterpretError where the arrays do not fit, a guard does not hold, or a free name has no type.
+    """
+    (program,) = [one for one in programs_in(module) if one.value("symbol") == symbol]
+    block = program.regions[0].block
+    types = [tensor_of(argument) for argument in block.args]
+    run = Run(bind_dims(types, arrays), symbol_table(module))
+    for left, right, what in program.value("guards"):
+        if run.size(left) != run.size(right):
+            raise InterpretError(f"{what}: {left} is {run.size(left)}, {right} is {run.size(right)}")
+    if program.value("workspace") is not None:
+        run.world["workspace"] = np.full(run.size(program.value("workspace")), POISON, np.uint8)
+    return run.block(block, [np.asarray(array, order="C") for array in arrays])
+
+
+@handles("tsched.fuse")
+def _fuse(run: Run, op: SpecOp) -> Sequence[Any]:
+    operands = run.operands(op)
+    sizes = {size: run.size(dim) for size, dim in op.value("sizes")} or dict(run.dims)
+    if op.value("kernels"):
+        outs = [_filled(run, tensor_of(result)) for result in op.results]
+        for name in op.value("kernels"):
+            run_kernel(run.functions[name], [np.asarray(x, order="C") for x in operands] + outs, sizes)
+        return outs
+    body = run.functions.get(op.value("body"))
+    if body is None:
+        raise InterpretError(f"the body `@{op.value('body')}` of a group is not in the module")
+    inner = Run(sizes, run.functions, run.world)
+    return inner.block(body.regions[0].block, operands)
+
+
+def _filled(run: Run, type: TensorType) -> Array:
+    """New memory with nothing in it."""
+    shape = tuple(run.size(dim) for dim in type.shape)
+    found: Array = np.empty(shape, numpy_dtype(type.dtype))
+    found.reshape(-1).view(np.uint8)[:] = POISON
+    return found
+
+
+@handles("tsched.tile", "tsched.layout", "tsched.collective", "tsched.pipeline", "tsched.guard", "tsched.free")
+def _nothing(run: Run, op: SpecOp) -> None:
+    """What these say changes how a program runs, not what it gives."""
+
+
+@handles("tsched.materialize")
+def _materialize(run: Run, op: SpecOp) -> Sequence[Any]:
+    return run.operands(op)
+
+
+@handles("tsched.constant")
+def _constant(run: Run, op: SpecOp) -> Sequence[Any]:
+    return (op.value("value"),)
+
+
+@handles("tsched.alias")
+def _alias(run: Run, op: SpecOp) -> Sequence[Any]:
+    shape = tuple(run.size(dim) for dim in tensor_of(op.result).shape)
+    return (np.reshape(run[op.operands[0]], shape),)
+
+
+@handles("tsched.alloc")
+def _alloc(run: Run, op: SpecOp) -> Sequence[Any]:
+    type = tensor_of(op.result)
+    offset, workspace = op.value("offset"), run.world.get("workspace")
+    if offset is None or workspace is None:
+        return (_filled(run, type),)
+    start, count = run.size(offset), run.size(type.bytes)
+    place = workspace[start : start + count]
+    place[:] = POISON
+    return (place.view(numpy_dtype(type.dtype)).reshape(tuple(run.size(dim) for dim in type.shape)),)
+
+
+@handles("tsched.copy")
+def _copy(run: Run, op: SpecOp) -> None:
+    source, target = run.operands(op)
+    target.reshape(-1)[:] = source.reshape(-1)
+
+
+@handles("tsched.call")
+def _call(run: Run, op: SpecOp) -> None:
+    kernel = run.functions[op.value("kernel")]
+    sizes = dict(zip(kernel.value("symbols"), map(run.size, op.value("sizes")), strict=True))
+    run_kernel(kernel, run.operands(op), sizes)
+
+
+@handles("tsched.if")
+def _if(run: Run, op: SpecOp) -> Sequence[Any]:
+    taken = op.regions[0 if bool(run[op.operands[0]]) else 1]
+    return run.block(taken.block, ())
+
+
+@handles("tsched.while")
+def _while(run: Run, op: SpecOp) -> Sequence[Any]:
+    tests, body = (region.block for region in op.regions)
+    values, count = run.operands(op), len(op.results)
+    while bool(run.block(tests, values[:count])[0]):
+        given = run.block(body, values)
+        values = [*values[count:], *values[:count]] if is_placed(op) else list(given)
+    return values[:count]
+
+
+@handles("tsched.for")
+def _for(run: Run, op: SpecOp) -> Sequence[Any]:
+    return _placed_for(run, op) if is_placed(op) else _plain_for(run, op)
+
+
+def _rounds(run: Run, op: SpecOp) -> list[int]:
+    length = op.value("length")
+    if length is None:
+        return list(range(int(run[op.operands[0]]), int(run[op.operands[1]])))
+    rounds = list(range(run.size(length)))
+    return rounds[::-1] if op.value("reverse") else rounds
+
+
+def _plain_for(run: Run, op: SpecOp) -> Sequence[Any]:
+    count, has_bounds = op.value("carried"), op.value("length") is None
+    rest = run.operands(op)[2 if has_bounds else 0 :]
+    values, scanned = rest[:count], rest[count:]
+    stacked = [_filled(run, tensor_of(result)) for result in op.results[count:]]
+    body = op.regions[0].block
+    for at in _rounds(run, op):
+        index = [np.array(at, run[op.operands[0]].dtype)] if has_bounds else []
+        given = run.block(body, [*index, *values, *(x[at] for x in scanned)])
+        values = list(given[:count])
+        for stack, row in zip(stacked, given[count:], strict=True):
+            stack[at] = row
+    return [*values, *stacked]
+
+
+def _placed_for(run: Run, op: SpecOp) -> Sequence[Any]:
+    count, has_bounds = op.value("carried"), op.value("length") is None
+    operands = run.operands(op)
+    index = operands[2:3] if has_bounds else []
+    rest = operands[3 if has_bounds else 0 :]
+    pairs, rows = rest[: 2 * count], rest[2 * count :]
+    for at in _rounds(run, op):
+        for counter in index:
+            counter[...] = at
+        run.block(op.regions[0].block, [*index, *pairs, *(x[at : at + 1].reshape(x.shape[1:]) for x in rows)])
+        pairs = [*pairs[count:], *pairs[:count]]
+    return pairs[:count]
+
+
+def buffers_in(program: SpecOp) -> list[SSAValue]:
+    """The buffers that a host program makes."""
+    return [op.results[0] for op in program.walk() if op.name == "tsched.alloc" and isinstance(op.results[0].type, BufferAttr)]
