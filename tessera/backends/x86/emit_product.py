@@ -99,6 +99,8 @@ def emit_product(emitter: Emitter, op: SpecOp) -> None:
             scratch=scratch,
             epilogue=_Epilogue(emitter, op),
             frame=frame,
+            rows=op.value("m").value,
+            columns=op.value("n").value,
         )
         emit_gemm(f, plan, problem)
 
