@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from tessera.ir.base.tape import Record
 from tessera.ir.schedule.emit.evaluate import spec_of
+from tessera.ir.schedule.epilogues import epilogues
 from tessera.ir.schedule.program import CHEAP, Program, Read, data_of, is_conversion, settled
 from tessera.ir.schedule.rows import RowSpace
 from tessera.ir.tile.facets import Assembly, Contraction, Gather, IndexMap, Library, Pointwise, Reduction, coordinates
@@ -40,8 +41,11 @@ class Group:
 
 @dataclass(frozen=True)
 class Grouping:
-    """Groups in an order in which they can run; `owner` is the group of each solid record, `inlined` the values that
-    are computed where they are read although they are not free."""
+    """Groups in an order in which they can run.
+
+    `owner` is the group of each solid record, `inlined` the values that are computed where they are read although they
+    are not free.
+    """
 
     program: Program
     groups: tuple[Group, ...]
@@ -97,12 +101,12 @@ class Grouper:
         self.groups: dict[int, Group] = {}
         self.owner: dict[int, Group] = {}
         self._ask, self._asked = ask, dict[tuple[str, int], bool]()
+        self.readers = program.readers
+        self.epilogues = epilogues(program)
 
     def run(self) -> Grouping:
-        for number, record in enumerate(self.tape.records):
-            if record.results and not self.program.is_solid(record.results[0]):
-                continue
-            self._place(number, record)
+        for number in self.program.solid:
+            self._place(number, self.tape.records[number])
         inlined = Inliner(self).run()
         for value in self._demanded(inlined):
             self._copy(value)
@@ -113,11 +117,11 @@ class Grouper:
         reads = self.program.reads(number)
         out = self.program.type(record.results[0]).shape if record.results else ()
         if isinstance(lower, Pointwise | Gather):
-            found = self._joinable(record, out, reads)
+            found = self._joinable(number, out, reads)
             group = found or self._new("map", out)
             self._join(group, number, reads)
             self._mark_row(group, record, out, reads)
-            self._take_maps(group, reads)
+            self._take_sources(group, reads)
         elif isinstance(lower, Reduction):
             self._place_reduction(number, record, lower, reads)
         else:
@@ -150,11 +154,11 @@ class Grouper:
             self._asked[key] = self._ask(*key)
         return self._asked[key]
 
-    def _joinable(self, record: Record, out: tuple[Dim, ...], reads: Sequence[Read]) -> Group | None:
+    def _joinable(self, number: int, out: tuple[Dim, ...], reads: Sequence[Read]) -> Group | None:
         """The group of a producer that a pointwise op or gather may join: one with more to it than a map first."""
         sources = sorted(self._sources(reads), key=lambda group: (group.kind == "map", -group.number))
         for group in sources:
-            if group.kind == "contraction" and not isinstance(spec_of(record).lower, Pointwise):
+            if group.kind == "contraction" and number not in self.epilogues[group.first]:
                 continue
             fits = self._fits(group, out, self._from(group, reads))
             others = [other for other in sources if other is not group]
@@ -220,7 +224,7 @@ class Grouper:
         self._join(group, number, reads)
         assert group.space is not None
         group.space.rows[record.results[0]] = self.program.type(record.results[0]).shape == group.space.row_shape(True)
-        self._take_maps(group, reads)
+        self._take_sources(group, reads)
 
     def _joins_rows(
         self, group: Group, shape: tuple[Dim, ...], reads: Sequence[Read], sources: Sequence[Group]
@@ -233,25 +237,47 @@ class Grouper:
         if own:
             assert group.space is not None
             return self._in_place(group.space, coordinates(len(shape)), own)
-        shared = {read for number in group.records for read in self.program.reads(number)}
-        return any(read in shared for read in reads)
+        shared = {read.value for number in group.records for read in self.program.reads(number)}
+        return any(value in shared for value in self._behind_maps(shape, reads))
 
-    def _take_maps(self, group: Group, reads: Sequence[Read]) -> None:
-        """Take in the map groups that were read at the very place, so that what they give is computed here."""
+    def _behind_maps(self, shape: tuple[Dim, ...], reads: Sequence[Read]) -> set[int]:
+        """What reads come from, through the map groups of a shape that would be taken in with them."""
+        found = {read.value for read in reads}
+        for group in self._sources(reads):
+            if group.kind == "map" and group.shape == shape:
+                found |= {read.value for number in group.records for read in self.program.reads(number)}
+        return found
+
+    def _take_sources(self, group: Group, reads: Sequence[Read]) -> None:
+        """Take in the map and row groups that were read at the very place, so that what they give is computed here."""
         if group.kind not in ("map", "row"):
             return
         for other in self._sources(reads):
-            if other is group or other.kind != "map" or other.shape != group.shape:
+            if other is group or other.kind not in ("map", "row") or other.shape != group.shape:
                 continue
-            here = settled(coordinates(len(other.shape)), other.shape)
             own = self._from(other, reads)
-            in_place = all(self._settled(read) == here and not read.in_memory for read in own)
+            in_place = self._is_alike(group, other, own) and not any(read.in_memory for read in own)
             if in_place and self.order.may_merge(group.number, other.number) and self._is_allowed(other):
                 self._merge(group, other)
+
+    def _is_alike(self, group: Group, other: Group, reads: Sequence[Read]) -> bool:
+        """Whether what is read from another group is read where a merged group would have it."""
+        if other.space is None:
+            here = settled(coordinates(len(other.shape)), other.shape)
+            return all(self._settled(read) == here for read in reads)
+        if group.space is None or group.space.axes != other.space.axes:
+            return False
+        if all(other.space.is_row(read.value) for read in reads):
+            rows = (row_coordinates(other.space, keepdims) for keepdims in (True, False))
+            if any(self._in_place(other.space, full, reads) for full in rows):
+                return True
+        return self._in_place(other.space, coordinates(len(other.shape)), reads)
 
     def _merge(self, kept: Group, gone: Group) -> None:
         self.order.merge(kept.number, gone.number)
         kept.records = sorted(kept.records + gone.records)
+        if kept.space is not None and gone.space is not None:
+            kept.space.rows.update(gone.space.rows)
         for number in gone.records:
             self.owner[number] = kept
         del self.groups[gone.number]
@@ -298,10 +324,7 @@ class Inliner:
 
     def __init__(self, grouper: Grouper) -> None:
         self.grouper, self.program = grouper, grouper.program
-        self.readers: dict[int, list[tuple[int, Read]]] = {}
-        for number in grouper.owner:
-            for read in self.program.reads(number):
-                self.readers.setdefault(read.value, []).append((number, read))
+        self.readers = grouper.readers
         outputs = grouper.tape.outputs
         self.kept = {self.program.alias_of(output) for output in outputs}
         for output in outputs:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.emit.maps import ZERO, broadcast_at, compose, linear
 from tessera.ir.tile.facets import (
-    Assembly,
     Contraction,
     Gather,
     IndexMap,
@@ -50,6 +50,9 @@ class Program:
         self.free: set[int] = set()
         self._weight: dict[int, int] = {}
         self._reads: dict[int, list[Read]] = {}
+        self._aliases: dict[int, int] = {}
+        self._maps: dict[int, Sequence[IndexMap]] = {}
+        self._in_memory: dict[tuple[int, ...], Sequence[int]] = {}
         for number, record in enumerate(tape.records):
             if self._is_free(record):
                 self.free.update(record.results)
@@ -68,6 +71,21 @@ class Program:
         """Whether a value is computed by a group (and not an input, data, or free)."""
         record = self.maker(value)
         return record is not None and value not in self.free and data_of(record) is None
+
+    @cached_property
+    def solid(self) -> list[int]:
+        """The records that groups compute, in order."""
+        records = enumerate(self.tape.records)
+        return [number for number, record in records if not record.results or self.is_solid(record.results[0])]
+
+    @cached_property
+    def readers(self) -> dict[int, list[tuple[int, Read]]]:
+        """Who reads each value, and where: solid records alone."""
+        found: dict[int, list[tuple[int, Read]]] = {}
+        for number in self.solid:
+            for read in self.reads(number):
+                found.setdefault(read.value, []).append((number, read))
+        return found
 
     def _is_free(self, record: Record) -> bool:
         lower = spec_of(record).lower
@@ -133,13 +151,22 @@ class Program:
 
     def view_map(self, value: int) -> IndexMap:
         """Where a view's result is in its operand."""
-        record = self.tape.records[self.makers[value]]
-        lower: View = spec_of(record).lower
-        outs = [self.type(result) for result in record.results]
-        return tuple(lower.maps(self.type(record.operands[0]), outs, record.attributes)[record.results.index(value)])
+        number = self.makers[value]
+        record = self.tape.records[number]
+        if number not in self._maps:
+            lower: View = spec_of(record).lower
+            outs = [self.type(result) for result in record.results]
+            self._maps[number] = lower.maps(self.type(record.operands[0]), outs, record.attributes)
+        return tuple(self._maps[number][record.results.index(value)])
 
     def memory_operands(self, record: Record) -> Sequence[int]:
         """The operands that an op reads as whole tensors in memory."""
+        found = self._in_memory.get(record.results)
+        if found is None:
+            found = self._in_memory[record.results] = self._memory_operands(record)
+        return found
+
+    def _memory_operands(self, record: Record) -> Sequence[int]:
         lower = spec_of(record).lower
         if isinstance(lower, Gather):
             return record.operands[:1]
@@ -153,12 +180,18 @@ class Program:
 
     def alias_of(self, value: int) -> int:
         """The value whose memory holds `value` too: through views that leave every element where it is."""
-        while value in self.free:
-            record = self.tape.records[self.makers[value]]
-            if not isinstance(spec_of(record).lower, View) or not self._keeps_places(record, value):
-                return value
-            value = record.operands[0]
-        return value
+        found = self._aliases.get(value)
+        if found is None:
+            found = self._aliases[value] = self._alias_of(value)
+        return found
+
+    def _alias_of(self, value: int) -> int:
+        if value not in self.free:
+            return value
+        record = self.tape.records[self.makers[value]]
+        if not isinstance(spec_of(record).lower, View) or not self._keeps_places(record, value):
+            return value
+        return self.alias_of(record.operands[0])
 
     def _keeps_places(self, record: Record, value: int) -> bool:
         source, out = self.type(record.operands[0]), self.type(value)
@@ -196,7 +229,3 @@ def is_conversion(tape: Tape, record: Record) -> bool:
 def settled(at: IndexMap, shape: Sequence[Dim]) -> IndexMap:
     """A place in a tensor with 0 along dims of one element, so that equal places are equal maps."""
     return tuple(ZERO if dim.value == 1 else expr for expr, dim in zip(at, shape, strict=True))
-
-
-def is_assembly(record: Record) -> bool:
-    return isinstance(spec_of(record).lower, Assembly)

@@ -1,0 +1,104 @@
+"""Which pointwise ops a contraction should take as its epilogue, looked at before groups are formed.
+
+All that could go there does, but for what reads only values that must lie in memory anyway and is itself wanted by ops
+that can compute it as they read: in there it would be one more result to write.
+"""
+
+from __future__ import annotations
+
+from tessera.ir.schedule.emit.evaluate import spec_of
+from tessera.ir.schedule.program import Program, Read, settled
+from tessera.ir.tile.facets import Contraction, Pointwise, Reduction, coordinates
+from tessera.types.dim import Dim
+
+
+def epilogues(program: Program) -> dict[int, frozenset[int]]:
+    """The records of the epilogue of each contraction, by its number; one that two could take is in both."""
+    finder = _Finder(program)
+    records = program.tape.records
+    return {
+        number: finder.epilogue(number)
+        for number in program.solid
+        if isinstance(spec_of(records[number]).lower, Contraction)
+    }
+
+
+class _Finder:
+    def __init__(self, program: Program) -> None:
+        self.program, self.records = program, program.tape.records
+        self.readers = program.readers
+        self.kept: set[int] = set()
+        for output in program.tape.outputs:
+            rank = program.type(output).rank
+            self.kept |= {read.value for read in program.trace(output, coordinates(rank))}
+        self.before: dict[int, int] = {}
+        for number in program.solid:
+            makers = [program.makers.get(read.value, -1) for read in program.reads(number)]
+            found = 0
+            for maker in makers:
+                if maker >= 0:
+                    found |= self.before.get(maker, 0) | 1 << maker
+            self.before[number] = found
+
+    def epilogue(self, start: int) -> frozenset[int]:
+        shape = self.program.type(self.records[start].results[0]).shape
+        inside = self._reach(start, shape)
+        moved: set[int] = set()
+        absorbable = self._absorbable(inside)
+        for number in sorted(inside - {start}):
+            makers = {self.program.makers[read.value] for read in self._own(number, inside)}
+            on_moved = all(maker in moved or self._escapes(maker, inside) for maker in makers)
+            if number in absorbable and on_moved:
+                moved.add(number)
+        return frozenset(inside - moved - {start})
+
+    def _reach(self, start: int, shape: tuple[Dim, ...]) -> set[int]:
+        """The contraction and every pointwise op that follows from it in place, and waits for nothing else of it."""
+        inside, bits = {start}, 1 << start
+        pending = self._users(start)
+        while pending:
+            number = min(pending)
+            pending.discard(number)
+            if number not in inside and self._fits(number, inside, bits, shape):
+                inside.add(number)
+                bits |= 1 << number
+                pending |= self._users(number)
+        return inside
+
+    def _users(self, number: int) -> set[int]:
+        return {reader for value in self.records[number].results for reader, _ in self.readers.get(value, ())}
+
+    def _own(self, number: int, inside: set[int]) -> list[Read]:
+        return [read for read in self.program.reads(number) if self.program.makers.get(read.value) in inside]
+
+    def _fits(self, number: int, inside: set[int], bits: int, shape: tuple[Dim, ...]) -> bool:
+        record = self.records[number]
+        if not isinstance(spec_of(record).lower, Pointwise) or self.program.type(record.results[0]).shape != shape:
+            return False
+        here = settled(coordinates(len(shape)), shape)
+        for read in self.program.reads(number):
+            maker = self.program.makers.get(read.value, -1)
+            if maker in inside:
+                if read.in_memory or settled(read.at, self.program.type(read.value).shape) != here:
+                    return False
+            elif maker >= 0 and self.before.get(maker, 0) & bits:
+                return False
+        return True
+
+    def _escapes(self, number: int, inside: set[int]) -> bool:
+        """Whether a value must lie in memory whatever the epilogue is."""
+        results = self.records[number].results
+        return any(value in self.kept for value in results) or not self._users(number) <= inside
+
+    def _absorbable(self, inside: set[int]) -> set[int]:
+        """Ops whose results are wanted only by ops that can compute them as they read."""
+        found: set[int] = set()
+        for number in sorted(inside, reverse=True):
+            users = self._users(number)
+            is_kept = any(value in self.kept for value in self.records[number].results)
+            if not is_kept and all(user in found or (user not in inside and self._absorbs(user)) for user in users):
+                found.add(number)
+        return found
+
+    def _absorbs(self, user: int) -> bool:
+        return isinstance(spec_of(self.records[user]).lower, Pointwise | Reduction)
