@@ -35,7 +35,7 @@ def place(ratio: float) -> float:
 def render(rows: Sequence[Row], title: str) -> str:
     """The chart's text: a block for each family, a group for each workload, a bar for each number of threads."""
     threads = sorted({row.threads for row in rows})
-    colours = dict(zip(threads, COLOURS, strict=False))
+    colours: dict[int, str] = dict(zip(threads, COLOURS, strict=False))
     parts: list[str] = []
     top = 2 * HEAD
     families = [family for family in TARGETS if any(row.family == family for row in rows)]

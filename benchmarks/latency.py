@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import json
 import os
 import statistics
@@ -106,24 +107,23 @@ def _peer_calls() -> list[Finding]:
     def body(a: Any, b: Any, c: Any, d: Any) -> Any:
         return a * b + c * d
 
-    try:
-        import jax  # noqa: PLC0415 - a peer that may not be installed  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        jax = None
+    jax, torch = _peer("jax"), _peer("torch")
     if jax is not None:
-        jitted: Any = jax.jit(body)
-        given = [jax.numpy.asarray(array) for array in arrays]
+        jitted, given = jax.jit(body), [jax.numpy.asarray(array) for array in arrays]
         found.append(Finding("jax.jit of the same", time_of(lambda: jitted(*given).block_until_ready(), calls=5000)))
-    try:
-        import torch  # noqa: PLC0415 - a peer that may not be installed  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        return found
-    compiled: Any = torch.compile(body, dynamic=False)
-    tensors = [torch.from_numpy(array) for array in arrays]
-    with torch.inference_mode():
-        compiled(*tensors)
-        found.append(Finding("torch.compile of the same", time_of(lambda: compiled(*tensors), calls=3000)))
+    if torch is not None:
+        compiled, tensors = torch.compile(body, dynamic=False), [torch.from_numpy(array) for array in arrays]
+        with torch.inference_mode():
+            found.append(Finding("torch.compile of the same", time_of(lambda: compiled(*tensors), calls=3000)))
     return found
+
+
+def _peer(name: str) -> Any:
+    """A library by name, or None where it is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
 
 
 _IMPORTS = """

@@ -55,7 +55,8 @@ def mlp_arguments(batch: int, D: int, rng: np.random.Generator) -> tuple[Any, ..
 
 def compile_and_check(console: Console, name: str, function: Any, calls: Sequence[tuple[Any, ...]]) -> Any:
     """Compile at the first call, run every call, and compare each with the reference backend."""
-    jitted, reference = ts.jit(function), ts.jit(function, backend="reference")
+    jitted: Any = ts.jit(function)
+    reference = ts.jit(function, backend="reference")
     start = time.perf_counter()
     jitted(*calls[0])
     console.print(f"[bold]{name}[/] compiled and run in {time.perf_counter() - start:.2f} s")
@@ -115,14 +116,15 @@ def numpy_block(x: Any, p: Layer) -> Any:
     return x + (numpy_gelu(numpy_layernorm(x, p.norm2, p.shift2) @ p.up + p.up_bias) @ p.down + p.down_bias)
 
 
-def median_time(function: Callable[..., Any], arguments: tuple[Any, ...], rounds: int) -> float:
-    """Seconds of a call, after three to warm up."""
-    times: list[float] = []
+def median_times(functions: Sequence[Callable[..., Any]], arguments: tuple[Any, ...], rounds: int) -> list[float]:
+    """Seconds of a call of each function, timed in turns, after three to warm up."""
+    times: list[list[float]] = [[] for _ in functions]
     for number in range(rounds + 3):
-        start = time.perf_counter()
-        function(*arguments)
-        times += [time.perf_counter() - start] if number >= 3 else []
-    return statistics.median(times)
+        for function, found in zip(functions, times, strict=True):
+            start = time.perf_counter()
+            function(*arguments)
+            found += [time.perf_counter() - start] if number >= 3 else []
+    return [statistics.median(found) for found in times]
 
 
 def show_times(console: Console, rows: Sequence[tuple[str, Any, Any, tuple[Any, ...]]], rounds: int) -> None:
@@ -131,7 +133,7 @@ def show_times(console: Console, rows: Sequence[tuple[str, Any, Any, tuple[Any, 
     for column in ("program", "input", "tessera", "NumPy", "speed-up"):
         table.add_column(column, justify="left" if column == "program" else "right")
     for name, jitted, plain, arguments in rows:
-        ours, theirs = (median_time(function, arguments, rounds) for function in (jitted, plain))
+        ours, theirs = median_times((jitted, plain), arguments, rounds)
         shape = "x".join(str(size) for size in arguments[0].shape)
         table.add_row(name, shape, f"{ours * 1e3:.2f} ms", f"{theirs * 1e3:.2f} ms", f"{theirs / ours:.1f}x")
     console.print(table)

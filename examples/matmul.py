@@ -34,18 +34,20 @@ def scaled(a: ts.Tensor["M", "K", ts.f32], b: ts.Tensor["K", "N", ts.f32], bias:
 def main(*, sizes: tuple[tuple[int, int, int], ...] = ((512, 512, 512), (257, 1000, 33), (1, 4096, 100))) -> None:
     """Run all three at each size and compare with float64."""
     rng = np.random.default_rng(0)
+    arguments: tuple[Any, ...] = ()
     for M, K, N in sizes:
         a, b = rng.standard_normal((M, K), np.float32), rng.standard_normal((K, N), np.float32)
         bias = rng.standard_normal(N, np.float32)
+        arguments = a, b, bias
         a16, b16 = a.astype(ml_dtypes.bfloat16), b.astype(ml_dtypes.bfloat16)
         exact = a.astype(np.float64) @ b
         exact16 = a16.astype(np.float64) @ b16.astype(np.float64)
         _check(f"f32  {M}x{K}x{N}", product(a, b), exact, K)
         _check(f"bf16 {M}x{K}x{N}", narrow(a16, b16), exact16, K, last=2.0**-8)
-        _check(f"relu {M}x{K}x{N}", scaled(a, b, bias), np.maximum(exact * 0.5 + bias, 0), K)
+        _check(f"relu {M}x{K}x{N}", scaled(*arguments), np.maximum(exact * 0.5 + bias, 0), K)
     for function in (product, narrow, scaled):
         assert function.cache_info().misses == 1
-    print(f"\n{scaled.explain(a, b, bias)}")
+    print(f"\n{scaled.explain(*arguments)}")
 
 
 def _check(name: str, result: Any, exact: Any, K: int, last: float = 2.0**-24) -> None:

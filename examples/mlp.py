@@ -35,11 +35,11 @@ def layer(rows: int, columns: int, rng: np.random.Generator) -> dict[str, Any]:
 
 def exact(x: Any, *layers: dict[str, Any]) -> Any:
     """The same in float64."""
-    erf = np.frompyfunc(math.erf, 1, 1)
+    erf = np.vectorize(math.erf, otypes=[np.float64])
     for number, parameters in enumerate(layers):
         x = x @ parameters["w"].astype(np.float64) + parameters["b"]
         if number < len(layers) - 1:
-            x = 0.5 * x * (1 + erf(x / math.sqrt(2)).astype(np.float64))
+            x = 0.5 * x * (1 + erf(x / math.sqrt(2)))
     weights = np.exp(x - x.max(-1, keepdims=True))
     return weights / weights.sum(-1, keepdims=True)
 
@@ -48,14 +48,16 @@ def main(*, batches: tuple[int, ...] = (1, 7, 64), sizes: tuple[int, int, int, i
     """One compilation for all batches, checked against float64."""
     rng = np.random.default_rng(0)
     layers = [layer(rows, columns, rng) for rows, columns in itertools.pairwise(sizes)]
+    arguments: tuple[Any, ...] = ()
     for batch in batches:
         x = rng.standard_normal((batch, sizes[0]), np.float32)
-        y = np.asarray(classify(x, *layers))
+        arguments = x, *layers
+        y = np.asarray(classify(*arguments))
         error = float(np.max(np.abs(y - exact(x.astype(np.float64), *layers))))
         print(f"batch {batch:<4} largest error {error:.1e}")
         # Probabilities are at most 1; the logits carry the rounding of three sums.
         assert error < 8 * 2.0**-24 * sum(math.sqrt(size) for size in sizes)
-    print(f"compilations: {classify.cache_info().misses}\n\n{classify.explain(x, *layers)}")
+    print(f"compilations: {classify.cache_info().misses}\n\n{classify.explain(*arguments)}")
 
 
 if __name__ == "__main__":

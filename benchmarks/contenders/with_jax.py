@@ -1,5 +1,7 @@
 """The workloads in JAX, jitted by XLA for the CPU."""
 
+# Functions of a library that is loaded by name have no types to give.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
 from __future__ import annotations
 
 import math

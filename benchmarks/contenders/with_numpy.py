@@ -1,5 +1,7 @@
 """The workloads in NumPy, as one writes them with care for speed: in place where that is natural."""
 
+# Functions of a library that is loaded by name have no types to give.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
 from __future__ import annotations
 
 import math

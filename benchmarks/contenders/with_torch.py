@@ -1,5 +1,7 @@
 """The workloads in PyTorch, eager and through torch.compile; layers store their weights [out, in], as it likes."""
 
+# Functions of a library that is loaded by name have no types to give.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
