@@ -84,9 +84,12 @@ def scaled(f: FunctionText, x: Value, reduced: Reduced) -> Value:
     return x
 
 
-def _exp_parts(f: FunctionText, x: Value, tail: Value | None, low: float, high: float | None) -> tuple[Value, Reduced]:
+def _exp_parts(
+    f: FunctionText, x: Value, tail: Value | None, low: float | None, high: float | None
+) -> tuple[Value, Reduced]:
     """`e**(x + tail)` before its power of two is put on."""
-    x = at_least(f, x, low)
+    if low is not None:
+        x = at_least(f, x, low)
     if high is not None:
         x = at_most(f, x, high)
     reduced = reduce_ln2(f, x, tail)
@@ -101,8 +104,19 @@ def exp(
     The factor is put on before the power of two, so a denormal result is rounded once.
     """
     low, high = tables(x).exp_range
-    mantissa, reduced = _exp_parts(f, x, tail, low, None if negative else high)
-    return scaled(f, mantissa if factor is None else mul(f, mantissa, factor), reduced)
+    gone, x = without_vanishing(f, x, low)
+    mantissa, reduced = _exp_parts(f, x, tail, None, None if negative else high)
+    found = scaled(f, mantissa if factor is None else mul(f, mantissa, factor), reduced)
+    return f.select(gone, f.const_like(found, 0.0), found)
+
+
+def without_vanishing(f: FunctionText, x: Value, low: float) -> tuple[Value, Value]:
+    """Where a power would round to 0, and the exponent with 0 there instead.
+
+    Computing it would cost far more than the rest: a result below the denormals traps into microcode.
+    """
+    gone = f.fcmp("olt", x, f.const_like(x, low))
+    return gone, f.select(gone, f.const_like(x, 0.0), x)
 
 
 def reduce_one(f: FunctionText, x: Value, tail: Value | None = None) -> Reduced:
@@ -115,9 +129,10 @@ def reduce_one(f: FunctionText, x: Value, tail: Value | None = None) -> Reduced:
 def exp2(f: FunctionText, x: Value, tail: Value | None = None) -> Value:
     """`2**(x + tail)`."""
     low, high = tables(x).exp2_range
-    x = at_most(f, at_least(f, x, low), high)
-    reduced = reduce_one(f, x, tail)
-    return scaled(f, horner(f, reduced.rest, tables(x).exp2), reduced)
+    gone, x = without_vanishing(f, x, low)
+    reduced = reduce_one(f, at_most(f, x, high), tail)
+    found = scaled(f, horner(f, reduced.rest, tables(x).exp2), reduced)
+    return f.select(gone, f.const_like(found, 0.0), found)
 
 
 def _expm1_rest(f: FunctionText, rest: Value) -> Value:
