@@ -14,7 +14,6 @@ from tessera.backends.x86.machine import host_machine, machine_of, target_text
 from tessera.compiler.options import Options
 from tessera.compiler.report import report_of
 from tessera.ir.base.choice import StaticChooser
-from tessera.ir.base.legality import Legality
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.pipeline import Stages
 from tessera.ir.base.tape import Tape
@@ -25,10 +24,9 @@ from tessera.ir.schedule import pipeline as schedule
 from tessera.ir.schedule.fusions import programs_in
 from tessera.ir.schedule.library import KernelLibrary
 from tessera.ir.target.machine_code import compile_texts
+from tessera.ir.tile import pipeline as tile
 from tessera.runtime.executable import Executable, Guard, Port
 from tessera.types.tensor_type import TensorType
-
-TILE_DOOR = Legality("tile", frozenset(["tsched", "ttile"]))
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ def lower(
         module,
         schedule.DOOR,
     )
-    stages.run("tile", (), module, TILE_DOOR)
+    stages.run("tile", tile.pipeline(debug=options.debug), module, tile.DOOR)
     (program,) = programs_in(module)
     kernels = tuple(op for op in module.ops if isinstance(op, SpecOp) and op.name == "ttile.kernel")
     targets = tuple(backend.lower(kernel) for kernel in kernels)

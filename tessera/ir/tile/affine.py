@@ -94,9 +94,10 @@ class Affine:
 
 
 def size_conditions(sizes: Sequence[str], guards: Iterable[tuple[Dim, Dim]]) -> list[str]:
-    """Sizes are at least 0, and equal where a guard says so."""
+    """Sizes are at least 0, and equal where a guard on them says so."""
     writer = Affine(sizes)
-    equal = [f"{writer.text(left)} = {writer.text(right)}" for left, right in guards]
+    known = [(left, right) for left, right in guards if left.symbols | right.symbols <= set(sizes)]
+    equal = [f"{writer.text(left)} = {writer.text(right)}" for left, right in known]
     # A guard that is not affine says nothing here.
     return [f"S{number} >= 0" for number in range(len(sizes))] + (equal if writer.exact else [])
 

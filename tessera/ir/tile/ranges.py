@@ -70,11 +70,12 @@ class _Proof:
     def _axis(self, start: Dim, element: str, size: Dim, bound: Dim | None) -> None:
         """One name for `start + element`, so that a bound on the sum is not lost on its parts."""
         name = f"{element}@"
-        low, high = self.extreme(start, up=False), self.extreme(start, up=True)
+        low = self.extreme(start, up=False)
+        high = self.extreme(start, up=True) if bound is None else bound - size
         if low is None or high is None:
             self._bind(element, ZERO, size - ONE)
             return
-        self._bind(name, low, high + size - ONE if bound is None else bound - ONE)
+        self._bind(name, low, high + size - ONE)
         # `element` stands for the coordinate less its start, wherever an index has both.
         self.coordinates[element] = Dim.symbol(name) - start
 
@@ -125,6 +126,7 @@ class _Proof:
     def extreme(self, expr: Dim, *, up: bool) -> Dim | None:
         """The largest or smallest value over all variables; None where the expression is not linear in one."""
         for known in reversed(self.ranges):
+            expr = _relaxed(expr, up=up)
             if known.name not in expr.symbols:
                 continue
             parts = expr.coefficient(known.name)
@@ -155,3 +157,13 @@ class _Proof:
             # Sizes are natural numbers; our own names are where their range says so.
             return not atom.name.startswith("%") or atom.name in self.natural
         return all(self._is_natural(arg) for arg in atom.args)
+
+
+def _relaxed(expr: Dim, *, up: bool) -> Dim:
+    """The expression with `min` (going up; `max` going down) replaced by one side of it, best by one of sizes alone."""
+    kind = "min" if up else "max"
+    for monomial, coefficient in expr.terms:
+        if coefficient > 0 and len(monomial) == 1 and monomial[0].kind == kind:
+            sides = sorted(monomial[0].args, key=lambda side: any(name.startswith("%") for name in side.symbols))
+            return _relaxed(expr - Dim(((monomial, coefficient),)) + sides[0] * coefficient, up=up)
+    return expr

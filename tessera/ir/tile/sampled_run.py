@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ from tessera.ir.base.types import BufferAttr, TileAttr
 from tessera.ir.tile.interpret import Access, Observer, TileRun
 from tessera.types.dim import Dim
 
-_MOST_PROGRAMS = 2048
+_MOST_ACCESSES = 10_000
 _MOST_CELLS = 1 << 22
 _LARGEST_SIZE = 1 << 16
 
@@ -55,6 +56,8 @@ class Tracker(Observer):
         if access.argument is None or self.conflict is not None:
             return
         number = len(self.accesses)
+        if number == _MOST_ACCESSES:
+            raise _SpentError
         self.accesses.append(access)
         self._compare(self.writers[access.argument], access)
         if access.is_store:
@@ -71,19 +74,22 @@ class Tracker(Observer):
                 self.conflict = Conflict(other, access, int(access.cells[numbers == number][0]))
 
 
+class _SpentError(Exception):
+    """The run has shown all it is allowed to."""
+
+
 def sampled_conflict(kernel: SpecOp) -> Conflict | None:
     """The first conflict that small sizes show, with all buffers zero; None where there is none, or it cannot run."""
-    for sizes in (_grown(kernel, alike=False), _grown(kernel, alike=True)):
-        if sizes is None:
+    for sizes in (dict.fromkeys(kernel.value("symbols"), 3), grown_sizes(kernel)):
+        if _cells(kernel, sizes) > _MOST_CELLS:
             continue
         buffers = _buffers(kernel, sizes)
         tracker = Tracker([buffer.size for buffer in buffers])
-        try:
+        # Sizes that leave a buffer are none that a caller may give: another check speaks of bounds.
+        with suppress(BoundsError, _SpentError):
             AddressRun(kernel, sizes, tracker).run_programs(buffers)
-        except BoundsError:
-            # These sizes are none that a caller may give: another check speaks of bounds.
-            continue
-        return tracker.conflict
+        if tracker.conflict is not None:
+            return tracker.conflict
     return None
 
 
@@ -96,18 +102,24 @@ def _buffers(kernel: SpecOp, sizes: Mapping[str, int]) -> list[Array]:
     return found
 
 
-def _grown(kernel: SpecOp, *, alike: bool) -> dict[str, int] | None:
-    """The smallest sizes with at least two programs along every axis of the grid that can have them."""
-    grid: tuple[Dim, ...] = kernel.value("grid")
-    sizes = dict.fromkeys(kernel.value("symbols"), 3)
-    for axis in grid:
-        while axis.symbols and axis.evaluate(sizes) < 2 and max(sizes.values()) < _LARGEST_SIZE:
-            for symbol in sizes if alike else axis.symbols:
-                # Odd, so that tiles are cut at the end.
-                sizes[symbol] = sizes[symbol] * 2 + 1
-    programs = int(np.prod([max(0, axis.evaluate(sizes)) for axis in grid], dtype=np.float64))
-    cells = 0
+def _cells(kernel: SpecOp, sizes: Mapping[str, int]) -> int:
+    total = 0
     for argument in kernel.regions[0].block.args:
         assert isinstance(argument.type, BufferAttr)
-        cells += int(argument.type.data.size.evaluate(sizes))
-    return sizes if programs <= _MOST_PROGRAMS and cells <= _MOST_CELLS else None
+        total += argument.type.data.size.evaluate(sizes)
+    return total
+
+
+def grown_sizes(kernel: SpecOp) -> dict[str, int]:
+    """The smallest sizes, all alike, with at least two programs along every axis of the grid that can have them.
+
+    They are odd, so that tiles are cut at the end.
+    """
+    grid: tuple[Dim, ...] = kernel.value("grid")
+    size = 3
+    while size < _LARGEST_SIZE:
+        sizes = dict.fromkeys(kernel.value("symbols"), size)
+        if all(axis.evaluate(sizes) >= 2 for axis in grid if axis.symbols):
+            break
+        size = size * 2 + 1
+    return dict.fromkeys(kernel.value("symbols"), size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from xdsl.ir import Block, SSAValue
@@ -63,6 +63,43 @@ class Site:
     @property
     def is_store(self) -> bool:
         return self.op.name == "ttile.store"
+
+    def at_sizes(self, sizes: Mapping[str, int]) -> Site:
+        """The site with numbers for sizes, where products and divisions by them are affine."""
+
+        def fixed(dim: Dim) -> Dim:
+            return dim.substitute(sizes)
+
+        variables = {
+            variable.name: replace(variable, low=fixed(variable.low), high=fixed(variable.high))
+            for variable in self.variables
+        }
+        axes = [
+            Axis(fixed(axis.start), variables[axis.element.name], axis.bound and fixed(axis.bound))
+            for axis in self.axes
+        ]
+        return replace(
+            self,
+            shape=tuple(map(fixed, self.shape)),
+            indices=tuple(map(fixed, self.indices)),
+            variables=tuple(variables.values()),
+            axes=tuple(axes),
+            windows=tuple((fixed(expr), fixed(extent)) for expr, extent in self.windows),
+        )
+
+    def sizes_behind(self, dim: int) -> frozenset[str]:
+        """The sizes on which it depends whether dim `dim` is touched inside."""
+        wanted = set(self.indices[dim].symbols | self.shape[dim].symbols)
+        ends = {variable.name: variable.low.symbols | variable.high.symbols for variable in self.variables}
+        for axis in self.axes:
+            ends[axis.element.name] |= axis.bound.symbols if axis.bound is not None else frozenset()
+        for expr, extent in self.windows:
+            wanted |= expr.symbols | extent.symbols
+        while True:
+            more = set[str]().union(*(ends.get(name, frozenset()) for name in wanted)) - wanted
+            if not more:
+                return frozenset(name for name in wanted if not name.startswith("%"))
+            wanted |= more
 
     @property
     def verb(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -83,7 +84,7 @@ def _examine(site: Site, dim: int, sizes: Sequence[str], guards: Sequence[tuple[
     if outside.is_empty():
         return Finding(site, dim, PROVEN)
     real = outside.intersect(isl_set(writer.parameters, names, alike(sizes)))
-    if not writer.exact or real.is_empty():
+    if not writer.exact or not _is_mistake(site, dim, real, writer, names):
         return Finding(site, dim, UNKNOWN)
     point = point_of(real, sizes, names)
     values = {name: point[name] for name in sizes}
@@ -91,6 +92,22 @@ def _examine(site: Site, dim: int, sizes: Sequence[str], guards: Sequence[tuple[
         values[variable.name] = point.get(writer.variable(variable.name) or "", 0)
     values["index"] = evaluated(point, site.indices[dim], writer)
     return Finding(site, dim, REFUTED, tuple(values.items()))
+
+
+_LARGE = 1 << 20
+
+
+def _is_mistake(site: Site, dim: int, outside: Any, writer: Affine, names: Sequence[str]) -> bool:
+    """Whether points outside show a mistake, and not sizes that no caller gives.
+
+    Callers keep facts that a kernel does not know: that two sizes fit, or that one is at least what is cut from it. So
+    a mistake is one where the sizes alone do not decide, or only one of them does, however large it is.
+    """
+    behind = site.sizes_behind(dim)
+    if not behind:
+        return not outside.is_empty()
+    large = [f"{writer.name(size)} >= {_LARGE}" for size in behind]
+    return len(behind) == 1 and not outside.intersect(isl_set(writer.parameters, names, large)).is_empty()
 
 
 def _example(kernel: SpecOp, finding: Finding) -> str:

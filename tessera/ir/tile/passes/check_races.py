@@ -12,9 +12,11 @@ from tessera.diagnostics.codes import RaceError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.tile.affine import Affine, alike, isl_set, point_of, size_conditions
-from tessera.ir.tile.sampled_run import sampled_conflict
+from tessera.ir.tile.sampled_run import grown_sizes, sampled_conflict
 from tessera.ir.tile.sites import Site, sites_of
 from tessera.types.dim import Dim
+
+UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,8 @@ class Race:
 class CheckRaces(Pass):
     """Raise RaceError (T0503) with both source lines; before and after are the same text.
 
-    Pairs of accesses whose indices are affine are decided for all sizes at once by integer sets; a kernel with others
-    is run at small sizes, addresses only. `guards` are pairs of dims that callers make equal.
+    Pairs of accesses whose indices are affine are decided for all sizes at once by integer sets, others at small sizes;
+    a kernel that reads indices from memory is also run, addresses only. `guards` are dims that callers make equal.
     """
 
     guards: tuple[tuple[Dim, Dim], ...] = ()
@@ -50,20 +52,27 @@ def find_race(kernel: SpecOp, guards: Sequence[tuple[Dim, Dim]] = ()) -> Race | 
     if not kernel.value("grid"):
         return None
     sites = [site for site in sites_of(kernel) if site.argument is not None]
+    pairs = [
+        (first, second)
+        for first, second in combinations_with_replacement(sites, 2)
+        if first.argument == second.argument and (first.is_store or second.is_store)
+    ]
+    sizes = sorted(kernel.value("symbols"))
     is_decided = True
-    for first, second in combinations_with_replacement(sites, 2):
-        if first.argument != second.argument or not (first.is_store or second.is_store):
-            continue
-        verdict = _overlap(kernel, first, second, guards)
+    for first, second in pairs:
+        verdict = _overlap(first, second, sizes, guards)
+        if verdict == UNKNOWN:
+            # A stride that is a free size is affine once it has a value.
+            small = grown_sizes(kernel)
+            verdict = _overlap(first.at_sizes(small), second.at_sizes(small), (), ())
         if isinstance(verdict, Race):
             return verdict
         is_decided = is_decided and verdict is None
     return None if is_decided else _sampled(kernel)
 
 
-def _overlap(kernel: SpecOp, first: Site, second: Site, guards: Sequence[tuple[Dim, Dim]]) -> Race | str | None:
-    """A race between two sites, None where there is none, "unknown" where sets do not tell."""
-    sizes = sorted(kernel.value("symbols"))
+def _overlap(first: Site, second: Site, sizes: Sequence[str], guards: Sequence[tuple[Dim, Dim]]) -> Race | str | None:
+    """A race between two sites, None where there is none, `UNKNOWN` where sets do not tell."""
     writers = (Affine(sizes, "a"), Affine(sizes, "b"))
     facts = size_conditions(sizes, guards)
     for writer, site in zip(writers, (first, second), strict=True):
@@ -72,8 +81,8 @@ def _overlap(kernel: SpecOp, first: Site, second: Site, guards: Sequence[tuple[D
         facts += [f"c{dim} = {cell}" for dim, cell in enumerate(cells)] + writer.conditions
     left, right = writers
     assert first.argument is not None
-    programs = range(len(kernel.value("grid")))
-    places = [[writer.name(f"%p{axis}") for axis in programs] for writer in writers]
+    programs = [variable.name for variable in first.variables if variable.kind == "program"]
+    places = [[writer.name(name) for name in programs] for writer in writers]
     facts.append("(" + " or ".join(f"{a} != {b}" for a, b in zip(*places, strict=True)) + ")")
     inner = [*left.inner_names, *right.inner_names]
     names = [*places[0], *places[1], *(name for name in inner if name not in (*places[0], *places[1]))]
@@ -83,7 +92,7 @@ def _overlap(kernel: SpecOp, first: Site, second: Site, guards: Sequence[tuple[D
         return None
     real = shared.intersect(isl_set(left.parameters, names, alike(sizes)))
     if not (left.exact and right.exact) or real.is_empty():
-        return "unknown"
+        return UNKNOWN
     point = point_of(real, sizes, names)
     at = tuple(tuple(point[name] for name in place) for place in places)
     return Race(first.op, second.op, first.argument, (at[0], at[1]))

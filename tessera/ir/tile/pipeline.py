@@ -1,0 +1,23 @@
+"""The passes of the tile room, in order, and what may leave it."""
+
+from __future__ import annotations
+
+from tessera.ir.base.legality import Legality
+from tessera.ir.base.passes import Pass
+
+DOOR = Legality("tile", frozenset(["tsched", "ttile"]))
+
+
+def pipeline(*, debug: bool = False) -> list[Pass]:
+    """Kernels of the house are right by construction, so only a debug build pays for being told so."""
+    if not debug:
+        return []
+    # Neither is loaded unless it is asked for: proofs need isl, and run addresses on NumPy.
+    from tessera.ir.tile.passes.check_bounds import CheckBounds  # noqa: PLC0415
+    from tessera.ir.tile.passes.check_races import CheckRaces  # noqa: PLC0415
+
+    return [
+        # Bounds first: two programs that leave a buffer may meet anywhere.
+        CheckBounds(),
+        CheckRaces(),
+    ]
