@@ -42,6 +42,7 @@ def interface_of(program: SpecOp) -> Interface:
 
 
 def buffer_type(value: SSAValue) -> TensorType:
+    """The shape and dtype of a buffer."""
     assert isinstance(value.type, BufferAttr)
     return value.type.data
 

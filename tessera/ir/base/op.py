@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn, Self
 
 from xdsl.dialects.builtin import StringAttr
@@ -87,14 +88,11 @@ class SpecOp(Operation):
         raise OpError(self, message, advice)
 
     def print(self, printer: Printer) -> None:
-        if self.spec.form == "function":
-            _print_function(self, printer)
-        else:
-            _print_op(self, printer)
+        FORMS[self.spec.form].print(self, printer)
 
     @classmethod
     def parse(cls, parser: Parser) -> Self:
-        return _parse_function(cls, parser) if cls.spec.form == "function" else _parse_op(cls, parser)
+        return FORMS[cls.spec.form].parse(cls, parser)
 
     def verify_(self) -> None:
         check_form(self)
@@ -137,7 +135,7 @@ def check_meaning(op: SpecOp, guards: Guards) -> None:
     elif spec.type_rule is not None:
         wanted = tuple(spec.type_rule([value.type for value in op.operands], op.values()))
         if wanted != tuple(result.type for result in op.results):
-            op.fail(f"`{spec.name}` gives {_types_text(wanted)} here, not {_types_text(op.result_types)}")
+            op.fail(f"`{spec.name}` gives {types_text(wanted)} here, not {types_text(op.result_types)}")
     if spec.verify is not None:
         spec.verify(op)
 
@@ -221,18 +219,19 @@ def rule_attributes(op: SpecOp) -> dict[str, Any]:
     return values
 
 
-def _types_text(types: Sequence[Any]) -> str:
+def types_text(types: Sequence[Any]) -> str:
+    """One type, or several in parentheses."""
     if len(types) == 1:
         return type_text_of(types[0])
     return "(" + ", ".join([type_text_of(type) for type in types]) + ")"
 
 
-def _attributes_text(op: SpecOp, hidden: str = "") -> str:
+def attributes_text(op: SpecOp, hidden: Collection[str] = ()) -> str:
     """` {a = 1}` with what is not at its default, or nothing."""
     parts: list[str] = []
     for name, kind in op.kinds.items():
         attribute = op.properties.get(name)
-        if name != hidden and attribute is not None and attribute != op.defaults.get(name):
+        if name not in hidden and attribute is not None and attribute != op.defaults.get(name):
             parts.append(f"{name} = {text_of(plain(attribute), kind)}")
     parts += [f"{name} = {value_text(attribute)}" for name, attribute in op.attributes.items()]
     return " {" + ", ".join(parts) + "}" if parts else ""
@@ -245,18 +244,20 @@ def value_text(attribute: Any) -> str:
     return text_of(attribute.data) if isinstance(attribute, StringAttr) else str(attribute)
 
 
-def _print_op(op: SpecOp, printer: Printer) -> None:
+def print_op(op: SpecOp, printer: Printer) -> None:
+    """Operands, attributes, regions, and the types of both ends."""
     if op.operands:
         printer.print_string(" ")
         printer.print_list(op.operands, printer.print_ssa_value)
-    printer.print_string(_attributes_text(op))
+    printer.print_string(attributes_text(op))
     printer.print_regions(op.regions)
     if op.operands or op.results:
         operands = ", ".join([type_text_of(value.type) for value in op.operands])
-        printer.print_string(f" : ({operands}) -> {_types_text(op.result_types)}")
+        printer.print_string(f" : ({operands}) -> {types_text(op.result_types)}")
 
 
-def _print_function(op: SpecOp, printer: Printer) -> None:
+def print_function(op: SpecOp, printer: Printer) -> None:
+    """The name, arguments with types, result types, attributes, and the body."""
     printer.print_string(f" @{op.value('symbol')}(")
     block = op.regions[0].block
     for index, argument in enumerate(block.args):
@@ -266,8 +267,8 @@ def _print_function(op: SpecOp, printer: Printer) -> None:
     printer.print_string(")")
     given = function_results(op)
     if given:
-        printer.print_string(f" -> {_types_text(given)}")
-    attributes = _attributes_text(op, hidden="symbol")
+        printer.print_string(f" -> {types_text(given)}")
+    attributes = attributes_text(op, hidden=("symbol",))
     if attributes:
         printer.print_string(f" attributes{attributes}")
     printer.print_string(" ")
@@ -280,7 +281,7 @@ def function_results(op: SpecOp) -> Sequence[Any]:
     return () if last is None else last.operand_types
 
 
-def _parse_attributes(cls: type[SpecOp], parser: Parser) -> tuple[dict[str, ValueAttr], dict[str, ValueAttr]]:
+def parse_attributes(cls: type[SpecOp], parser: Parser) -> tuple[dict[str, ValueAttr], dict[str, ValueAttr]]:
     """Properties and discardable attributes of `{...}`; the latter have a dot in their name."""
 
     def read(reader: Reader) -> dict[str, Any]:
@@ -308,7 +309,8 @@ def complete(cls: type[SpecOp], given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: found[name] for name in (*cls.kinds, *(given.keys() - cls.kinds.keys())) if name in found}
 
 
-def _parse_op(cls: type[SpecOp], parser: Parser) -> Any:
+def parse_op(cls: type[SpecOp], parser: Parser) -> Any:
+    """What `print_op` wrote."""
     operands: list[UnresolvedOperand] = []
     first = parser.parse_optional_unresolved_operand()
     if first is not None:
@@ -318,7 +320,7 @@ def _parse_op(cls: type[SpecOp], parser: Parser) -> Any:
     properties: dict[str, ValueAttr] = {}
     attributes: dict[str, ValueAttr] = {}
     if parser.lexer.input.at(parser.pos) == "{":
-        properties, attributes = _parse_attributes(cls, parser)
+        properties, attributes = parse_attributes(cls, parser)
     regions = parser.parse_region_list()
     inputs: Sequence[Any] = ()
     outputs: Sequence[Any] = ()
@@ -337,7 +339,8 @@ def _parse_op(cls: type[SpecOp], parser: Parser) -> Any:
     )
 
 
-def _parse_function(cls: type[SpecOp], parser: Parser) -> Any:
+def parse_function(cls: type[SpecOp], parser: Parser) -> Any:
+    """What `print_function` wrote."""
     symbol = parser.parse_symbol_name().data
     arguments = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_argument)
     at = parser.pos
@@ -350,13 +353,25 @@ def _parse_function(cls: type[SpecOp], parser: Parser) -> Any:
     properties: dict[str, ValueAttr] = {}
     attributes: dict[str, ValueAttr] = {}
     if parser.parse_optional_keyword("attributes") is not None:
-        properties, attributes = _parse_attributes(cls, parser)
+        properties, attributes = parse_attributes(cls, parser)
     properties["symbol"] = attribute_of("symbol", symbol)
     region = parser.parse_region(arguments)
     op = cls.create(properties=complete(cls, properties), attributes=attributes, regions=[region])
     if tuple(results) != tuple(function_results(op)):
-        got = _types_text(function_results(op))
+        got = types_text(function_results(op))
         parser.raise_error(
-            f"`@{symbol}` is declared to give {_types_text(results)}, but its end gives {got}", at, at + 1
+            f"`@{symbol}` is declared to give {types_text(results)}, but its end gives {got}", at, at + 1
         )
     return op
+
+
+@dataclass(frozen=True)
+class Form:
+    """How ops of a form are written: both ways."""
+
+    print: Callable[[SpecOp, Printer], None]
+    parse: Callable[[type[Any], Parser], Any]
+
+
+FORMS: dict[str, Form] = {"op": Form(print_op, parse_op), "function": Form(print_function, parse_function)}
+"""By `OpSpec.form`; a dialect may add its own."""

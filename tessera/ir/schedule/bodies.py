@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import producers, spec_of
 from tessera.ir.schedule.emit.maps import broadcast_at, compose
-from tessera.ir.schedule.grouping import Group, Grouping
+from tessera.ir.schedule.groups import Group, Grouping
 from tessera.ir.schedule.program import settled
 from tessera.ir.schedule.rows import RowSpace
 from tessera.ir.tile.facets import Gather, IndexMap, Pointwise, Reduction, View, coordinates

@@ -1,4 +1,4 @@
-"""The canonical form of a group's body: sizes renamed in the order they are met, so that equal groups have equal texts."""
+"""The canonical form of a group's body: sizes renamed in the order they are met, so that equal groups are equal."""
 
 from __future__ import annotations
 

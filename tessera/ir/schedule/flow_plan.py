@@ -75,9 +75,10 @@ class _Flow:
         return self._emit("for", [lower, upper, *starts], {"carried": count}, [block], self.types)
 
     def scan(self) -> Sequence[SSAValue]:
-        count, scanned = self.attributes["carried"], self.attributes["scanned"]
-        given, captured = self.operands[: count + scanned], self.operands[count + scanned :]
-        length = self.attributes["length"] or (_shape(given[count])[0],)
+        count, scanned = int(self.attributes["carried"]), int(self.attributes["scanned"])
+        given: list[SSAValue] = self.operands[: count + scanned]
+        captured: list[SSAValue] = self.operands[count + scanned :]
+        length: Any = self.attributes["length"] or (tensor_type(given[count]).shape[0],)
         values = {
             "carried": count,
             "scanned": scanned,
@@ -132,6 +133,7 @@ class _Flow:
         return op.results
 
 
-def _shape(value: SSAValue) -> Any:
+def tensor_type(value: SSAValue) -> TensorType:
+    """The type of a value of a plan."""
     assert isinstance(value.type, TensorAttr)
-    return value.type.shape
+    return value.type.data

@@ -8,88 +8,20 @@ and gathers of one shape. Assemblies, library kernels, control flow and effects 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tessera.ir.base.tape import Record
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.epilogues import epilogues
-from tessera.ir.schedule.program import CHEAP, Program, Read, data_of, is_conversion, settled
+from tessera.ir.schedule.groups import Group, Grouping, Order
+from tessera.ir.schedule.inlining import Inliner
+from tessera.ir.schedule.program import Program, Read, settled
 from tessera.ir.schedule.rows import RowSpace
 from tessera.ir.tile.facets import Assembly, Contraction, Gather, IndexMap, Library, Pointwise, Reduction, coordinates
 from tessera.types.dim import Dim
 
 Ask: TypeAlias = Callable[[str, int], bool]
 """Whether a kind of fusion may happen at the group that starts with a record: `ask("fusion.row", 7)`."""
-
-
-@dataclass
-class Group:
-    """Records that become one kernel; `space` is where a row group stands, `copies` a free value it materializes."""
-
-    number: int
-    kind: str
-    shape: tuple[Dim, ...]
-    records: list[int] = field(default_factory=list[int])
-    space: RowSpace | None = None
-    copies: int | None = None
-
-    @property
-    def first(self) -> int:
-        return min(self.records, default=-1)
-
-
-@dataclass(frozen=True)
-class Grouping:
-    """Groups in an order in which they can run.
-
-    `owner` is the group of each solid record, `inlined` the values that are computed where they are read although they
-    are not free.
-    """
-
-    program: Program
-    groups: tuple[Group, ...]
-    owner: dict[int, Group]
-    inlined: frozenset[int]
-
-
-class Order:
-    """Which groups depend on which, kept closed under transitivity as sets of bits."""
-
-    def __init__(self) -> None:
-        self.before: list[int] = []
-
-    def add(self) -> int:
-        self.before.append(0)
-        return len(self.before) - 1
-
-    def depends(self, group: int, on: int) -> bool:
-        return bool(self.before[group] >> on & 1)
-
-    def needs(self, group: int, others: Iterable[int]) -> None:
-        """Record that `group` runs after the others, and with it all that run after `group`."""
-        more = 0
-        for other in others:
-            if other != group:
-                more |= self.before[other] | 1 << other
-        if more & ~self.before[group]:
-            self.before[group] |= more
-            bit = 1 << group
-            self.before = [held | self.before[group] if held & bit else held for held in self.before]
-
-    def may_merge(self, left: int, right: int) -> bool:
-        """Whether no third group lies between the two."""
-        for a, b in ((left, right), (right, left)):
-            between = self.before[b] & ~(1 << a)
-            if any(between >> k & 1 and self.depends(k, a) for k in range(len(self.before))):
-                return False
-        return True
-
-    def merge(self, kept: int, gone: int) -> None:
-        both = (self.before[kept] | self.before[gone]) & ~(1 << kept | 1 << gone)
-        self.before[kept] = self.before[gone] = both
-        bits = 1 << kept | 1 << gone
-        self.before = [held | both | bits if held & bits else held for held in self.before]
 
 
 class Grouper:
@@ -101,7 +33,6 @@ class Grouper:
         self.groups: dict[int, Group] = {}
         self.owner: dict[int, Group] = {}
         self._ask, self._asked = ask, dict[tuple[str, int], bool]()
-        self.readers = program.readers
         self.epilogues = epilogues(program)
 
     def run(self) -> Grouping:
@@ -125,8 +56,7 @@ class Grouper:
         elif isinstance(lower, Reduction):
             self._place_reduction(number, record, lower, reads)
         else:
-            kinds = {Contraction: "contraction", Assembly: "assembly", Library: "library"}
-            self._join(self._new(kinds.get(type(lower), "flow"), out), number, reads)
+            self._join(self._new(_kind(lower), out), number, reads)
 
     def _new(self, kind: str, shape: tuple[Dim, ...]) -> Group:
         number = self.order.add()
@@ -147,7 +77,8 @@ class Grouper:
     def _from(self, group: Group, reads: Iterable[Read]) -> list[Read]:
         return [read for read in reads if self.owner.get(self.program.makers.get(read.value, -1)) is group]
 
-    def _is_allowed(self, group: Group) -> bool:
+    def is_allowed(self, group: Group) -> bool:
+        """Whether a group may be fused with others; asked once for each."""
         knob = f"fusion.{group.kind}"
         key = (knob, group.first)
         if key not in self._asked:
@@ -162,7 +93,7 @@ class Grouper:
                 continue
             fits = self._fits(group, out, self._from(group, reads))
             others = [other for other in sources if other is not group]
-            if fits and self._runs_before(group, others) and self._is_allowed(group):
+            if fits and self._runs_before(group, others) and self.is_allowed(group):
                 return group
         return None
 
@@ -232,7 +163,7 @@ class Grouper:
         """Whether a reduction may join a row group: it reads the group in place, or the same values as the group."""
         own = self._from(group, reads)
         others = [other for other in sources if other is not group]
-        if not self._runs_before(group, others) or not self._is_allowed(group):
+        if not self._runs_before(group, others) or not self.is_allowed(group):
             return False
         if own:
             assert group.space is not None
@@ -257,8 +188,8 @@ class Grouper:
                 continue
             own = self._from(other, reads)
             in_place = self._is_alike(group, other, own) and not any(read.in_memory for read in own)
-            if in_place and self.order.may_merge(group.number, other.number) and self._is_allowed(other):
-                self._merge(group, other)
+            if in_place and self.order.may_merge(group.number, other.number) and self.is_allowed(other):
+                self.merge(group, other)
 
     def _is_alike(self, group: Group, other: Group, reads: Sequence[Read]) -> bool:
         """Whether what is read from another group is read where a merged group would have it."""
@@ -273,7 +204,8 @@ class Grouper:
                 return True
         return self._in_place(other.space, coordinates(len(other.shape)), reads)
 
-    def _merge(self, kept: Group, gone: Group) -> None:
+    def merge(self, kept: Group, gone: Group) -> None:
+        """Make two groups one."""
         self.order.merge(kept.number, gone.number)
         kept.records = sorted(kept.records + gone.records)
         if kept.space is not None and gone.space is not None:
@@ -310,6 +242,12 @@ class Grouper:
         )
 
 
+def _kind(lower: object) -> str:
+    """The kind of the group of an op that starts one."""
+    kinds = ((Contraction, "contraction"), (Assembly, "assembly"), (Library, "library"))
+    return next((kind for facet, kind in kinds if isinstance(lower, facet)), "flow")
+
+
 def row_coordinates(space: RowSpace, keepdims: bool) -> IndexMap:
     """Coordinates of the full space for a value of the row: its own along what is kept, others along what is folded."""
     kept = [axis for axis in range(len(space.shape)) if axis not in space.axes]
@@ -317,79 +255,6 @@ def row_coordinates(space: RowSpace, keepdims: bool) -> IndexMap:
         Dim.symbol(f"_f{axis}") if axis in space.axes else Dim.symbol(f"d{axis if keepdims else kept.index(axis)}")
         for axis in range(len(space.shape))
     )
-
-
-class Inliner:
-    """Dissolves map groups into the one group that reads them, where computing them there costs no more."""
-
-    def __init__(self, grouper: Grouper) -> None:
-        self.grouper, self.program = grouper, grouper.program
-        self.readers = grouper.readers
-        outputs = grouper.tape.outputs
-        self.kept = {self.program.alias_of(output) for output in outputs}
-        for output in outputs:
-            rank = self.program.type(output).rank
-            self.kept |= {read.value for read in self.program.trace(output, coordinates(rank))}
-
-    def run(self) -> set[int]:
-        inlined: set[int] = set()
-        for group in sorted(self.grouper.groups.values(), key=lambda group: -group.first):
-            if group.kind != "map":
-                continue
-            reader = self._only_reader(group)
-            if reader is not None and self.grouper._is_allowed(group) and self._is_worth_it(group, reader):  # pyright: ignore[reportPrivateUsage]
-                for number in group.records:
-                    inlined.update(self.grouper.tape.records[number].results)
-                self.grouper._merge(reader, group)  # pyright: ignore[reportPrivateUsage]
-        return inlined
-
-    def _only_reader(self, group: Group) -> Group | None:
-        """The group that alone reads a group's values; None where there are more, or they must lie in memory."""
-        found: dict[int, Group] = {}
-        for number in group.records:
-            for result in self.grouper.tape.records[number].results:
-                if result in self.kept:
-                    return None
-                for reader, read in self.readers.get(result, ()):
-                    if read.in_memory or not self._may_read(reader, group):
-                        return None
-                    found[self.grouper.owner[reader].number] = self.grouper.owner[reader]
-        found.pop(group.number, None)
-        return next(iter(found.values())) if len(found) == 1 else None
-
-    def _may_read(self, number: int, group: Group) -> bool:
-        """Whether a record can have the group's values computed for it, rather than in memory."""
-        record = self.grouper.tape.records[number]
-        lower = spec_of(record).lower
-        if isinstance(lower, Contraction):
-            return all(is_conversion(self.grouper.tape, self.grouper.tape.records[own]) for own in group.records)
-        return isinstance(lower, Pointwise | Gather | Reduction | Assembly)
-
-    def _is_worth_it(self, group: Group, reader: Group) -> bool:
-        records = [self.grouper.tape.records[number] for number in group.records]
-        facets = [spec_of(record).lower for record in records]
-        if not all(isinstance(lower, Pointwise) for lower in facets):
-            return False
-        is_light = all(not lower.expensive and lower.flops <= CHEAP for lower in facets)
-        flops = sum(lower.flops for lower in facets)
-        if reader.kind == "assembly":
-            return True
-        # A value of the same size that is read once is computed as often as before.
-        results = {result for record in records for result in record.results}
-        places = {
-            read for value in results for number, read in self.readers.get(value, ()) if number not in group.records
-        }
-        same_size = _size(group.shape) == _size(reader.shape)
-        if reader.kind == "map" and same_size and len(places) == 1:
-            return True
-        return is_light and flops <= (4 * CHEAP if same_size else CHEAP // 2)
-
-
-def _size(shape: Sequence[Dim]) -> Dim:
-    size = Dim.constant(1)
-    for dim in shape:
-        size = size * dim
-    return size
 
 
 def group_tape(program: Program, ask: Ask) -> Grouping:
@@ -400,6 +265,3 @@ def group_tape(program: Program, ask: Ask) -> Grouping:
 def ungrouped(knob: str, place: int) -> bool:
     """The answer that switches all fusion off."""
     return False
-
-
-__all__ = ["Group", "Grouping", "data_of", "group_tape", "ungrouped"]

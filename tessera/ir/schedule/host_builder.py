@@ -70,10 +70,7 @@ class HostBuilder:
         found: list[bool] = []
         for value, target in zip(values, targets, strict=True):
             root = root_of(value)
-            op = root.owner
-            is_made_here = isinstance(op, SpecOp) and op.name in _MAKERS and op.parent is block
-            is_row = is_made_here and (op.name != "tsched.for" or root.index >= op.value("carried"))  # pyright: ignore
-            found.append(bool(is_row) and root not in self.targets)
+            found.append(_is_made_in(block, root) and root not in self.targets)
             if found[-1]:
                 self.targets[root] = target
         return found
@@ -195,6 +192,15 @@ def tensor_of(value: SSAValue) -> TensorType:
     """The shape and dtype of a value of a plan or of a host program."""
     assert isinstance(value.type, TensorAttr | BufferAttr)
     return value.type.data
+
+
+def _is_made_in(block: Block, value: SSAValue) -> bool:
+    """Whether an op of a block makes a value, and can be told where to put it."""
+    if not isinstance(value, OpResult) or not isinstance(value.owner, SpecOp) or value.owner.parent is not block:
+        return False
+    op = value.owner
+    # What a loop carries ends in one of two buffers, and only the run says in which.
+    return op.name in _MAKERS and (op.name != "tsched.for" or value.index >= op.value("carried"))
 
 
 def row_of(type: TensorType) -> TensorType:

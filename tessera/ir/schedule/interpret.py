@@ -12,7 +12,7 @@ from xdsl.ir import SSAValue
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.base.interpret import InterpretError, Run, bind_dims, handles
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import BufferAttr
+from tessera.ir.base.types import ShapedAttr
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.fusions import programs_in
 from tessera.ir.schedule.host_builder import tensor_of
@@ -24,16 +24,20 @@ POISON = 0xA5
 """The byte that fills memory nobody has written, so that reading it shows."""
 
 
-def run_program(module: ModuleOp, *arrays: Array, symbol: str = "main") -> tuple[Array, ...]:
+def run_program(module: ModuleOp, *arrays: Array, symbol: str | None = None) -> tuple[Array, ...]:
     """The results of a `tsched.module` for these inputs, at any stage of the room.
 
     Once memory is planned, temporaries lie at their offsets in one workspace, so that a wrong plan gives wrong results.
-    Raises InterpretError where the arrays do not fit, a guard does not hold, or a free name has no type.
+    A plan of free names takes its inputs in the order they are first used. Raises InterpretError where the arrays do
+    not fit, a guard does not hold, or a body is missing.
     """
-    (program,) = [one for one in programs_in(module) if one.value("symbol") == symbol]
+    program = next(one for one in programs_in(module) if symbol in (None, one.value("symbol")))
     block = program.regions[0].block
-    types = [tensor_of(argument) for argument in block.args]
-    run = Run(bind_dims(types, arrays), symbol_table(module))
+    if len(arrays) != len(block.args):
+        raise InterpretError(f"the program takes {len(block.args)} arguments, got {len(arrays)}")
+    typed = [(argument, array) for argument, array in zip(block.args, arrays, strict=True) if is_typed(argument)]
+    dims = bind_dims([tensor_of(argument) for argument, _ in typed], [array for _, array in typed])
+    run = Run(dims, symbol_table(module))
     for left, right, what in program.value("guards"):
         if run.size(left) != run.size(right):
             raise InterpretError(f"{what}: {left} is {run.size(left)}, {right} is {run.size(right)}")
@@ -45,7 +49,7 @@ def run_program(module: ModuleOp, *arrays: Array, symbol: str = "main") -> tuple
 @handles("tsched.fuse")
 def _fuse(run: Run, op: SpecOp) -> Sequence[Any]:
     operands = run.operands(op)
-    sizes = {size: run.size(dim) for size, dim in op.value("sizes")} or dict(run.dims)
+    sizes = {str(size): run.size(dim) for size, dim in op.value("sizes")} or dict(run.dims)
     if op.value("kernels"):
         outs = [_filled(run, tensor_of(result)) for result in op.results]
         for name in op.value("kernels"):
@@ -54,8 +58,9 @@ def _fuse(run: Run, op: SpecOp) -> Sequence[Any]:
     body = run.functions.get(op.value("body"))
     if body is None:
         raise InterpretError(f"the body `@{op.value('body')}` of a group is not in the module")
-    inner = Run(sizes, run.functions, run.world)
-    return inner.block(body.regions[0].block, operands)
+    block = body.regions[0].block
+    inner = Run({**bind_dims([tensor_of(argument) for argument in block.args], operands), **sizes}, run.functions)
+    return inner.block(block, operands)
 
 
 def _filled(run: Run, type: TensorType) -> Array:
@@ -170,6 +175,6 @@ def _placed_for(run: Run, op: SpecOp) -> Sequence[Any]:
     return pairs[:count]
 
 
-def buffers_in(program: SpecOp) -> list[SSAValue]:
-    """The buffers that a host program makes."""
-    return [op.results[0] for op in program.walk() if op.name == "tsched.alloc" and isinstance(op.results[0].type, BufferAttr)]
+def is_typed(value: SSAValue) -> bool:
+    """Whether more than the name of a value is known."""
+    return isinstance(value.type, ShapedAttr)

@@ -84,5 +84,9 @@ class Fold:
     def finish(self, carried: Sequence[SSAValue]) -> SSAValue:
         out = self.body.types[self.record.results[0]].dtype
         if self.is_place:
-            return self.tile.cast(self.tile.arg_reduce(carried[0], carried[1], self.lower.kind, 0), out)
+            place = self.tile.arg_reduce(carried[0], carried[1], self.lower.kind, 0)
+            # a row that turned out empty has no place to name, and says 0
+            shape = self.shape[1:]
+            nowhere = self.tile.elementwise("eq", place, self.tile.full(_FAR, shape, i64))
+            return self.tile.cast(self.tile.select(nowhere, self.tile.full(0, shape, i64), place), out)
         return self.tile.cast(self.tile.reduce(carried[0], self.lower.kind, 0), out)

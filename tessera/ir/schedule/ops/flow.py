@@ -65,6 +65,7 @@ SPECS = (
     OpSpec(
         name="tsched.if",
         summary="One of two plans, by a bool.",
+        form="host",
         operands=("condition",),
         results=("results*",),
         regions=("then", "otherwise"),
@@ -74,6 +75,7 @@ SPECS = (
     OpSpec(
         name="tsched.while",
         summary="A plan run again as long as a condition on what it carries holds.",
+        form="host",
         operands=("carried*",),
         results=("carried*",),
         regions=("condition", "body"),
@@ -83,6 +85,7 @@ SPECS = (
     OpSpec(
         name="tsched.for",
         summary="A plan run for each index between two bounds, or for each row of what is scanned.",
+        form="host",
         operands=("values*",),
         results=("results*",),
         attributes=(
@@ -99,6 +102,7 @@ SPECS = (
     OpSpec(
         name="tsched.yield",
         summary="The end of a body: what it gives.",
+        form="host",
         operands=("values*",),
         results=(),
         is_terminator=True,

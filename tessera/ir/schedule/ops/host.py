@@ -28,12 +28,14 @@ SPECS = (
     OpSpec(
         name="tsched.constant",
         summary="An array that is part of the program.",
+        form="host",
         results=("data",),
         attributes=(Attribute("value", "array", doc="the array"),),
     ),
     OpSpec(
         name="tsched.alias",
         summary="The same memory seen with another shape.",
+        form="host",
         operands=("source",),
         results=("seen",),
         verify=_check_alias,
@@ -41,6 +43,7 @@ SPECS = (
     OpSpec(
         name="tsched.alloc",
         summary="A buffer: a result of the program, or a place in the workspace.",
+        form="host",
         results=("buffer",),
         attributes=(
             Attribute("output", "int", -1, "the number of the result that it holds, or -1"),
@@ -52,6 +55,7 @@ SPECS = (
     OpSpec(
         name="tsched.free",
         summary="The end of a buffer's life: its memory may be used again.",
+        form="host",
         operands=("buffer",),
         results=(),
         effects=frozenset({"memory"}),
@@ -59,6 +63,7 @@ SPECS = (
     OpSpec(
         name="tsched.copy",
         summary="All bytes of one buffer into another.",
+        form="host",
         operands=("source", "target"),
         results=(),
         effects=frozenset({"memory"}),
@@ -67,6 +72,7 @@ SPECS = (
     OpSpec(
         name="tsched.call",
         summary="One run of a kernel over its grid, on buffers, with the sizes it takes.",
+        form="host",
         operands=("buffers*",),
         results=(),
         attributes=(
@@ -80,6 +86,7 @@ SPECS = (
     OpSpec(
         name="tsched.guard",
         summary="An equality of dims that is checked before anything runs.",
+        form="host",
         results=(),
         attributes=(Attribute("left", "dim"), Attribute("right", "dim"), Attribute("what", "str", "")),
         effects=frozenset({"memory"}),

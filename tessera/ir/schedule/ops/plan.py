@@ -48,11 +48,13 @@ SPECS = (
             Attribute("workspace", "dim", None, "bytes of temporaries, once memory is planned"),
         ),
         regions=("body",),
-        form="function",
+        form="plan",
+        is_isolated=True,
     ),
     OpSpec(
         name="tsched.return",
         summary="The end of a program: its results.",
+        form="host",
         operands=("values*",),
         results=(),
         is_terminator=True,
@@ -60,6 +62,7 @@ SPECS = (
     OpSpec(
         name="tsched.fuse",
         summary="A fusion group: the results of a body on values, computed by one kernel.",
+        form="host",
         operands=("values*",),
         results=("results*",),
         attributes=(
@@ -77,6 +80,7 @@ SPECS = (
     OpSpec(
         name="tsched.tile",
         summary="The tile sizes of a group: the candidates, or what was chosen and by whom.",
+        form="host",
         operands=("group",),
         results=(),
         attributes=(
@@ -90,6 +94,7 @@ SPECS = (
     OpSpec(
         name="tsched.layout",
         summary="How a tensor is cut over the mesh: the dims that are partitioned, and the mesh axis of each.",
+        form="host",
         operands=("value",),
         results=(),
         attributes=(
@@ -101,6 +106,7 @@ SPECS = (
     OpSpec(
         name="tsched.collective",
         summary="The plan of a group's collective: its pattern, the mesh axis, the algorithm, what it is sent as.",
+        form="host",
         operands=("group",),
         results=(),
         attributes=(
@@ -113,6 +119,7 @@ SPECS = (
     OpSpec(
         name="tsched.pipeline",
         summary="A program cut into stages along a mesh axis, which microbatches go through one after the other.",
+        form="host",
         results=(),
         attributes=(
             Attribute("symbol", "symbol", doc="the program"),
@@ -125,6 +132,7 @@ SPECS = (
     OpSpec(
         name="tsched.materialize",
         summary="The kernel that a group becomes.",
+        form="host",
         operands=("group",),
         results=("function",),
     ),

@@ -1,0 +1,95 @@
+"""Computing values where they are read: map groups that have one reader, and cost no more there."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tessera.ir.base.tape import Tape
+from tessera.ir.schedule.emit.evaluate import spec_of
+from tessera.ir.schedule.groups import Group
+from tessera.ir.schedule.program import CHEAP, Program, is_conversion
+from tessera.ir.tile.facets import Assembly, Contraction, Gather, Pointwise, Reduction, coordinates
+from tessera.types.dim import product
+
+
+class Grouper(Protocol):
+    """The groups that are formed already."""
+
+    program: Program
+    tape: Tape
+    groups: dict[int, Group]
+    owner: dict[int, Group]
+
+    def is_allowed(self, group: Group) -> bool:
+        """Whether a group may be fused with others."""
+        ...
+
+    def merge(self, kept: Group, gone: Group) -> None:
+        """Make two groups one."""
+        ...
+
+
+class Inliner:
+    """Dissolves map groups into the one group that reads them, where computing them there costs no more."""
+
+    def __init__(self, grouper: Grouper) -> None:
+        self.grouper, self.program = grouper, grouper.program
+        self.readers, self.records = grouper.program.readers, grouper.tape.records
+        outputs = grouper.tape.outputs
+        self.kept = {self.program.alias_of(output) for output in outputs}
+        for output in outputs:
+            rank = self.program.type(output).rank
+            self.kept |= {read.value for read in self.program.trace(output, coordinates(rank))}
+
+    def run(self) -> set[int]:
+        inlined: set[int] = set()
+        for group in sorted(self.grouper.groups.values(), key=lambda group: -group.first):
+            if group.kind != "map":
+                continue
+            reader = self._only_reader(group)
+            if reader is not None and self.grouper.is_allowed(group) and self._is_worth_it(group, reader):
+                for number in group.records:
+                    inlined.update(self.records[number].results)
+                self.grouper.merge(reader, group)
+        return inlined
+
+    def _only_reader(self, group: Group) -> Group | None:
+        """The group that alone reads a group's values; None where there are more, or they must lie in memory."""
+        found: dict[int, Group] = {}
+        for number in group.records:
+            for result in self.records[number].results:
+                if result in self.kept:
+                    return None
+                for reader, read in self.readers.get(result, ()):
+                    if read.in_memory or not self._may_read(reader, group):
+                        return None
+                    found[self.grouper.owner[reader].number] = self.grouper.owner[reader]
+        found.pop(group.number, None)
+        return next(iter(found.values())) if len(found) == 1 else None
+
+    def _may_read(self, number: int, group: Group) -> bool:
+        """Whether a record can have the group's values computed for it, rather than in memory."""
+        record = self.records[number]
+        lower = spec_of(record).lower
+        if isinstance(lower, Contraction):
+            return all(is_conversion(self.grouper.tape, self.records[own]) for own in group.records)
+        return isinstance(lower, Pointwise | Gather | Reduction | Assembly)
+
+    def _is_worth_it(self, group: Group, reader: Group) -> bool:
+        records = [self.records[number] for number in group.records]
+        facets = [spec_of(record).lower for record in records]
+        if not all(isinstance(lower, Pointwise) for lower in facets):
+            return False
+        is_light = all(not lower.expensive and lower.flops <= CHEAP for lower in facets)
+        flops = sum(lower.flops for lower in facets)
+        if reader.kind == "assembly":
+            return True
+        # A value of the same size that is read once is computed as often as before.
+        results = {result for record in records for result in record.results}
+        places = {
+            read for value in results for number, read in self.readers.get(value, ()) if number not in group.records
+        }
+        same_size = product(group.shape) == product(reader.shape)
+        if reader.kind == "map" and same_size and len(places) == 1:
+            return True
+        return is_light and flops <= (4 * CHEAP if same_size else CHEAP // 2)
