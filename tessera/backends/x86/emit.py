@@ -13,6 +13,7 @@ from tessera.backends.x86.dims import dim_value
 from tessera.backends.x86.emit_access import Access, constant_in_register
 from tessera.backends.x86.emit_block_dot import emit_block_dot
 from tessera.backends.x86.emit_fold import fold, fold_place
+from tessera.backends.x86.emit_order import emit_fetch, emit_sort
 from tessera.backends.x86.emit_product import emit_product, product_scratch, product_tasks, slot_of
 from tessera.backends.x86.instructions import Index, TargetText, Value
 from tessera.backends.x86.lanes import LaneCoordinate, lane_values
@@ -228,10 +229,14 @@ class Emitter:
         self.blocks[op.result] = block
         self._pending.setdefault(access.base.text, []).append(block)
 
+    def settle(self, base: Value) -> None:
+        """Read all that was asked of a buffer, before something writes it."""
+        for block in self._pending.pop(base.text, []):
+            block.all()
+
     def on_store(self, op: SpecOp) -> None:
         access = self.access(op, op.operands[1], op.operands[0], 2)
-        for block in self._pending.pop(access.base.text, []):
-            block.all()
+        self.settle(access.base)
         for number in range(access.layout.count):
             access.store(self.blocks[op.operands[0]], number)
 
@@ -394,6 +399,8 @@ _HANDLERS: dict[str, Callable[[Emitter, SpecOp], None]] = {
     "spread": Emitter.on_spread,
     "fold": Emitter.on_fold,
     "fold_place": Emitter.on_fold_place,
+    "fetch": emit_fetch,
+    "sort": emit_sort,
     "block_dot": emit_block_dot,
     "yield": Emitter.on_nothing,
     "return": Emitter.on_nothing,

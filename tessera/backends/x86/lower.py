@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from xdsl.ir import Block, SSAValue
@@ -53,6 +53,15 @@ class Lowering:
         self.span: Span | None = None
         self.narrow = 0
         """Lanes of an epilogue: its tiles become one row of so many, whatever they were."""
+        self.own: dict[str, Callable[[SpecOp], None]] = {
+            "ttile.load": self._load,
+            "ttile.store": self._store,
+            "ttile.scratch": self._scratch,
+            "ttile.clip": self._clip,
+            "ttile.for": self._loop,
+            "ttile.fetch": self._fetch,
+            "ttile.sort": self._sort,
+        }
         self.prepare()
 
     def prepare(self) -> None:
@@ -108,20 +117,12 @@ class Lowering:
         elif name in _RENAMED:
             made = self.emit(_RENAMED[name], self.of(op.operands), op.values(), self.vectors(op.results))
             self.values[op.result] = made.result
-        elif name == "ttile.load":
-            self._load(op)
-        elif name == "ttile.store":
-            self._store(op)
-        elif name == "ttile.scratch":
-            self._scratch(op)
         elif name == "ttile.coordinate":
             coords = {"names": op.value("coords"), "axes": op.value("axes"), "expr": op.value("expr")}
             made = self.emit("coordinate", self.of(op.operands), coords, self.vectors(op.results))
             self.values[op.result] = made.result
-        elif name == "ttile.clip":
-            self._clip(op)
-        elif name == "ttile.for":
-            self._loop(op)
+        elif name in self.own:
+            self.own[name](op)
         else:
             assert name in ("ttile.return", "ttile.yield"), f"{name} has no lowering to x86"
 
@@ -142,6 +143,15 @@ class Lowering:
         self.scratch = self.scratch + (type.data.bytes + 63) // 64 * 64
 
     # Accesses.
+
+    def _sort(self, op: SpecOp) -> None:
+        self.emit("sort", self.of(op.operands), op.values())
+
+    def _fetch(self, op: SpecOp) -> None:
+        buffer = op.operands[0].type
+        assert isinstance(buffer, BufferAttr)
+        values = {"names": op.value("coords"), "offset": linear(op.value("map"), buffer.shape)}
+        self.values[op.result] = self.emit("fetch", self.of(op.operands), values, [INDEX]).result
 
     def is_safe(self, coordinate: SSAValue, bound: Dim, size: int) -> bool:
         """Whether a tile that begins at the coordinate cannot reach beyond the bound."""

@@ -1,0 +1,59 @@
+"""Sorting and scattering natively: the merge sort at every length around its runs, indices read from memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tessera as ts
+from tests.graph.eager import reference
+
+DTYPES = (np.float32, np.float64, ml_dtypes.bfloat16, np.int32, np.int64, np.uint8, np.bool_)
+
+
+def _rows(dtype: Any, count: int) -> Any:
+    x = np.random.default_rng(count).integers(0, 2 if dtype == np.bool_ else 20, (3, count)).astype(np.float32)
+    if np.dtype(dtype).kind not in "iub":
+        x[:, ::7] = np.nan
+        x[:, ::5] = -0.0
+    return x.astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
+@pytest.mark.parametrize("descending", [False, True])
+def test_a_sort_is_stable_at_every_length(dtype: Any, descending: bool) -> None:
+    """One compilation for all lengths: shorter than a run, whole runs, one more, several merges."""
+
+    def places(x: Any) -> Any:
+        return ts.ops.argsort(x, descending=descending)
+
+    def sorts(x: Any) -> Any:
+        return ts.ops.sort(x, descending=descending)
+
+    order, values = ts.jit(places, dynamic=True), ts.jit(sorts, dynamic=True)
+    for count in (1, 7, 8, 9, 16, 17, 100, 257):
+        x = _rows(dtype, count)
+        wanted = reference("argsort", x, descending=descending)
+        np.testing.assert_array_equal(np.asarray(order(x)), wanted)
+        found = np.asarray(values(x)).astype(np.float64)
+        np.testing.assert_array_equal(found, np.take_along_axis(x, wanted, 1).astype(np.float64))
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_rows_are_written_in_the_order_of_their_indices(axis: int) -> None:
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((5, 6, 37)).astype(np.float32)
+    indices = rng.integers(-3, 5, 40)
+    shape = list(x.shape)
+    shape[axis] = 40
+    updates = rng.standard_normal(shape).astype(np.float32)
+    for name in ("scatter", "scatter_add"):
+
+        def write(x: Any, i: Any, u: Any, name: str = name) -> Any:
+            return getattr(ts.ops, name)(x, i, u, axis=axis)
+
+        found = np.asarray(ts.jit(write, dynamic=True)(x, indices, updates))
+        assert found.tobytes() == reference(name, x, indices, updates, axis=axis).tobytes()
