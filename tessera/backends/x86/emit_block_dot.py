@@ -10,7 +10,7 @@ from tessera.backends.x86.instructions import Index, Value
 from tessera.backends.x86.micro import MicroShape, micro_call
 from tessera.backends.x86.pack import Operand
 from tessera.backends.x86.panels import each_height, kernels_for, pack_lhs, pack_rhs, panel_elements
-from tessera.backends.x86.text import FunctionText
+from tessera.backends.x86.text import FunctionText, known
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.types.dim import Dim
@@ -34,24 +34,38 @@ def emit_block_dot(emitter: Emitter, op: SpecOp) -> None:
     right = f.gep(left, panel_elements(shape, op.value("rows"), op.value("depth")), shape.element)
     out = emitter.buffers[out_at]
     pack_lhs(f, shape, left, lhs, 0, m, 0, k)
-    pack_rhs(f, shape, right, rhs, 0, n, 0, k)
+    direct = _is_panel_like(op, rhs, shape)
+    if not direct:
+        pack_rhs(f, shape, right, rhs, 0, n, 0, k)
     stride: int = op.value("out_stride")
     adds = f.const("i1", not op.value("is_fresh"))
 
     def columns(j: Value) -> None:
-        kernels = kernels_for(f, shape, f.sub(n, j))
-        panel = f.gep(right, f.mul(j, k), shape.element)
+        kernels = kernels_for(f, shape, f.sub(n, j), strided=direct)
+        panel = f.gep(right, f.mul(j, k), shape.element) if not direct else _row_of(f, rhs, j)
 
         def rows(i: Value, height: int) -> None:
             target = f.gep(out, f.add(f.mul(i, stride), j), shape.element)
             source = f.gep(left, f.mul(i, k), shape.element)
-            micro_call(f, kernels[shape.heights.index(height)], source, panel, k, target, stride, adds)
+            kernel = kernels[shape.heights.index(height)]
+            micro_call(f, kernel, source, panel, k, target, stride, adds, rhs.row_stride if direct else None)
 
         each_height(f, shape, m, rows)
 
     f.loop(0, n, shape.columns, columns)
     if op.value("is_fresh"):
         f.if_(f.icmp("slt", n, stride), lambda: _clear_rest(f, shape, out, m, n, stride))
+
+
+def _is_panel_like(op: SpecOp, rhs: Operand, shape: MicroShape) -> bool:
+    """Whether the right operand can be read where it lies: whole registers side by side, in the accumulator's dtype."""
+    n = op.value("n").value
+    return rhs.dtype is shape.dtype and known(rhs.column_stride) == 1 and n is not None and n % shape.columns == 0
+
+
+def _row_of(f: FunctionText, rhs: Operand, column: Value) -> Value:
+    assert rhs.base is not None
+    return f.gep(rhs.base, column, convert.storage_type(rhs.dtype))
 
 
 def _clear_rest(f: FunctionText, shape: MicroShape, out: Value, m: Value, n: Value, stride: int) -> None:

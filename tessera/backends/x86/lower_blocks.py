@@ -113,6 +113,7 @@ class BlockLowering(Lowering):
         kept = [
             op.results[0] for op in ops if op.results and any(u.operation not in inside for u in op.results[0].uses)
         ]
+        self._reuse_homes(kept, ops)
         for value in kept:
             self.home(value)
         outer, body = self.block, Block(arg_types=[INDEX])
@@ -131,6 +132,31 @@ class BlockLowering(Lowering):
         self.values = saved
         self.block, self.in_row = outer, False
         self.emit("loop", [low, high], {"step": 1}, (), [body])
+
+    def _reuse_homes(self, kept: Sequence[SSAValue], ops: Sequence[SpecOp]) -> None:
+        """Let a block take the place of one that nothing reads any more: a row is read before it is written."""
+        inside = set(ops)
+        dying = [
+            operand
+            for operand in dict.fromkeys(operand for op in ops for operand in op.operands)
+            if isinstance(operand, OpResult)
+            and operand in self.homes
+            and all(use.operation in inside for use in operand.uses)
+        ]
+        taken = {self.homes[value] for value in kept if value in self.homes}
+        for value in kept:
+            if value in self.homes:
+                continue
+            for operand in dying:
+                home = self.homes[operand]
+                if operand.type == value.type and home not in taken and self._is_alone(operand):
+                    self.homes[value] = home
+                    taken.add(home)
+                    break
+
+    def _is_alone(self, value: SSAValue) -> bool:
+        """Whether no other value lives where this one does."""
+        return sum(home is self.homes[value] for home in self.homes.values()) == 1
 
     def of(self, values: Sequence[SSAValue]) -> list[SSAValue]:
         return [self.values[value] if value in self.values else self._load_row(value) for value in values]

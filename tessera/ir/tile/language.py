@@ -172,7 +172,7 @@ class TileBuilder:
         self.emit("sort", [keys, places, *spares, count], order)
 
     def _access(self, map: Sequence[Dim], place: Place, windows: Sequence[Dim]) -> dict[str, Any]:
-        names = set(place.axes).union(*(expr.symbols for expr in (*map, *windows)))
+        names = set(place.axes).union(*(expr.symbols for expr in (*map, *windows, *place.bound_list)))
         return {
             "coords": tuple(name for name in place.coords if name in names),
             "axes": place.axes,

@@ -18,9 +18,9 @@ from tessera.types.dim import Dim, maximum, minimum
 from tessera.types.dtype import DType
 from tessera.types.tensor_type import TensorType
 
-KEYS = 64
+KEYS = 256
 """Keys of a block. It decides in which steps the sum is rescaled, so it is part of the result, and never chosen."""
-QUERIES = (64, 32, 96, 128)
+QUERIES = (128, 64, 32, 96)
 """Candidates for queries of a block, which change nothing but speed."""
 _WHOLE = 256
 """A head up to this size is one tile; a larger or a free one is taken in parts."""
@@ -90,6 +90,19 @@ class _Attention:
         """How many keys query `i` sees, when later ones are hidden: the last query stands at the last key."""
         return self.rows.at + 1 + self.keys.size - self.rows.size
 
+    @property
+    def _end(self) -> Dim:
+        """How many keys the last query of the block sees."""
+        if not self.is_causal:
+            return self.keys.size
+        return maximum(0, minimum(self.keys.size, self._seen + self.rows.tile - 1))
+
+    def _keys_place(self, other: _Extent, **coords: SSAValue) -> Place:
+        """A block of keys (or their values): what no query of the block sees is not read."""
+        place = self._place(self.keys, other, **coords)
+        bounds = {**place.bounds, "_j": self._end} if self.is_causal else place.bounds
+        return place.along(place.axes, place.sizes, bounds)
+
     def _place(self, *extents: _Extent, **coords: SSAValue) -> Place:
         bounds = {name: bound for extent in extents for name, bound in extent.bounds.items()}
         names, sizes = tuple(extent.name for extent in extents), tuple(extent.tile for extent in extents)
@@ -98,9 +111,7 @@ class _Attention:
     def write(self) -> SpecOp:
         b, rows, columns = self.b, self.rows.tile, self.columns.tile
         whole = self._queries(b.index(0)) if self.depth.is_one else None
-        end = self.keys.size
-        if self.is_causal:
-            end = maximum(0, minimum(end, self._seen + self.rows.tile - 1))
+        end = self._end
 
         def block(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
             scores = self._masked(self._scores(whole, j), j)
@@ -151,7 +162,7 @@ class _Attention:
 
         def part(d: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
             at = [Dim.symbol("_b"), Dim.symbol("_g"), self.keys.at, self.depth.at]
-            k = b.load(self.call.input(b, 1), at, self._place(self.keys, self.depth, _j=j, _d=d))
+            k = b.load(self.call.input(b, 1), at, self._keys_place(self.depth, _j=j, _d=d))
             left = self._queries(d) if queries is None else queries
             return [b.dot(left, b.transpose(b.cast(k, self.dtype)), carried[0])]
 
@@ -183,7 +194,7 @@ class _Attention:
         total = b.elementwise("add", b.elementwise("mul", total, kept), b.reduce(powers, "sum", 1))
         acc = b.elementwise("mul", acc, self._across(kept, self.columns.tile))
         at = [Dim.symbol("_b"), Dim.symbol("_g"), self.keys.at, self.columns.at]
-        v = b.load(self.call.input(b, 2), at, self._place(self.keys, self.columns, _j=j))
+        v = b.load(self.call.input(b, 2), at, self._keys_place(self.columns, _j=j))
         return [b.dot(powers, b.cast(v, self.dtype), acc), new, total]
 
 
