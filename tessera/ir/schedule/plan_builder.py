@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from xdsl.ir import Block, SSAValue
 
 from tessera.ir.base.dialect_of import make
+from tessera.ir.base.infer import GuardedPair
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.region_tape import block_of
 from tessera.ir.base.tape import Record, Tape
@@ -14,6 +15,7 @@ from tessera.ir.base.types import TensorAttr
 from tessera.ir.schedule.bodies import Body, bodies_of
 from tessera.ir.schedule.cost import cost_of
 from tessera.ir.schedule.dialect import DIALECT
+from tessera.ir.schedule.emit.frame import size_names
 from tessera.ir.schedule.flow_plan import plan_flow
 from tessera.ir.schedule.grouping import Ask, group_tape
 from tessera.ir.schedule.program import Program, data_of
@@ -24,7 +26,9 @@ class PlanBuilder:
 
     def __init__(self, ask: Ask) -> None:
         self.ask = ask
-        self.functions: list[SpecOp] = []
+        self.guards: Sequence[GuardedPair] = ()
+        self._functions: list[SpecOp] = []
+        self._count = 0
 
     def fill(self, block: Block, tape: Tape, inputs: Sequence[SSAValue]) -> list[SSAValue]:
         """Write the plan of a tape at the end of a block; its results."""
@@ -35,13 +39,21 @@ class PlanBuilder:
         return [writer.value(output) for output in tape.outputs]
 
     def body_function(self, body: Body) -> str:
-        """Put a group's body among the functions; its name."""
-        name = f"group{len(self.functions)}"
-        values = {"symbol": name, "names": tuple(body.tape.names)}
-        self.functions.append(
+        """Put a group's body among the functions, with the guards that speak of its sizes; its name."""
+        name = f"group{self._count}"
+        self._count += 1
+        sizes = frozenset(size_names(body.tape))
+        guards = tuple(guard for guard in self.guards if guard[0].symbols | guard[1].symbols <= sizes)
+        values = {"symbol": name, "names": tuple(body.tape.names), "guards": guards}
+        self._functions.append(
             make("tgraph.func", values=values, types=(), regions=[block_of(body.tape, "tgraph.return")])
         )
         return name
+
+    def take_functions(self) -> list[SpecOp]:
+        """The bodies written since the last time."""
+        found, self._functions = self._functions, []
+        return found
 
 
 class _Writer:

@@ -14,15 +14,20 @@ from tessera.ir.schedule.emit.maps import delinear, simplify
 from tessera.ir.tile.facets import Contraction, ContractionMaps, IndexMap
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim, product
-from tessera.types.dtype import DType
+from tessera.types.dtype import DType, i32
 
 BLOCKS = ((64, 128, 64), (128, 128, 64), (64, 64, 64), (128, 256, 64), (32, 64, 64), (96, 256, 128))
 """Candidate (BM, BN, BK)."""
 
 
 def accumulator(dtype: DType, result: DType) -> DType:
-    """What products of a dtype are summed in: f32 for narrow floats, the result's dtype for integers."""
-    return dtype.compute if dtype.is_float else result
+    """What products of a dtype are summed in: f32 for narrow floats, the result's dtype for integers, 32 bits at least.
+
+    The low bits of a sum do not depend on the high ones: cut to the result's dtype, it is the sum that wraps.
+    """
+    if dtype.is_float:
+        return dtype.compute
+    return result if result.bits >= 32 else i32
 
 
 class ContractionKernel:

@@ -30,14 +30,15 @@ class FormGroups(Pass):
     chooser: Chooser = field(default_factory=StaticChooser)
 
     def run(self, module: ModuleOp) -> None:
+        builder = PlanBuilder(self._ask if self.fusion else ungrouped)
         for function in [op for op in module.ops if op.name == "tgraph.func"]:
             assert isinstance(function, SpecOp)
-            self._replace(module, function)
+            self._replace(module, function, builder)
 
-    def _replace(self, module: ModuleOp, function: SpecOp) -> None:
+    def _replace(self, module: ModuleOp, function: SpecOp, builder: PlanBuilder) -> None:
         source = function.regions[0].block
         tape = tape_of(source, function.value("names"))
-        builder = PlanBuilder(self._ask if self.fusion else ungrouped)
+        builder.guards = function.value("guards")
         block = Block(arg_types=[TensorAttr.of(tape.types[value]) for value in tape.inputs])
         for argument, old in zip(block.args, source.args, strict=True):
             argument.name_hint = old.name_hint
@@ -46,7 +47,7 @@ class FormGroups(Pass):
         values = {name: function.value(name) for name in ("symbol", "names", "guards")}
         plan = make(DIALECT["module"], values=values, types=(), regions=[block])
         body = module.body.block
-        for one in (plan, *builder.functions):
+        for one in (plan, *builder.take_functions()):
             body.insert_op_before(one, function)
         function.detach()
         function.erase()

@@ -1,0 +1,51 @@
+// RUN: tessera-opt %s -p schedule-place-buffers | filecheck %s
+
+// A temporary lives until its last use; a result is computed into its own memory, through another shape too; what has
+// no memory of its own to return is copied.
+// CHECK-LABEL: tsched.module @main(
+// CHECK-NEXT:    tsched.guard {left = A, right = 2*B, what = "halves"}
+// CHECK-NEXT:    %[[T:[a-z0-9]+]] = tsched.alloc : !ttile.buffer<[A], f32>
+// CHECK-NEXT:    tsched.call @k(%x, %[[T]]) sizes = [A] {flops = A, bytes = 8*A}
+// CHECK-NEXT:    %[[Y:[a-z0-9]+]] = tsched.alloc {output = 0} : !ttile.buffer<[A], f32>
+// CHECK-NEXT:    tsched.call @k(%[[T]], %[[Y]]) sizes = [A]
+// CHECK-NEXT:    tsched.free %[[T]]
+// CHECK-NEXT:    %[[V:[a-z0-9]+]] = tsched.alias %[[Y]] : !ttile.buffer<[2, B], f32>
+// CHECK-NEXT:    %[[X:[a-z0-9]+]] = tsched.alloc {output = 1} : !ttile.buffer<[A], f32>
+// CHECK-NEXT:    tsched.copy %x, %[[X]]
+// CHECK-NEXT:    tsched.return %[[V]], %[[X]]
+tsched.module @main(%x: !tgraph.tensor<[A], f32>) -> (!tgraph.tensor<[2, B], f32>, !tgraph.tensor<[A], f32>) attributes {guards = [[dim<A>, dim<2*B>, "halves"]]} {
+  %a = tsched.fuse @k(%x) {kind = "map", sizes = [["s0", dim<A>]], flops = A, bytes = 8*A, kernels = ["k"]} : !tgraph.tensor<[A], f32>
+  %b = tsched.fuse @k(%a) {kind = "map", sizes = [["s0", dim<A>]], kernels = ["k"]} : !tgraph.tensor<[A], f32>
+  %c = tsched.alias %b : !tgraph.tensor<[2, B], f32>
+  tsched.return %c, %x
+}
+
+// A loop passes two buffers for what it carries, and its body writes to the one that is next.
+// CHECK-LABEL: tsched.module @loop(
+// CHECK-NEXT:    %[[A:[a-z0-9]+]] = tsched.alloc : !ttile.buffer<[N], f32>
+// CHECK-NEXT:    tsched.copy %x, %[[A]]
+// CHECK-NEXT:    %[[B:[a-z0-9]+]] = tsched.alloc : !ttile.buffer<[N], f32>
+// CHECK-NEXT:    %[[R:[a-z0-9]+]] = tsched.for %[[A]], %[[B]] {carried = 1, length = 3} ({
+// CHECK-NEXT:    ^bb0(%[[I:[a-z0-9]+]]: !ttile.buffer<[N], f32>, %[[O:[a-z0-9]+]]: !ttile.buffer<[N], f32>):
+// CHECK-NEXT:      tsched.call @k(%[[I]], %[[O]]) sizes = [N]
+// CHECK-NEXT:      tsched.yield
+// CHECK-NEXT:    }) : !ttile.buffer<[N], f32>
+// CHECK-NEXT:    %[[Y:[a-z0-9]+]] = tsched.alloc {output = 0} : !ttile.buffer<[N], f32>
+// CHECK-NEXT:    tsched.copy %[[R]], %[[Y]]
+// CHECK-DAG:     tsched.free %[[A]]
+// CHECK-DAG:     tsched.free %[[B]]
+// CHECK:         tsched.return %[[Y]]
+tsched.module @loop(%x: !tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32> {
+  %r = tsched.for %x {carried = 1, length = 3} ({
+  ^bb0(%i: !tgraph.tensor<[N], f32>):
+    %b = tsched.fuse @k(%i) {kind = "map", sizes = [["s0", dim<N>]], kernels = ["k"]} : !tgraph.tensor<[N], f32>
+    tsched.yield %b
+  }) : !tgraph.tensor<[N], f32>
+  tsched.return %r
+}
+ttile.kernel @k(%x: !ttile.buffer<[s0], f32>, %out: !ttile.buffer<[s0], f32>) attributes {symbols = ["s0"], grid = [s0], writes = [1]} {
+  %p = ttile.program_id {axis = 0} : () -> !ttile.index
+  %t = ttile.load %x, %p {coords = ["i"], axes = [], map = [i], bounds = []} : (!ttile.buffer<[s0], f32>, !ttile.index) -> !ttile.tile<[], f32>
+  ttile.store %t, %out, %p {coords = ["i"], axes = [], map = [i], bounds = []} : (!ttile.tile<[], f32>, !ttile.buffer<[s0], f32>, !ttile.index) -> ()
+  ttile.return
+}
