@@ -192,7 +192,12 @@ class Access:
         mask = self._mask(env, along, tiles)
         value = self._to_store(block[number])
         if lanes == 1:
-            self._store_scalar(value, env, along, tiles, stored, mask)
+            self._store_scalar(value, env, tiles, stored, mask)
+            return
+        if op.value("way") == "uniform":
+            # All lanes have one address, and the verifier has seen to it that only the first can be inside.
+            first = None if mask is None else f.extract(mask, 0)
+            self._store_scalar(f.extract(value, 0), env, {}, stored, first)
             return
         if op.value("way") == "contiguous":
             address = f.gep(self.base, self._scalar(op.value("offset"), env, along), stored)
@@ -204,7 +209,10 @@ class Access:
             else:
                 f.masked_store(value, address, mask)
             return
-        self._scatter(value, env, along, tiles, stored, mask)
+        if op.value("mode") == "add":
+            self._add_by_lane(value, env, tiles, stored, mask)
+        else:
+            self._scatter(value, env, along, tiles, stored, mask)
 
     def _to_store(self, value: Value) -> Value:
         return self.f.cast("zext", value, "i8") if self.dtype.is_bool else value
@@ -218,13 +226,7 @@ class Access:
         return self.f.op("fadd" if self.dtype.is_float else "add", old, value)
 
     def _store_scalar(
-        self,
-        value: Value,
-        env: Mapping[str, Index],
-        along: LaneCoordinate | None,
-        tiles: Mapping[str, Value],
-        stored: str,
-        mask: Value | None,
+        self, value: Value, env: Mapping[str, Index], tiles: Mapping[str, Value], stored: str, mask: Value | None
     ) -> None:
         f = self.f
         offset = lane_values(f, self.op.value("offset"), {**env, **tiles}, None, {})
@@ -238,6 +240,17 @@ class Access:
             write()
         else:
             f.if_(mask, write)
+
+    def _add_by_lane(
+        self, value: Value, env: Mapping[str, Index], tiles: Mapping[str, Value], stored: str, mask: Value | None
+    ) -> None:
+        """One lane after the other: two of them may add to one element."""
+        f, axis = self.f, self.op.value("axes")[-1]
+        for lane in range(self.layout.lanes):
+            here = {**env, axis: f.add(env[axis], lane)}
+            single = {name: f.extract(tile, lane) for name, tile in tiles.items()}
+            inside = None if mask is None else f.extract(mask, lane)
+            self._store_scalar(f.extract(value, lane), here, single, stored, inside)
 
     def _scatter(
         self,

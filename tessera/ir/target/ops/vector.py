@@ -64,8 +64,14 @@ def _check_load(op: SpecOp) -> None:
 
 def _check_store(op: SpecOp) -> None:
     _check_access(op, op.operands[1].type, op.operands[0].type, 2)
-    if op.value("way") == "uniform" and op.value("axes"):
+    if op.value("way") == "uniform" and op.value("axes") and not _is_single(op, op.value("axes")[-1]):
         op.fail("all lanes of a store would write one element", "store a block whose axes all reach the address")
+
+
+def _is_single(op: SpecOp, axis: str) -> bool:
+    """Whether no more than the first element along an axis is inside: its extent is 1."""
+    bounds = dict(zip(op.value("guarded"), op.value("bounds"), strict=True))
+    return axis in bounds and bounds[axis].value == 1
 
 
 def _check_blocks(op: SpecOp) -> None:
