@@ -1,0 +1,131 @@
+"""Programs to schedule: traced functions on free sizes, and random ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera import ops
+from tessera.frontend.trace import Trace
+from tessera.ir.base import dispatch
+from tessera.ir.base.arrays import Array, numpy_dtype
+from tessera.ir.base.choice import StaticChooser
+from tessera.ir.base.pipeline import Stages
+from tessera.ir.base.tape import Tape
+from tessera.ir.graph import pipeline as graph
+from tessera.ir.graph.from_tape import from_tape
+from tessera.ir.schedule import pipeline as schedule
+from tessera.stdlib.kernels import StandardLibrary
+from tessera.types.dtype import BY_NAME
+from tessera.types.machine import Machine
+from tessera.types.tensor_type import TensorType
+
+MACHINE = Machine("test", lanes=8)
+
+
+def typed(dims: str, dtype: str = "f32") -> TensorType:
+    """A type from text: `typed("B S 4")`."""
+    shape = [int(dim) if dim.isdigit() else dim for dim in dims.split()]
+    return TensorType.of(shape, BY_NAME[dtype])
+
+
+def trace(function: Callable[..., Any], *types: TensorType) -> Tape:
+    """The tape of a function of tensors."""
+    recorder = Trace()
+    with dispatch.recording(recorder):
+        arguments: list[Any] = []
+        for number, type in enumerate(types):
+            recorder.facts.anchor(type)
+            arguments.append(recorder.add_input(f"x{number}", type))
+        result = function(*arguments)
+    return recorder.finish(list(result) if isinstance(result, tuple) else [result])  # pyright: ignore[reportUnknownArgumentType]
+
+
+def simplified(tape: Tape) -> ModuleOp:
+    """The tape as Graph IR that can be scheduled."""
+    module = from_tape(tape)
+    Stages(lambda: from_tape(tape)).run("graph", graph.pipeline(), module, graph.DOOR)
+    return module
+
+
+def scheduled(
+    module: ModuleOp, steps: int | None = None, chooser: StaticChooser | None = None, *, fusion: bool = True
+) -> ModuleOp:
+    """A module after the first passes of the room, or all of them; each is verified."""
+    passes = schedule.pipeline(MACHINE, chooser or StaticChooser(), StandardLibrary(), fusion=fusion)
+    Stages().run("schedule", passes[:steps], module, schedule.DOOR if steps is None else None)
+    return module
+
+
+def inputs_for(tape: Tape, sizes: dict[str, int], seed: int = 0) -> list[Array]:
+    """Arrays that fit a tape's inputs."""
+    rng = np.random.default_rng(seed)
+    found: list[Array] = []
+    for value in tape.inputs:
+        type = tape.types[value]
+        shape = [dim.evaluate(sizes) for dim in type.shape]
+        array = rng.standard_normal(shape) if type.dtype.is_float else rng.integers(0, 3, shape)
+        found.append(np.asarray(array).astype(numpy_dtype(type.dtype)))
+    return found
+
+
+def assert_close(found: Sequence[Array], expected: Sequence[Array]) -> None:
+    """Equal up to the order of sums; NaN and infinities in the same places."""
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert one.shape == other.shape
+        assert one.dtype == other.dtype
+        narrow = one.dtype.itemsize < 4 and one.dtype.kind not in "iub"
+        tolerance = 3e-2 if narrow else 3e-5
+        np.testing.assert_allclose(one.astype(np.float64), other.astype(np.float64), rtol=tolerance, atol=tolerance)
+
+
+# Random programs: each step is drawn from those that fit the values there are.
+
+_UNARY: tuple[Callable[[Any], Any], ...] = (ops.tanh, ops.sigmoid, ops.neg, ops.abs, lambda x: x * 0.5 + 1.0)
+
+
+@st.composite
+def tapes(draw: st.DrawFn) -> Tape:
+    """A program of some ops on two matrices and a vector with free sizes."""
+    steps = draw(st.integers(1, 9))
+
+    def program(x: Any, y: Any, v: Any) -> tuple[Any, ...]:
+        values: list[Any] = [x, y, v]
+        for _ in range(steps):
+            source = values[draw(st.integers(0, len(values) - 1))]
+            other = values[draw(st.integers(0, len(values) - 1))]
+            values.append(draw(st.sampled_from(_choices(source, other)))())
+        wanted = draw(st.lists(st.integers(0, len(values) - 1), min_size=1, max_size=3))
+        return (values[-1], *(values[number] for number in wanted))
+
+    return trace(program, typed("A B"), typed("A B"), typed("B"))
+
+
+def _choices(x: Any, y: Any) -> list[Callable[[], Any]]:
+    """What can be done with two values."""
+    found: list[Callable[[], Any]] = [lambda function=function: function(x) for function in _UNARY]
+    shape, other = x.type.shape, y.type.shape
+    rank = len(shape)
+    if shape == other or (len(other) == 1 and rank == 2 and other[0] == shape[1]):
+        found += [lambda: x + y, lambda: x * y, lambda: ops.maximum(x, y), lambda: ops.where(x > y, x, y)]
+    for axis in range(rank):
+        found += [
+            lambda axis=axis: ops.sum(x, axis=axis, keepdims=True) * 0.1 + x,
+            lambda axis=axis: ops.max(x, axis=axis),
+            lambda axis=axis: ops.softmax(x, axis=axis),
+        ]
+    if rank == 2:
+        found += [
+            lambda: ops.transpose(x),
+            lambda: ops.reshape(x, (-1,)),
+            lambda: (x @ ops.transpose(x)) * 0.1,
+            lambda: ops.concat([x, x * 2.0], axis=0),
+            lambda: ops.rmsnorm(x, ops.sum(x, axis=0) * 0.1),
+            lambda: x[1:, ::-1],
+        ]
+    return found
