@@ -39,6 +39,11 @@ def expanded(b: Builder, value: Any, axis: int) -> Any:
     return b.emit("reshape", value, shape=(*shape[:axis], Dim.constant(1), *shape[axis:]))
 
 
+def restated(b: Builder, value: Any, shape: tuple[Dim, ...]) -> Any:
+    """The value with its dims written as in `shape`, to which they are equal for reasons that algebra does not see."""
+    return value if b.type_of(value).shape == shape else b.emit("broadcast_to", value, shape=shape)
+
+
 def part(b: Builder, value: Any, axis: int, start: Dim | int, stop: Dim | int, step: int = 1) -> Any:
     """A slice of one axis, the others whole."""
     shape = b.type_of(value).shape

@@ -9,7 +9,7 @@ import numpy as np
 
 from tessera.ir.base.arrays import Array, dtype_of, rounded
 from tessera.ir.base.spec import Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
-from tessera.ir.graph.building import cast, constant, expanded, part, widened
+from tessera.ir.graph.building import cast, constant, expanded, part, restated, widened
 from tessera.ir.graph.rules import FLOATS, float_operand, integer_operand, same_dim, same_dtype, traffic, visits
 from tessera.ir.graph.samples import Make, normal
 from tessera.ir.tile.facets import Library
@@ -211,7 +211,7 @@ def _decompose_rotary(b: Builder, operands: Sequence[Any], attributes: Attribute
     right = b.emit("add", b.emit("mul", second, c), b.emit("mul", first, s))
     left, right = cast(b, left, kind.dtype), cast(b, right, kind.dtype)
     if not attributes["interleaved"]:
-        return b.emit("concat", left, right, axis=last)
+        return restated(b, b.emit("concat", left, right, axis=last), kind.shape)
     joined = b.emit("concat", expanded(b, left, last + 1), expanded(b, right, last + 1), axis=last + 1)
     return b.emit("reshape", joined, shape=kind.shape)
 

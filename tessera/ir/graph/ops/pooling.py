@@ -11,8 +11,15 @@ import numpy as np
 
 from tessera.ir.base.arrays import Array, dtype_of, rounded, static
 from tessera.ir.base.spec import Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
-from tessera.ir.graph.building import cast, constant, part, widened
-from tessera.ir.graph.ops.convolution import WINDOW, check_window, spread, window_extents, window_padding
+from tessera.ir.graph.building import cast, constant, part, restated, widened
+from tessera.ir.graph.ops.convolution import (
+    WINDOW,
+    check_window,
+    spread,
+    window_extent,
+    window_extents,
+    window_padding,
+)
 from tessera.ir.graph.rules import FLOATS, axes_attribute, float_operand, traffic
 from tessera.ir.graph.samples import normal
 from tessera.types.dim import Dim, product
@@ -68,9 +75,24 @@ def _windows(b: Builder, x: Any, attributes: Attributes, fill: float) -> list[An
     return slices
 
 
+def _pooled_shape(shape: tuple[Dim, ...], attributes: Attributes) -> tuple[Dim, ...]:
+    """The shape of the result, as `infer` writes it."""
+    window, full = axes_attribute(attributes, "window"), _stepped(attributes)
+    kept, count = len(shape) - len(window), len(window)
+    low, high = window_padding(shape[kept:], tuple(map(Dim.of, window)), full)
+    strides, dilations = spread(full, "stride", count), spread(full, "dilation", count)
+    extents = (
+        window_extent(shape[kept + axis], low[axis], high[axis], Dim.of(taps), strides[axis], dilations[axis])
+        for axis, taps in enumerate(window)
+    )
+    return (*shape[:kept], *extents)
+
+
 def _decompose_max(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
-    slices = _windows(b, operands[0], attributes, float("-inf"))
-    return reduce(lambda left, right: b.emit("maximum", left, right), slices)
+    (x,) = operands
+    slices = _windows(b, x, attributes, float("-inf"))
+    out = reduce(lambda left, right: b.emit("maximum", left, right), slices)
+    return restated(b, out, _pooled_shape(b.type_of(x).shape, attributes))
 
 
 def _decompose_avg(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
@@ -85,7 +107,7 @@ def _decompose_avg(b: Builder, operands: Sequence[Any], attributes: Attributes) 
         ones = b.emit("full", shape=kind.shape[kind.rank - len(window) :], value=1.0, dtype=compute)
         counted = reduce(lambda left, right: b.emit("add", left, right), _windows(b, ones, attributes, 0.0))
         out = b.emit("div", total, counted)
-    return cast(b, out, kind.dtype)
+    return restated(b, cast(b, out, kind.dtype), _pooled_shape(kind.shape, attributes))
 
 
 def _stacked(x: Array, attributes: dict[str, Any], fill: float) -> Array:

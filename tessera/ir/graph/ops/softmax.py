@@ -158,7 +158,8 @@ def softmax_reference(x: Array, *, axis: int = -1) -> Array:
     """Shares of the exponentials; zeros for a row of -inf, NaN for a row with NaN or +inf."""
     with np.errstate(all="ignore"):
         _, shifted, total = _stable(x, (axis,))
-        return rounded(np.exp(shifted) / np.where(total == 0, 1.0, total), dtype_of(x))
+        shares = np.exp(shifted) / np.where(total == 0, 1.0, total)
+        return rounded(np.where(total == np.inf, np.nan, shares), dtype_of(x))
 
 
 def log_softmax_reference(x: Array, *, axis: int = -1) -> Array:

@@ -14,7 +14,7 @@ from tessera.ir.graph.rules import FLOATS, same_dtype, visits
 from tessera.ir.graph.samples import Make
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
-from tessera.types.shape import equal_dims, path, text
+from tessera.types.shape import equal_dims, is_at_least, path, text
 from tessera.types.tensor_type import TensorType
 
 STATE = frozenset({"state"})
@@ -80,11 +80,15 @@ def _decompose_append(b: Builder, operands: Sequence[Any], attributes: Attribute
     source = b.emit("sub", place, length)
     after = b.emit("ge", source, constant(b, 0, dt.i64))
     fresh = _rows(b, b.emit("logical_and", after, b.emit("lt", source, size(b, added))), capacity)
+    filled = b.emit("minimum", b.emit("add", length, size(b, added)), size(b, capacity))
+    if not is_at_least(added, 1):
+        # One more row, never taken, so that there is something to read where nothing is added.
+        none, one = ((Dim.constant(0), Dim.constant(0), Dim.constant(end), Dim.constant(0)) for end in (0, 1))
+        news, added = [b.emit("pad", new, low=none, high=one, value=0.0) for new in news], added + 1
     stores = [
         b.emit("where", fresh, _moved(b, new, source, added), old)
         for old, new in zip((keys, values), news, strict=True)
     ]
-    filled = b.emit("minimum", b.emit("add", length, size(b, added)), size(b, capacity))
     return (*stores, filled)
 
 

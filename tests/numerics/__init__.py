@@ -1,0 +1,1 @@
+"""Compiled results against references: every op, safe primitives, exported programs."""

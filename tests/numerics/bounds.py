@@ -1,0 +1,326 @@
+"""How far a compiled result may be from its reference: computed from the format, the lengths, and declared ulps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tessera.backends.x86.math import ULP_BOUNDS
+from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, rounded
+from tessera.ir.base.spec import OpSpec
+from tessera.ir.graph import philox
+from tessera.ir.graph.recipe import LANES
+from tessera.types import dtype as dt
+from tessera.types.dtype import DType
+
+Attributes: TypeAlias = Mapping[str, Any]
+Bound: TypeAlias = "Callable[[Asked], Array]"
+
+
+class Asked:
+    """One result: the op on operands as they are computed with, and what the reference gives in that dtype."""
+
+    def __init__(self, spec: OpSpec, arrays: Sequence[Array], attributes: Attributes, exact: Array) -> None:
+        self.spec, self.attributes = spec, attributes
+        self.arrays = list(arrays)
+        self.exact = exact.astype(np.float64)
+        self.compute = np.dtype(np.float64 if exact.dtype == np.float64 else np.float32)
+        self.eps = float(np.finfo(self.compute).eps)
+        # the reference of an f32 result is computed in f64 and has no error to speak of; that of f64 has its own
+        self.sides = 2 if self.compute == np.float64 else 1
+
+    def again(self, *arrays: Array) -> Array:
+        """The reference on other operands."""
+        with np.errstate(all="ignore"):
+            return np.asarray(_reference(self.spec)(*arrays, **self.attributes)).astype(np.float64)
+
+
+def _reference(spec: OpSpec) -> Callable[..., Any]:
+    assert spec.reference is not None
+    return spec.reference
+
+
+def steps(length: int) -> int:
+    """Additions that an element may go through in the fold of `length` elements: those of its lane, then the tree."""
+    return -(-length // LANES) + 5
+
+
+def _ulp(asked: Asked) -> Array:
+    """The distance to the next number at each result, in the dtype of computation."""
+    with np.errstate(all="ignore"):
+        return np.spacing(np.abs(asked.exact.astype(asked.compute))).astype(np.float64)
+
+
+def _function(name: str) -> Bound:
+    """A vector function: its declared ulps, half of one for the reference, and in f64 what one ulp of input does."""
+
+    def bound(asked: Asked) -> Array:
+        called = name
+        if name == "gelu":
+            called = "gelu_tanh" if asked.attributes["approximate"] == "tanh" else "gelu_erf"
+        declared = ULP_BOUNDS[called][1 if asked.compute == np.float64 else 0]
+        tolerance = (declared + 0.5) * _ulp(asked)
+        if asked.sides == 2:
+            tolerance = tolerance + _ulp(asked) + _conditioning(asked)
+        return tolerance
+
+    return bound
+
+
+def _conditioning(asked: Asked) -> Array:
+    """How far the reference moves when each operand moves by its last bit: its own error, where nothing is wider."""
+    moved = np.zeros(asked.exact.shape)
+    with np.errstate(all="ignore"):
+        for at, array in enumerate(asked.arrays):
+            ends = [
+                asked.again(*asked.arrays[:at], np.nextafter(array, array.dtype.type(end)), *asked.arrays[at + 1 :])
+                for end in (np.inf, -np.inf)
+            ]
+            moved = moved + np.maximum(np.abs(ends[0] - asked.exact), np.abs(ends[1] - asked.exact))
+    return moved
+
+
+def _rows_of(asked: Asked, axes: tuple[int, ...]) -> tuple[Array, int]:
+    """The first operand in f64, and how many elements a row has."""
+    x = asked.arrays[0].astype(np.float64)
+    return x, int(np.prod([x.shape[axis] for axis in axes], dtype=np.int64))
+
+
+def _finite_max(x: Array, axes: tuple[int, ...]) -> Array:
+    finite = np.where(np.isfinite(x), np.abs(x), 0.0)
+    return finite.max(axes, keepdims=True, initial=0.0)
+
+
+EXP, LOG = ULP_BOUNDS["exp"][0], ULP_BOUNDS["log"][0]
+
+
+def _softmax(asked: Asked) -> Array:
+    """exp's argument rounds by half an ulp of itself; then exp, the sum of such, a reciprocal, a product."""
+    axis = int(asked.attributes["axis"])
+    x, length = _rows_of(asked, (axis,))
+    with np.errstate(all="ignore"):
+        below = np.abs(x - x.max(axis, keepdims=True, initial=-np.inf))
+    argument = np.where(np.isfinite(below), below, 0.0)
+    # a term of the sum moves by at most t * exp(-t) <= 1 through its argument
+    relative = asked.eps * asked.sides * (argument + 1 + 2 * EXP + steps(length) + 2)
+    return relative * np.abs(asked.exact) + np.finfo(asked.compute).smallest_subnormal
+
+
+def _log_softmax(asked: Asked) -> Array:
+    axis = int(asked.attributes["axis"])
+    _, length = _rows_of(asked, (axis,))
+    return asked.eps * asked.sides * (3 * np.abs(asked.exact) + steps(length) + EXP + LOG * np.log(length + 1) + 3)
+
+
+def _logsumexp(asked: Asked) -> Array:
+    axes = tuple(axis % asked.arrays[0].ndim for axis in asked.attributes["axes"])
+    x, length = _rows_of(asked, axes)
+    top = _finite_max(x, axes).reshape(asked.exact.shape)
+    share = steps(length) + EXP + LOG * np.log(length + 1) + 3
+    # the reference of `logsumexp` computes in f32 as well, with NumPy's exp and log of at most 4 ulps
+    return asked.eps * 2 * (2 * top + np.abs(asked.exact) + share + 4)
+
+
+def _normalised(asked: Asked) -> Array:
+    """The error of the mean moves every centred value; that, and the fold of squares, move the root."""
+    x = asked.arrays[0].astype(np.float64)
+    axes = tuple(range(int(asked.attributes["axis"]) % x.ndim, x.ndim))
+    x, length = _rows_of(asked, axes)
+    if not length:
+        return np.zeros(asked.exact.shape)
+    with np.errstate(all="ignore"):
+        centred = x - x.mean(axes, keepdims=True) if asked.spec.short_name == "layernorm_safe" else x
+        root = 1.0 / np.sqrt(np.square(centred).mean(axes, keepdims=True) + asked.attributes["eps"])
+        hat = np.abs(centred * root)
+        eps = asked.eps * asked.sides
+        shift = eps * (steps(length) + 2) * _finite_max(x, axes) if centred is not x else 0.0
+        error = shift * root * (1 + 2 * hat) + hat * eps * (steps(length) + 4 + ULP_BOUNDS["rsqrt"][0])
+        if len(asked.arrays) > 1:
+            weight = np.abs(asked.arrays[1].astype(np.float64))
+            error = weight * error + eps * (weight * hat + np.abs(asked.exact))
+    return error
+
+
+def _attention(asked: Asked) -> Array:
+    """Scores are chains over the head dim; a score's error is a relative one of its share; then a chain over keys."""
+    q, k, v, *rest = asked.arrays
+    size, keys = q.shape[3], k.shape[2]
+    if not asked.exact.size or not keys:
+        return np.zeros(asked.exact.shape)
+    groups = q.shape[1] // k.shape[1]
+    scale = asked.attributes["scale"] or 1.0 / np.sqrt(max(size, 1))
+    wide = np.repeat(np.abs(k.astype(np.float64)), groups, axis=1)
+    reach = np.abs(q.astype(np.float64)) @ np.swapaxes(wide, 2, 3) * abs(scale)
+    score = asked.eps * asked.sides * (size + 4) * reach.max(3, keepdims=True)
+    if rest and rest[0].dtype.kind == "f":
+        score = score + asked.eps * float(_finite_max(rest[0].astype(np.float64), (0, 1)).max())
+    relative = 4 * score + asked.eps * asked.sides * (keys + 2 * EXP + 16)
+    return relative * np.abs(asked.again(q, k, np.abs(v), *rest))
+
+
+def _cross_entropy(asked: Asked) -> Array:
+    logits = asked.arrays[0].astype(np.float64)
+    length = logits.shape[-1]
+    top = _finite_max(logits, (logits.ndim - 1,))[..., 0]
+    each = asked.eps * asked.sides * (4 * top + steps(length) + EXP + LOG * np.log(length + 1) + 4)
+    reduction = asked.attributes["reduction"]
+    if reduction == "none":
+        return each
+    labels = asked.arrays[1]
+    counted = max(int(((labels >= 0) & (labels < length)).sum()), 1) if reduction == "mean" else 1
+    rows = int(np.prod(logits.shape[:-1], dtype=np.int64))
+    return np.sum(each) / counted + asked.eps * asked.sides * (steps(rows) + 1) * np.abs(asked.exact)
+
+
+def _product(inner: Callable[[Asked], int]) -> Bound:
+    """A chain of `inner` products: an ulp of the sum of magnitudes for each link."""
+
+    def bound(asked: Asked) -> Array:
+        if asked.exact.dtype.kind != "f" or not all(array.dtype.kind == "f" for array in asked.arrays):
+            return np.zeros(asked.exact.shape)
+        magnitude = asked.again(*(np.abs(array) for array in asked.arrays))
+        return asked.eps * asked.sides * (inner(asked) + 1) * magnitude
+
+    return bound
+
+
+def _is_chain(asked: Asked) -> bool:
+    """Whether the reference follows the recipe of contractions, to the last bit: where f64 is wider than the sum."""
+    return asked.compute == np.float32
+
+
+def _chain(inner: Callable[[Asked], int]) -> Bound:
+    other = _product(inner)
+    return lambda asked: np.zeros(asked.exact.shape) if _is_chain(asked) else other(asked)
+
+
+def _terms(asked: Asked) -> int:
+    """The terms that meet in one element of an einsum, at most: those of all operands together."""
+    sizes: dict[str, int] = {}
+    for labels, array in zip(asked.attributes["equation"].split("->")[0].split(","), asked.arrays, strict=True):
+        sizes |= dict(zip(labels, array.shape, strict=True))
+    return int(np.prod(list(sizes.values()), dtype=np.int64))
+
+
+def _rotary(asked: Asked) -> Array:
+    x, cos, sin = (np.abs(array) for array in asked.arrays)
+    nothing = np.zeros_like(cos)
+    return 2 * asked.eps * asked.sides * (np.abs(asked.again(x, cos, nothing)) + np.abs(asked.again(x, nothing, sin)))
+
+
+def _avg_pool(asked: Asked) -> Array:
+    window = int(np.prod(asked.attributes["window"]))
+    return asked.eps * asked.sides * (window + 2) * asked.again(np.abs(asked.arrays[0]))
+
+
+def _residual(asked: Asked) -> Array:
+    x, y, *_ = (np.abs(array.astype(np.float64)) for array in asked.arrays)
+    return 2 * asked.eps * (x + y / (1.0 - asked.attributes["dropout"]))
+
+
+def _normal(asked: Asked) -> Array:
+    """Box and Muller: a share off by two roundings moves the logarithm by as much, and the root where it is near 0."""
+    first, _ = philox.split(philox.bits(asked.arrays[0], asked.exact.shape))
+    radius = np.sqrt(-2.0 * np.log((first.astype(np.float64) + 0.5) * 2.0**-32))
+    moved = asked.eps * (2 + LOG * radius**2)
+    of_radius = np.minimum(np.sqrt(2 * moved), moved / np.maximum(radius, 1e-300)) + 2 * asked.eps * radius
+    # the angle is below 2 pi and rounds twice; cos adds its ulps
+    of_turn = asked.eps * (2 * 2 * np.pi + ULP_BOUNDS["cos"][1])
+    std, mean = abs(asked.attributes["std"]), abs(asked.attributes["mean"])
+    return asked.sides * (std * (of_radius + radius * of_turn) + 2 * asked.eps * (mean + std * radius))
+
+
+BOUNDS: dict[str, Bound] = {
+    **{
+        name: _function(name)
+        for name in (
+            "exp", "exp2", "expm1", "log", "log2", "log1p", "rsqrt", "sin", "cos", "tan", "tanh", "sigmoid", "erf",
+            "silu", "softplus", "atan2", "pow", "gelu",
+        )
+    },
+    "softmax": _softmax,
+    "softmax_safe": _softmax,
+    "log_softmax": _log_softmax,
+    "logsumexp": _logsumexp,
+    "logsumexp_safe": _logsumexp,
+    "layernorm_safe": _normalised,
+    "rmsnorm_safe": _normalised,
+    "attention": _attention,
+    "cached_attention": _attention,
+    "cross_entropy": _cross_entropy,
+    "matmul": _chain(lambda asked: asked.arrays[0].shape[-1]),
+    "dot_general": _chain(lambda asked: asked.arrays[0].size),
+    "conv1d": _chain(lambda asked: int(np.prod(asked.arrays[1].shape[1:]))),
+    "conv2d": _chain(lambda asked: int(np.prod(asked.arrays[1].shape[1:]))),
+    "conv_windows": _chain(lambda asked: int(np.prod(asked.arrays[0].shape[1:]))),
+    "einsum": _product(_terms),
+    "rotary": _rotary,
+    "avg_pool": _avg_pool,
+    "residual": _residual,
+    "normal": _normal,
+}  # fmt: skip
+"""Ops whose compiled results may differ from their reference; all others must be equal to the last bit."""
+
+
+def assert_close(
+    spec: OpSpec, arrays: Sequence[Array], attributes: Attributes, given: Sequence[Array], where: str
+) -> None:
+    """Raises unless each result is within its bound, or equal where the op is exact."""
+    with np.errstate(all="ignore"):
+        outcome = _reference(spec)(*arrays, **attributes)
+    expected: list[Array] = [np.asarray(item) for item in (outcome if isinstance(outcome, tuple) else (outcome,))]
+    assert len(given) == len(expected), f"{where}: {len(given)} results, not {len(expected)}"
+    for ours, theirs in zip(given, expected, strict=True):
+        assert ours.shape == theirs.shape, f"{where}: shape {ours.shape}, not {theirs.shape}"
+        assert ours.dtype == theirs.dtype, f"{where}: {ours.dtype}, not {theirs.dtype}"
+        bound = BOUNDS.get(spec.short_name)
+        if bound is None or not dtype_of(theirs).is_float:
+            _assert_between(ours, theirs, theirs, where)
+            continue
+        low, high = _interval(spec, arrays, attributes, bound, dtype_of(theirs))
+        _assert_between(ours, low, high, where)
+
+
+def _interval(
+    spec: OpSpec, arrays: Sequence[Array], attributes: Attributes, bound: Bound, dtype: DType
+) -> tuple[Array, Array]:
+    """The least and the largest result allowed: the exact one in the dtype of computation, moved, and then rounded."""
+    wide = [array.astype(numpy_dtype(_compute_of(array))) for array in arrays]
+    asked_for = {**attributes, "dtype": dtype.compute} if attributes.get("dtype") is not None else attributes
+    with np.errstate(all="ignore"):
+        exact = np.asarray(_reference(spec)(*wide, **asked_for))
+        asked = Asked(spec, wide, asked_for, exact)
+        moved = bound(asked)
+        moved = np.where(np.isfinite(asked.exact) & np.isfinite(moved), moved, 0.0)
+        ends = [asked.exact + side * moved for side in (-1.0, 1.0)]
+        low, high = (rounded(rounded(end, dtype.compute), dtype) for end in ends)
+    return low, high
+
+
+def _compute_of(array: Array) -> DType:
+    own = dtype_of(array)
+    return own.compute if own.is_float else own
+
+
+def _assert_between(ours: Array, low: Array, high: Array, where: str) -> None:
+    if ours.dtype.kind in "iub":
+        wrong = ours != low
+    else:
+        a, b, x = (array.astype(np.float64) for array in (low, high, ours))
+        with np.errstate(all="ignore"):
+            inside = (x >= a) & (x <= b)
+            # an interval that reaches over the largest number of a format without infinities ends in NaN
+            inside |= np.isnan(x) & (np.isnan(a) | np.isnan(b))
+            inside |= ~np.isnan(x) & (np.isnan(a) ^ np.isnan(b))
+        wrong = ~inside
+    if wrong.any():
+        at = tuple(int(index) for index in np.unravel_index(int(wrong.argmax()), wrong.shape))
+        raise AssertionError(
+            f"{where}: {int(wrong.sum())} of {ours.size} are wrong, the first at {at}: "
+            f"{ours[at]!r}, allowed {low[at]!r} to {high[at]!r}"
+        )
+
+
+__all__ = ["BOUNDS", "Asked", "assert_close", "dt", "steps"]

@@ -1,0 +1,104 @@
+"""Which forms each op of Graph IR is tried in."""
+
+from __future__ import annotations
+
+from tessera.ir.base.spec import OpSpec
+from tessera.ir.graph.ops import REGISTRY
+from tessera.ir.tile.facets import Pointwise, Reduction
+from tessera.types.dtype import BY_NAME, DType
+from tests.numerics import forms_composite as composite
+from tests.numerics import forms_elementwise as elementwise
+from tests.numerics import forms_movement as movement
+from tests.numerics.forms import Form
+from tests.numerics.forms_elementwise import Forms
+
+COLLECTIVE = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all"})
+CONTROL = frozenset({"cond", "while", "fori", "scan"})
+"""Ops that take programs: `test_control.py` has some."""
+
+FAMILIES: dict[str, Forms] = {
+    "gelu": elementwise.gelu,
+    "where": elementwise.where,
+    "clamp": elementwise.clamp,
+    "cast": elementwise.cast,
+    "bitcast": elementwise.bitcast,
+    "cast_like": elementwise.cast_like,
+    "mean": elementwise.reduction,
+    "var": elementwise.spread,
+    "std": elementwise.spread,
+    "logsumexp": elementwise.reduction,
+    "norm": elementwise.norm,
+    **dict.fromkeys(("cumulative", "cumsum", "cumprod", "cummax"), elementwise.cumulative),
+    "reshape": movement.reshape,
+    "transpose": movement.transpose,
+    "broadcast_to": movement.broadcast_to,
+    "expand_dims": movement.expand_dims,
+    "squeeze": movement.squeeze,
+    "slice": movement.cut,
+    "flip": movement.flip,
+    "roll": movement.roll,
+    "tile": movement.tile,
+    "repeat": movement.repeat,
+    "split": movement.split,
+    "diagonal": movement.diagonal,
+    "concat": movement.concat,
+    "stack": movement.stack,
+    "pad": movement.pad,
+    "iota": movement.iota,
+    "full": movement.full,
+    "eye": movement.eye,
+    "linspace": movement.linspace,
+    "constant": movement.constant,
+    "dim_size": movement.dim_size,
+    **dict.fromkeys(("tril", "triu"), movement.triangle),
+    "take": movement.take,
+    "embedding": movement.embedding,
+    "gather": movement.gather,
+    **dict.fromkeys(("index_get", "index_legal"), movement.index_get),
+    **dict.fromkeys(("take_along_axis", "take_along_legal"), movement.take_along),
+    "one_hot": movement.one_hot,
+    **dict.fromkeys(("scatter", "scatter_add"), movement.scatter),
+    "scatter_rows": movement.scatter_rows,
+    **dict.fromkeys(("sort", "argsort"), movement.sort),
+    "sort_rows": movement.sort_rows,
+    "topk": movement.topk,
+    "matmul": composite.matmul,
+    "dot_general": composite.dot_general,
+    "einsum": composite.einsum,
+    "conv1d": composite.conv1d,
+    "conv2d": composite.conv2d,
+    "conv_windows": composite.conv_windows,
+    **dict.fromkeys(("max_pool", "avg_pool"), composite.pool),
+    **dict.fromkeys(("softmax", "softmax_safe", "log_softmax"), composite.along),
+    "logsumexp_safe": composite.logsumexp_safe,
+    **dict.fromkeys(("layernorm_safe", "rmsnorm_safe"), composite.normalisation),
+    "cross_entropy": composite.cross_entropy,
+    "attention": composite.attention,
+    "cached_attention": composite.cached_attention,
+    "split_qkv": composite.split_qkv,
+    "rotary": composite.rotary,
+    "residual": composite.residual,
+    "dropout": composite.dropout,
+    "philox": composite.philox,
+    **dict.fromkeys(("random_bits", "uniform", "normal", "bernoulli"), composite.drawn),
+    "fold_key": composite.fold_key,
+    "kv_append": composite.kv_append,
+    "kv_prune": composite.kv_prune,
+}
+
+
+def forms_of(spec: OpSpec, dtype: DType) -> list[Form]:
+    """The forms an op is tried in with one of its dtypes."""
+    chosen = FAMILIES.get(spec.short_name)
+    if chosen is not None:
+        return chosen(spec, dtype)
+    if isinstance(spec.lower, Reduction):
+        return elementwise.reduction(spec, dtype)
+    assert isinstance(spec.lower, Pointwise), f"no forms for `{spec.short_name}`: add it to FAMILIES"
+    return (elementwise.unary if len(spec.operands) == 1 else elementwise.binary)(spec, dtype)
+
+
+def tried() -> list[tuple[OpSpec, DType]]:
+    """Every op with each of its dtypes."""
+    apart = COLLECTIVE | CONTROL
+    return [(spec, BY_NAME[name]) for spec in REGISTRY if spec.short_name not in apart for name in spec.dtypes]

@@ -1,0 +1,216 @@
+"""Forms of ops: operands with named dims, the sizes those take, values to fill them, and ways to lay them out."""
+
+from __future__ import annotations
+
+import inspect
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tessera.api.jit import Jit
+from tessera.ir.base import dispatch
+from tessera.ir.base.arrays import Array, numpy_dtype
+from tessera.ir.base.spec import OpSpec
+from tessera.ir.graph.samples import EXTREMES, retyped
+from tessera.runtime.tensor import Tensor
+from tessera.types import dtype as dt
+from tessera.types.annotation import TensorAnnotation
+from tessera.types.dim import Dim
+from tessera.types.dtype import BY_NAME, DType
+from tessera.types.promotion import integer_range
+
+Values: TypeAlias = "Callable[[np.random.Generator, tuple[int, ...], DType], Array]"
+Sizes: TypeAlias = "Mapping[str, int]"
+Attributes: TypeAlias = "Callable[[Mapping[str, Dim], DType], Mapping[str, Any]]"
+
+
+def numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Array:
+    """Normal floats with full mantissas, integers of at most 50, coin flips."""
+    if dtype.is_float:
+        return (rng.standard_normal(shape) * 2).astype(numpy_dtype(dtype))
+    if dtype.is_bool:
+        return rng.random(shape) < 0.5
+    low, high = integer_range(dtype)
+    return rng.integers(max(low, -50), min(high, 50), shape, endpoint=True).astype(numpy_dtype(dtype))
+
+
+def positive(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Array:
+    """Positive numbers over several decades."""
+    if not dtype.is_float:
+        return abs(numbers(rng, shape, dtype))
+    return np.exp(rng.standard_normal(shape)).astype(numpy_dtype(dtype))
+
+
+def everything(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Array:
+    """Numbers over the whole range of integers; of floats also infinities, NaN, zeros and the largest."""
+    made = numbers(rng, shape, dtype)
+    if dtype.is_bool or dtype is dt.i4:
+        return made
+    flat = made.reshape(-1)
+    at = rng.permutation(flat.size)[: flat.size // 2]
+    if dtype.is_float:
+        flat[at] = retyped(rng.choice(np.array(EXTREMES, np.float32), at.size), dtype)
+    else:
+        low, high = integer_range(dtype)
+        flat[at] = rng.integers(low, high, at.size, endpoint=True, dtype=numpy_dtype(dtype))
+    return flat.reshape(shape)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One operand: dims by name or number, its dtype (`T` is the one under test), what fills it.
+
+    An operand that is not `passed` only brings free dims into the program.
+    """
+
+    dims: tuple[str | int, ...]
+    dtype: str = "T"
+    values: Values = numbers
+    passed: bool = True
+
+    def dtype_in(self, dtype: DType) -> DType:
+        return dtype if self.dtype == "T" else BY_NAME[self.dtype]
+
+
+def no_attributes(dims: Mapping[str, Dim], dtype: DType) -> Mapping[str, Any]:
+    """The attributes of an op that takes none."""
+    return {}
+
+
+@dataclass(frozen=True)
+class Form:
+    """A way to call an op, for which one compilation serves all `sizes`.
+
+    `attributes` gets the dims by name: symbols in the free program, numbers in the static ones and in the reference.
+    A form of `is_fixed` has sizes in its attributes that only Python sees, and is one program for each of them.
+    """
+
+    name: str
+    operands: tuple[Operand, ...]
+    sizes: tuple[Sizes, ...]
+    attributes: Attributes = no_attributes
+    is_fixed: bool = False
+
+    def shapes(self, sizes: Sizes) -> list[tuple[int, ...]]:
+        return [tuple(sizes[dim] if isinstance(dim, str) else dim for dim in operand.dims) for operand in self.operands]
+
+    def elements(self, sizes: Sizes) -> int:
+        """How many elements the largest operand has, or places the space of all dims."""
+        spaces = [*self.shapes(sizes), tuple(sizes.values())]
+        return max(int(np.prod(space, dtype=np.int64)) for space in spaces)
+
+
+@dataclass
+class Case:
+    """A form with one of its sizes: the arrays, and what the reference is to be asked."""
+
+    arrays: list[Array]
+    attributes: Mapping[str, Any]
+    given: list[Any] = field(default_factory=list[Any])
+
+
+def case_of(spec: OpSpec, dtype: DType, form: Form, number: int) -> Case:
+    """The arrays of one size, the same in every run, laid out in a way of their own."""
+    sizes = form.sizes[number]
+    rng = np.random.default_rng(zlib.crc32(f"{spec.name} {dtype} {form.name} {number}".encode()))
+    arrays = [
+        np.asarray(operand.values(rng, shape, operand.dtype_in(dtype)))
+        for operand, shape in zip(form.operands, form.shapes(sizes), strict=True)
+    ]
+    case = Case(
+        [array for array, operand in zip(arrays, form.operands, strict=True) if operand.passed],
+        spec.with_defaults(form.attributes({name: Dim.constant(size) for name, size in sizes.items()}, dtype)),
+    )
+    for at, (array, operand) in enumerate(zip(arrays, form.operands, strict=True)):
+        given = laid_out(array, number + at)
+        case.given.append(Tensor.of(given, dt.i4) if operand.dtype_in(dtype) is dt.i4 else given)
+    return case
+
+
+def laid_out(array: Array, number: int) -> Array:
+    """The same values in memory as they are, column by column, backwards, with gaps, or off any alignment."""
+    if not array.ndim or not array.size or number % 5 == 0:
+        return array
+    if number % 5 == 1:
+        return np.asfortranarray(array)
+    if number % 5 == 2:
+        return np.flip(np.flip(array).copy())
+    if number % 5 == 3:
+        roomy = np.zeros([2 * size + 1 for size in array.shape], array.dtype)
+        view = roomy[tuple(slice(1, None, 2) for _ in array.shape)]
+        view[...] = array
+        return view
+    shifted = np.zeros(array.size + 1, array.dtype)[1:].reshape(array.shape)
+    shifted[...] = array
+    return shifted
+
+
+_WRAPPERS: dict[int, Callable[[Any], Any]] = {
+    0: lambda f: lambda: f(),
+    1: lambda f: lambda a: f(a),
+    2: lambda f: lambda a, b: f(a, b),
+    3: lambda f: lambda a, b, c: f(a, b, c),
+    4: lambda f: lambda a, b, c, d: f(a, b, c, d),
+    5: lambda f: lambda a, b, c, d, e: f(a, b, c, d, e),
+}
+
+
+def program(spec: OpSpec, dtype: DType, form: Form, sizes: Sizes | None = None) -> Jit:
+    """The op as a jitted function with free dims, or with those of `sizes`."""
+    known = sizes or {}
+
+    def apply(*operands: Any) -> Any:
+        dims = {name: Dim.constant(size) for name, size in known.items()} if form.is_fixed else dict[str, Dim]()
+        for operand, given in zip(form.operands, operands, strict=True):
+            for dim, size in zip(operand.dims, given.type.shape, strict=True):
+                if isinstance(dim, str):
+                    dims.setdefault(dim, size)
+        passed = [given for operand, given in zip(form.operands, operands, strict=True) if operand.passed]
+        return dispatch.apply(spec.name, passed, form.attributes(dims, dtype))
+
+    function: Any = _WRAPPERS[len(form.operands)](apply)
+    function.__name__ = spec.short_name
+    function.__annotations__ = {
+        name: TensorAnnotation(
+            tuple(Dim.of(known.get(dim, dim) if isinstance(dim, str) else dim) for dim in operand.dims),
+            operand.dtype_in(dtype),
+        )
+        for name, operand in zip(inspect.signature(function).parameters, form.operands, strict=True)
+    }
+    return Jit(function)
+
+
+def results(outcome: Any) -> list[Array]:
+    """What a program or a reference gave, as arrays."""
+    several: Sequence[Any] = outcome if isinstance(outcome, tuple) else (outcome,)
+    return [np.asarray(item) for item in several]
+
+
+def named(names: str, *values: Sequence[int]) -> tuple[Sizes, ...]:
+    """Sizes from a letter for each dim and rows of numbers.
+
+    >>> named("AB", (3, 5))
+    ({'A': 3, 'B': 5},)
+    """
+    return tuple(dict(zip(names, row, strict=True)) for row in values)
+
+
+PAIRS = (
+    (1, 1), (1, 7), (7, 1), (0, 5), (5, 0), (2, 3), (3, 5), (5, 8), (7, 16), (13, 17), (31, 32), (1, 33), (64, 64),
+    (17, 67), (127, 3), (3, 257), (61, 97), (1, 1021), (521, 2), (65, 129), (257, 263),
+)  # fmt: skip
+"""Twenty-one matrices: empty, single, thin, prime, below and above each vector width, and of more than 2**16."""
+
+FULL = tuple(pair for pair in PAIRS if min(pair) > 0)
+MATRIX = named("AB", *PAIRS)
+LINE = named("A", (1,), (0,), (7,), (32,), (131,), (1021,))
+CUBE = named("ABC", (1, 1, 1), (2, 3, 5), (4, 0, 2), (7, 1, 33), (3, 17, 16), (5, 13, 67))
+SCALAR = named("", ())
+
+
+def constantly(**attributes: Any) -> Attributes:
+    """The same attributes for all sizes and dtypes."""
+    return lambda dims, dtype: attributes
