@@ -128,8 +128,9 @@ def index_reference(x: Array, *indices: Array, axes: Sequence[int], place: int) 
     else:
         out = moved[tuple(legal_array(index, x.shape[axis]) for index, axis in zip(indices, axes, strict=True))]
     rank = len(joined)
+    kept = moved.shape[len(axes) :]
     return np.ascontiguousarray(np.moveaxis(out, tuple(range(rank)), tuple(range(place, place + rank)))).reshape(
-        *moved.shape[len(axes) :][:place], *joined, *moved.shape[len(axes) :][place:]
+        (*kept[:place], *joined, *kept[place:])
     )
 
 
