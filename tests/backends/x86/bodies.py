@@ -13,7 +13,7 @@ from tessera.backends.reference.interpret import run_tape
 from tessera.ir.base.arrays import Array
 from tessera.ir.base.choice import StaticChooser
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.tape import Record, Tape
+from tessera.ir.base.tape import Guard, Record, Tape
 from tessera.ir.graph.dialect import DIALECT
 from tessera.ir.schedule.bodies import row_space
 from tessera.ir.schedule.emit.assembly_kernel import emit_assembly
@@ -30,11 +30,16 @@ from tessera.types.tensor_type import TensorType
 from tests.backends.x86.native import assert_close, build, interpreted, machines, values_of
 
 
+@dataclass(frozen=True)
 class _Rules:
-    """Dims that may be equal are."""
+    """Dims that may be equal are, by a guard of the tape."""
+
+    tape: Tape
 
     def equal(self, left: Dim, right: Dim, what: str) -> Dim:
-        assert left == right, what
+        if left != right:
+            assert not (left - right).value, what
+            self.tape.guards.append(Guard(left, right, what))
         return left
 
     def fail(self, message: str, *, help: str = "") -> Exception:
@@ -59,7 +64,7 @@ class Writer:
     def op(self, name: str, *operands: int, **attributes: Any) -> int:
         spec = DIALECT[name]
         filled = spec.with_defaults(attributes)
-        types = spec.infer(_Rules(), [self.tape.types[operand] for operand in operands], filled)
+        types = spec.infer(_Rules(self.tape), [self.tape.types[operand] for operand in operands], filled)
         results = tuple(self.tape.new_value(type) for type in types)
         self.tape.records.append(Record(spec.name, operands, filled, results))
         return results[0]
