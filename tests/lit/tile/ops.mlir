@@ -84,3 +84,21 @@ ttile.kernel @others(%x: !ttile.buffer<[N], f32>) attributes {symbols = ["N"], g
   ttile.store %10, %11, %i {coords = ["i"], axes = ["i"], map = [0, i mod 8], bounds = [-1], mode = "add"} : (!ttile.tile<[8], bf16>, !ttile.buffer<[N + 1, 8], bf16>, !ttile.index) -> ()
   ttile.return
 }
+
+// Where to go next is read from memory; lines of memory are put in order.
+// CHECK-LABEL: ttile.kernel @order(
+// CHECK:         %[[R:[a-z0-9]+]] = ttile.fetch %at, %{{.*}} {coords = ["i"], map = [i]} : (!ttile.buffer<[N], i64>, !ttile.index) -> !ttile.index
+// CHECK-NEXT:    ttile.load %x, %[[R]] {coords = ["r"], axes = [], map = [r], bounds = [], windows = [r, N]}
+// CHECK:         ttile.sort %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}} {descending = true}
+ttile.kernel @order(%x: !ttile.buffer<[N], f32>, %at: !ttile.buffer<[N], i64>) attributes {symbols = ["N"], grid = [N], writes = [], kind = "library"} {
+  %i = ttile.program_id {axis = 0} : () -> !ttile.index
+  %n = ttile.index {names = [], expr = N} : () -> !ttile.index
+  %r = ttile.fetch %at, %i {coords = ["i"], map = [i]} : (!ttile.buffer<[N], i64>, !ttile.index) -> !ttile.index
+  %0 = ttile.load %x, %r {coords = ["r"], axes = [], map = [r], bounds = [], windows = [r, N]} : (!ttile.buffer<[N], f32>, !ttile.index) -> !ttile.tile<[], f32>
+  %1 = ttile.scratch : () -> !ttile.buffer<[N], f32>
+  %2 = ttile.scratch : () -> !ttile.buffer<[N], i64>
+  %3 = ttile.scratch : () -> !ttile.buffer<[N], f32>
+  %4 = ttile.scratch : () -> !ttile.buffer<[N], i64>
+  ttile.sort %1, %2, %3, %4, %n {descending = true} : (!ttile.buffer<[N], f32>, !ttile.buffer<[N], i64>, !ttile.buffer<[N], f32>, !ttile.buffer<[N], i64>, !ttile.index) -> ()
+  ttile.return
+}

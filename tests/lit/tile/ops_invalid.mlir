@@ -122,3 +122,20 @@ ttile.kernel @loop() attributes {symbols = [], grid = [], writes = []} {
   }) : (!ttile.index, !ttile.index, !ttile.tile<[4], f32>) -> !ttile.tile<[4], f32>
   ttile.return
 }
+// -----
+// CHECK: error[T0501]: `ttile.fetch` reads a buffer of integers, got !ttile.buffer<[N], f32>
+ttile.kernel @fetch(%x: !ttile.buffer<[N], f32>) attributes {symbols = ["N"], grid = [N], writes = []} {
+  %i = ttile.program_id {axis = 0} : () -> !ttile.index
+  %r = ttile.fetch %x, %i {coords = ["i"], map = [i]} : (!ttile.buffer<[N], f32>, !ttile.index) -> !ttile.index
+  ttile.return
+}
+// -----
+// CHECK: error[T0501]: `ttile.sort` does not compare bf16
+// CHECK: help: cast the keys to f32 first
+ttile.kernel @sort() attributes {symbols = ["N"], grid = [], writes = []} {
+  %n = ttile.index {names = [], expr = N} : () -> !ttile.index
+  %0 = ttile.scratch : () -> !ttile.buffer<[N], bf16>
+  %1 = ttile.scratch : () -> !ttile.buffer<[N], i64>
+  ttile.sort %0, %1, %0, %1, %n : (!ttile.buffer<[N], bf16>, !ttile.buffer<[N], i64>, !ttile.buffer<[N], bf16>, !ttile.buffer<[N], i64>, !ttile.index) -> ()
+  ttile.return
+}
