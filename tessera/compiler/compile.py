@@ -38,6 +38,7 @@ class Lowering:
     kernels: tuple[SpecOp, ...]
     targets: tuple[SpecOp, ...]
     texts: tuple[str, ...]
+    shared: tuple[str, ...]
     host: str
     stages: Stages
     chooser: StaticChooser
@@ -51,7 +52,7 @@ def compile_tape(tape: Tape, options: Options, library: KernelLibrary | None = N
     InternalError with a reproducer for a mistake of ours.
     """
     lowering = lower(tape, options, library)
-    objects = compile_texts([lowering.host, *lowering.texts], lowering.backend.code_target)
+    objects = compile_texts([lowering.host, *lowering.texts, *lowering.shared], lowering.backend.code_target)
     lowering.chooser.check_overrides()
     face = interface_of(lowering.program)
     return Executable(
@@ -87,10 +88,12 @@ def lower(
     (program,) = programs_in(module)
     kernels = tuple(op for op in module.ops if isinstance(op, SpecOp) and op.name == "ttile.kernel")
     targets = tuple(backend.lower(kernel) for kernel in kernels)
-    texts = tuple(backend.text(target) for target in targets)
+    texts, shared = backend.parts(targets)
     host = host_text(program, target_text(backend.machine))
     stages.finish()
-    return Lowering(module, program, kernels, targets, texts, host, stages, chooser, backend)
+    return Lowering(
+        module, program, kernels, targets, tuple(texts), tuple(shared.values()), host, stages, chooser, backend
+    )
 
 
 def standard_library() -> KernelLibrary:
@@ -107,7 +110,7 @@ def lower_tape(tape: Tape, options: Options, library: KernelLibrary | None = Non
         "schedule": print_module(lowering.program),
         "tile": "\n".join(print_module(kernel) for kernel in lowering.kernels),
         "target": "\n".join(print_module(target) for target in lowering.targets),
-        "llvm": "\n".join((lowering.host, *lowering.texts)),
+        "llvm": "\n".join((lowering.host, *lowering.texts, *lowering.shared)),
     }
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tessera.backends.x86.emit import emit_kernel
+from tessera.backends.x86.emit import emit_kernel, emit_parts
 from tessera.backends.x86.lower import lower_kernel
 from tessera.backends.x86.machine import host_machine, target_text
 from tessera.ir.base.op import SpecOp
@@ -32,3 +33,13 @@ class X86Backend:
     def text(self, kernel: SpecOp) -> str:
         """A `ttarget.kernel` as LLVM text."""
         return emit_kernel(kernel, target_text(self.machine))
+
+    def parts(self, kernels: Sequence[SpecOp]) -> tuple[list[str], dict[str, str]]:
+        """Kernels as LLVM texts, and the modules they share, by symbol: each compiled once for all programs."""
+        texts: list[str] = []
+        shared: dict[str, str] = {}
+        for kernel in kernels:
+            text, common = emit_parts(kernel, target_text(self.machine))
+            texts.append(text)
+            shared.update(common)
+        return texts, shared

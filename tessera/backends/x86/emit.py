@@ -32,15 +32,24 @@ SHARES = 4
 
 
 def emit_kernel(kernel: SpecOp, target: TargetText) -> str:
-    """The LLVM module of a kernel."""
-    module = ModuleText(target)
+    """The LLVM module of a kernel, whole."""
+    return _module_of(kernel, ModuleText(target)).text()
+
+
+def emit_parts(kernel: SpecOp, target: TargetText) -> tuple[str, dict[str, str]]:
+    """The LLVM module of a kernel without what it has in common with others, and those modules by their symbols."""
+    module = _module_of(kernel, ModuleText(target, shares=True))
+    return module.text(), module.shared()
+
+
+def _module_of(kernel: SpecOp, module: ModuleText) -> ModuleText:
     name = kernel.value("symbol")
     _emit_tasks(module, kernel, name)
     _emit_scratch(module, kernel, name)
     f = module.function(name, [("ptr", "ctx"), ("i64", "task"), ("i64", "tasks"), ("ptr", "scratch")])
     Emitter(f, kernel).run()
     f.ret()
-    return module.text()
+    return module
 
 
 def _sizes(f: FunctionText, kernel: SpecOp) -> dict[str, Index]:
