@@ -11,12 +11,13 @@ from tessera.backends.x86 import convert
 from tessera.backends.x86.blocks import Vectors
 from tessera.backends.x86.dim_windows import DimWindows
 from tessera.backends.x86.dims import dim_value
-from tessera.backends.x86.gemm import GemmPlan, GemmProblem, emit_gemm, scratch_bytes
+from tessera.backends.x86.gemm import GemmPlan, GemmProblem, Result, emit_gemm, scratch_bytes
 from tessera.backends.x86.instructions import Index, TargetText, Value
 from tessera.backends.x86.pack import Operand
 from tessera.backends.x86.partition import Grid, choose_grid, task_block
 from tessera.backends.x86.text import FunctionText
 from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import DType
@@ -98,6 +99,7 @@ def emit_product(emitter: Emitter, op: SpecOp) -> None:
             rhs=_operand(emitter, op, "rhs", ("_k", "_n"), frame),
             scratch=scratch,
             epilogue=_Epilogue(emitter, op),
+            result=_result(emitter, op, frame),
             frame=frame,
             rows=op.value("m").value,
             columns=op.value("n").value,
@@ -127,6 +129,34 @@ def _operand(emitter: Emitter, op: SpecOp, side: str, axes: tuple[str, str], fra
     env = {**emitter.env, **_batch_env(emitter, op, frame)}
     start = f.gep(base, dim_value(f, columns[1], env), convert.storage_type(dtype))
     return Operand(dtype, start, dim_value(f, rows[0], env), dim_value(f, columns[0], env))
+
+
+def _result(emitter: Emitter, op: SpecOp, frame: tuple[Value, ...]) -> Result | None:
+    """The one buffer that the epilogue writes, where accumulators can wait in it."""
+    block = op.regions[0].block
+    stores = [part for part in block.ops if isinstance(part, SpecOp) and part.name == "ttarget.store"]
+    if len(stores) != 1:
+        return None
+    (store,) = stores
+    buffer, dtype = store.operands[1], accumulator_of(op)
+    assert isinstance(buffer.type, BufferAttr)
+    offset: Dim = store.value("offset")
+    rows = offset.coefficient("_m")
+    columns = rows[1].coefficient("_n") if rows is not None else None
+    if rows is None or columns is None or buffer.type.dtype is not dtype or columns[0].value != 1:
+        return None
+    if "_n" in rows[0].symbols or store.value("mode") != "set" or store.value("axes") != ("_m", "_n"):
+        return None
+    if any(buffer in part.operands and part is not store for part in block.ops):
+        return None
+    f = emitter.f
+    env = {**emitter.env, **_batch_env(emitter, op, frame)}
+    known_names = env.keys()
+    if not (columns[1].symbols | rows[0].symbols) <= known_names:
+        return None
+    base = f.gep(emitter.buffers[buffer], dim_value(f, columns[1], env), convert.storage_type(dtype))
+    is_plain = store.operands[0] is block.args[-1]
+    return Result(base, dim_value(f, rows[0], env), is_plain)
 
 
 class _Element:

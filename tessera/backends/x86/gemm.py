@@ -47,6 +47,19 @@ class GemmPlan:
 
 
 @dataclass(frozen=True)
+class Result:
+    """Where the result lies, when it is of the accumulator's dtype and its rows are runs of memory.
+
+    Accumulators then wait for the next block of k in the result itself. `is_plain` says that the epilogue does nothing
+    but store them there.
+    """
+
+    base: Value
+    row_stride: Index
+    is_plain: bool
+
+
+@dataclass(frozen=True)
 class GemmProblem:
     """One task: the rows and columns it owns, the operands, where to work, what to do with the result."""
 
@@ -60,6 +73,7 @@ class GemmProblem:
     scratch: Value
     epilogue: Epilogue
     frame: tuple[Value, ...] = ()
+    result: Result | None = None
     rows: int | None = None  # of the whole matrix, where known: saves code for the cuts it does not have
     columns: int | None = None
 
@@ -143,26 +157,42 @@ class _Gemm:
         """Both operands packed; columns outermost, then rows, then k."""
         f, plan, p = self.f, self.plan, self.problem
         one_block = f.icmp("sle", p.k, plan.KC)
-        # With one block of k no accumulator waits, and B is packed once for all rows.
-        rows = f.select(one_block, f.smax(f.sub(p.m_hi, p.m_lo), 1), f.const_i(plan.MB))
 
         def columns(j: Value) -> None:
             nc = f.smin(plan.NC, f.sub(p.n_hi, j))
+            # Whole register blocks may go to the result at once; others would write past the end of a row.
+            whole = f.icmp("eq", f.urem(nc, self.shape.columns), 0)
+            direct = whole if p.result is not None else f.const("i1", False)
+            # Where no accumulator waits in scratch, B is packed once for all rows.
+            at_once = f.op("or", one_block, direct)
+            rows = f.select(at_once, f.smax(f.sub(p.m_hi, p.m_lo), 1), f.const_i(plan.MB))
 
             def row_block(i: Value) -> None:
                 end = f.smin(f.add(i, rows), p.m_hi)
                 # An empty sum is still a result: k = 0 makes one turn with nothing in it.
-                f.loop(0, f.smax(p.k, 1), plan.KC, lambda k: self._depth(i, end, j, nc, k, one_block))
+                f.loop(0, f.smax(p.k, 1), plan.KC, lambda k: self._depth(i, end, j, nc, k, one_block, direct))
 
             f.loop(p.m_lo, p.m_hi, rows, row_block)
 
         f.loop(p.n_lo, p.n_hi, plan.NC, columns)
 
-    def _depth(self, i: Value, end: Value, j: Value, nc: Value, k: Value, one_block: Value) -> None:
+    def _place(self, row: Value, column: Value, waiting: Value, one_block: Value, direct: Value) -> tuple[Value, Value]:
+        """Where a register block goes, and how far apart its rows are."""
+        f, result = self.f, self.problem.result
+        place = f.select(one_block, self.tile, waiting)
+        stride = f.select(one_block, f.const_i(self.shape.columns), f.const_i(self.plan.NC))
+        if result is None:
+            return place, stride
+        own = f.gep(result.base, f.add(f.mul(row, result.row_stride), column), self.element)
+        return f.select(direct, own, place), f.select(direct, f.index(result.row_stride), stride)
+
+    def _depth(self, i: Value, end: Value, j: Value, nc: Value, k: Value, one_block: Value, direct: Value) -> None:
         """One block of k: pack B, then every block of rows."""
         f, plan, p = self.f, self.plan, self.problem
         kc = f.smin(plan.KC, f.sub(p.k, k))
         last = f.icmp("sge", f.add(k, plan.KC), p.k)
+        if p.result is not None and p.result.is_plain:
+            last = f.select(direct, f.const("i1", False), last)
         pack_rhs(f, self.shape, self.rhs_panels, p.rhs, j, nc, k, kc, p.columns)
 
         def rows(ic: Value) -> None:
@@ -175,8 +205,8 @@ class _Gemm:
                 wait = f.gep(self.waiting, f.add(f.mul(row, plan.NC), jr), self.element)
 
                 def block(at: Value, height: int) -> None:
-                    out = f.select(one_block, self.tile, f.gep(wait, f.mul(at, plan.NC), self.element))
-                    stride = f.select(one_block, f.const_i(self.shape.columns), f.const_i(plan.NC))
+                    waiting = f.gep(wait, f.mul(at, plan.NC), self.element)
+                    out, stride = self._place(f.add(ic, at), f.add(j, jr), waiting, one_block, direct)
                     lhs = f.gep(self.lhs_panels, f.mul(at, kc), self.element)
                     micro_call(
                         f, kernels[self.shape.heights.index(height)], lhs, rhs, kc, out, stride, f.icmp("ne", k, 0)
