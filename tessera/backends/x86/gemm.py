@@ -73,9 +73,9 @@ class GemmProblem:
     scratch: Value
     epilogue: Epilogue
     frame: tuple[Value, ...] = ()
-    result: Result | None = None
     rows: int | None = None  # of the whole matrix, where known: saves code for the cuts it does not have
     columns: int | None = None
+    result: Result | None = None
 
 
 def scratch_bytes(plan: GemmPlan) -> int:
