@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from tessera.backends.x86 import convert
+from tessera.backends.x86.llvm_types import bytes_of
 from tessera.backends.x86.text import FunctionText, Index, Value, known
 from tessera.backends.x86.transpose import transpose
 from tessera.backends.x86.windows import Turned, WindowElement, Windows
@@ -147,6 +148,10 @@ def _side(width: int, register: int) -> int:
     return side
 
 
+_AHEAD = 12
+"""Rows that packing asks for ahead of its own."""
+
+
 def pieces(width: int, register: int) -> list[tuple[int, int]]:
     """A width as powers of two that fit a register: (start, lanes)."""
     result: list[tuple[int, int]] = []
@@ -169,6 +174,10 @@ def _write_copied(g: FunctionText, dtype: DType, width: int, to: DType, register
         def body(k: Value) -> None:
             line = g.gep(source, g.mul(k, along), stored)
             target = g.gep(panel, g.mul(k, width), element)
+            # Rows far apart are each a page of their own, which no prefetcher of the machine crosses.
+            ahead = g.gep(line, g.mul(along, _AHEAD), stored)
+            for start in range(0, width, 64 // bytes_of(stored)):
+                g.prefetch(g.gep(ahead, start, stored))
             for start, lanes in pieces(width, register):
                 value = convert.cast(g, load(line, start, lanes), dtype, to)
                 g.store(value, g.gep(target, start, element))
