@@ -42,6 +42,19 @@ def doctor(
 
 
 @app.command()
+def inspect(
+    target: Annotated[str, typer.Argument(help="What to look at, as `module:function`.")],
+    shape: Annotated[list[str] | None, typer.Option(help="A parameter's shape: `x=64x128` or `x=64x128:bf16`.")] = None,
+    output: Annotated[str, typer.Option(help="Where the page goes.")] = "inspect.html",
+    rows: Annotated[int, typer.Option(help="Most lines of a cell in the terminal.")] = 24,
+) -> None:
+    """Show a function at all four levels side by side, and write a page where a click lights up a line everywhere."""
+    from tessera.cli.inspect import show
+
+    raise typer.Exit(show(target, shape or (), output, rows))
+
+
+@app.command()
 def version() -> None:
     """Print the version."""
     from importlib.metadata import version

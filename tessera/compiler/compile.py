@@ -70,12 +70,17 @@ def compile_tape(tape: Tape, options: Options, library: KernelLibrary | None = N
 
 
 def lower(
-    tape: Tape, options: Options, library: KernelLibrary | None = None, *, keep_snapshots: bool = False
+    tape: Tape,
+    options: Options,
+    library: KernelLibrary | None = None,
+    *,
+    keep_snapshots: bool = False,
+    keep_locations: bool = False,
 ) -> Lowering:
     """All of a compilation but the machine code."""
     backend = X86Backend(host_machine() if options.features is None else machine_of(frozenset(options.features)))
     chooser = StaticChooser(dict(options.overrides))
-    stages = Stages(lambda: from_tape(tape), keep_snapshots)
+    stages = Stages(lambda: from_tape(tape), keep_snapshots, keep_locations)
     module = from_tape(tape)
     stages.run("graph", graph.pipeline(), module, graph.DOOR)
     stages.run(

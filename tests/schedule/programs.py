@@ -1,5 +1,8 @@
 """Programs to schedule: traced functions on free sizes, and random ones."""
 
+# Functions of traced values are written as lambdas, whose parameters cannot be annotated.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

@@ -1,5 +1,8 @@
 """Scheduling keeps meaning: plan, kernels and host program give what the graph gives, and their texts read back."""
 
+# Functions of traced values are written as lambdas, whose parameters cannot be annotated.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 from typing import Any

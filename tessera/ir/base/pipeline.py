@@ -62,11 +62,12 @@ class Stages:
     With `rebuild` (how to make the module again from its tape) the walk is quick: each room is verified once, at its
     end, and only a failure is walked again, slowly, to find the pass and the text before it. Without, or with
     `TESSERA_VERIFY=1`, every pass is verified and its text kept until the next. `TESSERA_DUMP=dir` writes the text
-    after each pass, `TESSERA_TIMING=1` prints a table at `finish`.
+    after each pass, `TESSERA_TIMING=1` prints a table at `finish`. With `keep_locations` texts say where ops came from.
     """
 
     rebuild: Callable[[], ModuleOp] | None = None
     keep_snapshots: bool = False
+    keep_locations: bool = False
     steps: list[Step] = field(default_factory=list[Step], init=False)
     snapshots: list[Snapshot] = field(default_factory=list[Snapshot], init=False)
     _history: list[Visit] = field(default_factory=list["Visit"], init=False)
@@ -140,7 +141,7 @@ class Stages:
     def _keep(self, room: str, name: str, module: ModuleOp) -> None:
         if not self.keep_snapshots and self._dump is None:
             return
-        text = print_module(module)
+        text = print_module(module, locations=self.keep_locations)
         if self.keep_snapshots:
             self.snapshots.append(Snapshot(room, name, text))
         if self._dump is not None:

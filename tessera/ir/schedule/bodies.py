@@ -92,13 +92,30 @@ class _Closure:
         number = self.program.makers.get(root, -1)
         return self.grouping.owner.get(number) is not self.group
 
+    def _in_order(self) -> list[int]:
+        """The records, each free one just before the first that reads it: wherever the program happens to have it."""
+        found: dict[int, None] = {}
+
+        def place(number: int) -> None:
+            for operand in self.program.tape.records[number].operands:
+                maker = self.program.makers.get(operand, -1)
+                if maker in self.numbers and maker not in found:
+                    place(maker)
+            found[number] = None
+
+        solid = [number for number in sorted(self.numbers) if number in self.grouping.owner]
+        for number in (*solid, *sorted(self.numbers)):
+            if number not in found:
+                place(number)
+        return list(found)
+
     def body(self, outputs: list[int]) -> Body:
         tape, source = Tape(), self.program.tape
         new: dict[int, int] = {value: tape.new_value(source.types[value]) for value in self.inputs}
         names = dict(zip(source.inputs, source.names, strict=True))
         tape.inputs = list(new.values())
         tape.names = [names.get(value, f"v{value}") for value in self.inputs]
-        for number in sorted(self.numbers):
+        for number in self._in_order():
             record = source.records[number]
             new.update({result: tape.new_value(source.types[result]) for result in record.results})
             tape.records.append(

@@ -73,7 +73,9 @@ class ContractionKernel:
         evaluator.ready[result] = (tile.cast(acc, self.body.types[result].dtype), place.axes)
         at = self._out_at()
         for output, buffer in zip(self.body.outputs, outputs, strict=True):
-            tile.store(evaluator.value(output, at, place), buffer, at, place)
+            made = evaluator.value(output, at, place)
+            tile.span = evaluator.span_of(output)
+            tile.store(made, buffer, at, place)
         return tile.finish()
 
     def _out_at(self) -> IndexMap:

@@ -8,6 +8,7 @@ from typing import Any
 
 from xdsl.ir import SSAValue
 
+from tessera.diagnostics.span import Span
 from tessera.ir.base.dialect_of import find_spec
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.base.tape import Record, Tape
@@ -89,6 +90,10 @@ class Evaluator:
         if axes == place.axes:
             return tile
         return self.tile.broadcast(tile, place.sizes, [place.axes.index(axis) for axis in axes])
+
+    def span_of(self, value: int) -> Span | None:
+        """Where a value of the body was written by the user."""
+        return self.makers[value].span if value in self.makers else None
 
     def load(self, value: int, at: IndexMap, place: Place, **options: Any) -> SSAValue:
         buffer = self.buffers[value]

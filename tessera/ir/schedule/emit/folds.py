@@ -62,11 +62,13 @@ class Fold:
         return self.body.types[self.record.results[0]].dtype.compute
 
     def start(self) -> list[SSAValue]:
+        self.tile.span = self.record.span
         first = self.tile.full(identity(self.lower.kind, self.dtype), self.shape, self.dtype)
         return [first, self.tile.full(_FAR, self.shape, i64)] if self.is_place else [first]
 
     def step(self, carried: Sequence[SSAValue], operand: SSAValue, place: Place) -> list[SSAValue]:
         tile = self.tile
+        tile.span = self.record.span
         value = tile.cast(operand, self.dtype)
         value = tile.clip(value, "_r", identity(self.lower.kind, self.dtype), place)
         if not self.is_place:
@@ -82,6 +84,7 @@ class Fold:
         return [tile.select(takes, value, best), tile.select(takes, here, at)]
 
     def finish(self, carried: Sequence[SSAValue]) -> SSAValue:
+        self.tile.span = self.record.span
         out = self.body.types[self.record.results[0]].dtype
         if self.is_place:
             place = self.tile.arg_reduce(carried[0], carried[1], self.lower.kind, 0)

@@ -60,6 +60,7 @@ def _store_all(
     body, tile = request.body, evaluator.tile
     for output, buffer in zip(body.outputs, outputs, strict=True):
         where = (linear(at, body.types[output].shape),) if flat else at
+        tile.span = evaluator.span_of(output)
         tile.store(evaluator.value(output, at, place), buffer, where, place)
 
 

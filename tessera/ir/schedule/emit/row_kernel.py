@@ -159,6 +159,7 @@ class RowKernel:
         for output, buffer in zip(self.body.outputs, self.outputs, strict=True):
             if output == value:
                 where = (linear(at, self.body.types[value].shape),) if self.flat else at
+                self.tile.span = self.evaluator.span_of(value)
                 self.tile.store(self.evaluator.value(value, at, place), buffer, where, place)
 
     def _pass(self, level: int) -> None:

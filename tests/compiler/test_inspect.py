@@ -1,0 +1,85 @@
+"""The inspector: every level's lines know their source lines, in the terminal and on the page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tessera import ops
+from tessera.cli import inspect as command
+from tessera.compiler.inspect import LEVELS, Inspection, inspect_tape
+from tessera.compiler.inspect_page import page
+from tessera.compiler.options import Options
+from tests.schedule.programs import trace, typed
+
+
+def program(x: Any, w: Any, b: Any) -> Any:
+    y = x @ w + b
+    y = ops.gelu(y)
+    for axis in (0, 1):
+        y = ops.softmax(y, axis=axis)
+    return y
+
+
+@pytest.fixture(scope="module")
+def found() -> Inspection:
+    return inspect_tape(trace(program, typed("M K"), typed("K N"), typed("N")), Options())
+
+
+def lines_of(found: Inspection, level: str, source: str) -> list[str]:
+    (key,) = [key for key, text in found.sources.items() if source in text]
+    return [line.text for line in found.levels[level] if key in line.keys]
+
+
+def test_a_source_line_is_followed_through_all_levels(found: Inspection) -> None:
+    assert [text.strip() for text in found.sources.values()] == [
+        "y = x @ w + b",
+        "y = ops.gelu(y)",
+        "y = ops.softmax(y, axis=axis)",
+    ]
+    assert any("tgraph.gelu" in line for line in lines_of(found, "graph", "gelu"))
+    assert any("tsched.call @matmul" in line for line in lines_of(found, "schedule", "gelu"))
+    assert any("gelu" in line for line in lines_of(found, "tile", "gelu"))
+    assert any("gelu" in line for line in lines_of(found, "target", "gelu"))
+    assert not any("gelu" in line for line in lines_of(found, "graph", "softmax"))
+    assert sum("tsched.call" in line for line in lines_of(found, "schedule", "softmax")) == 2
+
+
+def test_no_location_is_left_in_the_texts(found: Inspection) -> None:
+    assert not any(" loc(" in line.text for level in LEVELS for line in found.levels[level])
+
+
+def test_the_page_stands_alone_and_marks_lines(found: Inspection) -> None:
+    text = page(found, "model:forward")
+    assert not re.search(r"(src|href)=", text)
+    assert re.findall(r'data-level="(\w+)"', text) == ["source", *LEVELS]
+    for number in range(len(found.sources)):
+        marked = re.findall(r'data-k="([\d ]+)"', text)
+        assert sum(str(number) in keys.split() for keys in marked) >= 5
+
+
+def test_the_command_prints_and_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    (tmp_path / "inspected_model.py").write_text(
+        "import tessera as ts\nfrom tessera import ops\n\n\n"
+        '@ts.jit\ndef forward(x: ts.Tensor["M", "K"], w: ts.Tensor["K", "N"]):\n    return ops.relu(x @ w)\n\n\n'
+        "def plain(x):\n    return ops.exp(x)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)  # pyright: ignore[reportUnknownMemberType]
+    monkeypatch.setenv("COLUMNS", "240")
+    output = tmp_path / "page.html"
+    assert command.show("inspected_model:forward", (), str(output)) == 0
+    assert "return ops.relu(x @ w)" in capsys.readouterr().out
+    assert "ttile.kernel" in output.read_text()
+    assert command.show("inspected_model:plain", ("x=4x8:bf16",), str(output)) == 0
+    for target, shapes, message in (
+        ("inspected_model:plain", (), "nothing says what `x` is"),
+        ("inspected_model:plain", ("x=4", "y=3"), "no parameter `y`"),
+        ("inspected_model:plain", ("x=ax",), "is no shape"),
+        ("inspected_model:missing", (), "missing"),
+        ("inspected_model", (), "must be module:function"),
+    ):
+        assert command.show(target, shapes, str(output)) == 2
+        assert message in re.sub(r"\s+", " ", capsys.readouterr().out)

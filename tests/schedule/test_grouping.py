@@ -1,0 +1,144 @@
+"""What is fused with what: the groups of programs whose best form is known."""
+
+# Functions of traced values are written as lambdas, whose parameters cannot be annotated.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tessera import ops
+from tessera.ir.base.choice import StaticChooser
+from tessera.ir.base.verify import symbol_table
+from tessera.ir.schedule.fusions import fusions_in
+from tessera.types.dtype import bf16, f32
+from tessera.types.tensor_type import TensorType
+from tests.schedule.programs import scheduled, simplified, trace, typed
+
+
+def groups(function: Callable[..., Any], *types: TensorType, **options: Any) -> list[str]:
+    """The kind of each group, and how many results it has."""
+    module = scheduled(simplified(trace(function, *types)), steps=1, **options)
+    return [f"{fuse.value('kind')} {len(fuse.results)}" for fuse in fusions_in(module)]
+
+
+X, Y, V = typed("M N"), typed("M N"), typed("N")
+
+
+def test_bias_and_gelu_join_their_product_and_softmax_is_one_row_group() -> None:
+    def program(x: Any, w: Any, b: Any) -> Any:
+        return ops.softmax(ops.gelu(x @ w + b))
+
+    assert groups(program, typed("M K"), typed("K N"), V) == ["contraction 1", "row 1"]
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_softmax_is_one_group_along_any_axis(axis: int) -> None:
+    assert groups(lambda x: ops.softmax(x, axis=axis), X) == ["row 1"]
+
+
+def test_normalizations_are_one_group_each() -> None:
+    assert groups(lambda x, w, b: ops.layernorm(x, w, b), typed("B S D"), typed("D"), typed("D")) == ["row 1"]
+    assert groups(lambda x, w: ops.rmsnorm(x, w), typed("B S D"), typed("D")) == ["row 1"]
+    assert groups(lambda x, w: ops.rmsnorm(x, w), typed("B S D", "bf16"), typed("D", "bf16")) == ["row 1"]
+    assert groups(lambda x: ops.log_softmax(x), X) == ["row 1"]
+    assert groups(lambda x: ops.var(x, axis=1), X) == ["row 1"]
+
+
+def test_a_residual_and_its_norm_are_one_group_with_two_results() -> None:
+    def program(x: Any, y: Any, w: Any) -> Any:
+        h = x + y
+        return ops.rmsnorm(h, w), h
+
+    assert groups(program, X, Y, V) == ["row 2"]
+
+
+def test_a_norm_stays_out_of_the_product_before_it() -> None:
+    def program(x: Any, w: Any, r: Any, g: Any) -> Any:
+        h = r + x @ w
+        return h, ops.rmsnorm(h, g)
+
+    assert groups(program, typed("M K"), typed("K N"), X, V) == ["contraction 1", "row 1"]
+
+
+def test_a_gated_unit_is_two_products() -> None:
+    def program(x: Any, w: Any, u: Any) -> Any:
+        return ops.silu(x @ w) * (x @ u)
+
+    assert groups(program, typed("M K"), typed("K N"), typed("K N")) == ["contraction 1", "contraction 1"]
+
+
+def test_chains_and_their_branches_are_one_map() -> None:
+    def program(x: Any, y: Any, v: Any) -> Any:
+        a = ops.tanh(x) + v
+        return ops.exp(a) * ops.sin(y) - ops.cos(a)
+
+    assert groups(program, X, Y, V) == ["map 1"]
+
+
+def test_masks_made_from_coordinates_cost_no_group() -> None:
+    assert groups(lambda x: ops.softmax(ops.where(ops.tril(x) == x, x, -1e9)), X) == ["row 1"]
+
+
+def test_conversions_go_with_the_product() -> None:
+    def program(x: Any, w: Any) -> Any:
+        return (x.cast(f32) @ w.cast(f32)).cast(bf16)
+
+    assert groups(program, typed("M K", "bf16"), typed("K N", "bf16")) == ["contraction 1"]
+
+
+def test_views_are_read_through() -> None:
+    def program(x: Any, w: Any) -> Any:
+        return (ops.transpose(x) @ ops.transpose(w)).reshape(-1)
+
+    assert groups(program, typed("K M"), typed("N K")) == ["contraction 1"]
+
+
+def test_cheap_values_of_other_shapes_are_computed_where_they_are_read() -> None:
+    assert groups(lambda x, v: x * (v * 2.0 + 1.0), X, V) == ["map 1"]
+    assert groups(lambda x, v: x * ops.exp(v), X, V) == ["map 1", "map 1"]
+    assert groups(lambda x: ops.transpose(ops.exp(x)) + 1.0, X) == ["map 1"]
+
+
+def test_what_is_gathered_from_lies_in_memory() -> None:
+    def program(x: Any, i: Any) -> Any:
+        return ops.take(ops.exp(x), i, axis=0) * 2.0
+
+    # What makes an index legal is a group of its own, as each is used for a whole row.
+    assert groups(program, X, typed("K", "i64")) == ["map 1", "map 1", "map 1"]
+
+
+def test_fusion_can_be_switched_off_as_a_whole_and_for_a_kind() -> None:
+    def program(x: Any, w: Any, b: Any) -> Any:
+        return ops.relu(x @ w + b)
+
+    types = typed("M K"), typed("K N"), V
+    assert groups(program, *types, fusion=False) == ["contraction 1", "map 1", "map 1"]
+    chooser = StaticChooser({"fusion.contraction": False})
+    assert groups(program, *types, chooser=chooser) == ["contraction 1", "map 1"]
+    assert {choice.source for key, choice in chooser.asked.items() if "contraction" in key} == {"override"}
+
+
+def test_every_group_says_what_it_costs() -> None:
+    module = scheduled(simplified(trace(lambda x, w: ops.relu(x @ w), typed("M K"), typed("K N"))), steps=1)
+    (fuse,) = fusions_in(module)
+    assert str(fuse.value("flops")) == "2*K*M*N + M*N"
+    assert str(fuse.value("bytes")) == "4*K*M + 4*K*N + 4*M*N"
+
+
+def test_equal_layers_share_their_kernels() -> None:
+    def program(x: Any, *weights: Any) -> Any:
+        for first, second in zip(weights[::2], weights[1::2], strict=True):
+            x = x + ops.gelu(ops.rmsnorm(x, first) @ second)
+        return x
+
+    types = [typed("B S 16"), *(typed(dims) for _ in range(6) for dims in ("16", "16 16"))]
+    module = scheduled(simplified(trace(program, *types)), steps=2)
+    names = [fuse.value("body") for fuse in fusions_in(module)]
+    assert len(names) == 12
+    assert len(set(names)) == 2
+    bodies = [op for op in symbol_table(module).values() if op.name == "tgraph.func"]
+    assert len(bodies) == 2

@@ -1,0 +1,47 @@
+"""Memory plans: no two live buffers share a byte, and reuse never costs more than none."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessera.ir.schedule.memory import ALIGNMENT, Life, first_overlap, lay_out, naive_total
+from tessera.types.dim import Dim
+
+SIZES = ({"A": 0, "B": 0}, {"A": 1, "B": 1000}, {"A": 1000, "B": 1}, {"A": 37, "B": 41})
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> list[Life]:
+    found: list[Life] = []
+    for _ in range(draw(st.integers(0, 8))):
+        start = draw(st.integers(0, 10))
+        factor = draw(
+            st.sampled_from([Dim.constant(1), Dim.symbol("A"), Dim.symbol("B"), Dim.of("A*B"), Dim.of("A+3")])
+        )
+        found.append(Life(factor * draw(st.integers(1, 64)), start, start + draw(st.integers(0, 5))))
+    return found
+
+
+@given(lives())
+def test_buffers_that_live_at_one_time_are_apart_for_all_sizes(given_lives: list[Life]) -> None:
+    layout = lay_out(given_lives)
+    for sizes in SIZES:
+        assert first_overlap(given_lives, layout, sizes) is None
+        assert layout.total.evaluate(sizes) <= naive_total(given_lives).evaluate(sizes)
+        for life, offset in zip(given_lives, layout.offsets, strict=True):
+            assert offset.evaluate(sizes) % ALIGNMENT == 0
+            assert offset.evaluate(sizes) + life.bytes.evaluate(sizes) <= layout.total.evaluate(sizes)
+
+
+def test_the_check_finds_an_overlap() -> None:
+    held = [Life(Dim.of("4*A"), 0, 2), Life(Dim.of("4*B"), 2, 3)]
+    layout = lay_out(held)
+    wrong = type(layout)((Dim.constant(0), Dim.of("4*A - 4")), layout.total)
+    assert first_overlap(held, layout, {"A": 8, "B": 8}) is None
+    assert first_overlap(held, wrong, {"A": 8, "B": 8}) == (0, 1)
+
+
+def test_a_chain_of_any_length_needs_two_buffers() -> None:
+    chain = [Life(Dim.of("256*A"), step, step + 1) for step in range(20)]
+    assert lay_out(chain).total == Dim.of("512*A")

@@ -1,0 +1,84 @@
+"""The texts of the specification, as they stand in it, parse, verify and print back."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from tessera.ir.base.dialect_of import load_dialects
+from tessera.ir.base.interpret import InterpretError
+from tessera.ir.base.text import parse_module, print_module
+from tessera.ir.base.verify import verify
+from tessera.ir.schedule.interpret import run_program
+from tessera.ir.schedule.text import parse_fragment
+
+load_dialects()
+
+ATTENTION = """
+tsched.module {
+  %attn = tsched.fuse @attention(%Q, %K, %V)
+           { pattern = "flash_attention" }
+
+  // Shard layouts: heads on tp, batch on dp
+  tsched.layout %Q {partition = ["batch"], mesh_axes = ["dp"]}
+  tsched.layout %K {partition = ["head"],  mesh_axes = ["tp"]}
+  tsched.layout %V {partition = ["head"],  mesh_axes = ["tp"]}
+
+  // Tile policy candidates (BM, BN, BK)
+  tsched.tile %attn candidates = [[128,128,64], [64,128,64], [128,64,64]]
+
+  // Collective plan for logits RS/AG
+  tsched.collective %attn { pattern = "RS_MM_AG", axis = "tp" }
+
+  // Emit a sched.func for each fusion group
+  %f = tsched.materialize %attn : !tsched.func
+  tsched.return %f
+}
+"""
+PIPELINE = """
+// Three pipeline stages across axis pp
+tsched.pipeline @train { axis="pp", stages=3, microbatch=8 }
+"""
+HOOKS = """
+// Attach autotune results to sched IR
+tsched.tile %attn chosen = [128,128,64] { source = "autotune" }
+tsched.collective %attn { algo = "ring", quantize = "fp8" }
+"""
+
+
+def bare(text: str) -> str:
+    """A text without comments and white space."""
+    return re.sub(r"\s", "", re.sub(r"//[^\n]*", "", text))
+
+
+@pytest.mark.parametrize("text", [ATTENTION, PIPELINE])
+def test_texts_of_the_specification_print_back(text: str) -> None:
+    module = parse_module(text)
+    verify(module)
+    assert bare("".join(print_module(op) for op in module.ops)) == bare(text)
+
+
+def test_hooks_are_part_of_a_plan() -> None:
+    assert bare("".join(print_module(op) for op in parse_fragment(HOOKS))) == bare(HOOKS)
+
+
+def test_free_names_are_inputs_in_the_order_they_are_met() -> None:
+    (plan,) = parse_module(ATTENTION).ops
+    assert [argument.name_hint for argument in plan.regions[0].block.args] == ["Q", "K", "V"]
+
+
+def test_a_plan_of_free_names_runs_where_its_bodies_are() -> None:
+    body = """
+    tgraph.func @scaled(%x: !tgraph.tensor<[B, N], f32>, %s: !tgraph.tensor<[], f32>) -> !tgraph.tensor<[B, N], f32> {
+      %0 = tgraph.mul %x, %s : (!tgraph.tensor<[B, N], f32>, !tgraph.tensor<[], f32>) -> !tgraph.tensor<[B, N], f32>
+      tgraph.return %0 : (!tgraph.tensor<[B, N], f32>) -> ()
+    }
+    """
+    plan = "tsched.module {\n%y = tsched.fuse @scaled(%x, %s)\ntsched.return %y\n}"
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    (y,) = run_program(parse_module(plan + body), x, np.array(2, np.float32))
+    np.testing.assert_array_equal(y, 2 * x)
+    with pytest.raises(InterpretError, match="`@scaled` of a group is not in the module"):
+        run_program(parse_module(plan), x, np.array(2, np.float32))
