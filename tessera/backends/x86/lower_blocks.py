@@ -12,7 +12,7 @@ from typing import Any
 
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
-from tessera.backends.x86.lower import Lowering
+from tessera.backends.x86.lower_tiles import Lowering
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
 from tessera.ir.schedule.emit.maps import linear
