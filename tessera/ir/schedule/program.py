@@ -173,10 +173,19 @@ class Program:
         if isinstance(lower, Contraction):
             types = [self.type(operand) for operand in record.operands]
             padded = {operand for operand, _, _ in lower.maps(types, record.attributes).windows}
-            return [value for place, value in enumerate(record.operands) if place in padded]
+            return [v for place, v in enumerate(record.operands) if place in padded or self._is_computed(v)]
         if lower is None or isinstance(lower, Library):
             return record.operands
         return ()
+
+    def _is_computed(self, value: int) -> bool:
+        """Whether a free value is numbers that lie nowhere, seen through views and conversions."""
+        record = self.maker(value)
+        if record is None or value not in self.free:
+            return False
+        if isinstance(spec_of(record).lower, View) or is_widening(self.tape, record):
+            return self._is_computed(record.operands[0])
+        return True
 
     def alias_of(self, value: int) -> int:
         """The value whose memory holds `value` too: through views that leave every element where it is."""
