@@ -23,6 +23,7 @@ from tessera.ir.graph.from_tape import from_tape
 from tessera.ir.schedule import pipeline as schedule
 from tessera.ir.schedule.fusions import programs_in
 from tessera.ir.schedule.library import KernelLibrary
+from tessera.ir.schedule.models import MODELS
 from tessera.ir.target.machine_code import compile_texts
 from tessera.ir.tile import pipeline as tile
 from tessera.runtime.executable import Executable, Guard, Port
@@ -79,7 +80,7 @@ def lower(
 ) -> Lowering:
     """All of a compilation but the machine code."""
     backend = X86Backend(host_machine() if options.features is None else machine_of(frozenset(options.features)))
-    chooser = StaticChooser(dict(options.overrides))
+    chooser = StaticChooser(dict(options.overrides), MODELS)
     stages = Stages(lambda: from_tape(tape), keep_snapshots, keep_locations)
     module = from_tape(tape)
     stages.run("graph", graph.pipeline(), module, graph.DOOR)

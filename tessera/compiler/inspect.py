@@ -21,6 +21,7 @@ from tessera.ir.schedule.fusions import fusions_in
 
 LEVELS = ("graph", "schedule", "tile", "target")
 _LOCATION = re.compile(r' loc\((?:"\d+:\d+"\()?"((?:[^"\\]|\\.)*)":(\d+):\d+\)?\)$')
+_OP = re.compile(r"^\s*(%\S+(, %\S+)* = )?t(tile|target)\.")
 _UNKNOWN = " loc(unknown)"
 _SNAPSHOT = "<snapshot>"
 """The file that ops of a snapshot come from when nobody knows better."""
@@ -154,5 +155,7 @@ def _kernel_lines(kernels: Iterable[SpecOp], groups: _Groups) -> Iterator[Line]:
         everything = frozenset(key for keys in twins.values() for key in keys)
         for number, line in enumerate(_located(print_module(kernel, locations=True))):
             own = frozenset(twin for key in line.keys for twin in twins.get(key, {key}))
-            yield Line(line.text, everything if number == 0 else own)
+            # What belongs to no op of the group in particular (a loop, a program's place) belongs to all of it.
+            is_shared = number == 0 or (not own and _OP.search(line.text) is not None)
+            yield Line(line.text, everything if is_shared else own)
         yield Line("")

@@ -48,6 +48,13 @@ def test_a_source_line_is_followed_through_all_levels(found: Inspection) -> None
     assert sum("tsched.call" in line for line in lines_of(found, "schedule", "softmax")) == 2
 
 
+def test_every_op_of_a_kernel_has_a_source(found: Inspection) -> None:
+    for level in ("tile", "target"):
+        lines = [line for line in found.levels[level] if re.match(rf"\s*(%.* = )?t{level}\.\w+", line.text)]
+        assert len(lines) > 20
+        assert [line.text for line in lines if not line.keys] == []
+
+
 def test_no_location_is_left_in_the_texts(found: Inspection) -> None:
     assert not any(" loc(" in line.text for level in LEVELS for line in found.levels[level])
 

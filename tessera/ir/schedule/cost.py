@@ -6,7 +6,8 @@ from tessera.ir.base.spec import Cost
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.tile.facets import Contraction, Pointwise, Reduction
-from tessera.types.dim import Dim, product
+from tessera.types.dim import Dim, maximum, product
+from tessera.types.machine import Machine
 
 
 def cost_of(body: Tape) -> Cost:
@@ -17,6 +18,18 @@ def cost_of(body: Tape) -> Cost:
     for value in (*body.inputs, *body.outputs):
         moved = moved + body.types[value].bytes
     return Cost(flops, moved)
+
+
+CLOCK = 3
+"""Cycles of a nanosecond, as an order of magnitude: estimates compare plans, they do not predict a stopwatch."""
+
+STREAM = 12
+"""Bytes that one core moves to or from memory in a nanosecond."""
+
+
+def nanoseconds(cost: Cost, machine: Machine) -> Dim:
+    """How long one core is busy: with arithmetic at two vector operations of two flops a cycle, or with memory."""
+    return maximum(cost.flops // (machine.lanes * 4 * CLOCK), cost.bytes // STREAM)
 
 
 def _flops(body: Tape, record: Record) -> Dim:

@@ -103,8 +103,8 @@ class HostBuilder:
             values = {
                 "kernel": name,
                 "sizes": tuple(Dim.of(sizes.get(size, size)) for size in kernel.value("symbols")),
-                "flops": fuse.value("flops") if number == 0 else None,
-                "bytes": fuse.value("bytes") if number == 0 else None,
+                # What a group costs is written once, at its first kernel.
+                **{name: fuse.value(name) if number == 0 else None for name in ("flops", "bytes", "time")},
             }
             self.emit("call", buffers, values, like=fuse)
 

@@ -7,7 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tessera.ir.base.choice import Choice, Chooser
+from tessera.ir.base.tape import Tape
 from tessera.ir.schedule.emit.contraction_kernel import BLOCKS
+from tessera.ir.schedule.emit.evaluate import spec_of
+from tessera.ir.tile.facets import Contraction
+from tessera.types.dim import Dim, product
 from tessera.types.machine import Machine
 
 
@@ -18,6 +22,16 @@ def knobs_of(kind: str, machine: Machine) -> Sequence[tuple[str, Sequence[Any]]]
     if kind == "map":
         return (("map.tile", tuple(times * machine.lanes for times in (2, 1, 4, 8))),)
     return ()
+
+
+def extents_of(body: Tape) -> dict[str, Dim]:
+    """What a contraction's choices depend on: its rows, columns and products summed; nothing for other bodies."""
+    for record in body.records:
+        lower = spec_of(record).lower
+        if isinstance(lower, Contraction):
+            maps = lower.maps([body.types[operand] for operand in record.operands], record.attributes)
+            return {"m": product(maps.m), "n": product(maps.n), "k": product(maps.k)}
+    return {}
 
 
 @dataclass

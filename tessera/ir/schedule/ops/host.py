@@ -80,6 +80,7 @@ SPECS = (
             Attribute("sizes", "dims", (), "in the order of the kernel's own list"),
             Attribute("flops", "dim", None, "operations of this run, where they are known"),
             Attribute("bytes", "dim", None, "bytes that it reads and writes"),
+            Attribute("time", "dim", None, "nanoseconds of one core, by the static model"),
         ),
         effects=frozenset({"memory"}),
     ),

@@ -73,6 +73,7 @@ SPECS = (
             Attribute("sizes", "any", (), "pairs (size of the body, dim here), where their names differ"),
             Attribute("flops", "dim", None, "floating-point operations of one run"),
             Attribute("bytes", "dim", None, "bytes read and written by one run"),
+            Attribute("time", "dim", None, "nanoseconds of one core, by the static model"),
             Attribute("kernels", "strs", (), "the tile kernels of the group, in the order they run"),
         ),
         verify=_check_fuse,

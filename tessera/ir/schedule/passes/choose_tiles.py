@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,15 +12,19 @@ from tessera.ir.base.choice import Choice, Chooser, StaticChooser
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
+from tessera.ir.base.region_tape import tape_of
+from tessera.ir.base.spec import Cost
+from tessera.ir.base.verify import symbol_table
+from tessera.ir.schedule.cost import nanoseconds
 from tessera.ir.schedule.dialect import DIALECT
 from tessera.ir.schedule.fusions import fusions_in
-from tessera.ir.schedule.knobs import knobs_of
+from tessera.ir.schedule.knobs import extents_of, knobs_of
 from tessera.types.machine import Machine
 
 
 @dataclass(frozen=True)
 class ChooseTiles(Pass):
-    """Ask the chooser for every knob of every group.
+    """Ask the chooser for every knob of every group, and estimate how long each group takes.
 
     Before: `%a = tsched.fuse @matmul_3f(%x, %w)`. After: the same, and `tsched.tile %a candidates = [[64, 128, 64],
     ...] chosen = [64, 128, 64] {source = "default", knob = "contraction.block"}`. Groups of one body get one answer.
@@ -30,12 +35,14 @@ class ChooseTiles(Pass):
 
     def run(self, module: ModuleOp) -> None:
         answers: dict[str, Choice] = {}
+        bodies = symbol_table(module)
         for fuse in fusions_in(module):
+            self._estimate(fuse)
             last: SpecOp = fuse
             for knob, candidates in knobs_of(fuse.value("kind"), self.machine):
                 key = f"{knob}@{fuse.value('body')}"
                 if key not in answers:
-                    answers[key] = self.chooser.choose(key, candidates, self._context(fuse))
+                    answers[key] = self.chooser.choose(key, candidates, self._context(fuse, bodies))
                 choice = answers[key]
                 values = {
                     "candidates": tuple(candidates),
@@ -49,8 +56,15 @@ class ChooseTiles(Pass):
                 block.insert_op_after(op, last)
                 last = op
 
-    def _context(self, fuse: SpecOp) -> dict[str, Any]:
+    def _estimate(self, fuse: SpecOp) -> None:
+        flops, moved = fuse.value("flops"), fuse.value("bytes")
+        if flops is not None and moved is not None:
+            fuse.set_value("time", nanoseconds(Cost(flops, moved), self.machine))
+
+    def _context(self, fuse: SpecOp, bodies: Mapping[str, SpecOp]) -> dict[str, Any]:
+        body = bodies.get(fuse.value("body"))
         return {
+            **(extents_of(tape_of(body.regions[0].block)) if body is not None else {}),
             "machine": self.machine,
             "flops": fuse.value("flops"),
             "bytes": fuse.value("bytes"),
