@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from tessera.api.compilation import load
@@ -32,7 +33,7 @@ _OPTIONS = Options()
 
 def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
     """The result of one op on tensors with data."""
-    key: Any = (op, _forms(operands), _frozen(attributes) if attributes else ())
+    key: Any = (op, _forms(op, operands), _frozen(attributes) if attributes else ())
     found = _PROGRAMS.get(key, _UNKNOWN)
     if found is _UNKNOWN:
         found = _PROGRAMS[key] = _compiled(op, [_type_of(operand) for operand in operands], attributes)
@@ -49,12 +50,18 @@ def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> A
     return result if is_single else several(result)
 
 
-def _forms(operands: Sequence[Any]) -> tuple[Any, ...]:
-    """What a program is made for: dtypes, ranks, and which dims of several operands are the 1 that stretches."""
-    if len(operands) == 1:
+def _forms(op: str, operands: Sequence[Any]) -> tuple[Any, ...]:
+    """What a program is made for: dtypes, ranks, and which dims are the 1 that may stretch."""
+    if len(operands) == 1 and not _keeps_ones(op, 1):
         dtype, ones = _form(operands[0])
         return dtype, len(ones)
     return tuple([_form(operand) for operand in operands])
+
+
+@cache
+def _keeps_ones(op: str, count: int) -> bool:
+    """Whether a dim of 1 means something else than another size: next to other operands, or to a given shape."""
+    return count > 1 or any(attribute.kind == "dims" for attribute in REGISTRY[op].attributes)
 
 
 def _form(operand: Any) -> tuple[str, tuple[bool, ...]]:
@@ -75,12 +82,13 @@ def _type_of(operand: Any) -> TensorType:
 def _compiled(op: str, types: Sequence[TensorType], attributes: Mapping[str, Any]) -> tuple[Loaded, bool] | None:
     """The op for all sizes, or None where its shape rule does not hold for all; wrong sizes raise, in numbers."""
     names = _operand_names(op, len(types))
+    keeps_ones = _keeps_ones(op, len(types))
     checked = Trace(facts=Facts())
     checked.record(op, [checked.add_input(name, type) for name, type in zip(names, types, strict=True)], attributes)
     free = [
         TensorType(
             tuple(
-                dim if len(types) > 1 and dim.value == 1 else Dim.symbol(f"{names[at]}_{axis}")
+                dim if keeps_ones and dim.value == 1 else Dim.symbol(f"{names[at]}_{axis}")
                 for axis, dim in enumerate(type.shape)
             ),
             type.dtype,
@@ -118,6 +126,8 @@ def _frozen(value: Any) -> Any:
     if isinstance(value, Mapping):
         items: Mapping[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
         return tuple((name, _frozen(item)) for name, item in items.items())
+    if hasattr(value, "tobytes"):
+        return str(value.dtype), value.shape, value.tobytes()
     # 1, 1.0 and True are equal but make different programs.
     return (type(value), value)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -11,9 +12,10 @@ from tessera.backends.x86.math import ULP_BOUNDS
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, rounded
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.graph import philox
+from tessera.ir.graph.ops.einsum import parse_equation
 from tessera.ir.graph.recipe import LANES
-from tessera.types import dtype as dt
 from tessera.types.dtype import DType
+from tests.numerics.forms import results
 
 Attributes: TypeAlias = Mapping[str, Any]
 Bound: TypeAlias = "Callable[[Asked], Array]"
@@ -135,7 +137,8 @@ def _normalised(asked: Asked) -> Array:
         root = 1.0 / np.sqrt(np.square(centred).mean(axes, keepdims=True) + asked.attributes["eps"])
         hat = np.abs(centred * root)
         eps = asked.eps * asked.sides
-        shift = eps * (steps(length) + 2) * _finite_max(x, axes) if centred is not x else 0.0
+        least = np.finfo(asked.compute).smallest_subnormal
+        shift = (eps * _finite_max(x, axes) + least) * (steps(length) + 2) if centred is not x else least
         error = shift * root * (1 + 2 * hat) + hat * eps * (steps(length) + 4 + ULP_BOUNDS["rsqrt"][0])
         if len(asked.arrays) > 1:
             weight = np.abs(asked.arrays[1].astype(np.float64))
@@ -199,8 +202,10 @@ def _chain(inner: Callable[[Asked], int]) -> Bound:
 def _terms(asked: Asked) -> int:
     """The terms that meet in one element of an einsum, at most: those of all operands together."""
     sizes: dict[str, int] = {}
-    for labels, array in zip(asked.attributes["equation"].split("->")[0].split(","), asked.arrays, strict=True):
-        sizes |= dict(zip(labels, array.shape, strict=True))
+    ranks = tuple(array.ndim for array in asked.arrays)
+    for labels, array in zip(parse_equation(asked.attributes["equation"], ranks).operands, asked.arrays, strict=True):
+        for label, size in zip(labels, array.shape, strict=True):
+            sizes[label] = max(size, sizes.get(label, 0))
     return int(np.prod(list(sizes.values()), dtype=np.int64))
 
 
@@ -211,7 +216,7 @@ def _rotary(asked: Asked) -> Array:
 
 
 def _avg_pool(asked: Asked) -> Array:
-    window = int(np.prod(asked.attributes["window"]))
+    window = math.prod(asked.attributes["window"])
     return asked.eps * asked.sides * (window + 2) * asked.again(np.abs(asked.arrays[0]))
 
 
@@ -252,9 +257,9 @@ BOUNDS: dict[str, Bound] = {
     "cross_entropy": _cross_entropy,
     "matmul": _chain(lambda asked: asked.arrays[0].shape[-1]),
     "dot_general": _chain(lambda asked: asked.arrays[0].size),
-    "conv1d": _chain(lambda asked: int(np.prod(asked.arrays[1].shape[1:]))),
-    "conv2d": _chain(lambda asked: int(np.prod(asked.arrays[1].shape[1:]))),
-    "conv_windows": _chain(lambda asked: int(np.prod(asked.arrays[0].shape[1:]))),
+    "conv1d": _chain(lambda asked: math.prod(asked.arrays[1].shape[1:])),
+    "conv2d": _chain(lambda asked: math.prod(asked.arrays[1].shape[1:])),
+    "conv_windows": _chain(lambda asked: math.prod(asked.arrays[0].shape[1:])),
     "einsum": _product(_terms),
     "rotary": _rotary,
     "avg_pool": _avg_pool,
@@ -270,7 +275,7 @@ def assert_close(
     """Raises unless each result is within its bound, or equal where the op is exact."""
     with np.errstate(all="ignore"):
         outcome = _reference(spec)(*arrays, **attributes)
-    expected: list[Array] = [np.asarray(item) for item in (outcome if isinstance(outcome, tuple) else (outcome,))]
+    expected = results(outcome)
     assert len(given) == len(expected), f"{where}: {len(given)} results, not {len(expected)}"
     for ours, theirs in zip(given, expected, strict=True):
         assert ours.shape == theirs.shape, f"{where}: shape {ours.shape}, not {theirs.shape}"
@@ -321,6 +326,3 @@ def _assert_between(ours: Array, low: Array, high: Array, where: str) -> None:
             f"{where}: {int(wrong.sum())} of {ours.size} are wrong, the first at {at}: "
             f"{ours[at]!r}, allowed {low[at]!r} to {high[at]!r}"
         )
-
-
-__all__ = ["BOUNDS", "Asked", "assert_close", "dt", "steps"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.graph.ops import REGISTRY
+from tessera.ir.graph.samples import sample_dtype
 from tessera.ir.tile.facets import Pointwise, Reduction
 from tessera.types.dtype import BY_NAME, DType
 from tests.numerics import forms_composite as composite
@@ -12,11 +13,11 @@ from tests.numerics import forms_movement as movement
 from tests.numerics.forms import Form
 from tests.numerics.forms_elementwise import Forms
 
-COLLECTIVE = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all"})
 CONTROL = frozenset({"cond", "while", "fori", "scan"})
 """Ops that take programs: `test_control.py` has some."""
 
 FAMILIES: dict[str, Forms] = {
+    **dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter", "all_to_all"), movement.collective),
     "gelu": elementwise.gelu,
     "where": elementwise.where,
     "clamp": elementwise.clamp,
@@ -87,8 +88,22 @@ FAMILIES: dict[str, Forms] = {
 }
 
 
+BY_BYTES = frozenset(
+    {"expand_dims", "squeeze", "slice", "flip", "roll", "tile", "repeat", "split", "diagonal", "concat", "stack", "pad"}
+    | {"reshape", "tril", "triu", "eye", "iota", "gather", "embedding", "take_along_axis", "take_along_legal"}
+)
+"""Ops that only move elements: what depends on the dtype shows in one form, the other forms need one dtype."""
+
+
 def forms_of(spec: OpSpec, dtype: DType) -> list[Form]:
     """The forms an op is tried in with one of its dtypes."""
+    forms = _forms_of(spec, dtype)
+    if spec.short_name in BY_BYTES and dtype.name != sample_dtype(spec):
+        return forms[:1]
+    return forms
+
+
+def _forms_of(spec: OpSpec, dtype: DType) -> list[Form]:
     chosen = FAMILIES.get(spec.short_name)
     if chosen is not None:
         return chosen(spec, dtype)
@@ -100,5 +115,4 @@ def forms_of(spec: OpSpec, dtype: DType) -> list[Form]:
 
 def tried() -> list[tuple[OpSpec, DType]]:
     """Every op with each of its dtypes."""
-    apart = COLLECTIVE | CONTROL
-    return [(spec, BY_NAME[name]) for spec in REGISTRY if spec.short_name not in apart for name in spec.dtypes]
+    return [(spec, BY_NAME[name]) for spec in REGISTRY if spec.short_name not in CONTROL for name in spec.dtypes]

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tessera.api.jit import Jit
+from tessera.frontend.several import several
 from tessera.ir.base import dispatch
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.base.spec import OpSpec
@@ -148,45 +149,50 @@ def laid_out(array: Array, number: int) -> Array:
     return shifted
 
 
-_WRAPPERS: dict[int, Callable[[Any], Any]] = {
-    0: lambda f: lambda: f(),
-    1: lambda f: lambda a: f(a),
-    2: lambda f: lambda a, b: f(a, b),
-    3: lambda f: lambda a, b, c: f(a, b, c),
-    4: lambda f: lambda a, b, c, d: f(a, b, c, d),
-    5: lambda f: lambda a, b, c, d, e: f(a, b, c, d, e),
-}
+def _applied(spec: OpSpec, dtype: DType, form: Form, operands: Sequence[Any], sizes: Sizes) -> Any:
+    """The op on traced operands; sizes that are not given are read from them."""
+    dims = {name: Dim.constant(size) for name, size in sizes.items()}
+    for operand, given in zip(form.operands, operands, strict=True):
+        for dim, size in zip(operand.dims, given.type.shape, strict=True):
+            if isinstance(dim, str):
+                dims.setdefault(dim, size)
+    passed = [given for operand, given in zip(form.operands, operands, strict=True) if operand.passed]
+    return dispatch.apply(spec.name, passed, form.attributes(dims, dtype))
 
 
-def program(spec: OpSpec, dtype: DType, form: Form, sizes: Sizes | None = None) -> Jit:
-    """The op as a jitted function with free dims, or with those of `sizes`."""
-    known = sizes or {}
+def free_program(spec: OpSpec, dtype: DType, form: Form) -> Jit:
+    """The op as a jitted function in which every named dim is free."""
 
     def apply(*operands: Any) -> Any:
-        dims = {name: Dim.constant(size) for name, size in known.items()} if form.is_fixed else dict[str, Dim]()
-        for operand, given in zip(form.operands, operands, strict=True):
-            for dim, size in zip(operand.dims, given.type.shape, strict=True):
-                if isinstance(dim, str):
-                    dims.setdefault(dim, size)
-        passed = [given for operand, given in zip(form.operands, operands, strict=True) if operand.passed]
-        return dispatch.apply(spec.name, passed, form.attributes(dims, dtype))
+        return _applied(spec, dtype, form, operands, {})
 
-    function: Any = _WRAPPERS[len(form.operands)](apply)
+    annotations = [
+        TensorAnnotation(tuple(map(Dim.of, operand.dims)), operand.dtype_in(dtype)) for operand in form.operands
+    ]
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    function: Any = apply
     function.__name__ = spec.short_name
-    function.__annotations__ = {
-        name: TensorAnnotation(
-            tuple(Dim.of(known.get(dim, dim) if isinstance(dim, str) else dim) for dim in operand.dims),
-            operand.dtype_in(dtype),
-        )
-        for name, operand in zip(inspect.signature(function).parameters, form.operands, strict=True)
-    }
+    function.__signature__ = inspect.Signature(
+        [inspect.Parameter(name, kind, annotation=one) for name, one in zip("abcde", annotations, strict=False)]
+    )
     return Jit(function)
+
+
+def static_program(spec: OpSpec, dtype: DType, form: Form, chosen: Sequence[Sizes]) -> Jit:
+    """The op at several sizes, all known while compiling: operands of one after those of the other, a result each."""
+    count = len(form.operands)
+
+    def apply(*operands: Any) -> Any:
+        parts = [operands[at * count : (at + 1) * count] for at in range(len(chosen))]
+        return [_applied(spec, dtype, form, part, sizes) for part, sizes in zip(parts, chosen, strict=True)]
+
+    apply.__name__ = f"static_{spec.short_name}"
+    return Jit(apply)
 
 
 def results(outcome: Any) -> list[Array]:
     """What a program or a reference gave, as arrays."""
-    several: Sequence[Any] = outcome if isinstance(outcome, tuple) else (outcome,)
-    return [np.asarray(item) for item in several]
+    return [np.asarray(item) for item in several(outcome)]
 
 
 def named(names: str, *values: Sequence[int]) -> tuple[Sizes, ...]:

@@ -34,7 +34,7 @@ POSITIVE = frozenset({"log", "log2", "log1p", "sqrt", "rsqrt"})
 TAME = frozenset({"sin", "cos", "tan", "silu", "gelu", "floordiv", "mod"})
 """Where infinities and the largest numbers have no limit worth a promise; elsewhere every value is tried."""
 
-BROADCAST = frozenset({"add", "sub", "eq", "bitwise_and"})
+BROADCAST = frozenset({"add", "bitwise_and"})
 """Ops that try every way to broadcast in each of their dtypes; the others in one."""
 
 

@@ -383,3 +383,8 @@ def topk(spec: OpSpec, dtype: DType) -> list[Form]:
         Form("rows", x, rows, constantly(axis=1, k=3)),
         Form("columns", x, named("AB", *((a + 2, b) for a, b in PAIRS[::3])), constantly(axis=0, k=2, largest=False)),
     ]
+
+
+def collective(spec: OpSpec, dtype: DType) -> list[Form]:
+    """Among one: what several processes would do is told by the shape rules alone."""
+    return [Form("alone", X, MATRIX, constantly(axis="dp", size=(ONE,)))]
