@@ -171,7 +171,7 @@ def test_gathers(dtype: DType, index: DType) -> None:
 
 
 @pytest.mark.parametrize("dtype", [dt.f32, dt.f64, dt.bf16, dt.i8], ids=str)
-@pytest.mark.parametrize("stride,dilation,low,high", [(1, 1, 0, 0), (2, 1, 1, 0), (1, 2, 2, 3)])
+@pytest.mark.parametrize(("stride", "dilation", "low", "high"), [(1, 1, 0, 0), (2, 1, 1, 0), (1, 2, 2, 3)])
 def test_windows_that_leave_the_image(dtype: DType, stride: int, dilation: int, low: int, high: int) -> None:
     w = Writer()
     kernel, image = w.input(["O", 3, 3, 2], dtype), w.input(["B", 3, "H", "W"], dtype)
