@@ -11,6 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.backends.x86.backend import X86Backend
 from tessera.backends.x86.host import host_text, interface_of
 from tessera.backends.x86.machine import host_machine, machine_of, target_text
+from tessera.compiler.failure import leaving_a_script
 from tessera.compiler.options import Options
 from tessera.compiler.report import report_of
 from tessera.ir.base.choice import StaticChooser
@@ -52,8 +53,11 @@ def compile_tape(tape: Tape, options: Options, library: KernelLibrary | None = N
     Raises what a stage says to the user (span and fix), CodegenError (T0603) where LLVM refuses a kernel, and
     InternalError with a reproducer for a mistake of ours.
     """
-    lowering = lower(tape, options, library)
-    objects = compile_texts([lowering.host, *lowering.texts, *lowering.shared], lowering.backend.code_target)
+    with leaving_a_script(tape, options):
+        lowering = lower(tape, options, library)
+        with lowering.stages.measure("target", "machine-code"):
+            objects = compile_texts([lowering.host, *lowering.texts, *lowering.shared], lowering.backend.code_target)
+    lowering.stages.finish()
     lowering.chooser.check_overrides()
     face = interface_of(lowering.program)
     return Executable(
@@ -93,10 +97,11 @@ def lower(
     stages.run("tile", tile.pipeline(debug=options.debug), module, tile.DOOR)
     (program,) = programs_in(module)
     kernels = tuple(op for op in module.ops if isinstance(op, SpecOp) and op.name == "ttile.kernel")
-    targets = tuple(backend.lower(kernel) for kernel in kernels)
-    texts, shared = backend.parts(targets)
-    host = host_text(program, target_text(backend.machine))
-    stages.finish()
+    with stages.measure("target", "lower"):
+        targets = tuple(backend.lower(kernel) for kernel in kernels)
+    with stages.measure("target", "emit"):
+        texts, shared = backend.parts(targets)
+        host = host_text(program, target_text(backend.machine))
     return Lowering(
         module, program, kernels, targets, tuple(texts), tuple(shared.values()), host, stages, chooser, backend
     )

@@ -83,9 +83,12 @@ class CompilationError(TesseraError):
 class InternalError(Exception):
     """A mistake of the compiler, named by the pass it showed in, with the command that shows it again."""
 
-    def __init__(self, message: str, *, where: str = "", reproducer: str = "", command: str = "") -> None:
+    def __init__(
+        self, message: str, *, where: str = "", reproducer: str = "", command: str = "", script: str = ""
+    ) -> None:
         super().__init__(message)
         self.message, self.where, self.reproducer, self.command = message, where, reproducer, command
+        self.script = script
 
     def __str__(self) -> str:
         place = f" in `{self.where}`" if self.where else ""
@@ -94,11 +97,13 @@ class InternalError(Exception):
             lines.append(f"  = note: the program before it was written to {self.reproducer}")
         if self.command:
             lines.append(f"  = help: run it again with `{self.command}`")
+        if self.script:
+            lines.append(f"  = note: {self.script} compiles the whole program again")
         lines.append("  = note: this is a bug in Tessera, not in your program")
         return "\n".join(lines)
 
     def __reduce__(self) -> tuple[Callable[..., InternalError], tuple[Any, ...]]:
-        return _rebuild_internal, (self.message, self.where, self.reproducer, self.command)
+        return _rebuild_internal, (self.message, self.where, self.reproducer, self.command, self.script)
 
 
 def _rebuild(
@@ -107,8 +112,8 @@ def _rebuild(
     return cls(message, span=span, notes=notes, fix=fix)
 
 
-def _rebuild_internal(message: str, where: str, reproducer: str, command: str) -> InternalError:
-    return InternalError(message, where=where, reproducer=reproducer, command=command)
+def _rebuild_internal(message: str, where: str, reproducer: str, command: str, script: str) -> InternalError:
+    return InternalError(message, where=where, reproducer=reproducer, command=command, script=script)
 
 
 def _margin(*spans: Span | None) -> str:

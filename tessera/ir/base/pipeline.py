@@ -138,6 +138,13 @@ class Stages:
         command = f"tessera-opt {path} -p '{command_passes}'"
         return InternalError(message, where=name, reproducer=str(path), command=command)
 
+    @contextmanager
+    def measure(self, room: str, name: str) -> Generator[None]:
+        """Time what is done to a program by other means than a pass."""
+        started = time.perf_counter()
+        yield
+        self.steps.append(Step(room, name, time.perf_counter() - started, 0))
+
     def _keep(self, room: str, name: str, module: ModuleOp) -> None:
         if not self.keep_snapshots and self._dump is None:
             return

@@ -1,0 +1,57 @@
+"""A failed compilation leaves a script: it runs by itself and shows the same failure."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tessera.backends.x86.backend import X86Backend
+from tessera.compiler.compile import compile_tape
+from tessera.compiler.failure import write_script
+from tessera.compiler.options import Options
+from tessera.diagnostics.codes import CodegenError
+from tessera.diagnostics.error import InternalError
+from tessera.ir.base.op import SpecOp
+from tests.schedule.programs import trace, typed
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
+    monkeypatch.setenv("TESSERA_REPRODUCERS", str(tmp_path))
+
+
+def program(x: Any) -> Any:
+    return x * 2.0 + 1.0
+
+
+def test_a_mistake_of_the_compiler_names_a_script_that_repeats_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lower(self: X86Backend, kernel: SpecOp) -> SpecOp:
+        raise RuntimeError(f"cannot lower {kernel.value('kind')}")
+
+    monkeypatch.setattr(X86Backend, "lower", lower)
+    with pytest.raises(InternalError, match="cannot lower map") as caught:
+        compile_tape(trace(program, typed("A B")), Options())
+    assert caught.value.script in str(caught.value)
+    assert caught.value.command == f"python {caught.value.script}"
+    with pytest.raises(InternalError, match="cannot lower map"):
+        runpy.run_path(caught.value.script)
+
+
+def test_what_llvm_refuses_names_a_script_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def parts(self: X86Backend, kernels: Sequence[SpecOp]) -> tuple[list[str], dict[str, str]]:
+        return ["this is no module"] * len(kernels), {}
+
+    monkeypatch.setattr(X86Backend, "parts", parts)
+    with pytest.raises(CodegenError, match="compiles the whole program again") as caught:
+        compile_tape(trace(program, typed("A B")), Options())
+    script = next(note for note in caught.value.notes if "whole program" in note).split()[0]
+    with pytest.raises(CodegenError):
+        runpy.run_path(script)
+
+
+def test_the_script_of_a_program_that_compiles_again_is_quiet() -> None:
+    runpy.run_path(write_script(trace(program, typed("A B")), Options(), 'said "no"'))
