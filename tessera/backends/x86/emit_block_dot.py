@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tessera.backends.x86 import convert
 from tessera.backends.x86.dims import dim_value
 from tessera.backends.x86.instructions import Index, Value
-from tessera.backends.x86.micro import MicroShape, micro_call
+from tessera.backends.x86.micro import Left, MicroShape, micro_call
 from tessera.backends.x86.pack import Operand
 from tessera.backends.x86.panels import each_height, kernels_for, pack_lhs, pack_rhs, panel_elements
 from tessera.backends.x86.text import FunctionText, known
@@ -33,7 +33,9 @@ def emit_block_dot(emitter: Emitter, op: SpecOp) -> None:
     left = emitter.buffers[room_at]
     right = f.gep(left, panel_elements(shape, op.value("rows"), op.value("depth")), shape.element)
     out = emitter.buffers[out_at]
-    pack_lhs(f, shape, left, lhs, 0, m, 0, k)
+    lies = lhs.is_rows_of(shape.dtype)
+    if not lies:
+        pack_lhs(f, shape, left, lhs, 0, m, 0, k)
     direct = _is_panel_like(op, rhs, shape)
     if not direct:
         pack_rhs(f, shape, right, rhs, 0, n, 0, k)
@@ -46,7 +48,9 @@ def emit_block_dot(emitter: Emitter, op: SpecOp) -> None:
 
         def rows(i: Value, height: int) -> None:
             target = f.gep(out, f.add(f.mul(i, stride), j), shape.element)
-            source = f.gep(left, f.mul(i, k), shape.element)
+            source = Left(f.gep(left, f.mul(i, k), shape.element), 1, height)
+            if lhs.base is not None and lies:
+                source = Left(f.gep(lhs.base, f.mul(i, lhs.row_stride), shape.element), lhs.row_stride, 1)
             kernel = kernels[shape.heights.index(height)]
             micro_call(f, kernel, source, panel, k, target, stride, adds, rhs.row_stride if direct else None)
 

@@ -7,12 +7,12 @@ stored and loaded again, never added, so its bits depend on neither block sizes,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from tessera.backends.x86 import convert
 from tessera.backends.x86.llvm_types import bytes_of, vector
-from tessera.backends.x86.micro import MicroShape, micro_call, multiply_add
+from tessera.backends.x86.micro import Left, MicroShape, micro_call, multiply_add
 from tessera.backends.x86.pack import Operand, pack_panel
 from tessera.backends.x86.panels import each_height, kernels_for, pack_lhs, pack_rhs, panel_elements
 from tessera.backends.x86.text import FunctionText, Index, TargetText, Value
@@ -44,6 +44,11 @@ class GemmPlan:
         shape = MicroShape.of(target, dtype)
         half = 8 // bytes_of(shape.element)
         return GemmPlan(shape, MC=96, KC=256 * half, NC=256 * half, MB=768, skinny=8, NS=2048 * half)
+
+    @property
+    def for_rows_in_place(self) -> GemmPlan:
+        """Where rows are read as they lie, none is packed again for each strip of columns: narrow and deep is best."""
+        return replace(self, KC=2 * self.KC, NC=max(self.NC // 4, self.shape.columns))
 
 
 @dataclass(frozen=True)
@@ -124,7 +129,7 @@ def _aligned(size: int) -> int:
 
 def emit_gemm(f: FunctionText, plan: GemmPlan, problem: GemmProblem) -> None:
     """Write the product of one task into a kernel."""
-    writer = _Gemm(f, plan, problem)
+    writer = _Gemm(f, plan.for_rows_in_place if problem.lhs.is_rows_of(plan.shape.dtype) else plan, problem)
     few_rows = f.icmp("sle", f.sub(problem.m_hi, problem.m_lo), plan.skinny)
     if problem.rows is not None and (problem.rows <= plan.skinny or problem.rows > 4 * plan.skinny):
         # Decided now: a large matrix is not streamed even where a task happens to own few of its rows.
@@ -157,6 +162,10 @@ class _Gemm:
         """Both operands packed; columns outermost, then rows, then k."""
         f, plan, p = self.f, self.plan, self.problem
         one_block = f.icmp("sle", p.k, plan.KC)
+        # An empty sum is still a result: k = 0 makes one turn with nothing in it. Blocks of k are even: a last one of
+        # a few k would cost a whole turn over the accumulators.
+        depth = f.smax(p.k, 1)
+        step = f.ceil_div(depth, f.ceil_div(depth, plan.KC))
 
         def columns(j: Value) -> None:
             nc = f.smin(plan.NC, f.sub(p.n_hi, j))
@@ -169,8 +178,7 @@ class _Gemm:
 
             def row_block(i: Value) -> None:
                 end = f.smin(f.add(i, rows), p.m_hi)
-                # An empty sum is still a result: k = 0 makes one turn with nothing in it.
-                f.loop(0, f.smax(p.k, 1), plan.KC, lambda k: self._depth(i, end, j, nc, k, one_block, direct))
+                f.loop(0, depth, step, lambda k: self._depth(i, end, j, nc, k, step, one_block, direct))
 
             f.loop(p.m_lo, p.m_hi, rows, row_block)
 
@@ -186,18 +194,21 @@ class _Gemm:
         own = f.gep(result.base, f.add(f.mul(row, result.row_stride), column), self.element)
         return f.select(direct, own, place), f.select(direct, f.index(result.row_stride), stride)
 
-    def _depth(self, i: Value, end: Value, j: Value, nc: Value, k: Value, one_block: Value, direct: Value) -> None:
+    def _depth(
+        self, i: Value, end: Value, j: Value, nc: Value, k: Value, step: Value, one_block: Value, direct: Value
+    ) -> None:
         """One block of k: pack B, then every block of rows."""
         f, plan, p = self.f, self.plan, self.problem
-        kc = f.smin(plan.KC, f.sub(p.k, k))
-        last = f.icmp("sge", f.add(k, plan.KC), p.k)
+        kc = f.smin(step, f.sub(p.k, k))
+        last = f.icmp("sge", f.add(k, step), p.k)
         if p.result is not None and p.result.is_plain:
             last = f.select(direct, f.const("i1", False), last)
         pack_rhs(f, self.shape, self.rhs_panels, p.rhs, j, nc, k, kc, p.columns)
 
         def rows(ic: Value) -> None:
             mc = f.smin(plan.MC, f.sub(end, ic))
-            pack_lhs(f, self.shape, self.lhs_panels, p.lhs, ic, mc, k, kc, p.rows)
+            if not p.lhs.is_rows_of(self.shape.dtype):
+                pack_lhs(f, self.shape, self.lhs_panels, p.lhs, ic, mc, k, kc, p.rows)
             row = f.sub(ic, i)
 
             def panel(jr: Value, kernels: Sequence[Value]) -> None:
@@ -207,7 +218,7 @@ class _Gemm:
                 def block(at: Value, height: int) -> None:
                     waiting = f.gep(wait, f.mul(at, plan.NC), self.element)
                     out, stride = self._place(f.add(ic, at), f.add(j, jr), waiting, one_block, direct)
-                    lhs = f.gep(self.lhs_panels, f.mul(at, kc), self.element)
+                    lhs = self._left(f.add(ic, at), k, at, kc, height)
                     micro_call(
                         f, kernels[self.shape.heights.index(height)], lhs, rhs, kc, out, stride, f.icmp("ne", k, 0)
                     )
@@ -223,6 +234,14 @@ class _Gemm:
             )
 
         f.loop(i, end, plan.MC, rows)
+
+    def _left(self, row: Value, k: Value, at: Value, kc: Value, height: int) -> Left:
+        """Rows of the left operand as they lie, or their panel."""
+        f, lhs = self.f, self.problem.lhs
+        if lhs.base is not None and lhs.is_rows_of(self.shape.dtype):
+            start = f.gep(lhs.base, f.add(f.mul(row, lhs.row_stride), k), self.element)
+            return Left(start, lhs.row_stride, 1)
+        return Left(f.gep(self.lhs_panels, f.mul(at, kc), self.element), 1, height)
 
     def _finish(self, tile: Value, stride: Index, rows: Index, row: Value, column: Value) -> None:
         """Call the epilogue on a finished tile."""

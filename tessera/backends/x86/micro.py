@@ -81,12 +81,13 @@ def micro_kernel(
 ) -> Value:
     """A pointer to the outlined kernel of `height` rows and `vectors` (all) registers, for `micro_call`.
 
-    It computes `out[i, :] = (accumulate ? out[i, :] : 0) + sum over k of lhs[k, i] * rhs[k, :]`. `lhs` is a packed
-    panel (`height` elements for each k); `rhs` a packed panel (`vectors * lanes` elements for each k), or with
+    It computes `out[i, :] = (accumulate ? out[i, :] : 0) + sum over k of lhs[i, k] * rhs[k, :]`. `lhs` has any strides:
+    a packed panel or a matrix as it lies; `rhs` is a packed panel (`vectors * lanes` elements for each k), or with
     `strided` rows any distance apart. Rows of `out` are any distance apart.
     """
     width = vectors or shape.vectors
-    arguments = [("ptr", "lhs"), ("ptr", "rhs"), ("i64", "k"), ("ptr", "out"), ("i64", "stride"), ("i1", "accumulate")]
+    arguments = [("ptr", "lhs"), ("i64", "across"), ("i64", "along"), ("ptr", "rhs"), ("i64", "k"), ("ptr", "out")]
+    arguments += [("i64", "stride"), ("i1", "accumulate")]
     if strided:
         arguments.append(("i64", "rhs_stride"))
     name = module.outline(
@@ -99,10 +100,19 @@ def micro_kernel(
     return Value("ptr", f"@{name}")
 
 
+@dataclass(frozen=True)
+class Left:
+    """The left operand of a register block: where it begins, and how far its rows and its columns are apart."""
+
+    base: Value
+    across: Index
+    along: Index
+
+
 def micro_call(
     f: FunctionText,
     kernel: Value,
-    lhs: Value,
+    lhs: Left,
     rhs: Value,
     k: Index,
     out: Value,
@@ -111,12 +121,13 @@ def micro_call(
     rhs_stride: Index | None = None,
 ) -> None:
     """Call a kernel of `micro_kernel`; `rhs_stride` exactly for a strided one. Strides count elements."""
-    args = [lhs, rhs, f.index(k), out, f.index(out_stride), accumulate]
+    left = [lhs.base, f.index(lhs.across), f.index(lhs.along)]
+    args = [*left, rhs, f.index(k), out, f.index(out_stride), accumulate]
     f.call_pointer(kernel, args if rhs_stride is None else [*args, f.index(rhs_stride)])
 
 
 def _write_micro(g: FunctionText, shape: MicroShape, height: int, vectors: int) -> None:
-    lhs, rhs, k, out, stride, accumulate, *rest = g.arguments
+    lhs, across, along, rhs, k, out, stride, accumulate, *rest = g.arguments
     rhs_stride: Index = rest[0] if rest else vectors * shape.lanes
     element, type_ = shape.element, vector(shape.element, shape.lanes)
     rows = [out]
@@ -126,24 +137,29 @@ def _write_micro(g: FunctionText, shape: MicroShape, height: int, vectors: int) 
     zeros = [g.const(element, 0, shape.lanes)] * len(addresses)
     start = g.if_(accumulate, lambda: [g.load(address, type_) for address in addresses], lambda: zeros)
 
-    def step(lhs: Value, rhs: Value, at: int, accs: list[Value]) -> list[Value]:
+    # One index walks along all rows of the left operand: their starts stay in registers.
+    lefts = [lhs]
+    for _ in range(height - 1):
+        lefts.append(g.gep(lefts[-1], across, element))
+
+    def step(at: Value, rhs: Value, accs: list[Value]) -> list[Value]:
         line = [g.load(g.gep(rhs, v * shape.lanes, element), type_) for v in range(vectors)]
         result: list[Value] = []
         for i in range(height):
-            a = g.splat(g.load(g.gep(lhs, at * height + i, element), element), shape.lanes)
+            a = g.splat(g.load(g.gep(lefts[i], at, element), element), shape.lanes)
             result += [multiply_add(g, a, line[v], accs[i * vectors + v]) for v in range(vectors)]
         return result
 
     def steps(count: int, values: list[Value]) -> list[Value]:
-        left, right, *accs = values
-        for at in range(count):
-            accs = step(left, right, at, accs)
-            right = g.gep(right, rhs_stride, element)
-        return [g.gep(left, count * height, element), right, *accs]
+        at, right, *accs = values
+        for _ in range(count):
+            accs = step(at, right, accs)
+            at, right = g.add(at, along), g.gep(right, rhs_stride, element)
+        return [at, right, *accs]
 
     unroll = shape.unroll if height == shape.rows and vectors == shape.vectors else 1
     whole = g.round_down(k, unroll)
-    values = g.loop(0, whole, unroll, lambda i, values: steps(unroll, values), [lhs, rhs, *start])
+    values = g.loop(0, whole, unroll, lambda i, values: steps(unroll, values), [g.const_i(0), rhs, *start])
     if unroll > 1:
         values = g.loop(whole, k, 1, lambda i, values: steps(1, values), values)
     for address, value in zip(addresses, values[2:], strict=True):

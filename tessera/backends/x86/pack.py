@@ -42,6 +42,10 @@ class Operand:
         """Whether it is strided memory."""
         return self.base is not None and self.element is None and self.windows is None
 
+    def is_rows_of(self, dtype: DType) -> bool:
+        """Whether every row is a run of memory in the accumulator's dtype: then nothing is gained by packing rows."""
+        return self.is_memory and self.dtype is dtype and known(self.column_stride) == 1
+
     @property
     def transposed(self) -> Operand:
         """Rows for columns."""
