@@ -13,10 +13,12 @@ from typing import Any
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from tessera.backends.x86.lower_tiles import Lowering
+from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
 from tessera.ir.schedule.emit.maps import linear
 from tessera.ir.target.types import VectorAttr
+from tessera.ir.tile.ops.access import is_shared
 from tessera.types.dim import Dim, minimum
 from tessera.types.dtype import u8
 from tessera.types.tensor_type import TensorType
@@ -65,8 +67,13 @@ class BlockLowering(Lowering):
     def run_block(self, source: Block) -> None:
         for op in source.ops:
             assert isinstance(op, SpecOp)
+            if op.results and is_shared(op.results[0]):
+                # Rows go one after the other here, each through all ops between two products: none waits for others.
+                raise TargetVerifyError("a kernel that multiplies tiles has no shared memory on x86", span=op.span)
             if op.name in _SCALAR:
                 self.lower(op)
+            elif op.name == "ttile.barrier":
+                self._flush()
             elif op.name == "ttile.dot":
                 self._flush()
                 self._dot(op)

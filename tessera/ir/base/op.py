@@ -312,7 +312,9 @@ def complete(cls: type[SpecOp], given: Mapping[str, Any]) -> dict[str, Any]:
 def parse_op(cls: type[SpecOp], parser: Parser) -> Any:
     """What `print_op` wrote."""
     operands: list[UnresolvedOperand] = []
-    first = parser.parse_optional_unresolved_operand()
+    # Where nothing goes in or out no types follow, and the next `%` is a result of the next line.
+    is_bare = not (cls.spec.operands or cls.spec.results or cls.spec.is_terminator)
+    first = None if is_bare else parser.parse_optional_unresolved_operand()
     if first is not None:
         operands.append(first)
         while parser.parse_optional_punctuation(",") is not None:

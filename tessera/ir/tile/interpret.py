@@ -169,6 +169,11 @@ def _scratch(run: Run, op: SpecOp) -> Sequence[Any]:
     return (np.full(count, 255, np.uint8).view(dtype).reshape(shape),)
 
 
+@handles("ttile.barrier")
+def _barrier(run: Run, op: SpecOp) -> None:
+    """One worker runs here, in order; observers are told as of any op."""
+
+
 def _cells(run: TileRun, op: SpecOp, first: int, shape: tuple[int, ...]) -> Cells:
     """The cells of a load or store whose buffer is operand `first - 1`; raises BoundsError."""
     rest = op.operands[first:]

@@ -127,8 +127,13 @@ class TileBuilder:
 
     # Memory.
 
-    def scratch(self, shape: Sequence[DimLike], dtype: DType) -> SSAValue:
-        return self.emit("scratch", (), {}, [BufferAttr.of(TensorType.of(shape, dtype))]).result
+    def scratch(self, shape: Sequence[DimLike], dtype: DType, *, space: str = "private") -> SSAValue:
+        """Memory of the program; in `shared`, elements at other places see a store only after a barrier."""
+        return self.emit("scratch", (), {"space": space}, [BufferAttr.of(TensorType.of(shape, dtype))]).result
+
+    def barrier(self) -> None:
+        """All workers of the program wait for each other."""
+        self.emit("barrier")
 
     def load(
         self,

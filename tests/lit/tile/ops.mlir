@@ -102,3 +102,22 @@ ttile.kernel @order(%x: !ttile.buffer<[N], f32>, %at: !ttile.buffer<[N], i64>) a
   ttile.sort %1, %2, %3, %4, %n {descending = true} : (!ttile.buffer<[N], f32>, !ttile.buffer<[N], i64>, !ttile.buffer<[N], f32>, !ttile.buffer<[N], i64>, !ttile.index) -> ()
   ttile.return
 }
+
+// Memory in which the workers of a program meet, and where they wait; memory of one worker is what is meant otherwise.
+// CHECK-LABEL: ttile.kernel @meet(
+// CHECK:         %[[S:[a-z0-9]+]] = ttile.scratch {space = "shared"} : () -> !ttile.buffer<[8], f32>
+// CHECK-NEXT:    %{{.*}} = ttile.scratch : () -> !ttile.buffer<[8], f32>
+// CHECK-NEXT:    ttile.store %{{.*}}, %[[S]]
+// CHECK-NEXT:    ttile.barrier
+// CHECK-NEXT:    ttile.load %[[S]]
+// GENERIC: "ttile.barrier"() : () -> ()
+ttile.kernel @meet(%x: !ttile.buffer<[8], f32>) attributes {symbols = [], grid = [], writes = []} {
+  %z = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %t = ttile.load %x, %z {coords = ["i"], axes = ["i"], map = [i], bounds = [-1]} : (!ttile.buffer<[8], f32>, !ttile.index) -> !ttile.tile<[8], f32>
+  %s = ttile.scratch {space = "shared"} : () -> !ttile.buffer<[8], f32>
+  %u = ttile.scratch {space = "private"} : () -> !ttile.buffer<[8], f32>
+  ttile.store %t, %s, %z {coords = ["i"], axes = ["i"], map = [i], bounds = [-1]} : (!ttile.tile<[8], f32>, !ttile.buffer<[8], f32>, !ttile.index) -> ()
+  ttile.barrier
+  %r = ttile.load %s, %z {coords = ["i"], axes = ["i"], map = [7 - i], bounds = [-1]} : (!ttile.buffer<[8], f32>, !ttile.index) -> !ttile.tile<[8], f32>
+  ttile.return
+}

@@ -139,3 +139,47 @@ ttile.kernel @sort() attributes {symbols = ["N"], grid = [], writes = []} {
   ttile.sort %0, %1, %0, %1, %n : (!ttile.buffer<[N], bf16>, !ttile.buffer<[N], i64>, !ttile.buffer<[N], bf16>, !ttile.buffer<[N], i64>, !ttile.index) -> ()
   ttile.return
 }
+// -----
+// CHECK: error[T0501]: `space` is one of private, shared, got global
+ttile.kernel @space() attributes {symbols = [], grid = [], writes = []} {
+  %0 = ttile.scratch {space = "global"} : () -> !ttile.buffer<[8], f32>
+  ttile.return
+}
+// -----
+// CHECK: error[T0501]: a program has its shared memory once, and this stands in a loop
+// CHECK: help: move it before the loop
+ttile.kernel @again() attributes {symbols = ["N"], grid = [], writes = []} {
+  %z = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %n = ttile.index {names = [], expr = N} : () -> !ttile.index
+  ttile.for %z, %n {step = 1} ({
+  ^bb0(%i: !ttile.index):
+    %0 = ttile.scratch {space = "shared"} : () -> !ttile.buffer<[8], f32>
+    ttile.yield
+  }) : (!ttile.index, !ttile.index) -> ()
+  ttile.return
+}
+// -----
+// CHECK: error[T0501]: a loop carries tiles, not memory
+// CHECK: help: give the buffer a dim more, and index it by the step
+ttile.kernel @swap() attributes {symbols = ["N"], grid = [], writes = []} {
+  %z = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %n = ttile.index {names = [], expr = N} : () -> !ttile.index
+  %0 = ttile.scratch {space = "shared"} : () -> !ttile.buffer<[8], f32>
+  %1 = ttile.for %z, %n, %0 {step = 1} ({
+  ^bb0(%i: !ttile.index, %b: !ttile.buffer<[8], f32>):
+    ttile.yield %b : (!ttile.buffer<[8], f32>) -> ()
+  }) : (!ttile.index, !ttile.index, !ttile.buffer<[8], f32>) -> !ttile.buffer<[8], f32>
+  ttile.return
+}
+// -----
+// CHECK: error[T0501]: `ttile.sort` works in the memory of one worker
+// CHECK: help: give it private scratch
+ttile.kernel @sort_shared() attributes {symbols = ["N"], grid = [], writes = []} {
+  %n = ttile.index {names = [], expr = N} : () -> !ttile.index
+  %0 = ttile.scratch {space = "shared"} : () -> !ttile.buffer<[N], f32>
+  %1 = ttile.scratch : () -> !ttile.buffer<[N], i64>
+  %2 = ttile.scratch : () -> !ttile.buffer<[N], f32>
+  %3 = ttile.scratch : () -> !ttile.buffer<[N], i64>
+  ttile.sort %0, %1, %2, %3, %n : (!ttile.buffer<[N], f32>, !ttile.buffer<[N], i64>, !ttile.buffer<[N], f32>, !ttile.buffer<[N], i64>, !ttile.index) -> ()
+  ttile.return
+}

@@ -6,9 +6,15 @@ expression per dim of the buffer, over coordinates, sizes of the kernel and `t0`
 tiles, in order. An element is outside when its coordinate along axis `a` is not below `bounds[a]` (a bound of -1 never
 cuts), or when an expression of `windows` (pairs of expression and extent) is not in `0 <= e < extent`; outside, a load
 gives `pad` and a store writes nothing.
+
+The elements of a tile are owned by the workers of a program: equal places in tiles of one shape have one owner, and
+nothing is said of tiles of different shapes. Shared memory is where owners meet: each sees its own stores at once, and
+those of others only after a barrier.
 """
 
 from __future__ import annotations
+
+from xdsl.ir import OpResult, SSAValue
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
@@ -87,6 +93,21 @@ def _check_fetch(op: SpecOp) -> None:
         op.fail(f"`ttile.fetch` has a map of {len(op.value('map'))} expressions into rank {len(buffer.shape)}")
 
 
+def is_shared(buffer: SSAValue) -> bool:
+    """Whether workers of one program meet in this memory."""
+    op = buffer.op if isinstance(buffer, OpResult) else None
+    return isinstance(op, SpecOp) and op.name == "ttile.scratch" and op.value("space") == "shared"
+
+
+def _check_scratch(op: SpecOp) -> None:
+    if op.value("space") not in SPACES:
+        op.fail(f"`space` is one of {', '.join(SPACES)}, got {op.value('space')}")
+    around = op.parent_op()
+    if op.value("space") == "shared" and around is not None and around.name == "ttile.for":
+        op.fail("a program has its shared memory once, and this stands in a loop", "move it before the loop")
+
+
+SPACES = ("private", "shared")
 NO_BOUND = Dim.constant(-1)
 
 SPECS = (
@@ -123,6 +144,16 @@ SPECS = (
         name="ttile.scratch",
         summary="Memory of one program, undefined at first; its sizes may be symbolic.",
         results=("buffer",),
+        attributes=(
+            Attribute("space", "str", "private", "private: every access sees those before it; shared: after a barrier"),
+        ),
+        effects=frozenset(["memory"]),
+        verify=_check_scratch,
+    ),
+    OpSpec(
+        name="ttile.barrier",
+        summary="All workers of the program wait for each other: what one stored before, all see after.",
+        results=(),
         effects=frozenset(["memory"]),
     ),
 )

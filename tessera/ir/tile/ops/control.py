@@ -33,6 +33,9 @@ def _check_for(op: SpecOp) -> None:
         op.fail(f"`step` must be positive, got {op.value('step')}")
     block = op.regions[0].block
     carried = [value.type for value in op.operands[2:]]
+    if any(isinstance(type, BufferAttr) for type in carried):
+        # Whoever reads a kernel knows a buffer by where it was made.
+        op.fail("a loop carries tiles, not memory", "give the buffer a dim more, and index it by the step")
     if [argument.type for argument in block.args] != [INDEX, *carried]:
         op.fail("the body of a loop takes its index and what it carries")
     if [result.type for result in op.results] != carried:

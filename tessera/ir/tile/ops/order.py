@@ -5,6 +5,7 @@ from __future__ import annotations
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, IndexAttr
+from tessera.ir.tile.ops.access import is_shared
 
 
 def _check_sort(op: SpecOp) -> None:
@@ -12,6 +13,8 @@ def _check_sort(op: SpecOp) -> None:
     lines = [type for type in buffers if isinstance(type, BufferAttr) and len(type.shape) == 1]
     if len(lines) != 4 or not isinstance(count, IndexAttr):
         op.fail(f"`ttile.sort` takes four buffers of rank 1 and a count, got {[str(type) for type in buffers]}")
+    if any(is_shared(operand) for operand in op.operands):
+        op.fail("`ttile.sort` works in the memory of one worker", "give it private scratch")
     keys, places, spare_keys, spare_places = lines
     if keys.dtype.is_bool or keys.dtype.compute != keys.dtype:
         op.fail(f"`ttile.sort` does not compare {keys.dtype}", f"cast the keys to {keys.dtype.compute} first")
