@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tessera import ops
+from tessera.api.control import fori_loop
 from tessera.backends.reference.interpret import run_tape
 from tessera.compiler.compile import compile_tape, lower, lower_tape
 from tessera.compiler.options import Options
@@ -77,6 +78,16 @@ def test_results_that_are_inputs_views_and_one_value_twice() -> None:
     tape = trace(program, typed("A B"))
     arrays = inputs_for(tape, {"A": 4, "B": 6})
     assert_close(outputs_of(LoadedExecutable(compile_tape(tape, Options())), arrays), run_tape(tape, arrays))
+
+
+def test_sizes_may_be_called_as_coordinates_are() -> None:
+    def program(x: Any, y: Any) -> Any:
+        return fori_loop(0, 2, lambda i, s: s + ops.softmax(ops.transpose(x) @ y), ops.transpose(x) @ y)
+
+    tape = trace(program, typed("d1 d0"), typed("d1 m0"))
+    loaded = LoadedExecutable(compile_tape(tape, Options()))
+    arrays = inputs_for(tape, {"d0": 3, "d1": 5, "m0": 7})
+    assert_close(outputs_of(loaded, arrays), run_tape(tape, arrays))
 
 
 def test_a_broken_guard_is_named() -> None:

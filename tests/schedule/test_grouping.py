@@ -111,6 +111,22 @@ def test_what_is_gathered_from_lies_in_memory() -> None:
     assert groups(program, X, typed("K", "i64")) == ["map 1", "map 1", "map 1"]
 
 
+def test_heads_are_read_where_they_lie() -> None:
+    def program(x: Any, q: Any, k: Any, v: Any) -> Any:
+        def heads(t: Any) -> Any:
+            return ops.transpose(t.reshape(t.shape[0], t.shape[1], 2, 8), (0, 2, 1, 3))
+
+        return ops.attention(heads(x @ q), heads(x @ k), heads(x @ v))
+
+    types = typed("B S 16"), *(typed("16 16") for _ in range(3))
+    assert groups(program, *types) == ["contraction 1"] * 3 + ["library 1"]
+    # Keys that lie by columns are copied: a row in pieces would be read slowly.
+    turned = groups(
+        lambda q, k: ops.attention(q, ops.transpose(k, (0, 1, 3, 2)), q), typed("B 2 S 8"), typed("B 2 8 S")
+    )
+    assert turned == ["map 1", "library 1"]
+
+
 def test_fusion_can_be_switched_off_as_a_whole_and_for_a_kind() -> None:
     def program(x: Any, w: Any, b: Any) -> Any:
         return ops.relu(x @ w + b)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
@@ -24,16 +25,34 @@ def canonical(body: Tape) -> tuple[Tape, dict[str, str]]:
     for record in body.records:
         for _, value in sorted(record.attributes.items()):
             _meet(value, names)
-    env = {old: Dim.symbol(new) for old, new in names.items()}
-    tape = Tape(
-        inputs=list(body.inputs),
-        names=[f"a{number}" for number in range(len(body.inputs))],
-        records=[_renamed(record, env) for record in body.records],
-        outputs=list(body.outputs),
-        types=[type.substitute(env) for type in body.types],
-        guards=[Guard(g.left.substitute(env), g.right.substitute(env), g.what) for g in body.guards],
-    )
+    tape = with_sizes(body, {old: Dim.symbol(new) for old, new in names.items()})
+    tape.names = [f"a{number}" for number in range(len(body.inputs))]
     return tape, {new: old for old, new in names.items()}
+
+
+def with_sizes(tape: Tape, env: Mapping[str, Dim]) -> Tape:
+    """The tape with other dims in place of some sizes, in bodies of control flow too."""
+    return Tape(
+        inputs=list(tape.inputs),
+        names=list(tape.names),
+        records=[_renamed(record, env) for record in tape.records],
+        outputs=list(tape.outputs),
+        types=[type.substitute(env) for type in tape.types],
+        guards=[Guard(g.left.substitute(env), g.right.substitute(env), g.what) for g in tape.guards],
+    )
+
+
+_COORDINATE = re.compile(r"(?:[dbmnkt]\d+|_.*)$")
+"""What index maps call their coordinates."""
+
+
+def with_safe_sizes(tape: Tape) -> Tape:
+    """The tape with sizes renamed that would be taken for coordinates of index maps: `d0` becomes `d0.size`."""
+    names: dict[str, str] = {}
+    for type in tape.types:
+        _meet(type.shape, names)
+    taken = {name: Dim.symbol(f"{name.lstrip('_')}.size") for name in names if _COORDINATE.match(name)}
+    return with_sizes(tape, taken) if taken else tape
 
 
 def _meet(value: Any, names: dict[str, str]) -> None:
@@ -59,6 +78,8 @@ def _renamed(record: Record, env: Mapping[str, Dim]) -> Record:
 def _substituted(value: Any, env: Mapping[str, Dim]) -> Any:
     if isinstance(value, Dim | TensorType):
         return value.substitute(env)
+    if isinstance(value, Tape):
+        return with_sizes(value, env)
     if isinstance(value, tuple | list):
         return tuple(_substituted(part, env) for part in cast("Iterable[Any]", value))
     return value

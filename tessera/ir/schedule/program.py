@@ -174,9 +174,27 @@ class Program:
             types = [self.type(operand) for operand in record.operands]
             padded = {operand for operand, _, _ in lower.maps(types, record.attributes).windows}
             return [v for place, v in enumerate(record.operands) if place in padded or self._is_computed(v)]
+        if isinstance(lower, Library) and lower.reads_views:
+            return [operand for operand in record.operands if not self._has_whole_rows(operand)]
         if lower is None or isinstance(lower, Library):
             return record.operands
         return ()
+
+    def _has_whole_rows(self, value: int) -> bool:
+        """Whether a value is a view of memory in which each row lies in one piece, and every step has one stride."""
+        root, rank = value, self.type(value).rank
+        at = coordinates(rank)
+        while root in self.free:
+            record = self.tape.records[self.makers[root]]
+            if not isinstance(spec_of(record).lower, View):
+                return False
+            if self.alias_of(root) not in self.free:
+                break  # the same memory in another shape
+            at, root = compose(self.view_map(root), at), record.operands[0]
+        address = linear(at, self.type(root).shape)
+        strides = [address.coefficient(f"d{axis}") for axis in range(rank)]
+        last = strides[-1] if strides else None
+        return all(stride is not None for stride in strides) and last is not None and last[0].value == 1
 
     def _is_computed(self, value: int) -> bool:
         """Whether a free value is numbers that lie nowhere, seen through views and conversions."""

@@ -114,6 +114,11 @@ class Assembly:
 
 @dataclass(frozen=True)
 class Library:
-    """A kernel of the library, by name; `api` hands the compiler the library."""
+    """A kernel of the library, by name; `api` hands the compiler the library.
+
+    A kernel that `reads_views` takes operands at index maps: one that is a view with its rows in one piece (a
+    transposition of heads) need not be copied first.
+    """
 
     kernel: str
+    reads_views: bool = False

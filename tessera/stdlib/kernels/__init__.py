@@ -9,8 +9,11 @@ from typing import Any
 
 from tessera.ir.base.dialect_of import find_spec
 from tessera.ir.base.op import SpecOp
+from tessera.ir.base.tape import Tape
+from tessera.ir.schedule.emit.evaluate import producers, spec_of
 from tessera.ir.schedule.emit.frame import Request
-from tessera.ir.tile.facets import Library
+from tessera.ir.schedule.emit.maps import compose
+from tessera.ir.tile.facets import IndexMap, Library, View, coordinates
 from tessera.stdlib.kernels.call import Call, LibraryKernel
 
 LIBRARY: dict[str, LibraryKernel] = {
@@ -38,16 +41,35 @@ def call_of(request: Request) -> Call:
         return request.choose(knob, candidates)
 
     outputs = {value: len(body.inputs) + place for place, value in enumerate(body.outputs)}
+    sources = [_source(body, value) for value in record.operands]
     return Call(
         request.name,
         tuple(body.types[value] for value in record.operands),
         tuple(body.types[value] for value in record.results),
         record.attributes,
-        tuple(body.inputs.index(value) for value in record.operands),
+        tuple(body.inputs.index(value) for value, _ in sources),
         tuple(outputs.get(value) for value in record.results),
         tuple(request.arguments),
         tuple(request.sizes),
         choose,
         request.machine.lanes,
         record.span,
+        tuple(map for _, map in sources),
     )
+
+
+def _source(body: Tape, value: int) -> tuple[int, IndexMap | None]:
+    """The input that an operand is a view of, and where in it; no map for an input itself."""
+    if value in body.inputs:
+        return value, None
+    makers = producers(body)
+    at = coordinates(body.types[value].rank)
+    while value not in body.inputs:
+        record = makers[value]
+        lower = spec_of(record).lower
+        assert isinstance(lower, View), f"{record.op} is not read through by a library kernel"
+        outs = [body.types[result] for result in record.results]
+        maps = lower.maps(body.types[record.operands[0]], outs, record.attributes)
+        at = compose(maps[record.results.index(value)], at)
+        (value,) = record.operands
+    return value, at

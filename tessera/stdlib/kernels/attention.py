@@ -141,7 +141,7 @@ class _Attention:
         """A tile of queries, scaled."""
         b, place = self.b, self._place(self.rows, self.depth, _d=d)
         at = [Dim.symbol("_b"), Dim.symbol("_h"), self.rows.at, self.depth.at]
-        q = b.cast(b.load(self.call.input(b, 0), at, place), self.dtype)
+        q = b.cast(b.load(self.call.input(b, 0), self.call.at(0, at), place), self.dtype)
         return b.elementwise("mul", q, self._scale(place))
 
     def _scale(self, place: Place) -> SSAValue:
@@ -162,7 +162,7 @@ class _Attention:
 
         def part(d: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
             at = [Dim.symbol("_b"), Dim.symbol("_g"), self.keys.at, self.depth.at]
-            k = b.load(self.call.input(b, 1), at, self._keys_place(self.depth, _j=j, _d=d))
+            k = b.load(self.call.input(b, 1), self.call.at(1, at), self._keys_place(self.depth, _j=j, _d=d))
             left = self._queries(d) if queries is None else queries
             return [b.dot(left, b.transpose(b.cast(k, self.dtype)), carried[0])]
 
@@ -174,7 +174,7 @@ class _Attention:
         """Scores plus the mask; -inf for keys that are not there, or not to be seen."""
         b, place = self.b, self._place(self.rows, self.keys, _j=j)
         for number, mask in enumerate(self.call.operands[3:], 3):
-            tile = b.cast(b.load(self.call.input(b, number), _mask_map(mask), place), self.dtype)
+            tile = b.cast(b.load(self.call.input(b, number), self.call.at(number, _mask_map(mask)), place), self.dtype)
             scores = b.elementwise("fma", tile, b.full(_LOG2E, place.sizes, self.dtype), scores)
         seen = minimum(self.keys.size, self._seen) if self.is_causal else place.bounds.get("_j")
         if seen is None:
@@ -194,7 +194,7 @@ class _Attention:
         total = b.elementwise("add", b.elementwise("mul", total, kept), b.reduce(powers, "sum", 1))
         acc = b.elementwise("mul", acc, self._across(kept, self.columns.tile))
         at = [Dim.symbol("_b"), Dim.symbol("_g"), self.keys.at, self.columns.at]
-        v = b.load(self.call.input(b, 2), at, self._keys_place(self.columns, _j=j))
+        v = b.load(self.call.input(b, 2), self.call.at(2, at), self._keys_place(self.columns, _j=j))
         return [b.dot(powers, b.cast(v, self.dtype), acc), new, total]
 
 

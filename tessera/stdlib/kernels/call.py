@@ -10,6 +10,8 @@ from xdsl.ir import SSAValue
 
 from tessera.diagnostics.span import Span
 from tessera.ir.base.op import SpecOp
+from tessera.ir.schedule.emit.maps import compose
+from tessera.ir.tile.facets import IndexMap
 from tessera.ir.tile.language import TileBuilder
 from tessera.types.dim import Dim
 from tessera.types.tensor_type import TensorType
@@ -28,7 +30,8 @@ class Call:
     """One use of a library op.
 
     Every kernel takes the same buffers: `arguments`. `inputs[i]` is the argument that holds operand `i` (two operands
-    may be one), `outputs[i]` the one for result `i`, or None for a result that no one wants.
+    may be one), `outputs[i]` the one for result `i`, or None for a result that no one wants. `maps[i]` says where an
+    operand is in its argument, for kernels that read views.
     """
 
     name: str
@@ -42,6 +45,12 @@ class Call:
     choose: Choose = first
     lanes: int = 8
     span: Span | None = None
+    maps: tuple[IndexMap | None, ...] = ()
+
+    def at(self, number: int, at: Sequence[Dim]) -> Sequence[Dim]:
+        """Where an element of operand `number` is in the argument that holds it: elsewhere, if it is a view of it."""
+        map = self.maps[number] if self.maps else None
+        return at if map is None else compose(map, at)
 
     def builder(
         self, grid: Sequence[Dim], part: str = "", shapes: Mapping[int, Sequence[Dim]] | None = None

@@ -273,7 +273,7 @@ SPECS: tuple[OpSpec, ...] = (
         ),
         dtypes=FLOATS,
         cost=_attention_cost,
-        lower=Library("attention"),
+        lower=Library("attention", reads_views=True),
     ),
     OpSpec(
         name="tgraph.cached_attention",

@@ -12,7 +12,9 @@ from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.region_tape import tape_of
+from tessera.ir.base.tape import Guard
 from tessera.ir.base.types import TensorAttr
+from tessera.ir.schedule.canonical import with_safe_sizes
 from tessera.ir.schedule.dialect import DIALECT
 from tessera.ir.schedule.grouping import ungrouped
 from tessera.ir.schedule.plan_builder import PlanBuilder
@@ -38,13 +40,15 @@ class FormGroups(Pass):
     def _replace(self, module: ModuleOp, function: SpecOp, builder: PlanBuilder) -> None:
         source = function.regions[0].block
         tape = tape_of(source, function.value("names"))
-        builder.guards = function.value("guards")
+        tape.guards = [Guard(left, right, what) for left, right, what in function.value("guards")]
+        tape = with_safe_sizes(tape)
+        builder.guards = guards = tuple((guard.left, guard.right, guard.what) for guard in tape.guards)
         block = Block(arg_types=[TensorAttr.of(tape.types[value]) for value in tape.inputs])
         for argument, old in zip(block.args, source.args, strict=True):
             argument.name_hint = old.name_hint
         results = builder.fill(block, tape, block.args)
         block.add_op(make(DIALECT["return"], results))
-        values = {name: function.value(name) for name in ("symbol", "names", "guards")}
+        values = {"symbol": function.value("symbol"), "names": function.value("names"), "guards": guards}
         plan = make(DIALECT["module"], values=values, types=(), regions=[block])
         body = module.body.block
         for one in (plan, *builder.take_functions()):
