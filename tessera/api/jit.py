@@ -6,7 +6,6 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
 from tessera.api.recompile import explain_difference
@@ -14,6 +13,7 @@ from tessera.compiler.options import Options
 from tessera.frontend.annotations import annotation_text, parameters_of, resolve
 from tessera.frontend.bind import Binder, Signature
 from tessera.ir.base import dispatch
+from tessera.types.frozen import frozen
 
 if TYPE_CHECKING:
     from tessera.api.specialization import Specialization
@@ -23,7 +23,7 @@ RECENT = 4
 """How many specializations a call tries natively, newest first, before it looks the signature up."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CacheInfo:
     """What a jitted function's calls found: `compiles` made code, the other `misses` loaded it from disk."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tessera.api.captures import Reader, reader_of
@@ -14,6 +13,7 @@ from tessera.frontend.several import several
 from tessera.frontend.shortcuts import taker
 from tessera.frontend.trace_function import TracedFunction
 from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
 
 
 class Loaded(Protocol):
@@ -31,7 +31,7 @@ class Loaded(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Origin:
     """Where a program came from: `compiled`, `disk cache` or `reference`, and why it was not in the cache."""
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any, TypeAlias
 
 from tessera.diagnostics.codes import OverrideError
+from tessera.types.frozen import frozen
 
 Knob: TypeAlias = "int | float | str | bool | tuple[int, ...]"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Options:
     """Every choice that changes the code; a choice that does not (threads, paths) is a setting, not an option.
 

@@ -9,7 +9,6 @@ import textwrap
 import types
 import typing
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tessera.diagnostics.codes import AnnotationError
@@ -18,11 +17,12 @@ from tessera.diagnostics.span import Span
 from tessera.frontend.several import several
 from tessera.frontend.tree import Tree
 from tessera.types.annotation import HEADS, TensorAnnotation
+from tessera.types.frozen import frozen
 
 _EMPTY: Any = inspect.Parameter.empty
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Parameter:
     """One parameter of a function: what it is declared to be, and whether its value is part of the cache key."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tessera.diagnostics.codes import GuardError, PytreeError, RuntimeArgumentError
@@ -16,13 +15,14 @@ from tessera.frontend.tree import Tree, flatten, leaf_paths
 from tessera.types.annotation import ANONYMOUS, TensorAnnotation
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
+from tessera.types.frozen import frozen
 from tessera.types.policy import SILENT, Policy
 from tessera.types.tensor_type import TensorType
 
 _COORDINATE = re.compile(r"[a-z]\d+")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Leaf:
     """One leaf of a call's arguments: a tensor with its dtype and declared dims, or a static Python value.
 
@@ -36,7 +36,7 @@ class Leaf:
     policy: Policy = SILENT
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Signature:
     """What a specialization is made for; two calls with equal signatures share one."""
 
@@ -48,7 +48,7 @@ class Signature:
         return [path.removeprefix(".") for path in leaf_paths(self.tree)]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Call:
     """A call, flattened: its signature, and the tensors in the order of the signature's tensor leaves."""
 

@@ -11,10 +11,11 @@ from tessera.diagnostics.span import Span
 from tessera.frontend.several import is_several
 from tessera.ir.base.tape import Guard, Record, Tape
 from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
 from tessera.types.tensor_type import TensorType
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Assumption:
     """`left == right` was needed, for this reason, at this place."""
 

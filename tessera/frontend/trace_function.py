@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tessera.diagnostics.codes import AnnotationError, PytreeError
@@ -17,10 +17,11 @@ from tessera.frontend.traced import TracedTensor
 from tessera.frontend.tree import Tree, flatten, leaf_paths, unflatten
 from tessera.ir.base import dispatch
 from tessera.ir.base.tape import Tape
+from tessera.types.frozen import frozen
 from tessera.types.policy import Policy
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Slot:
     """A leaf of a function's result: a number of the tape's outputs, or a constant that tracing gave."""
 
@@ -28,7 +29,7 @@ class Slot:
     constant: Hashable = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TracedFunction:
     """What came out of running a function on stand-ins.
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tessera.diagnostics.codes import PytreeError
 from tessera.frontend.several import several
+from tessera.types.frozen import frozen
 
 Children: TypeAlias = "tuple[Sequence[Any], Hashable]"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Node:
     """How one container type comes apart and back together.
 
@@ -26,7 +26,7 @@ class Node:
     steps: Callable[[Hashable, int], Sequence[str]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tree:
     """The form of a value without its leaves; `type` is None for a leaf. Two values of one form compare equal."""
 

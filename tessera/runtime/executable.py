@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from tessera.diagnostics.codes import LoadError
 from tessera.types.dtype import BY_NAME, DType
+from tessera.types.frozen import frozen
 
 MAGIC = b"TESSERAX"
 VERSION = 1
@@ -17,7 +18,7 @@ _PREFIX = struct.Struct("<8sII")  # magic, version, bytes of the JSON header
 _DIGEST_BYTES = 32
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Port:
     """One input or output: its dtype and its dims as text (`B`, `4*S + 1`, `64`)."""
 
@@ -41,7 +42,7 @@ class Port:
         return f"[{', '.join(self.dims)}] {self.dtype}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Guard:
     """A fact checked at every call: what it is about, and the two sides that must agree."""
 
@@ -50,7 +51,7 @@ class Guard:
     right: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Executable:
     """Machine code and everything the runtime must know to call it.
 

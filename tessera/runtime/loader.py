@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from tessera.diagnostics.codes import LoadError
 from tessera.runtime import elf
 from tessera.runtime.elf import ObjectFile, Relocation, Section, read_object
+from tessera.types.frozen import frozen
 
 PAGE = 4096
 _READ_WRITE, _READ_EXEC = 3, 5
@@ -202,7 +203,7 @@ def process_address(name: str) -> int | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Scope:
     """What a relocation may refer to."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 from tessera.diagnostics.codes import AnnotationError
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, DType
+from tessera.types.frozen import frozen
 from tessera.types.policy import (
     SILENT,
     ComputeMode,
@@ -42,7 +42,7 @@ _WORDS: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorAnnotation:
     """What a parameter is declared to be: dims by name or number, an element type, a numerics policy.
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from tessera.types.frozen import frozen
 
 if TYPE_CHECKING:
     from tessera.types.policy import Policy, PolicyType
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DType:
     """An element type; the module's names (`f32`, `bf16`, ...) are its only instances."""
 

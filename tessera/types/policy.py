@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 from tessera.diagnostics.codes import AnnotationError
 from tessera.types.dtype import DType, f32
+from tessera.types.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ComputeMode:
     """A way to do arithmetic on a stored type that is no storage type itself; `tf32` is the only one."""
 
@@ -25,7 +26,7 @@ tf32 = ComputeMode("tf32", f32)
 """f32 operands rounded to 10 mantissa bits before a multiplication: a mode of `f32`, written `f32 @ compute(tf32)`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Policy:
     """How values of a type are computed; a field left at its default says nothing.
 
@@ -104,7 +105,7 @@ saturate = Policy(saturate=True)
 """A value outside the range of this type becomes its largest or smallest finite one."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PolicyType:
     """An element type with a numerics policy: what `dtype @ policy` makes."""
 

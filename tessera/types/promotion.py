@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from tessera.types import dtype as dt
 from tessera.types.dtype import DType
+from tessera.types.frozen import frozen
 
 Scalar: TypeAlias = "bool | int | float"
 
@@ -148,7 +148,7 @@ def _index(_: DType) -> DType:
     return dt.i64
 
 
-@dataclass(frozen=True)
+@frozen
 class OpClass:
     """What ops of one kind do with dtypes.
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from tessera.diagnostics.codes import SettingsError
+from tessera.types.frozen import frozen
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Settings:
     """What the user set in the environment; none of it is part of any cache key."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol, TypeAlias
 
 from tessera.types.dim import Atom, Dim, DimLike, Monomial, maximum, minimum, product
+from tessera.types.frozen import frozen
 
 Shape: TypeAlias = tuple[Dim, ...]
 
@@ -46,7 +46,7 @@ def is_refuted(left: Dim, right: Dim) -> bool:
     return bool(difference.value) or is_at_least(difference, 1) or is_at_least(-difference, 1)
 
 
-@dataclass(frozen=True)
+@frozen
 class Named:
     """A shape with the name it has in messages."""
 

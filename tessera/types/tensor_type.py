@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from tessera.types.dim import Dim, DimLike, product
 from tessera.types.dtype import DType
+from tessera.types.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorType:
     """A tensor's dims and dtype; the type of every value of Graph IR and of every traced value."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
 from tessera.types.tensor_type import TensorType
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ REQUIRED: Any = object()
 """The default of an attribute that has none."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Attribute:
     """A named compile-time argument of an op.
 
@@ -66,7 +67,7 @@ class Builder(Protocol):
     def type_of(self, value: Any) -> TensorType: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Producer:
     """The op a value came from, as `fold` sees it; `name` is the short one."""
 
@@ -83,7 +84,7 @@ class Folder(Builder, Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sample:
     """Example inputs of an op: `make(rng)` gives the arrays, `attributes` the rest."""
 
@@ -92,7 +93,7 @@ class Sample:
     attributes: Attributes = field(default_factory=dict[str, Any])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cost:
     """What one execution does, as functions of the dims."""
 
@@ -114,7 +115,7 @@ def no_rule(context: InferContext, types: Sequence[TensorType], attributes: Attr
     raise TypeError("this op has no shape rule; its result types are given when it is made")
 
 
-@dataclass(frozen=True)
+@frozen
 class OpSpec:
     """An op: what it takes and gives, when it is wrong, what it means, what it costs, and its way down.
 

@@ -8,10 +8,11 @@ from typing import Any
 
 from tessera.diagnostics.span import Span
 from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
 from tessera.types.tensor_type import TensorType
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Record:
     """One op: operands and results are value numbers of the tape."""
 
@@ -22,7 +23,7 @@ class Record:
     span: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Guard:
     """A fact the trace relied on and could not prove: `left == right`, checked at every call."""
 

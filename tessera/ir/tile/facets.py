@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
 from tessera.types.tensor_type import TensorType
 
 Attributes: TypeAlias = Mapping[str, Any]
@@ -24,7 +24,7 @@ def coordinates(rank: int) -> IndexMap:
     return tuple(coordinate(axis) for axis in range(rank))
 
 
-@dataclass(frozen=True)
+@frozen
 class View:
     """`out[d] = x[map(d)]`: no arithmetic, no kernel of its own.
 
@@ -34,7 +34,7 @@ class View:
     maps: Callable[[TensorType, Sequence[TensorType], Attributes], Sequence[IndexMap]]
 
 
-@dataclass(frozen=True)
+@frozen
 class Pointwise:
     """`out[d] = block(inputs[d])` with NumPy broadcasting (trailing dims aligned, static 1 stretches).
 
@@ -48,7 +48,7 @@ class Pointwise:
     expensive: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Reduction:
     """`out = fold(kind, x, axes)`, in the compute dtype, by the canonical recipe of `docs/numerics.md`.
 
@@ -59,7 +59,7 @@ class Reduction:
     axes: Callable[[TensorType, Attributes], tuple[int, ...]]
 
 
-@dataclass(frozen=True)
+@frozen
 class ContractionMaps:
     """`out[batch, m, n] = sum over k of lhs * rhs`, each extent list a loop nest, maps over its coordinates.
 
@@ -76,14 +76,14 @@ class ContractionMaps:
     windows: tuple[tuple[int, Dim, Dim], ...] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class Contraction:
     """A sum of products over two operands: matmul, dot_general, convolution."""
 
     maps: Callable[[Sequence[TensorType], Attributes], ContractionMaps]
 
 
-@dataclass(frozen=True)
+@frozen
 class Gather:
     """`out[d] = x[map(d, t)]` where `t0`, `t1`, ... are the values of the index operands at their own maps.
 
@@ -94,7 +94,7 @@ class Gather:
     maps: Callable[[Sequence[TensorType], Sequence[TensorType], Attributes], Sequence[IndexMap]]
 
 
-@dataclass(frozen=True)
+@frozen
 class Piece:
     """A box of the result: `out[start + d] = operand[map(d)]` for `d` within `extent`; operand None is `fill`."""
 
@@ -105,14 +105,14 @@ class Piece:
     fill: float | int | bool = 0
 
 
-@dataclass(frozen=True)
+@frozen
 class Assembly:
     """A result put together from boxes (concat, pad); later pieces overwrite earlier ones."""
 
     pieces: Callable[[Sequence[TensorType], Sequence[TensorType], Attributes], Sequence[Piece]]
 
 
-@dataclass(frozen=True)
+@frozen
 class Library:
     """A kernel of the library, by name; `api` hands the compiler the library.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from tessera.ir.graph.samples import (
 )
 from tessera.ir.tile.facets import Pointwise
 from tessera.types import dtype as dt
+from tessera.types.frozen import frozen
 from tessera.types.promotion import (
     ARITHMETIC,
     BITWISE,
@@ -45,7 +45,7 @@ BITS = (*INTEGERS, "bool")
 BOOL = ("bool",)
 
 
-@dataclass(frozen=True)
+@frozen
 class Row:
     """One elementwise op: `scalar` is the function tiles are computed with, `floats` and `integers` its meaning."""
 
