@@ -13,6 +13,7 @@ from typing import Any
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from tessera.backends.x86.lower_tiles import Lowering
+from tessera.backends.x86.reach import is_multiple, largest
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
@@ -279,6 +280,11 @@ class BlockLowering(Lowering):
         outer, body = self.block, Block(arg_types=[INDEX])
         bounds = self.of(op.operands[:2])
         self.values[source.args[0]] = body.args[0]
+        low, high, step = self.expr(op.operands[0]), self.expr(op.operands[1]), op.value("step")
+        end = largest(high, self.tops)
+        is_even = low.value == 0 and is_multiple(high, step)
+        top = None if end is None else end - (step if is_even else 1)
+        self.name_index(source.args[0], f"%l{len(self.tops)}", top)
         self.block = body
         self.run_block(source)
         self.emit("yield")

@@ -8,6 +8,7 @@ from typing import Any
 from xdsl.ir import Block, SSAValue
 
 from tessera.backends.x86.match_contraction import Match, match_contraction
+from tessera.backends.x86.reach import fits, is_multiple, largest
 from tessera.diagnostics.span import Span
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
@@ -41,7 +42,11 @@ class Lowering:
         self.block = self.entry
         self.values: dict[SSAValue, SSAValue] = dict(zip(self.source.args, self.entry.args, strict=True))
         self.exprs: dict[SSAValue, Dim] = {}
-        self.safe: dict[SSAValue, frozenset[Dim]] = {}
+        """Every index over sizes, programs and steps of loops."""
+        self.tops: dict[str, Dim | None] = {}
+        """The largest value of each program and step; None where nothing is known."""
+        self.inside: dict[SSAValue, Dim] = {}
+        """Bounds that an index is below, by who gives it."""
         self.scratch = Dim.constant(0)
         self.span: Span | None = None
         self.narrow = 0
@@ -104,8 +109,10 @@ class Lowering:
         name = op.name
         if name == "ttile.program_id":
             self.values[op.result] = self.places[op.value("axis")]
+            self.name_index(op.result, f"%p{op.value('axis')}", self.kernel.value("grid")[op.value("axis")] - 1)
         elif name == "ttile.index":
-            self.exprs[op.result] = op.value("expr")
+            names = {name: self.expr(value) for name, value in zip(op.value("names"), op.operands, strict=True)}
+            self.exprs[op.result] = op.value("expr").substitute(names)
             self.values[op.result] = self.emit("index", self.of(op.operands), op.values(), [INDEX]).result
         elif name in _RENAMED:
             made = self.emit(_RENAMED[name], self.of(op.operands), op.values(), self.vectors(op.results))
@@ -147,12 +154,24 @@ class Lowering:
         values = {"names": op.value("coords"), "offset": linear(op.value("map"), buffer.shape)}
         self.values[op.result] = self.emit("fetch", self.of(op.operands), values, [INDEX]).result
 
+    def expr(self, index: SSAValue) -> Dim:
+        """An index as an expression; one of which nothing is known has a name of its own."""
+        if index not in self.exprs:
+            self.name_index(index, f"%u{len(self.tops)}", None)
+        return self.exprs[index]
+
+    def name_index(self, index: SSAValue, name: str, top: Dim | None) -> None:
+        """Let an index be known by a name, which no size has, and its largest value."""
+        self.exprs[index], self.tops[name] = Dim.symbol(name), top
+
     def is_safe(self, coordinate: SSAValue, bound: Dim, size: int) -> bool:
         """Whether a tile that begins at the coordinate cannot reach beyond the bound."""
-        if bound in self.safe.get(coordinate, frozenset()):
+        if self.inside.get(coordinate) == bound:
             return True
-        expr = self.exprs.get(coordinate)
-        return expr is not None and _is_multiple(bound, size) and _is_multiple(expr, size)
+        if not bound.symbols <= set(self.kernel.value("symbols")):
+            return False
+        top = largest(self.expr(coordinate), self.tops)
+        return top is not None and fits(top, size, bound)
 
     def _access(self, op: SpecOp, buffer: TensorType, sizes: Sequence[Dim], first: int) -> dict[str, Any]:
         coords, axes = op.value("coords"), op.value("axes")
@@ -217,25 +236,26 @@ class Lowering:
 
     def _loop(self, op: SpecOp) -> None:
         """Whole steps with nothing guarded along the loop, then a tail with everything guarded."""
-        low, high = (self.exprs[value] for value in op.operands[:2])
+        low, high = (self.expr(value) for value in op.operands[:2])
         step = op.value("step")
         bounds = self.of(op.operands[:2])
         carried = self.of(op.operands[2:])
-        whole = self._copy("loop", op, bounds, carried, _parts_of_minimum(high))
+        end = largest(high, self.tops)
+        whole = self._copy("loop", op, bounds, carried, None if end is None else end - step)
         results: Sequence[SSAValue] = whole.results
-        if not _is_multiple(high - low, step) and _is_used(op):
-            results = self._copy("tail", op, bounds, list(results), frozenset()).results
+        if not is_multiple(high - low, step) and _is_used(op):
+            results = self._copy("tail", op, bounds, list(results), None if end is None else end - 1).results
         for old, new in zip(op.results, results, strict=True):
             self.values[old] = new
 
     def _copy(
-        self, name: str, op: SpecOp, bounds: Sequence[SSAValue], carried: Sequence[SSAValue], safe: frozenset[Dim]
+        self, name: str, op: SpecOp, bounds: Sequence[SSAValue], carried: Sequence[SSAValue], top: Dim | None
     ) -> SpecOp:
+        """The body once more; `top` is the largest value of its index."""
         source, outer = op.regions[0].block, self.block
         inner = Block(arg_types=[INDEX, *[value.type for value in carried]])
         self.values.update(zip(source.args, inner.args, strict=True))
-        self.safe[source.args[0]] = safe
-        self.exprs.pop(source.args[0], None)
+        self.name_index(source.args[0], f"%l{len(self.tops)}", top)
         self.block = inner
         for part in source.ops:
             assert isinstance(part, SpecOp)
@@ -262,7 +282,7 @@ class Lowering:
         self.values[match.loop.results[0]] = epilogue.args[-1]
         for start, place in match.starts.items():
             if place == count:
-                self.safe[start] = frozenset([match.m])
+                self.inside[start] = match.m
         self.places = places
         for op in match.before:
             self._before(op, match, places)
@@ -280,21 +300,6 @@ class Lowering:
             self.values[op.result] = places[match.starts[op.result]]
         elif op.name == "ttile.index":
             self.values[op.result] = self.emit("index", self.of(op.operands), op.values(), [INDEX]).result
-
-
-def _is_multiple(dim: Dim, size: int) -> bool:
-    return (dim % size).value == 0
-
-
-def _parts_of_minimum(high: Dim) -> frozenset[Dim]:
-    """Dims that the end of a loop cannot be above."""
-    found = {high}
-    if len(high.terms) == 1 and high.terms[0][1] == 1 and len(high.terms[0][0]) == 1:
-        atom = high.terms[0][0][0]
-        if atom.kind == "min":
-            for argument in atom.args:
-                found |= _parts_of_minimum(argument)
-    return frozenset(found)
 
 
 def _is_used(op: SpecOp) -> bool:

@@ -23,7 +23,8 @@ from tessera.types.dtype import DType
 from tessera.types.machine import Machine
 
 _MARGIN = 256
-_CANARY = 0xA5
+_CANARY = 0xFF
+"""Not a number in every float, -1 in every integer: what is read outside shows in what is written."""
 
 
 @cache
