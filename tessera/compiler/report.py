@@ -18,11 +18,23 @@ def report_of(program: SpecOp, kernels: Sequence[SpecOp], chooser: StaticChooser
     return {
         "groups": [_group_line(call) for call in calls if call.value("flops") is not None],
         "kernels": [f"{kernel.value('symbol')}: {kernel.value('kind')}, grid {_grid(kernel)}" for kernel in kernels],
-        "choices": [f"{key} = {choice.value} ({choice.source})" for key, choice in sorted(chooser.asked.items())],
+        "choices": _choices(chooser),
         "flops": str(flops),
         "bytes": str(moved),
         "workspace": f"{program.value('workspace')} bytes",
     }
+
+
+def _choices(chooser: StaticChooser) -> list[str]:
+    """Every choice and who made it; fusions that nobody asked to be otherwise are counted, as there are many."""
+    lines: list[str] = []
+    plain = 0
+    for key, choice in sorted(chooser.asked.items()):
+        if key.startswith("fusion.") and choice.source == "default":
+            plain += 1
+        else:
+            lines.append(f"{key} = {choice.value} ({choice.source})")
+    return [*lines, f"fusion at {plain} groups = True (default)"] if plain else lines
 
 
 def _group_line(call: SpecOp) -> str:

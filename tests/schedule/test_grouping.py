@@ -111,6 +111,18 @@ def test_what_is_gathered_from_lies_in_memory() -> None:
     assert groups(program, X, typed("K", "i64")) == ["map 1", "map 1", "map 1"]
 
 
+def test_a_fold_of_everything_takes_only_what_is_its_own() -> None:
+    assert groups(lambda x, y: ops.mean(ops.square(x - y)), X, Y) == ["row 1"]
+    assert groups(lambda x: ops.softmax(x), typed("N")) == ["row 1"]
+
+    def program(x: Any) -> Any:
+        y = ops.gelu(x)
+        return y, ops.sum(y)
+
+    # One program folds all of it, and would compute all of it in one thread.
+    assert groups(program, X) == ["map 1", "row 1"]
+
+
 def test_heads_are_read_where_they_lie() -> None:
     def program(x: Any, q: Any, k: Any, v: Any) -> Any:
         def heads(t: Any) -> Any:

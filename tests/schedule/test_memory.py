@@ -29,6 +29,10 @@ def test_buffers_that_live_at_one_time_are_apart_for_all_sizes(given_lives: list
     for sizes in SIZES:
         assert first_overlap(given_lives, layout, sizes) is None
         assert layout.total.evaluate(sizes) <= naive_total(given_lives).evaluate(sizes)
+        live_at = [
+            sum(life.bytes.evaluate(sizes) for life in given_lives if life.start <= t <= life.end) for t in range(16)
+        ]
+        assert layout.total.evaluate(sizes) >= max(live_at)
         for life, offset in zip(given_lives, layout.offsets, strict=True):
             assert offset.evaluate(sizes) % ALIGNMENT == 0
             assert offset.evaluate(sizes) + life.bytes.evaluate(sizes) <= layout.total.evaluate(sizes)

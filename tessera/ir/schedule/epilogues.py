@@ -27,10 +27,7 @@ class _Finder:
     def __init__(self, program: Program) -> None:
         self.program, self.records = program, program.tape.records
         self.readers = program.readers
-        self.kept: set[int] = set()
-        for output in program.tape.outputs:
-            rank = program.type(output).rank
-            self.kept |= {read.value for read in program.trace(output, coordinates(rank))}
+        self.kept = program.kept
         self.before: dict[int, int] = {}
         for number in program.solid:
             makers = [program.makers.get(read.value, -1) for read in program.reads(number)]

@@ -188,8 +188,17 @@ class Grouper:
                 continue
             own = self._from(other, reads)
             in_place = self._is_alike(group, other, own) and not any(read.in_memory for read in own)
+            in_place = in_place and (other.space is not None or self._shares_work(group, other))
             if in_place and self.order.may_merge(group.number, other.number) and self.is_allowed(other):
                 self.merge(group, other)
+
+    def _shares_work(self, group: Group, other: Group) -> bool:
+        """Whether a map group loses nothing in a row group: a fold of everything has one program, and so one thread."""
+        if group.space is None or len(group.space.axes) < len(group.space.shape):
+            return True
+        results = {value for number in other.records for value in self.tape.records[number].results}
+        readers = {reader for value in results for reader, _ in self.program.readers.get(value, ())}
+        return not results & self.program.kept and readers <= {*group.records, *other.records}
 
     def _is_alike(self, group: Group, other: Group, reads: Sequence[Read]) -> bool:
         """Whether what is read from another group is read where a merged group would have it."""

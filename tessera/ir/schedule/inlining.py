@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from tessera.ir.base.tape import Tape
+from tessera.ir.base.tape import Record, Tape
+from tessera.ir.schedule.emit.contraction_kernel import accumulator
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.groups import Group
 from tessera.ir.schedule.program import CHEAP, Program, is_conversion
-from tessera.ir.tile.facets import Assembly, Contraction, Gather, Pointwise, Reduction, coordinates
+from tessera.ir.tile.facets import Assembly, Contraction, Gather, Pointwise, Reduction
 from tessera.types.dim import product
+from tessera.types.promotion import holds
 
 
 class Grouper(Protocol):
@@ -35,11 +37,7 @@ class Inliner:
     def __init__(self, grouper: Grouper) -> None:
         self.grouper, self.program = grouper, grouper.program
         self.readers, self.records = grouper.program.readers, grouper.tape.records
-        outputs = grouper.tape.outputs
-        self.kept = {self.program.alias_of(output) for output in outputs}
-        for output in outputs:
-            rank = self.program.type(output).rank
-            self.kept |= {read.value for read in self.program.trace(output, coordinates(rank))}
+        self.kept = grouper.program.kept
 
     def run(self) -> set[int]:
         inlined: set[int] = set()
@@ -72,8 +70,16 @@ class Inliner:
         record = self.records[number]
         lower = spec_of(record).lower
         if isinstance(lower, Contraction):
-            return all(is_conversion(self.grouper.tape, self.records[own]) for own in group.records)
+            return all(self._may_convert(self.records[own], record) for own in group.records)
         return isinstance(lower, Pointwise | Gather | Reduction | Assembly)
+
+    def _may_convert(self, conversion: Record, reader: Record) -> bool:
+        """Whether a product may read what a conversion reads: it converts once, to what it sums in."""
+        tape = self.grouper.tape
+        if not is_conversion(tape, conversion):
+            return False
+        source, target = (tape.types[v].dtype for v in (conversion.operands[0], conversion.results[0]))
+        return holds(target, source) or target is accumulator(tape, reader)
 
     def _is_worth_it(self, group: Group, reader: Group) -> bool:
         records = [self.records[number] for number in group.records]

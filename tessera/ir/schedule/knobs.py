@@ -36,16 +36,16 @@ def extents_of(body: Tape) -> dict[str, Dim]:
 
 @dataclass
 class Recorded:
-    """Answers with what was chosen before; what was not is asked of `chooser`."""
+    """Answers with what was chosen before; what was not is asked of `chooser`, and is then in `new`, by knob."""
 
     chooser: Chooser
     given: Mapping[str, Choice]
-    asked: dict[str, tuple[Sequence[Any], Choice]] = field(default_factory=dict[str, tuple[Sequence[Any], Choice]])
+    new: dict[str, tuple[Sequence[Any], Choice]] = field(default_factory=dict[str, tuple[Sequence[Any], Choice]])
 
     def choose(self, key: str, candidates: Sequence[Any], context: Mapping[str, Any]) -> Choice:
         knob = key.partition("@")[0]
         found = self.given.get(knob)
         if found is None or found.value not in tuple(candidates):
             found = self.chooser.choose(key, candidates, context)
-        self.asked[key] = (candidates, found)
+            self.new[knob] = (candidates, found)
         return found

@@ -87,6 +87,14 @@ class Program:
                 found.setdefault(read.value, []).append((number, read))
         return found
 
+    @cached_property
+    def kept(self) -> set[int]:
+        """The values that results of the program are read from."""
+        found: set[int] = set()
+        for output in self.tape.outputs:
+            found |= {read.value for read in self.trace(output, coordinates(self.type(output).rank))}
+        return found
+
     def _is_free(self, record: Record) -> bool:
         lower = spec_of(record).lower
         if isinstance(lower, View):

@@ -7,27 +7,29 @@ from collections.abc import Mapping, Sequence
 from xdsl.ir import SSAValue
 
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.tape import Record
+from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import Evaluator, spec_of
 from tessera.ir.schedule.emit.frame import Request, buffers_of
 from tessera.ir.schedule.emit.maps import delinear, simplify
 from tessera.ir.tile.facets import Contraction, ContractionMaps, IndexMap
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim, product
-from tessera.types.dtype import DType, i32
+from tessera.types.dtype import DType, f32, f64, i32
 
 BLOCKS = ((64, 128, 64), (128, 128, 64), (64, 64, 64), (128, 256, 64), (32, 64, 64), (96, 256, 128))
 """Candidate (BM, BN, BK)."""
 
 
-def accumulator(dtype: DType, result: DType) -> DType:
-    """What products of a dtype are summed in: f32 for narrow floats, the result's dtype for integers, 32 bits at least.
+def accumulator(body: Tape, record: Record) -> DType:
+    """What a product is summed in: what it asks for; else f32, or f64 beside f64; of integers the result's dtype.
 
-    The low bits of a sum do not depend on the high ones: cut to the result's dtype, it is the sum that wraps.
+    The low bits of an integer sum do not depend on the high ones: cut to the result's dtype, it is the sum that wraps.
     """
-    if dtype.is_float:
-        return dtype.compute
-    return result if result.bits >= 32 else i32
+    asked: DType | None = record.attributes.get("accumulate")
+    dtypes = [body.types[value].dtype for value in (*record.operands, record.results[0])]
+    if asked is not None or any(dtype.is_float for dtype in dtypes):
+        return asked or (f64 if f64 in dtypes else f32)
+    return dtypes[-1] if dtypes[-1].bits >= 32 else i32
 
 
 class ContractionKernel:
@@ -92,8 +94,7 @@ class ContractionKernel:
     ) -> SSAValue:
         tile, (BM, BN, BK) = self.tile, block
         lhs, rhs = self.record.operands
-        result = self.body.types[self.record.results[0]].dtype
-        dtype = accumulator(self.body.types[lhs].dtype, result)
+        dtype = accumulator(self.body, self.record)
         tile.span = self.record.span
 
         def step(index: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 from xdsl.ir import SSAValue
 
@@ -125,7 +125,7 @@ class Evaluator:
         ]
         made: Any = lower.block(PointBuilder(self.tile, place, tuple(at)), tiles, record.attributes, out)
         if isinstance(made, SSAValue):
-            return self.tile.cast(made, out.dtype)
+            return self.tile.cast(cast("SSAValue", made), out.dtype)
         for result, tile in zip(record.results, made, strict=True):
             key = (result, at, place.axes, place.sizes)
             self._memory[-1][key] = self.tile.cast(tile, self.body.types[result].dtype)

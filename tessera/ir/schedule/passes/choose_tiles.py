@@ -9,16 +9,15 @@ from typing import Any
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.ir.base.choice import Choice, Chooser, StaticChooser
-from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.region_tape import tape_of
 from tessera.ir.base.spec import Cost
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.cost import nanoseconds
-from tessera.ir.schedule.dialect import DIALECT
 from tessera.ir.schedule.fusions import fusions_in
 from tessera.ir.schedule.knobs import extents_of, knobs_of
+from tessera.ir.schedule.tiles import write_choice
 from tessera.types.machine import Machine
 
 
@@ -38,23 +37,11 @@ class ChooseTiles(Pass):
         bodies = symbol_table(module)
         for fuse in fusions_in(module):
             self._estimate(fuse)
-            last: SpecOp = fuse
             for knob, candidates in knobs_of(fuse.value("kind"), self.machine):
                 key = f"{knob}@{fuse.value('body')}"
                 if key not in answers:
                     answers[key] = self.chooser.choose(key, candidates, self._context(fuse, bodies))
-                choice = answers[key]
-                values = {
-                    "candidates": tuple(candidates),
-                    "chosen": choice.value,
-                    "source": choice.source,
-                    "knob": knob,
-                }
-                op = make(DIALECT["tile"], [fuse.results[0]], values, types=(), span=fuse.span)
-                block = fuse.parent
-                assert block is not None
-                block.insert_op_after(op, last)
-                last = op
+                write_choice(fuse, knob, candidates, answers[key])
 
     def _estimate(self, fuse: SpecOp) -> None:
         flops, moved = fuse.value("flops"), fuse.value("bytes")

@@ -23,7 +23,7 @@ from tessera.ir.schedule.emit.row_kernel import emit_row
 from tessera.ir.schedule.fusions import fusions_in
 from tessera.ir.schedule.knobs import Recorded
 from tessera.ir.schedule.library import KernelLibrary, NoLibrary
-from tessera.ir.schedule.tiles import choices_for
+from tessera.ir.schedule.tiles import choices_for, write_choice
 from tessera.ir.tile.facets import Library
 from tessera.types.machine import Machine
 
@@ -33,7 +33,7 @@ class EmitTiles(Pass):
     """Write `ttile` kernels for each body once, and take the body away: no op of Graph IR is left.
 
     Before: `tsched.fuse @softmax_1f(%x)` and `tgraph.func @softmax_1f`. After: `ttile.kernel @softmax_1f`, named by
-    the group's `kernels`.
+    the group's `kernels`. What a kernel asked for on its own account is written down as a `tsched.tile` too.
     """
 
     machine: Machine = field(default_factory=lambda: Machine("generic"))
@@ -43,11 +43,12 @@ class EmitTiles(Pass):
     def run(self, module: ModuleOp) -> None:
         functions = symbol_table(module)
         made: dict[str, tuple[str, ...]] = {}
+        asked: dict[str, Recorded] = {}
         for fuse in fusions_in(module):
             name = fuse.value("body")
             if name not in made:
                 function = functions[name]
-                chooser = Recorded(self.chooser, choices_for(fuse))
+                chooser = asked[name] = Recorded(self.chooser, choices_for(fuse))
                 body = tape_of(function.regions[0].block)
                 kernels = self._emit(fuse, Request(name, body, self.machine, chooser))
                 for kernel in kernels:
@@ -56,6 +57,8 @@ class EmitTiles(Pass):
                 function.detach()
                 function.erase()
             fuse.set_value("kernels", made[name])
+            for knob, (candidates, choice) in asked[name].new.items():
+                write_choice(fuse, knob, candidates, choice)
 
     def _emit(self, fuse: SpecOp, request: Request) -> Sequence[SpecOp]:
         kind = fuse.value("kind")

@@ -1,0 +1,120 @@
+"""What a plan promises: one kernel for each group, costs that add up, fewer bytes moved, choices that can be fixed."""
+
+# Functions of traced values are written as lambdas, whose parameters cannot be annotated.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera import ops
+from tessera.diagnostics.codes import OverrideError
+from tessera.ir.base.choice import StaticChooser
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.tape import Tape
+from tessera.ir.base.verify import symbol_table
+from tessera.ir.graph.from_tape import to_tape
+from tessera.ir.schedule.emit.evaluate import spec_of
+from tessera.ir.schedule.fusions import fusions_in, programs_in
+from tessera.ir.schedule.host_builder import tensor_of
+from tessera.types.dim import Dim
+from tests.schedule.programs import scheduled, simplified, trace, typed
+
+SIZES = {"M": 64, "K": 128, "N": 256}
+
+
+def spine() -> Tape:
+    def program(x: Any, w: Any, b: Any) -> Any:
+        return ops.softmax(ops.gelu(x @ w + b))
+
+    return trace(program, typed("M K"), typed("K N"), typed("N"))
+
+
+def ops_named(module: ModuleOp, name: str) -> list[SpecOp]:
+    return [
+        op for program in programs_in(module) for op in program.walk() if isinstance(op, SpecOp) and op.name == name
+    ]
+
+
+def total(module: ModuleOp, name: str) -> Dim:
+    found = Dim.constant(0)
+    for fuse in fusions_in(module):
+        found = found + fuse.value(name)
+    return found
+
+
+def test_every_group_is_one_kernel_and_one_call() -> None:
+    groups = fusions_in(scheduled(simplified(spine()), steps=4))
+    module = scheduled(simplified(spine()))
+    kernels = [op for op in module.ops if op.name == "ttile.kernel"]
+    assert [group.value("body") for group in groups] == [op.value("kernel") for op in ops_named(module, "tsched.call")]
+    assert len(kernels) == len({group.value("body") for group in groups}) == 2
+
+
+def test_costs_add_up_to_those_of_the_graph() -> None:
+    graph = simplified(spine())
+    tape = to_tape(symbol_table(graph)["main"])
+    expected = Dim.constant(0)
+    for record in tape.records:
+        operands = [tape.types[value] for value in record.operands]
+        results = [tape.types[value] for value in record.results]
+        cost = spec_of(record).cost
+        if cost is not None:
+            expected = expected + cost(operands, results, record.attributes).flops
+    module = scheduled(graph, steps=3)
+    # Numbers made from nothing are repeated in every group that reads them, and cost nothing to speak of.
+    assert abs((total(module, "flops") - expected).evaluate(SIZES)) <= 4
+    for fuse in fusions_in(module):
+        moved = Dim.constant(0)
+        for value in (*fuse.operands, *fuse.results):
+            moved = moved + tensor_of(value).bytes
+        assert fuse.value("bytes") == moved
+        slowest = max(fuse.value("flops").evaluate(SIZES) // 96, moved.evaluate(SIZES) // 12)
+        assert fuse.value("time").evaluate(SIZES) == slowest
+
+
+def test_fusion_moves_fewer_bytes_and_costs_no_more_operations() -> None:
+    fused = scheduled(simplified(spine()), steps=2)
+    alone = scheduled(simplified(spine()), steps=2, fusion=False)
+    # Thirteen passes over the result become three: the product writes it, the softmax reads and writes it.
+    assert str(total(fused, "bytes")) == "4*K*M + 4*K*N + 12*M*N + 4*N"
+    assert str(total(alone, "bytes")) == "4*K*M + 4*K*N + 52*M*N + 40*M + 4*N"
+    assert len(fusions_in(fused)) == 2
+    assert len(fusions_in(alone)) >= 10
+
+
+@pytest.mark.parametrize(
+    ("knob", "value"),
+    [("contraction.block", (32, 64, 64)), ("map.tile", 64), ("attention.queries", 32), ("scan.tile", 16)],
+)
+def test_every_tile_choice_can_be_fixed_and_is_seen_in_the_plan(knob: str, value: Any) -> None:
+    def program(x: Any) -> Any:
+        heads = x.reshape(1, 2, -1, 8)
+        return ops.cumsum(ops.exp(x @ ops.transpose(x)), axis=0), ops.attention(heads, heads, heads), ops.exp(x)
+
+    tape = trace(program, typed("A 16"))
+    plain = scheduled(simplified(tape), chooser=StaticChooser())
+    fixed = scheduled(simplified(tape), chooser=StaticChooser({knob: value}))
+    before, after = (
+        [
+            (op.value("chosen"), op.value("source"))
+            for op in ops_named(module, "tsched.tile")
+            if op.value("knob") == knob
+        ]
+        for module in (plain, fixed)
+    )
+    assert before
+    assert before[0][1] != "override"
+    assert set(after) == {(value, "override")}
+
+
+def test_an_unknown_choice_and_a_value_out_of_reach_are_errors() -> None:
+    chooser = StaticChooser({"map.size": 3})
+    scheduled(simplified(spine()), chooser=chooser)
+    with pytest.raises(OverrideError, match=r"`map\.size` is not a choice of this program"):
+        chooser.check_overrides()
+    with pytest.raises(OverrideError, match=r"`contraction\.block` cannot be"):
+        scheduled(simplified(spine()), chooser=StaticChooser({"contraction.block": (7, 7, 7)}))
