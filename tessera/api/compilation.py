@@ -9,7 +9,6 @@ import platform
 from collections.abc import Sequence
 from functools import cache
 from itertools import takewhile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tessera import __version__
@@ -102,7 +101,7 @@ def machine_text() -> str:
     """What this processor can do, as far as code depends on it."""
     wanted, found = ("model name", "flags", "Features", "CPU part"), [platform.machine()]
     try:
-        with Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
             # The first processor speaks for all; the file has a block for each.
             found += [line.rstrip() for line in takewhile(str.strip, lines) if line.startswith(wanted)]
     except OSError:

@@ -6,7 +6,6 @@ import ast
 import linecache
 import os
 import sys
-import sysconfig
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -104,19 +103,17 @@ def _is_ours(file: str) -> bool:
     return file.startswith(("<frozen", *_machinery()))
 
 
+_PACKAGES = ("numpy", "ml_dtypes", "xdsl", "llvmlite", "typer", "click", "rich", "_pytest", "pluggy")
+_LIBRARY = ("contextlib.py", "functools.py", "threading.py", "runpy.py", "inspect.py", "concurrent", "asyncio")
+
+
 @lru_cache(maxsize=1)
 def _machinery() -> tuple[str, ...]:
     """Folders whose frames are never the user's: Tessera, the standard library, our dependencies, entry points."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    paths = sysconfig.get_paths()
-    dependencies = [
-        os.path.join(paths[kind], name)
-        for kind in ("purelib", "platlib")
-        for name in ("numpy", "ml_dtypes", "xdsl", "llvmlite", "typer", "click", "rich", "_pytest", "pluggy")
-    ]
-    # site-packages may lie inside the standard library's folder, so that one is listed by its modules.
-    library = [
-        os.path.join(paths["stdlib"], name)
-        for name in ("contextlib.py", "functools.py", "threading.py", "runpy.py", "inspect.py", "concurrent", "asyncio")
-    ]
-    return (package + os.sep, paths["scripts"] + os.sep, *dependencies, *library)
+    library = os.path.dirname(os.__file__)
+    # Of site-packages only what we build on is listed, and it may lie inside the standard library's folder, so that one
+    # is listed by its modules. All this is read off what is loaded: `sysconfig` would take a millisecond to say it.
+    packages = {os.path.join(folder, name) for folder in sys.path if folder.endswith("-packages") for name in _PACKAGES}
+    modules = [os.path.join(library, name) for name in _LIBRARY]
+    return (package + os.sep, os.path.dirname(sys.executable) + os.sep, *packages, *modules)

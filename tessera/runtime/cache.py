@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 import threading
 import time
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
 from functools import lru_cache
-from pathlib import Path
 
 from tessera.diagnostics.codes import CacheError
 from tessera.types.settings import Settings
@@ -34,12 +32,13 @@ def key_of(*parts: str | bytes) -> str:
 class Store:
     """Bytes under hexadecimal keys in one folder; in memory alone where the folder cannot be written.
 
-    Readers never see half an entry: it is written beside its place, flushed, and moved there in one step. A damaged
-    entry is a miss, and is removed. When the folder outgrows `limit`, the entries unused for longest go.
+    Readers never see half an entry: it is written beside its place and moved there in one step. Of one that loses a
+    part all the same, as it may when the power goes, the digest is wrong; it is not worth waiting for the disk each
+    time. A damaged entry is a miss, and is removed. When the folder outgrows `limit`, those unused for longest go.
     """
 
-    def __init__(self, folder: Path, limit: int = 4 << 30) -> None:
-        self.folder, self.limit = folder, limit
+    def __init__(self, folder: str | os.PathLike[str], limit: int = 4 << 30) -> None:
+        self.folder, self.limit = os.fspath(folder), limit
         self.hits = self.misses = 0
         self._total: int | None = None
         self._memory: OrderedDict[str, bytes] | None = None
@@ -89,14 +88,15 @@ class Store:
             _unlink(path)
         self._total = None
 
-    def _path(self, key: str) -> Path:
+    def _path(self, key: str) -> str:
         if len(key) < 8 or not all(mark in "0123456789abcdef" for mark in key):
             raise CacheError(f"`{key}` is not a cache key: keys are hexadecimal digests", span=None)
-        return self.folder / key[:2] / (key + _SUFFIX)
+        return os.path.join(self.folder, key[:2], key + _SUFFIX)
 
-    def _read(self, path: Path) -> bytes | None:
+    def _read(self, path: str) -> bytes | None:
         try:
-            raw = path.read_bytes()
+            with open(path, "rb") as file:
+                raw = file.read()
         except OSError:
             return None
         data = raw[_DIGEST_BYTES:]
@@ -110,17 +110,16 @@ class Store:
             return data  # removed meanwhile, or the folder is read-only: the bytes in hand are good all the same
         return data
 
-    def _write(self, path: Path, data: bytes) -> None:
+    def _write(self, path: str, data: bytes) -> None:
         # What lies here will be executed: nobody else may write it.
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        beside = path.with_name(f".{path.stem}.{os.getpid()}.{secrets.token_hex(4)}")
+        parent, name = os.path.split(path)
+        os.makedirs(parent, exist_ok=True, mode=0o700)
+        beside = os.path.join(parent, f".{name.removesuffix(_SUFFIX)}.{os.getpid()}.{os.urandom(4).hex()}")
         try:
-            with beside.open("xb") as file:
+            with open(beside, "xb") as file:
                 file.write(hashlib.sha256(data).digest())
                 file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(path)
+            os.replace(beside, path)
         except BaseException:
             _unlink(beside)
             raise
@@ -145,16 +144,15 @@ class Store:
             while len(self._memory) > 1 and sum(map(len, self._memory.values())) > self.limit:
                 self._memory.popitem(last=False)
 
-    def _entries(self) -> Iterator[Path]:
+    def _entries(self) -> Iterator[str]:
         try:
-            folders = list(self.folder.iterdir())
+            folders = [name for name in os.listdir(self.folder) if len(name) == 2]
         except OSError:
             return
         for folder in folders:
-            if len(folder.name) != 2:
-                continue
+            parent = os.path.join(self.folder, folder)
             try:
-                yield from folder.iterdir()
+                yield from [os.path.join(parent, name) for name in os.listdir(parent)]
             except OSError:
                 continue
 
@@ -169,13 +167,13 @@ class Store:
 
     def _evict(self) -> int:
         """Remove the longest unused until a fifth of the limit is free; gives the bytes that stay."""
-        found: list[tuple[float, int, Path]] = []
+        found: list[tuple[float, int, str]] = []
         for path in self._entries():
             try:
-                status = path.stat()
+                status = os.stat(path)
             except OSError:
                 continue
-            if path.suffix != _SUFFIX:
+            if not path.endswith(_SUFFIX):
                 # A writer that died left its half behind.
                 if time.time() - status.st_mtime > _FRESH_SECONDS:
                     _unlink(path)
@@ -193,18 +191,18 @@ class Store:
 
 
 @lru_cache(maxsize=8)
-def _store_at(folder: Path, limit: int) -> Store:
+def _store_at(folder: str, limit: int) -> Store:
     return Store(folder, limit)
 
 
 def default_store() -> Store:
     """The store in the folder the settings name; one object per folder and process."""
     settings = Settings.from_environment()
-    return _store_at(settings.cache_dir, settings.cache_bytes)
+    return _store_at(settings.cache_folder, settings.cache_bytes)
 
 
-def _unlink(path: Path) -> None:
+def _unlink(path: str) -> None:
     try:
-        path.unlink()
+        os.unlink(path)
     except OSError:
         return  # gone already, or not ours to remove; either way it is read again and checked again

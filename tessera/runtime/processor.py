@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable
 from functools import cache
-from pathlib import Path
 
 # Where Linux and LLVM differ by more than punctuation.
 _LINUX_NAMES = {"bmi": "bmi1", "lzcnt": "abm", "sse3": "pni", "crc32": "sse42", "64bit": "lm"}
@@ -21,10 +20,11 @@ def _plain(name: str) -> str:
 def host_features() -> frozenset[str] | None:
     """The features of this processor, spelled as `missing_features` compares them; None where nobody says."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            # The first processor speaks for all; the file has a block for each.
+            flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), None)
     except OSError:
         return None
-    flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), None)
     return None if flags is None else frozenset(map(_plain, flags))
 
 

@@ -6,7 +6,6 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from tessera.diagnostics.codes import LoadError
@@ -155,10 +154,14 @@ class Support:
 
 def source() -> str:
     """The support code as one LLVM module."""
-    folder = Path(__file__).parent / "native"
-    template = (folder / f"{_TEMPLATE}.ll").read_text()
+    template = _native(_TEMPLATE)
     loops = [template.replace("$BITS", str(bits)).replace("$BYTES", str(bits // 8)) for bits in _WIDTHS]
-    return "\n".join([(folder / f"{part}.ll").read_text() for part in _PARTS] + loops)
+    return "\n".join([_native(part) for part in _PARTS] + loops)
+
+
+def _native(part: str) -> str:
+    with open(os.path.join(os.path.dirname(__file__), "native", f"{part}.ll"), encoding="utf-8") as file:
+        return file.read()
 
 
 _lock = threading.RLock()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tessera.diagnostics.codes import SettingsError
 from tessera.types.frozen import frozen
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -17,12 +20,12 @@ class Settings:
     """What the user set in the environment; none of it is part of any cache key."""
 
     threads: int
-    cache_dir: Path
+    cache_folder: str
     cache_bytes: int = 4 << 30
     memory_bytes: int = 2 << 30
     spin_microseconds: int = 200
     timing: bool = False
-    dump_dir: Path | None = None
+    dump_folder: str = ""
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
@@ -39,23 +42,39 @@ class Settings:
         | `TESSERA_DUMP` | folder for the IR after each pass | none |
         """
         values = os.environ if environment is None else environment
-        dump = values.get("TESSERA_DUMP")
         return Settings(
             threads=_threads(values),
-            cache_dir=_cache_dir(values),
+            cache_folder=_cache_folder(values),
             cache_bytes=_bytes(values, "TESSERA_CACHE_BYTES", 4 << 30),
             memory_bytes=_bytes(values, "TESSERA_MEMORY_BYTES", 2 << 30),
             spin_microseconds=_count(values, "TESSERA_SPIN_MICROSECONDS", 200, least=0),
             timing=_switch(values, "TESSERA_TIMING"),
-            dump_dir=Path(dump).expanduser() if dump else None,
+            dump_folder=os.path.expanduser(values.get("TESSERA_DUMP", "")),
         )
+
+    @property
+    def cache_dir(self) -> Path:
+        """The folder of compiled code."""
+        return _path(self.cache_folder)
+
+    @property
+    def dump_dir(self) -> Path | None:
+        """The folder for IR, or None."""
+        return _path(self.dump_folder) if self.dump_folder else None
+
+
+def _path(folder: str) -> Path:
+    from pathlib import Path  # noqa: PLC0415 - a call that finds its code in the cache has no use for it
+
+    return Path(folder)
 
 
 def usable_cpus() -> int:
     """How many CPUs this process may keep busy: its affinity, less what a container's quota takes away."""
     cpus = len(os.sched_getaffinity(0))
     try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()[:2]
+        with open("/sys/fs/cgroup/cpu.max", encoding="utf-8") as file:
+            quota, period = file.read().split()[:2]
     except (OSError, ValueError):
         return cpus
     if quota == "max" or not int(period):
@@ -70,12 +89,9 @@ def _threads(values: Mapping[str, str]) -> int:
     return _count(values, "TESSERA_NUM_THREADS", 1, least=1)
 
 
-def _cache_dir(values: Mapping[str, str]) -> Path:
+def _cache_folder(values: Mapping[str, str]) -> str:
     given = values.get("TESSERA_CACHE_DIR")
-    if given:
-        return Path(given).expanduser()
-    base = values.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path("~/.cache").expanduser()) / "tessera"
+    return os.path.expanduser(given or os.path.join(values.get("XDG_CACHE_HOME") or "~/.cache", "tessera"))
 
 
 def _count(values: Mapping[str, str], name: str, default: int, *, least: int) -> int:

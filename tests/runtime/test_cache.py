@@ -112,7 +112,7 @@ def test_a_folder_that_can_only_be_read_still_gives_hits(tmp_path: Path, monkeyp
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("tessera.runtime.cache.os.utime", refuse)
-    monkeypatch.setattr("pathlib.Path.mkdir", refuse)
+    monkeypatch.setattr("tessera.runtime.cache.os.makedirs", refuse)
     store = Store(tmp_path)
     assert store.get(KEY) == b"bytes"
     with pytest.warns(RuntimeWarning, match="Permission denied"):

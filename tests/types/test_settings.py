@@ -30,7 +30,7 @@ def test_everything_set_is_read() -> None:
             "TESSERA_DUMP": "~/d",
         }
     )
-    assert settings == Settings(3, Path("/c"), 512 << 20, 1024, 0, True, Path.home() / "d")
+    assert settings == Settings(3, "/c", 512 << 20, 1024, 0, True, str(Path.home() / "d"))
 
 
 @pytest.mark.parametrize(("text", "bytes_"), [("7", 7), ("2k", 2048), ("1GiB", 1 << 30), ("3 MB", None), ("-1", None)])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, TypeAlias
 
-import ml_dtypes
 import numpy as np
 
 from tessera.types import dtype as dt
@@ -16,10 +16,7 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 _NUMPY: dict[DType, np.dtype[Any]] = {
     dt.f64: np.dtype(np.float64),
     dt.f32: np.dtype(np.float32),
-    dt.bf16: np.dtype(ml_dtypes.bfloat16),
     dt.f16: np.dtype(np.float16),
-    dt.f8e4m3: np.dtype(ml_dtypes.float8_e4m3fn),
-    dt.f8e5m2: np.dtype(ml_dtypes.float8_e5m2),
     dt.i64: np.dtype(np.int64),
     dt.i32: np.dtype(np.int32),
     dt.i16: np.dtype(np.int16),
@@ -34,13 +31,31 @@ _NUMPY: dict[DType, np.dtype[Any]] = {
 _DTYPES = {array_dtype: dtype for dtype, array_dtype in _NUMPY.items() if dtype is not dt.i4}
 
 
+@cache
+def _load_narrow() -> None:
+    """Fill in the floats that NumPy has not; tracing never asks for them, and they take a while to load."""
+    import ml_dtypes  # noqa: PLC0415
+
+    found: dict[DType, Any] = {
+        dt.bf16: ml_dtypes.bfloat16,
+        dt.f8e4m3: ml_dtypes.float8_e4m3fn,
+        dt.f8e5m2: ml_dtypes.float8_e5m2,
+    }
+    _NUMPY.update({dtype: np.dtype(kind) for dtype, kind in found.items()})
+    _DTYPES.update({np.dtype(kind): dtype for dtype, kind in found.items()})
+
+
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
     """The array dtype that stores `dtype`; i4 lives in int8."""
+    if dtype not in _NUMPY:
+        _load_narrow()
     return _NUMPY[dtype]
 
 
 def dtype_of(array: Array) -> DType:
     """The dtype an array holds; int8 is i8, as an array cannot say i4."""
+    if array.dtype not in _DTYPES:
+        _load_narrow()
     return _DTYPES[array.dtype]
 
 
