@@ -347,7 +347,13 @@ class BlockLowering(Lowering):
         assert isinstance(buffer, BufferAttr)
         assert isinstance(tile, TileAttr)
         axes: tuple[str, ...] = load.value("axes")
-        coords = dict(zip(load.value("coords"), load.operands[1:], strict=False))
+        if load.value("windows") or load.value("pad") or len(load.operands) != 1 + len(load.value("coords")):
+            raise TargetVerifyError(
+                "the right operand of a product is read where it lies on x86: without windows, pads and index tiles",
+                span=load.span,
+                fix="store the tile to scratch first, and load it from there",
+            )
+        coords = dict(zip(load.value("coords"), load.operands[1:], strict=True))
         inner = ("_col", "_depth") if is_turned else ("_depth", "_col")
         extents = {
             name: size if bound.value == -1 else minimum(size, bound - Dim.symbol(axis))

@@ -9,9 +9,11 @@ from typing import Any
 from xdsl.ir import OpResult, SSAValue
 
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import BufferAttr
+from tessera.ir.base.types import BufferAttr, TileAttr
 from tessera.ir.schedule.emit.maps import linear
 from tessera.types.dim import Dim
+from tessera.types.dtype import DType
+from tessera.types.promotion import holds
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,12 @@ def match_contraction(kernel: SpecOp) -> Match | None:
     left, right = sides
     at = ops.index(loop)
     grid = kernel.value("grid")
-    starts = _starts(left, right, ops[:at], len(grid) - 2)
-    if starts is None or not _starts_at_zero(loop):
-        return None
     bounds = (*left.value("bounds"), right.value("bounds")[1])
+    if len(grid) < 2 or right.value("bounds")[0] != bounds[1] or not _is_whole(loop, bounds[1]):
+        return None
+    starts = _starts(left, right, kernel)
+    if starts is None or not _is_around(ops[:at], ops[at + 1 :]):
+        return None
     return Match(
         loop=loop,
         before=tuple(op for op in ops[:at] if op.name in ("ttile.program_id", "ttile.index")),
@@ -94,7 +98,7 @@ def _sides(loop: SpecOp) -> tuple[SpecOp, SpecOp] | None:
     left, right = loads[0], loads[1]
     if left.value("axes") != ("_m", "_k") or right.value("axes") != ("_k", "_n"):
         return None
-    if any(len(load.operands) != 1 + len(load.value("coords")) for load in (left, right)):
+    if any(len(load.operands) != 1 + len(load.value("coords")) or load.value("pad") for load in (left, right)):
         return None
     first, second = left.operands[0].type, right.operands[0].type
     same = isinstance(first, BufferAttr) and isinstance(second, BufferAttr) and first.dtype == second.dtype
@@ -102,22 +106,84 @@ def _sides(loop: SpecOp) -> tuple[SpecOp, SpecOp] | None:
 
 
 def _load_behind(value: SSAValue) -> SpecOp | None:
+    """The load a value comes from; packing converts once, so of several casts only the last may lose anything."""
+    casts: list[tuple[DType, DType]] = []
     while isinstance(value, OpResult) and value.op.name == "ttile.cast":
-        value = value.op.operands[0]
+        source = value.op.operands[0]
+        casts.append((_dtype_of(source), _dtype_of(value)))
+        value = source
+    if not all(holds(target, source) for source, target in casts[1:]):
+        return None
     op = value.op if isinstance(value, OpResult) else None
     return op if isinstance(op, SpecOp) and op.name == "ttile.load" else None
 
 
-def _starts(left: SpecOp, right: SpecOp, before: Sequence[SpecOp], count: int) -> dict[SSAValue, int] | None:
-    """The index ops that give the first row and the first column."""
-    rows = dict(zip(left.value("coords"), left.operands[1:], strict=True)).get("_m")
-    columns = dict(zip(right.value("coords"), right.operands[1:], strict=True)).get("_n")
-    made = {op.results[0] for op in before if op.name == "ttile.index"}
-    if rows is None or columns is None or rows not in made or columns not in made:
-        return None
-    return {rows: count, columns: count + 1}
+def _dtype_of(value: SSAValue) -> DType:
+    assert isinstance(value.type, TileAttr)
+    return value.type.dtype
 
 
-def _starts_at_zero(loop: SpecOp) -> bool:
-    low = loop.operands[0]
-    return isinstance(low, OpResult) and isinstance(low.op, SpecOp) and low.op.value("expr").value == 0
+def _starts(left: SpecOp, right: SpecOp, kernel: SpecOp) -> dict[SSAValue, int] | None:
+    """The index ops that give the first row and the first column: blocks of the last two axes of the grid."""
+    grid = kernel.value("grid")
+    count = len(grid) - 2
+    found: dict[SSAValue, int] = {}
+    for load, name, place in ((left, "_m", count), (right, "_n", count + 1)):
+        coords = dict(zip(load.value("coords"), load.operands[1:], strict=True))
+        axes: tuple[str, ...] = load.value("axes")
+        extent, tile = load.value("bounds")[axes.index(name)], load.results[0].type
+        assert isinstance(tile, TileAttr)
+        size = tile.shape[axes.index(name)]
+        if extent.value == -1 or grid[place] != extent.ceildiv(size):
+            return None
+        if not _is_block_of(coords[name], place, size) or not _are_batch(coords, count):
+            return None
+        found[coords[name]] = place
+    return found
+
+
+def _is_block_of(start: SSAValue, axis: int, size: Dim) -> bool:
+    """Whether an index is `size` times the program's place along an axis."""
+    op = start.op if isinstance(start, OpResult) else None
+    if not isinstance(op, SpecOp) or op.name != "ttile.index" or len(op.operands) != 1:
+        return False
+    (name,) = op.value("names")
+    return op.value("expr") == Dim.symbol(name) * size and _is_program(op.operands[0], axis)
+
+
+def _are_batch(coords: dict[str, SSAValue], count: int) -> bool:
+    """Whether all coordinates beside `_m`, `_n` and `_k` are places along the first axes of the grid, by name."""
+    batch = {f"_b{axis}": axis for axis in range(count)}
+    rest = {name: value for name, value in coords.items() if name not in ("_m", "_n", "_k")}
+    return all(name in batch and _is_program(value, batch[name]) for name, value in rest.items())
+
+
+def _is_program(value: SSAValue, axis: int) -> bool:
+    op = value.op if isinstance(value, OpResult) else None
+    return isinstance(op, SpecOp) and op.name == "ttile.program_id" and op.value("axis") == axis
+
+
+def _is_whole(loop: SpecOp, k: Dim) -> bool:
+    """Whether a loop adds to zero, from 0 up to `k`."""
+    low, high, start = (value.op if isinstance(value, OpResult) else None for value in loop.operands)
+    if not isinstance(low, SpecOp) or not isinstance(high, SpecOp) or not isinstance(start, SpecOp):
+        return False
+    if any(op.name != "ttile.index" for op in (low, high)) or start.name != "ttile.constant":
+        return False
+    return low.value("expr").value == 0 and high.value("expr") == k and start.value("value") == 0
+
+
+_BEFORE = ("ttile.program_id", "ttile.index", "ttile.constant")
+_AFTER = (
+    *("ttile.load", "ttile.store", "ttile.elementwise", "ttile.cast", "ttile.bitcast", "ttile.select"),
+    *("ttile.constant", "ttile.coordinate", "ttile.return"),
+)
+
+
+def _is_around(before: Sequence[SpecOp], after: Sequence[SpecOp]) -> bool:
+    """Whether nothing is computed before the loop, and what follows works on whole blocks, element by element."""
+    if any(op.name not in _BEFORE for op in before):
+        return False
+    tiles = [result.type for op in after for result in op.results]
+    ranks = {len(tile.shape) for tile in tiles if isinstance(tile, TileAttr)}
+    return all(op.name in _AFTER for op in after) and ranks <= {2}

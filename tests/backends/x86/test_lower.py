@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from tessera.backends.x86.lower import lower_kernel
+from tessera.ir.base.tape import Tape
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
-from tests.backends.x86.bodies import Writer, arrays_of, check
+from tests.backends.x86.bodies import Writer, arrays_of, check, kernel_of
+from tests.backends.x86.native import machines
 from tests.backends.x86.random_bodies import Sample, boxes, maps, products, rows
 
 Make = Callable[[Writer], int]
@@ -109,6 +112,12 @@ def test_sums_of_nothing(dtype: DType, axes: tuple[int, ...]) -> None:
         check(body, sizes, reference_ulps=ANY_ORDER)
 
 
+def is_gemm(body: Tape) -> bool:
+    """Whether a body becomes one packed product."""
+    target = lower_kernel(kernel_of(body, machines()[0]), machines()[0])
+    return any(op.name == "ttarget.gemm" for op in target.walk())
+
+
 PRODUCTS: dict[str, tuple[tuple[str, ...], tuple[str, ...], dict[str, tuple[int, ...]]]] = {
     "matrices": (("M", "K"), ("K", "N"), {"lhs_contract": (1,), "rhs_contract": (0,)}),
     "both turned": (("K", "M"), ("N", "K"), {"lhs_contract": (0,), "rhs_contract": (1,)}),
@@ -131,6 +140,7 @@ def test_products_of_every_form(form: str, dtype: DType) -> None:
     left, right, axes = PRODUCTS[form]
     w = Writer()
     body = w.body(w.dot_general(w.input(left, dtype), w.input(right, dtype), **{**NO_AXES, **axes}))
+    assert is_gemm(body)
     for m, n, k in ((3, 37, 5), (1, 1, 1), (17, 33, 65), (0, 4, 3), (3, 0, 3), (5, 6, 0)):
         check(body, {"M": m, "N": n, "K": k}, reference_ulps=ANY_ORDER)
 
@@ -143,6 +153,7 @@ def test_epilogues_with_bias_and_two_results(dtype: DType) -> None:
     places = w.iota(shape=(Dim.symbol("M"), Dim.symbol("N")), axis=1, dtype=dt.i64)
     chosen = w.where(w.lt(places, w.input(["M", 1], dt.i64)), w.cast(bent, dtype=dt.bf16), w.input(["M", "N"], dt.bf16))
     body = w.body(product, chosen)
+    assert is_gemm(body)
     for m, n, k in ((3, 37, 5), (17, 33, 65), (5, 6, 0)):
         check(body, {"M": m, "N": n, "K": k}, reference_ulps=ANY_ORDER)
 
@@ -179,5 +190,6 @@ def test_windows_that_leave_the_image(dtype: DType, stride: int, dilation: int, 
     out = w.conv_windows(
         kernel, image, stride=(stride, 1), dilation=(1, dilation), low=low_pair, high=high_pair, grouped=False
     )
+    assert is_gemm(w.body(out))
     for o, b, h, width in ((5, 2, 8, 21), (33, 1, 7, 7), (1, 0, 7, 7)):
         check(w.body(out), {"O": o, "B": b, "H": h, "W": width}, reference_ulps=ANY_ORDER)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from xdsl.ir import SSAValue
@@ -14,7 +16,7 @@ from tessera.types.tensor_type import TensorType
 from tests.backends.x86.bodies import Writer, kernel_of
 from tests.backends.x86.native import assert_close, build, interpreted, machines, values_of
 
-N, I = Dim.symbol("N"), Dim.symbol("i")
+N, AT = Dim.symbol("N"), Dim.symbol("i")
 
 
 def targets(kernel: SpecOp, name: str) -> list[SpecOp]:
@@ -33,8 +35,8 @@ def shifted(size: DimLike, shift: int, width: int = 16) -> SpecOp:
     program = b.program_id(0)
     here, there = (b.index(Dim.symbol("p") * width + by, {"p": program}) for by in (0, shift))
     bounds = {"i": Dim.of(size)}
-    x = b.load(b.arguments[0], [I], Place({"i": there}, ("i",), (width,), bounds))
-    b.store(x, b.arguments[1], [I], Place({"i": here}, ("i",), (width,), bounds))
+    x = b.load(b.arguments[0], [AT], Place({"i": there}, ("i",), (width,), bounds))
+    b.store(x, b.arguments[1], [AT], Place({"i": here}, ("i",), (width,), bounds))
     return b.finish()
 
 
@@ -56,7 +58,7 @@ def overlapping(width: int, step: int) -> SpecOp:
     b = TileBuilder("windows", types, symbols=["N"], grid=[1], writes=[1], kind="row")
 
     def body(i: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        x = b.load(b.arguments[0], [I], Place({"i": i}, ("i",), (width,), {"i": N}))
+        x = b.load(b.arguments[0], [AT], Place({"i": i}, ("i",), (width,), {"i": N}))
         return [b.elementwise("add", carried[0], x)]
 
     (lanes,) = b.loop(b.index(0), b.index(N), step, body, [b.full(0.0, (width,), f32)])
@@ -117,3 +119,42 @@ def test_columns_that_divide_have_no_guards() -> None:
         kernel = kernel_of(w.body(w.sum(w.input([5, size]), axes=(0,))), machines()[0])
         (store,) = targets(kernel, "store")
         assert bool(store.value("guarded")) == guarded, size
+
+
+def block_product(
+    *, start: float = 0.0, pad: float = 0.0, swapped: bool = False, shift: int = 0, depth: DimLike = "K"
+) -> SpecOp:
+    """A product of blocks written with the names that contractions have, and one thing that is different."""
+    M, K, BM, BN, BK = Dim.symbol("M"), Dim.symbol("K"), 16, 16, 16
+    shapes = ([M, K], [K, N], [M, N])
+    grid = [M.ceildiv(BM), N.ceildiv(BN)]
+    b = TileBuilder(
+        "product", [TensorType.of(shape, f32) for shape in shapes], symbols=["M", "N", "K"],
+        grid=grid[::-1] if swapped else grid, writes=[2], kind="contraction",
+    )  # fmt: skip
+    rows, columns = (b.program_id(axis) for axis in ((1, 0) if swapped else (0, 1)))
+    coords = {"_m": b.index(Dim.symbol("p") * BM, {"p": rows}), "_n": b.index(Dim.symbol("p") * BN, {"p": columns})}
+    m, n, k = (Dim.symbol(name) for name in ("_m", "_n", "_k"))
+
+    def step(at: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        here = {**coords, "_k": at}
+        left = Place(here, ("_m", "_k"), (BM, BK), {"_m": M, "_k": K})
+        right = Place(here, ("_k", "_n"), (BK, BN), {"_k": K, "_n": N})
+        lhs, rhs = b.load(b.arguments[0], [m, k], left, pad=pad), b.load(b.arguments[1], [k, n], right)
+        return [b.dot(lhs, rhs, carried[0])]
+
+    first = [b.full(start, (BM, BN), f32)]
+    (total,) = b.loop(b.index(shift), b.index(Dim.of(depth)), BK, step, first)
+    b.store(total, b.arguments[2], [m, n], Place(coords, ("_m", "_n"), (BM, BN), {"_m": M, "_n": N}))
+    return b.finish()
+
+
+@pytest.mark.parametrize("change", [{}, {"start": 1.0}, {"swapped": True}, {"shift": 16}, {"depth": 16}], ids=str)
+def test_what_is_not_quite_a_contraction_is_not_made_one(change: dict[str, Any]) -> None:
+    kernel = block_product(**change)
+    sizes = {"M": 37, "N": 33, "K": 40}
+    arrays = [values_of(np.random.default_rng(2), shape, f32) for shape in ((37, 40), (40, 33), (37, 33))]
+    expected = interpreted(kernel, arrays, sizes)
+    for machine in machines():
+        assert_close(build(kernel, machine).run(arrays, sizes), expected)
+    assert bool(targets(kernel, "gemm")) == (not change)
