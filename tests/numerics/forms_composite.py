@@ -59,6 +59,13 @@ def matmul(spec: OpSpec, dtype: DType) -> list[Form]:
     }
     for name, (a, b) in shapes.items():
         forms.append(Form(name, (Operand(a), Operand(b)), batches, typed))
+    pairs = (("bf16", "f32"), ("f32", "f64"), ("f16", "bf16"), ("i8", "i32"), ("u8", "i16"))
+    for left, right in pairs:
+        operands = (Operand(("M", "K"), left), Operand(("K", "N"), right))
+        forms.append(Form(f"{left} by {right}", operands, PRODUCTS[::3]))
+    operands = (Operand(("M", "K")), Operand(("K", "N")))
+    for number, more in enumerate(({"accumulate": dt.f64}, {"dtype": dt.f64}, {"dtype": dt.bf16})):
+        forms.append(Form(f"numerics {number}", operands, PRODUCTS[::3], constantly(**more)))
     return forms
 
 

@@ -128,6 +128,11 @@ def _matmul_maps(types: Sequence[TensorType], attributes: Attributes) -> Contrac
     )
 
 
+def reference_sum(a: Array, b: Array, result: DType, accumulate: DType | None) -> DType:
+    """The dtype a product is summed in: as asked for; of floats f32, or f64 where f64 takes part."""
+    return accumulate or (dt.f64 if dt.f64 in (dtype_of(a), dtype_of(b)) else accumulator(result))
+
+
 def chained(a: Array, b: Array, result: DType, accumulate: DType | None) -> Array:
     """`a @ b` on stacks of matrices by the recipe of contractions: one chain of fused multiply-adds over k, in order.
 
@@ -136,7 +141,7 @@ def chained(a: Array, b: Array, result: DType, accumulate: DType | None) -> Arra
     """
     x, y = exact_pair(a, b)
     with np.errstate(over="ignore", invalid="ignore"):
-        if x.dtype != np.float64 or (accumulate or accumulator(result)) is not dt.f32:
+        if x.dtype != np.float64 or reference_sum(a, b, result, accumulate) is not dt.f32:
             return rounded(np.matmul(x, y), result)
         total = np.zeros(np.matmul(x[..., :0], y[..., :0, :]).shape, np.float32)
         for k in range(x.shape[-1]):

@@ -16,6 +16,7 @@ from tessera.ir.graph.ops.contraction import (
     coordinate,
     exact_pair,
     reference_dtype,
+    reference_sum,
 )
 from tessera.ir.graph.rules import FLOATS, at_least, axes_attribute, same_dim, traffic
 from tessera.ir.graph.samples import normal
@@ -246,7 +247,8 @@ def conv_windows_reference(
     inner, places = int(np.prod(wide_w.shape[2:])), int(np.prod(extents))
     rows = wide_w.reshape(*wide_w.shape[:2], inner)
     matrix = columns.reshape(*padded.shape[:2], inner, places)
-    out = chained(rows, matrix, reference_dtype(w, x, dtype), accumulate)
+    result = reference_dtype(w, x, dtype)
+    out = chained(rows, matrix, result, reference_sum(w, x, result, accumulate))
     out = out.reshape(*padded.shape[:2], wide_w.shape[1], *extents)
     return out if grouped else out[:, 0]
 
