@@ -25,6 +25,7 @@ from tessera.ir.schedule import pipeline as schedule
 from tessera.ir.schedule.fusions import programs_in
 from tessera.ir.schedule.library import KernelLibrary
 from tessera.ir.schedule.models import MODELS
+from tessera.ir.target.door import check_kernels
 from tessera.ir.target.machine_code import compile_texts
 from tessera.ir.tile import pipeline as tile
 from tessera.runtime.executable import Executable, Guard, Port
@@ -99,6 +100,8 @@ def lower(
     kernels = tuple(op for op in module.ops if isinstance(op, SpecOp) and op.name == "ttile.kernel")
     with stages.measure("target", "lower"):
         targets = tuple(backend.lower(kernel) for kernel in kernels)
+    with stages.measure("target", "door"):
+        check_kernels(targets, backend.machine)
     with stages.measure("target", "emit"):
         texts, shared = backend.parts(targets)
         host = host_text(program, target_text(backend.machine))
