@@ -19,8 +19,8 @@ from benchmarks.workloads import Workload
 WARM_UP = 3
 LEAST_SAMPLE = 2e-3
 """Seconds a sample lasts at least: calls that are shorter are timed several at a time."""
-HOPELESS = 20.0
-"""A contender this many times slower than the best is timed once, and left out of the family's larger rows."""
+HOPELESS, HOPELESS_SECONDS = 20.0, 0.5
+"""A peer so many times slower than the best, at so many seconds a call, is timed once and left out of later rows."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def _drop_hopeless(entries: list[Entry], row: Row, hopeless: dict[str, str]) -> 
     best = min(entry.first for entry in entries)
     for entry in list(entries):
         name = entry.contender.name
-        if entry.first > HOPELESS * best and entry.first > 0.05 and not entry.contender.is_ours:
+        if entry.first > max(HOPELESS * best, HOPELESS_SECONDS) and not entry.contender.is_ours:
             hopeless[name] = f"{entry.first / best:.0f} times slower than the best at {row.name}"
             row.samples[name] = [entry.first]
             entries.remove(entry)
