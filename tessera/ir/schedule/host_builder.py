@@ -146,10 +146,20 @@ class HostBuilder:
         """Two buffers for each carried value: the first holds where it starts, the second its next."""
         current: list[SSAValue] = []
         for value in values:
+            if self._is_spent(value):
+                current.append(self.values[value])
+                continue
             start = self.room(tensor_of(value))
             self.emit("copy", [self.values[value], start])
             current.append(start)
         return current, [self.room(tensor_of(value)) for value in values]
+
+    def _is_spent(self, value: SSAValue) -> bool:
+        """Whether the one use of a value is where it is carried into a loop, which may then have its memory."""
+        if not isinstance(value, OpResult) or value.owner.name != "tsched.fuse" or value in self.targets:
+            return False
+        uses = [use for use in value.uses if use.operation.name != "tsched.tile"]
+        return len(uses) == 1 and uses[0].operation.parent is value.owner.parent
 
     def _while(self, op: SpecOp) -> None:
         current, following = self._pairs(op.operands)

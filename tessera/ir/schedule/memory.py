@@ -47,10 +47,13 @@ def aligned(size: Dim) -> Dim:
 def lay_out(lives: Sequence[Life]) -> Layout:
     """Offsets at which no two buffers needed at one time overlap, for any values of the dims.
 
-    Buffers take slots in order of their start: a free slot of their very size, else one known to be large enough, else
-    one that grows to the larger of the two. A slot is never larger than all its buffers together, so the total is at
-    most what it would be without reuse.
+    Where all sizes are numbers, the largest buffers are placed first, each as low as others allow that live when it
+    does. Where they are not, buffers take slots in order of their start: a free slot of their very size, else one known
+    to be large enough, else one that grows to the larger of the two. A slot is never larger than all its buffers
+    together, so the total is at most what it would be without reuse.
     """
+    if all(life.bytes.is_static for life in lives):
+        return _packed(lives)
     slots: list[_Slot] = []
     taken: list[int] = [0] * len(lives)
     for number in sorted(range(len(lives)), key=lambda number: lives[number].start):
@@ -70,6 +73,21 @@ def lay_out(lives: Sequence[Life]) -> Layout:
         starts.append(total)
         total = total + slot.size
     return Layout(tuple(starts[at] for at in taken), total)
+
+
+def _packed(lives: Sequence[Life]) -> Layout:
+    sizes = [aligned(life.bytes).value or 0 for life in lives]
+    starts: dict[int, int] = {}
+    for number in sorted(range(len(lives)), key=lambda number: (-sizes[number], lives[number].start)):
+        at = 0
+        for other in sorted(starts, key=lambda other: starts[other]):
+            if lives[number].meets(lives[other]):
+                if at + sizes[number] <= starts[other]:
+                    break
+                at = max(at, starts[other] + sizes[other])
+        starts[number] = at
+    total = max((starts[number] + sizes[number] for number in starts), default=0)
+    return Layout(tuple(Dim.constant(starts[number]) for number in range(len(lives))), Dim.constant(total))
 
 
 def _best(slots: Sequence[_Slot], free: Sequence[int], size: Dim) -> int | None:

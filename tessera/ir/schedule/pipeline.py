@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tessera.ir.base.choice import Chooser
 from tessera.ir.base.legality import Legality
+from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.schedule.library import KernelLibrary
 from tessera.ir.schedule.passes.choose_tiles import ChooseTiles
@@ -16,8 +17,19 @@ from tessera.ir.schedule.passes.place_buffers import PlaceBuffers
 from tessera.ir.schedule.passes.plan_memory import PlanMemory
 from tessera.types.machine import Machine
 
-DOOR = Legality("schedule", frozenset(["tsched", "ttile"]))
-"""No op of Graph IR leaves: what it meant is in the kernels and in the host program."""
+
+def _refusal(op: SpecOp) -> str | None:
+    if op.name == "tsched.fuse":
+        return "it is not yet a call of kernels"
+    if op.name == "tsched.tile" and op.value("chosen") is not None and not op.value("source"):
+        return "nobody is named as the source of the choice"
+    if op.name == "tsched.alloc" and op.value("output") < 0 and op.value("offset") is None:
+        return "its buffer has no place in the workspace"
+    return None
+
+
+DOOR = Legality("schedule", frozenset(["tsched", "ttile"]), _refusal)
+"""No op of Graph IR leaves: what it meant is in the kernels and in the host program, and every choice has a source."""
 
 
 def pipeline(machine: Machine, chooser: Chooser, library: KernelLibrary, *, fusion: bool = True) -> Sequence[Pass]:
