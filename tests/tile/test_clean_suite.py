@@ -14,6 +14,7 @@ from tessera.diagnostics.codes import BoundsError, RaceError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import OpSpec, Sample
 from tessera.ir.base.tape import Guard, Record, Tape
+from tessera.ir.tile.passes.check_barriers import CheckBarriers
 from tessera.ir.tile.passes.check_bounds import CheckBounds
 from tessera.ir.tile.passes.check_races import CheckRaces
 from tessera.ir.tile.pipeline import pipeline
@@ -70,7 +71,7 @@ def refused(kernel: SpecOp, number: int, name: str, value: Any) -> bool:
     changed.set_value(name, value)
     module = ModuleOp([copy])
     for one in pipeline(debug=True):
-        assert isinstance(one, CheckBounds | CheckRaces)
+        assert isinstance(one, CheckBounds | CheckRaces | CheckBarriers)
         try:
             one.run(module)
         except (BoundsError, RaceError):

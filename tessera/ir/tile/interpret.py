@@ -26,16 +26,24 @@ from tessera.types.dim import Dim
 
 @dataclass(frozen=True)
 class Access:
-    """One load or store by one program: which argument (None for scratch), and which of its cells."""
+    """One load, store or fetch by one program: which argument (None for scratch), and which of its cells.
+
+    `inside` says of each element of the tile whether it takes part; `cells` are theirs, in row-major order.
+    """
 
     op: SpecOp
     program: tuple[int, ...]
     argument: int | None
     cells: Array
+    inside: Array
 
     @property
     def is_store(self) -> bool:
         return self.op.name == "ttile.store"
+
+    @property
+    def buffer(self) -> SSAValue:
+        return self.op.operands[1 if self.is_store else 0]
 
 
 class Observer:
@@ -189,7 +197,7 @@ def _cells(run: TileRun, op: SpecOp, first: int, shape: tuple[int, ...]) -> Cell
         if outside.any():
             raise _outside(run, op, number, np.argwhere(outside)[0], index, extent)
     argument = run.arguments.get(op.operands[first - 1])
-    run.observer.access(run, Access(op, run.program, argument, cells.flat(buffer.shape)))
+    run.observer.access(run, Access(op, run.program, argument, cells.flat(buffer.shape), cells.inside))
     return cells
 
 
@@ -244,7 +252,8 @@ def _fetch(run: Run, op: SpecOp) -> Sequence[Any]:
         if not 0 <= place < extent:
             raise _outside(run, op, dim, np.zeros(0, np.int64), np.asarray(place), extent)
     cell = np.ravel_multi_index(index, buffer.shape) if index else 0
-    run.observer.access(run, Access(op, run.program, run.arguments.get(op.operands[0]), np.array([cell])))
+    argument = run.arguments.get(op.operands[0])
+    run.observer.access(run, Access(op, run.program, argument, np.array([cell]), np.ones((), np.bool_)))
     return (int(buffer[index]),)
 
 

@@ -12,7 +12,8 @@ def pipeline(*, debug: bool = False) -> list[Pass]:
     """Kernels of the house are right by construction, so only a debug build pays for being told so."""
     if not debug:
         return []
-    # Neither is loaded unless it is asked for: proofs need isl, and run addresses on NumPy.
+    # None is loaded unless it is asked for: proofs need isl, and run addresses on NumPy.
+    from tessera.ir.tile.passes.check_barriers import CheckBarriers  # noqa: PLC0415
     from tessera.ir.tile.passes.check_bounds import CheckBounds  # noqa: PLC0415
     from tessera.ir.tile.passes.check_races import CheckRaces  # noqa: PLC0415
 
@@ -20,4 +21,6 @@ def pipeline(*, debug: bool = False) -> list[Pass]:
         # Bounds first: two programs that leave a buffer may meet anywhere.
         CheckBounds(),
         CheckRaces(),
+        # Last, as a barrier keeps workers of one program apart, and programs have none.
+        CheckBarriers(),
     ]

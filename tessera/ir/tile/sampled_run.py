@@ -1,18 +1,22 @@
-"""Running only the addresses of a kernel, at small sizes: who touched which cell, where no formula tells."""
+"""Running a kernel at small sizes, as far as its addresses need it: who touched which cell, where no formula tells."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
-from tessera.diagnostics.codes import BoundsError
+from tessera.diagnostics.codes import BoundsError, RaceError
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, TileAttr
 from tessera.ir.tile.interpret import Access, Observer, TileRun
+from tessera.ir.tile.ops.access import is_shared
+from tessera.ir.tile.race_observer import RaceObserver
+from tessera.ir.tile.worker_race import WorkerRace
 from tessera.types.dim import Dim
 
 _MOST_ACCESSES = 10_000
@@ -123,3 +127,53 @@ def grown_sizes(kernel: SpecOp) -> dict[str, int]:
             break
         size = size * 2 + 1
     return dict.fromkeys(kernel.value("symbols"), size)
+
+
+class _PatientObserver(RaceObserver):
+    """Looks on for a while only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def access(self, run: TileRun, access: Access) -> None:
+        self.count += 1
+        if self.count == _MOST_ACCESSES:
+            raise _SpentError
+        super().access(run, access)
+
+
+def sampled_worker_race(kernel: SpecOp) -> WorkerRace | None:
+    """The first race of workers that small sizes show; None where there is none, or it cannot run.
+
+    Buffers hold numbers that count up, then down: below all extents of shared memory, as indices that stay inside and
+    differ within a tile where they can; then as far as they go, as ends of loops.
+    """
+    steps = [op.value("step") for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.for"]
+    # Three steps of every loop: what is written in one is read in the next, or written again in the one after.
+    several = dict.fromkeys(kernel.value("symbols"), 2 * max(steps, default=1) + 1)
+    for sizes in (dict.fromkeys(several, 3), several, grown_sizes(kernel)):
+        if _cells(kernel, sizes) > _MOST_CELLS:
+            continue
+        for limit, is_descending in itertools.product((_shared_extent(kernel, sizes), _MOST_CELLS), (False, True)):
+            observer = _PatientObserver()
+            buffers = [_counted(buffer, limit, is_descending) for buffer in _buffers(kernel, sizes)]
+            # Sizes or numbers that leave a buffer are none that a caller may give: another check speaks of bounds.
+            with suppress(BoundsError, RaceError, _SpentError):
+                TileRun(kernel, sizes, observer).run_programs(buffers)
+            if observer.race is not None:
+                return observer.race
+    return None
+
+
+def _shared_extent(kernel: SpecOp, sizes: Mapping[str, int]) -> int:
+    """The smallest extent of shared memory."""
+    shared = [op.results[0].type for op in kernel.regions[0].block.ops if op.results and is_shared(op.results[0])]
+    extents = [dim.evaluate(sizes) for type in shared if isinstance(type, BufferAttr) for dim in type.shape]
+    return max(1, min(extents, default=1))
+
+
+def _counted(buffer: Array, limit: int, is_descending: bool) -> Array:
+    numbers: Array = np.arange(buffer.size) % limit
+    buffer[...] = (numbers[::-1] if is_descending else numbers).reshape(buffer.shape)
+    return buffer

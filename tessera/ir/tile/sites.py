@@ -64,6 +64,10 @@ class Site:
     def is_store(self) -> bool:
         return self.op.name == "ttile.store"
 
+    @property
+    def buffer(self) -> SSAValue:
+        return self.op.operands[1 if self.is_store else 0]
+
     def at_sizes(self, sizes: Mapping[str, int]) -> Site:
         """The site with numbers for sizes, where products and divisions by them are affine."""
 
@@ -111,6 +115,25 @@ def sites_of(kernel: SpecOp) -> list[Site]:
     return list(_Walk(kernel).block(kernel.regions[0].block))
 
 
+@dataclass(frozen=True)
+class Timeline:
+    """Accesses of a kernel and its barriers, which touch nothing; both come in the order of the text.
+
+    `settled` names what is read from memory once in a program: unknown, and one number for all of its workers.
+    """
+
+    sites: tuple[Site, ...]
+    barriers: tuple[Site, ...]
+    settled: tuple[str, ...]
+
+
+def timeline_of(kernel: SpecOp) -> Timeline:
+    """What a program does to memory, with the places where its workers wait."""
+    walk = _Walk(kernel)
+    sites = tuple(walk.block(kernel.regions[0].block))
+    return Timeline(sites, tuple(walk.barriers), tuple(walk.settled))
+
+
 class _Walk:
     """Gives each index value of a kernel an expression; names start with `%`, which no size does."""
 
@@ -120,6 +143,8 @@ class _Walk:
         self.values: dict[SSAValue, Dim] = {}
         self.loops: list[Variable] = []
         self.fetched: list[str] = []
+        self.settled: list[str] = []
+        self.barriers: list[Site] = []
         self.count = 0
 
     @property
@@ -143,6 +168,8 @@ class _Walk:
                 yield self._site(op, 1, op.results[0])
             elif op.name == "ttile.store":
                 yield self._site(op, 2, op.operands[0])
+            elif op.name == "ttile.barrier":
+                self.barriers.append(self._with_fetched(Site(op, None, (), (), self._around, (), (), ())))
 
     def _loop(self, op: SpecOp) -> Iterator[Site]:
         self.count += 1
@@ -162,6 +189,8 @@ class _Walk:
         indices = tuple(expr.substitute(names) for expr in op.value("map"))
         self.fetched.append(f"%f{len(self.fetched)}")
         self.values[op.result] = Dim.symbol(self.fetched[-1])
+        if not self.loops:
+            self.settled.append(self.fetched[-1])
         site = Site(op, self.arguments.get(buffer), buffer.type.shape, indices, self._around, (), (), ())
         return self._with_fetched(site)
 

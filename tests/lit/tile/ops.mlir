@@ -3,7 +3,7 @@
 // RUN: tessera-opt %s --print-generic | tessera-opt | filecheck %s
 // RUN: tessera-opt %s --print-locations | tessera-opt | filecheck %s
 // RUN: tessera-opt %s --print-generic | filecheck %s --check-prefix=GENERIC
-// RUN: tessera-opt %s -p tile-check-bounds,tile-check-races | filecheck %s
+// RUN: tessera-opt %s -p tile-check-bounds,tile-check-races,tile-check-barriers | filecheck %s
 
 // A kernel has sizes, a grid, and buffers as arguments; a default (kind "map") is left out.
 // CHECK-LABEL: ttile.kernel @double(%x: !ttile.buffer<[N], f32>, %out: !ttile.buffer<[N], f32>)

@@ -1,0 +1,388 @@
+"""Kernels whose workers meet in shared memory, each with what it computes, for the tests of barriers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from xdsl.ir import SSAValue
+
+from tessera.diagnostics.span import Span
+from tessera.ir.base.arrays import Array
+from tessera.ir.base.op import SpecOp
+from tessera.ir.tile.language import Place, TileBuilder
+from tessera.types.dim import Dim
+from tessera.types.dtype import f32, i32, i64
+from tessera.types.tensor_type import TensorType
+from tests.tile.kernels import COLUMN, ROW, STEP, K, M, N, checked
+
+A, B, T = Dim.symbol("a"), Dim.symbol("b"), Dim.symbol("t")
+P = Dim.symbol("p")
+
+
+class Lined(TileBuilder):
+    """A builder that gives every op a line of its own."""
+
+    line = 0
+
+    def emit(
+        self,
+        name: str,
+        operands: Sequence[SSAValue] = (),
+        values: Mapping[str, Any] | None = None,
+        types: Sequence[Any] = (),
+        regions: Sequence[Any] = (),
+    ) -> SpecOp:
+        self.line += 1
+        self.span = Span("shared.py", self.line)
+        return super().emit(name, operands, values, types, regions)
+
+
+def transpose(block: int = 8) -> SpecOp:
+    """y = x.T, a block a program: rows go in, columns come out."""
+    types = [TensorType.of([M, N], f32), TensorType.of([N, M], f32)]
+    grid = [M.ceildiv(block), N.ceildiv(block)]
+    b = Lined("transpose", types, symbols=["M", "N"], grid=grid, writes=[1], kind="map")
+    rows, columns = (b.index(P * block, {"p": b.program_id(axis)}) for axis in (0, 1))
+    zero, shared = b.index(0), b.scratch([block, block], f32, space="shared")
+    here = Place({"a": zero, "b": zero}, ("a", "b"), (block, block))
+    x = b.load(b.arguments[0], [ROW, COLUMN], _block(("i", rows, M), ("j", columns, N), size=block))
+    b.store(x, shared, [A, B], here)
+    b.barrier()
+    turned = b.load(shared, [B, A], here)
+    b.store(turned, b.arguments[1], [COLUMN, ROW], _block(("j", columns, N), ("i", rows, M), size=block))
+    return checked(b.finish())
+
+
+def _block(*axes: tuple[str, SSAValue, Dim], size: int) -> Place:
+    names = tuple(name for name, _, _ in axes)
+    bounds = {name: bound for name, _, bound in axes}
+    return Place({name: start for name, start, _ in axes}, names, (size,) * len(axes), bounds)
+
+
+def total(width: int = 16) -> SpecOp:
+    """out[i] = sum of row i: `width` lanes, then a tree of halves."""
+    types = [TensorType.of([M, N], f32), TensorType.of([M], f32)]
+    b = Lined("total", types, symbols=["M", "N"], grid=[M], writes=[1], kind="row")
+    row, zero = b.program_id(0), b.index(0)
+    shared = b.scratch([width], f32, space="shared")
+
+    def add(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        place = Place({"i": row, "j": j}, ("j",), (width,), {"j": N})
+        return [b.elementwise("add", carried[0], b.load(b.arguments[0], [ROW, COLUMN], place))]
+
+    (lanes,) = b.loop(zero, b.index(N), width, add, [b.full(0.0, (width,), f32)])
+    b.store(lanes, shared, [A], Place({"a": zero}, ("a",), (width,)))
+    half = width // 2
+    while half:
+        b.barrier()
+        place = Place({"a": zero, "i": row}, ("a",), (half,))
+        both = b.elementwise("add", b.load(shared, [A], place), b.load(shared, [A + half], place))
+        if half > 1:
+            b.store(both, shared, [A], place)
+        else:
+            b.store(both, b.arguments[1], [ROW + A], place)
+        half //= 2
+    return checked(b.finish())
+
+
+def reversed_blocks(buffers: int = 2, *, waits_after: bool = False, width: int = 8) -> SpecOp:
+    """Each block of a row the other way round; with two buffers one barrier a step is enough, with one it takes two."""
+    types = [TensorType.of([M, N], f32), TensorType.of([M, N.ceildiv(width) * width], f32)]
+    b = Lined("reversed", types, symbols=["M", "N"], grid=[M], writes=[1], kind="row")
+    row, zero = b.program_id(0), b.index(0)
+    shared = b.scratch([buffers, width], f32, space="shared")
+
+    def step(k: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        place = Place({"i": row, "k": k, "a": zero}, ("a",), (width,))
+        x = b.load(b.arguments[0], [ROW, STEP + A], place, windows=[STEP + A, N])
+        b.store(x, shared, [(STEP // width) % buffers, A], place)
+        b.barrier()
+        turned = b.load(shared, [(STEP // width) % buffers, width - 1 - A], place)
+        b.store(turned, b.arguments[1], [ROW, STEP + A], place)
+        if waits_after:
+            b.barrier()
+        return []
+
+    b.loop(zero, b.index(N), width, step)
+    return checked(b.finish())
+
+
+def prefetched(width: int = 8) -> SpecOp:
+    """As `reversed_blocks`, with the next block on its way while this one is read: the wait comes first."""
+    types = [TensorType.of([M, N], f32), TensorType.of([M, N.ceildiv(width) * width], f32)]
+    b = Lined("prefetched", types, symbols=["M", "N"], grid=[M], writes=[1], kind="row")
+    row, zero = b.program_id(0), b.index(0)
+    shared = b.scratch([2, width], f32, space="shared")
+
+    def bring(k: SSAValue, ahead: int) -> Place:
+        place = Place({"i": row, "k": k, "a": zero}, ("a",), (width,))
+        column = STEP + ahead * width + A
+        x = b.load(b.arguments[0], [ROW, column], place, windows=[column, N])
+        b.store(x, shared, [(STEP // width + ahead) % 2, A], place)
+        return place
+
+    def step(k: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        b.barrier()
+        place = bring(k, 1)
+        turned = b.load(shared, [(STEP // width) % 2, width - 1 - A], place)
+        b.store(turned, b.arguments[1], [ROW, STEP + A], place)
+        return []
+
+    bring(zero, 0)
+    b.loop(zero, b.index(N), width, step)
+    return checked(b.finish())
+
+
+def heat(width: int = 8) -> SpecOp:
+    """K steps of `x[i] = (x[i - 1] + x[i + 1]) / 2` on a block with a halo that stays."""
+    line = TensorType.of([N + 2], f32)
+    b = Lined("heat", [line, line], symbols=["N", "K"], grid=[N // width], writes=[1], kind="map")
+    start, zero = b.index(P * width, {"p": b.program_id(0)}), b.index(0)
+    shared = b.scratch([width + 2], f32, space="shared")
+    place = Place({"i": start, "a": zero}, ("a",), (width,))
+    edge = Place({"i": start, "b": zero}, ("b",), (2,))
+    b.store(b.load(b.arguments[0], [ROW + A + 1], place), shared, [A + 1], place)
+    b.store(b.load(b.arguments[0], [ROW + B * (width + 1)], edge), shared, [B * (width + 1)], edge)
+    b.barrier()
+
+    def step(t: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        left, right = b.load(shared, [A], place), b.load(shared, [A + 2], place)
+        b.barrier()
+        mean = b.elementwise("mul", b.elementwise("add", left, right), b.full(0.5, (width,), f32))
+        b.store(mean, shared, [A + 1], place)
+        b.barrier()
+        return []
+
+    b.loop(zero, b.index(K), 1, step)
+    b.store(b.load(shared, [A + 1], place), b.arguments[1], [ROW + A + 1], place)
+    return checked(b.finish())
+
+
+def histogram(bins: int = 16, width: int = 8) -> SpecOp:
+    """How often each key stands in a row: workers add where keys say, and then look at all bins."""
+    types = [TensorType.of([M, N], i64), TensorType.of([M, bins], i32)]
+    b = Lined("histogram", types, symbols=["M", "N"], grid=[M], writes=[1], kind="library")
+    row, zero = b.program_id(0), b.index(0)
+    shared = b.scratch([bins], i32, space="shared")
+    every = Place({"i": row, "b": zero}, ("b",), (bins,))
+    b.store(b.full(0, (bins,), i32), shared, [B], every)
+    b.barrier()
+
+    def count(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        place = Place({"i": row, "j": j}, ("j",), (width,), {"j": N})
+        keys = b.load(b.arguments[0], [ROW, COLUMN], place)
+        b.store(b.full(1, (width,), i32), shared, [Dim.symbol("t0")], place, mode="add", indices=[keys])
+        return []
+
+    b.loop(zero, b.index(N), width, count)
+    b.barrier()
+    b.store(b.load(shared, [B], every), b.arguments[1], [ROW, B], every)
+    return checked(b.finish())
+
+
+def scan(width: int = 8) -> SpecOp:
+    """Sums of all elements so far in a row: doubling distances in a block, and a carry from block to block."""
+    types = [TensorType.of([M, N], f32), TensorType.of([M, N], f32)]
+    b = Lined("scan", types, symbols=["M", "N"], grid=[M], writes=[1], kind="row")
+    row, zero = b.program_id(0), b.index(0)
+    shared = b.scratch([width], f32, space="shared")
+
+    def step(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        place = Place({"i": row, "j": j}, ("j",), (width,), {"j": N})
+        own = Place({"a": zero}, ("a",), (width,))
+        x = b.load(b.arguments[0], [ROW, COLUMN], place)
+        distance = 1
+        while distance < width:
+            b.store(x, shared, [A], own)
+            b.barrier()
+            x = b.elementwise("add", x, b.load(shared, [A - distance], own, windows=[A - distance, Dim.of(width)]))
+            b.barrier()
+            distance *= 2
+        x = b.elementwise("add", x, carried[0])
+        b.store(x, b.arguments[1], [ROW, COLUMN], place)
+        b.store(x, shared, [A], own)
+        b.barrier()
+        last = b.load(shared, [A], Place({"a": b.index(width - 1)}))
+        b.barrier()
+        return [b.broadcast(last, (width,), ())]
+
+    b.loop(zero, b.index(N), width, step, [b.full(0.0, (width,), f32)])
+    return checked(b.finish())
+
+
+def product(BM: int = 4, BN: int = 8, BK: int = 4) -> SpecOp:
+    """c = a @ b: both blocks are brought in as lines, and multiplied as blocks."""
+    types = [TensorType.of(shape, f32) for shape in ([M, K], [K, N], [M, N])]
+    grid = [M.ceildiv(BM), N.ceildiv(BN)]
+    b = Lined("product", types, symbols=["M", "N", "K"], grid=grid, writes=[2], kind="contraction")
+    rows = b.index(P * BM, {"p": b.program_id(0)})
+    columns = b.index(P * BN, {"p": b.program_id(1)})
+    zero = b.index(0)
+    left, right = b.scratch([BM, BK], f32, space="shared"), b.scratch([BK, BN], f32, space="shared")
+    here = Place({"i": rows, "j": columns, "a": zero, "b": zero, "t": zero})
+
+    def step(k: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        line = here.with_coords(k=k)
+        at = [ROW + T // BK, STEP + T % BK]
+        x = b.load(b.arguments[0], at, line.along(("t",), (BM * BK,), {}), windows=[at[0], M, at[1], K])
+        b.store(x, left, [T // BK, T % BK], line.along(("t",), (BM * BK,), {}))
+        at = [STEP + T // BN, COLUMN + T % BN]
+        y = b.load(b.arguments[1], at, line.along(("t",), (BK * BN,), {}), windows=[at[0], K, at[1], N])
+        b.store(y, right, [T // BN, T % BN], line.along(("t",), (BK * BN,), {}))
+        b.barrier()
+        lhs = b.load(left, [A, B], here.along(("a", "b"), (BM, BK), {}))
+        rhs = b.load(right, [A, B], here.along(("a", "b"), (BK, BN), {}))
+        acc = b.dot(lhs, rhs, carried[0])
+        b.barrier()
+        return [acc]
+
+    (acc,) = b.loop(zero, b.index(K), BK, step, [b.full(0.0, (BM, BN), f32)])
+    place = Place({"i": rows, "j": columns}, ("i", "j"), (BM, BN), {"i": M, "j": N})
+    b.store(acc, b.arguments[2], [ROW, COLUMN], place)
+    return checked(b.finish())
+
+
+def butterfly(width: int = 8) -> SpecOp:
+    """The sum of a row of `width`, at every element: partners differ in one bit, which no formula of sizes says."""
+    types = [TensorType.of([M, width], f32), TensorType.of([M, width], f32)]
+    b = Lined("butterfly", types, symbols=["M"], grid=[M], writes=[1], kind="row")
+    place = Place({"i": b.program_id(0), "a": b.index(0)}, ("a",), (width,))
+    shared = b.scratch([width], f32, space="shared")
+    x, bit = b.load(b.arguments[0], [ROW, A], place), 1
+    while bit < width:
+        if bit > 1:
+            b.barrier()
+        b.store(x, shared, [A], place)
+        b.barrier()
+        partner = b.elementwise("xor", b.coordinate_of(A, place), b.full(bit, (width,), i64))
+        x = b.elementwise("add", x, b.load(shared, [Dim.symbol("t0")], place, indices=[partner]))
+        bit *= 2
+    b.store(x, b.arguments[1], [ROW, A], place)
+    return checked(b.finish())
+
+
+def measured(width: int = 8) -> SpecOp:
+    """`reversed_blocks` of rows that are as long as memory says: how often workers wait is known to nobody before."""
+    types = [TensorType.of([M, N], f32), TensorType.of([M], i64), TensorType.of([M, N.ceildiv(width) * width], f32)]
+    b = Lined("measured", types, symbols=["M", "N"], grid=[M], writes=[2], kind="library")
+    row, zero = b.program_id(0), b.index(0)
+    shared = b.scratch([width], f32, space="shared")
+    end = b.fetch(b.arguments[1], [ROW], {"i": row})
+
+    def step(k: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        place = Place({"i": row, "k": k, "a": zero}, ("a",), (width,))
+        x = b.load(b.arguments[0], [ROW, STEP + A], place, windows=[STEP + A, N])
+        b.store(x, shared, [A], place)
+        b.barrier()
+        b.store(b.load(shared, [width - 1 - A], place), b.arguments[2], [ROW, STEP + A], place)
+        b.barrier()
+        return []
+
+    b.loop(zero, end, width, step)
+    return checked(b.finish())
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel, and how to see that it is right: buffers for sizes, the last of which holds what is wanted after."""
+
+    make: Callable[[], SpecOp]
+    sizes: Mapping[str, int]
+    buffers: Callable[[np.random.Generator, Mapping[str, int]], list[Array]]
+    wanted: Callable[..., Array]
+
+
+def _floats(*shapes: Sequence[str | int]) -> Callable[[np.random.Generator, Mapping[str, int]], list[Array]]:
+    """Whole numbers as floats, of which sums are exact in any order; the last buffer is zero."""
+
+    def make(rng: np.random.Generator, sizes: Mapping[str, int]) -> list[Array]:
+        found = [rng.integers(-8, 8, [Dim.of(dim).evaluate(sizes) for dim in shape]) for shape in shapes]
+        found[-1][...] = 0
+        return [array.astype(np.float32) for array in found]
+
+    return make
+
+
+def _turned(x: Array, width: int = 8) -> Array:
+    rows, columns = x.shape
+    padded = np.pad(x, ((0, 0), (0, -columns % width)))
+    return padded.reshape(rows, -1, width)[:, :, ::-1].reshape(rows, -1)
+
+
+def _heated(x: Array, steps: int, width: int = 8) -> Array:
+    out = np.zeros_like(x)
+    for start in range(0, (len(x) - 2) // width * width, width):
+        block = x[start : start + width + 2].copy()
+        for _ in range(steps):
+            block[1:-1] = (block[:-2] + block[2:]) * np.float32(0.5)
+        out[start + 1 : start + width + 1] = block[1:-1]
+    return out
+
+
+def _keys(rng: np.random.Generator, sizes: Mapping[str, int]) -> list[Array]:
+    return [rng.integers(0, 16, (sizes["M"], sizes["N"])), np.zeros((sizes["M"], 16), np.int32)]
+
+
+def _lengths(rng: np.random.Generator, sizes: Mapping[str, int]) -> list[Array]:
+    x, out = _floats(["M", "N"], ["M", "(N + 7) // 8 * 8"])(rng, sizes)
+    return [x, rng.integers(0, sizes["N"] + 1, sizes["M"]), out]
+
+
+def _measured(x: Array, lengths: Array) -> Array:
+    found = _turned(x)
+    for row, length in zip(found, lengths, strict=True):
+        row[-(-length // 8) * 8 :] = 0
+    return found
+
+
+def _transposed(x: Array) -> Array:
+    return x.T
+
+
+def _summed(x: Array) -> Array:
+    return x.sum(1)
+
+
+def _heated_thrice(x: Array) -> Array:
+    return _heated(x, 3)
+
+
+def _counts(keys: Array) -> Array:
+    return np.stack([np.bincount(row, minlength=16) for row in keys]).astype(np.int32)
+
+
+def _accumulated(x: Array) -> Array:
+    return np.cumsum(x, 1)
+
+
+def _multiplied(x: Array, y: Array) -> Array:
+    return x @ y
+
+
+def _spread_sum(x: Array) -> Array:
+    return np.repeat(x.sum(1, keepdims=True), x.shape[1], 1)
+
+
+def single_buffered() -> SpecOp:
+    return reversed_blocks(1, waits_after=True)
+
+
+_BLOCKS = _floats(["M", "N"], ["M", "(N + 7) // 8 * 8"])
+_ODD = {"M": 3, "N": 37}
+
+CASES: dict[str, Case] = {
+    "transpose": Case(transpose, {"M": 11, "N": 21}, _floats(["M", "N"], ["N", "M"]), _transposed),
+    "total": Case(total, _ODD, _floats(["M", "N"], ["M"]), _summed),
+    "double_buffered": Case(reversed_blocks, _ODD, _BLOCKS, _turned),
+    "single_buffered": Case(single_buffered, _ODD, _BLOCKS, _turned),
+    "prefetched": Case(prefetched, _ODD, _BLOCKS, _turned),
+    "heat": Case(heat, {"N": 16, "K": 3}, _floats(["N + 2"], ["N + 2"]), _heated_thrice),
+    "histogram": Case(histogram, _ODD, _keys, _counts),
+    "scan": Case(scan, _ODD, _floats(["M", "N"], ["M", "N"]), _accumulated),
+    "product": Case(product, {"M": 6, "N": 11, "K": 9}, _floats(["M", "K"], ["K", "N"], ["M", "N"]), _multiplied),
+    "butterfly": Case(butterfly, {"M": 3}, _floats(["M", 8], ["M", 8]), _spread_sum),
+    "measured": Case(measured, {"M": 5, "N": 37}, _lengths, _measured),
+}
