@@ -116,12 +116,13 @@ def standard_library() -> KernelLibrary:
 
 
 def lower_tape(tape: Tape, options: Options, library: KernelLibrary | None = None) -> dict[str, str]:
-    """The text of a program at every level."""
+    """The text of a program at every level; of the schedule both the plan, with its groups, and the host program."""
     lowering = lower(tape, options, library, keep_snapshots=True)
     graph_text = next(snapshot.text for snapshot in reversed(lowering.stages.snapshots) if snapshot.room == "graph")
+    plan = next(one.text for one in lowering.stages.snapshots if one.name == "schedule-choose-tiles")
     return {
         "graph": graph_text,
-        "schedule": print_module(lowering.program),
+        "schedule": f"{plan}\n{print_module(lowering.program)}",
         "tile": "\n".join(print_module(kernel) for kernel in lowering.kernels),
         "target": "\n".join(print_module(target) for target in lowering.targets),
         "llvm": "\n".join((lowering.host, *lowering.texts, *lowering.shared)),

@@ -116,6 +116,7 @@ def test_choices_can_be_fixed_and_are_reported_with_their_source() -> None:
 def test_every_level_has_a_text() -> None:
     texts = lower_tape(spine(), Options())
     assert "tgraph.matmul" in texts["graph"]
+    assert "tsched.fuse" in texts["schedule"]
     assert "tsched.call" in texts["schedule"]
     assert "ttile.dot" in texts["tile"]
     assert "ttarget.gemm" in texts["target"]
