@@ -1,0 +1,1 @@
+"""Same bits: whatever the threads, tiles, caches and batches."""

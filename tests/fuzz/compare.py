@@ -1,0 +1,125 @@
+"""Whether compiled programs agree with the interpreter, and the smallest part of one that does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tessera.backends.reference.interpret import bind_sizes, run_tape
+from tessera.ir.base.arrays import Array
+from tessera.ir.base.tape import Record, Tape
+from tests.fuzz.program import Program
+from tests.numerics.bounds import BOUNDS
+
+NUDGE = 32
+"""Ulps by which results of inexact ops are moved to see what comes of it: above every declared bound."""
+
+RUNS = 3
+
+
+def interpreted(tape: Tape, arrays: Sequence[Array], rng: np.random.Generator | None = None) -> list[Array]:
+    """The outputs op by op; with `rng`, results that compiled code may round otherwise are moved at random."""
+    sizes = bind_sizes(tape, arrays)
+    values: dict[int, Array] = dict(zip(tape.inputs, arrays, strict=True))
+    for record in tape.records:
+        one = Tape(
+            inputs=list(range(len(record.operands))),
+            names=["x"] * len(record.operands),
+            records=[_renumbered(record, len(record.operands))],
+            outputs=list(range(len(record.operands), len(record.operands) + len(record.results))),
+            types=[tape.types[v] for v in (*record.operands, *record.results)],
+        )
+        made = run_tape(one, [values[v] for v in record.operands], sizes)
+        is_moved = rng is not None and record.op.split(".", 1)[1] in BOUNDS
+        for number, result in zip(record.results, made, strict=True):
+            values[number] = _moved(result, rng) if is_moved and rng is not None else result
+    return [values[output] for output in tape.outputs]
+
+
+def _renumbered(record: Record, count: int) -> Record:
+    return replace(record, operands=tuple(range(count)), results=tuple(range(count, count + len(record.results))))
+
+
+def _moved(array: Array, rng: np.random.Generator) -> Array:
+    if array.dtype not in (np.float32, np.float64):
+        return array
+    eps = np.finfo(array.dtype).eps
+    finite = np.abs(np.where(np.isfinite(array), array, 0))
+    reach = finite + finite.max(initial=0)
+    return (array + NUDGE * eps * reach * rng.uniform(-1, 1, array.shape)).astype(array.dtype)
+
+
+def disagreement(program: Program, **options: Any) -> str:
+    """What is wrong with the compiled program, or nothing."""
+    compiled = program.jitted(**options)
+    for sizes in program.sizes:
+        arrays = program.arrays(sizes)
+        with np.errstate(all="ignore"):
+            tape = compiled.trace(*arrays).tape
+            wanted = interpreted(tape, arrays)
+            given = [np.asarray(item) for item in compiled(*arrays)]
+            moved = [interpreted(tape, arrays, np.random.default_rng(run)) for run in range(RUNS)]
+        for number, name in enumerate(program.outputs):
+            wrong = _wrong(program, name, given[number], wanted[number], [run[number] for run in moved])
+            if wrong:
+                return f"{name} at {dict(sizes)}: {wrong}"
+    if compiled.cache_info().misses != 1:
+        return f"{compiled.cache_info().misses} programs were made, not one"
+    return ""
+
+
+def _wrong(program: Program, name: str, given: Array, wanted: Array, moved: Sequence[Array]) -> str:
+    if given.shape != wanted.shape or given.dtype != wanted.dtype:
+        return f"{given.shape} {given.dtype}, not {wanted.shape} {wanted.dtype}"
+    ours, theirs = given.astype(np.float64), wanted.astype(np.float64)
+    with np.errstate(all="ignore"):
+        same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
+        if not program.values[name].is_exact:
+            spread = np.max([np.abs(other.astype(np.float64) - theirs) for other in moved], axis=0)
+            # what the moved runs cannot tell of, such as an overflow they met, compiled code may meet too
+            unknown = ~np.isfinite(spread) & ~np.isnan(theirs)
+            same |= (np.abs(ours - theirs) <= 2 * spread + np.finfo(np.float32).tiny) | unknown
+    if same.all():
+        return ""
+    at = tuple(int(index) for index in np.unravel_index(int((~same).argmax()), same.shape))
+    return f"{int((~same).sum())} of {same.size} differ, at {at} {given[at]!r} and not {wanted[at]!r}"
+
+
+def fails(program: Program, **options: Any) -> str:
+    """What is wrong, errors of the compiler included."""
+    try:
+        return disagreement(program, **options)
+    except Exception as error:  # whatever a compiler may raise is what is looked for
+        return f"{type(error).__name__}: {error}"
+
+
+def shrunk(program: Program, **options: Any) -> Program:
+    """A smaller program that fails too: one output, as few steps as can be, values given instead of computed."""
+    for name in program.outputs:
+        one = program.with_outputs(name)
+        if fails(one, **options):
+            program = one
+            break
+    for step in program.steps:
+        early = program.with_outputs(step.value.name)
+        if fails(early, **options):
+            program = early
+            break
+    changed = True
+    while changed:
+        changed = False
+        for step in reversed(program.steps[:-1]):
+            fewer = program.with_input(step.value.name)
+            if len(fewer.steps) < len(program.steps) and fails(fewer, **options):
+                program, changed = fewer, True
+                break
+    return program
+
+
+def report(program: Program, reason: str, **options: Any) -> str:
+    """What to print of a program that fails: why, and the smallest part that does, to run."""
+    small = shrunk(program, **options)
+    return f"program {program.seed}: {reason}\n\nsmaller, {fails(small, **options)}:\n\n{small.script}"
