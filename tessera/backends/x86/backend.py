@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from tessera.backends.x86.emit import emit_kernel, emit_parts
 from tessera.backends.x86.lower import lower_kernel
 from tessera.backends.x86.machine import host_machine, target_text
-from tessera.ir.base.op import SpecOp
+from tessera.diagnostics.codes import TargetVerifyError
+from tessera.ir.base.op import OpError, SpecOp
+from tessera.ir.base.verify import verify
 from tessera.ir.target.machine_code import CodeTarget
 from tessera.types.machine import Machine
 
@@ -27,8 +29,16 @@ class X86Backend:
         return CodeTarget(triple="x86_64-unknown-linux-gnu", cpu=text.cpu, features=text.features)
 
     def lower(self, kernel: SpecOp) -> SpecOp:
-        """A `ttile.kernel` as a `ttarget.kernel`."""
-        return lower_kernel(kernel, self.machine)
+        """A `ttile.kernel` as a `ttarget.kernel`.
+
+        Raises TargetVerifyError (T0601) for a kernel that asks for more than the machine has.
+        """
+        target = lower_kernel(kernel, self.machine)
+        try:
+            verify(target)
+        except OpError as error:
+            raise TargetVerifyError(error.message, span=error.span, fix=error.advice) from error
+        return target
 
     def text(self, kernel: SpecOp) -> str:
         """A `ttarget.kernel` as LLVM text."""

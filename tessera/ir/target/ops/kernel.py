@@ -2,66 +2,193 @@
 
 from __future__ import annotations
 
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation, OpResult, SSAValue
+
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import INDEX, BufferAttr, IndexAttr
+from tessera.ir.target.limits import (
+    FEATURES,
+    LINE,
+    MAX_ARGUMENTS,
+    MAX_REGISTERS,
+    MAX_SCRATCH,
+    MAX_SIZES,
+    WIDTHS,
+    registers_of,
+)
+from tessera.ir.target.scope import argument_of, check_symbols, multiple_of
+from tessera.ir.target.types import VectorAttr
+from tessera.types.shape import is_at_least, is_at_most
 
-MAX_ARGUMENTS = 1024
-LANES = (4, 8, 16)
-MAX_SCRATCH = 1 << 31
-"""Bytes of scratch one thread may be asked for where the size is static."""
+_BODIES: tuple[tuple[str, ...], ...] = ((), ("ttarget.programs",), ("ttarget.gemm",))
 
 
 def _check_kernel(op: SpecOp) -> None:
-    block = op.regions[0].block
+    _check_arguments(op)
+    _check_machine(op)
+    _check_scratch_size(op)
+    found = tuple(part.name for part in op.regions[0].block.ops)[:-1]
+    if found not in _BODIES:
+        op.fail(f"`@{op.value('symbol')}` is programs or one product, got {', '.join(found)}")
+    _check_registers(op)
+    _check_memory(op)
+
+
+def _check_arguments(op: SpecOp) -> None:
+    block, symbols = op.regions[0].block, op.value("symbols")
     if len(block.args) > MAX_ARGUMENTS:
         op.fail(f"a kernel takes at most {MAX_ARGUMENTS} buffers, got {len(block.args)}")
+    if len(symbols) > MAX_SIZES or len(set(symbols)) != len(symbols):
+        op.fail(f"a kernel takes at most {MAX_SIZES} sizes, each of a name of its own, got {list(symbols)[:8]}")
     for argument in block.args:
         if not isinstance(argument.type, BufferAttr):
             op.fail(f"argument {argument.index} of `@{op.value('symbol')}` is {argument.type}, not a buffer")
-    if op.value("lanes") not in LANES:
-        op.fail(f"`lanes` is one of {list(LANES)}, got {op.value('lanes')}")
-    if op.value("lanes") == 16 and "avx512f" not in op.value("features"):
-        op.fail("16 lanes need the feature avx512f", "lower for a machine with avx512f, or with 8 lanes")
-    if op.value("lanes") == 8 and "avx2" not in op.value("features"):
-        op.fail("8 lanes need the feature avx2", "lower for a machine with avx2")
-    if any(not 0 <= place < len(block.args) for place in op.value("writes")):
-        op.fail(f"`writes` names arguments 0..{len(block.args) - 1}, got {list(op.value('writes'))}")
-    scratch = op.value("scratch").value
-    if scratch is not None and not 0 <= scratch <= MAX_SCRATCH:
+        free = argument.type.data.symbols - set(symbols)
+        if free:
+            op.fail(f"argument {argument.index} is {argument.type}, and the kernel is not given {sorted(free)}")
+    writes = op.value("writes")
+    if any(not 0 <= place < len(block.args) for place in writes):
+        op.fail(f"`writes` names arguments 0..{len(block.args) - 1}, got {list(writes)}")
+    if list(writes) != sorted(set(writes)):
+        op.fail(f"`writes` is sorted and names no argument twice, got {list(writes)}")
+
+
+def _check_machine(op: SpecOp) -> None:
+    lanes, features = op.value("lanes"), op.value("features")
+    if lanes not in WIDTHS:
+        op.fail(f"`lanes` is one of {list(WIDTHS)}, got {lanes}")
+    needs = WIDTHS[lanes].needs
+    if needs not in features:
+        op.fail(f"{lanes} lanes need the feature {needs}", f"lower for a machine with {needs}, or with fewer lanes")
+    for feature in features:
+        if feature not in FEATURES:
+            op.fail(f"there is no feature `{feature}`", f"there are {', '.join(sorted(FEATURES))}")
+        if FEATURES[feature] and FEATURES[feature] not in features:
+            op.fail(f"the feature {feature} comes with {FEATURES[feature]}, which is missing")
+    if len(set(features)) != len(features):
+        op.fail(f"a feature is named twice in {list(features)}")
+
+
+def _check_scratch_size(op: SpecOp) -> None:
+    scratch = op.value("scratch")
+    if scratch.value is not None and not 0 <= scratch.value <= MAX_SCRATCH:
         op.fail(f"a thread has at most {MAX_SCRATCH} bytes of scratch, got {scratch}")
-    free = op.value("scratch").symbols - set(op.value("symbols"))
+    free = scratch.symbols - set(op.value("symbols"))
     if free:
         op.fail(f"the size of scratch uses {sorted(free)}, which the kernel is not given")
+    if not is_at_least(scratch, 0):
+        op.fail(f"the size of scratch is {scratch}, which may be negative")
+    if multiple_of(scratch, {}) % LINE:
+        op.fail(f"scratch is whole lines of {LINE} bytes, got {scratch}")
+
+
+def _check_registers(op: SpecOp) -> None:
+    width = WIDTHS[op.value("lanes")]
+    most = MAX_REGISTERS * width.registers
+    for part in op.walk():
+        for value in part.results:
+            if not isinstance(value.type, VectorAttr):
+                continue
+            sizes = [dim.value for dim in value.type.shape]
+            if any(size is None or size <= 0 for size in sizes):
+                op.fail(f"a block in registers has sizes of its own, got {value.type}")
+            count = registers_of([size or 0 for size in sizes], width.lanes)
+            if count > most:
+                op.fail(f"{value.type} takes {count} registers, and code is written for {most} at most")
+
+
+def _check_memory(op: SpecOp) -> None:
+    """Parts of scratch lie inside it, are written before they are read, and what is declared to be written is."""
+    written: set[SSAValue] = set()
+    for part in op.walk():
+        if not isinstance(part, SpecOp):
+            continue
+        if part.name == "ttarget.scratch":
+            type = part.results[0].type
+            end = part.value("offset") + (type.data.bytes.ceildiv(LINE) * LINE if isinstance(type, BufferAttr) else 0)
+            if not is_at_most(end, op.value("scratch")):
+                part.fail(f"a part of scratch ends at {end}, and the kernel has {op.value('scratch')} bytes")
+        for buffer in _read(part):
+            if isinstance(buffer, OpResult) and buffer.op.name == "ttarget.scratch" and buffer not in written:
+                part.fail(f"`{part.name}` reads scratch that nothing has written yet")
+        written.update(_written(part))
+    missing = set(op.value("writes")) - {argument_of(buffer) for buffer in written}
+    if missing and len(list(op.regions[0].block.ops)) > 1:
+        op.fail(f"`@{op.value('symbol')}` is said to write argument {min(missing)}, and nothing does")
+
+
+def _read(op: SpecOp) -> list[SSAValue]:
+    """The buffers that an op reads."""
+    if op.name in ("ttarget.load", "ttarget.fetch"):
+        return [op.operands[0]]
+    if op.name == "ttarget.store":
+        return [op.operands[1]] if op.value("mode") == "add" else []
+    if op.name == "ttarget.block_dot":
+        return list(op.operands[:2]) if op.value("is_fresh") else list(op.operands[:3])
+    return list(op.operands[:2]) if op.name in ("ttarget.gemm", "ttarget.sort") else []
+
+
+def _written(op: SpecOp) -> list[SSAValue]:
+    """The buffers that an op writes."""
+    places = {"ttarget.store": (1,), "ttarget.block_dot": (2, 3), "ttarget.sort": (0, 1, 2, 3)}
+    return [op.operands[place] for place in places.get(op.name, ())]
 
 
 def _check_loop(op: SpecOp) -> None:
     if op.value("step") <= 0:
         op.fail(f"`step` must be positive, got {op.value('step')}")
+    if any(not isinstance(value.type, IndexAttr) for value in op.operands[:2]):
+        op.fail(f"`{op.name}` runs from an index to an index, got {[str(v.type) for v in op.operands[:2]]}")
     carried = [value.type for value in op.operands[2:]]
     if [argument.type for argument in op.regions[0].block.args] != [INDEX, *carried]:
         op.fail("the body of a loop takes its index and what it carries")
     if [result.type for result in op.results] != carried:
         op.fail("a loop gives what it carries")
+    last = op.regions[0].block.last_op
+    if last is None or [value.type for value in last.operands] != carried:
+        op.fail("the body of a loop yields what it carries")
 
 
 def _check_programs(op: SpecOp) -> None:
     if [argument.type for argument in op.regions[0].block.args] != [INDEX] * len(op.value("grid")):
         op.fail(f"a program takes {len(op.value('grid'))} indices, one per axis of the grid")
+    check_symbols(op, "the extent", op.value("grid"), ())
 
 
 def _check_launch(op: SpecOp) -> None:
-    wanted, given = op.value("types"), [value.type for value in op.operands]
-    texts = [str(type) for type in given]
-    if list(wanted) != texts:
-        op.fail(f"`@{op.value('kernel')}` takes ({', '.join(wanted)}), got ({', '.join(texts)})")
-    if len(op.value("sizes")) != op.value("arity"):
-        op.fail(f"`@{op.value('kernel')}` takes {op.value('arity')} sizes, got {len(op.value('sizes'))}")
+    """The call as its own attributes describe the kernel, and as the kernel is, where the module has it."""
+    given = [str(value.type) for value in op.operands]
+    wanted, arity = list(op.value("types")), op.value("arity")
+    kernel = _kernel_named(op, op.value("kernel"))
+    if kernel is not None:
+        wanted = [str(argument.type) for argument in kernel.regions[0].block.args]
+        arity = len(kernel.value("symbols"))
+    count = len(op.value("sizes"))
+    if wanted != given or arity != count or (list(op.value("types")), op.value("arity")) != (wanted, arity):
+        op.fail(
+            f"`@{op.value('kernel')}` takes ({', '.join(wanted)}) and {arity} sizes, "
+            f"got ({', '.join(given)}) and {count} sizes"
+        )
+
+
+def _kernel_named(op: Operation, name: str) -> SpecOp | None:
+    """The kernel of a name in the module around."""
+    at: Operation | None = op
+    while at is not None and not isinstance(at, ModuleOp):
+        at = at.parent_op()
+    kernels = (part for part in at.ops if isinstance(part, SpecOp) and part.name == "ttarget.kernel") if at else ()
+    return next((kernel for kernel in kernels if kernel.value("symbol") == name), None)
 
 
 def _check_index(op: SpecOp) -> None:
-    if len(op.operands) != len(op.value("names")) or any(not isinstance(v.type, IndexAttr) for v in op.operands):
+    names = op.value("names")
+    if len(op.operands) != len(names) or any(not isinstance(v.type, IndexAttr) for v in op.operands):
         op.fail("`ttarget.index` takes one index for each name")
+    if len(set(names)) != len(names):
+        op.fail(f"a name is given twice in {list(names)}")
+    check_symbols(op, "the expression", [op.value("expr")], names)
 
 
 def _carrying(name: str, summary: str) -> OpSpec:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, IndexAttr
+from tessera.ir.target.scope import check_symbols, check_written
 
 
 def _check_fetch(op: SpecOp) -> None:
@@ -13,6 +14,7 @@ def _check_fetch(op: SpecOp) -> None:
         op.fail(f"`ttarget.fetch` reads a buffer of integers, got {buffer}")
     if len(op.operands) - 1 != len(op.value("names")):
         op.fail(f"`ttarget.fetch` names {len(op.value('names'))} indices and has {len(op.operands) - 1}")
+    check_symbols(op, "the offset", [op.value("offset")], op.value("names"))
 
 
 def _check_sort(op: SpecOp) -> None:
@@ -22,6 +24,8 @@ def _check_sort(op: SpecOp) -> None:
         op.fail("`ttarget.sort` takes four buffers and a count")
     if dtypes[:2] != dtypes[2:] or dtypes[1].name != "i64":
         op.fail(f"keys have spare memory of their own dtype, and places are i64, got {', '.join(map(str, dtypes))}")
+    for line in op.operands[:4]:
+        check_written(op, line)
 
 
 SPECS = (

@@ -1,83 +1,101 @@
-"""Vector groups: memory with addresses made linear, arithmetic, and folds across lanes."""
+"""Vector groups: arithmetic by lane, coordinates, and folds across lanes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
-from tessera.ir.base.types import BufferAttr, IndexAttr
+from tessera.ir.base.types import IndexAttr
+from tessera.ir.target.scope import check_symbols
 from tessera.ir.target.types import VectorAttr
+from tessera.types.dim import Dim
 
-WAYS = ("contiguous", "uniform", "strided", "indexed")
-
-_ACCESS = (
-    Attribute("names", "strs", doc="the name of each index operand"),
-    Attribute("axes", "strs", doc="the coordinates along the block, outermost first"),
-    Attribute("offset", "dim", doc="elements from the start of the buffer"),
-    Attribute("way", "str", doc="how lanes lie in memory: " + ", ".join(WAYS)),
-    Attribute("align", "int", doc="bytes every address is a multiple of"),
-    Attribute("guarded", "strs", (), "axes that may stick out"),
-    Attribute("bounds", "dims", (), "the extent of each guarded axis"),
-    Attribute("windows", "dims", (), "expression, extent, ...: outside nothing is touched"),
-)
-
-
-def _check_access(op: SpecOp, buffer: object, block: object, first: int) -> None:
-    if not isinstance(buffer, BufferAttr):
-        op.fail(f"`{op.name}` takes a buffer, got {buffer}")
-    if not isinstance(block, VectorAttr):
-        op.fail(f"`{op.name}` moves a block of vectors, got {block}")
-    if buffer.dtype != block.dtype:
-        op.fail(f"`{op.name}` moves {block.dtype} and the buffer holds {buffer.dtype}")
-    names, axes = op.value("names"), op.value("axes")
-    indices = [value for value in op.operands[first:] if isinstance(value.type, IndexAttr)]
-    if len(indices) != len(names):
-        op.fail(f"`{op.name}` names {len(names)} indices and has {len(indices)}")
-    if len(axes) != len(block.shape) or not set(axes) <= set(names):
-        op.fail(f"`{op.name}` has axes {list(axes)} for a block of rank {len(block.shape)}")
-    if op.value("way") not in WAYS:
-        op.fail(f"`way` is one of {', '.join(WAYS)}, got {op.value('way')}")
-    if op.value("align") not in (1, 2, 4, 8, 16, 32, 64) or op.value("align") > max(64, block.dtype.bytes):
-        op.fail(f"`align` is a power of two up to 64, got {op.value('align')}")
-    if op.value("align") < block.dtype.bytes:
-        op.fail(
-            f"an element of {block.dtype} is aligned to {block.dtype.bytes} bytes at least, got {op.value('align')}"
-        )
-    if not set(op.value("guarded")) <= set(axes) or len(op.value("guarded")) != len(op.value("bounds")):
-        op.fail("every guarded axis is an axis of the block and has a bound")
-    _check_way(op, axes)
-
-
-def _check_way(op: SpecOp, axes: tuple[str, ...]) -> None:
-    if not axes or op.value("way") == "indexed":
-        return
-    parts = op.value("offset").coefficient(axes[-1])
-    if parts is None:
-        op.fail(f"the offset {op.value('offset')} is not linear in {axes[-1]}: its way is indexed")
-    wanted = {0: "uniform", 1: "contiguous"}.get(parts[0].value, "strided")
-    if op.value("way") != wanted:
-        op.fail(f"lanes of {axes[-1]} are {parts[0]} elements apart: the way is {wanted}, not {op.value('way')}")
-
-
-def _check_load(op: SpecOp) -> None:
-    _check_access(op, op.operands[0].type, op.results[0].type, 1)
-
-
-def _check_store(op: SpecOp) -> None:
-    _check_access(op, op.operands[1].type, op.operands[0].type, 2)
-    if op.value("way") == "uniform" and op.value("axes") and not _is_single(op, op.value("axes")[-1]):
-        op.fail("all lanes of a store would write one element", "store a block whose axes all reach the address")
-
-
-def _is_single(op: SpecOp, axis: str) -> bool:
-    """Whether no more than the first element along an axis is inside: its extent is 1."""
-    bounds = dict(zip(op.value("guarded"), op.value("bounds"), strict=True))
-    return axis in bounds and bounds[axis].value == 1
+ROUNDINGS = ("nearest_even",)
 
 
 def _check_blocks(op: SpecOp) -> None:
     for value in (*op.operands, *op.results):
         if not isinstance(value.type, (VectorAttr, IndexAttr)):
             op.fail(f"`{op.name}` works on vectors, got {value.type}")
+
+
+def _check_alike(op: SpecOp) -> None:
+    """All blocks of an op have one shape."""
+    _check_blocks(op)
+    shapes = {value.type.shape for value in (*op.operands, *op.results) if isinstance(value.type, VectorAttr)}
+    if len(shapes) > 1:
+        op.fail(f"`{op.name}` works on blocks of one shape, got {sorted(map(str, map(list, shapes)))}")
+
+
+def _check_convert(op: SpecOp) -> None:
+    _check_alike(op)
+    if op.value("rounding") not in ROUNDINGS:
+        op.fail(f"`rounding` is one of {', '.join(ROUNDINGS)}, got {op.value('rounding')}")
+
+
+def _check_bitcast(op: SpecOp) -> None:
+    _check_alike(op)
+    types = [value.type.dtype for value in (*op.operands, *op.results) if isinstance(value.type, VectorAttr)]
+    if len({dtype.bits for dtype in types}) > 1:
+        op.fail(f"`{op.name}` keeps the bits, and {types[0]} has {types[0].bits} of them, {types[1]} {types[1].bits}")
+
+
+def _check_select(op: SpecOp) -> None:
+    _check_alike(op)
+    condition, first, second = (value.type for value in op.operands)
+    if isinstance(condition, VectorAttr) and not condition.dtype.is_bool:
+        op.fail(f"`{op.name}` chooses by bool, got {condition.dtype}")
+    if first != second or op.results[0].type != first:
+        op.fail(f"`{op.name}` chooses between blocks of one type, got {first} and {second}")
+
+
+def _check_fold(op: SpecOp) -> None:
+    _check_blocks(op)
+    block, out = op.operands[0].type, op.results[0].type
+    axis: int = op.value("axis")
+    assert isinstance(block, VectorAttr)
+    assert isinstance(out, VectorAttr)
+    if not 0 <= axis < len(block.shape):
+        op.fail(f"`axis` is in 0..{len(block.shape) - 1}, got {axis}")
+    size = block.shape[axis].value or 0
+    if size & (size - 1) or not size:
+        op.fail(f"a tree folds a power of two of elements, got {block.shape[axis]}")
+    if block.shape[:axis] + block.shape[axis + 1 :] != out.shape:
+        op.fail(f"folding axis {axis} of {list(block.shape)} does not give {list(out.shape)}")
+
+
+def _check_spread(op: SpecOp) -> None:
+    _check_blocks(op)
+    block, out = op.operands[0].type, op.results[0].type
+    axes: tuple[int, ...] = op.value("axes")
+    assert isinstance(block, VectorAttr)
+    assert isinstance(out, VectorAttr)
+    inside = len(axes) == len(block.shape) and all(0 <= axis < len(out.shape) for axis in axes)
+    if not inside or list(axes) != sorted(set(axes)):
+        op.fail(f"`axes` puts {len(block.shape)} axes among {len(out.shape)}, in order, got {list(axes)}")
+    if any(out.shape[axis] != dim for axis, dim in zip(axes, block.shape, strict=True)):
+        op.fail(f"{list(block.shape)} cannot be spread to {list(out.shape)} along {list(axes)}")
+
+
+def _check_coords(op: SpecOp, block: object, dims: Sequence[Dim]) -> None:
+    names, axes = op.value("names"), op.value("axes")
+    indices = [value for value in op.operands if isinstance(value.type, IndexAttr)]
+    if len(indices) != len(names) or len(set(names)) != len(names) or not set(axes) <= set(names):
+        op.fail(f"`{op.name}` has {len(indices)} indices for the names {list(names)} and the axes {list(axes)}")
+    if not isinstance(block, VectorAttr) or len(block.shape) != len(axes):
+        op.fail(f"`{op.name}` has axes {list(axes)} for {block}")
+    check_symbols(op, "the expression", dims, names)
+
+
+def _check_coordinate(op: SpecOp) -> None:
+    _check_coords(op, op.results[0].type, [op.value("expr")])
+
+
+def _check_clip(op: SpecOp) -> None:
+    _check_coords(op, op.results[0].type, [op.value("bound")])
+    if op.value("axis") not in op.value("axes") or op.operands[0].type != op.results[0].type:
+        op.fail(f"`{op.name}` clips one of {list(op.value('axes'))}, got {op.value('axis')}")
 
 
 _COORDS = (
@@ -87,45 +105,21 @@ _COORDS = (
 
 SPECS = (
     OpSpec(
-        name="ttarget.load",
-        summary="Elements into registers; those outside are `pad`.",
-        operands=("buffer", "at*"),
-        attributes=(*_ACCESS, Attribute("pad", "any", 0, "what an element outside reads as")),
-        effects=frozenset(["memory"]),
-        verify=_check_load,
-    ),
-    OpSpec(
-        name="ttarget.store",
-        summary="Registers to memory.",
-        operands=("block", "buffer", "at*"),
-        results=(),
-        attributes=(*_ACCESS, Attribute("mode", "str", "set", "set or add")),
-        effects=frozenset(["memory"]),
-        verify=_check_store,
-    ),
-    OpSpec(
-        name="ttarget.scratch",
-        summary="A part of the thread's scratch, `offset` bytes from its start.",
-        results=("buffer",),
-        attributes=(Attribute("offset", "dim", doc="bytes from the start"),),
-        effects=frozenset(["memory"]),
-    ),
-    OpSpec(
         name="ttarget.math",
         summary="An elementwise function, expanded in place.",
         operands=("blocks*",),
         attributes=(Attribute("fn", "str", doc="the function's name"),),
-        verify=_check_blocks,
+        verify=_check_alike,
     ),
     OpSpec(
         name="ttarget.convert",
         summary="Another dtype.",
         operands=("block",),
         attributes=(Attribute("rounding", "str", "nearest_even", "how a narrowing rounds"),),
-        verify=_check_blocks,
+        verify=_check_convert,
     ),
-    OpSpec(name="ttarget.bitcast", summary="The same bits.", operands=("block",), verify=_check_blocks),
-    OpSpec(name="ttarget.select", summary="A choice by lane.", operands=("c", "a", "b"), verify=_check_blocks),
+    OpSpec(name="ttarget.bitcast", summary="The same bits.", operands=("block",), verify=_check_bitcast),
+    OpSpec(name="ttarget.select", summary="A choice by lane.", operands=("c", "a", "b"), verify=_check_select),
     OpSpec(
         name="ttarget.constant", summary="One value in all lanes.", attributes=(Attribute("value", "any", doc="it"),)
     ),
@@ -134,6 +128,7 @@ SPECS = (
         summary="An expression over coordinates, by lane.",
         operands=("at*",),
         attributes=(*_COORDS, Attribute("expr", "dim", doc="over coordinates and sizes")),
+        verify=_check_coordinate,
     ),
     OpSpec(
         name="ttarget.clip",
@@ -145,26 +140,27 @@ SPECS = (
             Attribute("bound", "dim", doc="its extent"),
             Attribute("identity", "any", doc="what stands outside"),
         ),
+        verify=_check_clip,
     ),
     OpSpec(
         name="ttarget.spread",
         summary="A smaller block along new axes.",
         operands=("block",),
         attributes=(Attribute("axes", "ints", doc="where the operand's axes go"),),
-        verify=_check_blocks,
+        verify=_check_spread,
     ),
     OpSpec(
         name="ttarget.fold",
         summary="An axis folded in a halving tree.",
         operands=("block",),
         attributes=(Attribute("kind", "str", doc="the fold"), Attribute("axis", "int", doc="the axis")),
-        verify=_check_blocks,
+        verify=_check_fold,
     ),
     OpSpec(
         name="ttarget.fold_place",
         summary="The place of the extreme along an axis.",
         operands=("values", "places"),
         attributes=(Attribute("kind", "str", doc="argmax or argmin"), Attribute("axis", "int", doc="the axis")),
-        verify=_check_blocks,
+        verify=_check_fold,
     ),
 )

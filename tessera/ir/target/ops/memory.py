@@ -1,0 +1,187 @@
+"""Memory: blocks of vectors moved with addresses made linear, and parts of a thread's scratch."""
+
+from __future__ import annotations
+
+from math import gcd
+
+from xdsl.ir import SSAValue
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.spec import Attribute, OpSpec
+from tessera.ir.base.types import BufferAttr, IndexAttr
+from tessera.ir.target.limits import LINE
+from tessera.ir.target.scope import buffer_alignment, check_symbols, check_written, index_multiple, multiple_of
+from tessera.ir.target.types import VectorAttr
+
+WAYS = ("contiguous", "uniform", "strided", "indexed")
+MODES = ("set", "add")
+
+_ACCESS = (
+    Attribute("names", "strs", doc="the name of each index operand"),
+    Attribute("axes", "strs", doc="the coordinates along the block, outermost first"),
+    Attribute("offset", "dim", doc="elements from the start of the buffer"),
+    Attribute("way", "str", doc="how lanes lie in memory: " + ", ".join(WAYS)),
+    Attribute("align", "int", doc="bytes that the start of every row of lanes is a multiple of"),
+    Attribute("guarded", "strs", (), "axes that may stick out"),
+    Attribute("bounds", "dims", (), "the extent of each guarded axis"),
+    Attribute("windows", "dims", (), "expression, extent, ...: outside nothing is touched"),
+)
+
+
+def _check_access(op: SpecOp, place: int, block: object) -> None:
+    buffer, first = op.operands[place], place + 1
+    if not isinstance(buffer.type, BufferAttr):
+        op.fail(f"`{op.name}` takes a buffer, got {buffer.type}")
+    if not isinstance(block, VectorAttr):
+        op.fail(f"`{op.name}` moves a block of vectors, got {block}")
+    if buffer.type.dtype != block.dtype:
+        op.fail(f"`{op.name}` moves {block.dtype} and the buffer holds {buffer.type.dtype}")
+    tiles = _check_indices(op, block, first)
+    _check_edges(op, tiles)
+    _check_way(op, tiles)
+    _check_align(op, buffer, first)
+
+
+def _check_indices(op: SpecOp, block: VectorAttr, first: int) -> tuple[str, ...]:
+    """Names, axes and index vectors fit each other; the names of the index vectors."""
+    names, axes = op.value("names"), op.value("axes")
+    rest = op.operands[first:]
+    indices = [value for value in rest if isinstance(value.type, IndexAttr)]
+    if len(indices) != len(names) or list(rest[: len(indices)]) != indices:
+        op.fail(f"`{op.name}` names {len(names)} indices and has {len(indices)}")
+    if len(set(names)) != len(names) or len(set(axes)) != len(axes):
+        op.fail(f"`{op.name}` has a name twice, in {list(names)} or {list(axes)}")
+    if len(axes) != len(block.shape) or not set(axes) <= set(names):
+        op.fail(f"`{op.name}` has axes {list(axes)} for a block of rank {len(block.shape)}")
+    for value in rest[len(indices) :]:
+        if not isinstance(value.type, VectorAttr) or not value.type.dtype.is_integer or value.type.shape != block.shape:
+            op.fail(f"`{op.name}` finds elements by integers of shape {list(block.shape)}, got {value.type}")
+    tiles = tuple(f"t{number}" for number in range(len(rest) - len(indices)))
+    check_symbols(op, "the offset", [op.value("offset")], (*names, *tiles))
+    return tiles
+
+
+def _check_edges(op: SpecOp, tiles: tuple[str, ...]) -> None:
+    """Guards are of axes, each with its extent; windows come in pairs."""
+    names, axes = op.value("names"), op.value("axes")
+    guarded, bounds, windows = op.value("guarded"), op.value("bounds"), op.value("windows")
+    if not set(guarded) <= set(axes) or len(guarded) != len(bounds) or len(set(guarded)) != len(guarded):
+        op.fail("every guarded axis is an axis of the block and has a bound")
+    if any(bound.value is not None and bound.value < 0 for bound in bounds):
+        op.fail(f"the extent of an axis is not negative, got {[str(bound) for bound in bounds]}")
+    for axis, bound in zip(guarded, bounds, strict=True):
+        if axis in bound.symbols:
+            op.fail(f"the extent `{bound}` of {axis} depends on {axis} itself")
+    check_symbols(op, "the bound", bounds, names)
+    if len(windows) % 2:
+        op.fail(f"`windows` are pairs of an expression and an extent, got {len(windows)} expressions")
+    check_symbols(op, "the window", windows[::2], (*names, *tiles))
+    check_symbols(op, "the extent of a window", windows[1::2], (name for name in names if name not in axes))
+
+
+def _check_align(op: SpecOp, buffer: SSAValue, first: int) -> None:
+    """An access is aligned to its elements, and to no more than follows from where it begins."""
+    align, axes = op.value("align"), op.value("axes")
+    assert isinstance(buffer.type, BufferAttr)
+    item = buffer.type.dtype.bytes
+    if align not in (1, 2, 4, 8, 16, 32, 64):
+        op.fail(f"`align` is a power of two up to {LINE}, got {align}")
+    if align < item:
+        op.fail(f"an element of {buffer.type.dtype} is aligned to {item} bytes at least, got {align}")
+    if align == item:
+        return
+    multiples = dict(zip(op.value("names"), map(index_multiple, op.operands[first:]), strict=False))
+    rows = dict.fromkeys(axes[:-1], 1)  # a block has every row from where it starts
+    steps = multiple_of(op.value("offset"), {**multiples, **rows})
+    known = gcd(buffer_alignment(buffer), item * steps)
+    if known % align:
+        op.fail(
+            f"nothing more is known of `{op.value('offset')}` than that it is aligned to {known} bytes, not {align}"
+        )
+
+
+def _check_way(op: SpecOp, tiles: tuple[str, ...]) -> None:
+    axes, offset = op.value("axes"), op.value("offset")
+    if op.value("way") not in WAYS:
+        op.fail(f"`way` is one of {', '.join(WAYS)}, got {op.value('way')}")
+    parts = offset.coefficient(axes[-1]) if axes else None
+    if set(tiles) & offset.symbols:
+        wanted, why = "indexed", f"the offset {offset} is read from index vectors"
+    elif not axes:
+        wanted, why = "contiguous", "a single element is contiguous"
+    elif parts is None:
+        wanted, why = "indexed", f"the offset {offset} is not linear in {axes[-1]}"
+    else:
+        wanted = {0: "uniform", 1: "contiguous"}.get(-1 if parts[0].value is None else parts[0].value, "strided")
+        why = f"lanes of {axes[-1]} are {parts[0]} elements apart"
+    if op.value("way") != wanted:
+        op.fail(f"{why}: the way is {wanted}, not {op.value('way')}")
+
+
+def _check_load(op: SpecOp) -> None:
+    _check_access(op, 0, op.results[0].type)
+    _check_number(op, "pad")
+
+
+def _check_store(op: SpecOp) -> None:
+    _check_access(op, 1, op.operands[0].type)
+    check_written(op, op.operands[1])
+    if op.value("mode") not in MODES:
+        op.fail(f"`mode` is one of {', '.join(MODES)}, got {op.value('mode')}")
+    if op.value("way") == "uniform" and op.value("axes") and not _is_single(op, op.value("axes")[-1]):
+        op.fail("all lanes of a store would write one element", "store a block whose axes all reach the address")
+
+
+def _check_scratch(op: SpecOp) -> None:
+    type = op.results[0].type
+    if not isinstance(type, BufferAttr):
+        op.fail(f"`{op.name}` gives a buffer, got {type}")
+    check_symbols(op, "the offset", [op.value("offset"), *type.shape], ())
+    if multiple_of(op.value("offset"), {}) % LINE:
+        op.fail(f"a part of scratch begins at a line of {LINE} bytes, got {op.value('offset')}")
+
+
+def _is_single(op: SpecOp, axis: str) -> bool:
+    """Whether no more than the first element along an axis is inside: its extent is 1."""
+    bounds = dict(zip(op.value("guarded"), op.value("bounds"), strict=True))
+    return axis in bounds and bounds[axis].value == 1
+
+
+def _check_number(op: SpecOp, name: str) -> None:
+    """An attribute is a number that its block's dtype has."""
+    value, type = op.value(name), op.results[0].type
+    if not isinstance(type, VectorAttr):
+        op.fail(f"`{op.name}` gives vectors, got {type}")
+    if isinstance(value, bool) or (isinstance(value, float) and type.dtype.is_float):
+        return
+    if not isinstance(value, int) and not (isinstance(value, float) and value.is_integer()):
+        op.fail(f"`{name}` is a number of {type.dtype}, got {value}")
+
+
+SPECS = (
+    OpSpec(
+        name="ttarget.load",
+        summary="Elements into registers; those outside are `pad`.",
+        operands=("buffer", "at*"),
+        attributes=(*_ACCESS, Attribute("pad", "any", 0, "what an element outside reads as")),
+        effects=frozenset(["memory"]),
+        verify=_check_load,
+    ),
+    OpSpec(
+        name="ttarget.store",
+        summary="Registers to memory.",
+        operands=("block", "buffer", "at*"),
+        results=(),
+        attributes=(*_ACCESS, Attribute("mode", "str", "set", "set or add")),
+        effects=frozenset(["memory"]),
+        verify=_check_store,
+    ),
+    OpSpec(
+        name="ttarget.scratch",
+        summary="A part of the thread's scratch, `offset` bytes from its start.",
+        results=("buffer",),
+        attributes=(Attribute("offset", "dim", doc="bytes from the start"),),
+        effects=frozenset(["memory"]),
+        verify=_check_scratch,
+    ),
+)
