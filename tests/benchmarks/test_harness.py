@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from benchmarks import chart, compare, cpu, environment, latency, tables
+from benchmarks import chart, compare, cpu, environment, latency, publish, tables
 from benchmarks.contenders import with_numpy, with_tessera
 from benchmarks.contenders.contender import Contender, Library, NotOfferedError
 from benchmarks.harness import Plan, Row, measure, measure_all
@@ -158,6 +158,33 @@ def test_the_tables_say_what_was_left_out() -> None:
     assert "2 us" in text
 
 
+def test_a_page_takes_results_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page, result_file, latency_file = (tmp_path / name for name in ("page.md", "result.json", "latency.json"))
+    page.write_text(f"before\n{publish.BEGIN}\nold\n{publish.END}\nafter\n", encoding="utf-8")
+    monkeypatch.setattr(publish, "PAGE", page)
+    monkeypatch.setattr(publish, "CHART", tmp_path / "chart.svg")
+    result(row(tessera=1e-3, tessera_static=1e-3, jax=2e-3)).save(result_file)
+    latency_file.write_text('{"findings": [{"name": "a call", "seconds": 1e-6, "limit": 2e-6}]}', encoding="utf-8")
+    for _ in range(2):
+        done = run_command(publish, str(result_file), str(latency_file))
+        assert done.exit_code == 0, done.output
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "old" not in text
+    assert "| softmax 3x5 f32 | 1 | 1 ms | 0.0 | 2 ms | 2.00 | 2.00 |" in text
+    assert "| rows | 1 | 1 | **2.00** | 1.40 | 2.00 | 1.00 | softmax 3x5 f32 | 2.00 |" in text
+    assert "| a call | 1 us | 2 us |" in text
+    ElementTree.parse(tmp_path / "chart.svg")
+    with pytest.raises(ValueError, match="no place for results"):
+        publish.page_with("nothing", [])
+
+
+def test_the_page_on_performance_has_a_place_for_results() -> None:
+    page = publish.PAGE.read_text(encoding="utf-8")
+    assert publish.page_with(page, ["x"]) != page
+
+
 def test_rows_are_chosen_by_family_name_and_haste() -> None:
     chosen = cpu.chosen_workloads(["skinny"], "4096x4096", quick=True)
     assert [work.name for work in chosen] == ["matmul 1x4096x4096 f32", "matmul 8x4096x4096 f32"]
@@ -185,7 +212,7 @@ def test_two_results_compare(tmp_path: Path) -> None:
     assert run_command(compare, *files, "--least", "0.9").exit_code == 1
 
 
-@pytest.mark.parametrize("module", [cpu, compare, latency])
+@pytest.mark.parametrize("module", [cpu, compare, latency, publish])
 def test_every_command_has_help(module: Any) -> None:
     done = run_command(module, "--help")
     assert done.exit_code == 0
