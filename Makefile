@@ -35,7 +35,7 @@ layers: $(TEST_STAMP)  ## who may import whom
 	$(BIN)/lint-imports --no-cache
 
 bench: $(BENCH_STAMP)  ## the CPU workloads against NumPy, PyTorch and JAX
-	$(BIN)/python benchmarks/cpu.py
+	$(BIN)/python -m benchmarks.cpu
 
 size: $(RUN_STAMP)  ## lines of code per room
 	$(BIN)/python scripts/size.py

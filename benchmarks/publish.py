@@ -1,4 +1,4 @@
-"""Writes the tables of docs/performance.md from result files, so that the page says what was measured and nothing else."""
+"""Writes the tables of docs/performance.md from result files: the page says what was measured and nothing else."""
 
 from __future__ import annotations
 
