@@ -40,12 +40,24 @@ def load(tape: Tape, options: Options, name: str = "") -> tuple[Loaded, Origin]:
     executable = _stored(store, key)
     if executable is not None:
         return LoadedExecutable(executable), Origin("disk cache", key)
-    from tessera.compiler.compile import compile_tape  # noqa: PLC0415
-
     reason = _reason(store, name, parts)
-    executable = compile_tape(tape, options)
+    executable = _compiled(tape, options)
     store.put(key, executable.to_bytes())
     return LoadedExecutable(executable), Origin("compiled", key, reason)
+
+
+def _compiled(tape: Tape, options: Options) -> Executable:
+    """What the compiler makes of a tape; its processes load LLVM while this one loads all the rest of it."""
+    from tessera.api.tensor import begin_support  # noqa: PLC0415 - see `load`
+    from tessera.ir.base.collection import without_collection  # noqa: PLC0415
+    from tessera.ir.target.machine_code import warm  # noqa: PLC0415
+
+    warm()
+    begin_support()
+    with without_collection():
+        from tessera.compiler.compile import compile_tape  # noqa: PLC0415
+
+        return compile_tape(tape, options)
 
 
 def _stored(store: Store, key: str) -> Executable | None:

@@ -6,18 +6,18 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
+from tessera.api import eager as eager  # the ops that functions call: loaded here, not by the first call of one
+from tessera.api.compilation import load
 from tessera.api.recompile import explain_difference
+from tessera.api.specialization import Specialization
 from tessera.compiler.options import Options
 from tessera.frontend.annotations import annotation_text, parameters_of, resolve
 from tessera.frontend.bind import Binder, Signature
+from tessera.frontend.trace_function import TracedFunction, trace_function
 from tessera.ir.base import dispatch
 from tessera.types.frozen import frozen
-
-if TYPE_CHECKING:
-    from tessera.api.specialization import Specialization
-    from tessera.frontend.trace_function import TracedFunction
 
 RECENT = 4
 """How many specializations a call tries natively, newest first, before it looks the signature up."""
@@ -130,9 +130,6 @@ class Jit(_Hot):
             return self._specializations.get(signature) or self._made(signature)
 
     def _made(self, signature: Signature) -> Specialization:
-        from tessera.api.compilation import load  # noqa: PLC0415 - tracing loads every op, decorating need not
-        from tessera.api.specialization import Specialization  # noqa: PLC0415
-
         traced = self._trace(signature)
         if "collective" in traced.effects:
             from tessera.api.collectives import refuse_to_run  # noqa: PLC0415 - few programs have any
@@ -150,8 +147,6 @@ class Jit(_Hot):
         return made
 
     def _trace(self, signature: Signature) -> TracedFunction:
-        from tessera.frontend.trace_function import trace_function  # noqa: PLC0415 - see `_specialize`
-
         return trace_function(self.function, self.python_signature, signature)
 
     def trace(self, *args: Any, **kwargs: Any) -> TracedFunction:

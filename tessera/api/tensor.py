@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from tessera.runtime import operators
-from tessera.runtime.support import set_object_compiler
+from tessera.runtime.support import missing_source, set_object_compiler
 from tessera.runtime.tensor import Tensor
 
 _NAMES = (
@@ -27,9 +27,20 @@ def _late(name: str) -> Any:
     return operation
 
 
+_TARGET = ("x86_64-unknown-linux-gnu", "x86-64-v2")
+
+
 def _compile_support(text: str) -> bytes:
     machine_code = importlib.import_module("tessera.ir.target.machine_code")
-    return machine_code.compile_text(text, machine_code.CodeTarget("x86_64-unknown-linux-gnu", "x86-64-v2"))
+    return machine_code.compile_text(text, machine_code.CodeTarget(*_TARGET))
+
+
+def begin_support() -> None:
+    """Have the support code made, where there is none, while the caller does something else."""
+    text = missing_source()
+    if text is not None:
+        machine_code = importlib.import_module("tessera.ir.target.machine_code")
+        machine_code.begin(text, machine_code.CodeTarget(*_TARGET))
 
 
 @cache
@@ -41,4 +52,4 @@ def prepare() -> None:
 
 prepare()
 
-__all__ = ["Tensor", "prepare"]
+__all__ = ["Tensor", "begin_support", "prepare"]

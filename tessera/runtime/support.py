@@ -191,6 +191,14 @@ def load_support(compile_text: ObjectCompiler | None = None, embedded: bytes = b
     return _loaded
 
 
+def missing_source() -> str | None:
+    """The support code as text where there is no object of it yet, so that somebody may start on it early."""
+    if _loaded is not None:
+        return None
+    text = source()
+    return None if default_store().get(key_of("support", text)) is not None else text
+
+
 def support_object(compile_text: ObjectCompiler | None = None) -> bytes:
     """The support code as an object, for loading here or for carrying along in a bundle."""
     if _loaded is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import platform
 import sys
@@ -10,13 +9,13 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from typing import TypeAlias
 
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.diagnostics import codes
 from tessera.diagnostics.error import CompilationError, InternalError, TesseraError
+from tessera.ir.base.collection import without_collection
 from tessera.ir.base.legality import Legality
 from tessera.ir.base.op import OpError
 from tessera.ir.base.passes import Pass, pipeline_text
@@ -87,7 +86,7 @@ class Stages:
             check_entry(room, module)
         self._history.append((room, passes, door))
         self._keep(room, "input", module)
-        with _without_collection():
+        with without_collection():
             for one in passes:
                 self._run_pass(room, one, module)
             self._check_door(room, passes, module, door)
@@ -184,18 +183,6 @@ def user_error(room: str, error: OpError) -> CompilationError:
     return kind(error.message, span=error.span, fix=error.advice or None)
 
 
-@contextmanager
-def _without_collection() -> Generator[None]:
-    # Building IR makes many objects that live; the collector walks them all each time, for nothing.
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
 def _reproducer_header(name: str, message: str, passes: Sequence[str]) -> str:
     versions = f"tessera {_version('tessera')}, xdsl {_version('xdsl')}, llvmlite {_version('llvmlite')}"
     lines = [
@@ -207,6 +194,8 @@ def _reproducer_header(name: str, message: str, passes: Sequence[str]) -> str:
 
 
 def _version(package: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - loads half of `email`
+
     try:
         return version(package)
     except PackageNotFoundError:

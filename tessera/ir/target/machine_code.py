@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from tessera.diagnostics.codes import CodegenError
 from tessera.ir.base.reproducer import write_reproducer
@@ -19,6 +20,7 @@ GENERATOR = "llvmlite-0.50.0"
 """The code generator's name and version, part of every cache key."""
 
 DEFAULT_TIMEOUT = 120.0
+Answer: TypeAlias = "Future[tuple[bytes, dict[str, float]]]"
 _MEMORY_LIMIT = 256 << 20
 _PASSES = ("none", "light", "O1", "O2", "O3")
 
@@ -103,11 +105,24 @@ def use_store(find: Callable[[], Store | None]) -> None:
 def forget() -> None:
     """Empty the memory of this process; the store stays."""
     _memory.clear()
+    _begun.clear()
 
 
 def warm() -> None:
     """Start the workers now, so that they are ready when the first text is."""
     worker_pool.pool()
+
+
+_begun: dict[str, Answer] = {}
+"""Texts that workers were given before anybody asked for their bytes, by key."""
+os.register_at_fork(after_in_child=_begun.clear)  # a child has no workers to finish them
+
+
+def begin(text: str, target: CodeTarget, *, timeout: float = DEFAULT_TIMEOUT) -> None:
+    """Let a worker start on a text while the caller goes on; `compile_texts` with the same text then waits for it."""
+    key = target.key(text)
+    if key not in _begun and _known(key, _find_store()) is None:
+        _begun[key] = _submit(text, target, timeout)
 
 
 def compile_text(text: str, target: CodeTarget, *, timeout: float = DEFAULT_TIMEOUT) -> bytes:
@@ -125,15 +140,14 @@ def compile_texts(texts: Sequence[str], target: CodeTarget, *, timeout: float = 
     missing: dict[str, str] = {}
     store = _find_store()
     for key, text in zip(keys, texts, strict=True):
-        value = _memory.get(key) or (store.get(key) if store is not None else None)
+        value = None if key in _begun else _known(key, store)
         if value is None:
             missing[key] = text
         else:
             found[key] = value
-            _memory.put(key, value)
     # The longest text first: the last worker to finish then finishes soonest.
     order = sorted(missing, key=lambda key: -len(missing[key]))
-    pending = [(key, _submit(missing[key], target, timeout)) for key in order]
+    pending = [(key, _answer(key, missing[key], target, timeout)) for key in order]
     for key, value in _results(pending, missing, target):
         found[key] = value
         _memory.put(key, value)
@@ -142,12 +156,28 @@ def compile_texts(texts: Sequence[str], target: CodeTarget, *, timeout: float = 
     return [found[key] for key in keys]
 
 
-def _submit(text: str, target: CodeTarget, timeout: float) -> Future[tuple[bytes, dict[str, float]]]:
+def _known(key: str, store: Store | None) -> bytes | None:
+    """Bytes made before, by this process or another."""
+    value = _memory.get(key)
+    if value is None and store is not None:
+        value = store.get(key)
+        if value is not None:
+            _memory.put(key, value)
+    return value
+
+
+def _answer(key: str, text: str, target: CodeTarget, timeout: float) -> Answer:
+    begun = _begun.pop(key, None)
+    # One that was cancelled belonged to workers that are closed.
+    return _submit(text, target, timeout) if begun is None or begun.cancelled() else begun
+
+
+def _submit(text: str, target: CodeTarget, timeout: float) -> Answer:
     return worker_pool.pool().submit(asdict(target), text, timeout)
 
 
 def _results(
-    pending: Sequence[tuple[str, Future[tuple[bytes, dict[str, float]]]]], texts: dict[str, str], target: CodeTarget
+    pending: Sequence[tuple[str, Answer]], texts: dict[str, str], target: CodeTarget
 ) -> Iterable[tuple[str, bytes]]:
     for key, future in pending:
         try:
