@@ -1,0 +1,275 @@
+"""Barriers: none can be dropped from kernels that share memory, none is asked for in vain, proofs agree with runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
+
+from tessera.compiler.compile import lower
+from tessera.compiler.options import Options
+from tessera.diagnostics.codes import RaceError
+from tessera.ir.base.op import SpecOp
+from tessera.ir.tile.interpret import run_kernel
+from tessera.ir.tile.language import Place
+from tessera.ir.tile.passes import check_barriers
+from tessera.ir.tile.passes.check_barriers import CheckBarriers, find_worker_race
+from tessera.ir.tile.pipeline import pipeline
+from tessera.ir.tile.race_observer import RaceObserver
+from tessera.ir.tile.worker_race import WorkerRace
+from tessera.types.dim import Dim
+from tessera.types.dtype import f32, i32, i64
+from tests.tile import shared_kernels
+from tests.tile.kernels import checked
+from tests.tile.shared_kernels import CASES, A, Lined
+from tests.tile.test_clean_suite import OPS, tape_of
+
+
+def barriers(kernel: SpecOp) -> list[int]:
+    return [number for number, op in enumerate(kernel.walk()) if op.name == "ttile.barrier"]
+
+
+def without(kernel: SpecOp, number: int) -> SpecOp:
+    """A copy that lacks one op."""
+    copy = kernel.clone()
+    list(copy.walk())[number].detach()
+    return checked(copy)
+
+
+MUTANTS = [(name, number) for name, case in CASES.items() for number in barriers(case.make())]
+
+
+def decided(kernel: SpecOp) -> WorkerRace | None:
+    """What formulas alone say; fails where they say nothing."""
+
+    def refuse(kernel: SpecOp) -> WorkerRace | None:
+        raise AssertionError(f"`@{kernel.value('symbol')}` had to be run")
+
+    with patch.object(check_barriers, "sampled_worker_race", refuse):
+        return find_worker_race(kernel)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_clean_kernels_are_proven_for_all_sizes(name: str) -> None:
+    assert decided(CASES[name].make()) is None
+
+
+def test_there_are_many_mutants() -> None:
+    assert len(CASES) >= 11
+    assert len(MUTANTS) >= 30
+
+
+@pytest.mark.parametrize(("name", "number"), MUTANTS)
+def test_every_dropped_barrier_is_noticed(name: str, number: int) -> None:
+    race = find_worker_race(without(CASES[name].make(), number))
+    assert race is not None
+    assert race.first.op.span is not None
+    assert race.second.op.span is not None
+
+
+def test_one_buffer_and_one_barrier_is_a_race_around_the_loop() -> None:
+    race = find_worker_race(shared_kernels.reversed_blocks(1))
+    assert race is not None
+    assert race.first.steps != race.second.steps
+    assert find_worker_race(shared_kernels.reversed_blocks(2)) is None
+    assert find_worker_race(shared_kernels.reversed_blocks(3)) is None
+
+
+def test_the_error_names_lines_cell_and_elements() -> None:
+    kernel = shared_kernels.transpose()
+    parent = without(kernel, barriers(kernel)[0]).parent_op()
+    assert isinstance(parent, ModuleOp)
+    with pytest.raises(RaceError) as caught:
+        CheckBarriers().run(parent)
+    error = caught.value
+    assert error.message == (
+        "two workers of `@transpose` write and then read cell [0, 1] of shared memory, and no barrier stands between"
+    )
+    assert str(error.span) == "shared.py:10:1"
+    assert error.notes == (
+        "first shared.py:8:1 writes at element [0, 1] of a tile [8, 8]",
+        "then shared.py:10:1 reads at element [1, 0] of a tile [8, 8]",
+        "in program [0, 0], M = 1, N = 1",
+    )
+
+
+def test_a_debug_build_checks() -> None:
+    assert [type(one) for one in pipeline(debug=True)][-1] is CheckBarriers
+    assert pipeline() == []
+
+
+def test_what_a_row_keeps_is_read_by_who_wrote_it() -> None:
+    """Were the scratch of a row kernel shared, it would need no barrier."""
+    (kernel,) = lower(tape_of(OPS["softmax"], OPS["softmax"].samples[0], is_free=True), Options()).kernels
+    scratch = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.scratch"]
+    assert scratch
+    for op in scratch:
+        op.set_value("space", "shared")
+    assert decided(kernel) is None
+
+
+def with_shared(write: Callable[[Lined, SSAValue, Place], None]) -> SpecOp:
+    """A kernel of one program with eight shared integers."""
+    b = Lined("small", [], symbols=[], grid=[], writes=[], kind="map")
+    place = Place({"a": b.index(0)}, ("a",), (8,))
+    write(b, b.scratch([8], i64, space="shared"), place)
+    return checked(b.finish())
+
+
+def test_an_index_is_fetched_by_all_workers() -> None:
+    def write(waits: bool) -> SpecOp:
+        def body(b: Lined, shared: SSAValue, place: Place) -> None:
+            alone = Place({"a": place.coords["a"]})
+            b.store(b.full(3, (), i64), shared, [A], alone)
+            # Whoever wrote it reads it as a tile of one element.
+            b.load(shared, [A], alone)
+            if waits:
+                b.barrier()
+            b.fetch(shared, [A], {"a": place.coords["a"]})
+
+        return with_shared(body)
+
+    assert find_worker_race(write(waits=True)) is None
+    race = find_worker_race(write(waits=False))
+    assert race is not None
+    assert race.second.element is None
+    assert "for all workers" in race.error(write(waits=False)).notes[1]
+    with pytest.raises(RaceError):
+        run_kernel(write(waits=False), [], {}, observer=RaceObserver())
+    run_kernel(write(waits=True), [], {}, observer=RaceObserver())
+
+
+@pytest.mark.parametrize(("mask", "is_clean"), [(0, True), (1, False)])
+def test_what_no_formula_says_is_tried(mask: int, is_clean: bool) -> None:
+    def body(b: Lined, shared: SSAValue, place: Place) -> None:
+        place_of = b.coordinate_of(A, place)
+        b.store(place_of, shared, [A], place)
+        partner = b.elementwise("xor", place_of, b.full(mask, (8,), i64))
+        b.load(shared, [Dim.symbol("t0")], place, indices=[partner])
+
+    kernel = with_shared(body)
+    with pytest.raises(AssertionError, match="had to be run"):
+        decided(kernel)
+    assert (find_worker_race(kernel) is None) == is_clean
+
+
+# Random programs: what is proven never fails when run, and what is refuted fails at the sizes given.
+
+
+@dataclass(frozen=True)
+class Reach:
+    """A store or load of `width` elements (one, where it is 0) at `(scale * a + pace * k + shift) mod 12`."""
+
+    does: str
+    width: int
+    scale: int
+    pace: int
+    shift: int
+    is_cut: bool
+
+
+@dataclass(frozen=True)
+class Loop:
+    """So many steps, N where it is -1."""
+
+    count: int
+    body: tuple[Statement, ...]
+
+
+Statement: TypeAlias = "Reach | Loop | None"
+
+_REACHES = st.builds(
+    Reach,
+    st.sampled_from(["set", "set", "add", "load", "load"]),
+    st.sampled_from([0, 4, 4, 8]),
+    st.sampled_from([1, 1, -1, 2]),
+    st.integers(0, 3),
+    st.integers(0, 5),
+    st.booleans(),
+)
+_FLAT = st.one_of(_REACHES, _REACHES, st.none())
+
+
+def _blocks(inner: st.SearchStrategy[Statement]) -> st.SearchStrategy[Statement]:
+    bodies = st.lists(inner, min_size=1, max_size=4).map(tuple)
+    return st.one_of(inner, st.builds(Loop, st.sampled_from([-1, -1, 2]), bodies))
+
+
+PROGRAMS = st.lists(_blocks(_blocks(_FLAT)), min_size=2, max_size=5)
+
+
+def build(statements: list[Statement], is_integer: bool) -> SpecOp:
+    """Loops at any depth go by the innermost step."""
+    dtype, N = (i32 if is_integer else f32), Dim.symbol("N")
+    b = Lined("any", [], symbols=["N"], grid=[2], writes=[], kind="map")
+    zero, ends = b.index(0), {-1: b.index(N), 2: b.index(2)}
+    shared = b.scratch([12], dtype, space="shared")
+
+    def write(statement: Statement, k: SSAValue) -> None:
+        if statement is None:
+            b.barrier()
+        elif isinstance(statement, Loop):
+            body = statement.body
+
+            def step(inner: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+                for part in body:
+                    write(part, inner)
+                return carried
+
+            b.loop(zero, ends[statement.count], 1, step)
+        else:
+            along = (("a",), (statement.width,)) if statement.width else ((), ())
+            place = Place({"a": zero, "k": k}, *along, {"a": N + 1} if statement.is_cut and along[0] else {})
+            at = [(A * statement.scale + Dim.symbol("k") * statement.pace + statement.shift) % 12]
+            if statement.does == "load":
+                b.load(shared, at, place)
+            else:
+                b.store(b.full(1, place.sizes, dtype), shared, at, place, mode=statement.does)
+
+    for statement in statements:
+        write(statement, zero)
+    return checked(b.finish())
+
+
+def fails(kernel: SpecOp, size: int) -> bool:
+    try:
+        run_kernel(kernel, [], {"N": size}, observer=RaceObserver())
+    except RaceError:
+        return True
+    return False
+
+
+@given(PROGRAMS, st.booleans())
+@settings(deadline=None)
+def test_proofs_and_refutations_agree_with_running(statements: list[Statement], is_integer: bool) -> None:
+    kernel = build(statements, is_integer)
+    race = decided(kernel)
+    if race is None:
+        assert not any(fails(kernel, size) for size in range(6))
+    else:
+        assert fails(kernel, dict(race.sizes)["N"])
+
+
+@given(PROGRAMS, st.booleans())
+@settings(deadline=None)
+def test_one_race_and_its_cell_are_real(statements: list[Statement], is_integer: bool) -> None:
+    """Where running finds a race, both of its touches come to the cell that it names."""
+    kernel = build(statements, is_integer)
+    observer = RaceObserver()
+    try:
+        run_kernel(kernel, [], {"N": 4}, observer=observer)
+    except RaceError:
+        assert observer.race is not None
+        for touch in (observer.race.first, observer.race.second):
+            element = touch.element or (0,)
+            names = {"a": element[0], "k": touch.steps[-1] if touch.steps else 0}
+            assert observer.race.cell == tuple(expr.evaluate(names) for expr in touch.op.value("map"))
+    else:
+        assert observer.race is None

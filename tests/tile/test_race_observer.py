@@ -1,0 +1,97 @@
+"""Watching a run: clean kernels compute what they say with nothing to report, and each dropped barrier shows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from xdsl.ir import SSAValue
+
+from tessera.diagnostics.codes import RaceError
+from tessera.ir.base.op import SpecOp
+from tessera.ir.tile.interpret import Observer, TileRun, run_kernel
+from tessera.ir.tile.language import Place
+from tessera.ir.tile.race_observer import RaceObserver
+from tessera.types.dtype import DType, f32, i32
+from tests.tile import shared_kernels
+from tests.tile.shared_kernels import CASES, A, Lined
+from tests.tile.test_check_barriers import MUTANTS, barriers, with_shared, without
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_clean_kernels_run_to_the_end(name: str) -> None:
+    case = CASES[name]
+    observer = RaceObserver()
+    buffers = case.buffers(np.random.default_rng(0), case.sizes)
+    wanted = case.wanted(*[buffer.copy() for buffer in buffers[:-1]])
+    run_kernel(case.make(), buffers, case.sizes, observer=observer)
+    np.testing.assert_array_equal(buffers[-1], wanted)
+    assert observer.race is None
+
+
+@pytest.mark.parametrize(("name", "number"), MUTANTS)
+def test_every_dropped_barrier_shows(name: str, number: int) -> None:
+    case = CASES[name]
+    buffers = case.buffers(np.random.default_rng(0), case.sizes)
+    with pytest.raises(RaceError, match="no barrier stands between"):
+        run_kernel(without(case.make(), number), buffers, case.sizes, observer=RaceObserver())
+
+
+def test_any_observer_sees_barriers() -> None:
+    class Count(Observer):
+        seen = 0
+
+        def before(self, run: TileRun, op: SpecOp) -> None:
+            self.seen += op.name == "ttile.barrier"
+
+    observer = Count()
+    run_kernel(shared_kernels.heat(), [np.zeros(18, np.float32)] * 2, {"N": 16, "K": 3}, observer=observer)
+    assert observer.seen == 2 * (1 + 2 * 3)
+
+
+def test_the_data_at_hand_decides() -> None:
+    kernel = without(shared_kernels.histogram(), barriers(shared_kernels.histogram())[0])
+    keys = np.full((1, 1), 5)
+    with pytest.raises(RaceError, match=r"write and then add to cell \[5\]"):
+        run_kernel(kernel, [keys, np.zeros((1, 16), np.int32)], {"M": 1, "N": 1}, observer=RaceObserver())
+    none = np.zeros((1, 0), np.int64)
+    run_kernel(kernel, [none, np.zeros((1, 16), np.int32)], {"M": 1, "N": 0}, observer=RaceObserver())
+
+
+def test_a_program_does_not_meet_the_one_before_it() -> None:
+    """The last access of a program and the first of the next have no barrier between, and other memory."""
+    b = Lined("programs", [], symbols=[], grid=[3], writes=[], kind="map")
+    place = Place({"a": b.index(0)}, ("a",), (8,))
+    shared = b.scratch([8], f32, space="shared")
+    b.store(b.full(0.0, (8,), f32), shared, [A], place)
+    b.barrier()
+    b.load(shared, [7 - A], place)
+    run_kernel(b.finish(), [], {}, observer=RaceObserver())
+
+
+@pytest.mark.parametrize(("dtype", "mode", "is_clean"), [(i32, "add", True), (f32, "add", False), (i32, "set", False)])
+def test_sums_of_integers_need_no_order(dtype: DType, mode: str, is_clean: bool) -> None:
+    b = Lined("sums", [], symbols=[], grid=[], writes=[], kind="map")
+    zero = b.index(0)
+    shared = b.scratch([8], dtype, space="shared")
+    for width in (8, 4):
+        ones = b.full(1, (width,), dtype)
+        b.store(ones, shared, [A], Place({"a": zero}, ("a",), (width,)), mode=mode)
+    kernel = b.finish()
+    if is_clean:
+        run_kernel(kernel, [], {}, observer=RaceObserver())
+    else:
+        with pytest.raises(RaceError, match="both write cell"):
+            run_kernel(kernel, [], {}, observer=RaceObserver())
+
+
+def test_one_store_may_not_write_a_cell_twice() -> None:
+    def body(b: Lined, shared: SSAValue, place: Place) -> None:
+        b.store(b.coordinate_of(A, place), shared, [A % 4], place)
+
+    with pytest.raises(RaceError) as caught:
+        run_kernel(with_shared(body), [], {}, observer=RaceObserver())
+    assert caught.value.message.startswith("two workers of `@small` both write cell [0]")
+    assert caught.value.notes[:2] == (
+        "first shared.py:4:1 writes at element [0] of a tile [8]",
+        "then shared.py:4:1 writes at element [4] of a tile [8]",
+    )
