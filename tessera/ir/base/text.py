@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import re
 from bisect import bisect_right
 from io import StringIO
 
@@ -64,9 +65,16 @@ def parse_module(text: str, name: str = "<text>") -> ModuleOp:
     try:
         module = parser.parse_module()
     except ParseError as error:
-        raise IRSyntaxError(error.msg, span=parser.span_at(error.span.start, error.span.end)) from error
+        raise IRSyntaxError(error.msg, span=_place_of(error, text, parser)) from error
     stamp(module)
     return module
+
+
+def _place_of(error: ParseError, text: str, parser: TextParser) -> Span:
+    """Where a text is wrong; that a value is defined nowhere is noticed at the end, and is shown where it is used."""
+    unknown = re.match(r"values used but not defined: \[(%[\w.$-]+)", error.msg)
+    used = re.search(rf"{re.escape(unknown.group(1))}(?![\w.$-])", text) if unknown else None
+    return parser.span_at(*used.span()) if used else parser.span_at(error.span.start, error.span.end)
 
 
 def print_module(op: Operation, *, generic: bool = False, locations: bool = False) -> str:

@@ -1,0 +1,183 @@
+"""Schedule, Tile and Target IR: groups, costs, loop nests, verifiers, fusion and memory, as promised."""
+
+# Traced functions are lambdas here, which have no types to give.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from xdsl.dialects.builtin import ModuleOp
+
+import tessera as ts
+from tessera import ops
+from tessera.compiler.compile import lower
+from tessera.compiler.options import Options
+from tessera.ir.base.hashing import content_hash
+from tessera.ir.base.interpret import bind_dims
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.tape import Tape
+from tessera.ir.base.text import parse_module, print_module
+from tessera.ir.base.verify import verify
+from tessera.ir.schedule import interpret as schedule_interpreter
+from tessera.ir.schedule.fusions import fusions_in, programs_in
+from tessera.ir.schedule.interpret import run_program
+from tessera.ir.schedule.memory import aligned, first_overlap, lay_out, naive_total
+from tessera.ir.schedule.passes.plan_memory import lives_in
+from tests.schedule.programs import inputs_for, scheduled, simplified, trace, typed
+
+SIZES = {"M": 9, "K": 17, "N": 20, "B": 2, "S": 13}
+
+
+def chain(x: Any, w: Any, b: Any) -> Any:
+    h = ops.gelu(x @ w + b)
+    return ops.softmax(ops.rmsnorm(h, b) * 2.0 + h)
+
+
+def chain_tape() -> Tape:
+    return trace(chain, typed("M K"), typed("K N"), typed("N"))
+
+
+def of_kind(root: ModuleOp | SpecOp, name: str) -> list[SpecOp]:
+    return [op for op in root.walk() if isinstance(op, SpecOp) and op.name == name]
+
+
+def test_C1_1_as_many_groups_as_kernels_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    tape = chain_tape()
+    groups = fusions_in(scheduled(simplified(tape), steps=1))
+    launched: list[str] = []
+    run = schedule_interpreter.run_kernel
+
+    def counting(kernel: SpecOp, *rest: Any) -> Any:
+        launched.append(kernel.value("symbol"))
+        return run(kernel, *rest)
+
+    monkeypatch.setattr(schedule_interpreter, "run_kernel", counting)
+    lowering = lower(tape, Options())
+    run_program(lowering.module, *inputs_for(tape, SIZES))
+    assert len(groups) == len(launched) > 1
+    # The host program that is compiled starts the same kernels.
+    host = lowering.host.split("define i64 @tessera_entry")[1].split("\n}")[0]
+    started = [name for name in launched if re.search(rf"@{name}\b", host)]
+    assert started == launched
+
+
+def test_C1_2_loop_nests_are_printed_and_run() -> None:
+    tape = trace(lambda x, w: x @ w, typed("M K"), typed("K N"))
+    plan = scheduled(simplified(tape), steps=3)
+    (choice,) = [op for op in of_kind(plan, "tsched.tile") if op.value("knob") == "contraction.block"]
+    assert choice.value("chosen") in choice.value("candidates")
+    module = scheduled(simplified(tape))
+    (kernel,) = of_kind(module, "ttile.kernel")
+    text = print_module(kernel)
+    assert text.count("ttile.program_id") >= 1
+    assert "ttile.for" in text
+    x, w = inputs_for(tape, SIZES)
+    np.testing.assert_allclose(run_program(module, x, w)[0], x @ w, rtol=1e-5, atol=1e-5)
+
+
+def test_C6_costs_add_up() -> None:
+    def program(x: Any, w: Any, v: Any) -> Any:
+        return ops.relu(x @ w) @ v
+
+    tape = trace(program, typed("M K"), typed("K N"), typed("N P"))
+    sizes = {"M": 8, "K": 16, "N": 32, "P": 64}
+    groups = fusions_in(scheduled(simplified(tape), steps=3))
+    calls = of_kind(lower(tape, Options()).program, "tsched.call")
+    for found in (groups, calls):
+        for op in found:
+            assert all(op.value(name) is not None for name in ("flops", "bytes", "time")), op
+        flops = sum(op.value("flops").evaluate(sizes) for op in found)
+        moved = sum(op.value("bytes").evaluate(sizes) for op in found)
+        assert flops == 2 * 8 * 16 * 32 + 8 * 32 + 2 * 8 * 32 * 64
+        assert moved == 4 * ((8 * 16 + 16 * 32 + 8 * 32) + (8 * 32 + 32 * 64 + 8 * 64))
+        assert all(op.value("time").evaluate(sizes) > 0 for op in found)
+
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
+    "gemm": (lambda x, w: x @ w, [typed("M K"), typed("K N")]),
+    "softmax": (lambda x: ops.softmax(x), [typed("M N")]),
+    "attention": (lambda q, k, v: ops.attention(q, k, v, causal=True), [typed("B 2 S 8")] * 3),
+}
+
+
+def expected(name: str, arrays: list[Any]) -> Any:
+    """What NumPy makes of it in f64."""
+    wide = [array.astype(np.float64) for array in arrays]
+    if name == "gemm":
+        return wide[0] @ wide[1]
+    scores = wide[0] if name == "softmax" else wide[0] @ wide[1].swapaxes(-1, -2) / np.sqrt(8)
+    if name == "attention":
+        scores = np.where(np.tril(np.ones(scores.shape[-2:], np.bool_)), scores, -np.inf)
+    power = np.exp(scores - scores.max(-1, keepdims=True))
+    weights = power / power.sum(-1, keepdims=True)
+    return weights if name == "softmax" else weights @ wide[2]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_J1_tile_kernels_read_back_and_run(name: str) -> None:
+    function, types = PROGRAMS[name]
+    tape = trace(function, *types)
+    lowering = lower(tape, Options())
+    for kernel in lowering.kernels:
+        again = parse_module(print_module(kernel))
+        verify(again)
+        assert content_hash(next(iter(again.ops))) == content_hash(kernel)
+    module = parse_module(print_module(lowering.module))
+    arrays = inputs_for(tape, SIZES)
+    np.testing.assert_allclose(run_program(module, *arrays)[0], expected(name, arrays), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_X2_the_same_kernels_run_natively(name: str) -> None:
+    function, types = PROGRAMS[name]
+    arrays = inputs_for(trace(function, *types), SIZES)
+    native = ts.jit(function, dynamic=True)
+    np.testing.assert_allclose(np.asarray(native(*arrays)), expected(name, arrays), rtol=1e-5, atol=1e-5)
+    assert "ttarget.kernel" in native.lower(*arrays).target
+
+
+def test_F1_fusion_runs_fewer_kernels_and_moves_fewer_bytes() -> None:
+    def program(x: Any, b: Any) -> Any:
+        y = ops.tanh(x) + b
+        return ops.exp(y) * y
+
+    x, b = np.linspace(-2, 2, 35, dtype=np.float32).reshape(5, 7), np.ones(7, np.float32)
+    fused, alone = ts.jit(program, dynamic=True), ts.jit(program, dynamic=True, fusion=False)
+    np.testing.assert_array_equal(np.asarray(fused(x, b)), np.asarray(alone(x, b)))
+    one, many = (function.explain(x, b).report for function in (fused, alone))
+    assert (len(one["kernels"]), len(many["groups"])) == (1, 4)
+    tape = fused.trace(x, b).tape
+    sizes = bind_dims([tape.types[value] for value in tape.inputs], [x, b])
+    moved = [
+        sum(op.value("bytes").evaluate(sizes) for op in fusions_in(scheduled(simplified(tape), 1, fusion=fusion)))
+        for fusion in (True, False)
+    ]
+    # Read x and b, write the result; each of the three values between costs a write, y is read twice, the others once.
+    assert moved[0] == 4 * (35 + 7 + 35)
+    assert moved[1] - moved[0] == 4 * 35 * (3 + 4)
+
+
+def layered(x: Any, w: Any) -> Any:
+    for _ in range(5):
+        x = ops.softmax(x @ w, axis=1) + x
+    return x
+
+
+@pytest.mark.parametrize("sizes", [{"M": 3, "N": 8}, {"M": 64, "N": 5}], ids=str)
+def test_F4_the_plan_lies_between_the_live_bytes_and_all_of_them(sizes: dict[str, int]) -> None:
+    module = scheduled(simplified(trace(layered, typed("M N"), typed("N N"))))
+    (program,) = programs_in(module)
+    _, lives = lives_in(program)
+    layout = lay_out(lives)
+    assert len(lives) >= 5
+    assert first_overlap(lives, layout, sizes) is None
+    steps = {life.start for life in lives}
+    needed = max(
+        sum(aligned(life.bytes).evaluate(sizes) for life in lives if life.start <= step <= life.end) for step in steps
+    )
+    assert needed <= layout.total.evaluate(sizes) < naive_total(lives).evaluate(sizes)
+    assert program.value("workspace").evaluate(sizes) == layout.total.evaluate(sizes)
