@@ -102,7 +102,7 @@ class BoundsError(CompilationError):
 
 
 class RaceError(CompilationError):
-    """Two programs of a kernel touch one cell and at least one writes it."""
+    """Two programs of a kernel, or two workers of a program, touch one cell and at least one writes it."""
 
     code = "T0503"
 
