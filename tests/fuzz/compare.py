@@ -11,11 +11,12 @@ import numpy as np
 from tessera.backends.reference.interpret import bind_sizes, run_tape
 from tessera.ir.base.arrays import Array
 from tessera.ir.base.tape import Record, Tape
+from tessera.ir.graph.ops import REGISTRY
 from tests.fuzz.program import Program
-from tests.numerics.bounds import BOUNDS
+from tests.numerics.bounds import BOUNDS, Asked
 
-NUDGE = 32
-"""Ulps by which results of inexact ops are moved to see what comes of it: above every declared bound."""
+NUDGE = 4.0
+"""How many times the bound of an inexact op its results are moved, to see what comes of it."""
 
 RUNS = 3
 
@@ -33,9 +34,9 @@ def interpreted(tape: Tape, arrays: Sequence[Array], rng: np.random.Generator | 
             types=[tape.types[v] for v in (*record.operands, *record.results)],
         )
         made = run_tape(one, [values[v] for v in record.operands], sizes)
-        is_moved = rng is not None and record.op.split(".", 1)[1] in BOUNDS
-        for number, result in zip(record.results, made, strict=True):
-            values[number] = _moved(result, rng) if is_moved and rng is not None else result
+        values |= dict(zip(record.results, made, strict=True))
+        if rng is not None and REGISTRY[record.op].short_name in BOUNDS:
+            values[record.results[0]] = _moved(record, [values[v] for v in record.operands], made[0], rng)
     return [values[output] for output in tape.outputs]
 
 
@@ -43,13 +44,15 @@ def _renumbered(record: Record, count: int) -> Record:
     return replace(record, operands=tuple(range(count)), results=tuple(range(count, count + len(record.results))))
 
 
-def _moved(array: Array, rng: np.random.Generator) -> Array:
-    if array.dtype not in (np.float32, np.float64):
-        return array
-    eps = np.finfo(array.dtype).eps
-    finite = np.abs(np.where(np.isfinite(array), array, 0))
-    reach = finite + finite.max(initial=0)
-    return (array + NUDGE * eps * reach * rng.uniform(-1, 1, array.shape)).astype(array.dtype)
+def _moved(record: Record, operands: Sequence[Array], result: Array, rng: np.random.Generator) -> Array:
+    """A result off by a few times what its op may be off by; values of other dtypes than f32 and f64 stay."""
+    if result.dtype not in (np.float32, np.float64):
+        return result
+    spec = REGISTRY[record.op]
+    reach = BOUNDS[spec.short_name](Asked(spec, operands, record.attributes, result))
+    reach = np.where(np.isfinite(reach), reach, 0.0) + np.spacing(np.abs(result)).astype(np.float64)
+    moved: Array = result.astype(np.float64) + NUDGE * reach * rng.uniform(-1, 1, result.shape)
+    return np.asarray(moved, result.dtype)
 
 
 def disagreement(program: Program, **options: Any) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 import tessera as ts
 from tessera.api.jit import Jit
+from tessera.compiler.options import Options
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, DType
@@ -136,7 +137,7 @@ for sizes in {[dict(sizes) for sizes in self.sizes]}:
     def jitted(self, **options: Any) -> Jit:
         scope: dict[str, Any] = {"ts": ts, "ops": ts.ops}
         exec(compile(self.text.removeprefix("@ts.jit\n"), f"<program {self.seed}>", "exec"), scope)
-        return ts.jit(scope["program"], **options)
+        return Jit(scope["program"], options=Options.of(**options))
 
     def arrays(self, sizes: Mapping[str, int]) -> list[Array]:
         return [random_array(self.seed, v.name, v.type.substitute(sizes).shape, v.dtype) for v in self.inputs]

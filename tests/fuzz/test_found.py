@@ -1,0 +1,44 @@
+"""Programs that were once compiled wrongly."""
+
+# Traced functions are lambdas here, which have no types to give.
+# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import ops
+
+X = np.random.default_rng(2).uniform(-2, 2, (67, 45))
+
+FOUND: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "a cast that cuts off, before a product": (lambda x: x.cast(ts.u8) @ x.cast(ts.u8).T, (X,)),
+    "a cast that rounds, before a product": (lambda x: x.cast(ts.bf16) @ x.cast(ts.bf16).T, (X.astype(np.float32),)),
+    "a cast there and back, before a product": (
+        lambda x: x.cast(ts.f16).cast(ts.f32) @ x.cast(ts.f16).cast(ts.f32).T,
+        (X.astype(np.float32),),
+    ),
+    "a cast that wraps, before a product": (
+        lambda x: x.cast(ts.i8).cast(ts.i32) @ x.cast(ts.i8).cast(ts.i32).T,
+        ((X * 100).astype(np.float32),),
+    ),
+    "places in rows of nothing": (lambda x: (x.argmax(axis=1), x.argmin(axis=0)), (np.zeros((5, 0), np.float32),)),
+    "a product summed in f64": (lambda x: ops.matmul(x, x.T, accumulate=ts.f64), (X.astype(np.float32),)),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("dynamic", [True, False], ids=["free", "known"])
+def test_found(name: str, dynamic: bool) -> None:
+    function, arrays = FOUND[name]
+    # tracing refuses a known empty axis where there is no answer
+    dynamic = dynamic or any(0 in array.shape for array in arrays)
+    given, wanted = (ts.jit(function, dynamic=dynamic, **more)(*arrays) for more in ({}, {"backend": "reference"}))
+    pairs = zip(given, wanted, strict=True) if isinstance(given, tuple) else [(given, wanted)]
+    for ours, theirs in pairs:
+        np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
