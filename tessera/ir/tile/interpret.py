@@ -286,8 +286,6 @@ def _elementwise(run: Run, op: SpecOp) -> Sequence[Any]:
 
 @handles("ttile.cast")
 def _cast(run: Run, op: SpecOp) -> Sequence[Any]:
-    if op.value("rounding") != "nearest_even":
-        raise InterpretError(f"there is no rounding `{op.value('rounding')}`")
     return (scalars.cast(run[op.operands[0]], _dtype(op.operands[0]), _dtype(op.results[0])),)
 
 

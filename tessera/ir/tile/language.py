@@ -17,6 +17,7 @@ from tessera.ir.tile.dialect import DIALECT
 from tessera.ir.tile.functions import FUNCTIONS
 from tessera.types.dim import Dim, DimLike
 from tessera.types.dtype import DType, bool_, i64
+from tessera.types.rounding import rounding_of
 from tessera.types.tensor_type import TensorType
 
 
@@ -202,7 +203,9 @@ class TileBuilder:
 
     def cast(self, tile: SSAValue, dtype: DType) -> SSAValue:
         type = tile_type(tile)
-        return tile if type.dtype is dtype else self._tile("cast", (tile,), {}, type.with_dtype(dtype))
+        if type.dtype is dtype:
+            return tile
+        return self._tile("cast", (tile,), {"rounding": rounding_of(type.dtype, dtype)}, type.with_dtype(dtype))
 
     def bitcast(self, tile: SSAValue, dtype: DType) -> SSAValue:
         return self._tile("bitcast", (tile,), {}, tile_type(tile).with_dtype(dtype))

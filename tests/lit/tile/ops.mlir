@@ -64,7 +64,7 @@ ttile.kernel @product(%a: !ttile.buffer<[4, K], f32>, %b: !ttile.buffer<[8, K], 
 // CHECK-NEXT:    ttile.constant {value = dim<N>} : () -> !ttile.tile<[8], i32>
 // CHECK-NEXT:    ttile.elementwise %{{.*}}, %{{.*}} {fn = "lt"} : {{.*}} -> !ttile.tile<[8], bool>
 // CHECK-NEXT:    ttile.select
-// CHECK-NEXT:    ttile.cast %{{.*}} : (!ttile.tile<[8], i32>) -> !ttile.tile<[8], bf16>
+// CHECK-NEXT:    ttile.cast %{{.*}} {rounding = "nearest_even"} : (!ttile.tile<[8], i32>) -> !ttile.tile<[8], bf16>
 // CHECK-NEXT:    ttile.scratch : () -> !ttile.buffer<[N + 1, 8], bf16>
 // CHECK-NEXT:    ttile.store %{{.*}} {coords = ["i"], axes = ["i"], map = [0, (i mod 8)], bounds = [-1], mode = "add"}
 ttile.kernel @others(%x: !ttile.buffer<[N], f32>) attributes {symbols = ["N"], grid = [], writes = []} {
@@ -79,7 +79,7 @@ ttile.kernel @others(%x: !ttile.buffer<[N], f32>) attributes {symbols = ["N"], g
   %7 = ttile.constant {value = dim<N>} : () -> !ttile.tile<[8], i32>
   %8 = ttile.elementwise %6, %7 {fn = "lt"} : (!ttile.tile<[8], i32>, !ttile.tile<[8], i32>) -> !ttile.tile<[8], bool>
   %9 = ttile.select %8, %6, %7 : (!ttile.tile<[8], bool>, !ttile.tile<[8], i32>, !ttile.tile<[8], i32>) -> !ttile.tile<[8], i32>
-  %10 = ttile.cast %9 : (!ttile.tile<[8], i32>) -> !ttile.tile<[8], bf16>
+  %10 = ttile.cast %9 {rounding = "nearest_even"} : (!ttile.tile<[8], i32>) -> !ttile.tile<[8], bf16>
   %11 = ttile.scratch : () -> !ttile.buffer<[N + 1, 8], bf16>
   ttile.store %10, %11, %i {coords = ["i"], axes = ["i"], map = [0, i mod 8], bounds = [-1], mode = "add"} : (!ttile.tile<[8], bf16>, !ttile.buffer<[N + 1, 8], bf16>, !ttile.index) -> ()
   ttile.return

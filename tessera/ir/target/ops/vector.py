@@ -10,8 +10,7 @@ from tessera.ir.base.types import IndexAttr
 from tessera.ir.target.scope import check_symbols
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
-
-ROUNDINGS = ("nearest_even",)
+from tessera.types.rounding import rounding_of
 
 
 def _check_blocks(op: SpecOp) -> None:
@@ -30,8 +29,10 @@ def _check_alike(op: SpecOp) -> None:
 
 def _check_convert(op: SpecOp) -> None:
     _check_alike(op)
-    if op.value("rounding") not in ROUNDINGS:
-        op.fail(f"`rounding` is one of {', '.join(ROUNDINGS)}, got {op.value('rounding')}")
+    source, target = (value.type.dtype for value in (*op.operands, *op.results) if isinstance(value.type, VectorAttr))
+    wanted, given = rounding_of(source, target), op.value("rounding")
+    if given != wanted:
+        op.fail(f"`{op.name}` from {source} to {target} rounds `{wanted or 'nothing'}`, got `{given or 'nothing'}`")
 
 
 def _check_bitcast(op: SpecOp) -> None:
@@ -115,7 +116,7 @@ SPECS = (
         name="ttarget.convert",
         summary="Another dtype.",
         operands=("block",),
-        attributes=(Attribute("rounding", "str", "nearest_even", "how a narrowing rounds"),),
+        attributes=(Attribute("rounding", "str", "", "how values are met that the other dtype lacks"),),
         verify=_check_convert,
     ),
     OpSpec(name="ttarget.bitcast", summary="The same bits.", operands=("block",), verify=_check_bitcast),

@@ -6,6 +6,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import TileAttr
 from tessera.ir.tile.functions import FUNCTIONS
+from tessera.types.rounding import rounding_of
 
 
 def _tile(op: SpecOp, type: object) -> TileAttr:
@@ -43,6 +44,14 @@ def _check_same_shape(op: SpecOp) -> None:
             op.fail(f"`{op.name}` takes tiles of one shape, got {list(tile.shape)} and {list(out.shape)}")
 
 
+def _check_cast(op: SpecOp) -> None:
+    _check_same_shape(op)
+    source, target = _tile(op, op.operands[0].type).dtype, _tile(op, op.results[0].type).dtype
+    wanted, given = rounding_of(source, target), op.value("rounding")
+    if given != wanted:
+        op.fail(f"`{op.name}` from {source} to {target} rounds `{wanted or 'nothing'}`, got `{given or 'nothing'}`")
+
+
 def _check_select(op: SpecOp) -> None:
     _check_same_shape(op)
     condition, first, second = (_tile(op, value.type) for value in op.operands)
@@ -67,8 +76,8 @@ SPECS = (
         name="ttile.cast",
         summary="Another dtype: floats round to nearest even, float to integer truncates and saturates (NaN is 0).",
         operands=("tile",),
-        attributes=(Attribute("rounding", "str", "nearest_even", "how a narrowing rounds"),),
-        verify=_check_same_shape,
+        attributes=(Attribute("rounding", "str", "", "how values are met that the other dtype lacks"),),
+        verify=_check_cast,
     ),
     OpSpec(
         name="ttile.bitcast", summary="The same bits as another dtype.", operands=("tile",), verify=_check_same_shape
