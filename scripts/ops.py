@@ -1,32 +1,42 @@
-"""Writes docs/ops.md, the list of graph ops, from their declarations: python scripts/ops.py [--check]."""
+"""Writes docs/ops.md and its like, the ops of each IR, from their declarations: python scripts/ops.py [--check]."""
 
 from __future__ import annotations
 
+import importlib
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
-from tessera.ir.base.spec import Attribute, OpSpec
-from tessera.ir.graph.ops import REGISTRY
+from tessera.ir.base.op import CURRENT
+from tessera.ir.base.spec import Attribute, OpSpec, Registry
 
-PAGE = Path(__file__).parents[1] / "docs" / "ops.md"
+DOCS = Path(__file__).parents[1] / "docs"
+ROOMS = ("graph", "schedule", "tile", "target")
+PAGES = {room: DOCS / ("ops.md" if room == "graph" else f"ops-{room}.md") for room in ROOMS}
 
 
-def render(specs: Iterable[OpSpec]) -> str:
+def registry_of(room: str) -> Registry:
+    """The ops that a room declares."""
+    return importlib.import_module(f"tessera.ir.{room}.ops").REGISTRY
+
+
+def render(room: str) -> str:
     """One row per op, in order of their names."""
+    has_ways = room == "graph"
     lines = [
-        "# Graph ops",
+        f"# {room.capitalize()} ops",
         "",
-        "Made by `scripts/ops.py` from the declarations in `tessera/ir/graph/ops`.",
+        f"Made by `scripts/ops.py` from the declarations in `tessera/ir/{room}/ops`. Version {CURRENT} of the IR.",
         "",
-        "| op | attributes | meaning | way down |",
-        "|---|---|---|---|",
+        "| op | attributes | meaning |" + (" way down |" if has_ways else ""),
+        "|---|---|---|" + ("---|" if has_ways else ""),
     ]
-    for spec in sorted(specs, key=lambda spec: spec.name):
-        form = f"`{spec.short_name}({', '.join(spec.operands)})`"
+    for spec in sorted(registry_of(room), key=lambda spec: spec.name):
+        name = spec.short_name if has_ways else spec.name
+        form = f"`{name}({', '.join(spec.operands)})`"
         attributes = "<br>".join(_attribute(attribute) for attribute in spec.attributes)
         effects = f" Effects: {', '.join(sorted(spec.effects))}." if spec.effects else ""
-        lines.append(f"| {form} | {attributes} | {_cell(spec.summary)}{effects} | {_way_down(spec)} |")
+        row = f"| {form} | {attributes} | {_cell(spec.summary)}{effects} |"
+        lines.append(row + (f" {_way_down(spec)} |" if has_ways else ""))
     return "\n".join([*lines, ""])
 
 
@@ -46,11 +56,12 @@ def _cell(text: str) -> str:
 
 
 def main() -> int:
-    """Write the page, or with `--check` only compare it."""
-    text = render(REGISTRY)
+    """Write the pages, or with `--check` only compare them."""
+    texts = {page: render(room) for room, page in PAGES.items()}
     if sys.argv[1:] == ["--check"]:
-        return 0 if PAGE.read_text(encoding="utf-8") == text else 1
-    PAGE.write_text(text, encoding="utf-8")
+        return 0 if all(page.read_text(encoding="utf-8") == text for page, text in texts.items()) else 1
+    for page, text in texts.items():
+        page.write_text(text, encoding="utf-8")
     return 0
 
 

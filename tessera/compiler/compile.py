@@ -19,6 +19,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.pipeline import Stages
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.text import print_module
+from tessera.ir.base.version import stamp
 from tessera.ir.graph import pipeline as graph
 from tessera.ir.graph.from_tape import from_tape
 from tessera.ir.schedule import pipeline as schedule
@@ -122,11 +123,18 @@ def lower_tape(tape: Tape, options: Options, library: KernelLibrary | None = Non
     plan = next(one.text for one in lowering.stages.snapshots if one.name == "schedule-choose-tiles")
     return {
         "graph": graph_text,
-        "schedule": f"{plan}\n{print_module(lowering.program)}",
-        "tile": "\n".join(print_module(kernel) for kernel in lowering.kernels),
-        "target": "\n".join(print_module(target) for target in lowering.targets),
+        "schedule": f"{plan}\n{_module_text(lowering.program)}",
+        "tile": _module_text(*lowering.kernels),
+        "target": _module_text(*lowering.targets),
         "llvm": "\n".join((lowering.host, *lowering.texts, *lowering.shared)),
     }
+
+
+def _module_text(*ops: SpecOp) -> str:
+    """Ops as the text of a module, which says the version it is written in."""
+    module = ModuleOp([op.clone() for op in ops])
+    stamp(module)
+    return print_module(module)
 
 
 def _ports(types: Sequence[TensorType], names: Sequence[str] = ()) -> tuple[Port, ...]:

@@ -5,19 +5,22 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+import runpy
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tessera as ts
 from tessera.ir.base.hashing import content_hash
-from tessera.ir.base.op import OpError
+from tessera.ir.base.op import CURRENT, OpError
 from tessera.ir.base.pipeline import Stages
 from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.base.verify import verify
 from tessera.ir.graph.from_tape import from_tape
 from tests.fuzz.generate import Generator
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_G1_texts_of_a_hundred_programs_read_back() -> None:
@@ -123,10 +126,18 @@ def test_G4_there_are_forty() -> None:
     assert len({op for op, _ in BROKEN}) >= 40
 
 
-def test_G5_1_every_dump_has_a_version(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_G5_1_every_ir_has_a_page_and_every_dump_a_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = runpy.run_path(str(ROOT / "scripts" / "ops.py"))
+    for room in ("graph", "schedule", "tile", "target"):
+        page = script["PAGES"][room].read_text(encoding="utf-8")
+        assert page == script["render"](room), "run scripts/ops.py"
+        assert f"Version {CURRENT} of the IR" in page
     monkeypatch.setenv("TESSERA_DUMP", str(tmp_path))
-    ts.jit(lambda x: ts.ops.softmax(x * 3.375))(np.ones((2, 3), np.float32))
-    dumps = sorted(file for file in tmp_path.rglob("*") if file.is_file())
-    assert {"graph", "schedule", "tile"} <= {word for file in dumps for word in re.split(r"\W+", str(file.name))}
-    for file in dumps:
-        assert "tessera.version = " in file.read_text(), file
+    f, x = ts.jit(lambda x: ts.ops.softmax(x * 3.375)), np.ones((2, 3), np.float32)
+    f(x)
+    dumps = [file.read_text() for file in tmp_path.rglob("*.mlir")]
+    assert len(dumps) > 5
+    lowered = f.lower(x)
+    for text in (*dumps, lowered.graph, lowered.schedule, lowered.tile, lowered.target):
+        assert f"tessera.version = {CURRENT} : i64" in text.splitlines()[0]
+        parse_module(text.split("\nbuiltin.module")[0])
