@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from tessera.backends.reference.interpret import bind_sizes, run_tape
-from tessera.ir.base.arrays import Array
+from tessera.ir.base.arrays import Array, dtype_of
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.graph.ops import REGISTRY
+from tessera.types.dtype import f32, f64
 from tests.fuzz.program import Program
 from tests.numerics.bounds import BOUNDS, Asked
 
@@ -46,12 +47,12 @@ def _renumbered(record: Record, count: int) -> Record:
 
 def _moved(record: Record, operands: Sequence[Array], result: Array, rng: np.random.Generator) -> Array:
     """A result off by a few times what its op may be off by; values of other dtypes than f32 and f64 stay."""
-    if result.dtype not in (np.float32, np.float64):
+    if dtype_of(result) not in (f32, f64):
         return result
     spec = REGISTRY[record.op]
     reach = BOUNDS[spec.short_name](Asked(spec, operands, record.attributes, result))
     reach = np.where(np.isfinite(reach), reach, 0.0) + np.spacing(np.abs(result)).astype(np.float64)
-    moved: Array = result.astype(np.float64) + NUDGE * reach * rng.uniform(-1, 1, result.shape)
+    moved = result.astype(np.float64) + NUDGE * reach * rng.uniform(-1, 1, result.shape)
     return np.asarray(moved, result.dtype)
 
 
