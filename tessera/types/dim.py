@@ -66,13 +66,26 @@ class Dim:
 
     terms: tuple[tuple[Monomial, int], ...]
 
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Dim) and self.terms == other.terms)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    # Dims are keys of many tables, and their terms are nested.
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.terms)
+
     @staticmethod
+    @lru_cache(maxsize=1 << 12)
     def symbol(name: str) -> Dim:
         return Dim((((Atom("symbol", name),), 1),))
 
     @staticmethod
+    @lru_cache(maxsize=1 << 12)
     def constant(value: int) -> Dim:
-        return Dim((((), value),)) if value else Dim(())
+        return Dim((((), int(value)),)) if value else Dim(())
 
     @staticmethod
     def of(value: DimLike) -> Dim:
@@ -179,6 +192,10 @@ class Dim:
         return (self + divisor - 1) // divisor
 
     def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         if not self.terms:
             return "0"
         text = ""
@@ -196,6 +213,8 @@ class Dim:
 
 def _canonical(terms: Mapping[Monomial, int]) -> Dim:
     kept = [(monomial, coefficient) for monomial, coefficient in terms.items() if coefficient]
+    if len(kept) < 2:
+        return Dim(tuple(kept))
     return Dim(tuple(sorted(kept, key=lambda term: (-len(term[0]), [str(atom) for atom in term[0]]))))
 
 
@@ -298,7 +317,12 @@ def _extreme(kind: str, a: Dim, b: Dim) -> Dim:
 
 def product(dims: Iterable[DimLike]) -> Dim:
     """The product of several dims; 1 for none."""
-    return reduce(lambda a, b: a * b, (Dim.of(d) for d in dims), Dim.constant(1))
+    return _product(tuple(Dim.of(dim) for dim in dims))
+
+
+@lru_cache(maxsize=1 << 12)
+def _product(dims: tuple[Dim, ...]) -> Dim:
+    return reduce(_multiply, dims, Dim.constant(1))
 
 
 def _substitute_atom(atom: Atom, env: Mapping[str, DimLike]) -> Dim:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, TypeAlias
 
 from tessera.types.dim import Dim
@@ -19,6 +20,7 @@ def coordinate(axis: int) -> Dim:
     return Dim.symbol(f"d{axis}")
 
 
+@cache
 def coordinates(rank: int) -> IndexMap:
     """The identity map of a rank."""
     return tuple(coordinate(axis) for axis in range(rank))
