@@ -115,7 +115,10 @@ def _matmul_maps(types: Sequence[TensorType], attributes: Attributes) -> Contrac
     a, b = types
     batch = _stretched(a.shape[:-2], b.shape[:-2])
     m, n = a.shape[-2:-1], (b.shape[-1:] if b.rank > 1 else ())
-    row = (coordinate("m", 0),) if m else ()
+    if b.rank <= 2:
+        # One matrix for the whole stack: its rows are rows of one product.
+        batch, m = (), a.shape[:-1]
+    row = tuple(coordinate("m", axis) for axis in range(len(m)))
     column = (coordinate("n", 0),) if n else ()
     inner = (coordinate("k", 0),)
     return ContractionMaps(
@@ -123,7 +126,7 @@ def _matmul_maps(types: Sequence[TensorType], attributes: Attributes) -> Contrac
         m=m,
         n=n,
         k=(a.shape[-1],),
-        lhs=(*_batch_map(a.shape[:-2], batch), *row, *inner),
+        lhs=(*(_batch_map(a.shape[:-2], batch) if batch else ()), *row, *inner),
         rhs=(*_batch_map(b.shape[:-2], batch), *inner, *column),
     )
 
