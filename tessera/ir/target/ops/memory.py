@@ -95,9 +95,7 @@ def _check_align(op: SpecOp, buffer: SSAValue, first: int) -> None:
     steps = multiple_of(op.value("offset"), {**multiples, **rows})
     known = gcd(buffer_alignment(buffer), item * steps)
     if known % align:
-        op.fail(
-            f"nothing more is known of `{op.value('offset')}` than that it is aligned to {known} bytes, not {align}"
-        )
+        op.fail(f"all that is known of `{op.value('offset')}` is that it is aligned to {known} bytes, not to {align}")
 
 
 def _check_way(op: SpecOp, tiles: tuple[str, ...]) -> None:

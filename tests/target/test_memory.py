@@ -1,0 +1,137 @@
+"""Accesses that say something of themselves which is not so are refused, each with its reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.target.texts import BUFFER, INDEX, LINE, check, kernel, load, refused, store
+
+SCRATCH = "%s = ttarget.scratch {offset = 0} : () -> !ttile.buffer<[64, 16], f32>"
+HERE = {"type": "!ttile.buffer<[64, 16], f32>", "offset": "16*i + j", "guarded": "[]", "bounds": "[]"}
+INDICES = "!ttarget.vector<[16], i64>"
+GATHER = (
+    f"%t = ttarget.constant {{value = 0}} : () -> {INDICES}",
+    load(offset="N*i + t0", way='"indexed"')
+    .replace("%i, %j {", "%i, %j, %t {")
+    .replace(f"{INDEX}) ->", f"{INDEX}, {INDICES}) ->"),
+)
+
+
+def loading(**changes: str) -> str:
+    return kernel(load(**changes), store())
+
+
+def storing(**changes: str) -> str:
+    return kernel(load(), store(**changes))
+
+
+REFUSED = {
+    "way of another stride": (
+        loading(way='"strided"'),
+        "lanes of j are 1 elements apart: the way is contiguous, not strided",
+    ),
+    "contiguous along a column": (
+        loading(axes='["i"]', guarded='["i"]', bounds="[M]"),
+        "lanes of i are N elements apart: the way is strided, not contiguous",
+    ),
+    "indexed though linear": (
+        loading(way='"indexed"'),
+        "lanes of j are 1 elements apart: the way is contiguous, not indexed",
+    ),
+    "not linear": (
+        loading(offset="N*i + (j mod 3)"),
+        "the offset N*i + (j mod 3) is not linear in j: the way is indexed, not contiguous",
+    ),
+    "unknown way": (loading(way='"scattered"'), "`way` is one of contiguous, uniform, strided, indexed, got scattered"),
+    "align of no power": (loading(align="12"), "`align` is a power of two up to 64, got 12"),
+    "align below an element": (loading(align="2"), "an element of f32 is aligned to 4 bytes at least, got 2"),
+    "align that arguments lack": (
+        loading(align="16"),
+        "all that is known of `N*i + j` is that it is aligned to 4 bytes, not to 16",
+    ),
+    "align that rows lack": (
+        kernel(SCRATCH, load(), store("%s", **{**HERE, "align": "64", "offset": "8*i + j"}), store(), scratch="4096"),
+        "all that is known of `8*i + j` is that it is aligned to 32 bytes, not to 64",
+    ),
+    "name that is not there": (
+        loading(offset="N*i + j + q"),
+        "the offset `N*i + j + q` uses ['q'], and what is known is ['M', 'N', 'i', 'j']",
+    ),
+    "name without an index": (loading(names='["i", "j", "q"]'), "`ttarget.load` names 3 indices and has 2"),
+    "name twice": (
+        loading(names='["i", "i"]', axes='["i"]'),
+        "`ttarget.load` has a name twice, in ['i', 'i'] or ['i']",
+    ),
+    "axis that has no name": (loading(axes='["q"]'), "`ttarget.load` has axes ['q'] for a block of rank 1"),
+    "axis too many": (loading(axes='["i", "j"]'), "`ttarget.load` has axes ['i', 'j'] for a block of rank 1"),
+    "guard of no axis": (loading(guarded='["i"]'), "every guarded axis is an axis of the block and has a bound"),
+    "guard without a bound": (loading(bounds="[]"), "every guarded axis is an axis of the block and has a bound"),
+    "bound below zero": (loading(bounds="[-1]"), "the extent of an axis is not negative, got ['-1']"),
+    "bound of itself": (loading(bounds="[j + 1]"), "the extent `j + 1` of j depends on j itself"),
+    "bound of unknown size": (
+        loading(bounds="[K]"),
+        "the bound `K` uses ['K'], and what is known is ['M', 'N', 'i', 'j']",
+    ),
+    "half a window": (loading(windows="[j]"), "`windows` are pairs of an expression and an extent, got 1 expressions"),
+    "window of unknown size": (
+        loading(windows="[j, K]"),
+        "the extent of a window `K` uses ['K'], and what is known is ['M', 'N', 'i']",
+    ),
+    "another dtype": (
+        kernel(*("!ttarget.vector<[16], f64>".join(part.split(LINE)) for part in (load(), store()))),
+        "`ttarget.load` moves f64 and the buffer holds f32",
+    ),
+    "pad that is no number": (loading(pad='"x"'), "`pad` is a number of f32, got x"),
+    "unknown mode": (storing(mode='"xor"'), "`mode` is one of set, add, got xor"),
+    "argument that is only read": (
+        storing(buffer="%x"),
+        "`ttarget.store` writes argument 0 of `@k`, which only writes [1]",
+    ),
+    "all lanes to one element": (
+        storing(offset="N*i", way='"uniform"'),
+        "all lanes of a store would write one element",
+    ),
+    "no buffer": (loading(buffer="%i", type=INDEX), f"`ttarget.load` takes a buffer, got {INDEX}"),
+    "index vectors and another way": (
+        kernel(GATHER[0], GATHER[1].replace('"indexed"', '"strided"'), store()),
+        "the offset N*i + t0 is read from index vectors: the way is indexed, not strided",
+    ),
+    "index vectors of floats": (
+        kernel(GATHER[0].replace("i64", "f32"), GATHER[1].replace("i64", "f32"), store()),
+        "`ttarget.load` finds elements by integers of shape [16], got !ttarget.vector<[16], f32>",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case: str) -> None:
+    text, message = REFUSED[case]
+    assert refused(text) == message
+
+
+def test_accepted() -> None:
+    check(loading())
+    check(kernel(*GATHER, store()))
+    check(storing(mode='"add"'))
+    check(kernel(SCRATCH, load(), store("%s", **HERE, align="64"), store(), scratch="4096"))
+    check(loading(windows="[i - 1, M]", pad="1.5"))
+    check(kernel(load(offset="N*i", way='"uniform"'), store()))
+    assert BUFFER in load()
+    assert LINE in load()
+
+
+def test_one_column_may_be_stored_by_its_first_lane() -> None:
+    check(storing(offset="N*i", way='"uniform"', bounds="[1]"))
+
+
+def test_a_loop_by_eight_keeps_rows_of_eight_aligned() -> None:
+    """What is known of an index comes from the loop that counts it."""
+    inner = f"""%e = ttarget.index {{names = [], expr = 64}} : () -> {INDEX}
+    ttarget.loop %j, %e {{step = STEP}} ({{
+    ^bb0(%q: {INDEX}):
+      {store("%s", at="%i, %q", align="32", **HERE)}
+      ttarget.yield
+    }}) : ({INDEX}, {INDEX}) -> ()"""
+    check(kernel(SCRATCH, load(), inner.replace("STEP", "8"), store(), scratch="4096"))
+    message = refused(kernel(SCRATCH, load(), inner.replace("STEP", "4"), store(), scratch="4096"))
+    assert message == "all that is known of `16*i + j` is that it is aligned to 16 bytes, not to 32"
