@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import venv
@@ -299,6 +300,7 @@ def test_Y6_a_new_environment_installs_imports_and_runs(tmp_path: Path) -> None:
     subprocess.run(build, check=True)
     (wheel,) = wheels.glob("tessera-*.whl")
     assert wheel.stat().st_size < 20e6
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     venv.create(tmp_path / "env", with_pip=True)
     python = tmp_path / "env" / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", str(wheel)], check=True)
@@ -306,5 +308,8 @@ def test_Y6_a_new_environment_installs_imports_and_runs(tmp_path: Path) -> None:
     program += "print(sorted({'torch', 'jax', 'cuda'} & sys.modules.keys()))"
     found = subprocess.run([python, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert found.stdout.splitlines()[1] == "[]"
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    # Seconds of the processor, which do not depend on who else is busy.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 60
     listed = subprocess.run([python, "-m", "pip", "list"], capture_output=True, text=True, check=True).stdout
     assert "torch" not in listed
