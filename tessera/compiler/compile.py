@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
@@ -27,7 +27,7 @@ from tessera.ir.schedule.fusions import programs_in
 from tessera.ir.schedule.library import KernelLibrary
 from tessera.ir.schedule.models import MODELS
 from tessera.ir.target.door import check_kernels
-from tessera.ir.target.machine_code import compile_texts
+from tessera.ir.target.machine_code import CodeTarget, begin, compile_texts
 from tessera.ir.tile import pipeline as tile
 from tessera.runtime.executable import Executable, Guard, Port
 from tessera.types.tensor_type import TensorType
@@ -56,7 +56,7 @@ def compile_tape(tape: Tape, options: Options, library: KernelLibrary | None = N
     InternalError with a reproducer for a mistake of ours.
     """
     with leaving_a_script(tape, options):
-        lowering = lower(tape, options, library)
+        lowering = lower(tape, options, library, begin=begin)
         with lowering.stages.measure("target", "machine-code"):
             objects = compile_texts([lowering.host, *lowering.texts, *lowering.shared], lowering.backend.code_target)
     lowering.stages.finish()
@@ -83,8 +83,9 @@ def lower(
     *,
     keep_snapshots: bool = False,
     keep_locations: bool = False,
+    begin: Callable[[str, CodeTarget], None] | None = None,
 ) -> Lowering:
-    """All of a compilation but the machine code."""
+    """All of a compilation but the machine code; `begin` gets each kernel's text as soon as there is one."""
     backend = X86Backend(host_machine() if options.features is None else machine_of(frozenset(options.features)))
     chooser = StaticChooser(dict(options.overrides), MODELS)
     stages = Stages(lambda: from_tape(tape), keep_snapshots, keep_locations)
@@ -104,7 +105,7 @@ def lower(
     with stages.measure("target", "door"):
         check_kernels(targets, backend.machine)
     with stages.measure("target", "emit"):
-        texts, shared = backend.parts(targets)
+        texts, shared = backend.parts(targets, begin)
         host = host_text(program, target_text(backend.machine))
     return Lowering(
         module, program, kernels, targets, tuple(texts), tuple(shared.values()), host, stages, chooser, backend

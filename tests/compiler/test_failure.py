@@ -42,7 +42,7 @@ def test_a_mistake_of_the_compiler_names_a_script_that_repeats_it(monkeypatch: p
 
 
 def test_what_llvm_refuses_names_a_script_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    def parts(self: X86Backend, kernels: Sequence[SpecOp]) -> tuple[list[str], dict[str, str]]:
+    def parts(self: X86Backend, kernels: Sequence[SpecOp], begin: object) -> tuple[list[str], dict[str, str]]:
         return ["this is no module"] * len(kernels), {}
 
     monkeypatch.setattr(X86Backend, "parts", parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tessera.backends.x86.emit import emit_kernel, emit_parts
@@ -44,12 +44,20 @@ class X86Backend:
         """A `ttarget.kernel` as LLVM text."""
         return emit_kernel(kernel, target_text(self.machine))
 
-    def parts(self, kernels: Sequence[SpecOp]) -> tuple[list[str], dict[str, str]]:
-        """Kernels as LLVM texts, and the modules they share, by symbol: each compiled once for all programs."""
+    def parts(
+        self, kernels: Sequence[SpecOp], begin: Callable[[str, CodeTarget], None] | None = None
+    ) -> tuple[list[str], dict[str, str]]:
+        """Kernels as LLVM texts, and the modules they share, by symbol: each compiled once for all programs.
+
+        Each text goes to `begin` when it is done, so that its machine code is made while the next one is written.
+        """
         texts: list[str] = []
         shared: dict[str, str] = {}
         for kernel in kernels:
             text, common = emit_parts(kernel, target_text(self.machine))
+            if begin is not None:
+                for new in (text, *(common[symbol] for symbol in common.keys() - shared.keys())):
+                    begin(new, self.code_target)
             texts.append(text)
             shared.update(common)
         return texts, shared
