@@ -15,6 +15,7 @@ from tessera.api.specialization import Specialization
 from tessera.compiler.options import Options
 from tessera.frontend.annotations import annotation_text, parameters_of, resolve
 from tessera.frontend.bind import Binder, Signature
+from tessera.frontend.returned import check_returned
 from tessera.frontend.trace_function import TracedFunction, trace_function
 from tessera.ir.base import dispatch
 from tessera.types.frozen import frozen
@@ -147,7 +148,10 @@ class Jit(_Hot):
         return made
 
     def _trace(self, signature: Signature) -> TracedFunction:
-        return trace_function(self.function, self.python_signature, signature)
+        traced = trace_function(self.function, self.python_signature, signature)
+        if self.returns is not None:
+            check_returned(self.returns, traced)
+        return traced
 
     def trace(self, *args: Any, **kwargs: Any) -> TracedFunction:
         """What the function does for such arguments, as a tape; nothing is compiled or run."""

@@ -11,6 +11,7 @@ import pytest
 
 import tessera as ts
 from tessera import ops
+from tessera.diagnostics.codes import DTypeError, ShapeError
 from tessera.ir.base.arrays import rounded
 from tessera.types.dtype import DType
 
@@ -20,6 +21,32 @@ BACKENDS = ("x86", "reference")
 
 def wide(tensor: Any) -> Any:
     return np.asarray(tensor).astype(np.float64)
+
+
+def test_N6_1_a_result_is_never_narrowed_by_itself() -> None:
+    def narrow(x: ts.Tensor["N", ts.bf16]) -> ts.Tensor["N", ts.f8e4m3]:
+        return x * 2
+
+    def cured(x: ts.Tensor["N", ts.bf16]) -> ts.Tensor["N", ts.f8e4m3]:
+        return (x * 2).cast(ts.f8e4m3)
+
+    x = rounded([1.0, 2.0], ts.bf16)
+    with pytest.raises(DTypeError, match="`result` is bf16, and is declared f8e4m3") as caught:
+        ts.jit(narrow)(x)
+    assert "cast it, as in `result.cast(f8e4m3)`" in str(caught.value.fix)
+    assert caught.value.span is not None
+    assert caught.value.span.source_line.strip() == "return x * 2"
+    assert ts.jit(cured)(x).dtype is ts.f8e4m3
+    cache, new = ts.KVCache.empty(1, 1, 4, 2, ts.f8e4m3), np.zeros((1, 1, 1, 2), x.dtype)
+    with pytest.raises(DTypeError, match="cannot put bf16 into a cache of f8e4m3") as caught:
+        ts.jit(lambda cache, k: cache.append(k, k))(cache, new)
+    assert "cast" in str(caught.value.fix)
+
+    def wide(x: ts.Tensor["N", 4, ts.f32]) -> ts.Tensor["N", 5, ts.f32]:
+        return x
+
+    with pytest.raises(ShapeError, match=r"`result\.shape\[1\] = 4`, and is declared 5"):
+        ts.jit(wide)(np.ones((2, 4), np.float32))
 
 
 @pytest.mark.parametrize("dtype", [ts.f32, ts.bf16], ids=str)
@@ -96,6 +123,9 @@ def test_D5_the_mask_of_dropout_is_philox() -> None:
     # An element is kept where the upper 24 bits of its 32 are under its share of 2**24.
     draws = np.array([(philox(index, 1234, 0) & 0xFFFFFFFF) >> 8 for index in range(given.size)]).reshape(shape)
     np.testing.assert_array_equal(given != 0, draws < round((1 - rate) * 2.0**24))
+    fused = ts.jit(lambda x, key: ops.exp(ts.random.dropout(x * 2, key, rate)))
+    fused(np.ones(shape, np.float32), ts.random.key(1234))
+    assert len(fused.explain(np.ones(shape, np.float32), ts.random.key(1234)).report["kernels"]) == 1
     np.testing.assert_allclose(given[given != 0], 1 / (1 - rate), rtol=1e-6)
     assert abs(np.mean(given != 0) - (1 - rate)) < 4 * np.sqrt(rate * (1 - rate) / given.size)
 

@@ -1,0 +1,46 @@
+"""What a function says it returns, checked against what its trace returns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tessera.diagnostics.codes import DTypeError, ShapeError
+from tessera.diagnostics.span import Span
+from tessera.frontend.annotations import leaf_annotations
+from tessera.frontend.trace_function import TracedFunction
+from tessera.frontend.tree import leaf_paths
+from tessera.ir.base.tape import Tape
+from tessera.types.annotation import TensorAnnotation
+from tessera.types.tensor_type import TensorType
+
+
+def check_returned(annotation: Any, traced: TracedFunction) -> None:
+    """Raise where a tensor is not of the dtype, rank or known sizes that the return annotation declares.
+
+    Nothing is converted: a narrower dtype than was computed must be asked for. Names of dims only name.
+    """
+    tape, declared = traced.tape, leaf_annotations(annotation, traced.tree)
+    for path, slot, wanted in zip(leaf_paths(traced.tree, "result"), traced.slots, declared, strict=True):
+        if wanted is not None and slot.output is not None:
+            value = tape.outputs[slot.output]
+            _check(path, tape.types[value], wanted, _maker_span(tape, value))
+
+
+def _check(path: str, type: TensorType, wanted: TensorAnnotation, span: Span | None) -> None:
+    notes = (f"the function is declared to return `{wanted}`", f"`{path}` is {type}")
+    if wanted.dtype is not None and wanted.dtype is not type.dtype:
+        raise DTypeError(
+            f"`{path}` is {type.dtype}, and is declared {wanted.dtype}",
+            span=span,
+            notes=notes,
+            fix=f"cast it, as in `{path}.cast({wanted.dtype})`",
+        )
+    if wanted.rank != type.rank:
+        raise ShapeError(f"`{path}` has {type.rank} dims, and is declared with {wanted.rank}", span=span, notes=notes)
+    for axis, (dim, declared) in enumerate(zip(type.shape, wanted.dims, strict=True)):
+        if dim.is_static and declared.is_static and dim != declared:
+            raise ShapeError(f"`{path}.shape[{axis}] = {dim}`, and is declared {declared}", span=span, notes=notes)
+
+
+def _maker_span(tape: Tape, value: int) -> Span | None:
+    return next((record.span for record in tape.records if value in record.results), None)
