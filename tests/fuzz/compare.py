@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tessera.backends.reference.interpret import bind_sizes, run_tape
-from tessera.ir.base.arrays import Array, dtype_of
+from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.graph.ops import REGISTRY
 from tessera.types.dtype import f32, f64
@@ -45,15 +45,15 @@ def _renumbered(record: Record, count: int) -> Record:
     return replace(record, operands=tuple(range(count)), results=tuple(range(count, count + len(record.results))))
 
 
-def _moved(record: Record, operands: Sequence[Array], result: Array, rng: np.random.Generator) -> Array:
+def _moved(record: Record, operands: Sequence[Array], result: Array, rng: Any) -> Array:
     """A result off by a few times what its op may be off by; values of other dtypes than f32 and f64 stay."""
     if dtype_of(result) not in (f32, f64):
         return result
     spec = REGISTRY[record.op]
     reach = BOUNDS[spec.short_name](Asked(spec, operands, record.attributes, result))
-    reach = np.where(np.isfinite(reach), reach, 0.0) + np.spacing(np.abs(result)).astype(np.float64)
-    moved = result.astype(np.float64) + NUDGE * reach * rng.uniform(-1, 1, result.shape)
-    return np.asarray(moved, result.dtype)
+    noise = rng.uniform(-NUDGE, NUDGE, result.shape)
+    noise *= np.where(np.isfinite(reach), reach, 0.0) + np.spacing(np.abs(result))
+    return np.add(result, noise, dtype=np.float64).astype(numpy_dtype(dtype_of(result)))
 
 
 def disagreement(program: Program, **options: Any) -> str:
