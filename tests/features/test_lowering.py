@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import runpy
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.ir.base.hashing import content_hash
 from tessera.ir.base.interpret import bind_dims
-from tessera.ir.base.op import SpecOp
+from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.base.verify import verify
@@ -27,8 +29,10 @@ from tessera.ir.schedule.fusions import fusions_in, programs_in
 from tessera.ir.schedule.interpret import run_program
 from tessera.ir.schedule.memory import aligned, first_overlap, lay_out, naive_total
 from tessera.ir.schedule.passes.plan_memory import lives_in
+from tessera.types.dim import Dim
 from tests.schedule.programs import inputs_for, scheduled, simplified, trace, typed
 
+ROOT = Path(__file__).parents[2]
 SIZES = {"M": 9, "K": 17, "N": 20, "B": 2, "S": 13}
 
 
@@ -138,6 +142,73 @@ def test_X2_the_same_kernels_run_natively(name: str) -> None:
     native = ts.jit(function, dynamic=True)
     np.testing.assert_allclose(np.asarray(native(*arrays)), expected(name, arrays), rtol=1e-5, atol=1e-5)
     assert "ttarget.kernel" in native.lower(*arrays).target
+
+
+def faults(op: SpecOp) -> Iterator[tuple[str, Any]]:
+    """Attributes of a memory op, made wrong one at a time."""
+    names, axes = op.value("names"), op.value("axes")
+    yield from (("align", align) for align in (0, 3, 5, -4, 128, 1024, op.value("align") * 2))
+    yield from (("way", way) for way in ("contiguous", "uniform", "strided", "somehow"))
+    yield "names", names[1:]
+    yield "names", (*names, "extra")
+    yield "axes", (*axes, "elsewhere")
+    yield "axes", axes[1:]
+    yield "guarded", (*op.value("guarded"), "elsewhere")
+    yield "bounds", (*op.value("bounds"), op.value("offset"))
+    yield "offset", op.value("offset") * 2 + 1
+    yield "offset", op.value("offset") + Dim.symbol("unheard_of")
+
+
+def is_caught(kernel: SpecOp, number: int, name: str, value: Any) -> bool:
+    copy = kernel.clone()
+    op = list(copy.walk())[number]
+    assert isinstance(op, SpecOp)
+    op.set_value(name, value)
+    try:
+        verify(ModuleOp([copy]))
+    except OpError:
+        return True
+    return False
+
+
+def test_X5_1_faults_of_memory_ops_are_caught() -> None:
+    tapes = [
+        trace(lambda x, b: ops.exp(x) + b, typed("M N"), typed("N")),
+        trace(lambda x: ops.transpose(x).cast(ts.bf16), typed("M N")),
+        trace(lambda x: ops.sum(x, axis=1), typed("M N")),
+    ]
+    injected, missed = 0, list[str]()
+    for kernel in (target for tape in tapes for target in lower(tape, Options()).targets):
+        for number, op in enumerate(list(kernel.walk())):
+            if not isinstance(op, SpecOp) or op.name not in ("ttarget.load", "ttarget.store"):
+                continue
+            for name, value in faults(op):
+                if value != op.value(name):
+                    injected += 1
+                    missed += [] if is_caught(kernel, number, name, value) else [f"{op.name} {name} = {value}"]
+    assert injected > 100
+    assert len(missed) <= 0.05 * injected, missed
+
+
+def test_X10_a_declaration_makes_both_the_page_and_the_check_of_an_op() -> None:
+    script = runpy.run_path(str(ROOT / "scripts" / "ops.py"))
+    page = script["PAGES"]["target"].read_text(encoding="utf-8")
+    assert page == script["render"]("target"), "run scripts/ops.py"
+    seen: set[str] = set()
+    for kernel in lower(chain_tape(), Options()).targets:
+        for number, op in enumerate(list(kernel.walk())):
+            if not isinstance(op, SpecOp) or op.name in seen:
+                continue
+            seen.add(op.name)
+            assert f"`{op.name}({', '.join(op.spec.operands)})`" in page
+            for attribute in op.spec.attributes:
+                assert f"`{attribute.name}: {attribute.kind}" in page
+                if attribute.is_required:
+                    copy = kernel.clone()
+                    del list(copy.walk())[number].properties[attribute.name]
+                    with pytest.raises(OpError, match=f"`{attribute.name}`"):
+                        verify(ModuleOp([copy]))
+    assert len(seen) >= 8
 
 
 def test_F1_fusion_runs_fewer_kernels_and_moves_fewer_bytes() -> None:
