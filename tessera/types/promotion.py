@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import TypeAlias
 
 from tessera.types import dtype as dt
@@ -77,12 +78,7 @@ def _join(a: DType, b: DType) -> DType | None:
     return next((wide for wide in candidates if holds(wide, a) and holds(wide, b)), None)
 
 
-PROMOTION: dict[tuple[DType, DType], DType] = {
-    (a, b): joined for a in dt.ALL for b in dt.ALL if (joined := _join(a, b)) is not None
-}
-"""The whole lattice; a pair that is absent needs an explicit cast."""
-
-
+@cache
 def promote(a: DType, b: DType) -> DType | None:
     """The dtype two operands meet in, or None where only a lossy cast would do.
 
@@ -92,7 +88,7 @@ def promote(a: DType, b: DType) -> DType | None:
     >>> promote(dt.bf16, dt.f16), promote(dt.u8, dt.i8), promote(dt.i16, dt.bf16), promote(dt.i32, dt.f32)
     (f32, i16, f32, None)
     """
-    return PROMOTION.get((a, b))
+    return _join(a, b)
 
 
 def promote_all(dtypes: Sequence[DType]) -> DType | None:
