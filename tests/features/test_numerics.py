@@ -67,7 +67,8 @@ def test_N9_1_norms_of_extremes(op: str) -> None:
     x = np.random.default_rng(0).standard_normal((5, 100))
     x[0] = 3.0
     x = (x * np.array([[1.0], [1e18], [1e-42], [1.0], [-1e18]])).astype(np.float32)
-    given = wide(ts.jit(getattr(ops, op))(x))
+    function: Any = ts.jit(getattr(ops, op))
+    given = wide(function(x))
     assert np.isfinite(given).all()
     np.testing.assert_allclose(given, normalized(x, centred=op == "layernorm_safe"), rtol=2e-5, atol=2e-6)
 
