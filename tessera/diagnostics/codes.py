@@ -29,6 +29,12 @@ class AnnotationError(CompilationError):
     code = "T0104"
 
 
+class ConstraintError(CompilationError):
+    """A constraint on sizes is not one, or cannot hold."""
+
+    code = "T0105"
+
+
 class BroadcastError(CompilationError):
     """Two shapes cannot be stretched to one another."""
 

@@ -38,13 +38,6 @@ class Value(NamedTuple):
     def excludes_zero(self) -> bool:
         return self.low > 0 or self.high < 0 or self.residue % self.modulus != 0
 
-    @property
-    def is_nonnegative(self) -> bool:
-        return self.low >= 0
-
-
-ANYTHING = Value()
-
 
 def exactly(number: int, why: int = 0) -> Value:
     """One number; beyond the bounds of the domain it is only known by its residues."""
@@ -68,7 +61,7 @@ def _classed(low: int, high: int, modulus: int, residue: int, why: int) -> Value
     return Value(max(-BIG, min(low, BIG - 1)), min(BIG, max(high, 1 - BIG)), modulus, residue % modulus, why)
 
 
-def bounded_product(x: int, y: int) -> int:
+def _bounded_product(x: int, y: int) -> int:
     """`x * y` of two bounds, where BIG stands for infinity."""
     return max(-BIG, min(BIG, x * y))
 
@@ -88,10 +81,14 @@ def scaled(a: Value, factor: int) -> Value:
 
 def times(a: Value, b: Value) -> Value:
     """All products."""
-    corners = [bounded_product(x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
+    if a.low >= 0 and b.low >= 0:
+        low, high = a.low * b.low, min(BIG, a.high * b.high)
+    else:
+        corners = [_bounded_product(x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
+        low, high = min(corners), max(corners)
     (first, one), (second, other) = residue_class(a), residue_class(b)
-    modulus = gcd(first * second, gcd(first * other, second * one))
-    return _classed(min(corners), max(corners), modulus, one * other, a.why | b.why)
+    modulus = gcd(first * second, first * other, second * one)
+    return _classed(low, high, modulus, one * other, a.why | b.why)
 
 
 def quotient(a: Value, b: Value) -> Value:

@@ -17,6 +17,7 @@ Goal: TypeAlias = tuple[str, Dim]
 
 _RANGE = re.compile(r"(?P<left>.+?)\s+in\s+(?P<low>.+?)\.\.(?P<closed>=?)(?P<high>.+)", re.DOTALL)
 _RELATION = re.compile(r"(==|!=|<=|>=|<|>|=)")
+_WORDS = frozenset(("mod", "floordiv", "ceildiv", "in"))
 _FORMS = "`D % 8 == 0`, `S <= 8192`, `B in 1..=4096`, `D = H*Dh`"
 
 
@@ -41,11 +42,11 @@ class Constraint:
     def parse(text: str, span: Span | None = HERE) -> Constraint:
         """The constraint a text stands for; raises `ConstraintError` (T0105) at `span` where it is none."""
         written = text.strip()
-        found = _RANGE.fullmatch(written)
+        found = _RANGE.fullmatch(written) if ".." in written else None
         try:
             if found is not None:
-                high = parse_dim(found["high"]) - (0 if found["closed"] else 1)
-                left, relation, right = parse_dim(found["left"]), "in", parse_dim(found["low"])
+                high = _side(found["high"]) - (0 if found["closed"] else 1)
+                left, relation, right = _side(found["left"]), "in", _side(found["low"])
             else:
                 left, relation, right = _split(written)
                 high = None
@@ -80,7 +81,7 @@ class Constraint:
         left, right = self.left, self.right
         match self.relation:
             case "==" | "=":
-                return (("eq", left - right),)
+                return (("eq", left - right if right.terms else left),)
             case "!=":
                 return (("ne", left - right),)
             case "<=":
@@ -145,10 +146,18 @@ class Constraint:
 def _split(text: str) -> tuple[Dim, str, Dim]:
     parts = _RELATION.split(text)
     if len(parts) == 3:
-        return parse_dim(parts[0]), parts[1], parse_dim(parts[2])
+        return _side(parts[0]), parts[1], _side(parts[2])
     if len(parts) == 1:
         raise ValueError("it compares nothing")
     raise ValueError("it compares more than two sides; write `B in 1..=4096` for a range, or two constraints")
+
+
+def _side(text: str) -> Dim:
+    """One side; most are a number or a name, which need no parser."""
+    text = text.strip()
+    if text.isdigit():
+        return Dim.constant(int(text))
+    return Dim.symbol(text) if text.isascii() and text.isidentifier() and text not in _WORDS else parse_dim(text)
 
 
 def _after(message: str) -> str:

@@ -1,0 +1,391 @@
+"""From rules to bounds, and from bounds to proofs: equalities put in, divisions taken apart, rules added up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+
+from tessera.types.constraint_domain import ContradictionError
+from tessera.types.constraint_store import Linear, NotZero, Rule, Store
+from tessera.types.constraint_text import Constraint
+from tessera.types.dim import Atom, Dim, Monomial, product
+
+_MOST_TERMS = 24
+_LARGEST_COEFFICIENT = 1 << 128
+"""Dims beyond these are left as they are: substitution could make them grow without end."""
+
+_BOUNDS = frozenset(("<=", "<", ">=", ">", "in"))
+
+_DEPTH, _TRIALS = 4, 48
+"""How many rules a proof may add up, and how many attempts it has."""
+
+
+class Proofs:
+    """The rules of a solver, worked in; reasons are sets of rules, a bit each."""
+
+    def __init__(self) -> None:
+        self.store = Store()
+        self._values: dict[str, Dim] = {}
+        self._whys: dict[str, int] = {}
+        self._resolved: dict[str, tuple[Dim, int]] = {}
+        self._facts: dict[Monomial, list[tuple[Dim, int]]] = {}
+        self._trials = 0
+
+    def absorb(self, constraints: Iterable[Constraint]) -> None:
+        """Take constraints for true, bit by bit; raises `ContradictionError` where they exclude each other."""
+        rest = [(item, 1 << index) for index, item in enumerate(constraints) if not self._post_simple(item, 1 << index)]
+        goals = [(kind, gap, why) for item, why in rest for kind, gap in item.goals()]
+        others = [goal for goal in goals if not (goal[0] == "eq" and self._define(goal[1], goal[2]))]
+        self._post_definitions()
+        for kind, gap, why in others:
+            self._post(kind, gap, why)
+        if not self.store.propagate():
+            self._look_for_circles()
+
+    # Equalities: a name that stands alone on one side is replaced by the other.
+
+    def _define(self, gap: Dim, why: int) -> bool:
+        """Use `gap == 0` to replace a name; False where it has none that stands alone."""
+        gap, known_why = self.known(gap)
+        why |= known_why
+        if gap.value is not None:
+            if gap.value:
+                raise ContradictionError(why)
+            return True
+        solved = _solved(gap)
+        if solved is None or solved[1].symbols & self._values.keys():
+            return False
+        name, value = solved
+        self._values[name], self._whys[name] = value, why
+        self._resolved.clear()
+        return True
+
+    def _post_definitions(self) -> None:
+        """Tie each name to what stands for it, once all that is known has been put in there."""
+        for name in self._values:
+            if name not in self._resolved:
+                self._resolve(name)
+            value, why = self._resolved[name]
+            terms, constant = self.store.form(value)
+            self.store.post(Linear((*terms, (-1, self.store.symbol(name))), constant, True, why))
+            if any(coefficient < 0 for _, coefficient in value.terms):
+                self._note(value, why)  # the name was at least 0, and so must be what stands for it
+
+    def known(self, dim: Dim) -> tuple[Dim, int]:
+        """The dim with names replaced by what they are equal to, and the rules that say so."""
+        names = dim.symbols & self._values.keys()
+        if not names:
+            return dim, 0
+        for name in names:
+            if name not in self._resolved:
+                self._resolve(name)
+        env = {name: self._resolved[name][0] for name in names}
+        why = self._may_replace(dim, env)
+        if why is None:
+            return dim, 0
+        return dim.substitute(env), reduce(int.__or__, (self._resolved[name][1] for name in names), why)
+
+    def _resolve(self, name: str) -> None:
+        """Work out the value of a name down to names that have none, each once; chains may be long, so no recursion."""
+        stack = [name]
+        while stack:
+            value, why = self._values[stack[-1]], self._whys[stack[-1]]
+            inner = value.symbols & self._values.keys()
+            pending = [other for other in inner if other not in self._resolved]
+            if pending:
+                stack += pending
+                continue
+            env = {other: self._resolved[other][0] for other in inner}
+            reason = self._may_replace(value, env) if inner else None
+            if reason is not None:
+                value = value.substitute(env)
+                why = reduce(int.__or__, (self._resolved[other][1] for other in inner), why | reason)
+            self._resolved[stack.pop()] = value, why
+
+    def _may_replace(self, dim: Dim, env: dict[str, Dim]) -> int | None:
+        """The reasons why names in a dim may be replaced: it stays small, and no 0 // 0 is taken for exact; or None."""
+        if not _is_small(dim, env):
+            return None
+        why = 0
+        for atom in _atoms(dim):
+            if atom.kind == "symbol" or not any(arg.symbols & env.keys() for arg in atom.args):
+                continue
+            inner = [self._may_replace(arg, env) for arg in atom.args]
+            divisor = atom.args[1].substitute(env) if None not in inner else Dim.constant(0)
+            value = self.store.evaluate(divisor)
+            if None in inner or (atom.kind == "floordiv" and not divisor.value and value.low < 1):
+                return None
+            why = reduce(int.__or__, (found or 0 for found in inner), why | value.why)
+        return why
+
+    # Everything else narrows the store, and is kept to be added up with others.
+
+    def _post(self, kind: str, gap: Dim, why: int) -> None:
+        gap, known_why = self.known(gap)
+        why |= known_why
+        if gap.value is not None:
+            holds = gap.value >= 0 if kind == "ge" else (gap.value == 0) == (kind == "eq")
+            if not holds:
+                raise ContradictionError(why)
+            return
+        if kind == "eq" and self._post_class(gap, why):
+            return
+        terms, constant = self.store.form(gap)
+        if kind == "ne":
+            self.store.post(NotZero(terms, constant, why))
+            return
+        self.store.post(Linear(terms, constant, kind == "eq", why))
+        self._note(gap, why)
+        if kind == "eq":
+            self._note(-gap, why)
+
+    def _post_simple(self, item: Constraint, why: int) -> bool:
+        """`S <= 8192` and `D % 8 == 0`, the commonest of all, speak of one name with no more ado."""
+        name, bound = item.left.symbol_name, item.right.value
+        high = bound if item.high is None else item.high.value
+        if bound is None or high is None:
+            return False
+        if name is None:
+            (monomial, _), *rest = item.left.terms or (((), 0),)
+            is_bare = not rest and len(monomial) == 1 and monomial[0].kind == "mod" and monomial[0].args[0].symbol_name
+            return (
+                bool(is_bare) and item.is_equality and self._post_class(item.left - bound if bound else item.left, why)
+            )
+        node, relation = self.store.symbol(name), item.relation
+        if relation not in _BOUNDS:
+            return False
+        if relation in (">=", ">", "in"):
+            self.store.raise_low(node, bound + (relation == ">"), why)
+        if relation in ("<=", "<", "in"):
+            self.store.lower_high(node, high - (relation == "<"), why)
+        return True
+
+    def _post_class(self, gap: Dim, why: int) -> bool:
+        """`a % 8 == 3` is a residue class of `a`, with no need for a quotient and a remainder."""
+        (monomial, coefficient), *rest = gap.terms or (((), 0),)
+        if len(monomial) != 1 or monomial[0].kind != "mod" or abs(coefficient) != 1 or len(rest) > 1:
+            return False
+        residue = -coefficient * (rest[0][1] if rest else 0)
+        dividend, modulus = monomial[0].args[0], monomial[0].args[1].value
+        if (rest and rest[0][0]) or modulus is None or not 0 <= residue < modulus:
+            return False
+        self.store.meet_class(self.store.node_of(dividend), modulus, residue, why)
+        return True
+
+    def _note(self, gap: Dim, why: int) -> None:
+        """Keep `gap >= 0`, to be found by what it bounds from above."""
+        if len(gap.terms) > 1:
+            for monomial, coefficient in gap.terms:
+                if coefficient < 0 and monomial:
+                    self._facts.setdefault(monomial, []).append((gap, why))
+
+    def _look_for_circles(self) -> None:
+        """Rules such as `x < y` and `y < x` push each other up for ever; added up they are a contradiction."""
+        seen: set[Dim] = set()
+        for facts in list(self._facts.values()):
+            for gap, why in facts:
+                if gap not in seen:
+                    seen.add(gap)
+                    opposite = self.at_least_zero(-gap - 1)
+                    if opposite is not None:
+                        raise ContradictionError(opposite | why)
+
+    def excluded(self, rule: Rule) -> int | None:
+        """The reasons why a rule cannot hold, or None."""
+        with self.store.supposing(rule):
+            try:
+                self.store.propagate()
+            except ContradictionError as error:
+                return error.why
+        return None
+
+    # Proofs.
+
+    def simplified(self, gap: Dim) -> tuple[Dim, int]:
+        """A dim of the same sign, with all put in and taken apart that is known."""
+        gap, why = self.known(gap)
+        for _ in range(8):
+            if gap.value is not None:
+                break
+            step = next((found for atom in _atoms(gap) if (found := self._simpler(gap, atom)) is not None), None)
+            if step is None or len(step[0].terms) > _MOST_TERMS:
+                break
+            gap, why = step[0], why | step[1]
+        return gap, why
+
+    def _simpler(self, gap: Dim, atom: Atom) -> tuple[Dim, int] | None:
+        value = self.store.evaluate_atom(atom)
+        if value.is_fixed:
+            return _replaced(gap, atom, Dim.constant(value.low)), value.why
+        if atom.kind == "symbol":
+            return None
+        first, second = atom.args
+        if atom.kind in ("max", "min"):
+            for smaller, larger in ((first, second), (second, first)):
+                why = self.at_least_zero(larger - smaller, depth=1)
+                if why is not None:
+                    return _replaced(gap, atom, larger if atom.kind == "max" else smaller), why
+            return None
+        if atom.kind == "mod":
+            whys = self.at_least_zero(first, depth=1), self.at_least_zero(second - first - 1, depth=1)
+            return None if None in whys else (_replaced(gap, atom, first), (whys[0] or 0) | (whys[1] or 0))
+        return self._without_division(gap, atom)
+
+    def _without_division(self, gap: Dim, atom: Atom) -> tuple[Dim, int] | None:
+        """`second * gap`, with `second * (first // second)` written as `first` less the remainder that is known."""
+        first, second = atom.args
+        divisor = self.store.evaluate(second)
+        left = self.store.evaluate_atom(Atom("mod", "", atom.args))
+        parts = _split(gap, atom)
+        if divisor.low < 1 or not left.is_fixed or parts is None:
+            return None
+        return parts[0] * (first - left.low) + parts[1] * second, divisor.why | left.why
+
+    def at_least_zero(self, gap: Dim, depth: int = _DEPTH) -> int | None:
+        """The reasons why `gap >= 0`, or None where no proof is found."""
+        self._trials = _TRIALS
+        return self._at_least_zero(gap, depth)
+
+    def _at_least_zero(self, gap: Dim, depth: int) -> int | None:
+        value = self.store.evaluate(gap)
+        if value.low >= 0:
+            return value.why
+        self._trials -= 1
+        if depth <= 0 or self._trials <= 0 or len(gap.terms) > _MOST_TERMS or gap.value is not None:
+            return None
+        for attempt in (self._factored, self._taken_apart, self._added_up, self._multiplied_out):
+            found = attempt(gap, depth - 1)
+            if found is not None:
+                return found
+        return None
+
+    def _factored(self, gap: Dim, depth: int) -> int | None:
+        """A common factor that is at least 0 does not matter."""
+        for atom in gap.terms[0][0]:
+            if all(atom in monomial for monomial, _ in gap.terms):
+                value = self.store.evaluate_atom(atom)
+                parts = _divided(gap, atom)
+                found = self._at_least_zero(parts, depth) if value.low >= 0 else None
+                return None if found is None else found | value.why
+        return None
+
+    def _taken_apart(self, gap: Dim, depth: int) -> int | None:
+        """A quotient by what it is at least or at most; a maximum or minimum by its parts."""
+        for atom in _atoms(gap):
+            parts = None if atom.kind in ("symbol", "mod") else _split(gap, atom)
+            if parts is None or parts[0].value is None:
+                continue
+            factor, rest = parts[0].value, parts[1]
+            first, second = atom.args
+            if atom.kind in ("max", "min"):
+                found = [self._at_least_zero(rest + arg * factor, depth) for arg in atom.args]
+                whys = [why for why in found if why is not None]
+                # c*max(a, b) is at least either of c*a and c*b when c > 0, and is one of them in any case
+                if (atom.kind == "max") == (factor > 0):
+                    return whys[0] if whys else None
+                return whys[0] | whys[1] if len(whys) == 2 else None
+            if second.value is not None and second.value > 0:
+                slack = second.value - 1 if factor > 0 else 0
+                return self._at_least_zero((first - slack) * factor + rest * second.value, depth)
+        return None
+
+    def _added_up(self, gap: Dim, depth: int) -> int | None:
+        """`gap` is a multiple of a rule and something else that is at least zero."""
+        for monomial, coefficient in gap.terms:
+            if coefficient >= 0 or not monomial:
+                continue
+            for fact, why in self._facts.get(monomial, ()):
+                other = next(count for factors, count in fact.terms if factors == monomial)
+                if self._trials <= 0 or abs(coefficient * other) > _LARGEST_COEFFICIENT:
+                    return None
+                found = self._at_least_zero(gap * -other - fact * -coefficient, depth)
+                if found is not None:
+                    return found | why
+        return None
+
+    def _multiplied_out(self, gap: Dim, depth: int) -> int | None:
+        """From `a >= 2` and `b >= 1` follows `(a - 2)*(b - 1) >= 0`, so `a*b` is at least `a + 2*b - 2`."""
+        for monomial, coefficient in gap.terms:
+            if coefficient <= 0 or len(monomial) < 2:
+                continue
+            first, rest = Dim(((monomial[:1], 1),)), Dim(((monomial[1:], 1),))
+            one, other = self.store.evaluate(first), self.store.evaluate(rest)
+            if one.low < 0 or other.low < 0 or one.low + other.low == 0:
+                continue
+            below = rest * one.low + first * other.low - one.low * other.low
+            found = self._at_least_zero(gap + (below - first * rest) * coefficient, depth)
+            if found is not None:
+                return found | one.why | other.why
+        return None
+
+
+def _solved(gap: Dim) -> tuple[str, Dim] | None:
+    """`gap == 0` as (name, value): the name that stands most alone; None where none stands alone."""
+    for monomial, coefficient in reversed(gap.terms):
+        if len(monomial) == 1 and monomial[0].kind == "symbol" and coefficient in (1, -1):
+            name = monomial[0].name
+            rest = gap - Dim(((monomial, coefficient),))
+            if name not in rest.symbols:
+                return name, rest if coefficient == -1 else -rest
+    return None
+
+
+def _is_small(dim: Dim, env: dict[str, Dim]) -> bool:
+    """Whether putting `env` into a dim keeps it short enough to work with: in terms, factors and coefficients."""
+    total = 0
+    for monomial, coefficient in dim.terms:
+        count, degree = 1, 0
+        for atom in monomial:
+            value = env.get(atom.name) if atom.kind == "symbol" else None
+            degree += 1 if value is None else _degree(value)
+            count *= 1 if value is None else len(value.terms)
+            if not all(_is_small(arg, env) for arg in atom.args):
+                return False
+        total += count
+        if total > _MOST_TERMS or degree > _MOST_TERMS or abs(coefficient) > _LARGEST_COEFFICIENT:
+            return False
+    return True
+
+
+def _degree(value: Dim) -> int:
+    """The most factors of a term; a coefficient beyond use counts as too many."""
+    is_large = any(abs(coefficient) > _LARGEST_COEFFICIENT for _, coefficient in value.terms)
+    return _MOST_TERMS + 1 if is_large else max((len(monomial) for monomial, _ in value.terms), default=0)
+
+
+def _atoms(dim: Dim) -> dict[Atom, None]:
+    """The atoms of a dim, in order; those inside others are not among them."""
+    return {atom: None for monomial, _ in dim.terms for atom in monomial}
+
+
+def _split(dim: Dim, atom: Atom) -> tuple[Dim, Dim] | None:
+    """(`a`, `b`) with `dim == a * atom + b`; None where the atom is there more than once."""
+    with_atom: list[tuple[Monomial, int]] = []
+    without: list[tuple[Monomial, int]] = []
+    for monomial, coefficient in dim.terms:
+        if monomial.count(atom) > 1:
+            return None
+        if atom in monomial:
+            at = monomial.index(atom)
+            with_atom.append((monomial[:at] + monomial[at + 1 :], coefficient))
+        else:
+            without.append((monomial, coefficient))
+    return Dim(tuple(with_atom)) + 0, Dim(tuple(without)) + 0
+
+
+def _divided(dim: Dim, atom: Atom) -> Dim:
+    """The dim divided by an atom that every term has."""
+    terms: list[tuple[Monomial, int]] = []
+    for monomial, coefficient in dim.terms:
+        at = monomial.index(atom)
+        terms.append((monomial[:at] + monomial[at + 1 :], coefficient))
+    return Dim(tuple(terms)) + 0
+
+
+def _replaced(dim: Dim, atom: Atom, value: Dim) -> Dim:
+    """The dim with a value in place of an atom."""
+    total = Dim.constant(0)
+    for monomial, coefficient in dim.terms:
+        factors = [value if factor == atom else Dim((((factor,), 1),)) for factor in monomial]
+        total = total + product(factors) * coefficient
+    return total

@@ -1,0 +1,287 @@
+"""Constraints and their solver: text both ways, verdicts with reasons, soundness against trying all sizes, speed."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessera.diagnostics.codes import ConstraintError
+from tessera.types import dim
+from tessera.types.constraint import Answer, Constraint, ConstraintSolver, Verdict, solve
+from tessera.types.dim import Dim
+from tests.types.systems import System, random_system
+from tests.types.z3_terms import formula
+
+PROVED, REFUTED, UNKNOWN = Verdict.PROVED, Verdict.REFUTED, Verdict.UNKNOWN
+
+
+def asked(rules: str, question: str) -> Answer:
+    solver = ConstraintSolver.of(*rules.split("; ")) if rules else ConstraintSolver()
+    return solver.decide(Constraint.parse(question))
+
+
+# Text.
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("D % 8 == 0", "D % 8 == 0"),
+        ("  S<=8192 ", "S <= 8192"),
+        ("B in 1..=4096", "B in 1..=4096"),
+        ("B in 1..N+1", "B in 1..=N"),
+        ("D = H*Dh", "D = Dh*H"),
+        ("-(a % 3) < b // (c + 1)", "-(a % 3) < b // (c + 1)"),
+        ("2*(a//3)*b != max(a, b - 1)", "2*(a // 3)*b != max(a, b - 1)"),
+    ],
+)
+def test_a_constraint_prints_as_it_is_written(text: str, printed: str) -> None:
+    constraint = Constraint.parse(text)
+    assert str(constraint) == printed
+    assert constraint.text == text.strip()
+    assert Constraint.parse(printed) == constraint
+
+
+@given(st.integers(0, 1 << 32))
+def test_print_then_parse_is_identity(seed: int) -> None:
+    system = random_system(seed)
+    for constraint in (*system.rules, system.question):
+        assert Constraint.parse(str(constraint), None) == constraint
+
+
+@given(st.integers(0, 1 << 32))
+def test_the_equalities_that_code_checks_say_the_same(seed: int) -> None:
+    constraint = random_system(seed).question
+    for a in range(4):
+        for b in range(4):
+            sizes = {"a": a, "b": b, "c": 2}
+            checked = all(left.evaluate(sizes) == right.evaluate(sizes) for left, right in constraint.equalities())
+            assert checked == constraint.holds(sizes)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("D", "`D` is not a constraint: it compares nothing"),
+        ("D % 8", "it compares nothing"),
+        ("1 <= B <= 4", "it compares more than two sides; write `B in 1..=4096` for a range"),
+        ("B in 1..", "it compares nothing"),
+        ("D % == 0", "`D %` is not a size: expected a value, got end"),
+        ("D == $", "unexpected `$`"),
+    ],
+)
+def test_a_text_that_is_no_constraint_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ConstraintError, match="is not a constraint") as caught:
+        Constraint.parse(text)
+    assert message in str(caught.value)
+
+
+# Verdicts.
+
+
+@pytest.mark.parametrize(
+    ("rules", "question", "verdict"),
+    [
+        ("D % 8 == 0", "D // 8 * 8 == D", PROVED),
+        ("D % 8 == 0", "B*D % 8 == 0", PROVED),
+        ("D % 8 == 0", "(D + 3) // 8 == D // 8", PROVED),
+        ("D % 8 == 0", "D % 16 == 4", REFUTED),
+        ("D % 8 == 0", "D % 16 == 8", UNKNOWN),
+        ("D % 6 == 0; D % 4 == 0", "D % 12 == 0", PROVED),
+        ("D % 4 == 1; D % 6 == 0", "D == 0", REFUTED),
+        ("D = H*Dh", "D*S == S*Dh*H", PROVED),
+        ("D = H*Dh; D2 = H*Dh", "D2 == D", PROVED),
+        ("D = 16*Dh", "D % 8 == 0", PROVED),
+        ("D = H*Dh; Dh % 8 == 0", "D % 8 == 0", PROVED),
+        ("D % H == 0; H >= 1", "D // H * H == D", PROVED),
+        ("D % H == 0", "D // H * H == D", UNKNOWN),
+        ("S <= 8192", "S < 8193", PROVED),
+        ("S <= 8192", "min(S, 8192) == S", PROVED),
+        ("S <= 8192", "S == 8193", REFUTED),
+        ("S <= T; T <= U", "S <= U", PROVED),
+        ("S < T; T < U; U < V", "V - S >= 3", PROVED),
+        ("S < T; T < U; U < V", "V - S >= 4", UNKNOWN),
+        ("B in 1..=4096", "B >= 1", PROVED),
+        ("B in 1..=4096", "B in 0..=5000", PROVED),
+        ("B in 1..=4096", "B == 0", REFUTED),
+        ("B in 1..=4096; S in 1..=8192", "B*S <= 33554432", PROVED),
+        ("B >= 2; H >= 1", "B*H > H", PROVED),
+        ("N = 2*M + 1", "N % 2 == 0", REFUTED),
+        ("N == 7", "N in 5..=8", PROVED),
+        ("2*x == 3*y; x in 1..=4", "x == 3", PROVED),
+        ("max(a, b) <= 4", "a <= 4", PROVED),
+        ("a // 4 >= 2", "a >= 8", PROVED),
+        ("", "S // 4 * 4 <= S", PROVED),
+        ("", "S + 1 >= 1", PROVED),
+        ("", "S + 1 == 0", REFUTED),
+        ("", "S != S + 1", PROVED),
+        ("", "S == T", UNKNOWN),
+    ],
+)
+def test_verdicts(rules: str, question: str, verdict: Verdict) -> None:
+    assert asked(rules, question).verdict is verdict
+
+
+def test_reasons_are_those_that_are_needed() -> None:
+    rules = "B in 1..=4; D % 8 == 0; S <= 3; D <= 64; H >= 2"
+    assert [item.text for item in asked(rules, "D <= 70").because] == ["D <= 64"]
+    assert [item.text for item in asked(rules, "D == 100").because] == ["D <= 64"]
+    assert [item.text for item in asked(rules, "D == 60").because] == ["D % 8 == 0"]
+    assert str(asked(rules, "B == 1")) == "unknown"
+
+
+def test_a_contradiction_names_both_sides() -> None:
+    solver = ConstraintSolver.of("B >= 1", "S <= 64", "H >= 2", "S >= 128")
+    assert solver.contradiction is not None
+    assert str(solver.contradiction) == "refuted by `S <= 64`, `S >= 128`"
+    assert solver.decide(Constraint.parse("B == 1")).is_refuted
+
+
+@pytest.mark.parametrize("rules", ["x < y; y < x", "x < y; y < z; z < x", "x == x + 1", "x = y + 1; y = x", "2*x == 3"])
+def test_rules_that_run_in_a_circle_are_a_contradiction(rules: str) -> None:
+    assert ConstraintSolver.of(*rules.split("; ")).contradiction is not None
+
+
+# Soundness: what is proved holds in every case tried, what is refuted in none.
+
+
+def check(system: System) -> Verdict | None:
+    """Compare with trying all sizes; the verdict, or None for a contradiction."""
+    solver = ConstraintSolver(system.rules)
+    solutions = list(system.solutions())
+    if solver.contradiction is not None:
+        assert not solutions, f"{system}: {solver.contradiction}, yet {solutions[0]}"
+        _check_reasons(system, solver.contradiction, None)
+        return None
+    answer = solver.decide(system.question)
+    truths = [system.question.holds(sizes) for sizes in solutions]
+    if answer.is_proved:
+        assert all(truths), f"{system}: {answer}, but not for {solutions[truths.index(False)]}"
+    if answer.is_refuted:
+        assert not any(truths), f"{system}: {answer}, yet {solutions[truths.index(True)]}"
+    for sizes in solutions:
+        for name, size in sizes.items():
+            value = solver.value(name)
+            assert value.low <= size <= value.high, f"{system}: {name} is {value}, yet {sizes}"
+            assert size % value.modulus == value.residue, f"{system}: {name} is {value}, yet {sizes}"
+    return answer.verdict
+
+
+def _check_reasons(system: System, answer: Answer, question: Constraint | None) -> None:
+    assert set(answer.because) <= set(system.rules)
+    alone = ConstraintSolver(answer.because)
+    assert alone.contradiction is not None if question is None else alone.decide(question).verdict is answer.verdict
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_a_thousand_random_systems_against_trying_all_sizes(block: int) -> None:
+    found = [check(random_system(seed)) for seed in range(100 * block, 100 * block + 100)]
+    assert found.count(PROVED) + found.count(REFUTED) + found.count(None) > 50, "the solver answers too little"
+
+
+@pytest.mark.slow
+def test_ten_thousand_random_systems_against_trying_all_sizes() -> None:
+    for seed in range(1000, 10_000):
+        check(random_system(seed))
+
+
+def test_three_hundred_random_systems_against_z3() -> None:
+    z3: Any = pytest.importorskip("z3", reason="z3 is an oracle for tests alone: pip install z3-solver")
+    for seed in range(300):
+        system = random_system(seed)
+        solver = ConstraintSolver(system.rules)
+        oracle = z3.Solver()
+        oracle.set("timeout", 2000)
+        oracle.add(*(formula(z3, rule) for rule in system.rules))
+        oracle.add(*(z3.Int(name) >= 0 for name in "abc"))
+        if solver.contradiction is not None:
+            assert oracle.check() != z3.sat, str(system)
+            continue
+        answer = solver.decide(system.question)
+        if answer.is_proved:
+            oracle.add(z3.Not(formula(z3, system.question)))
+        elif answer.is_refuted:
+            oracle.add(formula(z3, system.question))
+        else:
+            continue
+        assert oracle.check() != z3.sat, str(system)
+
+
+# Termination and speed.
+
+
+def test_chains_of_any_length_come_to_an_end() -> None:
+    solver = ConstraintSolver.of(*(f"x{i + 1} = x{i} + 1" for i in reversed(range(400))))
+    assert solver.decide(Constraint.parse("x400 == x0 + 400")).is_proved
+    squares = ConstraintSolver.of("x0 == 10", *(f"x{i + 1} = x{i} * x{i}" for i in range(60)))
+    assert squares.decide(Constraint.parse("x3 == 100000000")).is_proved
+    assert not squares.decide(Constraint.parse("x60 > x59")).is_refuted
+    grown = ConstraintSolver.of(*(f"x{i + 1} = x{i} * x{i} + y{i}" for i in range(60)))
+    assert grown.decide(Constraint.parse("x60 >= y59")).verdict in (PROVED, UNKNOWN)
+
+
+def thousand() -> list[str]:
+    texts: list[str] = []
+    for i in range(200):
+        texts += [f"D{i} % 8 == 0", f"S{i} <= {8192 + i}", f"B{i} in 1..={4096 + i}", f"D{i} = H{i}*E{i}"]
+        texts.append(f"S{i} >= S{i * 7 % 200} // 2" if i % 2 else f"H{i} == H{i // 2}")
+    return texts
+
+
+def test_a_thousand_constraints_take_less_than_a_tenth_of_a_second() -> None:
+    texts, times, solver = thousand(), list[float](), ConstraintSolver()
+    gc.disable()
+    try:
+        for _ in range(7):
+            for function in ("parse_dim", "_add", "_multiply", "_divide", "_remainder"):
+                getattr(dim, function).cache_clear()
+            start = time.process_time()
+            solver = ConstraintSolver(Constraint.parse(text, None) for text in texts)
+            assert solver.contradiction is None
+            times.append(time.process_time() - start)
+    finally:
+        gc.enable()
+    assert min(times) < 0.1
+    assert solver.decide(Constraint.parse("8*(H7*E7 // 8) == D7")).is_proved
+
+
+# Alone, on text.
+
+
+def test_the_report_of_a_text() -> None:
+    report = solve("D % 8 == 0; D = H*Dh  # heads\nH in 2..=2\nB <= 4\n? D % 4 == 0\n? B == 9\n? B == 3\n")
+    assert str(report).splitlines() == [
+        "B in 0..=4",
+        "D >= 0, D % 8 == 0, D = Dh*H",
+        "Dh >= 0, Dh % 4 == 0",
+        "H = 2",
+        "`D % 4 == 0` is proved by `D % 8 == 0`",
+        "`B == 9` is refuted by `B <= 4`",
+        "`B == 3` is unknown",
+    ]
+    assert str(solve("B <= 4; B > 4")) == "contradiction: `B <= 4`, `B > 4`"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "out"), [("B <= 4", 0, "B in 0..=4"), ("B <= 4; B > 4", 1, "contradiction"), ("B", 2, "T0105")]
+)
+def test_the_command(text: str, code: int, out: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tessera.types.constraint"], input=text, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code
+    assert out in done.stdout + done.stderr
+
+
+def test_a_dim_with_its_equalities_put_in() -> None:
+    solver = ConstraintSolver.of("D = H*Dh", "H == 4")
+    assert solver.known(Dim.of("D + 1")) == Dim.of("4*Dh + 1")
+    assert solver.are_equal("D", "4*Dh")
+    assert not solver.are_equal("D", "Dh")
