@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from xdsl.ir import OpResult, SSAValue
@@ -13,10 +12,11 @@ from tessera.ir.base.types import BufferAttr, TileAttr
 from tessera.ir.schedule.emit.maps import linear
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
+from tessera.types.frozen import frozen
 from tessera.types.promotion import holds
 
 
-@dataclass(frozen=True)
+@frozen
 class Match:
     """What was found. `starts` says which index op is the row (count of batch dims) or column (one more) start."""
 
@@ -100,9 +100,7 @@ def _sides(loop: SpecOp) -> tuple[SpecOp, SpecOp] | None:
         return None
     if any(len(load.operands) != 1 + len(load.value("coords")) or load.value("pad") for load in (left, right)):
         return None
-    first, second = left.operands[0].type, right.operands[0].type
-    same = isinstance(first, BufferAttr) and isinstance(second, BufferAttr) and first.dtype == second.dtype
-    return (left, right) if same else None
+    return left, right
 
 
 def _load_behind(value: SSAValue) -> SpecOp | None:
