@@ -50,8 +50,10 @@ def schedules(name: str) -> Iterator[dict[str, Any]]:
         if not any(value is False for value in picked.values()):
             yield {"overrides": picked}
     yield {"fusion": False}
-    if "avx512f" in host_machine().features:
-        yield {"features": ("avx2", "fma", "f16c")}
+    features = host_machine().features
+    yield {"features": ("sse2",)}
+    if "avx512f" in features:
+        yield {"features": tuple(name for name in features if not name.startswith("avx512"))}
 
 
 @pytest.mark.parametrize("name", CASES)

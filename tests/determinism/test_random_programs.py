@@ -1,0 +1,37 @@
+"""Random programs give the same bits fused or op by op, by wide vectors or narrow ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tessera.backends.x86.machine import host_machine
+from tests.fuzz.generate import random_program
+
+PROGRAMS, BATCH = 40, 8
+FIRST = 10_000
+"""Other programs than those that are held against the interpreter."""
+
+
+def ways() -> Iterator[tuple[str, dict[str, Any]]]:
+    """The ways to compile a program that must not show in its bits."""
+    yield "op by op", {"fusion": False}
+    features = host_machine().features
+    if "avx512f" in features:
+        yield "by narrow vectors", {"features": tuple(name for name in features if not name.startswith("avx512"))}
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + PROGRAMS, BATCH))
+def test_bits_do_not_depend_on_how_a_program_is_compiled(first: int) -> None:
+    for seed in range(first, first + BATCH):
+        program = random_program(seed)
+        arrays = program.arrays(program.sizes[0])
+        with np.errstate(all="ignore"):
+            expected = [np.asarray(item) for item in program.jitted()(*arrays)]
+            for name, options in ways():
+                for ours, theirs in zip(program.jitted(**options)(*arrays), expected, strict=True):
+                    message = f"program {seed} {name}:\n\n{program.script}"
+                    np.testing.assert_array_equal(np.asarray(ours), theirs, err_msg=message)
