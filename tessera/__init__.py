@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tessera import dist, op, ops, random
+    from tessera.api.constraints import constrain, require
     from tessera.api.control import cond, fori_loop, scan, while_loop
     from tessera.api.eager import arange, array, full, ones, zeros
     from tessera.api.jit import Jit, jit
@@ -46,6 +47,7 @@ _HOME = {
     "tessera.api.tensor": "Tensor",
     "tessera.api.jit": "jit Jit",
     "tessera.api.eager": "array zeros ones full arange",
+    "tessera.api.constraints": "constrain require",
     "tessera.api.control": "cond while_loop fori_loop scan",
     "tessera.api.state": "KVCache",
     "tessera.compiler.options": "Options",
@@ -69,6 +71,7 @@ __all__ = [
     "bool_",
     "compute",
     "cond",
+    "constrain",
     "dist",
     "f8e4m3",
     "f8e5m2",
@@ -89,6 +92,7 @@ __all__ = [
     "ops",
     "random",
     "register_tree",
+    "require",
     "saturate",
     "scan",
     "stochastic_round",

@@ -6,19 +6,26 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from tessera.api import eager as eager  # the ops that functions call: loaded here, not by the first call of one
 from tessera.api.compilation import load
 from tessera.api.recompile import explain_difference
 from tessera.api.specialization import Specialization
 from tessera.compiler.options import Options
+from tessera.diagnostics.span import user_span
 from tessera.frontend.annotations import annotation_text, parameters_of, resolve
-from tessera.frontend.bind import Binder, Signature
+from tessera.frontend.bind import Binder, Call, Signature
 from tessera.frontend.returned import check_returned
 from tessera.frontend.trace_function import TracedFunction, trace_function
 from tessera.ir.base import dispatch
 from tessera.types.frozen import frozen
+
+if TYPE_CHECKING:
+    from tessera.types.constraint import Constraint
+
+CONSTRAINTS = "__tessera_constraints__"
+"""Where `@constrain` leaves its constraints on a function."""
 
 RECENT = 4
 """How many specializations a call tries natively, newest first, before it looks the signature up."""
@@ -58,6 +65,7 @@ class Jit(_Hot):
         static_argnames: Iterable[str] = (),
         dynamic: bool = False,
         options: Options | None = None,
+        constraints: Sequence[Constraint] = (),
     ) -> None:
         functools.update_wrapper(self, function)
         self.name = getattr(function, "__name__", type(function).__name__)
@@ -65,6 +73,7 @@ class Jit(_Hot):
         self.python_signature = inspect.signature(function)
         self.parameters = parameters_of(function, self.python_signature, static_argnames)
         self.returns = resolve(function, "return", self.python_signature.return_annotation)
+        self.constraints = self._declared(constraints)
         self._binder = Binder(self.parameters, self.python_signature, dynamic=dynamic)
         self._specializations: dict[Signature, Specialization] = {}
         self._fast: Callable[..., Any] = _not_yet
@@ -73,6 +82,19 @@ class Jit(_Hot):
         self._order, self._positional = _order_of(self.python_signature)
         self._hits = self._misses = self._compiles = 0
         self._last_miss: tuple[Signature, Signature] | None = None
+
+    def _declared(self, given: Sequence[Constraint]) -> tuple[Constraint, ...]:
+        if not given and not hasattr(self.function, CONSTRAINTS):
+            return ()
+        from tessera.frontend.constraints import declared  # noqa: PLC0415 - few functions have any
+
+        return declared(self.function, self.parameters, given, is_open=self.dynamic)
+
+    def constrained(self, constraints: Sequence[Constraint]) -> Jit:
+        """The same function under more constraints, with nothing compiled yet."""
+        static = [parameter.name for parameter in self.parameters if parameter.static]
+        given = (*constraints, *(item for item in self.constraints if item not in getattr(self, CONSTRAINTS, ())))
+        return Jit(self.function, static_argnames=static, dynamic=self.dynamic, options=self.options, constraints=given)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not kwargs:
@@ -88,6 +110,8 @@ class Jit(_Hot):
     def _call_checked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if dispatch.active() is not None:
             # Inside another trace a jitted function is simply more of that trace.
+            if self.constraints:
+                self._impose(args, kwargs)
             return self.function(*args, **kwargs)
         arguments = self._arrange(args, kwargs)
         if arguments is not None:
@@ -99,11 +123,25 @@ class Jit(_Hot):
         call = self._binder.bind(args, kwargs)
         found = self._specializations.get(call.signature)
         if found is None:
+            if self.constraints:
+                self._check_sizes(call)
             found = self._specialize(call.signature)
         else:
             self._hits += 1
         self._prefer(found.fast)
         return found.run(call.tensors)
+
+    def _impose(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        from tessera.frontend.constraints import impose_on_call  # noqa: PLC0415 - few functions have any
+
+        bound = self.python_signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        impose_on_call(dispatch.active(), self.constraints, self.parameters, bound.arguments)
+
+    def _check_sizes(self, call: Call) -> None:
+        from tessera.frontend.constraints import check_call  # noqa: PLC0415 - few functions have any
+
+        check_call(self.constraints, call.signature, call.tensors)
 
     def _arrange(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any] | None:
         """All arguments in the order of the parameters, or None where only Python's own rules can say."""
@@ -148,7 +186,7 @@ class Jit(_Hot):
         return made
 
     def _trace(self, signature: Signature) -> TracedFunction:
-        traced = trace_function(self.function, self.python_signature, signature)
+        traced = trace_function(self.function, self.python_signature, signature, self.constraints)
         if self.returns is not None:
             check_returned(self.returns, traced)
         return traced
@@ -201,7 +239,8 @@ class Jit(_Hot):
         parameters = ", ".join(map(str, self.parameters))
         returns = f" -> {annotation_text(self.returns)}" if self.returns is not None else ""
         effects = f" effects {{{', '.join(sorted(self.effects))}}}" if self.effects else ""
-        lines = [f"jit {self.name}({parameters}){returns}{effects}"]
+        rules = f" where {', '.join(item.text for item in self.constraints)}" if self.constraints else ""
+        lines = [f"jit {self.name}({parameters}){returns}{effects}{rules}"]
         lines += [f"  {_specialization_text(made)}" for made in self._specializations.values()]
         return "\n".join(lines)
 
@@ -225,13 +264,25 @@ def _specialization_text(made: Specialization) -> str:
 
 @overload
 def jit(
-    function: Callable[..., Any], /, *, static_argnames: Iterable[str] | str = (), dynamic: bool = False, **options: Any
+    function: Callable[..., Any],
+    /,
+    *,
+    static_argnames: Iterable[str] | str = (),
+    dynamic: bool = False,
+    constraints: Iterable[str] | str = (),
+    **options: Any,
 ) -> Jit: ...
 
 
 @overload
 def jit(
-    function: None = None, /, *, static_argnames: Iterable[str] | str = (), dynamic: bool = False, **options: Any
+    function: None = None,
+    /,
+    *,
+    static_argnames: Iterable[str] | str = (),
+    dynamic: bool = False,
+    constraints: Iterable[str] | str = (),
+    **options: Any,
 ) -> Callable[[Callable[..., Any]], Jit]: ...
 
 
@@ -241,6 +292,7 @@ def jit(
     *,
     static_argnames: Iterable[str] | str = (),
     dynamic: bool = False,
+    constraints: Iterable[str] | str = (),
     **options: Any,
 ) -> Any:
     """Compile a function: the first call with a new signature traces it, every later one runs native code.
@@ -249,8 +301,12 @@ def jit(
     arguments without annotation are static, or all free with `dynamic=True`. Python values are static: part of the
     signature. Further keywords are compiler options (`fusion`, `overrides`, `backend`, `debug`, `features`).
 
-    Raises: AnnotationError (T0104) at decoration; ShapeError, DTypeError and their kin at the first call, before
-    anything runs, each at the line that is wrong.
+    `constraints` are rules that sizes must keep: `["D % 8 == 0", "S <= 8192", "B in 1..=4096", "D = H*Dh"]`. They name
+    dims of annotations and integer arguments. What they prove of shapes costs nothing; they themselves are checked in
+    native code at every call (T0702).
+
+    Raises: AnnotationError (T0104) and ConstraintError (T0105) at decoration; ShapeError, DTypeError and their kin at
+    the first call, before anything runs, each at the line that is wrong.
 
     >>> @ts.jit
     ... def scale(x: ts.Tensor["N", ts.f32], *, by: float = 2.0):
@@ -262,8 +318,15 @@ def jit(
     """
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     settings = Options.of(**options)
+    rules = _written(constraints) if constraints else ()
 
     def decorate(target: Callable[..., Any]) -> Jit:
-        return Jit(target, static_argnames=names, dynamic=dynamic, options=settings)
+        return Jit(target, static_argnames=names, dynamic=dynamic, options=settings, constraints=rules)
 
     return decorate if function is None else decorate(function)
+
+
+def _written(constraints: Iterable[str] | str) -> Sequence[Constraint]:
+    from tessera.frontend.constraints import written  # noqa: PLC0415 - few functions have any
+
+    return written(constraints, user_span())

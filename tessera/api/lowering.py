@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tessera.api.compilation import cache_key
 from tessera.api.specialization import Specialization
 from tessera.compiler.options import Options
 from tessera.frontend.trace_function import TracedFunction
 from tessera.ir.base.tape_text import tape_text
+
+if TYPE_CHECKING:
+    from tessera.frontend.facts import Assumption
+    from tessera.types.constraint import Constraint
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +52,13 @@ class Explanation:
     source: str
     options: str
     guards: tuple[str, ...]
+    proved: tuple[str, ...]
     report: dict[str, Any]
 
     def __str__(self) -> str:
         lines = [self.signature, f"  code: {self.source} (key {self.key[:16]})", f"  options: {self.options}"]
         lines += [f"  guard: {guard}" for guard in self.guards]
+        lines += [f"  proved: {fact}" for fact in self.proved]
         for name, value in self.report.items():
             lines += _shown(name, value)
         return "\n".join(lines)
@@ -69,7 +76,7 @@ def explained(traced: TracedFunction, options: Options, made: Specialization | N
     tape = traced.tape
     inputs = ", ".join(f"{name}: {tape.types[value]}" for name, value in zip(tape.names, tape.inputs, strict=True))
     outputs = ", ".join(str(tape.types[value]) for value in tape.outputs)
-    guards = [f"{item.left} == {item.right} ({item.what})" for item in traced.assumptions]
+    guards = dict.fromkeys(_guard_text(item) for item in traced.assumptions)
     executable = getattr(made.loaded, "executable", None) if made is not None else None
     return Explanation(
         signature=f"({inputs}) -> ({outputs})",
@@ -77,5 +84,17 @@ def explained(traced: TracedFunction, options: Options, made: Specialization | N
         source=str(made.origin) if made is not None else "not made yet",
         options=options.text,
         guards=tuple(guards),
+        proved=tuple(_proved_text(*item) for item in traced.proved),
         report=dict(executable.metadata.get("report", {})) if executable is not None else {},
     )
+
+
+def _guard_text(item: Assumption) -> str:
+    if item.constraint is None:
+        return f"{item.left} == {item.right} ({item.what})"
+    return f"{item.constraint.text} (at {item.constraint.span})" if item.constraint.span else item.constraint.text
+
+
+def _proved_text(fact: str, because: Sequence[Constraint]) -> str:
+    rules = ", ".join(item.text for item in because)
+    return f"{fact} (by {rules})" if rules else fact

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from tessera.api.captures import Reader, reader_of
 from tessera.diagnostics.codes import GuardError, RuntimeArgumentError
 from tessera.diagnostics.error import TesseraError
-from tessera.frontend.bind import Signature, input_types
+from tessera.frontend.bind import Signature, named_sizes
 from tessera.frontend.several import several
 from tessera.frontend.shortcuts import taker
 from tessera.frontend.trace_function import TracedFunction
@@ -105,13 +105,7 @@ class Specialization:
 
     def _explained(self, error: TesseraError, tensors: Sequence[Any]) -> TesseraError:
         """A failed guard as the rule that the trace relied on, both values, and where each came from."""
-        types, _ = input_types(self.signature)
-        names = self.traced.tape.names
-        sizes: dict[str, tuple[int, str]] = {}
-        for name, type, tensor in zip(names, types, tensors, strict=False):
-            for axis, (dim, size) in enumerate(zip(type.shape, tensor.shape, strict=True)):
-                if dim.symbol_name is not None:
-                    sizes.setdefault(dim.symbol_name, (size, f"{name}.shape[{axis}]"))
+        sizes = named_sizes(self.signature, tensors)
         values = {symbol: size for symbol, (size, _) in sizes.items()}
         for item in self.traced.assumptions:
             if not (item.left.symbols | item.right.symbols) <= values.keys():
@@ -119,6 +113,10 @@ class Specialization:
             left, right = item.left.evaluate(values), item.right.evaluate(values)
             if left == right:
                 continue
+            if item.constraint is not None:
+                from tessera.frontend.constraints import violation  # noqa: PLC0415 - few functions have any
+
+                return violation(item.constraint, sizes) or error
             symbols = sorted(item.left.symbols | item.right.symbols)
             sources = tuple(f"`{symbol}` is {sizes[symbol][0]} from `{sizes[symbol][1]}`" for symbol in symbols)
             return GuardError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from tessera.diagnostics.span import Span, user_span
 
@@ -50,7 +50,11 @@ class TesseraError(Exception):
 
     def with_note(self, note: str) -> TesseraError:
         """The same error with one more note."""
-        return type(self)(self.message, span=self.span, notes=(*self.notes, note), fix=self.fix)
+        return self.with_notes(note)
+
+    def with_notes(self, *notes: str) -> Self:
+        """The same error with more notes."""
+        return type(self)(self.message, span=self.span, notes=(*self.notes, *notes), fix=self.fix)
 
     def at(self, span: Span | None) -> TesseraError:
         """The same error shown at another place."""

@@ -244,14 +244,25 @@ def input_types(signature: Signature) -> tuple[list[TensorType], frozenset[str]]
             elif dim is None or not dim.symbols <= bare:
                 shape.append(Dim.symbol(f"{_identifier(path)}_{axis}"))
             else:
-                named = dim.substitute({name: Dim.symbol(_apart(name)) for name in dim.symbols})
+                named = dim.substitute({name: Dim.symbol(dim_name(name)) for name in dim.symbols})
                 shape.append(named)
                 declared |= named.symbols
         types.append(TensorType(tuple(shape), leaf.dtype))
     return types, frozenset(declared)
 
 
-def _apart(name: str) -> str:
+def named_sizes(signature: Signature, tensors: Sequence[Any]) -> dict[str, tuple[int, str]]:
+    """What each name stands for in a call, and the path it comes from."""
+    types, _ = input_types(signature)
+    sizes: dict[str, tuple[int, str]] = {}
+    for path, type, tensor in zip(_tensor_paths(signature), types, tensors, strict=False):
+        for axis, (dim, size) in enumerate(zip(type.shape, tensor.shape, strict=True)):
+            if dim.symbol_name is not None:
+                sizes.setdefault(dim.symbol_name, (size, f"{path}.shape[{axis}]"))
+    return sizes
+
+
+def dim_name(name: str) -> str:
     """A dim's name that cannot be taken for a coordinate: index maps call theirs `d0`, `m1` and the like."""
     return f"{name}_" if _COORDINATE.fullmatch(name) else name
 
@@ -262,4 +273,14 @@ def _identifier(path: str) -> str:
     return "_".join(words) or "x"
 
 
-__all__ = ["Binder", "Call", "Leaf", "Signature", "arguments_of", "input_types", "leaf_annotations"]
+__all__ = [
+    "Binder",
+    "Call",
+    "Leaf",
+    "Signature",
+    "arguments_of",
+    "dim_name",
+    "input_types",
+    "leaf_annotations",
+    "named_sizes",
+]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import SpecializationError
 from tessera.diagnostics.span import Span
@@ -14,15 +14,19 @@ from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 from tessera.types.tensor_type import TensorType
 
+if TYPE_CHECKING:
+    from tessera.types.constraint import Answer, Constraint, ConstraintSolver
+
 
 @frozen
 class Assumption:
-    """`left == right` was needed, for this reason, at this place."""
+    """`left == right` was needed, for this reason, at this place; `constraint` is the rule it is from, if any."""
 
     left: Dim
     right: Dim
     what: str
     span: Span | None
+    constraint: Constraint | None = None
 
 
 @dataclass
@@ -31,6 +35,9 @@ class Facts:
 
     A declared dim may meet another dim, or the size of a tensor that is given at the call; it may not be fixed to a
     number that the program's text alone decides. `anchors` are the static sizes that inputs have.
+
+    Where there are constraints, `solver` knows them and all that was assumed; `derived` are the equalities that they
+    prove of shapes, and `proved` is a text of each and of constraints that others prove, with the constraints it is by.
     """
 
     declared: frozenset[str] = frozenset()
@@ -39,6 +46,10 @@ class Facts:
     anchors: set[int] = field(default_factory=set[int])
     assumptions: list[Assumption] = field(default_factory=list[Assumption])
     kept_alive: list[Any] = field(default_factory=list[Any])
+    solver: ConstraintSolver | None = None
+    names: dict[str, Dim] = field(default_factory=dict[str, Dim])
+    proved: list[tuple[str, tuple[Constraint, ...]]] = field(default_factory=list[Any])
+    derived: list[Assumption] = field(default_factory=list[Assumption])
 
     def anchor(self, type: TensorType) -> None:
         """Note the sizes and the symbols of an input, in the order they are met."""
@@ -54,14 +65,41 @@ class Facts:
             dim = dim.substitute(self.values)
         return dim
 
-    def assume(self, left: Dim, right: Dim, what: str, span: Span | None) -> Dim:
+    def solver_in_use(self) -> ConstraintSolver:
+        """The solver, made when there is a first constraint."""
+        if self.solver is None:
+            from tessera.types.constraint import Constraint, ConstraintSolver  # noqa: PLC0415 - few functions have any
+
+            known = [Constraint.equality(item.left, item.right, item.span) for item in self.assumptions]
+            self.solver = ConstraintSolver(known)
+        return self.solver
+
+    def decide(self, left: Dim, right: Dim) -> Answer | None:
+        """What the constraints say of `left == right`; None where there are none."""
+        if self.solver is None:
+            return None
+        from tessera.types.constraint import Constraint  # noqa: PLC0415 - see above
+
+        return self.solver.decide(Constraint.equality(left, right))
+
+    def derive(self, item: Assumption, because: tuple[Constraint, ...]) -> Dim:
+        """Note an equality that the constraints prove, for those that look at the shapes later; the dim both are."""
+        self.derived.append(item)
+        self.proved.append((f"{item.left} == {item.right}", because))
+        left, right = item.left, item.right
+        return left if left.is_static or not right.is_static else right
+
+    def assume(self, left: Dim, right: Dim, what: str, span: Span | None, constraint: Constraint | None = None) -> Dim:
         """Take `left == right` for true from here on, and give the dim both are."""
-        self.assumptions.append(Assumption(left, right, what, span))
+        self.assumptions.append(Assumption(left, right, what, span, constraint))
+        self._tell_solver(left, right, span, constraint)
+        left, right = self.known(left), self.known(right)
         solved = self._solve(left, right)
         if solved is None:
             return left if left.is_static or not right.is_static else right
         symbol, value = solved
-        if value.is_static and symbol in self.declared and value.value not in self.anchors:
+        is_fixed = value.is_static and symbol in self.declared and value.value not in self.anchors
+        if is_fixed and constraint is None:
             raise SpecializationError(
                 f"`{symbol}` is declared free, but here it must be {value}",
                 span=span,
@@ -71,6 +109,15 @@ class Facts:
         self.values = {name: dim.substitute({symbol: value}) for name, dim in self.values.items()}
         self.values[symbol] = value
         return self.known(left)
+
+    def _tell_solver(self, left: Dim, right: Dim, span: Span | None, constraint: Constraint | None) -> None:
+        if self.solver is None:
+            return
+        from tessera.types.constraint import Constraint  # noqa: PLC0415 - see above
+
+        told = constraint or Constraint.equality(left, right, span)
+        if told not in self.solver.constraints:
+            self.solver.add(told)
 
     def _solve(self, left: Dim, right: Dim) -> tuple[str, Dim] | None:
         """The equality as `symbol = value`, replacing the symbol that was met last; None when it is not so simple."""
@@ -90,7 +137,7 @@ class Facts:
         if self.values:
             _substitute(tape, self)
         seen: set[tuple[Dim, Dim]] = set()
-        for item in self.assumptions:
+        for item in (*self.assumptions, *self.derived):
             left, right = self.known(item.left), self.known(item.right)
             if left != right and (left, right) not in seen:
                 seen.add((left, right))

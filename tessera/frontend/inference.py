@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tessera.diagnostics.codes import BroadcastError, DTypeError, ShapeError
+from tessera.diagnostics.error import TesseraError
 from tessera.diagnostics.span import Span
+from tessera.frontend.facts import Assumption
 from tessera.ir.base.spec import OpSpec
 from tessera.types.dim import Dim
 from tessera.types.shape import is_refuted
 
 if TYPE_CHECKING:
     from tessera.frontend.trace import Trace
+    from tessera.types.constraint import Constraint
 
 
 class Inference:
@@ -29,6 +32,14 @@ class Inference:
             return left
         if is_refuted(left, right):
             raise self.fail(f"{what}: {left} and {right} differ")
+        answer = facts.decide(left, right)
+        if answer is not None and answer.is_proved:
+            return facts.derive(Assumption(left, right, what, self.span), answer.because)
+        if answer is not None and answer.is_refuted:
+            from tessera.frontend.constraints import places  # noqa: PLC0415 - few functions have constraints
+
+            error = self.fail(f"{what}: {left} and {right} differ, as {_rules(answer.because)}")
+            raise error.with_notes(*places(answer.because)) if isinstance(error, TesseraError) else error
         return facts.assume(left, right, what, self.span)
 
     def fail(self, message: str, *, help: str = "") -> Exception:
@@ -41,3 +52,7 @@ class Inference:
     def _notes(self) -> tuple[str, ...]:
         """Where each operand came from, once each."""
         return tuple(dict.fromkeys(self.trace.origin(value) for value in self.operands))
+
+
+def _rules(constraints: tuple[Constraint, ...]) -> str:
+    return " and ".join(f"`{item.text}`" for item in constraints)

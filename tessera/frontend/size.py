@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn, TypeAlias
 
 from tessera.diagnostics.codes import SpecializationError
+from tessera.diagnostics.span import Span, user_span
 from tessera.ir.base import dispatch
 from tessera.types.dim import Dim
 
@@ -15,8 +16,9 @@ Proof: TypeAlias = "Callable[[Dim], bool]"
 class Size:
     """A free dimension of a traced tensor.
 
-    Sizes add, multiply and divide into sizes. A comparison that holds (or fails) for every value gives a bool; any
-    other question about the value would fix it, and raises `SpecializationError` (T0205).
+    Sizes add, multiply and divide into sizes. A comparison that holds (or fails) for every value gives a bool; one
+    that does not may be required (`tessera.require(S % 8 == 0)`); any other question about the value would fix it, and
+    raises `SpecializationError` (T0205).
     """
 
     __slots__ = ("dim",)
@@ -70,7 +72,7 @@ class Size:
         return _decided(self, other, "==", _is_zero, _is_never_zero)
 
     def __ne__(self, other: object) -> bool:
-        return not self == other
+        return _decided(self, other, "!=", _is_never_zero, _is_zero)
 
     def __lt__(self, other: Any) -> bool:
         return _decided(self, other, "<", lambda gap: _at_most(gap, -1), lambda gap: _at_least(gap, 0))
@@ -85,7 +87,7 @@ class Size:
         return _decided(self, other, ">=", lambda gap: _at_least(gap, 0), lambda gap: _at_most(gap, -1))
 
     def __bool__(self) -> bool:
-        return self != 0
+        return bool(self != 0)
 
     def __index__(self) -> int:
         return _refuse(self, "turned into a number", _LOOP_HELP)
@@ -142,23 +144,47 @@ def _joined(own: Size, other: Any, combine: Callable[[Dim, Dim], Dim]) -> Any:
     return size_of(combine(own.dim, dim_of(other)))
 
 
-def _decided(own: Size, other: Any, symbol: str, holds: Proof, fails: Proof) -> bool:
-    """The answer to a comparison that has one for every value of the free dims."""
+class Condition:
+    """A comparison of sizes that is true for some values and false for others: to be required, not branched on."""
+
+    __slots__ = ("left", "relation", "right", "span")
+
+    def __init__(self, left: Dim, relation: str, right: Dim, span: Span | None) -> None:
+        self.left, self.relation, self.right, self.span = left, relation, right, span
+
+    def __repr__(self) -> str:
+        return f"{self.left} {self.relation} {self.right}"
+
+    def __bool__(self) -> bool:
+        raise SpecializationError(
+            f"the branch `{self}` depends on a free dimension",
+            span=self.span,
+            notes=(f"`{self.left}` is free, and the answer is not the same for all its values",),
+            fix="write a number in the annotation to make the dimension static, or choose with `tessera.ops.where`",
+        )
+
+
+def _decided(own: Size, other: Any, relation: str, holds: Proof, fails: Proof) -> Any:
+    """The answer to a comparison that has one for every value of the free dims; a `Condition` where it has none."""
     if isinstance(other, bool) or not isinstance(other, int | Size | Dim):
         return NotImplemented
-    gap = own.dim - dim_of(other)
+    right = dim_of(other)
     trace = dispatch.active()
     known = getattr(trace, "known", None)
-    gap = gap if known is None else known(gap)
+    gap = own.dim - right if known is None else known(own.dim - right)
     if holds(gap):
         return True
     if fails(gap):
         return False
-    raise SpecializationError(
-        f"the branch `{own} {symbol} {other}` depends on a free dimension",
-        notes=(f"`{own}` is free, and the answer is not the same for all its values",),
-        fix="write a number in the annotation to make the dimension static, or choose with `tessera.ops.where`",
-    )
+    facts = getattr(trace, "facts", None)
+    if facts is not None and facts.solver is not None:
+        from tessera.types.constraint import Constraint  # noqa: PLC0415 - few functions have any
+
+        answer = facts.solver.decide(Constraint(own.dim, relation, right))
+        if answer.is_proved or answer.is_refuted:
+            return answer.is_proved
+    condition = Condition(own.dim, relation, right, user_span())
+    return condition if trace is not None else bool(condition)
 
 
 def _is_zero(gap: Dim) -> bool:

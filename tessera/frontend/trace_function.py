@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import AnnotationError, PytreeError
 from tessera.frontend.bind import Signature, arguments_of, input_types
@@ -19,6 +19,9 @@ from tessera.ir.base import dispatch
 from tessera.ir.base.tape import Tape
 from tessera.types.frozen import frozen
 from tessera.types.policy import Policy
+
+if TYPE_CHECKING:
+    from tessera.types.constraint import Constraint
 
 
 @frozen
@@ -34,7 +37,8 @@ class TracedFunction:
     """What came out of running a function on stand-ins.
 
     The first inputs of the tape are the tensor leaves of the call, the others are `lifted`: tensors that the function
-    took from outside. `tree` and `slots` say how the tape's outputs become the function's result.
+    took from outside. `tree` and `slots` say how the tape's outputs become the function's result. `proved` is what
+    needs no check, as texts, each with the constraints that prove it.
     """
 
     tape: Tape
@@ -44,6 +48,7 @@ class TracedFunction:
     effects: frozenset[str]
     assumptions: tuple[Assumption, ...]
     make: Make
+    proved: tuple[Any, ...] = ()
 
     def result(self, outputs: Sequence[Any]) -> Any:
         """The function's result from what the compiled program gave."""
@@ -51,8 +56,13 @@ class TracedFunction:
         return self.make(iter(leaves))
 
 
-def trace_function(function: Callable[..., Any], parameters: inspect.Signature, signature: Signature) -> TracedFunction:
-    """Run `function` on stand-ins for the arguments that `signature` describes."""
+def trace_function(
+    function: Callable[..., Any],
+    parameters: inspect.Signature,
+    signature: Signature,
+    constraints: Sequence[Constraint] = (),
+) -> TracedFunction:
+    """Run `function` on stand-ins for the arguments that `signature` describes, their sizes as `constraints` say."""
     types, declared = input_types(signature)
     trace = Trace(facts=Facts(declared))
     remaining = iter(types)
@@ -66,6 +76,10 @@ def trace_function(function: Callable[..., Any], parameters: inspect.Signature, 
         _check_policy(path, leaf.policy)
         leaves.append(trace.add_input(path, type, leaf.policy))
     bound = inspect.BoundArguments(parameters, arguments_of(signature.tree, leaves, unflatten))  # pyright: ignore[reportArgumentType]
+    if constraints:
+        from tessera.frontend.constraints import impose  # noqa: PLC0415 - few functions have any
+
+        impose(trace, constraints, signature)
     with dispatch.recording(trace):
         value = function(*bound.args, **bound.kwargs)
         return finished(trace, value)
@@ -100,7 +114,8 @@ def finished(trace: Trace, value: Any) -> TracedFunction:
     tape = trace.finish(outputs)
     lifted = tuple(item.tensor for item in trace.lifted.values())
     assumptions = tuple(trace.facts.assumptions)
-    return TracedFunction(tape, lifted, tree, tuple(slots), frozenset(trace.effects), assumptions, maker(tree))
+    effects, proved = frozenset(trace.effects), tuple(trace.facts.proved)
+    return TracedFunction(tape, lifted, tree, tuple(slots), effects, assumptions, maker(tree), proved)
 
 
 __all__ = ["Slot", "TracedFunction", "TracedTensor", "finished", "trace_function"]

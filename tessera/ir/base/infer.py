@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from tessera.types.dim import Dim
 from tessera.types.shape import is_refuted
 from tessera.types.tensor_type import TensorType
+
+if TYPE_CHECKING:
+    from tessera.types.constraint import ConstraintSolver
 
 GuardedPair: TypeAlias = tuple[Dim, Dim, str]
 """Two dims that a check at every call makes equal, and what for."""
@@ -22,17 +25,24 @@ class RuleError(Exception):
 
 
 class Guards:
-    """The equalities of one function, as a substitution where a side is a bare symbol, and as pairs where none is."""
+    """The equalities of one function, as a substitution where a side is a bare symbol, and as pairs where none is.
+
+    What neither settles is asked of a solver, which also sees what bounds and remainders among the pairs imply.
+    """
 
     def __init__(self, pairs: Iterable[GuardedPair] = ()) -> None:
         self.pairs: list[GuardedPair] = []
         self._values: dict[str, Dim] = {}
         self._equal: set[frozenset[Dim]] = set()
+        self._solver: ConstraintSolver | None = None
+        self._answers: dict[tuple[Dim, Dim], bool] = {}
         for pair in pairs:
             self.add(*pair)
 
     def add(self, left: Dim, right: Dim, what: str) -> None:
         self.pairs.append((left, right, what))
+        self._solver = None
+        self._answers.clear()
         left, right = self.known(left), self.known(right)
         for symbol, value in ((right.symbol_name, left), (left.symbol_name, right)):
             if symbol is not None and symbol not in value.symbols:
@@ -51,7 +61,17 @@ class Guards:
         if not self.pairs:
             return False
         left, right = self.known(left), self.known(right)
-        return left == right or frozenset((left, right)) in self._equal
+        return left == right or frozenset((left, right)) in self._equal or self._are_proved_equal(left, right)
+
+    def _are_proved_equal(self, left: Dim, right: Dim) -> bool:
+        if not self._equal or is_refuted(left, right):
+            return False
+        found = self._answers.get((left, right))
+        if found is None:
+            if self._solver is None:
+                self._solver = _solver_of(self.pairs)
+            found = self._answers[left, right] = self._solver.are_equal(left, right)
+        return found
 
     def are_same(self, left: TensorType, right: TensorType) -> bool:
         """Whether two types are one, given the guards."""
@@ -60,6 +80,25 @@ class Guards:
             and left.rank == right.rank
             and all(self.are_equal(a, b) for a, b in zip(left.shape, right.shape, strict=True))
         )
+
+
+def _solver_of(pairs: Iterable[GuardedPair]) -> ConstraintSolver:
+    from tessera.types.constraint import Constraint, ConstraintSolver  # noqa: PLC0415 - few functions need it
+
+    return ConstraintSolver(Constraint.equality(left, right) for left, right, _ in pairs)
+
+
+def needed_checks(pairs: Sequence[GuardedPair]) -> list[GuardedPair]:
+    """The pairs without those that the ones before them prove: what is proved is not checked."""
+    if len(pairs) < 2:
+        return list(pairs)
+    kept: list[GuardedPair] = []
+    solver = _solver_of(())
+    for pair in pairs:
+        if not solver.are_equal(pair[0], pair[1]):
+            kept.append(pair)
+            solver = _solver_of(kept)
+    return kept
 
 
 class RuleContext:

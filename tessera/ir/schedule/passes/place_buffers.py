@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Region, SSAValue
 
+from tessera.ir.base.infer import needed_checks
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbol_table
@@ -32,7 +33,7 @@ class PlaceBuffers(Pass):
 def _place(program: SpecOp, kernels: Mapping[str, SpecOp]) -> None:
     old = program.regions[0].block
     builder = HostBuilder(kernels)
-    for left, right, what in program.value("guards"):
+    for left, right, what in needed_checks(program.value("guards")):
         builder.emit("guard", (), {"left": left, "right": right, "what": what})
     for argument in old.args:
         builder.values[argument] = builder.add_argument(tensor_of(argument), argument.name_hint)

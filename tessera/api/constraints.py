@@ -1,0 +1,97 @@
+"""`constrain` and `require`: rules about sizes, on a function and inside one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tessera.api.jit import CONSTRAINTS, Jit
+from tessera.diagnostics.codes import ConstraintError
+from tessera.diagnostics.span import Span, user_span
+from tessera.frontend.constraints import suppose, written
+from tessera.frontend.size import Condition, dim_of
+from tessera.ir.base import dispatch
+from tessera.types.constraint import Constraint
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def constrain(*constraints: str) -> Callable[[F], F]:
+    """Declare rules that the sizes of a function's arguments keep; stands above or below `@jit`.
+
+    Raises: ConstraintError (T0105) at decoration, where a rule is none or contradicts another.
+
+    >>> @ts.jit
+    ... @ts.constrain("D % 4 == 0", "B in 1..=4096")
+    ... def halves(x: ts.Tensor["B", "D", ts.f32]):
+    ...     return x.reshape(x.shape[0], 4, x.shape[1] // 4)
+    >>> halves(ts.ones((2, 8))).shape
+    (2, 4, 2)
+    """
+    rules = written(constraints, user_span())
+
+    def decorate(function: F) -> F:
+        if isinstance(function, Jit):
+            return function.constrained(rules)  # pyright: ignore[reportReturnType]
+        setattr(function, CONSTRAINTS, (*rules, *getattr(function, CONSTRAINTS, ())))
+        return function
+
+    return decorate
+
+
+def require(condition: Any, **sizes: Any) -> None:
+    """Demand a rule of sizes from here on: text that names dims, or a comparison of sizes.
+
+    Inside `jit`, what is known already costs nothing, what cannot hold is an error at this line, and the rest becomes
+    part of the check that every call begins with. Outside, the sizes are there and the rule is checked at once.
+    `sizes` gives names to sizes: `require("S <= 8192", S=x.shape[1])`.
+
+    Raises: ConstraintError (T0105).
+
+    >>> @ts.jit
+    ... def pairs(x: ts.Tensor["N", ts.f32]):
+    ...     ts.require(x.shape[0] % 2 == 0)
+    ...     return x.reshape(x.shape[0] // 2, 2)
+    >>> pairs(ts.ones(6)).shape
+    (3, 2)
+    """
+    here = user_span()
+    trace: Any = dispatch.active()
+    constraint = _constraint(condition, here)
+    if constraint is None:
+        return
+    constraint = constraint.substitute({name: dim_of(size) for name, size in sizes.items()})
+    if trace is not None:
+        suppose(trace, constraint, here)
+        return
+    if constraint.symbols:
+        name = min(constraint.symbols)
+        raise ConstraintError(
+            f"`{constraint.text}` names `{name}`, which has no size outside `jit`",
+            span=here,
+            fix=f"give it one: `require(..., {name}=x.shape[0])`",
+        )
+    if not constraint.holds({}):
+        given = ", ".join(f"`{name}` is {size}" for name, size in sorted(sizes.items()))
+        raise ConstraintError(f"`{constraint.text}` does not hold{f': {given}' if given else ''}", span=here)
+
+
+def _constraint(condition: Any, here: Span | None) -> Constraint | None:
+    """The rule that is demanded; None for one that is true already."""
+    if isinstance(condition, str):
+        return Constraint.parse(condition, here)
+    if isinstance(condition, Condition):
+        return Constraint(condition.left, condition.relation, condition.right, span=here)
+    if isinstance(condition, bool):
+        if condition:
+            return None
+        raise ConstraintError("this requirement does not hold", span=here, notes=_known_false(here))
+    raise ConstraintError(
+        f"`require` takes a rule about sizes, got {type(condition).__name__}",
+        span=here,
+        fix='write `require(x.shape[0] % 8 == 0)` or `require("D % 8 == 0")`',
+    )
+
+
+def _known_false(here: Span | None) -> tuple[str, ...]:
+    return ("its sizes are known here, and it is false for them",) if here is not None else ()

@@ -1,0 +1,258 @@
+"""Constraints of a function: read at decoration, put into a trace, and explained where a call breaks one."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tessera.diagnostics.codes import ConstraintError, GuardError
+from tessera.diagnostics.error import HERE
+from tessera.diagnostics.span import Span, user_span
+from tessera.frontend.annotations import Parameter
+from tessera.frontend.bind import Signature, dim_name, named_sizes
+from tessera.frontend.facts import Facts
+from tessera.types.annotation import TensorAnnotation
+from tessera.types.constraint import Constraint, ConstraintSolver
+from tessera.types.dim import Dim
+
+if TYPE_CHECKING:
+    from tessera.frontend.trace import Trace
+
+ATTRIBUTE = "__tessera_constraints__"
+"""Where `@constrain` leaves what it was given, for `jit` to find."""
+
+
+def written(texts: Iterable[str] | str, span: Span | None = None) -> tuple[Constraint, ...]:
+    """The constraints of texts in the call at `span`; raises `ConstraintError` (T0105) at one that is none."""
+    listed = (texts,) if isinstance(texts, str) else tuple(texts)
+    found: list[Constraint] = []
+    for text in listed:
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConstraintError(f"{text!r} is not a constraint", fix='write it as text: `"D % 8 == 0"`')
+        place = _literal(span, text)
+        found.append(replace(Constraint.parse(text, place), span=place))
+    return tuple(found)
+
+
+def _literal(span: Span | None, text: str) -> Span | None:
+    """The string itself, inside the call that it stands in."""
+    for line in range(span.line, max(span.line, span.end_line) + 1) if span is not None else ():
+        assert span is not None
+        here = Span(span.file, line)
+        for quoted in (f'"{text}"', f"'{text}'"):
+            column = here.source_line.find(quoted) + 1
+            if column:
+                return Span(span.file, line, column, line, column + len(quoted))
+    return span
+
+
+def declared(
+    function: Callable[..., Any], parameters: Sequence[Parameter], given: Sequence[Constraint], *, is_open: bool
+) -> tuple[Constraint, ...]:
+    """All constraints of a function; raises where they contradict each other or name what is no size of it.
+
+    `is_open` where dims without a name in the annotations are free: then names are looked at when it is traced.
+    """
+    found = (*getattr(function, ATTRIBUTE, ()), *given)
+    names = {name for parameter in parameters for name in _names(parameter.annotation)}
+    known = names | {parameter.name for parameter in parameters}
+    if not is_open:
+        _eliminate(found, known)
+    contradiction = ConstraintSolver(found).contradiction
+    if contradiction is not None:
+        raise contradicted(contradiction.because[-1], contradiction.because)
+    return found
+
+
+def _names(annotation: Any) -> set[str]:
+    """The dims that an annotation names, in containers and fields too."""
+    if isinstance(annotation, TensorAnnotation):
+        return set(annotation.symbols)
+    inner = [*typing.get_args(annotation), *getattr(annotation, "__annotations__", {}).values()]
+    return {name for item in inner for name in _names(item)}
+
+
+def contradicted(constraint: Constraint, because: Sequence[Constraint], span: Span | None = HERE) -> ConstraintError:
+    """The error for a constraint that others exclude, with the place of each."""
+    others = [item for item in because if item is not constraint]
+    listed = " and ".join(f"`{item.text}`" for item in others)
+    message = f"`{constraint.text}` contradicts {listed}" if others else f"`{constraint.text}` can never hold"
+    return ConstraintError(message, span=constraint.span if span is HERE else span, notes=places(others))
+
+
+def places(constraints: Iterable[Constraint]) -> tuple[str, ...]:
+    """Where constraints stand, for the notes of an error."""
+    return tuple(f"`{item.text}` stands at {item.span}" for item in constraints if item.span is not None)
+
+
+# Into a trace.
+
+
+def impose(trace: Trace, constraints: Sequence[Constraint], signature: Signature) -> None:
+    """Make the declared constraints of a function facts of its trace: proved, or guarded from now on."""
+    numbers = static_numbers(signature)
+    names = {name: Dim.symbol(dim_name(name)) for item in constraints for name in item.symbols}
+    env = {name: Dim.constant(numbers[name]) if name in numbers else dim for name, dim in names.items()}
+    free = [item.substitute(env) for item in constraints]
+    derived = _eliminate(free, trace.facts.order.keys())
+    trace.facts.names.update({**{name: Dim.constant(value) for name, value in numbers.items()}, **derived})
+    for item in free:
+        suppose(trace, item.substitute(derived), item.span)
+
+
+def suppose(trace: Trace, constraint: Constraint, span: Span | None) -> None:
+    """Take a constraint for true from here on: free where it is proved, an error where it is refuted, else a guard."""
+    facts = trace.facts
+    constraint = _resolved(facts, constraint, span)
+    answer = facts.solver_in_use().decide(constraint)
+    if answer.is_refuted:
+        raise contradicted(constraint, answer.because, span).with_notes(*_paths(trace, constraint))
+    if answer.is_proved:
+        facts.proved.append((constraint.text, answer.because))
+        return
+    for left, right in constraint.equalities():
+        facts.assume(left, right, f"`{constraint.text}`", constraint.span, constraint)
+
+
+def _resolved(facts: Facts, constraint: Constraint, span: Span | None) -> Constraint:
+    """The constraint with names put in that stand for numbers and for other sizes."""
+    constraint = constraint.substitute({name: dim for name, dim in facts.names.items() if name in constraint.symbols})
+    unknown = sorted(constraint.symbols - facts.order.keys())
+    if unknown:
+        raise _unknown_name(constraint, unknown[0], facts.order, span)
+    return constraint
+
+
+def _unknown_name(constraint: Constraint, name: str, known: Iterable[str], span: Span | None) -> ConstraintError:
+    listed = ", ".join(f"`{other}`" for other in known)
+    return ConstraintError(
+        f"`{constraint.text}` names `{name}`, which is no size here",
+        span=span,
+        notes=(f"the sizes are {listed}" if listed else "no size has a name",),
+        fix=f'name it in an annotation (`Tensor["{name}", f32]`), or give its size (`require(..., {name}=x.shape[0])`)',
+    )
+
+
+def _eliminate(constraints: Sequence[Constraint], known: Iterable[str]) -> dict[str, Dim]:
+    """Names that no input has, each from an equality that gives it: `Dh` is `D // H` by `D = H*Dh`.
+
+    Raises `ConstraintError` at a constraint with a name that nothing gives.
+    """
+    known, env = set(known), dict[str, Dim]()
+    while True:
+        rest = [item.substitute(env) for item in constraints]
+        found = next((pair for item in rest if (pair := _defined(item, known)) is not None), None)
+        if found is None:
+            break
+        env = {name: dim.substitute({found[0]: found[1]}) for name, dim in env.items()}
+        env[found[0]] = found[1]
+    for item, original in zip(rest, constraints, strict=True):
+        for name in sorted(item.symbols - known):
+            raise _unknown_name(original, name, sorted(known), original.span)
+    return env
+
+
+def _defined(constraint: Constraint, known: set[str]) -> tuple[str, Dim] | None:
+    """The one unknown name of an equality, and the size that it must be."""
+    unknown = constraint.symbols - known
+    if len(unknown) != 1 or not constraint.is_equality:
+        return None
+    (name,) = unknown
+    parts = (constraint.left - constraint.right).coefficient(name)
+    if parts is None:
+        return None
+    factor, rest = (parts[0], -parts[1]) if not _is_negative(parts[0]) else (-parts[0], parts[1])
+    return name, rest if factor.value == 1 else rest // factor
+
+
+def _is_negative(dim: Dim) -> bool:
+    return all(coefficient < 0 for _, coefficient in dim.terms)
+
+
+def _paths(trace: Trace, constraint: Constraint) -> tuple[str, ...]:
+    """Where each name of a constraint is a size of an input."""
+    found: dict[str, str] = {}
+    for name, value in zip(trace.tape.names, trace.tape.inputs, strict=True):
+        for axis, dim in enumerate(trace.tape.types[value].shape):
+            if dim.symbol_name in constraint.symbols:
+                found.setdefault(dim.symbol_name or "", f"`{dim}` is `{name}.shape[{axis}]`")
+    return tuple(found[name] for name in sorted(found))
+
+
+def impose_on_call(
+    trace: Any, constraints: Sequence[Constraint], parameters: Sequence[Parameter], arguments: Mapping[str, Any]
+) -> None:
+    """Constraints of a function that is called inside a trace, on the sizes that it is given there."""
+    from tessera.frontend.size import Size, dim_of  # noqa: PLC0415 - only functions with constraints come here
+    from tessera.frontend.tree import flatten  # noqa: PLC0415
+
+    env: dict[str, Dim] = {}
+    for parameter in parameters:
+        value = arguments.get(parameter.name)
+        if isinstance(value, int | Size) and not isinstance(value, bool):
+            env[parameter.name] = dim_of(value)
+        if not parameter.is_annotated:
+            continue
+        leaves, tree = flatten(value)
+        for leaf, annotation in zip(leaves, parameter.annotations(tree), strict=True):
+            for dim, size in zip(annotation.dims, leaf.shape, strict=False) if annotation is not None else ():
+                if dim.symbol_name is not None:
+                    env.setdefault(dim.symbol_name, dim_of(size))
+    here = user_span()
+    derived = _eliminate(constraints, env.keys())
+    for item in constraints:
+        suppose(trace, item.substitute(derived).substitute(env), here)
+
+
+# At a call.
+
+
+def static_numbers(signature: Signature) -> dict[str, int]:
+    """The arguments that are plain Python integers, which constraints may name."""
+    pairs = zip(signature.paths(), signature.leaves, strict=True)
+    return {path: leaf.static for path, leaf in pairs if leaf.dtype is None and type(leaf.static) is int}
+
+
+def check_call(constraints: Sequence[Constraint], signature: Signature, tensors: Sequence[Any]) -> None:
+    """Hold the sizes of a call against the declared constraints, before anything is traced for them."""
+    sizes = named_sizes(signature, tensors)
+    numbers = static_numbers(signature)
+    names = {name: Dim.symbol(dim_name(name)) for item in constraints for name in item.symbols}
+    env = {name: Dim.constant(numbers[name]) if name in numbers else dim for name, dim in names.items()}
+    free = [item.substitute(env) for item in constraints]
+    derived = _eliminate(free, sizes.keys())
+    for item in free:
+        error = violation(item.substitute(derived), sizes)
+        if error is not None:
+            raise error
+
+
+def violation(constraint: Constraint, sizes: Mapping[str, tuple[int, str]]) -> GuardError | None:
+    """The error for sizes that break a constraint: path, value, rule and where it stands; None where they do not."""
+    values = {name: size for name, (size, _) in sizes.items()}
+    if not constraint.symbols <= values.keys() or constraint.holds(values):
+        return None
+    names = sorted(constraint.symbols)
+    sources = tuple(f"`{name}` is {sizes[name][0]} from `{sizes[name][1]}`" for name in names)
+    if len(names) == 1:
+        size, path = sizes[names[0]]
+        message = f"`{path}` is {size}, but `{constraint.text}` must hold"
+        return GuardError(message, notes=(*sources, *places([constraint])), fix=_padding(constraint, size, path))
+    left, right = constraint.left.evaluate(values), constraint.right.evaluate(values)
+    sides = f"the left side is {left}, the right side {right}"
+    if constraint.high is not None:
+        sides = f"it is {left}, and the range is {right}..={constraint.high.evaluate(values)}"
+    return GuardError(f"`{constraint.text}` must hold, but {sides}", notes=(*sources, *places([constraint])))
+
+
+def _padding(constraint: Constraint, size: int, path: str) -> str | None:
+    """What to pad to, where the next sizes have one that fits."""
+    (monomial, _), *_ = constraint.left.terms or (((), 0),)
+    if not constraint.is_equality or len(monomial) != 1 or monomial[0].kind != "mod":
+        return None
+    modulus = monomial[0].args[1].value or 0
+    (name,) = constraint.symbols
+    fitting = next((other for other in range(size + 1, size + modulus) if constraint.holds({name: other})), None)
+    return None if fitting is None else f"pad `{path}` from {size} to {fitting}"
