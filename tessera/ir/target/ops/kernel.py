@@ -20,6 +20,7 @@ from tessera.ir.target.limits import (
 )
 from tessera.ir.target.scope import argument_of, check_symbols, multiple_of
 from tessera.ir.target.types import VectorAttr
+from tessera.types.dim import Dim
 from tessera.types.shape import is_at_least, is_at_most
 
 _BODIES: tuple[tuple[str, ...], ...] = ((), ("ttarget.programs",), ("ttarget.gemm",))
@@ -102,14 +103,18 @@ def _check_registers(op: SpecOp) -> None:
 def _check_memory(op: SpecOp) -> None:
     """Parts of scratch lie inside it, are written before they are read, and what is declared to be written is."""
     written: set[SSAValue] = set()
+    parts: list[tuple[Dim, Dim]] = []
     for part in op.walk():
         if not isinstance(part, SpecOp):
             continue
         if part.name == "ttarget.scratch":
-            type = part.results[0].type
-            end = part.value("offset") + (type.data.bytes.ceildiv(LINE) * LINE if isinstance(type, BufferAttr) else 0)
+            start, end = _part_of_scratch(part)
             if not is_at_most(end, op.value("scratch")):
                 part.fail(f"a part of scratch ends at {end}, and the kernel has {op.value('scratch')} bytes")
+            for low, high in parts:
+                if not is_at_most(high, start) and not is_at_most(end, low):
+                    part.fail(f"parts of scratch at {start}..{end} and {low}..{high} may overlap")
+            parts.append((start, end))
         for buffer in _read(part):
             if isinstance(buffer, OpResult) and buffer.op.name == "ttarget.scratch" and buffer not in written:
                 part.fail(f"`{part.name}` reads scratch that nothing has written yet")
@@ -117,6 +122,13 @@ def _check_memory(op: SpecOp) -> None:
     missing = set(op.value("writes")) - {argument_of(buffer) for buffer in written}
     if missing and len(list(op.regions[0].block.ops)) > 1:
         op.fail(f"`@{op.value('symbol')}` is said to write argument {min(missing)}, and nothing does")
+
+
+def _part_of_scratch(op: SpecOp) -> tuple[Dim, Dim]:
+    """Where a part of scratch begins and ends: whole lines."""
+    type = op.results[0].type
+    assert isinstance(type, BufferAttr)
+    return op.value("offset"), op.value("offset") + type.data.bytes.ceildiv(LINE) * LINE
 
 
 def _read(op: SpecOp) -> list[SSAValue]:

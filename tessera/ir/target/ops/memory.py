@@ -12,6 +12,7 @@ from tessera.ir.base.types import BufferAttr, IndexAttr
 from tessera.ir.target.limits import LINE
 from tessera.ir.target.scope import buffer_alignment, check_symbols, check_written, index_multiple, multiple_of
 from tessera.ir.target.types import VectorAttr
+from tessera.types.shape import is_at_least
 
 WAYS = ("contiguous", "uniform", "strided", "indexed")
 MODES = ("set", "add")
@@ -135,7 +136,7 @@ def _check_scratch(op: SpecOp) -> None:
     if not isinstance(type, BufferAttr):
         op.fail(f"`{op.name}` gives a buffer, got {type}")
     check_symbols(op, "the offset", [op.value("offset"), *type.shape], ())
-    if multiple_of(op.value("offset"), {}) % LINE:
+    if not is_at_least(op.value("offset"), 0) or multiple_of(op.value("offset"), {}) % LINE:
         op.fail(f"a part of scratch begins at a line of {LINE} bytes, got {op.value('offset')}")
 
 
