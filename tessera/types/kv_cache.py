@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tessera.diagnostics.codes import AnnotationError
 from tessera.types.annotation import TensorAnnotation
 from tessera.types.dim import Dim, DimLike
 from tessera.types.dtype import DType, i64
+from tessera.types.frozen import frozen
 from tessera.types.tensor_type import TensorType
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KVCacheType:
     """Keys and values of a batch of sequences: room for `capacity` positions, of which the first `length` are filled.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tessera.backends.x86.blocks import Layout, Vectors, register_type
@@ -15,9 +14,10 @@ from tessera.backends.x86.text import FunctionText
 from tessera.ir.base.op import SpecOp
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
+from tessera.types.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Access:
     """One load or store of a block, with everything about it that is known before the vector is."""
 

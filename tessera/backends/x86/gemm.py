@@ -7,7 +7,7 @@ stored and loaded again, never added, so its bits depend on neither block sizes,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from tessera.backends.x86 import convert
@@ -17,6 +17,7 @@ from tessera.backends.x86.pack import Operand, pack_panel
 from tessera.backends.x86.panels import each_height, kernels_for, pack_lhs, pack_rhs, panel_elements
 from tessera.backends.x86.text import FunctionText, Index, TargetText, Value
 from tessera.types.dtype import DType
+from tessera.types.frozen import frozen
 
 Epilogue: TypeAlias = Callable[[FunctionText, list[Value], Value, Value, "list[Value] | None", list[Value]], None]
 """`epilogue(f, accumulators, row, column, masks, frame)`: finish and store one row of a tile.
@@ -26,7 +27,7 @@ out of the matrix, else it is None. `frame` holds the problem's frame as the fun
 """
 
 
-@dataclass(frozen=True)
+@frozen
 class GemmPlan:
     """Block sizes; none of them changes a bit of the result."""
 
@@ -51,7 +52,7 @@ class GemmPlan:
         return replace(self, KC=2 * self.KC, NC=max(self.NC // 4, self.shape.columns))
 
 
-@dataclass(frozen=True)
+@frozen
 class Result:
     """Where the result lies, when it is of the accumulator's dtype and its rows are runs of memory.
 
@@ -64,7 +65,7 @@ class Result:
     is_plain: bool
 
 
-@dataclass(frozen=True)
+@frozen
 class GemmProblem:
     """One task: the rows and columns it owns, the operands, where to work, what to do with the result."""
 
@@ -88,7 +89,7 @@ def scratch_bytes(plan: GemmPlan) -> int:
     return _Layout(plan).end
 
 
-@dataclass(frozen=True)
+@frozen
 class _Layout:
     """Where things lie in the scratch, in bytes."""
 

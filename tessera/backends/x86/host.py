@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.ir import Block, SSAValue
 
@@ -13,10 +12,11 @@ from tessera.backends.x86.text import FunctionText, ModuleText
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.types.dim import Dim, product
+from tessera.types.frozen import frozen
 from tessera.types.tensor_type import TensorType
 
 
-@dataclass(frozen=True)
+@frozen
 class Interface:
     """What a program takes and gives, as the runtime sees it: see `runtime/executable.py`."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from tessera.backends.x86.llvm_types import (
@@ -15,6 +14,7 @@ from tessera.backends.x86.llvm_types import (
     vector,
     with_element,
 )
+from tessera.types.frozen import frozen
 
 
 class Value(NamedTuple):
@@ -70,7 +70,7 @@ def _overloads(name: str, result: str, args: Sequence[Value]) -> tuple[str, ...]
     return (args[0].type,)
 
 
-@dataclass(frozen=True)
+@frozen
 class TargetText:
     """What the text is compiled for: f32 lanes of a vector register, and LLVM's names of CPU and features."""
 

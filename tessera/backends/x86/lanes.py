@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tessera.backends.x86.dims import dim_value
 from tessera.backends.x86.instructions import Index, Value
 from tessera.backends.x86.llvm_types import vector
 from tessera.backends.x86.text import FunctionText
 from tessera.types.dim import Atom, Dim
+from tessera.types.frozen import frozen
 from tessera.types.shape import is_at_least
 
 
-@dataclass(frozen=True)
+@frozen
 class LaneCoordinate:
     """The coordinate that runs along lanes: lane `l` stands at `start + l`."""
 
@@ -49,7 +49,7 @@ def _ramp(f: FunctionText, step: Value, base: Value, along: LaneCoordinate) -> V
     return f.op("add", f.splat(first, along.lanes), scaled)
 
 
-@dataclass(frozen=True)
+@frozen
 class _Varying:
     """Any expression, on vectors."""
 

@@ -6,10 +6,10 @@ after the other, the rest being refitted each time. Highest power first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from tessera.types.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Tables:
     """The numbers one float format needs."""
 

@@ -7,16 +7,16 @@ up to a bound; the rare larger ones go one by one through an exact product with 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from tessera.backends.x86.math_exp import nearest
 from tessera.backends.x86.math_integer import any_lane
 from tessera.backends.x86.text import FunctionText, Value
 from tessera.backends.x86.vector_ops import absolute, bits, fma, horner, integer, mul, sub, with_sign
+from tessera.types.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class _Turns:
     """Numbers for one format: pi/2 in three parts, polynomials over r**2 for |r| <= pi/4, and over z**2 for z <= 1."""
 

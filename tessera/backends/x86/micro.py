@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tessera.backends.x86.convert import compute_type
 from tessera.backends.x86.llvm_types import is_float, vector
 from tessera.backends.x86.text import FunctionText, Index, ModuleText, TargetText, Value
 from tessera.backends.x86.vector_ops import add, fma, mul
 from tessera.types.dtype import DType
+from tessera.types.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class MicroShape:
     """The register block: `rows` of `vectors` registers of `lanes` elements of an accumulator dtype."""
 
@@ -100,7 +99,7 @@ def micro_kernel(
     return Value("ptr", f"@{name}")
 
 
-@dataclass(frozen=True)
+@frozen
 class Left:
     """The left operand of a register block: where it begins, and how far its rows and its columns are apart."""
 

@@ -7,7 +7,7 @@ operand's panels are rows of it, the right operand's are columns.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 from tessera.backends.x86 import convert
@@ -16,12 +16,13 @@ from tessera.backends.x86.text import FunctionText, Index, Value, known
 from tessera.backends.x86.transpose import transpose
 from tessera.backends.x86.windows import Turned, WindowElement, Windows
 from tessera.types.dtype import DType
+from tessera.types.frozen import frozen
 
 Element: TypeAlias = Callable[[FunctionText, Value, Value, Sequence[Value]], Value]
 """`element(f, row, column, frame)`: one element in its compute type, read anywhere it likes."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Operand:
     """A matrix to be packed: strided memory, memory seen through windows, or elements by a function.
 
@@ -54,7 +55,7 @@ class Operand:
         return Operand(self.dtype, self.base, self.column_stride, self.row_stride, swapped, self.frame, windows)
 
 
-@dataclass(frozen=True)
+@frozen
 class _Swapped:
     function: Element
 

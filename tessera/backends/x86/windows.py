@@ -7,13 +7,13 @@ coordinate in each window it must lie in. Both parts are worked out once per row
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from tessera.backends.x86 import convert
 from tessera.backends.x86.llvm_types import mangled, vector
 from tessera.backends.x86.text import FunctionText, Index, Value
 from tessera.types.dtype import DType
+from tessera.types.frozen import frozen
 
 _LANES = 8  # gathered at a time: pointers take 64 bits each
 _DEPTH = 256  # columns tabled at a time
@@ -34,7 +34,7 @@ class Windows(Protocol):
     def extents(self, f: FunctionText, frame: Sequence[Value]) -> list[Value]: ...
 
 
-@dataclass(frozen=True)
+@frozen
 class Turned:
     """The same with rows for columns."""
 
@@ -53,7 +53,7 @@ class Turned:
         return self.of.extents(f, frame)
 
 
-@dataclass(frozen=True)
+@frozen
 class WindowElement:
     """One element of windows, for packers that go element by element."""
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from tessera.diagnostics.codes import OverrideError
+from tessera.types.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Choice:
     """An answer and who gave it: `override`, `default`, the name of a model, or the tuner."""
 

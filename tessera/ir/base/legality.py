@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from tessera.ir.base.op import OpError, SpecOp
+from tessera.types.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Legality:
     """The rule of one door: dialects whose ops may pass, and a closer look at each op.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn, Self
 
 from xdsl.dialects.builtin import StringAttr
@@ -18,6 +17,7 @@ from tessera.ir.base.literal import Reader, normalize, text_of
 from tessera.ir.base.location import span_of
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.base.types import ShapedAttr, TensorAttr, ValueAttr, attribute_of, read_with, type_text_of
+from tessera.types.frozen import frozen
 
 CURRENT = 2
 """The version of the text of all our dialects; `version.py` says what changed before it."""
@@ -367,7 +367,7 @@ def parse_function(cls: type[SpecOp], parser: Parser) -> Any:
     return op
 
 
-@dataclass(frozen=True)
+@frozen
 class Form:
     """How ops of a form are written: both ways."""
 

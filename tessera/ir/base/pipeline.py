@@ -22,6 +22,7 @@ from tessera.ir.base.passes import Pass, pipeline_text
 from tessera.ir.base.reproducer import write_reproducer
 from tessera.ir.base.text import print_module
 from tessera.ir.base.verify import verify
+from tessera.types.frozen import frozen
 from tessera.types.settings import Settings
 
 _USER_ERRORS: dict[str, type[CompilationError]] = {
@@ -32,7 +33,7 @@ _USER_ERRORS: dict[str, type[CompilationError]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Step:
     """One pass that ran: where, for how long, and how many ops it left."""
 
@@ -42,7 +43,7 @@ class Step:
     ops: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Snapshot:
     """The text after a pass; the first of a room is named `input`."""
 

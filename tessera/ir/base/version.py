@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
@@ -14,6 +14,7 @@ from tessera.diagnostics.span import Span
 from tessera.ir.base.dialect_of import properties_of
 from tessera.ir.base.op import CURRENT, SpecOp
 from tessera.ir.base.types import ValueAttr
+from tessera.types.frozen import frozen
 
 KEY = "tessera.version"
 _WRITTEN = re.compile(rf'^[^\n]*?(?<![\w.])"?{re.escape(KEY)}"?\s*=\s*([^\s,}}]+)', re.MULTILINE)
@@ -21,7 +22,7 @@ _WRITTEN = re.compile(rf'^[^\n]*?(?<![\w.])"?{re.escape(KEY)}"?\s*=\s*([^\s,}}]+
 Values: TypeAlias = dict[str, Any]
 
 
-@dataclass(frozen=True)
+@frozen
 class Upgrade:
     """What changed from one version to the next: ops renamed, and attributes rewritten, by the new name of the op."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import producers, spec_of
@@ -12,9 +11,10 @@ from tessera.ir.schedule.groups import Group, Grouping
 from tessera.ir.schedule.program import settled
 from tessera.ir.schedule.rows import RowSpace
 from tessera.ir.tile.facets import Gather, IndexMap, Pointwise, Reduction, View, coordinates
+from tessera.types.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Body:
     """A group ready to become a kernel; `inputs` and `outputs` are values of the program, in the tape's order."""
 

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tessera.types.dim import Dim, maximum
+from tessera.types.frozen import frozen
 from tessera.types.shape import is_at_most
 
 ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Life:
     """A buffer: its bytes, and the steps at which it begins and ends to be needed, both included."""
 
@@ -30,7 +31,7 @@ class _Slot:
     lives: list[Life] = field(default_factory=list[Life])
 
 
-@dataclass(frozen=True)
+@frozen
 class Layout:
     """Where each buffer starts, and how many bytes there are in all."""
 

@@ -6,7 +6,6 @@ bodies, and the types of results. Types of operands are those of the values they
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from xdsl.ir import Region, SSAValue
@@ -28,9 +27,10 @@ from tessera.ir.base.op import (
 )
 from tessera.ir.base.types import ValueAttr, attribute_of, read_with
 from tessera.ir.schedule.types import UNTYPED
+from tessera.types.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Shape:
     """What is peculiar to the text of an op: the attribute that stands first as `@name`, and those with a keyword."""
 

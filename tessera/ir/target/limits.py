@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from tessera.types.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Width:
     """Vectors of so many f32: the feature they come with, and how many registers there are (Intel SDM vol. 1, 3.4)."""
 

@@ -8,13 +8,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Protocol, TypeAlias
 
 from tessera.diagnostics.codes import CodegenError
 from tessera.ir.base.reproducer import write_reproducer
 from tessera.ir.target import worker_pool
 from tessera.runtime.cache import default_store
+from tessera.types.frozen import frozen
 
 GENERATOR = "llvmlite-0.50.0"
 """The code generator's name and version, part of every cache key."""
@@ -25,7 +26,7 @@ _MEMORY_LIMIT = 256 << 20
 _PASSES = ("none", "light", "O1", "O2", "O3")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CodeTarget:
     """What code is generated for.
 

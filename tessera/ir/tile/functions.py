@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from tessera.types.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Function:
     """A scalar function; a predicate gives bool, all others the dtype they take."""
 

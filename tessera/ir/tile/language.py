@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from xdsl.ir import Block, SSAValue
@@ -17,11 +17,12 @@ from tessera.ir.tile.dialect import DIALECT
 from tessera.ir.tile.functions import FUNCTIONS
 from tessera.types.dim import Dim, DimLike
 from tessera.types.dtype import DType, bool_, i64
+from tessera.types.frozen import frozen
 from tessera.types.rounding import rounding_of
 from tessera.types.tensor_type import TensorType
 
 
-@dataclass(frozen=True)
+@frozen
 class Place:
     """Where a tile stands: coordinates by name, which of them run along the tile, how far, and their extents.
 
@@ -267,7 +268,7 @@ def buffer_type(value: SSAValue) -> TensorType:
     return value.type.data
 
 
-@dataclass(frozen=True)
+@frozen
 class PointBuilder:
     """What a `Pointwise` block gets: the language, with the tile's shape and the result's coordinates filled in."""
 

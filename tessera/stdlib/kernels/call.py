@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from xdsl.ir import SSAValue
@@ -14,6 +13,7 @@ from tessera.ir.schedule.emit.maps import compose
 from tessera.ir.tile.facets import IndexMap
 from tessera.ir.tile.language import TileBuilder
 from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
 from tessera.types.tensor_type import TensorType
 
 Choose = Callable[[str, Sequence[Any]], Any]
@@ -25,7 +25,7 @@ def first(knob: str, candidates: Sequence[Any]) -> Any:
     return candidates[0]
 
 
-@dataclass(frozen=True)
+@frozen
 class Call:
     """One use of a library op.
 
@@ -73,7 +73,7 @@ class Call:
         return builder.arguments[place]
 
 
-@dataclass(frozen=True)
+@frozen
 class LibraryKernel:
     """An entry of the library: `write` gives the kernels of a call, in the order they run."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -18,6 +17,7 @@ from tessera.ir.tile.facets import IndexMap, View
 from tessera.ir.tile.facets import coordinate as at
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import DType
+from tessera.types.frozen import frozen
 from tessera.types.promotion import promote_all
 from tessera.types.shape import normalize_axis, text
 from tessera.types.tensor_type import TensorType
@@ -25,7 +25,7 @@ from tessera.types.tensor_type import TensorType
 Labels: TypeAlias = tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Equation:
     """The axes of each operand and of the result, by label; axes under `...` are labelled `.0`, `.1` from the right."""
 
@@ -116,7 +116,7 @@ def _infer_einsum(ctx: InferContext, types: Sequence[TensorType], attributes: At
     return [TensorType(tuple(sizes[label] for label in equation.result), attributes["dtype"] or dtype)]
 
 
-@dataclass(frozen=True)
+@frozen
 class _Term:
     """A value on its way through the equation, and what its axes are called."""
 

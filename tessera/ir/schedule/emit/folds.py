@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from xdsl.ir import SSAValue
@@ -14,6 +13,7 @@ from tessera.ir.tile.facets import Reduction
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, i64
+from tessera.types.frozen import frozen
 
 _JOIN = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
 _FAR = (1 << 63) - 1
@@ -35,7 +35,7 @@ def identity(kind: str, dtype: DType) -> Any:
     return (1 << (dtype.bits - 1)) - 1 if highest else -(1 << (dtype.bits - 1))
 
 
-@dataclass(frozen=True)
+@frozen
 class Fold:
     """One reduction of a pass: its lanes are a tile whose first axis is folded at the end."""
 

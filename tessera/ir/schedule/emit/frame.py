@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast
 
 from xdsl.ir import SSAValue
@@ -14,11 +13,12 @@ from tessera.ir.schedule.emit.maps import delinear
 from tessera.ir.tile.facets import IndexMap
 from tessera.ir.tile.language import TileBuilder
 from tessera.types.dim import Dim, product
+from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 from tessera.types.tensor_type import TensorType
 
 
-@dataclass(frozen=True)
+@frozen
 class Request:
     """One kernel to write: its name, its body, the machine and who chooses sizes."""
 
@@ -71,7 +71,7 @@ def _symbols(value: object) -> set[str]:
     return found
 
 
-@dataclass(frozen=True)
+@frozen
 class Walk:
     """Dims walked in groups: coordinate `names[g]` runs over the product of the extents of group `g`."""
 
