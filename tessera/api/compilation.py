@@ -126,7 +126,7 @@ def compiler_text() -> str:
     """The compiler that would make the code: its version, and the state of the files it is made of."""
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     parts: list[str] = [__version__]
-    for folder in ("compiler", "ir", "backends", "stdlib"):
+    for folder in ("compiler", "ir", "backends", "stdlib", "types", "runtime"):
         parts += _states(os.path.join(root, folder), folder)
     return "\n".join(sorted(parts))
 

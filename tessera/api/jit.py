@@ -97,7 +97,8 @@ class Jit(_Hot):
         return Jit(self.function, static_argnames=static, dynamic=self.dynamic, options=self.options, constraints=given)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not kwargs:
+        # Inside another trace nothing runs: what is computed from concrete tensors there must be computed again later.
+        if not kwargs and dispatch.active() is None:
             result = self._fast(*args)
             if result is not NotImplemented:
                 return result
@@ -190,6 +191,10 @@ class Jit(_Hot):
         if self.returns is not None:
             check_returned(self.returns, traced)
         return traced
+
+    def bind(self, *args: Any, **kwargs: Any) -> Call:
+        """The signature of a call, and its tensors."""
+        return self._binder.bind(args, kwargs)
 
     def trace(self, *args: Any, **kwargs: Any) -> TracedFunction:
         """What the function does for such arguments, as a tape; nothing is compiled or run."""

@@ -18,7 +18,7 @@ class Options:
     """Every choice that changes the code; a choice that does not (threads, paths) is a setting, not an option.
 
     `overrides` fixes choices of the schedule by name, as a sorted tuple of pairs. `features` replaces what the machine
-    was found to have (`("avx2", "fma")`), None keeps it. `debug` adds bounds and finiteness checks to the code.
+    was found to have (`("avx2", "fma")`), None keeps it. `debug` proves tile kernels in bounds and free of races.
 
     >>> Options.of(fusion=False, overrides={"tile.n": 64}).text
     '{"backend":"x86","debug":false,"features":null,"fusion":false,"overrides":[["tile.n",64]]}'

@@ -118,3 +118,22 @@ def test_a_captured_weight_is_read_at_each_call() -> None:
     held["w"] = np.full((3,), 5.0, np.float32)
     assert np.asarray(f(x)).tolist() == [5.0] * 3
     assert f.cache_info().misses == 1
+
+
+def test_a_jitted_function_inside_a_trace_is_part_of_it_even_when_it_was_called_before() -> None:
+    ones = np.ones(4, np.float32)
+    held = {"w": ts.array(ones)}
+
+    @ts.jit
+    def inner(w: ts.Tensor["N", ts.f32]) -> ts.Tensor["N", ts.f32]:
+        return w * 2
+
+    inner(held["w"])
+
+    @ts.jit
+    def outer(x: ts.Tensor["N", ts.f32]) -> ts.Tensor["N", ts.f32]:
+        return x + inner(held["w"])
+
+    np.testing.assert_array_equal(np.asarray(outer(ones)), 3 * ones)
+    held["w"] = ts.array(10 * ones)
+    np.testing.assert_array_equal(np.asarray(outer(ones)), 21 * ones)
