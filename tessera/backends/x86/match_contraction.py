@@ -105,12 +105,11 @@ def _sides(loop: SpecOp) -> tuple[SpecOp, SpecOp] | None:
 
 def _load_behind(value: SSAValue) -> SpecOp | None:
     """The load a value comes from; packing converts once, so of several casts only the last may lose anything."""
-    casts: list[tuple[DType, DType]] = []
+    passed: list[DType] = []
     while isinstance(value, OpResult) and value.op.name == "ttile.cast":
-        source = value.op.operands[0]
-        casts.append((_dtype_of(source), _dtype_of(value)))
-        value = source
-    if not all(holds(target, source) for source, target in casts[1:]):
+        passed.append(_dtype_of(value))
+        value = value.op.operands[0]
+    if not all(holds(dtype, _dtype_of(value)) for dtype in passed[1:]):
         return None
     op = value.op if isinstance(value, OpResult) else None
     return op if isinstance(op, SpecOp) and op.name == "ttile.load" else None
