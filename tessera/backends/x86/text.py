@@ -19,6 +19,10 @@ Results: TypeAlias = "Sequence[Value] | Value | None"
 """What a loop or branch body gives back."""
 
 
+_WRITTEN: dict[str, str] = {}
+"""Modules of shared functions by their symbols: a symbol says all that its text depends on."""
+
+
 class ModuleText:
     """A module being written: functions, the declarations they need, constant tables.
 
@@ -29,7 +33,7 @@ class ModuleText:
     def __init__(self, target: TargetText, shares: bool = False) -> None:
         self.target = target
         self.shares = shares
-        self._shared: dict[str, ModuleText] = {}
+        self._shared: dict[str, str] = {}
         self._functions: dict[str, FunctionText] = {}
         self._declared: dict[str, str] = {}
         self._constants: dict[str, str] = {}
@@ -67,13 +71,14 @@ class ModuleText:
         """
         if key not in self._outlined and shared and self.shares:
             digest = hashlib.sha256(repr((key, self.target)).encode()).hexdigest()[:16]
-            apart = ModuleText(self.target)
-            function = apart.function(f"tessera_{name}_{digest}", arguments, ret)
-            self._outlined[key] = function.name
-            self._shared[function.name] = apart
-            types = ", ".join(value.type for value in function.arguments)
-            self._declared[function.name] = f"declare hidden {ret} @{function.name}({types})"
-            build(function)
+            symbol = self._outlined[key] = f"tessera_{name}_{digest}"
+            if symbol not in _WRITTEN:
+                apart = ModuleText(self.target)
+                build(apart.function(symbol, arguments, ret))
+                _WRITTEN[symbol] = apart.text()
+            self._shared[symbol] = _WRITTEN[symbol]
+            types = ", ".join(_bare(type_) for type_, _ in arguments)
+            self._declared[symbol] = f"declare hidden {ret} @{symbol}({types})"
         elif key not in self._outlined:
             function = self.function(self.unique(name), arguments, ret, internal=True)
             self._outlined[key] = function.name
@@ -100,7 +105,7 @@ class ModuleText:
 
     def shared(self) -> dict[str, str]:
         """The modules of the shared functions this one calls, by the symbol each defines."""
-        return {name: module.text() for name, module in self._shared.items()}
+        return dict(self._shared)
 
     def text(self) -> str:
         """The whole module."""
@@ -112,6 +117,11 @@ class ModuleText:
         return "\n".join(parts)
 
 
+def _bare(type_: str) -> str:
+    """The type of an argument without its attributes."""
+    return type_ if type_[0] == "<" else type_.split(" ")[0]
+
+
 class FunctionText(Instructions):
     """A function being written, at the end of its last block: `Instructions` plus control flow."""
 
@@ -121,9 +131,7 @@ class FunctionText(Instructions):
         super().__init__(module.target, module.declare)
         self.module = module
         self.name = name
-        self.arguments = [
-            Value(type_ if type_[0] == "<" else type_.split(" ")[0], f"%.{arg}") for type_, arg in arguments
-        ]
+        self.arguments = [Value(_bare(type_), f"%.{arg}") for type_, arg in arguments]
         signature = ", ".join(f"{type_} %.{arg}" for type_, arg in arguments)
         linkage, inlining = ("internal ", "noinline ") if internal else ("", "")
         self._head = f"define {linkage}{ret} @{name}({signature}) {inlining}#0 {{"
