@@ -69,6 +69,32 @@ def test_many_texts_compile_once_each_in_order() -> None:
     assert len(set(objects)) == 3
 
 
+def test_a_text_that_was_begun_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[str] = []
+    submit = worker_pool.WorkerPool.submit
+
+    def counting(self: worker_pool.WorkerPool, header: dict[str, object], text: str, timeout: float) -> object:
+        given.append(text)
+        return submit(self, header, text, timeout)
+
+    monkeypatch.setattr(worker_pool.WorkerPool, "submit", counting)
+    machine_code.begin(add(60), X86)
+    machine_code.begin(add(60), X86)
+    made = compile_text(add(60), X86)
+    machine_code.begin(add(60), X86)
+    assert compile_text(add(60), X86) is made
+    assert given == [add(60)]
+
+
+def test_what_closed_workers_had_begun_is_compiled_by_new_ones() -> None:
+    worker_pool.close_pool()
+    texts = [add(number) for number in range(70, 82)]
+    for text in texts:
+        machine_code.begin(text, X86)
+    worker_pool.close_pool()  # most of them are still waiting for a worker
+    assert len(set(compile_texts(texts, X86))) == len(texts)
+
+
 def test_a_store_is_asked_before_llvm_and_filled_after() -> None:
     class Store:
         kept: dict[str, bytes] = {}
