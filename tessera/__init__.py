@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tessera.api.control import cond, fori_loop, scan, while_loop
     from tessera.api.eager import arange, array, full, ones, zeros
     from tessera.api.jit import Jit, jit
+    from tessera.api.shape_trace import ShapeTrace, shape_trace
     from tessera.api.state import KVCache
     from tessera.api.tensor import Tensor
     from tessera.compiler.options import Options
@@ -49,6 +50,7 @@ _HOME = {
     "tessera.api.eager": "array zeros ones full arange",
     "tessera.api.constraints": "constrain require",
     "tessera.api.control": "cond while_loop fori_loop scan",
+    "tessera.api.shape_trace": "ShapeTrace shape_trace",
     "tessera.api.state": "KVCache",
     "tessera.compiler.options": "Options",
 }
@@ -62,6 +64,7 @@ __all__ = [
     "Jit",
     "KVCache",
     "Options",
+    "ShapeTrace",
     "Tensor",
     "TesseraError",
     "accum",
@@ -95,6 +98,7 @@ __all__ = [
     "require",
     "saturate",
     "scan",
+    "shape_trace",
     "stochastic_round",
     "tf32",
     "u8",

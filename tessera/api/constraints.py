@@ -85,7 +85,8 @@ def _constraint(condition: Any, here: Span | None) -> Constraint | None:
     if isinstance(condition, bool):
         if condition:
             return None
-        raise ConstraintError("this requirement does not hold", span=here, notes=_known_false(here))
+        what = f"`{_argument(here)}`" if here is not None and _argument(here) else "this requirement"
+        raise ConstraintError(f"{what} does not hold", span=here, notes=("all its sizes are known here",))
     raise ConstraintError(
         f"`require` takes a rule about sizes, got {type(condition).__name__}",
         span=here,
@@ -93,5 +94,7 @@ def _constraint(condition: Any, here: Span | None) -> Constraint | None:
     )
 
 
-def _known_false(here: Span | None) -> tuple[str, ...]:
-    return ("its sizes are known here, and it is false for them",) if here is not None else ()
+def _argument(here: Span) -> str:
+    """What stands between the parentheses of a call, where it is on one line."""
+    call = here.source_line[here.column - 1 :][: here.width]
+    return call.partition("(")[2].removesuffix(")") if here.line == here.end_line else ""

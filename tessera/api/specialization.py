@@ -114,9 +114,9 @@ class Specialization:
             if left == right:
                 continue
             if item.constraint is not None:
-                from tessera.frontend.constraints import violation  # noqa: PLC0415 - few functions have any
+                from tessera.frontend.constraints import static_numbers, violation  # noqa: PLC0415 - few functions have any
 
-                return violation(item.constraint, sizes) or error
+                return violation(item.constraint, sizes, static_numbers(self.signature)) or error
             symbols = sorted(item.left.symbols | item.right.symbols)
             sources = tuple(f"`{symbol}` is {sizes[symbol][0]} from `{sizes[symbol][1]}`" for symbol in symbols)
             return GuardError(

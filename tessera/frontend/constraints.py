@@ -56,10 +56,9 @@ def declared(
     `is_open` where dims without a name in the annotations are free: then names are looked at when it is traced.
     """
     found = (*getattr(function, ATTRIBUTE, ()), *given)
-    names = {name for parameter in parameters for name in _names(parameter.annotation)}
-    known = names | {parameter.name for parameter in parameters}
     if not is_open:
-        _eliminate(found, known)
+        names = {name for parameter in parameters for name in _names(parameter.annotation)}
+        _eliminate(found, names | {parameter.name for parameter in parameters if not parameter.is_annotated})
     contradiction = ConstraintSolver(found).contradiction
     if contradiction is not None:
         raise contradicted(contradiction.because[-1], contradiction.because)
@@ -77,9 +76,19 @@ def _names(annotation: Any) -> set[str]:
 def contradicted(constraint: Constraint, because: Sequence[Constraint], span: Span | None = HERE) -> ConstraintError:
     """The error for a constraint that others exclude, with the place of each."""
     others = [item for item in because if item is not constraint]
-    listed = " and ".join(f"`{item.text}`" for item in others)
-    message = f"`{constraint.text}` contradicts {listed}" if others else f"`{constraint.text}` can never hold"
-    return ConstraintError(message, span=constraint.span if span is HERE else span, notes=places(others))
+    where = constraint.span if span is HERE else span
+    message = f"`{constraint.text}` contradicts {listed(others)}" if others else f"`{constraint.text}` can never hold"
+    if not constraint.symbols:
+        sides = f"the left side is {constraint.left}, the right side {constraint.right}"
+        message = f"`{constraint.text}` does not hold here: {sides}"
+        others = [] if where == constraint.span else [constraint]
+    return ConstraintError(message, span=where, notes=places(others))
+
+
+def listed(constraints: Sequence[Constraint]) -> str:
+    """Constraints in a sentence."""
+    *first, last = (f"`{item.text}`" for item in constraints)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def places(constraints: Iterable[Constraint]) -> tuple[str, ...]:
@@ -102,13 +111,16 @@ def impose(trace: Trace, constraints: Sequence[Constraint], signature: Signature
         suppose(trace, item.substitute(derived), item.span)
 
 
-def suppose(trace: Trace, constraint: Constraint, span: Span | None) -> None:
-    """Take a constraint for true from here on: free where it is proved, an error where it is refuted, else a guard."""
+def suppose(trace: Trace, constraint: Constraint, span: Span | None, notes: Sequence[str] = ()) -> None:
+    """Take a constraint for true from here on: free where it is proved, an error where it is refuted, else a guard.
+
+    `span` and `notes` are for the error: who asked for it, and what its names stand for.
+    """
     facts = trace.facts
     constraint = _resolved(facts, constraint, span)
     answer = facts.solver_in_use().decide(constraint)
     if answer.is_refuted:
-        raise contradicted(constraint, answer.because, span).with_notes(*_paths(trace, constraint))
+        raise contradicted(constraint, answer.because, span).with_notes(*notes, *_paths(trace, constraint))
     if answer.is_proved:
         facts.proved.append((constraint.text, answer.because))
         return
@@ -126,11 +138,11 @@ def _resolved(facts: Facts, constraint: Constraint, span: Span | None) -> Constr
 
 
 def _unknown_name(constraint: Constraint, name: str, known: Iterable[str], span: Span | None) -> ConstraintError:
-    listed = ", ".join(f"`{other}`" for other in known)
+    sizes = ", ".join(f"`{other}`" for other in known)
     return ConstraintError(
         f"`{constraint.text}` names `{name}`, which is no size here",
         span=span,
-        notes=(f"the sizes are {listed}" if listed else "no size has a name",),
+        notes=(f"the sizes are {sizes}" if sizes else "no size has a name",),
         fix=f'name it in an annotation (`Tensor["{name}", f32]`), or give its size (`require(..., {name}=x.shape[0])`)',
     )
 
@@ -188,7 +200,7 @@ def impose_on_call(
     from tessera.frontend.size import Size, dim_of  # noqa: PLC0415 - only functions with constraints come here
     from tessera.frontend.tree import flatten  # noqa: PLC0415
 
-    env: dict[str, Dim] = {}
+    env, sources = dict[str, Dim](), dict[str, str]()
     for parameter in parameters:
         value = arguments.get(parameter.name)
         if isinstance(value, int | Size) and not isinstance(value, bool):
@@ -197,13 +209,16 @@ def impose_on_call(
             continue
         leaves, tree = flatten(value)
         for leaf, annotation in zip(leaves, parameter.annotations(tree), strict=True):
-            for dim, size in zip(annotation.dims, leaf.shape, strict=False) if annotation is not None else ():
-                if dim.symbol_name is not None:
-                    env.setdefault(dim.symbol_name, dim_of(size))
+            for axis, dim in enumerate(annotation.dims) if annotation is not None else ():
+                name = dim.symbol_name
+                if name is not None and name not in env and axis < len(leaf.shape):
+                    env[name] = dim_of(leaf.shape[axis])
+                    sources[name] = f"`{name}` is {env[name]} from `{parameter.name}.shape[{axis}]`"
     here = user_span()
     derived = _eliminate(constraints, env.keys())
     for item in constraints:
-        suppose(trace, item.substitute(derived).substitute(env), here)
+        notes = [sources[name] for name in sorted(item.symbols & sources.keys())]
+        suppose(trace, item.substitute(derived).substitute(env), here, notes)
 
 
 # At a call.
@@ -224,27 +239,34 @@ def check_call(constraints: Sequence[Constraint], signature: Signature, tensors:
     free = [item.substitute(env) for item in constraints]
     derived = _eliminate(free, sizes.keys())
     for item in free:
-        error = violation(item.substitute(derived), sizes)
+        error = violation(item.substitute(derived), sizes, numbers)
         if error is not None:
             raise error
 
 
-def violation(constraint: Constraint, sizes: Mapping[str, tuple[int, str]]) -> GuardError | None:
+def violation(
+    constraint: Constraint, sizes: Mapping[str, tuple[int, str]], numbers: Mapping[str, int]
+) -> GuardError | None:
     """The error for sizes that break a constraint: path, value, rule and where it stands; None where they do not."""
     values = {name: size for name, (size, _) in sizes.items()}
     if not constraint.symbols <= values.keys() or constraint.holds(values):
         return None
     names = sorted(constraint.symbols)
-    sources = tuple(f"`{name}` is {sizes[name][0]} from `{sizes[name][1]}`" for name in names)
+    given = sorted(Constraint.parse(constraint.text, None).symbols & numbers.keys())
+    notes = (
+        *(f"`{name}` is {sizes[name][0]} from `{sizes[name][1]}`" for name in names),
+        *(f"`{name}` is {numbers[name]}, an argument of the call" for name in given),
+        *places([constraint]),
+    )
     if len(names) == 1:
         size, path = sizes[names[0]]
         message = f"`{path}` is {size}, but `{constraint.text}` must hold"
-        return GuardError(message, notes=(*sources, *places([constraint])), fix=_padding(constraint, size, path))
+        return GuardError(message, notes=notes, fix=_padding(constraint, size, path))
     left, right = constraint.left.evaluate(values), constraint.right.evaluate(values)
     sides = f"the left side is {left}, the right side {right}"
     if constraint.high is not None:
         sides = f"it is {left}, and the range is {right}..={constraint.high.evaluate(values)}"
-    return GuardError(f"`{constraint.text}` must hold, but {sides}", notes=(*sources, *places([constraint])))
+    return GuardError(f"`{constraint.text}` must hold, but {sides}", notes=notes)
 
 
 def _padding(constraint: Constraint, size: int, path: str) -> str | None:

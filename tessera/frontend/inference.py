@@ -14,7 +14,6 @@ from tessera.types.shape import is_refuted
 
 if TYPE_CHECKING:
     from tessera.frontend.trace import Trace
-    from tessera.types.constraint import Constraint
 
 
 class Inference:
@@ -36,9 +35,9 @@ class Inference:
         if answer is not None and answer.is_proved:
             return facts.derive(Assumption(left, right, what, self.span), answer.because)
         if answer is not None and answer.is_refuted:
-            from tessera.frontend.constraints import places  # noqa: PLC0415 - few functions have constraints
+            from tessera.frontend.constraints import listed, places  # noqa: PLC0415 - few functions have any
 
-            error = self.fail(f"{what}: {left} and {right} differ, as {_rules(answer.because)}")
+            error = self.fail(f"{what}: {left} and {right} differ because of {listed(answer.because)}")
             raise error.with_notes(*places(answer.because)) if isinstance(error, TesseraError) else error
         return facts.assume(left, right, what, self.span)
 
@@ -52,7 +51,3 @@ class Inference:
     def _notes(self) -> tuple[str, ...]:
         """Where each operand came from, once each."""
         return tuple(dict.fromkeys(self.trace.origin(value) for value in self.operands))
-
-
-def _rules(constraints: tuple[Constraint, ...]) -> str:
-    return " and ".join(f"`{item.text}`" for item in constraints)

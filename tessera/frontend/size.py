@@ -145,17 +145,22 @@ def _joined(own: Size, other: Any, combine: Callable[[Dim, Dim], Dim]) -> Any:
 
 
 class Condition:
-    """A comparison of sizes that is true for some values and false for others: to be required, not branched on."""
+    """A comparison of sizes that not all values answer alike: to be required, and branched on where constraints decide.
 
-    __slots__ = ("left", "relation", "right", "span")
+    `answer` is what the constraints of the trace say; None where they leave it open.
+    """
 
-    def __init__(self, left: Dim, relation: str, right: Dim, span: Span | None) -> None:
-        self.left, self.relation, self.right, self.span = left, relation, right, span
+    __slots__ = ("answer", "left", "relation", "right", "span")
+
+    def __init__(self, left: Dim, relation: str, right: Dim, span: Span | None, answer: bool | None) -> None:
+        self.left, self.relation, self.right, self.span, self.answer = left, relation, right, span, answer
 
     def __repr__(self) -> str:
         return f"{self.left} {self.relation} {self.right}"
 
     def __bool__(self) -> bool:
+        if self.answer is not None:
+            return self.answer
         raise SpecializationError(
             f"the branch `{self}` depends on a free dimension",
             span=self.span,
@@ -176,15 +181,18 @@ def _decided(own: Size, other: Any, relation: str, holds: Proof, fails: Proof) -
         return True
     if fails(gap):
         return False
-    facts = getattr(trace, "facts", None)
-    if facts is not None and facts.solver is not None:
-        from tessera.types.constraint import Constraint  # noqa: PLC0415 - few functions have any
-
-        answer = facts.solver.decide(Constraint(own.dim, relation, right))
-        if answer.is_proved or answer.is_refuted:
-            return answer.is_proved
-    condition = Condition(own.dim, relation, right, user_span())
+    condition = Condition(own.dim, relation, right, user_span(), _by_constraints(trace, own.dim, relation, right))
     return condition if trace is not None else bool(condition)
+
+
+def _by_constraints(trace: Any, left: Dim, relation: str, right: Dim) -> bool | None:
+    facts = getattr(trace, "facts", None)
+    if facts is None or facts.solver is None:
+        return None
+    from tessera.types.constraint import Constraint  # noqa: PLC0415 - few functions have any
+
+    answer = facts.solver.decide(Constraint(left, relation, right))
+    return answer.is_proved if answer.is_proved or answer.is_refuted else None
 
 
 def _is_zero(gap: Dim) -> bool:

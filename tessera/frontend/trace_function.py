@@ -61,10 +61,15 @@ def trace_function(
     parameters: inspect.Signature,
     signature: Signature,
     constraints: Sequence[Constraint] = (),
+    trace: Trace | None = None,
 ) -> TracedFunction:
-    """Run `function` on stand-ins for the arguments that `signature` describes, their sizes as `constraints` say."""
+    """Run `function` on stand-ins for the arguments that `signature` describes, their sizes as `constraints` say.
+
+    `trace` is a new one to fill, for those who look at it even where the function is wrong.
+    """
     types, declared = input_types(signature)
-    trace = Trace(facts=Facts(declared))
+    trace = trace or Trace()
+    trace.facts = Facts(declared)
     remaining = iter(types)
     leaves: list[Any] = []
     for path, leaf in zip(signature.paths(), signature.leaves, strict=True):

@@ -33,7 +33,9 @@ class PlaceBuffers(Pass):
 def _place(program: SpecOp, kernels: Mapping[str, SpecOp]) -> None:
     old = program.regions[0].block
     builder = HostBuilder(kernels)
-    for left, right, what in needed_checks(program.value("guards")):
+    guards = tuple(needed_checks(program.value("guards")))
+    program.set_value("guards", guards)
+    for left, right, what in guards:
         builder.emit("guard", (), {"left": left, "right": right, "what": what})
     for argument in old.args:
         builder.values[argument] = builder.add_argument(tensor_of(argument), argument.name_hint)
