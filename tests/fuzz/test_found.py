@@ -28,6 +28,10 @@ FOUND: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         ((X * 100).astype(np.float32),),
     ),
     "a cast of bools, before a product": (lambda x: (x > 0).cast(ts.f16) @ (x > 0).cast(ts.f16).T, (X,)),
+    "a gather of a value, and the value": (
+        lambda i: i.cast(ts.f64) + ops.take(i.cast(ts.f64), i),
+        (np.arange(9)[::-1].copy(),),
+    ),
     "places in rows of nothing": (lambda x: (x.argmax(axis=1), x.argmin(axis=0)), (np.zeros((5, 0), np.float32),)),
     "a product summed in f64": (lambda x: ops.matmul(x, x.T, accumulate=ts.f64), (X.astype(np.float32),)),
 }

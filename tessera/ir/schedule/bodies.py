@@ -61,23 +61,30 @@ class _Closure:
         self.inputs: dict[int, None] = {}
         self.numbers: set[int] = set()
         self._seen: set[int] = set()
+        self._whole: set[int] = set()
 
     def from_values(self, values: Iterable[int]) -> _Closure:
-        for value in values:
-            self._visit(value, top=True)
+        wanted, known = tuple(values), -1
+        # a value that one record reads as a whole tensor is not computed for another that was met before
+        while known != len(self._whole):
+            known = len(self._whole)
+            self.inputs, self.numbers, self._seen = {}, set(), set()
+            for value in wanted:
+                self._visit(value, top=True)
         return self
 
     def _visit(self, value: int, *, top: bool = False) -> None:
         if value in self._seen:
             return
         self._seen.add(value)
-        if not top and self._lies_in_memory(value):
+        if not top and (value in self._whole or self._lies_in_memory(value)):
             self.inputs[value] = None
             return
         number = self.program.makers[value]
         record = self.program.tape.records[number]
         self.numbers.add(number)
         memory = self.program.memory_operands(record)
+        self._whole.update(memory)
         for operand in record.operands:
             if operand in memory:
                 self._seen.add(operand)

@@ -186,7 +186,8 @@ class Grouper:
         for other in self._sources(reads):
             if other is group or other.kind not in ("map", "row") or other.shape != group.shape:
                 continue
-            own = self._from(other, reads)
+            # what the group read of the other before counts too: a gather of it needs it in memory
+            own = [read for number in group.records for read in self._from(other, self.program.reads(number))]
             in_place = self._is_alike(group, other, own) and not any(read.in_memory for read in own)
             in_place = in_place and (other.space is not None or self._shares_work(group, other))
             if in_place and self.order.may_merge(group.number, other.number) and self.is_allowed(other):
