@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from tessera.diagnostics.codes import CacheError
-from tessera.types.settings import Settings
+from tessera.types.settings import cache_place
 
 _DIGEST_BYTES = 32
 _FRESH_SECONDS = 3600
@@ -197,8 +197,7 @@ def _store_at(folder: str, limit: int) -> Store:
 
 def default_store() -> Store:
     """The store in the folder the settings name; one object per folder and process."""
-    settings = Settings.from_environment()
-    return _store_at(settings.cache_folder, settings.cache_bytes)
+    return _store_at(*cache_place())
 
 
 def _unlink(path: str) -> None:

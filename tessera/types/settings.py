@@ -45,7 +45,7 @@ class Settings:
         return Settings(
             threads=_threads(values),
             cache_folder=_cache_folder(values),
-            cache_bytes=_bytes(values, "TESSERA_CACHE_BYTES", 4 << 30),
+            cache_bytes=_cache_bytes(values),
             memory_bytes=_bytes(values, "TESSERA_MEMORY_BYTES", 2 << 30),
             spin_microseconds=_count(values, "TESSERA_SPIN_MICROSECONDS", 200, least=0),
             timing=_switch(values, "TESSERA_TIMING"),
@@ -92,6 +92,15 @@ def _threads(values: Mapping[str, str]) -> int:
 def _cache_folder(values: Mapping[str, str]) -> str:
     given = values.get("TESSERA_CACHE_DIR")
     return os.path.expanduser(given or os.path.join(values.get("XDG_CACHE_HOME") or "~/.cache", "tessera"))
+
+
+def _cache_bytes(values: Mapping[str, str]) -> int:
+    return _bytes(values, "TESSERA_CACHE_BYTES", 4 << 30)
+
+
+def cache_place() -> tuple[str, int]:
+    """The folder of compiled code and its limit alone: asked for with every object that is looked up."""
+    return _cache_folder(os.environ), _cache_bytes(os.environ)
 
 
 def _count(values: Mapping[str, str], name: str, default: int, *, least: int) -> int:

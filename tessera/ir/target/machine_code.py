@@ -9,7 +9,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
-from typing import Protocol, TypeAlias
+from functools import lru_cache
+from typing import Any, Protocol, TypeAlias
 
 from tessera.diagnostics.codes import CodegenError
 from tessera.ir.base.reproducer import write_reproducer
@@ -51,8 +52,14 @@ class CodeTarget:
 
     def key(self, text: str) -> str:
         """The name under which the bytes for `text` are kept."""
-        fields = "\0".join(f"{name}={value}" for name, value in asdict(self).items())
+        fields = "\0".join(f"{name}={value}" for name, value in _header(self).items())
         return hashlib.sha256(f"{GENERATOR}\0{fields}\0{text}".encode()).hexdigest()
+
+
+@lru_cache(maxsize=64)
+def _header(target: CodeTarget) -> dict[str, Any]:
+    """What a worker is told of a target."""
+    return asdict(target)
 
 
 class Store(Protocol):
@@ -174,7 +181,7 @@ def _answer(key: str, text: str, target: CodeTarget, timeout: float) -> Answer:
 
 
 def _submit(text: str, target: CodeTarget, timeout: float) -> Answer:
-    return worker_pool.pool().submit(asdict(target), text, timeout)
+    return worker_pool.pool().submit(_header(target), text, timeout)
 
 
 def _results(
