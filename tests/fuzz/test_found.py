@@ -32,6 +32,18 @@ FOUND: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda i: i.cast(ts.f64) + ops.take(i.cast(ts.f64), i),
         (np.arange(9)[::-1].copy(),),
     ),
+    "a cast that stops at the end of the range, between casts": (
+        lambda x: x.cast(ts.f32).cast(ts.u8) @ x.cast(ts.f32).cast(ts.u8).T,
+        ((X * 60).astype(np.int8),),
+    ),
+    "a cast that wraps between casts, before a product": (
+        lambda x: x.cast(ts.u8).cast(ts.i32) @ x.cast(ts.u8).cast(ts.i32).T,
+        ((X * 60).astype(np.int8),),
+    ),
+    "bits read otherwise, before a product": (
+        lambda x: ops.bitcast(x, ts.f32) @ ops.bitcast(x, ts.f32).T,
+        (X.astype(np.float32).view(np.int32),),
+    ),
     "places in rows of nothing": (lambda x: (x.argmax(axis=1), x.argmin(axis=0)), (np.zeros((5, 0), np.float32),)),
     "a product summed in f64": (lambda x: ops.matmul(x, x.T, accumulate=ts.f64), (X.astype(np.float32),)),
 }

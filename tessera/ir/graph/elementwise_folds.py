@@ -117,7 +117,9 @@ def fold_cast(folder: Folder, operands: Sequence[Any], attributes: Attributes) -
     if inner is None:
         return None
     origin = folder.type_of(inner.operands[0]).dtype
-    if not holds(source, origin):
+    # an integer that is too large wraps, and stops at the end of the range where it comes as a float
+    saturates = source.is_float and origin.is_integer and target.is_integer and not holds(target, origin)
+    if not holds(source, origin) or saturates:
         return None
     return inner.operands[0] if origin is target else folder.emit("cast", inner.operands[0], dtype=target)
 

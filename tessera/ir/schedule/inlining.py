@@ -76,7 +76,7 @@ class Inliner:
     def _may_convert(self, conversion: Record, reader: Record) -> bool:
         """Whether a product may read what a conversion reads: it converts once, to what it sums in."""
         tape = self.grouper.tape
-        if not is_conversion(tape, conversion):
+        if not is_conversion(conversion):
             return False
         source, target = (tape.types[v].dtype for v in (conversion.operands[0], conversion.results[0]))
         return holds(target, source) or target is accumulator(tape, reader)

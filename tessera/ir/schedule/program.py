@@ -21,6 +21,7 @@ from tessera.ir.tile.facets import (
     coordinates,
 )
 from tessera.types.dim import Dim
+from tessera.types.promotion import holds
 from tessera.types.tensor_type import TensorType
 
 CHEAP = 4
@@ -245,20 +246,17 @@ def data_of(record: Record) -> Any:
 
 
 def is_widening(tape: Tape, record: Record) -> bool:
-    """Whether an op changes nothing but the dtype, to one that is no narrower."""
+    """Whether an op changes nothing but the dtype, to one that has every value of the old."""
     if len(record.operands) != 1 or len(record.results) != 1:
         return False
     source, out = tape.types[record.operands[0]], tape.types[record.results[0]]
-    return is_conversion(tape, record) and out.dtype.bytes >= source.dtype.bytes
+    return is_conversion(record) and holds(out.dtype, source.dtype)
 
 
-def is_conversion(tape: Tape, record: Record) -> bool:
+def is_conversion(record: Record) -> bool:
     """Whether an op is a change of dtype, element by element."""
     lower = spec_of(record).lower
-    if not isinstance(lower, Pointwise) or lower.flops > 1 or len(record.operands) != 1:
-        return False
-    source, out = tape.types[record.operands[0]], tape.types[record.results[0]]
-    return source.shape == out.shape and source.dtype is not out.dtype
+    return isinstance(lower, Pointwise) and lower.converts
 
 
 def settled(at: IndexMap, shape: Sequence[Dim]) -> IndexMap:

@@ -182,7 +182,7 @@ CAST = OpSpec(
     dtypes=(*ANY, "i4"),
     cost=pointwise_cost(1),
     fold=fold_cast,
-    lower=Pointwise(_cast_block),
+    lower=Pointwise(_cast_block, converts=True),
 )
 
 BITCAST = OpSpec(
