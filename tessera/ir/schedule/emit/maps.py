@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 from tessera.ir.tile.facets import IndexMap
 from tessera.types.dim import Atom, Dim, product
@@ -41,13 +40,19 @@ def linear(at: Sequence[Dim], shape: Sequence[Dim]) -> Dim:
 
 
 def delinear(flat: Dim, shape: Sequence[Dim]) -> IndexMap:
-    """Coordinates from a place: `linear` undone."""
-    found: list[Dim] = []
+    """Coordinates from a place: `linear` undone. The first dim of more than one element has what is left.
+
+    Of a single element the last dim has the place, so that it still reaches addresses.
+    """
+    found: list[Dim] = [ZERO] * len(shape)
+    axes = [axis for axis, size in enumerate(shape) if size.value != 1] or list(range(len(shape)))[-1:]
     rest = flat
-    for size in reversed(shape[1:]):
-        found.append(ZERO if size.value == 1 else rest % size)
-        rest = rest // size
-    return tuple(reversed([*found, rest])) if shape else ()
+    for axis in reversed(axes[1:]):
+        found[axis] = rest % shape[axis]
+        rest = rest // shape[axis]
+    if axes:
+        found[axes[0]] = rest
+    return tuple(found)
 
 
 def simplify(dim: Dim) -> Dim:
@@ -99,13 +104,21 @@ def collapse(
     """
     wanted = frozenset[str]().union(*(number.symbols for number in numbers))
     groups: list[list[int]] = [[0]] if names else []
-    for left, right in pairwise(range(len(names))):
-        joins = all(_walks_as_one(address, names[left], names[right], extents[right]) for address in addresses)
-        joins = joins and names[left] not in wanted and names[right] not in wanted
-        if joins or extents[left].value == 1 or extents[right].value == 1:
+    # The last dim of the group that takes more than one value: what lies between it and the next is walked by neither.
+    last = None if not names or extents[0].value == 1 else 0
+    for right in range(1, len(names)):
+        if extents[right].value == 1:
+            groups[-1].append(right)
+            continue
+        joins = last is None or (
+            not {names[last], names[right]} & wanted
+            and all(_walks_as_one(address, names[last], names[right], extents[right]) for address in addresses)
+        )
+        if joins:
             groups[-1].append(right)
         else:
             groups.append([right])
+        last = right
     return groups
 
 

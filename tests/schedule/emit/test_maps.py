@@ -1,0 +1,101 @@
+"""Index maps: places from coordinates and back, remainders put together again, and dims that are walked as one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessera.ir.schedule.emit.maps import broadcast_at, collapse, compose, delinear, linear, simplify, strides
+from tessera.types.dim import Dim
+from tessera.types.dtype import f32
+from tessera.types.tensor_type import TensorType
+
+A, B, C, X = (Dim.symbol(name) for name in ("A", "B", "C", "x"))
+SHAPES = st.lists(st.integers(1, 6), max_size=4)
+
+
+def symbols(count: int) -> list[Dim]:
+    return [Dim.symbol(f"d{axis}") for axis in range(count)]
+
+
+def dims(sizes: Sequence[int]) -> list[Dim]:
+    return [Dim.constant(size) for size in sizes]
+
+
+@given(SHAPES)
+def test_places_are_those_of_numpy(sizes: list[int]) -> None:
+    place = linear(symbols(len(sizes)), dims(sizes))
+    for at in itertools.product(*map(range, sizes)):
+        env = {f"d{axis}": index for axis, index in enumerate(at)}
+        assert place.evaluate(env) == (np.ravel_multi_index(at, sizes) if sizes else 0)
+
+
+@given(SHAPES)
+def test_a_place_taken_apart_and_put_together_is_itself(sizes: list[int]) -> None:
+    assert simplify(linear(delinear(X, dims(sizes)), dims(sizes))) == (X if sizes else Dim.constant(0))
+
+
+def test_dims_of_one_element_take_no_part() -> None:
+    assert delinear(X, dims([1, 5])) == (Dim.constant(0), X)
+    assert delinear(X, dims([1, 1])) == (Dim.constant(0), X)
+    assert delinear(X, [A, Dim.constant(1), B]) == (X // B, Dim.constant(0), X % B)
+
+
+def test_free_sizes_are_put_together_too() -> None:
+    assert linear(delinear(X, [A, B, C]), [A, B, C]) == X
+    assert linear([X // B, X % B], [A, B]) == X
+    assert linear([X // B, X % B + 1], [A, B]) == X + 1
+    # The parts of different numbers stay apart.
+    assert linear([X // B, X % C], [A, B]) != X
+
+
+def test_strides_of_free_sizes() -> None:
+    assert strides([A, B, C]) == (B * C, C, Dim.constant(1))
+    assert strides([]) == ()
+
+
+def test_maps_compose_from_the_inside() -> None:
+    """Reversed, then transposed: coordinates of the result go through the outer map first."""
+    d0, d1 = symbols(2)
+    assert compose((A - 1 - d0, d1), (d1, d0)) == (A - 1 - d1, d0)
+
+
+def test_a_one_is_stretched_and_missing_dims_are_in_front() -> None:
+    out = TensorType.of([A, B, 1], f32)
+    at = symbols(3)
+    assert broadcast_at(TensorType.of([B, 1], f32), out, at) == (at[1], at[2])
+    assert broadcast_at(TensorType.of([1, 1], f32), out, at) == (Dim.constant(0), at[2])
+
+
+def collapsed(*views: tuple[int, ...], numbers: Sequence[Dim] = ()) -> list[list[int]]:
+    """Groups of the dims A, B, C for accesses that walk them in these orders."""
+    at, extents = symbols(3), [A, B, C]
+    addresses = [linear([at[axis] for axis in view], [extents[axis] for axis in view]) for view in views]
+    return collapse([f"d{axis}" for axis in range(3)], extents, addresses, numbers)
+
+
+def test_contiguous_dims_are_one() -> None:
+    assert collapsed((0, 1, 2)) == [[0, 1, 2]]
+    assert collapsed((0, 1, 2), (0, 1, 2)) == [[0, 1, 2]]
+
+
+def test_every_access_has_a_say() -> None:
+    assert collapsed((0, 1, 2), (1, 2, 0)) == [[0], [1, 2]]
+    assert collapsed((0, 1, 2), (2, 1, 0)) == [[0], [1], [2]]
+    assert collapsed((0, 1, 2), (1, 2)) == [[0], [1, 2]]
+    assert collapsed((0, 1, 2), (0, 1)) == [[0, 1], [2]]
+
+
+def test_a_coordinate_that_is_a_number_stands_alone() -> None:
+    assert collapsed((0, 1, 2), numbers=[Dim.symbol("d1")]) == [[0], [1], [2]]
+
+
+def test_dims_of_one_element_join_any_neighbour() -> None:
+    at = symbols(3)
+    extents = [A, Dim.constant(1), C]
+    turned = linear([at[2], at[1], at[0]], [C, Dim.constant(1), A])
+    assert collapse(["d0", "d1", "d2"], extents, [linear(at, extents), turned]) == [[0, 1], [2]]
