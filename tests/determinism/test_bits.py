@@ -110,6 +110,7 @@ def run_apart(cache_dir: str, threads: int) -> dict[str, tuple[str, str]]:
     return json.loads(run.stdout)
 
 
+@pytest.mark.slow
 def test_threads_and_caches_do_not_change_bits(tmp_path: Path) -> None:
     here = {name: bits(case.jitted()(*case.arrays())) for name, case in CASES.items()}
     cold = run_apart(str(tmp_path / "first"), 2)

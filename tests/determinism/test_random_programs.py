@@ -24,6 +24,7 @@ def ways() -> Iterator[tuple[str, dict[str, Any]]]:
         yield "by narrow vectors", {"features": tuple(name for name in features if not name.startswith("avx512"))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(FIRST, FIRST + PROGRAMS, BATCH))
 def test_bits_do_not_depend_on_how_a_program_is_compiled(first: int) -> None:
     for seed in range(first, first + BATCH):

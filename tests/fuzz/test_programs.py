@@ -16,6 +16,7 @@ PROGRAMS = int(os.environ.get("FUZZ_PROGRAMS", "500"))
 BATCH = 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, PROGRAMS, BATCH))
 def test_programs_agree_with_the_interpreter(first: int) -> None:
     for seed in range(first, min(first + BATCH, PROGRAMS)):
