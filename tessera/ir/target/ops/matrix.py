@@ -8,6 +8,7 @@ from tessera.ir.base.types import INDEX, BufferAttr
 from tessera.ir.target.scope import check_symbols, check_written, kernel_around
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
+from tessera.types.promotion import holds
 from tessera.types.shape import is_at_most
 
 
@@ -66,7 +67,8 @@ def _check_block_dot(op: SpecOp) -> None:
 
 def _check_room(op: SpecOp, lhs: BufferAttr, rhs: BufferAttr, out: BufferAttr, room: BufferAttr) -> None:
     """The parts fit each other: dtypes, the sizes that blocks have at most, and memory for both panels."""
-    if lhs.dtype.compute != rhs.dtype.compute or lhs.dtype.compute != out.dtype:
+    # Panels are packed in the accumulator's dtype, which must hold whatever either side has.
+    if not (holds(out.dtype, lhs.dtype) and holds(out.dtype, rhs.dtype)):
         op.fail(f"a product of {lhs.dtype} by {rhs.dtype} cannot accumulate in {out.dtype}")
     stride = Dim.constant(op.value("out_stride"))
     for name, most in (("m", op.value("rows")), ("k", op.value("depth")), ("n", stride)):
