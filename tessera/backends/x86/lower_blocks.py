@@ -205,13 +205,23 @@ class BlockLowering(Lowering):
             assert axes != (1,), "a row spread down a block is loaded where it is used"
             made = self.emit("spread", self.of(op.operands), {"axes": ()}, self.vectors(op.results))
             self.values[op.result] = made.result
-        elif op.name == "ttile.reduce":
-            values = {"kind": op.value("kind"), "axis": op.value("axis") - 1}
-            self.values[op.result] = self.emit("fold", self.of(op.operands), values, self.vectors(op.results)).result
+        elif op.name in ("ttile.reduce", "ttile.arg_reduce"):
+            self._row_fold(op)
         elif op.name in ("ttile.load", "ttile.store", "ttile.coordinate", "ttile.clip"):
             self._row_access(op)
         else:
             self.lower(op)
+
+    def _row_fold(self, op: SpecOp) -> None:
+        if op.value("axis") == 0:
+            raise TargetVerifyError(
+                "a kernel that multiplies tiles folds them along their rows on x86, not down their columns",
+                span=op.span,
+                fix="transpose the product, or fold in a kernel of its own",
+            )
+        name = "fold" if op.name == "ttile.reduce" else "fold_place"
+        values = {"kind": op.value("kind"), "axis": op.value("axis") - 1}
+        self.values[op.result] = self.emit(name, self.of(op.operands), values, self.vectors(op.results)).result
 
     def _row_access(self, op: SpecOp) -> None:
         """The first axis becomes a coordinate: where the block starts, and the row."""
