@@ -162,6 +162,8 @@ class _Comparison:
             if name in site.op.kinds and site.op.value(name) != tile.op.value(name):
                 return False
         here, there = self._placed(site.site, site.index), self._placed(tile, wanted.index)
+        if self.has_blocks and len(site.site.axes) == len(tile.axes) == 1:
+            here = tuple(dim.substitute({"%e1": Dim.symbol("%e0")}) for dim in here)  # a line, the same in all rows
         return here == there and self._has_size(site.site, tile)
 
     def _placed(self, site: Site, index: Dim) -> tuple[Dim, ...]:
@@ -178,7 +180,9 @@ class _Comparison:
             return len(here.axes) == len(there.axes)
         skipped = len(there.axes) - len(here.axes)
         sizes = [axis.element.high for axis in there.axes][skipped:]
-        return skipped == int(self.has_blocks and bool(there.axes)) and sizes == [a.element.high for a in here.axes]
+        fewest = int(self.has_blocks and len(there.axes) > 1)
+        most = int(self.has_blocks and bool(there.axes))
+        return fewest <= skipped <= most and sizes == [axis.element.high for axis in here.axes]
 
     def _has_bounds(self, site: TargetSite, wanted: _Wanted) -> bool:
         if site.op.name in ("ttarget.gemm", "ttarget.block_dot"):

@@ -41,6 +41,7 @@ class BlockLowering(Lowering):
         self.segment: list[SpecOp] = []
         self.in_row = False
         self.row_rows: tuple[Dim, dict[str, SSAValue]] = self._row_extent()
+        self.lines = lines_of(self.kernel)
 
     # Rows.
 
@@ -62,8 +63,12 @@ class BlockLowering(Lowering):
         return type.data.with_shape(type.shape[1:])
 
     def vectors(self, results: Sequence[SSAValue]) -> list[Any]:
-        types = [result.type for result in results if isinstance(result.type, TileAttr)]
-        return [VectorAttr.of(self.row_type(type) if self.in_row else type.data) for type in types]
+        tiles = [(result, result.type) for result in results if isinstance(result.type, TileAttr)]
+        in_rows = [self.in_row and result not in self.lines for result, _ in tiles]
+        return [
+            VectorAttr.of(self.row_type(type) if is_row else type.data)
+            for (_, type), is_row in zip(tiles, in_rows, strict=True)
+        ]
 
     def run_block(self, source: Block) -> None:
         for op in source.ops:
@@ -81,6 +86,8 @@ class BlockLowering(Lowering):
             elif op.name == "ttile.for":
                 self._flush()
                 self._block_loop(op)
+            elif op.results and op.results[0] in self.lines:
+                continue  # made in the rows that want it
             elif op.name not in ("ttile.return", "ttile.yield") and not self._is_passed(op):
                 self.segment.append(op)
         self._flush()
@@ -167,7 +174,16 @@ class BlockLowering(Lowering):
         return sum(home is self.homes[value] for home in self.homes.values()) == 1
 
     def of(self, values: Sequence[SSAValue]) -> list[SSAValue]:
-        return [self.values[value] if value in self.values else self._load_row(value) for value in values]
+        return [self.values[value] if value in self.values else self._brought(value) for value in values]
+
+    def _brought(self, value: SSAValue) -> SSAValue:
+        """What is not in a register: a row of a block in scratch, or a line, which every row makes for itself."""
+        if value not in self.lines:
+            return self._load_row(value)
+        assert isinstance(value, OpResult)
+        assert isinstance(value.op, SpecOp)
+        self.lower(value.op)
+        return self.values[value]
 
     def _load_row(self, value: SSAValue) -> SSAValue:
         """A row of a block that lies in scratch."""
@@ -201,10 +217,11 @@ class BlockLowering(Lowering):
         """An op on blocks, for one row."""
         self.span = op.span
         if op.name == "ttile.broadcast":
-            axes: tuple[int, ...] = op.value("axes")
-            assert axes != (1,), "a row spread down a block is loaded where it is used"
-            made = self.emit("spread", self.of(op.operands), {"axes": ()}, self.vectors(op.results))
-            self.values[op.result] = made.result
+            operands = self.of(op.operands)
+            if op.operands[0] in self.lines:
+                self.values[op.result] = operands[0]  # all rows have it
+            else:
+                self.values[op.result] = self.emit("spread", operands, {"axes": ()}, self.vectors(op.results)).result
         elif op.name in ("ttile.reduce", "ttile.arg_reduce"):
             self._row_fold(op)
         elif op.name in ("ttile.load", "ttile.store", "ttile.coordinate", "ttile.clip"):
@@ -374,6 +391,51 @@ class BlockLowering(Lowering):
             {axis: Dim.symbol(axis) + Dim.symbol(name) for axis, name in zip(axes, inner, strict=True)}
         )
         return extents["_depth"], extents["_col"], coords, offset
+
+
+_BY_ELEMENT = ("ttile.elementwise", "ttile.cast", "ttile.bitcast", "ttile.select", "ttile.clip")
+_MADE = (*_BY_ELEMENT, "ttile.load", "ttile.constant", "ttile.coordinate")
+
+
+def lines_of(kernel: SpecOp) -> set[SSAValue]:
+    """Tiles of one axis that lie along rows: those spread down a block, and all they are computed from.
+
+    Any other tile of one axis is a column. Raises TargetVerifyError for a line that is used as a column too.
+    """
+    found: set[SSAValue] = set()
+    waiting = [
+        op.operands[0]
+        for op in kernel.walk()
+        if isinstance(op, SpecOp) and op.name == "ttile.broadcast" and op.value("axes") == (1,)
+    ]
+    while waiting:
+        value = waiting.pop()
+        if value in found or not isinstance(value.type, TileAttr) or len(value.type.shape) != 1:
+            continue
+        op = value.op if isinstance(value, OpResult) else None
+        if not isinstance(op, SpecOp) or op.name not in _MADE or _is_written(kernel, op):
+            raise TargetVerifyError(
+                "what is spread down a block is loaded from memory that is only read, or computed from such, on x86",
+                span=op.span if isinstance(op, SpecOp) else None,
+            )
+        found.add(value)
+        waiting += op.operands if op.name in _BY_ELEMENT else []
+    for value in found:
+        for use in value.uses:
+            user = use.operation
+            is_spread = user.name == "ttile.broadcast" and isinstance(user, SpecOp) and user.value("axes") == (1,)
+            if not is_spread and not any(result in found for result in user.results):
+                assert isinstance(user, SpecOp)
+                raise TargetVerifyError("a tile is used along rows and down columns of a block", span=user.span)
+    return found
+
+
+def _is_written(kernel: SpecOp, load: SpecOp) -> bool:
+    """Whether a load reads what the kernel may write."""
+    if load.name != "ttile.load":
+        return False
+    arguments: list[SSAValue] = list(kernel.regions[0].block.args)
+    return load.operands[0] not in arguments or arguments.index(load.operands[0]) in kernel.value("writes")
 
 
 def _is_start(user: Operation, index: int) -> bool:
