@@ -77,6 +77,10 @@ class Dim:
     def _hash(self) -> int:
         return hash(self.terms)
 
+    def __reduce__(self) -> tuple[type[Dim], tuple[tuple[tuple[Monomial, int], ...]]]:
+        # A hash holds in one process alone, so it does not travel.
+        return Dim, (self.terms,)
+
     @staticmethod
     @lru_cache(maxsize=1 << 12)
     def symbol(name: str) -> Dim:

@@ -26,6 +26,7 @@ def interpreted(tape: Tape, arrays: Sequence[Array], rng: np.random.Generator | 
     """The outputs op by op; with `rng`, results that compiled code may round otherwise are moved at random."""
     sizes = bind_sizes(tape, arrays)
     values: dict[int, Array] = dict(zip(tape.inputs, arrays, strict=True))
+    moved: set[int] = set()
     for record in tape.records:
         one = Tape(
             inputs=list(range(len(record.operands))),
@@ -36,8 +37,10 @@ def interpreted(tape: Tape, arrays: Sequence[Array], rng: np.random.Generator | 
         )
         made = run_tape(one, [values[v] for v in record.operands], sizes)
         values |= dict(zip(record.results, made, strict=True))
-        if rng is not None and REGISTRY[record.op].short_name in BOUNDS:
+        is_inexact = REGISTRY[record.op].short_name in BOUNDS
+        if rng is not None and (is_inexact or moved.intersection(record.operands)):
             values[record.results[0]] = _moved(record, [values[v] for v in record.operands], made[0], rng)
+            moved.update(record.results)
     return [values[output] for output in tape.outputs]
 
 
@@ -46,11 +49,15 @@ def _renumbered(record: Record, count: int) -> Record:
 
 
 def _moved(record: Record, operands: Sequence[Array], result: Array, rng: Any) -> Array:
-    """A result off by a few times what its op may be off by; values of other dtypes than f32 and f64 stay."""
+    """A result off by a few times what its op may be off by, and a rounding; of other dtypes than f32 and f64 as it is.
+
+    An exact op rounds otherwise too when its operands are off.
+    """
     if dtype_of(result) not in (f32, f64):
         return result
     spec = REGISTRY[record.op]
-    reach = BOUNDS[spec.short_name](Asked(spec, operands, record.attributes, result))
+    bound = BOUNDS.get(spec.short_name)
+    reach = np.zeros(()) if bound is None else bound(Asked(spec, operands, record.attributes, result))
     noise = rng.uniform(-NUDGE, NUDGE, result.shape)
     noise *= np.where(np.isfinite(reach), reach, 0.0) + np.spacing(np.abs(result))
     return np.add(result, noise, dtype=np.float64).astype(numpy_dtype(dtype_of(result)))
@@ -85,7 +92,9 @@ def _wrong(program: Program, name: str, given: Array, wanted: Array, moved: Sequ
             spread = np.max([np.abs(other.astype(np.float64) - theirs) for other in moved], axis=0)
             # what the moved runs cannot tell of, such as an overflow they met, compiled code may meet too
             unknown = ~np.isfinite(spread) & ~np.isnan(theirs)
-            same |= (np.abs(ours - theirs) <= 2 * spread + np.finfo(np.float32).tiny) | unknown
+            # and a rounding that all moved runs happened to do as the exact one
+            rounding = 2 * np.spacing(np.abs(wanted)).astype(np.float64)
+            same |= (np.abs(ours - theirs) <= 2 * spread + rounding + np.finfo(np.float32).tiny) | unknown
     if same.all():
         return ""
     at = tuple(int(index) for index in np.unravel_index(int((~same).argmax()), same.shape))

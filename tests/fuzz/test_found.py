@@ -44,6 +44,10 @@ FOUND: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x: ops.bitcast(x, ts.f32) @ ops.bitcast(x, ts.f32).T,
         (X.astype(np.float32).view(np.int32),),
     ),
+    "work before a cast, before a product": (
+        lambda x: ops.relu(x[:, 1:]).cast(ts.i32) @ ops.sign(x)[:, 1:].cast(ts.i32).T,
+        (X,),
+    ),
     "places in rows of nothing": (lambda x: (x.argmax(axis=1), x.argmin(axis=0)), (np.zeros((5, 0), np.float32),)),
     "a product summed in f64": (lambda x: ops.matmul(x, x.T, accumulate=ts.f64), (X.astype(np.float32),)),
 }

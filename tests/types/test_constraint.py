@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import subprocess
 import sys
 import time
@@ -285,3 +286,10 @@ def test_a_dim_with_its_equalities_put_in() -> None:
     assert solver.known(Dim.of("D + 1")) == Dim.of("4*Dh + 1")
     assert solver.are_equal("D", "4*Dh")
     assert not solver.are_equal("D", "Dh")
+
+
+def test_a_hash_does_not_travel_with_its_dim() -> None:
+    size = Dim.of("2*B + 1")
+    assert hash(size) == hash(Dim.of("1 + B*2"))
+    assert pickle.loads(pickle.dumps(size)) == size
+    assert b"_hash" not in pickle.dumps(size)

@@ -93,6 +93,9 @@ def _emit_scratch(module: ModuleText, kernel: SpecOp, name: str) -> None:
     f.ret(f.add(own, extra))
 
 
+_WRITING = ("ttarget.store", "ttarget.block_dot", "ttarget.sort")
+
+
 class Emitter:
     """Walks the ops of a kernel and writes each; blocks of vectors are written lazily, memory in order."""
 
@@ -189,7 +192,14 @@ class Emitter:
             self.f.if_(has, lambda: self._turn(op, whole, []) and None)
 
     def _settle(self, op: SpecOp) -> list[Value]:
-        """Write all that a body will use, before it begins; the flat values carried into it."""
+        """Write all that a body will use, before it begins; the flat values carried into it.
+
+        What was loaded from memory that the body writes is loaded now, whether the body uses it or not.
+        """
+        for part in op.walk():
+            for buffer in part.operands:
+                if part.name in _WRITING and buffer in self.buffers:
+                    self.settle(self.buffers[buffer])
         for value in _used_from_outside(op):
             if value in self.blocks:
                 self.blocks[value].all()
@@ -317,8 +327,12 @@ class Emitter:
         def make(number: int) -> Value:
             f = self.f
             here, along = self.at(op, op.value("axes"), env, layout, number)
-            left = f.sub(dim_value(f, op.value("bound"), here), here[axis])
             other = constant_in_register(f, source.dtype, op.value("identity"), layout.lanes)
+            if along is not None and along.name in op.value("bound").symbols and layout.lanes > 1:
+                bounds = lane_values(f, op.value("bound"), here, along, {})
+                inside = f.icmp("slt", f.splat(f.index(here[axis]), layout.lanes), bounds)
+                return f.select(inside, source[number], other)
+            left = f.sub(dim_value(f, op.value("bound"), here), here[axis])
             if along is not None and along.name == axis and layout.lanes > 1:
                 return f.select(f.lane_mask(left, layout.lanes), source[number], other)
             return f.select(f.icmp("sgt", left, 0), source[number], other)

@@ -58,15 +58,18 @@ class Access:
         f, lanes = self.f, self.layout.lanes
         count: Value | None = None
         inside: Value | None = None
+        mask = self._windows(env, along, tiles)
         for axis, bound in self._guards:
-            limit = lane_values(f, bound, env, None, {})
-            left = f.sub(limit, env[axis])
+            if along is not None and along.name in bound.symbols and lanes > 1:
+                ok = f.icmp("slt", f.splat(f.index(env[axis]), lanes), lane_values(f, bound, env, along, {}))
+                mask = ok if mask is None else f.op("and", mask, ok)
+                continue
+            left = f.sub(lane_values(f, bound, env, None, {}), env[axis])
             if along is not None and axis == along.name:
                 count = left
             else:
                 ok = f.icmp("sgt", left, 0)
                 inside = ok if inside is None else f.op("and", inside, ok)
-        mask = self._windows(env, along, tiles)
         if inside is not None:
             count = f.select(inside, f.const_i(lanes) if count is None else count, f.const_i(0))
         if count is None:
@@ -97,11 +100,10 @@ class Access:
         stored = storage_type(self.dtype)
         mask = self._mask(env, along, tiles)
         way = op.value("way")
-        if way == "uniform":
-            mask = self._outer_mask(env, along)
-        if lanes == 1 or way == "uniform":
-            value = self._load_scalar(env, along, tiles, stored, mask)
-            return f.splat(self._in_register(value), lanes)
+        if lanes > 1 and way == "uniform":
+            return self._load_for_all(env, stored, mask)
+        if lanes == 1:
+            return self._in_register(self._load_scalar(env, tiles, stored, mask))
         type_ = vector(stored, lanes)
         pad = self._pad(lanes) if mask is not None and op.value("pad") else None
         if way == "contiguous":
@@ -123,27 +125,34 @@ class Access:
         """A dim at the first lane."""
         return lane_values(self.f, dim, env, None, {})
 
-    def _outer_mask(self, env: Mapping[str, Index], along: LaneCoordinate | None) -> Value | None:
-        """Whether the one element read for all lanes is there: only axes that reach the address can push it out."""
-        f, found = self.f, None
-        used = self.op.value("offset").symbols
-        for axis, bound in self._guards:
-            if axis in used:
-                ok = f.icmp("sgt", f.sub(lane_values(f, bound, env, None, {}), env[axis]), 0)
-                found = ok if found is None else f.op("and", found, ok)
+    def _load_for_all(self, env: Mapping[str, Index], stored: str, mask: Value | None) -> Value:
+        """One element in every lane that is inside, read where all that can push it out does not."""
+        f, lanes = self.f, self.layout.lanes
+        is_there = None if mask is None else self._address_mask(env, mask)
+        value = f.splat(self._in_register(self._load_scalar(env, {}, stored, is_there)), lanes)
+        if mask is None:
+            return value
+        return f.select(mask, value, constant_in_register(f, self.dtype, self.op.value("pad"), lanes))
+
+    def _address_mask(self, env: Mapping[str, Index], mask: Value) -> Value | None:
+        """Whether the one element is there: by what reaches its address, or where lanes differ, by any lane inside."""
+        f, last = self.f, self.op.value("axes")[-1]
         windows: tuple[Dim, ...] = self.op.value("windows")
-        for expr, extent in zip(windows[::2], windows[1::2], strict=True):
+        pairs = list(zip(windows[::2], windows[1::2], strict=True))
+        guards = [(axis, bound) for axis, bound in self._guards if axis in self.op.value("offset").symbols]
+        if any(last in bound.symbols for _, bound in guards) or any(last in expr.symbols for expr, _ in pairs):
+            return f.icmp("ne", f.bitcast(mask, f"i{self.layout.lanes}"), Value(f"i{self.layout.lanes}", "0"))
+        found: Value | None = None
+        for axis, bound in guards:
+            ok = f.icmp("sgt", f.sub(lane_values(f, bound, env, None, {}), env[axis]), 0)
+            found = ok if found is None else f.op("and", found, ok)
+        for expr, extent in pairs:
             ok = f.icmp("ult", lane_values(f, expr, env, None, {}), lane_values(f, extent, env, None, {}))
             found = ok if found is None else f.op("and", found, ok)
         return found
 
     def _load_scalar(
-        self,
-        env: Mapping[str, Index],
-        along: LaneCoordinate | None,
-        tiles: Mapping[str, Value],
-        stored: str,
-        mask: Value | None,
+        self, env: Mapping[str, Index], tiles: Mapping[str, Value], stored: str, mask: Value | None
     ) -> Value:
         f = self.f
         single = {name: f.extract(value, 0) for name, value in tiles.items()}

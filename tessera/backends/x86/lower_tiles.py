@@ -186,7 +186,7 @@ class Lowering:
             "names": coords,
             "axes": axes,
             "offset": offset,
-            "way": self.way(offset, axes),
+            "way": self.way(offset, axes, len(op.operands) - first - len(coords)),
             "align": buffer.dtype.bytes,
             "guarded": tuple(axis for axis, _ in guarded),
             "bounds": tuple(bound for _, bound in guarded),
@@ -194,9 +194,9 @@ class Lowering:
         }
 
     @staticmethod
-    def way(offset: Dim, axes: Sequence[str]) -> str:
-        """How the lanes of an access lie in memory."""
-        if any(name[:1] == "t" and name[1:].isdigit() for name in offset.symbols):
+    def way(offset: Dim, axes: Sequence[str], tiles: int = 0) -> str:
+        """How the lanes of an access lie in memory; `tiles` index tiles find its elements."""
+        if any(f"t{number}" in offset.symbols for number in range(tiles)):
             return "indexed"
         if not axes:
             return "contiguous"

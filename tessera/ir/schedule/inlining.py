@@ -38,6 +38,7 @@ class Inliner:
         self.grouper, self.program = grouper, grouper.program
         self.readers, self.records = grouper.program.readers, grouper.tape.records
         self.kept = grouper.program.kept
+        self._before_products: set[int] = set()
 
     def run(self) -> set[int]:
         inlined: set[int] = set()
@@ -48,6 +49,8 @@ class Inliner:
             if reader is not None and self.grouper.is_allowed(group) and self._is_worth_it(group, reader):
                 for number in group.records:
                     inlined.update(self.records[number].results)
+                if any(self._is_before_product(number) for number in group.records):
+                    self._before_products.update(group.records)
                 self.grouper.merge(reader, group)
         return inlined
 
@@ -69,17 +72,24 @@ class Inliner:
         """Whether a record can have the group's values computed for it, rather than in memory."""
         record = self.records[number]
         lower = spec_of(record).lower
-        if isinstance(lower, Contraction):
+        if isinstance(lower, Contraction) or number in self._before_products:
             return all(self._may_convert(self.records[own], record) for own in group.records)
         return isinstance(lower, Pointwise | Gather | Reduction | Assembly)
 
+    def _is_before_product(self, number: int) -> bool:
+        """Whether a product reads what a record gives, maybe through conversions that are computed with it already."""
+        readers = {reader for value in self.records[number].results for reader, _ in self.readers.get(value, ())}
+        products = {reader for reader in readers if isinstance(spec_of(self.records[reader]).lower, Contraction)}
+        return bool(products or readers & self._before_products)
+
     def _may_convert(self, conversion: Record, reader: Record) -> bool:
-        """Whether a product may read what a conversion reads: it converts once, to what it sums in."""
+        """Whether what a product reads may be converted on the way: it converts once, to what it sums in."""
         tape = self.grouper.tape
         if not is_conversion(conversion):
             return False
         source, target = (tape.types[v].dtype for v in (conversion.operands[0], conversion.results[0]))
-        return holds(target, source) or target is accumulator(tape, reader)
+        is_product = isinstance(spec_of(reader).lower, Contraction)
+        return holds(target, source) or (is_product and target is accumulator(tape, reader))
 
     def _is_worth_it(self, group: Group, reader: Group) -> bool:
         records = [self.records[number] for number in group.records]

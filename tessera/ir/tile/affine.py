@@ -95,11 +95,14 @@ class Affine:
 
 def size_conditions(sizes: Sequence[str], guards: Iterable[tuple[Dim, Dim]]) -> list[str]:
     """Sizes are at least 0, and equal where a guard on them says so."""
-    writer = Affine(sizes)
-    known = [(left, right) for left, right in guards if left.symbols | right.symbols <= set(sizes)]
-    equal = [f"{writer.text(left)} = {writer.text(right)}" for left, right in known]
-    # A guard that is not affine says nothing here.
-    return [f"S{number} >= 0" for number in range(len(sizes))] + (equal if writer.exact else [])
+    equal: list[str] = []
+    for left, right in guards:
+        writer = Affine(sizes)
+        text = f"{writer.text(left)} = {writer.text(right)}"
+        # A guard that is not affine, or speaks of other sizes, says nothing here.
+        if left.symbols | right.symbols <= set(sizes) and writer.exact:
+            equal.append(text)
+    return [f"S{number} >= 0" for number in range(len(sizes))] + equal
 
 
 def alike(sizes: Sequence[str]) -> list[str]:
