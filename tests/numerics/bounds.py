@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tessera.backends.x86.math import ULP_BOUNDS
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, rounded
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.graph import philox
 from tessera.ir.graph.ops.einsum import parse_equation
 from tessera.ir.graph.recipe import LANES
+from tessera.ir.target.llvm.math import ULP_BOUNDS
 from tessera.types.dtype import DType
 from tests.numerics.forms import results
 

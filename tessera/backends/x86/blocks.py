@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tessera.backends.x86.convert import compute_type, storage_type
-from tessera.backends.x86.instructions import Value
-from tessera.backends.x86.llvm_types import vector
+from tessera.ir.target.llvm.convert import compute_type, storage_type
+from tessera.ir.target.llvm.instructions import Value
+from tessera.ir.target.llvm.types import vector
 from tessera.types.dtype import DType
 
 

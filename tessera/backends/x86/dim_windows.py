@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from tessera.backends.x86.dims import dim_value
-from tessera.backends.x86.instructions import Index, Value
-from tessera.backends.x86.text import FunctionText
+from tessera.ir.target.llvm.dims import dim_value
+from tessera.ir.target.llvm.instructions import Index, Value
+from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dim import Dim
 
 Inside: TypeAlias = Callable[[FunctionText, Sequence[Value]], tuple[Value, Mapping[str, Index]]]

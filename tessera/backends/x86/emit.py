@@ -7,19 +7,19 @@ from typing import Any
 
 from xdsl.ir import Block, SSAValue
 
-from tessera.backends.x86 import convert, math
 from tessera.backends.x86.blocks import Layout, Vectors, register_type
-from tessera.backends.x86.dims import dim_value
 from tessera.backends.x86.emit_access import Access, constant_in_register
 from tessera.backends.x86.emit_block_dot import emit_block_dot
 from tessera.backends.x86.emit_fold import fold, fold_place
 from tessera.backends.x86.emit_order import emit_fetch, emit_sort
 from tessera.backends.x86.emit_product import emit_product, product_scratch, product_tasks, slot_of
-from tessera.backends.x86.instructions import Index, TargetText, Value
 from tessera.backends.x86.lanes import LaneCoordinate, lane_values
-from tessera.backends.x86.text import FunctionText, ModuleText
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, IndexAttr
+from tessera.ir.target.llvm import convert, math
+from tessera.ir.target.llvm.dims import dim_value
+from tessera.ir.target.llvm.instructions import Index, TargetText, Value
+from tessera.ir.target.llvm.text import FunctionText, ModuleText
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import i64
@@ -278,7 +278,7 @@ class Emitter:
     def on_bitcast(self, op: SpecOp) -> None:
         source = self.blocks[op.operands[0]]
         layout, to = self.layout(op.result)
-        from tessera.backends.x86.llvm_types import vector  # noqa: PLC0415 - rare
+        from tessera.ir.target.llvm.types import vector  # noqa: PLC0415 - rare
 
         type_ = vector(register_type(to), layout.lanes)
         self._lazily(op, lambda number: self.f.bitcast(source[number], type_))

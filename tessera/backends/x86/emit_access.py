@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tessera.backends.x86.blocks import Layout, Vectors, register_type
-from tessera.backends.x86.convert import narrowed, storage_type
-from tessera.backends.x86.instructions import Index, Value
 from tessera.backends.x86.lanes import LaneCoordinate, lane_values
-from tessera.backends.x86.llvm_types import mangled, vector
-from tessera.backends.x86.text import FunctionText
 from tessera.ir.base.op import SpecOp
+from tessera.ir.target.llvm.convert import narrowed, storage_type
+from tessera.ir.target.llvm.instructions import Index, Value
+from tessera.ir.target.llvm.text import FunctionText
+from tessera.ir.target.llvm.types import mangled, vector
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
@@ -228,7 +228,7 @@ class Access:
 
     def _added(self, old: Value, value: Value) -> Value:
         if self.dtype.is_float and self.dtype.compute is not self.dtype:
-            from tessera.backends.x86.convert import widened  # noqa: PLC0415 - narrow sums only
+            from tessera.ir.target.llvm.convert import widened  # noqa: PLC0415 - narrow sums only
 
             total = self.f.op("fadd", widened(self.f, old, self.dtype), widened(self.f, value, self.dtype))
             return narrowed(self.f, total, self.dtype)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tessera.backends.x86 import convert
-from tessera.backends.x86.dims import dim_value
-from tessera.backends.x86.instructions import Index, Value
 from tessera.backends.x86.micro import Left, MicroShape, micro_call
 from tessera.backends.x86.pack import Operand
 from tessera.backends.x86.panels import each_height, kernels_for, pack_lhs, pack_rhs, panel_elements
-from tessera.backends.x86.text import FunctionText, known
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
+from tessera.ir.target.llvm import convert
+from tessera.ir.target.llvm.dims import dim_value
+from tessera.ir.target.llvm.instructions import Index, Value
+from tessera.ir.target.llvm.text import FunctionText, known
 from tessera.types.dim import Dim
 
 if TYPE_CHECKING:

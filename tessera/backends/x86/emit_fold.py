@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tessera.backends.x86 import math
 from tessera.backends.x86.blocks import Layout, Vectors
-from tessera.backends.x86.instructions import Value
-from tessera.backends.x86.text import FunctionText
+from tessera.ir.target.llvm import math
+from tessera.ir.target.llvm.instructions import Value
+from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dtype import DType
 
 _JOIN = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}

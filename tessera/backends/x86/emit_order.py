@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.backends.x86.convert import storage_type
-from tessera.backends.x86.dims import dim_value
-from tessera.backends.x86.instructions import Index, Value
-from tessera.backends.x86.llvm_types import bytes_of
-from tessera.backends.x86.text import FunctionText
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
+from tessera.ir.target.llvm.convert import storage_type
+from tessera.ir.target.llvm.dims import dim_value
+from tessera.ir.target.llvm.instructions import Index, Value
+from tessera.ir.target.llvm.text import FunctionText
+from tessera.ir.target.llvm.types import bytes_of
 from tessera.types.dtype import DType
 
 RUN = 8

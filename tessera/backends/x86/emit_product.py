@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import SSAValue
 
-from tessera.backends.x86 import convert
 from tessera.backends.x86.blocks import Vectors
 from tessera.backends.x86.dim_windows import DimWindows
-from tessera.backends.x86.dims import dim_value
 from tessera.backends.x86.gemm import GemmPlan, GemmProblem, Result, emit_gemm, scratch_bytes
-from tessera.backends.x86.instructions import Index, TargetText, Value
 from tessera.backends.x86.pack import Operand
 from tessera.backends.x86.partition import Grid, choose_grid, task_block
-from tessera.backends.x86.text import FunctionText
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
+from tessera.ir.target.llvm import convert
+from tessera.ir.target.llvm.dims import dim_value
+from tessera.ir.target.llvm.instructions import Index, TargetText, Value
+from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import DType

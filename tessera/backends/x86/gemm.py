@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from tessera.backends.x86 import convert
-from tessera.backends.x86.llvm_types import bytes_of, vector
 from tessera.backends.x86.micro import Left, MicroShape, micro_call, multiply_add
 from tessera.backends.x86.pack import Operand, pack_panel
 from tessera.backends.x86.panels import each_height, kernels_for, pack_lhs, pack_rhs, panel_elements
-from tessera.backends.x86.text import FunctionText, Index, TargetText, Value
+from tessera.ir.target.llvm import convert
+from tessera.ir.target.llvm.text import FunctionText, Index, TargetText, Value
+from tessera.ir.target.llvm.types import bytes_of, vector
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
 

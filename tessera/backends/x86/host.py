@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from xdsl.ir import Block, SSAValue
 
-from tessera.backends.x86.dims import dim_value
-from tessera.backends.x86.instructions import Index, TargetText, Value
-from tessera.backends.x86.text import FunctionText, ModuleText
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
+from tessera.ir.target.llvm.dims import dim_value
+from tessera.ir.target.llvm.instructions import Index, TargetText, Value
+from tessera.ir.target.llvm.text import FunctionText, ModuleText
 from tessera.types.dim import Dim, product
 from tessera.types.frozen import frozen
 from tessera.types.tensor_type import TensorType

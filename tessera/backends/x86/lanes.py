@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tessera.backends.x86.dims import dim_value
-from tessera.backends.x86.instructions import Index, Value
-from tessera.backends.x86.llvm_types import vector
-from tessera.backends.x86.text import FunctionText
+from tessera.ir.target.llvm.dims import dim_value
+from tessera.ir.target.llvm.instructions import Index, Value
+from tessera.ir.target.llvm.text import FunctionText
+from tessera.ir.target.llvm.types import vector
 from tessera.types.dim import Atom, Dim
 from tessera.types.frozen import frozen
 from tessera.types.shape import is_at_least

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from tessera.backends.x86.instructions import TargetText
+from tessera.ir.target.llvm.instructions import TargetText
 from tessera.types.machine import Machine
 
 _AVX2 = ("avx2", "fma", "f16c", "bmi", "bmi2", "popcnt", "sse4.2", "avx")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tessera.backends.x86.convert import compute_type
-from tessera.backends.x86.llvm_types import is_float, vector
-from tessera.backends.x86.text import FunctionText, Index, ModuleText, TargetText, Value
-from tessera.backends.x86.vector_ops import add, fma, mul
+from tessera.ir.target.llvm.convert import compute_type
+from tessera.ir.target.llvm.text import FunctionText, Index, ModuleText, TargetText, Value
+from tessera.ir.target.llvm.types import is_float, vector
+from tessera.ir.target.llvm.vector_ops import add, fma, mul
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
 

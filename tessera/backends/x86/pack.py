@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from typing import TypeAlias
 
-from tessera.backends.x86 import convert
-from tessera.backends.x86.llvm_types import bytes_of
-from tessera.backends.x86.text import FunctionText, Index, Value, known
 from tessera.backends.x86.transpose import transpose
 from tessera.backends.x86.windows import Turned, WindowElement, Windows
+from tessera.ir.target.llvm import convert
+from tessera.ir.target.llvm.text import FunctionText, Index, Value, known
+from tessera.ir.target.llvm.types import bytes_of
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from tessera.backends.x86.micro import MicroShape, micro_kernel
 from tessera.backends.x86.pack import Operand, pack_panel
-from tessera.backends.x86.text import FunctionText, Index, Value
 from tessera.backends.x86.windows import pack_windows
+from tessera.ir.target.llvm.text import FunctionText, Index, Value
 
 
 def each_height(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tessera.backends.x86.micro import MicroShape
-from tessera.backends.x86.text import FunctionText, Index, ModuleText, Value
+from tessera.ir.target.llvm.text import FunctionText, Index, ModuleText, Value
 
 # Below this many multiply-adds a task does not pay for waking a thread.
 _SMALL = 1 << 16

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.backends.x86.llvm_types import bytes_of
-from tessera.backends.x86.text import FunctionText, Value
+from tessera.ir.target.llvm.text import FunctionText, Value
+from tessera.ir.target.llvm.types import bytes_of
 
 
 def transpose(f: FunctionText, rows: Sequence[Value]) -> list[Value]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
-from tessera.backends.x86 import convert
-from tessera.backends.x86.llvm_types import mangled, vector
-from tessera.backends.x86.text import FunctionText, Index, Value
+from tessera.ir.target.llvm import convert
+from tessera.ir.target.llvm.text import FunctionText, Index, Value
+from tessera.ir.target.llvm.types import mangled, vector
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
 

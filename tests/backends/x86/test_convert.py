@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tessera.backends.x86 import convert
-from tessera.backends.x86.llvm_types import bytes_of
-from tessera.backends.x86.text import ModuleText, TargetText, Value
 from tessera.ir.base.arrays import numpy_dtype
 from tessera.ir.graph.scalar_reference import cast as reference_cast
+from tessera.ir.target.llvm import convert
+from tessera.ir.target.llvm.text import ModuleText, TargetText, Value
+from tessera.ir.target.llvm.types import bytes_of
 from tessera.types import dtype as dt
 from tessera.types.dtype import DType
 from tests.backends.x86.jit import Compiled, build, targets

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.backends.x86.dims import dim_value
-from tessera.backends.x86.text import ModuleText
+from tessera.ir.target.llvm.dims import dim_value
+from tessera.ir.target.llvm.text import ModuleText
 from tessera.types.dim import parse_dim
 from tests.backends.x86.jit import build, targets
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tessera.backends.x86.llvm_types import vector
-from tessera.backends.x86.math import ULP_BOUNDS, emit
-from tessera.backends.x86.text import ModuleText, TargetText, Value
+from tessera.ir.target.llvm.math import ULP_BOUNDS, emit
+from tessera.ir.target.llvm.text import ModuleText, TargetText, Value
+from tessera.ir.target.llvm.types import vector
 from tessera.types import dtype as dt
 from tessera.types.dtype import DType
 from tests.backends.x86 import normal

@@ -7,7 +7,7 @@ import pytest
 
 from tessera.backends.x86.micro import MicroShape
 from tessera.backends.x86.partition import Grid, choose_grid, task_block
-from tessera.backends.x86.text import ModuleText
+from tessera.ir.target.llvm.text import ModuleText
 from tessera.types import dtype as dt
 from tests.backends.x86.jit import Compiled, build, targets
 

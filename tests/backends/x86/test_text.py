@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tessera.backends.x86.text import FunctionText, ModuleText, TargetText, Value, known
+from tessera.ir.target.llvm.text import FunctionText, ModuleText, TargetText, Value, known
 from tests.backends.x86.jit import build, targets
 
 ANY = TargetText(8, "haswell", "+avx2")

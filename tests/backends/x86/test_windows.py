@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tessera.backends.x86 import convert
 from tessera.backends.x86.dim_windows import split_by_axis
 from tessera.backends.x86.gemm import GemmPlan, GemmProblem, emit_gemm, scratch_bytes
 from tessera.backends.x86.pack import Operand
-from tessera.backends.x86.text import FunctionText, ModuleText, TargetText, Value
 from tessera.backends.x86.windows import WindowElement
 from tessera.ir.base.arrays import numpy_dtype
+from tessera.ir.target.llvm import convert
+from tessera.ir.target.llvm.text import FunctionText, ModuleText, TargetText, Value
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType

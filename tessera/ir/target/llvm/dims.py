@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tessera.backends.x86.instructions import Index, Instructions, Value, known
+from tessera.ir.target.llvm.instructions import Index, Instructions, Value, known
 from tessera.types.dim import Atom, Dim, Monomial
 from tessera.types.shape import is_at_least
 

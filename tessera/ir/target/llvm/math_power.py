@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from tessera.backends.x86.math_exp import exp2, tables
-from tessera.backends.x86.math_log import log2, split
-from tessera.backends.x86.text import FunctionText, Value
-from tessera.backends.x86.vector_ops import absolute, add, fma, horner, mul, plus, product, sub, times, total, with_sign
+from tessera.ir.target.llvm.math_exp import exp2, tables
+from tessera.ir.target.llvm.math_log import log2, split
+from tessera.ir.target.llvm.text import FunctionText, Value
+from tessera.ir.target.llvm.vector_ops import (
+    absolute,
+    add,
+    fma,
+    horner,
+    mul,
+    plus,
+    product,
+    sub,
+    times,
+    total,
+    with_sign,
+)
 
 # (log((1 + s) / (1 - s)) / s - 2 - 2/3 * z) / z**2 over z = s**2, s up to (sqrt(2) - 1) / (sqrt(2) + 1).
 _ATANH = (

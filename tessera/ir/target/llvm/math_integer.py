@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from tessera.backends.x86.text import FunctionText, Value
-from tessera.backends.x86.vector_ops import add, mul, sub
+from tessera.ir.target.llvm.text import FunctionText, Value
+from tessera.ir.target.llvm.vector_ops import add, mul, sub
 
 Emitter: TypeAlias = Callable[[FunctionText, Sequence[Value], bool], Value]
 """Writes one function of the table: the operands, and whether integers are signed."""

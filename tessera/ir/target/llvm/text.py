@@ -10,8 +10,8 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, overload
 
-from tessera.backends.x86.instructions import Index, Instructions, TargetText, Value, known
-from tessera.backends.x86.llvm_types import constant_text
+from tessera.ir.target.llvm.instructions import Index, Instructions, TargetText, Value, known
+from tessera.ir.target.llvm.types import constant_text
 
 __all__ = ["FunctionText", "Index", "ModuleText", "Results", "TargetText", "Value", "known"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from tessera.backends.x86.llvm_types import (
+from tessera.ir.target.llvm.types import (
     bytes_of,
     constant_text,
     element_of,

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from tessera.backends.x86.math_tables import Tables, tables_of
-from tessera.backends.x86.text import FunctionText, Value
-from tessera.backends.x86.vector_ops import (
+from tessera.ir.target.llvm.math_tables import Tables, tables_of
+from tessera.ir.target.llvm.text import FunctionText, Value
+from tessera.ir.target.llvm.vector_ops import (
     absolute,
     add,
     at_least,

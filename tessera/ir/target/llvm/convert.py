@@ -5,9 +5,9 @@ Narrow floats compute as f32, bools as i1 lanes, i4 as i8; every other dtype as 
 
 from __future__ import annotations
 
-from tessera.backends.x86.llvm_types import vector
-from tessera.backends.x86.text import FunctionText, Value
-from tessera.backends.x86.vector_ops import absolute, add, bits, from_bits, shift, sub, times
+from tessera.ir.target.llvm.text import FunctionText, Value
+from tessera.ir.target.llvm.types import vector
+from tessera.ir.target.llvm.vector_ops import absolute, add, bits, from_bits, shift, sub, times
 from tessera.types import dtype as dt
 from tessera.types.dtype import DType
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tessera.backends.x86.math_exp import exp, tables
-from tessera.backends.x86.text import FunctionText, Value
-from tessera.backends.x86.vector_ops import (
+from tessera.ir.target.llvm.math_exp import exp, tables
+from tessera.ir.target.llvm.text import FunctionText, Value
+from tessera.ir.target.llvm.vector_ops import (
     absolute,
     add,
     bits,

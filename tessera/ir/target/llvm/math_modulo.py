@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from tessera.backends.x86.math_integer import any_lane
-from tessera.backends.x86.text import FunctionText, Value
-from tessera.backends.x86.vector_ops import absolute, add, bits, fma, from_bits, mul, plus, shift, sub, times, with_sign
+from tessera.ir.target.llvm.math_integer import any_lane
+from tessera.ir.target.llvm.text import FunctionText, Value
+from tessera.ir.target.llvm.vector_ops import (
+    absolute,
+    add,
+    bits,
+    fma,
+    from_bits,
+    mul,
+    plus,
+    shift,
+    sub,
+    times,
+    with_sign,
+)
 
 _STEP = 51  # bits of quotient taken off in one turn
 

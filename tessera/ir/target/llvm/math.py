@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.backends.x86 import math_erf, math_exp, math_log, math_modulo, math_power, math_trig
-from tessera.backends.x86.math_integer import BOOL, INTEGER, Emitter, binary, compare, plain, unary
-from tessera.backends.x86.text import FunctionText, Value
-from tessera.backends.x86.vector_ops import absolute, add, fma, larger, smaller
+from tessera.ir.target.llvm import math_erf, math_exp, math_log, math_modulo, math_power, math_trig
+from tessera.ir.target.llvm.math_integer import BOOL, INTEGER, Emitter, binary, compare, plain, unary
+from tessera.ir.target.llvm.text import FunctionText, Value
+from tessera.ir.target.llvm.vector_ops import absolute, add, fma, larger, smaller
 from tessera.types.dtype import DType
 
 ULP_BOUNDS: dict[str, tuple[float, float]] = {

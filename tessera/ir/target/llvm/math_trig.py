@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from tessera.backends.x86.math_exp import nearest
-from tessera.backends.x86.math_integer import any_lane
-from tessera.backends.x86.text import FunctionText, Value
-from tessera.backends.x86.vector_ops import absolute, bits, fma, horner, integer, mul, sub, with_sign
+from tessera.ir.target.llvm.math_exp import nearest
+from tessera.ir.target.llvm.math_integer import any_lane
+from tessera.ir.target.llvm.text import FunctionText, Value
+from tessera.ir.target.llvm.vector_ops import absolute, bits, fma, horner, integer, mul, sub, with_sign
 from tessera.types.frozen import frozen
 
 

@@ -1,0 +1,1 @@
+"""LLVM IR as text: modules, instructions, conversions and vector mathematics that every backend writes with."""
