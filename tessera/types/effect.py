@@ -1,0 +1,173 @@
+"""`Effects`: what code does besides computing, as a set with a lattice; usable alone, and on text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Self
+
+KINDS = ("random", "io", "memory", "state", "collective")
+"""Every kind of effect. `random` reads a random key, `io` meets the outside world, `memory` reads or writes memory in
+place, `state` changes a named state (a key-value cache), `collective` waits for other ranks."""
+
+_EFFECT = re.compile(r"\s*(?P<kind>[a-z]+)\s*(?:\(\s*(?P<resource>[^()\s][^()]*?)\s*\))?\s*")
+
+
+class EffectTextError(ValueError):
+    """A text is no effect."""
+
+
+class Effects(frozenset[str]):
+    """Effects as texts: a kind, or a kind of one resource such as `state(cache)`; a kind alone stands for all of them.
+
+    The order is "does no more than": nothing is the bottom, all kinds are the top, `state(cache)` lies below `state`.
+    Sets compare and hash as sets of texts do.
+
+    >>> Effects(["io"]) | Effects(["state(cache)"]) | Effects(["state"])
+    {io, state}
+    >>> Effects.parse("{random, io}") == {"io", "random"}
+    True
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, effects: Iterable[str] = ()) -> Self:
+        """The set of these; raises EffectTextError for what is no effect."""
+        given = {_canonical(effect) for effect in effects}
+        return super().__new__(cls, (e for e in given if _kind(e) == e or _kind(e) not in given))
+
+    @staticmethod
+    def parse(text: str) -> Effects:
+        """The set that a text names: `random, state(cache)`, with or without braces; `pure` and nothing are empty."""
+        inner = text.strip()
+        if inner.startswith("{") and inner.endswith("}"):
+            inner = inner[1:-1].strip()
+        return Effects(()) if inner in ("", "pure") else Effects(inner.split(","))
+
+    def __str__(self) -> str:
+        return ", ".join(sorted(self, key=_place)) or "pure"
+
+    def __repr__(self) -> str:
+        return f"{{{', '.join(sorted(self, key=_place))}}}"
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds alone, without resources."""
+        return frozenset(_kind(effect) for effect in self)
+
+    def has(self, kind: str) -> bool:
+        """Whether there is an effect of a kind, whatever its resource."""
+        return any(_kind(effect) == kind for effect in self)
+
+    def covers(self, other: Iterable[str]) -> bool:
+        """Whether `other` does no more than this."""
+        return all(effect in self or _kind(effect) in self for effect in Effects(other))
+
+    def join(self, *others: Iterable[str]) -> Effects:
+        """What code does that does all of these, in whatever order."""
+        return Effects((*self, *(effect for other in others for effect in other)))
+
+    def meet(self, other: Iterable[str]) -> Effects:
+        """What is in both."""
+        right = Effects(other)
+        return Effects((*(e for e in self if right.covers([e])), *(e for e in right if self.covers([e]))))
+
+    def without(self, other: Iterable[str]) -> Effects:
+        """What is left when `other` is suspended."""
+        gone = Effects(other)
+        return Effects(effect for effect in self if not gone.covers([effect]))
+
+    def __or__(self, other: Iterable[str]) -> Effects:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.join(other)
+
+    def __and__(self, other: Iterable[str]) -> Effects:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.meet(other)
+
+    def __reduce__(self) -> tuple[type[Effects], tuple[list[str]]]:
+        return Effects, (sorted(self),)
+
+
+def _canonical(effect: str) -> str:
+    match = _EFFECT.fullmatch(effect)
+    if match is None or match["kind"] not in KINDS:
+        raise EffectTextError(f"`{effect.strip()}` is no effect; effects are {', '.join(KINDS)}")
+    return f"{match['kind']}({match['resource']})" if match["resource"] else match["kind"]
+
+
+def _kind(effect: str) -> str:
+    return effect.partition("(")[0]
+
+
+def _place(effect: str) -> tuple[int, str]:
+    return KINDS.index(_kind(effect)), effect
+
+
+PURE = Effects()
+"""The bottom: nothing but computing."""
+
+ALL = Effects(KINDS)
+"""The top: what is assumed of code that nobody knows."""
+
+_MEETS_IO = frozenset(KINDS) - {"random"}
+
+
+def may_swap(left: Iterable[str], right: Iterable[str]) -> bool:
+    """Whether two ops that do not need each other's results may change places.
+
+    Draws depend on their keys alone, so `random` goes past everything. `io` stays in order with all else, since the
+    world outside may look at any of it. Other effects stay in order with their own kind, unless both name a resource
+    and the resources differ.
+    """
+    return not any(_conflict(one, other) for one in left for other in right)
+
+
+def _conflict(left: str, right: str) -> bool:
+    kinds = {_kind(left), _kind(right)}
+    if "random" in kinds:
+        return False
+    if "io" in kinds:
+        return kinds <= _MEETS_IO
+    return len(kinds) == 1 and (left == right or left in KINDS or right in KINDS)
+
+
+_FUNCTION = re.compile(r"^\s*(?:\w+\.func|\w+\.kernel|tsched\.module)\s+@(?P<name>[\w.$-]+)")
+_OP = re.compile(r"^\s*(?:%[^=]*=\s*)?\"?(?P<name>[a-z]\w*\.[a-z]\w*)\"?")
+_SYMBOL = re.compile(r"@(?P<name>[\w.$-]+)")
+_COMMENT = re.compile(r"//.*")
+
+
+def effects_in_text(text: str, table: Mapping[str, Iterable[str]]) -> dict[str, Effects]:
+    """The effects of every function of an IR text, one op a line, from a table of those of ops.
+
+    A function has what its ops have, and what the functions of the same text have that its ops name. An op that is not
+    in the table has every effect. Nothing is parsed beyond names, so any dialect will do.
+
+    >>> effects_in_text('tgraph.func @f(%x: T) {\\n  %0 = my.op %x\\n}', {})["f"] == ALL
+    True
+    """
+    own: dict[str, Effects] = {}
+    calls: dict[str, set[str]] = {}
+    at = ""
+    for line in text.splitlines():
+        line = _COMMENT.sub("", line)
+        function, op = _FUNCTION.match(line), _OP.match(line)
+        if function is not None:
+            at = function["name"]
+            own[at], calls[at] = own.get(at, PURE), set()
+        elif op is not None and at:
+            own[at] = own[at].join(table.get(op["name"], ALL))
+            calls[at] |= {match["name"] for match in _SYMBOL.finditer(line)}
+    return _closed(own, calls)
+
+
+def _closed(own: Mapping[str, Effects], calls: Mapping[str, set[str]]) -> dict[str, Effects]:
+    """The least sets in which a caller has all that the called have; functions may call each other."""
+    found = dict(own)
+    changed = True
+    while changed:
+        changed = False
+        for name, called in calls.items():
+            joined = found[name].join(*(found[other] for other in called if other in found))
+            changed = changed or joined != found[name]
+            found[name] = joined
+    return found

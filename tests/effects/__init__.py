@@ -1,0 +1,1 @@
+"""Effects: the lattice, inference, scopes, order, and callbacks."""
