@@ -41,6 +41,12 @@ class BroadcastError(CompilationError):
     code = "T0106"
 
 
+class PolicyError(AnnotationError):
+    """A numerics policy is none, or contradicts itself, a type or an op."""
+
+    code = "T0107"
+
+
 class TracingError(CompilationError):
     """The function needs the value of a tensor that has none while tracing."""
 
@@ -165,6 +171,18 @@ class OperatorError(TesseraError):
     """A tensor has no such operation, or nothing is there to carry it out."""
 
     code = "T0706"
+
+
+class OutOfMemoryError(TesseraError, MemoryError):
+    """A tensor, or what a compiled function needs beside its tensors, does not fit into memory."""
+
+    code = "T0707"
+
+
+class DeviceError(TesseraError):
+    """A device is not there, or refused what it was asked to do."""
+
+    code = "T0720"
 
 
 def all_codes() -> dict[str, type[TesseraError]]:

@@ -9,7 +9,9 @@ from tessera.types.frozen import frozen
 class Machine:
     """A machine that code is made for.
 
-    `lanes` is how many f32 one vector register holds. Sizes are bytes; `threads` is not here: it never changes code.
+    `lanes` is how many f32 one vector register holds; on a GPU, a warp's. Sizes are bytes; `threads` is not here: it
+    never changes code. Of a GPU, `shared` is what one block may have, `blocks` how many multiprocessors there are,
+    and `isa` the instruction set its assembler is told.
     """
 
     name: str
@@ -21,6 +23,33 @@ class Machine:
     features: tuple[str, ...] = ()
     cpu: str = ""
     max_scratch: int = 64 << 20
+    shared: int = 0
+    blocks: int = 0
+    isa: str = ""
 
     def has(self, feature: str) -> bool:
         return feature in self.features
+
+    @property
+    def is_gpu(self) -> bool:
+        return self.kind == "gpu"
+
+
+def _gpu(cpu: str, isa: str, shared: int, blocks: int, l2: int, features: tuple[str, ...]) -> Machine:
+    return Machine(
+        f"cuda-{cpu}", "gpu", 32, 255, 0, l2, features, cpu, max_scratch=1 << 40, shared=shared, blocks=blocks, isa=isa
+    )
+
+
+_AMPERE = ("sm_80", "cp.async", "ldmatrix", "mma.sync")
+_HOPPER = ("sm_90", "tma", "mbarrier", "cluster")
+
+GPUS: dict[str, Machine] = {
+    machine.cpu: machine
+    for machine in (
+        _gpu("sm_80", "+ptx80", 163 << 10, 108, 40 << 20, _AMPERE),
+        _gpu("sm_90a", "+ptx87", 227 << 10, 132, 50 << 20, (*_AMPERE, *_HOPPER, "sm_90a", "wgmma", "setmaxnreg")),
+        _gpu("sm_100a", "+ptx87", 227 << 10, 148, 126 << 20, (*_AMPERE, *_HOPPER, "sm_100a", "tcgen05")),
+    )
+}
+"""GPUs by architecture (CUDA C++ Programming Guide, compute capabilities); sm_80 and sm_100a were never executed."""

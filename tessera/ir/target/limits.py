@@ -16,7 +16,10 @@ class Width:
     registers: int
 
 
-WIDTHS = {width.lanes: width for width in (Width(4, "sse2", 16), Width(8, "avx2", 16), Width(16, "avx512f", 32))}
+WIDTHS = {
+    width.lanes: width
+    for width in (Width(4, "sse2", 16), Width(8, "avx2", 16), Width(16, "avx512f", 32), Width(32, "sm_80", 255))
+}
 
 FEATURES: dict[str, str] = {
     **dict.fromkeys(("sse2", "sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "avx", "avx2"), ""),
@@ -26,8 +29,13 @@ FEATURES: dict[str, str] = {
     **dict.fromkeys(("avx512fp16", "avx512vbmi", "avx512vbmi2", "avx512ifma", "avx512bitalg"), "avx512f"),
     "amx-tile": "avx512f",
     **dict.fromkeys(("amx-bf16", "amx-int8", "amx-fp16"), "amx-tile"),
+    "sm_80": "",
+    **dict.fromkeys(("cp.async", "ldmatrix", "mma.sync", "sm_90"), "sm_80"),
+    **dict.fromkeys(("tma", "mbarrier", "cluster", "sm_90a", "sm_100a"), "sm_90"),
+    **dict.fromkeys(("wgmma", "setmaxnreg"), "sm_90a"),
+    "tcgen05": "sm_100a",
 }
-"""Names as LLVM spells them, each with the one that it cannot be without."""
+"""Names as LLVM spells them, each with the one that it cannot be without; of GPUs, architectures and instructions."""
 
 MAX_ARGUMENTS = 1024
 MAX_SIZES = 1024

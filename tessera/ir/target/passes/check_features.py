@@ -15,6 +15,11 @@ _LEVELS = {
     "x86-64-v2": ("popcnt", "sse3", "sse4.1", "sse4.2", "ssse3"),
     "x86-64-v3": ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"),
     "x86-64-v4": ("avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"),
+    # PTX ISA, the target notes of each instruction.
+    "sm_80": ("cp.async", "ldmatrix", "mma.sync"),
+    "sm_90": ("cluster", "mbarrier", "tma"),
+    "sm_90a": ("setmaxnreg", "wgmma"),
+    "sm_100a": ("tcgen05",),
 }
 
 

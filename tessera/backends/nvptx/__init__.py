@@ -1,0 +1,1 @@
+"""The NVIDIA backend: tile kernels as PTX."""
