@@ -13,6 +13,7 @@ from tessera.backends.x86.emit_block_dot import emit_block_dot
 from tessera.backends.x86.emit_fold import fold, fold_place
 from tessera.backends.x86.emit_order import emit_fetch, emit_sort
 from tessera.backends.x86.emit_product import emit_product, product_scratch, product_tasks, slot_of
+from tessera.backends.x86.emit_versions import Version, emit_versions, is_worth_versions
 from tessera.backends.x86.lanes import LaneCoordinate, lane_values
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, IndexAttr
@@ -86,11 +87,12 @@ def _grid_of(kernel: SpecOp) -> Sequence[Dim]:
 
 def _emit_scratch(module: ModuleText, kernel: SpecOp, name: str) -> None:
     f = module.function(f"{name}_scratch", [("ptr", "ctx")], ret="i64")
-    own = dim_value(f, kernel.value("scratch"), _sizes(f, kernel))
-    first = kernel.regions[0].block.first_op
+    sizes, first = _sizes(f, kernel), kernel.regions[0].block.first_op
     assert isinstance(first, SpecOp)
     extra = product_scratch(module.target, first) if first.name == "ttarget.gemm" else 0
-    f.ret(f.add(own, extra))
+    own, overflow = f.overflow_of(lambda: dim_value(f, kernel.value("scratch") + extra, sizes))
+    # What the pool takes for more than there is.
+    f.ret(own if overflow.text == "false" else f.select(overflow, f.const_i(-1), own))
 
 
 _WRITING = ("ttarget.store", "ttarget.block_dot", "ttarget.sort")
@@ -109,6 +111,8 @@ class Emitter:
         self._pending: dict[str, list[Vectors]] = {}
         self.is_inside = False
         """Whether nothing sticks out of the buffers here, whatever an access guards against."""
+        self.version: Version | None = None
+        """Which of two versions is being written."""
 
     def run(self) -> None:
         f, block = self.f, self.kernel.regions[0].block
@@ -119,8 +123,14 @@ class Emitter:
         self.ops(block)
 
     def ops(self, block: Block) -> None:
-        for op in block.ops:
-            assert isinstance(op, SpecOp)
+        self.run_ops([op for op in block.ops if isinstance(op, SpecOp)])
+
+    def run_ops(self, ops: Sequence[SpecOp]) -> None:
+        """Write ops in order; what follows the clip of a long line in two versions."""
+        for number, op in enumerate(ops):
+            if is_worth_versions(self, op):
+                emit_versions(self, ops[number:])
+                return
             self.emit(op)
 
     def emit(self, op: SpecOp) -> None:
@@ -253,6 +263,17 @@ class Emitter:
         for block in self._pending.pop(base.text, []):
             block.all()
 
+    def settle_all(self) -> None:
+        """Read all that was asked of any buffer."""
+        for blocks in self._pending.values():
+            for block in blocks:
+                block.all()
+        self.forget()
+
+    def forget(self) -> None:
+        """What was asked of buffers and not yet read is not needed any more."""
+        self._pending = {}
+
     def on_store(self, op: SpecOp) -> None:
         access = self.access(op, op.operands[1], op.operands[0], 2)
         self.settle(access.base)
@@ -321,6 +342,9 @@ class Emitter:
 
     def on_clip(self, op: SpecOp) -> None:
         source = self.blocks[op.operands[0]]
+        if self.version is not None and self.version.is_whole(op):
+            self.blocks[op.result] = source
+            return
         env = self.named(op, op.value("names"), 1)
         layout, axis = source.layout, op.value("axis")
 

@@ -14,9 +14,14 @@ from tessera.ir.target.llvm.dims import dim_value
 from tessera.ir.target.llvm.instructions import Index, Value
 from tessera.ir.target.llvm.text import FunctionText, known
 from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
 
 if TYPE_CHECKING:
     from tessera.backends.x86.emit import Emitter
+
+
+_PANEL_BYTES = 1 << 14
+"""Of a panel that stays in the nearest cache while every row of the left operand goes by it."""
 
 
 def emit_block_dot(emitter: Emitter, op: SpecOp) -> None:
@@ -32,44 +37,106 @@ def emit_block_dot(emitter: Emitter, op: SpecOp) -> None:
     rhs = _operand(emitter, op, "rhs", ("_depth", "_col"), rhs_at.type, emitter.buffers[rhs_at], env)
     left = emitter.buffers[room_at]
     right = f.gep(left, panel_elements(shape, op.value("rows"), op.value("depth")), shape.element)
-    out = emitter.buffers[out_at]
-    lies = lhs.is_rows_of(shape.dtype)
-    if not lies:
-        pack_lhs(f, shape, left, lhs, 0, m, 0, k)
-    direct = _is_panel_like(op, rhs, shape)
-    if not direct:
-        pack_rhs(f, shape, right, rhs, 0, n, 0, k)
-    stride: int = op.value("out_stride")
-    adds = f.const("i1", not op.value("is_fresh"))
-
-    def columns(j: Value) -> None:
-        kernels = kernels_for(f, shape, f.sub(n, j), strided=direct)
-        panel = f.gep(right, f.mul(j, k), shape.element) if not direct else _row_of(f, rhs, j)
-
-        def rows(i: Value, height: int) -> None:
-            target = f.gep(out, f.add(f.mul(i, stride), j), shape.element)
-            source = Left(f.gep(left, f.mul(i, k), shape.element), 1, height)
-            if lhs.base is not None and lies:
-                source = Left(f.gep(lhs.base, f.mul(i, lhs.row_stride), shape.element), lhs.row_stride, 1)
-            kernel = kernels[shape.heights.index(height)]
-            micro_call(f, kernel, source, panel, k, target, stride, adds, rhs.row_stride if direct else None)
-
-        each_height(f, shape, m, rows)
-
-    f.loop(0, n, shape.columns, columns)
+    product = _Product(
+        f,
+        shape,
+        (m, n, k),
+        _Side(left, lhs, lhs.is_rows_of(shape.dtype)),
+        _Side(right, rhs, _lies(op, rhs, shape)),
+        emitter.buffers[out_at],
+        op.value("out_stride"),
+    )
+    product.pack()
+    again = f.const("i1", not op.value("is_fresh"))
+    part = _PANEL_BYTES // (shape.columns * shape.dtype.bytes)
+    if op.value("depth") < 2 * part or not _has_whole_panels(op, shape):
+        product.add(0, k, again)
+    else:
+        # A sum of nothing is a turn too: it clears a fresh result.
+        f.loop(
+            0,
+            f.smax(k, 1),
+            part,
+            lambda at: product.add(at, f.smin(f.sub(k, at), part), f.op("or", again, f.icmp("ne", at, 0))),
+        )
     if op.value("is_fresh"):
+        out, stride = product.out, product.stride
         f.if_(f.icmp("slt", n, stride), lambda: _clear_rest(f, shape, out, m, n, stride))
 
 
-def _is_panel_like(op: SpecOp, rhs: Operand, shape: MicroShape) -> bool:
-    """Whether the right operand can be read where it lies: whole registers side by side, in the accumulator's dtype."""
+@frozen
+class _Side:
+    """An operand, where its panels go, and whether it is read where it lies instead."""
+
+    panels: Value
+    operand: Operand
+    lies: bool
+
+
+@frozen
+class _Product:
+    """A product of blocks: the extents m, n and k, both sides, and rows of the result `stride` apart."""
+
+    f: FunctionText
+    shape: MicroShape
+    extents: tuple[Value, Value, Value]
+    lhs: _Side
+    rhs: _Side
+    out: Value
+    stride: int
+
+    def pack(self) -> None:
+        """Panels of the sides that need them."""
+        f, (m, n, k) = self.f, self.extents
+        if not self.lhs.lies:
+            pack_lhs(f, self.shape, self.lhs.panels, self.lhs.operand, 0, m, 0, k)
+        if not self.rhs.lies:
+            pack_rhs(f, self.shape, self.rhs.panels, self.rhs.operand, 0, n, 0, k)
+
+    def add(self, at: Index, depth: Value, adds: Value) -> None:
+        """The part of every sum from `at` on; whether it is added to the result or is its beginning."""
+        f, shape, (m, n, _) = self.f, self.shape, self.extents
+        rhs_stride = self.rhs.operand.row_stride if self.rhs.lies else None
+
+        def columns(j: Value) -> None:
+            kernels = kernels_for(f, shape, f.sub(n, j), strided=self.rhs.lies)
+            panel = self._right(j, at)
+
+            def rows(i: Value, height: int) -> None:
+                target = f.gep(self.out, f.add(f.mul(i, self.stride), j), shape.element)
+                kernel = kernels[shape.heights.index(height)]
+                left = self._left(i, at, height)
+                micro_call(f, kernel, left, panel, depth, target, self.stride, adds, rhs_stride)
+
+            each_height(f, shape, m, rows)
+
+        f.loop(0, n, shape.columns, columns)
+
+    def _left(self, row: Value, at: Index, height: int) -> Left:
+        f, operand = self.f, self.lhs.operand
+        if operand.base is None or not self.lhs.lies:
+            place = f.add(f.mul(row, self.extents[2]), f.mul(at, height))
+            return Left(f.gep(self.lhs.panels, place, self.shape.element), 1, height)
+        place = f.add(f.mul(row, operand.row_stride), at)
+        return Left(f.gep(operand.base, place, self.shape.element), operand.row_stride, 1)
+
+    def _right(self, column: Value, at: Index) -> Value:
+        f, operand = self.f, self.rhs.operand
+        if operand.base is None or not self.rhs.lies:
+            place = f.add(f.mul(column, self.extents[2]), f.mul(at, self.shape.columns))
+            return f.gep(self.rhs.panels, place, self.shape.element)
+        return f.gep(operand.base, f.add(column, f.mul(at, operand.row_stride)), self.shape.element)
+
+
+def _has_whole_panels(op: SpecOp, shape: MicroShape) -> bool:
+    """Whether it is known that no panel of columns is narrower than the register block."""
     n = op.value("n").value
-    return rhs.dtype is shape.dtype and known(rhs.column_stride) == 1 and n is not None and n % shape.columns == 0
+    return n is not None and n % shape.columns == 0
 
 
-def _row_of(f: FunctionText, rhs: Operand, column: Value) -> Value:
-    assert rhs.base is not None
-    return f.gep(rhs.base, column, convert.storage_type(rhs.dtype))
+def _lies(op: SpecOp, rhs: Operand, shape: MicroShape) -> bool:
+    """Whether the right operand can be read where it lies: whole registers side by side, in the accumulator's dtype."""
+    return rhs.dtype is shape.dtype and known(rhs.column_stride) == 1 and _has_whole_panels(op, shape)
 
 
 def _clear_rest(f: FunctionText, shape: MicroShape, out: Value, m: Value, n: Value, stride: int) -> None:
