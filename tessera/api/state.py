@@ -67,6 +67,14 @@ class KVCache:
         """The cache with its last `keep` positions alone, moved to the front."""
         return KVCache(*apply("kv_prune", (self.K, self.V, self.length), {"keep": keep}))
 
+    def offload(self, into: str = "host") -> KVCache:
+        """The same cache, moved out of the way; on a machine of one memory nothing moves."""
+        return KVCache(*apply("kv_offload", (self.K, self.V, self.length), {"space": into}))
+
+    def prefetch(self, into: str = "shared") -> KVCache:
+        """The same cache, brought to where it is about to be read; on a machine of one memory nothing moves."""
+        return KVCache(*apply("kv_prefetch", (self.K, self.V, self.length), {"space": into}))
+
     def __repr__(self) -> str:
         dims = ", ".join(f'"{size}"' if not isinstance(size, int) else str(size) for size in self.shape)
         length = self.length.item() if is_concrete(self.length) else self.length

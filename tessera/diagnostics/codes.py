@@ -47,6 +47,12 @@ class PolicyError(AnnotationError):
     code = "T0107"
 
 
+class EffectError(CompilationError):
+    """An effect is not one, or code has one that it may not have."""
+
+    code = "T0108"
+
+
 class TracingError(CompilationError):
     """The function needs the value of a tensor that has none while tracing."""
 
@@ -71,10 +77,28 @@ class SpecializationError(CompilationError):
     code = "T0205"
 
 
+class DeterminismError(CompilationError):
+    """An op whose runs may differ stands where all runs must be the same."""
+
+    code = "T0208"
+
+
+class KernelError(CompilationError):
+    """A kernel uses what the kernel language lacks, or uses it in a way that has no meaning."""
+
+    code = "T0206"
+
+
 class GraphVerifyError(CompilationError):
     """A `tgraph` module breaks a rule of the dialect."""
 
     code = "T0301"
+
+
+class EffectOrderError(CompilationError):
+    """Ranks could meet collectives in different orders, and would wait for each other for ever."""
+
+    code = "T0302"
 
 
 class VersionError(CompilationError):
@@ -99,6 +123,12 @@ class OverrideError(CompilationError):
     """An override names no choice, or gives it a value it cannot have."""
 
     code = "T0402"
+
+
+class FusionError(CompilationError):
+    """Ops that were promised to be one kernel cannot be."""
+
+    code = "T0403"
 
 
 class TileVerifyError(CompilationError):
@@ -183,6 +213,18 @@ class DeviceError(TesseraError):
     """A device is not there, or refused what it was asked to do."""
 
     code = "T0720"
+
+
+class CallbackError(TesseraError):
+    """A Python function that a program calls gives something else than it declares, or may not be called here."""
+
+    code = "T0709"
+
+
+class NumericsError(TesseraError):
+    """A result is not what was promised of its numbers: finite, or within bounds."""
+
+    code = "T0708"
 
 
 def all_codes() -> dict[str, type[TesseraError]]:

@@ -116,10 +116,10 @@ def test_keys_of_branches_differ_and_are_found_again() -> None:
     assert make_key(42, 1, 2).tobytes() != make_key(42, 2, 1).tobytes()
 
 
-def test_random_ops_say_they_are_random_and_philox_is_pure() -> None:
-    for name in ("random_bits", "uniform", "normal", "bernoulli", "dropout"):
+def test_random_ops_say_they_are_random_and_equal_draws_may_become_one() -> None:
+    for name in ("philox", "random_bits", "uniform", "normal", "bernoulli", "dropout"):
         assert registry()[name].effects == {"random"}
-    assert registry()["philox"].is_pure
+        assert registry()[name].is_mergeable
 
 
 def test_random_says_what_is_wrong() -> None:

@@ -13,11 +13,11 @@ from tests.numerics import forms_movement as movement
 from tests.numerics.forms import Form
 from tests.numerics.forms_elementwise import Forms
 
-CONTROL = frozenset({"cond", "while", "fori", "scan"})
-"""Ops that take programs: `test_control.py` has some."""
+CONTROL = frozenset({"cond", "while", "fori", "scan", "debug_print", "io_callback", "fresh_key", "axis_index"})
+"""Ops that take programs (`test_control.py` has some), meet the world outside (`tests/effects`), or take nothing."""
 
 FAMILIES: dict[str, Forms] = {
-    **dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter", "all_to_all"), movement.collective),
+    **dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "replicated"), movement.collective),
     "gelu": elementwise.gelu,
     "where": elementwise.where,
     "clamp": elementwise.clamp,
@@ -85,6 +85,7 @@ FAMILIES: dict[str, Forms] = {
     "fold_key": composite.fold_key,
     "kv_append": composite.kv_append,
     "kv_prune": composite.kv_prune,
+    **dict.fromkeys(("kv_offload", "kv_prefetch"), composite.kv_move),
 }
 
 

@@ -372,3 +372,9 @@ def kv_prune(spec: OpSpec, dtype: DType) -> list[Form]:
     length = Operand((), "i64", _filled(3))
     return [Form(f"keep {keep}", (store, store, length), CACHES[:: 1 + 3 * keep], constantly(keep=keep))
             for keep in (0, 2)]  # fmt: skip
+
+
+def kv_move(spec: OpSpec, dtype: DType) -> list[Form]:
+    """A cache as it is."""
+    store = Operand(("B", 2, "T", "D"))
+    return [Form("cache", (store, store, Operand((), "i64", _filled(3))), CACHES)]

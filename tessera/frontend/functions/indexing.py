@@ -195,14 +195,16 @@ def scatter(x: Any, indices: Any, updates: Any, axis: int = 0) -> Any:
     return _scattered("scatter", x, indices, updates, axis)
 
 
-def scatter_add(x: Any, indices: Any, updates: Any, axis: int = 0) -> Any:
-    """`x` with `updates` added at `indices` along `axis`, in order."""
-    return _scattered("scatter_add", x, indices, updates, axis)
+def scatter_add(x: Any, indices: Any, updates: Any, axis: int = 0, *, ordered: bool = True) -> Any:
+    """`x` with `updates` added at `indices` along `axis`, in order; `ordered=False` allows any order, and any bits."""
+    if ordered:
+        return _scattered("scatter_add", x, indices, updates, axis)
+    return _scattered("scatter_add", x, indices, updates, axis, ordered=False)
 
 
-def _scattered(op: str, x: Any, indices: Any, updates: Any, axis: int) -> Any:
+def _scattered(op: str, x: Any, indices: Any, updates: Any, axis: int, **more: Any) -> Any:
     x, updates = promoted(op, (x, updates))
-    return apply(op, (x, _positions(indices), updates), {"axis": axis_of(op, axis, rank_of(x))})
+    return apply(op, (x, _positions(indices), updates), {"axis": axis_of(op, axis, rank_of(x)), **more})
 
 
 def sort(x: Any, axis: int = -1, *, descending: bool = False) -> Any:

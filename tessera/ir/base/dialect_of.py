@@ -94,7 +94,7 @@ def _traits(spec: OpSpec) -> tuple[OpTrait, ...]:
         found.append(IsolatedFromAbove())
     if spec.region_names:
         found.append(NoTerminator())  # our verifier looks at the ends of blocks, and knows more
-    if spec.is_pure:
+    if spec.is_mergeable:
         found.append(Pure())
     return tuple(found)
 

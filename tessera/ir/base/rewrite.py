@@ -80,10 +80,12 @@ class Rewriter:
 
 
 def is_removable(op: SpecOp) -> bool:
-    """Whether nothing is lost with the op but its results: it, and all inside it, is pure."""
-    if op.spec.is_terminator or op.spec.form == "function" or not op.spec.is_pure or not op.results:
+    """Whether nothing is lost with the op but its results: it, and all inside it, is pure but for keyed draws."""
+    if op.spec.is_terminator or op.spec.form == "function" or not op.spec.is_mergeable or not op.results:
         return False
-    return all(not isinstance(inner, SpecOp) or inner.spec.is_pure for region in op.regions for inner in region.walk())
+    return all(
+        isinstance(inner, SpecOp) and inner.spec.is_mergeable for region in op.regions for inner in region.walk()
+    )
 
 
 def rewrite(root: Operation, find: Find, *, budget: int = 16) -> bool:

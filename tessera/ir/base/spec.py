@@ -101,6 +101,14 @@ class Cost:
     bytes: Dim
 
 
+@frozen
+class Nondeterminism:
+    """Why two runs of an op may differ, and what to write so that they do not."""
+
+    why: str
+    cure: str
+
+
 Infer: TypeAlias = Callable[[InferContext, Sequence[TensorType], Attributes], Sequence[TensorType]]
 Reference: TypeAlias = "Callable[..., Array | tuple[Array, ...]]"
 Decompose: TypeAlias = Callable[[Builder, Sequence[Any], Attributes], Any]
@@ -108,6 +116,7 @@ Fold: TypeAlias = Callable[[Folder, Sequence[Any], Attributes], Any]
 CostRule: TypeAlias = Callable[[Sequence[TensorType], Sequence[TensorType], Attributes], Cost]
 TypeRule: TypeAlias = Callable[[Sequence[Any], Attributes], Sequence[Any]]
 Verify: TypeAlias = Callable[[Any], None]
+Differs: TypeAlias = "Callable[[Attributes], Nondeterminism | None]"
 
 
 def no_rule(context: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
@@ -125,6 +134,7 @@ class OpSpec:
     `ir/tile/facets.py` (a view, pointwise, reduction, contraction, gather, assembly or library kernel), or None for
     an op that `decompose` rewrites into others. `fold` simplifies: it gets a folder, operands and attributes and
     returns the value (or tuple of values) to use instead, of the same type and bit for bit the same, or None.
+    `nondeterminism` says by the attributes whether runs on equal operands may differ; without it they never do.
 
     Ops of the lower rooms work on other types than tensors, and leave `infer` out. They may give `type_rule`, from
     operand types and attributes to result types (all xDSL types), and `verify`, which gets the op and raises through
@@ -141,6 +151,7 @@ class OpSpec:
     attributes: tuple[Attribute, ...] = ()
     results: tuple[str, ...] = ("out",)
     effects: frozenset[str] = frozenset()
+    nondeterminism: Differs | None = None
     samples: tuple[Sample, ...] = ()
     dtypes: tuple[str, ...] = ()
     cost: CostRule | None = None
@@ -177,6 +188,11 @@ class OpSpec:
     @property
     def is_pure(self) -> bool:
         return not self.effects
+
+    @property
+    def is_mergeable(self) -> bool:
+        """Whether equal ops may become one, and one that is not used may go: draws depend on their keys alone."""
+        return self.effects <= {"random"}
 
     def attribute(self, name: str) -> Attribute:
         return next(attribute for attribute in self.attributes if attribute.name == name)

@@ -1,4 +1,4 @@
-"""Collectives by mesh axis: all_reduce, all_gather, reduce_scatter, all_to_all, with shapes on symbolic axis sizes.
+"""Collectives by mesh axis: all_reduce, all_gather, reduce_scatter, all_to_all; the rank, and what ranks share.
 
 A program is written for one rank; `size` is how many ranks the mesh axis has. A reference takes the arrays of all ranks
 of that axis in order and gives the results of all, so a world of one rank is an ordinary call.
@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from tessera.ir.base.arrays import Array, dtype_of, rounded, static, widened
-from tessera.ir.base.spec import Attribute, Attributes, Cost, InferContext, OpSpec, Sample
+from tessera.ir.base.spec import Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
+from tessera.ir.graph.building import constant
 from tessera.ir.graph.rules import FLOATS, INTEGERS, same_dim, traffic
 from tessera.ir.graph.samples import normal
+from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.shape import normalize_axis, path
 from tessera.types.tensor_type import TensorType
@@ -141,8 +143,41 @@ def all_to_all_reference(
     return tuple(np.concatenate([own[rank] for own in parts], concat) for rank in range(len(ranks)))
 
 
+def _infer_axis_index(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    mesh_size(ctx, "axis_index", attributes)
+    return [TensorType((), dt.i64)]
+
+
+def _decompose_axis_index(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    """The only rank of an axis is the first."""
+    return constant(b, 0, dt.i64)
+
+
+def axis_index_reference(*, axis: str, size: Sequence[Dim]) -> Array:
+    """In a world of one rank."""
+    return np.array(0, np.int64)
+
+
+def _infer_replicated(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    mesh_size(ctx, "replicated", attributes)
+    return [types[0]]
+
+
+def _decompose_replicated(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    return operands[0]
+
+
+def replicated_reference(x: Array, *, axis: str, size: Sequence[Dim]) -> Array:
+    """A promise changes nothing."""
+    return x.copy()
+
+
 def _cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
     return Cost(operands[0].size, traffic(operands, results))
+
+
+def _cost_nothing(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
+    return Cost(Dim.constant(0), Dim.constant(0))
 
 
 def _collective(name: str, summary: str, extra: tuple[Attribute, ...], infer: Any, reference: Any) -> OpSpec:
@@ -193,5 +228,27 @@ SPECS: tuple[OpSpec, ...] = (
         ),
         _infer_all_to_all,
         all_to_all_reference,
+    ),
+    OpSpec(
+        name="tgraph.axis_index",
+        summary="The number of this rank along a mesh axis.",
+        attributes=MESH,
+        infer=_infer_axis_index,
+        reference=axis_index_reference,
+        samples=(Sample("one rank", lambda _: [], {"axis": "dp", "size": (Dim.constant(1),)}),),
+        cost=_cost_nothing,
+        decompose=_decompose_axis_index,
+    ),
+    OpSpec(
+        name="tgraph.replicated",
+        summary="`x`, which its author promises is the same on all ranks of a mesh axis.",
+        operands=("x",),
+        attributes=MESH,
+        infer=_infer_replicated,
+        reference=replicated_reference,
+        samples=(Sample("one rank", normal((4, 6)), {"axis": "dp", "size": (Dim.constant(1),)}),),
+        dtypes=(*FLOATS, *INTEGERS),
+        cost=_cost_nothing,
+        decompose=_decompose_replicated,
     ),
 )

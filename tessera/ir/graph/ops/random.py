@@ -317,6 +317,7 @@ SPECS: tuple[OpSpec, ...] = (
         operands=("counter", "key", "stream"),
         infer=_infer_philox,
         reference=philox.draw,
+        effects=RANDOM,
         samples=(Sample("counters", _counters),),
         dtypes=("u64",),
         cost=visits(90),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tessera.ir.base.arrays import Array, dtype_of, rounded, widened
-from tessera.ir.base.spec import Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
+from tessera.ir.base.spec import Attribute, Attributes, Builder, Cost, InferContext, Nondeterminism, OpSpec, Sample
 from tessera.ir.graph.building import cast
 from tessera.ir.graph.ops.indexing import STORED, check_not_empty, legal_array, legal_indices
 from tessera.ir.graph.rules import FLOATS, INTEGERS, integer_operand, same_dtype, traffic
@@ -108,9 +108,18 @@ def scatter_reference(x: Array, indices: Array, updates: Array, *, axis: int = 0
     return _scattered(x, indices, updates, axis, "set")
 
 
-def scatter_add_reference(x: Array, indices: Array, updates: Array, *, axis: int = 0) -> Array:
-    """Updates of equal indices add up in order, in f32, rounded once."""
+def scatter_add_reference(x: Array, indices: Array, updates: Array, *, axis: int = 0, ordered: bool = True) -> Array:
+    """Updates of equal indices add up in order, in f32, rounded once; in that order also where any would do."""
     return _scattered(x, indices, updates, axis, "add")
+
+
+def _unordered(attributes: Attributes) -> Nondeterminism | None:
+    if attributes["ordered"]:
+        return None
+    return Nondeterminism(
+        "it adds updates in the order in which threads come to them",
+        "leave `ordered=False` out, or call it within `with tessera.effects.ordered():`",
+    )
 
 
 def _cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
@@ -138,14 +147,19 @@ SAMPLES = (
 )
 
 
+AXIS = Attribute("axis", "int", 0, "the axis that is indexed")
+ORDERED = Attribute("ordered", "bool", True, "in the order of the indices; without it, runs may differ")
+
+
 def _writer(name: str, summary: str, mode: str, reference: Any, dtypes: tuple[str, ...]) -> OpSpec:
     return OpSpec(
         name=f"tgraph.{name}",
         summary=summary,
         operands=("x", "indices", "updates"),
-        attributes=(Attribute("axis", "int", 0, "the axis that is indexed"),),
+        attributes=(AXIS, ORDERED) if mode == "add" else (AXIS,),
         infer=_infer_scatter(name),
         reference=reference,
+        nondeterminism=_unordered if mode == "add" else None,
         samples=SAMPLES,
         dtypes=dtypes,
         cost=_cost,

@@ -1,4 +1,4 @@
-"""A contiguous key-value cache as three values (keys, values, length): append and prune, as state effects."""
+"""A contiguous key-value cache as three values (keys, values, length): what is done to it is a state effect."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tessera.ir.base.arrays import Array
-from tessera.ir.base.spec import Attribute, Attributes, Builder, InferContext, OpSpec, Sample
+from tessera.ir.base.spec import Attribute, Attributes, Builder, Infer, InferContext, OpSpec, Sample
 from tessera.ir.graph.building import cast, constant, size
 from tessera.ir.graph.rules import FLOATS, same_dtype, visits
 from tessera.ir.graph.samples import Make
@@ -56,6 +56,19 @@ def _infer_prune(ctx: InferContext, types: Sequence[TensorType], attributes: Att
     if attributes["keep"] < 0:
         raise ctx.fail(f"`kv_prune` needs `keep` of at least 0, got {attributes['keep']}")
     return list(types)
+
+
+def _infer_move(op: str) -> Infer:
+    def infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+        _check_cache(ctx, op, *types)
+        return list(types)
+
+    return infer
+
+
+def _decompose_move(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    """Where there is one memory, everything is there already."""
+    return tuple(operands)
 
 
 def _rows(b: Builder, flags: Any, capacity: Dim) -> Any:
@@ -130,6 +143,11 @@ def kv_prune_reference(keys: Array, values: Array, length: Array, *, keep: int) 
     return stores[0], stores[1], np.array(kept, np.int64)
 
 
+def kv_move_reference(keys: Array, values: Array, length: Array, *, space: str = "") -> tuple[Array, Array, Array]:
+    """Where a cache lies does not change what is in it."""
+    return keys.copy(), values.copy(), length.copy()
+
+
 def _cache(filled: int, added: int | None = None) -> Make:
     def make(rng: np.random.Generator) -> Sequence[Array]:
         def rows(count: int) -> Array:
@@ -144,7 +162,27 @@ def _cache(filled: int, added: int | None = None) -> Make:
 CACHE = ("keys", "values", "length")
 GROWN = ("new_keys", "new_values", "new_length")
 
+
+def _mover(name: str, summary: str, space: str) -> OpSpec:
+    return OpSpec(
+        name=f"tgraph.{name}",
+        summary=summary,
+        operands=CACHE,
+        results=GROWN,
+        attributes=(Attribute("space", "str", space, "the memory it goes to"),),
+        infer=_infer_move(name),
+        reference=kv_move_reference,
+        effects=STATE,
+        samples=(Sample("filled", _cache(5)),),
+        dtypes=FLOATS,
+        cost=visits(0),
+        decompose=_decompose_move,
+    )
+
+
 SPECS: tuple[OpSpec, ...] = (
+    _mover("kv_offload", "A cache moved out of the way, to a larger memory.", "host"),
+    _mover("kv_prefetch", "A cache brought to where it is about to be read.", "shared"),
     OpSpec(
         name="tgraph.kv_append",
         summary="Keys and values written to a cache at position `length`, which grows; rows past its end are left out.",

@@ -1,0 +1,146 @@
+"""Ops that meet the world outside of a program: printing, calls of users' Python functions, keys that nobody chose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+
+from tessera.ir.base.arrays import Array, numpy_dtype, static_shape
+from tessera.ir.base.spec import Attribute, Attributes, InferContext, Nondeterminism, OpSpec
+from tessera.types import dtype as dt
+from tessera.types.dim import Dim
+from tessera.types.dtype import DType
+from tessera.types.tensor_type import TensorType
+
+_FUNCTIONS: ContextVar[Sequence[Callable[..., Any]]] = ContextVar("functions", default=())
+
+
+@contextmanager
+def calling(functions: Sequence[Callable[..., Any]]) -> Generator[None]:
+    """Within it, references of `io_callback` find the functions of a program."""
+    token = _FUNCTIONS.set(functions)
+    try:
+        yield
+    finally:
+        _FUNCTIONS.reset(token)
+
+
+def _infer_print(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    try:
+        attributes["format"].format(*[_AnyValue()] * len(types))
+    except (IndexError, KeyError, ValueError) as error:
+        raise ctx.fail(f"`debug_print` has {len(types)} values, which `{attributes['format']}` cannot show") from error
+    return []
+
+
+class _AnyValue:
+    """Stands for a value of which only the run will know more."""
+
+    def __format__(self, spec: str) -> str:
+        return ""
+
+
+def debug_print_reference(*values: Array, format: str) -> tuple[Array, ...]:
+    """Prints, and gives nothing."""
+    from tessera.runtime.callback import show  # noqa: PLC0415 - tracing needs no runtime
+    from tessera.runtime.tensor import Tensor  # noqa: PLC0415
+
+    show(format, [Tensor.of(np.ascontiguousarray(value)) for value in values])
+    return ()
+
+
+def _infer_call(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    shapes, dtypes = attributes["shapes"], attributes["dtypes"]
+    if len(shapes) != len(dtypes):
+        raise ctx.fail(f"`io_callback` declares {len(shapes)} shapes and {len(dtypes)} dtypes")
+    return [TensorType.of(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+
+
+def io_callback_reference(
+    *values: Array,
+    slot: int,
+    shapes: Sequence[Sequence[Dim]] = (),
+    dtypes: Sequence[DType] = (),
+    deterministic: bool = False,
+    name: str = "",
+) -> tuple[Array, ...]:
+    """What the function gives."""
+    from tessera.runtime.callback import call  # noqa: PLC0415 - tracing needs no runtime
+    from tessera.runtime.tensor import Tensor  # noqa: PLC0415
+
+    wanted = [(dtype.name, static_shape(shape)) for shape, dtype in zip(shapes, dtypes, strict=True)]
+    given = call(_FUNCTIONS.get()[slot], [Tensor.of(np.ascontiguousarray(value)) for value in values], wanted)
+    return tuple(np.asarray(one).astype(numpy_dtype(dtype)) for one, dtype in zip(given, dtypes, strict=True))
+
+
+def _answers_differ(attributes: Attributes) -> Nondeterminism | None:
+    if attributes["deterministic"] or not attributes["dtypes"]:
+        return None
+    return Nondeterminism(
+        "what it gives comes from outside of the program",
+        "say `deterministic=True` where it always gives the same for the same arguments",
+    )
+
+
+def _infer_key(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    return [TensorType.of((2,), dt.u64)]
+
+
+def fresh_key_reference() -> Array:
+    """Sixteen bytes of the system's entropy."""
+    from tessera.runtime.callback import fresh_key  # noqa: PLC0415 - tracing needs no runtime
+
+    return np.frombuffer(fresh_key(), np.uint64).copy()
+
+
+def _keys_differ(attributes: Attributes) -> Nondeterminism:
+    return Nondeterminism(
+        "its key has no seed and differs from run to run",
+        "give it one, as in `random.key(0)`, or draw it within `with tessera.effects.seeded():`",
+    )
+
+
+IO = frozenset({"io"})
+
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="tgraph.debug_print",
+        summary="Prints a text with values put into it, when the program comes to it.",
+        operands=("values*",),
+        results=(),
+        attributes=(Attribute("format", "str", doc="the text, with a `{}` for each value"),),
+        infer=_infer_print,
+        reference=debug_print_reference,
+        effects=IO,
+    ),
+    OpSpec(
+        name="tgraph.io_callback",
+        summary="What a Python function gives for values, called when the program comes to it.",
+        operands=("values*",),
+        results=("results*",),
+        attributes=(
+            Attribute("slot", "int", doc="the number of the function among those of the program"),
+            Attribute("shapes", "maps", (), "the dims of each result"),
+            Attribute("dtypes", "dtypes", (), "the dtype of each result"),
+            Attribute("deterministic", "bool", False, "whether equal arguments always give equal results"),
+            Attribute("name", "str", "", "the function's name"),
+        ),
+        infer=_infer_call,
+        reference=io_callback_reference,
+        effects=IO,
+        nondeterminism=_answers_differ,
+    ),
+    OpSpec(
+        name="tgraph.fresh_key",
+        summary="A random key without a seed, another one at every run.",
+        results=("key",),
+        infer=_infer_key,
+        reference=fresh_key_reference,
+        effects=frozenset({"io", "random"}),
+        nondeterminism=_keys_differ,
+    ),
+)

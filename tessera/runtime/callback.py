@@ -1,0 +1,215 @@
+"""Calls from compiled code back into Python: printing, users' functions, fresh keys; in order, errors passed on."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, cast
+
+from tessera.diagnostics.codes import CallbackError, LoadError, RuntimeArgumentError
+from tessera.runtime.tensor import Tensor
+from tessera.types.dtype import BY_NAME
+from tessera.types.frozen import frozen
+
+SYMBOL = "tessera_callback"
+"""What native code calls: the number of a callback, and pointers to its buffers followed by all their dims."""
+
+FAILED = -1
+"""What `tessera_entry` gives when a callback raised; the exception is kept for the thread."""
+
+_SHOW_ALL, _EDGE = 200, 3  # elements shown in full, and at each end of a longer axis
+
+
+@frozen
+class Callback:
+    """One place where a program calls Python: what it calls, and the dtype and rank of each buffer.
+
+    `call` is `debug_print` (of `text`), `io_callback` (function number `slot`) or `fresh_key`.
+    """
+
+    call: str
+    slot: int
+    text: str
+    inputs: tuple[tuple[str, int], ...]
+    outputs: tuple[tuple[str, int], ...]
+
+    @staticmethod
+    def read(fields: Sequence[Any]) -> Callback:
+        """From the lists that an executable's file has."""
+        call, slot, text, inputs, outputs = fields
+        return Callback(call, slot, text, tuple(map(tuple, inputs)), tuple(map(tuple, outputs)))
+
+    def fields(self) -> list[Any]:
+        """What `read` takes, as JSON holds it."""
+        return [self.call, self.slot, self.text, [list(port) for port in self.inputs], [list(p) for p in self.outputs]]
+
+
+# ---- What calls do, for compiled code, for the reference and outside `jit` alike.
+
+
+class Deferred:
+    """A scope in which calls without results do not run, or only at its end."""
+
+    def __init__(self, *, keep: bool) -> None:
+        self.calls: list[Callable[[], Any]] | None = [] if keep else None
+
+
+_SUSPENDED: ContextVar[tuple[Deferred, ...]] = ContextVar("suspended_io", default=())
+
+
+@contextmanager
+def suspended_io(*, keep: bool) -> Generator[None]:
+    """Within it, calls that give nothing back are dropped, or kept and made at the end; the others are refused."""
+    scope = Deferred(keep=keep)
+    token = _SUSPENDED.set((*_SUSPENDED.get(), scope))
+    try:
+        yield
+    finally:
+        _SUSPENDED.reset(token)
+    for call in scope.calls or ():
+        _perform(call)
+
+
+def _perform(call: Callable[[], Any]) -> None:
+    scopes = _SUSPENDED.get()
+    if not scopes:
+        call()
+    elif (kept := scopes[-1].calls) is not None:
+        kept.append(call)
+
+
+def show(text: str, values: Sequence[Tensor]) -> None:
+    """Print a text with tensors put into it."""
+    shown = [_Shown(value) for value in values]
+    _perform(lambda: print(text.format(*shown), flush=True))
+
+
+def call(function: Callable[..., Any], values: Sequence[Tensor], wanted: Sequence[Any]) -> list[Tensor]:
+    """What a user's function gives for tensors: one tensor for each (dtype, shape) of `wanted`.
+
+    Raises CallbackError (T0709) where it gives something else, and whatever the function raises.
+    """
+    if not wanted:
+        _perform(lambda: function(*values))
+        return []
+    if _SUSPENDED.get():
+        raise CallbackError(
+            f"`{_name(function)}` gives a result that the program needs, and `io` is suspended around this call",
+            fix="call the program outside of `effects.suspend`",
+        )
+    given = function(*values)
+    results = cast("tuple[Any, ...]", given if isinstance(given, tuple) else (given,))
+    if len(results) != len(wanted):
+        raise CallbackError(f"`{_name(function)}` gave {len(results)} results where {len(wanted)} are declared")
+    return [_fitted(function, result, dtype, shape) for result, (dtype, shape) in zip(results, wanted, strict=True)]
+
+
+def _fitted(function: Callable[..., Any], result: Any, dtype: str, shape: tuple[int, ...]) -> Tensor:
+    declared = f"[{', '.join(map(str, shape))}] {dtype}"
+    try:
+        tensor = Tensor.of(result, dtype)
+    except (RuntimeArgumentError, TypeError, ValueError) as error:
+        reason = error.message if isinstance(error, RuntimeArgumentError) else str(error)
+        raise CallbackError(f"`{_name(function)}` must give {declared}: {reason}") from error
+    if tensor.shape != shape:
+        raise CallbackError(
+            f"`{_name(function)}` gave a tensor of shape {list(tensor.shape)}, and its result is declared as {declared}"
+        )
+    return tensor.contiguous()
+
+
+def fresh_key() -> bytes:
+    """The sixteen bytes of a key that nobody has seen before."""
+    return os.urandom(16)
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
+class _Shown:
+    """A tensor as `debug_print` shows it: a number as itself, more of them in brackets, each by the format given."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.values, self.every = tensor.tolist(), tensor.size <= _SHOW_ALL
+
+    def __format__(self, spec: str) -> str:
+        return self._text(self.values, spec)
+
+    def _text(self, values: Any, spec: str) -> str:
+        if not isinstance(values, list):
+            return format(values, spec or (".6g" if isinstance(values, float) else ""))
+        items: list[Any] = values  # pyright: ignore[reportUnknownVariableType]
+        if self.every or len(items) <= 2 * _EDGE:
+            return f"[{', '.join(self._text(item, spec) for item in items)}]"
+        ends = [self._text(item, spec) for item in (*items[:_EDGE], *items[-_EDGE:])]
+        return f"[{', '.join((*ends[:_EDGE], '...', *ends[_EDGE:]))}]"
+
+
+# ---- The way from native code to them.
+
+_Thunk = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.POINTER(ctypes.c_int64))
+
+
+class Callbacks:
+    """The callbacks of one executable, reachable by native code; the last exception of each thread is kept."""
+
+    def __init__(self, callbacks: Sequence[Callback], functions: Sequence[Callable[..., Any]]) -> None:
+        missing = [one.slot for one in callbacks if one.call == "io_callback" and one.slot >= len(functions)]
+        if missing:
+            raise LoadError(
+                f"this program calls {1 + max(missing)} Python functions, and was given {len(functions)}", span=None
+            )
+        self._callbacks, self._functions = tuple(callbacks), tuple(functions)
+        self._raised = threading.local()
+        self._thunk = _Thunk(self._run)
+
+    @property
+    def address(self) -> int:
+        """Where native code calls."""
+        found = ctypes.cast(self._thunk, ctypes.c_void_p).value
+        assert found is not None
+        return found
+
+    def take_exception(self) -> BaseException | None:
+        """What the callback that failed last in this thread raised."""
+        raised: BaseException | None = getattr(self._raised, "exception", None)
+        self._raised.exception = None
+        return raised
+
+    def _run(self, number: int, slots: Any) -> int:
+        try:
+            self._call(self._callbacks[number], slots)
+        except BaseException as error:  # native code cannot raise: it stops, and the call path raises this
+            self._raised.exception = error
+            return FAILED
+        return 0
+
+    def _call(self, one: Callback, slots: Any) -> None:
+        ports = (*one.inputs, *one.outputs)
+        at = len(ports)
+        shapes: list[tuple[int, ...]] = []
+        for _, rank in ports:
+            shapes.append(tuple(slots[at : at + rank]))
+            at += rank
+        count = len(one.inputs)
+        values = [_copied(slots[i], dtype, shapes[i]) for i, (dtype, _) in enumerate(one.inputs)]
+        if one.call == "debug_print":
+            show(one.text, values)
+        elif one.call == "fresh_key":
+            ctypes.memmove(slots[count], fresh_key(), 16)
+        else:
+            wanted = [(dtype, shapes[count + i]) for i, (dtype, _) in enumerate(one.outputs)]
+            for i, result in enumerate(call(self._functions[one.slot], values, wanted)):
+                ctypes.memmove(slots[count + i], result.address, result.nbytes)
+
+
+def _copied(address: int, dtype: str, shape: tuple[int, ...]) -> Tensor:
+    """A tensor with its own copy of memory that the program will use again."""
+    made = Tensor.empty(shape, BY_NAME[dtype])
+    ctypes.memmove(made.address, address, made.nbytes)
+    return made
