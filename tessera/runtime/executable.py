@@ -13,7 +13,7 @@ from tessera.types.dtype import BY_NAME, DType
 from tessera.types.frozen import frozen
 
 MAGIC = b"TESSERAX"
-VERSION = 1
+VERSION = 2
 _PREFIX = struct.Struct("<8sII")  # magic, version, bytes of the JSON header
 _DIGEST_BYTES = 32
 
@@ -59,8 +59,10 @@ class Executable:
     `tessera_entry`. Symbol `k` is bound from number `binding[k]` of all input dims laid end to end. `support` may hold
     the object of the native support code, so that the file runs where nothing can be compiled.
 
-    `metadata` is anything JSON can hold. The runtime reads two entries: `features`, the processor features the code
-    needs (LLVM's names), and `errors`, what each error number of the entry means.
+    `tessera_entry` gives 0, or the bytes of scratch that there was no memory for.
+
+    `metadata` is anything JSON can hold. The runtime reads one entry: `features`, the processor features the code needs
+    (LLVM's names).
     """
 
     objects: tuple[bytes, ...]

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
-from tessera.diagnostics.codes import GuardError, LoadError, RuntimeArgumentError
+from tessera.diagnostics.codes import GuardError, LoadError, OutOfMemoryError, RuntimeArgumentError
 from tessera.diagnostics.error import InternalError
 from tessera.runtime import arrays
 from tessera.runtime.executable import Executable, Port
 from tessera.runtime.loader import LinkedCode, link
 from tessera.runtime.processor import is_supported, missing_features
 from tessera.runtime.support import Support
-from tessera.runtime.tensor import CODES, Tensor, native
+from tessera.runtime.tensor import CODES, MOST_BYTES, Tensor, native
 from tessera.types.dim import parse_dim
 
 _capsule_new = ctypes.pythonapi.PyCapsule_New
@@ -84,7 +85,7 @@ class LoadedExecutable:
     (strided inputs are copied, and `copies` counts that) and explains what cannot.
 
     Raises: LoadError (T0704) if the objects cannot be linked; a call raises RuntimeArgumentError (T0701), GuardError
-    (T0702), also when the code itself finds a fact broken, or MemoryError.
+    (T0702), or OutOfMemoryError (T0707).
     """
 
     __slots__ = ("__weakref__", "_record", "call", "copies", "executable")
@@ -191,22 +192,37 @@ class LoadedExecutable:
         sides = f"`{guard.left}`{_value(guard.left, left)} and `{guard.right}`{_value(guard.right, right)}"
         return GuardError(f"{guard.what}: {sides} must agree", notes=notes)
 
-    def entry_error(self, code: int) -> GuardError:
-        """What error number `code` of the entry means, as far as the executable says."""
-        texts: Mapping[str, str] = self.executable.metadata.get("errors", {})
-        what = texts.get(str(code), "")
-        return GuardError(f"compiled code stopped with error {code}" + (f": {what}" if what else ""))
+    def memory_error(self, what: int, numbers: Sequence[int]) -> OutOfMemoryError:
+        """What there was no memory for: outputs (0), given the symbols; the workspace (1); a kernel's scratch (2)."""
+        if what:
+            name = ("temporaries of the compiled function", "working memory of a kernel")[what - 1]
+            return OutOfMemoryError(f"no memory for {_bytes_text(numbers[0])} of {name}")
+        symbols = dict(zip(self.executable.symbols, numbers, strict=True))
+        parts: list[str] = []
+        total = 0
+        for port in self.executable.outputs:
+            sizes = [_evaluate(text, symbols) for text in port.dims]
+            total += port.element.bytes * math.prod(size or 1 for size in sizes)
+            parts.append(f"{sizes} {port.dtype}")
+        shown = ", ".join(f"`{name}` = {value}" for name, value in symbols.items())
+        return OutOfMemoryError(
+            f"no memory for {total} bytes of output: {', '.join(parts)}", notes=(f"here {shown}",) if shown else ()
+        )
 
 
 _loaded: WeakValueDictionary[int, LoadedExecutable] = WeakValueDictionary()
 
 
-def _report(address: int, code: int) -> None:
-    """Called by native code when an entry gives an error number."""
+def _report(address: int, what: int, numbers: tuple[int, ...]) -> None:
+    """Called by native code when there is no memory for a call."""
     found = _loaded.get(address)
     if found is None:
-        raise GuardError(f"compiled code stopped with error {code}")
-    raise found.entry_error(code)
+        raise OutOfMemoryError("no memory for a compiled function that is being let go")
+    raise found.memory_error(what, numbers)
+
+
+def _bytes_text(count: int) -> str:
+    return f"{count} bytes" if 0 <= count < MOST_BYTES else f"more than {MOST_BYTES} bytes"
 
 
 def _check_machine(executable: Executable) -> None:

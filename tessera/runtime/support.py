@@ -20,7 +20,6 @@ _PARTS = ("layout", "memory", "pool", "copy", "tensor", "array", "dlpack", "disp
 # The copy loop is written once and made for each width of an element.
 _TEMPLATE, _WIDTHS = "copy_plane", (8, 16, 32, 64)
 _SLOTS = 32  # entries of the tables by dtype code in %Environment
-MEMORY_COUNTERS = ("limit", "cached", "in_use", "peak", "requests", "hits", "evictions")
 _METH_FASTCALL, _METH_O = 0x80, 0x08
 
 # DLPack type codes (DLDataTypeCode in dlpack.h); i4 lies one to a byte, as int8 does.
@@ -43,9 +42,12 @@ class Environment(ctypes.Structure):
 
 
 class MemoryStats(ctypes.Structure):
-    """`%MemoryStats` of the native code: the allocator's counters, bytes and events."""
+    """`%MemoryStats` of the native code: the allocator's counters, four of bytes, then events."""
 
-    _fields_ = [(name, ctypes.c_int64) for name in (*MEMORY_COUNTERS, "cursor")]
+    _fields_ = [
+        (name, ctypes.c_int64)
+        for name in ("limit", "cached", "in_use", "peak", "requests", "hits", "evictions", "cursor")
+    ]
 
 
 class _MethodDefinition(ctypes.Structure):
@@ -96,7 +98,7 @@ class Support:
         self.trim = self._with_gil("tessera_memory_trim", None, _long)
         self.threads = self._with_gil("tessera_threads", _long)
         self._configure = self._without_gil("tessera_pool_configure", None, _long, _long)
-        self.pool_run = self._without_gil("tessera_pool_run", None, _pointer, _pointer, _long, _long)
+        self.pool_run = self._without_gil("tessera_pool_run", _long, _pointer, _pointer, _long, _long)
         self.copy_strided = self._without_gil(
             "tessera_copy_strided", None, _pointer, _pointer, _int, _pointer, _pointer, _long
         )
@@ -106,10 +108,6 @@ class Support:
         self._spin = settings.spin_microseconds * 1000
         self.configure(settings.threads)
         self._register_fork_handlers()
-
-    def memory_counters(self) -> dict[str, int]:
-        """The allocator's counters: bytes (`limit cached in_use peak`) and events (`requests hits evictions`)."""
-        return {name: getattr(self.memory, name) for name in MEMORY_COUNTERS}
 
     def configure(self, threads: int) -> None:
         """Use this many threads, the caller included, from the next kernel on."""

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, cast
 
-from tessera.diagnostics.codes import OperatorError, RuntimeArgumentError
+from tessera.diagnostics.codes import OperatorError, OutOfMemoryError, RuntimeArgumentError
 from tessera.diagnostics.error import InternalError
 from tessera.runtime import arrays, dlpack
 from tessera.runtime.element import FORMATS, Scalar, decode, encode
@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     import numpy as np
     from typing_extensions import CapsuleType
 
-__all__ = ["CODES", "Tensor", "native", "set_operators"]
+__all__ = ["CODES", "MOST_BYTES", "Tensor", "native", "set_operators"]
 
 CODES = {dtype: code for code, dtype in enumerate(ALL)}
 """The number native code knows a dtype by."""
+MOST_BYTES = 2**63 - 1
+"""Sizes and strides that native code can count."""
 
 _CONTIGUOUS, _READ_ONLY = 1, 2
 _OWNER_NONE, _OWNER_OBJECT = 0, 2
@@ -133,9 +135,15 @@ class Tensor(Operators):
 
     @staticmethod
     def empty(shape: Sequence[int], dtype: DType) -> Tensor:
-        """A tensor with memory of its own and undefined contents."""
-        support = native()
-        record = support.tensor_new(CODES[dtype], len(shape), _words(shape))
+        """A tensor with memory of its own and undefined contents; raises OutOfMemoryError (T0707)."""
+        check_sizes(shape)
+        # An empty tensor has strides all the same, and they must be numbers too.
+        total = dtype.bytes * math.prod(dim or 1 for dim in shape)
+        # A size beyond 64 bits would be cut off on its way into native code.
+        fits = all(dim < MOST_BYTES for dim in shape)
+        record = native().tensor_new(CODES[dtype], len(shape), _words(shape)) if fits else None
+        if not record:
+            raise OutOfMemoryError(f"no memory for {total} bytes: {list(shape)} {dtype}")
         return _adopt(record)
 
     @property
@@ -318,6 +326,12 @@ class _Raw:
         self.__array_struct__ = struct
 
 
+def check_sizes(shape: Sequence[int]) -> None:
+    """Raises RuntimeArgumentError (T0701) for a size below 0."""
+    if any(dim < 0 for dim in shape):
+        raise RuntimeArgumentError(f"a size is negative in {list(shape)}", fix="sizes are 0 or more")
+
+
 def _words(numbers: Sequence[SupportsIndex]) -> ctypes.Array[ctypes.c_int64]:
     return (ctypes.c_int64 * max(1, len(numbers)))(*numbers)
 
@@ -331,6 +345,10 @@ def _record(
     kind: int,
     flags: int,
 ) -> int:
+    check_sizes(shape)
+    span = dtype.bytes * math.prod(dim or 1 for dim in shape)
+    if span >= MOST_BYTES or any(abs(stride) >= MOST_BYTES for stride in strides or ()):
+        raise RuntimeArgumentError(f"sizes {list(shape)} and strides {list(strides or ())} of {dtype} exceed 64 bits")
     steps = None if strides is None else _words(strides)
     return native().tensor_make(data, CODES[dtype], len(shape), _words(shape), steps, owner, kind, flags)
 

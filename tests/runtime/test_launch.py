@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import math
 import struct
 import threading
 import time
@@ -16,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.diagnostics.codes import GuardError, LoadError, RuntimeArgumentError
+from tessera.diagnostics.codes import GuardError, LoadError, OutOfMemoryError, RuntimeArgumentError
 from tessera.runtime.executable import Executable, Guard, Port
 from tessera.runtime.launch import LoadedExecutable
 from tessera.runtime.loader import link
@@ -106,12 +107,37 @@ def test_several_outputs_are_a_tuple() -> None:
     assert loaded("  ret i64 0", 0)() == ()
 
 
-def test_an_error_of_the_entry_is_raised_and_nothing_leaks(support: Support) -> None:
-    program = loaded("  ret i64 5", metadata={"errors": {"5": "the moon is full"}}, workspace=1000)
+def test_want_of_scratch_is_raised_and_nothing_leaks(support: Support) -> None:
+    program = loaded("  ret i64 5", workspace=1000)
     used = support.memory.in_use
     for call in (program, program.call):
-        with pytest.raises(GuardError, match="compiled code stopped with error 5: the moon is full"):
+        with pytest.raises(OutOfMemoryError, match="no memory for 5 bytes of working memory of a kernel"):
             call()
+    assert support.memory.in_use == used
+
+
+@pytest.mark.parametrize(
+    ("bytes", "shown"), [(1 << 50, f"{1 << 50} bytes"), (-1, "more than 9223372036854775807 bytes")]
+)
+def test_want_of_a_workspace_is_raised_and_nothing_leaks(support: Support, bytes: int, shown: str) -> None:
+    program = loaded("  ret i64 0", workspace=bytes)
+    used = support.memory.in_use
+    with pytest.raises(OutOfMemoryError, match=f"no memory for {shown} of temporaries"):
+        program()
+    assert support.memory.in_use == used
+    assert program.calls == 0
+
+
+@pytest.mark.parametrize("shape", [(1 << 31, 1 << 31), (1 << 62, 4), (3, 1 << 45)])
+def test_outputs_too_large_to_count_or_to_have_are_refused(support: Support, shape: tuple[int, ...]) -> None:
+    text = constant_text(shape, "  store i8 1, ptr null\n  ret i64 0")
+    outputs = (Port("f32", ()), Port("f32", tuple(map(str, shape))))
+    program = LoadedExecutable(Executable((compile_text(text),), (), outputs))
+    used = support.memory.in_use
+    with pytest.raises(OutOfMemoryError) as caught:
+        program()
+    assert isinstance(caught.value, MemoryError)
+    assert str(4 + 4 * math.prod(shape)) in caught.value.message
     assert support.memory.in_use == used
 
 

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 KERNELS = """
 declare i64 @pthread_self()
 declare ptr @memset(ptr, i32, i64)
-declare void @tessera_pool_run(ptr, ptr, i64, i64)
+declare i64 @tessera_pool_run(ptr, ptr, i64, i64)
 
 define void @note(ptr %counts, i64 %task, i64 %tasks, ptr %scratch) {
 entry:
@@ -57,7 +57,7 @@ define void @count(ptr %counts, i64 %task, i64 %tasks, ptr %scratch) {
   ret void
 }
 define void @nested(ptr %counts, i64 %task, i64 %tasks, ptr %scratch) {
-  call void @tessera_pool_run(ptr @count, ptr %counts, i64 16, i64 0)
+  %missing = call i64 @tessera_pool_run(ptr @count, ptr %counts, i64 16, i64 0)
   ret void
 }
 """
@@ -71,8 +71,16 @@ def linked(table_owner: Support) -> LinkedCode:
 def run(support: Support, kernel: str, tasks: int, scratch: int, words: int) -> list[int]:
     counts = (ctypes.c_int64 * max(1, words))()
     code = linked(support)  # held while it runs: two threads may both have linked it
-    support.pool_run(code.address(kernel), ctypes.addressof(counts), tasks, scratch)
+    assert support.pool_run(code.address(kernel), ctypes.addressof(counts), tasks, scratch) == 0
     return list(counts)[:words]
+
+
+def printed(program: str) -> str:
+    """What a program prints in a process of its own, which must end well."""
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
 @pytest.fixture
@@ -101,6 +109,53 @@ def test_scratch_grows_when_a_later_kernel_wants_more(threads: Support) -> None:
     threads.configure(2)
     for size in (100, 1 << 12, 1 << 20, 100, 3 << 20):
         assert run(threads, "note", 50, size, 150)[:50] == [1] * 50
+
+
+@pytest.mark.parametrize(("scratch", "missing"), [(1 << 50, 1 << 50), (-1, (1 << 63) - 1)])
+def test_without_memory_for_scratch_nothing_runs_and_the_caller_is_told(
+    threads: Support, scratch: int, missing: int
+) -> None:
+    counts, code = (ctypes.c_int64 * 8)(), linked(threads)
+    used = threads.memory.in_use
+    for count in (1, 3):
+        threads.configure(count)
+        assert threads.pool_run(code.address("count"), ctypes.addressof(counts), 8, scratch) == missing
+    assert list(counts) == [0] * 8
+    assert threads.memory.in_use == used
+    assert run(threads, "count", 8, 100, 8) == [1] * 8
+
+
+# The address space is bounded so that there is room for one scratch, and for no second one.
+SHORT = """
+    import resource
+    from tessera.runtime.support import load_support
+    from tests.runtime.programs import compile_text
+    from tests.runtime.test_pool import linked, run
+
+    support = load_support(compile_text)
+    support.configure(4)
+    assert run(support, "count", 50, 0, 50) == [1] * 50
+    pages = int(open("/proc/self/statm").read().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * 4096 + (96 << 20),) * 2)
+    for _ in range(5):
+        notes = run(support, "note", 50, 64 << 20, 150)
+        assert notes[:50] == [1] * 50
+        assert len({*notes[50:100]}) == 1
+    assert run(support, "note", 50, 1 << 10, 150)[:50] == [1] * 50
+    print("done")
+"""
+
+
+def test_a_worker_without_scratch_leaves_the_work_to_others() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(SHORT)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=60,
+        check=False,
+    )
+    assert (result.stdout, result.returncode) == ("done\n", 0), result.stderr
 
 
 def test_callers_on_several_threads_all_finish(threads: Support) -> None:
@@ -136,8 +191,10 @@ def worker_threads() -> int:
 
 def test_workers_that_are_no_longer_wanted_leave(threads: Support) -> None:
     threads.configure(1)
-    time.sleep(0.1)
-    idle = worker_threads()
+    idle, before = worker_threads(), -1
+    while idle != before:  # workers of earlier tests may still be on their way out
+        time.sleep(0.2)
+        idle, before = worker_threads(), idle
     threads.configure(4)
     run(threads, "count", 20, 0, 20)
     assert worker_threads() == idle + 3
@@ -202,7 +259,4 @@ FORK = """
 
 
 def test_parent_and_child_both_work_after_a_fork() -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(FORK)], capture_output=True, text=True, cwd=ROOT, timeout=60, check=False
-    )
-    assert (result.stdout, result.returncode) == ("done\n", 0), result.stderr
+    assert printed(FORK) == "done\n"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import array
+import ctypes
 import gc
+import math
 import pickle
+import struct
 import weakref
 from typing import Any
 
@@ -15,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tessera.diagnostics.codes import OperatorError, RuntimeArgumentError
+from tessera.diagnostics.codes import OperatorError, OutOfMemoryError, RuntimeArgumentError
 from tessera.diagnostics.error import TesseraError
 from tessera.runtime import arrays, operators
 from tessera.runtime.tensor import Tensor
@@ -286,3 +289,62 @@ def test_narrow_floats_are_arrays_of_ml_dtypes() -> None:
     assert np.asarray(Tensor.of([1.0], "bf16")).dtype == ml_dtypes.bfloat16
     assert not hasattr(Tensor.of([1.0], "bf16"), "__array_interface__")
     assert np.asarray(Tensor.of([1.0], "f32"), dtype=np.float64).dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    "shape", [(1 << 31, 1 << 31), (1 << 64,), (1 << 63,), (1 << 32, 1 << 32), (0, 1 << 62), (1 << 48,)]
+)
+def test_sizes_that_no_memory_has_are_refused_with_their_bytes(shape: tuple[int, ...]) -> None:
+    total = 4 * math.prod(dim or 1 for dim in shape)
+    with pytest.raises(OutOfMemoryError, match=f"no memory for {total} bytes: ") as caught:
+        Tensor.empty(shape, f32)
+    assert isinstance(caught.value, MemoryError)
+
+
+def test_negative_sizes_are_refused() -> None:
+    with pytest.raises(RuntimeArgumentError, match=r"a size is negative in \[-2147483648, -2\]"):
+        Tensor.empty((-(1 << 31), -2), f32)
+
+
+class _Producer:
+    """Somebody's DLPack tensor of f32 with the sizes and strides given, in elements."""
+
+    def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...] | None) -> None:
+        self.sizes = (ctypes.c_int64 * len(shape))(*shape)
+        self.steps = None if strides is None else (ctypes.c_int64 * len(strides))(*strides)
+        steps = None if self.steps is None else ctypes.addressof(self.steps)
+        dtype = 2 | 32 << 8 | 1 << 16
+        # data, device, rank and dtype, shape, strides, offset, context, deleter
+        words = struct.pack(
+            "QiiiIQQQQQ", 64, 1, 0, len(shape), dtype, ctypes.addressof(self.sizes), steps or 0, 0, 0, 0
+        )
+        self.record = ctypes.create_string_buffer(words)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+    def __dlpack__(self) -> object:
+        make = ctypes.pythonapi.PyCapsule_New
+        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return make(ctypes.addressof(self.record), _CAPSULE, None)
+
+
+_CAPSULE = ctypes.c_char_p(b"dltensor")
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "text"),
+    [
+        ((1 << 31, 1 << 31), None, "exceed 64 bits"),
+        ((0, 1 << 62), None, "exceed 64 bits"),
+        ((2, 2), (1 << 62, 1), "exceed 64 bits"),
+        ((2, -3), None, "a size is negative"),
+    ],
+)
+def test_a_producer_of_impossible_sizes_is_refused(
+    shape: tuple[int, ...], strides: tuple[int, ...] | None, text: str
+) -> None:
+    with pytest.raises(RuntimeArgumentError, match=text):
+        Tensor.from_dlpack(_Producer(shape, strides))
+    producer = _Producer((2, 3), (3, 1))
+    assert Tensor.from_dlpack(producer).shape == (2, 3)

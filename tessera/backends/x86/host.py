@@ -15,6 +15,8 @@ from tessera.types.dim import Dim, product
 from tessera.types.frozen import frozen
 from tessera.types.tensor_type import TensorType
 
+_MOST = 2**63 - 1
+
 
 @frozen
 class Interface:
@@ -74,33 +76,48 @@ def _emit_check(module: ModuleText, program: SpecOp, face: Interface) -> None:
     for guard in (op for op in program.regions[0].block.ops if op.name == "tsched.guard"):
         assert isinstance(guard, SpecOp)
         number += 1
-        left, right = (dim_value(f, guard.value(side), symbols) for side in ("left", "right"))
+        left, right = (checked_dim(f, guard.value(side), symbols) for side in ("left", "right"))
         _fail_unless_equal(f, left, right, number)
     dims = [dim for type in face.inputs for dim in type.shape]
     for place, dim in enumerate(dims):
         number += 1
         if place not in face.binding:
             given = f.load(f.gep(f.arguments[1], place, "i64"), "i64")
-            _fail_unless_equal(f, given, dim_value(f, dim, symbols), number)
+            _fail_unless_equal(f, (given, Value("i1", "false")), checked_dim(f, dim, symbols), number)
     f.ret(f.const_i(0))
 
 
-def _fail_unless_equal(f: FunctionText, left: Value, right: Value, number: int) -> None:
-    f.if_(f.icmp("ne", left, right), lambda: f.ret(f.const_i(number)))
+def checked_dim(f: FunctionText, dim: Dim, symbols: dict[str, Index]) -> tuple[Value, Value]:
+    """The value of a dim, and whether it, or a part of it, is beyond 64 bits."""
+    return f.overflow_of(lambda: dim_value(f, dim, symbols))
+
+
+def _counted(f: FunctionText, dim: Dim, symbols: dict[str, Index]) -> Value:
+    """The value of a dim, or the most there is where it is beyond 64 bits: what no memory is found for."""
+    value, overflow = checked_dim(f, dim, symbols)
+    return value if overflow.text == "false" else f.select(overflow, f.const_i(_MOST), value)
+
+
+def _fail_unless_equal(f: FunctionText, left: tuple[Value, Value], right: tuple[Value, Value], number: int) -> None:
+    fails = f.icmp("ne", left[0], right[0])
+    for _, overflow in (left, right):
+        if overflow.text != "false":
+            fails = f.op("or", fails, overflow)
+    f.if_(fails, lambda: f.ret(f.const_i(number)))
 
 
 def _emit_shapes(module: ModuleText, face: Interface) -> None:
     f = module.function("tessera_shapes", [("ptr", "symbols"), ("ptr", "out_dims")])
     symbols = _symbols(f, f.arguments[0], face.symbols)
     for place, dim in enumerate(dim for type in face.outputs for dim in type.shape):
-        f.store(dim_value(f, dim, symbols), f.gep(f.arguments[1], place, "i64"))
+        f.store(_counted(f, dim, symbols), f.gep(f.arguments[1], place, "i64"))
     f.ret()
 
 
 def _emit_workspace(module: ModuleText, program: SpecOp, face: Interface) -> None:
     f = module.function("tessera_workspace", [("ptr", "symbols")], ret="i64")
     symbols = _symbols(f, f.arguments[0], face.symbols)
-    f.ret(dim_value(f, program.value("workspace") or Dim.constant(0), symbols))
+    f.ret(_counted(f, program.value("workspace") or Dim.constant(0), symbols))
 
 
 class _Entry:
@@ -172,7 +189,8 @@ class _Entry:
         def run() -> None:
             scratch = f.call(f"{name}_scratch", [self.context], "i64")
             f.declare(name, "void", ["ptr", "i64", "i64", "ptr"])
-            f.call("tessera_pool_run", [Value("ptr", f"@{name}"), self.context, tasks, scratch])
+            missing = f.call("tessera_pool_run", [Value("ptr", f"@{name}"), self.context, tasks, scratch], "i64")
+            f.if_(f.icmp("ne", missing, 0), lambda: f.ret(missing))
 
         f.if_(f.icmp("sgt", tasks, 0), run)
 

@@ -191,17 +191,23 @@ define internal ptr @not_implemented() #0 {
   ret ptr @_Py_NotImplementedStruct
 }
 
-; Let Python raise for error number `code` of the entry of `program`; always null.
-define internal ptr @entry_failed(ptr %program, i64 %code) #0 {
+; Let Python raise for want of memory: of outputs (`what` 0, the numbers are the symbols), of the workspace (1, its bytes)
+; or of a kernel's scratch (2, its bytes); always null.
+define internal ptr @no_memory(ptr %program, i64 %what, ptr %numbers, i64 %count) #0 {
 entry:
   %report.at = getelementptr %Environment, ptr @tessera_environment, i32 0, i32 3
   %report = load ptr, ptr %report.at, align 8
+  %tuple = call ptr @tuple_of_words(ptr %numbers, i64 %count)
+  %failed = icmp eq ptr %tuple, null
+  br i1 %failed, label %done, label %call
+call:
   %address = ptrtoint ptr %program to i64
   %which = call ptr @PyLong_FromLongLong(i64 %address)
-  %number = call ptr @PyLong_FromLongLong(i64 %code)
-  %result = call ptr (ptr, ...) @PyObject_CallFunctionObjArgs(ptr %report, ptr %which, ptr %number, ptr null)
+  %kind = call ptr @PyLong_FromLongLong(i64 %what)
+  %result = call ptr (ptr, ...) @PyObject_CallFunctionObjArgs(ptr %report, ptr %which, ptr %kind, ptr %tuple, ptr null)
   call void @Py_DecRef(ptr %which)
-  call void @Py_DecRef(ptr %number)
+  call void @Py_DecRef(ptr %kind)
+  call void @Py_DecRef(ptr %tuple)
   %returned = icmp ne ptr %result, null
   br i1 %returned, label %drop, label %done
 drop:
@@ -215,6 +221,7 @@ done:
 define internal ptr @launch(ptr %program, ptr %inputs, ptr %symbols, ptr %dims, ptr %tensors, ptr %outputs) #0 {
 entry:
   %mode = alloca i32, align 4
+  %asked = alloca i64, align 8
   %shapes.at = getelementptr %Program, ptr %program, i32 0, i32 1
   %shapes = load ptr, ptr %shapes.at, align 8
   call void %shapes(ptr %symbols, ptr %dims)
@@ -226,7 +233,7 @@ room:
   %workspace.at = getelementptr %Program, ptr %program, i32 0, i32 2
   %workspace = load ptr, ptr %workspace.at, align 8
   %bytes = call i64 %workspace(ptr %symbols)
-  %needed = icmp sgt i64 %bytes, 0
+  %needed = icmp ne i64 %bytes, 0
   br i1 %needed, label %take, label %go
 take:
   %taken = call ptr @tessera_alloc(i64 %bytes)
@@ -253,14 +260,19 @@ wrap:
   %result = call ptr @wrap_outputs(ptr %tensors, i64 %count)
   ret ptr %result
 failed:
-  call void @drop_all(ptr %tensors, i64 %count)
-  %raised = call ptr @entry_failed(ptr %program, i64 %code)
-  ret ptr null
+  br label %short
 short:
+  ; A workspace that was refused, or a kernel's scratch.
+  %what = phi i64 [ 1, %take ], [ 2, %failed ]
+  %missing = phi i64 [ %bytes, %take ], [ %code, %failed ]
   call void @drop_all(ptr %tensors, i64 %count)
-  br label %full
+  store i64 %missing, ptr %asked, align 8
+  %raised = call ptr @no_memory(ptr %program, i64 %what, ptr %asked, i64 1)
+  ret ptr null
 full:
-  %error = call ptr @PyErr_NoMemory()
+  %symbols.at = getelementptr %Program, ptr %program, i32 0, i32 6
+  %bound = load i64, ptr %symbols.at, align 8
+  %raised.full = call ptr @no_memory(ptr %program, i64 0, ptr %symbols, i64 %bound)
   ret ptr null
 }
 

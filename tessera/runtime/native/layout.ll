@@ -17,7 +17,7 @@ target datalayout = "e-m:e-p270:32:32-p271:32:32-p272:64:64-i64:64-i128:128-f80:
 %Program = type { ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64, ptr, ptr, ptr, i64 }
 
 ; What Python fills in: the Tensor type, the offset of its handle, the ndarray type or null, the function that raises
-; when an entry fails; then by dtype code the NumPy descriptor or null, the DLPack dtype word, bytes of an element.
+; when there is no memory; then by dtype code the NumPy descriptor or null, the DLPack dtype word, bytes of an element.
 %Environment = type { ptr, i64, ptr, ptr, [32 x ptr], [32 x i32], [32 x i64] }
 
 @tessera_environment = global %Environment zeroinitializer, align 64
@@ -27,7 +27,6 @@ declare ptr @malloc(i64)
 declare void @free(ptr)
 declare ptr @memset(ptr, i32, i64)
 declare ptr @memcpy(ptr, ptr, i64)
-declare void @abort() noreturn
 declare ptr @aligned_alloc(i64, i64)
 declare ptr @mmap(ptr, i64, i32, i32, i32, i64)
 declare i32 @munmap(ptr, i64)
@@ -62,6 +61,7 @@ declare ptr @PyObject_CallFunctionObjArgs(ptr, ...)
 
 declare void @llvm.x86.sse2.pause()
 declare i64 @llvm.ctlz.i64(i64, i1)
+declare { i64, i1 } @llvm.smul.with.overflow.i64(i64, i64)
 declare void @llvm.x86.sse.ldmxcsr(ptr)
 declare void @llvm.x86.sse.stmxcsr(ptr)
 

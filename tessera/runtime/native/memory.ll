@@ -332,16 +332,3 @@ define void @tessera_memory_trim(i64 %target) #0 {
   call void @chain_release(ptr %victims)
   ret void
 }
-
-; Memory the caller cannot do without.
-define internal ptr @alloc_or_abort(i64 %bytes) #0 {
-entry:
-  %block = call ptr @tessera_alloc(i64 %bytes)
-  %none = icmp eq ptr %block, null
-  br i1 %none, label %fail, label %give
-give:
-  ret ptr %block
-fail:
-  call void @abort()
-  unreachable
-}

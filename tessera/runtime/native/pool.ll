@@ -160,10 +160,13 @@ join:
 grow:
   %old = load ptr, ptr %scratch.var, align 8
   call void @tessera_free(ptr %old)
-  %new = call ptr @alloc_or_abort(i64 %need)
+  %new = call ptr @tessera_alloc(i64 %need)
+  %none = icmp eq ptr %new, null
+  %new.held = select i1 %none, i64 0, i64 %need
   store ptr %new, ptr %scratch.var, align 8
-  store i64 %need, ptr %held.var, align 8
-  br label %work
+  store i64 %new.held, ptr %held.var, align 8
+  ; Without scratch this worker does not help: the caller has its own, and does all that nobody else takes.
+  br i1 %none, label %leave, label %work
 work:
   %scratch = load ptr, ptr %scratch.var, align 8
   call void @drain(ptr %kernel, ptr %context, i64 %tasks, ptr %scratch)
@@ -282,17 +285,23 @@ done:
   ret void
 }
 
-; Run kernel(context, task, tasks, scratch) for every task; returns when all are done.
-define void @tessera_pool_run(ptr %kernel, ptr %context, i64 %tasks, i64 %bytes) #0 {
+; Run kernel(context, task, tasks, scratch) for every task; returns 0 when all are done. Where there is no memory for the
+; caller's scratch nothing runs, and the bytes asked for come back (2^63 - 1 where they are more than that).
+define i64 @tessera_pool_run(ptr %kernel, ptr %context, i64 %tasks, i64 %bytes) #0 {
 entry:
   %some = icmp sgt i64 %tasks, 0
   br i1 %some, label %prepare, label %done
 prepare:
-  %wanted = icmp sgt i64 %bytes, 0
+  %wanted = icmp ne i64 %bytes, 0
   br i1 %wanted, label %room, label %choose
 room:
-  %fresh = call ptr @alloc_or_abort(i64 %bytes)
-  br label %choose
+  %fresh = call ptr @tessera_alloc(i64 %bytes)
+  %refused = icmp eq ptr %fresh, null
+  br i1 %refused, label %short, label %choose
+short:
+  %wrapped = icmp slt i64 %bytes, 0
+  %asked = select i1 %wrapped, i64 9223372036854775807, i64 %bytes
+  ret i64 %asked
 choose:
   %scratch = phi ptr [ null, %prepare ], [ %fresh, %room ]
   %threads.at = getelementptr %Pool, ptr @pool, i32 0, i32 15
@@ -325,7 +334,7 @@ tidy:
   call void @tessera_free(ptr %scratch)
   br label %done
 done:
-  ret void
+  ret i64 0
 }
 
 define i64 @tessera_threads() #0 {

@@ -1,6 +1,7 @@
 ; Tensors: making and unmaking their records, wrapping them as Python objects, and handing them out as DLPack capsules.
 
-; A record with room for dims and strides; `strides` null means C order. Null when there is no memory.
+; A record with room for dims and strides; `strides` null means C order. Null when there is no memory, and when the sizes
+; do not fit: a dim is negative, or the bytes (dims of 0 counted as 1, since they are strides too) are 2^63 or more.
 define ptr @tessera_tensor_make(ptr %data, i32 %dtype, i32 %rank, ptr %dims, ptr %strides, ptr %owner, i32 %kind, i32 %flags) #0 {
 entry:
   %wide = zext i32 %rank to i64
@@ -30,6 +31,7 @@ fill:
 loop:
   %i = phi i64 [ %wide, %fill ], [ %i.next, %next ]
   %step = phi i64 [ %item, %fill ], [ %step.next, %next ]
+  %span = phi i64 [ %item, %fill ], [ %span.next, %next ]
   %more = icmp sgt i64 %i, 0
   br i1 %more, label %one, label %done
 one:
@@ -39,13 +41,22 @@ one:
   %to.dim = getelementptr i64, ptr %to.dims, i64 %i.next
   store i64 %dim, ptr %to.dim, align 8
   %step.next = mul i64 %step, %dim
+  %empty = icmp eq i64 %dim, 0
+  %factor = select i1 %empty, i64 1, i64 %dim
+  %checked = call { i64, i1 } @llvm.smul.with.overflow.i64(i64 %span, i64 %factor)
+  %span.next = extractvalue { i64, i1 } %checked, 0
+  %wrapped = extractvalue { i64, i1 } %checked, 1
+  %negative = icmp slt i64 %dim, 0
+  %unfit = or i1 %wrapped, %negative
+  br i1 %unfit, label %undo, label %fits
+fits:
   br i1 %given, label %copy, label %next
 copy:
   %stride.at = getelementptr i64, ptr %strides, i64 %i.next
   %stride.given = load i64, ptr %stride.at, align 8
   br label %next
 next:
-  %stride = phi i64 [ %step, %one ], [ %stride.given, %copy ]
+  %stride = phi i64 [ %step, %fits ], [ %stride.given, %copy ]
   %to.stride = getelementptr i64, ptr %to.strides, i64 %i.next
   store i64 %stride, ptr %to.stride, align 8
   br label %loop
@@ -53,11 +64,14 @@ done:
   %bytes.at = getelementptr %Tensor, ptr %tensor, i32 0, i32 3
   store i64 %step, ptr %bytes.at, align 8
   ret ptr %tensor
+undo:
+  call void @free(ptr %tensor)
+  br label %fail
 fail:
   ret ptr null
 }
 
-; A contiguous tensor with memory of its own, contents undefined; null when there is no memory.
+; A contiguous tensor with memory of its own, contents undefined; null when there is no memory or the sizes do not fit.
 define ptr @tessera_tensor_new(i32 %dtype, i32 %rank, ptr %dims) #0 {
 entry:
   %tensor = call ptr @tessera_tensor_make(ptr null, i32 %dtype, i32 %rank, ptr %dims, ptr null, ptr null, i32 1, i32 1)
