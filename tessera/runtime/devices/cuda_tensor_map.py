@@ -1,4 +1,4 @@
-"""Tensor maps, by which the copy engine of Hopper finds boxes of a tensor; kept, since making one takes microseconds."""
+"""Tensor maps, by which the copy engine of Hopper finds boxes of a tensor; each is made once and kept."""
 
 from __future__ import annotations
 
