@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from xdsl.ir import OpResult, SSAValue
 
 from tessera.backends.x86.match_contraction import match_contraction
-from tessera.backends.x86.reach import is_multiple
 from tessera.backends.x86.target_sites import Accesses, TargetSite, accesses_of, at_coordinate
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.schedule.emit.maps import linear, simplify
+from tessera.ir.target.reach import is_multiple
 from tessera.ir.tile.ranges import is_in_bounds
 from tessera.ir.tile.sites import Site, Variable, sites_of
 from tessera.types.dim import Dim, minimum

@@ -13,11 +13,11 @@ from typing import Any
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from tessera.backends.x86.lower_tiles import Lowering
-from tessera.backends.x86.reach import is_multiple, largest
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
 from tessera.ir.schedule.emit.maps import linear
+from tessera.ir.target.reach import is_multiple, largest
 from tessera.ir.target.types import VectorAttr
 from tessera.ir.tile.ops.access import is_shared
 from tessera.types.dim import Dim, minimum
@@ -393,7 +393,7 @@ class BlockLowering(Lowering):
         return extents["_depth"], extents["_col"], coords, offset
 
 
-_BY_ELEMENT = ("ttile.elementwise", "ttile.cast", "ttile.bitcast", "ttile.select", "ttile.clip")
+_BY_ELEMENT = ("ttile.elementwise", "ttile.cast", "ttile.round", "ttile.bitcast", "ttile.select", "ttile.clip")
 _MADE = (*_BY_ELEMENT, "ttile.load", "ttile.constant", "ttile.coordinate")
 
 

@@ -8,13 +8,13 @@ from typing import Any
 from xdsl.ir import Block, SSAValue
 
 from tessera.backends.x86.match_contraction import Match, match_contraction
-from tessera.backends.x86.reach import fits, is_multiple, largest
 from tessera.diagnostics.span import Span
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
 from tessera.ir.schedule.emit.maps import linear
 from tessera.ir.target.dialect import DIALECT
+from tessera.ir.target.reach import fits, is_multiple, largest
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
 from tessera.types.machine import Machine
@@ -24,6 +24,7 @@ _RENAMED = {
     "ttile.elementwise": "math",
     "ttile.cast": "convert",
     "ttile.bitcast": "bitcast",
+    "ttile.round": "round",
     "ttile.select": "select",
     "ttile.constant": "constant",
     "ttile.broadcast": "spread",
