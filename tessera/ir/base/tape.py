@@ -37,7 +37,9 @@ class Guard:
 class Tape:
     """Inputs, records in execution order, outputs; `types[v]` is the type of value `v`.
 
-    `names[i]` is the path of input `i` in the call (`x`, `params['w']`), for errors and for `repr`.
+    `names[i]` is the path of input `i` in the call (`x`, `params['w']`), for errors and for `repr`. `promises` are the
+    `tessera.*` attributes of its function: what is said of the program beside what it computes. `functions` are the
+    Python functions that it calls, by slot; they are no part of its text.
     """
 
     inputs: list[int] = field(default_factory=list[int])
@@ -46,6 +48,8 @@ class Tape:
     outputs: list[int] = field(default_factory=list[int])
     types: list[TensorType] = field(default_factory=list[TensorType])
     guards: list[Guard] = field(default_factory=list[Guard])
+    promises: dict[str, Any] = field(default_factory=dict[str, Any])
+    functions: list[Any] = field(default_factory=list[Any])
 
     def new_value(self, type: TensorType) -> int:
         self.types.append(type)

@@ -6,9 +6,10 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Region
 
 from tessera.ir.base.dialect_of import make
-from tessera.ir.base.op import SpecOp
+from tessera.ir.base.op import SpecOp, plain
 from tessera.ir.base.region_tape import block_of, tape_of
 from tessera.ir.base.tape import Guard, Tape
+from tessera.ir.base.types import attribute_of
 from tessera.ir.base.version import stamp
 from tessera.ir.graph.dialect import FUNC, RETURN
 
@@ -25,7 +26,7 @@ def from_tape(tape: Tape, symbol: str = "main") -> ModuleOp:
 
 def function_of(tape: Tape, symbol: str) -> SpecOp:
     """The tape as a function."""
-    return make(
+    made = make(
         FUNC,
         values={
             "symbol": symbol,
@@ -35,6 +36,8 @@ def function_of(tape: Tape, symbol: str) -> SpecOp:
         types=(),
         regions=[block_of(tape, RETURN.name)],
     )
+    made.attributes.update({name: attribute_of("any", value) for name, value in tape.promises.items()})
+    return made
 
 
 def new_function(symbol: str, arguments: list[object], names: tuple[str, ...] = ()) -> tuple[SpecOp, Block]:
@@ -47,4 +50,5 @@ def to_tape(function: SpecOp) -> Tape:
     """The tape of a function: `from_tape` undone."""
     tape = tape_of(function.regions[0].block, function.value("names"))
     tape.guards = [Guard(left, right, what) for left, right, what in function.value("guards")]
+    tape.promises = {name: plain(value) for name, value in function.attributes.items()}
     return tape

@@ -9,9 +9,11 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.graph.dialect import STRUCTURE
 from tessera.ir.graph.passes.canonicalize import Canonicalize
+from tessera.ir.graph.passes.check_effects import CheckEffects
 from tessera.ir.graph.passes.decompose import Decompose
 from tessera.ir.graph.passes.eliminate_common import EliminateCommon
 from tessera.ir.graph.passes.fold_constants import FoldConstants
+from tessera.ir.graph.passes.merge_collectives import MergeCollectives
 
 _STRUCTURE = frozenset(spec.name for spec in STRUCTURE)
 
@@ -30,7 +32,10 @@ DOOR = Legality("graph", frozenset(["tgraph"]), _refusal)
 def pipeline() -> Sequence[Pass]:
     """From what was traced to what can be scheduled."""
     return (
-        # First, so that later passes meet one form of each thing; tracing leaves casts to the same dtype and the like.
+        # Before anything changes, so that what is refused is shown as it was written.
+        CheckEffects(),
+        # First of the others, so that they meet one form of each thing; tracing leaves casts to the same dtype and the
+        # like.
         Canonicalize(),
         # Before decomposition, while a repeated composite op is still one op to compare.
         EliminateCommon(),
@@ -39,6 +44,8 @@ def pipeline() -> Sequence[Pass]:
         # Decompositions are written for the general case: most of the scalars they make fold here.
         Canonicalize(),
         FoldConstants(),
+        # Once all that can be computed is, what still stands between two collectives is really between them.
+        MergeCollectives(),
         # Last: decompositions of neighbours share parts (the maximum of two softmaxes of one value).
         EliminateCommon(),
     )

@@ -5,7 +5,7 @@
 // CHECK-LABEL: tgraph.func @softmax(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]
 // CHECK-NOT:     tgraph.softmax
-// CHECK:         tgraph.max %[[X]] {axes = [1], keepdims = true}
+// CHECK:         tgraph.max %[[X]] {axes = [1], keepdims = true, identity = true}
 // CHECK:         tgraph.sub %[[X]]
 // CHECK:         tgraph.exp
 // CHECK:         tgraph.sum

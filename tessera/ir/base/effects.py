@@ -1,0 +1,136 @@
+"""Effects of IR at every level: what an op has, what a function declares, and the order of ops that have any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from xdsl.ir import Attribute, Operation
+
+from tessera.ir.base.op import OpError, SpecOp
+from tessera.ir.base.types import ValueAttr, attribute_of
+from tessera.types.effect import ALL, Effects, EffectTextError, may_swap
+from tessera.types.frozen import frozen
+
+EFFECTS = "tessera.effects"
+"""The attribute of functions and kernels that says what they do besides computing; none means nothing."""
+
+DETERMINISTIC = "tessera.deterministic"
+"""The attribute of a function, or of an op with bodies, inside which all runs must be the same."""
+
+
+def effects_of(op: Operation) -> Effects:
+    """What an op does, itself and by its bodies; an op of another dialect does everything."""
+    if not isinstance(op, SpecOp):
+        return ALL
+    found = set(op.spec.effects)
+    for inner in _walk(op):
+        found |= inner.spec.effects if isinstance(inner, SpecOp) else ALL
+    return Effects(found)
+
+
+def declared_effects(op: Operation) -> Effects | None:
+    """What an op says that it does; None where it says nothing. Raises OpError for what is no set of effects."""
+    found = _plain(op.attributes.get(EFFECTS))
+    if found is None:
+        return None
+    try:
+        return Effects(found)
+    except (EffectTextError, TypeError) as error:
+        raise OpError(op, f'`{EFFECTS}` is a list of effects, such as ["random"]: {error}') from error
+
+
+def declare_effects(op: Operation, effects: Effects) -> None:
+    """Write down what an op does; a pure one says nothing."""
+    if effects:
+        op.attributes[EFFECTS] = attribute_of("any", tuple(sorted(effects)))
+    else:
+        op.attributes.pop(EFFECTS, None)
+
+
+def keep_promises(source: Operation, target: Operation) -> None:
+    """Carry all `tessera.*` attributes of an op down to what it becomes."""
+    for name, value in source.attributes.items():
+        if name.startswith("tessera."):
+            target.attributes[name] = value
+
+
+def is_deterministic(op: Operation) -> bool:
+    """Whether an op stands inside of, or is, what must be the same at every run."""
+    at: Operation | None = op
+    while at is not None:
+        found = _plain(at.attributes.get(DETERMINISTIC))
+        if found is not None:
+            return bool(found)
+        at = at.parent_op()
+    return False
+
+
+def _plain(attribute: Attribute | None) -> Any:
+    return attribute.data if isinstance(attribute, ValueAttr) else None
+
+
+@frozen
+class Step:
+    """An op with an effect, as the order of a program sees it: how it is told from others, and what it does."""
+
+    key: str
+    effects: Effects
+    number: int = 0
+
+    def __str__(self) -> str:
+        return f"`{self.key.split(' ', 1)[0]}`"
+
+
+def steps_of(root: Operation) -> list[Step]:
+    """The ops with effects that keep an order, in the order of the text; equal ones are numbered."""
+    counts: dict[str, int] = {}
+    found: list[Step] = []
+    for op in _walk(root):
+        effects = Effects(op.spec.effects).without(["random"]) if isinstance(op, SpecOp) else ALL
+        if not effects:
+            continue
+        key = f"{op.name} {_identity(op)}"
+        counts[key] = counts.get(key, 0) + 1
+        found.append(Step(key, effects, counts[key]))
+    return found
+
+
+def _walk(root: Operation) -> Iterator[Operation]:
+    for region in root.regions:
+        yield from region.walk()
+
+
+def _identity(op: Operation) -> str:
+    """What stays with an op when it moves: its attributes and where it was written."""
+    span = op.span if isinstance(op, SpecOp) else None
+    return f"{sorted((name, str(value)) for name, value in op.properties.items())} {span}"
+
+
+def first_swap(before: list[Step], after: list[Step]) -> tuple[Step, Step] | None:
+    """Two steps that may not change places and have; what is gone or new says nothing of order."""
+    place = {(step.key, step.number): number for number, step in enumerate(before)}
+    kept = [step for step in after if (step.key, step.number) in place]
+    for number, later in enumerate(kept):
+        for earlier in kept[:number]:
+            swapped = place[later.key, later.number] < place[earlier.key, earlier.number]
+            if swapped and not may_swap(later.effects, earlier.effects):
+                return later, earlier
+    return None
+
+
+def first_loss(before: list[Step], after: list[Step]) -> Step | None:
+    """A step that meets the outside world and is not there any more."""
+    left = {(step.key, step.number) for step in after}
+    return next((step for step in before if step.effects.has("io") and (step.key, step.number) not in left), None)
+
+
+def check_order(name: str, root: Operation, before: list[Step]) -> None:
+    """Raises OpError where a pass has moved ops past each other that must keep their order, or lost one."""
+    after = steps_of(root)
+    swapped = first_swap(before, after)
+    if swapped is not None:
+        raise OpError(root, f"`{name}` moved {swapped[1]} before {swapped[0]}, and their effects must stay in order")
+    lost = first_loss(before, after)
+    if lost is not None:
+        raise OpError(root, f"`{name}` lost {lost}, which the outside world is waiting for")

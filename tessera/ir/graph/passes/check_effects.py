@@ -1,0 +1,73 @@
+"""Check what functions promise of their effects, and change nothing; a failure is an error of the program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.diagnostics.codes import DeterminismError, EffectError
+from tessera.ir.base.effects import DETERMINISTIC, declared_effects, effects_of, is_deterministic
+from tessera.ir.base.op import OpError, SpecOp, rule_attributes
+from tessera.ir.base.passes import Pass
+from tessera.ir.base.verify import symbols_in
+from tessera.ir.graph.passes.infer_effects import inferred
+from tessera.ir.graph.uniformity import check_collective_order
+from tessera.types.effect import Effects
+
+
+@dataclass(frozen=True)
+class CheckEffects(Pass):
+    """Check three promises.
+
+    A function has no effect that it does not declare, if it declares any; inside of what is deterministic there is no
+    op whose runs may differ; all ranks meet collectives in one order.
+
+    Before and after are the same text.
+    """
+
+    def run(self, module: ModuleOp) -> None:
+        for function in symbols_in(module):
+            _check_declared(function)
+            _check_determinism(function)
+            if "collective" in effects_of(function):
+                check_collective_order(function)
+
+
+def _check_declared(function: SpecOp) -> None:
+    try:
+        declared = declared_effects(function)
+    except OpError as error:
+        raise EffectError(error.message, span=error.span) from error
+    if declared is None:
+        return
+    extra = inferred(function).without(declared)
+    if not extra:
+        return
+    guilty = next((op for op in function.walk() if op is not function and Effects(_own(op)).meet(extra)), function)
+    shown = sorted({*declared, *extra})
+    texts = ", ".join(f'"{effect}"' for effect in shown)
+    raise EffectError(
+        f"`{guilty.name}` has effect {extra}, and `@{function.value('symbol')}` declares {declared!r}",
+        span=guilty.span if isinstance(guilty, SpecOp) else None,
+        fix=f"declare it: `tessera.effects = [{texts}]`",
+    )
+
+
+def _own(op: object) -> frozenset[str]:
+    return op.spec.effects if isinstance(op, SpecOp) else frozenset()
+
+
+def _check_determinism(function: SpecOp) -> None:
+    if not any(DETERMINISTIC in op.attributes for op in function.walk()):
+        return
+    for op in function.walk():
+        if not isinstance(op, SpecOp) or op.spec.nondeterminism is None or not is_deterministic(op):
+            continue
+        found = op.spec.nondeterminism(rule_attributes(op))
+        if found is not None:
+            raise DeterminismError(
+                f"runs of `{op.spec.short_name}` may differ, and it stands in what is `{DETERMINISTIC}`: {found.why}",
+                span=op.span,
+                fix=found.cure,
+            )

@@ -1,0 +1,34 @@
+"""Write on each function what it does besides computing, found from its ops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.ir.base.effects import declare_effects, declared_effects, effects_of
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.ir.base.verify import symbols_in
+from tessera.ir.graph.effects import tape_effects
+from tessera.ir.graph.from_tape import to_tape
+from tessera.types.effect import PURE, Effects
+
+
+@dataclass(frozen=True)
+class InferEffects(Pass):
+    """Join the effects of all ops of a function, those in bodies of control flow included.
+
+    Before: `tgraph.func @f(...)` with a `tgraph.dropout`. After: `tgraph.func @f(...) attributes {tessera.effects =
+    ["random"]}`. What a function already says is kept; a pure function says nothing.
+    """
+
+    def run(self, module: ModuleOp) -> None:
+        for function in symbols_in(module):
+            declare_effects(function, inferred(function).join(declared_effects(function) or PURE))
+
+
+def inferred(function: SpecOp) -> Effects:
+    """The effects of a function's ops; a state has the name of the argument that it came in by."""
+    found = effects_of(function)
+    return tape_effects(to_tape(function)) if found.has("state") else found

@@ -1,0 +1,112 @@
+"""Make one collective of several that do not need each other, so that ranks wait for each other once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, SSAValue
+
+from tessera.ir.base.build import Build, tensor_value
+from tessera.ir.base.effects import effects_of
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.ir.base.rewrite import is_removable
+from tessera.ir.graph.building import part
+from tessera.types.dim import Dim
+from tessera.types.effect import may_swap
+
+_COLLECTIVE = frozenset({"collective"})
+
+
+@dataclass(frozen=True)
+class MergeCollectives(Pass):
+    """Join `all_reduce`s of one axis, fold and dtype into one of all their elements.
+
+    Before: `%a = tgraph.all_reduce %x`, `%b = tgraph.all_reduce %y`. After: one `tgraph.all_reduce` of the elements of
+    `%x` and then `%y`, and `%a` and `%b` cut out of it. Two stay apart where the second needs the first, and where
+    between them stands what may not change places with a collective: another of them, or an op that meets the outside
+    world. Each element is folded as before, so no bit changes.
+    """
+
+    def run(self, module: ModuleOp) -> None:
+        for block in list(module.walk_blocks()):
+            _Merger().run(block)
+
+
+@dataclass
+class _Wave:
+    """Collectives that may be one, what depends on them, and which of that stands before the last of them."""
+
+    ops: list[SpecOp]
+    tainted: set[SSAValue] = field(default_factory=set[SSAValue])
+    dependents: list[SpecOp] = field(default_factory=list[SpecOp])
+    waiting: list[SpecOp] = field(default_factory=list[SpecOp])
+
+
+class _Merger:
+    """One walk through a block; there is one wave at a time, as two kinds of collectives may not pass each other."""
+
+    def __init__(self) -> None:
+        self.wave: _Wave | None = None
+
+    def run(self, block: Block) -> None:
+        for op in list(block.ops):
+            if not isinstance(op, SpecOp):
+                self._close()
+            elif _key(op) is not None:
+                self._add(op)
+            elif self.wave is not None:
+                self._pass(op, self.wave)
+        self._close()
+
+    def _add(self, op: SpecOp) -> None:
+        wave = self.wave
+        if wave is None or _key(wave.ops[0]) != _key(op) or op.operands[0] in wave.tainted:
+            self._close()
+            self.wave = _Wave([op], set(op.results))
+            return
+        wave.ops.append(op)
+        wave.tainted.update(op.results)
+        wave.waiting = list(wave.dependents)
+
+    def _pass(self, op: SpecOp, wave: _Wave) -> None:
+        depends = any(value in wave.tainted for value in op.operands)
+        if not may_swap(effects_of(op), _COLLECTIVE) or (depends and not is_removable(op)):
+            self._close()
+        elif depends:
+            wave.tainted.update(op.results)
+            wave.dependents.append(op)
+
+    def _close(self) -> None:
+        wave, self.wave = self.wave, None
+        if wave is not None and len(wave.ops) > 1:
+            _merge(wave)
+
+
+def _key(op: SpecOp) -> Any:
+    """What collectives share that may be one; None for what is never merged."""
+    if op.name != "tgraph.all_reduce":
+        return None
+    return tuple(op.values().items()), tensor_value(op.operands[0]).dtype
+
+
+def _merge(wave: _Wave) -> None:
+    last = wave.ops[-1]
+    assert last.parent is not None
+    build = Build(last.parent, last, last.span)
+    types = [tensor_value(op.operands[0]) for op in wave.ops]
+    rows = [build.emit("reshape", op.operands[0], shape=(type.size,)) for op, type in zip(wave.ops, types, strict=True)]
+    folded = build.emit("all_reduce", build.emit("concat", *rows, axis=0), **last.values())
+    start = Dim.constant(0)
+    for op, type in zip(wave.ops, types, strict=True):
+        row = part(build, folded, 0, start, start + type.size)
+        start = start + type.size
+        op.results[0].replace_all_uses_with(build.emit("reshape", row, shape=type.shape))
+    for op in wave.waiting:
+        op.detach()
+        last.parent.insert_op_before(op, last)
+    for op in wave.ops:
+        op.detach()
+        op.erase()
