@@ -36,14 +36,33 @@ if TYPE_CHECKING:
         u32,
         u64,
     )
-    from tessera.types.policy import accum, compute, loss_scale, saturate, stochastic_round, tf32
+    from tessera.types.number_format import nvfp4
+    from tessera.types.policy import (
+        NVFP4,
+        Inference,
+        Policy,
+        Training,
+        accum,
+        compute,
+        flush_denormals,
+        keep_denormals,
+        loss_scale,
+        round_nearest_even,
+        round_toward_zero,
+        saturate,
+        stochastic_round,
+        tf32,
+        wrap,
+    )
 
 __version__ = "0.1.0"
 
 _DTYPES = "DType f64 f32 bf16 f16 f8e4m3 f8e5m2 i64 i32 i16 i8 i4 u64 u32 u16 u8 bool_"
 _HOME = {
     "tessera.types.dtype": _DTYPES,
-    "tessera.types.policy": "accum compute loss_scale saturate stochastic_round tf32",
+    "tessera.types.number_format": "nvfp4",
+    "tessera.types.policy": "Policy Training Inference NVFP4 accum compute loss_scale saturate wrap stochastic_round "
+    "round_nearest_even round_toward_zero flush_denormals keep_denormals tf32",
     "tessera.diagnostics.error": "TesseraError InternalError",
     "tessera.api.tensor": "Tensor",
     "tessera.api.jit": "jit Jit",
@@ -59,14 +78,18 @@ _WHERE["register_tree"] = ("tessera.frontend.tree", "register")
 _MODULES = ("dist", "op", "ops", "random")
 
 __all__ = [
+    "NVFP4",
     "DType",
+    "Inference",
     "InternalError",
     "Jit",
     "KVCache",
     "Options",
+    "Policy",
     "ShapeTrace",
     "Tensor",
     "TesseraError",
+    "Training",
     "accum",
     "arange",
     "array",
@@ -81,6 +104,7 @@ __all__ = [
     "f16",
     "f32",
     "f64",
+    "flush_denormals",
     "fori_loop",
     "full",
     "i4",
@@ -89,13 +113,17 @@ __all__ = [
     "i32",
     "i64",
     "jit",
+    "keep_denormals",
     "loss_scale",
+    "nvfp4",
     "ones",
     "op",
     "ops",
     "random",
     "register_tree",
     "require",
+    "round_nearest_even",
+    "round_toward_zero",
     "saturate",
     "scan",
     "shape_trace",
@@ -106,6 +134,7 @@ __all__ = [
     "u32",
     "u64",
     "while_loop",
+    "wrap",
     "zeros",
 ]
 

@@ -92,7 +92,7 @@ def trace_function(
 
 def _check_policy(path: str, policy: Policy) -> None:
     """Refuse what no op carries out: a policy that is ignored would be a lie about the numbers."""
-    ignored = replace(policy, accum=None, loss_scale=None)
+    ignored = replace(policy, accumulate=None, loss_scale=None)
     if ignored:
         raise AnnotationError(
             f"`{path}` asks for `{ignored}`, which no backend carries out yet",

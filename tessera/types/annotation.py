@@ -10,6 +10,7 @@ from tessera.diagnostics.codes import AnnotationError
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, DType
 from tessera.types.frozen import frozen
+from tessera.types.number_format import BLOCK_FORMATS
 from tessera.types.policy import (
     SILENT,
     ComputeMode,
@@ -18,16 +19,22 @@ from tessera.types.policy import (
     accum,
     attach,
     compute,
+    flush_denormals,
+    keep_denormals,
     loss_scale,
+    round_nearest_even,
+    round_toward_zero,
     saturate,
     stochastic_round,
+    storage,
     tf32,
+    wrap,
 )
 
 ANONYMOUS = "_"
 """The dim name that is never equal to another: free, and unnamed."""
 
-HEADS = {"Tensor": None, "KVCache": 4}
+HEADS = {"Tensor": None, "KVCache": 4, "KTile": None}
 """What can be annotated, and how many dims each must have (None: any number)."""
 
 _WORDS: dict[str, Any] = {
@@ -38,8 +45,14 @@ _WORDS: dict[str, Any] = {
     "compute": compute,
     "loss_scale": loss_scale,
     "saturate": saturate,
+    "wrap": wrap,
     "stochastic_round": stochastic_round,
+    "round_toward_zero": round_toward_zero,
+    "round_nearest_even": round_nearest_even,
+    "flush_denormals": flush_denormals,
+    "keep_denormals": keep_denormals,
 }
+_POLICY_WORDS: dict[str, Any] = {**_WORDS, **BLOCK_FORMATS, "storage": storage}
 
 
 @frozen
@@ -158,6 +171,43 @@ def parse_annotation(text: str) -> TensorAnnotation:
         raise AnnotationError(f"`{text}` is not an annotation", fix='write `Tensor["B", "S", f32]`')
     items = tree.slice.elts if isinstance(tree.slice, ast.Tuple) else [tree.slice]
     return annotation_of(tuple(_value(item, text) for item in items), _head_name(tree.value))
+
+
+@lru_cache(maxsize=1 << 8)
+def parse_policy(text: str) -> Policy:
+    """The policy that `str(policy)` wrote; raises `AnnotationError`.
+
+    >>> parse_policy("storage(bf16) @ accum(f32) @ saturate")
+    storage(bf16) @ accum(f32) @ saturate
+    """
+    if not text.strip():
+        return SILENT
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError as error:
+        raise AnnotationError(f"`{text}` is not a policy: {error.msg}") from None
+    made = SILENT
+    while True:
+        rest, last = (tree.left, tree.right) if isinstance(tree, ast.BinOp) else (None, tree)
+        made = made.joined(_policy_word(last, text))
+        if rest is None:
+            return made
+        tree = rest
+
+
+def _policy_word(node: ast.expr, text: str) -> Policy:
+    match node:
+        case ast.Name(id=name):
+            value = _POLICY_WORDS.get(name)
+        case ast.Call(func=ast.Name(id=name), args=[ast.Name(id=inner)]) if callable(_POLICY_WORDS.get(name)):
+            value = _POLICY_WORDS[name](_POLICY_WORDS.get(inner, inner))
+        case ast.Call(func=ast.Name(id="loss_scale"), args=[ast.Constant(value=int() | float() as factor)]):
+            value = loss_scale(factor)
+        case _:
+            value = None
+    if not isinstance(value, Policy):
+        raise AnnotationError(f"`{ast.unparse(node)}` is not part of a policy, in `{text}`")
+    return value
 
 
 def _head_name(node: ast.expr) -> str:

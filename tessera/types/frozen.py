@@ -73,7 +73,9 @@ def _initializer(cls: Any, items: Sequence[Field[Any]]) -> Callable[..., None]:
         lines.append(f"set_{number}(self, {given})")
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
-    exec(f"def __init__({', '.join(parameters)}):\n " + "\n ".join(lines or ["pass"]), scope)
+    text = f"def __init__({', '.join(parameters)}):\n " + "\n ".join(lines or ["pass"])
+    # As part of this file, so that what a value refuses is shown at the line of the one who made it.
+    exec(compile(text, __file__, "exec"), scope)
     made = scope["__init__"]
     made.__qualname__ = f"{cls.__qualname__}.__init__"
     return made

@@ -1,12 +1,15 @@
-"""Numerics policies: what `bf16 @ accum(f32) @ stochastic_round` says beyond the storage type."""
+"""Numerics policies: how values are stored, computed, summed and rounded, as values that can be joined and compared."""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import fields, replace
+from typing import Any
 
-from tessera.diagnostics.codes import AnnotationError
-from tessera.types.dtype import DType, f32
+from tessera.diagnostics.codes import PolicyError
+from tessera.types.dtype import DType, bf16, f8e4m3, f32
 from tessera.types.frozen import frozen
+from tessera.types.number_format import BlockFormat, nvfp4
 
 
 @frozen
@@ -25,42 +28,128 @@ class ComputeMode:
 tf32 = ComputeMode("tf32", f32)
 """f32 operands rounded to 10 mantissa bits before a multiplication: a mode of `f32`, written `f32 @ compute(tf32)`."""
 
+_CHOICES = {
+    "rounding": ("", "nearest_even", "toward_zero", "stochastic"),
+    "saturation": ("", "saturate", "wrap"),
+    "denormals": ("", "keep", "flush"),
+}
+
+
+_SPOKEN = {"accumulate": "accum"}
+_WORDS = {
+    "rounding": {
+        "nearest_even": "round_nearest_even",
+        "toward_zero": "round_toward_zero",
+        "stochastic": "stochastic_round",
+    },
+    "denormals": {"keep": "keep_denormals", "flush": "flush_denormals"},
+}
+
+
+def _check_kinds(policy: Policy) -> None:
+    kinds: tuple[tuple[str, Any, str], ...] = (
+        ("storage", DType | BlockFormat, "a dtype such as bf16, or nvfp4"),
+        ("compute", ComputeMode | DType, "a mode such as tf32 or a dtype"),
+        ("accumulate", DType, "a dtype such as f32"),
+    )
+    for name, kind, wanted in kinds:
+        given = getattr(policy, name)
+        if given is not None and not isinstance(given, kind):
+            raise PolicyError(f"`{_SPOKEN.get(name, name)}` takes {wanted}, got {given!r}")
+    factor: Any = policy.loss_scale
+    if factor is not None and (isinstance(factor, bool) or not isinstance(factor, int | float)):
+        raise PolicyError(f"`loss_scale` takes a number, got {factor!r}")
+    if factor is not None and not factor > 0:
+        raise PolicyError(f"`loss_scale` takes a positive factor, got {factor!r}")
+
+
+def _check_type(dtype: DType, policy: Policy) -> None:
+    """Raise where a policy asks for what values of a type do not have."""
+    total = policy.accumulate
+    if total is not None and (total.is_float != dtype.is_float or total.bits < dtype.bits):
+        raise PolicyError(f"`{dtype}` cannot accumulate in `{total}`: the accumulator must be as wide and alike")
+    if isinstance(policy.compute, ComputeMode) and policy.compute.storage is not dtype:
+        raise PolicyError(f"`{policy.compute}` is a way to compute `{policy.compute.storage}`, not `{dtype}`")
+    if policy.rounding == "stochastic" and not dtype.is_float:
+        raise PolicyError(f"`{dtype}` has no rounding to make stochastic")
+    if policy.saturation == "wrap" and dtype.is_float:
+        raise PolicyError(f"`{dtype}` is a float, which has no way to wrap", fix="use `saturate`")
+    if policy.denormals == "flush" and not dtype.is_float:
+        raise PolicyError(f"`{dtype}` has no denormals to flush")
+
 
 @frozen
 class Policy:
-    """How values of a type are computed; a field left at its default says nothing.
+    """How values are stored, computed, summed and rounded; a field left at its default says nothing.
+
+    `storage` is what operands of products are kept as, and results of all other arithmetic; `compute` what products
+    are computed in; `accumulate` what sums are kept in. `rounding` is nearest_even, toward_zero or stochastic,
+    `saturation` saturate or wrap, `denormals` keep or flush. Equal policies have equal hashes in every process.
 
     >>> bf16 @ accum(f32) @ saturate
     bf16 @ accum(f32) @ saturate
     """
 
+    storage: DType | BlockFormat | None = None
     compute: ComputeMode | DType | None = None
-    accum: DType | None = None
-    stochastic_round: bool = False
-    saturate: bool = False
+    accumulate: DType | None = None
+    rounding: str = ""
+    saturation: str = ""
+    denormals: str = ""
     loss_scale: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_kinds(self)
+        for name, known in _CHOICES.items():
+            given = getattr(self, name)
+            if given not in known:
+                shown = ", ".join(repr(one) for one in known if one)
+                raise PolicyError(f"a policy has no {name} {given!r}", fix=f"`{name}` is one of {shown}")
+        if isinstance(self.storage, DType):
+            _check_type(self.storage, self)
 
     def __bool__(self) -> bool:
         return self != SILENT
 
+    def __hash__(self) -> int:
+        # Python's own hash of a text differs from process to process.
+        return int.from_bytes(hashlib.sha256(str(self).encode()).digest()[:8], "little", signed=True)
+
+    @property
+    def accum(self) -> DType | None:
+        """What sums are kept in."""
+        return self.accumulate
+
+    @property
+    def changes_values(self) -> bool:
+        """Whether it asks for more than an accumulator: something that rounds otherwise, or elsewhere."""
+        return replace(self, accumulate=None, loss_scale=None, denormals=self.denormals.replace("keep", "")) not in (
+            SILENT,
+            NEAREST,
+        )
+
     def joined(self, other: Policy) -> Policy:
-        """Both policies as one; raises AnnotationError when they set one field differently."""
-        changes: dict[str, object] = {}
-        for field in fields(other):
-            theirs, default = getattr(other, field.name), getattr(SILENT, field.name)
-            ours = getattr(self, field.name)
-            if theirs == default:
-                continue
-            if ours != default and ours != theirs:
-                raise AnnotationError(f"`{field.name}` is set twice, to `{ours}` and `{theirs}`")
-            changes[field.name] = theirs
-        return replace(self, **changes)  # pyright: ignore[reportArgumentType]
+        """Both policies as one; raises PolicyError when they set one field differently."""
+        changes = _said(other)
+        for name, theirs in changes.items():
+            ours = getattr(self, name)
+            if ours != getattr(SILENT, name) and ours != theirs:
+                raise PolicyError(f"`{_SPOKEN.get(name, name)}` is set twice, to `{ours}` and `{theirs}`")
+        return replace(self, **changes)
+
+    def overridden(self, inner: Policy) -> Policy:
+        """This policy with what `inner` says in its place: of nested scopes the inner one has its way."""
+        if not self or not inner:
+            return inner or self
+        return replace(self, **_said(inner))
 
     def __str__(self) -> str:
-        parts = [f"compute({self.compute})"] if self.compute else []
-        parts += [f"accum({self.accum})"] if self.accum else []
-        parts += ["stochastic_round"] if self.stochastic_round else []
-        parts += ["saturate"] if self.saturate else []
+        parts = [f"storage({self.storage})"] if self.storage else []
+        parts += [f"compute({self.compute})"] if self.compute else []
+        parts += [f"accum({self.accumulate})"] if self.accumulate else []
+        parts += [_WORDS["rounding"][self.rounding]] if self.rounding else []
+        parts += [self.saturation] if self.saturation else []
+        parts += [_WORDS["denormals"][self.denormals]] if self.denormals else []
         parts += [f"loss_scale({_shortest(self.loss_scale)})"] if self.loss_scale is not None else []
         return " @ ".join(parts)
 
@@ -69,40 +158,76 @@ class Policy:
 
 SILENT = Policy()
 """The policy that says nothing."""
+NEAREST = Policy(rounding="nearest_even")
+
+
+def _said(policy: Policy) -> dict[str, Any]:
+    names = [field.name for field in fields(policy)]
+    return {name: getattr(policy, name) for name in names if getattr(policy, name) != getattr(SILENT, name)}
 
 
 def _shortest(number: float) -> str:
-    return str(int(number)) if number.is_integer() else repr(number)
+    return str(int(number)) if float(number).is_integer() else repr(number)
 
 
 def accum(dtype: DType) -> Policy:
     """Sums of this type are kept in `dtype`."""
-    if not isinstance(dtype, DType):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise AnnotationError(f"`accum` takes a dtype such as f32, got {dtype!r}")
-    return Policy(accum=dtype)
+    return Policy(accumulate=dtype)
 
 
 def compute(mode: ComputeMode | DType) -> Policy:
     """Products of this type are computed in `mode`."""
-    if not isinstance(mode, ComputeMode | DType):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise AnnotationError(f"`compute` takes a mode such as tf32 or a dtype, got {mode!r}")
     return Policy(compute=mode)
+
+
+def storage(format: DType | BlockFormat) -> Policy:
+    """Values are kept as `format`."""
+    return Policy(storage=format)
 
 
 def loss_scale(factor: float) -> Policy:
     """Gradients of this type are multiplied by `factor` while they are stored."""
-    if isinstance(factor, bool) or not isinstance(factor, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise AnnotationError(f"`loss_scale` takes a number, got {factor!r}")
-    if not factor > 0:
-        raise AnnotationError(f"`loss_scale` takes a positive factor, got {factor!r}")
-    return Policy(loss_scale=float(factor))
+    made = Policy(loss_scale=factor)
+    return replace(made, loss_scale=float(factor))
 
 
-stochastic_round = Policy(stochastic_round=True)
+stochastic_round = Policy(rounding="stochastic")
 """Rounding to this type is random, up or down in proportion to the distance."""
 
-saturate = Policy(saturate=True)
+round_toward_zero = Policy(rounding="toward_zero")
+"""Rounding to this type drops what does not fit."""
+
+round_nearest_even = NEAREST
+"""Rounding to this type goes to the nearest value, and to the even one between two: what is done if nothing is said."""
+
+saturate = Policy(saturation="saturate")
 """A value outside the range of this type becomes its largest or smallest finite one."""
+
+wrap = Policy(saturation="wrap")
+"""A value outside the range of this integer type is taken modulo 2 to its bits."""
+
+flush_denormals = Policy(denormals="flush")
+"""Numbers too small for a full mantissa become zero, with their sign, as operands and as results."""
+
+keep_denormals = Policy(denormals="keep")
+"""Numbers too small for a full mantissa are kept: what is done if nothing is said."""
+
+
+def Training(storage: DType = bf16, accumulate: DType = f32) -> Policy:  # noqa: N802 - a policy by its name
+    """Values in 16 bits, sums in 32: for training with master weights outside of it."""
+    return Policy(storage=storage, accumulate=accumulate)
+
+
+def Inference(storage: DType = f8e4m3, compute: DType = bf16) -> Policy:  # noqa: N802 - a policy by its name
+    """Operands of products in 8 bits, held at the ends of their range; everything else in 16, sums in 32."""
+    return Policy(storage=storage, compute=compute, accumulate=f32, saturation="saturate")
+
+
+def NVFP4(accum: DType = f32) -> Policy:  # noqa: N802 - a policy by its name
+    """Operands of products in blocks of 16 numbers of 4 bits with scales of 8; sums in f16 or f32."""
+    if accum.name not in ("f16", "f32"):
+        raise PolicyError(f"`NVFP4` sums in f16 or f32, not {accum}", fix="write `NVFP4(accum=f32)`")
+    return Policy(storage=nvfp4, compute=bf16, accumulate=accum, saturation="saturate")
 
 
 @frozen
@@ -124,27 +249,18 @@ class PolicyType:
 def attach(base: DType | PolicyType, policy: Policy | DType) -> PolicyType:
     """`base @ policy`; a bare dtype on the right is short for `accum(dtype)`.
 
-    Raises AnnotationError when the policy contradicts the type or another policy.
+    Raises PolicyError when the policy contradicts the type or another policy.
     """
     if isinstance(policy, DType):
         policy = accum(policy)
     if not isinstance(policy, Policy):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise AnnotationError(
-            f"`{base} @ {policy!r}` is no policy: use accum, compute, stochastic_round, saturate, loss_scale"
+        raise PolicyError(
+            f"`{base} @ {policy!r}` is no policy",
+            fix="use accum, compute, stochastic_round, round_toward_zero, saturate, wrap, flush_denormals, loss_scale",
         )
     start = base if isinstance(base, PolicyType) else PolicyType(base, SILENT)
     joined = PolicyType(start.dtype, start.policy.joined(policy))
-    _check(joined)
+    if joined.policy.storage is not None and joined.policy.storage is not joined.dtype:
+        raise PolicyError(f"`{joined.dtype}` is stored as itself, not as `{joined.policy.storage}`")
+    _check_type(joined.dtype, joined.policy)
     return joined
-
-
-def _check(made: PolicyType) -> None:
-    dtype, policy = made.dtype, made.policy
-    if policy.accum is not None and (policy.accum.kind != dtype.kind or policy.accum.bits < dtype.bits):
-        raise AnnotationError(
-            f"`{dtype}` cannot accumulate in `{policy.accum}`: the accumulator must be as wide and alike"
-        )
-    if isinstance(policy.compute, ComputeMode) and policy.compute.storage is not dtype:
-        raise AnnotationError(f"`{policy.compute}` is a way to compute `{policy.compute.storage}`, not `{dtype}`")
-    if policy.stochastic_round and not dtype.is_float:
-        raise AnnotationError(f"`{dtype}` has no rounding to make stochastic")

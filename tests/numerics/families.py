@@ -10,6 +10,7 @@ from tessera.types.dtype import BY_NAME, DType
 from tests.numerics import forms_composite as composite
 from tests.numerics import forms_elementwise as elementwise
 from tests.numerics import forms_movement as movement
+from tests.numerics import forms_quantize as quantize
 from tests.numerics.forms import Form
 from tests.numerics.forms_elementwise import Forms
 
@@ -24,6 +25,8 @@ FAMILIES: dict[str, Forms] = {
     "cast": elementwise.cast,
     "bitcast": elementwise.bitcast,
     "cast_like": elementwise.cast_like,
+    **{name: getattr(quantize, name) for name in ("round_to", "round_stochastic", "round_blocks")},
+    **{name: getattr(quantize, name) for name in ("quantize", "dequantize")},
     "mean": elementwise.reduction,
     "var": elementwise.spread,
     "std": elementwise.spread,

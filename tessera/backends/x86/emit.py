@@ -17,7 +17,7 @@ from tessera.backends.x86.emit_versions import Version, emit_versions, is_worth_
 from tessera.backends.x86.lanes import LaneCoordinate, lane_values
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, IndexAttr
-from tessera.ir.target.llvm import convert, math
+from tessera.ir.target.llvm import convert, math, rounding
 from tessera.ir.target.llvm.dims import dim_value
 from tessera.ir.target.llvm.instructions import Index, TargetText, Value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
@@ -296,6 +296,15 @@ class Emitter:
         _, to = self.layout(op.result)
         self._lazily(op, lambda number: _converted(self.f, source[number], source.dtype, to))
 
+    def on_round(self, op: SpecOp) -> None:
+        source, *random = (self.blocks[value] for value in op.operands)
+
+        def make(number: int) -> Value:
+            bits = random[0][number] if random else None
+            return rounding.round_to(self.f, source[number], rounding.Rounding(**op.values(), random=bits))
+
+        self._lazily(op, make)
+
     def on_bitcast(self, op: SpecOp) -> None:
         source = self.blocks[op.operands[0]]
         layout, to = self.layout(op.result)
@@ -439,6 +448,7 @@ _HANDLERS: dict[str, Callable[[Emitter, SpecOp], None]] = {
     "math": Emitter.on_math,
     "convert": Emitter.on_convert,
     "bitcast": Emitter.on_bitcast,
+    "round": Emitter.on_round,
     "select": Emitter.on_select,
     "constant": Emitter.on_constant,
     "coordinate": Emitter.on_coordinate,

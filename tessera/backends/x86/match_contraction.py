@@ -173,7 +173,7 @@ def _is_whole(loop: SpecOp, k: Dim) -> bool:
 _BEFORE = ("ttile.program_id", "ttile.index", "ttile.constant")
 _AFTER = (
     *("ttile.load", "ttile.store", "ttile.elementwise", "ttile.cast", "ttile.bitcast", "ttile.select"),
-    *("ttile.constant", "ttile.coordinate", "ttile.return"),
+    *("ttile.constant", "ttile.coordinate", "ttile.round", "ttile.return"),
 )
 
 

@@ -18,6 +18,7 @@ from tessera.diagnostics.codes import BoundsError
 from tessera.ir.base.arrays import Array, numpy_dtype, rounded
 from tessera.ir.base.interpret import InterpretError, Run, handles
 from tessera.ir.base.op import SpecOp
+from tessera.ir.base.rounding import round_to
 from tessera.ir.base.types import BufferAttr, IndexAttr, TileAttr
 from tessera.ir.tile import scalars
 from tessera.ir.tile.indexing import Cells, along, cells_of, evaluate
@@ -287,6 +288,12 @@ def _elementwise(run: Run, op: SpecOp) -> Sequence[Any]:
 @handles("ttile.cast")
 def _cast(run: Run, op: SpecOp) -> Sequence[Any]:
     return (scalars.cast(run[op.operands[0]], _dtype(op.operands[0]), _dtype(op.results[0])),)
+
+
+@handles("ttile.round")
+def _round(run: Run, op: SpecOp) -> Sequence[Any]:
+    tile, *bits = run.operands(op)
+    return (round_to(tile, **op.values(), bits=bits[0] if bits else None),)
 
 
 @handles("ttile.bitcast")

@@ -208,6 +208,10 @@ class TileBuilder:
             return tile
         return self._tile("cast", (tile,), {"rounding": rounding_of(type.dtype, dtype)}, type.with_dtype(dtype))
 
+    def round(self, tile: SSAValue, bits: SSAValue | None = None, **way: str) -> SSAValue:
+        """The values as numbers of a format, still in f32; `way` is format, rounding, saturation, denormals."""
+        return self._tile("round", (tile,) if bits is None else (tile, bits), way, tile_type(tile))
+
     def bitcast(self, tile: SSAValue, dtype: DType) -> SSAValue:
         return self._tile("bitcast", (tile,), {}, tile_type(tile).with_dtype(dtype))
 
@@ -284,6 +288,9 @@ class PointBuilder:
 
     def cast(self, tile: Any, dtype: DType) -> Any:
         return self.tile.cast(tile, dtype)
+
+    def round(self, tile: Any, bits: Any = None, **way: str) -> Any:
+        return self.tile.round(tile, bits, **way)
 
     def bitcast(self, tile: Any, dtype: DType) -> Any:
         return self.tile.bitcast(tile, dtype)

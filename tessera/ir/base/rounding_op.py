@@ -1,0 +1,25 @@
+"""What rounding ops of all rooms share: the attributes that say how, and their check."""
+
+from __future__ import annotations
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.spec import Attribute
+from tessera.types.number_format import conversion_fault
+
+WAY = (
+    Attribute("format", "str", doc="the numbers that are kept: a float or integer dtype, tf32 or f4e2m1"),
+    Attribute("rounding", "str", "nearest_even", "nearest_even, toward_zero or stochastic"),
+    Attribute("saturation", "str", "", "saturate or wrap; else floats overflow and integers stop at their ends"),
+    Attribute("denormals", "str", "keep", "keep or flush"),
+)
+
+
+def check_way(op: SpecOp) -> None:
+    """Raises unless the attributes are a way to round, and random bits are there where it needs them."""
+    fault = conversion_fault(*(op.value(attribute.name) for attribute in WAY))
+    if fault:
+        op.fail(f"`{op.name}`: {fault}")
+    wanted = 2 if op.value("rounding") == "stochastic" else 1
+    if len(op.operands) != wanted:
+        given = "random bits beside its values" if wanted == 2 else "its values and nothing else"
+        op.fail(f"`{op.name}` that rounds {op.value('rounding')} takes {given}, got {len(op.operands)} operands")

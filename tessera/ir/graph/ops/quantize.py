@@ -1,0 +1,357 @@
+"""Narrowing that says how: rounding to a number format, quantizing by scales, and blocks with scales of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.ir.base.arrays import Array, dtype_of, rounded, widened
+from tessera.ir.base.rounding import round_to
+from tessera.ir.base.rounding_op import WAY
+from tessera.ir.base.spec import Attribute, Attributes, Builder, Folder, InferContext, OpSpec, Sample
+from tessera.ir.graph.building import cast, constant
+from tessera.ir.graph.ops.elementwise import pointwise_cost
+from tessera.ir.graph.rules import float_operand, same_dim
+from tessera.ir.graph.samples import EXTREMES, UNARY_SHAPES, Make, normal, over
+from tessera.ir.tile.facets import Pointwise
+from tessera.types import dtype as dt
+from tessera.types.dim import Dim
+from tessera.types.dtype import DType
+from tessera.types.number_format import BLOCK_FORMATS, FORMATS, conversion_fault
+from tessera.types.shape import Named, broadcast, text
+from tessera.types.tensor_type import TensorType
+
+ROUNDED = ("f32", "bf16", "f16", "f8e4m3", "f8e5m2")
+INTEGERS = ("i8", "i4", "u8", "i16")
+LIMITS = WAY[2:]
+BLOCK = Attribute("block", "ints", (), "elements of each axis that share a scale; none where scales broadcast")
+
+
+def way_of(attributes: Attributes) -> dict[str, str]:
+    """The attributes that say how an op rounds."""
+    return {attribute.name: attributes.get(attribute.name, attribute.default) for attribute in WAY}
+
+
+def _check_operand(ctx: InferContext, op: str, x: TensorType, name: str = "x") -> None:
+    float_operand(ctx, op, x, name)
+    if x.dtype is dt.f64:
+        raise ctx.fail_dtype(f"`{op}` rounds what is computed in f32, got `{name}` of f64", help="cast it to f32 first")
+
+
+def _check_way(ctx: InferContext, op: str, way: Attributes) -> None:
+    fault = conversion_fault(way["format"], way["rounding"], way["saturation"], way["denormals"])
+    if fault:
+        raise ctx.fail_dtype(f"`{op}`: {fault}")
+
+
+def _result(x: TensorType, format: str) -> TensorType:
+    return x.with_dtype(FORMATS[format].dtype or x.dtype)
+
+
+def _infer_round(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    _check_operand(ctx, "round_to", types[0])
+    _check_way(ctx, "round_to", attributes)
+    if attributes["rounding"] == "stochastic":
+        raise ctx.fail_dtype("`round_to` has no random bits to round by", help="use `round_stochastic`")
+    return [_result(types[0], attributes["format"])]
+
+
+def _infer_stochastic(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    x, bits = types
+    _check_operand(ctx, "round_stochastic", x)
+    _check_way(ctx, "round_stochastic", {**attributes, "rounding": "stochastic"})
+    if bits.dtype is not dt.u32:
+        raise ctx.fail_dtype(f"`round_stochastic` takes 32 random bits of u32 for each element, got {bits.dtype}")
+    shape = broadcast(ctx, "round_stochastic", Named("x", x.shape), Named("bits", bits.shape))
+    return [_result(x.with_shape(shape), attributes["format"])]
+
+
+def _round_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, out: TensorType) -> Any:
+    return builder.cast(builder.round(tiles[0], **way_of(attributes)), out.dtype.compute)
+
+
+def _stochastic_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, out: TensorType) -> Any:
+    way = {**way_of(attributes), "rounding": "stochastic"}
+    return builder.cast(builder.round(tiles[0], tiles[1], **way), out.dtype.compute)
+
+
+def _stored(values: Array, format: str, source: DType) -> Array:
+    return rounded(values, FORMATS[format].dtype or source)
+
+
+def round_reference(x: Array, *, format: str, **way: Any) -> Array:
+    """`x` as numbers of the format, in the dtype that stores it, else in its own."""
+    return _stored(round_to(widened(x), format=format, **way), format, dtype_of(x))
+
+
+def stochastic_reference(x: Array, bits: Array, *, format: str, **way: Any) -> Array:
+    """As `round_reference`, up or down by the bits of each element."""
+    x, bits = np.broadcast_arrays(x, bits)
+    values = round_to(widened(x), format=format, rounding="stochastic", bits=bits, **way)
+    return _stored(values, format, dtype_of(x))
+
+
+def _fold_round(folder: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    """What is rounded in a way already is not rounded in the same way again."""
+    before = folder.producer(operands[0])
+    is_again = before is not None and before.name == "round_to" and dict(before.attributes) == dict(attributes)
+    return operands[0] if is_again else None
+
+
+def check_scale(ctx: InferContext, op: str, x: TensorType, scale: TensorType, block: Sequence[int]) -> None:
+    """Raises unless there is one scale for each block of `x`; without blocks scales broadcast to `x`."""
+    float_operand(ctx, op, scale, "scale")
+    if not block:
+        joined = broadcast(ctx, op, Named("x", x.shape), Named("scale", scale.shape))
+        if joined != x.shape:
+            raise ctx.fail(f"`{op}` has scales {text(scale.shape)} for {text(x.shape)}: more scales than elements")
+        return
+    if len(block) != x.rank or scale.rank != x.rank or any(size < 1 for size in block):
+        raise ctx.fail(
+            f"`{op}` of {text(x.shape)} with blocks of {list(block)} needs scales of rank {x.rank}, "
+            f"got {text(scale.shape)}",
+            help="`block` has one size for each axis, and `scale` one element for each block",
+        )
+    for axis, (size, dim, own) in enumerate(zip(block, x.shape, scale.shape, strict=True)):
+        message = f"`{op}` has blocks of {size} along axis {axis}, and scales for another number of elements"
+        same_dim(ctx, own * size, dim, message)
+
+
+def _infer_quantize(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    x, scale = types
+    _check_operand(ctx, "quantize", x)
+    _check_operand(ctx, "quantize", scale, "scale")
+    dtype: DType = attributes["dtype"]
+    if dtype.name not in (*ROUNDED[1:], *INTEGERS):
+        raise ctx.fail_dtype(f"`quantize` gives {' '.join((*ROUNDED[1:], *INTEGERS))}, not {dtype}")
+    _check_way(ctx, "quantize", {**attributes, "format": dtype.name})
+    check_scale(ctx, "quantize", x, scale, attributes["block"])
+    return [x.with_dtype(dtype)]
+
+
+def _infer_dequantize(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    q, scale = types
+    dtype: DType = attributes["dtype"]
+    if q.dtype.is_bool or not dtype.is_float:
+        raise ctx.fail_dtype(f"`dequantize` takes numbers and gives floats, not {q.dtype} and {dtype}")
+    _check_operand(ctx, "dequantize", scale, "scale")
+    check_scale(ctx, "dequantize", q, scale, attributes["block"])
+    return [q.with_dtype(dtype)]
+
+
+def _spread(b: Builder, scale: Any, x: TensorType, block: Sequence[int]) -> Any:
+    """One scale for each element, in f32."""
+    wide = cast(b, scale, dt.f32)
+    if not block:
+        return wide
+    shape, one = b.type_of(scale).shape, Dim.constant(1)
+    lifted = b.emit("reshape", wide, shape=tuple(dim for size in shape for dim in (size, one)))
+    pairs = tuple(dim for size, own in zip(shape, block, strict=True) for dim in (size, Dim.constant(own)))
+    return b.emit("reshape", b.emit("broadcast_to", lifted, shape=pairs), shape=x.shape)
+
+
+def _spread_array(scale: Array, block: Sequence[int]) -> Array:
+    wide = scale.astype(np.float32)
+    for axis, size in enumerate(block):
+        wide = np.repeat(wide, size, axis)
+    return wide
+
+
+def _decompose_quantize(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    x, scale = operands
+    kind = b.type_of(x)
+    shares = b.emit("div", cast(b, x, dt.f32), _spread(b, scale, kind, attributes["block"]))
+    way = {**way_of({**attributes, "format": attributes["dtype"].name})}
+    return b.emit("round_to", shares, **way)
+
+
+def _decompose_dequantize(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    q, scale = operands
+    wide = _spread(b, scale, b.type_of(q), attributes["block"])
+    return cast(b, b.emit("mul", cast(b, q, dt.f32), wide), attributes["dtype"])
+
+
+def quantize_reference(
+    x: Array, scale: Array, *, dtype: DType, block: Sequence[int] = (), rounding: str = "nearest_even", **limits: Any
+) -> Array:
+    """`x / scale` in f32, rounded to the dtype."""
+    with np.errstate(all="ignore"):
+        shares = x.astype(np.float32) / _spread_array(scale, block)
+    return rounded(round_to(shares, format=dtype.name, rounding=rounding, **limits), dtype)
+
+
+def dequantize_reference(q: Array, scale: Array, *, dtype: DType = dt.f32, block: Sequence[int] = ()) -> Array:
+    """`q * scale` in f32, rounded to the dtype."""
+    with np.errstate(all="ignore"):
+        return rounded(q.astype(np.float32) * _spread_array(scale, block), dtype)
+
+
+def _infer_blocks(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    (x,) = types
+    _check_operand(ctx, "round_blocks", x)
+    kind = BLOCK_FORMATS.get(attributes["format"])
+    axis: int = attributes["axis"]
+    if kind is None:
+        raise ctx.fail_dtype(f"`round_blocks` knows {', '.join(BLOCK_FORMATS)}, not `{attributes['format']}`")
+    if x.dtype.name not in ("f32", "bf16", "f16"):
+        raise ctx.fail_dtype(f"`round_blocks` keeps values in f32, bf16 or f16, not {x.dtype}")
+    if not 0 <= axis < x.rank:
+        raise ctx.fail(f"`round_blocks` has no axis {axis} on a value of rank {x.rank}")
+    size, dim = kind.block, x.shape[axis]
+    whole = -(-dim.value // size) * size if dim.value is not None else None
+    same_dim(
+        ctx,
+        dim // size * size,
+        dim,
+        f"`{kind}` has blocks of {size}, and axis {axis} of {text(x.shape)} is not made of whole ones",
+        help=f"pad it to {whole}" if whole is not None else "",
+    )
+    return [x]
+
+
+def _decompose_blocks(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    (x,) = operands
+    axis: int = attributes["axis"]
+    kind, own = BLOCK_FORMATS[attributes["format"]], b.type_of(x)
+    size = Dim.constant(kind.block)
+    cut = (*own.shape[:axis], own.shape[axis] // kind.block, size, *own.shape[axis + 1 :])
+    blocks = b.emit("reshape", cast(b, x, dt.f32), shape=cut)
+    top = b.emit("max", b.emit("abs", blocks), axes=(axis + 1,), keepdims=True)
+    share = b.emit("div", top, constant(b, FORMATS[kind.element].largest, dt.f32))
+    scale = cast(b, b.emit("round_to", share, format=kind.scale, saturation="saturate"), dt.f32)
+    zero = constant(b, 0.0, dt.f32)
+    kept = b.emit("round_to", b.emit("div", blocks, scale), format=kind.element, saturation="saturate")
+    made = b.emit("where", b.emit("eq", scale, zero), zero, b.emit("mul", kept, scale))
+    return cast(b, b.emit("reshape", made, shape=own.shape), own.dtype)
+
+
+def blocks_reference(x: Array, *, format: str, axis: int) -> Array:
+    """Each block divided by its scale, rounded, and multiplied by it again."""
+    kind = BLOCK_FORMATS[format]
+    shape = (*x.shape[:axis], x.shape[axis] // kind.block, kind.block, *x.shape[axis + 1 :])
+    blocks = widened(x).reshape(shape)
+    with np.errstate(all="ignore"):
+        top = np.abs(blocks).max(axis + 1, keepdims=True)
+        share = top / np.float32(FORMATS[kind.element].largest)
+        scale = round_to(share, format=kind.scale, saturation="saturate")
+        kept = round_to(blocks / scale, format=kind.element, saturation="saturate")
+        made = np.where(scale == 0, np.float32(0), kept * scale)
+    return rounded(made.reshape(x.shape), dtype_of(x))
+
+
+def _ends(rng: np.random.Generator) -> Sequence[Any]:
+    powers = np.ldexp(rng.uniform(-2, 2, 300), rng.integers(-30, 20, 300))
+    ends = np.array([*EXTREMES, 448.0, 464.0, 465.0, 57344.0, 61440.0, 65519.0])
+    return [np.concatenate([ends, powers]).astype(np.float32)]
+
+
+def _with_bits(make: Make) -> Make:
+    def made(rng: np.random.Generator) -> Sequence[Any]:
+        (x,) = make(rng)
+        return [x, rng.integers(0, 1 << 32, x.shape, dtype=np.uint32)]
+
+    return made
+
+
+def _scaled(shape: tuple[int, ...], scales: tuple[int, ...]) -> Make:
+    return lambda rng: [*normal(shape)(rng), rng.uniform(0.01, 0.2, scales).astype(np.float32)]
+
+
+def _quantized(shape: tuple[int, ...], scales: tuple[int, ...]) -> Make:
+    return lambda rng: [rng.integers(-128, 128, shape, dtype=np.int8), *_scaled((), scales)(rng)[1:]]
+
+
+_WAYS: tuple[dict[str, str], ...] = (
+    *({"format": name} for name in FORMATS if name != "f32"),
+    *({"format": name, "rounding": "toward_zero"} for name in ("bf16", "f16", "f8e4m3", "tf32", "i8")),
+    *({"format": name, "saturation": "saturate"} for name in ("f8e4m3", "f8e5m2", "f16", "i4")),
+    *({"format": name, "denormals": "flush"} for name in ("f32", "f16", "f8e4m3")),
+    *({"format": name, "saturation": "wrap"} for name in ("i8", "u8", "i4")),
+)
+
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="tgraph.round_to",
+        summary="The values as numbers of a format, in the dtype that stores it: cast that says how it rounds.",
+        operands=("x",),
+        attributes=WAY,
+        infer=_infer_round,
+        reference=round_reference,
+        samples=(
+            *over([(shape,) for shape in UNARY_SHAPES], normal, {"format": "bf16"}),
+            *(Sample(" ".join(way.values()), _ends, way) for way in _WAYS),
+        ),
+        dtypes=ROUNDED,
+        cost=pointwise_cost(8),
+        fold=_fold_round,
+        lower=Pointwise(_round_block, 8),
+    ),
+    OpSpec(
+        name="tgraph.round_stochastic",
+        summary="As `round_to`, up or down at random: up where 24 of an element's bits are below what is lost.",
+        operands=("x", "bits"),
+        attributes=(WAY[0], *LIMITS),
+        infer=_infer_stochastic,
+        reference=stochastic_reference,
+        samples=tuple(
+            Sample(name, _with_bits(_ends), {"format": name, "saturation": mode})
+            for name, mode in (("bf16", ""), ("f16", ""), ("f8e4m3", "saturate"), ("f8e5m2", ""), ("i8", ""))
+        ),
+        dtypes=ROUNDED,
+        cost=pointwise_cost(10),
+        lower=Pointwise(_stochastic_block, 10),
+    ),
+    OpSpec(
+        name="tgraph.quantize",
+        summary="`x / scale` rounded to a narrow dtype; scales broadcast, or stand for blocks of elements.",
+        operands=("x", "scale"),
+        attributes=(Attribute("dtype", "dtype", doc="dtype of the result"), BLOCK, *WAY[1:]),
+        infer=_infer_quantize,
+        reference=quantize_reference,
+        samples=(
+            Sample("channels", _scaled((6, 5), (1, 5)), {"dtype": dt.i8}),
+            Sample("rows", _scaled((6, 5), (6, 1)), {"dtype": dt.f8e4m3, "saturation": "saturate"}),
+            Sample("tiles", _scaled((6, 8), (3, 2)), {"dtype": dt.i4, "block": (2, 4), "saturation": "saturate"}),
+            Sample("cut", _scaled((31,), (1,)), {"dtype": dt.i8, "rounding": "toward_zero"}),
+        ),
+        dtypes=ROUNDED[:3],
+        cost=pointwise_cost(10),
+        decompose=_decompose_quantize,
+    ),
+    OpSpec(
+        name="tgraph.dequantize",
+        summary="`q * scale` in f32, rounded to a float dtype; scales as those of `quantize`.",
+        operands=("q", "scale"),
+        attributes=(Attribute("dtype", "dtype", dt.f32, "dtype of the result"), BLOCK),
+        infer=_infer_dequantize,
+        reference=dequantize_reference,
+        samples=(
+            Sample("channels", _quantized((6, 5), (1, 5))),
+            Sample("tiles", _quantized((6, 8), (3, 2)), {"dtype": dt.bf16, "block": (2, 4)}),
+        ),
+        dtypes=("i8", "u8", "i4", "f8e4m3", "f8e5m2"),
+        cost=pointwise_cost(2),
+        decompose=_decompose_dequantize,
+    ),
+    OpSpec(
+        name="tgraph.round_blocks",
+        summary="The values as blocks of narrow numbers along an axis, each block with a scale, would keep them.",
+        operands=("x",),
+        attributes=(
+            Attribute("format", "str", "nvfp4", "the numbers, the block and the scale"),
+            Attribute("axis", "int", doc="the axis that is cut into blocks"),
+        ),
+        infer=_infer_blocks,
+        reference=blocks_reference,
+        samples=(
+            Sample("last", normal((5, 48)), {"axis": 1}),
+            Sample("first", normal((32, 7)), {"axis": 0}),
+            Sample("small", lambda rng: [normal((3, 16))(rng)[0] * np.float32(1e-4)], {"axis": 1}),
+        ),
+        dtypes=("f32", "bf16", "f16"),
+        cost=pointwise_cost(20),
+        decompose=_decompose_blocks,
+    ),
+)
