@@ -17,6 +17,7 @@ from tessera.frontend.facts import Facts
 from tessera.frontend.functions import public
 from tessera.frontend.methods import TensorMethods
 from tessera.frontend.several import is_several, several
+from tessera.frontend.static_key import static_key
 from tessera.frontend.trace import Trace, escaped
 from tessera.frontend.traced import TracedTensor
 from tessera.ir.base import dispatch
@@ -33,7 +34,7 @@ _OPTIONS = Options()
 
 def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
     """The result of one op on tensors with data."""
-    key: Any = (op, _forms(op, operands), _frozen(attributes) if attributes else ())
+    key: Any = (op, _forms(op, operands), static_key(attributes) if attributes else ())
     found = _PROGRAMS.get(key, _UNKNOWN)
     if found is _UNKNOWN:
         found = _PROGRAMS[key] = _compiled(op, [_type_of(operand) for operand in operands], attributes)
@@ -120,16 +121,6 @@ def _operand_names(op: str, count: int) -> list[str]:
     if REGISTRY[op].is_variadic:
         last = names.pop()
     return [names[at] if at < len(names) else f"{last}_{at - len(names)}" for at in range(count)]
-
-
-def _frozen(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        items: Mapping[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
-        return tuple((name, _frozen(item)) for name, item in items.items())
-    if hasattr(value, "tobytes"):
-        return str(value.dtype), value.shape, value.tobytes()
-    # 1, 1.0 and True are equal but make different programs.
-    return (type(value), value)
 
 
 def array(values: Any, dtype: DType | None = None) -> Tensor:

@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from tessera.api import eager as eager  # the ops that functions call: loaded here, not by the first call of one
+from tessera.api.captures import Captures
 from tessera.api.compilation import load
+from tessera.api.outside import Outside
 from tessera.api.recompile import explain_difference
 from tessera.api.specialization import Specialization
 from tessera.compiler.options import Options
 from tessera.diagnostics.span import user_span
 from tessera.frontend.annotations import annotation_text, parameters_of, resolve
-from tessera.frontend.bind import Binder, Call, Signature
+from tessera.frontend.bind import Binder, Call, Signature, static_arguments
 from tessera.frontend.returned import check_returned
 from tessera.frontend.trace_function import TracedFunction, trace_function
 from tessera.ir.base import dispatch
@@ -29,6 +31,9 @@ CONSTRAINTS = "__tessera_constraints__"
 
 RECENT = 4
 """How many specializations a call tries natively, newest first, before it looks the signature up."""
+
+VARIANTS = 16
+"""How many specializations of one signature are kept, for different things outside the function; the newest stay."""
 
 
 @frozen
@@ -75,13 +80,15 @@ class Jit(_Hot):
         self.returns = resolve(function, "return", self.python_signature.return_annotation)
         self.constraints = self._declared(constraints)
         self._binder = Binder(self.parameters, self.python_signature, dynamic=dynamic)
-        self._specializations: dict[Signature, Specialization] = {}
+        # Of one signature there may be several, which differ in what they took from outside the function.
+        self._specializations: dict[Signature, tuple[Specialization, ...]] = {}
         self._fast: Callable[..., Any] = _not_yet
         self._recent: tuple[Callable[..., Any], ...] = ()
         self._lock = threading.RLock()
         self._order, self._positional = _order_of(self.python_signature)
         self._hits = self._misses = self._compiles = 0
-        self._last_miss: tuple[Signature, Signature] | None = None
+        self._last: Specialization | None = None
+        self._last_miss: tuple[Specialization, Specialization] | None = None
 
     def _declared(self, given: Sequence[Constraint]) -> tuple[Constraint, ...]:
         if not given and not hasattr(self.function, CONSTRAINTS):
@@ -122,15 +129,28 @@ class Jit(_Hot):
                     self._prefer(other)
                     return result
         call = self._binder.bind(args, kwargs)
-        found = self._specializations.get(call.signature)
+        found = self._current(call.signature)
         if found is None:
             if self.constraints:
                 self._check_sizes(call)
             found = self._specialize(call.signature)
         else:
             self._hits += 1
-        self._prefer(found.fast)
-        return found.run(call.tensors)
+        made, captured = found
+        self._prefer(made.fast)
+        return made.run(call.tensors, captured)
+
+    def _current(self, signature: Signature) -> tuple[Specialization, Sequence[Any]] | None:
+        """The specialization for a signature that was made for what is outside now, and the tensors it takes there."""
+        made = self._specializations.get(signature)
+        if made is None:
+            return None
+        given = static_arguments(signature)
+        for one in made:
+            captured = one.captures.tensors_for(given)
+            if captured is not None:
+                return one, captured
+        return None
 
     def _impose(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         from tessera.frontend.constraints import impose_on_call  # noqa: PLC0415 - few functions have any
@@ -164,13 +184,16 @@ class Jit(_Hot):
             self._fast = call
         self._recent = (call, *(other for other in self._recent if other is not call))[:RECENT]
 
-    def _specialize(self, signature: Signature) -> Specialization:
+    def _specialize(self, signature: Signature) -> tuple[Specialization, Sequence[Any]]:
         with self._lock:
             # Another thread may have made it while this one waited.
-            return self._specializations.get(signature) or self._made(signature)
+            return self._current(signature) or self._made(signature)
 
-    def _made(self, signature: Signature) -> Specialization:
+    def _made(self, signature: Signature) -> tuple[Specialization, Sequence[Any]]:
+        given = static_arguments(signature)
+        before = Outside(self.function, given)
         traced = self._trace(signature)
+        captures = Captures(self.function, given, before, traced.lifted)
         if "collective" in traced.effects:
             from tessera.api.collectives import refuse_to_run  # noqa: PLC0415 - few programs have any
 
@@ -178,13 +201,15 @@ class Jit(_Hot):
         code = getattr(self.function, "__code__", None)
         owner = getattr(code, "co_filename", type(self.function).__module__)
         loaded, origin = load(traced.tape, self.options, f"{owner} {self.name}")
-        made = Specialization(self.function, signature, traced, loaded, origin)
+        made = Specialization(signature, traced, captures, loaded, origin)
         self._misses += 1
         self._compiles += origin.source != "disk cache"
-        if self._specializations:
-            self._last_miss = next(reversed(self._specializations)), signature
-        self._specializations[signature] = made
-        return made
+        if self._last is not None:
+            self._last_miss = self._last, made
+        self._last = made
+        others = self._specializations.get(signature, ())
+        self._specializations[signature] = (made, *others)[:VARIANTS]
+        return made, traced.lifted
 
     def _trace(self, signature: Signature) -> TracedFunction:
         traced = trace_function(self.function, self.python_signature, signature, self.constraints)
@@ -211,34 +236,37 @@ class Jit(_Hot):
         from tessera.api.lowering import explained  # noqa: PLC0415 - loads the compiler
 
         call = self._binder.bind(args, kwargs)
-        return explained(self._trace(call.signature), self.options, self._specializations.get(call.signature))
+        found = self._current(call.signature)
+        return explained(self._trace(call.signature), self.options, None if found is None else found[0])
 
     def cache_info(self) -> CacheInfo:
         """Counts of calls that found their code, that did not, and of compilations."""
-        hits = self._hits + sum(made.fast_calls for made in self._specializations.values())
-        return CacheInfo(hits, self._misses, self._compiles, len(self._specializations))
+        made = self.specializations
+        return CacheInfo(self._hits + sum(one.fast_calls for one in made), self._misses, self._compiles, len(made))
 
     def cache_clear(self) -> None:
         """Forget all specializations and counts; the disk cache stays."""
         self._specializations.clear()
-        self._fast, self._recent, self._last_miss = _not_yet, (), None
+        self._fast, self._recent, self._last, self._last_miss = _not_yet, (), None, None
         self._hits = self._misses = self._compiles = 0
 
     def explain_recompile(self) -> str:
         """Why the last new specialization was needed: what changed, and what to write so that it would not."""
         if self._last_miss is None:
             return f"`{self.name}` has not been specialized a second time"
-        return explain_difference(self.name, *self._last_miss)
+        before, after = self._last_miss
+        outside = after.captures.differences(before.captures)
+        return explain_difference(self.name, before.signature, after.signature, outside)
 
     @property
     def specializations(self) -> tuple[Specialization, ...]:
         """What has been made so far, oldest first."""
-        return tuple(self._specializations.values())
+        return tuple(one for made in self._specializations.values() for one in reversed(made))
 
     @property
     def effects(self) -> frozenset[str]:
         """Every effect that a specialization made so far has; empty means pure."""
-        return frozenset(effect for made in self._specializations.values() for effect in made.traced.effects)
+        return frozenset(effect for made in self.specializations for effect in made.traced.effects)
 
     def __repr__(self) -> str:
         parameters = ", ".join(map(str, self.parameters))
@@ -246,7 +274,7 @@ class Jit(_Hot):
         effects = f" effects {{{', '.join(sorted(self.effects))}}}" if self.effects else ""
         rules = f" where {', '.join(item.text for item in self.constraints)}" if self.constraints else ""
         lines = [f"jit {self.name}({parameters}){returns}{effects}{rules}"]
-        lines += [f"  {_specialization_text(made)}" for made in self._specializations.values()]
+        lines += [f"  {_specialization_text(made)}" for made in self.specializations]
         return "\n".join(lines)
 
 

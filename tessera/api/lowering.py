@@ -54,9 +54,11 @@ class Explanation:
     guards: tuple[str, ...]
     proved: tuple[str, ...]
     report: dict[str, Any]
+    captured: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = [self.signature, f"  code: {self.source} (key {self.key[:16]})", f"  options: {self.options}"]
+        lines += [f"  captured: {item}" for item in self.captured]
         lines += [f"  guard: {guard}" for guard in self.guards]
         lines += [f"  proved: {fact}" for fact in self.proved]
         for name, value in self.report.items():
@@ -86,7 +88,12 @@ def explained(traced: TracedFunction, options: Options, made: Specialization | N
         guards=tuple(guards),
         proved=tuple(_proved_text(*item) for item in traced.proved),
         report=dict(executable.metadata.get("report", {})) if executable is not None else {},
+        captured=tuple(map(_captured_text, made.captures.paths)) if made is not None else (),
     )
+
+
+def _captured_text(path: str) -> str:
+    return f"`{path}`, read at each call" if path else "a constant made while tracing"
 
 
 def _guard_text(item: Assumption) -> str:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tessera.frontend.bind import Leaf, Signature
 from tessera.types.dim import Dim
 
 
-def explain_difference(name: str, old: Signature, new: Signature) -> str:
-    """The changes from one signature to the next, a line each, with the annotation that would avoid each."""
+def explain_difference(name: str, old: Signature, new: Signature, outside: Sequence[str] = ()) -> str:
+    """The changes from one signature to the next, a line each, with the annotation that would avoid each.
+
+    Between equal signatures, the change is in what the function reads from `outside`, given as paths.
+    """
     lines = [f"`{name}` was specialized again because"]
     if old.tree != new.tree:
         lines.append(f"  the form of its arguments changed from {old.tree} to {new.tree}")
         return "\n".join(lines)
+    if old == new:
+        lines += [f"  `{path}`, which it reads from outside, changed" for path in outside]
     for path, before, after in zip(new.paths(), old.leaves, new.leaves, strict=True):
         if before != after:
             lines += [f"  {line}" for line in _changes(path, before, after)]

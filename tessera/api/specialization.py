@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from tessera.api.captures import Reader, reader_of
+from tessera.api.captures import Captures
+from tessera.api.outside import MISSING
 from tessera.diagnostics.codes import GuardError, RuntimeArgumentError
 from tessera.diagnostics.error import TesseraError
 from tessera.frontend.bind import Signature, named_sizes
@@ -47,11 +48,10 @@ class Specialization:
     """One executable of a jitted function and what is around it."""
 
     def __init__(
-        self, function: Callable[..., Any], signature: Signature, traced: TracedFunction, loaded: Loaded, origin: Origin
+        self, signature: Signature, traced: TracedFunction, captures: Captures, loaded: Loaded, origin: Origin
     ) -> None:
         self.signature, self.traced, self.loaded, self.origin = signature, traced, loaded, origin
-        given = [leaf.static for leaf in signature.leaves if leaf.dtype is None]
-        self.readers: tuple[Reader, ...] = tuple(reader_of(function, tensor, given) for tensor in traced.lifted)
+        self.captures = captures
         self.is_plain = (
             all(leaf.dtype is not None for leaf in signature.leaves)
             and all(child.is_leaf for child in signature.tree.children)
@@ -61,11 +61,10 @@ class Specialization:
         self.fast = self._fast_call()
         self._checked_calls = 0
 
-    def run(self, tensors: Sequence[Any]) -> Any:
-        """The function's result for the tensors of a call."""
-        inputs = (*tensors, *(read() for read in self.readers))
+    def run(self, tensors: Sequence[Any], captured: Sequence[Any]) -> Any:
+        """The function's result for the tensors of a call, and those it takes from outside."""
         try:
-            outputs = self.loaded.run(inputs)
+            outputs = self.loaded.run((*tensors, *captured))
             self._checked_calls += 1
         except (GuardError, RuntimeArgumentError) as error:
             raise self._explained(error, tensors) from None
@@ -82,12 +81,12 @@ class Specialization:
         It gives NotImplemented for arguments that are not of this signature's form; sizes and dtypes of tensors are
         the program's own to check.
         """
-        call, readers, returns_outputs = self.loaded.call, self.readers, self.returns_outputs
-        if self.is_plain and returns_outputs and not readers:
-            return call
+        call, captures, returns_outputs = self.loaded.call, self.captures, self.returns_outputs
+        if self.is_plain and returns_outputs:
+            return call if captures.is_empty else _watched_call(call, captures)
         leaves = iter(self.signature.leaves)
         takers = [taker(child, leaves) for child in self.signature.tree.children]
-        count, result = len(takers), self.traced.result
+        count, result, is_alone = len(takers), self.traced.result, captures.is_empty
 
         def call_around(*arguments: Any) -> Any:
             if len(arguments) != count:
@@ -96,7 +95,12 @@ class Specialization:
             for take, argument in zip(takers, arguments, strict=True):
                 if not take(argument, tensors):
                     return NotImplemented
-            outputs = call(*tensors, *[read() for read in readers])
+            if not is_alone:
+                captured = captures.tensors()
+                if captured is None:
+                    return NotImplemented
+                tensors += captured
+            outputs = call(*tensors)
             if outputs is NotImplemented or returns_outputs:
                 return outputs
             return result(several(outputs))
@@ -125,6 +129,22 @@ class Specialization:
                 notes=(f"rule: {item.what}", *sources),
             )
         return error
+
+
+def _watched_call(call: Callable[..., Any], captures: Captures) -> Callable[..., Any]:
+    """A program's own call, as long as what it took from outside is as it was."""
+
+    def call_watched(*arguments: Any) -> Any:
+        watched, pairs, reads = captures.current
+        for get, key, seen in watched:
+            if get(key, MISSING) is not seen:
+                return NotImplemented
+        if pairs:
+            captured = captures.tensors()
+            return NotImplemented if captured is None else call(*arguments, *captured)
+        return call(*arguments, *[get(key, MISSING) for get, key in reads]) if reads else call(*arguments)
+
+    return call_watched
 
 
 def _sides(left: Dim, left_value: int, right: Dim, right_value: int) -> str:

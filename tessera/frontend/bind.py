@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import field
 from typing import Any
 
 from tessera.diagnostics.codes import GuardError, PytreeError, RuntimeArgumentError
 from tessera.frontend.annotations import Parameter, leaf_annotations
 from tessera.frontend.concrete import concrete_dtype
 from tessera.frontend.several import several
+from tessera.frontend.static_key import is_value, static_key
 from tessera.frontend.tree import Tree, flatten, leaf_paths
 from tessera.types.annotation import ANONYMOUS, TensorAnnotation
 from tessera.types.dim import Dim
@@ -26,13 +28,14 @@ _COORDINATE = re.compile(r"[a-z]\d+")
 class Leaf:
     """One leaf of a call's arguments: a tensor with its dtype and declared dims, or a static Python value.
 
-    A dim is an int when it is static, a `Dim` when an annotation names it, None when it is free without a name.
+    A dim is an int when it is static, a `Dim` when an annotation names it, None when it is free without a name. Static
+    values are told apart by `key`, which is finer than their own equality.
     """
 
     dtype: DType | None
     dims: tuple[int | Dim | None, ...] = ()
-    static: Hashable = None
-    kind: type[Any] | None = None
+    static: Any = field(default=None, compare=False)
+    key: Hashable = None
     policy: Policy = SILENT
 
 
@@ -144,13 +147,13 @@ def _is_number(value: Any) -> bool:
 def _static_leaf(value: Any, path: str) -> Leaf:
     try:
         hash(value)
+        key = static_key(value)
     except TypeError:
         raise PytreeError(
             f"`{path}` is of type `{type(value).__name__}`, which is no tensor, no tree of tensors and not hashable",
             fix="pass tensors, containers of tensors, or values that can key a cache",
         ) from None
-    # The type is part of the key: 1, 1.0 and True are equal but trace differently.
-    return Leaf(None, (), value, value.__class__)
+    return Leaf(None, (), value, key)
 
 
 def _check_leaf(leaf: Any, dtype: DType, annotation: TensorAnnotation, path: Callable[[], str]) -> None:
@@ -251,6 +254,12 @@ def input_types(signature: Signature) -> tuple[list[TensorType], frozenset[str]]
     return types, frozenset(declared)
 
 
+def static_arguments(signature: Signature) -> dict[str, Any]:
+    """The static values of a call that are more than a value: objects, which hold things that may change."""
+    leaves = zip(signature.paths(), signature.leaves, strict=True)
+    return {path: leaf.static for path, leaf in leaves if leaf.dtype is None and not is_value(leaf.static)}
+
+
 def named_sizes(signature: Signature, tensors: Sequence[Any]) -> dict[str, tuple[int, str]]:
     """What each name stands for in a call, and the path it comes from."""
     types, _ = input_types(signature)
@@ -283,4 +292,5 @@ __all__ = [
     "input_types",
     "leaf_annotations",
     "named_sizes",
+    "static_arguments",
 ]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from tessera.frontend.bind import Leaf
 from tessera.frontend.concrete import scalar_tensor
 from tessera.frontend.several import several
+from tessera.frontend.static_key import is_single, is_value, static_key
 from tessera.frontend.tree import Tree, node_of
 
 Take: TypeAlias = "Callable[[Any, list[Any]], bool]"
@@ -33,10 +34,7 @@ def taker(tree: Tree, leaves: Iterator[Leaf]) -> Take:
 
 
 def _leaf_taker(leaf: Leaf) -> Take:
-    dtype, static, kind = leaf.dtype, leaf.static, leaf.kind
-
-    def take_static(value: Any, _: list[Any]) -> bool:
-        return value.__class__ is kind and (value is static or bool(value == static))
+    dtype = leaf.dtype
 
     def take_scalar(value: Any, out: list[Any]) -> bool:
         out.append(scalar_tensor(value, dtype) if value.__class__ in _NUMBERS else value)
@@ -47,8 +45,26 @@ def _leaf_taker(leaf: Leaf) -> Take:
         return True
 
     if dtype is None:
-        return take_static
+        return _static_taker(leaf.static, leaf.key)
     return take if leaf.dims else take_scalar
+
+
+def _static_taker(static: Any, key: Hashable) -> Take:
+    kind: type[Any] = static.__class__
+
+    def take_single(value: Any, _: list[Any]) -> bool:
+        return value is static or (value.__class__ is kind and value == static)
+
+    def take_value(value: Any, _: list[Any]) -> bool:
+        return value is static or (value.__class__ is kind and static_key(value) == key)
+
+    def take_object(value: Any, _: list[Any]) -> bool:
+        # Objects that call themselves equal may hold different things; what was traced is what this one holds.
+        return value is static
+
+    if is_single(kind):
+        return take_single
+    return take_value if is_value(static) else take_object
 
 
 def _dict_taker(keys: Sequence[Any], children: Sequence[Take]) -> Take:

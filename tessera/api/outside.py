@@ -1,0 +1,369 @@
+"""Every place outside a function that it may read while it is traced, found by walking from the function itself.
+
+A place is a global, a cell of a closure, an attribute, a slot, or an item of a container. The walk starts at the
+function and at the static arguments of a call, and goes on
+
+- from a function to the globals its code names, its closure, its defaults, and so to the functions it calls;
+- from an object to those of its attributes that any function met so far names (to all of them where one calls
+  `getattr`, `vars` or the like), and to the methods of that name and the special methods of its class;
+- from a list, tuple, dict, set, `partial` or bound method to what it holds.
+
+Modules are never walked: of the program's own modules, what code names in them counts as globals do. The standard
+library, this package and installed packages that do not use it are taken as they are, and so are names bound to
+modules, classes and functions: a program that replaces a definition while it runs says `cache_clear()`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from enum import Enum
+from functools import cache, cached_property, partial
+from operator import is_
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType, SimpleNamespace
+from typing import Any, TypeAlias
+
+from tessera.api.code_names import ALL_ATTRIBUTES, names_of
+from tessera.frontend.concrete import is_array, is_concrete
+from tessera.frontend.static_key import is_value, static_key
+from tessera.types.frozen import frozen
+
+Get: TypeAlias = Callable[[Any, Any], Any]
+
+MISSING: Any = object()
+"""What a place gives that is empty."""
+
+OPEN: Any = object()
+"""What a place gives that stands for the size or the items of a container, while they are as they were."""
+
+_SCALARS = (int, float, str, bool, bytes, type(None))
+_HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE: set for every class that Python code makes
+_INSTALLED = ("site-packages", "dist-packages")
+_OWN_MODELS = ("tessera.nn", "tessera.api.state")
+_UNCALLED = frozenset({"__init__", "__new__", "__repr__", "__del__", "__init_subclass__", "__class_getitem__"})
+
+
+class Same:
+    """An object as a key: equal to itself alone, and kept alive for as long as the key is."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+@frozen
+class Place:
+    """Where a value was found: `get(key, MISSING)` reads it again, `path` is what a person would write.
+
+    What is fixed cannot change while the object that holds it stays: the item of a tuple is.
+    """
+
+    path: str
+    get: Get
+    key: Any
+    value: Any
+    is_fixed: bool = False
+
+
+class Outside:
+    """What a walk found: `places` in the order they were met, and `forms`, a path with what is to be told apart there.
+
+    Two walks with equal forms and tensors alike give the same trace. `names` are the attributes that code asks for.
+    Nothing at or below the paths `ignored` is looked at.
+    """
+
+    def __init__(
+        self,
+        function: Any,
+        arguments: Mapping[str, Any],
+        names: frozenset[str] = frozenset(),
+        ignored: frozenset[str] = frozenset(),
+    ) -> None:
+        self.names: frozenset[str] = names
+        self._ignored = ignored
+        while True:
+            # A name that is met late may be an attribute of an object that was met early.
+            self._found: set[str] = set(self.names)
+            self._walk(function, arguments)
+            if len(self._found) == len(self.names):
+                return
+            self.names = frozenset(self._found)
+
+    def _walk(self, function: Any, arguments: Mapping[str, Any]) -> None:
+        self.places: list[Place] = []
+        self.forms: list[tuple[str, Hashable]] = []
+        self._waiting: deque[tuple[str, Any]] = deque([("", function)])
+        self._met: dict[int, int] = {}
+        self._owners: set[tuple[int, Any]] = set()
+        self._kept: list[Any] = []
+        for path, value in arguments.items():
+            self._add_fixed(path, value)
+        while self._waiting:
+            path, value = self._waiting.popleft()
+            if not is_concrete(value):  # whether it was read as a tensor, only the trace knows
+                self.forms.append((path, self._visited(path, value)))
+
+    def _visited(self, path: str, value: Any) -> Hashable:
+        if value.__class__ in _SCALARS or is_value(value) or is_array(value):
+            return static_key(value)
+        number = self._met.setdefault(id(value), len(self._met))
+        if number < len(self._kept):
+            return ("again", number)
+        self._kept.append(value)  # bound methods and the like are made anew at each look, and ids are used again
+        return self._form(path, value)
+
+    def _form(self, path: str, value: Any) -> Hashable:
+        """What is to be told apart at one place; what lies below it waits for its own visit."""
+        kind: type[Any] = value.__class__
+        if isinstance(value, FunctionType):
+            self._enter_function(path, value)
+            return (kind, Same(value.__code__))
+        if isinstance(value, MethodType | partial):
+            self._enter_parts(path, value)
+            return (kind,)
+        if isinstance(value, list | tuple | deque):
+            return self._sequence(path, value)  # pyright: ignore[reportUnknownArgumentType]
+        if isinstance(value, dict):
+            return self._dict(path, value)  # pyright: ignore[reportUnknownArgumentType]
+        if isinstance(value, set | frozenset):
+            return self._set(path, value)  # pyright: ignore[reportUnknownArgumentType]
+        if isinstance(value, ModuleType | type):
+            if not _is_foreign(value) and not (isinstance(value, type) and issubclass(value, Enum)):
+                self._enter_namespace(path, value)
+            return Same(value)
+        if kind.__module__ == "tessera.api.jit":
+            self._waiting.append((path + ".function", value.function))
+            return Same(value)
+        if not _is_transparent(kind):
+            return Same(value)
+        self._enter_object(path, value)
+        return Same(kind)
+
+    def _add(self, path: str, owner: Any, get: Get, key: Any, value: Any) -> None:
+        if path in self._ignored:
+            return
+        if (id(owner), key) not in self._owners:
+            self._owners.add((id(owner), key))
+            self.places.append(Place(path, get, key, value))
+        self._waiting.append((path, value))
+
+    def _add_fixed(self, path: str, value: Any) -> None:
+        self.places.append(Place(path, {None: value}.get, None, value, is_fixed=True))
+        self._waiting.append((path, value))
+
+    def _add_check(self, path: str, get: Get) -> None:
+        """A place that holds `OPEN` for as long as what was seen of a container holds."""
+        self.places.append(Place(path, get, None, OPEN))
+
+    def _add_name(self, path: str, scope: Mapping[str, Any], name: str) -> None:
+        """A global or a member of a module or class: watched, unless it is a definition, which is only entered."""
+        value = scope[name]
+        if isinstance(value, ModuleType | type | FunctionType | BuiltinFunctionType) or _is_jitted(value):
+            if not _is_foreign(value):
+                self._waiting.append((path, value))
+        else:
+            self._add(path, scope, scope.get, name, value)
+
+    def _enter_function(self, path: str, function: FunctionType) -> None:
+        if path and _is_foreign(function):
+            return
+        names, scope = names_of(function.__code__), function.__globals__
+        self._found |= names.attributes
+        for name in sorted(names.globals & scope.keys()):
+            self._add_name(name, scope, name)
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            get = _cell_getter(cell)
+            self._add(name, cell, get, None, get(None, MISSING))
+        prefix = path or function.__name__
+        if path:
+            # Those of the jitted function itself come with each call, as arguments.
+            for number, item in enumerate(function.__defaults__ or ()):
+                self._add_fixed(f"{prefix}.__defaults__[{number}]", item)
+            for name, item in (function.__kwdefaults__ or {}).items():
+                self._add_fixed(f"{prefix}.__kwdefaults__[{name!r}]", item)
+        held = vars(function)
+        for name in self._named(held):
+            self._add(f"{prefix}.{name}", held, held.get, name, held[name])
+
+    def _enter_parts(self, path: str, value: Any) -> None:
+        if isinstance(value, MethodType):
+            self._add_fixed(f"{path}.__self__" if path else "self", value.__self__)
+            self._add_fixed(f"{path}.__func__" if path else "", value.__func__)
+            return
+        self._add_fixed(f"{path}.func" if path else "", value.func)
+        for number, item in enumerate(value.args):
+            self._add_fixed(f"{path}.args[{number}]", item)
+        for name, item in value.keywords.items():
+            self._add(f"{path}.keywords[{name!r}]", value.keywords, value.keywords.get, name, item)
+
+    def _sequence(self, path: str, items: Any) -> Hashable:
+        kind, held = items.__class__, tuple(items)
+        if isinstance(items, tuple):
+            for number, item in enumerate(held):
+                self._add_fixed(f"{path}[{number}]", item)
+        elif all(item.__class__ in _SCALARS for item in held):
+            self._add_check(path, _same_items(items, held))
+            return (kind, static_key(held))
+        else:
+            self._add_check(path, _same_count(items))
+            for number, item in enumerate(held):
+                self._add(f"{path}[{number}]", items, _item_getter(items), number, item)
+        return (kind, len(held))
+
+    def _dict(self, path: str, items: dict[Any, Any]) -> Hashable:
+        held = dict(items)
+        self._add_check(path, _same_count(items))
+        for key, item in held.items():
+            self._add(f"{path}[{key!r}]", items, items.get, key, item)
+        return (items.__class__, tuple([_key_or_same(key) for key in held]))
+
+    def _set(self, path: str, items: Any) -> Hashable:
+        held: frozenset[Any] = frozenset(items)
+        kind: Hashable = items.__class__
+        if not isinstance(items, frozenset):
+            self._add_check(path, lambda _, default: OPEN if held == items else default)
+        return (kind, frozenset([_key_or_same(item) for item in held]))
+
+    def _enter_namespace(self, path: str, value: Any) -> None:
+        """What code names in a module, or in a class and those it comes from."""
+        for owner in value.__mro__ if isinstance(value, type) else (value,):
+            if not _is_foreign(owner):
+                held = vars(owner)
+                for name in self._named(held):
+                    self._enter_member(f"{path}.{name}", held, name)
+
+    def _enter_member(self, path: str, held: Mapping[str, Any], name: str) -> None:
+        member = held[name]
+        function = _function_of(member)
+        if function is not None:
+            self._waiting.append((path, function))
+        elif not hasattr(member.__class__, "__get__"):
+            self._add_name(path, held, name)
+
+    def _enter_object(self, path: str, value: Any) -> None:
+        held: Mapping[str, Any] = getattr(value, "__dict__", {})
+        prefix = f"{path}." if path else ""
+        if ALL_ATTRIBUTES in self._found:
+            self._add_check(path, _same_count(held))
+        for name in self._named(held):
+            self._add(prefix + name, held, held.get, name, held[name])
+        kind: type[Any] = value.__class__
+        for owner in kind.__mro__[:-1]:
+            members: dict[str, Any] = {} if _is_foreign(owner) else dict(vars(owner))
+            for name, member in members.items():
+                if name.startswith("__") and name.endswith("__"):
+                    if isinstance(member, FunctionType) and name not in _UNCALLED:
+                        self._waiting.append((prefix + name, member))
+                elif _is_slot(member) and self._is_named(name):
+                    self._add_slot(prefix + name, value, name)
+                elif self._is_named(name) and name not in held:
+                    if _function_of(member) is None:
+                        self.places.append(Place(prefix + name, held.get, name, MISSING))
+                    self._enter_member(prefix + name, vars(owner), name)
+
+    def _add_slot(self, path: str, value: Any, name: str) -> None:
+        get: Get = partial(getattr, value)
+        self._add(path, value, get, name, get(name, MISSING))
+
+    def _is_named(self, name: str) -> bool:
+        return name in self._found or (ALL_ATTRIBUTES in self._found and not name.startswith("__"))
+
+    def _named(self, held: Mapping[str, Any]) -> Iterator[str]:
+        return (name for name in sorted(held, key=str) if self._is_named(name))
+
+
+def _is_foreign(value: Any) -> bool:
+    """Whether a module, class or function belongs to a library, and not to the program."""
+    name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+    return not isinstance(name, str) or _is_library(name)
+
+
+@cache
+def _is_library(name: str) -> bool:
+    top = name.split(".", 1)[0]
+    if top == "tessera":
+        return not name.startswith(_OWN_MODELS)
+    if top in sys.stdlib_module_names:
+        return True
+    file = str(getattr(sys.modules.get(name), "__file__", None) or "")
+    return any(folder in file for folder in _INSTALLED) and not _uses_this_package(top)
+
+
+@cache
+def _uses_this_package(top: str) -> bool:
+    """Whether a package has anything of ours among its names: only then can code of its own be traced."""
+    modules = [module for name, module in list(sys.modules.items()) if name.split(".", 1)[0] == top]
+    for value in [value for module in modules for value in list(vars(module).values())]:
+        if isinstance(value, ModuleType | type | FunctionType):
+            owner = value.__name__ if isinstance(value, ModuleType) else value.__module__
+            if str(owner).split(".", 1)[0] == "tessera":
+                return True
+    return False
+
+
+def _is_jitted(value: Any) -> bool:
+    return value.__class__.__module__ == "tessera.api.jit"
+
+
+def _is_transparent(kind: type[Any]) -> bool:
+    """Whether all that objects of a type know lies in their attributes: none of its bases is written in C."""
+    if kind.__module__.startswith("tessera."):
+        return not _is_library(kind.__module__)
+    return kind is SimpleNamespace or all(base is object or bool(base.__flags__ & _HEAP) for base in kind.__mro__)
+
+
+def _is_slot(member: Any) -> bool:
+    return member.__class__.__name__ == "member_descriptor"
+
+
+def _function_of(member: Any) -> Any:
+    """The function that runs when a member of a class is read or called; None where it is data."""
+    if isinstance(member, FunctionType) or _is_jitted(member):
+        return member
+    if isinstance(member, staticmethod | classmethod):
+        return member.__func__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    if isinstance(member, property):
+        return member.fget
+    return member.func if isinstance(member, cached_property) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+
+def _cell_getter(cell: Any) -> Get:
+    def get(_: Any, default: Any) -> Any:
+        try:
+            return cell.cell_contents
+        except ValueError:
+            return default  # a cell that is not filled yet holds nothing
+
+    return get
+
+
+def _item_getter(items: Any) -> Get:
+    def get(index: int, default: Any) -> Any:
+        return items[index] if index < len(items) else default
+
+    return get
+
+
+def _same_count(items: Any) -> Get:
+    count = len(items)
+    return lambda _, default: OPEN if len(items) == count else default
+
+
+def _same_items(items: Any, seen: tuple[Any, ...]) -> Get:
+    count = len(seen)
+    return lambda _, default: OPEN if len(items) == count and all(map(is_, items, seen)) else default
+
+
+def _key_or_same(value: Any) -> Hashable:
+    return static_key(value) if is_value(value) else Same(value)
+
+
+__all__ = ["MISSING", "Get", "Outside", "Place", "Same"]
