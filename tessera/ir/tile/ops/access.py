@@ -115,7 +115,11 @@ SPECS = (
         name="ttile.load",
         summary="A tile of a buffer; elements outside are `pad`.",
         operands=("buffer", "at*"),
-        attributes=(*_ACCESS, Attribute("pad", "any", 0, "what an element outside reads as")),
+        attributes=(
+            *_ACCESS,
+            Attribute("pad", "any", 0, "what an element outside reads as"),
+            Attribute("hints", "any", None, "what its author asks of the machine: vector, stages, swizzle, space"),
+        ),
         effects=frozenset(["memory"]),
         verify=_check_load,
     ),

@@ -31,6 +31,8 @@ def _check_program(op: SpecOp) -> None:
 def _check_for(op: SpecOp) -> None:
     if op.value("step") <= 0:
         op.fail(f"`step` must be positive, got {op.value('step')}")
+    if op.value("prefetch") < 0:
+        op.fail(f"`prefetch` counts steps ahead, got {op.value('prefetch')}")
     block = op.regions[0].block
     carried = [value.type for value in op.operands[2:]]
     if any(isinstance(type, BufferAttr) for type in carried):
@@ -61,6 +63,7 @@ SPECS = (
             Attribute("grid", "dims", doc="programs along each axis"),
             Attribute("writes", "ints", doc="the arguments it writes"),
             Attribute("kind", "str", "map", "what it was made from: map, row, contraction, assembly, library"),
+            Attribute("schedule", "any", None, "what its author chose, by name: block, warps, stages, vector, swizzle"),
         ),
         regions=("body",),
         form="function",
@@ -90,7 +93,10 @@ SPECS = (
         summary="A loop over an index from `low` up to `high`, carrying tiles.",
         operands=("low", "high", "carried*"),
         results=("carried*",),
-        attributes=(Attribute("step", "int", doc="the step, positive"),),
+        attributes=(
+            Attribute("step", "int", doc="the step, positive"),
+            Attribute("prefetch", "int", 0, "how many steps ahead to copy what is loaded, where the machine can"),
+        ),
         regions=("body",),
         verify=_check_for,
     ),

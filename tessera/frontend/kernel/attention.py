@@ -1,0 +1,173 @@
+"""What attention is made of: causal masks, the online softmax, and dropout inside a kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tessera.frontend.kernel.builder import KernelBuilder, current
+from tessera.frontend.kernel.elementwise import Coordinates, exp, maximum, where
+from tessera.frontend.kernel.matrix import dot, side
+from tessera.frontend.kernel.philox import keep_mask
+from tessera.frontend.kernel.places import clipped, within
+from tessera.frontend.kernel.reduce import reduce, shift_of
+from tessera.frontend.kernel.tiles import INF, Tile, cast_to, computed, tile_of
+from tessera.types.dim import Dim
+from tessera.types.dim import maximum as larger
+from tessera.types.dim import minimum as smaller
+
+
+def mask_causal(scores: Any, rows: Any, cols: Any) -> Tile:
+    """Scores with -inf where the column comes after the row; as a statement of its own it changes `scores`.
+
+    `rows` is `tile.row_index()`, `cols` is `tile.col_index(step)`. The last row stands at the last column, so queries
+    that continue a cache see all of it; `row_index(offset)` says where the first row stands instead.
+    """
+    b = current()
+    tile = computed(b, tile_of(b, "mask_causal", scores))
+    if not isinstance(rows, Coordinates) or not isinstance(cols, Coordinates):
+        raise b.fail("`mask_causal` takes rows and columns", "write `tile.mask_causal(S, tile.row_index(), tile.col_index(n))`")
+    if len(tile.shape) != 2 or (rows.size, cols.size) != tile.shape:
+        raise b.misfit(f"`mask_causal` of {list(tile.shape)} gets {rows.size} rows and {cols.size} columns")
+    if rows.offset is not None:
+        first = rows.offset - (cols.offset or 0)
+    else:
+        assert rows.axis.bound is not None
+        first = (cols.axis.bound or Dim.constant(0)) - rows.axis.bound
+    seen = Dim.symbol(rows.axis.name) + 1 + first
+    bound = seen if cols.axis.bound is None else smaller(cols.axis.bound, seen)
+    placed = Tile(tile.number, tile.type, (rows.axis, cols.axis), outside=tile.outside, shape=tile.shape)
+    masked = clipped(b, placed, 1, bound, -INF)
+    # Columns that the last row of the block does not see change nothing that a softmax sums up.
+    masked.narrow = (cols.axis.name, larger(0, smaller(cols.axis.bound or seen, seen + rows.size - 1)))
+    if isinstance(scores, Tile):
+        masked.origin = None
+        scores.become(masked)
+    return masked
+
+
+class Powers:
+    """`exp(S - max S)` of a block of scores; not computed until it is known what else is to be taken off.
+
+    What sums blocks up takes off the maximum of all so far at once, so that each power is computed one time only.
+    """
+
+    def __init__(self, b: KernelBuilder, scores: Tile, top: Tile) -> None:
+        self.b, self.scores, self.top = b, scores, top
+        self._made: Tile | None = None
+
+    @property
+    def dtype(self) -> Any:
+        return self.scores.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.scores.shape
+
+    def less(self, top: Tile) -> Tile:
+        """The powers of the scores less a number for each row."""
+        powers = exp(self.scores - top[:, None])
+        powers.outside, powers.narrow = 0.0, self.scores.narrow
+        return powers
+
+    def materialized(self) -> Tile:
+        if self._made is None:
+            self._made = self.less(shift_of(self.top))
+        return self._made
+
+    def as_side(self, which: str) -> Tile:
+        return self.materialized()
+
+    def __getitem__(self, key: Any) -> Tile:
+        return self.materialized()[key]
+
+
+class RowSums:
+    """The sums of powers by row, made when asked for."""
+
+    def __init__(self, powers: Powers) -> None:
+        self.powers = powers
+        self._made: Tile | None = None
+
+    def materialized(self) -> Tile:
+        if self._made is None:
+            self._made = reduce(self.powers.materialized(), 1, "sum")
+        return self._made
+
+    def __getitem__(self, key: Any) -> Tile:
+        return self.materialized()[key]
+
+
+def _compute_as_tiles() -> None:
+    for kind in (Powers, RowSums):
+        for name in "add radd sub rsub mul rmul truediv rtruediv lt le gt ge".split():
+            method = f"__{name}__"
+            setattr(kind, method, lambda self, other, method=method: getattr(self.materialized(), method)(other))
+
+
+_compute_as_tiles()
+
+
+def softmax_online(scores: Any) -> tuple[Any, Tile, Any]:
+    """Of a block of scores: powers less the block's own maximum, those maxima, and the sums of the powers, by row."""
+    b = current()
+    tile = computed(b, tile_of(b, "softmax_online", scores))
+    if len(tile.shape) != 2:
+        raise b.misfit(f"`softmax_online` takes rows and columns, got {list(tile.shape)}")
+    narrow = tile.narrow
+    rows = within(b, tile, 1, -INF)
+    rows.narrow = narrow
+    b.numeric["n"] = None
+    top = reduce(rows, 1, "max")
+    powers = Powers(b, rows, top)
+    return powers, top, RowSums(powers)
+
+
+def softmax_accumulate(
+    acc: Any, m: Any, l: Any, P: Any, V: Any, m_c: Any, l_c: Any  # noqa: E741 - the document's names
+) -> tuple[Tile, Tile, Tile]:
+    """Add a block to what was summed so far: both are scaled to the larger maximum, then `acc + P V` and `l + l_c`.
+
+    The powers are rounded to the dtype of `V` before they are multiplied.
+    """
+    b = current()
+    sums, top, total = (tile_of(b, "softmax_accumulate", value) for value in (acc, m, l))
+    new = maximum(top, m_c)
+    shift = shift_of(new)
+    kept = exp(top - shift)
+    if isinstance(P, Powers):
+        powers = P.less(shift)
+        block = reduce(powers, 1, "sum")
+    else:
+        scale = exp(tile_of(b, "softmax_accumulate", m_c) - shift)
+        powers = tile_of(b, "softmax_accumulate", P)
+        narrow, outside = powers.narrow, powers.outside
+        powers = powers * scale[:, None]
+        powers.narrow, powers.outside = narrow, outside
+        block = tile_of(b, "softmax_accumulate", l_c) * scale
+    values = side(b, V, "right")
+    narrow, outside = powers.narrow, powers.outside
+    weights = cast_to(b, powers, values.dtype)
+    weights.outside = outside
+    result = dot(weights, values, sums * kept[:, None]), new, total * kept + block
+    for tile in result:
+        tile.narrow = narrow
+    return result
+
+
+def dropout_in_kernel(x: Any, p: float, *, key: Any = None) -> Tile:
+    """The tile with a share `p` of its elements zero and the others scaled up to keep the mean.
+
+    The numbers come from the kernel's random key and the element's place in the whole tensor, so the same key gives the
+    same mask whatever the blocks are.
+    """
+    b = current()
+    if isinstance(p, bool) or not isinstance(p, int | float) or not 0.0 <= p <= 1.0:
+        raise b.fail(f"`p` is a share in 0..1, got {p!r}")
+    tile = computed(b, tile_of(b, "dropout_in_kernel", x))
+    if p == 0.0:
+        return tile
+    kept = keep_mask(b, tile, 1.0 - p, key)
+    scaled = tile * (1.0 / (1.0 - p)) if p < 1.0 else tile
+    found = where(kept, scaled, 0.0)
+    found.outside, found.narrow = tile.outside, tile.narrow
+    return found

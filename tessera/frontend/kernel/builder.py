@@ -1,0 +1,203 @@
+"""`KernelBuilder`: records being written, the grid that is found on the way, and the coordinates that accesses use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from tessera.diagnostics.codes import KernelError, ShapeError
+from tessera.diagnostics.span import Span
+from tessera.frontend.kernel.records import INDEX, Body, Memory, TileOp
+from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
+from tessera.types.schedule import Schedule
+from tessera.types.tensor_type import TensorType
+
+_CURRENT: ContextVar[KernelBuilder] = ContextVar("kernel")
+
+
+def current() -> KernelBuilder:
+    """The kernel being written or run; raises outside of one."""
+    found = _CURRENT.get(None)
+    if found is None:
+        raise KernelError(
+            "a function of `tile` was called outside a kernel",
+            fix="call it in a function with `@kernel`; on whole tensors use `tessera.ops`",
+        )
+    return found
+
+
+@frozen
+class ProgramAxis:
+    """An axis of the grid: `blocks` of `size` along `extent`."""
+
+    name: str
+    extent: Dim
+    size: int
+
+    @property
+    def blocks(self) -> Dim:
+        return self.extent if self.size == 1 and self.name.startswith("_b") else self.extent.ceildiv(self.size)
+
+
+class KernelBuilder:
+    """One kernel under construction; values are numbers into `types`."""
+
+    def __init__(
+        self, name: str, arguments: Sequence[TensorType], schedule: Schedule, sizes: Mapping[str, int]
+    ) -> None:
+        self.name, self.schedule, self.sizes = name, schedule, sizes
+        self.types: list[Any] = [Memory(type) for type in arguments]
+        self.inputs = len(arguments)
+        self.prologue: list[TileOp] = []
+        self.body = Body()
+        self.span: Span | None = None
+        self.axes: dict[str, ProgramAxis] = {}
+        """Axes of the grid by the name of their coordinate: `_b0`, ..., then `_m` and `_n`."""
+        self.coords: dict[str, int] = {}
+        """The value of every coordinate that expressions may name."""
+        self.loops: list[str] = []
+        self.numeric: dict[str, None] = {}
+        self.has_stores = False
+        self.equalities: list[tuple[Dim, Dim, str]] = []
+        self.whole: Dim | None = None
+        """The dim that `T.d` is."""
+        self.key: Any = None
+        """The tensor with the random key, where the kernel is given one."""
+        self.result_buffers: list[Any] = []
+        """The tensors that the kernel gives, in order."""
+        self.zeroed: dict[int, None] = {}
+        """Which of them begin as zeros."""
+        self._names: dict[str, int] = {}
+
+    # Values and ops.
+
+    def new(self, type: Any) -> int:
+        self.types.append(type)
+        return len(self.types) - 1
+
+    def emit(
+        self,
+        name: str,
+        operands: Sequence[int] = (),
+        values: Mapping[str, Any] | None = None,
+        types: Sequence[Any] = (),
+    ) -> tuple[int, ...]:
+        """Add an op at the end of what is being written."""
+        results = tuple(self.new(type) for type in types)
+        self.add(TileOp(name, tuple(operands), dict(values or {}), results, self.span))
+        return results
+
+    def add(self, op: TileOp) -> None:
+        self.body.ops.append(op)
+
+    def tile(self, name: str, operands: Sequence[int], values: Mapping[str, Any], type: TensorType) -> int:
+        return self.emit(name, operands, values, [type])[0]
+
+    def first(self, name: str, operands: Sequence[int], values: Mapping[str, Any], type: Any) -> int:
+        """A value that is made once, before all else."""
+        result = self.new(type)
+        self.prologue.append(TileOp(name, tuple(operands), dict(values), (result,), self.span))
+        return result
+
+    def fail(self, message: str, fix: str = "", *notes: str) -> KernelError:
+        return KernelError(message, span=self.span, notes=notes, fix=fix or None)
+
+    def misfit(self, message: str, *notes: str, fix: str = "") -> ShapeError:
+        return ShapeError(message, span=self.span, notes=notes, fix=fix or None)
+
+    # Coordinates.
+
+    def fresh(self, name: str) -> str:
+        """A coordinate's name that no other has."""
+        count = self._names.get(name, 0)
+        self._names[name] = count + 1
+        return f"{name}{count}" if count else name
+
+    def index(self, expr: Dim) -> int:
+        """An expression over coordinates and sizes as an index."""
+        used = [name for name in self.coords if name in expr.symbols]
+        return self.emit("index", [self.coords[n] for n in used], {"names": tuple(used), "expr": expr}, [INDEX])[0]
+
+    def zero(self) -> str:
+        """The coordinate that is always 0."""
+        if "_z" not in self.coords:
+            self.coords["_z"] = self.first("index", (), {"names": (), "expr": Dim.constant(0)}, INDEX)
+        return "_z"
+
+    def batch_axis(self, number: int, extent: Dim) -> str:
+        """The coordinate of a leading dim: one program for each of its elements."""
+        return self._axis(f"_b{number}", extent, 1)
+
+    def program_axis(self, role: str, extent: Dim, size: int) -> str:
+        """The first row (`m`) or column (`n`) of this program's block."""
+        return self._axis(f"_{role}", extent, size)
+
+    def _axis(self, name: str, extent: Dim, size: int) -> str:
+        known = self.axes.get(name)
+        if known is None:
+            self.axes[name] = ProgramAxis(name, extent, size)
+            self.coords[name] = self.new(INDEX)
+            self._names.setdefault(name, 1)
+        elif known.extent != extent:
+            self._same(known.extent, extent, f"`{name[1:]}` of the grid runs over both")
+        return name
+
+    def _same(self, left: Dim, right: Dim, what: str) -> None:
+        difference = (left - right).value
+        if difference is not None and difference != 0:
+            raise self.misfit(f"{what}: {left} and {right} differ")
+        if difference is None:
+            self.equalities.append((left, right, what))
+
+    def same(self, left: Dim, right: Dim, what: str) -> None:
+        """Both dims are equal: proved, refuted, or noted for a guard."""
+        if left != right:
+            self._same(left, right, what)
+
+    def grid(self) -> tuple[list[TileOp], tuple[Dim, ...]]:
+        """The ops that place a program, and the grid: leading dims, then rows, then columns."""
+        names = sorted(self.axes, key=lambda name: (not name.startswith("_b"), name))
+        ops: list[TileOp] = []
+        for number, name in enumerate(names):
+            axis, result = self.axes[name], self.coords[name]
+            if name.startswith("_b"):
+                ops.append(TileOp("program_id", (), {"axis": number}, (result,)))
+                continue
+            place = self.new(INDEX)
+            ops.append(TileOp("program_id", (), {"axis": number}, (place,)))
+            values = {"names": (name,), "expr": Dim.symbol(name) * axis.size}
+            ops.append(TileOp("index", (place,), values, (result,)))
+        return ops, tuple(self.axes[name].blocks for name in names)
+
+    def extents(self) -> Any:
+        """What `tile.context()` gives."""
+        from tessera.frontend.kernel.structure import Context  # noqa: PLC0415 - it is written with tiles
+
+        return Context(self.schedule, self.whole)
+
+    # Scopes.
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Functions of `tile` write here."""
+        token = _CURRENT.set(self)
+        try:
+            yield
+        finally:
+            _CURRENT.reset(token)
+
+    @contextmanager
+    def inside(self, body: Body, *names: str) -> Iterator[None]:
+        """Write into the body of a loop; its coordinates end with it."""
+        outer, self.body = self.body, body
+        self.loops += names
+        try:
+            yield
+        finally:
+            self.body = outer
+            for name in names:
+                self.loops.remove(name)
+                del self.coords[name]

@@ -1,0 +1,134 @@
+"""`KernelDefinition`: a function as a kernel; from the types of its operands and a schedule to a program on tiles."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tessera.diagnostics.codes import AnnotationError, KernelError
+from tessera.frontend.annotations import resolve
+from tessera.frontend.kernel.builder import KernelBuilder
+from tessera.frontend.kernel.evaluate import Evaluator
+from tessera.frontend.kernel.operands import Given, Parameter, Whole, bound_operands, parameter_of
+from tessera.frontend.kernel.records import KernelProgram
+from tessera.frontend.kernel.results import declare_results, return_tiles
+from tessera.frontend.kernel.source import Source, called_names, source_of, written_names
+from tessera.types.annotation import TensorAnnotation
+from tessera.types.dim import Dim
+from tessera.types.schedule import NAMES, Schedule
+from tessera.types.tensor_type import TensorType
+
+PRODUCTS = ("dot", "softmax_accumulate")
+
+
+class KernelDefinition:
+    """What is known of a kernel before it is given operands: its source, its parameters, its declared results."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.name = function.__name__
+        self.source: Source = source_of(function)
+        self.signature = inspect.signature(function)
+        called = called_names(self.source.tree)
+        self.has_products = bool(called & set(PRODUCTS)) or "@" in _operators(self.source)
+        self.is_random = "dropout_in_kernel" in called
+        written = written_names(self.source.tree)
+        self.parameters = [parameter_of(function, item, written) for item in self.signature.parameters.values()]
+        self.returns = resolve(function, "return", self.signature.return_annotation)
+        if written and not any(parameter.kind == "result" for parameter in self.parameters):
+            raise KernelError(
+                f"`{self.name}` stores to `{min(written)}`, which is not one of its parameters",
+                span=self.source.span(self.source.tree),
+            )
+        self.vjp: Callable[..., Any] | None = None
+
+    @property
+    def inputs(self) -> list[Parameter]:
+        """Parameters that are given tensors."""
+        return [parameter for parameter in self.parameters if parameter.kind in ("tensor", "tile", "cache")]
+
+    @property
+    def statics(self) -> list[Parameter]:
+        """Parameters that are Python values, known when the kernel is compiled."""
+        return [parameter for parameter in self.parameters if parameter.kind == "static"]
+
+    @property
+    def results(self) -> list[Parameter]:
+        """Parameters that the kernel stores to."""
+        return [parameter for parameter in self.parameters if parameter.kind == "result"]
+
+    def complete(self, schedule: Schedule | None, kind: str = "cpu") -> Schedule:
+        """A schedule with every block size said: what is not chosen is what does well on such a machine."""
+        given = schedule or Schedule()
+        ranks = [parameter.rank for parameter in self.inputs if parameter.rank is not None]
+        if kind == "cpu":
+            sizes = (64, 128, 64) if self.has_products else (256, 256, 64) if max(ranks, default=2) < 2 else (16, 256, 64)
+        else:
+            sizes = (128, 128, 64) if self.has_products else (1024, 1024, 64) if max(ranks, default=2) < 2 else (4, 1024, 64)
+        return Schedule(**{**given.choices(), "block": (*given.block, *sizes[len(given.block) :])})
+
+    def build(
+        self, types: Sequence[TensorType], statics: Mapping[str, Any], schedule: Schedule, name: str = ""
+    ) -> KernelProgram:
+        """The program for operands of these types: tensors in the order of parameters, a random key last.
+
+        Raises NeedsNumber where a dim must be a number, and what the user did wrong, at its span.
+        """
+        b = KernelBuilder(name or self.name, types, schedule, {})
+        given = Given(self, types)
+        with b.active():
+            env = self._environment(b, given, statics)
+            value = Evaluator(b, self.source, env).run()
+            return_tiles(b, self, given, value)
+        return self._finished(b, types)
+
+    def _environment(self, b: KernelBuilder, given: Given, statics: Mapping[str, Any]) -> dict[str, Any]:
+        b.whole = given.whole
+        env: dict[str, Any] = bound_operands(b, given)
+        for parameter in self.statics:
+            env[parameter.name] = statics[parameter.name] if parameter.name in statics else parameter.default
+            if env[parameter.name] is inspect.Parameter.empty:
+                raise KernelError(f"`{self.name}` needs `{parameter.name}`", span=None)
+        for parameter in self.parameters:
+            if parameter.kind == "block":
+                env[parameter.name] = getattr(b.extents(), NAMES[parameter.name])
+        declare_results(b, self, given, env)
+        return env
+
+    def _finished(self, b: KernelBuilder, types: Sequence[TensorType]) -> KernelProgram:
+        ops, grid = b.grid()
+        b.body.ops[:0] = [*ops, *b.prologue]
+        results = b.result_buffers
+        arguments = (*types, *(tensor.type for tensor in results))
+        return KernelProgram(
+            name=b.name,
+            arguments=arguments,
+            inputs=len(types),
+            buffers=(*range(len(types)), *(tensor.number for tensor in results)),
+            grid=grid or (Dim.constant(1),),
+            body=b.body,
+            types=b.types,
+            schedule=tuple(sorted(b.schedule.choices().items())),
+            numeric=tuple(b.numeric),
+            equalities=tuple(b.equalities),
+            zeroed=tuple(b.zeroed),
+        )
+
+
+def _operators(source: Source) -> str:
+    import ast  # noqa: PLC0415 - one look
+
+    return "@" if any(isinstance(node, ast.MatMult) for node in ast.walk(source.tree)) else ""
+
+
+def result_annotations(definition: KernelDefinition) -> list[TensorAnnotation]:
+    """What the function is declared to return, one for each tensor."""
+    returns = definition.returns
+    if returns is None or returns is inspect.Signature.empty:
+        return []
+    listed = returns if isinstance(returns, tuple) else (returns,)
+    return [item for item in listed if isinstance(item, TensorAnnotation)]  # pyright: ignore[reportUnknownVariableType]
+
+
+__all__ = ["AnnotationError", "KernelDefinition", "Whole", "result_annotations"]

@@ -1,0 +1,226 @@
+"""Functions of tiles by element: arithmetic, `where`, `cast`, `zeros`, `full`, `broadcast`, coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tessera.frontend.kernel.builder import current
+from tessera.frontend.kernel.places import coordinate_tile
+from tessera.frontend.kernel.tiles import (
+    INF,
+    Axis,
+    Extent,
+    Index,
+    Loop,
+    Tile,
+    binary,
+    cast_to,
+    constant,
+    index_of,
+    joined_axes,
+    joined_shape,
+    made,
+    operand,
+    stretched,
+    tile_of,
+    unary,
+)
+from tessera.types.dim import Dim
+from tessera.types.dtype import BY_NAME, DType, bool_, f32
+from tessera.types.tensor_type import TensorType
+
+
+def _named(fn: str, summary: str, number: Callable[[float], float] | None = None) -> Callable[[Any], Any]:
+    """A function of one tile; of a plain number where `number` says how, as in `tile.rsqrt(float(T.d))`."""
+
+    def function(x: Any) -> Any:
+        if number is not None and isinstance(x, int | float) and not isinstance(x, bool):
+            return number(float(x))
+        return unary(fn, x)
+
+    function.__name__ = function.__qualname__ = fn
+    function.__doc__ = summary
+    return function
+
+
+exp = _named("exp", "e to the power of each element.")
+exp2 = _named("exp2", "2 to the power of each element.", lambda x: 2.0**x)
+log = _named("log", "The natural logarithm of each element.")
+log2 = _named("log2", "The logarithm to base 2 of each element.")
+sqrt = _named("sqrt", "The square root of each element.", lambda x: x**0.5)
+rsqrt = _named("rsqrt", "One over the square root of each element.", lambda x: x**-0.5)
+reciprocal = _named("reciprocal", "One over each element.", lambda x: 1.0 / x)
+sin = _named("sin", "The sine of each element.")
+cos = _named("cos", "The cosine of each element.")
+tanh = _named("tanh", "The hyperbolic tangent of each element.")
+sigmoid = _named("sigmoid", "1 / (1 + exp(-x)) of each element.")
+erf = _named("erf", "The error function of each element.")
+relu = _named("relu", "Each element, or 0 where it is less.")
+gelu = _named("gelu_erf", "x times the share of a normal distribution below x, of each element.")
+silu = _named("silu", "x * sigmoid(x) of each element.")
+floor = _named("floor", "The largest whole number not above each element.")
+ceil = _named("ceil", "The smallest whole number not below each element.")
+abs = _named("abs", "The size of each element.")
+sign = _named("sign", "-1, 0 or 1 by the sign of each element.")
+isnan = _named("isnan", "Whether each element is not a number.")
+isinf = _named("isinf", "Whether each element is infinite.")
+
+
+def maximum(a: Any, b: Any) -> Tile:
+    """The larger of two, by element; NaN if either is."""
+    return binary("max", a, b)
+
+
+def minimum(a: Any, b: Any) -> Tile:
+    """The smaller of two, by element; NaN if either is."""
+    return binary("min", a, b)
+
+
+def fma(a: Any, b: Any, c: Any) -> Tile:
+    """`a * b + c`, rounded once."""
+    builder = current()
+    tiles = [tile_of(builder, "fma", value) for value in (a, b, c) if not isinstance(value, int | float)]
+    dtype = tiles[0].dtype.compute
+    shape = joined_shape(builder, "fma", [tile.shape for tile in tiles])
+    parts = [operand(builder, value, dtype, shape) for value in (a, b, c)]
+    numbers = [stretched(builder, tile, shape) for tile in parts]
+    return made(builder, "elementwise", numbers, {"fn": "fma"}, TensorType.of(shape, dtype), joined_axes(parts, shape))
+
+
+def where(condition: Any, a: Any, b: Any) -> Tile:
+    """`a` where the condition holds, else `b`."""
+    builder = current()
+    test = tile_of(builder, "where", condition)
+    if not test.dtype.is_bool:
+        raise builder.fail(f"`where` takes a condition of bool, got {test.dtype}", "compare the tile with a number")
+    given = [value.materialized() if hasattr(value, "materialized") else value for value in (a, b)]
+    tiles = [value for value in given if isinstance(value, Tile)]
+    dtype = tiles[0].dtype if len({tile.dtype for tile in tiles}) == 1 else tiles[0].dtype.compute if tiles else f32
+    shape = joined_shape(builder, "where", [test.shape, *(tile.shape for tile in tiles)])
+    parts = [operand(builder, value, dtype, shape) for value in given]
+    numbers = [stretched(builder, tile, shape) for tile in (test, *parts)]
+    return made(builder, "select", numbers, {}, TensorType.of(shape, dtype), joined_axes([*parts, test], shape))
+
+
+def cast(x: Any, dtype: Any) -> Tile:
+    """The tile in another dtype: floats round to nearest even, floats to integers truncate and stay in range."""
+    return cast_to(current(), tile_of(current(), "cast", x), as_dtype(dtype))
+
+
+def bitcast(x: Any, dtype: Any) -> Tile:
+    """The same bits as another dtype of that size."""
+    b, wanted = current(), as_dtype(dtype)
+    tile = tile_of(b, "bitcast", x)
+    if tile.dtype.bits != wanted.bits:
+        raise b.fail(f"`bitcast` keeps the size: {tile.dtype} has {tile.dtype.bits} bits, {wanted} {wanted.bits}")
+    type = tile.type.with_dtype(wanted)
+    number = b.tile("bitcast", [tile.number], {}, type)
+    return Tile(number, type, tile.axes, shape=tile.shape, spread=tile.spread)
+
+
+def as_dtype(dtype: Any) -> DType:
+    """A dtype, or the name of one."""
+    if isinstance(dtype, DType):
+        return dtype
+    if dtype in BY_NAME:
+        return BY_NAME[dtype]
+    raise current().fail(f"{dtype!r} is no dtype", f"the dtypes are {', '.join(BY_NAME)}")
+
+
+def zeros(shape: Any, dtype: Any = f32) -> Tile:
+    """A tile of zeros."""
+    return full(shape, 0, dtype)
+
+
+def full(shape: Any, value: Any, dtype: Any = f32) -> Tile:
+    """A tile of one number."""
+    b, sizes = current(), shape_of(shape)
+    tile = constant(b, value, [int(size) for size in sizes], as_dtype(dtype))
+    tile.axes = tuple(_axis(size) for size in sizes)
+    return tile
+
+
+def _axis(size: Any) -> Axis | None:
+    """The rows of this program, where a tile is made to hold something for each of them."""
+    b = current()
+    known = b.axes.get(f"_{size.role}") if isinstance(size, Extent) and size.role == "m" else None
+    return Axis(known.name, known.extent, known.extent) if known is not None else None
+
+
+def shape_of(shape: Any) -> tuple[Any, ...]:
+    """The sizes of a tile, all of which are numbers."""
+    given: Sequence[Any] = shape if isinstance(shape, tuple | list) else (shape,)  # pyright: ignore[reportUnknownVariableType]
+    for size in given:
+        if isinstance(size, Index):
+            size.__index__()
+        elif isinstance(size, bool) or not isinstance(size, int):
+            raise current().fail(f"a tile has sizes that are numbers, got {type(size).__name__}")
+    return tuple(size if isinstance(size, int) else size.__index__() for size in given)
+
+
+def broadcast(x: Any, shape: Any) -> Tile:
+    """The tile stretched to a shape: axes of one element, and leading axes that it lacks."""
+    b, tile = current(), tile_of(current(), "broadcast", x)
+    sizes = tuple(int(size) for size in shape_of(shape))
+    if joined_shape(b, "broadcast", [tile.shape, sizes]) != sizes:
+        raise b.misfit(f"{list(tile.shape)} does not stretch to {list(sizes)}")
+    axes = joined_axes([tile], sizes)
+    return Tile(stretched(b, tile, sizes), tile.type.with_shape(sizes), axes, outside=tile.outside)
+
+
+class Coordinates:
+    """Which row or column of the whole tensor each element of a tile is in; a tile of i64 where it is used as one."""
+
+    def __init__(self, axis: Axis, size: int, offset: Dim | None) -> None:
+        self.axis, self.size, self.offset = axis, size, offset
+
+    def materialized(self) -> Tile:
+        expr = Dim.symbol(self.axis.name) + (self.offset if self.offset is not None else 0)
+        return coordinate_tile(current(), expr, [self.axis], (self.size,))
+
+    def __getitem__(self, key: Any) -> Tile:
+        return self.materialized()[key]
+
+
+def _coordinate_operators() -> None:
+    names = "add radd sub rsub mul rmul floordiv mod lt le gt ge eq ne".split()
+    for name in names:
+        method = f"__{name}__"
+        setattr(Coordinates, method, lambda self, other, method=method: getattr(self.materialized(), method)(other))
+
+
+_coordinate_operators()
+
+
+def row_index(offset: Any = None) -> Coordinates:
+    """The rows of this program's block, as numbers of the whole tensor, plus `offset` where one is given."""
+    b = current()
+    axis = b.axes.get("_m")
+    if axis is None:
+        raise b.fail("`row_index` asks for this program's rows, and none were loaded yet", "load with `rows=T.m` first")
+    return Coordinates(Axis(axis.name, axis.extent, axis.extent), axis.size, _offset(offset))
+
+
+def col_index(block: Any = None, offset: Any = None) -> Coordinates:
+    """The columns of a step of a tile loop, or of this program's block, as numbers of the whole tensor."""
+    b = current()
+    if isinstance(block, Loop):
+        return Coordinates(Axis(block.name, block.bound), block.size, _offset(offset))
+    axis = b.axes.get("_n")
+    if axis is None:
+        raise b.fail("`col_index` asks for a step of a loop, or for this program's columns", "write `tile.col_index(n)`")
+    return Coordinates(Axis(axis.name, axis.extent, axis.extent), axis.size, _offset(offset))
+
+
+def _offset(offset: Any) -> Dim | None:
+    if offset is None:
+        return None
+    if isinstance(offset, Index):
+        return offset.dim
+    if isinstance(offset, int) and not isinstance(offset, bool):
+        return Dim.constant(offset)
+    raise current().fail(f"an offset is a whole number or an index, got {type(offset).__name__}")
+
+
+__all__ = ["INF", "Coordinates", "bool_", "index_of"]

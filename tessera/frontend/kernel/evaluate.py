@@ -1,0 +1,391 @@
+"""Evaluating a kernel's source: Python on what is known, records for what is not, each at the span it comes from."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import operator
+import types
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import Any
+
+from tessera.diagnostics.codes import KernelError
+from tessera.diagnostics.error import TesseraError
+from tessera.frontend.kernel.builder import KernelBuilder
+from tessera.frontend.kernel.loops import write_loop
+from tessera.frontend.kernel.source import Source, rebound_name, source_of
+from tessera.frontend.kernel.structure import Blocks, Pipeline
+from tessera.frontend.kernel.tiles import Index, Loop, NeedsNumber, Tile
+
+UNROLLED = 256
+"""Steps of a Python loop that are written out at most."""
+
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+    ast.MatMult: operator.matmul,
+}
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+    ast.In: lambda a, b: a in b,
+    ast.NotIn: lambda a, b: a not in b,
+}
+_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Not: operator.not_,
+    ast.Invert: operator.invert,
+}
+SUPPORTED = (
+    "assignments, `for` over `tile.range_...` or Python ranges, `if` on what is known when the kernel is compiled, "
+    "`with tile.pipeline(...)`, calls, arithmetic and `return`"
+)
+
+
+class _Returned(Exception):
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = value
+
+
+class Evaluator:
+    """One function being evaluated, with its names."""
+
+    def __init__(self, b: KernelBuilder, source: Source, env: dict[str, Any], depth: int = 0) -> None:
+        self.b, self.source, self.env, self.depth = b, source, env, depth
+        self.in_loop = 0
+
+    def run(self) -> Any:
+        """What the function returns."""
+        try:
+            self.statements(self.source.tree.body)
+        except _Returned as returned:
+            return returned.value
+        return None
+
+    # Statements.
+
+    def statements(self, body: list[ast.stmt]) -> None:
+        for statement in body:
+            self.b.span = self.source.span(statement)
+            handler = getattr(self, f"_do_{type(statement).__name__.lower()}", None)
+            if handler is None:
+                raise self.refuse(statement, f"`{_word(statement)}` is not part of the kernel language")
+            handler(statement)
+
+    def refuse(self, node: Any, message: str, fix: str = "") -> KernelError:
+        span = self.source.span(node)
+        return KernelError(message, span=span, notes=() if fix else (f"supported: {SUPPORTED}",), fix=fix or None)
+
+    def _do_expr(self, node: ast.Expr) -> None:
+        if isinstance(node.value, ast.Constant):
+            return  # a docstring, or `...`
+        value = self.expression(node.value)
+        name = rebound_name(node)
+        if name is not None:
+            self.env[name] = value
+
+    def _do_pass(self, node: ast.Pass) -> None:
+        """Nothing."""
+
+    def _do_assign(self, node: ast.Assign) -> None:
+        value = self.expression(node.value)
+        for target in node.targets:
+            self._bind(target, value)
+
+    def _do_annassign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self._bind(node.target, self.expression(node.value))
+
+    def _do_augassign(self, node: ast.AugAssign) -> None:
+        if not isinstance(node.target, ast.Name):
+            raise self.refuse(node, "only names can be changed in place", "write `x = x + y`")
+        left = self._name(node.target, node.target.id)
+        right = self.expression(node.value)
+        self.env[node.target.id] = self._applied(node, lambda: _BINARY[type(node.op)](left, right))
+
+    def _bind(self, target: ast.expr, value: Any) -> None:
+        if isinstance(target, ast.Name):
+            self.env[target.id] = value
+        elif isinstance(target, ast.Tuple | ast.List):
+            items = list(value) if isinstance(value, tuple | list) else None  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+            if items is None or len(items) != len(target.elts):  # pyright: ignore[reportUnknownArgumentType]
+                got = type(value).__name__ if items is None else f"{len(items)} values"  # pyright: ignore[reportUnknownArgumentType]
+                raise self.refuse(target, f"{len(target.elts)} names are given {got}", "name as many as there are")
+            for part, item in zip(target.elts, items, strict=True):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+                self._bind(part, item)
+        else:
+            raise self.refuse(target, "a tile is a value: its elements cannot be assigned", "use `tile.where`")
+
+    def _do_if(self, node: ast.If) -> None:
+        self.statements(node.body if self._truth(node.test) else node.orelse)
+
+    def _truth(self, node: ast.expr) -> bool:
+        value = self.expression(node)
+        if isinstance(value, Tile | Index) or hasattr(value, "materialized"):
+            raise self.refuse(
+                node,
+                "this is known only when the kernel runs, and `if` is decided when it is compiled",
+                "choose with `tile.where(condition, a, b)`",
+            )
+        return bool(value)
+
+    def _do_return(self, node: ast.Return) -> None:
+        if self.in_loop:
+            raise self.refuse(node, "a loop over tiles cannot be left", "return after the loop")
+        raise _Returned(None if node.value is None else self.expression(node.value))
+
+    def _do_for(self, node: ast.For) -> None:
+        if node.orelse:
+            raise self.refuse(node, "`else` of a loop is not part of the kernel language")
+        over = self.expression(node.iter)
+        if isinstance(over, Blocks):
+            self.in_loop += 1
+            write_loop(self, node, over)
+            self.in_loop -= 1
+            return
+        if not isinstance(over, range | tuple | list):
+            raise self.refuse(
+                node.iter, f"a kernel cannot loop over {type(over).__name__}", "loop over `tile.range_n(x.shape, T.n)`"
+            )
+        items: list[Any] = list(over)  # pyright: ignore[reportUnknownArgumentType]
+        if len(items) > UNROLLED:
+            raise self.refuse(
+                node.iter,
+                f"a Python loop is written out step by step, and this one has {len(items)} steps of at most {UNROLLED}",
+                "loop over blocks with `tile.steps(size, by=...)`",
+            )
+        for item in items:
+            self._bind(node.target, item)
+            self.statements(node.body)
+
+    def _do_with(self, node: ast.With) -> None:
+        if len(node.items) != 1:
+            raise self.refuse(node, "`with` takes one pipeline here")
+        (item,) = node.items
+        manager = self.expression(item.context_expr)
+        if not isinstance(manager, Pipeline):
+            raise self.refuse(item.context_expr, "`with` is for pipelines", "write `with tile.pipeline(2) as slot:`")
+        slot = manager.__enter__()
+        if item.optional_vars is not None:
+            self._bind(item.optional_vars, slot)
+        self.statements(node.body)
+        self.b.span = self.source.span(node)
+        manager.__exit__(None, None, None)
+
+    def _do_assert(self, node: ast.Assert) -> None:
+        if not self._truth(node.test):
+            said = self.expression(node.msg) if node.msg is not None else ast.unparse(node.test)
+            raise self.refuse(node, f"an assertion of the kernel fails: {said}", "see the assertion")
+
+    def _do_functiondef(self, node: ast.FunctionDef) -> None:
+        raise self.refuse(node, "functions inside kernels are not supported", "write a `lambda`, or a function outside")
+
+    # Expressions.
+
+    def expression(self, node: ast.expr) -> Any:
+        handler = getattr(self, f"_eval_{type(node).__name__.lower()}", None)
+        if handler is None:
+            raise self.refuse(node, f"`{_word(node)}` is not part of the kernel language")
+        value = handler(node)
+        return value
+
+    @contextmanager
+    def _at(self, node: ast.expr) -> Any:
+        outer, self.b.span = self.b.span, self.source.span(node)
+        try:
+            yield
+        finally:
+            self.b.span = outer
+
+    def _applied(self, node: Any, work: Callable[[], Any]) -> Any:
+        """What Python makes of values, at the span of the node; what Python refuses is a KernelError there."""
+        with self._at(node):
+            try:
+                return work()
+            except (TesseraError, NeedsNumber, _Returned):
+                raise
+            except (TypeError, ValueError, ZeroDivisionError, AttributeError, KeyError, IndexError) as error:
+                raise self.refuse(node, f"Python says: {error}", "see what the operands are") from error
+
+    def _eval_constant(self, node: ast.Constant) -> Any:
+        return node.value
+
+    def _eval_name(self, node: ast.Name) -> Any:
+        return self._name(node, node.id)
+
+    def _name(self, node: ast.expr, name: str) -> Any:
+        if name in self.env:
+            found = self.env[name]
+            if found is GONE:
+                raise self.refuse(
+                    node, f"`{name}` has a value only inside a loop", "give it one before the loop, so that it is carried"
+                )
+            return found
+        function = self.source.function
+        outside = _outside_names(function)
+        if name in outside:
+            return outside[name]
+        if hasattr(builtins, name):
+            return getattr(builtins, name)
+        context = self.b.extents()
+        if name in ("m", "n", "k", "d"):
+            return getattr(context, name)
+        raise self.refuse(node, f"`{name}` is not defined", "define it before the kernel, or pass it as an argument")
+
+    def _eval_attribute(self, node: ast.Attribute) -> Any:
+        owner = self.expression(node.value)
+        return self._applied(node, lambda: getattr(owner, node.attr))
+
+    def _eval_tuple(self, node: ast.Tuple) -> Any:
+        return tuple(self.expression(item) for item in node.elts)
+
+    def _eval_list(self, node: ast.List) -> Any:
+        return [self.expression(item) for item in node.elts]
+
+    def _eval_binop(self, node: ast.BinOp) -> Any:
+        left, right = self.expression(node.left), self.expression(node.right)
+        if isinstance(node.op, ast.MatMult) and (isinstance(left, Tile) or isinstance(right, Tile)):
+            from tessera.frontend.kernel.matrix import dot  # noqa: PLC0415 - `a @ b` is rare beside `tile.dot`
+
+            return self._applied(node, lambda: dot(left, right))
+        return self._applied(node, lambda: _BINARY[type(node.op)](left, right))
+
+    def _eval_unaryop(self, node: ast.UnaryOp) -> Any:
+        value = self.expression(node.operand)
+        return self._applied(node, lambda: _UNARY[type(node.op)](value))
+
+    def _eval_compare(self, node: ast.Compare) -> Any:
+        if len(node.ops) != 1:
+            raise self.refuse(node, "comparisons are of two", "join them with `&`")
+        left, right = self.expression(node.left), self.expression(node.comparators[0])
+        return self._applied(node, lambda: _COMPARE[type(node.ops[0])](left, right))
+
+    def _eval_boolop(self, node: ast.BoolOp) -> Any:
+        is_and, value = isinstance(node.op, ast.And), None
+        for part in node.values:
+            value = self._truth(part)
+            if value is not is_and:
+                break
+        return value
+
+    def _eval_ifexp(self, node: ast.IfExp) -> Any:
+        return self.expression(node.body if self._truth(node.test) else node.orelse)
+
+    def _eval_subscript(self, node: ast.Subscript) -> Any:
+        owner, key = self.expression(node.value), self.expression(node.slice)
+        return self._applied(node, lambda: owner[key])
+
+    def _eval_slice(self, node: ast.Slice) -> Any:
+        parts = (node.lower, node.upper, node.step)
+        return slice(*(None if part is None else self.expression(part) for part in parts))
+
+    def _eval_lambda(self, node: ast.Lambda) -> Any:
+        names = [argument.arg for argument in node.args.args]
+
+        def function(*values: Any) -> Any:
+            outer, self.env = self.env, {**self.env, **dict(zip(names, values, strict=True))}
+            try:
+                return self.expression(node.body)
+            finally:
+                self.env = outer
+
+        return function
+
+    def _eval_joinedstr(self, node: ast.JoinedStr) -> Any:
+        return ast.unparse(node)
+
+    # Calls.
+
+    def _eval_call(self, node: ast.Call) -> Any:
+        function = self.expression(node.func)
+        arguments: list[Any] = []
+        for argument in node.args:
+            if isinstance(argument, ast.Starred):
+                arguments += list(self.expression(argument.value))
+            else:
+                arguments.append(self.expression(argument))
+        named = {str(item.arg): self.expression(item.value) for item in node.keywords if item.arg is not None}
+        if len(named) != len(node.keywords):
+            raise self.refuse(node, "`**` is not part of the kernel language", "name the arguments")
+        if function is builtins.breakpoint:
+            return None  # stops in the interpreter, where there is something to look at
+        if function is builtins.print:
+            raise self.refuse(node, "a compiled kernel cannot print", "run it with `kernel.interpret(...)`")
+        if isinstance(function, types.FunctionType) and not _is_language(function):
+            return self._inlined(node, function, arguments, named)
+        if _is_foreign(function) and any(_is_value(value) for value in (*arguments, *named.values())):
+            raise self.refuse(
+                node, f"`{ast.unparse(node.func)}` is not of the kernel language and takes no tiles", "use what `tile` has"
+            )
+        return self._applied(node, lambda: function(*arguments, **named))
+
+    def _inlined(self, node: ast.Call, function: Any, arguments: list[Any], named: dict[str, Any]) -> Any:
+        """A function of the user's, evaluated where it is called."""
+        if self.depth > 32:
+            raise self.refuse(node, "functions call each other without end", "kernels have no recursion")
+        import inspect  # noqa: PLC0415 - for functions alone
+
+        def work() -> Any:
+            bound = inspect.signature(function).bind(*arguments, **named)
+            bound.apply_defaults()
+            return Evaluator(self.b, source_of(function), dict(bound.arguments), self.depth + 1).run()
+
+        return self._applied(node, work)
+
+
+GONE: Any = object()
+"""Stands for a value that ended with the loop it was made in."""
+
+
+def _outside_names(function: Any) -> dict[str, Any]:
+    """What a function sees beside its own names: captured variables, then globals."""
+    captured: dict[str, Any] = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            captured[name] = cell.cell_contents
+        except ValueError:
+            continue
+    return {**function.__globals__, **captured}
+
+
+def _is_language(function: Any) -> bool:
+    module = str(getattr(function, "__module__", ""))
+    return module.startswith("tessera.")
+
+
+_KNOWN = (float, int, bool, len, tuple, list, abs, round, isinstance, str)
+
+
+def _is_foreign(function: Any) -> bool:
+    if function in _KNOWN or _is_language(function) or str(type(function).__module__).startswith("tessera."):
+        return False
+    return not str(getattr(getattr(function, "__self__", None), "__class__", type(None)).__module__).startswith("tessera.")
+
+
+def _is_value(value: Any) -> bool:
+    return isinstance(value, Tile | Loop) or hasattr(value, "materialized")
+
+
+def _word(node: Any) -> str:
+    return {"While": "while", "Try": "try", "ClassDef": "class", "Import": "import", "ListComp": "[... for ...]"}.get(
+        type(node).__name__, type(node).__name__.lower()
+    )

@@ -1,0 +1,159 @@
+"""Products of tiles, and tiles turned: `dot` and `transpose`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tessera.diagnostics.codes import DTypeError
+from tessera.frontend.kernel.builder import KernelBuilder, current
+from tessera.frontend.kernel.places import within
+from tessera.frontend.kernel.records import Memory, TileOp
+from tessera.frontend.kernel.tiles import Tile, cast_to, constant, made, number_of, tile_of
+from tessera.types.dim import Dim
+from tessera.types.dtype import DType, f32, f64, i32
+from tessera.types.frozen import frozen
+from tessera.types.tensor_type import TensorType
+
+
+class Turned:
+    """A tile to be read with its axes swapped: a product takes it as it is, all else has it turned in memory."""
+
+    def __init__(self, tile: Tile) -> None:
+        self.tile = tile
+        self._made: Tile | None = None
+
+    @property
+    def T(self) -> Tile:
+        return self.tile
+
+    @property
+    def dtype(self) -> DType:
+        return self.tile.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.tile.shape[::-1]
+
+    def for_product(self, b: KernelBuilder) -> Tile:
+        tile = self.tile
+        type = tile.type.with_shape(tile.type.shape[::-1])
+        return made(b, "transpose", [number_of(b, tile)], {}, type, tile.axes[::-1], tile.outside)
+
+    def materialized(self) -> Tile:
+        """The turned tile: a load with its axes swapped, or by way of memory."""
+        if self._made is None:
+            b = current()
+            tile = self.tile
+            self._made = tile.origin.load(b, (1, 0)) if tile.origin is not None else _through_memory(b, tile)
+        return self._made
+
+    def __getitem__(self, key: Any) -> Tile:
+        return self.materialized()[key]
+
+
+def _through_memory(b: KernelBuilder, tile: Tile) -> Tile:
+    """Written by rows and read by columns, in memory of the program."""
+    type = TensorType.of(tile.shape, tile.dtype)
+    (scratch,) = b.emit("scratch", (), {"space": "private"}, [Memory(type)])
+    zero = b.coords[b.zero()]
+    coords, none = ("_r", "_c"), (Dim.constant(-1), Dim.constant(-1))
+    map = (Dim.symbol("_r"), Dim.symbol("_c"))
+    access = {"coords": coords, "map": map, "bounds": none}
+    b.emit("store", [number_of(b, tile), scratch, zero, zero], {**access, "axes": coords, "mode": "set"})
+    b.emit("barrier")
+    turned = type.with_shape(type.shape[::-1])
+    values = {**access, "axes": coords[::-1], "pad": 0}
+    return made(b, "load", [scratch, zero, zero], values, turned, tile.axes[::-1], tile.outside)
+
+
+def _add_operators() -> None:
+    """A turned tile computes as a tile does."""
+    for name in ("add", "sub", "mul", "truediv", "lt", "le", "gt", "ge", "and", "or"):
+        method = f"__{name}__"
+        setattr(Turned, method, lambda self, other, method=method: getattr(self.materialized(), method)(other))
+    for name in ("radd", "rsub", "rmul", "rtruediv"):
+        method = f"__{name}__"
+        setattr(Turned, method, lambda self, other, method=method: getattr(self.materialized(), method)(other))
+    setattr(Turned, "__neg__", lambda self: -self.materialized())
+
+
+_add_operators()
+
+
+def transpose(x: Any) -> Any:
+    """A tile with its two axes swapped."""
+    b = current()
+    if isinstance(x, Turned):
+        return x.tile
+    if hasattr(x, "turned"):
+        return x.turned()
+    tile = tile_of(b, "transpose", x)
+    if len(tile.shape) != 2:
+        raise b.misfit(f"`transpose` swaps two axes, and the tile is {list(tile.shape)}")
+    return Turned(tile)
+
+
+@frozen
+class Product:
+    """A product that was begun with zero, and may still be begun with something else."""
+
+    lhs: Tile
+    rhs: Tile
+    ops: tuple[TileOp, ...]
+
+    def onto(self, b: KernelBuilder, acc: Tile) -> Tile:
+        """The product added to `acc`, in one chain of sums."""
+        if tuple(b.body.ops[-2:]) == self.ops:
+            del b.body.ops[-2:]
+        return _emit(b, self.lhs, self.rhs, acc)
+
+
+def dot(a: Any, b: Any, acc: Any = None, *, accum: DType | None = None) -> Tile:
+    """`a @ b` of tiles [M, K] and [K, N], plus `acc`: each element one chain of fused multiply-adds over k, in order.
+
+    Sums of floats are f32 (f64 of f64), of integers i32, unless `accum` or `acc` says otherwise. `acc + tile.dot(a, b)`
+    is the same as `tile.dot(a, b, acc)`.
+    """
+    builder = current()
+    left, right = side(builder, a, "left"), side(builder, b, "right")
+    if len(left.shape) != 2 or len(right.shape) != 2 or left.shape[1] != right.shape[0]:
+        raise builder.misfit(
+            f"`dot` multiplies [M, K] by [K, N], got {list(left.shape)} by {list(right.shape)}",
+            *(["the inner sizes differ"] if len(left.shape) == len(right.shape) == 2 else []),
+            fix="turn one of them with `tile.transpose`",
+        )
+    if left.dtype.is_float != right.dtype.is_float:
+        raise DTypeError(f"`dot` multiplies {left.dtype} by {right.dtype}", span=builder.span, fix="cast one of them")
+    left, right = within(builder, left, 1, 0), within(builder, right, 0, 0)
+    if acc is not None:
+        return _emit(builder, left, right, tile_of(builder, "dot", acc))
+    dtype = accum or _accumulator(left.dtype, right.dtype)
+    zero = constant(builder, 0, (left.shape[0], right.shape[1]), dtype)
+    found = _emit(builder, left, right, zero)
+    found.fresh = Product(left, right, tuple(builder.body.ops[-2:]))
+    return found
+
+
+def side(b: KernelBuilder, value: Any, which: str) -> Tile:
+    """An operand of a product: tiles as they are, turned ones too, whole tensors as this program's part of them."""
+    if isinstance(value, Turned):
+        return value.for_product(b)
+    if hasattr(value, "as_side"):
+        return value.as_side(which)
+    return tile_of(b, "dot", value)
+
+
+def _accumulator(*dtypes: DType) -> DType:
+    if any(dtype.is_float for dtype in dtypes):
+        return f64 if f64 in dtypes else f32
+    return i32 if all(dtype.bits <= 32 for dtype in dtypes) else next(dtype for dtype in dtypes if dtype.bits > 32)
+
+
+def _emit(b: KernelBuilder, left: Tile, right: Tile, acc: Tile) -> Tile:
+    wanted = (left.shape[0], right.shape[1])
+    if acc.shape != wanted:
+        raise b.misfit(f"the accumulator of this product must be {list(wanted)}, got {list(acc.shape)}")
+    start = cast_to(b, acc, acc.dtype.compute)
+    axes = (left.axes[0] or acc.axes[0], right.axes[1] or acc.axes[1])
+    type = TensorType.of(wanted, start.dtype)
+    return made(b, "dot", [number_of(b, tile) for tile in (left, right, start)], {}, type, axes)

@@ -1,0 +1,161 @@
+"""Moving tiles: `load`, `store` and atomics, with hints that are checked and never change a result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.diagnostics.codes import DTypeError
+from tessera.frontend.kernel.builder import KernelBuilder, current
+from tessera.frontend.kernel.places import Origin, TensorRef, place_of, spots_of
+from tessera.frontend.kernel.tiles import Extent, Tile, cast_to, constant, joined_shape, number_of, stretched, tile_of
+from tessera.types.schedule import SWIZZLES
+
+SPACES = ("global", "shared", "register")
+WIDEST = 16
+"""Bytes of the widest access of one lane."""
+
+
+def load(
+    x: Any,
+    *positions: Any,
+    rows: Any = None,
+    cols: Any = None,
+    pad: Any = 0,
+    mask: Any = None,
+    vector: int | None = None,
+    prefetch: int | None = None,
+    stages: int | None = None,
+    swizzle: str | None = None,
+    space: str | None = None,
+) -> Tile:
+    """A tile of a tensor; elements beyond its edges, and where `mask` is false, are `pad`.
+
+    Positions are for the last dims: `T.m` and `T.n` this program's own block, the index of a tile loop its step, `T.d`
+    or `:` the whole dim, a whole number one element. Leading dims that are not named are the grid's. `load(x, (m, k),
+    (BM, BK))` gives positions and shape as tuples. All that follows `mask` is a hint to the machine.
+    """
+    b = current()
+    tensor = _tensor(b, x, "load")
+    if tensor.is_result:
+        raise b.fail(f"`{tensor.name}` is a result of this kernel, which cannot be read", "keep the tile in a variable")
+    places, shape = _positions(b, positions, rows, cols)
+    spots = spots_of(b, tensor, places)
+    hints = _hints(b, tensor, vector=vector, prefetch=prefetch, stages=stages, swizzle=swizzle, space=space)
+    values = {"pad": _number(b, tensor, pad), **hints}
+    tile = Origin(tensor, tuple(spots), values, tensor.dtype).load(b)
+    if shape is not None and tile.shape != shape:
+        raise b.misfit(f"the tile at these positions is {list(tile.shape)}, and the shape given is {list(shape)}")
+    if mask is not None:
+        from tessera.frontend.kernel.elementwise import where  # noqa: PLC0415 - it uses tiles alone
+
+        tile = where(mask, tile, pad)
+    return tile
+
+
+def store(x: Any, *given: Any, rows: Any = None, cols: Any = None, mask: Any = None) -> None:
+    """Write a tile: `store(out, (m, n), tile)` or `store(out, tile, rows=T.m, cols=T.n)`; nothing beyond the edges.
+
+    A float is rounded to the tensor's dtype. A kernel gives the tensors it stores to as its results.
+    """
+    _written(current(), x, given, rows, cols, mask, "set", "store")
+
+
+def atomic_add(x: Any, *given: Any, rows: Any = None, cols: Any = None, mask: Any = None) -> None:
+    """Add a tile to a result that many programs add to, which begins as zeros; integers in any order are exact."""
+    _written(current(), x, given, rows, cols, mask, "atomic_add", "atomic_add")
+
+
+def atomic_max(x: Any, *given: Any, rows: Any = None, cols: Any = None, mask: Any = None) -> None:
+    """Keep the larger of a tile and of a result, which begins as zeros; the order does not matter."""
+    _written(current(), x, given, rows, cols, mask, "atomic_max", "atomic_max")
+
+
+def atomic_min(x: Any, *given: Any, rows: Any = None, cols: Any = None, mask: Any = None) -> None:
+    """Keep the smaller of a tile and of a result, which begins as zeros; the order does not matter."""
+    _written(current(), x, given, rows, cols, mask, "atomic_min", "atomic_min")
+
+
+def _written(
+    b: KernelBuilder, x: Any, given: Sequence[Any], rows: Any, cols: Any, mask: Any, mode: str, fn: str
+) -> None:
+    tensor = _tensor(b, x, fn)
+    if not tensor.is_result:
+        raise b.fail(f"`{tensor.name}` is read by this kernel, and cannot be written too", "store to a result of its own")
+    *front, last = given if given else (None,)
+    positions, tile = (front, last) if isinstance(last, Tile) else (given[1:], given[0] if given else None)
+    places, _ = _positions(b, positions, rows, cols)
+    if mask is not None:
+        raise b.fail(f"`{fn}` has no mask yet", "choose what to write with `tile.where`, or size the tensor so")
+    place = place_of(b, spots_of(b, tensor, places))
+    source = converted(b, tile_of(b, fn, tile), tensor, fn)
+    if source.shape != place.sizes:
+        joined = joined_shape(b, fn, [source.shape, place.sizes])
+        if joined != place.sizes:
+            raise b.misfit(f"`{fn}` writes {list(source.shape)} to a place of {list(place.sizes)} in `{tensor.name}`")
+    number = stretched(b, source, place.sizes)
+    b.has_stores = True
+    b.emit("store", [number, tensor.number, *place.operands], {**place.values, "mode": mode})
+
+
+def converted(b: KernelBuilder, tile: Tile, tensor: TensorRef, fn: str) -> Tile:
+    """The tile in the tensor's dtype: floats round, whole numbers stay whole."""
+    if tile.dtype.kind != tensor.dtype.kind and not (tile.dtype.is_integer and tensor.dtype.is_integer):
+        raise DTypeError(
+            f"`{fn}` writes {tile.dtype} to `{tensor.name}` of {tensor.dtype}",
+            span=b.span,
+            fix=f"cast it first: `tile.cast(x, {tensor.dtype})`",
+        )
+    return cast_to(b, tile, tensor.dtype)
+
+
+def _tensor(b: KernelBuilder, x: Any, fn: str) -> TensorRef:
+    found = getattr(x, "tensor", x)
+    if not isinstance(found, TensorRef):
+        raise b.fail(f"`{fn}` takes a tensor that the kernel is given, got {type(x).__name__}")
+    return found
+
+
+def _positions(
+    b: KernelBuilder, given: Sequence[Any], rows: Any, cols: Any
+) -> tuple[list[Any], tuple[int, ...] | None]:
+    """Positions for the last dims in order, and the shape where one is given."""
+    places, shape = list(given), None
+    if places and isinstance(places[0], tuple):
+        listed: tuple[Any, ...] = places[0]
+        if len(places) > 1:
+            shape = tuple(int(size) for size in places[1])
+        places = list(listed)
+    places += [place for place in (rows, cols) if place is not None]
+    return places, shape
+
+
+def _number(b: KernelBuilder, tensor: TensorRef, pad: Any) -> Any:
+    if isinstance(pad, bool | int | float):
+        return float(pad) if tensor.dtype.is_float else pad
+    raise b.fail(f"`pad` is a number, got {type(pad).__name__}")
+
+
+def _hints(b: KernelBuilder, tensor: TensorRef, **given: Any) -> dict[str, Any]:
+    """What the machine is told, checked: `{}` where nothing is said."""
+    said = {name: int(value) if isinstance(value, Extent) else value for name, value in given.items() if value}
+    vector = said.get("vector")
+    if vector is not None:
+        if not isinstance(vector, int) or vector < 1 or vector & (vector - 1):
+            raise b.fail(f"`vector` is a power of two of elements, got {vector}")
+        if vector * tensor.dtype.bytes > WIDEST:
+            widest = WIDEST // tensor.dtype.bytes
+            said["vector"] = widest  # the widest there is holds fewer elements of a wider dtype
+    if said.get("space", "shared") not in SPACES:
+        raise b.fail(f"`space` is one of {', '.join(SPACES)}, got {said['space']!r}")
+    if said.get("swizzle", "none") not in SWIZZLES:
+        raise b.fail(f"`swizzle` is one of {', '.join(SWIZZLES)}, got {said['swizzle']!r}")
+    if said.get("swizzle", "none") != "none" and said.get("space", "shared") != "shared":
+        raise b.fail(f"`swizzle` orders shared memory, and this is in {said['space']}", "leave one of the two out")
+    for name in ("prefetch", "stages"):
+        if name in said and (not isinstance(said[name], int) or not 0 <= said[name] <= 8):
+            raise b.fail(f"`{name}` is 0..8 steps, got {said[name]}")
+    return {"hints": dict(sorted(said.items()))} if said else {}
+
+
+__all__ = ["atomic_add", "atomic_max", "atomic_min", "constant", "load", "number_of", "store"]

@@ -1,0 +1,258 @@
+"""Where tiles lie: positions in tensors become index maps, edges become bounds, and coordinates become tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.frontend.kernel.builder import KernelBuilder
+from tessera.frontend.kernel.records import Memory
+from tessera.frontend.kernel.tiles import Axis, Extent, Index, Loop, NeedsNumber, Tile, cast_to, dim_of, index_of
+from tessera.types.dim import Dim, minimum
+from tessera.types.dtype import DType, i64
+from tessera.types.frozen import frozen
+from tessera.types.policy import SILENT, Policy
+from tessera.types.tensor_type import TensorType
+
+
+
+class TensorRef:
+    """A tensor in memory, as a kernel sees it: a shape and a dtype, read with `tile.load`.
+
+    `filled` replaces dims by how far they are filled, where that is less: the length of a cache.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        number: int,
+        type: TensorType,
+        policy: Policy = SILENT,
+        filled: dict[int, Dim] | None = None,
+        *,
+        is_result: bool = False,
+    ) -> None:
+        self.name, self.number, self.type, self.policy = name, number, type, policy
+        self.filled, self.is_result = filled or {}, is_result
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        return tuple(self.filled.get(axis, dim) for axis, dim in enumerate(self.type.shape))
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """The dims: numbers where they are known, indices where they are not."""
+        return tuple(index_of(dim) for dim in self.dims)
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.type}"
+
+
+@frozen
+class Spot:
+    """One dim of an access: the expression that finds it, and, if it runs along the tile, its axis and size."""
+
+    expr: Dim
+    axis: Axis | None = None
+    size: int = 0
+
+
+def spot_of(b: KernelBuilder, tensor: TensorRef, place: int, position: Any) -> Spot:
+    """What a position says of a dim: this program's block, a step of a loop, the whole dim, or one element."""
+    dim = tensor.dims[place]
+    if isinstance(position, Loop):
+        return _in_loop(b, tensor, place, position)
+    if isinstance(position, Extent) and position.role in ("m", "n"):
+        name = b.program_axis(position.role, dim, int(position))
+        return Spot(Dim.symbol(name), Axis(name, dim, dim), int(position))
+    if isinstance(position, Extent) and position.role == "k":
+        raise b.fail("`k` is the size of a step, not a place", "loop with `for k in tile.range_k(x.shape, T.k)` and use `k`")
+    if isinstance(position, Extent) or position is None or position == slice(None):
+        return _whole(b, tensor, place, position)
+    given = dim_of(position)
+    if given is None:
+        raise b.fail(
+            f"{type(position).__name__} is no position in `{tensor.name}`",
+            "a position is `T.m`, `T.n`, `T.d`, the index of a tile loop, a whole number, or `:`",
+        )
+    return Spot(given)
+
+
+def _in_loop(b: KernelBuilder, tensor: TensorRef, place: int, loop: Loop) -> Spot:
+    dim = tensor.dims[place]
+    if loop.name not in b.coords:
+        raise b.fail("the index of a loop is used after the loop has ended")
+    bound = loop.bound
+    if bound != dim and not dim.symbols & set(b.coords):
+        difference = (dim - bound).value
+        if difference is None or difference < 0:
+            bound = minimum(bound, dim)
+    return Spot(Dim.symbol(loop.name), Axis(loop.name, bound), loop.size)
+
+
+def _whole(b: KernelBuilder, tensor: TensorRef, place: int, position: Any) -> Spot:
+    dim = tensor.type.shape[place]
+    if dim.value is None:
+        raise NeedsNumber(dim)
+    if isinstance(position, Extent) and int(position) != dim.value:
+        raise b.misfit(
+            f"`T.d` is {int(position)}, and dim {place} of `{tensor.name}` has {dim} elements",
+            "rule: `d` is a whole dim, the last one of the first tensor",
+        )
+    bound = tensor.filled.get(place)
+    return Spot(Dim.symbol(b.zero()), Axis(b.zero(), bound, dim), dim.value)
+
+
+def spots_of(b: KernelBuilder, tensor: TensorRef, positions: Sequence[Any]) -> list[Spot]:
+    """One spot for each dim: leading dims that no position is given for are those of the grid."""
+    rank = tensor.type.rank
+    if len(positions) > rank:
+        raise b.misfit(f"`{tensor.name}` has {rank} dims, and {len(positions)} positions are given")
+    count = rank - len(positions)
+    leading = [Spot(_leading(b, tensor, number, count)) for number in range(count)]
+    return leading + [spot_of(b, tensor, count + at, position) for at, position in enumerate(positions)]
+
+
+def _leading(b: KernelBuilder, tensor: TensorRef, number: int, count: int) -> Dim:
+    """The coordinate of a leading dim: dims are matched from the last; fewer heads are shared by as many each."""
+    dim = tensor.dims[number]
+    known = sum(name.startswith("_b") for name in b.axes)
+    if not known:
+        for place in range(count):
+            b.batch_axis(place, tensor.dims[place])
+        known = count
+    place = known - count + number
+    if place < 0:
+        raise b.misfit(f"`{tensor.name}` has {count} leading dims, and the grid has {known}")
+    name, extent = f"_b{place}", b.axes[f"_b{place}"].extent
+    if dim == extent:
+        return Dim.symbol(name)
+    if dim.value == 1:
+        return Dim.constant(0)
+    if dim.value is not None and extent.value is not None and extent.value % dim.value == 0:
+        return Dim.symbol(name) // (extent.value // dim.value)
+    b.same(extent, dim, f"leading dim {number} of `{tensor.name}`")
+    return Dim.symbol(name)
+
+
+@frozen
+class Place:
+    """An access: index operands with names, the axes along the tile, the map, the bounds."""
+
+    coords: tuple[str, ...]
+    operands: tuple[int, ...]
+    axes: tuple[str, ...]
+    sizes: tuple[int, ...]
+    map: tuple[Dim, ...]
+    bounds: tuple[Dim, ...]
+    kept: tuple[Axis, ...]
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return {"coords": self.coords, "axes": self.axes, "map": self.map, "bounds": self.bounds}
+
+
+def place_of(b: KernelBuilder, spots: Sequence[Spot], order: Sequence[int] | None = None) -> Place:
+    """The access of spots; `order` gives the axes of the tile in another order than the dims."""
+    running = [number for number, spot in enumerate(spots) if spot.axis is not None]
+    listed = running if order is None else [running[number] for number in order]
+    names, scope = axis_names(b, [spots[number].axis for number in listed])
+    map = [spot.expr for spot in spots]
+    for name, number in zip(names, listed, strict=True):
+        map[number] = Dim.symbol(name)
+    kept = [axis for number in listed if (axis := spots[number].axis) is not None]
+    sizes = tuple(spots[number].size for number in listed)
+    bounds = tuple(_bound(axis, size) for axis, size in zip(kept, sizes, strict=True))
+    used = set(names).union(*(expr.symbols for expr in (*map, *bounds)))
+    coords = tuple(name for name in scope if name in used)
+    return Place(coords, tuple(scope[n] for n in coords), names, sizes, tuple(map), bounds, tuple(kept))
+
+
+def axis_names(b: KernelBuilder, axes: Sequence[Axis | None]) -> tuple[tuple[str, ...], dict[str, int]]:
+    """A name for each axis, no two the same, and all coordinates by name."""
+    scope, names = dict(b.coords), list[str]()
+    for axis in axes:
+        name = axis.name if axis is not None and axis.name in b.coords else b.zero()
+        scope.setdefault(name, b.coords[name])
+        unique, count = name, 0
+        while unique in names or (count and unique in b.coords):
+            count += 1
+            unique = f"{name}_{count}"
+        scope[unique] = b.coords[name]
+        names.append(unique)
+    return tuple(names), scope
+
+
+def _bound(axis: Axis, size: int) -> Dim:
+    if axis.bound is None or (axis.name == "_z" and axis.bound.value == size):
+        return Dim.constant(-1)
+    return axis.bound
+
+
+@frozen
+class Origin:
+    """A load that may be done again with its axes in another order."""
+
+    tensor: TensorRef
+    spots: tuple[Spot, ...]
+    values: dict[str, Any]
+    dtype: DType
+
+    def cast(self, dtype: DType) -> Origin:
+        return Origin(self.tensor, self.spots, self.values, dtype)
+
+    def load(self, b: KernelBuilder, order: Sequence[int] | None = None) -> Tile:
+        place = place_of(b, self.spots, order)
+        type = TensorType.of(place.sizes, self.tensor.dtype)
+        number = b.tile("load", [self.tensor.number, *place.operands], {**place.values, **self.values}, type)
+        tile = Tile(number, type, place.kept, outside=self.values["pad"])
+        tile.origin = Origin(self.tensor, self.spots, self.values, type.dtype) if order is None else None
+        return cast_to(b, tile, self.dtype)
+
+
+def clipped(b: KernelBuilder, tile: Tile, axis: int, bound: Dim, identity: Any) -> Tile:
+    """The tile with elements whose coordinate along an axis is not below `bound` replaced."""
+    names, scope = axis_names(b, tile.axes)
+    coords = tuple(name for name in scope if name in names or name in bound.symbols)
+    values = {"coords": coords, "axes": names, "axis": names[axis], "bound": bound, "identity": identity}
+    number = b.tile("clip", [tile.number, *(scope[name] for name in coords)], values, tile.type)
+    return Tile(number, tile.type, tile.axes, outside=identity)
+
+
+def within(b: KernelBuilder, tile: Tile, axis: int, identity: Any) -> Tile:
+    """The tile with what lies beyond the edge along an axis replaced by what changes no result."""
+    found = tile.axes[axis]
+    is_same = tile.outside is not None and tile.outside == identity
+    if found is None or found.bound is None or is_same or found.name not in b.coords:
+        return tile
+    if _bound(found, tile.shape[axis]).value == -1:
+        return tile
+    return clipped(b, tile, axis, found.bound, identity)
+
+
+def coordinate_tile(b: KernelBuilder, expr: Dim, axes: Sequence[Axis | None], shape: Sequence[int]) -> Tile:
+    """The value of an expression at every element, as i64; `axes` are named in it by their coordinates."""
+    names, scope = axis_names(b, axes)
+    coords = tuple(name for name in scope if name in names or name in expr.symbols)
+    type = TensorType.of(shape, i64)
+    values = {"coords": coords, "axes": names, "expr": expr}
+    return Tile(b.tile("coordinate", [scope[name] for name in coords], values, type), type, axes)
+
+
+def number_tile(b: KernelBuilder, dim: Dim, shape: tuple[int, ...]) -> Tile:
+    """A number that is known at run time, at every element of a tile."""
+    b.zero()
+    return coordinate_tile(b, dim, [None] * len(shape), shape)
+
+
+def memory_type(b: KernelBuilder, number: int) -> TensorType:
+    found = b.types[number]
+    assert isinstance(found, Memory)
+    return found.type
+
+
+__all__ = ["Index", "Origin", "Place", "Spot", "TensorRef", "clipped", "place_of", "spots_of", "within"]

@@ -1,0 +1,211 @@
+"""Folding tiles: reductions along an axis, running folds, and the softmax of whole rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tessera.frontend.kernel.builder import KernelBuilder, current
+from tessera.frontend.kernel.elementwise import exp, full, where
+from tessera.frontend.kernel.places import within
+from tessera.frontend.kernel.records import INDEX, Body, Memory, TileOp
+from tessera.frontend.kernel.tiles import INF, Tile, cast_to, computed, constant, made, number_of, tile_of
+from tessera.types.dim import Dim
+from tessera.types.dtype import DType, f32
+from tessera.types.promotion import integer_range
+from tessera.types.tensor_type import TensorType
+
+KINDS = ("sum", "prod", "max", "min", "any", "all")
+
+
+def identity(kind: str, dtype: DType) -> Any:
+    """What leaves a fold as it is."""
+    if kind in ("sum", "any"):
+        return False if dtype.is_bool else 0.0 if dtype.is_float else 0
+    if kind in ("prod", "all"):
+        return True if dtype.is_bool else 1.0 if dtype.is_float else 1
+    if dtype.is_float:
+        return -INF if kind == "max" else INF
+    low, high = integer_range(dtype)
+    return low if kind == "max" else high
+
+
+def reduce(x: Any, axis: int = -1, kind: str = "sum") -> Tile:
+    """Fold an axis by `sum`, `prod`, `max`, `min`, `any` or `all`, in a halving tree; what lies beyond an edge is left out."""
+    b = current()
+    tile = computed(b, tile_of(b, "reduce", x))
+    if kind not in KINDS:
+        raise b.fail(f"`kind` is one of {', '.join(KINDS)}, got {kind!r}")
+    rank = len(tile.shape)
+    if not -rank <= axis < rank:
+        raise b.misfit(f"`axis` must be in {-rank}..{rank - 1}, got {axis}")
+    axis %= rank
+    if tile.spread is not None:
+        tile = Tile(number_of(b, tile), TensorType.of(tile.shape, tile.dtype), tile.axes, outside=tile.outside)
+    whole = within(b, tile, axis, identity(kind, tile.dtype))
+    rest = tile.type.shape[:axis] + tile.type.shape[axis + 1 :]
+    axes = tile.axes[:axis] + tile.axes[axis + 1 :]
+    return made(b, "reduce", [whole.number], {"kind": kind, "axis": axis}, tile.type.with_shape(rest), axes)
+
+
+def sum(x: Any, axis: int = -1) -> Tile:
+    """The sum along an axis."""
+    return reduce(x, axis, "sum")
+
+
+def max(x: Any, axis: int = -1) -> Tile:
+    """The largest along an axis; NaN if there is one."""
+    return reduce(x, axis, "max")
+
+
+def min(x: Any, axis: int = -1) -> Tile:
+    """The smallest along an axis; NaN if there is one."""
+    return reduce(x, axis, "min")
+
+
+def tile_reduce_rowmax(x: Any) -> Tile:
+    """The largest of each row."""
+    return reduce(x, -1, "max")
+
+
+def tile_reduce_rowsum(x: Any) -> Tile:
+    """The sum of each row."""
+    return reduce(x, -1, "sum")
+
+
+def shift_of(top: Tile) -> Tile:
+    """What to subtract from rows with these maxima: where nothing was seen any number will do, and -inf would not."""
+    return where(top == -INF, 0.0, top)
+
+
+def tile_softmax_rmax(x: Any, eps: float = 0.0) -> Tile:
+    """The softmax of whole rows, with each row's maximum taken off first; `eps` is added to the sums."""
+    b = current()
+    tile = computed(b, tile_of(b, "tile_softmax_rmax", x))
+    if len(tile.shape) != 2:
+        raise b.misfit(f"`tile_softmax_rmax` takes rows and columns, got {list(tile.shape)}")
+    rows = within(b, tile, 1, -INF)
+    powers = exp(rows - shift_of(reduce(rows, 1, "max"))[:, None])
+    powers.outside = 0.0
+    total = reduce(powers, 1, "sum")
+    if eps:
+        total = total + eps
+    return powers / where(total == 0.0, 1.0, total)[:, None]
+
+
+def softmax(x: Any) -> Tile:
+    """The softmax of whole rows."""
+    return tile_softmax_rmax(x)
+
+
+_RUNNING: dict[str, str] = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+
+
+def scan(
+    x: Any, combine: Any = "sum", axis: int = -1, *, exclusive: bool = False, reverse: bool = False, start: Any = None
+) -> Tile:
+    """Running folds along an axis, one element after the other: each with all before it.
+
+    `combine` is `sum`, `prod`, `max`, `min`, or a function of two tiles, of what was folded so far and the next; then
+    `start` is what an exclusive scan begins with.
+    """
+    b = current()
+    tile = computed(b, tile_of(b, "scan", x))
+    rank = len(tile.shape)
+    if rank not in (1, 2) or not -rank <= axis < rank:
+        raise b.misfit(f"`scan` runs along an axis of one or two, got axis {axis} of {list(tile.shape)}")
+    if callable(combine):
+        fold: Callable[[Tile, Tile], Tile] = combine
+        begin = 0 if start is None else start
+        if exclusive and start is None:
+            raise b.fail("an exclusive scan with a function of its own needs `start`, what it begins with")
+    else:
+        if combine not in _RUNNING:
+            raise b.fail(f"`combine` is one of {', '.join(_RUNNING)} or a function, got {combine!r}")
+        begin = identity(combine, tile.dtype)
+
+        def fold(before: Tile, here: Tile) -> Tile:
+            from tessera.frontend.kernel.tiles import binary  # noqa: PLC0415 - beside its use
+
+            return binary(_RUNNING[combine], before, here)
+
+    return _Scan(b, tile, axis % rank, exclusive=exclusive, reverse=reverse).run(fold, begin, callable(combine))
+
+
+class _Scan:
+    """A scan by way of memory of the program: a loop along the axis that carries a line across it."""
+
+    def __init__(self, b: KernelBuilder, tile: Tile, axis: int, *, exclusive: bool, reverse: bool) -> None:
+        self.b, self.tile, self.axis = b, tile, axis
+        self.exclusive, self.reverse = exclusive, reverse
+        self.type = TensorType.of(tile.shape, tile.dtype)
+        self.across = tuple(name for place, name in enumerate(("_r", "_c")[: len(tile.shape)]) if place != axis)
+        self.rest = tuple(size for place, size in enumerate(tile.shape) if place != axis)
+
+    def run(self, fold: Callable[[Tile, Tile], Tile], begin: Any, is_own: bool) -> Tile:
+        b, count = self.b, self.tile.shape[self.axis]
+        names = ("_r", "_c")[: len(self.tile.shape)]
+        zero = b.coords[b.zero()]
+        zeros = [zero] * len(names)
+        (source,) = b.emit("scratch", (), {"space": "private"}, [Memory(self.type)])
+        (target,) = b.emit("scratch", (), {"space": "private"}, [Memory(self.type)])
+        whole = self._access(names)
+        b.emit("store", [number_of(b, self.tile), source, *zeros], {**whole, "mode": "set"})
+        b.emit("barrier")
+        line = full(self.rest, begin, self.tile.dtype)
+        first = 0
+        if is_own and not self.exclusive:
+            # With a function of its own the first element stands for itself.
+            line = self._read(source, self._step(0))
+            self._write(line, target, self._step(0))
+            first = 1
+        self._loop(first, count, line, source, target, fold)
+        b.emit("barrier")
+        return made(b, "load", [target, *zeros], {**whole, "pad": 0}, self.type, self.tile.axes)
+
+    def _access(self, axes: tuple[str, ...]) -> dict[str, Any]:
+        names = ("_r", "_c")[: len(self.tile.shape)]
+        none = tuple(Dim.constant(-1) for _ in axes)
+        return {"coords": names, "axes": axes, "map": tuple(map(Dim.symbol, names)), "bounds": none}
+
+    def _step(self, place: int) -> int:
+        count = self.tile.shape[self.axis]
+        return self.b.index(Dim.constant(count - 1 - place if self.reverse else place))
+
+    def _operands(self, at: int) -> list[int]:
+        zero = self.b.coords[self.b.zero()]
+        return [at if place == self.axis else zero for place in range(len(self.tile.shape))]
+
+    def _read(self, buffer: int, at: int) -> Tile:
+        type = TensorType.of(self.rest, self.tile.dtype)
+        values = {**self._access(self.across), "pad": 0}
+        axes = [axis for place, axis in enumerate(self.tile.axes) if place != self.axis]
+        return made(self.b, "load", [buffer, *self._operands(at)], values, type, axes)
+
+    def _write(self, line: Tile, buffer: int, at: int) -> None:
+        operands = [number_of(self.b, line), buffer, *self._operands(at)]
+        self.b.emit("store", operands, {**self._access(self.across), "mode": "set"})
+
+    def _loop(
+        self, first: int, count: int, line: Tile, source: int, target: int, fold: Callable[[Tile, Tile], Tile]
+    ) -> None:
+        b = self.b
+        low, high = b.index(Dim.constant(first)), b.index(Dim.constant(count))
+        step, carried = b.new(INDEX), b.new(line.type)
+        body, name = Body(arguments=(step, carried)), b.fresh("_s")
+        b.coords[name] = step
+        with b.inside(body, name):
+            at = step if not self.reverse else b.index(Dim.constant(count - 1) - Dim.symbol(name))
+            before = Tile(carried, line.type, line.axes)
+            after = cast_to(b, fold(before, self._read(source, at)), line.dtype)
+            if after.shape != line.shape:
+                raise b.misfit(f"the function of a scan gives {list(after.shape)}, and takes {list(line.shape)}")
+            self._write(before if self.exclusive else after, target, at)
+            body.results = (number_of(b, after),)
+        results = (b.new(line.type),)
+        b.add(TileOp("for", (low, high, number_of(b, line)), {"step": 1}, results, b.span, body))
+
+
+tile_scan = scan
+
+__all__ = ["constant", "f32", "reduce", "scan", "softmax", "tile_scan"]

@@ -1,0 +1,123 @@
+"""What a kernel gives: tensors that it stores to, and tiles that it returns, each in its place of a whole tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tessera.diagnostics.codes import KernelError
+from tessera.frontend.kernel.builder import KernelBuilder
+from tessera.frontend.kernel.elementwise import col_index, row_index, where
+from tessera.frontend.kernel.memory import converted
+from tessera.frontend.kernel.operands import Given, Parameter
+from tessera.frontend.kernel.places import Spot, TensorRef, place_of
+from tessera.frontend.kernel.records import Memory
+from tessera.frontend.kernel.tiles import Axis, Tile, number_of
+from tessera.types.annotation import TensorAnnotation
+from tessera.types.dim import Dim
+from tessera.types.tensor_type import TensorType
+
+if TYPE_CHECKING:
+    from tessera.frontend.kernel.definition import KernelDefinition
+
+
+def declare_results(b: KernelBuilder, definition: KernelDefinition, given: Given, env: dict[str, Any]) -> None:
+    """Memory for the parameters that the kernel stores to; their dims are those of what it reads."""
+    sizes = given.sizes()
+    for parameter in definition.results:
+        type = _declared(definition, parameter, sizes)
+        number = b.new(Memory(type))
+        tensor = TensorRef(parameter.name, number, type, is_result=True)
+        b.result_buffers.append(tensor)
+        env[parameter.name] = tensor
+
+
+def _declared(definition: KernelDefinition, parameter: Parameter, sizes: dict[str, Dim]) -> TensorType:
+    annotation = parameter.annotation
+    assert annotation is not None
+    unknown = sorted(annotation.symbols - sizes.keys())
+    if unknown:
+        raise KernelError(
+            f"the dim `{unknown[0]}` of the result `{parameter.name}` is not one of what `{definition.name}` reads",
+            span=definition.source.span(definition.source.tree),
+            fix="name a dim of an operand, or write a number",
+        )
+    if annotation.dtype is None:
+        raise KernelError(f"the result `{parameter.name}` has no dtype", span=None, fix="write it last, as in `..., f32]`")
+    return TensorType(tuple(dim.substitute(sizes) for dim in annotation.dims), annotation.dtype)
+
+
+def return_tiles(b: KernelBuilder, definition: KernelDefinition, given: Given, value: Any) -> None:
+    """Store what the kernel returns, where its rows and columns are in the whole."""
+    if value is None:
+        if not b.result_buffers:
+            raise KernelError(
+                f"`{definition.name}` gives nothing",
+                span=definition.source.span(definition.source.tree),
+                fix="return a tile, or store to a parameter",
+            )
+        return
+    values: Sequence[Any] = value if isinstance(value, tuple) else (value,)  # pyright: ignore[reportUnknownVariableType]
+    from tessera.frontend.kernel.definition import result_annotations  # noqa: PLC0415 - which calls this
+
+    declared = result_annotations(definition)
+    for number, item in enumerate(values):
+        tile = item.materialized() if hasattr(item, "materialized") else item
+        if not isinstance(tile, Tile):
+            raise b.fail(f"`{definition.name}` returns {type(item).__name__}, not a tile")
+        annotation = declared[number] if len(declared) == len(values) else None
+        _return(b, tile, given, annotation, f"out{number}" if len(values) > 1 else "out")
+
+
+def _return(b: KernelBuilder, tile: Tile, given: Given, annotation: TensorAnnotation | None, name: str) -> None:
+    tile = _triangle(b, tile)
+    batch = sorted(axis for axis in b.axes if axis.startswith("_b"))
+    dims = [b.axes[axis].extent for axis in batch]
+    spots = [Spot(Dim.symbol(axis)) for axis in batch]
+    for place, (axis, size) in enumerate(zip(tile.axes, tile.shape, strict=True)):
+        found = _placed(b, axis)
+        if found is None or found.dim is None:
+            raise b.fail(
+                f"axis {place} of the tile that is returned, of {size} elements, is no part of a tensor that was loaded",
+                'store it yourself: give the kernel a parameter such as `out: KTile["M", "N", f32]` and `tile.store`',
+            )
+        dims.append(found.dim)
+        spots.append(Spot(Dim.symbol(found.name), found, size))
+    dtype = annotation.dtype if annotation is not None and annotation.dtype is not None else tile.dtype
+    result = TensorType(tuple(dims), dtype)
+    if annotation is not None:
+        _check(b, annotation, result, given)
+    number = b.new(Memory(result))
+    tensor = TensorRef(name, number, result, is_result=True)
+    b.result_buffers.append(tensor)
+    place_ = place_of(b, spots)
+    source = converted(b, tile, tensor, "return")
+    b.emit("store", [number_of(b, source), number, *place_.operands], {**place_.values, "mode": "set"})
+
+
+def _placed(b: KernelBuilder, axis: Axis | None) -> Axis | None:
+    """Where an axis lies in the whole: rows and columns of the grid, or a whole dim."""
+    if axis is None:
+        return None
+    known = b.axes.get(axis.name)
+    return Axis(known.name, known.extent, known.extent) if known is not None else axis
+
+
+def _triangle(b: KernelBuilder, tile: Tile) -> Tile:
+    """Zero outside the triangle that the schedule computes alone."""
+    side = b.schedule.triangular
+    if side is None or len(tile.shape) != 2 or not {"_m", "_n"} <= b.axes.keys():
+        return tile
+    rows, columns = row_index()[:, None], col_index()[None, :]
+    kept = where(columns <= rows if side == "lower" else columns >= rows, tile, 0.0)
+    kept.axes = tile.axes
+    return kept
+
+
+def _check(b: KernelBuilder, annotation: TensorAnnotation, result: TensorType, given: Given) -> None:
+    if annotation.rank != result.rank:
+        raise b.misfit(f"the result is declared {annotation}, and is {result}")
+    sizes = given.sizes()
+    for axis, (declared, dim) in enumerate(zip(annotation.dims, result.shape, strict=True)):
+        if declared.symbols <= sizes.keys():
+            b.same(declared.substitute(sizes), dim, f"dim {axis} of the result is declared `{declared}`")

@@ -1,0 +1,437 @@
+"""The values of the language: tiles with their arithmetic, extents, blocks of loops, indices and tensors in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.frontend.kernel.builder import KernelBuilder, current
+from tessera.ir.tile.functions import FUNCTIONS
+from tessera.types.dim import Dim
+from tessera.types.dtype import DType, bool_, f32, i64
+from tessera.types.frozen import frozen
+from tessera.types.promotion import holds
+from tessera.types.rounding import rounding_of
+from tessera.types.tensor_type import TensorType
+
+INF = float("inf")
+
+
+@frozen
+class Axis:
+    """Which elements an axis of a tile is: those from coordinate `name` on; `bound` is where they end, if they may.
+
+    `dim` is the dim of the tensor that the axis lies along, where it is this program's own part of one.
+    """
+
+    name: str
+    bound: Dim | None = None
+    dim: Dim | None = None
+
+
+class Extent(int):
+    """A size of a block that knows which: `m` and `n` of the grid, `k` of a step, `d` a whole dim."""
+
+    role: str
+
+    def __new__(cls, size: int, role: str) -> Extent:
+        made = super().__new__(cls, size)
+        made.role = role
+        return made
+
+
+@frozen
+class Loop:
+    """Where a loop over blocks is in each step: a coordinate, the size of a step, and where it ends."""
+
+    name: str
+    size: int
+    bound: Dim
+    pad_free: bool = False
+
+    @property
+    def start(self) -> Index:
+        """The first element of the block."""
+        return Index(Dim.symbol(self.name))
+
+
+@frozen
+class Index:
+    """A whole number that is known when the kernel runs: a size, a coordinate, or arithmetic of them."""
+
+    dim: Dim
+
+    def __add__(self, other: Any) -> Any:
+        return _arithmetic(self, other, "__add__", "add")
+
+    def __radd__(self, other: Any) -> Any:
+        return _arithmetic(self, other, "__radd__", "add")
+
+    def __sub__(self, other: Any) -> Any:
+        return _arithmetic(self, other, "__sub__", "sub")
+
+    def __rsub__(self, other: Any) -> Any:
+        return _arithmetic(self, other, "__rsub__", "sub")
+
+    def __mul__(self, other: Any) -> Any:
+        return _arithmetic(self, other, "__mul__", "mul")
+
+    def __rmul__(self, other: Any) -> Any:
+        return _arithmetic(self, other, "__rmul__", "mul")
+
+    def __floordiv__(self, other: Any) -> Any:
+        return _arithmetic(self, other, "__floordiv__", "floordiv")
+
+    def __mod__(self, other: Any) -> Any:
+        return _arithmetic(self, other, "__mod__", "mod")
+
+    def __bool__(self) -> bool:
+        raise current().fail(f"`{self.dim}` is known only when the kernel runs, and Python must know it now")
+
+    def __index__(self) -> int:
+        value = self.dim.value
+        if value is None:
+            raise NeedsNumber(self.dim)
+        return value
+
+    __int__ = __index__
+
+    def __float__(self) -> float:
+        return float(self.__index__())
+
+    def __str__(self) -> str:
+        return str(self.dim)
+
+
+class NeedsNumber(Exception):
+    """A dim must be a number for the kernel to be written: it is the size of a tile."""
+
+    def __init__(self, dim: Dim) -> None:
+        super().__init__(str(dim))
+        self.dim = dim
+
+
+def _arithmetic(index: Index, other: Any, method: str, fn: str) -> Any:
+    if isinstance(other, Tile):
+        return binary(fn, other, index) if method.startswith("__r") else binary(fn, index, other)
+    given = dim_of(other)
+    if given is None:
+        if isinstance(other, float):
+            raise current().fail(f"`{index}` is a whole number that is known at run time, and {other} is not")
+        return NotImplemented
+    if method == "__rsub__":
+        return index_of(given - index.dim)
+    operation = method.replace("__r", "__") if method in ("__radd__", "__rmul__") else method
+    return index_of(getattr(index.dim, operation)(given))
+
+
+def index_of(dim: Dim) -> Any:
+    """A dim as the language shows it: a number where it is one."""
+    return Index(dim) if dim.value is None else dim.value
+
+
+def dim_of(value: Any) -> Dim | None:
+    """The dim that a value is, if it is one."""
+    if isinstance(value, Index):
+        return value.dim
+    if isinstance(value, Dim):
+        return value
+    return Dim.constant(int(value)) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+class Tile:
+    """A block of numbers of one dtype and static shape, held by the program.
+
+    `axes` says where its elements come from, so that edges are seen to; `outside` what elements beyond them are, where
+    that is known. `spread` maps the axes of the value to those of the shape, where others are of one element.
+    """
+
+    __slots__ = ("axes", "fresh", "narrow", "number", "origin", "outside", "shape", "spread", "type")
+
+    def __init__(
+        self,
+        number: int,
+        type: TensorType,
+        axes: Sequence[Axis | None],
+        *,
+        outside: Any = None,
+        shape: tuple[int, ...] | None = None,
+        spread: tuple[int, ...] | None = None,
+    ) -> None:
+        self.number, self.type, self.axes, self.outside = number, type, tuple(axes), outside
+        static = tuple(int(dim.value or 0) for dim in type.shape)
+        self.shape, self.spread = shape if shape is not None else static, spread
+        self.origin: Any = None
+        """The load that a tile is, as it may be done again at other axes."""
+        self.fresh: Any = None
+        """The product that a tile is, as long as nothing was added to it."""
+        self.narrow: Any = None
+        """The last step of a loop that changes a tile carried by it."""
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    @property
+    def T(self) -> Tile:
+        """The tile with its two axes swapped."""
+        from tessera.frontend.kernel.matrix import transpose  # noqa: PLC0415 - it makes tiles
+
+        return transpose(self)
+
+    def become(self, other: Tile) -> None:
+        """Be another tile of the same shape: what a function does that rebinds its argument."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(other, name))
+
+    def __getitem__(self, key: Any) -> Tile:
+        return expanded(self, key if isinstance(key, tuple) else (key,))  # pyright: ignore[reportUnknownArgumentType]
+
+    def __bool__(self) -> bool:
+        raise current().fail("a tile has no truth value", "choose with `tile.where(condition, a, b)`")
+
+    def __iter__(self) -> Any:
+        raise current().fail("a tile cannot be gone through", "work on whole tiles, or reduce along an axis")
+
+    def __repr__(self) -> str:
+        return f"Tile({list(self.shape)}, {self.dtype})"
+
+    def __neg__(self) -> Tile:
+        return unary("neg", self)
+
+    def __abs__(self) -> Tile:
+        return unary("abs", self)
+
+    def __invert__(self) -> Tile:
+        return unary("not", self)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: Any) -> Any:
+        return binary("eq", self, other)
+
+    def __ne__(self, other: Any) -> Any:
+        return binary("ne", self, other)
+
+
+def _operators() -> None:
+    """Give tiles Python's binary operators, both ways round."""
+    names = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv": "floordiv", "mod": "mod"}
+    names |= {"pow": "pow", "and": "and", "or": "or", "xor": "xor", "lshift": "shl", "rshift": "shr"}
+    for method, fn in names.items():
+        setattr(Tile, f"__{method}__", lambda self, other, fn=fn: binary(fn, self, other))
+        setattr(Tile, f"__r{method}__", lambda self, other, fn=fn: binary(fn, other, self))
+    for method in ("lt", "le", "gt", "ge"):
+        setattr(Tile, f"__{method}__", lambda self, other, fn=method: binary(fn, self, other))
+
+
+_operators()
+
+
+# Making tiles.
+
+
+def made(
+    b: KernelBuilder, name: str, operands: Sequence[int], values: Any, type: TensorType, axes: Any, outside: Any = None
+) -> Tile:
+    return Tile(b.tile(name, operands, values, type), type, axes, outside=outside)
+
+
+def number_of(b: KernelBuilder, tile: Tile) -> int:
+    """The value of a tile in its own shape."""
+    if tile.spread is None:
+        return tile.number
+    return b.tile("broadcast", [tile.number], {"axes": tile.spread}, tile.type.with_shape(tile.shape))
+
+
+def constant(b: KernelBuilder, value: Any, shape: Sequence[int], dtype: DType) -> Tile:
+    """A tile of one number."""
+    number = float(value) if dtype.is_float else bool(value) if dtype.is_bool else int(value)
+    made_ = b.tile("constant", (), {"value": number}, TensorType.of(shape, dtype))
+    return Tile(made_, TensorType.of(shape, dtype), [None] * len(shape), outside=number)
+
+
+def cast_to(b: KernelBuilder, tile: Tile, dtype: DType) -> Tile:
+    """The tile in another dtype."""
+    if tile.dtype is dtype:
+        return tile
+    type = tile.type.with_dtype(dtype)
+    number = b.tile("cast", [tile.number], {"rounding": rounding_of(tile.dtype, dtype)}, type)
+    found = Tile(number, type, tile.axes, outside=tile.outside, shape=tile.shape, spread=tile.spread)
+    found.origin = tile.origin.cast(dtype) if tile.origin is not None else None
+    found.narrow = tile.narrow
+    return found
+
+
+def computed(b: KernelBuilder, tile: Tile) -> Tile:
+    """The tile in the dtype that arithmetic is done in."""
+    return cast_to(b, tile, tile.dtype.compute)
+
+
+def expanded(tile: Tile, key: tuple[Any, ...]) -> Tile:
+    """`tile[:, None]`: axes of one element put in."""
+    b = current()
+    if any(item is not None and item != slice(None) for item in key) or not any(item is None for item in key):
+        raise b.fail("a tile is indexed with `:` and `None` alone", "write `x[:, None]` to spread a column along rows")
+    kept = [place for place, item in enumerate(key) if item is not None]
+    if len(kept) != len(tile.shape):
+        raise b.misfit(f"{len(kept)} axes are named and the tile has {len(tile.shape)}: {list(tile.shape)}")
+    own = tile.spread or tuple(range(len(tile.shape)))
+    sizes, axes = iter(tile.shape), iter(tile.axes)
+    shape = tuple(1 if item is None else next(sizes) for item in key)
+    placed = [None if item is None else next(axes) for item in key]
+    spread = tuple(kept[place] for place in own)
+    return Tile(tile.number, tile.type, placed, outside=tile.outside, shape=shape, spread=spread)
+
+
+def joined_shape(b: KernelBuilder, fn: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape that shapes stretch to."""
+    rank = max(len(shape) for shape in shapes)
+    found: list[int] = []
+    for place in range(rank):
+        sizes = {shape[place - rank + len(shape)] for shape in shapes if place - rank + len(shape) >= 0} - {1}
+        if len(sizes) > 1:
+            listed = " and ".join(str(list(shape)) for shape in shapes)
+            raise b.misfit(
+                f"`{fn}` takes tiles of one shape, and {listed} do not stretch to one another",
+                fix="spread a column with `x[:, None]`",
+            )
+        found.append(sizes.pop() if sizes else 1)
+    return tuple(int(size) for size in found)
+
+
+def stretched(b: KernelBuilder, tile: Tile, shape: tuple[int, ...]) -> int:
+    """The value of a tile, spread out to a shape."""
+    if tile.spread is None and tile.shape == shape:
+        return tile.number
+    offset = len(shape) - len(tile.shape)
+    own = tile.spread or tuple(range(len(tile.shape)))
+    kept = [place for place in own if tile.shape[place] == shape[place + offset]]
+    if len(kept) != len(own):
+        raise b.fail(
+            "an axis of one element of a computed tile cannot be stretched", "reduce it away and use `[:, None]`"
+        )
+    axes = tuple(place + offset for place in kept)
+    return b.tile("broadcast", [tile.number], {"axes": axes}, tile.type.with_shape(shape))
+
+
+def joined_axes(tiles: Sequence[Tile], shape: tuple[int, ...]) -> list[Axis | None]:
+    """Where the elements of a result come from: what the first operand that knows says, and edges before none."""
+    found: list[Axis | None] = []
+    for place in range(len(shape)):
+        offered: list[Axis] = []
+        for tile in tiles:
+            at = place - len(shape) + len(tile.shape)
+            axis = tile.axes[at] if at >= 0 and tile.shape[at] == shape[place] else None
+            if axis is not None:
+                offered.append(axis)
+        found.append(next((axis for axis in offered if axis.bound is not None), offered[0] if offered else None))
+    return found
+
+
+def operand(b: KernelBuilder, value: Any, dtype: DType, shape: tuple[int, ...]) -> Tile:
+    """An operand beside tiles, which stretch to `shape` and are computed in `dtype`: a tile, a number, or an index."""
+    if isinstance(value, Tile):
+        return cast_to(b, value, dtype)
+    if isinstance(value, Index):
+        from tessera.frontend.kernel.places import number_tile  # noqa: PLC0415 - it makes tiles
+
+        return cast_to(b, number_tile(b, value.dim, shape), dtype)
+    if isinstance(value, bool | int | float):
+        if isinstance(value, float) and not dtype.is_float:
+            raise b.fail(f"{value} meets a tile of {dtype}", "cast the tile to f32 first: `tile.cast(x, f32)`")
+        return constant(b, value, shape, dtype)
+    raise b.fail(f"a tile meets {type(value).__name__}, which is neither a tile nor a number")
+
+
+def _meet(b: KernelBuilder, fn: str, first: Tile, second: Tile) -> DType:
+    """The dtype both operands are computed in: only what loses nothing is done unasked."""
+    left, right = first.dtype.compute, second.dtype.compute
+    if left is right or holds(left, right):
+        return left
+    if holds(right, left):
+        return right
+    from tessera.diagnostics.codes import DTypeError  # noqa: PLC0415 - an error's
+
+    raise DTypeError(f"`{fn}` meets {left} and {right}", span=b.span, fix="cast one of them with `tile.cast`")
+
+
+def unary(fn: str, value: Any) -> Tile:
+    """A scalar function at every element."""
+    b = current()
+    tile = computed(b, tile_of(b, fn, value))
+    if fn not in _INTEGER and not tile.dtype.is_float:
+        tile = cast_to(b, tile, f32)
+    type = tile.type.with_dtype(bool_) if FUNCTIONS[fn].is_predicate else tile.type
+    number = b.tile("elementwise", [tile.number], {"fn": fn}, type)
+    outside = tile.outside if fn in _KEEPS_ZERO and tile.outside == 0 else None
+    return Tile(number, type, tile.axes, outside=outside, shape=tile.shape, spread=tile.spread)
+
+
+_INTEGER = ("neg", "abs", "sign", "not", "relu")
+_KEEPS_ZERO = (
+    "neg",
+    "abs",
+    "sign",
+    "relu",
+    "sqrt",
+    "sin",
+    "tanh",
+    "erf",
+    "silu",
+    "gelu_erf",
+    "gelu_tanh",
+    "floor",
+    "ceil",
+)
+
+
+def tile_of(b: KernelBuilder, fn: str, value: Any) -> Tile:
+    if hasattr(value, "materialized"):
+        value = value.materialized()
+    if not isinstance(value, Tile):
+        raise b.fail(f"`{fn}` takes a tile, got {type(value).__name__}")
+    return value
+
+
+def binary(fn: str, first: Any, second: Any) -> Tile:
+    """A scalar function of two, at every element of what both stretch to."""
+    b = current()
+    given = [value.materialized() if hasattr(value, "materialized") else value for value in (first, second)]
+    tiles = [value for value in given if isinstance(value, Tile)]
+    if not tiles:
+        raise b.fail(f"`{fn}` takes a tile, got {type(first).__name__} and {type(second).__name__}")
+    if fn == "add" and len(tiles) == 2 and (chained := _chained(b, *tiles)) is not None:
+        return chained
+    dtype = _meet(b, fn, tiles[0], tiles[-1])
+    if fn in ("div", "pow", "atan2") and not dtype.is_float:
+        dtype = f32
+    shape = joined_shape(b, fn, [tile.shape for tile in tiles])
+    left, right = (operand(b, value, dtype, shape) for value in given)
+    type_ = TensorType.of(shape, bool_ if FUNCTIONS[fn].is_predicate else dtype)
+    numbers = [stretched(b, tile, shape) for tile in (left, right)]
+    axes = joined_axes([left, right], shape)
+    return made(b, "elementwise", numbers, {"fn": fn}, type_, axes, _outside(fn, left, right))
+
+
+def _outside(fn: str, left: Tile, right: Tile) -> Any:
+    if fn in ("add", "sub") and left.outside == 0 and right.outside == 0:
+        return 0
+    # A constant that is not zero beside what is zero outside keeps it so, if it is finite.
+    if fn == "mul" and left.outside == 0 and right.outside is not None and abs(right.outside) < INF:
+        return 0
+    if fn in ("mul", "div") and left.outside == 0 and right.outside not in (None, 0, INF, -INF):
+        return 0
+    return 0 if fn == "mul" and right.outside == 0 and left.outside is not None and abs(left.outside) < INF else None
+
+
+def _chained(b: KernelBuilder, left: Tile, right: Tile) -> Tile | None:
+    """`acc + tile.dot(a, b)` goes on with the sums of `acc`, instead of adding two."""
+    for acc, product in ((left, right), (right, left)):
+        if product.fresh is not None and acc.fresh is None and acc.spread is None and acc.type == product.type:
+            return product.fresh.onto(b, acc)
+    return None
+
+
+__all__ = ["INF", "Axis", "Extent", "Index", "Loop", "NeedsNumber", "Tile", "i64"]
