@@ -10,6 +10,7 @@ from tessera.ir.base.choice import Choice, Chooser
 from tessera.ir.base.tape import Tape
 from tessera.ir.schedule.emit.contraction_kernel import BLOCKS
 from tessera.ir.schedule.emit.evaluate import spec_of
+from tessera.ir.schedule.emit.map_kernel import map_tiles
 from tessera.ir.tile.facets import Contraction
 from tessera.types.dim import Dim, product
 from tessera.types.machine import Machine
@@ -20,7 +21,7 @@ def knobs_of(kind: str, machine: Machine) -> Sequence[tuple[str, Sequence[Any]]]
     if kind == "contraction":
         return (("contraction.block", BLOCKS),)
     if kind == "map":
-        return (("map.tile", tuple(times * machine.lanes for times in (2, 1, 4, 8))),)
+        return (("map.tile", map_tiles(machine)),)
     return ()
 
 

@@ -37,6 +37,11 @@ FEATURES: dict[str, str] = {
 }
 """Names as LLVM spells them, each with the one that it cannot be without; of GPUs, architectures and instructions."""
 
+WARP = 32
+"""Threads that run as one on a GPU."""
+MAX_THREADS = 1024
+"""Threads of a block (CUDA C++ Programming Guide, technical specifications per compute capability)."""
+
 MAX_ARGUMENTS = 1024
 MAX_SIZES = 1024
 MAX_SCRATCH = 1 << 31

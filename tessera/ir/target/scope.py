@@ -75,8 +75,11 @@ def index_multiple(value: SSAValue) -> int:
 
 
 def buffer_alignment(buffer: SSAValue) -> int:
-    """Bytes that the start of a buffer is a multiple of: a line in scratch, an element of an argument."""
+    """Bytes that the start of a buffer is a multiple of: a line in scratch; of an argument what its kernel says."""
     assert isinstance(buffer.type, BufferAttr)
     if isinstance(buffer, OpResult) and isinstance(buffer.op, SpecOp) and buffer.op.name == "ttarget.scratch":
         return gcd(LINE, multiple_of(buffer.op.value("offset"), {}))
+    owner = buffer.block.parent_op() if isinstance(buffer, BlockArgument) else None
+    if isinstance(owner, SpecOp) and owner.name == "ttarget.kernel" and owner.value("align"):
+        return max(owner.value("align"), buffer.type.dtype.bytes)
     return buffer.type.dtype.bytes

@@ -63,7 +63,9 @@ class _Attention:
         self.batch, self.heads = q.shape[:2]
         self.shared = k.shape[1]
         self.dtype: DType = q.dtype.compute
-        self.rows = _Extent("_i", q.shape[2], int(call.choose("attention.queries", QUERIES)))
+        # A warp's worth of lanes and no matrix instruction for f32: few queries, as threads hold all their scores.
+        candidates = QUERIES[2::-1] if call.lanes == 32 and q.dtype.bits >= 32 else QUERIES
+        self.rows = _Extent("_i", q.shape[2], int(call.choose("attention.queries", candidates)))
         self.keys = _Extent("_j", k.shape[2], KEYS)
         self.depth, self.columns = _head("_d", q.shape[3]), _head("_e", v.shape[3])
         parts = [] if self.columns.is_one else [self.columns.size.ceildiv(self.columns.tile)]

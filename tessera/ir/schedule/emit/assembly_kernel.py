@@ -8,7 +8,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Record
 from tessera.ir.schedule.emit.evaluate import Evaluator, spec_of
 from tessera.ir.schedule.emit.frame import Request, buffers_of
-from tessera.ir.schedule.emit.map_kernel import BLOCK
+from tessera.ir.schedule.emit.map_kernel import BLOCK, map_tiles
 from tessera.ir.schedule.emit.maps import collapse, compose, delinear, linear
 from tessera.ir.tile.facets import Assembly, Piece
 from tessera.ir.tile.language import Place, TileBuilder
@@ -55,7 +55,7 @@ def _emit_piece(request: Request, record: Record, piece: Piece, name: str) -> Sp
     tile: TileBuilder = renamed.builder([*outer, inner.ceildiv(BLOCK)], "assembly", True)
     coords = {coordinate: tile.program_id(axis) for axis, coordinate in enumerate(walk or ["_p0"])}
     last = (walk or ["_p0"])[-1]
-    width = 2 * request.machine.lanes
+    width = map_tiles(request.machine)[0]
     start = tile.index(Dim.symbol(last) * BLOCK, coords)
     stop = tile.index(minimum(inner, Dim.symbol(last) * BLOCK + BLOCK), coords)
     inputs, outputs = buffers_of(body, tile)

@@ -59,7 +59,14 @@ class Fold:
         """What is accumulated in: the operand's compute dtype for an extreme, the result's for a sum."""
         if self.is_place or self.lower.kind in ("max", "min"):
             return self.body.types[self.record.operands[0]].dtype.compute
+        if self._asked is not None:
+            return self._asked.compute
         return self.body.types[self.record.results[0]].dtype.compute
+
+    @property
+    def _asked(self) -> DType | None:
+        """The accumulator that the op states, if it states one."""
+        return self.record.attributes.get("accumulate")
 
     def start(self) -> list[SSAValue]:
         self.tile.span = self.record.span
@@ -72,7 +79,9 @@ class Fold:
         value = tile.cast(operand, self.dtype)
         value = tile.clip(value, "_r", identity(self.lower.kind, self.dtype), place)
         if not self.is_place:
-            return [tile.elementwise(_JOIN[self.lower.kind], carried[0], value)]
+            joined = tile.elementwise(_JOIN[self.lower.kind], carried[0], value)
+            is_narrow = self._asked is not None and self._asked.compute is not self._asked
+            return [tile.round(joined, format=str(self._asked)) if is_narrow else joined]
         best, at = carried
         here = tile.coordinate_of(Dim.symbol("_r"), place)
         beats = tile.elementwise("gt" if self.lower.kind == "argmax" else "lt", value, best)

@@ -10,9 +10,15 @@ from tessera.ir.schedule.emit.frame import Request, Walk, buffers_of
 from tessera.ir.schedule.emit.maps import collapse, linear
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim, minimum
+from tessera.types.machine import Machine
 
 BLOCK = 4096
 """Elements of the innermost dim that one program walks: enough to make its start negligible."""
+
+
+def map_tiles(machine: Machine) -> tuple[int, ...]:
+    """Candidates for the elements of a tile: vectors of a processor, 8 for each thread of a GPU."""
+    return tuple(times * machine.lanes for times in ((64, 32, 128, 16) if machine.is_gpu else (2, 1, 4, 8)))
 
 
 def emit_map(request: Request) -> SpecOp:
@@ -35,8 +41,7 @@ def emit_map(request: Request) -> SpecOp:
         return _emit_point(request)
     *outer, inner = walk.extents
     tile = request.builder([*outer, inner.ceildiv(BLOCK)], "map", flat)
-    lanes = request.machine.lanes
-    width = request.choose("map.tile", [2 * lanes, lanes, 4 * lanes, 8 * lanes], extent=inner)
+    width = request.choose("map.tile", map_tiles(request.machine), extent=inner)
     coords = {name: tile.program_id(axis) for axis, name in enumerate(walk.names)}
     last = walk.names[-1]
     start = tile.index(Dim.symbol(last) * BLOCK, coords)

@@ -169,7 +169,8 @@ class RowKernel:
         if not folds and not stored and not kept:
             return
         unordered = all(spec_of(record).lower.kind in _UNORDERED for record in folds)
-        lanes = WIDE if unordered and not stored and not kept and not self.by_columns else LANES
+        is_wide = unordered and not stored and not kept and not self.by_columns and not self.request.machine.is_gpu
+        lanes = WIDE if is_wide else LANES
         writers = [
             Fold(self.tile, record, self.body, spec_of(record).lower, (lanes, *self.row_place.sizes))
             for record in folds

@@ -15,6 +15,8 @@ from tessera.ir.target.limits import (
     MAX_REGISTERS,
     MAX_SCRATCH,
     MAX_SIZES,
+    MAX_THREADS,
+    WARP,
     WIDTHS,
     registers_of,
 )
@@ -70,6 +72,20 @@ def _check_machine(op: SpecOp) -> None:
             op.fail(f"the feature {feature} comes with {FEATURES[feature]}, which is missing")
     if len(set(features)) != len(features):
         op.fail(f"a feature is named twice in {list(features)}")
+    _check_threads(op)
+
+
+def _check_threads(op: SpecOp) -> None:
+    """Programs of several threads are for GPUs: one thread, or whole warps; a thread's neighbours fit one access."""
+    threads, vector, align = op.value("threads"), op.value("vector"), op.value("align")
+    if (op.value("lanes") == WARP) != bool(threads):
+        op.fail(
+            f"a program has threads where lanes are those of a warp, got {threads} threads of {op.value('lanes')} lanes"
+        )
+    if threads and threads != 1 and (threads % WARP or threads > MAX_THREADS):
+        op.fail(f"a program has one thread, or whole warps of up to {MAX_THREADS} threads, got {threads}")
+    if vector not in (1, 2, 4, 8, 16) or align not in (0, 4, 8, 16):
+        op.fail(f"`vector` is a power of two up to 16 and `align` up to 16 bytes, got {vector} and {align}")
 
 
 def _check_scratch_size(op: SpecOp) -> None:
@@ -213,6 +229,7 @@ def _carrying(name: str, summary: str) -> OpSpec:
         attributes=(
             Attribute("step", "int", doc="the step, positive"),
             Attribute("is_partial", "bool", False, "whether a last part of a step is a turn too"),
+            Attribute("unroll", "int", 1, "turns written one after the other; 0 for all of them"),
         ),
         regions=("body",),
         effects=frozenset(["memory"]),
@@ -232,6 +249,9 @@ SPECS = (
             Attribute("lanes", "int", doc="f32 lanes of a vector register"),
             Attribute("features", "strs", doc="what the machine must have"),
             Attribute("scratch", "dim", doc="bytes of scratch for a thread"),
+            Attribute("threads", "int", 0, "threads of a program on a GPU"),
+            Attribute("vector", "int", 1, "neighbours along the last axis that one of those threads has at most"),
+            Attribute("align", "int", 0, "bytes that arguments begin at a multiple of; 0 for an element's"),
         ),
         regions=("body",),
         form="function",

@@ -16,6 +16,7 @@ from tessera.types.shape import is_at_least
 
 WAYS = ("contiguous", "uniform", "strided", "indexed")
 MODES = ("set", "add")
+SPACES = ("private", "shared", "registers")
 
 _ACCESS = (
     Attribute("names", "strs", doc="the name of each index operand"),
@@ -136,6 +137,10 @@ def _check_scratch(op: SpecOp) -> None:
     if not isinstance(type, BufferAttr):
         op.fail(f"`{op.name}` gives a buffer, got {type}")
     check_symbols(op, "the offset", [op.value("offset"), *type.shape], ())
+    if op.value("space") not in SPACES:
+        op.fail(f"`space` is one of {', '.join(SPACES)}, got {op.value('space')}")
+    if op.value("space") != "private" and any(not dim.is_static for dim in type.shape):
+        op.fail(f"memory of the space {op.value('space')} has static sizes, got {type}")
     if not is_at_least(op.value("offset"), 0) or multiple_of(op.value("offset"), {}) % LINE:
         op.fail(f"a part of scratch begins at a line of {LINE} bytes, got {op.value('offset')}")
 
@@ -179,7 +184,10 @@ SPECS = (
         name="ttarget.scratch",
         summary="A part of the thread's scratch, `offset` bytes from its start.",
         results=("buffer",),
-        attributes=(Attribute("offset", "dim", doc="bytes from the start"),),
+        attributes=(
+            Attribute("offset", "dim", doc="bytes from the start"),
+            Attribute("space", "str", "private", "private, or on a GPU shared (a block's own memory) or registers"),
+        ),
         effects=frozenset(["memory"]),
         verify=_check_scratch,
     ),

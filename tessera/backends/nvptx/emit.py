@@ -1,0 +1,427 @@
+"""Target IR to LLVM text for NVPTX: programs over blocks and warps, loops, arithmetic on tiles that threads hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from xdsl.ir import Block, SSAValue
+
+from tessera.backends.nvptx import emit_access, emit_exchange, emit_order, values
+from tessera.backends.nvptx.layout import Layout, Threads, Tile
+from tessera.backends.nvptx.text import WARP, DeviceModule, barrier, special, warp_barrier
+from tessera.diagnostics.codes import TargetVerifyError
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import BufferAttr, IndexAttr
+from tessera.ir.target.llvm import convert, math
+from tessera.ir.target.llvm.dims import dim_value
+from tessera.ir.target.llvm.instructions import Index, Value, known
+from tessera.ir.target.types import VectorAttr
+from tessera.types.dim import Dim, product
+from tessera.types.dtype import i64
+from tessera.types.machine import Machine
+
+BLOCK = 128
+"""Threads of a block that runs several small programs side by side."""
+RESIDENT = 16
+"""Blocks for each multiprocessor that go through the grid in turns, where programs have memory of their own."""
+_EXCHANGE = "%EXCHANGE%"
+"""Stands for the bytes of a program's exchange until all of it is written."""
+
+
+@dataclass(frozen=True)
+class KernelCode:
+    """A kernel's LLVM text, and what a launch must know.
+
+    A block has `threads`, which run `programs` side by side, and `shared` bytes. `scratch` is bytes of global memory
+    for each of at most `slots` programs that run at a time; 0 where all of the grid may.
+    """
+
+    name: str
+    text: str
+    grid: Dim
+    symbols: tuple[str, ...]
+    threads: int
+    programs: int
+    shared: int
+    scratch: Dim
+    slots: int
+
+
+def emit_kernel(kernel: SpecOp, machine: Machine) -> KernelCode:
+    """The module of a kernel."""
+    return Emitter(kernel, machine).run()
+
+
+@dataclass
+class Held:
+    """Scratch that threads keep in registers: tiles by where they were stored."""
+
+    tiles: dict[int, Tile] = field(default_factory=dict[int, Tile])
+
+
+class Emitter:
+    """Walks the ops of a kernel and writes each."""
+
+    def __init__(self, kernel: SpecOp, machine: Machine) -> None:
+        self.kernel, self.machine = kernel, machine
+        self.name: str = kernel.value("symbol")
+        self.threads: int = kernel.value("threads")
+        self.programs = max(1, BLOCK // self.threads)
+        self.module = DeviceModule(machine)
+        block = kernel.regions[0].block
+        arguments = [*[("ptr", f"b{at}") for at in range(len(block.args))]]
+        arguments += [("i64", f"s{at}") for at in range(len(kernel.value("symbols")))]
+        self.f = self.module.kernel(self.name, [*arguments, ("ptr", "scratch")], self.threads * self.programs)
+        self.env: dict[str, Index] = {}
+        self.indices: dict[SSAValue, Index] = {}
+        self.buffers: dict[SSAValue, Value] = {}
+        self.held: dict[SSAValue, Held] = {}
+        self.tiles: dict[SSAValue, Tile] = {}
+        self.memo: dict[Any, Tile] = {}
+        self.exchange_bytes = 0
+        self.shared_bytes = 0
+        self.scratch_bytes = Dim.constant(0)
+        self._shared_parts: dict[SSAValue, int] = {}
+        self._private_parts: dict[SSAValue, Dim] = {}
+        self._threads: dict[Layout, Threads] = {}
+        self.writes: set[SSAValue] = {block.args[place] for place in kernel.value("writes")}
+
+    def run(self) -> KernelCode:
+        f, block = self.f, self.kernel.regions[0].block
+        count = len(block.args)
+        self.buffers.update(zip(block.args, f.arguments[:count], strict=True))
+        self.env.update(zip(self.kernel.value("symbols"), f.arguments[count:-1], strict=True))
+        place = f.cast("zext", special(f, "tid.x"), "i64")
+        self.slot: Index = f.udiv(place, self.threads) if self.programs > 1 else 0
+        self.thread = f.urem(place, self.threads) if self.programs > 1 else place
+        self._place_scratch()
+        for part in self.kernel.walk():
+            for value in (*part.results, *(arg for region in part.regions for arg in region.block.args)):
+                if isinstance(value.type, VectorAttr):
+                    self.at(self.layout(value)[0])
+        for op in block.ops:
+            assert isinstance(op, SpecOp)
+            self.emit(op)
+        f.ret()
+        return self._finished()
+
+    def _finished(self) -> KernelCode:
+        exchange = -(-self.exchange_bytes // 16) * 16
+        shared = (self.shared_bytes + exchange) * self.programs
+        if shared > self.machine.shared:
+            raise TargetVerifyError(
+                f"`@{self.name}` needs {shared} bytes of shared memory for a block, and {self.machine.cpu} has "
+                f"{self.machine.shared}",
+                span=self.kernel.span,
+                fix="choose smaller tiles",
+            )
+        (programs,) = [op for op in self.kernel.regions[0].block.ops if op.name == "ttarget.programs"]
+        assert isinstance(programs, SpecOp)
+        slots = 0 if self.scratch_bytes == Dim.constant(0) else self.machine.blocks * RESIDENT * self.programs
+        text = self.module.text().replace(_EXCHANGE, str(exchange))
+        symbols = tuple(self.kernel.value("symbols"))
+        grid = product(programs.value("grid"))
+        threads = self.threads * self.programs
+        return KernelCode(self.name, text, grid, symbols, threads, self.programs, shared, self.scratch_bytes, slots)
+
+    def _place_scratch(self) -> None:
+        """Where the parts of scratch are: shared ones first in shared memory, private ones one after the other."""
+        for op in self.kernel.walk():
+            if not isinstance(op, SpecOp) or op.name != "ttarget.scratch":
+                continue
+            type = op.results[0].type
+            assert isinstance(type, BufferAttr)
+            if op.value("space") == "registers":
+                self.held[op.result] = Held()
+            elif op.value("space") == "shared":
+                size = -(-(type.data.bytes.value or 0) // 64) * 64
+                self._shared_parts[op.result] = self.shared_bytes
+                self.shared_bytes += size
+            else:
+                self._private_parts[op.result] = self.scratch_bytes
+                self.scratch_bytes = self.scratch_bytes + (type.data.bytes + 63) // 64 * 64
+
+    # Control.
+
+    def emit(self, op: SpecOp) -> None:
+        handler = _HANDLERS.get(op.spec.short_name)
+        assert handler is not None, f"{op.name} has no text"
+        handler(self, op)
+
+    def ops(self, block: Block) -> None:
+        for op in block.ops:
+            assert isinstance(op, SpecOp)
+            self.emit(op)
+
+    def on_programs(self, op: SpecOp) -> None:
+        f = self.f
+        grid = [dim_value(f, dim, self.env) for dim in op.value("grid")]
+        total: Index = 1
+        for extent in grid:
+            total = f.mul(total, extent)
+        first = f.mul(f.cast("zext", special(f, "ctaid.x"), "i64"), self.programs)
+        first = f.add(first, self.slot)
+        if self.scratch_bytes != Dim.constant(0):
+            self._resident = first
+            step = f.mul(f.cast("zext", special(f, "nctaid.x"), "i64"), self.programs)
+            f.loop(first, total, step, lambda number: self._program(op, grid, number, is_again=True))
+        elif self.programs > 1:
+            f.if_(f.icmp("slt", first, total), lambda: self._program(op, grid, first))
+        else:
+            self._program(op, grid, first)
+
+    def _program(self, op: SpecOp, grid: Sequence[Value], number: Value, is_again: bool = False) -> None:
+        f = self.f
+        block = op.regions[0].block
+        places: list[Index] = []
+        if len(grid) > 1:
+            # Blocks of a grid are counted in 31 bits, so division is that of 32.
+            rest = f.cast("trunc", number, "i32")
+            for extent in reversed(grid[1:]):
+                size = f.cast("trunc", extent, "i32") if known(extent) is None else Value("i32", extent.text)
+                places.append(f.cast("zext", f.op("urem", rest, size), "i64"))
+                rest = f.op("udiv", rest, size)
+            places.append(f.cast("zext", rest, "i64"))
+        elif grid:
+            places.append(number)
+        for argument, place in zip(block.args, reversed(places), strict=True):
+            self.indices[argument] = place
+        self.memo = {}
+        self.ops(block)
+        if is_again:
+            self.wait()
+
+    def wait(self) -> None:
+        """All threads of the program wait for each other."""
+        if self.threads == WARP:
+            warp_barrier(self.f)
+        elif self.threads > WARP:
+            barrier(self.f)
+
+    def on_barrier(self, op: SpecOp) -> None:
+        self.wait()
+
+    def on_index(self, op: SpecOp) -> None:
+        value = dim_value(self.f, op.value("expr"), self.named(op, op.value("names"), 0))
+        number = known(value)
+        self.indices[op.result] = value if number is None else number
+
+    def named(self, op: SpecOp, names: Sequence[str], first: int) -> dict[str, Index]:
+        """Sizes, and the index operands of an op by their names."""
+        found = [value for value in op.operands[first:] if isinstance(value.type, IndexAttr)]
+        return {**self.env, **{name: self.indices[value] for name, value in zip(names, found, strict=True)}}
+
+    def on_loop(self, op: SpecOp) -> None:
+        f, step, unroll = self.f, op.value("step"), op.value("unroll")
+        low, high = (self.indices[value] for value in op.operands[:2])
+        first, last = known(low), known(high)
+        carried = self._flat(op.operands[2:])
+        if unroll == 0 and first is not None and last is not None:
+            for index in range(first, first + (last - first) // step * step, step):
+                carried = self._turn(op, index, carried)
+            self._bind(op.results, carried)
+            return
+        span = f.smax(f.sub(high, low), 0)
+        whole = f.add(low, f.round_down(span, step))
+
+        def turn(index: Value, values: list[Value]) -> list[Value]:
+            return self._apart(lambda: self._turn(op, index, values))
+
+        def turns(index: Value, values: list[Value]) -> list[Value]:
+            for number in range(unroll):
+                values = self._apart(lambda at=number, had=values: self._turn(op, f.add(index, at * step), had))
+            return values
+
+        begin: Index = low
+        if unroll > 1:
+            begin = f.add(low, f.round_down(span, step * unroll))
+            carried = f.loop(low, begin, step * unroll, turns, carried)
+        self._bind(op.results, f.loop(begin, whole, step, turn, carried))
+
+    def on_tail(self, op: SpecOp) -> None:
+        f, step = self.f, op.value("step")
+        low, high = (f.index(self.indices[value]) for value in op.operands[:2])
+        whole = f.add(low, f.round_down(f.smax(f.sub(high, low), 0), step))
+        carried = self._flat(op.operands[2:])
+        has = f.icmp("slt", whole, high)
+        number = known(whole)
+        start: Index = whole if number is None else number
+        if carried:
+            ends = f.if_(has, lambda: self._apart(lambda: self._turn(op, start, carried)), lambda: carried)
+            self._bind(op.results, ends)
+        else:
+            f.if_(has, lambda: self._apart(lambda: self._turn(op, start, [])) and None)
+
+    def _apart(self, write: Callable[[], list[Value]]) -> list[Value]:
+        """Write what may not run, or more than once: what is loaded there is not known behind it."""
+        kept = dict(self.memo)
+        made = write()
+        self.memo = kept
+        return made
+
+    def _turn(self, op: SpecOp, index: Index, carried: list[Value]) -> list[Value]:
+        block = op.regions[0].block
+        self.indices[block.args[0]] = index
+        self._bind(block.args[1:], carried)
+        self.ops(block)
+        last = block.last_op
+        assert last is not None
+        return self._flat(last.operands)
+
+    def _flat(self, tiles: Sequence[SSAValue]) -> list[Value]:
+        return [value for tile in tiles for value in self.registers(self.tiles[tile])]
+
+    def _bind(self, results: Sequence[SSAValue], flat: Sequence[Value]) -> None:
+        at = 0
+        for result in results:
+            layout, dtype = self.layout(result)
+            self.tiles[result] = Tile(layout, dtype, flat[at : at + layout.registers])
+            at += layout.registers
+
+    # Tiles.
+
+    def layout(self, value: SSAValue) -> tuple[Layout, Any]:
+        assert isinstance(value.type, VectorAttr)
+        shape = tuple(dim.value or 0 for dim in value.type.shape)
+        return Layout(shape, self.threads, self.kernel.value("vector")), value.type.dtype
+
+    def at(self, layout: Layout) -> Threads:
+        """Where this thread is in tiles of a layout."""
+        if layout not in self._threads:
+            self._threads[layout] = Threads(self.f, self.thread, layout)
+        return self._threads[layout]
+
+    def registers(self, tile: Tile) -> Sequence[Value]:
+        """What the thread holds of a tile, moved to it now if it was not before."""
+        if tile.turned is not None and not tile.registers:
+            tile.registers = emit_exchange.transposed(self, tile.turned, tile.layout)
+        return tile.registers
+
+    def of(self, value: SSAValue) -> Sequence[Value]:
+        return self.registers(self.tiles[value])
+
+    def _made(self, op: SpecOp, registers: Sequence[Value]) -> Tile:
+        layout, dtype = self.layout(op.result)
+        tile = self.tiles[op.result] = Tile(layout, dtype, registers)
+        return tile
+
+    def exchange(self, size: int) -> Value:
+        """Shared memory of the program for `size` bytes, whatever was there before."""
+        self.exchange_bytes = max(self.exchange_bytes, size)
+        f = self.f
+        start: Index = self.shared_bytes * self.programs
+        if self.programs > 1:
+            start = f.add(f.mul(self.slot, Value("i64", _EXCHANGE)), start)
+        return f.gep(self.module.shared_base(), start, "i8")
+
+    # Memory.
+
+    def on_scratch(self, op: SpecOp) -> None:
+        f = self.f
+        if op.result in self.held:
+            self.held[op.result] = Held()
+        elif op.result in self._shared_parts:
+            start = f.add(f.mul(self.slot, self.shared_bytes), self._shared_parts[op.result])
+            self.buffers[op.result] = f.gep(self.module.shared_base(), start, "i8")
+        else:
+            own = f.mul(self._resident, dim_value(f, self.scratch_bytes, self.env))
+            part = dim_value(f, self._private_parts[op.result], self.env)
+            self.buffers[op.result] = f.gep(f.arguments[-1], f.add(own, part), "i8")
+
+    # Arithmetic.
+
+    def on_math(self, op: SpecOp) -> None:
+        operands = [self.of(value) for value in op.operands]
+        dtype = self.tiles[op.operands[0]].dtype
+        fn = op.value("fn")
+        self._made(op, [math.emit(self.f, fn, list(parts), dtype) for parts in zip(*operands, strict=True)])
+
+    def on_convert(self, op: SpecOp) -> None:
+        source = self.tiles[op.operands[0]]
+        registers = self.registers(source)
+        _, to = self.layout(op.result)
+        made = self._made(op, values.cast(self.f, registers, source.dtype, to))
+        if not op.value("rounding") and source.dtype.is_float and source.dtype.bits < to.bits:
+            made.narrow = source.narrow or (source.dtype, registers)
+        if source.turned is not None and made.narrow is not None and source.turned.narrow is None:
+            made.turned = source.turned
+
+    def on_bitcast(self, op: SpecOp) -> None:
+        _, to = self.layout(op.result)
+        type_ = values.register_type(to)
+        self._made(op, [self.f.bitcast(value, type_) for value in self.of(op.operands[0])])
+
+    def on_select(self, op: SpecOp) -> None:
+        parts = zip(*[self.of(value) for value in op.operands], strict=True)
+        self._made(op, [self.f.select(condition, first, second) for condition, first, second in parts])
+
+    def on_constant(self, op: SpecOp) -> None:
+        layout, dtype = self.layout(op.result)
+        value = op.value("value")
+        if isinstance(value, Dim):
+            scalar = values.cast(self.f, [dim_value(self.f, value, self.env)], i64, dtype)[0]
+        else:
+            scalar = values.constant(self.f, dtype, value)
+        self._made(op, [scalar] * layout.registers)
+
+    def coordinates(
+        self, env: dict[str, Index], axes: Sequence[str], layout: Layout, register: int
+    ) -> dict[str, Index]:
+        """What each name stands for at the element in a register."""
+        here = dict(env)
+        for axis, step in zip(axes, self.at(layout).coordinates(register), strict=True):
+            here[axis] = self.f.add(here[axis], step)
+        return here
+
+    def on_coordinate(self, op: SpecOp) -> None:
+        layout, dtype = self.layout(op.result)
+        env = self.named(op, op.value("names"), 0)
+        found: list[Value] = []
+        for register in range(layout.registers):
+            value = dim_value(self.f, op.value("expr"), self.coordinates(env, op.value("axes"), layout, register))
+            found.append(convert.cast(self.f, value, i64, dtype) if dtype is not i64 else value)
+        self._made(op, found)
+
+    def on_clip(self, op: SpecOp) -> None:
+        f, source = self.f, self.tiles[op.operands[0]]
+        env = self.named(op, op.value("names"), 1)
+        other = values.constant(f, source.dtype, op.value("identity"))
+        found: list[Value] = []
+        for register, value in enumerate(self.registers(source)):
+            here = self.coordinates(env, op.value("axes"), source.layout, register)
+            inside = f.icmp("slt", here[op.value("axis")], dim_value(f, op.value("bound"), here))
+            found.append(f.select(inside, value, other))
+        self._made(op, found)
+
+    def on_nothing(self, op: SpecOp) -> None:
+        """The end of a block: what it gives is read where it ends."""
+
+
+_HANDLERS: dict[str, Callable[[Emitter, SpecOp], None]] = {
+    "programs": Emitter.on_programs,
+    "index": Emitter.on_index,
+    "loop": Emitter.on_loop,
+    "tail": Emitter.on_tail,
+    "barrier": Emitter.on_barrier,
+    "scratch": Emitter.on_scratch,
+    "load": emit_access.emit_load,
+    "store": emit_access.emit_store,
+    "math": Emitter.on_math,
+    "convert": Emitter.on_convert,
+    "bitcast": Emitter.on_bitcast,
+    "select": Emitter.on_select,
+    "constant": Emitter.on_constant,
+    "coordinate": Emitter.on_coordinate,
+    "clip": Emitter.on_clip,
+    "spread": emit_exchange.emit_spread,
+    "fold": emit_exchange.emit_fold,
+    "fold_place": emit_exchange.emit_fold_place,
+    "transpose": emit_exchange.emit_transpose,
+    "dot": emit_exchange.emit_dot,
+    "fetch": emit_order.emit_fetch,
+    "sort": emit_order.emit_sort,
+    "yield": Emitter.on_nothing,
+    "return": Emitter.on_nothing,
+}

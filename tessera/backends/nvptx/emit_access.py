@@ -1,0 +1,201 @@
+"""Loads and stores: 16 bytes at a time where so much is known to be aligned, else elements under a mask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.backends.nvptx import values
+from tessera.backends.nvptx.layout import Layout, Tile
+from tessera.ir.base.op import SpecOp
+from tessera.ir.target.llvm import math
+from tessera.ir.target.llvm.dims import dim_value
+from tessera.ir.target.llvm.instructions import Index, Value, known
+from tessera.ir.target.llvm.text import FunctionText
+from tessera.ir.target.llvm.types import bytes_of
+from tessera.ir.target.types import VectorAttr
+from tessera.types.dim import Dim
+from tessera.types.dtype import DType
+
+WIDEST = 16
+"""Bytes that one thread moves at once."""
+
+
+@dataclass
+class Access:
+    """One load or store, with what is known of it before the element is."""
+
+    emitter: Any
+    op: SpecOp
+    layout: Layout
+    dtype: DType
+    env: dict[str, Index]
+    tiles: Sequence[Tile]
+    base: Value
+
+    @property
+    def f(self) -> FunctionText:
+        return self.emitter.f
+
+    @property
+    def element(self) -> str:
+        return values.memory_type(self.dtype)
+
+    def group(self) -> int:
+        """Neighbours that are moved at once: those of a thread that lie together, are aligned, and share a mask."""
+        op, axes = self.op, self.op.value("axes")
+        if not axes or self.tiles or op.value("windows") or op.value("way") not in ("contiguous", "uniform"):
+            return 1
+        last = axes[-1]
+        bounds = op.value("bounds")
+        if last in op.value("guarded") or any(last in bound.symbols for bound in bounds):
+            return 1
+        if op.value("way") == "uniform":
+            return self.layout.vector
+        return max(1, min(self.layout.vector, min(op.value("align"), WIDEST) // self.dtype.bytes))
+
+    def here(self, register: int) -> dict[str, Index]:
+        """What each name stands for at the element of a register, values of index tiles too."""
+        found = self.emitter.coordinates(self.env, self.op.value("axes"), self.layout, register)
+        for number, tile in enumerate(self.tiles):
+            value = self.emitter.registers(tile)[register]
+            found[f"t{number}"] = self.f.cast("sext" if tile.dtype.kind == "int" else "zext", value, "i64")
+        return found
+
+    def mask(self, here: Mapping[str, Index], register: int, owner: bool) -> Value | None:
+        """Whether the element takes part; None where it always does."""
+        f, op = self.f, self.op
+        at = self.emitter.at(self.layout)
+        parts: list[Value | None] = [at.is_owner(register) if owner else at.is_there(register)]
+        for axis, bound in zip(op.value("guarded"), op.value("bounds"), strict=True):
+            parts.append(f.icmp("slt", here[axis], dim_value(f, bound, here)))
+        windows: tuple[Dim, ...] = op.value("windows")
+        for expr, extent in zip(windows[::2], windows[1::2], strict=True):
+            parts.append(f.icmp("ult", dim_value(f, expr, here), dim_value(f, extent, here)))
+        found: Value | None = None
+        for part in parts:
+            if part is None or part.text == "true":
+                continue
+            found = part if found is None else f.op("and", found, part)
+        return found
+
+    def address(self, here: Mapping[str, Index]) -> Value:
+        return self.f.gep(self.base, dim_value(self.f, self.op.value("offset"), here), self.element)
+
+
+def _access(emitter: Any, op: SpecOp, buffer: Any, block: Any, first: int) -> Access:
+    layout, dtype = emitter.layout(block)
+    tiles = [emitter.tiles[value] for value in op.operands[first:] if isinstance(value.type, VectorAttr)]
+    env = emitter.named(op, op.value("names"), first)
+    return Access(emitter, op, layout, dtype, env, tiles, emitter.buffers.get(buffer, Value("ptr", "null")))
+
+
+def emit_load(emitter: Any, op: SpecOp) -> None:
+    """A tile from memory, or from the registers that hold this scratch, or one that was loaded just so before."""
+    buffer = op.operands[0]
+    access = _access(emitter, op, buffer, op.result, 1)
+    if buffer in emitter.held:
+        emitter.tiles[op.result] = _held(access, emitter.held[buffer].tiles[_place(access)])
+        return
+    key = None if buffer not in emitter.buffers or buffer in emitter.writes or access.tiles else _key(access)
+    is_constant = buffer in emitter.kernel.regions[0].block.args and buffer not in emitter.writes
+    if key is not None and is_constant and key in emitter.memo:
+        emitter.tiles[op.result] = emitter.memo[key]
+        return
+    found: list[Value] = []
+    group = access.group()
+    for register in range(0, access.layout.registers, group):
+        found += _load_group(access, register, group, is_constant)
+    tile = emitter.tiles[op.result] = Tile(access.layout, access.dtype, found)
+    if key is not None and is_constant:
+        emitter.memo[key] = tile
+
+
+def _key(access: Access) -> Any:
+    """What a load depends on: equal keys load equal tiles."""
+    op = access.op
+    dims = (op.value("offset"), *op.value("bounds"), *op.value("windows"))
+    used = sorted({*(name for dim in dims for name in dim.symbols), *op.value("axes")})
+    places = tuple((name, str(access.env[name])) for name in used if name in access.env)
+    return op.operands[0], access.layout, tuple(map(str, dims)), op.value("axes"), str(op.value("pad")), places
+
+
+def _place(access: Access) -> int:
+    """Where a tile lies in scratch that registers hold: the number of its first element."""
+    place = known(dim_value(access.f, access.op.value("offset"), access.env))
+    assert place is not None, "scratch in registers is found by numbers known while emitting"
+    return place
+
+
+def _held(access: Access, tile: Tile) -> Tile:
+    if not access.op.value("guarded"):
+        return tile
+    pad = values.constant(access.f, access.dtype, access.op.value("pad"))
+    found: list[Value] = []
+    for register, value in enumerate(access.emitter.registers(tile)):
+        mask = access.mask(access.here(register), register, owner=False)
+        found.append(value if mask is None else access.f.select(mask, value, pad))
+    return Tile(tile.layout, tile.dtype, found)
+
+
+def _load_group(access: Access, register: int, group: int, is_constant: bool) -> list[Value]:
+    f, dtype, element = access.f, access.dtype, access.element
+    here = access.here(register)
+    mask = access.mask(here, register, owner=False)
+    address = access.address(here)
+    if mask is not None:
+        # Nothing outside is read: the address of something else is, and what it holds is not looked at.
+        address = f.select(mask, address, access.emitter.module.nothing())
+    count = 1 if access.op.value("way") == "uniform" else group
+    type_ = values.packed_type(element, count)
+    tail = ", !invariant.load !1" if is_constant else ""
+    align = min(count * bytes_of(element), WIDEST)
+    loaded = f.raw(type_, f"load {type_}, ptr {address.text}, align {align}{tail}")
+    parts = [values.from_memory(f, part, dtype) for part in values.unpacked(f, loaded, element, count)]
+    if mask is not None:
+        pad = values.constant(f, dtype, access.op.value("pad"))
+        parts = [f.select(mask, part, pad) for part in parts]
+    return parts * (group // count)
+
+
+def emit_store(emitter: Any, op: SpecOp) -> None:
+    """A tile to memory, each element by the thread that owns it."""
+    buffer = op.operands[1]
+    access = _access(emitter, op, buffer, op.operands[0], 2)
+    tile = emitter.tiles[op.operands[0]]
+    registers = emitter.registers(tile)
+    if buffer in emitter.held:
+        emitter.held[buffer].tiles[_place(access)] = tile
+        return
+    group = 1 if op.value("mode") == "add" or op.value("way") == "uniform" else access.group()
+    for register in range(0, access.layout.registers, group):
+        _store_group(access, register, registers[register : register + group])
+
+
+def _store_group(access: Access, register: int, parts: Sequence[Value]) -> None:
+    f, dtype = access.f, access.dtype
+    here = access.here(register)
+    mask = access.mask(here, register, owner=True)
+
+    def write() -> None:
+        address = access.address(here)
+        given = list(parts)
+        if access.op.value("mode") == "add":
+            given = [_sum(f, address, given[0], dtype)]
+        whole = values.packed(f, [values.to_memory(f, part, dtype) for part in given])
+        f.store(whole, address, align=min(len(given) * dtype.bytes, WIDEST))
+
+    if mask is None:
+        write()
+    else:
+        f.if_(mask, write)
+
+
+def _sum(f: FunctionText, address: Value, value: Value, dtype: DType) -> Value:
+    """What is there, and the value: one thread after the other has seen to it that no one else is there now."""
+    before = values.from_memory(f, f.load(address, values.memory_type(dtype)), dtype)
+    if not values.is_narrow(dtype):
+        return math.emit(f, "add", [before, value], dtype)
+    wide = [values.cast(f, [part], dtype, dtype.compute)[0] for part in (before, value)]
+    return values.cast(f, [math.emit(f, "add", wide, dtype.compute)], dtype.compute, dtype)[0]

@@ -1,0 +1,139 @@
+"""Who has which element of a tile: one layout for each shape, so that elementwise work never moves anything.
+
+Element `e` of a tile, in row-major order, belongs to thread `(e // V) % P` of the P threads of its program: V
+neighbours to a thread, the threads side by side, and so on through the tile. A tile of fewer elements than threads is
+held several times over. Only folds, spreads, transposes and products move elements between threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from tessera.ir.target.llvm.instructions import Index, Value
+from tessera.ir.target.llvm.text import FunctionText
+from tessera.types.dtype import DType
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The layout of a shape over `threads` with at most `widest` neighbours to a thread; `shape` is static."""
+
+    shape: tuple[int, ...]
+    threads: int
+    widest: int = 1
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def vector(self) -> int:
+        """Neighbours along the last axis that one thread has."""
+        width = self.widest if self.shape else 1
+        while width > 1 and (self.shape[-1] % width or self.size < width * self.threads):
+            width //= 2
+        return width
+
+    @property
+    def round(self) -> int:
+        """Elements that all threads hold with one group of neighbours each."""
+        return self.vector * self.threads
+
+    @property
+    def registers(self) -> int:
+        """Elements that one thread holds."""
+        return max(1, -(-self.size // self.round)) * self.vector
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether some threads hold the same elements as others."""
+        return self.size < self.threads
+
+    def start(self, register: int) -> int:
+        """The element of the first thread in a register."""
+        turn, rest = divmod(register, self.vector)
+        return turn * self.round + rest
+
+
+@dataclass
+class Threads:
+    """Where the threads of a program are in tiles of a layout: what depends on the thread is computed once, early."""
+
+    f: FunctionText
+    thread: Value
+    layout: Layout
+    base: Index = 0
+    """The thread's first element."""
+    _parts: list[tuple[Index, int, bool]] = field(default_factory=list[tuple[Index, int, bool]])
+
+    def __post_init__(self) -> None:
+        f, layout = self.f, self.layout
+        size = layout.size
+        if layout.threads == 1 or size == 1:
+            self.base = 0
+        elif layout.is_repeated:
+            self.base = f.urem(self.thread, size)
+        else:
+            self.base = f.mul(self.thread, layout.vector)
+        rest, reach = self.base, min(layout.round, size) if layout.is_repeated else layout.round
+        for extent in reversed(layout.shape):
+            self._parts.append((rest, reach, extent % reach == 0))
+            if extent % reach == 0:
+                rest, reach = 0, 1
+            elif reach % extent == 0:
+                rest, reach = f.udiv(rest, extent), reach // extent
+            else:
+                return
+
+    def coordinates(self, register: int) -> list[Index]:
+        """The place of the element in a register, one index for each axis."""
+        f, layout = self.f, self.layout
+        turn, inner = divmod(register, layout.vector)
+        fixed = turn * layout.round
+        found: list[Index] = []
+        moving: Index | None = None
+        for place, extent in enumerate(reversed(layout.shape)):
+            last = inner if place == 0 else 0
+            if moving is not None:
+                found.append(f.add(f.urem(moving, extent), last))
+                moving = f.udiv(moving, extent)
+                continue
+            rest, reach, is_inside = self._parts[place]
+            if is_inside:
+                found.append(f.add(rest, fixed % extent + last))
+            elif reach % extent == 0:
+                found.append(f.add(f.urem(rest, extent), last))
+            else:
+                moving = f.add(rest, fixed)
+                found.append(f.add(f.urem(moving, extent), last))
+                moving = f.udiv(moving, extent)
+            fixed //= extent
+        return found[::-1]
+
+    def is_there(self, register: int) -> Value | None:
+        """Whether the register holds an element at all; None where it always does."""
+        layout, f = self.layout, self.f
+        start = layout.start(register)
+        if layout.is_repeated or start - register % layout.vector + layout.round <= layout.size:
+            return None
+        return f.icmp("slt", f.add(self.base, start), layout.size)
+
+    def is_owner(self, register: int) -> Value | None:
+        """Whether this thread is the one to store the element; None where it always is."""
+        if not self.layout.is_repeated or self.layout.threads == 1:
+            return self.is_there(register)
+        return self.f.icmp("slt", self.thread, self.layout.size)
+
+
+@dataclass
+class Tile:
+    """A tile in registers of the program's threads; `narrow` is a smaller dtype that holds its values too."""
+
+    layout: Layout
+    dtype: DType
+    registers: Sequence[Value]
+    narrow: tuple[DType, Sequence[Value]] | None = None
+    turned: Tile | None = None
+    """The tile of which this one is the transpose, where its elements have not been moved."""

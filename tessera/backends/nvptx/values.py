@@ -1,0 +1,122 @@
+"""Elements in registers of a thread: as they lie in memory, bool aside; narrow floats are widened to compute with.
+
+As `ir/target/llvm/convert.py`, whose results these are to the last bit, with the instructions that NVIDIA has for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.ir.target.llvm import convert
+from tessera.ir.target.llvm.instructions import Value
+from tessera.ir.target.llvm.text import FunctionText
+from tessera.ir.target.llvm.types import bytes_of
+from tessera.types import dtype as dt
+from tessera.types.dtype import DType
+
+
+def register_type(dtype: DType) -> str:
+    """The LLVM type of an element in a register."""
+    return "i1" if dtype.is_bool else convert.storage_type(dtype)
+
+
+def memory_type(dtype: DType) -> str:
+    """The LLVM type of an element in memory."""
+    return convert.storage_type(dtype)
+
+
+def is_narrow(dtype: DType) -> bool:
+    """Whether elements are computed with in a wider float."""
+    return dtype.is_float and dtype.compute is not dtype
+
+
+def constant(f: FunctionText, dtype: DType, value: Any) -> Value:
+    """A number as an element."""
+    if is_narrow(dtype):
+        from tessera.runtime.element import encode  # noqa: PLC0415 - few kernels have such constants
+
+        bits = int.from_bytes(encode(dtype, [float(value)]), "little")
+        number = Value(f"i{dtype.bits}", str(bits))
+        return f.bitcast(number, "half") if dtype is dt.f16 else number
+    if dtype.is_bool:
+        return f.const("i1", bool(value))
+    if dtype.is_float:
+        return f.const(register_type(dtype), float(value))
+    return f.const(register_type(dtype), int(value))
+
+
+def from_memory(f: FunctionText, stored: Value, dtype: DType) -> Value:
+    """What was loaded, as it is held."""
+    return f.icmp("ne", stored, f.const_like(stored, 0)) if dtype.is_bool else stored
+
+
+def to_memory(f: FunctionText, value: Value, dtype: DType) -> Value:
+    """What is held, as it is stored."""
+    return f.cast("zext", value, "i8") if dtype.is_bool else value
+
+
+def cast(f: FunctionText, values: Sequence[Value], source: DType, to: DType) -> list[Value]:
+    """Elements of one dtype as another."""
+    if source is to:
+        return list(values)
+    if is_narrow(source):
+        values = [convert.widened(f, value, source) for value in values]
+        source = source.compute
+    if not is_narrow(to):
+        return [_plain(f, value, source, to) for value in values]
+    wide = [_plain(f, value, source, to.compute) for value in values]
+    if to is dt.bf16:
+        return _to_bf16(f, wide)
+    return [convert.narrowed(f, value, to) for value in wide]
+
+
+def _plain(f: FunctionText, value: Value, source: DType, to: DType) -> Value:
+    return value if source is to else convert.cast(f, value, source, to)
+
+
+def _to_bf16(f: FunctionText, values: Sequence[Value]) -> list[Value]:
+    """Two at a time, to nearest even, as one instruction of the machine does it."""
+    found: list[Value] = []
+    for first, second in zip(values[::2], values[1::2], strict=False):
+        pair = f.insert(f.insert(Value("<2 x float>", "poison"), first, 0), second, 1)
+        bits = f.bitcast(f.raw("<2 x bfloat>", f"fptrunc {pair} to <2 x bfloat>"), "<2 x i16>")
+        found += [f.extract(bits, 0), f.extract(bits, 1)]
+    if len(values) % 2:
+        found.append(f.bitcast(f.raw("bfloat", f"fptrunc {values[-1]} to bfloat"), "i16"))
+    return found
+
+
+def packed(f: FunctionText, values: Sequence[Value]) -> Value:
+    """Elements of memory side by side, as a vector of words where they are smaller than those."""
+    element, count = values[0].type, len(values)
+    size = bytes_of(element)
+    if count == 1:
+        return values[0]
+    type_ = f"<{count} x {element}>"
+    whole = Value(type_, "poison")
+    for lane, value in enumerate(values):
+        whole = f.insert(whole, value, lane)
+    words = count * size // 4
+    if size >= 4 or not words:
+        return whole
+    return f.bitcast(whole, "i32" if words == 1 else f"<{words} x i32>")
+
+
+def unpacked(f: FunctionText, whole: Value, element: str, count: int) -> list[Value]:
+    """The elements of what `packed` made, or was loaded so."""
+    if count == 1:
+        return [whole]
+    vector = f.bitcast(whole, f"<{count} x {element}>")
+    return [f.extract(vector, lane) for lane in range(count)]
+
+
+def packed_type(element: str, count: int) -> str:
+    """The type that `count` elements are moved as."""
+    size = bytes_of(element)
+    if count == 1:
+        return element
+    words = count * size // 4
+    if size >= 4 or not words:
+        return f"<{count} x {element}>"
+    return "i32" if words == 1 else f"<{words} x i32>"
