@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.x86.backend import X86Backend
-from tessera.backends.x86.host import host_text, interface_of
+from tessera.backends.x86.host import callback_of, callbacks_in, host_text, interface_of
 from tessera.backends.x86.machine import host_machine, machine_of, target_text
 from tessera.compiler.failure import leaving_a_script
 from tessera.compiler.options import Options
@@ -72,6 +72,7 @@ def compile_tape(tape: Tape, options: Options, library: KernelLibrary | None = N
         metadata={
             "features": list(lowering.backend.machine.features),
             "report": report_of(lowering.program, lowering.kernels, lowering.chooser),
+            "callbacks": [callback_of(op).fields() for op in callbacks_in(lowering.program)],
         },
     )
 

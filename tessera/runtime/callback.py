@@ -11,15 +11,10 @@ from contextvars import ContextVar
 from typing import Any, cast
 
 from tessera.diagnostics.codes import CallbackError, LoadError, RuntimeArgumentError
+from tessera.runtime.launch import FAILED
 from tessera.runtime.tensor import Tensor
 from tessera.types.dtype import BY_NAME
 from tessera.types.frozen import frozen
-
-SYMBOL = "tessera_callback"
-"""What native code calls: the number of a callback, and pointers to its buffers followed by all their dims."""
-
-FAILED = -1
-"""What `tessera_entry` gives when a callback raised; the exception is kept for the thread."""
 
 _SHOW_ALL, _EDGE = 200, 3  # elements shown in full, and at each end of a longer axis
 

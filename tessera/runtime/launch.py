@@ -18,6 +18,11 @@ from tessera.runtime.support import Support
 from tessera.runtime.tensor import CODES, MOST_BYTES, Tensor, native
 from tessera.types.dim import parse_dim
 
+CALLBACK, FAILED = "tessera_callback", -1
+"""The name by which native code calls Python, and what its entry gives when that raised: see `callback.py`."""
+
+_SCRATCH = 2  # the entry itself failed
+
 _capsule_new = ctypes.pythonapi.PyCapsule_New
 _capsule_new.restype = ctypes.py_object
 _capsule_new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
@@ -54,10 +59,10 @@ class _Program(ctypes.Structure):
 class _Record:
     """The native record of an executable and all that it points to; the builtin that uses it holds on to this."""
 
-    __slots__ = ("binding", "code", "in_ports", "out_ports", "program")
+    __slots__ = ("binding", "callbacks", "code", "in_ports", "out_ports", "program")
 
-    def __init__(self, executable: Executable, code: LinkedCode) -> None:
-        self.code = code
+    def __init__(self, executable: Executable, code: LinkedCode, callbacks: Any = None) -> None:
+        self.code, self.callbacks = code, callbacks
         self.in_ports, self.out_ports = _ports(executable.inputs), _ports(executable.outputs)
         self.binding = (ctypes.c_int64 * max(1, len(executable.binding)))(*executable.binding)
         self.program = _Program(
@@ -90,7 +95,13 @@ class LoadedExecutable:
 
     __slots__ = ("__weakref__", "_record", "call", "copies", "executable")
 
-    def __init__(self, executable: Executable, symbols: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        executable: Executable,
+        symbols: Mapping[str, int] | None = None,
+        functions: Sequence[Callable[..., Any]] = (),
+    ) -> None:
+        """Link an executable; `functions` are the Python functions that it calls, by slot."""
         _check_machine(executable)
         support = native(executable.support)
         arrays.attach(support)
@@ -98,7 +109,10 @@ class LoadedExecutable:
         table = {**support.code.symbols, **(symbols or {})}
         self.executable = executable
         self.copies = 0
-        self._record = _Record(executable, link(executable.objects, table))
+        callbacks = _callbacks(executable, functions)
+        if callbacks is not None:
+            table[CALLBACK] = callbacks.address
+        self._record = _Record(executable, link(executable.objects, table), callbacks)
         address = ctypes.addressof(self._record.program)
         capsule = _capsule_new(address, _PROGRAM, None)
         self.call: Callable[..., Any] = support.dispatcher(capsule, self._record)
@@ -192,6 +206,14 @@ class LoadedExecutable:
         sides = f"`{guard.left}`{_value(guard.left, left)} and `{guard.right}`{_value(guard.right, right)}"
         return GuardError(f"{guard.what}: {sides} must agree", notes=notes)
 
+    def failure(self, what: int, numbers: Sequence[int]) -> BaseException:
+        """Why a call did not come to its end: an exception of a function it called, or want of memory."""
+        if self._record.callbacks is not None and what == _SCRATCH and numbers[0] == FAILED:
+            raised = self._record.callbacks.take_exception()
+            if raised is not None:
+                return raised
+        return self.memory_error(what, numbers)
+
     def memory_error(self, what: int, numbers: Sequence[int]) -> OutOfMemoryError:
         """What there was no memory for: outputs (0), given the symbols; the workspace (1); a kernel's scratch (2)."""
         if what:
@@ -214,11 +236,21 @@ _loaded: WeakValueDictionary[int, LoadedExecutable] = WeakValueDictionary()
 
 
 def _report(address: int, what: int, numbers: tuple[int, ...]) -> None:
-    """Called by native code when there is no memory for a call."""
+    """Called by native code when there is no memory for a call, or a function that it called has raised."""
     found = _loaded.get(address)
     if found is None:
         raise OutOfMemoryError("no memory for a compiled function that is being let go")
-    raise found.memory_error(what, numbers)
+    raise found.failure(what, numbers)
+
+
+def _callbacks(executable: Executable, functions: Sequence[Callable[..., Any]]) -> Any:
+    """What native code calls back, where it does at all."""
+    found = executable.metadata.get("callbacks")
+    if not found:
+        return None
+    from tessera.runtime.callback import Callback, Callbacks  # noqa: PLC0415 - few programs call back
+
+    return Callbacks([Callback.read(fields) for fields in found], functions)
 
 
 def _bytes_text(count: int) -> str:

@@ -11,6 +11,8 @@ from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.llvm.dims import dim_value
 from tessera.ir.target.llvm.instructions import Index, TargetText, Value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
+from tessera.runtime.callback import Callback
+from tessera.runtime.launch import CALLBACK
 from tessera.types.dim import Dim, product
 from tessera.types.frozen import frozen
 from tessera.types.tensor_type import TensorType
@@ -130,6 +132,7 @@ class _Entry:
         self.pointers: dict[SSAValue, Value] = {}
         for at, argument in enumerate(program.regions[0].block.args):
             self.pointers[argument] = f.load(f.gep(inputs, at, "ptr"), "ptr")
+        self.callbacks = callbacks_in(program)
         self.context = f.alloca("i64", _longest_context(program))
 
     def run(self) -> None:
@@ -148,6 +151,7 @@ class _Entry:
             "tsched.constant": self._constant,
             "tsched.copy": self._copy,
             "tsched.call": self._call,
+            "tsched.callback": self._call_back,
             "tsched.if": self._if,
             "tsched.while": self._while,
             "tsched.for": self._for,
@@ -193,6 +197,15 @@ class _Entry:
             f.if_(f.icmp("ne", missing, 0), lambda: f.ret(missing))
 
         f.if_(f.icmp("sgt", tasks, 0), run)
+
+    def _call_back(self, op: SpecOp) -> None:
+        """Give Python the buffers and their dims; whatever it raised ends the program."""
+        f = self.f
+        dims = [dim for value in op.operands for dim in buffer_type(value).shape]
+        for at, slot in enumerate([*(self.pointers[value] for value in op.operands), *map(self._dim, dims)]):
+            f.store(slot, f.gep(self.context, at, "i64"), align=8)
+        failed = f.call(CALLBACK, [f.const_i(self.callbacks.index(op)), self.context], "i64")
+        f.if_(f.icmp("ne", failed, 0), lambda: f.ret(failed))
 
     # Control flow: what is carried is a pair of pointers that change places from round to round.
 
@@ -263,7 +276,20 @@ class _Entry:
         return self.f.cast("zext" if dtype.kind == "uint" else "sext", value, "i64")
 
 
+def callbacks_in(program: SpecOp) -> list[SpecOp]:
+    """The calls of Python in a program; native code knows each by its place in this list."""
+    return [op for op in program.walk() if isinstance(op, SpecOp) and op.name == "tsched.callback"]
+
+
+def callback_of(op: SpecOp) -> Callback:
+    """What the runtime must know to make one of these calls."""
+    ports = [(type.dtype.name, type.rank) for type in map(buffer_type, op.operands)]
+    count = len(ports) - op.value("outputs")
+    return Callback(op.value("call"), op.value("slot"), op.value("text"), tuple(ports[:count]), tuple(ports[count:]))
+
+
 def _longest_context(program: SpecOp) -> int:
     """Slots of the longest call: buffers, sizes, and one that the kernel keeps its grid of tasks in."""
     calls = (op for op in program.walk() if isinstance(op, SpecOp) and op.name == "tsched.call")
-    return 1 + max((len(op.operands) + len(op.value("sizes")) for op in calls), default=0)
+    called = (sum(1 + buffer_type(value).rank for value in op.operands) for op in callbacks_in(program))
+    return 1 + max((*(len(op.operands) + len(op.value("sizes")) for op in calls), *called), default=0)

@@ -37,6 +37,8 @@ def plan_flow(
         return flow.count() if "scanned" not in record.attributes else flow.scan()
     if "collective" in spec_of(record).effects:
         return flow.exchange()
+    if "io" in spec_of(record).effects:
+        return flow.call_back()
     raise ScheduleError(f"`{record.op}` has no way into a host program", span=record.span)
 
 
@@ -99,6 +101,16 @@ class _Flow:
                 fix="compile with a mesh axis of one rank, or run on the reference backend",
             )
         return [self._emit("alias", self.operands, {}, (), [type])[0] for type in self.types]
+
+    def call_back(self) -> Sequence[SSAValue]:
+        """A call of Python, where the program comes to it."""
+        given = self.attributes
+        values = {
+            "call": spec_of(self.record).short_name,
+            "slot": given.get("slot", -1),
+            "text": given.get("format", ""),
+        }
+        return self._emit("callback", self.operands, values, (), self.types)
 
     def _body(self, tape: Tape, inputs: Sequence[SSAValue]) -> Block:
         block = Block()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from tessera.ir.base.tape import Record
+from tessera.ir.schedule.effect_order import EffectOrder
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.epilogues import epilogues
 from tessera.ir.schedule.groups import Group, Grouping, Order
@@ -33,6 +34,7 @@ class Grouper:
         self.groups: dict[int, Group] = {}
         self.owner: dict[int, Group] = {}
         self._ask, self._asked = ask, dict[tuple[str, int], bool]()
+        self._effects = EffectOrder()
         self.epilogues = epilogues(program)
 
     def run(self) -> Grouping:
@@ -56,7 +58,10 @@ class Grouper:
         elif isinstance(lower, Reduction):
             self._place_reduction(number, record, lower, reads)
         else:
-            self._join(self._new(_kind(lower), out), number, reads)
+            group = self._new(_kind(lower), out)
+            self._join(group, number, reads)
+            if group.kind == "flow":
+                self.order.needs(group.number, self._effects.add(group.number, record))
 
     def _new(self, kind: str, shape: tuple[Dim, ...]) -> Group:
         number = self.order.add()

@@ -16,7 +16,7 @@ from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.tensor_type import TensorType
 
-_MAKERS = ("tsched.fuse", "tsched.if", "tsched.for")
+_MAKERS = ("tsched.fuse", "tsched.if", "tsched.for", "tsched.callback")
 """Ops that can compute a result into memory they are told."""
 
 
@@ -83,6 +83,8 @@ class HostBuilder:
                 continue
             if op.name == "tsched.fuse":
                 self._call(op)
+            elif op.name == "tsched.callback":
+                self._call_back(op)
             elif op.name == "tsched.tile":
                 self.emit("tile", [self.values[op.operands[0]]], op.values())
             elif op.regions:
@@ -107,6 +109,12 @@ class HostBuilder:
                 **{name: fuse.value(name) if number == 0 else None for name in ("flops", "bytes", "time")},
             }
             self.emit("call", buffers, values, like=fuse)
+
+    def _call_back(self, op: SpecOp) -> None:
+        for result in op.results:
+            self.values[result] = self._room_for(result)
+        buffers = [self.values[value] for value in (*op.operands, *op.results)]
+        self.emit("callback", buffers, {**op.values(), "outputs": len(op.results)}, like=op)
 
     # Control flow: bodies are blocks of their own, that write to buffers made outside of them.
 

@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
 from tessera.ir.base.arrays import Array, numpy_dtype
+from tessera.ir.base.callbacks import perform
 from tessera.ir.base.interpret import InterpretError, Run, bind_dims, handles
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import ShapedAttr
@@ -115,6 +116,19 @@ def _call(run: Run, op: SpecOp) -> None:
     kernel = run.functions[op.value("kernel")]
     sizes = dict(zip(kernel.value("symbols"), map(run.size, op.value("sizes")), strict=True))
     run_kernel(kernel, run.operands(op), sizes)
+
+
+@handles("tsched.callback")
+def _callback(run: Run, op: SpecOp) -> Sequence[Any]:
+    """In a plan it gives values; once placed, it writes the last of its buffers."""
+    count = len(op.operands) - op.value("outputs")
+    targets = run.operands(op)[count:]
+    types = [tensor_of(value) for value in (op.results or op.operands[count:])]
+    wanted = [(type.dtype, tuple(run.size(dim) for dim in type.shape)) for type in types]
+    given = perform(op.value("call"), op.value("slot"), op.value("text"), run.operands(op)[:count], wanted)
+    for target, result in zip(targets, given, strict=False):
+        target[...] = result
+    return given if op.results else ()
 
 
 @handles("tsched.if")

@@ -53,7 +53,7 @@ class Program:
         self._reads: dict[int, list[Read]] = {}
         self._aliases: dict[int, int] = {}
         self._maps: dict[int, Sequence[IndexMap]] = {}
-        self._in_memory: dict[tuple[int, ...], Sequence[int]] = {}
+        self._in_memory: dict[tuple[tuple[int, ...], tuple[int, ...]], Sequence[int]] = {}
         for number, record in enumerate(tape.records):
             if self._is_free(record):
                 self.free.update(record.results)
@@ -170,9 +170,10 @@ class Program:
 
     def memory_operands(self, record: Record) -> Sequence[int]:
         """The operands that an op reads as whole tensors in memory."""
-        found = self._in_memory.get(record.results)
+        key = (record.results, record.operands)
+        found = self._in_memory.get(key)
         if found is None:
-            found = self._in_memory[record.results] = self._memory_operands(record)
+            found = self._in_memory[key] = self._memory_operands(record)
         return found
 
     def _memory_operands(self, record: Record) -> Sequence[int]:

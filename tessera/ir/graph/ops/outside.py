@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any
+from collections.abc import Sequence
 
-import numpy as np
-
-from tessera.ir.base.arrays import Array, numpy_dtype, static_shape
+from tessera.ir.base.arrays import Array, static_shape
+from tessera.ir.base.callbacks import perform
 from tessera.ir.base.spec import Attribute, Attributes, InferContext, Nondeterminism, OpSpec
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.tensor_type import TensorType
-
-_FUNCTIONS: ContextVar[Sequence[Callable[..., Any]]] = ContextVar("functions", default=())
-
-
-@contextmanager
-def calling(functions: Sequence[Callable[..., Any]]) -> Generator[None]:
-    """Within it, references of `io_callback` find the functions of a program."""
-    token = _FUNCTIONS.set(functions)
-    try:
-        yield
-    finally:
-        _FUNCTIONS.reset(token)
 
 
 def _infer_print(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
@@ -46,11 +30,7 @@ class _AnyValue:
 
 def debug_print_reference(*values: Array, format: str) -> tuple[Array, ...]:
     """Prints, and gives nothing."""
-    from tessera.runtime.callback import show  # noqa: PLC0415 - tracing needs no runtime
-    from tessera.runtime.tensor import Tensor  # noqa: PLC0415
-
-    show(format, [Tensor.of(np.ascontiguousarray(value)) for value in values])
-    return ()
+    return perform("debug_print", -1, format, values, ())
 
 
 def _infer_call(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
@@ -69,12 +49,8 @@ def io_callback_reference(
     name: str = "",
 ) -> tuple[Array, ...]:
     """What the function gives."""
-    from tessera.runtime.callback import call  # noqa: PLC0415 - tracing needs no runtime
-    from tessera.runtime.tensor import Tensor  # noqa: PLC0415
-
-    wanted = [(dtype.name, static_shape(shape)) for shape, dtype in zip(shapes, dtypes, strict=True)]
-    given = call(_FUNCTIONS.get()[slot], [Tensor.of(np.ascontiguousarray(value)) for value in values], wanted)
-    return tuple(np.asarray(one).astype(numpy_dtype(dtype)) for one, dtype in zip(given, dtypes, strict=True))
+    wanted = [(dtype, static_shape(shape)) for shape, dtype in zip(shapes, dtypes, strict=True)]
+    return perform("io_callback", slot, "", values, wanted)
 
 
 def _answers_differ(attributes: Attributes) -> Nondeterminism | None:
@@ -92,9 +68,7 @@ def _infer_key(ctx: InferContext, types: Sequence[TensorType], attributes: Attri
 
 def fresh_key_reference() -> Array:
     """Sixteen bytes of the system's entropy."""
-    from tessera.runtime.callback import fresh_key  # noqa: PLC0415 - tracing needs no runtime
-
-    return np.frombuffer(fresh_key(), np.uint64).copy()
+    return perform("fresh_key", -1, "", (), ())[0]
 
 
 def _keys_differ(attributes: Attributes) -> Nondeterminism:

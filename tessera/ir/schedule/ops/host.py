@@ -24,6 +24,16 @@ def _check_copy(op: SpecOp) -> None:
         op.fail(f"`{op.name}` goes from one buffer to another of its dtype, not from {source} to {target}")
 
 
+def _check_callback(op: SpecOp) -> None:
+    known = ("debug_print", "io_callback", "fresh_key")
+    if op.value("call") not in known:
+        op.fail(f"`call` is one of {', '.join(known)}, got {op.value('call')!r}")
+    if op.value("call") == "io_callback" and op.value("slot") < 0:
+        op.fail("`io_callback` needs the `slot` of its function")
+    if op.value("outputs") > len(op.operands):
+        op.fail(f"`{op.name}` writes {op.value('outputs')} of {len(op.operands)} buffers")
+
+
 SPECS = (
     OpSpec(
         name="tsched.constant",
@@ -83,6 +93,21 @@ SPECS = (
             Attribute("time", "dim", None, "nanoseconds of one core, by the static model"),
         ),
         effects=frozenset({"memory"}),
+    ),
+    OpSpec(
+        name="tsched.callback",
+        summary="A call of Python, when the program comes to it: it prints, or runs a user's function.",
+        form="host",
+        operands=("values*",),
+        results=("given*",),
+        attributes=(
+            Attribute("call", "str", doc="debug_print, io_callback or fresh_key"),
+            Attribute("slot", "int", -1, "the number of the function among those of the program"),
+            Attribute("text", "str", "", "what is printed"),
+            Attribute("outputs", "int", 0, "how many of the buffers, the last, it writes, once they are placed"),
+        ),
+        effects=frozenset({"io"}),
+        verify=_check_callback,
     ),
     OpSpec(
         name="tsched.guard",
