@@ -176,16 +176,24 @@ class FunctionText(Instructions):
         step: Index,
         body: Callable[[Value, list[Value]], Results],
         carried: Sequence[Value],
+        is_nonempty: bool = False,
     ) -> list[Value]: ...
     def loop(
-        self, lo: Index, hi: Index, step: Index, body: Callable[..., Results], carried: Sequence[Value] | None = None
+        self,
+        lo: Index,
+        hi: Index,
+        step: Index,
+        body: Callable[..., Results],
+        carried: Sequence[Value] | None = None,
+        is_nonempty: bool = False,
     ) -> list[Value]:
         """`for i in range(lo, hi, step)`: `body(i)`, or `body(i, values)` giving the next values; returns the last.
 
-        The step is positive. The test is at the end, with one guard before the first turn unless both bounds are known.
+        The step is positive. The test is at the end, with one guard before the first turn unless both bounds are known
+        or there is a turn for sure (`is_nonempty`).
         """
         first, last = known(lo), known(hi)
-        guarded = first is None or last is None
+        guarded = not is_nonempty and (first is None or last is None)
         starts = carried or ()
         if first is not None and last is not None and first >= last:
             return list(starts)

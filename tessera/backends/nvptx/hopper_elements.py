@@ -1,0 +1,245 @@
+"""Ops on elements of fragments: arithmetic, coordinates, clips, folds along rows, loads and stores one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from tessera.backends.nvptx.hopper_assembly import effect, flag, number, op32, pure
+from tessera.backends.nvptx.hopper_fragments import (
+    COLUMNS,
+    FRAGMENT,
+    ROWS,
+    Layout,
+    Registers,
+    first_column,
+    first_row,
+    is_paired,
+)
+from tessera.ir.schedule.emit.maps import linear
+from tessera.ir.target.llvm import convert, math
+from tessera.ir.target.llvm.dims import dim_value
+from tessera.ir.target.llvm.instructions import Index, Value
+from tessera.ir.target.llvm.text import FunctionText
+from tessera.types.dim import Dim
+from tessera.types.dtype import DType, f32
+from tessera.types.frozen import frozen
+
+_FAR = 1 << 30
+"""Farther than any element of a tile is from its start: distances are cut there, to fit 32 bits."""
+
+
+@frozen
+class Thread:
+    """Where a consumer's thread stands in its tiles: the first of its rows and of its columns, as i32."""
+
+    row: Value
+    column: Value
+
+
+def math_of(f: FunctionText, fn: str, args: Sequence[Value], dtype: DType) -> Value:
+    """A function of one element. Powers of two are the machine's own, within 2 ulp; the others are the house's."""
+    if dtype is f32 and fn == "exp2":
+        return pure(f, "ex2.approx.ftz.f32 $0, $1;", "=f,f", args, "float")
+    if dtype is f32 and fn in ("max", "min"):
+        # One instruction, which keeps NaN as the house does.
+        return f.intrinsic("maximum" if fn == "max" else "minimum", *args)
+    return math.emit(f, fn, args, dtype)
+
+
+class Places:
+    """The elements of a tile, each with its coordinates: what expressions over them are, element by element."""
+
+    def __init__(
+        self,
+        f: FunctionText,
+        layout: Layout,
+        thread: Thread,
+        axes: Sequence[str],
+        env: Mapping[str, Index],
+    ) -> None:
+        self.f, self.layout, self.env = f, layout, dict(env)
+        self.row_axis = axes[0] if layout.kind != COLUMNS else None
+        self.column_axis = axes[-1] if layout.kind != ROWS else None
+        self.thread = thread
+
+    @cached_property
+    def rows(self) -> list[Value]:
+        """The row coordinate of each row of the thread."""
+        assert self.row_axis is not None
+        f, start = self.f, self.f.add(self.env[self.row_axis], _wide(self.f, self.thread.row))
+        return [f.add(start, first_row(number)) for number in range(2 * self.layout.blocks)]
+
+    @cached_property
+    def column(self) -> Value:
+        """The coordinate of the thread's first column."""
+        assert self.column_axis is not None
+        return self.f.add(self.env[self.column_axis], _wide(self.f, self.thread.column))
+
+    def at(self, place: int) -> dict[str, Index]:
+        """All coordinates of an element."""
+        found = dict(self.env)
+        if self.row_axis is not None:
+            found[self.row_axis] = self.rows[self.layout.row(place)]
+        if self.column_axis is not None:
+            found[self.column_axis] = self.f.add(self.column, first_column(self.layout.column(place)))
+        return found
+
+    def evaluate(self, expr: Dim) -> list[Value]:
+        """An expression at every element; what does not change along an axis is computed once for it."""
+        made: dict[tuple[int, int], Value] = {}
+        found: list[Value] = []
+        for place in range(self.layout.count):
+            row = self.layout.row(place) if self.row_axis in expr.symbols else -1
+            column = self.layout.column(place) if self.column_axis in expr.symbols else -1
+            if (row, column) not in made:
+                made[row, column] = self._value(expr, place, made, row, column)
+            found.append(made[row, column])
+        return found
+
+    def _value(self, expr: Dim, place: int, made: dict[tuple[int, int], Value], row: int, column: int) -> Value:
+        parts = expr.coefficient(self.column_axis) if self.column_axis is not None and column >= 0 else None
+        if parts is None or parts[0].value is None:
+            return dim_value(self.f, expr, self.at(place))
+        if (row, -2) not in made:
+            first = {**self.at(place), str(self.column_axis): self.column}
+            made[row, -2] = dim_value(self.f, expr, first)
+        return self.f.add(made[row, -2], parts[0].value * first_column(column))
+
+    def below(self, axis: str, bound: Dim) -> list[Value]:
+        """Whether the coordinate along an axis is below a bound, which may change along the other."""
+        f, layout = self.f, self.layout
+        if axis != self.column_axis or axis in bound.symbols:
+            return [f.icmp("slt", self.at(place)[axis], limit) for place, limit in enumerate(self.evaluate(bound))]
+        rooms: dict[int, Value] = {}
+        made: dict[tuple[int, int], Value] = {}
+        found: list[Value] = []
+        for place in range(layout.count):
+            row = layout.row(place) if self.row_axis in bound.symbols else -1
+            if row not in rooms:
+                left = f.sub(dim_value(f, bound, self.at(place)), self.column)
+                rooms[row] = f.cast("trunc", f.smax(f.smin(left, _FAR), -_FAR), "i32")
+            key = (row, layout.column(place))
+            if key not in made:
+                made[key] = f.icmp("sgt", rooms[row], number(first_column(layout.column(place))))
+            found.append(made[key])
+        return found
+
+    def inside(self, axes: Sequence[str], bounds: Sequence[Dim], windows: Sequence[Dim]) -> list[Value] | None:
+        """Whether each element is inside all bounds and windows; None where all are."""
+        f = self.f
+        conditions: list[list[Value]] = []
+        for axis, bound in zip(axes, bounds, strict=True):
+            if bound.value != -1:
+                conditions.append(self.below(axis, bound))
+        for expr, extent in zip(windows[::2], windows[1::2], strict=True):
+            values, limit = self.evaluate(expr), dim_value(f, extent, self.env)
+            # Unsigned, a negative number is beyond every extent.
+            conditions.append([f.icmp("ult", value, limit) for value in values])
+        if not conditions:
+            return None
+        found = conditions[0]
+        for other in conditions[1:]:
+            found = [f.op("and", one, two) for one, two in zip(found, other, strict=True)]
+        return found
+
+
+def _wide(f: FunctionText, value: Value) -> Value:
+    return f.raw("i64", f"zext {value} to i64")
+
+
+def load(
+    places: Places,
+    buffer: Value,
+    shape: Sequence[Dim],
+    dtype: DType,
+    map: Sequence[Dim],
+    inside: list[Value] | None,
+    pad: float,
+) -> Registers:
+    """Elements of a buffer; those outside read its first one, and become the pad."""
+    f, made = places.f, dict[tuple[str, str], Value]()
+    found: list[Value] = []
+    stored = convert.storage_type(dtype)
+    outside = f.const(convert.compute_type(dtype), pad)
+    for place, offset in enumerate(places.evaluate(linear(map, shape))):
+        condition = None if inside is None else inside[place]
+        key = (offset.text, "" if condition is None else condition.text)
+        if key not in made:
+            safe = offset if condition is None else f.select(condition, offset, f.const_i(0))
+            value = convert.widened(f, f.load(f.gep(buffer, safe, stored), stored), dtype)
+            made[key] = value if condition is None else f.select(condition, value, outside)
+        found.append(made[key])
+    return Registers(places.layout, dtype, found)
+
+
+_STORES = {1: ("b8", "r", "i32"), 2: ("b16", "h", "i16"), 4: ("b32", "r", "i32"), 8: ("b64", "l", "i64")}
+
+
+def store(
+    places: Places,
+    tile: Registers,
+    buffer: Value,
+    shape: Sequence[Dim],
+    map: Sequence[Dim],
+    inside: list[Value] | None,
+    once: Value | None = None,
+) -> None:
+    """Elements to a buffer, those inside; of a vector, which several threads hold, by the thread that `once` names."""
+    f = places.f
+    suffix, kind, type = _STORES[tile.dtype.bytes]
+    words = _words(f, tile)
+    base = f.raw("i64", f"ptrtoint {buffer} to i64")
+    for place, offset in enumerate(places.evaluate(linear(map, shape))):
+        bits = words[place] if words[place].type == type else f.cast("zext", words[place], type)
+        address = f.add(base, f.mul(offset, tile.dtype.bytes))
+        condition = Value("i1", "true") if inside is None else inside[place]
+        if once is not None:
+            condition = f.op("and", condition, once)
+        text = f"{{ .reg .pred P; setp.ne.b32 P, $2, 0; @P st.global.{suffix} [$0], $1; }}"
+        effect(f, text, f"l,{kind},r", [address, bits, flag(f, condition)])
+
+
+def _words(f: FunctionText, tile: Registers) -> list[Value]:
+    """The bits of each element, as they are stored."""
+    if is_paired(tile.dtype) and tile.layout.kind == FRAGMENT:
+        found: list[Value] = []
+        for pair in tile.packed(f):
+            high = f.raw("i32", f"lshr {pair}, 16")
+            found += [f.raw("i16", f"trunc {half} to i16") for half in (pair, high)]
+        return found
+    stored = [convert.narrowed(f, value, tile.dtype) for value in tile.floats(f)]
+    return [f.bitcast(value, f"i{8 * tile.dtype.bytes}") for value in stored]
+
+
+def fold_rows(f: FunctionText, tile: Registers, kind: str) -> Registers:
+    """Rows to one number each: four chains over the thread's columns, then the four threads of the row."""
+    fn = {"sum": "add", "prod": "mul"}.get(kind, kind)
+    layout, values = tile.layout, tile.floats(f)
+    found: list[Value] = []
+    for row in range(2 * layout.blocks):
+        own = [value for place, value in enumerate(values) if layout.row(place) == row]
+        chains = own[:4]
+        for place, value in enumerate(own[4:]):
+            chains[place % 4] = math_of(f, fn, [chains[place % 4], value], tile.dtype)
+        while len(chains) > 1:
+            chains = [math_of(f, fn, chains[at : at + 2], tile.dtype) for at in range(0, len(chains), 2)]
+        total = chains[0]
+        for distance in (1, 2):
+            total = math_of(f, fn, [total, _across(f, total, distance)], tile.dtype)
+        found.append(total)
+    return Registers(Layout(ROWS, layout.blocks, layout.columns), tile.dtype, found)
+
+
+def _across(f: FunctionText, value: Value, distance: int) -> Value:
+    kind = "f" if value.type == "float" else "r"
+    text = f"shfl.sync.bfly.b32 $0, $1, {distance}, 0x1f, 0xffffffff;"
+    return effect(f, text, f"={kind},{kind}", [value], value.type)
+
+
+def thread_of(f: FunctionText, tid: Value, group: Value, rows: int) -> Thread:
+    """Where a thread of a consumer stands: `group` is its warpgroup, which has so many rows."""
+    lane, warp = op32(f, "and", tid, 31), op32(f, "and", op32(f, "lshr", tid, 5), 3)
+    inside = op32(f, "add", op32(f, "mul", warp, 16), op32(f, "lshr", lane, 2))
+    row = op32(f, "add", op32(f, "mul", group, rows), inside)
+    return Thread(row, op32(f, "shl", op32(f, "and", lane, 3), 1))

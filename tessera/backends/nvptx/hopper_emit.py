@@ -1,0 +1,325 @@
+"""Matrix kernels to LLVM text: set-up, roles, the order of tiles, loops, rings and copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from xdsl.ir import Block, SSAValue
+
+from tessera.backends.nvptx import hopper_assembly as asm
+from tessera.backends.nvptx.hopper_assembly import number, op32
+from tessera.backends.nvptx.hopper_elements import Thread, thread_of
+from tessera.backends.nvptx.hopper_fragments import Registers
+from tessera.backends.nvptx.hopper_shared import Cursor, Ring, SharedTile
+from tessera.backends.nvptx.hopper_tiles import TileOps
+from tessera.backends.nvptx.text import DeviceModule, special
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import BufferAttr
+from tessera.ir.target.hopper_limits import WARPGROUP
+from tessera.ir.target.hopper_types import SharedAttr
+from tessera.ir.target.llvm.dims import dim_value
+from tessera.ir.target.llvm.instructions import Index, Value
+from tessera.ir.target.llvm.text import FunctionText
+from tessera.types.dim import Dim, product
+from tessera.types.machine import Machine
+
+MAP_TYPE = 'ptr byval([128 x i8]) align 64 "nvvm.grid_constant"'
+"""A tensor map as a kernel takes it: by value, never copied."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all parts of a kernel share: sizes, shared memory, and who the thread is."""
+
+    sizes: Mapping[str, Index]
+    base: Value
+    tid: Value
+    warp: Value
+    group: Value
+    """The warpgroup, counted from 0 among consumers; -1 for the producer."""
+    consumers: int
+    bounded: bool
+
+
+def emit_matrix_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = False) -> str:
+    """The LLVM module of a `ttarget.matrix_kernel`.
+
+    It takes its tensor maps, in the order they stand in the kernel, its buffers, and its sizes as i64. A kernel whose
+    waits are `bounded` traps where it would hang.
+    """
+    module = DeviceModule(machine)
+    block = kernel.regions[0].block
+    maps = [op for op in block.ops if op.name == "ttarget.tensor_map"]
+    arguments = [(MAP_TYPE, f"map{at}") for at in range(len(maps))]
+    arguments += [("ptr", f"buffer{at}") for at in range(len(block.args))]
+    arguments += [("i64", f"size{at}") for at in range(len(kernel.value("symbols")))]
+    threads = WARPGROUP * (1 + kernel.value("consumers"))
+    f = module.kernel(kernel.value("symbol"), arguments, threads, blocks=1)
+    base = f.raw("i32", f"ptrtoint ptr {module.shared_base().text} to i32")
+    MatrixEmitter(f, kernel, base, bounded).run()
+    f.ret()
+    return module.text()
+
+
+class MatrixEmitter:
+    """The writing of one kernel."""
+
+    def __init__(self, f: FunctionText, kernel: SpecOp, base: Value, bounded: bool) -> None:
+        self.f, self.kernel = f, kernel
+        block = kernel.regions[0].block
+        self.values: dict[SSAValue, Any] = {}
+        self.map_count = sum(op.name == "ttarget.tensor_map" for op in block.ops)
+        first = self.map_count
+        self.values.update(zip(block.args, f.arguments[first : first + len(block.args)], strict=True))
+        sizes = dict(zip(kernel.value("symbols"), f.arguments[first + len(block.args) :], strict=True))
+        tid = special(f, "tid.x")
+        warp = asm.warp_uniform(f, op32(f, "lshr", tid, 5))
+        group = op32(f, "sub", op32(f, "lshr", warp, 2), 1)
+        self.setting = Setting(sizes, base, tid, warp, group, kernel.value("consumers"), bounded)
+        self.is_first = f.icmp("eq", op32(f, "and", tid, WARPGROUP - 1), number(0))
+        """Whether this is the one thread of its warpgroup that signals for all."""
+        self.tiles: TileOps | None = None
+        self.is_producer = True
+        self.own: dict[str, Callable[[SpecOp], None]] = {
+            "ttarget.index": self._index,
+            "ttarget.cursor": self._cursor,
+            "ttarget.advance": self._advance,
+            "ttarget.acquire": self._acquire,
+            "ttarget.copy": self._copy,
+            "ttarget.await": self._await,
+            "ttarget.release": self._release,
+            "ttarget.tiles": self._tiles,
+            "ttarget.steps": self._steps,
+        }
+
+    def run(self) -> None:
+        f, count = self.f, 0
+        rings: list[Ring] = []
+        for op in self.kernel.regions[0].block.ops:
+            assert isinstance(op, SpecOp)
+            if op.name == "ttarget.tensor_map":
+                self.values[op.result] = f.raw("i64", f"ptrtoint {f.arguments[count]} to i64")
+                count += 1
+            elif op.name == "ttarget.shared_tile":
+                self.values[op.result] = SharedTile.of(op)
+            elif op.name == "ttarget.ring":
+                size = sum((v.type.data.bytes.value or 0) for v in op.operands if isinstance(v.type, SharedAttr))
+                rings.append(Ring(op.value("offset"), op.value("stages"), size))
+                self.values[op.result] = rings[-1]
+            elif op.name == "ttarget.roles":
+                self._begin(rings)
+                self._roles(op)
+
+    def _begin(self, rings: Sequence[Ring]) -> None:
+        """Barriers are made by one thread, and seen by all."""
+        f, setting = self.f, self.setting
+
+        def make() -> None:
+            for ring in rings:
+                for stage in range(ring.stages):
+                    for first, arrivals in ((0, 1), (ring.stages, setting.consumers)):
+                        address = op32(f, "add", setting.base, ring.offset + 8 * (first + stage))
+                        asm.barrier_init(f, address, arrivals)
+            asm.effect(f, "fence.mbarrier_init.release.cluster;")
+
+        f.if_(f.icmp("eq", setting.tid, number(0)), make)
+        asm.named_barrier(f, number(0), WARPGROUP * (1 + setting.consumers))
+
+    def _roles(self, op: SpecOp) -> None:
+        f, setting = self.f, self.setting
+        registers = self.kernel.value("registers")
+        producer, consumer = (region.block for region in op.regions)
+
+        def produce() -> None:
+            if registers:
+                asm.set_registers(f, registers[0], grows=False)
+            is_chosen = f.op("and", f.icmp("eq", setting.warp, number(0)), asm.elected(f))
+
+            f.if_(is_chosen, lambda: self.run_block(producer))
+            asm.effect(f, "bar.warp.sync 0xffffffff;")
+
+        def consume() -> None:
+            if registers:
+                asm.set_registers(f, registers[1], grows=True)
+            self.is_producer = False
+            self.tiles = TileOps(f, self.kernel, self.setting, self.values, self.is_first, self._thread)
+            self.run_block(consumer)
+            asm.copies_done(f, self.is_first)
+
+        f.if_(f.icmp("slt", setting.group, number(0)), produce, consume)
+
+    def _thread(self, rows: int) -> Thread:
+        """Where this thread stands in a tile of which each consumer has so many rows."""
+        return thread_of(self.f, self.setting.tid, self.setting.group, rows)
+
+    def run_block(self, block: Block) -> None:
+        """Write the ops of a block, in order."""
+        for op in block.ops:
+            assert isinstance(op, SpecOp)
+            if op.name in self.own:
+                self.own[op.name](op)
+            elif op.name != "ttarget.yield":
+                assert self.tiles is not None, f"{op.name} is not a producer's"
+                self.tiles.run(op)
+
+    # Indices and loops.
+
+    def _index(self, op: SpecOp) -> None:
+        env = {**self.setting.sizes, **dict(zip(op.value("names"), self._of(op.operands), strict=True))}
+        self.values[op.result] = dim_value(self.f, op.value("expr"), env)
+
+    def _of(self, values: Sequence[SSAValue]) -> list[Any]:
+        return [self.values[value] for value in values]
+
+    def _tiles(self, op: SpecOp) -> None:
+        f, block = self.f, op.regions[0].block
+        grid: tuple[Dim, ...] = op.value("grid")
+        total = f.cast("trunc", dim_value(f, product(grid), self.setting.sizes), "i32")
+        counts = [f.cast("trunc", dim_value(f, dim, self.setting.sizes), "i32") for dim in grid]
+        cursors = self._of(op.operands)
+
+        def body(carried: list[Value]) -> list[Value]:
+            places = self._program(op, carried[0], counts)
+            wide = [f.raw("i64", f"zext {place} to i64") for place in places]
+            self.values.update(zip(block.args[: len(grid)], wide, strict=True))
+            self.values.update(zip(block.args[len(grid) :], unflat(cursors, carried[1:]), strict=True))
+            self.run_block(block)
+            last = block.last_op
+            assert last is not None
+            return [op32(f, "add", carried[0], special(f, "nctaid.x")), *flat(self._of(last.operands))]
+
+        start = [special(f, "ctaid.x"), *flat(cursors)]
+        f.while_(start, lambda carried: f.icmp("slt", carried[0], total), body)
+
+    def _program(self, op: SpecOp, place: Value, counts: Sequence[Value]) -> list[Value]:
+        """The program at a place in time: places of the last axis but one in groups, all of the last axis with each.
+
+        Programs of a group run together, so that what they read stays in the second cache.
+        """
+        f, group = self.f, op.value("group")
+        found: list[Value] = []
+        rest = place
+        inner = list(counts[-2:])
+        for count in reversed(counts[:-2]):
+            outer = _times(f, inner)
+            inner.insert(0, count)
+            rest, head = place, op32(f, "urem", op32(f, "udiv", place, outer), count)
+            found.insert(0, head)
+        if len(counts) > 2:
+            rest = op32(f, "urem", place, _times(f, counts[-2:]))
+        if len(counts) == 1:
+            return [self._last(op, place, counts[0])]
+        rows, columns = counts[-2:]
+        whole = op32(f, "mul", columns, group)
+        number_of, inside = op32(f, "udiv", rest, whole), op32(f, "urem", rest, whole)
+        first = op32(f, "mul", number_of, group)
+        left = op32(f, "sub", rows, first)
+        size = f.select(f.icmp("ult", left, number(group)), left, number(group))
+        row = op32(f, "add", first, op32(f, "urem", inside, size))
+        return [*found, row, self._last(op, op32(f, "udiv", inside, size), columns)]
+
+    def _last(self, op: SpecOp, place: Value, count: Value) -> Value:
+        if not op.value("is_descending"):
+            return place
+        return op32(self.f, "sub", op32(self.f, "sub", count, 1), place)
+
+    def _steps(self, op: SpecOp) -> None:
+        f, block = self.f, op.regions[0].block
+        low, high = self._of(op.operands[:2])
+        start = self._of(op.operands[2:])
+
+        def body(index: Value, carried: list[Value]) -> list[Value]:
+            self.values[block.args[0]] = index
+            self.values.update(zip(block.args[1:], unflat(start, carried), strict=True))
+            self.run_block(block)
+            last = block.last_op
+            assert last is not None
+            return flat(self._of(last.operands))
+
+        found = f.loop(low, high, op.value("step"), body, flat(start), op.value("is_nonempty"))
+        self.values.update(zip(op.results, unflat(start, found), strict=True))
+
+    # Rings and copies.
+
+    def _cursor(self, op: SpecOp) -> None:
+        # A producer finds every stage empty at first, as if a turn had ended.
+        self.values[op.result] = Cursor(number(0), number(1 if self.is_producer else 0))
+
+    def _advance(self, op: SpecOp) -> None:
+        ring, cursor = self._of(op.operands)
+        self.values[op.result] = ring.after(self.f, cursor)
+
+    def _acquire(self, op: SpecOp) -> None:
+        ring, cursor = self._of(op.operands)
+        f, base = self.f, self.setting.base
+        asm.barrier_wait(f, ring.empty(f, base, cursor), cursor.phase, self.setting.bounded)
+        asm.barrier_expect(f, ring.full(f, base, cursor), ring.bytes)
+
+    def _copy(self, op: SpecOp) -> None:
+        f, base = self.f, self.setting.base
+        map, ring, cursor, tile, *at = self._of(op.operands)
+        assert isinstance(tile, SharedTile)
+        coords = [f.cast("trunc", f.index(place), "i32") for place in reversed(at)]
+        barrier = ring.full(f, base, cursor)
+        for piece in range(op.value("pieces")):
+            address = tile.address(f, base, cursor.slot, piece * tile.span_bytes)
+            first = op32(f, "add", coords[0], piece * tile.span_columns)
+            asm.copy_in(f, map, address, barrier, [first, *coords[1:]])
+
+    def _await(self, op: SpecOp) -> None:
+        ring, cursor = self._of(op.operands)
+        address = ring.full(self.f, self.setting.base, cursor)
+        asm.barrier_wait(self.f, address, cursor.phase, self.setting.bounded)
+
+    def _release(self, op: SpecOp) -> None:
+        f = self.f
+        ring, cursor, *limits = self._of(op.operands)
+        condition = self.is_first
+        if limits:
+            condition = f.op("and", condition, f.icmp("slt", limits[0], limits[1]))
+        asm.barrier_arrive(f, ring.empty(f, self.setting.base, cursor), condition)
+
+
+def _times(f: FunctionText, counts: Sequence[Value]) -> Value:
+    found = counts[0]
+    for count in counts[1:]:
+        found = op32(f, "mul", found, count)
+    return found
+
+
+def flat(values: Sequence[Any]) -> list[Value]:
+    """Everything a loop carries, as the values of one thread."""
+    found: list[Value] = []
+    for value in values:
+        if isinstance(value, Cursor):
+            found += [value.slot, value.phase]
+        elif isinstance(value, Registers):
+            found += value.flat()
+        else:
+            found += value if isinstance(value, list) else [value]
+    return found
+
+
+def unflat(like: Sequence[Any], values: Sequence[Value]) -> list[Any]:
+    """`flat` undone."""
+    found: list[Any] = []
+    at = 0
+    for one in like:
+        count = len(flat([one]))
+        part = list(values[at : at + count])
+        at += count
+        if isinstance(one, Cursor):
+            found.append(Cursor(part[0], part[1]))
+        elif isinstance(one, Registers):
+            found.append(one.like(part))
+        else:
+            found.append(part if isinstance(one, list) else part[0])
+    return found
+
+
+def buffer_type(value: SSAValue) -> BufferAttr:
+    """The type of a buffer."""
+    assert isinstance(value.type, BufferAttr)
+    return value.type

@@ -1,0 +1,328 @@
+"""What consumers do with tiles: products, arithmetic on fragments, and the way out through shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from xdsl.ir import SSAValue
+
+from tessera.backends.nvptx import hopper_assembly as asm
+from tessera.backends.nvptx import hopper_elements as elements
+from tessera.backends.nvptx.hopper_assembly import number, op32
+from tessera.backends.nvptx.hopper_fragments import COLUMNS, FRAGMENT, ROWS, Layout, Registers, is_paired
+from tessera.backends.nvptx.hopper_shared import SharedTile
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import BufferAttr, ShapedAttr
+from tessera.ir.target.hopper_limits import ROWS as MMA_ROWS
+from tessera.ir.target.hopper_limits import SPAN, WARPGROUP
+from tessera.ir.target.hopper_types import ColumnVectorAttr, RowVectorAttr
+from tessera.ir.target.llvm import convert
+from tessera.ir.target.llvm.dims import dim_value
+from tessera.ir.target.llvm.instructions import Value
+from tessera.ir.target.llvm.text import FunctionText
+from tessera.types.dim import Dim
+from tessera.types.dtype import i64
+
+if TYPE_CHECKING:
+    from tessera.backends.nvptx.hopper_emit import Setting
+
+
+class TileOps:
+    """The ops of consumers, one after the other."""
+
+    def __init__(
+        self,
+        f: FunctionText,
+        kernel: SpecOp,
+        setting: Setting,
+        values: dict[SSAValue, Any],
+        is_first: Value,
+        thread: Callable[[int], elements.Thread],
+    ) -> None:
+        self.f, self.setting, self.values, self.is_first = f, setting, values, is_first
+        self.consumers: int = kernel.value("consumers")
+        self._thread_of = thread
+        self.own: dict[str, Callable[[SpecOp], Any]] = {
+            "ttarget.mma_open": lambda op: list(self._tile(op.operands[0]).floats(self.f)),
+            "ttarget.mma_issue": self._issue,
+            "ttarget.pack": lambda op: self._tile(op.operands[0]).packed(self.f),
+            "ttarget.fold_rows": lambda op: elements.fold_rows(self.f, self._tile(op.operands[0]), op.value("kind")),
+            "ttarget.math": self._math,
+            "ttarget.convert": self._convert,
+            "ttarget.bitcast": self._bitcast,
+            "ttarget.select": self._select,
+            "ttarget.constant": self._constant,
+            "ttarget.spread": self._spread,
+            "ttarget.coordinate": self._coordinate,
+            "ttarget.clip": self._clip,
+            "ttarget.fragment_load": self._load,
+        }
+
+    def run(self, op: SpecOp) -> None:
+        """Write one op."""
+        if op.name == "ttarget.mma_wait":
+            self._wait(op)
+        elif op.name == "ttarget.fragment_store":
+            self._store(op)
+        elif op.name == "ttarget.store_tile":
+            self._store_tile(op)
+        else:
+            self.values[op.result] = self.own[op.name](op)
+
+    def _tile(self, value: SSAValue) -> Registers:
+        found = self.values[value]
+        assert isinstance(found, Registers)
+        return found
+
+    def thread(self, blocks: int) -> elements.Thread:
+        """Where this thread stands in tiles of so many blocks of 64 rows a consumer."""
+        return self._thread_of(MMA_ROWS * blocks)
+
+    def layout(self, type: Any) -> Layout:
+        """How a type lies over a consumer."""
+        assert isinstance(type, ShapedAttr)
+        sizes = [dim.value or 0 for dim in type.shape]
+        if isinstance(type, ColumnVectorAttr):
+            return Layout(COLUMNS, 1, sizes[0])
+        blocks = sizes[0] // (MMA_ROWS * self.consumers)
+        return Layout(ROWS, blocks, 8) if isinstance(type, RowVectorAttr) else Layout(FRAGMENT, blocks, sizes[1])
+
+    # Products.
+
+    def _issue(self, op: SpecOp) -> list[Value]:
+        f, base = self.f, self.setting.base
+        acc, lhs, rhs, left_at, right_at = (self.values[value] for value in op.operands)
+        assert isinstance(rhs, SharedTile)
+        type = op.results[0].type
+        assert isinstance(type, ShapedAttr)
+        rows, columns = (dim.value or 0 for dim in type.shape)
+        blocks = rows // (MMA_ROWS * self.consumers)
+        address = rhs.address(f, base, right_at.slot)
+        is_turned = (op.value("lhs_major") == "mn", op.value("rhs_major") == "mn")
+        right = rhs.across_k(f, address) if is_turned[1] else rhs.along_k(f, address)
+        share = columns // 2
+        found: list[Value] = []
+        for block in range(blocks):
+            left = self._left(lhs, left_at, block, blocks, is_turned[0], len(right))
+            ends = (block == 0, block == blocks - 1)
+            part = acc[block * share : (block + 1) * share]
+            found += asm.issue(f, rhs.dtype, columns, part, list(zip(left, right, strict=True)), is_turned, ends)
+        return found
+
+    def _left(self, lhs: Any, at: Any, block: int, blocks: int, is_turned: bool, steps: int) -> list[Sequence[Value]]:
+        """The left side of each step, for one block of 64 rows: a descriptor, or four registers."""
+        f, setting = self.f, self.setting
+        if isinstance(lhs, list):
+            words: list[Value] = lhs  # pyright: ignore[reportUnknownVariableType]
+            share = len(words) // blocks
+            return [words[block * share + 4 * step : block * share + 4 * step + 4] for step in range(steps)]
+        assert isinstance(lhs, SharedTile)
+        # Rows of this consumer: rows of the tile, or spans of its columns where rows are k.
+        each = lhs.span_bytes * MMA_ROWS // lhs.span_columns if is_turned else MMA_ROWS * SPAN
+        address = lhs.address(f, setting.base, at.slot, block * each)
+        address = op32(f, "add", address, op32(f, "mul", setting.group, blocks * each))
+        found = lhs.across_k(f, address) if is_turned else lhs.along_k(f, address)
+        return [[one] for one in found]
+
+    def _wait(self, op: SpecOp) -> None:
+        given = [self.values[value] for value in op.operands]
+        found = asm.wait(self.f, op.value("left"), [value for one in given for value in one])
+        for one, result in zip(given, op.results, strict=True):
+            assert isinstance(result.type, ShapedAttr)
+            self.values[result] = Registers(self.layout(result.type), result.type.dtype, found[: len(one)])
+            found = found[len(one) :]
+
+    # Elements.
+
+    def _math(self, op: SpecOp) -> Registers:
+        tiles = [self._tile(value) for value in op.operands]
+        type = op.results[0].type
+        assert isinstance(type, ShapedAttr)
+        columns = [tile.floats(self.f) for tile in tiles]
+        dtype = tiles[0].dtype.compute
+        made: dict[tuple[str, ...], Value] = {}
+        found: list[Value] = []
+        for args in zip(*columns, strict=True):
+            key = tuple(arg.text for arg in args)
+            if key not in made:
+                made[key] = elements.math_of(self.f, op.value("fn"), args, dtype)
+            found.append(made[key])
+        return Registers(tiles[0].layout, type.dtype, found)
+
+    def _convert(self, op: SpecOp) -> Registers:
+        tile, type = self._tile(op.operands[0]), op.results[0].type
+        assert isinstance(type, ShapedAttr)
+        if is_paired(type.dtype) and tile.dtype.compute.is_float and tile.layout.kind == FRAGMENT:
+            made = Registers(tile.layout, type.dtype, tile.floats(self.f))
+            return Registers(tile.layout, type.dtype, None, made.packed(self.f))
+        values = [convert.cast(self.f, value, tile.dtype, type.dtype) for value in tile.floats(self.f)]
+        return Registers(tile.layout, type.dtype, values)
+
+    def _bitcast(self, op: SpecOp) -> Registers:
+        tile, type = self._tile(op.operands[0]), op.results[0].type
+        assert isinstance(type, ShapedAttr)
+        values = [convert.narrowed(self.f, value, tile.dtype) for value in tile.floats(self.f)]
+        stored = convert.storage_type(type.dtype)
+        found = [convert.widened(self.f, self.f.bitcast(value, stored), type.dtype) for value in values]
+        return Registers(tile.layout, type.dtype, found)
+
+    def _select(self, op: SpecOp) -> Registers:
+        condition, first, second = (self._tile(value) for value in op.operands)
+        parts = zip(condition.floats(self.f), first.floats(self.f), second.floats(self.f), strict=True)
+        return Registers(first.layout, first.dtype, [self.f.select(*part) for part in parts])
+
+    def _constant(self, op: SpecOp) -> Registers:
+        type = op.results[0].type
+        assert isinstance(type, ShapedAttr)
+        layout, given = self.layout(type), op.value("value")
+        if isinstance(given, Dim):
+            wide = dim_value(self.f, given, self.setting.sizes)
+            value = convert.cast(self.f, wide, i64, type.dtype)
+        else:
+            value = self.f.const(convert.compute_type(type.dtype), given)
+        return Registers(layout, type.dtype, [value] * layout.count)
+
+    def _spread(self, op: SpecOp) -> Registers:
+        tile, layout = self._tile(op.operands[0]), self.layout(op.results[0].type)
+        values = tile.floats(self.f)
+        number_of = layout.row if tile.layout.kind == ROWS else layout.column
+        return Registers(layout, tile.dtype, [values[number_of(place)] for place in range(layout.count)])
+
+    # Coordinates and memory.
+
+    def _places(self, op: SpecOp, type: Any, first: int) -> elements.Places:
+        layout = self.layout(type)
+        env = {**self.setting.sizes}
+        env.update(zip(op.value("names"), (self.values[value] for value in op.operands[first:]), strict=True))
+        return elements.Places(self.f, layout, self.thread(layout.blocks), op.value("axes"), env)
+
+    def _coordinate(self, op: SpecOp) -> Registers:
+        type = op.results[0].type
+        assert isinstance(type, ShapedAttr)
+        places = self._places(op, type, 0)
+        made: dict[str, Value] = {}
+        found: list[Value] = []
+        for value in places.evaluate(op.value("expr")):
+            if value.text not in made:
+                made[value.text] = convert.cast(self.f, value, i64, type.dtype)
+            found.append(made[value.text])
+        return Registers(places.layout, type.dtype, found)
+
+    def _clip(self, op: SpecOp) -> Registers:
+        tile = self._tile(op.operands[0])
+        places = self._places(op, op.results[0].type, 1)
+        outside = self.f.const(convert.compute_type(tile.dtype), op.value("identity"))
+        below = places.below(op.value("axis"), op.value("bound"))
+        parts = zip(below, tile.floats(self.f), strict=True)
+        return Registers(tile.layout, tile.dtype, [self.f.select(inside, value, outside) for inside, value in parts])
+
+    def _load(self, op: SpecOp) -> Registers:
+        buffer = op.operands[0]
+        assert isinstance(buffer.type, BufferAttr)
+        places = self._places(op, op.results[0].type, 1)
+        inside = places.inside(op.value("axes"), op.value("bounds"), op.value("windows"))
+        pad = op.value("pad")
+        return elements.load(
+            places, self.values[buffer], buffer.type.shape, buffer.type.dtype, op.value("map"), inside, pad
+        )
+
+    def _store(self, op: SpecOp) -> None:
+        buffer = op.operands[1]
+        assert isinstance(buffer.type, BufferAttr)
+        places = self._places(op, op.operands[0].type, 2)
+        inside = places.inside(op.value("axes"), op.value("bounds"), op.value("windows"))
+        elements.store(
+            places,
+            self._tile(op.operands[0]),
+            self.values[buffer],
+            buffer.type.shape,
+            op.value("map"),
+            inside,
+            self._once(places.layout),
+        )
+
+    def _once(self, layout: Layout) -> Value | None:
+        """Which of the threads that hold an element of a vector stores it."""
+        f, setting = self.f, self.setting
+        if layout.kind == ROWS:
+            return f.icmp("eq", op32(f, "and", setting.tid, 3), number(0))
+        if layout.kind == COLUMNS:
+            return f.icmp("ult", op32(f, "sub", setting.tid, WARPGROUP), number(4))
+        return None
+
+    def _store_tile(self, op: SpecOp) -> None:
+        """Rows of whole 16 bytes go through shared memory, others element by element; the kernel has both."""
+        f = self.f
+        buffer = op.operands[3]
+        assert isinstance(buffer.type, BufferAttr)
+        row = dim_value(f, buffer.type.shape[-1] * buffer.type.dtype.bytes, self.setting.sizes)
+        start = f.raw("i64", f"ptrtoint {self.values[buffer]} to i64")
+        is_whole = f.icmp("eq", f.raw("i64", f"and i64 {f.op('or', row, start).text}, 15"), f.const_i(0))
+
+        def one_by_one() -> None:
+            places = self._places(op, op.operands[0].type, 4)
+            inside = places.inside(op.value("axes"), op.value("bounds"), ())
+            tile = self._tile(op.operands[0])
+            elements.store(places, tile, self.values[buffer], buffer.type.shape, op.value("map"), inside)  # type: ignore[union-attr]
+
+        f.if_(is_whole, lambda: self._through_shared(op), one_by_one)
+
+    def _through_shared(self, op: SpecOp) -> None:
+        f, setting = self.f, self.setting
+        tile, map, staging = self._tile(op.operands[0]), self.values[op.operands[1]], self.values[op.operands[2]]
+        assert isinstance(staging, SharedTile)
+        layout, span = tile.layout, staging.span_columns
+        spans = layout.columns // span
+        own = op32(f, "mul", setting.group, 2 * staging.bytes)
+        barrier = op32(f, "add", setting.group, 1)
+        for block in range(layout.blocks):
+            for part in range(spans):
+                buffer = op32(f, "add", setting.base, staging.offset + (block * spans + part) % 2 * staging.bytes)
+                address = op32(f, "add", buffer, own)
+                # Two groups may be under way, and this one takes the place of the older.
+                asm.copies_read(f, 1, self.is_first)
+                asm.named_barrier(f, barrier, WARPGROUP)
+                self._stage(tile, block, part, span, address)
+                asm.effect(f, "fence.proxy.async.shared::cta;")
+                asm.named_barrier(f, barrier, WARPGROUP)
+                asm.copy_out(f, map, address, self._corner(op, layout, block, part * span), self.is_first)
+
+    def _corner(self, op: SpecOp, layout: Layout, block: int, column: int) -> list[Value]:
+        """Where a box begins in the buffer, innermost dim first."""
+        f = self.f
+        env = {**self.setting.sizes}
+        env.update(zip(op.value("names"), (self.values[value] for value in op.operands[4:]), strict=True))
+        row_axis, column_axis = op.value("axes")
+        own = f.raw("i64", f"zext {op32(f, 'mul', self.setting.group, MMA_ROWS * layout.blocks)} to i64")
+        env[row_axis] = f.add(f.add(env[row_axis], own), MMA_ROWS * block)
+        env[column_axis] = f.add(env[column_axis], column)
+        return [f.cast("trunc", dim_value(f, expr, env), "i32") for expr in reversed(op.value("map"))]
+
+    def _stage(self, tile: Registers, block: int, part: int, span: int, address: Value) -> None:
+        """One span of columns of 64 rows into swizzled shared memory."""
+        f, tid = self.f, self.setting.tid
+        lane, warp = op32(f, "and", tid, 31), op32(f, "and", op32(f, "lshr", tid, 5), 3)
+        first = block * tile.layout.columns // 2 + part * span // 2
+        if is_paired(tile.dtype):
+            row = op32(f, "add", op32(f, "mul", warp, 16), op32(f, "and", lane, 15))
+            start = op32(f, "add", address, op32(f, "mul", row, SPAN))
+            half, swizzle = op32(f, "lshr", lane, 4), op32(f, "and", lane, 7)
+            pairs = tile.packed(f)
+            for quarter in range(4):
+                piece = op32(f, "xor", op32(f, "add", half, 2 * quarter), swizzle)
+                words = pairs[first // 2 + 4 * quarter : first // 2 + 4 * quarter + 4]
+                asm.matrices_out(f, op32(f, "add", start, op32(f, "shl", piece, 4)), words)
+            return
+        values = tile.floats(f)
+        for number_of in range(2):
+            row = op32(f, "add", op32(f, "mul", warp, 16), op32(f, "add", op32(f, "lshr", lane, 2), 8 * number_of))
+            start, swizzle = op32(f, "add", address, op32(f, "mul", row, SPAN)), op32(f, "and", row, 7)
+            inside = op32(f, "shl", op32(f, "and", lane, 1), 3)
+            for step in range(span // 8):
+                piece = op32(f, "add", op32(f, "and", op32(f, "lshr", lane, 1), 1), 2 * step)
+                place = op32(f, "add", start, op32(f, "shl", op32(f, "xor", piece, swizzle), 4))
+                pair = values[first + 4 * step + 2 * number_of : first + 4 * step + 2 * number_of + 2]
+                bits = [f.bitcast(convert.narrowed(f, value, tile.dtype), "i32") for value in pair]
+                text = "st.shared.v2.b32 [$0], {$1, $2};"
+                asm.effect(f, text, "r,r,r", [op32(f, "add", place, inside), *bits])

@@ -1,0 +1,263 @@
+"""What consumers do with a program: products with waits, everything else on fragments, stores through shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from xdsl.ir import Block, BlockArgument, OpResult, SSAValue
+
+from tessera.backends.nvptx.matrix_memory import RingPlan
+from tessera.backends.nvptx.matrix_plan import Product, Side
+from tessera.backends.nvptx.matrix_roles import Role
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import INDEX, TileAttr
+from tessera.ir.target.hopper_types import (
+    CURSOR,
+    ColumnVectorAttr,
+    FragmentAttr,
+    OperandAttr,
+    PendingAttr,
+    RowVectorAttr,
+)
+from tessera.types.dim import Dim
+from tessera.types.shape import is_at_least
+
+_RENAMED = {
+    "ttile.elementwise": "math",
+    "ttile.cast": "convert",
+    "ttile.bitcast": "bitcast",
+    "ttile.select": "select",
+    "ttile.constant": "constant",
+    "ttile.broadcast": "spread",
+}
+
+
+def index_expr(value: SSAValue) -> Dim | None:
+    """An index as an expression over sizes alone, or None."""
+    op = value.op if isinstance(value, OpResult) else None
+    return op.value("expr") if isinstance(op, SpecOp) and op.name == "ttile.index" and not op.operands else None
+
+
+class Consumer(Role):
+    """The walk of the consumers."""
+
+    def lower(self, op: SpecOp) -> None:
+        if op in self.plan.hidden:
+            return
+        own: dict[str, Callable[[SpecOp], None]] = {
+            "ttile.dot": self._dot,
+            "ttile.for": self._loop,
+            "ttile.load": self._load,
+            "ttile.store": self._store,
+            "ttile.reduce": self._fold,
+            "ttile.clip": self._clip,
+            "ttile.coordinate": self._coordinate,
+        }
+        if op.name in _RENAMED:
+            made = self.emit(_RENAMED[op.name], self.of(op.operands), op.values(), [self.type_of(op.result)])
+            self.values[op.result] = made.result
+        elif op.name in own:
+            own[op.name](op)
+
+    def type_of(self, value: SSAValue) -> Any:
+        """The type of a tile in registers."""
+        assert isinstance(value.type, TileAttr)
+        type = value.type.data
+        if type.rank == 2:
+            return FragmentAttr.of(type)
+        return ColumnVectorAttr.of(type) if value in self.plan.columns else RowVectorAttr.of(type)
+
+    # Products.
+
+    def _rings(self, product: Product) -> list[int]:
+        """The rings that a product reads."""
+        loads = [side.load for side in product.sides if side.load is not None]
+        return [at for at, ring in enumerate(self.rings) if any(side.load in loads for side in ring.loads)]
+
+    def _dot(self, op: SpecOp) -> None:
+        product = self.plan.products[op]
+        acc = self._open(self.values[op.operands[2]])
+        pending = self._issue(product, acc)
+        self.values[op.result] = self._close(pending)
+        self._leave(op)
+
+    def _open(self, fragment: SSAValue) -> SSAValue:
+        assert isinstance(fragment.type, FragmentAttr)
+        return self.emit("mma_open", [fragment], {}, [PendingAttr.of(fragment.type.data)]).result
+
+    def _close(self, pending: SSAValue, left: int = 0) -> SSAValue:
+        assert isinstance(pending.type, PendingAttr)
+        return self.emit("mma_wait", [pending], {"left": left}, [FragmentAttr.of(pending.type.data)]).result
+
+    def _issue(self, product: Product, acc: SSAValue) -> SSAValue:
+        """Wait for the sides, and start the product."""
+        lhs = self._side(product.lhs)  # made before anything is in flight
+        for at in self._rings(product):
+            ring = self.rings[at]
+            assert ring.ring is not None
+            # What was loaded outside of this loop was waited for in an earlier turn; to wait again costs one test.
+            self.emit("await", [ring.ring, self.cursors[at]])
+        rhs = self._side(product.rhs)
+        operands = [acc, lhs, rhs, self._cursor(product.lhs), self._cursor(product.rhs)]
+        values = {"lhs_major": product.lhs.major, "rhs_major": product.rhs.major}
+        return self.emit("mma_issue", operands, values, [acc.type]).result
+
+    def _side(self, side: Side) -> SSAValue:
+        if side.load is None:
+            fragment = self.values[side.value]
+            assert isinstance(fragment.type, FragmentAttr)
+            return self.emit("pack", [fragment], {}, [OperandAttr.of(fragment.type.data)]).result
+        for ring in self.rings:
+            for given, tile in zip(ring.loads, ring.tiles, strict=True):
+                if given.load is side.load:
+                    return tile
+        raise AssertionError("a loaded side is in a ring")
+
+    def _cursor(self, side: Side) -> SSAValue:
+        """Where a side is in its ring; one in registers has any place."""
+        for at, ring in enumerate(self.rings):
+            if side.load is None or any(given.load is side.load for given in ring.loads):
+                return self.cursors[at]
+        raise AssertionError("a loaded side is in a ring")
+
+    def _leave(self, op: SpecOp) -> None:
+        """Release the rings that nobody reads after this op, and go on to their next stage."""
+        for at, ring in enumerate(self.rings):
+            if ring.last is op:
+                assert ring.ring is not None
+                self.emit("release", [ring.ring, self.cursors[at]])
+                self._advance(at, ring)
+
+    def _advance(self, at: int, ring: RingPlan) -> None:
+        assert ring.ring is not None
+        self.cursors[at] = self.emit("advance", [ring.ring, self.cursors[at]], {}, [CURSOR]).result
+
+    # Loops.
+
+    def _loop(self, op: SpecOp) -> None:
+        product = self._sum_of(op)
+        if product is not None:
+            self._sum(op, product)
+        else:
+            self._plain_loop(op)
+        self._leave(op)
+
+    def _plain_loop(self, op: SpecOp) -> None:
+        """The body in the order of the program."""
+        rings, source, outer = self.inside(op), op.regions[0].block, self.block
+        starts = [*self.of(op.operands[2:]), *[self.cursors[at] for at in rings]]
+        body = Block(arg_types=[INDEX, *[value.type for value in starts]])
+        count = len(op.operands) - 2
+        self.values.update(zip(source.args, body.args[: 1 + count], strict=True))
+        self.cursors.update(zip(rings, body.args[1 + count :], strict=True))
+        self.block = body
+        self.walk(source)
+        last = source.last_op
+        assert last is not None
+        self.emit("yield", [*self.of(last.operands), *[self.cursors[at] for at in rings]])
+        self._finish_loop(op, outer, body, starts, rings, count)
+
+    def _finish_loop(
+        self, op: SpecOp, outer: Block, body: Block, starts: Sequence[SSAValue], rings: Sequence[int], count: int
+    ) -> SpecOp:
+        self.block, self.span = outer, op.span
+        types = [value.type for value in starts]
+        operands = [*self.of(op.operands[:2]), *starts]
+        values = {"step": op.value("step"), "is_nonempty": self._is_nonempty(op)}
+        made = self.emit("steps", operands, values, types, [body])
+        self.values.update(zip(op.results, made.results[:count], strict=True))
+        self.cursors.update(zip(rings, made.results[count : count + len(rings)], strict=True))
+        return made
+
+    def _sum_of(self, op: SpecOp) -> Product | None:
+        """The product that a loop does nothing but add up, with both sides from memory."""
+        source = op.regions[0].block
+        found = [self.plan.products[part] for part in source.ops if part in self.plan.products]  # type: ignore[index]
+        rest = [part for part in source.ops if part not in self.plan.hidden and part.name != "ttile.index"]
+        if len(found) != 1 or len(rest) != 2 or len(op.results) != 1 or found[0].lhs.load is None:
+            return None
+        acc = found[0].op.operands[2]
+        is_carried = isinstance(acc, BlockArgument) and acc.block is source
+        # A ring that another loop fills is not left here.
+        own = all(self.rings[at].last is found[0].op for at in self._rings(found[0]))
+        return found[0] if is_carried and own and self._is_nonempty(op) else None
+
+    def _is_nonempty(self, op: SpecOp) -> bool:
+        """Whether a loop has a step whenever all sizes are at least 1, which is when a matrix kernel is launched."""
+        low, high = (index_expr(value) for value in op.operands[:2])
+        if low is None or high is None:
+            return False
+        sizes = {name: Dim.symbol(name) + 1 for name in (high - low).symbols}
+        return is_at_least((high - low).substitute(sizes), 1)
+
+    def _sum(self, op: SpecOp, product: Product) -> None:
+        """One product is always in flight: a stage is released one step after it was read."""
+        rings, source, outer = self._rings(product), op.regions[0].block, self.block
+        cursors = [self.cursors[at] for at in rings]
+        starts = [self._open(self.values[op.operands[2]]), *cursors, *cursors]
+        low = self.values[op.operands[0]]
+        body = Block(arg_types=[INDEX, *[value.type for value in starts]])
+        index, acc, *places = body.args
+        self.values[source.args[0]] = index
+        self.cursors.update(zip(rings, places[: len(rings)], strict=True))
+        self.block = body
+        pending = self._issue(product, acc)
+        self.emit("mma_wait", (), {"left": 1})
+        self._release(rings, places[len(rings) :], low, index)
+        read = [self.cursors[at] for at in rings]
+        for at in rings:
+            self._advance(at, self.rings[at])
+        self.emit("yield", [pending, *[self.cursors[at] for at in rings], *read])
+        made = self._finish_loop(op, outer, body, starts, rings, 1)
+        self.values[op.results[0]] = self._close(made.results[0])
+        for at, cursor in zip(rings, made.results[1 + len(rings) :], strict=True):
+            ring = self.rings[at].ring
+            assert ring is not None
+            self.emit("release", [ring, cursor])
+
+    def _release(self, rings: Sequence[int], cursors: Sequence[SSAValue], low: SSAValue, high: SSAValue) -> None:
+        """Leave stages, where any step ran."""
+        for at, cursor in zip(rings, cursors, strict=True):
+            ring = self.rings[at].ring
+            assert ring is not None
+            self.emit("release", [ring, cursor, low, high])
+
+    # Elements.
+
+    def _fold(self, op: SpecOp) -> None:
+        values = {"kind": op.value("kind")}
+        made = self.emit("fold_rows", self.of(op.operands), values, [self.type_of(op.result)])
+        self.values[op.result] = made.result
+
+    def _clip(self, op: SpecOp) -> None:
+        values = op.values()
+        values["names"] = values.pop("coords")
+        self.values[op.result] = self.emit("clip", self.of(op.operands), values, [self.type_of(op.result)]).result
+
+    def _coordinate(self, op: SpecOp) -> None:
+        values = {"names": op.value("coords"), "axes": op.value("axes"), "expr": op.value("expr")}
+        made = self.emit("coordinate", self.of(op.operands), values, [self.type_of(op.result)])
+        self.values[op.result] = made.result
+
+    def _access(self, op: SpecOp) -> dict[str, Any]:
+        return {
+            "names": op.value("coords"),
+            **{name: op.value(name) for name in ("axes", "map", "bounds", "windows")},
+        }
+
+    def _load(self, op: SpecOp) -> None:
+        values = {**self._access(op), "pad": op.value("pad")}
+        made = self.emit("fragment_load", self.of(op.operands), values, [self.type_of(op.result)])
+        self.values[op.result] = made.result
+
+    def _store(self, op: SpecOp) -> None:
+        values, box = self._access(op), self.lowering.stores.get(op)
+        tile, buffer, *at = self.of(op.operands)
+        if box is None:
+            self.emit("fragment_store", [tile, buffer, *at], values)
+            return
+        assert isinstance(tile.type, FragmentAttr)
+        values.pop("windows")
+        map = self.lowering.map_of(op.operands[1], box)
+        self.emit("store_tile", [tile, map, self.lowering.staging[tile.type.dtype], buffer, *at], values)

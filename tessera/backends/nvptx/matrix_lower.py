@@ -1,0 +1,150 @@
+"""Tile kernels to matrix kernels: memory and rings, a producer sliced out of the program, consumers for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+
+from tessera.backends.nvptx.matrix_consumer import Consumer
+from tessera.backends.nvptx.matrix_memory import RingPlan, Room, choose_stages, rings_of, staging_bytes, tile_of
+from tessera.backends.nvptx.matrix_plan import Box, Plan, UnfitError, box_of, plan_of
+from tessera.backends.nvptx.matrix_roles import Producer, Writer
+from tessera.ir.base.dialect_of import make
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import TileAttr
+from tessera.ir.target.dialect import DIALECT
+from tessera.ir.target.hopper_limits import ALIGNMENT, ROWS, SPAN
+from tessera.ir.target.hopper_types import RING, TENSOR_MAP, SharedAttr
+from tessera.ir.target.ops.hopper_kernel import FEATURES
+from tessera.types.dtype import DType, bf16, f16
+from tessera.types.machine import Machine
+from tessera.types.tensor_type import TensorType
+
+_REGISTERS: dict[int, tuple[int, ...]] = {1: (), 2: (40, 232), 3: (24, 160)}
+"""Registers of a producer's and a consumer's thread, by the number of consumers."""
+_GROUP = 16
+"""Rows of blocks that run together, so that a wave reads few rows and few columns."""
+
+
+def lower_matrix_kernel(kernel: SpecOp, machine: Machine) -> SpecOp:
+    """The `ttarget.matrix_kernel` of a `ttile.kernel`; raises `UnfitError` where it has to run in another way."""
+    if not all(machine.has(feature) for feature in FEATURES):
+        raise UnfitError(f"{machine.name} lacks {' or '.join(FEATURES)}")
+    return MatrixLowering(kernel, plan_of(kernel)).run()
+
+
+class MatrixLowering(Writer):
+    """The lowering of one kernel."""
+
+    def __init__(self, kernel: SpecOp, plan: Plan) -> None:
+        super().__init__()
+        self.kernel, self.plan = kernel, plan
+        self.source = kernel.regions[0].block
+        self.block = self.entry = Block(arg_types=[argument.type for argument in self.source.args])
+        self.values.update(zip(self.source.args, self.entry.args, strict=True))
+        self.maps: dict[tuple[SSAValue, tuple[int, ...]], SSAValue] = {}
+        self.staging: dict[DType, SSAValue] = {}
+        self.stores = {op: box for op in self._stores() if (box := _box_out(op)) is not None}
+
+    def _stores(self) -> list[SpecOp]:
+        return [op for op in self.kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.store"]
+
+    def run(self) -> SpecOp:
+        rings = rings_of(self.plan)
+        room = Room()
+        self._memory(rings, room)
+        producer, consumer = self._producer(rings), self._consumer(rings)
+        self.emit("roles", (), {}, (), [producer, consumer])
+        self.emit("return")
+        values = {name: self.kernel.value(name) for name in ("symbol", "symbols", "writes", "grid")}
+        values.update(
+            features=FEATURES,
+            consumers=self.plan.consumers,
+            registers=_REGISTERS[self.plan.consumers],
+            shared=room.top,
+        )
+        return make(DIALECT["matrix_kernel"], values=values, types=(), regions=[self.entry])
+
+    def _memory(self, rings: Sequence[RingPlan], room: Room) -> None:
+        types = [op.operands[0].type for op in self.stores]
+        dtypes = {type.dtype for type in types if isinstance(type, TileAttr)}
+        each = staging_bytes(self.plan.consumers)
+        choose_stages(rings, each * len(dtypes))
+        for ring in rings:
+            for side in ring.loads:
+                type = tile_of(side)
+                offset = room.take((type.bytes.value or 0) * ring.stages, ALIGNMENT)
+                values = {"offset": offset, "stages": ring.stages}
+                ring.tiles.append(self.emit("shared_tile", (), values, [SharedAttr.of(type)]).result)
+        for dtype in sorted(dtypes, key=lambda dtype: dtype.name):
+            type = TensorType.of([ROWS, SPAN // dtype.bytes], dtype)
+            values = {"offset": room.take(each, ALIGNMENT), "stages": 2 * self.plan.consumers}
+            self.staging[dtype] = self.emit("shared_tile", (), values, [SharedAttr.of(type)]).result
+        for ring in rings:
+            values = {"offset": room.take(16 * ring.stages, 8), "stages": ring.stages}
+            ring.ring = self.emit("ring", ring.tiles, values, [RING]).result
+            for side in ring.loads:
+                assert side.load is not None
+                assert side.box is not None
+                self.map_of(side.load.operands[0], side.box)
+        for op, box in self.stores.items():
+            self.map_of(op.operands[1], box)
+
+    def map_of(self, buffer: SSAValue, box: Box) -> SSAValue:
+        """The tensor map of a buffer for boxes of a size."""
+        key = (buffer, box.sizes)
+        if key not in self.maps:
+            made = self.emit("tensor_map", [self.values[buffer]], {"box": box.sizes}, [TENSOR_MAP])
+            self.maps[key] = made.result
+        return self.maps[key]
+
+    def _order(self) -> dict[str, Any]:
+        """In what order programs are taken: blocks that share what they read together, the longest first."""
+        grid = self.kernel.value("grid")
+        last = len(grid) - 1
+        values: dict[str, Any] = {"grid": grid}
+        if any(last in _axes_of(op.operands[1]) for op in self.kernel.walk() if op.name == "ttile.for"):
+            return {**values, "group": _GROUP // 2, "is_descending": True}
+        for product in self.plan.products.values():
+            left, right = (_axes_of_load(side.load) for side in product.sides)
+            if last in right - left and last - 1 in left - right:
+                return {**values, "group": _GROUP}
+        return values
+
+    def _producer(self, rings: Sequence[RingPlan]) -> Block:
+        return Producer(self, rings).role(self._order())
+
+    def _consumer(self, rings: Sequence[RingPlan]) -> Block:
+        return Consumer(self, rings).role(self._order())
+
+
+def _box_out(op: SpecOp) -> Box | None:
+    """The boxes of a store that the copy engine can make; None for one element by element."""
+    try:
+        box = box_of(op, op.operands[0], 2)
+    except UnfitError:
+        return None
+    type = op.operands[0].type
+    assert isinstance(type, TileAttr)
+    is_staged = type.dtype in (bf16, f16) or type.dtype.bytes == 4
+    if box.inner != 1 or op.value("mode") != "set" or not is_staged:
+        return None
+    # Each consumer stores 64 rows at a time.
+    rows = [size if size == 1 else ROWS for size in box.sizes[:-1]]
+    return Box(1, (*rows, box.sizes[-1]), box.pieces)
+
+
+def _axes_of_load(load: SpecOp | None) -> set[int]:
+    return set() if load is None else set[int]().union(*(_axes_of(value) for value in load.operands[1:]))
+
+
+def _axes_of(index: SSAValue) -> set[int]:
+    """The axes of the grid that an index depends on."""
+    if isinstance(index, BlockArgument) or not isinstance(index, OpResult):
+        return set()
+    op: Operation = index.op
+    if isinstance(op, SpecOp) and op.name == "ttile.program_id":
+        return {op.value("axis")}
+    return set[int]().union(*(_axes_of(value) for value in op.operands))

@@ -1,0 +1,273 @@
+"""Which kernels run on matrix units, and how: the sides of each product, and what the copy engine can bring.
+
+Nothing here knows a kernel by its name or its loops: a kernel qualifies when each of its products has sides that a
+`wgmma` takes, and everything else it does keeps to the layouts that fragments have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import BufferAttr, TileAttr
+from tessera.ir.target.hopper_limits import MAX_BOX, MAX_RANK, PRODUCTS, ROWS, SPAN, STEP
+from tessera.types.dim import Dim
+from tessera.types.dtype import DType
+from tessera.types.frozen import frozen
+from tessera.types.promotion import holds
+
+_ELEMENTS = (
+    *("ttile.elementwise", "ttile.cast", "ttile.bitcast", "ttile.select", "ttile.constant", "ttile.coordinate"),
+    *("ttile.clip", "ttile.broadcast", "ttile.reduce", "ttile.load", "ttile.store", "ttile.transpose"),
+)
+_OTHERS = ("ttile.program_id", "ttile.index", "ttile.for", "ttile.yield", "ttile.return", "ttile.dot")
+_CONSUMERS = {64: 1, 128: 2, 192: 3, 256: 2}
+"""Warpgroups for so many rows; two of them take 128 rows each where there are 256."""
+_MOST_SUMS = 128
+"""Accumulators of a thread that leave room for addresses and what an epilogue needs."""
+
+
+class UnfitError(Exception):
+    """Why a kernel does not run on matrix units."""
+
+
+@frozen
+class Box:
+    """A load or store as the copy engine makes it: which axis of the tile lies along memory, and the box of a span."""
+
+    inner: int
+    sizes: tuple[int, ...]
+    pieces: int
+
+
+@frozen
+class Side:
+    """One side of a product: a load that the copy engine makes, or a value in registers.
+
+    `major` is `k` where the dim that is summed lies along memory, else `mn`.
+    """
+
+    load: SpecOp | None
+    value: SSAValue
+    box: Box | None
+    major: str
+    dtype: DType
+
+
+@frozen
+class Product:
+    """A `ttile.dot` with both sides found."""
+
+    op: SpecOp
+    lhs: Side
+    rhs: Side
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        return self.lhs, self.rhs
+
+
+@frozen
+class Plan:
+    """A kernel that runs on matrix units."""
+
+    rows: int
+    consumers: int
+    products: dict[SpecOp, Product]
+    hidden: frozenset[Operation]
+    """Loads, casts and transposes that are nothing but the way from memory to a product."""
+    columns: frozenset[SSAValue]
+    """Tiles of one dim that have a number for each column; all others have one for each row."""
+
+
+def plan_of(kernel: SpecOp) -> Plan:
+    """How a kernel runs on matrix units; raises `UnfitError` with the reason where it does not."""
+    ops = list(_ops(kernel.regions[0].block))
+    dots = [op for op in ops if op.name == "ttile.dot"]
+    if not dots:
+        raise UnfitError("it has no products")
+    for op in ops:
+        if op.name not in _ELEMENTS and op.name not in _OTHERS:
+            raise UnfitError(f"`{op.name}` does not keep to fragments")
+    rows = _sizes(dots[0].results[0])[0]
+    if rows not in _CONSUMERS:
+        raise UnfitError(f"products have {' or '.join(map(str, _CONSUMERS))} rows, got {rows}")
+    passed: set[Operation] = set()
+    products = {op: _product(op, rows, passed) for op in dots}
+    hidden = _hidden(ops, passed, set(dots))
+    _check_tiles(ops, rows, hidden)
+    return Plan(rows, _CONSUMERS[rows], products, hidden, _columns(ops))
+
+
+def _ops(block: Block) -> Iterator[SpecOp]:
+    for op in block.ops:
+        assert isinstance(op, SpecOp)
+        yield op
+        for region in op.regions:
+            yield from _ops(region.block)
+
+
+def _sizes(value: SSAValue) -> tuple[int, ...]:
+    assert isinstance(value.type, TileAttr)
+    return tuple(dim.value or 0 for dim in value.type.shape)
+
+
+def _product(op: SpecOp, rows: int, passed: set[Operation]) -> Product:
+    M, N = _sizes(op.results[0])
+    K = _sizes(op.operands[0])[1]
+    blocks = rows // (ROWS * _CONSUMERS[rows])
+    if rows != M or N % 8 or not 8 <= N <= 256 or N // 2 * blocks > _MOST_SUMS:
+        raise UnfitError(
+            f"a product of {M} x {N} is not one of {rows} rows and 8 to {2 * _MOST_SUMS // blocks} columns"
+        )
+    lhs, rhs = _side(op.operands[0], 1, passed), _side(op.operands[1], 0, passed)
+    found, acc = PRODUCTS.get(lhs.dtype), op.results[0].type
+    assert isinstance(acc, TileAttr)
+    if found is None or rhs.dtype != lhs.dtype or acc.dtype != found.accumulator:
+        raise UnfitError(f"there is no `wgmma` of {lhs.dtype} by {rhs.dtype} into {acc.dtype}")
+    if rhs.load is None:
+        raise UnfitError("the right side of a product is computed, and `wgmma` reads it from shared memory")
+    if K * lhs.dtype.bytes % STEP or (not found.is_transposable and "mn" in (lhs.major, rhs.major)):
+        raise UnfitError(f"k is {K}, and {lhs.dtype} goes {STEP // lhs.dtype.bytes} at a time, along memory")
+    return Product(op, lhs, rhs)
+
+
+def _side(value: SSAValue, summed: int, passed: set[Operation]) -> Side:
+    """One side, read through conversions that lose nothing and transposes; axis `summed` of `value` is k."""
+    while isinstance(value, OpResult) and isinstance(value.op, SpecOp):
+        source = value.op
+        if source.name == "ttile.transpose":
+            summed = 1 - summed
+        elif source.name != "ttile.cast" or not _widens(source):
+            break
+        passed.add(source)
+        value = source.operands[0]
+    assert isinstance(value.type, TileAttr)
+    source = value.op if isinstance(value, OpResult) else None
+    if isinstance(source, SpecOp) and source.name == "ttile.load":
+        box = box_of(source, source.results[0], 1)
+        passed.add(source)
+        return Side(source, value, box, "k" if box.inner == summed else "mn", value.type.dtype)
+    if summed != 1:
+        raise UnfitError("a side that is computed is transposed, and fragments are not")
+    if value.type.dtype.bytes != 2:
+        raise UnfitError(f"a side that is computed is {value.type.dtype}, and only 2-byte floats stay in registers")
+    return Side(None, value, None, "k", value.type.dtype)
+
+
+def _widens(op: SpecOp) -> bool:
+    source, target = op.operands[0].type, op.results[0].type
+    assert isinstance(source, TileAttr)
+    assert isinstance(target, TileAttr)
+    return source.dtype.bits < target.dtype.bits and holds(target.dtype, source.dtype)
+
+
+def box_of(op: SpecOp, tile: SSAValue, first: int) -> Box:
+    """An access as the copy engine makes it; raises `UnfitError` where it cannot.
+
+    Each axis of the tile walks one dim of the buffer, one element at a time, one of them the last dim; and what lies
+    beyond a bound lies beyond the buffer, where the engine reads zeros and writes nothing.
+    """
+    buffer = op.operands[first - 1]
+    axes, bounds, map = op.value("axes"), op.value("bounds"), op.value("map")
+    if not isinstance(buffer, BlockArgument) or not isinstance(buffer.type, BufferAttr) or len(axes) != 2:
+        raise UnfitError("only tiles of two dims of an argument are copied whole")
+    rank, sizes = len(buffer.type.shape), _sizes(tile)
+    if rank > MAX_RANK or op.value("windows") or len(op.operands) != first + len(op.value("coords")):
+        raise UnfitError(f"a tensor of {rank} dims, windows or index tiles are beyond the copy engine")
+    if op.name == "ttile.load" and op.value("pad"):
+        raise UnfitError(f"what the copy engine reads outside is 0, not {op.value('pad')}")
+    box, inner = [1] * rank, -1
+    for axis, bound, size in zip(axes, bounds, sizes, strict=True):
+        dim = _dim_along(axis, map, buffer.type.shape, bound)
+        box[dim] = size
+        inner = axes.index(axis) if dim == rank - 1 else inner
+    if inner < 0:
+        raise UnfitError("no axis of the tile lies along memory")
+    span = SPAN // buffer.type.dtype.bytes
+    if sizes[inner] % span or sizes[1 - inner] > MAX_BOX or sizes[1 - inner] % 8:
+        raise UnfitError(f"a tile of {sizes[1 - inner]} x {sizes[inner]} is not made of spans of {span}")
+    box[-1] = span
+    return Box(inner, tuple(box), sizes[inner] // span)
+
+
+def _dim_along(axis: str, map: Sequence[Dim], shape: Sequence[Dim], bound: Dim) -> int:
+    """The dim that an axis walks."""
+    dims = [dim for dim, expr in enumerate(map) if axis in expr.symbols]
+    if len(dims) != 1:
+        raise UnfitError(f"`{axis}` walks {len(dims)} dims")
+    parts = map[dims[0]].coefficient(axis)
+    if parts is None or parts[0].value != 1 or axis in parts[1].symbols:
+        raise UnfitError(f"`{axis}` walks `{map[dims[0]]}`, not one element at a time")
+    if bound.value != -1 and bound + parts[1] != shape[dims[0]]:
+        raise UnfitError(f"`{axis}` ends at {bound}, and the buffer at {shape[dims[0]]}")
+    return dims[0]
+
+
+def _hidden(ops: Sequence[SpecOp], passed: set[Operation], dots: set[SpecOp]) -> frozenset[Operation]:
+    """Of the ops that products read through, those that nothing else reads."""
+    found: set[Operation] = set()
+    for op in reversed(ops):
+        users = [use.operation for result in op.results for use in result.uses]
+        if op in passed and all(user in found or user in dots for user in users):
+            found.add(op)
+    return frozenset(found)
+
+
+def _check_tiles(ops: Sequence[SpecOp], rows: int, hidden: frozenset[Operation]) -> None:
+    for op in ops:
+        if op in hidden:
+            continue
+        if op.name == "ttile.transpose":
+            raise UnfitError("a fragment is transposed, and fragments have one layout")
+        if op.name == "ttile.reduce" and op.value("axis") != 1:
+            raise UnfitError("columns are folded, and they are spread over warps")
+        if op.name in ("ttile.load", "ttile.store") and len(op.operands) != len(op.value("coords")) + _first(op):
+            raise UnfitError("index tiles are not fragments")
+        if op.name == "ttile.store" and op.value("mode") != "set":
+            raise UnfitError(f"a store in mode `{op.value('mode')}` is not one of fragments")
+        for value in (*op.operands, *op.results):
+            if isinstance(value.type, TileAttr):
+                _check_shape(op, value, rows)
+
+
+def _first(op: SpecOp) -> int:
+    return 1 if op.name == "ttile.load" else 2
+
+
+def _check_shape(op: SpecOp, value: SSAValue, rows: int) -> None:
+    sizes = _sizes(value)
+    if op.name == "ttile.dot":
+        return
+    if len(sizes) == 2 and (sizes[0] != rows or sizes[1] % 8):
+        raise UnfitError(f"`{op.name}` has a tile of {sizes[0]} x {sizes[1]}, and fragments have {rows} rows")
+    if len(sizes) not in (1, 2):
+        raise UnfitError(f"`{op.name}` has a tile of {len(sizes)} dims")
+
+
+_LOOPS = ("ttile.for", "ttile.yield")
+
+
+def _columns(ops: Sequence[SpecOp]) -> frozenset[SSAValue]:
+    """Vectors along columns: those spread along them, and whatever they are computed from."""
+    found: set[SSAValue] = set()
+    grown = True
+    while grown:
+        before = len(found)
+        for op in ops:
+            vectors = [v for v in (*op.operands, *op.results) if _is_vector(v)]
+            is_spread = op.name == "ttile.broadcast" and op.value("axes") == (1,)
+            is_tied = op.name not in (*_LOOPS, "ttile.broadcast", "ttile.reduce") and found.intersection(vectors)
+            if is_spread or is_tied:
+                found.update(vectors)
+        grown = len(found) > before
+    for op in ops:
+        if op.name in _LOOPS and found.intersection(op.operands):
+            raise UnfitError("a loop carries a number for each column")
+    return frozenset(found)
+
+
+def _is_vector(value: SSAValue) -> bool:
+    return isinstance(value.type, TileAttr) and len(value.type.shape) == 1

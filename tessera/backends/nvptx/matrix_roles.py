@@ -1,0 +1,146 @@
+"""The roles of a matrix kernel: what both walk through, and the producer, which only fills rings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from xdsl.ir import Block, SSAValue
+
+from tessera.backends.nvptx.matrix_memory import RingPlan
+from tessera.diagnostics.span import Span
+from tessera.ir.base.dialect_of import make
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import INDEX
+from tessera.ir.target.dialect import DIALECT
+from tessera.ir.target.hopper_types import CURSOR
+
+if TYPE_CHECKING:
+    from tessera.backends.nvptx.matrix_lower import MatrixLowering
+
+
+class Writer:
+    """Where ops are written, and what stands for each value of the tile kernel there."""
+
+    def __init__(self) -> None:
+        self.block = Block()
+        self.values: dict[SSAValue, SSAValue] = {}
+        self.span: Span | None = None
+
+    def emit(
+        self,
+        name: str,
+        operands: Sequence[SSAValue] = (),
+        values: Mapping[str, Any] | None = None,
+        types: Sequence[Any] = (),
+        regions: Sequence[Any] = (),
+    ) -> SpecOp:
+        """Write an op at the end of the block."""
+        op = make(DIALECT[name], list(operands), values, types=types, regions=regions, span=self.span)
+        self.block.add_op(op)
+        return op
+
+    def of(self, values: Sequence[SSAValue]) -> list[SSAValue]:
+        return [self.values[value] for value in values]
+
+
+class Role(Writer):
+    """One role's walk through the program; it re-does the index arithmetic, and carries its places in rings."""
+
+    def __init__(self, lowering: MatrixLowering, rings: Sequence[RingPlan]) -> None:
+        super().__init__()
+        self.lowering, self.rings, self.plan = lowering, rings, lowering.plan
+        self.values.update(lowering.values)
+        self.cursors: dict[int, SSAValue] = {}
+
+    def role(self, order: Mapping[str, Any]) -> Block:
+        """The block of the role: its tiles, each with the whole program."""
+        outer = self.block
+        starts = [self.emit("cursor", (), {}, [CURSOR]).result for _ in self.rings]
+        grid = order["grid"]
+        body = Block(arg_types=[*[INDEX] * len(grid), *[CURSOR] * len(starts)])
+        self.places = list(body.args[: len(grid)])
+        self.cursors = dict(enumerate(body.args[len(grid) :]))
+        self.block = body
+        self.walk(self.lowering.source)
+        self.emit("yield", [self.cursors[at] for at in range(len(self.rings))])
+        self.block = outer
+        self.emit("tiles", starts, order, (), [body])
+        self.emit("yield")
+        return outer
+
+    def walk(self, source: Block) -> None:
+        """Lower a block of the program."""
+        for op in source.ops:
+            assert isinstance(op, SpecOp)
+            self.span = op.span
+            if op.name == "ttile.program_id":
+                self.values[op.result] = self.places[op.value("axis")]
+            elif op.name == "ttile.index":
+                self.values[op.result] = self.emit("index", self.of(op.operands), op.values(), [INDEX]).result
+            else:
+                self.lower(op)
+
+    def lower(self, op: SpecOp) -> None:
+        """Lower what is the role's own."""
+        raise NotImplementedError
+
+    def inside(self, op: SpecOp) -> list[int]:
+        """The rings that turn inside a loop."""
+        return [at for at, ring in enumerate(self.rings) if _is_inside(ring.block, op)]
+
+
+def _is_inside(block: Block, op: SpecOp) -> bool:
+    at = block.parent_op()
+    while at is not None and at is not op:
+        at = at.parent_op()
+    return at is op
+
+
+class Producer(Role):
+    """One thread that fills rings, in the order in which the program loads."""
+
+    def lower(self, op: SpecOp) -> None:
+        if op.name == "ttile.for" and self.inside(op):
+            self._loop(op)
+            return
+        for at, ring in enumerate(self.rings):
+            if op is ring.loads[-1].load:
+                self._fill(at, ring)
+
+    def _loop(self, op: SpecOp) -> None:
+        rings = self.inside(op)
+        source, outer = op.regions[0].block, self.block
+        starts = [self.cursors[at] for at in rings]
+        body = Block(arg_types=[INDEX, *[CURSOR] * len(rings)])
+        self.values[source.args[0]] = body.args[0]
+        self.cursors.update(zip(rings, body.args[1:], strict=True))
+        self.block = body
+        self.walk(source)
+        self.emit("yield", [self.cursors[at] for at in rings])
+        self.block = outer
+        values = {"step": op.value("step")}
+        made = self.emit("steps", [*self.of(op.operands[:2]), *starts], values, [CURSOR] * len(rings), [body])
+        self.cursors.update(zip(rings, made.results, strict=True))
+
+    def _fill(self, at: int, ring: RingPlan) -> None:
+        assert ring.ring is not None
+        cursor = self.cursors[at]
+        self.emit("acquire", [ring.ring, cursor])
+        for side, tile in zip(ring.loads, ring.tiles, strict=True):
+            assert side.load is not None
+            assert side.box is not None
+            map = self.lowering.map_of(side.load.operands[0], side.box)
+            operands = [map, ring.ring, cursor, tile, *self._corner(side.load)]
+            self.emit("copy", operands, {"pieces": side.box.pieces})
+        self.cursors[at] = self.emit("advance", [ring.ring, cursor], {}, [CURSOR]).result
+
+    def _corner(self, load: SpecOp) -> list[SSAValue]:
+        """Where a load begins in its buffer, along each dim."""
+        names, indices = load.value("coords"), self.of(load.operands[1:])
+        found: list[SSAValue] = []
+        for expr in load.value("map"):
+            used = [(name, index) for name, index in zip(names, indices, strict=True) if name in expr.symbols]
+            values = {"names": tuple(name for name, _ in used), "expr": expr}
+            found.append(self.emit("index", [index for _, index in used], values, [INDEX]).result)
+        return found

@@ -1,0 +1,47 @@
+"""What a Hopper multiprocessor has, and the shapes its matrix and copy instructions come in.
+
+Numbers are from the PTX ISA 8.7 (`wgmma.mma_async`, `cp.async.bulk.tensor`, `setmaxnreg`) and the CUDA driver API
+(`cuTensorMapEncodeTiled`).
+"""
+
+from __future__ import annotations
+
+from tessera.types import dtype as dt
+from tessera.types.dtype import DType
+from tessera.types.frozen import frozen
+
+SHARED_BYTES = 227 << 10
+"""Shared memory that one CTA may have."""
+REGISTERS = 65536
+"""Registers of a multiprocessor, all of which one CTA may have."""
+WARPGROUP = 128
+ROWS = 64
+"""Rows of one `wgmma`."""
+SPAN = 128
+"""Bytes of a row of a swizzled tile: the widest swizzle."""
+STEP = 32
+"""Bytes of k that one `wgmma` takes, whatever the dtype."""
+ALIGNMENT = 1024
+"""A swizzle repeats after eight rows, and where it begins is read from the address."""
+MAX_BOX = 256
+"""Elements of a copied box along any axis."""
+MAX_RANK = 5
+MAX_TRANSACTION = (1 << 20) - 1
+"""Bytes that one phase of an mbarrier can count."""
+MAX_STAGES = 8
+
+
+@frozen
+class Product:
+    """A `wgmma` of one dtype: its PTX suffix, what it sums in, and whether sides may lie along rows or columns of k."""
+
+    suffix: str
+    accumulator: DType
+    is_transposable: bool
+
+
+PRODUCTS: dict[DType, Product] = {
+    dt.bf16: Product("f32.bf16.bf16", dt.f32, True),
+    dt.f16: Product("f32.f16.f16", dt.f32, True),
+}
+"""By the dtype of both sides. Sides of one byte are not here: their sums keep fewer bits than f32 has."""

@@ -1,0 +1,193 @@
+"""Copies by the copy engine: tensor maps, swizzled shared tiles, rings of stages, and stores of whole tiles."""
+
+from __future__ import annotations
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.spec import Attribute, OpSpec
+from tessera.ir.base.types import BufferAttr, IndexAttr
+from tessera.ir.target.hopper_limits import ALIGNMENT, MAX_BOX, MAX_RANK, MAX_STAGES, MAX_TRANSACTION, SPAN
+from tessera.ir.target.hopper_types import CURSOR, CursorAttr, FragmentAttr, RingAttr, SharedAttr, TensorMapAttr
+from tessera.ir.target.scope import argument_of
+
+
+def _check_map(op: SpecOp) -> None:
+    buffer, box = op.operands[0].type, op.value("box")
+    if not isinstance(buffer, BufferAttr) or argument_of_kernel(op) is None:
+        op.fail(f"a tensor map is of an argument of the kernel, got {buffer}")
+    rank = len(buffer.shape)
+    if not 1 <= rank <= MAX_RANK:
+        op.fail(f"the copy engine sees 1 to {MAX_RANK} dims, got {rank}")
+    if len(box) != rank or any(not 1 <= size <= MAX_BOX for size in box):
+        op.fail(f"a box of {rank} dims has 1 to {MAX_BOX} elements along each, got {list(box)}")
+    if box[-1] * buffer.dtype.bytes != SPAN:
+        op.fail(f"a row of a swizzled box is {SPAN} bytes, got {box[-1]} of {buffer.dtype}")
+
+
+def argument_of_kernel(op: SpecOp) -> int | None:
+    """Which argument of its kernel the first operand is."""
+    owner = op.operands[0].owner
+    parent = op.parent_op()
+    if parent is None:
+        return 0
+    index = getattr(op.operands[0], "index", None)
+    return index if owner is parent.regions[0].block else None
+
+
+def _check_tile(op: SpecOp) -> None:
+    type = op.results[0].type
+    if not isinstance(type, SharedAttr) or len(type.shape) != 2 or not all(dim.is_static for dim in type.shape):
+        op.fail(f"a shared tile has rows and columns of static sizes, got {type}")
+    rows, columns = (dim.value or 0 for dim in type.shape)
+    if rows % 8 or columns * type.dtype.bytes % SPAN or not rows * columns:
+        op.fail(f"a shared tile has rows in eights and whole spans of {SPAN} bytes, got {type}")
+    if op.value("offset") % ALIGNMENT:
+        op.fail(f"a swizzled tile begins at a multiple of {ALIGNMENT} bytes, got {op.value('offset')}")
+    if not 1 <= op.value("stages") <= MAX_STAGES:
+        op.fail(f"there are 1 to {MAX_STAGES} stages, got {op.value('stages')}")
+
+
+def _check_ring(op: SpecOp) -> None:
+    total = 0
+    for value in op.operands:
+        tile = value.owner
+        if not isinstance(tile, SpecOp) or tile.name != "ttarget.shared_tile":
+            op.fail("a ring is of shared tiles")
+        if tile.value("stages") != op.value("stages"):
+            op.fail(f"a ring of {op.value('stages')} stages has a tile of {tile.value('stages')}")
+        assert isinstance(value.type, SharedAttr)
+        total += value.type.data.bytes.value or 0
+    if not 0 < total <= MAX_TRANSACTION:
+        op.fail(f"a stage of a ring is 1 to {MAX_TRANSACTION} bytes, got {total}")
+    if op.value("offset") % 8:
+        op.fail(f"barriers begin at a multiple of 8 bytes, got {op.value('offset')}")
+
+
+def _check_at(op: SpecOp) -> None:
+    """Ops on a stage of a ring take the ring and a place in it."""
+    if not isinstance(op.operands[0].type, RingAttr) or not isinstance(op.operands[1].type, CursorAttr):
+        op.fail(f"`{op.name}` takes a ring and a place in it, got {[str(v.type) for v in op.operands[:2]]}")
+
+
+def _check_copy(op: SpecOp) -> None:
+    map, ring, tile = op.operands[0], op.operands[1], op.operands[3]
+    made = map.owner
+    if not isinstance(map.type, TensorMapAttr) or not isinstance(made, SpecOp):
+        op.fail(f"`{op.name}` goes through a tensor map, got {map.type}")
+    if not isinstance(ring.owner, SpecOp) or tile not in ring.owner.operands:
+        op.fail(f"`{op.name}` fills a tile of its ring")
+    assert isinstance(tile.type, SharedAttr)
+    box = made.value("box")
+    if len(op.operands) - 4 != len(box) or any(not isinstance(v.type, IndexAttr) for v in op.operands[4:]):
+        op.fail(f"a box of {len(box)} dims is found by as many indices, got {len(op.operands) - 4}")
+    rows, columns = (dim.value or 0 for dim in tile.type.shape)
+    moved = 1
+    for size in box:
+        moved *= size
+    if moved * op.value("pieces") != rows * columns:
+        op.fail(f"{op.value('pieces')} boxes of {moved} elements do not fill {tile.type}")
+
+
+def _check_store(op: SpecOp) -> None:
+    fragment, map, tile, buffer = (value.type for value in op.operands[:4])
+    if not isinstance(fragment, FragmentAttr) or not isinstance(map, TensorMapAttr):
+        op.fail(f"`{op.name}` stores a fragment through a tensor map, got {fragment} and {map}")
+    if not isinstance(tile, SharedAttr) or not isinstance(buffer, BufferAttr):
+        op.fail(f"`{op.name}` passes through a shared tile on the way to a buffer, got {tile} and {buffer}")
+    if not fragment.dtype == tile.dtype == buffer.dtype or fragment.dtype.bytes not in (2, 4):
+        op.fail(f"`{op.name}` stores elements of 2 or 4 bytes as they are, got {fragment} for {buffer}")
+    if argument_of(op.operands[3]) is not None and not op.value("names"):
+        op.fail(f"`{op.name}` names its indices")
+
+
+_STAGE = ("ring", "cursor")
+
+SPECS = (
+    OpSpec(
+        name="ttarget.tensor_map",
+        summary="How the copy engine sees a contiguous argument: boxes of it, swizzled over spans of 128 bytes.",
+        operands=("buffer",),
+        results=("map",),
+        attributes=(Attribute("box", "ints", doc="elements of a box along each dim, outermost first"),),
+        verify=_check_map,
+    ),
+    OpSpec(
+        name="ttarget.shared_tile",
+        summary="Shared memory for a tile, once for each stage.",
+        results=("tile",),
+        attributes=(
+            Attribute("offset", "int", doc="bytes from the start of shared memory"),
+            Attribute("stages", "int", 1, "how many there are"),
+        ),
+        effects=frozenset(["memory"]),
+        verify=_check_tile,
+    ),
+    OpSpec(
+        name="ttarget.ring",
+        summary="Stages that a producer fills and consumers empty, in turn: two barriers a stage.",
+        operands=("tiles*",),
+        results=("ring",),
+        attributes=(
+            Attribute("offset", "int", doc="where its barriers are in shared memory, in bytes"),
+            Attribute("stages", "int", doc="how many"),
+        ),
+        effects=frozenset(["memory"]),
+        verify=_check_ring,
+    ),
+    OpSpec(name="ttarget.cursor", summary="The first stage of a ring.", results=("cursor",)),
+    OpSpec(
+        name="ttarget.advance",
+        summary="The stage after this one; the turn changes at the end of the ring.",
+        operands=_STAGE,
+        results=("cursor",),
+        type_rule=lambda types, values: [CURSOR],
+        verify=_check_at,
+    ),
+    OpSpec(
+        name="ttarget.acquire",
+        summary="Waits until consumers have left a stage, and says how many bytes will come.",
+        operands=_STAGE,
+        results=(),
+        effects=frozenset(["memory"]),
+        verify=_check_at,
+    ),
+    OpSpec(
+        name="ttarget.copy",
+        summary="Starts copying a tile into a stage: boxes side by side along the last dim; zeros beyond the tensor.",
+        operands=("map", "ring", "cursor", "tile", "at*"),
+        results=(),
+        attributes=(Attribute("pieces", "int", 1, "boxes"),),
+        effects=frozenset(["memory"]),
+        verify=_check_copy,
+    ),
+    OpSpec(
+        name="ttarget.await",
+        summary="Waits until a stage is full.",
+        operands=_STAGE,
+        results=(),
+        effects=frozenset(["memory"]),
+        verify=_check_at,
+    ),
+    OpSpec(
+        name="ttarget.release",
+        summary="Leaves a stage to the producer; with `low` and `high`, only where steps from one to the other ran.",
+        operands=(*_STAGE, "range*"),
+        results=(),
+        effects=frozenset(["memory"]),
+        verify=_check_at,
+    ),
+    OpSpec(
+        name="ttarget.store_tile",
+        summary="A fragment to memory through shared memory and the copy engine; element by element where rows of the "
+        "buffer are not multiples of 16 bytes.",
+        operands=("fragment", "map", "staging", "buffer", "at*"),
+        results=(),
+        attributes=(
+            Attribute("names", "strs", doc="the name of each index operand"),
+            Attribute("axes", "strs", doc="the coordinates along the fragment"),
+            Attribute("map", "dims", doc="one expression per dim of the buffer"),
+            Attribute("bounds", "dims", doc="one extent per axis; -1 for none"),
+        ),
+        effects=frozenset(["memory"]),
+        verify=_check_store,
+    ),
+)

@@ -1,0 +1,231 @@
+"""Matrix kernels: a CTA of one producer and some consumer warpgroups, its tiles in order, and loops over steps."""
+
+from __future__ import annotations
+
+from xdsl.ir import Operation, SSAValue
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.spec import Attribute, OpSpec
+from tessera.ir.base.types import INDEX, BufferAttr, IndexAttr, ShapedAttr
+from tessera.ir.target.hopper_limits import REGISTERS, SHARED_BYTES, WARPGROUP
+from tessera.ir.target.hopper_types import CursorAttr, OperandAttr, PendingAttr
+from tessera.ir.target.types import VectorAttr
+from tessera.types.frozen import frozen
+
+FEATURES = ("wgmma", "tma", "setmaxnreg")
+"""What a matrix kernel cannot be without; all of them are sm_90a's own."""
+_SETUP = ("ttarget.tensor_map", "ttarget.shared_tile", "ttarget.ring")
+
+
+@frozen
+class _Part:
+    """Some bytes of shared memory, and who has them."""
+
+    start: int
+    end: int
+    what: str
+
+
+def _check_kernel(op: SpecOp) -> None:
+    block = op.regions[0].block
+    for argument in block.args:
+        if not isinstance(argument.type, BufferAttr):
+            op.fail(f"argument {argument.index} of `@{op.value('symbol')}` is {argument.type}, not a buffer")
+    if any(not 0 <= place < len(block.args) for place in op.value("writes")):
+        op.fail(f"`writes` names arguments 0..{len(block.args) - 1}, got {list(op.value('writes'))}")
+    known = set(op.value("symbols"))
+    for dim in op.value("grid"):
+        if not dim.symbols <= known:
+            op.fail(f"the grid uses {sorted(dim.symbols - known)}, and the kernel's sizes are {sorted(known)}")
+    _check_features(op)
+    _check_budget(op)
+    names = [part.name for part in block.ops]
+    if names[-2:] != ["ttarget.roles", "ttarget.return"] or any(name not in _SETUP for name in names[:-2]):
+        op.fail(f"`@{op.value('symbol')}` is memory, then roles, got {', '.join(names)}")
+    _check_shared(op)
+    for region in block.ops:
+        for part in region.regions:
+            _check_stages(part.block.first_op)
+
+
+def _check_features(op: SpecOp) -> None:
+    missing = [feature for feature in FEATURES if feature not in op.value("features")]
+    if missing:
+        op.fail(
+            f"a matrix kernel needs {', '.join(FEATURES)}, and the target lacks {', '.join(missing)}",
+            "lower for sm_90a, or let products run on plain multiply-adds",
+        )
+
+
+def _check_budget(op: SpecOp) -> None:
+    consumers, registers = op.value("consumers"), op.value("registers")
+    if not 1 <= consumers <= 3:
+        op.fail(f"a CTA has 1 to 3 consumers, got {consumers}")
+    if len(registers) not in (0, 2) or any(count % 8 or not 24 <= count <= 240 for count in registers):
+        op.fail(f"registers of a thread are multiples of 8 from 24 to 240, for both roles, got {list(registers)}")
+    total = WARPGROUP * (registers[0] + consumers * registers[1]) if registers else 0
+    if total > REGISTERS:
+        op.fail(
+            f"{consumers} consumers with {registers[1]} registers a thread and a producer with {registers[0]} take "
+            f"{total}, and there are {REGISTERS}"
+        )
+    if not 0 <= op.value("shared") <= SHARED_BYTES:
+        op.fail(f"a CTA has at most {SHARED_BYTES} bytes of shared memory, got {op.value('shared')}")
+
+
+def _check_shared(op: SpecOp) -> None:
+    """Tiles and barriers lie in shared memory, apart."""
+    parts: list[_Part] = []
+    for part in op.walk():
+        size = _bytes_of(part)
+        if size is None or not isinstance(part, SpecOp):
+            continue
+        start, what = int(part.value("offset")), part.name
+        if not 0 <= start <= start + size <= op.value("shared"):
+            op.fail(f"`{what}` lies at {start}..{start + size}, and the kernel has {op.value('shared')} shared bytes")
+        for other in parts:
+            if start < other.end and other.start < start + size:
+                op.fail(f"`{what}` at {start}..{start + size} and `{other.what}` at {other.start}..{other.end} overlap")
+        parts.append(_Part(start, start + size, what))
+
+
+def _bytes_of(op: Operation) -> int | None:
+    """Shared bytes that an op takes for itself."""
+    if not isinstance(op, SpecOp):
+        return None
+    if op.name == "ttarget.shared_tile":
+        type = op.results[0].type
+        assert isinstance(type, ShapedAttr)
+        return (type.data.bytes.value or 0) * op.value("stages")
+    return 16 * op.value("stages") if op.name == "ttarget.ring" else None
+
+
+def _check_stages(first: Operation | None) -> None:
+    """No op defines what a later product reads from registers while products are in flight (ptxas C7513, C7514).
+
+    Accumulators in flight have a type of their own, which ops that read tiles do not take; what is left to check is
+    the left side, and tiles that become accumulators, made between an issue and the wait for all of it.
+    """
+    made: dict[SSAValue, Operation] = {}
+    flying: SpecOp | None = None
+    at = first
+    while at is not None:
+        if isinstance(at, SpecOp) and at.name == "ttarget.mma_issue":
+            for value in at.operands[:2]:
+                if flying is not None and value in made:
+                    flying.fail(
+                        f"`{made[value].name}` makes a register operand of the next product while this is in flight",
+                        "wait for this product first, or make the operand before it",
+                    )
+            flying = at
+        elif isinstance(at, SpecOp) and at.name == "ttarget.mma_wait":
+            if at.value("left") == 0:
+                flying = None
+                made.clear()
+        elif flying is not None and at.name not in ("ttarget.mma_open",):
+            made.update(dict.fromkeys((r for r in at.results if isinstance(r.type, (OperandAttr, VectorAttr))), at))
+        for region in at.regions:
+            _check_stages(region.block.first_op)
+        at = at.next_op
+
+
+def _check_roles(op: SpecOp) -> None:
+    for region in op.regions:
+        names = [part.name for part in region.block.ops if part.name not in ("ttarget.cursor", "ttarget.yield")]
+        if names != ["ttarget.tiles"]:
+            op.fail(f"a role walks the tiles of the CTA once, got {', '.join(names)}")
+    producer, consumer = op.regions
+    for part in producer.walk():
+        if any(isinstance(result.type, (VectorAttr, PendingAttr)) for result in part.results):
+            op.fail(f"`{part.name}` makes {part.results[0].type}, and the producer is one thread that only copies")
+    for part in consumer.walk():
+        if part.name in ("ttarget.acquire", "ttarget.copy"):
+            op.fail(f"`{part.name}` belongs to the producer: consumers wait for what it copies")
+
+
+def _check_carried(op: SpecOp, first: int, heads: int) -> None:
+    carried = [value.type for value in op.operands[first:]]
+    block = op.regions[0].block
+    if [argument.type for argument in block.args] != [*[INDEX] * heads, *carried]:
+        op.fail(f"the body of `{op.name}` takes {heads} indices and what is carried")
+    last = block.last_op
+    if last is None or last.name != "ttarget.yield" or [value.type for value in last.operands] != carried:
+        op.fail(f"the body of `{op.name}` yields what it carries")
+
+
+def _check_tiles(op: SpecOp) -> None:
+    if any(not isinstance(value.type, CursorAttr) for value in op.operands):
+        op.fail("from tile to tile a role carries its places in rings, and nothing else")
+    if op.value("group") < 1:
+        op.fail(f"`group` is at least 1, got {op.value('group')}")
+    _check_carried(op, 0, len(op.value("grid")))
+
+
+def _check_steps(op: SpecOp) -> None:
+    if op.value("step") <= 0:
+        op.fail(f"`step` must be positive, got {op.value('step')}")
+    if any(not isinstance(value.type, IndexAttr) for value in op.operands[:2]):
+        op.fail(f"`{op.name}` runs from an index to an index, got {[str(v.type) for v in op.operands[:2]]}")
+    if [result.type for result in op.results] != [value.type for value in op.operands[2:]]:
+        op.fail("a loop gives what it carries")
+    if any(isinstance(value.type, PendingAttr) for value in op.operands) and not op.value("is_nonempty"):
+        # Where the loop is passed by, accumulators would be moved between an issue and its wait (ptxas C7515).
+        op.fail("a loop that carries products in flight has a first step")
+    _check_carried(op, 2, 1)
+
+
+SPECS = (
+    OpSpec(
+        name="ttarget.matrix_kernel",
+        summary="A kernel of warpgroups: CTAs take programs of the grid in turn, a producer copies, consumers compute.",
+        results=(),
+        attributes=(
+            Attribute("symbol", "symbol", doc="the kernel's name"),
+            Attribute("symbols", "strs", doc="the sizes it is given at a call"),
+            Attribute("grid", "dims", doc="programs along each axis"),
+            Attribute("writes", "ints", doc="the arguments it writes"),
+            Attribute("features", "strs", doc="what it needs of the machine"),
+            Attribute("consumers", "int", doc="warpgroups that compute; one more copies"),
+            Attribute("registers", "ints", (), "of a producer's and of a consumer's thread; none: equal shares"),
+            Attribute("shared", "int", doc="bytes of shared memory"),
+        ),
+        regions=("body",),
+        form="function",
+        verify=_check_kernel,
+    ),
+    OpSpec(
+        name="ttarget.roles",
+        summary="What one thread of the first warpgroup does, and what all other warpgroups do.",
+        results=(),
+        regions=("producer", "consumer"),
+        effects=frozenset(["memory"]),
+        verify=_check_roles,
+    ),
+    OpSpec(
+        name="ttarget.tiles",
+        summary="The programs of this CTA, one after the other: every n-th of n CTAs, in the order of the schedule.",
+        operands=("cursors*",),
+        results=(),
+        attributes=(
+            Attribute("grid", "dims", doc="programs along each axis"),
+            Attribute("group", "int", 1, "places of the last axis but one that neighbours in time take"),
+            Attribute("is_descending", "bool", False, "whether the last axis is walked from its end"),
+        ),
+        regions=("body",),
+        effects=frozenset(["memory"]),
+        verify=_check_tiles,
+    ),
+    OpSpec(
+        name="ttarget.steps",
+        summary="A loop from `low` while below `high`; a last step may reach beyond.",
+        operands=("low", "high", "carried*"),
+        results=("carried*",),
+        attributes=(
+            Attribute("step", "int", doc="the step, positive"),
+            Attribute("is_nonempty", "bool", False, "whether there is a step whenever no size is 0"),
+        ),
+        regions=("body",),
+        effects=frozenset(["memory"]),
+        verify=_check_steps,
+    ),
+)

@@ -1,0 +1,185 @@
+"""Products of warpgroups: issue and wait with accumulators in flight, packed left sides, folds along rows, accesses."""
+
+from __future__ import annotations
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.spec import Attribute, OpSpec
+from tessera.ir.base.types import BufferAttr, IndexAttr, ShapedAttr
+from tessera.ir.target.hopper_limits import PRODUCTS, ROWS, SPAN, STEP
+from tessera.ir.target.hopper_types import (
+    ColumnVectorAttr,
+    CursorAttr,
+    FragmentAttr,
+    OperandAttr,
+    PendingAttr,
+    RowVectorAttr,
+    SharedAttr,
+)
+from tessera.ir.target.scope import check_written
+
+_MAJORS = ("k", "mn")
+
+
+def _check_issue(op: SpecOp) -> None:
+    acc, lhs, rhs = (value.type for value in op.operands[:3])
+    if not isinstance(acc, PendingAttr):
+        op.fail(f"products add to an accumulator that is open to them, got {acc}", "open it with `ttarget.mma_open`")
+    if not isinstance(lhs, (SharedAttr, OperandAttr)) or not isinstance(rhs, SharedAttr):
+        op.fail(f"the left side is shared or in registers and the right one shared, got {lhs} and {rhs}")
+    if op.results[0].type != acc:
+        op.fail(f"a product gives its accumulator's type {acc}, not {op.results[0].type}")
+    if len(op.operands) != 5 or any(not isinstance(value.type, CursorAttr) for value in op.operands[3:]):
+        op.fail("a product takes a place in a ring for each side")
+    _check_shapes(op, acc, lhs, rhs)
+
+
+def _check_shapes(op: SpecOp, acc: PendingAttr, lhs: ShapedAttr, rhs: ShapedAttr) -> None:
+    for side in ("lhs_major", "rhs_major"):
+        if op.value(side) not in _MAJORS:
+            op.fail(f"`{side}` is one of {', '.join(_MAJORS)}, got {op.value(side)}")
+    found = PRODUCTS.get(lhs.dtype)
+    if found is None or lhs.dtype != rhs.dtype or acc.dtype != found.accumulator:
+        names = ", ".join(map(str, PRODUCTS))
+        op.fail(f"there is no product of {lhs.dtype} by {rhs.dtype} into {acc.dtype}; sides are both one of {names}")
+    if not found.is_transposable and "mn" in (op.value("lhs_major"), op.value("rhs_major")):
+        op.fail(f"sides of {lhs.dtype} lie along k")
+    M, N = (dim.value or 0 for dim in acc.shape)
+    left, right = (tuple(dim.value or 0 for dim in side.shape) for side in (lhs, rhs))
+    # A tile in shared memory has rows of k where its other dim is the one that lies along memory.
+    wanted = (M, left[1]) if op.value("lhs_major") == "k" else (left[0], M)
+    K = left[1] if op.value("lhs_major") == "k" else left[0]
+    if left != wanted or right != ((N, K) if op.value("rhs_major") == "k" else (K, N)):
+        op.fail(f"{acc} is not the product of {lhs} ({op.value('lhs_major')}) by {rhs} ({op.value('rhs_major')})")
+    if M % ROWS or N % 8 or not 8 <= N <= 256 or K * lhs.dtype.bytes % STEP:
+        op.fail(f"products have rows in {ROWS}s, columns in 8s up to 256, {STEP} bytes of k a step, got {M}x{N}x{K}")
+    spans = [N] if op.value("rhs_major") == "mn" else []
+    spans += [M] if op.value("lhs_major") == "mn" else []
+    if any(size * lhs.dtype.bytes % SPAN for size in spans):
+        op.fail(f"a side across k is whole spans of {SPAN} bytes wide, got {spans}")
+
+
+def _check_wait(op: SpecOp) -> None:
+    if op.value("left") < 0:
+        op.fail(f"`left` counts products, got {op.value('left')}")
+    wanted = [FragmentAttr.of(v.type.data) for v in op.operands if isinstance(v.type, PendingAttr)]
+    if len(wanted) != len(op.operands) or [result.type for result in op.results] != wanted:
+        op.fail("a wait takes accumulators in flight and gives the fragments they have become")
+
+
+def _check_open(op: SpecOp) -> None:
+    fragment, pending = op.operands[0].type, op.results[0].type
+    if not isinstance(fragment, FragmentAttr) or pending != PendingAttr.of(fragment.data):
+        op.fail(f"`{op.name}` opens a fragment to products, got {fragment} as {pending}")
+
+
+def _check_pack(op: SpecOp) -> None:
+    fragment, operand = op.operands[0].type, op.results[0].type
+    if not isinstance(fragment, FragmentAttr) or not isinstance(operand, OperandAttr) or fragment.data != operand.data:
+        op.fail(f"`{op.name}` takes a fragment as the left side it is, got {fragment} as {operand}")
+    if fragment.dtype.bytes != 2:
+        op.fail(f"only elements of 2 bytes have one layout on both sides of a product, got {fragment.dtype}")
+
+
+def _check_fold(op: SpecOp) -> None:
+    fragment, rows = op.operands[0].type, op.results[0].type
+    if not isinstance(fragment, FragmentAttr) or rows != RowVectorAttr.of(fragment.data.with_shape(fragment.shape[:1])):
+        op.fail(f"folding the rows of {fragment} does not give {rows}")
+    if op.value("kind") not in ("sum", "max", "min", "prod"):
+        op.fail(f"`kind` is sum, max, min or prod, got {op.value('kind')}")
+
+
+def _check_access(op: SpecOp, tile: object, buffer: object, first: int) -> None:
+    if not isinstance(tile, (FragmentAttr, RowVectorAttr, ColumnVectorAttr)) or not isinstance(buffer, BufferAttr):
+        op.fail(f"`{op.name}` moves a fragment or a vector of it from or to a buffer, got {tile} and {buffer}")
+    if tile.dtype != buffer.dtype:
+        op.fail(f"`{op.name}` moves {tile.dtype} and the buffer holds {buffer.dtype}")
+    names, axes = op.value("names"), op.value("axes")
+    if len(op.operands) - first != len(names) or any(not isinstance(v.type, IndexAttr) for v in op.operands[first:]):
+        op.fail(f"`{op.name}` names {len(names)} indices and has {len(op.operands) - first}")
+    if len(axes) != len(tile.shape) or len(op.value("bounds")) != len(axes) or not set(axes) <= set(names):
+        op.fail(f"`{op.name}` has axes {list(axes)} for {tile}")
+    if len(op.value("map")) != len(buffer.shape):
+        op.fail(f"`{op.name}` has a map of {len(op.value('map'))} expressions into {buffer}")
+
+
+def _check_load(op: SpecOp) -> None:
+    _check_access(op, op.results[0].type, op.operands[0].type, 1)
+
+
+def _check_store(op: SpecOp) -> None:
+    _check_access(op, op.operands[0].type, op.operands[1].type, 2)
+    check_written(op, op.operands[1])
+
+
+_ACCESS = (
+    Attribute("names", "strs", doc="the name of each index operand"),
+    Attribute("axes", "strs", doc="the coordinates along the tile"),
+    Attribute("map", "dims", doc="one expression per dim of the buffer"),
+    Attribute("bounds", "dims", doc="one extent per axis; -1 for none"),
+    Attribute("windows", "dims", (), doc="expression, extent, ...: outside is not touched"),
+)
+
+
+SPECS = (
+    OpSpec(
+        name="ttarget.mma_open",
+        summary="A fragment, open to products that add to it.",
+        operands=("fragment",),
+        results=("pending",),
+        verify=_check_open,
+    ),
+    OpSpec(
+        name="ttarget.mma_issue",
+        summary="Starts `acc + lhs @ rhs` on the matrix units, as one group; nobody may look at `acc` until a wait.",
+        operands=("acc", "lhs", "rhs", "cursors*"),
+        results=("pending",),
+        attributes=(
+            Attribute("lhs_major", "str", "k", "which dim of the left side lies along memory: k or mn"),
+            Attribute("rhs_major", "str", "k", "which dim of the right side lies along memory: k or mn"),
+        ),
+        effects=frozenset(["memory"]),
+        verify=_check_issue,
+    ),
+    OpSpec(
+        name="ttarget.mma_wait",
+        summary="Waits until at most `left` groups of products are in flight; what it takes has been written then.",
+        operands=("pending*",),
+        results=("fragments*",),
+        attributes=(Attribute("left", "int", 0, "groups that may still be in flight"),),
+        effects=frozenset(["memory"]),
+        verify=_check_wait,
+    ),
+    OpSpec(
+        name="ttarget.pack",
+        summary="A fragment of 2-byte elements as the left side of a product: the same threads have the same elements.",
+        operands=("fragment",),
+        results=("operand",),
+        verify=_check_pack,
+    ),
+    OpSpec(
+        name="ttarget.fold_rows",
+        summary="Each row of a fragment folded to one number: four chains a thread, then across its four threads.",
+        operands=("fragment",),
+        results=("rows",),
+        attributes=(Attribute("kind", "str", doc="sum, max, min or prod"),),
+        verify=_check_fold,
+    ),
+    OpSpec(
+        name="ttarget.fragment_load",
+        summary="Elements of a buffer at a fragment's or vector's places; `pad` outside bounds and windows.",
+        operands=("buffer", "at*"),
+        results=("tile",),
+        attributes=(*_ACCESS, Attribute("pad", "any", 0, "what stands outside")),
+        effects=frozenset(["memory"]),
+        verify=_check_load,
+    ),
+    OpSpec(
+        name="ttarget.fragment_store",
+        summary="A fragment or vector to a buffer, element by element; nothing is written outside bounds and windows.",
+        operands=("tile", "buffer", "at*"),
+        results=(),
+        attributes=_ACCESS,
+        effects=frozenset(["memory"]),
+        verify=_check_store,
+    ),
+)
