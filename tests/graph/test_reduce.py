@@ -17,7 +17,7 @@ from tessera.ir.graph.samples import retyped
 from tessera.ir.tile.facets import Reduction
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, bf16, bool_, f16, f32, f64, i4, i8, i32, i64, u8, u64
-from tests.graph.eager import RuleDTypeError, RuleError, decomposed, infer, reference, tensor, type_of
+from tests.graph.eager import RuleDTypeError, RuleError, Rules, decomposed, infer, reference, tensor, type_of
 
 
 def recipe_sum(elements: list[np.float32]) -> np.float32:
@@ -148,9 +148,27 @@ def test_no_elements() -> None:
     np.testing.assert_array_equal(reference("prod", empty, axes=(1,)), [1, 1])
     assert not reference("any", empty != 0, axes=(0, 1))
     assert reference("all", empty != 0, axes=(0, 1))
-    spec = next(spec for spec in reduce.SPECS if spec.short_name == "max")
-    assert spec.reference is not None
-    np.testing.assert_array_equal(spec.reference(empty, axes=(1,), keepdims=False), [-np.inf, -np.inf])
+    np.testing.assert_array_equal(reference("logsumexp", empty, axes=(1,)), [-np.inf, -np.inf])
+    np.testing.assert_array_equal(reference("max", empty, axes=(1,), identity=True), [-np.inf, -np.inf])
+    np.testing.assert_array_equal(reference("min", empty.astype(np.int8), axes=(1,), identity=True), [127, 127])
+
+
+@pytest.mark.parametrize("op", ["max", "min", "argmax", "argmin", "norm"])
+def test_an_axis_that_may_be_empty_is_guarded_where_there_is_no_answer(op: str) -> None:
+    more = {"order": math.inf} if op == "norm" else {}
+    rules = Rules()
+    infer(op, tensor("B", "S", 4, dtype=f32), axes=(1, 2), rules=rules, **more)
+    assert rules.guards == [(Dim.of("min(S, 1)"), Dim.constant(1))]
+    rules = Rules()
+    infer(op, tensor("B", Dim.of("S + 1"), dtype=f32), axes=(1,), rules=rules, **more)
+    assert rules.guards == []
+
+
+@pytest.mark.parametrize("op", ["sum", "prod", "logsumexp", "mean"])
+def test_no_guard_where_there_is_an_answer(op: str) -> None:
+    rules = Rules()
+    infer(op, tensor("B", "S", dtype=f32), axes=(1,), rules=rules)
+    assert rules.guards == []
 
 
 def test_integer_sums_have_64_bits_and_narrow_floats_accumulate_wide() -> None:
@@ -187,7 +205,6 @@ def test_rules() -> None:
         ("sum", tensor(3, 4, dtype=f32), {"axes": (1, 1)}, "sorted and none twice"),
         ("max", tensor("B", 0, dtype=f32), {"axes": (1,)}, r"no elements has no value: `x.shape\[1\] = 0`"),
         ("argmin", tensor(0, dtype=f32), {"axes": (0,)}, "no elements"),
-        ("logsumexp", tensor(0, dtype=f32), {"axes": (0,)}, "no elements"),
         ("norm", tensor(0, dtype=f32), {"axes": (0,), "order": math.inf}, "no elements"),
         ("norm", tensor(3, dtype=f32), {"axes": (0,), "order": 3.0}, "no order 3"),
         ("cumsum", tensor(3, dtype=f32), {"axis": 1}, "no axis 1"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -182,7 +183,8 @@ def _axes(*axes: int, keepdims: bool = False, **more: Any) -> Any:
 
 def reduction(spec: OpSpec, dtype: DType) -> list[Form]:
     """Over rows and over columns in every dtype; over several axes and other ranks in one."""
-    values = everything if spec.short_name in ("max", "min", "argmax", "argmin") else numbers
+    is_extreme = spec.short_name in ("max", "min", "argmax", "argmin")
+    values = everything if is_extreme else numbers
     matrix = (Operand(("A", "B"), values=values),)
     forms = [
         Form("rows", matrix, MATRIX, _axes(1)),
@@ -198,7 +200,13 @@ def reduction(spec: OpSpec, dtype: DType) -> list[Form]:
             Form("outer", cube, CUBE, _axes(0, 2)),
             Form("kept", cube, CUBE, _axes(1, 2, keepdims=True)),
         ]
-    return forms
+    return [_with_elements(form) for form in forms] if is_extreme else forms
+
+
+def _with_elements(form: Form) -> Form:
+    """The form without sizes that reduce nothing, which extremes have no answer for."""
+    axes: tuple[int, ...] = form.attributes({}, dt.f32)["axes"]
+    return replace(form, sizes=tuple(one for one in form.sizes if all(form.shapes(one)[0][axis] for axis in axes)))
 
 
 def spread(spec: OpSpec, dtype: DType) -> list[Form]:

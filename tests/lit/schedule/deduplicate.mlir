@@ -13,6 +13,6 @@
 tgraph.func @main(%x: !tgraph.tensor<[A, B], f32>, %y: !tgraph.tensor<[C, D], f32>) -> (!tgraph.tensor<[A], f32>, !tgraph.tensor<[C], f32>, !tgraph.tensor<[1, D], f32>) {
   %0 = tgraph.sum %x {axes = [1]} : (!tgraph.tensor<[A, B], f32>) -> !tgraph.tensor<[A], f32>
   %1 = tgraph.sum %y {axes = [1]} : (!tgraph.tensor<[C, D], f32>) -> !tgraph.tensor<[C], f32>
-  %2 = tgraph.max %y {axes = [0], keepdims = true} : (!tgraph.tensor<[C, D], f32>) -> !tgraph.tensor<[1, D], f32>
+  %2 = tgraph.max %y {axes = [0], keepdims = true, identity = true} : (!tgraph.tensor<[C, D], f32>) -> !tgraph.tensor<[1, D], f32>
   tgraph.return %0, %1, %2 : (!tgraph.tensor<[A], f32>, !tgraph.tensor<[C], f32>, !tgraph.tensor<[1, D], f32>) -> ()
 }

@@ -28,7 +28,7 @@ tgraph.func @epilogue(%x: !tgraph.tensor<[M, K], f32>, %w: !tgraph.tensor<[K, N]
 // CHECK-NEXT:    tsched.return %[[Y]], %[[H]]
 tgraph.func @rows(%x: !tgraph.tensor<[M, N], f32>, %r: !tgraph.tensor<[M, N], f32>) -> (!tgraph.tensor<[M, N], f32>, !tgraph.tensor<[M, N], f32>) {
   %h = tgraph.add %x, %r : (!tgraph.tensor<[M, N], f32>, !tgraph.tensor<[M, N], f32>) -> !tgraph.tensor<[M, N], f32>
-  %0 = tgraph.max %h {axes = [1], keepdims = true} : (!tgraph.tensor<[M, N], f32>) -> !tgraph.tensor<[M, 1], f32>
+  %0 = tgraph.max %h {axes = [1], keepdims = true, identity = true} : (!tgraph.tensor<[M, N], f32>) -> !tgraph.tensor<[M, 1], f32>
   %1 = tgraph.sub %h, %0 : (!tgraph.tensor<[M, N], f32>, !tgraph.tensor<[M, 1], f32>) -> !tgraph.tensor<[M, N], f32>
   %2 = tgraph.exp %1 : (!tgraph.tensor<[M, N], f32>) -> !tgraph.tensor<[M, N], f32>
   %3 = tgraph.sum %2 {axes = [1], keepdims = true} : (!tgraph.tensor<[M, N], f32>) -> !tgraph.tensor<[M, 1], f32>
@@ -58,7 +58,7 @@ tgraph.func @axes(%x: !tgraph.tensor<[M, N], f32>) -> !tgraph.tensor<[M], f32> {
 tgraph.func @cycle(%x: !tgraph.tensor<[M, N], f32>, %w: !tgraph.tensor<[N, N], f32>) -> !tgraph.tensor<[M, N], f32> {
   %0 = tgraph.exp %x : (!tgraph.tensor<[M, N], f32>) -> !tgraph.tensor<[M, N], f32>
   %1 = tgraph.matmul %0, %w : (!tgraph.tensor<[M, N], f32>, !tgraph.tensor<[N, N], f32>) -> !tgraph.tensor<[M, N], f32>
-  %2 = tgraph.max %1 {axes = [1], keepdims = true} : (!tgraph.tensor<[M, N], f32>) -> !tgraph.tensor<[M, 1], f32>
+  %2 = tgraph.max %1 {axes = [1], keepdims = true, identity = true} : (!tgraph.tensor<[M, N], f32>) -> !tgraph.tensor<[M, 1], f32>
   %3 = tgraph.sub %0, %2 : (!tgraph.tensor<[M, N], f32>, !tgraph.tensor<[M, 1], f32>) -> !tgraph.tensor<[M, N], f32>
   tgraph.return %3 : (!tgraph.tensor<[M, N], f32>) -> ()
 }

@@ -11,16 +11,24 @@ from tessera.ir.base.arrays import Array, widened
 from tessera.ir.base.spec import Attribute, Attributes, Cost, Folder, InferContext, OpSpec, Sample
 from tessera.ir.graph import recipe
 from tessera.ir.graph.ops.elementwise import ANY, BOOL, NUMBERS, check_dtype
-from tessera.ir.graph.rules import traffic
+from tessera.ir.graph.rules import at_least, traffic
 from tessera.ir.graph.samples import bools, normal
 from tessera.ir.tile.facets import Reduction
-from tessera.types.promotion import ARITHMETIC, INDEX, LOGICAL, SUM, OpClass
+from tessera.types.dtype import DType
+from tessera.types.promotion import ARITHMETIC, INDEX, LOGICAL, SUM, OpClass, sum_of
 from tessera.types.shape import path, without_axes
 from tessera.types.tensor_type import TensorType
 
 AXES = (
     Attribute("axes", "ints", doc="the reduced axes: sorted, counted from the front, none twice"),
     Attribute("keepdims", "bool", False, doc="keep each reduced axis as a dim of 1"),
+)
+
+IDENTITY = Attribute("identity", "bool", False, doc="no elements give -inf or inf, or the end of the integers' range")
+"""For decompositions in which the extreme of no elements does no harm; otherwise there is no answer for it."""
+
+ACCUMULATE = Attribute(
+    "accumulate", "dtype", None, "dtype of the running sums; default f32 (f64 for f64), integers 64 bits"
 )
 
 SHAPES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
@@ -51,10 +59,25 @@ def check_axes(ctx: InferContext, op: str, x: TensorType, axes: Sequence[int]) -
 
 
 def check_not_empty(ctx: InferContext, op: str, x: TensorType, axes: Sequence[int]) -> None:
-    """Raises where a reduced dim is known to be 0 and the op has no answer for no elements."""
+    """Raises where a reduced dim is known to be 0, which the op has no answer for; guards where it may be."""
     for axis in axes:
-        if x.shape[axis].value == 0:
-            raise ctx.fail(f"`{op}` of no elements has no value: {path('x', axis, x.shape[axis])}")
+        dim = x.shape[axis]
+        if dim.value == 0:
+            raise ctx.fail(f"`{op}` of no elements has no value: {path('x', axis, dim)}")
+        at_least(ctx, dim, 1, f"`{op}` of no elements has no value: {path('x', axis, dim)}")
+
+
+def accumulator(dtype: DType) -> DType:
+    """What a sum is kept in where nothing is said."""
+    return sum_of(dtype).compute
+
+
+def check_accumulator(ctx: InferContext, op: str, x: TensorType, asked: DType | None) -> None:
+    """Raises unless the running sum of floats is a float, and that of integers what integers are summed in."""
+    if asked is None or asked is accumulator(x.dtype) or (x.dtype.is_float and asked.is_float):
+        return
+    wanted = "a float" if x.dtype.is_float else str(accumulator(x.dtype))
+    raise ctx.fail_dtype(f"`{op}` of {x.dtype} accumulates in {wanted}, not {asked}")
 
 
 def samples(make: Callable[..., Any], *, empty: bool) -> tuple[Sample, ...]:
@@ -81,7 +104,8 @@ def _infer(name: str, group: OpClass, dtypes: tuple[str, ...], empty: bool) -> A
         (x,) = types
         check_dtype(ctx, name, "x", x, dtypes)
         axes = check_axes(ctx, name, x, attributes["axes"])
-        if not empty:
+        check_accumulator(ctx, name, x, attributes.get("accumulate"))
+        if not empty and not attributes.get("identity"):
             check_not_empty(ctx, name, x, axes)
         return [TensorType(without_axes(x.shape, axes, keepdims=attributes["keepdims"]), group.result(x.dtype))]
 
@@ -107,16 +131,21 @@ def _arg_reference(kind: str) -> Callable[..., Array]:
 
     def reference(x: Array, *, axes: Sequence[int], keepdims: bool = False) -> Array:
         rows = recipe.reduced_last(widened(x), axes)
-        # an axis that turns out empty gives 0, as there is no position to name
-        found = search(rows, axis=1) if rows.shape[1] else np.zeros(rows.shape[0])
-        return np.asarray(found, np.int64).reshape(recipe.kept_shape(x, axes, keepdims))
+        return np.asarray(search(rows, axis=1), np.int64).reshape(recipe.kept_shape(x, axes, keepdims))
 
     return reference
 
 
 def _fold_reference(kind: str) -> Callable[..., Array]:
-    def reference(x: Array, *, axes: Sequence[int], keepdims: bool = False) -> Array:
-        return recipe.reduce(kind, x, axes, keepdims=keepdims)
+    def reference(
+        x: Array,
+        *,
+        axes: Sequence[int],
+        keepdims: bool = False,
+        identity: bool = False,
+        accumulate: DType | None = None,
+    ) -> Array:
+        return recipe.reduce(kind, x, axes, keepdims=keepdims, accumulate=accumulate)
 
     return reference
 
@@ -130,6 +159,9 @@ def _bool_reference(kind: str) -> Callable[..., Array]:
     return reference
 
 
+_MORE = {"max": (IDENTITY,), "min": (IDENTITY,), "sum": (ACCUMULATE,), "prod": (ACCUMULATE,)}
+
+
 def _make(
     name: str, summary: str, group: OpClass, dtypes: tuple[str, ...], reference: Callable[..., Array], *, empty: bool
 ) -> OpSpec:
@@ -137,7 +169,7 @@ def _make(
         name=f"tgraph.{name}",
         summary=summary,
         operands=("x",),
-        attributes=AXES,
+        attributes=(*AXES, *_MORE.get(name, ())),
         infer=_infer(name, group, dtypes, empty),
         reference=reference,
         samples=samples(bools if dtypes == BOOL else normal, empty=empty),
@@ -162,7 +194,7 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     _make(
         "max",
-        "Largest over axes; NaN wins; -inf or the smallest integer for an axis that turns out empty.",
+        "Largest over axes, which have elements; NaN wins.",
         ARITHMETIC,
         NUMBERS,
         _fold_reference("max"),
@@ -170,7 +202,7 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     _make(
         "min",
-        "Smallest over axes; NaN wins; inf or the largest integer for an axis that turns out empty.",
+        "Smallest over axes, which have elements; NaN wins.",
         ARITHMETIC,
         NUMBERS,
         _fold_reference("min"),

@@ -59,7 +59,7 @@ def _infer_cross_entropy(
 
 def _top(b: Builder, x: Any, axes: tuple[int, ...]) -> Any:
     """The row maximum, held finite from below, so that a row of -inf is -inf after subtracting and not NaN."""
-    top = b.emit("max", x, axes=axes, keepdims=True)
+    top = b.emit("max", x, axes=axes, keepdims=True, identity=True)
     dtype = b.type_of(x).dtype
     return b.emit("maximum", top, constant(b, LOWEST[dtype.name], dtype))
 

@@ -64,7 +64,7 @@ def _var(builder: Builder, x: Any, attributes: Attributes) -> Any:
 
 def _logsumexp(builder: Builder, x: Any, attributes: Attributes) -> Any:
     axes, dtype = tuple(attributes["axes"]), builder.type_of(x).dtype
-    top = builder.emit("max", x, axes=axes, keepdims=True)
+    top = builder.emit("max", x, axes=axes, keepdims=True, identity=True)
     zero = builder.emit("full", value=0.0, shape=(), dtype=dtype)
     # inf - inf is not a number: an infinite maximum is left where it is
     top = builder.emit("where", builder.emit("isinf", top), zero, top)
@@ -219,11 +219,11 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     _make(
         "logsumexp",
-        "`log(sum(exp(x)))` over axes; the largest is taken out first, so finite input gives finite output.",
+        "`log(sum(exp(x)))` over axes, -inf for no elements; the largest is taken out first, so finite input gives "
+        "finite output.",
         _logsumexp,
         _logsumexp_values,
         flops=14,
-        empty=False,
         more=(Sample("huge and infinite", _huge, _ROWS),),
     ),
     _make(
