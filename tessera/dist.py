@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tessera.api.collectives import all_gather, all_reduce, all_to_all, mesh, reduce_scatter
+from tessera.api.collectives import all_gather, all_reduce, all_to_all, axis_index, mesh, reduce_scatter, replicated
 
-__all__ = ["all_gather", "all_reduce", "all_to_all", "mesh", "reduce_scatter"]
+__all__ = ["all_gather", "all_reduce", "all_to_all", "axis_index", "mesh", "reduce_scatter", "replicated"]

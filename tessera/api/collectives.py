@@ -52,6 +52,17 @@ def all_to_all(x: Any, axis: str, split: int = 0, concat: int = 0) -> Any:
     return _collective("all_to_all", x, {"axis": axis, **dims})
 
 
+def axis_index(axis: str) -> Any:
+    """The number of this device along mesh axis `axis`."""
+    return _on_mesh("axis_index", (), {"axis": axis})
+
+
+def replicated(x: Any, axis: str) -> Any:
+    """`x`, promised to be the same on all devices along mesh axis `axis`, so that it may decide for all of them."""
+    dtype_of(x)
+    return _on_mesh("replicated", (x,), {"axis": axis})
+
+
 def _reduction(name: str, op: str) -> str:
     if op not in _REDUCTIONS:
         raise TracingError(f"`{name}` has no reduction `{op}`", fix=f"`op` is one of {', '.join(_REDUCTIONS)}")
@@ -60,6 +71,10 @@ def _reduction(name: str, op: str) -> str:
 
 def _collective(name: str, x: Any, attributes: dict[str, Any]) -> Any:
     dtype_of(x)
+    return _on_mesh(name, (x,), attributes)
+
+
+def _on_mesh(name: str, operands: tuple[Any, ...], attributes: dict[str, Any]) -> Any:
     if not isinstance(attributes["axis"], str):
         raise TracingError(f"`{name}` takes the name of a mesh axis, got {attributes['axis']!r}")
     axis, sizes = attributes["axis"], _MESH.get() or {}
@@ -68,9 +83,9 @@ def _collective(name: str, x: Any, attributes: dict[str, Any]) -> Any:
             f"`{name}` speaks along mesh axis `{axis}`, and there is no such axis",
             fix=f"call it within `with tessera.dist.mesh({axis}=...)`",
         )
-    if dispatch.active() is None:
+    if dispatch.tracing() is None:
         raise TracingError(f"`{name}` is part of a program: call it in a jitted function")
-    return apply(name, (x,), {**attributes, "size": (Dim.constant(sizes[axis]),)})
+    return apply(name, operands, {**attributes, "size": (Dim.constant(sizes[axis]),)})
 
 
 def refuse_to_run(tape: Tape) -> None:

@@ -39,11 +39,11 @@ def load(tape: Tape, options: Options, name: str = "") -> tuple[Loaded, Origin]:
     key, store = _key(parts), default_store()
     executable = _stored(store, key)
     if executable is not None:
-        return LoadedExecutable(executable), Origin("disk cache", key)
+        return LoadedExecutable(executable, functions=tape.functions), Origin("disk cache", key)
     reason = _reason(store, name, parts)
     executable = _compiled(tape, options)
     store.put(key, executable.to_bytes())
-    return LoadedExecutable(executable), Origin("compiled", key, reason)
+    return LoadedExecutable(executable, functions=tape.functions), Origin("compiled", key, reason)
 
 
 def _compiled(tape: Tape, options: Options) -> Executable:
@@ -163,8 +163,10 @@ class ReferenceProgram:
 
         from tessera.api.tensor import Tensor  # noqa: PLC0415
         from tessera.backends.reference.interpret import run_tape  # noqa: PLC0415
+        from tessera.ir.base.callbacks import calling  # noqa: PLC0415
 
-        outputs = run_tape(self.tape, [np.asarray(argument) for argument in arguments])
+        with calling(self.tape.functions):
+            outputs = run_tape(self.tape, [np.asarray(argument) for argument in arguments])
         types = [self.tape.types[value] for value in self.tape.outputs]
         self.calls += 1
         made = tuple(Tensor.of(output, type.dtype) for output, type in zip(outputs, types, strict=True))

@@ -18,10 +18,13 @@ from tessera.compiler.options import Options
 from tessera.diagnostics.span import user_span
 from tessera.frontend.annotations import annotation_text, parameters_of, resolve
 from tessera.frontend.bind import Binder, Call, Signature, static_arguments
+from tessera.frontend.policies import PolicyScope, entered
 from tessera.frontend.returned import check_returned
 from tessera.frontend.trace_function import TracedFunction, trace_function
 from tessera.ir.base import dispatch
+from tessera.types.effect import PURE, Effects
 from tessera.types.frozen import frozen
+from tessera.types.policy import SILENT, Policy
 
 if TYPE_CHECKING:
     from tessera.types.constraint import Constraint
@@ -71,6 +74,7 @@ class Jit(_Hot):
         dynamic: bool = False,
         options: Options | None = None,
         constraints: Sequence[Constraint] = (),
+        policy: Policy = SILENT,
     ) -> None:
         functools.update_wrapper(self, function)
         self.name = getattr(function, "__name__", type(function).__name__)
@@ -79,7 +83,9 @@ class Jit(_Hot):
         self.parameters = parameters_of(function, self.python_signature, static_argnames)
         self.returns = resolve(function, "return", self.python_signature.return_annotation)
         self.constraints = self._declared(constraints)
-        self._binder = Binder(self.parameters, self.python_signature, dynamic=dynamic)
+        self.policy = policy
+        self._under: dict[Policy, Jit] = {}
+        self._binder = Binder(self.parameters, self.python_signature, dynamic=dynamic, policy=policy)
         # Of one signature there may be several, which differ in what they took from outside the function.
         self._specializations: dict[Signature, tuple[Specialization, ...]] = {}
         self._fast: Callable[..., Any] = _not_yet
@@ -99,9 +105,33 @@ class Jit(_Hot):
 
     def constrained(self, constraints: Sequence[Constraint]) -> Jit:
         """The same function under more constraints, with nothing compiled yet."""
+        return self.with_function(self.function, constraints)
+
+    def with_function(self, function: Callable[..., Any], constraints: Sequence[Constraint] = ()) -> Jit:
+        """Another function under the same settings and more constraints, with nothing compiled yet."""
         static = [parameter.name for parameter in self.parameters if parameter.static]
         given = (*constraints, *(item for item in self.constraints if item not in getattr(self, CONSTRAINTS, ())))
-        return Jit(self.function, static_argnames=static, dynamic=self.dynamic, options=self.options, constraints=given)
+        return Jit(
+            function,
+            static_argnames=static,
+            dynamic=self.dynamic,
+            options=self.options,
+            constraints=given,
+            policy=self.policy,
+        )
+
+    def under(self, policy: Policy) -> Jit:
+        """The same function in a scope of a policy; what the function is declared with comes before it."""
+        if policy not in self._under:
+            made = self.with_function(self.function)
+            made.policy = made._binder.policy = policy.overridden(self.policy)
+            self._under[policy] = made
+        return self._under[policy]
+
+    def _here(self) -> Jit:
+        """The function as the policy scope around the call has it."""
+        scope = dispatch.active()
+        return self.under(scope.policy) if isinstance(scope, PolicyScope) else self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # Inside another trace nothing runs: what is computed from concrete tensors there must be computed again later.
@@ -116,11 +146,18 @@ class Jit(_Hot):
         return self if instance is None else functools.partial(self, instance)
 
     def _call_checked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        if dispatch.active() is not None:
+        outer: Any = dispatch.active()
+        if isinstance(outer, PolicyScope):
+            with dispatch.suspended():
+                return self.under(outer.policy)(*args, **kwargs)
+        if outer is not None:
             # Inside another trace a jitted function is simply more of that trace.
             if self.constraints:
                 self._impose(args, kwargs)
-            return self.function(*args, **kwargs)
+            if not self.policy:
+                return self.function(*args, **kwargs)
+            with entered(outer, self.policy):
+                return self.function(*args, **kwargs)
         arguments = self._arrange(args, kwargs)
         if arguments is not None:
             for other in self._recent:
@@ -223,7 +260,9 @@ class Jit(_Hot):
 
     def trace(self, *args: Any, **kwargs: Any) -> TracedFunction:
         """What the function does for such arguments, as a tape; nothing is compiled or run."""
-        return self._trace(self._binder.bind(args, kwargs).signature)
+        here = self._here()
+        with dispatch.suspended():
+            return here._trace(here._binder.bind(args, kwargs).signature)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """The program at every level of IR, as text: `.graph`, `.schedule`, `.tile`, `.target`, `.llvm`."""
@@ -235,9 +274,11 @@ class Jit(_Hot):
         """What runs for such arguments: groups, kernels, choices and their sources, bytes, flops, what is cached."""
         from tessera.api.lowering import explained  # noqa: PLC0415 - loads the compiler
 
-        call = self._binder.bind(args, kwargs)
-        found = self._current(call.signature)
-        return explained(self._trace(call.signature), self.options, None if found is None else found[0])
+        here = self._here()
+        with dispatch.suspended():
+            call = here._binder.bind(args, kwargs)
+            found = here._current(call.signature)
+            return explained(here._trace(call.signature), here.options, None if found is None else found[0])
 
     def cache_info(self) -> CacheInfo:
         """Counts of calls that found their code, that did not, and of compilations."""
@@ -264,14 +305,14 @@ class Jit(_Hot):
         return tuple(one for made in self._specializations.values() for one in reversed(made))
 
     @property
-    def effects(self) -> frozenset[str]:
+    def effects(self) -> Effects:
         """Every effect that a specialization made so far has; empty means pure."""
-        return frozenset(effect for made in self.specializations for effect in made.traced.effects)
+        return PURE.join(*(made.traced.effects for made in self.specializations))
 
     def __repr__(self) -> str:
         parameters = ", ".join(map(str, self.parameters))
         returns = f" -> {annotation_text(self.returns)}" if self.returns is not None else ""
-        effects = f" effects {{{', '.join(sorted(self.effects))}}}" if self.effects else ""
+        effects = f" effects {self.effects!r}" if self.effects else ""
         rules = f" where {', '.join(item.text for item in self.constraints)}" if self.constraints else ""
         lines = [f"jit {self.name}({parameters}){returns}{effects}{rules}"]
         lines += [f"  {_specialization_text(made)}" for made in self.specializations]
@@ -291,8 +332,7 @@ def _specialization_text(made: Specialization) -> str:
     tape = made.traced.tape
     inputs = ", ".join(f"{name}: {tape.types[v]}" for name, v in zip(tape.names, tape.inputs, strict=True))
     outputs = ", ".join(str(tape.types[v]) for v in tape.outputs)
-    effects = ", ".join(sorted(made.traced.effects)) or "pure"
-    return f"({inputs}) -> ({outputs}) {effects}"
+    return f"({inputs}) -> ({outputs}) {made.traced.effects}"
 
 
 @overload
@@ -303,6 +343,7 @@ def jit(
     static_argnames: Iterable[str] | str = (),
     dynamic: bool = False,
     constraints: Iterable[str] | str = (),
+    policy: Policy = SILENT,
     **options: Any,
 ) -> Jit: ...
 
@@ -315,6 +356,7 @@ def jit(
     static_argnames: Iterable[str] | str = (),
     dynamic: bool = False,
     constraints: Iterable[str] | str = (),
+    policy: Policy = SILENT,
     **options: Any,
 ) -> Callable[[Callable[..., Any]], Jit]: ...
 
@@ -326,6 +368,7 @@ def jit(
     static_argnames: Iterable[str] | str = (),
     dynamic: bool = False,
     constraints: Iterable[str] | str = (),
+    policy: Policy = SILENT,
     **options: Any,
 ) -> Any:
     """Compile a function: the first call with a new signature traces it, every later one runs native code.
@@ -336,7 +379,7 @@ def jit(
 
     `constraints` are rules that sizes must keep: `["D % 8 == 0", "S <= 8192", "B in 1..=4096", "D = H*Dh"]`. They name
     dims of annotations and integer arguments. What they prove of shapes costs nothing; they themselves are checked in
-    native code at every call (T0702).
+    native code at every call (T0702). `policy` is how the function computes: `jit(policy=Training())`.
 
     Raises: AnnotationError (T0104) and ConstraintError (T0105) at decoration; ShapeError, DTypeError and their kin at
     the first call, before anything runs, each at the line that is wrong.
@@ -354,7 +397,7 @@ def jit(
     rules = _written(constraints) if constraints else ()
 
     def decorate(target: Callable[..., Any]) -> Jit:
-        return Jit(target, static_argnames=names, dynamic=dynamic, options=settings, constraints=rules)
+        return Jit(target, static_argnames=names, dynamic=dynamic, options=settings, constraints=rules, policy=policy)
 
     return decorate if function is None else decorate(function)
 

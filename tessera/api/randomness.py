@@ -2,28 +2,51 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 from tessera.diagnostics.codes import RuntimeArgumentError
+from tessera.diagnostics.span import user_span
+from tessera.frontend import effect_scopes as scopes
 from tessera.frontend.functions.operands import as_tensor, dims_of, dtype_of, parse_dtype, promoted
+from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
+from tessera.ir.graph.ops import REGISTRY
 from tessera.types.dtype import f32, i64, u32
 from tessera.types.promotion import FLOATING
 
 _MASK = (1 << 64) - 1
 
 
-def key(seed: int) -> Any:
+def key(seed: int | None = None) -> Any:
     """A key from a seed: two 64-bit numbers that every random function takes.
+
+    Without a seed it is another one at every run, which deterministic functions may not have; within
+    `effects.seeded()` it is made from the seed given there.
 
     >>> ts.random.key(7).shape
     (2,)
     """
+    if seed is None:
+        return _fresh()
     if isinstance(seed, bool) or not hasattr(seed, "__index__"):
         raise RuntimeArgumentError(f"a seed is an int, got {seed!r}")
     from tessera.api.tensor import Tensor  # noqa: PLC0415 - a key is a tensor with data
 
     return Tensor.of([seed.__index__() & _MASK, 0], "u64")
+
+
+def _fresh() -> Any:
+    scope = scopes.find(scopes.Seeded)
+    if scope is None and dispatch.active() is not None:
+        return apply("fresh_key", ())
+    if scope is None:
+        scopes.check_repeatable(REGISTRY["fresh_key"], {}, user_span())
+    from tessera.api.tensor import Tensor  # noqa: PLC0415 - a key is a tensor with data
+    from tessera.runtime.callback import fresh_key  # noqa: PLC0415
+
+    words = scope.next_words() if scope is not None else list(struct.unpack("=QQ", fresh_key()))
+    return Tensor.of(words, "u64")
 
 
 def fold(key: Any, data: Any) -> Any:

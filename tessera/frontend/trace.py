@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera.diagnostics.codes import EscapedTracerError, TracingError
-from tessera.diagnostics.span import user_span
+from tessera.diagnostics.span import Span, user_span
+from tessera.frontend import effect_scopes
 from tessera.frontend.concrete import concrete_type
 from tessera.frontend.facts import Facts
-from tessera.frontend.inference import Inference
+from tessera.frontend.inference import Inference, check_bytes
 from tessera.frontend.traced import TracedTensor
 from tessera.ir.base import dispatch
 from tessera.ir.base.spec import OpSpec
@@ -41,10 +42,18 @@ class Trace:
         self.facts = parent.facts if parent is not None else facts or Facts()
         self.lifted: dict[int, Lifted] = {}
         self.effects: set[str] = set()
+        self.policy: Policy = parent.policy if parent is not None else SILENT
+        """The policy of the scopes that are open; `bits` is what they round at random by."""
+        self.bits: Any = parent.bits if parent is not None else None
+        # Values whose sizes are those of tensors given at the call, not written in the program.
+        self.given: set[int] = set()
 
-    def add_input(self, name: str, type: TensorType, policy: Policy = SILENT) -> TracedTensor:
-        """A stand-in for one argument."""
+    def add_input(self, name: str, type: TensorType, policy: Policy = SILENT, *, given: bool = False) -> TracedTensor:
+        """A stand-in for one argument; `given` where its static sizes are the call's, not declared."""
         value = self.tape.new_value(type)
+        # A body cannot tell its operands apart: what its parent was given it may meet.
+        if given or (self.parent is not None and self.parent.given):
+            self.given.add(value)
         self.tape.inputs.append(value)
         self.tape.names.append(name)
         return TracedTensor(self, value, type, policy)
@@ -54,25 +63,59 @@ class Trace:
         return self.facts.known(dim)
 
     def record(self, op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+        """Put an op on the tape, with what policies ask for around it."""
+        own = _policy_of(operands)
+        if not own and not self.policy:
+            return self.record_as_it_is(op, operands, attributes, SILENT)
+        from tessera.frontend.policies import marked, needs_work, record_under  # noqa: PLC0415 - few programs have any
+
+        whole = self.policy.overridden(own)
+        if not needs_work(whole):
+            return marked(self, self.record_as_it_is(op, operands, attributes, whole), operands, own)
+        return marked(self, record_under(self, whole, op, operands, attributes), operands, own)
+
+    def record_as_it_is(self, op: str, operands: Sequence[Any], attributes: Mapping[str, Any], policy: Policy) -> Any:
         """Put an op on the tape; its shape rule runs now, so a mistake is found at the line that made it."""
         spec = REGISTRY[op]
         values = tuple(self.value_of(operand) for operand in operands)
         types = [self.tape.types[value] for value in values]
         span = user_span()
-        policy = _policy_of(operands)
         full = spec.with_defaults(attributes)
-        if policy and policy.accum is not None and full.get("accumulate", policy) is None:
-            full["accumulate"] = policy.accum
+        if policy.accumulate is not None and full.get("accumulate", policy) is None:
+            # Integers are summed in 64 bits whatever their products are.
+            full["accumulate"] = policy.accumulate if types[0].dtype.is_float or "dtype" in full else None
+        if spec.nondeterminism is not None:
+            effect_scopes.settle_order(spec, full)
+            effect_scopes.check_repeatable(spec, full, span)
         results = spec.infer(Inference(self, spec, values, span), types, full)
+        if spec.effects and effect_scopes.is_suspended(
+            spec, span, bool(results), lambda: self._put(spec, values, full, span)
+        ):
+            return ()
+        check_bytes(spec, results, span)
         numbers = tuple(self.tape.new_value(type) for type in results)
+        if self.given and not self.given.isdisjoint(values):
+            self.given.update(numbers)
         self.tape.records.append(Record(spec.name, values, full, numbers, span))
         self.effects |= spec.effects
-        dtype = types[0].dtype if types else None
-        outputs = tuple(
-            TracedTensor(self, number, type, policy if type.dtype is dtype else SILENT)
-            for number, type in zip(numbers, results, strict=True)
-        )
+        outputs = tuple(TracedTensor(self, number, type) for number, type in zip(numbers, results, strict=True))
         return outputs[0] if _has_one_result(spec) else outputs
+
+    def _put(self, spec: OpSpec, values: tuple[int, ...], attributes: Mapping[str, Any], span: Span | None) -> None:
+        """Put an op that gives nothing on the tape later than it was called."""
+        self.tape.records.append(Record(spec.name, values, attributes, (), span))
+        trace: Trace | None = self
+        while trace is not None:
+            trace.effects |= spec.effects
+            trace = trace.parent
+
+    def add_function(self, function: Any) -> int:
+        """The slot of a Python function that the program calls: traces inside one another share them."""
+        trace = self
+        while trace.parent is not None:
+            trace = trace.parent
+        trace.tape.functions.append(function)
+        return len(trace.tape.functions) - 1
 
     def value_of(self, operand: Any) -> int:
         """The value number of an operand: a stand-in of this trace, or one lifted into it."""
@@ -102,7 +145,7 @@ class Trace:
                 raise TracingError(f"{operand!r} of type `{_type_name(operand)}` is no tensor")
             outer, type, name = operand, found, f"captured_{len(self.lifted)}"
             self.facts.anchor(type)
-        stand_in = self.add_input(name, type)
+        stand_in = self.add_input(name, type, given=not isinstance(operand, TracedTensor))
         # Holding the operand keeps its id from being given to another object.
         self.lifted[id(operand)] = Lifted(stand_in.value, outer)
         if outer is not operand:

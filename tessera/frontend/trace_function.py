@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tessera.diagnostics.codes import AnnotationError, PytreeError
+from tessera.diagnostics.codes import PytreeError
 from tessera.frontend.bind import Signature, arguments_of, input_types
 from tessera.frontend.concrete import StandIn, is_concrete
 from tessera.frontend.facts import Assumption, Facts
@@ -17,11 +16,15 @@ from tessera.frontend.traced import TracedTensor
 from tessera.frontend.tree import Tree, flatten, leaf_paths, unflatten
 from tessera.ir.base import dispatch
 from tessera.ir.base.tape import Tape
+from tessera.types.effect import Effects
 from tessera.types.frozen import frozen
-from tessera.types.policy import Policy
 
 if TYPE_CHECKING:
     from tessera.types.constraint import Constraint
+
+
+PROMISES = "__tessera_promises__"
+"""Where a decorator leaves what it promises of a function: `tessera.*` attributes by name."""
 
 
 @frozen
@@ -45,7 +48,7 @@ class TracedFunction:
     lifted: tuple[Any, ...]
     tree: Tree
     slots: tuple[Slot, ...]
-    effects: frozenset[str]
+    effects: Effects
     assumptions: tuple[Assumption, ...]
     make: Make
     proved: tuple[Any, ...] = ()
@@ -70,6 +73,7 @@ def trace_function(
     types, declared = input_types(signature)
     trace = trace or Trace()
     trace.facts = Facts(declared)
+    trace.policy = signature.policy
     remaining = iter(types)
     leaves: list[Any] = []
     for path, leaf in zip(signature.paths(), signature.leaves, strict=True):
@@ -78,8 +82,7 @@ def trace_function(
             continue
         type = next(remaining)
         trace.facts.anchor(type)
-        _check_policy(path, leaf.policy)
-        leaves.append(trace.add_input(path, type, leaf.policy))
+        leaves.append(trace.add_input(path, type, leaf.policy, given=not leaf.is_declared))
     bound = inspect.BoundArguments(parameters, arguments_of(signature.tree, leaves, unflatten))  # pyright: ignore[reportArgumentType]
     if constraints:
         from tessera.frontend.constraints import impose  # noqa: PLC0415 - few functions have any
@@ -87,17 +90,18 @@ def trace_function(
         impose(trace, constraints, signature)
     with dispatch.recording(trace):
         value = function(*bound.args, **bound.kwargs)
+        # Promises of the function as a whole; those of what it calls were kept while it was traced.
+        trace.tape.promises.update(getattr(function, PROMISES, {}))
         return finished(trace, value)
 
 
-def _check_policy(path: str, policy: Policy) -> None:
-    """Refuse what no op carries out: a policy that is ignored would be a lie about the numbers."""
-    ignored = replace(policy, accumulate=None, loss_scale=None)
-    if ignored:
-        raise AnnotationError(
-            f"`{path}` asks for `{ignored}`, which no backend carries out yet",
-            notes=("`accum` and `loss_scale` are carried out",),
-        )
+def _effects_of(trace: Trace) -> Effects:
+    """What the trace did; a state by the name of its argument."""
+    if "state" not in trace.effects:
+        return Effects(trace.effects)
+    from tessera.ir.graph.effects import tape_effects  # noqa: PLC0415 - few functions have a state
+
+    return tape_effects(trace.tape)
 
 
 def finished(trace: Trace, value: Any) -> TracedFunction:
@@ -119,7 +123,8 @@ def finished(trace: Trace, value: Any) -> TracedFunction:
     tape = trace.finish(outputs)
     lifted = tuple(item.tensor for item in trace.lifted.values())
     assumptions = tuple(trace.facts.assumptions)
-    effects, proved = frozenset(trace.effects), tuple(trace.facts.proved)
+    effects, proved = _effects_of(trace), tuple(trace.facts.proved)
+    tape.promises.update({"tessera.effects": tuple(sorted(effects))} if effects else {})
     return TracedFunction(tape, lifted, tree, tuple(slots), effects, assumptions, maker(tree), proved)
 
 

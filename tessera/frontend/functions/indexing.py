@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import ShapeError, TracingError
+from tessera.diagnostics.span import user_span
+from tessera.frontend import effect_scopes
 from tessera.frontend.functions import movement
 from tessera.frontend.functions.operands import axis_of, dtype_of, is_tensor, parse_dtype, promoted, rank_of, shape_dims
 from tessera.frontend.size import Size, dim_of
+from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
+from tessera.ir.graph.ops import REGISTRY
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
 from tessera.types.shape import normalize_slice
@@ -199,7 +203,11 @@ def scatter_add(x: Any, indices: Any, updates: Any, axis: int = 0, *, ordered: b
     """`x` with `updates` added at `indices` along `axis`, in order; `ordered=False` allows any order, and any bits."""
     if ordered:
         return _scattered("scatter_add", x, indices, updates, axis)
-    return _scattered("scatter_add", x, indices, updates, axis, ordered=False)
+    attributes = {"ordered": False}
+    if dispatch.active() is None:
+        effect_scopes.settle_order(REGISTRY["scatter_add"], attributes)
+        effect_scopes.check_repeatable(REGISTRY["scatter_add"], attributes, user_span())
+    return _scattered("scatter_add", x, indices, updates, axis, **attributes)
 
 
 def _scattered(op: str, x: Any, indices: Any, updates: Any, axis: int, **more: Any) -> Any:

@@ -103,10 +103,15 @@ class Cost:
 
 @frozen
 class Nondeterminism:
-    """Why two runs of an op may differ, and what to write so that they do not."""
+    """Why two runs of an op may differ, and what to write so that they do not.
+
+    `pattern` and `replacement` are the cure as an edit of the call's source.
+    """
 
     why: str
     cure: str
+    pattern: str = ""
+    replacement: str = ""
 
 
 Infer: TypeAlias = Callable[[InferContext, Sequence[TensorType], Attributes], Sequence[TensorType]]

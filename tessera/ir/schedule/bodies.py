@@ -34,8 +34,11 @@ def bodies_of(grouping: Grouping) -> list[Body]:
     program = grouping.program
     needed = {program.alias_of(output) for output in program.tape.outputs}
     for group in grouping.groups:
-        for value in _Closure(grouping, group).from_values(_results(grouping, group)).inputs:
-            needed.add(program.alias_of(value))
+        inputs = list(_Closure(grouping, group).from_values(_results(grouping, group)).inputs)
+        if group.kind == "flow":
+            # What gives nothing has no result to go back from.
+            inputs += [operand for number in group.records for operand in program.tape.records[number].operands]
+        needed.update(program.alias_of(value) for value in inputs)
     found: list[Body] = []
     for group in grouping.groups:
         outputs = [value for value in _results(grouping, group) if value in needed]

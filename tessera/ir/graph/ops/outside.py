@@ -59,6 +59,8 @@ def _answers_differ(attributes: Attributes) -> Nondeterminism | None:
     return Nondeterminism(
         "what it gives comes from outside of the program",
         "say `deterministic=True` where it always gives the same for the same arguments",
+        r"\)$",
+        ", deterministic=True)",
     )
 
 
@@ -75,6 +77,8 @@ def _keys_differ(attributes: Attributes) -> Nondeterminism:
     return Nondeterminism(
         "its key has no seed and differs from run to run",
         "give it one, as in `random.key(0)`, or draw it within `with tessera.effects.seeded():`",
+        r"\(\s*\)$",
+        "(0)",
     )
 
 

@@ -119,6 +119,7 @@ def _unordered(attributes: Attributes) -> Nondeterminism | None:
     return Nondeterminism(
         "it adds updates in the order in which threads come to them",
         "leave `ordered=False` out, or call it within `with tessera.effects.ordered():`",
+        r",\s*ordered\s*=\s*False",
     )
 
 

@@ -1,0 +1,151 @@
+"""Scopes that say what code may do while it is traced: effects suspended, runs that must be alike, seeds, order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+from zlib import crc32
+
+from tessera.diagnostics.codes import DeterminismError, EffectError
+from tessera.diagnostics.error import Fix
+from tessera.diagnostics.span import Span, user_span
+from tessera.ir.base import dispatch
+from tessera.ir.base.spec import Nondeterminism, OpSpec
+from tessera.types.effect import Effects
+
+
+class Scope:
+    """A scope and the trace it was entered in, which is None outside of any."""
+
+    def __init__(self) -> None:
+        self.trace: Any = dispatch.active()
+        self.span = user_span()
+
+    def leave(self) -> None:
+        """What is left to do when the scope ends well."""
+
+
+class Suspension(Scope):
+    """Effects that code inside may not have; what only has effects is left out, or put off to the end."""
+
+    def __init__(self, effects: Effects, *, defer: bool) -> None:
+        super().__init__()
+        self.effects, self.defer = effects, defer
+        self.put_off: list[Callable[[], None]] = []
+
+    def leave(self) -> None:
+        for record in self.put_off:
+            record()
+
+
+class Deterministic(Scope):
+    """All runs of a function must be the same; `seed` is what draws without a key may start from."""
+
+    def __init__(self, name: str, seed: int | None, declared: Span | None) -> None:
+        super().__init__()
+        self.name, self.seed, self.declared = name, seed, declared
+
+
+class Seeded(Scope):
+    """Keys without a seed are made from one, another for each place that asks."""
+
+    def __init__(self, seed: int, name: str) -> None:
+        super().__init__()
+        self.seed, self._stream, self._count = seed, crc32(name.encode()), 0
+
+    def next_words(self) -> list[int]:
+        """The two words of the next key: the seed, and the function with the number of the place."""
+        self._count += 1
+        return [self.seed & (1 << 64) - 1, self._stream << 32 | self._count]
+
+
+class Ordered(Scope):
+    """Ops that may work in any order keep the one that is written down."""
+
+
+_SCOPES: ContextVar[tuple[Scope, ...]] = ContextVar("effect_scopes", default=())
+
+
+@contextmanager
+def entered(scope: Scope) -> Generator[None]:
+    """Within it, a scope holds."""
+    token = _SCOPES.set((*_SCOPES.get(), scope))
+    try:
+        yield
+    finally:
+        _SCOPES.reset(token)
+    scope.leave()
+
+
+def scopes_here() -> list[Scope]:
+    """The scopes that hold where the code stands, innermost first: those entered in the trace that is being made.
+
+    A program is made once and called from many places, so scopes around a call say nothing of what is in it.
+    """
+    traces: list[Any] = [dispatch.active()]
+    while getattr(traces[-1], "parent", None) is not None:
+        traces.append(traces[-1].parent)
+    return [scope for scope in reversed(_SCOPES.get()) if any(scope.trace is trace for trace in traces)]
+
+
+def find(kind: type[Any]) -> Any:
+    """The innermost scope of a kind, or None."""
+    return next((scope for scope in scopes_here() if isinstance(scope, kind)), None)
+
+
+def settle_order(spec: OpSpec, attributes: dict[str, Any]) -> None:
+    """Within `ordered`, have an op that may work in any order keep the one there is."""
+    if attributes.get("ordered") is False and find(Ordered) is not None:
+        attributes["ordered"] = True
+
+
+def check_repeatable(spec: OpSpec, attributes: dict[str, Any], span: Span | None) -> None:
+    """Raises DeterminismError (T0208) for an op whose runs may differ, in a function whose runs may not."""
+    if spec.nondeterminism is None:
+        return
+    scope = find(Deterministic)
+    found = spec.nondeterminism(attributes)
+    if scope is not None and found is not None:
+        name = {"fresh_key": "random.key"}.get(spec.short_name, spec.short_name)
+        raise DeterminismError(
+            f"runs of `{name}` may differ, and `{scope.name}` is deterministic: {found.why}",
+            span=span,
+            notes=(f"`{scope.name}` is declared deterministic at {scope.declared}",) if scope.declared else (),
+            fix=_fix(span, found),
+        )
+
+
+def _fix(span: Span | None, found: Nondeterminism) -> Fix | str:
+    """The cure as an edit of the call, where its source is one line that has what is to be changed."""
+    if span is None or span.end_line > span.line or not found.pattern:
+        return found.cure
+    source = span.source_line[span.column - 1 : span.end_column - 1]
+    changed = re.sub(found.pattern, found.replacement, source, count=1)
+    return Fix(span, changed, found.cure) if source and changed != source else found.cure
+
+
+def is_suspended(spec: OpSpec, span: Span | None, gives: bool, record: Callable[[], None]) -> bool:
+    """Whether an op is left out of the tape here: now, or until `record` is called at the end of the scope.
+
+    Raises EffectError (T0108) for one that gives something: without it the rest would have nothing to work on.
+    """
+    for scope in scopes_here():
+        if not isinstance(scope, Suspension):
+            continue
+        effects = Effects(spec.effects).meet(scope.effects)
+        if not effects:
+            continue
+        if gives:
+            raise EffectError(
+                f"`{spec.short_name}` has effect `{effects}`, which is suspended here",
+                span=span,
+                notes=(f"suspended at {scope.span}",) if scope.span else (),
+                fix="move it out of `effects.suspend`: what it gives is needed, so it cannot be left out",
+            )
+        if scope.defer:
+            scope.put_off.append(record)
+        return True
+    return False
