@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from xdsl.ir import Block, SSAValue
@@ -13,6 +14,7 @@ from tessera.backends.x86.emit_block_dot import emit_block_dot
 from tessera.backends.x86.emit_fold import fold, fold_place
 from tessera.backends.x86.emit_order import emit_fetch, emit_sort
 from tessera.backends.x86.emit_product import emit_product, product_scratch, product_tasks, slot_of
+from tessera.backends.x86.emit_split import emit_split, split_of
 from tessera.backends.x86.emit_versions import Version, emit_versions, is_worth_versions
 from tessera.backends.x86.lanes import LaneCoordinate, lane_values
 from tessera.ir.base.op import SpecOp
@@ -125,13 +127,15 @@ class Emitter:
     def ops(self, block: Block) -> None:
         self.run_ops([op for op in block.ops if isinstance(op, SpecOp)])
 
-    def run_ops(self, ops: Sequence[SpecOp]) -> None:
-        """Write ops in order; what follows the clip of a long line in two versions."""
+    def run_ops(self, ops: Sequence[SpecOp], then: Callable[[], None] | None = None) -> None:
+        """Write ops in order, and what `then` writes; what follows the clip of a long line in two versions."""
         for number, op in enumerate(ops):
             if is_worth_versions(self, op):
-                emit_versions(self, ops[number:])
+                emit_versions(self, ops[number:], then)
                 return
             self.emit(op)
+        if then is not None:
+            then()
 
     def emit(self, op: SpecOp) -> None:
         kind = op.spec.short_name
@@ -175,7 +179,7 @@ class Emitter:
         values = [value for value in op.operands[first:] if isinstance(value.type, IndexAttr)]
         return {**self.env, **{name: self.indices[value] for name, value in zip(names, values, strict=True)}}
 
-    def _bounds(self, op: SpecOp) -> tuple[Value, Value, Value]:
+    def bounds(self, op: SpecOp) -> tuple[Value, Value, Value]:
         """Low, high, and where the last whole step ends."""
         f = self.f
         low, high = (f.index(self.indices[value]) for value in op.operands[:2])
@@ -183,9 +187,13 @@ class Emitter:
         return low, high, f.add(low, f.round_down(span, op.value("step")))
 
     def on_loop(self, op: SpecOp) -> None:
-        low, high, whole = self._bounds(op)
+        split = split_of(op)
+        if split is not None:
+            emit_split(self, op, split)
+            return
+        low, high, whole = self.bounds(op)
         whole = high if op.value("is_partial") else whole
-        starts = self._settle(op)
+        starts = self.before_body(op)
 
         def body(index: Value, carried: list[Value]) -> list[Value]:
             return self._turn(op, index, carried)
@@ -193,15 +201,15 @@ class Emitter:
         self._results(op, self.f.loop(low, whole, op.value("step"), body, starts))
 
     def on_tail(self, op: SpecOp) -> None:
-        _, high, whole = self._bounds(op)
-        starts = self._settle(op)
+        _, high, whole = self.bounds(op)
+        starts = self.before_body(op)
         has = self.f.icmp("slt", whole, high)
         if starts:
             self._results(op, self.f.if_(has, lambda: self._turn(op, whole, starts), lambda: starts))
         else:
             self.f.if_(has, lambda: self._turn(op, whole, []) and None)
 
-    def _settle(self, op: SpecOp) -> list[Value]:
+    def before_body(self, op: SpecOp) -> list[Value]:
         """Write all that a body will use, before it begins; the flat values carried into it.
 
         What was loaded from memory that the body writes is loaded now, whether the body uses it or not.
@@ -219,12 +227,18 @@ class Emitter:
         block = op.regions[0].block
         self.indices[block.args[0]] = index
         self._bind(block.args[1:], carried)
-        outer, self._pending = self._pending, {}
-        self.ops(block)
-        self._pending = outer
+        with self.own_reads():
+            self.ops(block)
         last = block.last_op
         assert last is not None
         return [vector for value in last.operands for vector in self.blocks[value].all()]
+
+    @contextmanager
+    def own_reads(self) -> Generator[None]:
+        """What is asked of buffers within a body is read there or not at all."""
+        outer, self._pending = self._pending, {}
+        yield
+        self._pending = outer
 
     def _results(self, op: SpecOp, flat: list[Value]) -> None:
         self._bind(op.results, flat)

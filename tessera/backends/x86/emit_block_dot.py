@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tessera.backends.x86.micro import Left, MicroShape, micro_call
@@ -37,31 +38,30 @@ def emit_block_dot(emitter: Emitter, op: SpecOp) -> None:
     rhs = _operand(emitter, op, "rhs", ("_depth", "_col"), rhs_at.type, emitter.buffers[rhs_at], env)
     left = emitter.buffers[room_at]
     right = f.gep(left, panel_elements(shape, op.value("rows"), op.value("depth")), shape.element)
-    product = _Product(
+    packed = _Product(
         f,
         shape,
         (m, n, k),
         _Side(left, lhs, lhs.is_rows_of(shape.dtype)),
-        _Side(right, rhs, _lies(op, rhs, shape)),
+        _Side(right, rhs, lies=False),
         emitter.buffers[out_at],
         op.value("out_stride"),
     )
-    product.pack()
-    again = f.const("i1", not op.value("is_fresh"))
-    part = _PANEL_BYTES // (shape.columns * shape.dtype.bytes)
-    if op.value("depth") < 2 * part or not _has_whole_panels(op, shape):
-        product.add(0, k, again)
-    else:
-        # A sum of nothing is a turn too: it clears a fresh result.
-        f.loop(
-            0,
-            f.smax(k, 1),
-            part,
-            lambda at: product.add(at, f.smin(f.sub(k, at), part), f.op("or", again, f.icmp("ne", at, 0))),
-        )
-    if op.value("is_fresh"):
-        out, stride = product.out, product.stride
+    depth, is_fresh = op.value("depth"), op.value("is_fresh")
+    can_lie = rhs.dtype is shape.dtype and known(rhs.column_stride) == 1
+    whole = f.icmp("eq", f.urem(n, shape.columns), 0)
+    in_place = replace(packed, rhs=replace(packed.rhs, lies=True)) if can_lie else packed
+    if not can_lie and depth < 2 * _part(shape):
+        whole = f.const("i1", False)  # both ways are one
+    f.if_(whole, lambda: in_place.write(depth, is_fresh, has_whole_panels=True), lambda: packed.write(depth, is_fresh))
+    if is_fresh:
+        out, stride = packed.out, packed.stride
         f.if_(f.icmp("slt", n, stride), lambda: _clear_rest(f, shape, out, m, n, stride))
+
+
+def _part(shape: MicroShape) -> int:
+    """How deep a panel is that stays in the nearest cache."""
+    return _PANEL_BYTES // (shape.columns * shape.dtype.bytes)
 
 
 @frozen
@@ -85,13 +85,24 @@ class _Product:
     out: Value
     stride: int
 
-    def pack(self) -> None:
-        """Panels of the sides that need them."""
-        f, (m, n, k) = self.f, self.extents
+    def write(self, most: int, is_fresh: bool, has_whole_panels: bool = False) -> None:
+        """Panels of the sides that need them, then the sums, which are `most` deep at most."""
+        f, shape, (m, n, k) = self.f, self.shape, self.extents
         if not self.lhs.lies:
-            pack_lhs(f, self.shape, self.lhs.panels, self.lhs.operand, 0, m, 0, k)
+            pack_lhs(f, shape, self.lhs.panels, self.lhs.operand, 0, m, 0, k)
         if not self.rhs.lies:
-            pack_rhs(f, self.shape, self.rhs.panels, self.rhs.operand, 0, n, 0, k)
+            pack_rhs(f, shape, self.rhs.panels, self.rhs.operand, 0, n, 0, k)
+        again = f.const("i1", not is_fresh)
+        part = _part(shape)
+        if most < 2 * part or not has_whole_panels:
+            self.add(0, k, again)
+            return
+
+        def step(at: Value) -> None:
+            self.add(at, f.smin(f.sub(k, at), part), f.op("or", again, f.icmp("ne", at, 0)))
+
+        # A sum of nothing is a turn too: it clears a fresh result.
+        f.loop(0, f.smax(k, 1), part, step)
 
     def add(self, at: Index, depth: Value, adds: Value) -> None:
         """The part of every sum from `at` on; whether it is added to the result or is its beginning."""
@@ -126,17 +137,6 @@ class _Product:
             place = f.add(f.mul(column, self.extents[2]), f.mul(at, self.shape.columns))
             return f.gep(self.rhs.panels, place, self.shape.element)
         return f.gep(operand.base, f.add(column, f.mul(at, operand.row_stride)), self.shape.element)
-
-
-def _has_whole_panels(op: SpecOp, shape: MicroShape) -> bool:
-    """Whether it is known that no panel of columns is narrower than the register block."""
-    n = op.value("n").value
-    return n is not None and n % shape.columns == 0
-
-
-def _lies(op: SpecOp, rhs: Operand, shape: MicroShape) -> bool:
-    """Whether the right operand can be read where it lies: whole registers side by side, in the accumulator's dtype."""
-    return rhs.dtype is shape.dtype and known(rhs.column_stride) == 1 and _has_whole_panels(op, shape)
 
 
 def _clear_rest(f: FunctionText, shape: MicroShape, out: Value, m: Value, n: Value, stride: int) -> None:

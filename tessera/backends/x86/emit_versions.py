@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from xdsl.ir import SSAValue
@@ -43,8 +43,8 @@ def is_worth_versions(emitter: Emitter, op: SpecOp) -> bool:
     return len(axes) == 1 and op.value("axis") == axes[0] not in bound.symbols and layout.count >= _WORTH
 
 
-def emit_versions(emitter: Emitter, rest: Sequence[SpecOp]) -> None:
-    """Write `rest`, which begins with a clip, for a line that is whole, and for one that is not."""
+def emit_versions(emitter: Emitter, rest: Sequence[SpecOp], then: Callable[[], None] | None = None) -> None:
+    """Write `rest`, which begins with a clip, and what `then` writes, for whole lines and for others."""
     clip, ended = rest[0], rest[-1]
     given = ended.operands if ended.spec.short_name == "yield" else ()
     _write_what_is_used(emitter, rest)
@@ -52,7 +52,7 @@ def emit_versions(emitter: Emitter, rest: Sequence[SpecOp]) -> None:
     def arm(is_inside: bool) -> list[Value]:
         emitter.version = Version(clip, is_inside)
         emitter.forget()
-        emitter.run_ops(rest)
+        emitter.run_ops(rest, then)
         emitter.forget()
         return [vector for value in given for vector in emitter.blocks[value].all()]
 
