@@ -6,16 +6,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tessera import dist, op, ops, random
+    from tessera import dist, effects, op, ops, random
+    from tessera.api.callbacks import debug_print, io_callback
     from tessera.api.constraints import constrain, require
     from tessera.api.control import cond, fori_loop, scan, while_loop
     from tessera.api.eager import arange, array, full, ones, zeros
+    from tessera.api.effects import deterministic
     from tessera.api.jit import Jit, jit
     from tessera.api.shape_trace import ShapeTrace, shape_trace
     from tessera.api.state import KVCache
     from tessera.api.tensor import Tensor
     from tessera.compiler.options import Options
     from tessera.diagnostics.error import InternalError, TesseraError
+    from tessera.frontend.policies import policy
     from tessera.frontend.tree import register as register_tree
     from tessera.types.dtype import (
         DType,
@@ -60,6 +63,7 @@ __version__ = "0.1.0"
 _DTYPES = "DType f64 f32 bf16 f16 f8e4m3 f8e5m2 i64 i32 i16 i8 i4 u64 u32 u16 u8 bool_"
 _HOME = {
     "tessera.types.dtype": _DTYPES,
+    "tessera.frontend.policies": "policy",
     "tessera.types.number_format": "nvfp4",
     "tessera.types.policy": "Policy Training Inference NVFP4 accum compute loss_scale saturate wrap stochastic_round "
     "round_nearest_even round_toward_zero flush_denormals keep_denormals tf32",
@@ -71,11 +75,16 @@ _HOME = {
     "tessera.api.control": "cond while_loop fori_loop scan",
     "tessera.api.shape_trace": "ShapeTrace shape_trace",
     "tessera.api.state": "KVCache",
+    "tessera.api.callbacks": "debug_print io_callback",
+    "tessera.api.effects": "deterministic",
     "tessera.compiler.options": "Options",
+    "tessera.api.kernel": "kernel Kernel",
+    "tessera.types.schedule": "Schedule",
+    "tessera.frontend.kernel.language": "KTile",
 }
 _WHERE = {name: (module, name) for module, names in _HOME.items() for name in names.split()}
 _WHERE["register_tree"] = ("tessera.frontend.tree", "register")
-_MODULES = ("dist", "op", "ops", "random")
+_MODULES = ("dist", "effects", "op", "ops", "random", "tile")
 
 __all__ = [
     "NVFP4",
@@ -98,7 +107,10 @@ __all__ = [
     "compute",
     "cond",
     "constrain",
+    "debug_print",
+    "deterministic",
     "dist",
+    "effects",
     "f8e4m3",
     "f8e5m2",
     "f16",
@@ -112,6 +124,7 @@ __all__ = [
     "i16",
     "i32",
     "i64",
+    "io_callback",
     "jit",
     "keep_denormals",
     "loss_scale",
@@ -119,6 +132,7 @@ __all__ = [
     "ones",
     "op",
     "ops",
+    "policy",
     "random",
     "register_tree",
     "require",

@@ -8,7 +8,6 @@ from typing import Any
 
 from tessera.diagnostics.codes import EscapedTracerError, TracingError
 from tessera.diagnostics.span import Span, user_span
-from tessera.frontend import effect_scopes
 from tessera.frontend.concrete import concrete_type
 from tessera.frontend.facts import Facts
 from tessera.frontend.inference import Inference, check_bytes
@@ -85,10 +84,10 @@ class Trace:
             # Integers are summed in 64 bits whatever their products are.
             full["accumulate"] = policy.accumulate if types[0].dtype.is_float or "dtype" in full else None
         if spec.nondeterminism is not None:
-            effect_scopes.settle_order(spec, full)
-            effect_scopes.check_repeatable(spec, full, span)
+            effect_scopes().settle_order(spec, full)
+            effect_scopes().check_repeatable(spec, full, span)
         results = spec.infer(Inference(self, spec, values, span), types, full)
-        if spec.effects and effect_scopes.is_suspended(
+        if spec.effects and effect_scopes().is_suspended(
             spec, span, bool(results), lambda: self._put(spec, values, full, span)
         ):
             return ()
@@ -173,6 +172,13 @@ class Trace:
         if self.parent is None:
             self.facts.settle(self.tape)
         return self.tape
+
+
+def effect_scopes() -> Any:
+    """The module of scopes; few functions have effects that they could hold for."""
+    from tessera.frontend import effect_scopes as found  # noqa: PLC0415
+
+    return found
 
 
 def _policy_of(operands: Sequence[Any]) -> Policy:

@@ -7,7 +7,6 @@ from typing import Any
 
 from tessera.diagnostics.codes import ShapeError, TracingError
 from tessera.diagnostics.span import user_span
-from tessera.frontend import effect_scopes
 from tessera.frontend.functions import movement
 from tessera.frontend.functions.operands import axis_of, dtype_of, is_tensor, parse_dtype, promoted, rank_of, shape_dims
 from tessera.frontend.size import Size, dim_of
@@ -205,6 +204,8 @@ def scatter_add(x: Any, indices: Any, updates: Any, axis: int = 0, *, ordered: b
         return _scattered("scatter_add", x, indices, updates, axis)
     attributes = {"ordered": False}
     if dispatch.active() is None:
+        from tessera.frontend import effect_scopes  # noqa: PLC0415 - traces ask it themselves
+
         effect_scopes.settle_order(REGISTRY["scatter_add"], attributes)
         effect_scopes.check_repeatable(REGISTRY["scatter_add"], attributes, user_span())
     return _scattered("scatter_add", x, indices, updates, axis, **attributes)
