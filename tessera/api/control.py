@@ -19,6 +19,7 @@ from tessera.ir.base.dispatch import apply
 from tessera.ir.base.tape import Tape
 from tessera.types.dim import Dim
 from tessera.types.dtype import bool_, i64
+from tessera.types.shape import is_refuted
 from tessera.types.tensor_type import TensorType
 
 
@@ -44,7 +45,7 @@ def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any]
     """
     if isinstance(predicate, bool):
         return then(*operands) if predicate else otherwise(*operands)
-    outer = dispatch.active()
+    outer = dispatch.tracing()
     if outer is None:
         return then(*operands) if bool(predicate) else otherwise(*operands)
     chosen = _scalar(predicate, "cond")
@@ -68,7 +69,7 @@ def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], stat
     >>> double_until(3.0)
     Tensor([] f32, 192)
     """
-    if dispatch.active() is None:
+    if dispatch.tracing() is None:
         while bool(condition(state)):
             state = body(state)
         return state
@@ -91,7 +92,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], state: An
     >>> ts.fori_loop(0, 4, lambda i, total: total + i, 0)
     6
     """
-    if dispatch.active() is None:
+    if dispatch.tracing() is None:
         for index in range(int(lower), int(upper)):
             state = body(index, state)
         return state
@@ -119,7 +120,7 @@ def scan(
     Tensor([3] f32, [1, 3, 6])
     """
     count = _scan_length(xs, length)
-    if dispatch.active() is None:
+    if dispatch.tracing() is None:
         return _scan_at_once(body, state, xs, count, reverse)
     carried, state_tree = flatten(state)
     given, xs_tree = flatten(xs)
@@ -146,9 +147,10 @@ def _scan_length(xs: Any, length: Any) -> Dim:
     if not sizes:
         raise ShapeError("`scan` needs `xs` or `length` to know how often to run")
     for size in sizes[1:]:
-        if (size - sizes[0]).value not in (0, None):
+        if is_refuted(size, sizes[0]):
             raise ShapeError(f"`scan` needs `xs` of one length, got {sizes[0]} and {size}")
-    return sizes[0]
+    # What is neither equal nor different for all sizes, the op's shape rule proves or guards.
+    return sizes[-1]
 
 
 def _scan_at_once(body: Callable[[Any, Any], Any], state: Any, xs: Any, count: Dim, reverse: bool) -> tuple[Any, Any]:
@@ -170,7 +172,7 @@ def _scan_at_once(body: Callable[[Any, Any], Any], state: Any, xs: Any, count: D
 
 def _traced(function: Callable[..., Any], tensors: Sequence[Any], tree: Tree, more: Sequence[TensorType] = ()) -> _Body:
     """A function run on stand-ins for these tensors, and for tensors of further types, inside the active trace."""
-    outer = dispatch.active()
+    outer = dispatch.tracing()
     assert isinstance(outer, Trace), "bodies are traced inside a trace"
     trace = Trace(parent=outer)
     types = [*(_type(tensor) for tensor in tensors), *more]

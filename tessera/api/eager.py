@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -10,8 +11,14 @@ from tessera.api.compilation import load
 from tessera.api.specialization import Loaded
 from tessera.api.tensor import Tensor
 from tessera.compiler.options import Options
-from tessera.diagnostics.codes import RuntimeArgumentError
-from tessera.diagnostics.error import CompilationError
+from tessera.diagnostics.codes import (
+    AxisError,
+    BroadcastError,
+    RuntimeArgumentError,
+    ShapeError,
+    SpecializationError,
+    TracingError,
+)
 from tessera.frontend.concrete import StandIn, concrete_dtype, concrete_type, scalar_dtype
 from tessera.frontend.facts import Facts
 from tessera.frontend.functions import public
@@ -21,13 +28,17 @@ from tessera.frontend.static_key import static_key
 from tessera.frontend.trace import Trace, escaped
 from tessera.frontend.traced import TracedTensor
 from tessera.ir.base import dispatch
+from tessera.ir.base.tape import Tape
 from tessera.ir.graph.ops import REGISTRY
 from tessera.runtime import operators
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, f32
 from tessera.types.tensor_type import TensorType
 
-_PROGRAMS: dict[Any, tuple[Loaded, bool] | None] = {}
+PROGRAMS = 1024
+"""How many programs of ops are kept; those not used for longest are dropped, and the disk cache still has them."""
+
+_PROGRAMS: OrderedDict[Any, tuple[Loaded, bool] | None] = OrderedDict()
 _UNKNOWN: Any = object()
 _OPTIONS = Options()
 
@@ -35,20 +46,38 @@ _OPTIONS = Options()
 def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
     """The result of one op on tensors with data."""
     key: Any = (op, _forms(op, operands), static_key(attributes) if attributes else ())
-    found = _PROGRAMS.get(key, _UNKNOWN)
+    found = _kept(key)
     if found is _UNKNOWN:
-        found = _PROGRAMS[key] = _compiled(op, [_type_of(operand) for operand in operands], attributes)
+        found = _keep(key, _compiled(op, [_type_of(operand) for operand in operands], attributes))
     if found is None:
         # The rule of this op needs numbers, such as the two words of a key: then sizes are part of the program.
         types = [_type_of(operand) for operand in operands]
         key = (key, tuple(type.shape for type in types))
-        found = _PROGRAMS.get(key) or _program(op, types, attributes)
-        _PROGRAMS[key] = found
+        found = _kept(key)
+        if found is _UNKNOWN:
+            found = _keep(key, _loaded(_traced(op, types, attributes)))
     program, is_single = found
     result = program.call(*operands)
     if result is NotImplemented:
         result = program.run(operands)
     return result if is_single else several(result)
+
+
+def _kept(key: Any) -> Any:
+    found = _PROGRAMS.get(key, _UNKNOWN)
+    if found is not _UNKNOWN:
+        try:
+            _PROGRAMS.move_to_end(key)
+        except KeyError:
+            return found  # another thread has just dropped it, which is no reason not to use it
+    return found
+
+
+def _keep(key: Any, made: Any) -> Any:
+    _PROGRAMS[key] = made
+    while len(_PROGRAMS) > PROGRAMS:
+        _PROGRAMS.popitem(last=False)
+    return made
 
 
 def _forms(op: str, operands: Sequence[Any]) -> tuple[Any, ...]:
@@ -97,12 +126,20 @@ def _compiled(op: str, types: Sequence[TensorType], attributes: Mapping[str, Any
         for at, type in enumerate(types)
     ]
     try:
-        return _program(op, free, attributes)
-    except CompilationError:
+        traced = _traced(op, free, attributes)
+    except (ShapeError, BroadcastError, AxisError, SpecializationError, TracingError):
+        # Sizes that do hold for these operands were just traced: what fails is the rule for all sizes. A program that
+        # cannot be compiled is no such reason, and is not compiled again for every size.
         return None
+    return _loaded(traced)
 
 
-def _program(op: str, types: Sequence[TensorType], attributes: Mapping[str, Any]) -> tuple[Loaded, bool]:
+def _loaded(traced: tuple[Tape, bool]) -> tuple[Loaded, bool]:
+    tape, is_single = traced
+    return load(tape, _OPTIONS)[0], is_single
+
+
+def _traced(op: str, types: Sequence[TensorType], attributes: Mapping[str, Any]) -> tuple[Tape, bool]:
     trace = Trace(facts=Facts())
     inputs: list[TracedTensor] = []
     for name, type in zip(_operand_names(op, len(types)), types, strict=True):
@@ -111,8 +148,7 @@ def _program(op: str, types: Sequence[TensorType], attributes: Mapping[str, Any]
     with dispatch.recording(trace):
         result = trace.record(op, inputs, attributes)
     is_single = not is_several(result)
-    tape = trace.finish(several(result))
-    return load(tape, _OPTIONS)[0], is_single
+    return trace.finish(several(result)), is_single
 
 
 def _operand_names(op: str, count: int) -> list[str]:

@@ -21,7 +21,7 @@ from tessera.types.frozen import frozen
 from tessera.types.policy import SILENT, Policy
 from tessera.types.tensor_type import TensorType
 
-_COORDINATE = re.compile(r"[a-z]\d+")
+_COORDINATE = re.compile(r"[a-z]\d+_*")
 
 
 @frozen
@@ -37,6 +37,7 @@ class Leaf:
     static: Any = field(default=None, compare=False)
     key: Hashable = None
     policy: Policy = SILENT
+    is_declared: bool = False
 
 
 @frozen
@@ -45,6 +46,7 @@ class Signature:
 
     tree: Tree
     leaves: tuple[Leaf, ...]
+    policy: Policy = SILENT
 
     def paths(self) -> list[str]:
         """The path of each leaf, as a person would write it: `x`, `params['w']`."""
@@ -62,7 +64,10 @@ class Call:
 class Binder:
     """Binds calls of one function."""
 
-    def __init__(self, parameters: Sequence[Parameter], signature: inspect.Signature, *, dynamic: bool) -> None:
+    def __init__(
+        self, parameters: Sequence[Parameter], signature: inspect.Signature, *, dynamic: bool, policy: Policy = SILENT
+    ) -> None:
+        self.policy = policy
         self.parameters = {parameter.name: parameter for parameter in parameters}
         self.signature, self.dynamic = signature, dynamic
 
@@ -80,7 +85,7 @@ class Binder:
         for name in names:
             children.append(self._bind_argument(self.parameters[name], bound.arguments[name], leaves, tensors))
         tree = Tree(_Arguments, names, tuple(children))
-        signature = Signature(tree, tuple(leaves))
+        signature = Signature(tree, tuple(leaves), self.policy)
         _check_names(signature, tensors)
         return Call(signature, tuple(tensors))
 
@@ -106,7 +111,8 @@ class Binder:
             else:
                 dims = tuple(dim if dim.value is None else dim.value for dim in annotation.dims)
                 _check_leaf(leaf, dtype, annotation, lambda: leaf_paths(tree, parameter.name)[index])  # noqa: B023
-            leaves.append(Leaf(dtype, dims, policy=SILENT if annotation is None else annotation.policy))
+            policy = SILENT if annotation is None else annotation.policy
+            leaves.append(Leaf(dtype, dims, policy=policy, is_declared=annotation is not None))
             tensors.append(leaf)
         return tree
 
@@ -227,7 +233,7 @@ def _wrong_arithmetic(
 def input_types(signature: Signature) -> tuple[list[TensorType], frozenset[str]]:
     """The types of the tensor leaves, and the names of dims that annotations declare free.
 
-    A dim without a name, or one whose names no input has by themselves, gets a symbol of its own.
+    A dim without a name, or one whose names no input has by themselves, gets a symbol of its own, which no other has.
     """
     bare = {
         dim.symbol_name
@@ -237,6 +243,7 @@ def input_types(signature: Signature) -> tuple[list[TensorType], frozenset[str]]
     }
     types: list[TensorType] = []
     declared: set[str] = set()
+    taken = {dim_name(name) for name in bare}
     for path, leaf in zip(signature.paths(), signature.leaves, strict=True):
         if leaf.dtype is None:
             continue
@@ -245,7 +252,7 @@ def input_types(signature: Signature) -> tuple[list[TensorType], frozenset[str]]
             if isinstance(dim, int):
                 shape.append(Dim.constant(dim))
             elif dim is None or not dim.symbols <= bare:
-                shape.append(Dim.symbol(f"{_identifier(path)}_{axis}"))
+                shape.append(Dim.symbol(_apart(f"{_identifier(path)}_{axis}", taken)))
             else:
                 named = dim.substitute({name: Dim.symbol(dim_name(name)) for name in dim.symbols})
                 shape.append(named)
@@ -272,8 +279,19 @@ def named_sizes(signature: Signature, tensors: Sequence[Any]) -> dict[str, tuple
 
 
 def dim_name(name: str) -> str:
-    """A dim's name that cannot be taken for a coordinate: index maps call theirs `d0`, `m1` and the like."""
+    """A dim's name that cannot be taken for a coordinate: index maps call theirs `d0`, `m1` and the like.
+
+    Names that already look so mended get one mark more, so that two names never become one.
+    """
     return f"{name}_" if _COORDINATE.fullmatch(name) else name
+
+
+def _apart(name: str, taken: set[str]) -> str:
+    """A name that is not taken yet, and is from now on: `a.b` and `a_b` are one word but two dims."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
 
 
 def _identifier(path: str) -> str:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import SpecializationError
 from tessera.diagnostics.span import Span
+from tessera.frontend.lower_bounds import one_from, resolved
 from tessera.frontend.several import is_several
 from tessera.ir.base.tape import Guard, Record, Tape
-from tessera.types.dim import Dim
+from tessera.types.dim import Dim, minimum
 from tessera.types.frozen import frozen
 from tessera.types.tensor_type import TensorType
 
@@ -33,8 +34,8 @@ class Assumption:
 class Facts:
     """Equalities among dims; `declared` are the names that the user's annotations leave free.
 
-    A declared dim may meet another dim, or the size of a tensor that is given at the call; it may not be fixed to a
-    number that the program's text alone decides. `anchors` are the static sizes that inputs have.
+    A declared dim may meet another dim, or the size of a tensor that is given at the call and not declared; it may not
+    be fixed to a number that the program's text decides. `at_least` are bounds that slices of free dims asked for.
 
     Where there are constraints, `solver` knows them and all that was assumed; `derived` are the equalities that they
     prove of shapes, and `proved` is a text of each and of constraints that others prove, with the constraints it is by.
@@ -43,7 +44,7 @@ class Facts:
     declared: frozenset[str] = frozenset()
     order: dict[str, int] = field(default_factory=dict[str, int])
     values: dict[str, Dim] = field(default_factory=dict[str, Dim])
-    anchors: set[int] = field(default_factory=set[int])
+    at_least: dict[str, int] = field(default_factory=dict[str, int])
     assumptions: list[Assumption] = field(default_factory=list[Assumption])
     kept_alive: list[Any] = field(default_factory=list[Any])
     solver: ConstraintSolver | None = None
@@ -52,18 +53,31 @@ class Facts:
     derived: list[Assumption] = field(default_factory=list[Assumption])
 
     def anchor(self, type: TensorType) -> None:
-        """Note the sizes and the symbols of an input, in the order they are met."""
+        """Note the symbols of an input, in the order they are met."""
         for dim in type.shape:
-            if dim.value is not None:
-                self.anchors.add(dim.value)
             for symbol in sorted(dim.symbols):
                 self.order.setdefault(symbol, len(self.order))
 
     def known(self, dim: Dim) -> Dim:
         """The dim with all equalities put in."""
+        dim = self._substituted(dim)
+        return resolved(dim, self.at_least) if self.at_least else dim
+
+    def _substituted(self, dim: Dim) -> Dim:
         while self.values and dim.symbols & self.values.keys():
             dim = dim.substitute(self.values)
         return dim
+
+    def suppose_one(self, dim: Dim, what: str, span: Span | None) -> bool:
+        """Take a dim for 1 that is 1 for all but small sizes, as that of `x[:1]` is; False for any other."""
+        dim = self.known(dim)
+        found = one_from(dim)
+        if dim.value == 1 or found is None:
+            return dim.value == 1
+        symbol, least = found
+        self.assume(minimum(Dim.symbol(symbol), least), Dim.constant(least), f"{what}, with {symbol} >= {least}", span)
+        self.at_least[symbol] = max(least, self.at_least.get(symbol, 0))
+        return True
 
     def solver_in_use(self) -> ConstraintSolver:
         """The solver, made when there is a first constraint."""
@@ -89,8 +103,19 @@ class Facts:
         left, right = item.left, item.right
         return left if left.is_static or not right.is_static else right
 
-    def assume(self, left: Dim, right: Dim, what: str, span: Span | None, constraint: Constraint | None = None) -> Dim:
-        """Take `left == right` for true from here on, and give the dim both are."""
+    def assume(
+        self,
+        left: Dim,
+        right: Dim,
+        what: str,
+        span: Span | None,
+        constraint: Constraint | None = None,
+        given: Collection[int] = (),
+    ) -> Dim:
+        """Take `left == right` for true from here on, and give the dim both are.
+
+        `given` are numbers that a declared dim may be: sizes of tensors that come with the call, undeclared.
+        """
         self.assumptions.append(Assumption(left, right, what, span, constraint))
         self._tell_solver(left, right, span, constraint)
         left, right = self.known(left), self.known(right)
@@ -98,7 +123,7 @@ class Facts:
         if solved is None:
             return left if left.is_static or not right.is_static else right
         symbol, value = solved
-        is_fixed = value.is_static and symbol in self.declared and value.value not in self.anchors
+        is_fixed = value.is_static and symbol in self.declared and value.value not in given
         if is_fixed and constraint is None:
             raise SpecializationError(
                 f"`{symbol}` is declared free, but here it must be {value}",
@@ -108,6 +133,8 @@ class Facts:
             )
         self.values = {name: dim.substitute({symbol: value}) for name, dim in self.values.items()}
         self.values[symbol] = value
+        if symbol in self.at_least and value.symbol_name is not None:
+            self.at_least[value.symbol_name] = max(self.at_least[symbol], self.at_least.get(value.symbol_name, 0))
         return self.known(left)
 
     def _tell_solver(self, left: Dim, right: Dim, span: Span | None, constraint: Constraint | None) -> None:
@@ -134,11 +161,12 @@ class Facts:
 
     def settle(self, tape: Tape) -> None:
         """Put every equality into the types and attributes of a finished tape; what is left becomes its guards."""
-        if self.values:
+        if self.values or self.at_least:
             _substitute(tape, self)
         seen: set[tuple[Dim, Dim]] = set()
         for item in (*self.assumptions, *self.derived):
-            left, right = self.known(item.left), self.known(item.right)
+            # Not by bounds: a guard that is one would be decided by itself.
+            left, right = self._substituted(item.left), self._substituted(item.right)
             if left != right and (left, right) not in seen:
                 seen.add((left, right))
                 tape.guards.append(Guard(left, right, item.what, item.span))

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tessera.diagnostics.codes import BroadcastError, DTypeError, ShapeError
 from tessera.diagnostics.error import TesseraError
 from tessera.diagnostics.span import Span
 from tessera.frontend.facts import Assumption
+from tessera.frontend.lower_bounds import one_from
 from tessera.ir.base.spec import OpSpec
 from tessera.types.dim import Dim
 from tessera.types.shape import is_refuted
+from tessera.types.tensor_type import TensorType
 
 if TYPE_CHECKING:
     from tessera.frontend.trace import Trace
+
+MOST_BYTES = 2**63 - 1
+"""The most bytes of one tensor: offsets are signed numbers of 64 bits."""
+
+
+def check_bytes(spec: OpSpec, results: Sequence[TensorType], span: Span | None) -> None:
+    """Refuse a result that no machine can address, here where the line is known."""
+    for type in results:
+        size = type.size.value
+        if size is not None and size * type.dtype.bits > MOST_BYTES * 8:
+            bytes = -(-size * type.dtype.bits // 8)
+            raise ShapeError(
+                f"`{spec.name.split('.', 1)[1]}` gives {type}: {size} elements, {bytes} bytes",
+                span=span,
+                notes=(f"rule: a tensor has at most 2^63 - 1 = {MOST_BYTES} bytes",),
+                fix="compute a part of it at a time",
+            )
 
 
 class Inference:
@@ -39,7 +59,18 @@ class Inference:
 
             error = self.fail(f"{what}: {left} and {right} differ because of {listed(answer.because)}")
             raise error.with_notes(*places(answer.because)) if isinstance(error, TesseraError) else error
-        return facts.assume(left, right, what, self.span)
+        return facts.assume(left, right, what, self.span, given=self._given_sizes())
+
+    def stretches(self, dim: Dim, other: Dim, what: str) -> bool:
+        """Whether a dim is taken for the 1 that broadcasts: that of `x[:1]` is, next to one that may be more."""
+        facts = self.trace.facts
+        return one_from(facts.known(other)) is None and facts.suppose_one(dim, what, self.span)
+
+    def _given_sizes(self) -> frozenset[int]:
+        """The static sizes of operands that come from tensors whose sizes are given at the call, not declared."""
+        given = self.trace.given
+        types = [self.trace.tape.types[value] for value in self.operands if value in given]
+        return frozenset(dim.value for type in types for dim in type.shape if dim.value is not None)
 
     def fail(self, message: str, *, help: str = "") -> Exception:
         kind = BroadcastError if "cannot broadcast" in message else ShapeError

@@ -73,4 +73,5 @@ def is_value(value: Any) -> bool:
 
 
 def _is_frozen_record(kind: Any) -> bool:
-    return dataclasses.is_dataclass(kind) and bool(kind.__dataclass_params__.frozen)
+    parameters = getattr(kind, "__dataclass_params__", None)
+    return parameters is not None and parameters.frozen

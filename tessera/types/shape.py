@@ -84,7 +84,14 @@ def _meet(
             f"`{op}` cannot broadcast {shapes}: {left[1]} and {right[1]} differ",
             help="dims broadcast when they are equal, or when one of them is the number 1",
         )
-    return context.equal(left[0], right[0], f"`{op}` broadcasts {left[1]} with {right[1]}")
+    what = f"`{op}` broadcasts {left[1]} with {right[1]}"
+    # Only a trace can take a free dim for the 1 that stretches; everyone later sees the 1 itself.
+    stretches = getattr(context, "stretches", None)
+    if stretches is not None:
+        for dim, other in ((left[0], right[0]), (right[0], left[0])):
+            if stretches(dim, other, what):
+                return other
+    return context.equal(left[0], right[0], what)
 
 
 def equal_dims(context: ShapeContext, op: str, left: Dim, right: Dim, what: str) -> Dim:

@@ -5,6 +5,7 @@
 # pyright: reportUnknownVariableType=false
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,13 @@ import pytest
 
 import tessera as ts
 from tessera.api import eager
-from tessera.diagnostics.codes import BroadcastError, ShapeError
+from tessera.diagnostics.codes import BroadcastError, CodegenError, ShapeError
 
 
 @pytest.fixture(autouse=True)
 def oracle(monkeypatch: pytest.MonkeyPatch) -> dict[Any, Any]:
     """Programs of this test alone, run by the reference: what is tested is how they are chosen and called."""
-    programs: dict[Any, Any] = {}
+    programs: dict[Any, Any] = OrderedDict()
     monkeypatch.setattr(eager, "_PROGRAMS", programs)
     monkeypatch.setattr(eager, "_OPTIONS", ts.Options(backend="reference"))
     return programs
@@ -58,6 +59,33 @@ def test_numbers_are_operands_not_programs(oracle: dict[Any, Any]) -> None:
     x = ts.array([1.0, 2.0])
     assert [numbers(x * factor) for factor in (2.0, 3.0, 4)] == [[2, 4], [3, 6], [4, 8]]
     assert len(oracle) == 1
+
+
+def test_programs_that_are_not_used_are_dropped(oracle: dict[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eager, "PROGRAMS", 3)
+    for value in range(6):
+        ts.ops.exp(np.zeros(2, np.float32))
+        ts.ops.full((2,), value)
+    assert len(oracle) == 3
+    assert "exp" in {key[0] for key in oracle}  # it was used all the time
+
+
+def test_a_program_that_cannot_be_compiled_is_not_tried_for_every_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Any] = []
+
+    def load(tape: Any, *_: Any) -> Any:
+        tried.append(tape)
+        raise CodegenError("LLVM refused")
+
+    monkeypatch.setattr(eager, "load", load)
+    with pytest.raises(CodegenError):
+        ts.ops.exp(np.zeros(2, np.float32))
+    assert len(tried) == 1
+
+
+def test_a_tensor_that_no_machine_can_address() -> None:
+    with pytest.raises(ShapeError, match=r"`full` gives \[4294967296, 4294967296\] f32: 18446744073709551616 elements"):
+        ts.ops.zeros((2**32, 2**32))
 
 
 def test_a_size_of_one_stretches() -> None:
