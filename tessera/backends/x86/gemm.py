@@ -369,7 +369,7 @@ def _write_stream(g: FunctionText, plan: GemmPlan, dtype: DType) -> None:
             lambda: at(whole, lambda p: convert.load_some(g, p, dtype, shape.lanes, rest)),
         )
 
-    together = 4
+    together = 8
     most = g.round_down(depth, together)
     g.loop(0, most, together, lambda k: rows_at(k, together))
     g.loop(most, depth, 1, lambda k: rows_at(k, 1))
