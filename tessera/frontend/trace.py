@@ -171,7 +171,18 @@ class Trace:
         self.tape.outputs = [self.value_of(output) for output in outputs]
         if self.parent is None:
             self.facts.settle(self.tape)
+            if self.effects:
+                self.tape.promises["tessera.effects"] = _effects_of(self)
         return self.tape
+
+
+def _effects_of(trace: Trace) -> tuple[str, ...]:
+    """What a trace did; a state by the name of its argument."""
+    if "state" not in trace.effects:
+        return tuple(sorted(trace.effects))
+    from tessera.ir.graph.effects import tape_effects  # noqa: PLC0415 - few functions have a state
+
+    return tuple(sorted(tape_effects(trace.tape)))
 
 
 def effect_scopes() -> Any:

@@ -95,15 +95,6 @@ def trace_function(
         return finished(trace, value)
 
 
-def _effects_of(trace: Trace) -> Effects:
-    """What the trace did; a state by the name of its argument."""
-    if "state" not in trace.effects:
-        return Effects(trace.effects)
-    from tessera.ir.graph.effects import tape_effects  # noqa: PLC0415 - few functions have a state
-
-    return tape_effects(trace.tape)
-
-
 def finished(trace: Trace, value: Any) -> TracedFunction:
     """The traced function that returned `value`."""
     leaves, tree = flatten(value)
@@ -123,8 +114,7 @@ def finished(trace: Trace, value: Any) -> TracedFunction:
     tape = trace.finish(outputs)
     lifted = tuple(item.tensor for item in trace.lifted.values())
     assumptions = tuple(trace.facts.assumptions)
-    effects, proved = _effects_of(trace), tuple(trace.facts.proved)
-    tape.promises.update({"tessera.effects": tuple(sorted(effects))} if effects else {})
+    effects, proved = Effects(tape.promises.get("tessera.effects", ())), tuple(trace.facts.proved)
     return TracedFunction(tape, lifted, tree, tuple(slots), effects, assumptions, maker(tree), proved)
 
 

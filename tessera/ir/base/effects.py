@@ -70,6 +70,18 @@ def _plain(attribute: Attribute | None) -> Any:
     return attribute.data if isinstance(attribute, ValueAttr) else None
 
 
+def check_kernel_effects(kernel: SpecOp) -> None:
+    """Raises OpError unless a kernel declares at most what a kernel can do: draw, and write the memory it is given."""
+    declared = declared_effects(kernel)
+    extra = declared.without(["random", "memory"]) if declared is not None else None
+    if extra:
+        raise OpError(
+            kernel,
+            f"kernel `@{kernel.value('symbol')}` declares {declared!r}, and a kernel cannot have {extra!r}",
+            "what meets the outside world, other ranks or a state belongs in the host program",
+        )
+
+
 @frozen
 class Step:
     """An op with an effect, as the order of a program sees it: how it is told from others, and what it does."""

@@ -16,6 +16,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.diagnostics import codes
 from tessera.diagnostics.error import CompilationError, InternalError, TesseraError
 from tessera.ir.base.collection import without_collection
+from tessera.ir.base.effects import check_order, steps_of
 from tessera.ir.base.legality import Legality
 from tessera.ir.base.op import OpError
 from tessera.ir.base.passes import Pass, pipeline_text
@@ -94,12 +95,15 @@ class Stages:
 
     def _run_pass(self, room: str, one: Pass, module: ModuleOp) -> None:
         before = print_module(module, locations=True) if self._careful else None
+        steps = steps_of(module) if self._careful and room == "graph" else None
         started = time.perf_counter()
         try:
             one.run(module)
             seconds = time.perf_counter() - started
             if self._careful:
                 verify(module)
+            if steps is not None:
+                check_order(one.name, module, steps)
         except TesseraError:
             raise
         except Exception as error:

@@ -9,6 +9,7 @@ from tessera.ir.base.legality import Legality
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.schedule.library import KernelLibrary
+from tessera.ir.schedule.passes.check_effects import CheckEffects
 from tessera.ir.schedule.passes.choose_tiles import ChooseTiles
 from tessera.ir.schedule.passes.deduplicate import Deduplicate
 from tessera.ir.schedule.passes.emit_tiles import EmitTiles
@@ -45,6 +46,8 @@ def pipeline(machine: Machine, chooser: Chooser, library: KernelLibrary, *, fusi
         EmitTiles(machine, chooser, library),
         # Once kernels are known by name and arguments, calls can be.
         PlaceBuffers(),
-        # Last: the order of all calls is fixed, and with it how long buffers live.
+        # The order of all calls is fixed now, and with it how long buffers live.
         PlanMemory(),
+        # Last: what the program promised of itself must hold of what it has become.
+        CheckEffects(),
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.ir.base.choice import Chooser, StaticChooser
+from tessera.ir.base.effects import declare_effects
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.region_tape import tape_of
@@ -25,6 +26,7 @@ from tessera.ir.schedule.knobs import Recorded
 from tessera.ir.schedule.library import KernelLibrary, NoLibrary
 from tessera.ir.schedule.tiles import choices_for, write_choice
 from tessera.ir.tile.facets import Library
+from tessera.types.effect import Effects
 from tessera.types.machine import Machine
 
 
@@ -51,7 +53,9 @@ class EmitTiles(Pass):
                 chooser = asked[name] = Recorded(self.chooser, choices_for(fuse))
                 body = tape_of(function.regions[0].block)
                 kernels = self._emit(fuse, Request(name, body, self.machine, chooser))
+                effects = Effects(effect for record in body.records for effect in spec_of(record).effects)
                 for kernel in kernels:
+                    declare_effects(kernel, effects)
                     module.body.block.insert_op_before(kernel, function)
                 made[name] = tuple(kernel.value("symbol") for kernel in kernels)
                 function.detach()

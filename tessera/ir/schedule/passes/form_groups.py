@@ -9,6 +9,7 @@ from xdsl.ir import Block
 
 from tessera.ir.base.choice import Chooser, StaticChooser
 from tessera.ir.base.dialect_of import make
+from tessera.ir.base.effects import keep_promises
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.region_tape import tape_of
@@ -50,6 +51,7 @@ class FormGroups(Pass):
         block.add_op(make(DIALECT["return"], results))
         values = {"symbol": function.value("symbol"), "names": function.value("names"), "guards": guards}
         plan = make(DIALECT["module"], values=values, types=(), regions=[block])
+        keep_promises(function, plan)
         body = module.body.block
         for one in (plan, *builder.take_functions()):
             body.insert_op_before(one, function)

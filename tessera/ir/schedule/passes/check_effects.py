@@ -1,0 +1,63 @@
+"""Check that a program declares what its host program and its kernels do, and change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.diagnostics.codes import EffectError
+from tessera.ir.base.effects import EFFECTS, check_kernel_effects, declared_effects
+from tessera.ir.base.op import OpError, SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.ir.base.verify import symbol_table
+from tessera.ir.schedule.fusions import programs_in
+from tessera.types.effect import PURE, Effects
+
+_OWN = frozenset({"memory"})
+"""Host programs and kernels work in memory by their nature; that is not worth saying."""
+
+
+@dataclass(frozen=True)
+class CheckEffects(Pass):
+    """A program has no effect that it does not declare: its callbacks, and what its kernels declare.
+
+    Before and after are the same text. A program that declares nothing at all promises nothing.
+    """
+
+    def run(self, module: ModuleOp) -> None:
+        kernels = symbol_table(module)
+        try:
+            for kernel in kernels.values():
+                if kernel.name == "ttile.kernel":
+                    check_kernel_effects(kernel)
+            for program in programs_in(module):
+                _check(program, kernels)
+        except OpError as error:
+            raise EffectError(error.message, span=error.span, fix=error.advice or None) from error
+
+
+def _check(program: SpecOp, kernels: Mapping[str, SpecOp]) -> None:
+    declared = declared_effects(program)
+    if declared is None:
+        return
+    for op in program.walk():
+        extra = _effects(op, kernels).without({*declared, *_OWN}) if op is not program else PURE
+        if extra:
+            texts = ", ".join(f'"{effect}"' for effect in sorted({*declared, *extra}))
+            raise OpError(
+                op,
+                f"`{op.name}` has effect {extra}, and `@{program.value('symbol')}` declares {declared!r}",
+                f"declare it: `{EFFECTS} = [{texts}]`",
+            )
+
+
+def _effects(op: object, kernels: Mapping[str, SpecOp]) -> Effects:
+    if not isinstance(op, SpecOp):
+        return PURE
+    own = Effects(op.spec.effects)
+    if op.name == "tsched.callback":
+        return own.join(["random"] if op.value("call") == "fresh_key" else ())
+    kernel = kernels.get(op.value("kernel")) if op.name == "tsched.call" else None
+    return own if kernel is None else own.join(declared_effects(kernel) or ())
