@@ -6,18 +6,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tessera import dist, effects, op, ops, random
+    from tessera import cuda, dist, effects, op, ops, random
     from tessera.api.callbacks import debug_print, io_callback
     from tessera.api.constraints import constrain, require
     from tessera.api.control import cond, fori_loop, scan, while_loop
     from tessera.api.eager import arange, array, full, ones, zeros
     from tessera.api.effects import deterministic
     from tessera.api.jit import Jit, jit
+    from tessera.api.kernel import Kernel, kernel
     from tessera.api.shape_trace import ShapeTrace, shape_trace
     from tessera.api.state import KVCache
     from tessera.api.tensor import Tensor
     from tessera.compiler.options import Options
     from tessera.diagnostics.error import InternalError, TesseraError
+    from tessera.frontend.kernel.language import KTile
     from tessera.frontend.policies import policy
     from tessera.frontend.tree import register as register_tree
     from tessera.types.dtype import (
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
         tf32,
         wrap,
     )
+    from tessera.types.schedule import Schedule
 
 __version__ = "0.1.0"
 
@@ -84,7 +87,7 @@ _HOME = {
 }
 _WHERE = {name: (module, name) for module, names in _HOME.items() for name in names.split()}
 _WHERE["register_tree"] = ("tessera.frontend.tree", "register")
-_MODULES = ("dist", "effects", "op", "ops", "random", "tile")
+_MODULES = ("cuda", "dist", "effects", "op", "ops", "random", "tile")
 
 __all__ = [
     "NVFP4",
@@ -92,9 +95,12 @@ __all__ = [
     "Inference",
     "InternalError",
     "Jit",
+    "KTile",
     "KVCache",
+    "Kernel",
     "Options",
     "Policy",
+    "Schedule",
     "ShapeTrace",
     "Tensor",
     "TesseraError",
@@ -107,6 +113,7 @@ __all__ = [
     "compute",
     "cond",
     "constrain",
+    "cuda",
     "debug_print",
     "deterministic",
     "dist",
@@ -127,6 +134,7 @@ __all__ = [
     "io_callback",
     "jit",
     "keep_denormals",
+    "kernel",
     "loss_scale",
     "nvfp4",
     "ones",
@@ -143,6 +151,7 @@ __all__ = [
     "shape_trace",
     "stochastic_round",
     "tf32",
+    "tile",
     "u8",
     "u16",
     "u32",

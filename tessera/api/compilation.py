@@ -7,6 +7,7 @@ import json
 import os
 import platform
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
@@ -27,23 +28,42 @@ def load(tape: Tape, options: Options, name: str = "") -> tuple[Loaded, Origin]:
     """The program of a tape; `name` is whose it is, for the account of a miss."""
     if options.backend == "reference":
         return ReferenceProgram(tape), Origin("reference")
-    if options.backend != "x86":
-        raise OverrideError(f"there is no backend `{options.backend}`", fix="the backends are x86 and reference")
+    if options.backend not in ("x86", "cuda"):
+        raise OverrideError(f"there is no backend `{options.backend}`", fix="the backends are x86, cuda and reference")
     # The runtime needs neither xDSL nor llvmlite, so a program that is in the cache runs without loading them.
     from tessera.api.tensor import prepare  # noqa: PLC0415
     from tessera.runtime.cache import default_store  # noqa: PLC0415
-    from tessera.runtime.launch import LoadedExecutable  # noqa: PLC0415
 
     prepare()
+    if options.backend == "cuda":
+        options = _for_this_device(options)
     parts = key_parts(tape, options)
     key, store = _key(parts), default_store()
     executable = _stored(store, key)
     if executable is not None:
-        return LoadedExecutable(executable, functions=tape.functions), Origin("disk cache", key)
+        return _loaded(executable, tape, options), Origin("disk cache", key)
     reason = _reason(store, name, parts)
     executable = _compiled(tape, options)
     store.put(key, executable.to_bytes())
-    return LoadedExecutable(executable, functions=tape.functions), Origin("compiled", key, reason)
+    return _loaded(executable, tape, options), Origin("compiled", key, reason)
+
+
+def _loaded(executable: Executable, tape: Tape, options: Options) -> Loaded:
+    if options.backend == "cuda":
+        from tessera.runtime.devices.cuda_program import CudaProgram  # noqa: PLC0415 - only where there is a device
+
+        return CudaProgram(executable)
+    from tessera.runtime.launch import LoadedExecutable  # noqa: PLC0415 - see `load`
+
+    return LoadedExecutable(executable, functions=tape.functions)
+
+
+def _for_this_device(options: Options) -> Options:
+    """The options with the GPU that is there; raises DeviceError (T0720) where none is."""
+    from tessera.runtime.devices.cuda_driver import driver  # noqa: PLC0415 - only where there is a device
+    from tessera.runtime.devices.cuda_program import code_for  # noqa: PLC0415
+
+    return replace(options, features=(code_for(driver().architecture),))
 
 
 def _compiled(tape: Tape, options: Options) -> Executable:

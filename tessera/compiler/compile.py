@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
+from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.x86.backend import X86Backend
 from tessera.backends.x86.host import callback_of, callbacks_in, host_text, interface_of
 from tessera.backends.x86.machine import host_machine, machine_of, target_text
+from tessera.compiler.device import DeviceParts, device_backend, device_metadata, device_objects, device_parts
 from tessera.compiler.failure import leaving_a_script
 from tessera.compiler.options import Options
 from tessera.compiler.report import report_of
@@ -46,7 +49,8 @@ class Lowering:
     host: str
     stages: Stages
     chooser: StaticChooser
-    backend: X86Backend
+    backend: X86Backend | NvptxBackend
+    device: DeviceParts | None = None
 
 
 def compile_tape(tape: Tape, options: Options, library: KernelLibrary | None = None) -> Executable:
@@ -58,7 +62,7 @@ def compile_tape(tape: Tape, options: Options, library: KernelLibrary | None = N
     with leaving_a_script(tape, options):
         lowering = lower(tape, options, library, begin=begin)
         with lowering.stages.measure("target", "machine-code"):
-            objects = compile_texts([lowering.host, *lowering.texts, *lowering.shared], lowering.backend.code_target)
+            objects = _objects(lowering)
     lowering.stages.finish()
     lowering.chooser.check_overrides()
     face = interface_of(lowering.program)
@@ -70,11 +74,26 @@ def compile_tape(tape: Tape, options: Options, library: KernelLibrary | None = N
         binding=face.binding,
         guards=tuple(Guard(what, str(left), str(right)) for left, right, what in lowering.program.value("guards")),
         metadata={
-            "features": list(lowering.backend.machine.features),
+            **_machine_facts(lowering),
             "report": report_of(lowering.program, lowering.kernels, lowering.chooser),
             "callbacks": [callback_of(op).fields() for op in callbacks_in(lowering.program)],
         },
     )
+
+
+def _objects(lowering: Lowering) -> Sequence[bytes]:
+    if isinstance(lowering.backend, NvptxBackend):
+        assert lowering.device is not None
+        return device_objects(lowering.device, lowering.backend)
+    return compile_texts([lowering.host, *lowering.texts, *lowering.shared], lowering.backend.code_target)
+
+
+def _machine_facts(lowering: Lowering) -> dict[str, Any]:
+    """What the code needs of the machine it runs on."""
+    if isinstance(lowering.backend, NvptxBackend):
+        assert lowering.device is not None
+        return device_metadata(lowering.device, lowering.backend, lowering.program)
+    return {"features": list(lowering.backend.machine.features)}
 
 
 def lower(
@@ -87,7 +106,7 @@ def lower(
     begin: Callable[[str, CodeTarget], None] | None = None,
 ) -> Lowering:
     """All of a compilation but the machine code; `begin` gets each kernel's text as soon as there is one."""
-    backend = X86Backend(host_machine() if options.features is None else machine_of(frozenset(options.features)))
+    backend = _backend(options)
     chooser = StaticChooser(dict(options.overrides), MODELS)
     stages = Stages(lambda: from_tape(tape), keep_snapshots, keep_locations)
     module = from_tape(tape)
@@ -101,6 +120,12 @@ def lower(
     stages.run("tile", tile.pipeline(debug=options.debug), module, tile.DOOR)
     (program,) = programs_in(module)
     kernels = tuple(op for op in module.ops if isinstance(op, SpecOp) and op.name == "ttile.kernel")
+    if isinstance(backend, NvptxBackend):
+        device = device_parts(backend, program, kernels, stages, begin)
+        texts = tuple(code.text for code in device.codes)
+        return Lowering(
+            module, program, kernels, device.targets, texts, (), device.host.text, stages, chooser, backend, device
+        )
     with stages.measure("target", "lower"):
         targets = tuple(backend.lower(kernel) for kernel in kernels)
     with stages.measure("target", "door"):
@@ -111,6 +136,12 @@ def lower(
     return Lowering(
         module, program, kernels, targets, tuple(texts), tuple(shared.values()), host, stages, chooser, backend
     )
+
+
+def _backend(options: Options) -> X86Backend | NvptxBackend:
+    if options.backend == "cuda":
+        return device_backend(options)
+    return X86Backend(host_machine() if options.features is None else machine_of(frozenset(options.features)))
 
 
 def standard_library() -> KernelLibrary:

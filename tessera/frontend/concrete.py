@@ -37,9 +37,12 @@ _SEEN: dict[Any, DType] = {}
 
 
 def is_own(value: Any) -> bool:
-    """Whether a value is a `tessera.Tensor`; where none was made yet, its module is not loaded to find out."""
+    """Whether a value is a tensor of ours, of a GPU too; where none was made yet, no module is loaded to find out."""
     module = sys.modules.get("tessera.runtime.tensor")
-    return module is not None and isinstance(value, module.Tensor)
+    if module is None:
+        return False
+    device = sys.modules.get("tessera.runtime.devices.cuda_tensor")
+    return isinstance(value, module.Tensor) or (device is not None and isinstance(value, device.CudaTensor))
 
 
 class StandIn:

@@ -8,7 +8,8 @@ from typing import Any
 from tessera.diagnostics.codes import RuntimeArgumentError
 from tessera.types.dtype import BY_NAME, DType
 
-CPU, CUDA_HOST = 1, 3
+CPU, CUDA, CUDA_HOST = 1, 2, 3
+HOST = (CPU, CUDA_HOST)
 OWNER_MANAGED, OWNER_VERSIONED = 3, 4
 _READ_ONLY = 1
 
@@ -74,7 +75,7 @@ class Import:
 
     __slots__ = ("_capsule", "_used", "address", "data", "dtype", "kind", "read_only", "shape", "strides")
 
-    def __init__(self, capsule: Any) -> None:
+    def __init__(self, capsule: Any, devices: tuple[int, ...] = HOST) -> None:
         self._capsule = capsule
         self.read_only = False
         if _is_valid(capsule, _VERSIONED):
@@ -89,8 +90,7 @@ class Import:
             tensor, self.kind, self._used = _DLTensor.from_address(self.address), OWNER_MANAGED, _USED_PLAIN
         else:
             raise RuntimeArgumentError("not a DLPack capsule, or one that was used before")
-        if tensor.device_type not in (CPU, CUDA_HOST):
-            raise RuntimeArgumentError(f"the tensor is on DLPack device {tensor.device_type}, not in host memory")
+        _check_device(tensor.device_type, devices)
         self.dtype = _dtype(tensor)
         self.shape: tuple[int, ...] = tuple(tensor.shape[: tensor.rank]) if tensor.rank else ()
         self.data = (tensor.data or 0) + tensor.byte_offset
@@ -99,6 +99,12 @@ class Import:
     def take(self) -> None:
         """From here on the producer's deleter is ours to call."""
         _rename(self._capsule, self._used)
+
+
+def _check_device(found: int, devices: tuple[int, ...]) -> None:
+    if found not in devices:
+        where = "in host memory" if devices == HOST else "on a CUDA device"
+        raise RuntimeArgumentError(f"the tensor is on DLPack device {found}, not {where}")
 
 
 def _dtype(tensor: Any) -> DType:
@@ -134,13 +140,15 @@ def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...], item: int) -
     return all(dim == 1 or a == b for dim, a, b in zip(shape, strides, expected, strict=True))
 
 
-def capsule_from(producer: Any) -> Any:
-    """Ask a producer for its capsule, the newer form first."""
-    device = producer.__dlpack_device__()
-    if device[0] not in (CPU, CUDA_HOST):
-        raise RuntimeArgumentError(f"the tensor is on DLPack device {device[0]}, not in host memory")
+def capsule_from(producer: Any, devices: tuple[int, ...] = HOST, **options: Any) -> Any:
+    """Ask a producer for its capsule, the newer form first; `options` are those of `__dlpack__`."""
+    _check_device(producer.__dlpack_device__()[0], devices)
     try:
-        return producer.__dlpack__(max_version=(1, 0))
+        return producer.__dlpack__(max_version=(1, 0), **options)
     except TypeError:
         # A producer from before DLPack 1.0 does not know the argument.
-        return producer.__dlpack__()
+        return producer.__dlpack__(**options)
+
+
+BY_DTYPE = {name: pair for pair, name in _BY_CODE.items()}
+"""DLPack's code and bits of each dtype that it has."""

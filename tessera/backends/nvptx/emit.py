@@ -9,6 +9,7 @@ from typing import Any
 from xdsl.ir import Block, SSAValue
 
 from tessera.backends.nvptx import emit_access, emit_exchange, emit_order, values
+from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.layout import Layout, Threads, Tile
 from tessera.backends.nvptx.text import WARP, DeviceModule, barrier, special, warp_barrier
 from tessera.diagnostics.codes import TargetVerifyError
@@ -28,25 +29,6 @@ RESIDENT = 16
 """Blocks for each multiprocessor that go through the grid in turns, where programs have memory of their own."""
 _EXCHANGE = "%EXCHANGE%"
 """Stands for the bytes of a program's exchange until all of it is written."""
-
-
-@dataclass(frozen=True)
-class KernelCode:
-    """A kernel's LLVM text, and what a launch must know.
-
-    A block has `threads`, which run `programs` side by side, and `shared` bytes. `scratch` is bytes of global memory
-    for each of at most `slots` programs that run at a time; 0 where all of the grid may.
-    """
-
-    name: str
-    text: str
-    grid: Dim
-    symbols: tuple[str, ...]
-    threads: int
-    programs: int
-    shared: int
-    scratch: Dim
-    slots: int
 
 
 def emit_kernel(kernel: SpecOp, machine: Machine) -> KernelCode:

@@ -17,6 +17,8 @@ from tessera.runtime.devices.cuda_driver import driver
 PROBLEM = re.compile(r"\(C75\d\d\)|warning\s*:.*C75\d\d|C75\d\d")
 """What the assembler calls an advisory, and what costs half of the speed: wgmma serialized, setmaxnreg ignored."""
 
+_ELF = b"\x7fELF"
+
 
 @cache
 def assembler() -> str | None:
@@ -30,10 +32,12 @@ def _assembler_version(path: str) -> str:
 
 
 def machine_code(ptx: bytes, architecture: str, store: Store | None = None) -> bytes:
-    """The cubin of a PTX text, from the store where it was made before.
+    """The cubin of a PTX text, from the store where it was made before; a cubin itself is left as it is.
 
     Raises CodegenError (T0603) where the assembler refuses the text, or says that it undid what the text asks for.
     """
+    if ptx.startswith(_ELF):
+        return ptx
     kept = store or default_store()
     path = assembler()
     maker = _assembler_version(path) if path else f"driver {driver().version}"

@@ -1,0 +1,60 @@
+"""The NVIDIA backend: its machine, and the way from a tile kernel to LLVM text for PTX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from tessera.backends.nvptx.emit import emit_kernel
+from tessera.backends.nvptx.kernel_code import KernelCode
+from tessera.backends.nvptx.lower import lower_kernel
+from tessera.diagnostics.codes import TargetVerifyError
+from tessera.ir.base.op import OpError, SpecOp
+from tessera.ir.base.verify import verify
+from tessera.ir.target.machine_code import CodeTarget
+from tessera.types.machine import GPUS, Machine
+
+DEFAULT = "sm_90a"
+"""What is compiled for where no GPU says otherwise."""
+
+
+@dataclass(frozen=True)
+class NvptxBackend:
+    """Compiles for one GPU."""
+
+    machine: Machine = field(default_factory=lambda: GPUS[DEFAULT])
+    name: str = "cuda"
+
+    @property
+    def code_target(self) -> CodeTarget:
+        """What the code generator is told: PTX, which an assembler or the driver finishes."""
+        return CodeTarget(
+            triple="nvptx64-nvidia-cuda", cpu=self.machine.cpu, features=self.machine.isa, opt=3, emit="assembly"
+        )
+
+    def lower(self, kernel: SpecOp, aligned: bool = True) -> SpecOp:
+        """A `ttile.kernel` as a `ttarget` kernel; `aligned` says that its arguments begin at multiples of 16 bytes.
+
+        Raises TargetVerifyError (T0601) for a kernel that asks for more than the machine has.
+        """
+        target = lower_kernel(kernel, self.machine, aligned)
+        try:
+            verify(target)
+        except OpError as error:
+            raise TargetVerifyError(error.message, span=error.span, fix=error.advice) from error
+        return target
+
+    def code(self, kernel: SpecOp) -> KernelCode:
+        """A `ttarget` kernel as LLVM text, with what a launch must know."""
+        return emit_kernel(kernel, self.machine)
+
+    def codes(
+        self, kernels: Sequence[SpecOp], begin: Callable[[str, CodeTarget], None] | None = None
+    ) -> list[KernelCode]:
+        """All kernels; each text goes to `begin` when it is done, so that its PTX is made while the next is written."""
+        found: list[KernelCode] = []
+        for kernel in kernels:
+            found.append(self.code(kernel))
+            if begin is not None:
+                begin(found[-1].text, self.code_target)
+        return found

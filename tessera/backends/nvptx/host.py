@@ -1,0 +1,306 @@
+"""The host program of a GPU as native code: it puts kernels into a queue, and waits only where a value decides the way.
+
+`tessera_entry(inputs, outputs, sizes, workspace, state)` gets pointers of the device. `state` is a table of words that
+the runtime fills: the queue, functions of the driver, a word of host memory to read values into, then the handles of
+the kernels and the places of the constants. What it gives back is 0, or the driver's error with the number of the
+kernel above it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from xdsl.ir import Block, SSAValue
+
+from tessera.backends.nvptx.kernel_code import KernelCode, MapCode
+from tessera.diagnostics.codes import FeatureError
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import BufferAttr
+from tessera.ir.target.llvm.dims import dim_value
+from tessera.ir.target.llvm.instructions import Index, TargetText, Value
+from tessera.ir.target.llvm.text import FunctionText, ModuleText
+from tessera.ir.target.reach import is_multiple
+from tessera.types.dim import Dim, product
+from tessera.types.tensor_type import TensorType
+
+STATE = ("stream", "launch", "copy", "read", "wait", "fill", "encode", "cell")
+"""The words of the table before handles and constants."""
+MOST_BLOCKS = (1 << 31) - 1
+TOO_MANY = 1
+"""What the entry says of a grid with more blocks than a launch may have: `CUDA_ERROR_INVALID_VALUE`."""
+_LINE = 256
+_MAP = 128
+"""Bytes of a tensor map."""
+_MAP_DTYPES = {"f16": 6, "f32": 7, "f64": 8, "bf16": 9, "i32": 3, "u32": 2, "i16": 1, "u16": 1, "i64": 5, "u64": 4}
+_MAP_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+_MAP_PROMOTION = 3  # 256 bytes at a time into the second cache
+
+
+@dataclass(frozen=True)
+class HostCode:
+    """The text of the entry, and what the runtime fills its table with."""
+
+    text: str
+    kernels: tuple[str, ...]
+    constants: tuple[bytes, ...]
+    scratches: tuple[tuple[str, int, int, str], ...] = field(default=())
+    """For each kernel with memory of its own: its grid, programs of a block, slots and bytes of one, as texts."""
+
+
+def buffer_type(value: SSAValue) -> TensorType:
+    """The shape and dtype of a buffer."""
+    assert isinstance(value.type, BufferAttr)
+    return value.type.data
+
+
+def host_code(
+    program: SpecOp, symbols: Sequence[str], kernels: Mapping[str, KernelCode], target: TargetText
+) -> HostCode:
+    """The entry of a program whose sizes are `symbols`, in that order."""
+    module = ModuleText(target)
+    names = ("inputs", "outputs", "sizes", "workspace", "state")
+    f = module.function("tessera_entry", [("ptr", name) for name in names], ret="i64")
+    entry = _Entry(f, program, symbols, kernels)
+    entry.run()
+    f.ret(f.const_i(0))
+    scratches = tuple(dict.fromkeys(entry.scratches))
+    return HostCode(module.text(), tuple(entry.names), tuple(entry.constants), scratches)
+
+
+def unaligned_kernels(program: SpecOp) -> frozenset[str]:
+    """Kernels that are given rows of a tensor that begin anywhere: rounds of a loop go from row to row."""
+    found: set[str] = set()
+    for loop in program.walk():
+        if not isinstance(loop, SpecOp) or loop.name != "tsched.for":
+            continue
+        types = [buffer_type(value) for value in loop.operands if isinstance(value.type, BufferAttr)]
+        rows = [Dim.of(type.dtype.bytes) * product(type.shape[1:]) for type in types if type.rank]
+        if all(is_multiple(row, 16) for row in rows):
+            continue
+        found.update(op.value("kernel") for op in loop.walk() if isinstance(op, SpecOp) and op.name == "tsched.call")
+    return frozenset(found)
+
+
+class _Entry:
+    """The writing of the entry: every buffer is a pointer of the device, every op a few instructions."""
+
+    def __init__(
+        self, f: FunctionText, program: SpecOp, symbols: Sequence[str], kernels: Mapping[str, KernelCode]
+    ) -> None:
+        self.f, self.program, self.kernels = f, program, kernels
+        inputs, self.outputs, sizes, self.workspace, self.state = f.arguments
+        self.env: dict[str, Index] = {name: f.load(f.gep(sizes, at, "i64"), "i64") for at, name in enumerate(symbols)}
+        self.words = {name: self._word(at) for at, name in enumerate(STATE)}
+        self.pointers: dict[SSAValue, Value] = {}
+        for at, argument in enumerate(program.regions[0].block.args):
+            self.pointers[argument] = f.load(f.gep(inputs, at, "ptr"), "ptr")
+        calls = [op for op in program.walk() if isinstance(op, SpecOp) and op.name == "tsched.call"]
+        self.names = list(dict.fromkeys(op.value("kernel") for op in calls))
+        self.constants: list[bytes] = []
+        self.scratches: list[tuple[str, int, int, str]] = []
+        longest = 1 + max((len(op.operands) + len(op.value("sizes")) for op in calls), default=0)
+        most = max((len(code.maps) for code in kernels.values()), default=0)
+        # A kernel with fewer tensor maps gets its parameters from further on.
+        self.maps, self.most = f.alloca("i8", _MAP * max(1, most)), most
+        self.slots, self.parameters = f.alloca("i64", longest), f.alloca("ptr", longest + most)
+        for at in range(longest):
+            f.store(f.gep(self.slots, at, "i64"), f.gep(self.parameters, most + at, "ptr"), align=8)
+        self.numbers = f.alloca("i64", 32)
+        self.own = self._dim((program.value("workspace") or Dim.constant(0)).ceildiv(_LINE) * _LINE)
+
+    def _word(self, at: int) -> Value:
+        return self.f.load(self.f.gep(self.state, at, "ptr"), "ptr")
+
+    def run(self) -> None:
+        self._block(self.program.regions[0].block)
+
+    def _block(self, block: Block) -> None:
+        for op in block.ops:
+            assert isinstance(op, SpecOp)
+            if not op.spec.is_terminator:
+                self._op(op)
+
+    def _op(self, op: SpecOp) -> None:
+        write = {
+            "tsched.alloc": self._alloc,
+            "tsched.alias": self._alias,
+            "tsched.constant": self._constant,
+            "tsched.copy": self._copy,
+            "tsched.call": self._call,
+            "tsched.if": self._if,
+            "tsched.while": self._while,
+            "tsched.for": self._for,
+        }.get(op.name)
+        if write is not None:
+            write(op)
+        elif op.name not in ("tsched.free", "tsched.guard"):
+            raise FeatureError(
+                f"a program for a GPU cannot do `{op.name}`",
+                span=op.span,
+                fix="leave it outside of the jitted function",
+            )
+
+    def _dim(self, dim: Dim) -> Value:
+        return dim_value(self.f, dim, self.env)
+
+    def _driver(self, word: str, args: Sequence[Value], kernel: int = -1) -> None:
+        """Call a function of the driver and leave with its error, if it has one."""
+        f = self.f
+        code = f.raw("i32", f"call i32 {self.words[word].text}({', '.join(map(str, args))})")
+        tail = (kernel + 1) << 32
+        f.if_(
+            f.icmp("ne", code, Value("i32", "0")),
+            lambda: f.ret(f.op("or", f.cast("zext", code, "i64"), f.const_i(tail))),
+        )
+
+    def _alloc(self, op: SpecOp) -> None:
+        f, output = self.f, op.value("output")
+        if output >= 0:
+            self.pointers[op.result] = f.load(f.gep(self.outputs, output, "ptr"), "ptr")
+        else:
+            self.pointers[op.result] = f.gep(self.workspace, self._dim(op.value("offset")), "i8")
+
+    def _alias(self, op: SpecOp) -> None:
+        self.pointers[op.result] = self.pointers[op.operands[0]]
+
+    def _constant(self, op: SpecOp) -> None:
+        self.pointers[op.result] = self._word(len(STATE) + len(self.names) + len(self.constants))
+        self.constants.append(op.value("value").tobytes())
+
+    def _copy(self, op: SpecOp) -> None:
+        source, target = (self.pointers[value] for value in op.operands)
+        size = self._dim(buffer_type(op.operands[0]).bytes)
+        self.f.if_(
+            self.f.icmp("sgt", size, 0), lambda: self._driver("copy", [target, source, size, self.words["stream"]])
+        )
+
+    def _call(self, op: SpecOp) -> None:
+        """One launch, unless the grid is empty."""
+        f, number = self.f, self.names.index(op.value("kernel"))
+        code = self.kernels[op.value("kernel")]
+        sizes = dict(zip(code.symbols, op.value("sizes"), strict=True))
+        total = self._dim(code.grid.substitute(sizes))
+        blocks = f.ceil_div(total, code.programs)
+        scratch = f.gep(self.workspace, self.own, "i8")
+        if code.resident:
+            blocks = f.smin(blocks, code.resident)
+        if code.slots:
+            blocks = f.smin(blocks, code.slots // code.programs)
+            texts = str(code.grid.substitute(sizes)), str(code.scratch.substitute(sizes))
+            self.scratches.append((texts[0], code.programs, code.slots, texts[1]))
+        slots = [self.pointers[value] for value in op.operands] + [self._dim(size) for size in op.value("sizes")]
+
+        def run() -> None:
+            f.if_(f.icmp("sgt", blocks, MOST_BLOCKS), lambda: f.ret(f.const_i(TOO_MANY | (number + 1) << 32)))
+            for at, slot in enumerate([*slots, scratch]):
+                f.store(slot, f.gep(self.slots, at, "i64"), align=8)
+            for at, map_ in enumerate(code.maps):
+                self._encode(map_, f.gep(self.maps, _MAP * at, "i8"), slots[map_.argument], sizes, number)
+                first = self.most - len(code.maps) + at
+                f.store(f.gep(self.maps, _MAP * at, "i8"), f.gep(self.parameters, first, "ptr"), align=8)
+            handle = self._word(len(STATE) + number)
+            one, width = Value("i32", "1"), f.cast("trunc", blocks, "i32")
+            shape = [width, one, one, Value("i32", str(code.threads)), one, one, Value("i32", str(code.shared))]
+            parameters = f.gep(self.parameters, self.most - len(code.maps), "ptr")
+            self._driver("launch", [handle, *shape, self.words["stream"], parameters, Value("ptr", "null")], number)
+
+        f.if_(f.icmp("sgt", total, 0), run)
+
+    def _encode(self, map_: MapCode, place: Value, buffer: Value, sizes: Mapping[str, Dim], kernel: int) -> None:
+        """Have the driver make a tensor map: a few hundred nanoseconds of arithmetic, no message to the device."""
+        f, rank = self.f, len(map_.dims)
+        dims, strides = f.gep(self.numbers, 0, "i64"), f.gep(self.numbers, 8, "i64")
+        box, steps = f.gep(self.numbers, 16, "i64"), f.gep(self.numbers, 24, "i64")
+        for at, dim in enumerate(map_.dims):
+            f.store(self._dim(dim.substitute(sizes)), f.gep(dims, at, "i64"), align=8)
+        for at, stride in enumerate(map_.strides):
+            f.store(self._dim(stride.substitute(sizes)), f.gep(strides, at, "i64"), align=8)
+        for at, size in enumerate(map_.box):
+            f.store(Value("i32", str(size)), f.gep(box, at, "i32"), align=4)
+            f.store(Value("i32", "1"), f.gep(steps, at, "i32"), align=4)
+        small = [_MAP_DTYPES.get(map_.dtype, 0), rank, 0, _MAP_SWIZZLES[map_.swizzle], _MAP_PROMOTION, 0]
+        dtype, count, plain, swizzle, promotion, fill = (Value("i32", str(number)) for number in small)
+        given = [place, dtype, count, buffer, dims, strides, box, steps, plain, swizzle, promotion, fill]
+        self._driver("encode", given, kernel)
+
+    # Control flow: what is carried is a pair of pointers that change places from round to round.
+
+    def _read(self, buffer: SSAValue, type_: str) -> Value:
+        """The one element of a buffer, once the queue has come to it."""
+        f, cell = self.f, self.words["cell"]
+        size = f.const_i(max(1, int(type_[1:]) // 8))
+        self._driver("read", [cell, self.pointers[buffer], size, self.words["stream"]])
+        self._driver("wait", [self.words["stream"]])
+        return f.load(cell, type_)
+
+    def _holds(self, buffer: SSAValue) -> Value:
+        return self.f.icmp("ne", self._read(buffer, "i8"), Value("i8", "0"))
+
+    def _if(self, op: SpecOp) -> None:
+        then, otherwise = (region.block for region in op.regions)
+        self.f.if_(self._holds(op.operands[0]), lambda: self._block(then), lambda: self._block(otherwise))
+
+    def _while(self, op: SpecOp) -> None:
+        tests, body = (region.block for region in op.regions)
+        count = len(op.results)
+
+        def condition(pointers: list[Value]) -> Value:
+            self.pointers.update(zip(tests.args, pointers[:count], strict=True))
+            self._block(tests)
+            last = tests.last_op
+            assert last is not None
+            return self._holds(last.operands[0])
+
+        def round_(pointers: list[Value]) -> list[Value]:
+            self.pointers.update(zip(body.args, pointers, strict=True))
+            self._block(body)
+            return [*pointers[count:], *pointers[:count]]
+
+        starts = [self.pointers[value] for value in op.operands]
+        ends = self.f.while_(starts, condition, round_)
+        self.pointers.update(zip(op.results, ends[:count], strict=True))
+
+    def _for(self, op: SpecOp) -> None:
+        """Operands: bounds and the index (or neither), the carried twice, what is scanned, what is stacked."""
+        f, body = self.f, op.regions[0].block
+        count, has_bounds = op.value("carried"), op.value("length") is None
+        bounds = op.operands[:2] if has_bounds else ()
+        index = op.operands[2:3] if has_bounds else ()
+        rest = op.operands[len(bounds) + len(index) :]
+        pairs, rows = rest[: 2 * count], rest[2 * count :]
+        low: Index = 0
+        high: Index = self._dim(op.value("length")) if not has_bounds else 0
+        if has_bounds:
+            low, high = (self._integer(value) for value in bounds)
+
+        def round_(at: Value, pointers: list[Value]) -> list[Value]:
+            place = f.sub(f.sub(high, 1), at) if op.value("reverse") else at
+            for value in index:
+                self._write(place, value)
+            given = [self.pointers[value] for value in index] + pointers
+            for value in rows:
+                row = buffer_type(value)
+                step = self._dim(Dim.of(row.dtype.bytes) * product(row.shape[1:]))
+                given.append(f.gep(self.pointers[value], f.mul(place, step), "i8"))
+            self.pointers.update(zip(body.args, given, strict=True))
+            self._block(body)
+            return [*pointers[count:], *pointers[:count]]
+
+        ends = f.loop(low, high, 1, round_, [self.pointers[value] for value in pairs])
+        self.pointers.update(zip(op.results, ends[:count], strict=True))
+
+    def _write(self, number: Value, buffer: SSAValue) -> None:
+        """An integer into a buffer of the device, in order with the queue: 32 bits at a time."""
+        f, bits = self.f, buffer_type(buffer).dtype.bits
+        assert bits in (32, 64), "an index has 32 or 64 bits"
+        for part in range(bits // 32):
+            word = f.cast("trunc", f.op("lshr", number, f.const_i(32 * part)), "i32")
+            place = f.gep(self.pointers[buffer], part, "i32")
+            self._driver("fill", [place, word, f.const_i(1), self.words["stream"]])
+
+    def _integer(self, buffer: SSAValue) -> Value:
+        """The number in a buffer of one integer."""
+        dtype = buffer_type(buffer).dtype
+        value = self._read(buffer, f"i{dtype.bits}")
+        return self.f.cast("zext" if dtype.kind == "uint" else "sext", value, "i64")

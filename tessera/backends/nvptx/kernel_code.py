@@ -1,0 +1,42 @@
+"""`KernelCode`: a kernel for a GPU as LLVM text, and all that a launch of it must know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tessera.types.dim import Dim
+
+
+@dataclass(frozen=True)
+class MapCode:
+    """A tensor map that a launch makes of an argument: dims innermost first, strides in bytes of all but that."""
+
+    argument: int
+    dtype: str
+    dims: tuple[Dim, ...]
+    strides: tuple[Dim, ...]
+    box: tuple[int, ...]
+    swizzle: int = 128
+
+
+@dataclass(frozen=True)
+class KernelCode:
+    """A kernel's LLVM text, and what a launch must know.
+
+    The kernel takes its tensor maps, its buffers, its sizes as i64 and the place of scratch. A block has `threads`,
+    which run `programs` side by side, and `shared` bytes. `scratch` is bytes of global memory for each of at most
+    `slots` programs that run at a time; 0 where all of the grid may. At most `resident` blocks are launched, 0 for any
+    number.
+    """
+
+    name: str
+    text: str
+    grid: Dim
+    symbols: tuple[str, ...]
+    threads: int
+    programs: int
+    shared: int
+    scratch: Dim
+    slots: int
+    maps: tuple[MapCode, ...] = ()
+    resident: int = 0

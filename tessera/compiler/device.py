@@ -1,0 +1,94 @@
+"""The last rooms of a program for a GPU: kernels to PTX, the host program to native code, both in one executable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.backends.nvptx.backend import DEFAULT, NvptxBackend
+from tessera.backends.nvptx.host import HostCode, host_code, unaligned_kernels
+from tessera.backends.nvptx.kernel_code import KernelCode
+from tessera.backends.x86.backend import X86Backend
+from tessera.backends.x86.host import interface_of
+from tessera.backends.x86.machine import machine_of, target_text
+from tessera.compiler.options import Options
+from tessera.diagnostics.codes import OverrideError
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.pipeline import Stages
+from tessera.ir.target.door import check_kernels
+from tessera.ir.target.machine_code import CodeTarget, compile_texts
+from tessera.types.machine import GPUS
+
+_HOST = X86Backend(machine_of(frozenset()))
+"""The host program computes little: one for every x86-64 processor will do, and travels with its kernels."""
+
+
+@dataclass(frozen=True)
+class DeviceParts:
+    """What a program for a GPU is made of: its kernels, lowered and as text, and its host program."""
+
+    targets: tuple[SpecOp, ...]
+    codes: tuple[KernelCode, ...]
+    host: HostCode
+
+
+def device_backend(options: Options) -> NvptxBackend:
+    """The backend for the GPU that the features name, or for a Hopper one.
+
+    Raises OverrideError (T0402) where they name none.
+    """
+    names = options.features or (DEFAULT,)
+    found = [GPUS[name] for name in names if name in GPUS]
+    if not found:
+        raise OverrideError(
+            f"there is no GPU `{', '.join(names)}` to compile for", fix=f"`features` is one of {', '.join(GPUS)}"
+        )
+    return NvptxBackend(found[-1])
+
+
+def device_parts(
+    backend: NvptxBackend,
+    program: SpecOp,
+    kernels: Sequence[SpecOp],
+    stages: Stages,
+    begin: Callable[[str, CodeTarget], None] | None = None,
+) -> DeviceParts:
+    """Everything but the machine code."""
+    unaligned = unaligned_kernels(program)
+    with stages.measure("target", "lower"):
+        targets = tuple(backend.lower(kernel, kernel.value("symbol") not in unaligned) for kernel in kernels)
+    with stages.measure("target", "door"):
+        check_kernels(targets, backend.machine)
+    with stages.measure("target", "emit"):
+        codes = backend.codes(targets, begin)
+        face = interface_of(program)
+        known = {code.name: code for code in codes}
+        host = host_code(program, face.symbols, known, target_text(_HOST.machine))
+    return DeviceParts(targets, tuple(codes), host)
+
+
+def device_objects(parts: DeviceParts, backend: NvptxBackend) -> tuple[bytes, ...]:
+    """The entry as an ELF object, the PTX of each kernel, and all constants one after the other."""
+    ptx = compile_texts([code.text for code in parts.codes], backend.code_target)
+    entry = compile_texts([parts.host.text], _HOST.code_target)
+    return (*entry, *ptx, b"".join(_padded(data) for data in parts.host.constants))
+
+
+def device_metadata(parts: DeviceParts, backend: NvptxBackend, program: SpecOp) -> dict[str, Any]:
+    """What the runtime must know beside the code; plain values only."""
+    host = parts.host
+    return {
+        "target": "cuda",
+        "architecture": backend.machine.cpu,
+        "kernels": [{"name": code.name, "shared": code.shared, "threads": code.threads} for code in parts.codes],
+        "called": list(host.kernels),
+        "constants": [len(_padded(data)) for data in host.constants],
+        "workspace": str(program.value("workspace") or 0),
+        "scratches": [list(scratch) for scratch in host.scratches],
+    }
+
+
+def _padded(data: bytes) -> bytes:
+    """Constants begin at lines of their own, as all memory of the device does."""
+    return data + bytes(-len(data) % 256)

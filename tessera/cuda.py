@@ -1,0 +1,27 @@
+"""`ts.cuda`: tensors on an NVIDIA GPU, its queues, and recordings of what was put into them."""
+
+from __future__ import annotations
+
+from tessera.runtime.devices.cuda_driver import driver, is_available, synchronize
+from tessera.runtime.devices.cuda_memory import POOL
+from tessera.runtime.devices.cuda_stream import Event, Graph, Stream, capture, current_stream, stream
+from tessera.runtime.devices.cuda_tensor import CudaTensor
+
+array = CudaTensor.of
+empty = CudaTensor.empty
+
+__all__ = [
+    "POOL",
+    "CudaTensor",
+    "Event",
+    "Graph",
+    "Stream",
+    "array",
+    "capture",
+    "current_stream",
+    "driver",
+    "empty",
+    "is_available",
+    "stream",
+    "synchronize",
+]

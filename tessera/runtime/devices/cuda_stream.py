@@ -1,0 +1,128 @@
+"""Queues of a CUDA device, events in them, and graphs: what a queue was told once, told again as one piece."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from tessera.runtime.devices.cuda_driver import driver
+
+_NON_BLOCKING = 1
+_RELAXED = 2
+
+
+class _Current(threading.local):
+    handle: int = 0
+
+
+_current = _Current()
+
+
+def current_stream() -> int:
+    """The queue that this thread's calls go to; 0 is the one that everybody shares, torch's too."""
+    return _current.handle
+
+
+class Stream:
+    """A queue: work in it runs in order, beside the work of others."""
+
+    def __init__(self) -> None:
+        handle = ctypes.c_void_p()
+        driver().call("cuStreamCreate", ctypes.byref(handle), _NON_BLOCKING)
+        self.handle = handle.value or 0
+
+    def synchronize(self) -> None:
+        """Wait until all of it is done."""
+        driver().call("cuStreamSynchronize", ctypes.c_void_p(self.handle))
+
+    def wait(self, other: int | Stream = 0) -> None:
+        """Let what comes next here begin after what is in another queue now."""
+        wait_for(self.handle, other.handle if isinstance(other, Stream) else other)
+
+
+class Event:
+    """A mark in a queue."""
+
+    def __init__(self) -> None:
+        handle = ctypes.c_void_p()
+        driver().call("cuEventCreate", ctypes.byref(handle), 0)
+        self.handle = handle.value or 0
+
+    def record(self, stream: int | None = None) -> Event:
+        """Put it into a queue, the current one unless given."""
+        where = current_stream() if stream is None else stream
+        driver().call("cuEventRecord", ctypes.c_void_p(self.handle), ctypes.c_void_p(where))
+        return self
+
+    def synchronize(self) -> None:
+        driver().call("cuEventSynchronize", ctypes.c_void_p(self.handle))
+
+    def milliseconds_since(self, earlier: Event) -> float:
+        """Time on the device between two marks that it has come by."""
+        self.synchronize()
+        found = ctypes.c_float()
+        driver().call(
+            "cuEventElapsedTime", ctypes.byref(found), ctypes.c_void_p(earlier.handle), ctypes.c_void_p(self.handle)
+        )
+        return found.value
+
+    def __del__(self) -> None:
+        driver().library.cuEventDestroy_v2(ctypes.c_void_p(self.handle))
+
+
+def wait_for(waiting: int, other: int) -> None:
+    """Let one queue go on when another has come to where it is now."""
+    event = Event().record(other)
+    driver().call("cuStreamWaitEvent", ctypes.c_void_p(waiting), ctypes.c_void_p(event.handle), 0)
+
+
+@contextmanager
+def stream(queue: Stream | int) -> Generator[None]:
+    """Calls of this thread go to a queue."""
+    before = _current.handle
+    _current.handle = queue.handle if isinstance(queue, Stream) else queue
+    try:
+        yield
+    finally:
+        _current.handle = before
+
+
+class Graph:
+    """Calls recorded by `capture`, to be run again with the same tensors, whose elements may change in between."""
+
+    def __init__(self) -> None:
+        self.stream = Stream()
+        self._executable = ctypes.c_void_p()
+
+    def replay(self, stream: int | None = None) -> None:
+        """Run all of it, in the current queue unless given."""
+        where = current_stream() if stream is None else stream
+        driver().call("cuGraphLaunch", self._executable, ctypes.c_void_p(where))
+
+    @contextmanager
+    def recording(self) -> Generator[Graph]:
+        cuda, queue = driver(), ctypes.c_void_p(self.stream.handle)
+        graph = ctypes.c_void_p()
+        wait_for(self.stream.handle, current_stream())
+        self.stream.synchronize()
+        with stream(self.stream):
+            cuda.call("cuStreamBeginCapture_v2", queue, _RELAXED)
+            try:
+                yield self
+            finally:
+                code = cuda.library.cuStreamEndCapture(queue, ctypes.byref(graph))
+        cuda.check(code, "cuStreamEndCapture")
+        cuda.call("cuGraphInstantiateWithFlags", ctypes.byref(self._executable), graph, ctypes.c_ulonglong(0))
+
+
+@contextmanager
+def capture() -> Generator[Graph]:
+    """Record the calls of the block instead of running them.
+
+    Call each function once before, so that nothing is compiled or copied to the device inside. A function whose way
+    depends on values of the device cannot be recorded.
+    """
+    with Graph().recording() as graph:
+        yield graph

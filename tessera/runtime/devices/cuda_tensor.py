@@ -1,0 +1,197 @@
+"""`CudaTensor`: elements in the memory of a GPU, shared with other libraries without copies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tessera.diagnostics.codes import RuntimeArgumentError
+from tessera.runtime import dlpack
+from tessera.runtime.devices import cuda_dlpack
+from tessera.runtime.devices.cuda_driver import driver
+from tessera.runtime.devices.cuda_memory import POOL, copy_in, copy_out, copy_within
+from tessera.runtime.devices.cuda_stream import current_stream, wait_for
+from tessera.runtime.tensor import Tensor
+from tessera.types.dtype import BY_NAME, DType
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Form = tuple[DType, tuple[int, ...]]
+
+_FORMS: dict[Form, Form] = {}
+_TYPESTR = {"float": "f", "int": "i", "uint": "u", "bool": "b"}
+_LEGACY = 1
+"""How other libraries call the queue that everybody shares."""
+
+
+def form_of(dtype: DType, shape: tuple[int, ...]) -> Form:
+    """A dtype and a shape as one object, the same each time: whether two tensors are alike is one comparison."""
+    form = (dtype, shape)
+    return _FORMS.setdefault(form, form)
+
+
+class CudaTensor:
+    """A block of elements on a GPU, contiguous, with a shape and a dtype; `stream` is the queue that made it.
+
+    They come from compiled functions and from `CudaTensor.of`. Their memory goes back to the pool when they die.
+    """
+
+    __slots__ = ("__weakref__", "_bytes", "_owner", "address", "form", "stream")
+
+    def __init__(self, address: int, form: Form, size: int, stream: int, owner: object = None) -> None:
+        self.address, self.form, self._bytes, self.stream, self._owner = address, form, size, stream, owner
+
+    def __del__(self, give: Any = POOL.give) -> None:
+        if self._owner is None:
+            give(self.address, self._bytes, self.stream)
+
+    @staticmethod
+    def empty(shape: Sequence[int], dtype: DType | str) -> CudaTensor:
+        """Memory with nothing in it; raises OutOfMemoryError (T0707)."""
+        kind = BY_NAME[dtype] if isinstance(dtype, str) else dtype
+        size, stream = kind.bytes * math.prod(shape), current_stream()
+        return CudaTensor(POOL.take(size, stream), form_of(kind, tuple(shape)), size, stream)
+
+    @staticmethod
+    def of(value: Any, dtype: DType | str | None = None) -> CudaTensor:
+        """A tensor on the device: itself, one of another library's there (shared), or a copy of one in host memory."""
+        if isinstance(value, CudaTensor):
+            return value
+        if hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] == dlpack.CUDA:
+            return _shared(value)
+        if hasattr(value, "__cuda_array_interface__"):
+            return _from_interface(value)
+        host = Tensor.of(value, dtype).contiguous()
+        made = CudaTensor.empty(host.shape, host.dtype)
+        copy_in(made.address, host.address, host.nbytes, made.stream)
+        return made
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How many elements along each axis."""
+        return self.form[1]
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self.form[0]
+
+    @property
+    def ndim(self) -> int:
+        return len(self.form[1])
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.form[1])
+
+    @property
+    def nbytes(self) -> int:
+        return self.dtype.bytes * self.size
+
+    def cpu(self) -> Tensor:
+        """A copy in host memory, once the device has come so far."""
+        made = Tensor.empty(self.shape, self.dtype)
+        copy_out(made.address, self.address, self.nbytes, self.stream)
+        return made
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """A copy as a NumPy array."""
+        return self.cpu().numpy()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if copy is False:
+            raise ValueError("a tensor of a GPU becomes an array only by a copy")
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    def tolist(self) -> Any:
+        return self.cpu().tolist()
+
+    def item(self) -> Any:
+        return self.cpu().item()
+
+    def copy(self) -> CudaTensor:
+        """A copy with memory of its own, on the device."""
+        made = CudaTensor.empty(self.shape, self.dtype)
+        if made.stream != self.stream:
+            wait_for(made.stream, self.stream)
+        copy_within(made.address, self.address, self.nbytes, made.stream)
+        return made
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise TypeError("a tensor of rank 0 has no length")
+        return self.shape[0]
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        dtype = self.dtype
+        if dtype.name in ("bf16", "f8e4m3", "f8e5m2", "i4"):
+            raise AttributeError(f"the interface has no name for {dtype}; DLPack has")
+        return {
+            "version": 3,
+            "shape": self.shape,
+            "strides": None,
+            "typestr": f"{'|' if dtype.bytes == 1 else '<'}{_TYPESTR[dtype.kind]}{dtype.bytes}",
+            "data": (self.address, False),
+            "stream": self.stream or _LEGACY,
+        }
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return dlpack.CUDA, driver().ordinal
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(f"the tensor is on {self.__dlpack_device__()}, not on device {dl_device}")
+        source = self.copy() if copy else self
+        consumer = 0 if stream in (None, _LEGACY) else stream
+        if stream != -1 and consumer != source.stream:
+            wait_for(consumer, source.stream)
+        return cuda_dlpack.export(source, source.address, source.dtype, source.shape, driver().ordinal)
+
+    def __repr__(self) -> str:
+        return repr(self.cpu()).replace("Tensor(", "CudaTensor(", 1)
+
+
+def _shared(producer: Any) -> CudaTensor:
+    """Another library's tensor; its capsule stays with ours, so that its memory does too."""
+    capsule = dlpack.capsule_from(producer, (dlpack.CUDA,), stream=current_stream() or _LEGACY)
+    taken = dlpack.Import(capsule, (dlpack.CUDA,))
+    if not dlpack.is_contiguous(taken.shape, taken.strides, taken.dtype.bytes):
+        raise RuntimeArgumentError(
+            f"a tensor of a GPU with shape {list(taken.shape)} and strides {list(taken.strides)} is not contiguous",
+            fix="make it contiguous first: `.contiguous()`",
+        )
+    return CudaTensor(taken.data, form_of(taken.dtype, taken.shape), 0, current_stream(), capsule)
+
+
+def _from_interface(producer: Any) -> CudaTensor:
+    """The older protocol: numbers in a dict."""
+    given = producer.__cuda_array_interface__
+    kinds = {f"{_TYPESTR[dtype.kind]}{dtype.bytes}": dtype for dtype in BY_NAME.values() if dtype.name not in _UNNAMED}
+    dtype = kinds.get(given["typestr"].lstrip("<|"))
+    shape = tuple(given["shape"])
+    if dtype is None:
+        raise RuntimeArgumentError(f"elements of type `{given['typestr']}` have no Tessera dtype")
+    strides = given.get("strides")
+    if strides is not None and not dlpack.is_contiguous(shape, tuple(strides), dtype.bytes):
+        raise RuntimeArgumentError(f"a tensor of a GPU with strides {list(strides)} is not contiguous")
+    other = given.get("stream")
+    if other not in (None, _LEGACY, 2) and other != current_stream():
+        wait_for(current_stream(), other)
+    return CudaTensor(given["data"][0] or 0, form_of(dtype, shape), 0, current_stream(), producer)
+
+
+_UNNAMED = frozenset(("bf16", "f8e4m3", "f8e5m2", "i4"))
