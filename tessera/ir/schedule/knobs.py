@@ -8,30 +8,32 @@ from typing import Any
 
 from tessera.ir.base.choice import Choice, Chooser
 from tessera.ir.base.tape import Tape
-from tessera.ir.schedule.emit.contraction_kernel import BLOCKS
+from tessera.ir.schedule.emit.contraction_kernel import blocks_of
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.emit.map_kernel import map_tiles
 from tessera.ir.tile.facets import Contraction
-from tessera.types.dim import Dim, product
+from tessera.types.dim import product
 from tessera.types.machine import Machine
 
 
 def knobs_of(kind: str, machine: Machine) -> Sequence[tuple[str, Sequence[Any]]]:
     """The choices of a kind of group, each with its candidates in order of preference."""
     if kind == "contraction":
-        return (("contraction.block", BLOCKS),)
+        return (("contraction.block", blocks_of(machine)),)
     if kind == "map":
         return (("map.tile", map_tiles(machine)),)
     return ()
 
 
-def extents_of(body: Tape) -> dict[str, Dim]:
-    """What a contraction's choices depend on: its rows, columns and products summed; nothing for other bodies."""
+def extents_of(body: Tape) -> dict[str, Any]:
+    """What a contraction's choices depend on: its rows, columns and products summed, and what it multiplies."""
     for record in body.records:
         lower = spec_of(record).lower
         if isinstance(lower, Contraction):
-            maps = lower.maps([body.types[operand] for operand in record.operands], record.attributes)
-            return {"m": product(maps.m), "n": product(maps.n), "k": product(maps.k)}
+            types = [body.types[operand] for operand in record.operands]
+            maps = lower.maps(types, record.attributes)
+            extents = {"m": product(maps.m), "n": product(maps.n), "k": product(maps.k)}
+            return {**extents, "batch": product(maps.batch), "dtype": types[0].dtype}
     return {}
 
 

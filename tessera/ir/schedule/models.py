@@ -20,6 +20,8 @@ def contraction_block(candidates: Sequence[Any], context: Mapping[str, Any]) -> 
     result is computed for nothing.
     """
     machine: Machine = context["machine"]
+    if machine.has("wgmma"):
+        return _matrix_block(candidates, context, machine)
     m, n, k = (_size(context.get(name)) for name in ("m", "n", "k"))
 
     def cost(block: tuple[int, int, int]) -> float:
@@ -33,9 +35,46 @@ def contraction_block(candidates: Sequence[Any], context: Mapping[str, Any]) -> 
     return min(candidates, key=cost)
 
 
-def _size(dim: Any) -> int:
+_RATES = {
+    (128, 256): 1.0,
+    (128, 192): 0.98,
+    (256, 128): 0.97,
+    (128, 128): 0.9,
+    (64, 256): 0.8,
+    (128, 64): 0.62,
+    (64, 128): 0.6,
+    (64, 64): 0.42,
+}
+"""How much of its peak a multiprocessor reaches on blocks of a size, measured on an H200."""
+_PRODUCTS = 2048
+"""Multiply-adds of bf16 in a cycle of a Hopper multiprocessor."""
+_EPILOGUE = 12
+"""Elements that leave a multiprocessor in a cycle while its matrix units wait."""
+_LARGE = 4096
+"""What a free dim is taken to be on a machine that is only worth it for large ones."""
+
+
+def _matrix_block(candidates: Sequence[Any], context: Mapping[str, Any], machine: Machine) -> Any:
+    """The block whose waves over all multiprocessors take the least time; plain multiply-adds want a square one."""
+    dtype = context.get("dtype")
+    if dtype is not None and dtype.name not in ("bf16", "f16"):
+        return next(block for block in candidates if block[:2] == (64, 64))
+    m, n, k, batch = (_size(context.get(name), typical) for name, typical in _EXTENTS)
+
+    def cost(block: tuple[int, int, int]) -> float:
+        BM, BN, _ = block
+        waves = -(-(batch * -(-m // BM) * -(-n // BN)) // machine.blocks)
+        return waves * (k * BM * BN / (_PRODUCTS * _RATES[BM, BN]) + BM * BN / _EPILOGUE + 1000)
+
+    return min(candidates, key=cost)
+
+
+_EXTENTS = (("m", _LARGE), ("n", _LARGE), ("k", _LARGE), ("batch", 1))
+
+
+def _size(dim: Any, typical: int = _TYPICAL) -> int:
     value = dim.value if isinstance(dim, Dim) else None
-    return _TYPICAL if value is None else max(1, value)
+    return typical if value is None else max(1, value)
 
 
 def _rounded(size: int, step: int) -> int:

@@ -15,9 +15,20 @@ from tessera.ir.tile.facets import Contraction, ContractionMaps, IndexMap
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import DType, f32, f64, i32
+from tessera.types.machine import Machine
 
 BLOCKS = ((64, 128, 64), (128, 128, 64), (64, 64, 64), (128, 256, 64), (32, 64, 64), (96, 256, 128))
 """Candidate (BM, BN, BK)."""
+MATRIX_BLOCKS = (
+    *((128, 256, 64), (128, 128, 64), (256, 128, 64), (128, 192, 64), (128, 64, 64)),
+    *((64, 256, 64), (64, 128, 64), (64, 64, 64)),
+)
+"""Candidates where products run on matrix units of warpgroups: rows in 64s."""
+
+
+def blocks_of(machine: Machine) -> Sequence[tuple[int, int, int]]:
+    """Candidates for a machine."""
+    return MATRIX_BLOCKS if machine.has("wgmma") else BLOCKS
 
 
 def accumulator(body: Tape, record: Record) -> DType:
@@ -56,8 +67,15 @@ class ContractionKernel:
         request, maps = self.request, self.maps
         BM, BN, BK = request.chooser.choose(
             f"contraction.block@{request.name}",
-            BLOCKS,
-            {"machine": request.machine, "m": self.m, "n": self.n, "k": self.k},
+            blocks_of(request.machine),
+            {
+                "machine": request.machine,
+                "m": self.m,
+                "n": self.n,
+                "k": self.k,
+                "batch": product(maps.batch),
+                "dtype": self.body.types[self.record.operands[0]].dtype,
+            },
         ).value
         grid = [*maps.batch, self.m.ceildiv(BM), self.n.ceildiv(BN)]
         self.tile: TileBuilder = request.builder(grid, "contraction", False)
