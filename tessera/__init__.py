@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tessera import cuda, dist, effects, op, ops, random
+    from tessera import cuda, dist, effects, op, ops, random, tile
     from tessera.api.callbacks import debug_print, io_callback
     from tessera.api.constraints import constrain, require
     from tessera.api.control import cond, fori_loop, scan, while_loop

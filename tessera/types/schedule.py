@@ -1,4 +1,4 @@
-"""`Schedule`: how a kernel is cut into blocks and carried out, as an immutable value with a lineage; and spaces of them.
+"""`Schedule`: how a kernel is cut into blocks and carried out, as a value with a lineage; and spaces of them.
 
 A schedule never says what is computed. It is written as a value (`Schedule(block=(128, 128), warps=8)`), as a chain
 (`block(128, 128).k(64).warps(8).stages(3)`), or, with lists in a chain, as a space of schedules.
@@ -225,7 +225,8 @@ def _axis(name: str) -> str:
 
 
 def _values(given: Any) -> tuple[Any, ...]:
-    values: tuple[Any, ...] = tuple(given) if isinstance(given, list | tuple) else (given,)  # pyright: ignore[reportUnknownArgumentType]
+    listed: Any = given
+    values: tuple[Any, ...] = tuple(listed) if isinstance(given, list | tuple) else (given,)
     if not values:
         raise ScheduleError("a choice of a space has no values")
     return values

@@ -60,10 +60,7 @@ def _fold_all(
     found: list[tuple[Value, ...]] = []
     for row in range(rows):
         parts = [tuple(source[row * layout.chunks + chunk] for source in sources) for chunk in range(layout.chunks)]
-        while len(parts) > 1:
-            half = len(parts) // 2
-            parts = [join(parts[i], parts[i + half]) for i in range(half)]
-        found.append(_fold_lanes(f, parts[0], layout.lanes, join))
+        found.append(_fold_lanes(f, _fold_parts(parts, join), layout.lanes, join))
     return _gathered(f, found, out)
 
 
@@ -81,9 +78,16 @@ def _fold_rows(
         tuple(source[layout.number((*outer[:axis], i, *outer[axis:]), chunk)] for source in sources)
         for i in range(layout.sizes[axis])
     ]
+    return _fold_parts(parts, join)
+
+
+def _fold_parts(
+    parts: list[tuple[Value, ...]], join: Callable[[Sequence[Value], Sequence[Value]], tuple[Value, ...]]
+) -> tuple[Value, ...]:
+    """Part i with i + half, half of the next power of two; a part without a partner goes on as it is."""
     while len(parts) > 1:
-        half = len(parts) // 2
-        parts = [join(parts[i], parts[i + half]) for i in range(half)]
+        half = 1 << (len(parts) - 1).bit_length() - 1
+        parts = [join(part, parts[i + half]) if i + half < len(parts) else part for i, part in enumerate(parts[:half])]
     return parts[0]
 
 
@@ -95,6 +99,8 @@ def _fold_lanes(
 ) -> tuple[Value, ...]:
     """Lane i with i + half, down to one lane, as a scalar."""
     current = tuple(parts)
+    if lanes & (lanes - 1):
+        return _fold_parts([tuple(f.extract(value, lane) for value in current) for lane in range(lanes)], join)
     while lanes > 1:
         half = lanes // 2
         low = tuple(f.shuffle(value, None, range(half)) for value in current)

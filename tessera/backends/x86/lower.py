@@ -5,6 +5,8 @@ from __future__ import annotations
 from tessera.backends.x86.lower_blocks import BlockLowering, has_inner_products
 from tessera.backends.x86.lower_tiles import Lowering
 from tessera.backends.x86.match_contraction import match_contraction
+from tessera.backends.x86.rowwise import is_rowwise
+from tessera.ir.base.effects import keep_promises
 from tessera.ir.base.op import SpecOp
 from tessera.types.machine import Machine
 
@@ -13,8 +15,9 @@ def lower_kernel(kernel: SpecOp, machine: Machine) -> SpecOp:
     """The `ttarget.kernel` of a `ttile.kernel`.
 
     A contraction, and a kernel whose tiles fit registers, keep their tiles there; one that multiplies tiles on the way
-    keeps them as blocks in scratch.
+    keeps them as blocks in scratch, and so does one of a user's that works on tall tiles row by row.
     """
-    if match_contraction(kernel) is None and has_inner_products(kernel):
-        return BlockLowering(kernel, machine).run()
-    return Lowering(kernel, machine).run()
+    is_blocked = match_contraction(kernel) is None and (has_inner_products(kernel) or is_rowwise(kernel))
+    target = (BlockLowering if is_blocked else Lowering)(kernel, machine).run()
+    keep_promises(kernel, target)
+    return target

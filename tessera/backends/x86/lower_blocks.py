@@ -25,7 +25,7 @@ from tessera.types.dtype import u8
 from tessera.types.tensor_type import TensorType
 
 _PASSING = ("ttile.load", "ttile.cast", "ttile.transpose")
-_SCALAR = ("ttile.program_id", "ttile.index", "ttile.scratch")
+_SCALAR = ("ttile.program_id", "ttile.index", "ttile.fetch", "ttile.scratch")
 
 
 def has_inner_products(kernel: SpecOp) -> bool:

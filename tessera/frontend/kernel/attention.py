@@ -10,7 +10,7 @@ from tessera.frontend.kernel.matrix import dot, side
 from tessera.frontend.kernel.philox import keep_mask
 from tessera.frontend.kernel.places import clipped, within
 from tessera.frontend.kernel.reduce import reduce, shift_of
-from tessera.frontend.kernel.tiles import INF, Tile, cast_to, computed, tile_of
+from tessera.frontend.kernel.tiles import INF, Operand, Tile, cast_to, computed, tile_of
 from tessera.types.dim import Dim
 from tessera.types.dim import maximum as larger
 from tessera.types.dim import minimum as smaller
@@ -25,7 +25,9 @@ def mask_causal(scores: Any, rows: Any, cols: Any) -> Tile:
     b = current()
     tile = computed(b, tile_of(b, "mask_causal", scores))
     if not isinstance(rows, Coordinates) or not isinstance(cols, Coordinates):
-        raise b.fail("`mask_causal` takes rows and columns", "write `tile.mask_causal(S, tile.row_index(), tile.col_index(n))`")
+        raise b.fail(
+            "`mask_causal` takes rows and columns", "write `tile.mask_causal(S, tile.row_index(), tile.col_index(n))`"
+        )
     if len(tile.shape) != 2 or (rows.size, cols.size) != tile.shape:
         raise b.misfit(f"`mask_causal` of {list(tile.shape)} gets {rows.size} rows and {cols.size} columns")
     if rows.offset is not None:
@@ -45,7 +47,7 @@ def mask_causal(scores: Any, rows: Any, cols: Any) -> Tile:
     return masked
 
 
-class Powers:
+class Powers(Operand):
     """`exp(S - max S)` of a block of scores; not computed until it is known what else is to be taken off.
 
     What sums blocks up takes off the maximum of all so far at once, so that each power is computed one time only.
@@ -77,11 +79,8 @@ class Powers:
     def as_side(self, which: str) -> Tile:
         return self.materialized()
 
-    def __getitem__(self, key: Any) -> Tile:
-        return self.materialized()[key]
 
-
-class RowSums:
+class RowSums(Operand):
     """The sums of powers by row, made when asked for."""
 
     def __init__(self, powers: Powers) -> None:
@@ -92,19 +91,6 @@ class RowSums:
         if self._made is None:
             self._made = reduce(self.powers.materialized(), 1, "sum")
         return self._made
-
-    def __getitem__(self, key: Any) -> Tile:
-        return self.materialized()[key]
-
-
-def _compute_as_tiles() -> None:
-    for kind in (Powers, RowSums):
-        for name in "add radd sub rsub mul rmul truediv rtruediv lt le gt ge".split():
-            method = f"__{name}__"
-            setattr(kind, method, lambda self, other, method=method: getattr(self.materialized(), method)(other))
-
-
-_compute_as_tiles()
 
 
 def softmax_online(scores: Any) -> tuple[Any, Tile, Any]:
@@ -123,7 +109,13 @@ def softmax_online(scores: Any) -> tuple[Any, Tile, Any]:
 
 
 def softmax_accumulate(
-    acc: Any, m: Any, l: Any, P: Any, V: Any, m_c: Any, l_c: Any  # noqa: E741 - the document's names
+    acc: Any,
+    m: Any,
+    l: Any,  # noqa: E741 - the document's name
+    P: Any,
+    V: Any,
+    m_c: Any,
+    l_c: Any,
 ) -> tuple[Tile, Tile, Tile]:
     """Add a block to what was summed so far: both are scaled to the larger maximum, then `acc + P V` and `l + l_c`.
 
@@ -154,7 +146,7 @@ def softmax_accumulate(
     return result
 
 
-def dropout_in_kernel(x: Any, p: float, *, key: Any = None) -> Tile:
+def dropout_in_kernel(x: Any, p: Any, *, key: Any = None) -> Tile:
     """The tile with a share `p` of its elements zero and the others scaled up to keep the mean.
 
     The numbers come from the kernel's random key and the element's place in the whole tensor, so the same key gives the

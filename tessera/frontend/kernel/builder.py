@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 from tessera.diagnostics.codes import KernelError, ShapeError
 from tessera.diagnostics.span import Span
-from tessera.frontend.kernel.records import INDEX, Body, Memory, TileOp
+from tessera.ir.tile.records import INDEX, Body, Memory, TileOp
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 from tessera.types.schedule import Schedule
@@ -54,6 +54,8 @@ class KernelBuilder:
         self.prologue: list[TileOp] = []
         self.body = Body()
         self.span: Span | None = None
+        self.is_native = False
+        """Whether ops are carried out as they are written."""
         self.axes: dict[str, ProgramAxis] = {}
         """Axes of the grid by the name of their coordinate: `_b0`, ..., then `_m` and `_n`."""
         self.coords: dict[str, int] = {}
@@ -101,6 +103,14 @@ class KernelBuilder:
         result = self.new(type)
         self.prologue.append(TileOp(name, tuple(operands), dict(values), (result,), self.span))
         return result
+
+    def result_memory(self, type: TensorType) -> int:
+        """Memory for one more result."""
+        return self.new(Memory(type))
+
+    def steps(self, over: Any) -> Iterator[Any]:
+        """The steps of a loop, for Python to go through; the front end writes loops instead."""
+        raise self.fail("this loop over tiles is not in the source of a kernel", "loop in the kernel itself")
 
     def fail(self, message: str, fix: str = "", *notes: str) -> KernelError:
         return KernelError(message, span=self.span, notes=notes, fix=fix or None)
@@ -181,7 +191,7 @@ class KernelBuilder:
     # Scopes.
 
     @contextmanager
-    def active(self) -> Iterator[None]:
+    def active(self) -> Generator[None]:
         """Functions of `tile` write here."""
         token = _CURRENT.set(self)
         try:
@@ -190,7 +200,7 @@ class KernelBuilder:
             _CURRENT.reset(token)
 
     @contextmanager
-    def inside(self, body: Body, *names: str) -> Iterator[None]:
+    def inside(self, body: Body, *names: str) -> Generator[None]:
         """Write into the body of a loop; its coordinates end with it."""
         outer, self.body = self.body, body
         self.loops += names

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import hashlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,9 +13,10 @@ from tessera.frontend.annotations import resolve
 from tessera.frontend.kernel.builder import KernelBuilder
 from tessera.frontend.kernel.evaluate import Evaluator
 from tessera.frontend.kernel.operands import Given, Parameter, Whole, bound_operands, parameter_of
-from tessera.frontend.kernel.records import KernelProgram
 from tessera.frontend.kernel.results import declare_results, return_tiles
 from tessera.frontend.kernel.source import Source, called_names, source_of, written_names
+from tessera.frontend.several import several
+from tessera.ir.tile.records import KernelProgram
 from tessera.types.annotation import TensorAnnotation
 from tessera.types.dim import Dim
 from tessera.types.schedule import NAMES, Schedule
@@ -42,6 +45,7 @@ class KernelDefinition:
                 span=self.source.span(self.source.tree),
             )
         self.vjp: Callable[..., Any] | None = None
+        self.digest = hashlib.sha256(ast.unparse(self.source.tree).encode()).hexdigest()[:16]
 
     @property
     def inputs(self) -> list[Parameter]:
@@ -63,10 +67,19 @@ class KernelDefinition:
         given = schedule or Schedule()
         ranks = [parameter.rank for parameter in self.inputs if parameter.rank is not None]
         if kind == "cpu":
-            sizes = (64, 128, 64) if self.has_products else (256, 256, 64) if max(ranks, default=2) < 2 else (16, 256, 64)
+            sizes = (
+                (64, 128, 64) if self.has_products else (256, 256, 64) if max(ranks, default=2) < 2 else (16, 256, 64)
+            )
         else:
-            sizes = (128, 128, 64) if self.has_products else (1024, 1024, 64) if max(ranks, default=2) < 2 else (4, 1024, 64)
-        return Schedule(**{**given.choices(), "block": (*given.block, *sizes[len(given.block) :])})
+            sizes = (
+                (128, 128, 64)
+                if self.has_products
+                else (1024, 1024, 64)
+                if max(ranks, default=2) < 2
+                else (4, 1024, 64)
+            )
+        choices: dict[str, Any] = {**given.choices(), "block": (*given.block, *sizes[len(given.block) :])}
+        return Schedule(**choices)
 
     def build(
         self, types: Sequence[TensorType], statics: Mapping[str, Any], schedule: Schedule, name: str = ""
@@ -78,16 +91,17 @@ class KernelDefinition:
         b = KernelBuilder(name or self.name, types, schedule, {})
         given = Given(self, types)
         with b.active():
-            env = self._environment(b, given, statics)
+            env = self.environment(b, given, statics)
             value = Evaluator(b, self.source, env).run()
             return_tiles(b, self, given, value)
         return self._finished(b, types)
 
-    def _environment(self, b: KernelBuilder, given: Given, statics: Mapping[str, Any]) -> dict[str, Any]:
+    def environment(self, b: KernelBuilder, given: Given, statics: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of the function: tensors, static values, sizes of blocks and results."""
         b.whole = given.whole
         env: dict[str, Any] = bound_operands(b, given)
         for parameter in self.statics:
-            env[parameter.name] = statics[parameter.name] if parameter.name in statics else parameter.default
+            env[parameter.name] = statics.get(parameter.name, parameter.default)
             if env[parameter.name] is inspect.Parameter.empty:
                 raise KernelError(f"`{self.name}` needs `{parameter.name}`", span=None)
         for parameter in self.parameters:
@@ -117,8 +131,6 @@ class KernelDefinition:
 
 
 def _operators(source: Source) -> str:
-    import ast  # noqa: PLC0415 - one look
-
     return "@" if any(isinstance(node, ast.MatMult) for node in ast.walk(source.tree)) else ""
 
 
@@ -127,8 +139,7 @@ def result_annotations(definition: KernelDefinition) -> list[TensorAnnotation]:
     returns = definition.returns
     if returns is None or returns is inspect.Signature.empty:
         return []
-    listed = returns if isinstance(returns, tuple) else (returns,)
-    return [item for item in listed if isinstance(item, TensorAnnotation)]  # pyright: ignore[reportUnknownVariableType]
+    return [item for item in several(returns) if isinstance(item, TensorAnnotation)]
 
 
 __all__ = ["AnnotationError", "KernelDefinition", "Whole", "result_annotations"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from tessera.frontend.kernel.builder import current
@@ -13,6 +13,7 @@ from tessera.frontend.kernel.tiles import (
     Extent,
     Index,
     Loop,
+    Operand,
     Tile,
     binary,
     cast_to,
@@ -26,6 +27,7 @@ from tessera.frontend.kernel.tiles import (
     tile_of,
     unary,
 )
+from tessera.frontend.several import is_several, several
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, DType, bool_, f32
 from tessera.types.tensor_type import TensorType
@@ -94,7 +96,7 @@ def where(condition: Any, a: Any, b: Any) -> Tile:
     test = tile_of(builder, "where", condition)
     if not test.dtype.is_bool:
         raise builder.fail(f"`where` takes a condition of bool, got {test.dtype}", "compare the tile with a number")
-    given = [value.materialized() if hasattr(value, "materialized") else value for value in (a, b)]
+    given = [value.materialized() if isinstance(value, Operand) else value for value in (a, b)]
     tiles = [value for value in given if isinstance(value, Tile)]
     dtype = tiles[0].dtype if len({tile.dtype for tile in tiles}) == 1 else tiles[0].dtype.compute if tiles else f32
     shape = joined_shape(builder, "where", [test.shape, *(tile.shape for tile in tiles)])
@@ -150,7 +152,7 @@ def _axis(size: Any) -> Axis | None:
 
 def shape_of(shape: Any) -> tuple[Any, ...]:
     """The sizes of a tile, all of which are numbers."""
-    given: Sequence[Any] = shape if isinstance(shape, tuple | list) else (shape,)  # pyright: ignore[reportUnknownVariableType]
+    given = several(shape) if is_several(shape) else (shape,)
     for size in given:
         if isinstance(size, Index):
             size.__index__()
@@ -169,7 +171,7 @@ def broadcast(x: Any, shape: Any) -> Tile:
     return Tile(stretched(b, tile, sizes), tile.type.with_shape(sizes), axes, outside=tile.outside)
 
 
-class Coordinates:
+class Coordinates(Operand):
     """Which row or column of the whole tensor each element of a tile is in; a tile of i64 where it is used as one."""
 
     def __init__(self, axis: Axis, size: int, offset: Dim | None) -> None:
@@ -178,19 +180,6 @@ class Coordinates:
     def materialized(self) -> Tile:
         expr = Dim.symbol(self.axis.name) + (self.offset if self.offset is not None else 0)
         return coordinate_tile(current(), expr, [self.axis], (self.size,))
-
-    def __getitem__(self, key: Any) -> Tile:
-        return self.materialized()[key]
-
-
-def _coordinate_operators() -> None:
-    names = "add radd sub rsub mul rmul floordiv mod lt le gt ge eq ne".split()
-    for name in names:
-        method = f"__{name}__"
-        setattr(Coordinates, method, lambda self, other, method=method: getattr(self.materialized(), method)(other))
-
-
-_coordinate_operators()
 
 
 def row_index(offset: Any = None) -> Coordinates:
@@ -209,7 +198,9 @@ def col_index(block: Any = None, offset: Any = None) -> Coordinates:
         return Coordinates(Axis(block.name, block.bound), block.size, _offset(offset))
     axis = b.axes.get("_n")
     if axis is None:
-        raise b.fail("`col_index` asks for a step of a loop, or for this program's columns", "write `tile.col_index(n)`")
+        raise b.fail(
+            "`col_index` asks for a step of a loop, or for this program's columns", "write `tile.col_index(n)`"
+        )
     return Coordinates(Axis(axis.name, axis.extent, axis.extent), axis.size, _offset(offset))
 
 

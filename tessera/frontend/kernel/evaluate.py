@@ -16,7 +16,8 @@ from tessera.frontend.kernel.builder import KernelBuilder
 from tessera.frontend.kernel.loops import write_loop
 from tessera.frontend.kernel.source import Source, rebound_name, source_of
 from tessera.frontend.kernel.structure import Blocks, Pipeline
-from tessera.frontend.kernel.tiles import Index, Loop, NeedsNumber, Tile
+from tessera.frontend.kernel.tiles import Index, Loop, NeedsNumber, Operand
+from tessera.frontend.several import is_several, several
 
 UNROLLED = 256
 """Steps of a Python loop that are written out at most."""
@@ -25,16 +26,16 @@ _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
+    ast.Div: lambda a, b: a / b,
+    ast.FloorDiv: lambda a, b: a // b,
     ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-    ast.BitAnd: operator.and_,
-    ast.BitOr: operator.or_,
-    ast.BitXor: operator.xor,
-    ast.LShift: operator.lshift,
-    ast.RShift: operator.rshift,
-    ast.MatMult: operator.matmul,
+    ast.Pow: lambda a, b: a**b,
+    ast.BitAnd: lambda a, b: a & b,
+    ast.BitOr: lambda a, b: a | b,
+    ast.BitXor: lambda a, b: a ^ b,
+    ast.LShift: lambda a, b: a << b,
+    ast.RShift: lambda a, b: a >> b,
+    ast.MatMult: lambda a, b: a @ b,
 }
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
@@ -60,7 +61,7 @@ SUPPORTED = (
 )
 
 
-class _Returned(Exception):
+class _Returned(Exception):  # noqa: N818 - no error: the end of a function
     def __init__(self, value: Any) -> None:
         super().__init__()
         self.value = value
@@ -126,11 +127,11 @@ class Evaluator:
         if isinstance(target, ast.Name):
             self.env[target.id] = value
         elif isinstance(target, ast.Tuple | ast.List):
-            items = list(value) if isinstance(value, tuple | list) else None  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-            if items is None or len(items) != len(target.elts):  # pyright: ignore[reportUnknownArgumentType]
-                got = type(value).__name__ if items is None else f"{len(items)} values"  # pyright: ignore[reportUnknownArgumentType]
+            items = several(value) if is_several(value) else None
+            if items is None or len(items) != len(target.elts):
+                got = type(value).__name__ if items is None else f"{len(items)} values"
                 raise self.refuse(target, f"{len(target.elts)} names are given {got}", "name as many as there are")
-            for part, item in zip(target.elts, items, strict=True):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+            for part, item in zip(target.elts, items, strict=True):
                 self._bind(part, item)
         else:
             raise self.refuse(target, "a tile is a value: its elements cannot be assigned", "use `tile.where`")
@@ -140,7 +141,7 @@ class Evaluator:
 
     def _truth(self, node: ast.expr) -> bool:
         value = self.expression(node)
-        if isinstance(value, Tile | Index) or hasattr(value, "materialized"):
+        if isinstance(value, Operand | Index):
             raise self.refuse(
                 node,
                 "this is known only when the kernel runs, and `if` is decided when it is compiled",
@@ -205,8 +206,7 @@ class Evaluator:
         handler = getattr(self, f"_eval_{type(node).__name__.lower()}", None)
         if handler is None:
             raise self.refuse(node, f"`{_word(node)}` is not part of the kernel language")
-        value = handler(node)
-        return value
+        return handler(node)
 
     @contextmanager
     def _at(self, node: ast.expr) -> Any:
@@ -237,7 +237,9 @@ class Evaluator:
             found = self.env[name]
             if found is GONE:
                 raise self.refuse(
-                    node, f"`{name}` has a value only inside a loop", "give it one before the loop, so that it is carried"
+                    node,
+                    f"`{name}` has a value only inside a loop",
+                    "give it one before the loop, so that it is carried",
                 )
             return found
         function = self.source.function
@@ -263,10 +265,6 @@ class Evaluator:
 
     def _eval_binop(self, node: ast.BinOp) -> Any:
         left, right = self.expression(node.left), self.expression(node.right)
-        if isinstance(node.op, ast.MatMult) and (isinstance(left, Tile) or isinstance(right, Tile)):
-            from tessera.frontend.kernel.matrix import dot  # noqa: PLC0415 - `a @ b` is rare beside `tile.dot`
-
-            return self._applied(node, lambda: dot(left, right))
         return self._applied(node, lambda: _BINARY[type(node.op)](left, right))
 
     def _eval_unaryop(self, node: ast.UnaryOp) -> Any:
@@ -334,7 +332,9 @@ class Evaluator:
             return self._inlined(node, function, arguments, named)
         if _is_foreign(function) and any(_is_value(value) for value in (*arguments, *named.values())):
             raise self.refuse(
-                node, f"`{ast.unparse(node.func)}` is not of the kernel language and takes no tiles", "use what `tile` has"
+                node,
+                f"`{ast.unparse(node.func)}` is not of the kernel language and takes no tiles",
+                "use what `tile` has",
             )
         return self._applied(node, lambda: function(*arguments, **named))
 
@@ -378,11 +378,13 @@ _KNOWN = (float, int, bool, len, tuple, list, abs, round, isinstance, str)
 def _is_foreign(function: Any) -> bool:
     if function in _KNOWN or _is_language(function) or str(type(function).__module__).startswith("tessera."):
         return False
-    return not str(getattr(getattr(function, "__self__", None), "__class__", type(None)).__module__).startswith("tessera.")
+    return not str(getattr(getattr(function, "__self__", None), "__class__", type(None)).__module__).startswith(
+        "tessera."
+    )
 
 
 def _is_value(value: Any) -> bool:
-    return isinstance(value, Tile | Loop) or hasattr(value, "materialized")
+    return isinstance(value, Operand | Loop)
 
 
 def _word(node: Any) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from tessera.frontend.kernel.records import INDEX, Body, TileOp
 from tessera.frontend.kernel.source import assigned_names
 from tessera.frontend.kernel.structure import Blocks, Slot
-from tessera.frontend.kernel.tiles import Axis, Loop, Tile, number_of
+from tessera.frontend.kernel.tiles import Axis, Loop, Operand, Tile, number_of
+from tessera.ir.tile.records import INDEX, Body, TileOp
 from tessera.types.dim import Dim, maximum
 from tessera.types.dim import minimum as smaller
 from tessera.types.tensor_type import TensorType
@@ -22,7 +22,7 @@ def write_loop(evaluator: Any, node: ast.For, over: Blocks) -> None:
     changed = [name for name in assigned_names(node.body) if name in env and name != node.target.id]
     start: dict[str, Tile] = {}
     for name in changed:
-        value = env[name].materialized() if hasattr(env[name], "materialized") else env[name]
+        value = env[name].materialized() if isinstance(env[name], Operand) else env[name]
         if isinstance(value, Tile):
             start[name] = _settled(b, value)
     others = {name: env[name] for name in changed if name not in start}
@@ -70,7 +70,7 @@ def _settled(b: Any, tile: Tile) -> Tile:
 def _ended(evaluator: Any, node: ast.For, name: str, start: Tile) -> Tile:
     """What a name is at the end of the body, of the type it had before."""
     value = evaluator.env[name]
-    value = value.materialized() if hasattr(value, "materialized") else value
+    value = value.materialized() if isinstance(value, Operand) else value
     if not isinstance(value, Tile):
         raise evaluator.refuse(node, f"`{name}` is a tile before this loop and {type(value).__name__} at its end")
     end = _settled(evaluator.b, value)

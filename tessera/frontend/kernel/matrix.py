@@ -7,15 +7,15 @@ from typing import Any
 from tessera.diagnostics.codes import DTypeError
 from tessera.frontend.kernel.builder import KernelBuilder, current
 from tessera.frontend.kernel.places import within
-from tessera.frontend.kernel.records import Memory, TileOp
-from tessera.frontend.kernel.tiles import Tile, cast_to, constant, made, number_of, tile_of
+from tessera.frontend.kernel.tiles import Operand, Tile, cast_to, constant, made, number_of, tile_of
+from tessera.ir.tile.records import Memory, TileOp
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, f32, f64, i32
 from tessera.types.frozen import frozen
 from tessera.types.tensor_type import TensorType
 
 
-class Turned:
+class Turned(Operand):
     """A tile to be read with its axes swapped: a product takes it as it is, all else has it turned in memory."""
 
     def __init__(self, tile: Tile) -> None:
@@ -23,7 +23,7 @@ class Turned:
         self._made: Tile | None = None
 
     @property
-    def T(self) -> Tile:
+    def T(self) -> Tile:  # noqa: N802 - as NumPy has it
         return self.tile
 
     @property
@@ -41,14 +41,12 @@ class Turned:
 
     def materialized(self) -> Tile:
         """The turned tile: a load with its axes swapped, or by way of memory."""
-        if self._made is None:
-            b = current()
-            tile = self.tile
-            self._made = tile.origin.load(b, (1, 0)) if tile.origin is not None else _through_memory(b, tile)
-        return self._made
-
-    def __getitem__(self, key: Any) -> Tile:
-        return self.materialized()[key]
+        if self._made is not None:
+            return self._made
+        b, tile = current(), self.tile
+        made_: Tile = tile.origin.load(b, (1, 0)) if tile.origin is not None else _through_memory(b, tile)
+        self._made = made_
+        return made_
 
 
 def _through_memory(b: KernelBuilder, tile: Tile) -> Tile:
@@ -64,20 +62,6 @@ def _through_memory(b: KernelBuilder, tile: Tile) -> Tile:
     turned = type.with_shape(type.shape[::-1])
     values = {**access, "axes": coords[::-1], "pad": 0}
     return made(b, "load", [scratch, zero, zero], values, turned, tile.axes[::-1], tile.outside)
-
-
-def _add_operators() -> None:
-    """A turned tile computes as a tile does."""
-    for name in ("add", "sub", "mul", "truediv", "lt", "le", "gt", "ge", "and", "or"):
-        method = f"__{name}__"
-        setattr(Turned, method, lambda self, other, method=method: getattr(self.materialized(), method)(other))
-    for name in ("radd", "rsub", "rmul", "rtruediv"):
-        method = f"__{name}__"
-        setattr(Turned, method, lambda self, other, method=method: getattr(self.materialized(), method)(other))
-    setattr(Turned, "__neg__", lambda self: -self.materialized())
-
-
-_add_operators()
 
 
 def transpose(x: Any) -> Any:

@@ -9,6 +9,7 @@ from tessera.diagnostics.codes import DTypeError
 from tessera.frontend.kernel.builder import KernelBuilder, current
 from tessera.frontend.kernel.places import Origin, TensorRef, place_of, spots_of
 from tessera.frontend.kernel.tiles import Extent, Tile, cast_to, constant, joined_shape, number_of, stretched, tile_of
+from tessera.frontend.several import is_several, several
 from tessera.types.schedule import SWIZZLES
 
 SPACES = ("global", "shared", "register")
@@ -81,7 +82,9 @@ def _written(
 ) -> None:
     tensor = _tensor(b, x, fn)
     if not tensor.is_result:
-        raise b.fail(f"`{tensor.name}` is read by this kernel, and cannot be written too", "store to a result of its own")
+        raise b.fail(
+            f"`{tensor.name}` is read by this kernel, and cannot be written too", "store to a result of its own"
+        )
     *front, last = given if given else (None,)
     positions, tile = (front, last) if isinstance(last, Tile) else (given[1:], given[0] if given else None)
     places, _ = _positions(b, positions, rows, cols)
@@ -95,6 +98,8 @@ def _written(
             raise b.misfit(f"`{fn}` writes {list(source.shape)} to a place of {list(place.sizes)} in `{tensor.name}`")
     number = stretched(b, source, place.sizes)
     b.has_stores = True
+    if mode != "set":
+        b.zeroed[next(at for at, result in enumerate(b.result_buffers) if result is tensor)] = None
     b.emit("store", [number, tensor.number, *place.operands], {**place.values, "mode": mode})
 
 
@@ -121,11 +126,10 @@ def _positions(
 ) -> tuple[list[Any], tuple[int, ...] | None]:
     """Positions for the last dims in order, and the shape where one is given."""
     places, shape = list(given), None
-    if places and isinstance(places[0], tuple):
-        listed: tuple[Any, ...] = places[0]
+    if places and is_several(places[0]):
         if len(places) > 1:
             shape = tuple(int(size) for size in places[1])
-        places = list(listed)
+        places = list(several(places[0]))
     places += [place for place in (rows, cols) if place is not None]
     return places, shape
 

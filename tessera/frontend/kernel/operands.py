@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 from tessera.diagnostics.codes import KernelError
 from tessera.frontend.annotations import resolve
 from tessera.frontend.kernel.builder import KernelBuilder, current
+from tessera.frontend.kernel.matrix import Turned
 from tessera.frontend.kernel.memory import load
 from tessera.frontend.kernel.places import TensorRef
-from tessera.frontend.kernel.tiles import Tile
+from tessera.frontend.kernel.tiles import Operand, Tile
 from tessera.types.annotation import TensorAnnotation
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
+from tessera.types.policy import SILENT
 from tessera.types.schedule import NAMES
 from tessera.types.tensor_type import TensorType
 
@@ -49,7 +51,8 @@ def parameter_of(function: Any, item: inspect.Parameter, written: set[str]) -> P
     if item.name in written:
         if tensor is None:
             raise KernelError(
-                f"`{item.name}` is stored to, and nothing says what it is", fix=f'write `{item.name}: KTile["M", "N", f32]`'
+                f"`{item.name}` is stored to, and nothing says what it is",
+                fix=f'write `{item.name}: KTile["M", "N", f32]`',
             )
         return Parameter(item.name, "result", tensor)
     if word == "KVCache" or (tensor is not None and tensor.head == "KVCache"):
@@ -107,8 +110,8 @@ def bound_operands(b: KernelBuilder, given: Given) -> dict[str, Any]:
         if parameter.kind == "cache":
             env[parameter.name] = CacheRef(b, parameter.name, given.types[at : at + 3], at)
             continue
-        policy = parameter.annotation.policy if parameter.annotation is not None else None
-        tensor = TensorRef(parameter.name, at, given.types[at], *([policy] if policy is not None else []))
+        policy = parameter.annotation.policy if parameter.annotation is not None else SILENT
+        tensor = TensorRef(parameter.name, at, given.types[at], policy)
         env[parameter.name] = Whole(tensor) if parameter.kind == "tile" else tensor
     _check_names(b, given)
     if given.has_key:
@@ -149,7 +152,7 @@ class CacheRef:
         self.V = TensorRef(f"{name}.V", at + 1, values, filled={values.rank - 2: self.length})  # pyright: ignore[reportConstantRedefinition]
 
 
-class Whole:
+class Whole(Operand):
     """A parameter declared `Tile`: this program's part of a tensor, loaded where it is first used.
 
     Its rows are the program's rows `m`; on the right of a product, turned or not, it gives the program's columns `n`.
@@ -168,7 +171,7 @@ class Whole:
         return self.materialized().shape
 
     @property
-    def T(self) -> Any:
+    def T(self) -> Any:  # noqa: N802 - as NumPy has it
         return self.turned()
 
     def turned(self) -> Any:
@@ -186,37 +189,22 @@ class Whole:
             return self.materialized()
         return load(self.tensor, slice(None), current().extents().n)
 
-    def __getitem__(self, key: Any) -> Tile:
-        return self.materialized()[key]
 
-
-class TurnedWhole:
+class TurnedWhole(Operand):
     """Such a parameter, turned."""
 
     def __init__(self, whole: Whole) -> None:
         self.whole = whole
 
     @property
-    def T(self) -> Whole:
+    def T(self) -> Whole:  # noqa: N802 - as NumPy has it
         return self.whole
 
     def as_side(self, which: str) -> Tile:
-        from tessera.frontend.kernel.matrix import Turned  # noqa: PLC0415 - beside its use
-
         if which == "left":
             return Turned(self.whole.materialized()).for_product(current())
         tile = load(self.whole.tensor, current().extents().n, slice(None))
         return Turned(tile).for_product(current())
 
     def materialized(self) -> Tile:
-        return self.whole.materialized().T.materialized()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
-
-
-def _compute_as_tiles() -> None:
-    for kind in (Whole, TurnedWhole):
-        for name in "add radd sub rsub mul rmul truediv rtruediv pow lt le gt ge neg".split():
-            method = f"__{name}__"
-            setattr(kind, method, lambda self, *other, method=method: getattr(self.materialized(), method)(*other))
-
-
-_compute_as_tiles()
+        return Turned(self.whole.materialized()).materialized()

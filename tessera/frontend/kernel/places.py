@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.frontend.kernel.builder import KernelBuilder
-from tessera.frontend.kernel.records import Memory
 from tessera.frontend.kernel.tiles import Axis, Extent, Index, Loop, NeedsNumber, Tile, cast_to, dim_of, index_of
+from tessera.ir.tile.records import Memory
 from tessera.types.dim import Dim, minimum
 from tessera.types.dtype import DType, i64
 from tessera.types.frozen import frozen
 from tessera.types.policy import SILENT, Policy
 from tessera.types.tensor_type import TensorType
-
 
 
 class TensorRef:
@@ -70,7 +69,9 @@ def spot_of(b: KernelBuilder, tensor: TensorRef, place: int, position: Any) -> S
         name = b.program_axis(position.role, dim, int(position))
         return Spot(Dim.symbol(name), Axis(name, dim, dim), int(position))
     if isinstance(position, Extent) and position.role == "k":
-        raise b.fail("`k` is the size of a step, not a place", "loop with `for k in tile.range_k(x.shape, T.k)` and use `k`")
+        raise b.fail(
+            "`k` is the size of a step, not a place", "loop with `for k in tile.range_k(x.shape, T.k)` and use `k`"
+        )
     if isinstance(position, Extent) or position is None or position == slice(None):
         return _whole(b, tensor, place, position)
     given = dim_of(position)

@@ -8,8 +8,8 @@ from typing import Any
 from tessera.frontend.kernel.builder import KernelBuilder, current
 from tessera.frontend.kernel.elementwise import exp, full, where
 from tessera.frontend.kernel.places import within
-from tessera.frontend.kernel.records import INDEX, Body, Memory, TileOp
-from tessera.frontend.kernel.tiles import INF, Tile, cast_to, computed, constant, made, number_of, tile_of
+from tessera.frontend.kernel.tiles import INF, Tile, binary, cast_to, computed, constant, made, number_of, tile_of
+from tessera.ir.tile.records import INDEX, Body, Memory, TileOp
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, f32
 from tessera.types.promotion import integer_range
@@ -31,7 +31,7 @@ def identity(kind: str, dtype: DType) -> Any:
 
 
 def reduce(x: Any, axis: int = -1, kind: str = "sum") -> Tile:
-    """Fold an axis by `sum`, `prod`, `max`, `min`, `any` or `all`, in a halving tree; what lies beyond an edge is left out."""
+    """Fold an axis by `sum`, `prod`, `max`, `min`, `any` or `all`, in a halving tree, without what is beyond edges."""
     b = current()
     tile = computed(b, tile_of(b, "reduce", x))
     if kind not in KINDS:
@@ -114,9 +114,10 @@ def scan(
     rank = len(tile.shape)
     if rank not in (1, 2) or not -rank <= axis < rank:
         raise b.misfit(f"`scan` runs along an axis of one or two, got axis {axis} of {list(tile.shape)}")
+    fold: Callable[[Tile, Tile], Tile]
     if callable(combine):
-        fold: Callable[[Tile, Tile], Tile] = combine
-        begin = 0 if start is None else start
+        own: Any = combine
+        fold, begin = own, 0 if start is None else start
         if exclusive and start is None:
             raise b.fail("an exclusive scan with a function of its own needs `start`, what it begins with")
     else:
@@ -124,10 +125,12 @@ def scan(
             raise b.fail(f"`combine` is one of {', '.join(_RUNNING)} or a function, got {combine!r}")
         begin = identity(combine, tile.dtype)
 
-        def fold(before: Tile, here: Tile) -> Tile:
-            from tessera.frontend.kernel.tiles import binary  # noqa: PLC0415 - beside its use
+        fn = _RUNNING[combine]
 
-            return binary(_RUNNING[combine], before, here)
+        def known(before: Tile, here: Tile) -> Tile:
+            return binary(fn, before, here)
+
+        fold = known
 
     return _Scan(b, tile, axis % rank, exclusive=exclusive, reverse=reverse).run(fold, begin, callable(combine))
 
@@ -190,6 +193,13 @@ class _Scan:
         self, first: int, count: int, line: Tile, source: int, target: int, fold: Callable[[Tile, Tile], Tile]
     ) -> None:
         b = self.b
+        if b.is_native:
+            for place in range(first, count):
+                at = self._step(place)
+                after = cast_to(b, fold(line, self._read(source, at)), line.dtype)
+                self._write(line if self.exclusive else after, target, at)
+                line = after
+            return
         low, high = b.index(Dim.constant(first)), b.index(Dim.constant(count))
         step, carried = b.new(INDEX), b.new(line.type)
         body, name = Body(arguments=(step, carried)), b.fresh("_s")

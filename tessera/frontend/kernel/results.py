@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import KernelError
@@ -11,8 +10,8 @@ from tessera.frontend.kernel.elementwise import col_index, row_index, where
 from tessera.frontend.kernel.memory import converted
 from tessera.frontend.kernel.operands import Given, Parameter
 from tessera.frontend.kernel.places import Spot, TensorRef, place_of
-from tessera.frontend.kernel.records import Memory
-from tessera.frontend.kernel.tiles import Axis, Tile, number_of
+from tessera.frontend.kernel.tiles import Axis, Operand, Tile, number_of
+from tessera.frontend.several import is_several, several
 from tessera.types.annotation import TensorAnnotation
 from tessera.types.dim import Dim
 from tessera.types.tensor_type import TensorType
@@ -26,7 +25,7 @@ def declare_results(b: KernelBuilder, definition: KernelDefinition, given: Given
     sizes = given.sizes()
     for parameter in definition.results:
         type = _declared(definition, parameter, sizes)
-        number = b.new(Memory(type))
+        number = b.result_memory(type)
         tensor = TensorRef(parameter.name, number, type, is_result=True)
         b.result_buffers.append(tensor)
         env[parameter.name] = tensor
@@ -43,7 +42,9 @@ def _declared(definition: KernelDefinition, parameter: Parameter, sizes: dict[st
             fix="name a dim of an operand, or write a number",
         )
     if annotation.dtype is None:
-        raise KernelError(f"the result `{parameter.name}` has no dtype", span=None, fix="write it last, as in `..., f32]`")
+        raise KernelError(
+            f"the result `{parameter.name}` has no dtype", span=None, fix="write it last, as in `..., f32]`"
+        )
     return TensorType(tuple(dim.substitute(sizes) for dim in annotation.dims), annotation.dtype)
 
 
@@ -57,12 +58,12 @@ def return_tiles(b: KernelBuilder, definition: KernelDefinition, given: Given, v
                 fix="return a tile, or store to a parameter",
             )
         return
-    values: Sequence[Any] = value if isinstance(value, tuple) else (value,)  # pyright: ignore[reportUnknownVariableType]
+    values = several(value) if is_several(value) else (value,)
     from tessera.frontend.kernel.definition import result_annotations  # noqa: PLC0415 - which calls this
 
     declared = result_annotations(definition)
     for number, item in enumerate(values):
-        tile = item.materialized() if hasattr(item, "materialized") else item
+        tile = item.materialized() if isinstance(item, Operand) else item
         if not isinstance(tile, Tile):
             raise b.fail(f"`{definition.name}` returns {type(item).__name__}, not a tile")
         annotation = declared[number] if len(declared) == len(values) else None
@@ -78,7 +79,7 @@ def _return(b: KernelBuilder, tile: Tile, given: Given, annotation: TensorAnnota
         found = _placed(b, axis)
         if found is None or found.dim is None:
             raise b.fail(
-                f"axis {place} of the tile that is returned, of {size} elements, is no part of a tensor that was loaded",
+                f"axis {place} of the returned tile, of {size} elements, is no part of a tensor that was loaded",
                 'store it yourself: give the kernel a parameter such as `out: KTile["M", "N", f32]` and `tile.store`',
             )
         dims.append(found.dim)
@@ -87,7 +88,7 @@ def _return(b: KernelBuilder, tile: Tile, given: Given, annotation: TensorAnnota
     result = TensorType(tuple(dims), dtype)
     if annotation is not None:
         _check(b, annotation, result, given)
-    number = b.new(Memory(result))
+    number = b.result_memory(result)
     tensor = TensorRef(name, number, result, is_result=True)
     b.result_buffers.append(tensor)
     place_ = place_of(b, spots)

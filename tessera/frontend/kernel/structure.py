@@ -9,6 +9,7 @@ from tessera.frontend.kernel.builder import current
 from tessera.frontend.kernel.memory import load
 from tessera.frontend.kernel.places import TensorRef
 from tessera.frontend.kernel.tiles import Extent, Index, Loop, NeedsNumber, Tile, dim_of
+from tessera.frontend.several import is_several, several
 from tessera.types.dim import Dim
 from tessera.types.schedule import Schedule
 
@@ -92,7 +93,7 @@ class Blocks:
         self.extent, self.size, self.letter, self.prefetch = extent, size, letter, prefetch
 
     def __iter__(self) -> Iterator[Loop]:
-        return current().steps(self)  # type: ignore[attr-defined]
+        return current().steps(self)
 
 
 def range_n(shape: Any, size: Any, *, prefetch: int = 0) -> Blocks:
@@ -123,8 +124,8 @@ def _blocks(shape: Any, place: int, size: Any, letter: str, prefetch: int) -> Bl
     given: Any = shape
     if isinstance(shape, TensorRef):
         given = shape.shape
-    if isinstance(given, tuple | list):
-        dims: tuple[Any, ...] = tuple(given)  # pyright: ignore[reportUnknownArgumentType]
+    if is_several(given):
+        dims = several(given)
         given = dims[place] if len(dims) >= -place else dims[-1]
     extent = dim_of(given)
     if extent is None:
@@ -182,7 +183,7 @@ class Pipeline:
         self._is_open = True
         return self.slots[0]
 
-    def __exit__(self, kind: Any, *_: Any) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self._is_open = False
         if kind is None and self.held:
             raise current().fail(f"{len(self.held)} slots were filled and never read", "read every slot that is loaded")

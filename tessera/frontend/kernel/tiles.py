@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from tessera.frontend.kernel.builder import KernelBuilder, current
+from tessera.frontend.several import is_several, several
 from tessera.ir.tile.functions import FUNCTIONS
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, bool_, f32, i64
@@ -34,7 +35,7 @@ class Extent(int):
 
     role: str
 
-    def __new__(cls, size: int, role: str) -> Extent:
+    def __new__(cls, size: int, role: str) -> Self:
         made = super().__new__(cls, size)
         made.role = role
         return made
@@ -103,7 +104,7 @@ class Index:
         return str(self.dim)
 
 
-class NeedsNumber(Exception):
+class NeedsNumber(Exception):  # noqa: N818 - a request, which the front end answers
     """A dim must be a number for the kernel to be written: it is the size of a tile."""
 
     def __init__(self, dim: Dim) -> None:
@@ -139,7 +140,109 @@ def dim_of(value: Any) -> Dim | None:
     return Dim.constant(int(value)) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-class Tile:
+class Operand:
+    """What computes as a tile: every operator of Python works on it, by element."""
+
+    __slots__ = ()
+
+    def materialized(self) -> Tile:
+        """The tile that it is."""
+        raise NotImplementedError
+
+    def __add__(self, other: Any) -> Tile:
+        return binary("add", self, other)
+
+    def __radd__(self, other: Any) -> Tile:
+        return binary("add", other, self)
+
+    def __sub__(self, other: Any) -> Tile:
+        return binary("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Tile:
+        return binary("sub", other, self)
+
+    def __mul__(self, other: Any) -> Tile:
+        return binary("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Tile:
+        return binary("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Tile:
+        return binary("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Tile:
+        return binary("div", other, self)
+
+    def __floordiv__(self, other: Any) -> Tile:
+        return binary("floordiv", self, other)
+
+    def __mod__(self, other: Any) -> Tile:
+        return binary("mod", self, other)
+
+    def __pow__(self, other: Any) -> Tile:
+        return binary("pow", self, other)
+
+    def __and__(self, other: Any) -> Tile:
+        return binary("and", self, other)
+
+    def __or__(self, other: Any) -> Tile:
+        return binary("or", self, other)
+
+    def __xor__(self, other: Any) -> Tile:
+        return binary("xor", self, other)
+
+    def __lshift__(self, other: Any) -> Tile:
+        return binary("shl", self, other)
+
+    def __rshift__(self, other: Any) -> Tile:
+        return binary("shr", self, other)
+
+    def __lt__(self, other: Any) -> Tile:
+        return binary("lt", self, other)
+
+    def __le__(self, other: Any) -> Tile:
+        return binary("le", self, other)
+
+    def __gt__(self, other: Any) -> Tile:
+        return binary("gt", self, other)
+
+    def __ge__(self, other: Any) -> Tile:
+        return binary("ge", self, other)
+
+    def __eq__(self, other: object) -> Any:
+        return binary("eq", self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return binary("ne", self, other)
+
+    def __neg__(self) -> Tile:
+        return unary("neg", self)
+
+    def __abs__(self) -> Tile:
+        return unary("abs", self)
+
+    def __invert__(self) -> Tile:
+        return unary("not", self)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __getitem__(self, key: Any) -> Tile:
+        return expanded(self.materialized(), tuple(several(key)) if is_several(key) else (key,))
+
+    def __matmul__(self, other: Any) -> Tile:
+        from tessera.frontend.kernel.matrix import dot  # noqa: PLC0415 - it makes tiles
+
+        return dot(self, other)
+
+    def __bool__(self) -> bool:
+        raise current().fail("a tile has no truth value", "choose with `tile.where(condition, a, b)`")
+
+    def __iter__(self) -> Any:
+        raise current().fail("a tile cannot be gone through", "work on whole tiles, or reduce along an axis")
+
+
+class Tile(Operand):
     """A block of numbers of one dtype and static shape, held by the program.
 
     `axes` says where its elements come from, so that edges are seen to; `outside` what elements beyond them are, where
@@ -168,12 +271,15 @@ class Tile:
         self.narrow: Any = None
         """The last step of a loop that changes a tile carried by it."""
 
+    def materialized(self) -> Tile:
+        return self
+
     @property
     def dtype(self) -> DType:
         return self.type.dtype
 
     @property
-    def T(self) -> Tile:
+    def T(self) -> Any:  # noqa: N802 - as NumPy has it
         """The tile with its two axes swapped."""
         from tessera.frontend.kernel.matrix import transpose  # noqa: PLC0415 - it makes tiles
 
@@ -184,49 +290,8 @@ class Tile:
         for name in self.__slots__:
             setattr(self, name, getattr(other, name))
 
-    def __getitem__(self, key: Any) -> Tile:
-        return expanded(self, key if isinstance(key, tuple) else (key,))  # pyright: ignore[reportUnknownArgumentType]
-
-    def __bool__(self) -> bool:
-        raise current().fail("a tile has no truth value", "choose with `tile.where(condition, a, b)`")
-
-    def __iter__(self) -> Any:
-        raise current().fail("a tile cannot be gone through", "work on whole tiles, or reduce along an axis")
-
     def __repr__(self) -> str:
         return f"Tile({list(self.shape)}, {self.dtype})"
-
-    def __neg__(self) -> Tile:
-        return unary("neg", self)
-
-    def __abs__(self) -> Tile:
-        return unary("abs", self)
-
-    def __invert__(self) -> Tile:
-        return unary("not", self)
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    def __eq__(self, other: Any) -> Any:
-        return binary("eq", self, other)
-
-    def __ne__(self, other: Any) -> Any:
-        return binary("ne", self, other)
-
-
-def _operators() -> None:
-    """Give tiles Python's binary operators, both ways round."""
-    names = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv": "floordiv", "mod": "mod"}
-    names |= {"pow": "pow", "and": "and", "or": "or", "xor": "xor", "lshift": "shl", "rshift": "shr"}
-    for method, fn in names.items():
-        setattr(Tile, f"__{method}__", lambda self, other, fn=fn: binary(fn, self, other))
-        setattr(Tile, f"__r{method}__", lambda self, other, fn=fn: binary(fn, other, self))
-    for method in ("lt", "le", "gt", "ge"):
-        setattr(Tile, f"__{method}__", lambda self, other, fn=method: binary(fn, self, other))
-
-
-_operators()
 
 
 # Making tiles.
@@ -388,17 +453,15 @@ _KEEPS_ZERO = (
 
 
 def tile_of(b: KernelBuilder, fn: str, value: Any) -> Tile:
-    if hasattr(value, "materialized"):
-        value = value.materialized()
-    if not isinstance(value, Tile):
+    if not isinstance(value, Operand):
         raise b.fail(f"`{fn}` takes a tile, got {type(value).__name__}")
-    return value
+    return value.materialized()
 
 
 def binary(fn: str, first: Any, second: Any) -> Tile:
     """A scalar function of two, at every element of what both stretch to."""
     b = current()
-    given = [value.materialized() if hasattr(value, "materialized") else value for value in (first, second)]
+    given = [value.materialized() if isinstance(value, Operand) else value for value in (first, second)]
     tiles = [value for value in given if isinstance(value, Tile)]
     if not tiles:
         raise b.fail(f"`{fn}` takes a tile, got {type(first).__name__} and {type(second).__name__}")

@@ -355,8 +355,11 @@ def _reduce(run: Run, op: SpecOp) -> Sequence[Any]:
     axis, dtype = op.value("axis"), _dtype(op.operands[0])
     tile: Array = np.moveaxis(run[op.operands[0]], axis, 0)
     while tile.shape[0] > 1:
-        half = tile.shape[0] // 2
-        tile = scalars.apply(_FOLDS[op.value("kind")], [tile[:half], tile[half:]], dtype)
+        half = 1 << (tile.shape[0] - 1).bit_length() - 1
+        low, high = tile[:half], tile[half:]
+        joined = scalars.apply(_FOLDS[op.value("kind")], [low[: len(high)], high], dtype)
+        # What has no partner goes on as it is.
+        tile = joined if len(high) == half else np.concatenate([joined, low[len(high) :]])
     return (tile[0],)
 
 

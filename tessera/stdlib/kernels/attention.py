@@ -54,8 +54,10 @@ def _head(name: str, size: Dim) -> _Extent:
     return _Extent(name, size, size.value if size.value and size.value <= _WHOLE else _PART)
 
 
-class _Attention:
+class Attention:
     """The writing of one kernel; a program has a block of queries of one head, and a part of the values' columns."""
+
+    width = KEYS
 
     def __init__(self, call: Call) -> None:
         self.call = call
@@ -66,7 +68,7 @@ class _Attention:
         # A warp's worth of lanes and no matrix instruction for f32: few queries, as threads hold all their scores.
         candidates = QUERIES[2::-1] if call.lanes == 32 and q.dtype.bits >= 32 else QUERIES
         self.rows = _Extent("_i", q.shape[2], int(call.choose("attention.queries", candidates)))
-        self.keys = _Extent("_j", k.shape[2], KEYS)
+        self.keys = _Extent("_j", k.shape[2], self.width)
         self.depth, self.columns = _head("_d", q.shape[3]), _head("_e", v.shape[3])
         parts = [] if self.columns.is_one else [self.columns.size.ceildiv(self.columns.tile)]
         self.b: TileBuilder = call.builder([self.batch, self.heads, self.rows.size.ceildiv(self.rows.tile), *parts])
@@ -121,7 +123,7 @@ class _Attention:
 
         start = [b.full(0.0, (rows, columns), self.dtype), b.full(_LOW, (rows,), self.dtype)]
         start.append(b.full(0.0, (rows,), self.dtype))
-        acc, _, total = b.loop(b.index(0), b.index(end, self.coords), KEYS, block, start)
+        acc, _, total = b.loop(b.index(0), b.index(end, self.coords), self.width, block, start)
         # A query that sees no key has a sum of 0, and gives 0.
         none = b.elementwise("eq", total, b.full(0.0, (rows,), self.dtype))
         divisor = b.select(none, b.full(1.0, (rows,), self.dtype), total)
@@ -160,7 +162,7 @@ class _Attention:
     def _scores(self, queries: SSAValue | None, j: SSAValue) -> SSAValue:
         """Queries by keys; in parts of the head where it is not one tile."""
         b = self.b
-        zero = b.full(0.0, (self.rows.tile, KEYS), self.dtype)
+        zero = b.full(0.0, (self.rows.tile, self.width), self.dtype)
 
         def part(d: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
             at = [Dim.symbol("_b"), Dim.symbol("_g"), self.keys.at, self.depth.at]
@@ -191,7 +193,7 @@ class _Attention:
         # Where nothing has been seen, any number will do to subtract, and -inf would not.
         nothing = b.elementwise("eq", new, b.full(_LOW, (rows,), self.dtype))
         shift = b.select(nothing, b.full(0.0, (rows,), self.dtype), new)
-        powers = b.elementwise("exp2", b.elementwise("sub", scores, self._across(shift, KEYS)))
+        powers = b.elementwise("exp2", b.elementwise("sub", scores, self._across(shift, self.width)))
         kept = b.elementwise("exp2", b.elementwise("sub", top, shift))
         total = b.elementwise("add", b.elementwise("mul", total, kept), b.reduce(powers, "sum", 1))
         acc = b.elementwise("mul", acc, self._across(kept, self.columns.tile))
@@ -209,7 +211,8 @@ def _mask_map(mask: TensorType) -> list[Dim]:
 
 
 def _write(call: Call) -> list[SpecOp]:
-    return [_Attention(call).write()]
+    narrow = importlib.import_module("tessera.stdlib.kernels.attention_narrow")
+    return [(narrow.NarrowAttention if narrow.is_narrow(call) else Attention)(call).write()]
 
 
 KERNEL = LibraryKernel("attention", "softmax(q kT * scale + mask) v, in one pass over the keys.", _write)

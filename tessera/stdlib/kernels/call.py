@@ -46,6 +46,8 @@ class Call:
     lanes: int = 8
     span: Span | None = None
     maps: tuple[IndexMap | None, ...] = ()
+    kind: str = "cpu"
+    """The kind of machine that the kernel is for."""
 
     def at(self, number: int, at: Sequence[Dim]) -> Sequence[Dim]:
         """Where an element of operand `number` is in the argument that holds it: elsewhere, if it is a view of it."""

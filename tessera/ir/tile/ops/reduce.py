@@ -13,9 +13,8 @@ def _check_axis(op: SpecOp, tile: TileAttr) -> None:
     axis: int = op.value("axis")
     if not 0 <= axis < len(tile.shape):
         op.fail(f"`axis` must be in 0..{len(tile.shape) - 1}, got {axis}")
-    size = tile.shape[axis].value
-    if size is None or size & (size - 1):
-        op.fail(f"the folded axis must have a power of two of elements, got {tile.shape[axis]}")
+    if not tile.shape[axis].value:
+        op.fail(f"the folded axis must have elements, got {tile.shape[axis]}")
     out = op.results[0].type
     rest = tile.shape[:axis] + tile.shape[axis + 1 :]
     if not isinstance(out, TileAttr) or out.shape != rest:
@@ -43,7 +42,7 @@ def _check_arg_reduce(op: SpecOp) -> None:
 SPECS = (
     OpSpec(
         name="ttile.reduce",
-        summary="Fold an axis in a halving tree: element i with i + n/2, then the half again, down to one.",
+        summary="Fold an axis in a halving tree: element i with i + h, h half of the next power of two, down to one.",
         operands=("tile",),
         attributes=(Attribute("kind", "str", doc=", ".join(KINDS)), Attribute("axis", "int", doc="the axis to fold")),
         verify=_check_reduce,

@@ -7,11 +7,12 @@ from typing import Any
 
 from xdsl.ir import Block, SSAValue
 
-from tessera.frontend.kernel.records import INDEX, Body, KernelProgram, Memory, TileOp
 from tessera.ir.base import types as attrs
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.dialect import DIALECT
+from tessera.ir.tile.language import Place
+from tessera.ir.tile.records import INDEX, Body, KernelProgram, Memory, TileOp
 from tessera.types.dim import Dim
 from tessera.types.tensor_type import TensorType
 
@@ -31,9 +32,11 @@ class Writer:
 
     def body(self, body: Body) -> None:
         for op in body.ops:
-            self.op(op)
+            if op.name != "store" or op.operands[1] in self.values:
+                self.op(op)
 
     def op(self, op: TileOp) -> SpecOp:
+        """One op; a store to a result that no one wants is left to `body` to leave out."""
         regions: list[Block] = []
         if op.body is not None:
             inner = Block(arg_types=[type_attr(self.types[value]) for value in op.body.arguments])
@@ -60,17 +63,20 @@ def write_kernel(
     program: KernelProgram,
     name: str = "",
     arguments: Sequence[TensorType] | None = None,
-    places: Sequence[int] | None = None,
+    places: Sequence[int | None] | None = None,
     symbols: Sequence[str] | None = None,
 ) -> SpecOp:
     """The `ttile.kernel` of a program.
 
-    As a part of a larger program it may take other `arguments`; `places` says which of them each of its own is.
+    As a part of a larger program it may take other `arguments`; `places` says which of them each of its own is, or None
+    for a result that no one wants.
     """
     types = list(arguments if arguments is not None else program.arguments)
-    where = list(places if places is not None else range(len(program.arguments)))
+    where: list[int | None] = list(places if places is not None else range(len(program.arguments)))
     block = Block(arg_types=[attrs.BufferAttr.of(type) for type in types])
-    values = {number: block.args[place] for number, place in zip(program.buffers, where, strict=True)}
+    values: dict[int, SSAValue] = {
+        number: block.args[place] for number, place in zip(program.buffers, where, strict=True) if place is not None
+    }
     Writer(program.types, block, values).body(program.body)
     block.add_op(make(DIALECT["return"], types=()))
     return make(
@@ -79,7 +85,7 @@ def write_kernel(
             "symbol": name or program.name,
             "symbols": tuple(symbols if symbols is not None else program.symbols),
             "grid": tuple(Dim.of(dim) for dim in program.grid),
-            "writes": tuple(where[program.inputs :]),
+            "writes": tuple(place for place in where[program.inputs :] if place is not None),
             "kind": "library",
             "schedule": dict(program.schedule),
         },
@@ -87,3 +93,20 @@ def write_kernel(
         regions=[block],
     )
 
+
+def write_call(program: KernelProgram, call: Any) -> list[SpecOp]:
+    """The kernels of a call inside a larger program: results that programs add to are zeroed first."""
+    wanted = [(number, place) for number in program.zeroed if (place := call.outputs[number]) is not None]
+    made = [_zeroed(program, call, number, place) for number, place in wanted]
+    places = [*call.inputs, *call.outputs]
+    return [*made, write_kernel(program, call.name, call.arguments, places, call.symbols)]
+
+
+def _zeroed(program: KernelProgram, call: Any, number: int, place: int) -> SpecOp:
+    """A kernel that fills one result with zeros."""
+    size, width = program.results[number].size, 4 * call.lanes
+    b = call.builder([size.ceildiv(width)], f"zero{number}", {place: (size,)})
+    at = b.index(Dim.symbol("_p") * width, {"_p": b.program_id(0)})
+    where = Place({"_i": at}, ("_i",), (width,), {"_i": size})
+    b.store(b.full(0, (width,), program.results[number].dtype), b.arguments[place], [Dim.symbol("_i")], where)
+    return b.finish()

@@ -78,6 +78,10 @@ class KernelProgram:
         head = f"{self.name} {list(map(str, self.arguments))} {self.inputs} {list(map(str, self.grid))} {self.schedule}"
         return "\n".join([head, *_lines(self.body, "")])
 
+    def work(self) -> str:
+        """The text of what is done, whatever schedule it came from."""
+        return self.text().split("\n", 1)[1] + str(self.grid)
+
     @property
     def digest(self) -> str:
         return hashlib.sha256(self.text().encode()).hexdigest()

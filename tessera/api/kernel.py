@@ -1,0 +1,290 @@
+"""`@kernel`: a function of the kernel language as a callable, alone, inside `jit`, and under the debugger."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tessera.api.jit import Jit
+from tessera.api.tuning import Tuning
+from tessera.compiler.kernel_instance import KernelInstance
+from tessera.diagnostics.codes import KernelError, RuntimeArgumentError
+from tessera.frontend.functions.movement import reshape
+from tessera.frontend.functions.operands import shape_dims
+from tessera.frontend.kernel.bind import KernelBinder, fused_shape
+from tessera.frontend.kernel.definition import KernelDefinition
+from tessera.frontend.kernel.tiles import NeedsNumber
+from tessera.frontend.size import size_of
+from tessera.frontend.tree import flatten
+from tessera.ir.base import dispatch
+from tessera.ir.base.dispatch import apply
+from tessera.types.schedule import Schedule, schedule_of
+from tessera.types.tensor_type import TensorType
+
+KEY = "key"
+
+
+class Kernel:
+    """A kernel: call it with tensors, and it gives tensors.
+
+    Outside `jit` a call compiles once for each set of numbers that its tiles need; inside it is an op of the program.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        schedule: Schedule | None = None,
+        tuning: Tuning | None = None,
+        definition: KernelDefinition | None = None,
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.definition = definition or KernelDefinition(function)
+        self.name, self.given, self.tuning = self.definition.name, schedule, tuning
+        self.signature = self._call_signature()
+        self._jit = _KernelJit(self)
+        self._is_called = False
+
+    def _call_signature(self) -> inspect.Signature:
+        """What a caller gives: no results, no sizes of blocks; a random key where the kernel draws."""
+        kept = {parameter.name for parameter in (*self.definition.inputs, *self.definition.statics)}
+        found = [p.replace(annotation=p.empty) for p in self.definition.signature.parameters.values() if p.name in kept]
+        if self.definition.is_random and KEY not in kept:
+            found.append(inspect.Parameter(KEY, inspect.Parameter.KEYWORD_ONLY, default=None))
+        return inspect.Signature(found)
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule in force on this machine, with everything that was not chosen filled in."""
+        return self.definition.complete(self.given)
+
+    def with_schedule(self, schedule: Any) -> Kernel:
+        """The same kernel under another schedule; this one stays as it is."""
+        return Kernel(self.definition.function, schedule_of(schedule), None, self.definition)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.tuning is not None:
+            return self.tuning.chosen(self, args, kwargs)._called(args, kwargs)
+        return self._called(args, kwargs)
+
+    def _called(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if dispatch.active() is not None:
+            return self._jit(*args, **kwargs)
+        return self._jit.retried(lambda: self._jit(*args, **kwargs))
+
+    def recorded(self, *args: Any, **kwargs: Any) -> Any:
+        """The kernel as an op of the trace that is being made."""
+        bound = self._bound(args, kwargs)
+        operands, lead = self._operands(bound.arguments, lambda x, shape: reshape(x, tuple(shape)), shape_dims)
+        types = [_type_of(operand) for operand in operands]
+        instance = KernelInstance(self.definition, self._statics(bound.arguments), self.given)
+        try:
+            name = instance.registered(types)
+        except NeedsNumber as need:
+            if self._jit.is_own_trace:
+                raise
+            raise KernelError(
+                f"`{self.name}` needs `{need.dim}` as a number, since it is the size of a tile, and here it is free",
+                fix="declare that dim with its size, as in `Tensor[..., 128, f32]`",
+            ) from None
+        results: tuple[Any, ...] = apply("kernel_call", operands, {"kernel": name})
+        shaped = [_apart(result, lead) for result in results]
+        return shaped[0] if len(shaped) == 1 else tuple(shaped)
+
+    def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> inspect.BoundArguments:
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise RuntimeArgumentError(f"`{self.name}`: {error}") from None
+        bound.apply_defaults()
+        return bound
+
+    def _statics(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return {parameter.name: arguments[parameter.name] for parameter in self.definition.statics}
+
+    def _operands(
+        self, arguments: Mapping[str, Any], to_shape: Callable[[Any, Any], Any], dims: Callable[[Any], Any]
+    ) -> tuple[list[Any], tuple[Any, ...]]:
+        """The tensors in order, fused dims joined; and the dims that were joined first, to take results apart by."""
+        found: list[Any] = []
+        lead: tuple[Any, ...] = ()
+        for parameter in self.definition.inputs:
+            leaves, _ = flatten(arguments[parameter.name])
+            for leaf in leaves:
+                shape = fused_shape(parameter, dims(leaf))
+                if shape is not None and parameter.kind != "cache" and not lead:
+                    lead = tuple(dims(leaf)[: len(dims(leaf)) - len(shape) + 1])
+                found.append(leaf if shape is None else to_shape(leaf, shape))
+        if arguments.get(KEY) is not None and all(parameter.name != KEY for parameter in self.definition.parameters):
+            found.append(arguments[KEY])
+        return found, lead
+
+    def interpret(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the function itself in Python, on tiles with data: `breakpoint()` in it stops on that line."""
+        return self._on_arrays(args, kwargs, native=True)
+
+    def run_tiles(self, *args: Any, observer: Any = None, **kwargs: Any) -> Any:
+        """Run the tile program op by op on NumPy, every access checked; `observer` looks on."""
+        return self._on_arrays(args, kwargs, native=False, observer=observer)
+
+    def _on_arrays(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, native: bool, observer: Any = None) -> Any:
+        import numpy as np  # noqa: PLC0415 - the interpreter's alone
+
+        from tessera.api.tensor import Tensor  # noqa: PLC0415
+        from tessera.compiler.run_kernel import run_program, run_python  # noqa: PLC0415
+
+        arguments = self._bound(args, kwargs).arguments
+        given, lead = self._operands(arguments, lambda x, shape: np.asarray(x).reshape(shape), lambda x: x.shape)
+        arrays, statics = [np.asarray(one) for one in given], self._statics(arguments)
+        if native:
+            results = run_python(self.definition, arrays, statics, self.schedule)
+        else:
+            results = run_program(KernelInstance(self.definition, statics, self.given), arrays, observer)
+        count = len(lead)
+        shaped = [
+            Tensor.of(result.reshape((*lead, *result.shape[1:]) if count else result.shape)) for result in results
+        ]
+        return shaped[0] if len(shaped) == 1 else tuple(shaped)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        """The kernel at every level of IR, as text: `.graph`, `.schedule`, `.tile`, `.target`, `.llvm`."""
+        return self._jit.retried(lambda: self._jit.lower(*args, **kwargs))
+
+    def explain(self, *args: Any, **kwargs: Any) -> Any:
+        """What runs for such arguments."""
+        return self._jit.retried(lambda: self._jit.explain(*args, **kwargs))
+
+    def program(self, *args: Any, kind: str = "cpu", **kwargs: Any) -> Any:
+        """The kernel as records for such arguments, with their sizes as numbers."""
+        arguments = self._bound(args, kwargs).arguments
+        given, _ = self._operands(arguments, _reshaped, lambda x: tuple(x.shape))
+        types = [TensorType.of(one.shape, one.dtype) if isinstance(one, _Shaped) else _type_of(one) for one in given]
+        return KernelInstance(self.definition, self._statics(arguments), self.given).program(types, kind)
+
+    def defvjp(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Give the kernel its derivative: a function of its operands, its results and their gradients."""
+        self.definition.vjp = function
+        return function
+
+    def register(self, name: str = "") -> Kernel:
+        """Let the kernel be called as `tessera.ops.<name>`."""
+        # The facade stands above this room, and knows nothing of kernels: found by name.
+        ops = importlib.import_module("tessera.ops")
+        wanted = name or self.name
+        if hasattr(ops, wanted) and not isinstance(getattr(ops, wanted), Kernel):
+            raise KernelError(f"`tessera.ops` has a `{wanted}` already", fix="give the kernel another name")
+        vars(ops)[wanted] = self
+        return self
+
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __repr__(self) -> str:
+        return f"kernel {self.name}{self.definition.signature} {self.schedule}"
+
+
+class _Shaped:
+    """A tensor seen in another shape, of which only the type matters."""
+
+    def __init__(self, shape: Sequence[int], dtype: Any) -> None:
+        self.shape, self.dtype = tuple(shape), dtype
+
+
+def _reshaped(x: Any, shape: Sequence[int]) -> Any:
+    found = _type_of(x)
+    return _Shaped(shape, found.dtype)
+
+
+def _type_of(operand: Any) -> TensorType:
+    from tessera.frontend.concrete import concrete_type  # noqa: PLC0415 - beside its use
+
+    found = getattr(operand, "type", None)
+    if isinstance(found, TensorType):
+        return found
+    concrete = concrete_type(operand)
+    if concrete is None:
+        raise RuntimeArgumentError(f"a kernel takes tensors, got {type(operand).__name__}")
+    return concrete
+
+
+def _apart(result: Any, lead: Sequence[Any]) -> Any:
+    """A result with its first dim as those that were joined."""
+    if not lead:
+        return result
+    dims = shape_dims(result)
+    return reshape(result, (*(size_of(dim) for dim in lead), *(size_of(dim) for dim in dims[1:])))
+
+
+class _KernelJit(Jit):
+    """The jitted form of a kernel alone: dims are free, except those that turn out to be sizes of tiles."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return kernel.recorded(*args, **kwargs)
+
+        call.__name__ = call.__qualname__ = kernel.name
+        call.__signature__ = kernel.signature  # type: ignore[attr-defined]
+        super().__init__(call)
+        self.is_own_trace = False
+        self._binder: KernelBinder = KernelBinder(kernel.definition, self.parameters, kernel.signature)
+
+    def retried(self, work: Callable[[], Any]) -> Any:
+        """What `work` gives, once every dim that must be a number is taken as one."""
+        outer, self.is_own_trace = self.is_own_trace, True
+        try:
+            while True:
+                try:
+                    return work()
+                except NeedsNumber as need:
+                    if need.dim.symbols <= self._binder.numbers:
+                        raise
+                    self._binder.numbers |= need.dim.symbols
+        finally:
+            self.is_own_trace = outer
+
+
+class KernelDecorator:
+    """`kernel` itself: `@kernel`, `@kernel.auto`, `@kernel.schedule(s)`, `@kernel.autotune(...)`."""
+
+    def __call__(self, given: Any = None, /) -> Any:
+        """Make a function a kernel: `@kernel`, `@kernel()`, or `@kernel(schedule)`."""
+        if given is None:
+            return self
+        if callable(given) and not isinstance(given, Schedule):
+            return Kernel(given)
+        return self.schedule(given)
+
+    def auto(self, function: Callable[..., Any], /) -> Kernel:
+        """A kernel whose schedule is chosen for the machine."""
+        return Kernel(function)
+
+    def schedule(self, schedule: Any, /) -> Callable[[Any], Kernel]:
+        """A kernel under a schedule."""
+        chosen = schedule_of(schedule)
+
+        def decorate(function: Any) -> Kernel:
+            return function.with_schedule(chosen) if isinstance(function, Kernel) else Kernel(function, chosen)
+
+        return decorate
+
+    def autotune(
+        self, *, space: Any, metric: str = "latency_ms", budget_ms: float = 200.0, cache: str = ""
+    ) -> Callable[[Any], Kernel]:
+        """A kernel whose schedule is the fastest of a space, measured when it is first called with such sizes.
+
+        Measuring stops after `budget_ms`; `cache` is a folder or a JSON file that keeps what was found. Choices that
+        would change results are kept at their first value.
+        """
+        tuning = Tuning(space, metric, budget_ms, cache)
+
+        def decorate(function: Any) -> Kernel:
+            target = function.definition.function if isinstance(function, Kernel) else function
+            return Kernel(target, None, tuning)
+
+        return decorate
+
+
+kernel = KernelDecorator()
+"""Make a function a kernel."""

@@ -1,0 +1,150 @@
+"""Choosing the schedule of a kernel by measuring: candidates are compiled and timed outside any compilation."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tessera.diagnostics.codes import ScheduleError
+from tessera.diagnostics.error import CompilationError
+from tessera.ir.base import dispatch
+from tessera.types.schedule import Schedule, Space
+
+if TYPE_CHECKING:
+    from tessera.api.kernel import Kernel
+
+METRICS = ("latency_ms",)
+
+
+class Tuning:
+    """A space of schedules, and what was chosen from it by the shapes it was chosen for."""
+
+    def __init__(self, space: Any, metric: str, budget_ms: float, cache: str) -> None:
+        if metric not in METRICS:
+            raise ScheduleError(f"`metric` is one of {', '.join(METRICS)}, got {metric!r}")
+        if not budget_ms > 0:
+            raise ScheduleError(f"`budget_ms` must be positive, got {budget_ms}")
+        self.space, self.budget_ms, self.cache = Space.of(space), budget_ms, cache
+        self.pinned: tuple[str, ...] = ()
+        self.trials: list[tuple[Schedule, float]] = []
+        """What was measured last: schedules with their milliseconds, fastest first."""
+        self.dropped: list[tuple[Schedule, str]] = []
+        """What was not measured, and why."""
+        self._variants: dict[str, Kernel] = {}
+
+    def chosen(self, kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Kernel:
+        """The kernel under the schedule for such arguments."""
+        key = _key(kernel, args, kwargs)
+        found = self._variants.get(key)
+        if found is None:
+            stored = self._stored(kernel).get(key)
+            if stored is not None:
+                found = kernel.with_schedule(Schedule.from_json(json.dumps(stored)))
+            elif dispatch.active() is not None:
+                # A compilation never measures: inside a trace the first schedule of the space stands.
+                return kernel.with_schedule(next(iter(self.space)))
+            else:
+                found = kernel.with_schedule(self._search(kernel, args, kwargs))
+                self._store(kernel, key, found.given)
+            self._variants[key] = found
+        return found
+
+    def _search(self, kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Schedule:
+        self.trials, self.dropped = [], []
+        seen: dict[str, Schedule] = {}
+        end = time.perf_counter() + self.budget_ms / 1e3
+        for schedule in self._candidates(kernel, args, kwargs):
+            variant = kernel.with_schedule(schedule)
+            try:
+                text = variant.program(*args, **kwargs).work()
+                if text in seen:
+                    self.dropped.append((schedule, f"the same code here as {seen[text]}"))
+                    continue
+                seen[text] = schedule
+                if self.trials and time.perf_counter() > end:
+                    self.dropped.append((schedule, f"the budget of {self.budget_ms} ms was spent"))
+                    continue
+                variant(*args, **kwargs)
+            except CompilationError as error:
+                self.dropped.append((schedule, error.message))
+                continue
+            self.trials.append((schedule, _measured(variant, args, kwargs, end)))
+        if not self.trials:
+            reasons = tuple(f"{schedule}: {why}" for schedule, why in self.dropped[:4])
+            raise ScheduleError("no schedule of the space can be carried out", notes=reasons)
+        self.trials.sort(key=lambda trial: trial[1])
+        return self.trials[0][0]
+
+    def _candidates(self, kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Schedule]:
+        """The points of the space; choices that change bits stay at the first value that works."""
+        points = list(self.space)
+        for schedule in points:
+            try:
+                numeric = kernel.with_schedule(schedule).program(*args, **kwargs).numeric
+            except CompilationError:
+                continue
+            self.pinned = numeric
+            kept = [one for one in points if all(getattr(one, name) == getattr(schedule, name) for name in numeric)]
+            self.dropped += [(one, f"`{', '.join(numeric)}` changes results") for one in points if one not in kept]
+            return kept
+        return points
+
+    def report(self) -> str:
+        """What the last search found."""
+        lines = [f"{milliseconds:9.4f} ms  {schedule}" for schedule, milliseconds in self.trials]
+        return "\n".join([*lines, *(f"  dropped  {schedule}: {why}" for schedule, why in self.dropped)])
+
+    def _path(self, kernel: Kernel) -> str:
+        folder = os.path.expanduser(self.cache)
+        return folder if folder.endswith(".json") else os.path.join(folder, f"{kernel.name}.json")
+
+    def _stored(self, kernel: Kernel) -> dict[str, Any]:
+        if not self.cache:
+            return {}
+        try:
+            with open(self._path(kernel), encoding="utf-8") as file:
+                return json.load(file)
+        except (FileNotFoundError, json.JSONDecodeError):
+            return {}
+
+    def _store(self, kernel: Kernel, key: str, schedule: Schedule | None) -> None:
+        if not self.cache or schedule is None:
+            return
+        path = self._path(kernel)
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        values = {**self._stored(kernel), key: json.loads(schedule.to_json())}
+        temporary = f"{path}.{os.getpid()}"
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump(values, file, indent=1, sort_keys=True)
+        os.replace(temporary, path)
+
+
+def _measured(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any], end: float) -> float:
+    """The shortest of a few calls, in milliseconds."""
+    best = float("inf")
+    for _ in range(5):
+        start = time.perf_counter()
+        kernel(*args, **kwargs)
+        now = time.perf_counter()
+        best = min(best, now - start)
+        if now > end:
+            break
+    return best * 1e3
+
+
+def _key(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Shapes, dtypes and static values, and the machine they were measured on."""
+    from tessera.api.compilation import machine_text  # noqa: PLC0415 - read once, when first tuned
+    from tessera.frontend.tree import flatten  # noqa: PLC0415
+
+    parts: list[str] = []
+    for value in (*args, *(kwargs[name] for name in sorted(kwargs))):
+        leaves, _ = flatten(value)
+        parts += [f"{list(leaf.shape)} {leaf.dtype}" if hasattr(leaf, "shape") else repr(leaf) for leaf in leaves]
+    import hashlib  # noqa: PLC0415
+
+    machine = hashlib.sha256(machine_text().encode()).hexdigest()[:8]
+    return f"{kernel.definition.digest} {machine} {'; '.join(parts)}"

@@ -1,0 +1,56 @@
+"""`KernelInstance`: a kernel with its static arguments and schedule, as ops that call it know it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tessera.frontend.kernel.definition import KernelDefinition
+from tessera.ir.base.kernels import Outcome, register
+from tessera.ir.tile.records import KernelProgram
+from tessera.types.schedule import Schedule
+from tessera.types.tensor_type import TensorType
+
+
+class KernelInstance:
+    """One use of a kernel: what it computes is known but for the types of its operands."""
+
+    def __init__(
+        self, definition: KernelDefinition, statics: Mapping[str, Any], schedule: Schedule | None = None
+    ) -> None:
+        self.definition, self.statics, self.schedule = definition, dict(statics), schedule
+        self._programs: dict[Any, KernelProgram] = {}
+
+    def program(self, types: Sequence[TensorType], kind: str = "cpu") -> KernelProgram:
+        """The kernel on tiles for operands of these types, on a kind of machine."""
+        key = (tuple(types), kind)
+        found = self._programs.get(key)
+        if found is None:
+            schedule = self.definition.complete(self.schedule, kind)
+            found = self._programs[key] = self.definition.build(types, self.statics, schedule)
+        return found
+
+    def registered(self, types: Sequence[TensorType]) -> str:
+        """The name that ops call it by: the same for the same work, in every process."""
+        digest = self.program(types).digest
+        name = f"{self.definition.name}:{digest[:24]}"
+        register(name, self)
+        return name
+
+    def outcome(self, types: Sequence[TensorType]) -> Outcome:
+        made = self.program(types)
+        return Outcome(made.results, made.equalities)
+
+    def reference(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
+        from tessera.compiler.run_kernel import run_program  # noqa: PLC0415 - it needs NumPy and xDSL
+
+        return run_program(self, arrays)
+
+    def write(self, call: Any) -> list[Any]:
+        from tessera.ir.tile.write_records import write_call  # noqa: PLC0415 - it needs xDSL
+
+        return write_call(self.program(call.operands, call.kind), call)
+
+    @property
+    def vjp(self) -> Callable[..., Any] | None:
+        return self.definition.vjp

@@ -1,0 +1,53 @@
+"""Calling a kernel that a user wrote: an op like any other, with a shape rule, a reference, and its own way down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tessera.ir.base.arrays import Array
+from tessera.ir.base.kernels import KERNELS, UserKernel
+from tessera.ir.base.spec import Attribute, Attributes, Cost, InferContext, OpSpec
+from tessera.ir.graph.rules import traffic
+from tessera.ir.tile.facets import Library
+from tessera.types.dim import Dim
+from tessera.types.tensor_type import TensorType
+
+
+def _infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    found = KERNELS.get(attributes["kernel"])
+    if found is None:
+        name = str(attributes["kernel"]).split(":")[0]
+        raise ctx.fail(f"there is no kernel `{name}` in this process", help="import the module that defines it")
+    outcome = found.outcome(types)
+    for left, right, what in outcome.equalities:
+        ctx.equal(left, right, what)
+    return outcome.results
+
+
+def kernel_of(attributes: Attributes) -> UserKernel:
+    """The kernel that a call names."""
+    return KERNELS[attributes["kernel"]]
+
+
+def kernel_reference(*arrays: Array, kernel: str) -> tuple[Array, ...]:
+    """What the kernel gives, run program by program on NumPy."""
+    return KERNELS[kernel].reference(arrays)
+
+
+def _cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
+    return Cost(sum((result.size for result in results), Dim.constant(0)), traffic(operands, results))
+
+
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="tgraph.kernel_call",
+        summary="The results of a kernel written in the kernel language.",
+        operands=("operands*",),
+        results=("results*",),
+        attributes=(Attribute("kernel", "str", doc="its name, and a digest of what it computes"),),
+        infer=_infer,
+        reference=kernel_reference,
+        cost=_cost,
+        lower=Library("user_kernel"),
+    ),
+)
