@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
@@ -17,17 +18,49 @@ from tessera.types.tensor_type import TensorType
 _LONGEST = 40
 
 
-def canonical(body: Tape) -> tuple[Tape, dict[str, str]]:
-    """The body with sizes `s0`, `s1`, ..., and the name each of them has in the given one."""
+def canonical(body: Tape) -> tuple[Tape, dict[str, Dim]]:
+    """The body with sizes `s0`, `s1`, ..., and what each of them is in the given one.
+
+    A size that a guard says is a multiple of a number is written as that number times a size: all that is made from
+    the body then sees that nothing is left over, and guards that hold by that are gone.
+    """
     names: dict[str, str] = {}
     for type in body.types:
         _meet(type.shape, names)
     for record in body.records:
         for _, value in sorted(record.attributes.items()):
             _meet(value, names)
-    tape = with_sizes(body, {old: Dim.symbol(new) for old, new in names.items()})
+    factors = multiples(body.guards)
+    tape = with_sizes(body, {old: Dim.symbol(new) * factors.get(old, 1) for old, new in names.items()})
+    tape.guards = [guard for guard in tape.guards if guard.left != guard.right]
     tape.names = [f"a{number}" for number in range(len(body.inputs))]
-    return tape, {new: old for old, new in names.items()}
+    return tape, {new: Dim.symbol(old) // factors.get(old, 1) for old, new in names.items()}
+
+
+def multiples(guards: Iterable[Guard]) -> dict[str, int]:
+    """Numbers above 1 that sizes are multiples of, as guards of the form `size % number == 0` say.
+
+    >>> N = Dim.symbol("N")
+    >>> multiples([Guard(N % 6, Dim.constant(0), ""), Guard(N % 4, Dim.constant(0), ""), Guard(N, N * N, "")])
+    {'N': 12}
+    """
+    found: dict[str, int] = {}
+    for guard in guards:
+        for left, right in ((guard.left, guard.right), (guard.right, guard.left)):
+            size, number = _remainder(left)
+            if right.value == 0 and number:
+                found[size] = math.lcm(found.get(size, 1), number)
+    return found
+
+
+def _remainder(dim: Dim) -> tuple[str, int]:
+    """The two sides of `size % number`; 0 for a dim of another form."""
+    monomial, coefficient = dim.terms[0] if len(dim.terms) == 1 else ((), 0)
+    if coefficient == 1 and len(monomial) == 1 and monomial[0].kind == "mod":
+        above, below = monomial[0].args
+        if above.symbol_name is not None and (below.value or 0) > 1:
+            return above.symbol_name, below.value or 0
+    return "", 0
 
 
 def with_sizes(tape: Tape, env: Mapping[str, Dim]) -> Tape:

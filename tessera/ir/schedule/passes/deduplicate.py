@@ -14,7 +14,6 @@ from tessera.ir.base.tape import Guard, Tape
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.canonical import canonical, name_of
 from tessera.ir.schedule.fusions import fusions_in
-from tessera.types.dim import Dim
 
 
 @dataclass(frozen=True)
@@ -23,6 +22,7 @@ class Deduplicate(Pass):
 
     Before: `tsched.fuse @group1(%x)` and `tsched.fuse @group3(%y)` with bodies that differ in the names of sizes.
     After: both name one body, each with `sizes` that say what its sizes are there. Kernels are made once per body.
+    A size `N` with the guard `N % 16 == 0` is `16*s0` in the body, with `s0` being `N // 16` there.
     """
 
     def run(self, module: ModuleOp) -> None:
@@ -33,7 +33,7 @@ class Deduplicate(Pass):
             tape, sizes = canonical(_body_tape(function))
             name = name_of(tape, fuse.value("kind"), fuse.value("axes"))
             fuse.set_value("body", name)
-            fuse.set_value("sizes", tuple((new, Dim.symbol(old)) for new, old in sizes.items()))
+            fuse.set_value("sizes", tuple(sizes.items()))
             if name not in kept:
                 kept.add(name)
                 module.body.block.insert_op_before(_function(tape, name), function)

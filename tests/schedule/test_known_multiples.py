@@ -1,0 +1,97 @@
+"""Sizes known to be multiples: kernels have no ragged edge there, and give the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tessera as ts
+from tessera import ops
+from tessera.backends.reference.interpret import run_tape
+from tessera.ir.base.tape import Guard, Tape
+from tessera.ir.schedule.canonical import canonical, multiples
+from tessera.ir.schedule.fusions import fusions_in
+from tessera.ir.schedule.interpret import run_program
+from tessera.types.dim import Dim, minimum
+from tests.schedule.programs import assert_close, inputs_for, scheduled, simplified, tapes, typed
+
+A, B = Dim.symbol("A"), Dim.symbol("B")
+ZERO = Dim.constant(0)
+
+
+@settings(max_examples=20)
+@given(
+    tape=tapes(), first=st.sampled_from([2, 3, 8]), second=st.sampled_from([4, 16]), steps=st.sampled_from([2, None])
+)
+def test_a_program_with_known_multiples_means_the_same(tape: Tape, first: int, second: int, steps: int | None) -> None:
+    tape.guards += [Guard(A % first, ZERO, "rows"), Guard(B % second, ZERO, "columns")]
+    module = scheduled(simplified(tape), steps=steps)
+    for rows, columns in ((1, 1), (2, 3)):
+        arrays = inputs_for(tape, {"A": rows * first, "B": columns * second})
+        with np.errstate(all="ignore"):
+            assert_close(run_program(module, *arrays), run_tape(tape, arrays))
+    if steps is not None:
+        sizes = [dict(fuse.value("sizes")) for fuse in fusions_in(module)]
+        assert {size for one in sizes for size in one.values()} <= {A // first, B // second}
+
+
+def test_only_remainders_of_zero_are_multiples() -> None:
+    guards = [
+        Guard(A % 8, Dim.constant(4), "another remainder"),
+        Guard((A + 1) % 8, ZERO, "not a size"),
+        Guard(A % B, ZERO, "not a number"),
+        Guard(2 * (A % 8), ZERO, "a multiple of a remainder"),
+        Guard(minimum(A, 1), Dim.constant(1), "a bound"),
+    ]
+    assert multiples(guards) == {}
+    assert multiples([Guard(ZERO, A % 8, "turned round"), Guard(A % 12, ZERO, "both")]) == {"A": 24}
+
+
+def test_sizes_are_written_as_multiples_and_guards_that_shows_are_gone() -> None:
+    other = Guard(A, B, "equal")
+    tape = Tape(inputs=[0], names=["x"], records=[], outputs=[0], types=[typed("A B")])
+    tape.guards = [Guard(A % 8, ZERO, "multiple"), other]
+    made, sizes = canonical(tape)
+    assert str(made.types[0]) == "[8*s0, s1] f32"
+    assert sizes == {"s0": A // 8, "s1": B}
+    assert [guard.what for guard in made.guards] == ["equal"]
+
+
+def _softmax(x: ts.Tensor["B", "S", ts.f32]) -> Any:
+    return ops.softmax(x * 2.0, axis=1)
+
+
+def _shares(x: ts.Tensor["B", "S", ts.f32]) -> Any:
+    return ops.exp(x) / (1.0 + ops.abs(x))
+
+
+def _columns(x: ts.Tensor["S", "B", ts.f32]) -> Any:
+    return ops.sum(x, axis=0), ops.argmax(x, axis=0)
+
+
+def _folded(x: ts.Tensor["B", "S", ts.f32]) -> Any:
+    return ops.sum(ops.reshape(x, (x.shape[0], -1, 16)), axis=2)
+
+
+@pytest.mark.parametrize("function", [_softmax, _shares, _columns, _folded], ids=lambda function: function.__name__[1:])
+def test_the_ragged_edge_is_gone_and_every_bit_is_the_same(function: Callable[..., Any]) -> None:
+    plain, known = ts.jit(function), ts.jit(ts.constrain("S % 128 == 0")(function))
+    rng = np.random.default_rng(3)
+    arrays = [rng.standard_normal((size, 5)).astype(np.float32) for size in (128, 384)]
+    chosen = arrays if function is _columns else [np.ascontiguousarray(array.T) for array in arrays]
+    for x in chosen:
+        assert _bits(known(x)) == _bits(plain(x))
+    if function in (_softmax, _shares):
+        assert "guarded" in plain.lower(chosen[0]).target
+        assert "guarded" not in known.lower(chosen[0]).target
+
+
+def _bits(result: Any) -> list[bytes]:
+    return [
+        np.asarray(part).tobytes() for part in cast("tuple[Any, ...]", result if type(result) is tuple else (result,))
+    ]
