@@ -134,7 +134,7 @@ class _Entry:
         }.get(op.name)
         if write is not None:
             write(op)
-        elif op.name not in ("tsched.free", "tsched.guard"):
+        elif op.name == "tsched.callback":
             raise FeatureError(
                 f"a program for a GPU cannot do `{op.name}`",
                 span=op.span,
