@@ -161,7 +161,7 @@ def test_a_cache_is_a_typed_argument() -> None:
         cache = f(cache, np.ones((1, 2, count, 4), np.float32))
     assert int(cache.length) == 4
     assert f.cache_info().compiles == 1
-    assert f.effects == {"state"}
+    assert f.effects == {"state(cache)"}
     with pytest.raises(ts.TesseraError, match=r"cache\.K.*must be 4, got 5"):
         f(ts.KVCache.empty(1, 2, 8, 5), np.ones((1, 2, 1, 4), np.float32))
     with pytest.raises(ShapeError, match="head dim"):
