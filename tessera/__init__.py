@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tessera import cuda, dist, effects, op, ops, random, tile
+    from tessera import cuda, dist, effects, op, ops, random, tile, verify
     from tessera.api.callbacks import debug_print, io_callback
     from tessera.api.constraints import constrain, require
     from tessera.api.control import cond, fori_loop, scan, while_loop
@@ -87,7 +87,7 @@ _HOME = {
 }
 _WHERE = {name: (module, name) for module, names in _HOME.items() for name in names.split()}
 _WHERE["register_tree"] = ("tessera.frontend.tree", "register")
-_MODULES = ("cuda", "dist", "effects", "op", "ops", "random", "tile")
+_MODULES = ("cuda", "dist", "effects", "op", "ops", "random", "tile", "verify")
 
 __all__ = [
     "NVFP4",
@@ -156,6 +156,7 @@ __all__ = [
     "u16",
     "u32",
     "u64",
+    "verify",
     "while_loop",
     "wrap",
     "zeros",

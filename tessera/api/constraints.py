@@ -56,7 +56,7 @@ def require(condition: Any, **sizes: Any) -> None:
     (3, 2)
     """
     here = user_span()
-    trace: Any = dispatch.active()
+    trace: Any = dispatch.tracing()
     constraint = _constraint(condition, here)
     if constraint is None:
         return

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import index
 from typing import Any, NoReturn, TypeAlias
 
-from tessera.diagnostics.codes import SpecializationError
+from tessera.diagnostics.codes import ShapeError, SpecializationError
 from tessera.diagnostics.span import Span, user_span
 from tessera.ir.base import dispatch
 from tessera.types.dim import Dim
@@ -116,14 +117,22 @@ def size_of(dim: Dim) -> Any:
 
 
 def dim_of(value: Any) -> Dim:
-    """The dim of an int, a `Size`, a `Dim`, or a NumPy integer; raises TypeError for anything else."""
+    """The dim of an int, a `Size`, a `Dim`, or a NumPy integer; raises `ShapeError` (T0101) for anything else."""
     if isinstance(value, Size):
         return value.dim
     if isinstance(value, Dim):
         return value
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{value!r} is not a size")
-    return Dim.constant(value.__index__())
+    if isinstance(value, bool | type) or not hasattr(value, "__index__"):
+        raise _no_size(value)
+    try:
+        return Dim.constant(index(value))
+    except TypeError:
+        raise _no_size(value) from None
+
+
+def _no_size(value: Any) -> ShapeError:
+    text = repr(value)
+    return ShapeError(f"{text if len(text) <= 40 else type(value).__name__} is not a size", fix="a size is an int")
 
 
 def _subtract_from(own: Dim, given: Dim) -> Dim:
@@ -174,7 +183,7 @@ def _decided(own: Size, other: Any, relation: str, holds: Proof, fails: Proof) -
     if isinstance(other, bool) or not isinstance(other, int | Size | Dim):
         return NotImplemented
     right = dim_of(other)
-    trace = dispatch.active()
+    trace = dispatch.tracing()
     known = getattr(trace, "known", None)
     gap = own.dim - right if known is None else known(own.dim - right)
     if holds(gap):

@@ -8,6 +8,7 @@ from typing import Any
 
 from tessera.diagnostics.codes import EscapedTracerError, TracingError
 from tessera.diagnostics.span import Span, user_span
+from tessera.frontend.arguments import checked
 from tessera.frontend.concrete import concrete_type
 from tessera.frontend.facts import Facts
 from tessera.frontend.inference import Inference, check_bytes
@@ -79,7 +80,7 @@ class Trace:
         values = tuple(self.value_of(operand) for operand in operands)
         types = [self.tape.types[value] for value in values]
         span = user_span()
-        full = spec.with_defaults(attributes)
+        full = checked(spec, attributes, span)
         if policy.accumulate is not None and full.get("accumulate", policy) is None:
             # Integers are summed in 64 bits whatever their products are.
             full["accumulate"] = policy.accumulate if types[0].dtype.is_float or "dtype" in full else None

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.diagnostics.codes import AnnotationError, EscapedTracerError, SpecializationError, TracingError
+from tessera.diagnostics.codes import EscapedTracerError, SpecializationError, TracingError
 from tessera.frontend.trace_function import TracedFunction
 from tessera.ir.base.tape import Tape
 
@@ -153,12 +153,13 @@ def test_a_policy_says_how_products_accumulate() -> None:
     assert [r.attributes["accumulate"] for r in records if r.op == "tgraph.matmul"] == [ts.f64, ts.f64]
 
 
-def test_a_policy_nobody_carries_out_is_refused() -> None:
-    def f(x: ts.Tensor["N", ts.f32 @ ts.compute(ts.tf32)]) -> Any:
-        return x
+def test_a_policy_is_conversions_on_the_tape() -> None:
+    def f(x: ts.Tensor["N", "N", ts.f32 @ ts.compute(ts.tf32)]) -> Any:
+        return x @ x + x
 
-    with pytest.raises(AnnotationError, match=r"`x` asks for `compute\(tf32\)`"):
-        ts.jit(f).trace(zeros(2))
+    records = ts.jit(f).trace(zeros(2, 2)).tape.records
+    assert [record.op for record in records] == ["tgraph.round_to", "tgraph.round_to", "tgraph.matmul", "tgraph.add"]
+    assert [record.attributes.get("format") for record in records[:2]] == ["tf32", "tf32"]
 
 
 def test_a_dim_named_like_a_coordinate_is_told_apart() -> None:

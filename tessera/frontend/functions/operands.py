@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.diagnostics.codes import AxisError, DTypeError, TracingError
+from tessera.diagnostics.codes import ArgumentError, AxisError, DTypeError, TracingError
+from tessera.frontend.arguments import shown, whole
 from tessera.frontend.concrete import StandIn, concrete_dtype, is_concrete, scalar_dtype, scalar_tensor
 from tessera.frontend.several import several
 from tessera.frontend.size import Size, dim_of
@@ -28,7 +29,7 @@ def dtype_of(value: Any) -> DType:
     dtype = concrete_dtype(value)
     if dtype is None:
         raise TracingError(
-            f"expected a tensor, got {value!r} of type `{type(value).__name__}`",
+            f"expected a tensor, got {shown(value)} of type `{type(value).__name__}`",
             fix="make a tensor of it with `tessera.array`",
         )
     return dtype
@@ -47,7 +48,7 @@ def rank_of(value: Any) -> int:
 
 def constant(value: bool | float, dtype: DType) -> Any:
     """A Python number as an operand: part of the program while tracing, a scalar tensor outside."""
-    if dispatch.active() is None:
+    if dispatch.tracing() is None:
         return scalar_tensor(value, dtype)
     number = float(value) if dtype.is_float else value
     return apply("full", (), {"shape": (), "value": number, "dtype": dtype})
@@ -154,9 +155,10 @@ def axes_of(op: str, axes: Any, rank: int) -> tuple[int, ...]:
 
 
 def _integer(op: str, value: Any) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or isinstance(value, StandIn | Size):
-        raise AxisError(f"`{op}` takes an axis as an int, got {value!r}")
-    return value.__index__()
+    try:
+        return whole(op, "axis", value)
+    except ArgumentError:
+        raise AxisError(f"`{op}` takes an axis as an int, got {shown(value)}") from None
 
 
 def dims_of(shape: Any) -> tuple[Dim, ...]:

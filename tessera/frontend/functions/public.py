@@ -8,4 +8,5 @@ from tessera.frontend.functions.creation import *  # noqa: F403
 from tessera.frontend.functions.elementwise import *  # noqa: F403
 from tessera.frontend.functions.indexing import *  # noqa: F403
 from tessera.frontend.functions.movement import *  # noqa: F403
+from tessera.frontend.functions.quantize import *  # noqa: F403
 from tessera.frontend.functions.reduction import *  # noqa: F403

@@ -41,6 +41,11 @@ def active() -> Recorder | None:
     return stack[-1] if stack else None
 
 
+def tracing() -> Recorder | None:
+    """The innermost trace of this thread, past scopes that only say how ops run at once."""
+    return next((recorder for recorder in reversed(_TRACES.stack) if not getattr(recorder, "is_scope", False)), None)
+
+
 def is_open(recorder: object) -> bool:
     """Whether a trace of this thread is still being made."""
     return any(trace is recorder for trace in _TRACES.stack)

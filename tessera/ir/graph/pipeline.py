@@ -8,25 +8,30 @@ from tessera.ir.base.legality import Legality
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.graph.dialect import STRUCTURE
+from tessera.ir.graph.passes.apply_policy import ApplyPolicy
 from tessera.ir.graph.passes.canonicalize import Canonicalize
 from tessera.ir.graph.passes.check_effects import CheckEffects
 from tessera.ir.graph.passes.decompose import Decompose
 from tessera.ir.graph.passes.eliminate_common import EliminateCommon
 from tessera.ir.graph.passes.fold_constants import FoldConstants
 from tessera.ir.graph.passes.merge_collectives import MergeCollectives
+from tessera.ir.graph.passes.state_accumulators import StateAccumulators
 
 _STRUCTURE = frozenset(spec.name for spec in STRUCTURE)
 
 
 def _refusal(op: SpecOp) -> str | None:
     spec = op.spec
+    if "accumulate" in op.kinds and op.value("accumulate") is None:
+        return "it does not say what it sums in"
     if spec.lower is not None or op.name in _STRUCTURE or spec.region_names or not spec.is_pure:
         return None
     return "it has no way down: no `lower` facet, and `decompose` did not rewrite it"
 
 
 DOOR = Legality("graph", frozenset(["tgraph"]), _refusal)
-"""Every op that leaves has a way down, is control flow, or has an effect that the host program carries out."""
+"""Every op that leaves has a way down, is control flow, or has an effect that the host program carries out; sums say
+what they sum in."""
 
 
 def pipeline() -> Sequence[Pass]:
@@ -34,6 +39,8 @@ def pipeline() -> Sequence[Pass]:
     return (
         # Before anything changes, so that what is refused is shown as it was written.
         CheckEffects(),
+        # While ops are as the user wrote them: a policy speaks of a softmax, not of the sums inside it.
+        ApplyPolicy(),
         # First of the others, so that they meet one form of each thing; tracing leaves casts to the same dtype and the
         # like.
         Canonicalize(),
@@ -48,4 +55,6 @@ def pipeline() -> Sequence[Pass]:
         MergeCollectives(),
         # Last: decompositions of neighbours share parts (the maximum of two softmaxes of one value).
         EliminateCommon(),
+        # After all that may make a sum: what leaves says what it sums in, so that no later room has to know the rule.
+        StateAccumulators(),
     )

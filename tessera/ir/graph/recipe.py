@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, rounded, widened
+from tessera.types.dtype import DType
 from tessera.types.promotion import sum_of
 
 LANES = 32
@@ -67,9 +68,32 @@ def fold(kind: str, x: Array, axes: Sequence[int], *, keepdims: bool = False) ->
     return total.reshape(kept_shape(x, axes, keepdims))
 
 
-def reduce(kind: str, x: Array, axes: Sequence[int], *, keepdims: bool = False) -> Array:
-    """The reduction of an array of any dtype: narrow floats in f32, integer sums in 64 bits, rounded once."""
+def narrow_fold(kind: str, x: Array, axes: Sequence[int], total: DType, *, keepdims: bool = False) -> Array:
+    """As `fold` of f32, with every lane rounded to a narrow accumulator at each step; the tree is in f32."""
+    ufunc, rows = _UFUNCS[kind], reduced_last(x, axes)
+    steps = -(-rows.shape[1] // LANES)
+    padded = np.full((rows.shape[0], steps * LANES), identity(kind, x.dtype), x.dtype)
+    padded[:, : rows.shape[1]] = rows
+    lanes = np.full((rows.shape[0], LANES), identity(kind, x.dtype), x.dtype)
+    with np.errstate(all="ignore"):
+        for step in range(steps):
+            joined = ufunc(lanes, padded[:, step * LANES : (step + 1) * LANES])
+            lanes = rounded(joined, total).astype(x.dtype)
+    return fold(kind, lanes, (1,)).reshape(kept_shape(x, axes, keepdims))
+
+
+def reduce(
+    kind: str, x: Array, axes: Sequence[int], *, keepdims: bool = False, accumulate: DType | None = None
+) -> Array:
+    """The reduction of an array of any dtype: narrow floats in f32, integer sums in 64 bits, rounded once.
+
+    `accumulate` is another float to keep running sums in: a wider one, or a narrow one that rounds at each step.
+    """
     dtype = dtype_of(x)
+    if accumulate is not None and dtype.is_float and accumulate is not dtype.compute:
+        if accumulate.compute is not accumulate:
+            return rounded(narrow_fold(kind, widened(x), axes, accumulate, keepdims=keepdims), dtype)
+        return rounded(fold(kind, x.astype(numpy_dtype(accumulate)), axes, keepdims=keepdims), dtype)
     if kind in ("sum", "prod") and not dtype.is_float:
         return fold(kind, x.astype(numpy_dtype(sum_of(dtype))), axes, keepdims=keepdims)
     return rounded(fold(kind, widened(x), axes, keepdims=keepdims), dtype)

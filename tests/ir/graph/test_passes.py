@@ -26,6 +26,7 @@ from tessera.ir.graph.passes.canonicalize import Canonicalize
 from tessera.ir.graph.passes.decompose import Decompose
 from tessera.ir.graph.passes.eliminate_common import EliminateCommon
 from tessera.ir.graph.passes.fold_constants import FoldConstants
+from tessera.ir.graph.passes.state_accumulators import StateAccumulators
 from tessera.ir.graph.pipeline import DOOR, pipeline
 from tessera.types import dtype as dt
 from tessera.types.tensor_type import TensorType
@@ -184,6 +185,7 @@ def test_decompose_keeps_the_meaning_and_leaves_only_what_has_a_way_down(program
     module = build(program)
     before = results(module)
     Decompose().run(module)
+    StateAccumulators().run(module)
     verify(module)
     DOOR.check(module)
     # Taken apart, a composite op rounds where it was exact before: the bound is a few units of f32.

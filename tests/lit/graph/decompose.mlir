@@ -1,5 +1,5 @@
 // RUN: tessera-opt %s -p graph-decompose | filecheck %s
-// RUN: tessera-opt %s -p 'graph-decompose,graph-check-rules{lowered = true}' --verify
+// RUN: tessera-opt %s -p 'graph-decompose,graph-state-accumulators,graph-check-rules{lowered = true}' --verify
 
 // A softmax is taken apart, safely: the maximum is subtracted first.
 // CHECK-LABEL: tgraph.func @softmax(

@@ -1,0 +1,128 @@
+"""Policies at work while ops are called: on the tape of a trace, or outside of one on tensors at once."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from tessera.diagnostics.codes import PolicyError
+from tessera.diagnostics.span import user_span
+from tessera.frontend.concrete import concrete_type
+from tessera.frontend.traced import TracedTensor
+from tessera.ir.base import dispatch
+from tessera.ir.graph.ops import REGISTRY
+from tessera.ir.graph.policy_rules import Bits, Work, keyed_bits, static_bits
+from tessera.types.policy import SILENT, Policy
+from tessera.types.tensor_type import TensorType
+
+if TYPE_CHECKING:
+    from tessera.frontend.trace import Trace
+
+
+@lru_cache(maxsize=1 << 8)
+def needs_work(policy: Policy) -> bool:
+    """Whether a policy asks for more than an accumulator that every product and sum has."""
+    total = policy.accumulate
+    return policy.changes_values or (total is not None and total.is_float and total.bits < 32)
+
+
+class TraceBuilder:
+    """Builds on the tape of a trace, without regard to its policy."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+
+    def emit(self, name: str, *operands: Any, **attributes: Any) -> Any:
+        return self.trace.record_as_it_is(name, operands, attributes, SILENT)
+
+    def type_of(self, value: Any) -> TensorType:
+        return self.trace.tape.types[self.trace.value_of(value)]
+
+
+class EagerBuilder:
+    """Builds by running each op at once."""
+
+    def emit(self, name: str, *operands: Any, **attributes: Any) -> Any:
+        return dispatch.apply(name, operands, attributes)
+
+    def type_of(self, value: Any) -> TensorType:
+        found = concrete_type(value)
+        assert found is not None, "ops get tensors"
+        return found
+
+
+def record_under(trace: Trace, policy: Policy, op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    """Put an op on the tape with the conversions that a policy asks for around it."""
+    name = REGISTRY[op].short_name
+    full = REGISTRY[op].with_defaults(attributes)
+    return Work(TraceBuilder(trace), name, full, policy, trace.bits or static_bits(), user_span()).apply(operands)
+
+
+def marked(trace: Trace, result: Any, operands: Sequence[Any], own: Policy) -> Any:
+    """The result of an op with the policy that its first operand's type has, where it is of that type."""
+    if not own or not operands:
+        return result
+    dtype = trace.tape.types[trace.value_of(operands[0])].dtype
+
+    def mark(one: Any) -> Any:
+        if not isinstance(one, TracedTensor) or one.dtype is not dtype:
+            return one
+        return TracedTensor(trace, one.value, one.type, own)
+
+    return tuple(map(mark, result)) if isinstance(result, tuple) else mark(result)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+class PolicyScope:
+    """Where ops outside of any trace run under a policy; a jitted function called in it is one made for the policy."""
+
+    is_scope = True
+
+    def __init__(self, policy: Policy, bits: Bits) -> None:
+        self.policy, self.bits = policy, bits
+
+    def record(self, op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+        """Run an op with the conversions around it."""
+        with dispatch.suspended():
+            if not needs_work(self.policy) and self.policy.accumulate is None:
+                return dispatch.apply(op, operands, attributes)
+            full = REGISTRY[op].with_defaults(attributes)
+            return Work(EagerBuilder(), REGISTRY[op].short_name, full, self.policy, self.bits).apply(operands)
+
+
+@contextmanager
+def policy(given: Policy | None = None, /, *, key: Any = None, **said: Any) -> Generator[Policy]:
+    """Within it, ops work under a policy: `policy(Training())`, or by its fields, `policy(rounding="toward_zero")`.
+
+    Of nested scopes the inner one has its way, field by field; what a tensor's own type says comes before both. `key`,
+    u64[2], is what stochastic rounding draws from; without one the numbers are the same at every call.
+
+    >>> with ts.policy(ts.Training()):
+    ...     print((ts.array([1.0, 2.0]) * 1.001).dtype)
+    bf16
+    """
+    if given is not None and not isinstance(given, Policy):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise PolicyError(f"`policy` takes a Policy, got {given!r}", fix="write `policy(Training())`")
+    own = Policy(**said) if given is None else given.joined(Policy(**said)) if said else given
+    active: Any = dispatch.active()
+    if active is None or isinstance(active, PolicyScope):
+        whole = SILENT.overridden(own) if active is None else active.policy.overridden(own)
+        bits = keyed_bits(key) if key is not None else static_bits() if active is None else active.bits
+        with dispatch.recording(PolicyScope(whole, bits)):
+            yield whole
+        return
+    with entered(active, own, key):
+        yield active.policy
+
+
+@contextmanager
+def entered(trace: Trace, own: Policy, key: Any = None) -> Generator[None]:
+    """Within it, what is traced is under one more policy."""
+    before = trace.policy, trace.bits
+    trace.policy = trace.policy.overridden(own)
+    trace.bits = keyed_bits(key) if key is not None else trace.bits or static_bits()
+    try:
+        yield
+    finally:
+        trace.policy, trace.bits = before

@@ -1,0 +1,54 @@
+"""Check the numerics of Graph IR and change nothing: every sum has an accumulator, and none loses what it is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.diagnostics.codes import GraphVerifyError
+from tessera.ir.base.build import tensor_value
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.ir.graph.passes.apply_policy import POLICY
+from tessera.types.annotation import parse_policy
+from tessera.types.dtype import DType
+from tessera.types.promotion import holds
+
+
+@dataclass(frozen=True)
+class CheckNumerics(Pass):
+    """Ops that sum state what they sum in, or stand in a function whose policy does; none narrows its result by itself.
+
+    Before and after are the same text.
+    """
+
+    def run(self, module: ModuleOp) -> None:
+        for function in module.ops:
+            if not isinstance(function, SpecOp):
+                continue
+            found = function.attributes.get(POLICY)
+            inherited = None if found is None else parse_policy(getattr(found, "data", "")).accumulate
+            for op in function.walk():
+                if isinstance(op, SpecOp) and "accumulate" in op.kinds:
+                    _check(op, inherited)
+
+
+def _check(op: SpecOp, inherited: DType | None) -> None:
+    total: DType | None = op.value("accumulate") or inherited
+    if total is None:
+        raise GraphVerifyError(
+            f"`{op.name}` does not say what it sums in, and no policy does",
+            span=op.span,
+            notes=(f"its result is {tensor_value(op.results[0])}",),
+            fix="write `{accumulate = f32}`, or give the function a `numerics.policy` with `accum(f32)`",
+        )
+    wanted: DType | None = op.values().get("dtype")
+    dtypes = [tensor_value(value).dtype for value in op.operands]
+    if wanted is not None and any(dtype.is_float and not holds(wanted, dtype) for dtype in dtypes):
+        narrow = next(dtype for dtype in dtypes if dtype.is_float and not holds(wanted, dtype))
+        raise GraphVerifyError(
+            f"`{op.name}` narrows {narrow} to {wanted} without a cast that says how it rounds",
+            span=op.span,
+            fix=f'leave `dtype` out and add `tgraph.round_to %result {{format = "{wanted}"}}`',
+        )

@@ -1,0 +1,26 @@
+"""Have every op that sums say what it sums in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.ir.base.build import tensor_value
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.ir.graph.policy_rules import stated_accumulator
+
+
+@dataclass(frozen=True)
+class StateAccumulators(Pass):
+    """Write down the accumulator that the recipe of an op has where it says nothing.
+
+    Before: `%0 = tgraph.matmul %a, %b : (bf16, bf16) -> bf16`. After: `%0 = tgraph.matmul %a, %b {accumulate = f32}`.
+    """
+
+    def run(self, module: ModuleOp) -> None:
+        for op in module.walk():
+            if isinstance(op, SpecOp) and "accumulate" in op.kinds and op.value("accumulate") is None:
+                types = [tensor_value(value) for value in op.operands]
+                op.set_value("accumulate", stated_accumulator(op.spec.short_name, types, tensor_value(op.results[0])))

@@ -1,0 +1,275 @@
+"""What a numerics policy makes of an op: the conversions around it, each an op that says how it rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from tessera.diagnostics.codes import PolicyError
+from tessera.diagnostics.error import HERE
+from tessera.diagnostics.span import Span
+from tessera.ir.base.spec import Attributes, Builder, OpSpec
+from tessera.ir.graph.building import cast, constant
+from tessera.ir.graph.ops import REGISTRY
+from tessera.ir.graph.ops.reduce import accumulator
+from tessera.ir.tile.facets import Pointwise, Reduction
+from tessera.types import dtype as dt
+from tessera.types.dim import Dim
+from tessera.types.dtype import DType
+from tessera.types.frozen import frozen
+from tessera.types.number_format import FORMATS, BlockFormat
+from tessera.types.policy import ComputeMode, Policy
+from tessera.types.promotion import holds, promote_all
+from tessera.types.tensor_type import TensorType
+
+Bits: TypeAlias = Callable[[Builder, tuple[Dim, ...]], Any]
+"""32 random bits for each element of a shape."""
+
+PRODUCTS = frozenset({"matmul", "dot_general", "conv1d", "conv2d", "einsum", "attention"})
+"""Ops whose operands are multiplied and summed: a policy keeps those as it stores values."""
+COMPOSITES = frozenset(
+    {"softmax", "softmax_safe", "log_softmax", "logsumexp", "logsumexp_safe", "layernorm_safe", "rmsnorm_safe"}
+    | {"mean", "var", "std", "norm", "cumulative", "cumsum", "cumprod", "cross_entropy", "rotary", "residual"}
+    | {"avg_pool"}
+)
+"""Ops of several steps that round once, at their end."""
+CHOOSING = frozenset({"where", "cast", "bitcast", "round_to", "round_stochastic", "philox", "max", "min"})
+"""Ops that look pointwise or like a fold and change no value but as they say themselves."""
+
+
+def is_arithmetic(spec: OpSpec) -> bool:
+    """Whether an op gives values that were not among its operands, and so has something to round."""
+    if spec.short_name in PRODUCTS or spec.short_name in COMPOSITES:
+        return True
+    return isinstance(spec.lower, Pointwise | Reduction) and spec.short_name not in CHOOSING and bool(spec.operands)
+
+
+@frozen
+class Work:
+    """One op under a policy."""
+
+    b: Builder
+    op: str
+    attributes: Attributes
+    policy: Policy
+    bits: Bits
+    span: Span | None = HERE
+
+    def apply(self, operands: Sequence[Any]) -> Any:
+        """The op's result, or all of them, by way of what the policy asks for."""
+        spec, types = REGISTRY[self.op], [self.b.type_of(value) for value in operands]
+        if self.op == "cast":
+            return self._cast(operands[0])
+        floats = [type.dtype for type in types if type.dtype.is_float]
+        if not floats or dt.f64 in floats or not is_arithmetic(spec):
+            return self.b.emit(self.op, *operands, **self.attributes)
+        if self.policy.denormals == "flush":
+            operands = [self._flushed(value) for value in operands]
+        if self.op in PRODUCTS:
+            return self._product(operands)
+        return self._rounded(operands)
+
+    def fail(self, message: str, fix: str = "") -> PolicyError:
+        return PolicyError(message, span=self.span, notes=(f"the policy is `{self.policy}`",), fix=fix or None)
+
+    # Conversions.
+
+    def narrowed(self, value: Any, dtype: DType) -> Any:
+        """A float in another dtype, rounded as the policy says where the dtype is narrower."""
+        source = self.b.type_of(value).dtype
+        if dtype is not source and holds(dtype, source):
+            return cast(self.b, value, dtype)
+        if dtype is source and (dtype is not dt.f32 or not (self.policy.saturation or self._flushes)):
+            return value
+        return self._rounded_to(value, dtype.name, self.policy.rounding or "nearest_even")
+
+    @property
+    def _flushes(self) -> bool:
+        return self.policy.denormals == "flush"
+
+    def _rounded_to(self, value: Any, format: str, rounding: str) -> Any:
+        kind = FORMATS[format]
+        way = {
+            "format": format,
+            "saturation": "" if kind.is_float and self.policy.saturation == "wrap" else self.policy.saturation,
+            "denormals": "flush" if kind.is_float and self._flushes else "keep",
+        }
+        if rounding == "stochastic" and format != "f32":
+            return self.b.emit("round_stochastic", value, self.bits(self.b, self.b.type_of(value).shape), **way)
+        return self.b.emit("round_to", value, rounding=rounding.replace("stochastic", "nearest_even"), **way)
+
+    def _flushed(self, value: Any) -> Any:
+        dtype = self.b.type_of(value).dtype
+        if not dtype.is_float:
+            return value
+        return self.b.emit("round_to", value, format=dtype.name, denormals="flush")
+
+    def _cast(self, value: Any) -> Any:
+        source, target = self.b.type_of(value).dtype, self.attributes["dtype"]
+        says = self.policy.rounding or self.policy.saturation or self._flushes
+        if not says or not source.is_float or source is dt.f64 or target.name not in FORMATS or holds(target, source):
+            return self.b.emit("cast", value, dtype=target)
+        # A cast to an integer that nobody speaks of cuts.
+        return self._rounded_to(value, target.name, self.policy.rounding or _own_rounding(target))
+
+    # Ops.
+
+    def _result(self, natural: DType) -> DType:
+        """The dtype of a result: what a scope computes in or stores, else the op's own."""
+        policy = self.policy
+        if policy.storage is None or not natural.is_float:
+            return natural
+        if isinstance(policy.compute, DType):
+            return policy.compute
+        return policy.storage if isinstance(policy.storage, DType) else natural
+
+    def _rounded(self, operands: Sequence[Any]) -> Any:
+        """The op in f32, and its float results rounded."""
+        policy, b = self.policy, self.b
+        types = [b.type_of(value) for value in operands]
+        attributes = dict(self.attributes)
+        if attributes.get("accumulate", policy) is None and policy.accumulate is not None and types[0].dtype.is_float:
+            attributes["accumulate"] = policy.accumulate
+        if not policy.changes_values:
+            return b.emit(self.op, *operands, **attributes)
+        wide = [cast(b, value, dt.f32) if b.type_of(value).dtype.is_float else value for value in operands]
+        narrow = promote_all([type.dtype for type in types if type.dtype.is_float]) or dt.f32
+        found = b.emit(self.op, *wide, **attributes)
+        if not isinstance(found, tuple):
+            return self.narrowed(found, self._result(narrow)) if self._is_float(found) else found
+        several: tuple[Any, ...] = found  # pyright: ignore[reportUnknownVariableType]
+        return tuple(self.narrowed(one, self._result(narrow)) if self._is_float(one) else one for one in several)
+
+    def _product(self, operands: Sequence[Any]) -> Any:
+        policy, b = self.policy, self.b
+        types = [b.type_of(value) for value in operands]
+        natural = self.attributes.get("dtype") or promote_all([type.dtype for type in types if type.dtype.is_float])
+        if natural is None:
+            return b.emit(self.op, *operands, **self.attributes)  # its own rule says what does not meet
+        kept = [
+            self._kept(value, at) if b.type_of(value).dtype.is_float else value for at, value in enumerate(operands)
+        ]
+        result = self._result(natural)
+        total = self.attributes.get("accumulate") or policy.accumulate
+        if total is not None and total.bits < 32:
+            return self.narrowed(self._summed(kept, total), result)
+        attributes = dict(self.attributes)
+        if total is not None and "accumulate" in attributes:
+            attributes["accumulate"] = total
+        elif total is not None and total is not dt.f32:
+            raise self.fail(f"`{self.op}` sums in f32, not in {total}", "use `matmul`, which takes an accumulator")
+        if not policy.changes_values:
+            return b.emit(self.op, *kept, **attributes)
+        if "dtype" in attributes:
+            attributes["dtype"] = dt.f64 if total is dt.f64 else dt.f32
+            made = b.emit(self.op, *kept, **attributes)
+            made = cast(b, made, dt.f32) if total is dt.f64 else made
+        else:
+            made = b.emit(self.op, *[cast(b, v, dt.f32) if self._is_float(v) else v for v in kept], **attributes)
+        return self.narrowed(made, result)
+
+    def _is_float(self, value: Any) -> bool:
+        return self.b.type_of(value).dtype.is_float
+
+    def _kept(self, value: Any, at: int) -> Any:
+        """An operand of a product: as it is stored, then as it is computed with."""
+        policy = self.policy
+        if isinstance(policy.storage, BlockFormat):
+            axis = self._summed_axis(self.b.type_of(value), at)
+            value = self.b.emit("round_blocks", value, format=policy.storage.name, axis=axis)
+        elif policy.storage is not None and not holds(policy.storage, self.b.type_of(value).dtype):
+            value = self.narrowed(value, policy.storage)
+        source = self.b.type_of(value).dtype
+        if isinstance(policy.compute, ComputeMode):
+            return (
+                self._rounded_to(value, policy.compute.name, policy.rounding or "nearest_even")
+                if (source is policy.compute.storage)
+                else value
+            )
+        if policy.compute is None or policy.compute is source:
+            return value
+        # What comes from blocks has few enough bits for any dtype that computes.
+        return cast(self.b, value, policy.compute) if policy.storage else self.narrowed(value, policy.compute)
+
+    def _summed_axis(self, type: TensorType, at: int) -> int:
+        if self.op == "matmul" and at < 2:
+            return type.rank - 1 if at == 0 or type.rank == 1 else type.rank - 2
+        axes = self.attributes.get(("lhs_contract", "rhs_contract")[min(at, 1)], ())
+        if self.op == "dot_general" and len(axes) == 1:
+            return axes[0]
+        raise self.fail(
+            f"`{self.op}` has no one axis to cut into blocks of {self.policy.storage}",
+            "write it as `matmul`, or use a policy that stores a dtype here",
+        )
+
+    def _summed(self, operands: Sequence[Any], total: DType) -> Any:
+        """A product whose running sum is narrow: its terms in f32, summed by the recipe of reductions."""
+        b = self.b
+        if self.op != "matmul":
+            raise self.fail(f"`{self.op}` sums in f32 or f64, not in {total}", "write it as `matmul`, or sum in f32")
+        left, right = (cast(b, value, dt.f32) for value in operands[:2])
+        one, a, c = Dim.constant(1), b.type_of(left), b.type_of(right)
+        if a.rank < 2 or c.rank < 2:
+            raise self.fail(f"`matmul` that sums in {total} takes matrices, got rank {a.rank} and {c.rank}")
+        terms = b.emit(
+            "mul",
+            b.emit("reshape", left, shape=(*a.shape, one)),
+            b.emit("reshape", right, shape=(*c.shape[:-2], one, *c.shape[-2:])),
+        )
+        # Terms are rounded to the accumulator as they join it, so the sum takes them as they are.
+        axis = b.type_of(terms).rank - 2
+        return b.emit("sum", terms, axes=(axis,), keepdims=False, accumulate=total)
+
+
+def _own_rounding(target: DType) -> str:
+    return "nearest_even" if target.is_float else "toward_zero"
+
+
+STREAM = 0x726F << 32
+"""Streams of static keys for rounding: no site of a sampler has one of them, and few bits make it exact as a float."""
+
+
+def static_bits(seed: int = 0) -> Bits:
+    """Random bits under a key that is part of the program: the seed, and the number of the rounding."""
+    count = 0
+
+    def bits(b: Builder, shape: tuple[Dim, ...]) -> Any:
+        nonlocal count
+        count += 1
+        return drawn_bits(b, shape, constant(b, seed, dt.u64), constant(b, STREAM | count, dt.u64))
+
+    return bits
+
+
+def keyed_bits(key: Any) -> Bits:
+    """Random bits under a key, u64[2], that is a value of the program; each rounding has a branch of its own."""
+    count = 0
+
+    def bits(b: Builder, shape: tuple[Dim, ...]) -> Any:
+        nonlocal count
+        count += 1
+        own = b.emit("fold_key", key, constant(b, STREAM | count, dt.u64))
+        first, second = (
+            b.emit("reshape", b.emit("slice", own, start=(Dim.of(at),), stop=(Dim.of(at + 1),), step=(1,)), shape=())
+            for at in (0, 1)
+        )
+        return drawn_bits(b, shape, first, second)
+
+    return bits
+
+
+def drawn_bits(b: Builder, shape: tuple[Dim, ...], key: Any, stream: Any) -> Any:
+    """One word of u32 for each element, by its index in row-major order."""
+    count = TensorType(shape, dt.u64).size
+    index = b.emit("reshape", b.emit("iota", shape=(count,), axis=0, dtype=dt.u64), shape=shape)
+    return b.emit("cast", b.emit("philox", index, key, stream), dtype=dt.u32)
+
+
+def stated_accumulator(op: str, types: Sequence[TensorType], result: TensorType) -> DType:
+    """What an op that sums keeps its sums in where it does not say."""
+    if isinstance(REGISTRY[op].lower, Reduction):
+        return accumulator(types[0].dtype)
+    dtypes = [type.dtype for type in (*types, result)]
+    if any(dtype.is_float for dtype in dtypes):
+        return dt.f64 if dt.f64 in dtypes else dt.f32
+    return result.dtype if result.dtype.bits >= 32 else dt.i32
