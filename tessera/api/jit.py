@@ -239,6 +239,8 @@ class Jit(_Hot):
         owner = getattr(code, "co_filename", type(self.function).__module__)
         loaded, origin = load(traced.tape, self.options, f"{owner} {self.name}")
         made = Specialization(signature, traced, captures, loaded, origin)
+        if traced.tape.functions:
+            made.watch_later(lambda: Captures(self.function, given, before, traced.lifted))
         self._misses += 1
         self._compiles += origin.source != "disk cache"
         if self._last is not None:

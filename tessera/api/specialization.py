@@ -52,6 +52,7 @@ class Specialization:
     ) -> None:
         self.signature, self.traced, self.loaded, self.origin = signature, traced, loaded, origin
         self.captures = captures
+        self._watch: Callable[[], Captures] | None = None
         self.is_plain = (
             all(leaf.dtype is not None for leaf in signature.leaves)
             and all(child.is_leaf for child in signature.tree.children)
@@ -66,9 +67,16 @@ class Specialization:
         try:
             outputs = self.loaded.run((*tensors, *captured))
             self._checked_calls += 1
+            if self._watch is not None:
+                self.captures, self._watch = self._watch(), None
+                self.fast = self._fast_call()
         except (GuardError, RuntimeArgumentError) as error:
             raise self._explained(error, tensors) from None
         return self.traced.result(several(outputs))
+
+    def watch_later(self, watch: Callable[[], Captures]) -> None:
+        """Look at the outside again after the first run: what functions that the program calls change is theirs."""
+        self._watch = watch
 
     @property
     def fast_calls(self) -> int:
