@@ -50,7 +50,7 @@ def run_program(
     kernel = write_kernel(program)
     kernel.verify()
     with np.errstate(all="ignore"):
-        run_kernel(kernel, [*(np.ascontiguousarray(array) for array in arrays), *results], {}, observer=observer)
+        run_kernel(kernel, [*(np.asarray(array, order="C") for array in arrays), *results], {}, observer=observer)
     return tuple(results)
 
 
@@ -108,7 +108,7 @@ class NativeBuilder(KernelBuilder):
         )
         self.run = TileRun(kernel, {})
         for argument, array in zip(self.block.args, arrays, strict=True):
-            self.run[argument] = np.ascontiguousarray(array)
+            self.run[argument] = np.asarray(array, order="C")
 
     def add(self, op: TileOp) -> None:
         op.span = op.span or user_span()

@@ -79,22 +79,23 @@ class KernelProgram:
         return "\n".join([head, *_lines(self.body, "")])
 
     def work(self) -> str:
-        """The text of what is done, whatever schedule it came from."""
-        return self.text().split("\n", 1)[1] + str(self.grid)
+        """The text of what is done, whatever schedule it came from; hints, which change no result, are left out."""
+        lines = _lines(self.body, "", without=("hints", "prefetch"))
+        return "\n".join([str(list(map(str, self.grid))), *lines])
 
     @property
     def digest(self) -> str:
         return hashlib.sha256(self.text().encode()).hexdigest()
 
 
-def _lines(body: Body, indent: str) -> list[str]:
+def _lines(body: Body, indent: str, without: tuple[str, ...] = ()) -> list[str]:
     found: list[str] = []
     for op in body.ops:
-        values = ", ".join(f"{name}={_text(value)}" for name, value in sorted(op.values.items()))
+        values = ", ".join(f"{name}={_text(value)}" for name, value in sorted(op.values.items()) if name not in without)
         found.append(f"{indent}{op.results} = {op.name}{op.operands} {{{values}}}")
         if op.body is not None:
             found.append(f"{indent}  takes {op.body.arguments}")
-            found += _lines(op.body, indent + "  ")
+            found += _lines(op.body, indent + "  ", without)
             found.append(f"{indent}  gives {op.body.results}")
     return found
 
