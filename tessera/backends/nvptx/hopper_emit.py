@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import Block, BlockArgument, SSAValue
 
 from tessera.backends.nvptx import hopper_assembly as asm
 from tessera.backends.nvptx.hopper_assembly import number, op32
@@ -14,9 +14,11 @@ from tessera.backends.nvptx.hopper_elements import Thread, thread_of
 from tessera.backends.nvptx.hopper_fragments import Registers
 from tessera.backends.nvptx.hopper_shared import Cursor, Ring, SharedTile
 from tessera.backends.nvptx.hopper_tiles import TileOps
+from tessera.backends.nvptx.kernel_code import KernelCode, MapCode
 from tessera.backends.nvptx.text import DeviceModule, special
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
+from tessera.ir.schedule.emit.maps import strides
 from tessera.ir.target.hopper_limits import WARPGROUP
 from tessera.ir.target.hopper_types import SharedAttr
 from tessera.ir.target.llvm.dims import dim_value
@@ -25,6 +27,8 @@ from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dim import Dim, product
 from tessera.types.machine import Machine
 
+_TURNS = 4
+"""The first of two named barriers at which consumers take turns."""
 MAP_TYPE = 'ptr byval([128 x i8]) align 64 "nvvm.grid_constant"'
 """A tensor map as a kernel takes it: by value, never copied."""
 
@@ -43,11 +47,11 @@ class Setting:
     bounded: bool
 
 
-def emit_matrix_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = False) -> str:
-    """The LLVM module of a `ttarget.matrix_kernel`.
+def emit_matrix_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = False) -> KernelCode:
+    """The LLVM module of a `ttarget.matrix_kernel`, with what a launch of it must know.
 
-    It takes its tensor maps, in the order they stand in the kernel, its buffers, and its sizes as i64. A kernel whose
-    waits are `bounded` traps where it would hang.
+    Its tensor maps are in the order they stand in the kernel. A kernel whose waits are `bounded` traps where it would
+    hang.
     """
     module = DeviceModule(machine)
     block = kernel.regions[0].block
@@ -56,11 +60,34 @@ def emit_matrix_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = Fals
     arguments += [("ptr", f"buffer{at}") for at in range(len(block.args))]
     arguments += [("i64", f"size{at}") for at in range(len(kernel.value("symbols")))]
     threads = WARPGROUP * (1 + kernel.value("consumers"))
-    f = module.kernel(kernel.value("symbol"), arguments, threads, blocks=1)
+    f = module.kernel(kernel.value("symbol"), [*arguments, ("ptr", "scratch")], threads, blocks=1)
     base = f.raw("i32", f"ptrtoint ptr {module.shared_base().text} to i32")
     MatrixEmitter(f, kernel, base, bounded).run()
     f.ret()
-    return module.text()
+    return KernelCode(
+        kernel.value("symbol"),
+        module.text(),
+        product(kernel.value("grid")),
+        tuple(kernel.value("symbols")),
+        threads,
+        1,
+        kernel.value("shared"),
+        Dim.constant(0),
+        0,
+        tuple(_map_code(op) for op in maps if isinstance(op, SpecOp)),
+        machine.blocks,
+    )
+
+
+def _map_code(op: SpecOp) -> MapCode:
+    """A tensor map of a whole contiguous argument."""
+    buffer = op.operands[0]
+    assert isinstance(buffer, BlockArgument)
+    type = buffer_type(buffer)
+    distances = [stride * type.dtype.bytes for stride in strides(type.shape)[:-1]]
+    return MapCode(
+        buffer.index, type.dtype.name, type.shape[::-1], tuple(distances[::-1]), tuple(op.value("box")[::-1])
+    )
 
 
 class MatrixEmitter:
@@ -73,7 +100,7 @@ class MatrixEmitter:
         self.map_count = sum(op.name == "ttarget.tensor_map" for op in block.ops)
         first = self.map_count
         self.values.update(zip(block.args, f.arguments[first : first + len(block.args)], strict=True))
-        sizes = dict(zip(kernel.value("symbols"), f.arguments[first + len(block.args) :], strict=True))
+        sizes = dict(zip(kernel.value("symbols"), f.arguments[first + len(block.args) : -1], strict=True))
         tid = special(f, "tid.x")
         warp = asm.warp_uniform(f, op32(f, "lshr", tid, 5))
         group = op32(f, "sub", op32(f, "lshr", warp, 2), 1)
@@ -92,6 +119,8 @@ class MatrixEmitter:
             "ttarget.release": self._release,
             "ttarget.tiles": self._tiles,
             "ttarget.steps": self._steps,
+            "ttarget.when": self._when,
+            "ttarget.turn": self._turn,
         }
 
     def run(self) -> None:
@@ -144,6 +173,11 @@ class MatrixEmitter:
             if registers:
                 asm.set_registers(f, registers[1], grows=True)
             self.is_producer = False
+            if any(op.name == "ttarget.turn" for op in self.kernel.walk()):
+                # The first turn is the first consumer's, as if the second had passed it.
+                begin = f.icmp("eq", setting.group, number(1))
+                text = f"{{ .reg .pred P; setp.ne.b32 P, $0, 0; @P bar.arrive {_TURNS}, {2 * WARPGROUP}; }}"
+                asm.effect(f, text, "r", [asm.flag(f, begin)])
             self.tiles = TileOps(f, self.kernel, self.setting, self.values, self.is_first, self._thread)
             self.run_block(consumer)
             asm.copies_done(f, self.is_first)
@@ -240,6 +274,28 @@ class MatrixEmitter:
 
         found = f.loop(low, high, op.value("step"), body, flat(start), op.value("is_nonempty"))
         self.values.update(zip(op.results, unflat(start, found), strict=True))
+
+    def _when(self, op: SpecOp) -> None:
+        f, block = self.f, op.regions[0].block
+        low, high = self._of(op.operands[:2])
+        given = self._of(op.operands[2:])
+
+        def body() -> list[Value]:
+            self.run_block(block)
+            last = block.last_op
+            assert last is not None
+            return flat(self._of(last.operands))
+
+        found = f.if_(f.icmp("slt", low, high), body, lambda: flat(given))
+        self.values.update(zip(op.results, unflat(given, found), strict=True))
+
+    def _turn(self, op: SpecOp) -> None:
+        f, group = self.f, self.setting.group
+        if op.value("way") == "take":
+            asm.named_barrier(f, op32(f, "add", group, _TURNS), 2 * WARPGROUP)
+        else:
+            other = f.raw("i32", f"sub i32 {_TURNS + 1}, {group.text}")
+            asm.effect(f, f"bar.arrive $0, {2 * WARPGROUP};", "r", [other])
 
     # Rings and copies.
 

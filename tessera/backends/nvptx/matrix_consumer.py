@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import Block, BlockArgument, OpResult, SSAValue
 
 from tessera.backends.nvptx.matrix_memory import RingPlan
 from tessera.backends.nvptx.matrix_plan import Product, Side
 from tessera.backends.nvptx.matrix_roles import Role
+from tessera.backends.nvptx.matrix_skew import SkewedLoop, skew_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, TileAttr
 from tessera.ir.target.hopper_types import (
@@ -22,6 +23,9 @@ from tessera.ir.target.hopper_types import (
 )
 from tessera.types.dim import Dim
 from tessera.types.shape import is_at_least
+
+if TYPE_CHECKING:
+    from tessera.backends.nvptx.matrix_lower import MatrixLowering
 
 _RENAMED = {
     "ttile.elementwise": "math",
@@ -41,6 +45,11 @@ def index_expr(value: SSAValue) -> Dim | None:
 
 class Consumer(Role):
     """The walk of the consumers."""
+
+    def __init__(self, lowering: MatrixLowering, rings: Sequence[RingPlan]) -> None:
+        super().__init__(lowering, rings)
+        self.there: set[int] = set()
+        """Rings whose stage was waited for outside of the loop at hand."""
 
     def lower(self, op: SpecOp) -> None:
         if op in self.plan.hidden:
@@ -77,33 +86,43 @@ class Consumer(Role):
 
     def _dot(self, op: SpecOp) -> None:
         product = self.plan.products[op]
-        acc = self._open(self.values[op.operands[2]])
+        acc = self.open(self.values[op.operands[2]])
         pending = self._issue(product, acc)
-        self.values[op.result] = self._close(pending)
-        self._leave(op)
+        self.values[op.result] = self.close(pending)
+        self.leave(op)
 
-    def _open(self, fragment: SSAValue) -> SSAValue:
+    def open(self, fragment: SSAValue) -> SSAValue:
         assert isinstance(fragment.type, FragmentAttr)
         return self.emit("mma_open", [fragment], {}, [PendingAttr.of(fragment.type.data)]).result
 
-    def _close(self, pending: SSAValue, left: int = 0) -> SSAValue:
+    def close(self, pending: SSAValue, left: int = 0) -> SSAValue:
         assert isinstance(pending.type, PendingAttr)
         return self.emit("mma_wait", [pending], {"left": left}, [FragmentAttr.of(pending.type.data)]).result
 
     def _issue(self, product: Product, acc: SSAValue) -> SSAValue:
         """Wait for the sides, and start the product."""
-        lhs = self._side(product.lhs)  # made before anything is in flight
+        lhs = self.side(product.lhs)  # made before anything is in flight
+        self.wait_for(product)
+        return self.start(product, acc, lhs)
+
+    def wait_for(self, product: Product) -> None:
+        """Wait until the sides of a product are in shared memory."""
         for at in self._rings(product):
-            ring = self.rings[at]
-            assert ring.ring is not None
-            # What was loaded outside of this loop was waited for in an earlier turn; to wait again costs one test.
-            self.emit("await", [ring.ring, self.cursors[at]])
-        rhs = self._side(product.rhs)
-        operands = [acc, lhs, rhs, self._cursor(product.lhs), self._cursor(product.rhs)]
+            if at not in self.there:
+                self._await(at)
+
+    def _await(self, at: int) -> None:
+        ring = self.rings[at].ring
+        assert ring is not None
+        self.emit("await", [ring, self.cursors[at]])
+
+    def start(self, product: Product, acc: SSAValue, lhs: SSAValue) -> SSAValue:
+        """Start a product whose sides are there."""
+        operands = [acc, lhs, self.side(product.rhs), self._cursor(product.lhs), self._cursor(product.rhs)]
         values = {"lhs_major": product.lhs.major, "rhs_major": product.rhs.major}
         return self.emit("mma_issue", operands, values, [acc.type]).result
 
-    def _side(self, side: Side) -> SSAValue:
+    def side(self, side: Side) -> SSAValue:
         if side.load is None:
             fragment = self.values[side.value]
             assert isinstance(fragment.type, FragmentAttr)
@@ -121,7 +140,7 @@ class Consumer(Role):
                 return self.cursors[at]
         raise AssertionError("a loaded side is in a ring")
 
-    def _leave(self, op: SpecOp) -> None:
+    def leave(self, op: SpecOp) -> None:
         """Release the rings that nobody reads after this op, and go on to their next stage."""
         for at, ring in enumerate(self.rings):
             if ring.last is op:
@@ -136,12 +155,20 @@ class Consumer(Role):
     # Loops.
 
     def _loop(self, op: SpecOp) -> None:
-        product = self._sum_of(op)
+        product, skew = self._sum_of(op), skew_of(op, self.plan)
+        # What the whole loop reads is waited for once.
+        outer = {at for at, ring in enumerate(self.rings) if ring.last is op}
+        for at in outer:
+            self._await(at)
+        self.there |= outer
         if product is not None:
             self._sum(op, product)
+        elif skew is not None and self.plan.consumers == 2:
+            SkewedLoop(self, op, skew).run()
         else:
             self._plain_loop(op)
-        self._leave(op)
+        self.there -= outer
+        self.leave(op)
 
     def _plain_loop(self, op: SpecOp) -> None:
         """The body in the order of the program."""
@@ -164,7 +191,7 @@ class Consumer(Role):
         self.block, self.span = outer, op.span
         types = [value.type for value in starts]
         operands = [*self.of(op.operands[:2]), *starts]
-        values = {"step": op.value("step"), "is_nonempty": self._is_nonempty(op)}
+        values = {"step": op.value("step"), "is_nonempty": self.is_nonempty(op)}
         made = self.emit("steps", operands, values, types, [body])
         self.values.update(zip(op.results, made.results[:count], strict=True))
         self.cursors.update(zip(rings, made.results[count : count + len(rings)], strict=True))
@@ -181,9 +208,9 @@ class Consumer(Role):
         is_carried = isinstance(acc, BlockArgument) and acc.block is source
         # A ring that another loop fills is not left here.
         own = all(self.rings[at].last is found[0].op for at in self._rings(found[0]))
-        return found[0] if is_carried and own and self._is_nonempty(op) else None
+        return found[0] if is_carried and own and self.is_nonempty(op) else None
 
-    def _is_nonempty(self, op: SpecOp) -> bool:
+    def is_nonempty(self, op: SpecOp) -> bool:
         """Whether a loop has a step whenever all sizes are at least 1, which is when a matrix kernel is launched."""
         low, high = (index_expr(value) for value in op.operands[:2])
         if low is None or high is None:
@@ -195,7 +222,7 @@ class Consumer(Role):
         """One product is always in flight: a stage is released one step after it was read."""
         rings, source, outer = self._rings(product), op.regions[0].block, self.block
         cursors = [self.cursors[at] for at in rings]
-        starts = [self._open(self.values[op.operands[2]]), *cursors, *cursors]
+        starts = [self.open(self.values[op.operands[2]]), *cursors, *cursors]
         low = self.values[op.operands[0]]
         body = Block(arg_types=[INDEX, *[value.type for value in starts]])
         index, acc, *places = body.args
@@ -210,7 +237,7 @@ class Consumer(Role):
             self._advance(at, self.rings[at])
         self.emit("yield", [pending, *[self.cursors[at] for at in rings], *read])
         made = self._finish_loop(op, outer, body, starts, rings, 1)
-        self.values[op.results[0]] = self._close(made.results[0])
+        self.values[op.results[0]] = self.close(made.results[0])
         for at, cursor in zip(rings, made.results[1 + len(rings) :], strict=True):
             ring = self.rings[at].ring
             assert ring is not None

@@ -73,13 +73,17 @@ class Role(Writer):
         """Lower a block of the program."""
         for op in source.ops:
             assert isinstance(op, SpecOp)
-            self.span = op.span
-            if op.name == "ttile.program_id":
-                self.values[op.result] = self.places[op.value("axis")]
-            elif op.name == "ttile.index":
-                self.values[op.result] = self.emit("index", self.of(op.operands), op.values(), [INDEX]).result
-            else:
-                self.lower(op)
+            self.step(op)
+
+    def step(self, op: SpecOp) -> None:
+        """Lower one op of the program."""
+        self.span = op.span
+        if op.name == "ttile.program_id":
+            self.values[op.result] = self.places[op.value("axis")]
+        elif op.name == "ttile.index":
+            self.values[op.result] = self.emit("index", self.of(op.operands), op.values(), [INDEX]).result
+        else:
+            self.lower(op)
 
     def lower(self, op: SpecOp) -> None:
         """Lower what is the role's own."""

@@ -56,6 +56,7 @@ def call_of(request: Request) -> Call:
         record.span,
         tuple(map for _, map in sources),
         request.machine.kind,
+        request.machine.features,
     )
 
 

@@ -15,11 +15,13 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.stdlib.kernels.call import Call, LibraryKernel
 from tessera.types.dim import Dim, maximum, minimum
-from tessera.types.dtype import DType
+from tessera.types.dtype import DType, bf16, f16
 from tessera.types.tensor_type import TensorType
 
 KEYS = 256
 """Keys of a block. It decides in which steps the sum is rescaled, so it is part of the result, and never chosen."""
+NARROW_KEYS = 128
+"""The same where matrix units take them."""
 QUERIES = (128, 64, 32, 96)
 """Candidates for queries of a block, which change nothing but speed."""
 _WHOLE = 256
@@ -54,7 +56,7 @@ def _head(name: str, size: Dim) -> _Extent:
     return _Extent(name, size, size.value if size.value and size.value <= _WHOLE else _PART)
 
 
-class Attention:
+class _Attention:
     """The writing of one kernel; a program has a block of queries of one head, and a part of the values' columns."""
 
     width = KEYS
@@ -114,11 +116,11 @@ class Attention:
 
     def write(self) -> SpecOp:
         b, rows, columns = self.b, self.rows.tile, self.columns.tile
-        whole = self._queries(b.index(0)) if self.depth.is_one else None
+        first = self._queries(b.index(0))
         end = self._end
 
         def block(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-            scores = self._masked(self._scores(whole, j), j)
+            scores = self._masked(self._scores(first, j), j)
             return self._accumulate(scores, j, carried)
 
         start = [b.full(0.0, (rows, columns), self.dtype), b.full(_LOW, (rows,), self.dtype)]
@@ -159,20 +161,22 @@ class Attention:
         scale = b.elementwise("div", b.full(_LOG2E, rows.sizes, self.dtype), root)
         return self._across(scale, self.depth.tile)
 
-    def _scores(self, queries: SSAValue | None, j: SSAValue) -> SSAValue:
-        """Queries by keys; in parts of the head where it is not one tile."""
+    def _scores(self, first: SSAValue, j: SSAValue) -> SSAValue:
+        """Queries by keys: the first part of the head, then the others where it is not one tile."""
         b = self.b
-        zero = b.full(0.0, (self.rows.tile, self.width), self.dtype)
 
-        def part(d: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        def part(queries: SSAValue, d: SSAValue, scores: SSAValue) -> SSAValue:
             at = [Dim.symbol("_b"), Dim.symbol("_g"), self.keys.at, self.depth.at]
             k = b.load(self.call.input(b, 1), self.call.at(1, at), self._keys_place(self.depth, _j=j, _d=d))
-            left = self._queries(d) if queries is None else queries
-            return [b.dot(left, b.transpose(b.cast(k, self.dtype)), carried[0])]
+            return b.dot(queries, b.transpose(b.cast(k, self.dtype)), scores)
 
-        if queries is not None:
-            return part(b.index(0), [zero])[0]
-        return b.loop(b.index(0), b.index(self.depth.size), self.depth.tile, part, [zero])[0]
+        def rest(d: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+            return [part(self._queries(d), d, carried[0])]
+
+        scores = part(first, b.index(0), b.full(0.0, (self.rows.tile, self.width), self.dtype))
+        if self.depth.is_one:
+            return scores
+        return b.loop(b.index(self.depth.tile), b.index(self.depth.size), self.depth.tile, rest, [scores])[0]
 
     def _masked(self, scores: SSAValue, j: SSAValue) -> SSAValue:
         """Scores plus the mask; -inf for keys that are not there, or not to be seen."""
@@ -193,13 +197,22 @@ class Attention:
         # Where nothing has been seen, any number will do to subtract, and -inf would not.
         nothing = b.elementwise("eq", new, b.full(_LOW, (rows,), self.dtype))
         shift = b.select(nothing, b.full(0.0, (rows,), self.dtype), new)
-        powers = b.elementwise("exp2", b.elementwise("sub", scores, self._across(shift, self.width)))
-        kept = b.elementwise("exp2", b.elementwise("sub", top, shift))
+        powers, kept = self._powers(scores, top, shift)
         total = b.elementwise("add", b.elementwise("mul", total, kept), b.reduce(powers, "sum", 1))
         acc = b.elementwise("mul", acc, self._across(kept, self.columns.tile))
         at = [Dim.symbol("_b"), Dim.symbol("_g"), self.keys.at, self.columns.at]
         v = b.load(self.call.input(b, 2), self.call.at(2, at), self._keys_place(self.columns, _j=j))
-        return [b.dot(powers, b.cast(v, self.dtype), acc), new, total]
+        return [b.dot(self._left(powers), b.cast(v, self.dtype), acc), new, total]
+
+    def _powers(self, scores: SSAValue, top: SSAValue, shift: SSAValue) -> tuple[SSAValue, SSAValue]:
+        """Powers of the scores, and of the maximum so far, less the shift."""
+        b = self.b
+        powers = b.elementwise("exp2", b.elementwise("sub", scores, self._across(shift, self.width)))
+        return powers, b.elementwise("exp2", b.elementwise("sub", top, shift))
+
+    def _left(self, powers: SSAValue) -> SSAValue:
+        """Powers as they are multiplied by values."""
+        return powers
 
 
 def _mask_map(mask: TensorType) -> list[Dim]:
@@ -210,9 +223,57 @@ def _mask_map(mask: TensorType) -> list[Dim]:
     ]
 
 
+class _NarrowAttention(_Attention):
+    """The same where products run on matrix units that take 2-byte floats.
+
+    Queries are multiplied as they are and scores scaled after it; powers are rounded to the dtype of the values before
+    they are multiplied, their sum is of what they were. Keys that are not to be seen have a power of 0, and their
+    values are multiplied by it.
+    """
+
+    width = NARROW_KEYS
+
+    def _queries(self, d: SSAValue) -> SSAValue:
+        b, place = self.b, self._place(self.rows, self.depth, _d=d)
+        at = [Dim.symbol("_b"), Dim.symbol("_h"), self.rows.at, self.depth.at]
+        return b.cast(b.load(self.call.input(b, 0), self.call.at(0, at), place), self.dtype)
+
+    def _keys_place(self, other: _Extent, **coords: SSAValue) -> Place:
+        return self._place(self.keys, other, **coords)
+
+    @property
+    def _is_masked(self) -> bool:
+        return len(self.call.operands) > 3
+
+    def _masked(self, scores: SSAValue, j: SSAValue) -> SSAValue:
+        if self._is_masked:
+            scores = self.b.elementwise("mul", scores, self._scale(self._place(self.rows, self.keys, _j=j)))
+        return super()._masked(scores, j)
+
+    def _powers(self, scores: SSAValue, top: SSAValue, shift: SSAValue) -> tuple[SSAValue, SSAValue]:
+        if self._is_masked:
+            return super()._powers(scores, top, shift)
+        b, rows = self.b, self._place(self.rows)
+        scale = self._scale(rows)
+        lowered = b.elementwise("neg", b.elementwise("mul", shift, scale))
+        wide = self._scale(self._place(self.rows, self.keys, _j=b.index(0)))
+        powers = b.elementwise("exp2", b.elementwise("fma", scores, wide, self._across(lowered, self.width)))
+        return powers, b.elementwise("exp2", b.elementwise("fma", top, scale, lowered))
+
+    def _left(self, powers: SSAValue) -> SSAValue:
+        return self.b.cast(self.b.cast(powers, self.call.operands[2].dtype), self.dtype)
+
+
+def _is_narrow(call: Call) -> bool:
+    """Whether products of the call run on matrix units: where they are, with a scale that keeps the order of scores."""
+    given, head = call.attributes["scale"], call.operands[0].shape[3].value
+    dtypes = {operand.dtype for operand in call.operands[:3]}
+    fits = head is not None and head % 64 == 0 and call.operands[2].shape[3].value == head and head <= 128
+    return "wgmma" in call.features and dtypes <= {bf16, f16} and len(dtypes) == 1 and fits and (given or 1.0) > 0
+
+
 def _write(call: Call) -> list[SpecOp]:
-    narrow = importlib.import_module("tessera.stdlib.kernels.attention_narrow")
-    return [(narrow.NarrowAttention if narrow.is_narrow(call) else Attention)(call).write()]
+    return [(_NarrowAttention if _is_narrow(call) else _Attention)(call).write()]
 
 
 KERNEL = LibraryKernel("attention", "softmax(q kT * scale + mask) v, in one pass over the keys.", _write)

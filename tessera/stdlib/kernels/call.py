@@ -48,6 +48,8 @@ class Call:
     maps: tuple[IndexMap | None, ...] = ()
     kind: str = "cpu"
     """The kind of machine that the kernel is for."""
+    features: tuple[str, ...] = ()
+    """What that machine has."""
 
     def at(self, number: int, at: Sequence[Dim]) -> Sequence[Dim]:
         """Where an element of operand `number` is in the argument that holds it: elsewhere, if it is a view of it."""

@@ -143,10 +143,10 @@ def _check_roles(op: SpecOp) -> None:
             op.fail(f"`{part.name}` belongs to the producer: consumers wait for what it copies")
 
 
-def _check_carried(op: SpecOp, first: int, heads: int) -> None:
+def _check_carried(op: SpecOp, first: int, heads: int, given: bool = True) -> None:
     carried = [value.type for value in op.operands[first:]]
     block = op.regions[0].block
-    if [argument.type for argument in block.args] != [*[INDEX] * heads, *carried]:
+    if [argument.type for argument in block.args] != [*[INDEX] * heads, *(carried if given else ())]:
         op.fail(f"the body of `{op.name}` takes {heads} indices and what is carried")
     last = block.last_op
     if last is None or last.name != "ttarget.yield" or [value.type for value in last.operands] != carried:
@@ -174,7 +174,42 @@ def _check_steps(op: SpecOp) -> None:
     _check_carried(op, 2, 1)
 
 
+def _check_when(op: SpecOp) -> None:
+    if any(not isinstance(value.type, IndexAttr) for value in op.operands[:2]):
+        op.fail(f"`{op.name}` compares two indices, got {[str(v.type) for v in op.operands[:2]]}")
+    if [result.type for result in op.results] != [value.type for value in op.operands[2:]]:
+        op.fail(f"`{op.name}` gives other types than it is given")
+    _check_carried(op, 2, 0, given=False)
+
+
+def _check_turn(op: SpecOp) -> None:
+    if op.value("way") not in ("take", "pass"):
+        op.fail(f"a turn is taken or passed, got `{op.value('way')}`")
+    at = op.parent_op()
+    while at is not None and at.name != "ttarget.matrix_kernel":
+        at = at.parent_op()
+    if isinstance(at, SpecOp) and at.value("consumers") != 2:
+        op.fail(f"two consumers take turns, and there are {at.value('consumers')}")
+
+
 SPECS = (
+    OpSpec(
+        name="ttarget.when",
+        summary="What the body yields where `low` is below `high`, else what is given.",
+        operands=("low", "high", "given*"),
+        results=("given*",),
+        regions=("body",),
+        effects=frozenset(["memory"]),
+        verify=_check_when,
+    ),
+    OpSpec(
+        name="ttarget.turn",
+        summary="Two consumers start products in turn: one computes on registers while products of the other run.",
+        results=(),
+        attributes=(Attribute("way", "str", doc="take: wait for it; pass: give it to the other"),),
+        effects=frozenset(["memory"]),
+        verify=_check_turn,
+    ),
     OpSpec(
         name="ttarget.matrix_kernel",
         summary="A kernel of warpgroups: CTAs take programs of the grid in turn, a producer copies, consumers compute.",

@@ -1,0 +1,260 @@
+"""Loops with two products, one of which reads what is computed from the other: the first runs one step ahead.
+
+In the order of the program the matrix units wait while powers are computed from the first product, and registers wait
+while the second one runs. Here step `j` starts the first product of `j` and the second of `j - 1` together, and
+computes on registers while the latter runs. Steps in which clips change nothing are a loop of their own, without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+
+from tessera.backends.nvptx.matrix_plan import Plan, Product
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import INDEX, TileAttr
+from tessera.types.dim import Atom, Dim, maximum, minimum
+from tessera.types.frozen import frozen
+
+if TYPE_CHECKING:
+    from tessera.backends.nvptx.matrix_consumer import Consumer
+
+
+@frozen
+class Skew:
+    """A loop of this form: `late` are the ops that read what the second product carries on, itself aside."""
+
+    first: Product
+    second: Product
+    carried: int
+    late: tuple[SpecOp, ...]
+    root: SpecOp
+    """What makes the left side of the second product: it is done when nothing is in flight."""
+
+
+def skew_of(op: SpecOp, plan: Plan) -> Skew | None:
+    """A loop as two products, the second one step behind; None where its values do not allow it."""
+    source = op.regions[0].block
+    products = [plan.products[part] for part in source.ops if isinstance(part, SpecOp) and part in plan.products]
+    last = source.last_op
+    if len(products) != 2 or last is None:
+        return None
+    first, second = products
+    root = second.lhs.value.owner
+    if first.lhs.load is None or second.lhs.load is not None or not isinstance(root, SpecOp):
+        return None
+    places = [at for at, value in enumerate(last.operands) if value is second.op.results[0]]
+    if len(places) != 1 or any(load.parent_block() is not source for load in _right_loads(products)):
+        return None
+    late = _readers(source, source.args[1 + places[0]])
+    if second.op not in late or first.op in late or root in late:
+        return None
+    if any(_is_made_by(value, late) for at, value in enumerate(last.operands) if at != places[0]):
+        return None
+    rest = tuple(part for part in late if part is not second.op)
+    if root.parent_block() is not source or any(use.operation not in plan.hidden for use in root.results[0].uses):
+        return None
+    return Skew(first, second, places[0], rest, root)
+
+
+def _right_loads(products: Sequence[Product]) -> list[SpecOp]:
+    return [product.rhs.load for product in products if product.rhs.load is not None]
+
+
+def _readers(source: Block, value: SSAValue) -> list[SpecOp]:
+    """The ops of a block that a value reaches, in order."""
+    reached: set[SSAValue] = {value}
+    found: list[SpecOp] = []
+    for op in source.ops:
+        if op is not source.last_op and reached.intersection(op.operands):
+            assert isinstance(op, SpecOp)
+            found.append(op)
+            reached.update(op.results)
+    return found
+
+
+def _is_made_by(value: SSAValue, ops: Sequence[Operation]) -> bool:
+    return isinstance(value, OpResult) and value.op in ops
+
+
+class SkewedLoop:
+    """The writing of one such loop."""
+
+    def __init__(self, consumer: Consumer, op: SpecOp, skew: Skew) -> None:
+        self.consumer, self.op, self.skew = consumer, op, skew
+        self.source = op.regions[0].block
+        self.rings = consumer.inside(op)
+        self.clipped = True
+
+    def run(self) -> None:
+        """Write the loop; one that may have no step stands in a branch."""
+        consumer, op = self.consumer, self.op
+        results = self._pipeline() if consumer.is_nonempty(op) else self._branch()
+        count = len(op.results)
+        consumer.values.update(zip(op.results, results[:count], strict=True))
+        consumer.cursors.update(zip(self.rings, results[count:], strict=True))
+
+    def _branch(self) -> Sequence[SSAValue]:
+        consumer, outer = self.consumer, self.consumer.block
+        given = [*consumer.of(self.op.operands[2:]), *[consumer.cursors[at] for at in self.rings]]
+        body = consumer.block = Block()
+        consumer.emit("yield", self._pipeline())
+        consumer.block = outer
+        limits = consumer.of(self.op.operands[:2])
+        return consumer.emit("when", [*limits, *given], {}, [value.type for value in given], [body]).results
+
+    def _pipeline(self) -> list[SSAValue]:
+        """The first step up to its second product, all others, and the second product of the last."""
+        consumer, values = self.consumer, self.consumer.values
+        low, high = consumer.of(self.op.operands[:2])
+        step = self.op.value("step")
+        values[self.source.args[0]] = low
+        values.update(zip(self.source.args[1:], consumer.of(self.op.operands[2:]), strict=True))
+        self._early(None)
+        state = self._late()
+        begin = consumer.emit("index", [low], {"names": ("_l",), "expr": Dim.symbol("_l") + step}, [INDEX]).result
+        split = self._split(begin, high)
+        if split is not None:
+            state = self._steps(begin, split, state, clipped=False)
+            begin = split
+        state = self._steps(begin, high, state, clipped=True)
+        self._adopt(state)
+        acc = self._second(state)
+        total = consumer.close(acc)
+        consumer.leave(self.skew.second.op)
+        carried = state[: len(self.op.results)]
+        carried[self.skew.carried] = total
+        return [*carried, *[consumer.cursors[at] for at in self.rings]]
+
+    # A state is what the loop carries, the accumulator as the second product takes it, its left side, and the cursors.
+
+    def _state(self, carried: Sequence[SSAValue], left: SSAValue) -> list[SSAValue]:
+        return [*carried, left, *[self.consumer.cursors[at] for at in self.rings]]
+
+    def _adopt(self, state: Sequence[SSAValue]) -> None:
+        count = len(self.op.results)
+        self.consumer.values.update(zip(self.source.args[1:], state[:count], strict=True))
+        self.consumer.cursors.update(zip(self.rings, state[count + 1 :], strict=True))
+
+    def _steps(self, low: SSAValue, high: SSAValue, state: list[SSAValue], clipped: bool) -> list[SSAValue]:
+        consumer, outer = self.consumer, self.consumer.block
+        types = [value.type for value in state]
+        body = consumer.block = Block(arg_types=[INDEX, *types])
+        inner = list(body.args[1:])
+        consumer.values[self.source.args[0]] = body.args[0]
+        self._adopt(inner)
+        self.clipped = clipped
+        flying = self._early(lambda: self._second(inner))
+        assert flying is not None
+        total = consumer.close(flying)
+        consumer.leave(self.skew.second.op)
+        consumer.values[self.source.args[1 + self.skew.carried]] = total
+        consumer.emit("yield", self._late())
+        consumer.block, self.clipped = outer, True
+        made = consumer.emit("steps", [low, high, *state], {"step": self.op.value("step")}, types, [body])
+        return list(made.results)
+
+    def _second(self, state: Sequence[SSAValue]) -> SSAValue:
+        """Start the second product of the step before."""
+        consumer, count = self.consumer, len(self.op.results)
+        consumer.wait_for(self.skew.second)
+        return consumer.start(self.skew.second, consumer.open(state[self.skew.carried]), state[count])
+
+    def _early(self, between: Callable[[], SSAValue] | None) -> SSAValue | None:
+        """All of a step but what reads the second product; `between` starts that of the step before."""
+        consumer, skew = self.consumer, self.skew
+        flying: SSAValue | None = None
+        for op in self.source.ops:
+            assert isinstance(op, SpecOp)
+            if op in skew.late or op is skew.root or op is skew.second.op or op.name == "ttile.yield":
+                continue
+            if op is skew.first.op:
+                flying = self._first(between)
+            elif op.name == "ttile.clip" and not self.clipped and self._bound_of(op) is not None:
+                consumer.values[op.result] = consumer.values[op.operands[0]]
+            else:
+                consumer.step(op)
+        return flying
+
+    def _first(self, between: Callable[[], SSAValue] | None) -> SSAValue | None:
+        consumer, first = self.consumer, self.skew.first
+        acc = consumer.open(consumer.values[first.op.operands[2]])
+        consumer.wait_for(first)
+        if between is not None:
+            consumer.emit("turn", (), {"way": "take"})
+        pending = consumer.start(first, acc, consumer.side(first.lhs))
+        flying = None if between is None else between()
+        if flying is not None:
+            consumer.emit("turn", (), {"way": "pass"})
+        consumer.values[first.op.results[0]] = consumer.close(pending, 0 if flying is None else 1)
+        consumer.leave(first.op)
+        return flying
+
+    def _late(self) -> list[SSAValue]:
+        """What reads the second product, then the left side of the next: nothing is in flight here."""
+        consumer, skew = self.consumer, self.skew
+        for op in skew.late:
+            consumer.step(op)
+        consumer.step(skew.root)
+        left = consumer.side(skew.second.lhs)
+        last = self.source.last_op
+        assert last is not None
+        carried = [
+            consumer.values[skew.second.op.operands[2] if at == skew.carried else value]
+            for at, value in enumerate(last.operands)
+        ]
+        return self._state(carried, left)
+
+    # Steps in which clips change nothing.
+
+    def _bound_of(self, op: SpecOp) -> tuple[Dim, dict[str, SSAValue]] | None:
+        """Below which coordinate of the loop a clip keeps all of a tile: its bound at the first row, less the tile."""
+        where = dict(zip(op.value("coords"), op.operands[1:], strict=True))
+        axis, (row, column) = op.value("axis"), op.value("axes")
+        bound: Dim = op.value("bound")
+        if axis != column or where[axis] is not self.source.args[0] or axis in bound.symbols:
+            return None
+        if not _grows_with(bound, row) or any(_is_inner(index, self.source) for index in where.values()):
+            return None
+        type = op.operands[0].type
+        assert isinstance(type, TileAttr)
+        return bound - type.shape[1], where
+
+    def _split(self, begin: SSAValue, high: SSAValue) -> SSAValue | None:
+        """Where the steps begin in which a clip matters; None where there is no clip to leave out."""
+        consumer, step = self.consumer, self.op.value("step")
+        clips = [op for op in self.source.ops if isinstance(op, SpecOp) and op.name == "ttile.clip"]
+        bounds = [found for op in clips if (found := self._bound_of(op)) is not None]
+        if not bounds:
+            return None
+        first, last = Dim.symbol("_begin"), Dim.symbol("_high")
+        names = {"_begin": begin, "_high": high}
+        limit = last
+        for bound, where in bounds:
+            used = {name: index for name, index in where.items() if name in bound.symbols}
+            names.update({name: consumer.values[index] for name, index in used.items()})
+            # Steps that begin at or below the bound keep all of their tile.
+            limit = minimum(limit, first + ((bound - first) // step + 1) * step)
+        expr = maximum(first, limit)
+        values = {"names": tuple(names), "expr": expr}
+        return consumer.emit("index", list(names.values()), values, [INDEX]).result
+
+
+def _is_inner(index: SSAValue, source: Block) -> bool:
+    """Whether an index is computed inside the loop; its own step is not."""
+    return not isinstance(index, BlockArgument) and index.owner in list(source.ops)
+
+
+def _grows_with(dim: Dim, name: str) -> bool:
+    """Whether an expression never gets smaller as a symbol gets larger, seen from its form."""
+
+    def grows(atom: Atom) -> bool:
+        return atom.kind in ("symbol", "min", "max") and all(_grows_with(arg, name) for arg in atom.args)
+
+    for monomial, coefficient in dim.terms:
+        touched = [atom for atom in monomial if name in Dim((((atom,), 1),)).symbols]
+        if touched and (coefficient < 0 or len(monomial) != 1 or not all(grows(atom) for atom in touched)):
+            return False
+    return True
