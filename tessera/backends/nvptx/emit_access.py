@@ -10,6 +10,7 @@ from tessera.backends.nvptx import values
 from tessera.backends.nvptx.layout import Layout, Tile
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.llvm import math
+from tessera.ir.target.llvm.convert import atomic_instruction
 from tessera.ir.target.llvm.dims import dim_value
 from tessera.ir.target.llvm.instructions import Index, Value, known
 from tessera.ir.target.llvm.text import FunctionText
@@ -168,7 +169,7 @@ def emit_store(emitter: Any, op: SpecOp) -> None:
     if buffer in emitter.held:
         emitter.held[buffer].tiles[_place(access)] = tile
         return
-    group = 1 if op.value("mode") == "add" or op.value("way") == "uniform" else access.group()
+    group = 1 if op.value("mode") != "set" or op.value("way") == "uniform" else access.group()
     for register in range(0, access.layout.registers, group):
         _store_group(access, register, registers[register : register + group])
 
@@ -181,7 +182,11 @@ def _store_group(access: Access, register: int, parts: Sequence[Value]) -> None:
     def write() -> None:
         address = access.address(here)
         given = list(parts)
-        if access.op.value("mode") == "add":
+        mode = access.op.value("mode")
+        if mode.startswith("atomic"):
+            f.atomic(atomic_instruction(mode, dtype), address, values.to_memory(f, given[0], dtype))
+            return
+        if mode == "add":
             given = [_sum(f, address, given[0], dtype)]
         whole = values.packed(f, [values.to_memory(f, part, dtype) for part in given])
         f.store(whole, address, align=min(len(given) * dtype.bytes, WIDEST))

@@ -8,7 +8,7 @@ from typing import Any
 from tessera.backends.x86.blocks import Layout, Vectors, register_type
 from tessera.backends.x86.lanes import LaneCoordinate, lane_values
 from tessera.ir.base.op import SpecOp
-from tessera.ir.target.llvm.convert import narrowed, storage_type
+from tessera.ir.target.llvm.convert import atomic_instruction, narrowed, storage_type
 from tessera.ir.target.llvm.instructions import Index, Value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.types import mangled, vector
@@ -208,6 +208,9 @@ class Access:
             first = None if mask is None else f.extract(mask, 0)
             self._store_scalar(f.extract(value, 0), env, {}, stored, first)
             return
+        if op.value("mode").startswith("atomic"):
+            self._add_by_lane(value, env, tiles, stored, mask)
+            return
         if op.value("way") == "contiguous":
             address = f.gep(self.base, self._scalar(op.value("offset"), env, along), stored)
             if op.value("mode") == "add":
@@ -242,6 +245,9 @@ class Access:
         address = f.gep(self.base, offset, stored)
 
         def write() -> None:
+            if self.op.value("mode").startswith("atomic"):
+                f.atomic(atomic_instruction(self.op.value("mode"), self.dtype), address, value)
+                return
             total = self._added(f.load(address, value.type), value) if self.op.value("mode") == "add" else value
             f.store(total, address)
 

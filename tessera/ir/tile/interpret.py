@@ -237,10 +237,10 @@ def _store(run: Run, op: SpecOp) -> None:
     if op.value("mode") == "set":
         flat[where] = values
         return
-    dtype = _dtype(op.operands[0])
+    dtype, fn = _dtype(op.operands[0]), op.value("mode").removeprefix("atomic_")
     with np.errstate(all="ignore"):
         for cell, value in zip(where, values, strict=True):
-            flat[cell] = scalars.apply("add", [flat[cell : cell + 1], value.reshape(1)], dtype)[0]
+            flat[cell] = scalars.apply(fn, [flat[cell : cell + 1], value.reshape(1)], dtype)[0]
 
 
 @handles("ttile.fetch")

@@ -21,7 +21,8 @@ def deed(op: SpecOp) -> str:
         return READ
     buffer = op.operands[1].type
     assert isinstance(buffer, BufferAttr)
-    return ADD if op.value("mode") == "add" and not buffer.dtype.is_float else WRITE
+    is_sum = op.value("mode") == "add" and not buffer.dtype.is_float
+    return ADD if is_sum or op.value("mode").startswith("atomic") else WRITE
 
 
 AT_ODDS: Mapping[str, tuple[str, ...]] = {READ: (WRITE, ADD), WRITE: (READ, WRITE, ADD), ADD: (READ, WRITE)}

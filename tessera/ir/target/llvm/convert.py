@@ -181,3 +181,11 @@ def _to_float8(f: FunctionText, value: Value, dtype: DType) -> Value:
     code = f.select(f.fcmp("uno", value, value), f.const_like(whole, nan), code)
     sign = f.op("and", shift(f, "lshr", bits(f, value), 24), f.const_like(whole, 0x80))
     return f.cast("trunc", f.op("or", code, sign), "i8")
+
+
+def atomic_instruction(mode: str, dtype: DType) -> str:
+    """LLVM's name for an atomic change of memory."""
+    fn = mode.removeprefix("atomic_")
+    if dtype.is_float:
+        return f"f{fn}"
+    return f"u{fn}" if dtype.kind == "uint" and fn != "add" else fn

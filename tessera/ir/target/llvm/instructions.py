@@ -100,6 +100,7 @@ class Instructions:
         self._allocas: list[str] = []
         self._lines: list[str] = []
         self._count = 0
+        self._overflow: Value | None = None
 
     def _name(self) -> str:
         self._count += 1
@@ -150,7 +151,29 @@ class Instructions:
 
     def _i64(self, instruction: str, a: Index, b: Index) -> Value:
         a, b = self.index(a), self.index(b)
+        if self._overflow is not None and instruction.endswith(" nsw"):
+            return self._checked(instruction.split()[0], a, b)
         return self.raw("i64", f"{instruction} i64 {a.text}, {b.text}")
+
+    def _checked(self, instruction: str, a: Value, b: Value) -> Value:
+        name = f"llvm.s{instruction}.with.overflow.i64"
+        self.declare(name, "{ i64, i1 }", ["i64", "i64"])
+        pair = self.raw("{ i64, i1 }", f"call {{ i64, i1 }} @{name}(i64 {a.text}, i64 {b.text})")
+        wrapped = self.raw("i1", f"extractvalue {{ i64, i1 }} {pair.text}, 1")
+        if self._overflow is not None and self._overflow.text != "false":
+            wrapped = self.raw("i1", f"or i1 {self._overflow.text}, {wrapped.text}")
+        self._overflow = wrapped
+        return self.raw("i64", f"extractvalue {{ i64, i1 }} {pair.text}, 0")
+
+    def overflow_of(self, write: Callable[[], Value]) -> tuple[Value, Value]:
+        """What straight code of index arithmetic gives, and whether any of it went beyond 64 bits."""
+        self._overflow = Value("i1", "false")
+        made, overflow = write(), self._overflow
+        self._overflow = None
+        number = known(made)
+        if number is not None and not -(2**63) <= number < 2**63:
+            return self.const_i(0), Value("i1", "true")
+        return made, overflow
 
     def add(self, a: Index, b: Index) -> Value:
         """`a + b`."""
@@ -345,6 +368,11 @@ class Instructions:
     def load(self, pointer: Value, type_: str, align: int | None = None) -> Value:
         """A scalar or vector; aligned as its element unless told."""
         return self.raw(type_, f"load {type_}, ptr {pointer.text}, align {align or bytes_of(element_of(type_))}")
+
+    def atomic(self, instruction: str, pointer: Value, value: Value) -> Value:
+        """What was there before a value was put to it at once: `add`, `fadd`, `max`, ...; in no order with others."""
+        align = bytes_of(element_of(value.type))
+        return self.raw(value.type, f"atomicrmw {instruction} ptr {pointer.text}, {value} monotonic, align {align}")
 
     def store(self, value: Value, pointer: Value, align: int | None = None, nontemporal: bool = False) -> None:
         """Write a scalar or vector; aligned as its element unless told."""

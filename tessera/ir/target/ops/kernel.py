@@ -152,7 +152,7 @@ def _read(op: SpecOp) -> list[SSAValue]:
     if op.name in ("ttarget.load", "ttarget.fetch"):
         return [op.operands[0]]
     if op.name == "ttarget.store":
-        return [op.operands[1]] if op.value("mode") == "add" else []
+        return [] if op.value("mode") == "set" else [op.operands[1]]
     if op.name == "ttarget.block_dot":
         return list(op.operands[:2]) if op.value("is_fresh") else list(op.operands[:3])
     return list(op.operands[:2]) if op.name in ("ttarget.gemm", "ttarget.sort") else []

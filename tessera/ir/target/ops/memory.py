@@ -15,7 +15,7 @@ from tessera.ir.target.types import VectorAttr
 from tessera.types.shape import is_at_least
 
 WAYS = ("contiguous", "uniform", "strided", "indexed")
-MODES = ("set", "add")
+MODES = ("set", "add", "atomic_add", "atomic_max", "atomic_min")
 SPACES = ("private", "shared", "registers")
 
 _ACCESS = (
@@ -176,7 +176,7 @@ SPECS = (
         summary="Registers to memory.",
         operands=("block", "buffer", "at*"),
         results=(),
-        attributes=(*_ACCESS, Attribute("mode", "str", "set", "set or add")),
+        attributes=(*_ACCESS, Attribute("mode", "str", "set", "set; add, in order; atomic_add, atomic_max, atomic_min, in none")),
         effects=frozenset(["memory"]),
         verify=_check_store,
     ),

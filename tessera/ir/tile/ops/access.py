@@ -79,8 +79,11 @@ def _check_load(op: SpecOp) -> None:
 
 def _check_store(op: SpecOp) -> None:
     _check_access(op, op.operands[1].type, op.operands[0].type, 2)
-    if op.value("mode") not in ("set", "add"):
-        op.fail(f"`mode` is set or add, got {op.value('mode')}")
+    if op.value("mode") not in MODES:
+        op.fail(f"`mode` is one of {', '.join(MODES)}, got {op.value('mode')}")
+    tile = op.operands[0].type
+    if op.value("mode").startswith("atomic") and isinstance(tile, TileAttr) and tile.dtype.name not in ATOMIC:
+        op.fail(f"atomics take {', '.join(ATOMIC)}, got {tile.dtype}", "cast the tile, and the buffer, first")
 
 
 def _check_fetch(op: SpecOp) -> None:
@@ -108,6 +111,9 @@ def _check_scratch(op: SpecOp) -> None:
 
 
 SPACES = ("private", "shared")
+MODES = ("set", "add", "atomic_add", "atomic_max", "atomic_min")
+ATOMIC = ("f32", "f64", "i32", "i64", "u32", "u64")
+"""Dtypes that machines change in memory at once."""
 NO_BOUND = Dim.constant(-1)
 
 SPECS = (
@@ -128,7 +134,7 @@ SPECS = (
         summary="Write a tile into a buffer; elements outside are not written. Mode `add` adds, in program order.",
         operands=("tile", "buffer", "at*"),
         results=(),
-        attributes=(*_ACCESS, Attribute("mode", "str", "set", "set or add")),
+        attributes=(*_ACCESS, Attribute("mode", "str", "set", "set; add, in order; atomic_add, atomic_max, atomic_min, in none")),
         effects=frozenset(["memory"]),
         verify=_check_store,
     ),

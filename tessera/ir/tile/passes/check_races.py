@@ -55,7 +55,7 @@ def find_race(kernel: SpecOp, guards: Sequence[tuple[Dim, Dim]] = ()) -> Race | 
     pairs = [
         (first, second)
         for first, second in combinations_with_replacement(sites, 2)
-        if first.argument == second.argument and (first.is_store or second.is_store)
+        if first.argument == second.argument and (first.is_store or second.is_store) and not _are_atomic(first, second)
     ]
     sizes = sorted(kernel.value("symbols"))
     is_decided = True
@@ -69,6 +69,14 @@ def find_race(kernel: SpecOp, guards: Sequence[tuple[Dim, Dim]] = ()) -> Race | 
             return verdict
         is_decided = is_decided and verdict is None
     return None if is_decided else _sampled(kernel)
+
+
+def _are_atomic(first: Site, second: Site) -> bool:
+    """Whether both change a cell at once and alike, so that no order is wrong."""
+    if not first.is_store or not second.is_store:
+        return False
+    mode = first.op.value("mode")
+    return mode.startswith("atomic") and mode == second.op.value("mode")
 
 
 def _overlap(first: Site, second: Site, sizes: Sequence[str], guards: Sequence[tuple[Dim, Dim]]) -> Race | str | None:
