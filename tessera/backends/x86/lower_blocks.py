@@ -12,6 +12,7 @@ from typing import Any
 
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
+from tessera.backends.x86.block_rows import is_same_index, rows_of
 from tessera.backends.x86.lower_tiles import Lowering
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
@@ -21,7 +22,8 @@ from tessera.ir.target.reach import is_multiple, largest
 from tessera.ir.target.types import VectorAttr
 from tessera.ir.tile.ops.access import is_shared
 from tessera.types.dim import Dim, minimum
-from tessera.types.dtype import u8
+from tessera.types.dtype import DType, u8
+from tessera.types.promotion import holds
 from tessera.types.tensor_type import TensorType
 
 _PASSING = ("ttile.load", "ttile.cast", "ttile.transpose")
@@ -40,23 +42,11 @@ class BlockLowering(Lowering):
         self.homes: dict[SSAValue, SSAValue] = {}
         self.segment: list[SpecOp] = []
         self.in_row = False
-        self.row_rows: tuple[Dim, dict[str, SSAValue]] = self._row_extent()
+        _check_products(self.kernel)
+        self.rows = rows_of(self.kernel)
         self.lines = lines_of(self.kernel)
 
     # Rows.
-
-    def _row_extent(self) -> tuple[Dim, dict[str, SSAValue]]:
-        """How many rows of a block there are: its height, or less at the edge that the stores keep to."""
-        for op in self.kernel.walk():
-            if isinstance(op, SpecOp) and op.name == "ttile.store":
-                tile = op.operands[0].type
-                assert isinstance(tile, TileAttr)
-                axis, bound = op.value("axes")[0], op.value("bounds")[0]
-                coords = dict(zip(op.value("coords"), op.operands[2:], strict=False))
-                if bound.value == -1:
-                    return tile.shape[0], {}
-                return minimum(tile.shape[0], bound - Dim.symbol(axis)), {axis: coords[axis]}
-        return Dim.constant(1), {}
 
     def row_type(self, type: Any) -> TensorType:
         """A block as one of its rows; a column as one number."""
@@ -132,7 +122,7 @@ class BlockLowering(Lowering):
         for value in kept:
             self.home(value)
         outer, body = self.block, Block(arg_types=[INDEX])
-        rows, coords = self.row_rows
+        rows, coords = self.rows.extent, self.rows.coords
         names = tuple(coords)
         low = self.emit("index", (), {"names": (), "expr": Dim.constant(0)}, [INDEX]).result
         high = self.emit("index", self.of(list(coords.values())), {"names": names, "expr": rows}, [INDEX]).result
@@ -230,12 +220,6 @@ class BlockLowering(Lowering):
             self.lower(op)
 
     def _row_fold(self, op: SpecOp) -> None:
-        if op.value("axis") == 0:
-            raise TargetVerifyError(
-                "a kernel that multiplies tiles folds them along their rows on x86, not down their columns",
-                span=op.span,
-                fix="transpose the product, or fold in a kernel of its own",
-            )
         name = "fold" if op.name == "ttile.reduce" else "fold_place"
         values = {"kind": op.value("kind"), "axis": op.value("axis") - 1}
         self.values[op.result] = self.emit(name, self.of(op.operands), values, self.vectors(op.results)).result
@@ -270,6 +254,8 @@ class BlockLowering(Lowering):
         assert isinstance(tile, TileAttr)
         axes: tuple[str, ...] = op.value("axes")
         bounds: tuple[Dim, ...] = op.value("bounds")
+        if first == 1:
+            self._check_rows(op, where[axes[0]], tile.shape[0])
         offset = linear(op.value("map"), buffer.shape)
         guarded = [
             (axis, bound)
@@ -292,6 +278,17 @@ class BlockLowering(Lowering):
         else:
             values["mode"] = op.value("mode")
             self.emit("store", [*self.of(op.operands[:2]), *at, *rest], values)
+
+    def _check_rows(self, load: SpecOp, start: SSAValue, height: Dim) -> None:
+        """Raises where a load may end before the rows that are computed do: rows are read without a guard."""
+        axis, bound = load.value("axes")[0], load.value("bounds")[0]
+        is_row = bound == self.rows.bound and is_same_index(start, self.rows.start)
+        if bound.value != -1 and not is_row and not self.is_safe(start, bound, height.value or 1):
+            raise TargetVerifyError(
+                f"`{axis}` of this load ends at {bound}, but the kernel computes {self.rows.extent} rows",
+                span=load.span,
+                fix="let loads and stores of a kernel that multiplies tiles end at the same row",
+            )
 
     # Loops and products.
 
@@ -338,8 +335,8 @@ class BlockLowering(Lowering):
         if op.result not in self.homes:
             self.homes[op.result] = self.home(op.result) if fresh else self.home(acc)
         assert fresh or self.homes[acc] is self.homes[op.result], "an accumulator is used after its product"
-        rows, coords = self.row_rows
-        load, is_turned = _memory_behind(rhs)
+        rows, coords = self.rows.extent, self.rows.coords
+        load, is_turned = _memory_behind(rhs, op)
         k, n, where, offset = self._side(load, is_turned, op)
         names = dict(coords) | where
         width = acc.type.shape[1].value or 0
@@ -442,13 +439,45 @@ def _is_start(user: Operation, index: int) -> bool:
     return user.name == "ttile.dot" and index == 2
 
 
-def _memory_behind(value: SSAValue) -> tuple[SpecOp, bool]:
-    """The load that a product's operand comes from, and whether it is read transposed."""
-    turned = False
+def _check_products(kernel: SpecOp) -> None:
+    """Raises TargetVerifyError for what no walk over rows computes."""
+    for op in kernel.walk():
+        if not isinstance(op, SpecOp):
+            continue
+        if op.name == "ttile.dot":
+            _memory_behind(op.operands[1], op)
+        elif op.name in ("ttile.reduce", "ttile.arg_reduce") and op.value("axis") == 0:
+            raise TargetVerifyError(
+                "a kernel that multiplies tiles folds them along their rows on x86, not down their columns",
+                span=op.span,
+                fix="transpose the product, or fold in a kernel of its own",
+            )
+
+
+def _memory_behind(value: SSAValue, product: SpecOp) -> tuple[SpecOp, bool]:
+    """The load that a product's operand comes from, and whether it is read transposed.
+
+    The product reads that memory itself, so raises TargetVerifyError where another op makes the operand, or a cast on
+    the way changes numbers.
+    """
+    turned, casts = False, list[tuple[DType, DType]]()
     while isinstance(value, OpResult) and value.op.name in ("ttile.cast", "ttile.transpose"):
         turned ^= value.op.name == "ttile.transpose"
-        value = value.op.operands[0]
-    assert isinstance(value, OpResult)
-    assert isinstance(value.op, SpecOp)
-    assert value.op.name == "ttile.load", "the right operand of a product comes from memory"
-    return value.op, turned
+        source = value.op.operands[0]
+        assert isinstance(value.type, TileAttr)
+        assert isinstance(source.type, TileAttr)
+        casts.append((source.type.dtype, value.type.dtype))
+        value = source
+    fix = "store the tile to scratch first, and load it from there"
+    load = value.op if isinstance(value, OpResult) else None
+    if not isinstance(load, SpecOp) or load.name != "ttile.load":
+        raise TargetVerifyError("the right operand of a product is read from memory on x86", span=product.span, fix=fix)
+    memory = casts[-1][0] if casts else None
+    for _, target in casts:
+        if memory is not None and not holds(target, memory):
+            raise TargetVerifyError(
+                f"{memory} is rounded to {target} on its way to a product, which reads memory itself on x86",
+                span=product.span,
+                fix=fix,
+            )
+    return load, turned

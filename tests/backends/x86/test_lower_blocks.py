@@ -132,3 +132,103 @@ def test_what_needs_all_rows_at_once_is_refused() -> None:
         with pytest.raises(TargetVerifyError, match="folds them along their rows"):
             lower_kernel(folded(0), machine)
         lower_kernel(folded(1), machine)
+
+
+def rounded_sides(first: DType, second: DType) -> SpecOp:
+    """out = x @ (w in other dtypes, one after the other)."""
+    b = builder("rounded", [[M, K], [K, N], [M, N]], [f32] * 3, [2])
+    place = block(b)
+
+    def step(d: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        here = place.with_coords(d=d)
+        lhs = b.load(b.arguments[0], [I, D], here.along(("i", "d"), (BM, BK), {"i": M, "d": K}))
+        rhs = b.load(b.arguments[1], [D, J], here.along(("d", "j"), (BK, BN), {"d": K, "j": N}))
+        return [b.dot(lhs, b.cast(b.cast(rhs, first), second), carried[0])]
+
+    (total,) = b.loop(b.index(0), b.index(K), BK, step, [b.full(0.0, (BM, BN), f32)])
+    b.store(total, b.arguments[2], [I, J], place)
+    return b.finish()
+
+
+def test_a_side_in_wider_numbers_and_back_is_what_it_was() -> None:
+    agree(rounded_sides(dt.f64, f32), RAGGED[1])
+
+
+@pytest.mark.parametrize("dtype", [dt.bf16, dt.f16, dt.i32], ids=str)
+def test_a_side_that_is_rounded_on_its_way_is_refused(dtype: DType) -> None:
+    with pytest.raises(TargetVerifyError, match=f"f32 is rounded to {dtype} on its way to a product"):
+        lower_kernel(rounded_sides(dtype, f32), machines()[0])
+
+
+def computed_side() -> SpecOp:
+    """out = x @ relu(w)."""
+    b = builder("computed", [[M, K], [K, N], [M, N]], [f32] * 3, [2])
+    place = block(b)
+
+    def step(d: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        here = place.with_coords(d=d)
+        lhs = b.load(b.arguments[0], [I, D], here.along(("i", "d"), (BM, BK), {"i": M, "d": K}))
+        rhs = b.load(b.arguments[1], [D, J], here.along(("d", "j"), (BK, BN), {"d": K, "j": N}))
+        return [b.dot(lhs, b.elementwise("relu", rhs), carried[0])]
+
+    (total,) = b.loop(b.index(0), b.index(K), BK, step, [b.full(0.0, (BM, BN), f32)])
+    b.store(total, b.arguments[2], [I, J], place)
+    return b.finish()
+
+
+def test_a_side_that_is_computed_is_refused() -> None:
+    with pytest.raises(TargetVerifyError, match="the right operand of a product is read from memory"):
+        lower_kernel(computed_side(), machines()[0])
+
+
+def two_heights(second: Mapping[str, Dim], *, is_line: bool = False, shift: int = 0) -> SpecOp:
+    """out = x @ w, and the same once more within other bounds, or a row of it elsewhere."""
+    b = builder("heights", [[M, K], [K, N], [M, N], [M, N]], [f32] * 4, [2, 3])
+    place = block(b)
+    total = product(b, place)
+    b.store(total, b.arguments[2], [I, J], place)
+    there = place
+    if shift:
+        later = b.index(Dim.symbol("i") + shift, {"i": place.coords["i"]})
+        there = Place({**place.coords, "i": later}, ("i", "j"), (BM, BN), {"i": M, "j": N})
+    if is_line:
+        line = b.load(b.arguments[1], [Dim.constant(0), J], place.along(("j",), (BN,), {"j": N}))
+        b.store(line, b.arguments[3], [Dim.constant(0), J], place.along(("j",), (BN,), {"j": N}))
+    else:
+        b.store(total, b.arguments[3], [I, J], there.along(("i", "j"), (BM, BN), dict(second)))
+    return b.finish()
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        two_heights({"i": Dim.constant(7), "j": N}),
+        two_heights({"j": N}),
+        two_heights({"i": M, "j": N}, shift=3),
+        two_heights({}, is_line=True),
+    ],
+    ids=["another bound", "no bound", "another place", "along a row"],
+)
+def test_stores_that_keep_to_different_rows_are_refused(kernel: SpecOp) -> None:
+    with pytest.raises(TargetVerifyError, match="all stores of a kernel that multiplies tiles keep to the same rows"):
+        lower_kernel(kernel, machines()[0])
+
+
+def test_stores_of_the_same_rows_need_not_share_their_index() -> None:
+    for sizes in RAGGED:
+        agree(two_heights({"i": M, "j": N}), sizes)
+
+
+def added_rows(bound: DimLike) -> SpecOp:
+    """out = x @ w + y, where y has rows up to a bound."""
+    b = builder("added", [[M, K], [K, N], [M, N], [M, N]], [f32] * 4, [3])
+    place = block(b)
+    more = b.load(b.arguments[2], [I, J], place.along(("i", "j"), (BM, BN), {"i": Dim.of(bound), "j": N}))
+    b.store(b.elementwise("add", product(b, place), more), b.arguments[3], [I, J], place)
+    return b.finish()
+
+
+def test_a_load_that_ends_before_the_stores_is_refused() -> None:
+    agree(added_rows(M), RAGGED[1])
+    with pytest.raises(TargetVerifyError, match="`i` of this load ends at 7"):
+        lower_kernel(added_rows(7), machines()[0])
