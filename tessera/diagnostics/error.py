@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeAlias
 
 from tessera.diagnostics.span import Span, user_span
 
@@ -20,12 +20,28 @@ class Fix:
     replacement: str
     message: str
 
+    def applied(self, source: str) -> str:
+        """A file's text with the replacement typed into it; as it was where this is only advice."""
+        if self.span is None:
+            return source
+        lines = source.splitlines(keepends=True)
+        text, span = lines[self.span.line - 1], self.span
+        lines[span.line - 1] = (
+            text[: span.column - 1] + self.replacement + text[max(span.column, span.end_column) - 1 :]
+        )
+        return "".join(lines)
+
+
+FixLike: TypeAlias = "Fix | str | Callable[[Span | None], Fix | str | None] | None"
+"""A way out, advice, or how to find one from the source at a place."""
+
 
 class TesseraError(Exception):
     """A mistake in the user's program: a code, a sentence, a span, notes, and a way out.
 
     The sentence is lower case with no full stop, names in backticks, and shows the numbers that disagree. `span` is
-    the user's current line unless one is given; None means there is no place to show. `fix` may be plain advice.
+    the user's current line unless one is given; None means there is no place to show. `fix` may be plain advice, or a
+    function that finds it for a span.
 
     >>> print(TesseraError("`axis` must be in 0..1, got 2", span=None, fix="count axes from 0"))
     error: `axis` must be in 0..1, got 2
@@ -40,13 +56,16 @@ class TesseraError(Exception):
         *,
         span: Span | None = HERE,
         notes: tuple[str, ...] = (),
-        fix: Fix | str | None = None,
+        fix: FixLike = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.span = user_span() if span is HERE else span
         self.notes = notes
-        self.fix: Fix | None = fix if isinstance(fix, Fix) else (Fix(None, "", fix) if fix else None)
+        # A way out that depends on the place is looked for again when the error is shown at another.
+        self._find_fix = fix if callable(fix) else None
+        found = fix(self.span) if callable(fix) else fix
+        self.fix: Fix | None = Fix(None, "", found) if isinstance(found, str) and found else found or None
 
     def with_note(self, note: str) -> TesseraError:
         """The same error with one more note."""
@@ -54,11 +73,17 @@ class TesseraError(Exception):
 
     def with_notes(self, *notes: str) -> Self:
         """The same error with more notes."""
-        return type(self)(self.message, span=self.span, notes=(*self.notes, *notes), fix=self.fix)
+        made = type(self)(self.message, span=self.span, notes=(*self.notes, *notes), fix=self.fix)
+        made._find_fix = self._find_fix
+        return made
+
+    def with_fix(self, fix: FixLike) -> Self:
+        """The same error with another way out; with its own where there is none."""
+        return type(self)(self.message, span=self.span, notes=self.notes, fix=fix or self.fix)
 
     def at(self, span: Span | None) -> TesseraError:
         """The same error shown at another place."""
-        return type(self)(self.message, span=span, notes=self.notes, fix=self.fix)
+        return type(self)(self.message, span=span, notes=self.notes, fix=self._find_fix or self.fix)
 
     def render(self) -> str:
         """The whole text, as a compiler prints it."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from tessera.diagnostics.codes import BroadcastError, DTypeError, ShapeError
-from tessera.diagnostics.error import TesseraError
+from tessera.diagnostics.codes import BroadcastError, DTypeError, ShapeError, SpecializationError
+from tessera.diagnostics.error import Fix, TesseraError
 from tessera.diagnostics.span import Span
 from tessera.frontend.facts import Assumption
 from tessera.frontend.lower_bounds import one_from
@@ -39,10 +39,18 @@ def check_bytes(spec: OpSpec, results: Sequence[TensorType], span: Span | None) 
 class Inference:
     """The `InferContext` of one op of a trace."""
 
-    __slots__ = ("operands", "span", "spec", "trace")
+    __slots__ = ("attributes", "operands", "span", "spec", "trace")
 
-    def __init__(self, trace: Trace, spec: OpSpec, operands: tuple[int, ...], span: Span | None) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        spec: OpSpec,
+        operands: tuple[int, ...],
+        span: Span | None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> None:
         self.trace, self.spec, self.operands, self.span = trace, spec, operands, span
+        self.attributes = attributes or {}
 
     def equal(self, left: Dim, right: Dim, what: str) -> Dim:
         facts = self.trace.facts
@@ -59,7 +67,10 @@ class Inference:
 
             error = self.fail(f"{what}: {left} and {right} differ because of {listed(answer.because)}")
             raise error.with_notes(*places(answer.because)) if isinstance(error, TesseraError) else error
-        return facts.assume(left, right, what, self.span, given=self._given_sizes())
+        try:
+            return facts.assume(left, right, what, self.span, given=self._given_sizes())
+        except SpecializationError as error:
+            raise error.with_fix(self._shape_fix()) from None
 
     def stretches(self, dim: Dim, other: Dim, what: str) -> bool:
         """Whether a dim is taken for the 1 that broadcasts: that of `x[:1]` is, next to one that may be more."""
@@ -74,10 +85,22 @@ class Inference:
 
     def fail(self, message: str, *, help: str = "") -> Exception:
         kind = BroadcastError if "cannot broadcast" in message else ShapeError
-        return kind(message, span=self.span, notes=self._notes(), fix=help or None)
+        return kind(message, span=self.span, notes=self._notes(), fix=self._shape_fix() or help or None)
 
     def fail_dtype(self, message: str, *, help: str = "") -> Exception:
-        return DTypeError(message, span=self.span, notes=self._notes(), fix=help or None)
+        from tessera.frontend.fixes.operands import dtype_fix  # noqa: PLC0415 - for errors alone
+
+        fix = dtype_fix(self.spec, self._types(), self.attributes, self.span)
+        return DTypeError(message, span=self.span, notes=self._notes(), fix=fix or help or None)
+
+    def _shape_fix(self) -> Fix | None:
+        from tessera.frontend.fixes.operands import shape_fix  # noqa: PLC0415 - for errors alone
+
+        return shape_fix(self.spec, self._types(), self.attributes, self.span)
+
+    def _types(self) -> list[TensorType]:
+        types = [self.trace.tape.types[value] for value in self.operands]
+        return [type.with_shape(self.trace.known(dim) for dim in type.shape) for type in types]
 
     def _notes(self) -> tuple[str, ...]:
         """Where each operand came from, once each."""

@@ -87,7 +87,7 @@ class Trace:
         if spec.nondeterminism is not None:
             effect_scopes().settle_order(spec, full)
             effect_scopes().check_repeatable(spec, full, span)
-        results = spec.infer(Inference(self, spec, values, span), types, full)
+        results = spec.infer(Inference(self, spec, values, span, full), types, full)
         if spec.effects and effect_scopes().is_suspended(
             spec, span, bool(results), lambda: self._put(spec, values, full, span)
         ):

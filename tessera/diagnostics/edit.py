@@ -1,0 +1,207 @@
+"""The expression at a span taken apart, so that a fix can say what to type in place of which part of it."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tessera.diagnostics.error import Fix
+from tessera.diagnostics.span import Span
+
+_ATOMS = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.List, ast.Tuple)
+"""What a dot, a call or an index can follow without parentheses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of source: where it stands, how it is written, and what it is."""
+
+    span: Span
+    text: str
+    node: ast.expr
+
+    @property
+    def operand(self) -> str:
+        """The text as something that a dot or an index can follow."""
+        return self.text if isinstance(self.node, _ATOMS) else f"({self.text})"
+
+    @property
+    def value(self) -> object:
+        """The literal that stands here; None for anything else."""
+        try:
+            return ast.literal_eval(self.node)
+        except ValueError:
+            return None
+
+    def edit(self, text: str, message: str) -> Fix | None:
+        """Type `text` here instead; None where the part goes over several lines, which a fix cannot show."""
+        return None if self.span.end_line > self.span.line else Fix(self.span, text, message)
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """The expression at a span."""
+
+    whole: Part
+    lines: tuple[str, ...]
+
+    @property
+    def called(self) -> str:
+        """The last name of the function that is called; empty where none is."""
+        node = self.whole.node
+        return _last_name(node.func) if isinstance(node, ast.Call) else ""
+
+    def operands(self, count: int) -> Sequence[Part]:
+        """The first `count` things that are worked on, in order; none where the source does not show them all.
+
+        Those of an operator are its sides; those of a function its arguments, the items of a leading list one by one;
+        a method's first is what stands before the dot.
+        """
+        node = self.whole.node
+        match node:
+            case ast.BinOp(left=left, right=right):
+                nodes = [left, right]
+            case ast.Compare(left=left, comparators=[right]):
+                nodes = [left, right]
+            case ast.UnaryOp(operand=only) | ast.Subscript(value=only):
+                nodes = [only]
+            case ast.Call():
+                nodes = self._positional(node)
+                if nodes and isinstance(nodes[0], ast.List | ast.Tuple):
+                    nodes = [*nodes[0].elts, *nodes[1:]]
+            case _:
+                nodes = []
+        shown = len(nodes) >= count and not any(isinstance(item, ast.Starred) for item in nodes[:count])
+        return [self._part(item) for item in nodes[:count]] if shown else []
+
+    def argument(self, name: str, position: int = -1) -> Part | None:
+        """An argument of a call, by keyword, else by position; what stands before a method's dot is the first."""
+        node = self.whole.node
+        if not isinstance(node, ast.Call):
+            return None
+        found = next((item.value for item in node.keywords if item.arg == name), None)
+        given = self._positional(node)
+        if found is None and 0 <= position < len(given):
+            before = given[: position + 1]
+            found = None if any(isinstance(item, ast.Starred) for item in before) else given[position]
+        return None if found is None else self._part(found)
+
+    def keyword(self, name: str) -> Part | None:
+        """The name of a keyword argument itself."""
+        node = self.whole.node
+        for item in node.keywords if isinstance(node, ast.Call) else ():
+            if item.arg == name:
+                value = self._part(item.value).span
+                column = value.column - len(name) - 1
+                span = Span(value.file, value.line, column, value.line, column + len(name))
+                written = span.source_line[column - 1 : span.end_column - 1]
+                return Part(span, name, ast.Name(name)) if written == name else None
+        return None
+
+    def items(self) -> Sequence[Part]:
+        """What stands in the brackets of `x[...]`."""
+        node = self.whole.node
+        if not isinstance(node, ast.Subscript):
+            return []
+        nodes = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        return [self._part(item) for item in nodes]
+
+    def literals(self, value: object) -> Sequence[Part]:
+        """Every place in the expression where this literal stands."""
+        found = (item for item in ast.walk(self.whole.node) if isinstance(item, ast.expr))
+        return [part for part in map(self._part, found) if type(part.value) is type(value) and part.value == value]
+
+    def inner(self, node: ast.expr) -> Part:
+        """A node below this expression, as a part."""
+        return self._part(node)
+
+    def name_of(self, path: str) -> str | None:
+        """How the file writes a name of Tessera such as `ops.pad`; None where it imports nothing that leads there."""
+        return _written(_imports(self.whole.span.file), path)
+
+    def _positional(self, node: ast.Call) -> list[ast.expr]:
+        func = node.func
+        is_method = isinstance(func, ast.Attribute) and _root(func) not in _imports(self.whole.span.file)
+        return [func.value, *node.args] if is_method and isinstance(func, ast.Attribute) else list(node.args)
+
+    def _part(self, node: ast.expr) -> Part:
+        outer = self.whole.span
+        first, last = node.lineno, node.end_lineno or node.lineno
+        start, end = self._column(first, node.col_offset), self._column(last, node.end_col_offset or 0)
+        taken = list(self.lines[first - 1 : last])
+        taken[-1] = taken[-1][:end]
+        taken[0] = taken[0][start:]
+        # The first line was parsed without what stands before the expression, and behind one parenthesis.
+        column, end_column = (at + (outer.column - 1 if line == 1 else 1) for at, line in ((start, first), (end, last)))
+        span = Span(outer.file, outer.line + first - 1, column, outer.line + last - 1, end_column)
+        return Part(span, "\n".join(taken), node)
+
+    def _column(self, line: int, offset: int) -> int:
+        return len(self.lines[line - 1].encode()[:offset].decode(errors="replace"))
+
+
+def expression_at(span: Span | None) -> Expression | None:
+    """The expression that a span covers; None where there is no source, or it is something else."""
+    if span is None:
+        return None
+    last = max(span.line, span.end_line)
+    lines = [linecache.getline(span.file, line).rstrip("\r\n") for line in range(span.line, last + 1)]
+    lines[-1] = lines[-1][: span.end_column - 1]
+    lines[0] = lines[0][span.column - 1 :]
+    text = "\n".join(lines)
+    try:
+        node = ast.parse(f"({text})", mode="eval").body
+    except SyntaxError:
+        return None
+    return Expression(Part(span, text, node), (f"({lines[0]}", *lines[1:]))
+
+
+def edit_argument(span: Span | None, name: str, position: int, text: str, message: str) -> Fix | None:
+    """The fix that puts another text in place of an argument of the call at a span."""
+    expression = expression_at(span)
+    part = None if expression is None else expression.argument(name, position)
+    return None if part is None else part.edit(text, message)
+
+
+def _last_name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _root(node: ast.expr) -> str:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _imports(file: str) -> dict[str, str]:
+    """What a file imports: each name it may write, and the path that the name stands for."""
+    return _imports_of("".join(linecache.getlines(file)))
+
+
+@lru_cache(maxsize=16)
+def _imports_of(text: str) -> dict[str, str]:
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return {}
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {item.asname or item.name.split(".")[0]: _target(item) for item in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {item.asname or item.name: f"{node.module}.{item.name}" for item in node.names}
+    return found
+
+
+def _target(item: ast.alias) -> str:
+    """`import a.b as c` binds the module itself, `import a.b` only its package."""
+    return item.name if item.asname else item.name.split(".")[0]
+
+
+def _written(imports: dict[str, str], path: str) -> str | None:
+    whole = f"tessera.{path}"
+    found = [name + whole[len(target) :] for name, target in imports.items() if f"{whole}.".startswith(f"{target}.")]
+    return min(found, key=len, default=None)

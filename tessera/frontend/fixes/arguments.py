@@ -1,0 +1,140 @@
+"""Fixes of what stands beside the operands of an op: axes, counts, shapes, positions of an index."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from tessera.diagnostics.edit import expression_at
+from tessera.diagnostics.error import Fix
+from tessera.diagnostics.span import Span
+from tessera.frontend.fixes.operands import dtype_name
+from tessera.types.dtype import i64
+
+
+def axis_fix(span: Span | None, axis: int, rank: int) -> Fix | str:
+    """The nearest axis that there is."""
+    advice = f"axes are {-rank}..{rank - 1}" if rank else "a scalar has no axes"
+    expression = expression_at(span)
+    if expression is None or not rank:
+        return advice
+    part = expression.argument("axis")
+    places = [part] if part is not None and part.value == axis else expression.literals(axis)
+    nearest = rank - 1 if axis > 0 else -rank
+    return (len(places) == 1 and places[0].edit(str(nearest), advice)) or advice
+
+
+def axes_fix(span: Span | None, axes: Sequence[int]) -> Fix | str:
+    """Each axis once."""
+    advice = "name each axis once; -1 is the last one"
+    expression = expression_at(span)
+    part = expression.argument("axis", 1) if expression is not None else None
+    once = sorted(set(axes))
+    text = f"({once[0]},)" if len(once) == 1 else f"({', '.join(map(str, once))})"
+    return (part is not None and isinstance(part.value, tuple | list) and part.edit(text, advice)) or advice
+
+
+def parts_fix(span: Span | None, size: int | None, parts: int) -> Fix | None:
+    """Parts as equal as they can be, in place of a number of parts that does not divide the size."""
+    if size is None or not 0 < parts <= size:
+        return None
+    small, more = divmod(size, parts)
+    return _argument(span, "parts", [small + (at < more) for at in range(parts)], "cut into parts of these sizes")
+
+
+def sizes_fix(span: Span | None, size: int | None, sizes: Sequence[int | None]) -> Fix | None:
+    """The last part as large as the rest is."""
+    given = [item for item in sizes if item is not None]
+    rest = 0 if size is None else size - sum(given[:-1])
+    if rest < 1 or len(given) != len(sizes):
+        return None
+    return _argument(span, "parts", [*given[:-1], rest], f"the last part is what is left of {size}")
+
+
+def widths_fix(span: Span | None, widths: Sequence[tuple[object, object]], rank: int) -> Fix | None:
+    """Nothing around the axes that no width was given for."""
+    pairs = [*((a, b) for a, b in widths), *[(0, 0)] * (rank - len(widths))]
+    if len(pairs) != rank or not all(isinstance(width, int) for pair in pairs for width in pair):
+        return None
+    return _argument(span, "widths", pairs, "an axis that stays as it is has (0, 0)")
+
+
+def _argument(span: Span | None, name: str, value: object, message: str) -> Fix | None:
+    expression = expression_at(span)
+    part = expression.argument(name, 1) if expression is not None else None
+    return None if part is None or part.value is None else part.edit(str(value), message)
+
+
+def reshape_fix(span: Span | None, size: int | None, dims: Sequence[int | None]) -> Fix | None:
+    """-1 in place of the last dim that the other dims leave room for."""
+    expression = expression_at(span)
+    if expression is None or size is None or expression.called != "reshape":
+        return None
+    for at in reversed(range(len(dims))):
+        others = 1
+        for dim in (*dims[:at], *dims[at + 1 :]):
+            others *= dim if dim is not None and dim > 0 else 0
+        places = expression.literals(dims[at])
+        if others and size % others == 0 and places:
+            return places[-1].edit("-1", f"reshape with -1 for what is left: {size // others}")
+    return None
+
+
+def position_fix(span: Span | None, position: int, size: int) -> Fix | str:
+    """The last position there is, or the first."""
+    if not size:
+        return "the axis is empty"
+    advice, expression = f"positions are {-size}..{size - 1}", expression_at(span)
+    places = [item for item in expression.items() if item.value == position] if expression is not None else []
+    return (len(places) == 1 and places[0].edit(str(size - 1 if position > 0 else -size), advice)) or advice
+
+
+def index_fix(span: Span | None, rank: int) -> Fix | None:
+    """An index without the positions that there is no axis for, or with one `...`."""
+    expression = expression_at(span)
+    node = expression.whole.node if expression is not None else None
+    if expression is None or not isinstance(node, ast.Subscript):
+        return None
+    texts = [item.text for item in expression.items()]
+    dots = texts.count("...")
+    if dots > 1:
+        seen = texts.index("...")
+        kept = [":" if text == "..." and at > seen else text for at, text in enumerate(texts)]
+        message = "`...` stands once, `:` for one axis"
+    else:
+        kept, message = texts[:rank], f"name at most {rank} positions"
+    if sum(text not in ("None", "...") for text in kept) > rank or not kept:
+        return None
+    return expression.whole.edit(f"{expression.inner(node.value).text}[{', '.join(kept)}]", message)
+
+
+def step_fix(span: Span | None) -> Fix | None:
+    """A step of 1 in place of one of 0."""
+    expression = expression_at(span)
+    for item in expression.items() if expression is not None else ():
+        if isinstance(item.node, ast.Slice) and item.node.step is not None and expression is not None:
+            step = expression.inner(item.node.step)
+            if step.value == 0:
+                return step.edit("1", "1 takes every element, -1 turns them round")
+    return None
+
+
+def mask_fix(span: Span | None) -> Fix | str:
+    """A choice in place of an index by a mask."""
+    advice, expression = "write `tessera.ops.where(mask, x, other)`", expression_at(span)
+    node = expression.whole.node if expression is not None else None
+    where = expression.name_of("ops.where") if expression is not None else None
+    items = expression.items() if expression is not None else ()
+    if expression is None or where is None or not isinstance(node, ast.Subscript) or len(items) != 1:
+        return advice
+    message = "a choice keeps the shape: 0 where the mask is not set"
+    return expression.whole.edit(f"{where}({items[0].text}, {expression.inner(node.value).text}, 0)", message) or advice
+
+
+def positions_fix(span: Span | None) -> Fix | None:
+    """A tensor of positions cast to integers."""
+    expression = expression_at(span)
+    items = expression.items() if expression is not None else ()
+    if expression is None or len(items) != 1:
+        return None
+    return items[0].edit(f"{items[0].operand}.cast({dtype_name(expression, i64)})", f"cast `{items[0].text}` to i64")

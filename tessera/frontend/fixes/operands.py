@@ -1,0 +1,273 @@
+"""Fixes of operands: turned, given an axis, padded or cast until the rule of their op holds."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
+from typing import Any
+
+from tessera.diagnostics.edit import Expression, Part, expression_at
+from tessera.diagnostics.error import Fix, TesseraError
+from tessera.diagnostics.span import Span
+from tessera.ir.base.spec import OpSpec
+from tessera.types import dtype as dt
+from tessera.types.dim import Dim
+from tessera.types.dtype import DType
+from tessera.types.promotion import promote_scalar
+from tessera.types.tensor_type import TensorType
+
+_ALIASES = {"concatenate": "concat"}
+_MOST_OPERANDS = 8
+
+
+class _MisfitError(Exception):
+    """The rule of an op does not hold."""
+
+
+class _Strict:
+    """Asks a shape rule about types as they are: nothing is assumed."""
+
+    def equal(self, left: Dim, right: Dim, what: str) -> Dim:
+        if left != right:
+            raise _MisfitError(what)
+        return left
+
+    def fail(self, message: str, *, help: str = "") -> Exception:
+        return _MisfitError(message)
+
+    fail_dtype = fail
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """Types and attributes that an edit would give the op, and the edit."""
+
+    types: Sequence[TensorType]
+    attributes: Mapping[str, Any]
+    edit: Callable[[], Fix | None]
+
+
+def shape_fix(
+    spec: OpSpec, types: Sequence[TensorType], attributes: Mapping[str, Any], span: Span | None
+) -> Fix | None:
+    """The edit of one operand, or of the axis, after which the rule of an op holds; None where there is none."""
+    expression, parts = _written(spec, types, span)
+    if expression is None:
+        return None
+    candidates = [
+        *_other_axis(spec, types, attributes, expression),
+        *_with_new_axes(types, attributes, parts),
+        *_turned(types, attributes, parts),
+        *_padded(spec, types, attributes, expression, parts),
+    ]
+    return _first_that_holds(spec, candidates)
+
+
+def dtype_fix(
+    spec: OpSpec, types: Sequence[TensorType], attributes: Mapping[str, Any], span: Span | None
+) -> Fix | None:
+    """The edit that casts an operand, or all of them, to what an op takes; None where there is none."""
+    expression, parts = _written(spec, types, span)
+    if expression is None:
+        return None
+    targets = dict.fromkeys((*(type.dtype for type in types), dt.i32, dt.f32, dt.bool_))
+    choices = [(at,) for at in range(len(types))] + [tuple(range(len(types)))]
+    return _first_that_holds(spec, _cast(types, attributes, expression, parts, targets, choices))
+
+
+def mixed_fix(span: Span | None, dtypes: Sequence[DType | None], narrow: DType, wide: DType) -> Fix | None:
+    """The edit that casts the first operand of one dtype to another."""
+    expression = expression_at(span)
+    parts = expression.operands(len(dtypes)) if expression is not None else ()
+    if not parts or expression is None or narrow not in dtypes:
+        return None
+    part = parts[dtypes.index(narrow)]
+    return part.edit(_cast_text(expression, part, wide), f"cast `{part.text}` to {wide}")
+
+
+def number_fix(span: Span | None, dtypes: Sequence[DType | None], value: float) -> Fix | None:
+    """The edit that casts the tensor which a number meets to a dtype that holds both."""
+    expression = expression_at(span)
+    parts = expression.operands(len(dtypes)) if expression is not None else ()
+    at = next((index for index, dtype in enumerate(dtypes) if dtype is not None), None)
+    if not parts or expression is None or at is None:
+        return None
+    held = dtypes[at]
+    wider = [dtype for dtype in (dt.i16, dt.i32, dt.i64) if held is not None and dtype.bits > held.bits]
+    target = next((dtype for dtype in wider if promote_scalar(dtype, value) is dtype), None)
+    if target is None:
+        return None
+    return parts[at].edit(_cast_text(expression, parts[at], target), f"cast `{parts[at].text}` to {target}")
+
+
+def _written(spec: OpSpec, types: Sequence[TensorType], span: Span | None) -> tuple[Expression | None, Sequence[Part]]:
+    """The source of an op and of its operands; None where it is not certain that this op is what stands there."""
+    expression = expression_at(span)
+    if expression is None or not 0 < len(types) <= _MOST_OPERANDS:
+        return None, ()
+    called = expression.called
+    if called and not spec.short_name.startswith(_ALIASES.get(called, called)):
+        return None, ()
+    parts = expression.operands(len(types))
+    return (expression, parts) if parts else (None, ())
+
+
+def _first_that_holds(spec: OpSpec, candidates: Sequence[_Candidate] | Iterator[_Candidate]) -> Fix | None:
+    for candidate in candidates:
+        fix = candidate.edit() if _holds(spec, candidate) else None
+        if fix is not None:
+            return fix
+    return None
+
+
+def _holds(spec: OpSpec, candidate: _Candidate) -> bool:
+    try:
+        spec.infer(_Strict(), list(candidate.types), candidate.attributes)
+    except (_MisfitError, TesseraError, ValueError, IndexError):  # or it is nothing that the rule can even ask about
+        return False
+    return True
+
+
+def _changed(types: Sequence[TensorType], at: int, type: TensorType) -> list[TensorType]:
+    return [type if index == at else other for index, other in enumerate(types)]
+
+
+def _other_axis(
+    spec: OpSpec, types: Sequence[TensorType], attributes: Mapping[str, Any], expression: Expression
+) -> Iterator[_Candidate]:
+    """Along another axis: where tensors are joined, or an axis of 1 is dropped."""
+    name = {"concat": "axis", "squeeze": "axes"}.get(spec.short_name)
+    part = expression.argument("axis", 1) if name is not None else None
+    if part is None or name is None or not isinstance(part.value, int):
+        return
+    for axis in range(types[0].rank):
+        value = axis if name == "axis" else (axis,)
+        message = f"along axis {axis} it fits"
+        yield _Candidate(
+            types, {**attributes, name: value}, lambda axis=axis, message=message: part.edit(str(axis), message)
+        )
+
+
+def _turned(types: Sequence[TensorType], attributes: Mapping[str, Any], parts: Sequence[Part]) -> Iterator[_Candidate]:
+    """The last two axes of one operand exchanged."""
+    for at in reversed(range(len(types))):
+        shape, part = types[at].shape, parts[at]
+        if len(shape) < 2:
+            continue
+        turned = types[at].with_shape((*shape[:-2], shape[-1], shape[-2]))
+        suffix = "T" if len(shape) == 2 else "mT"
+        message = f"transpose `{part.text}`, which is {shape_text(types[at])}"
+        yield _Candidate(
+            _changed(types, at, turned), attributes, partial(part.edit, f"{part.operand}.{suffix}", message)
+        )
+
+
+def _with_new_axes(
+    types: Sequence[TensorType], attributes: Mapping[str, Any], parts: Sequence[Part]
+) -> Iterator[_Candidate]:
+    """One operand with axes of 1 put in, so that it has as many as the others."""
+    rank = max(type.rank for type in types)
+    for at in reversed(range(len(types))):
+        missing = rank - types[at].rank
+        if not 0 < missing < 3 or not types[at].rank:
+            continue
+        for places in combinations(range(rank), missing):
+            dims = iter(types[at].shape)
+            shape = tuple(Dim.constant(1) if axis in places else next(dims) for axis in range(rank))
+            index = ", ".join("None" if axis in places else ":" for axis in range(max(places) + 1))
+            made = types[at].with_shape(shape)
+            edit = partial(parts[at].edit, f"{parts[at].operand}[{index}]", _to(parts[at], "reshape", types[at], made))
+            yield _Candidate(_changed(types, at, made), attributes, edit)
+
+
+def _padded(
+    spec: OpSpec,
+    types: Sequence[TensorType],
+    attributes: Mapping[str, Any],
+    expression: Expression,
+    parts: Sequence[Part],
+) -> Iterator[_Candidate]:
+    """One operand of several that are joined, padded to the sizes of the others."""
+    pad = expression.name_of("ops.pad")
+    if spec.short_name not in ("concat", "stack") or pad is None or len({type.rank for type in types}) > 1:
+        return
+    for at, type in enumerate(types):
+        wanted = [max((other.shape[axis].value or 0) for other in types) for axis in range(type.rank)]
+        along = attributes["axis"] if spec.short_name == "concat" else -1
+        widths = [0 if axis == along else wanted[axis] - (type.shape[axis].value or 0) for axis in range(type.rank)]
+        if any(dim.value is None for dim in type.shape) or not any(widths):
+            continue
+        shape = tuple(dim + width for dim, width in zip(type.shape, widths, strict=True))
+        part, message = (
+            parts[at],
+            f"pad `{parts[at].text}` from {shape_text(type)} to {shape_text(type.with_shape(shape))}",
+        )
+        text = f"{pad}({part.text}, {[(0, width) for width in widths]})"
+        yield _Candidate(
+            _changed(types, at, type.with_shape(shape)),
+            attributes,
+            lambda part=part, text=text, message=message: part.edit(text, message),
+        )
+
+
+def _cast(
+    types: Sequence[TensorType],
+    attributes: Mapping[str, Any],
+    expression: Expression,
+    parts: Sequence[Part],
+    targets: Mapping[DType, None],
+    choices: Sequence[tuple[int, ...]],
+) -> Iterator[_Candidate]:
+    """Some operands in another dtype; numbers follow the tensors they stand beside."""
+    numbers = {at for at, part in enumerate(parts) if isinstance(part.value, bool | int | float)}
+    for target in targets:
+        for chosen in choices:
+            picked = tuple(at for at in chosen if at not in numbers)
+            for cast in ({*picked}, {*picked, *numbers}) if picked else ():
+                made = [type.with_dtype(target) if at in cast else type for at, type in enumerate(types)]
+                edit = partial(_cast_edit, expression, parts, picked, target)
+                yield _Candidate(made, attributes, edit)
+
+
+def _cast_edit(expression: Expression, parts: Sequence[Part], picked: Sequence[int], target: DType) -> Fix | None:
+    """One operand changed in its place, or the whole expression with several changed."""
+    if len(picked) == 1:
+        part = parts[picked[0]]
+        return part.edit(_cast_text(expression, part, target), _cast_message(part, target))
+    whole = expression.whole
+    if whole.span.end_line > whole.span.line:
+        return None
+    text = whole.text
+    for at in reversed(picked):
+        part = parts[at]
+        start = part.span.column - whole.span.column
+        text = text[:start] + _cast_text(expression, part, target) + text[start + len(part.text) :]
+    return whole.edit(text, _cast_message(parts[picked[0]], target))
+
+
+def _cast_message(part: Part, target: DType) -> str:
+    return f"compare `{part.text}` with 0" if target.is_bool else f"cast `{part.text}` to {target}"
+
+
+def _cast_text(expression: Expression, part: Part, target: DType) -> str:
+    if target.is_bool:
+        is_argument = isinstance(expression.whole.node, ast.Call)
+        return f"{part.operand} != 0" if is_argument else f"({part.operand} != 0)"
+    return f"{part.operand}.cast({dtype_name(expression, target)})"
+
+
+def dtype_name(expression: Expression, dtype: DType) -> str:
+    """How the file writes a dtype; as a text, which will do too, where it imports nothing of Tessera."""
+    return expression.name_of(str(dtype)) or f'"{dtype}"'
+
+
+def _to(part: Part, verb: str, before: TensorType, after: TensorType) -> str:
+    return f"{verb} `{part.text}` from {shape_text(before)} to {shape_text(after)}"
+
+
+def shape_text(type: TensorType) -> str:
+    """The shape as it is printed."""
+    return f"[{', '.join(map(str, type.shape))}]"

@@ -1,0 +1,84 @@
+"""Fixes of code that asks a traced tensor, or a free dim, for its value."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+
+from tessera.diagnostics.edit import Expression, expression_at
+from tessera.diagnostics.error import Fix
+from tessera.diagnostics.span import Span
+
+
+def itself_fix(span: Span | None, advice: str, names: tuple[str, ...]) -> Fix | str:
+    """The value itself, in place of `float(value)` or `value.item()`."""
+    expression = expression_at(span)
+    node = expression.whole.node if expression is not None else None
+    if expression is None or not isinstance(node, ast.Call) or expression.called not in names:
+        return advice
+    inner = node.args[0] if len(node.args) == 1 and not node.keywords else None
+    if inner is None and isinstance(node.func, ast.Attribute) and not node.args:
+        inner = node.func.value
+    return (inner is not None and expression.whole.edit(expression.inner(inner).operand, advice)) or advice
+
+
+def numpy_fix(span: Span | None, advice: str) -> Fix | str:
+    """Tessera's function of the same name in place of NumPy's, or the tensor where it was to become an array."""
+    expression = expression_at(span)
+    node = expression.whole.node if expression is not None else None
+    if expression is None or not isinstance(node, ast.Call):
+        return advice
+    if expression.called in ("asarray", "array"):
+        return itself_fix(span, advice, ("asarray", "array"))
+    from tessera.frontend.functions import public  # noqa: PLC0415 - loaded by who traces; not for the others
+
+    name = expression.name_of(f"ops.{expression.called}")
+    if name is None or not callable(getattr(public, expression.called, None)):
+        return advice
+    return expression.inner(node.func).edit(name, advice) or advice
+
+
+def tensor_fix(span: Span | None, value: object) -> Fix | str:
+    """A tensor made of a list of numbers."""
+    advice, expression = "make a tensor of it with `tessera.array`", expression_at(span)
+    array = expression.name_of("array") if expression is not None else None
+    places = expression.literals(value) if expression is not None else ()
+    if array is None or len(places) != 1 or not isinstance(value, list | tuple):
+        return advice
+    return places[0].edit(f"{array}({places[0].text})", advice) or advice
+
+
+def annotation_fix(span: Span | None, symbol: str, value: object) -> Fix | str:
+    """A number in place of a dim's name, in the signature of the function that a span is in."""
+    advice = f"write {value} instead of `{symbol}` in the annotation"
+    places = _named_in_signature(span, symbol) if span is not None else []
+    if not places or any(place.whole.span.line != places[0].whole.span.line for place in places):
+        return advice
+    first, last = places[0].whole.span, places[-1].whole.span
+    line = first.source_line
+    text = line[first.column - 1 : last.end_column - 1].replace(places[0].whole.text, str(value))
+    return Fix(Span(first.file, first.line, first.column, last.line, last.end_column), text, advice)
+
+
+def _named_in_signature(span: Span, symbol: str) -> list[Expression]:
+    """Every `"symbol"` in the annotations of the innermost function around a span, in order."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(span.file)))
+    except SyntaxError:
+        return []
+    around = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.lineno <= span.line <= (node.end_lineno or node.lineno)
+    ]
+    if not around:
+        return []
+    arguments = max(around, key=lambda node: node.lineno).args
+    annotations = [item.annotation for item in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+    found: list[Expression] = []
+    for annotation in annotations:
+        for node in ast.walk(annotation) if annotation is not None else ():
+            expression = expression_at(Span.of_node(span.file, node)) if isinstance(node, ast.Constant) else None
+            if expression is not None and expression.whole.value == symbol:
+                found.append(expression)
+    return sorted(found, key=lambda item: (item.whole.span.line, item.whole.span.column))
