@@ -88,6 +88,14 @@ def _on_mesh(name: str, operands: tuple[Any, ...], attributes: dict[str, Any]) -
     return apply(name, operands, {**attributes, "size": (Dim.constant(sizes[axis]),)})
 
 
+def check_order(tape: Tape) -> None:
+    """Raise EffectOrderError (T0302) where ranks could meet the collectives of a program in different orders."""
+    from tessera.ir.graph.from_tape import function_of  # noqa: PLC0415 - loads the compiler
+    from tessera.ir.graph.uniformity import check_collective_order  # noqa: PLC0415
+
+    check_collective_order(function_of(tape, "main"))
+
+
 def refuse_to_run(tape: Tape) -> None:
     """Raise where a program needs other processes, which this version does not start."""
     for record in tape.records:

@@ -254,6 +254,10 @@ class Jit(_Hot):
         traced = trace_function(self.function, self.python_signature, signature, self.constraints)
         if self.returns is not None:
             check_returned(self.returns, traced)
+        if "collective" in traced.effects:
+            from tessera.api.collectives import check_order  # noqa: PLC0415 - few programs have any
+
+            check_order(traced.tape)
         return traced
 
     def bind(self, *args: Any, **kwargs: Any) -> Call:

@@ -99,7 +99,10 @@ def call(function: Callable[..., Any], values: Sequence[Tensor], wanted: Sequenc
     given = function(*values)
     results = cast("tuple[Any, ...]", given if isinstance(given, tuple) else (given,))
     if len(results) != len(wanted):
-        raise CallbackError(f"`{_name(function)}` gave {len(results)} results where {len(wanted)} are declared")
+        raise CallbackError(
+            f"`{_name(function)}` gave {len(results)} results where {len(wanted)} are declared",
+            fix="give a tuple with one tensor for each that `result` declares",
+        )
     return [_fitted(function, result, dtype, shape) for result, (dtype, shape) in zip(results, wanted, strict=True)]
 
 
@@ -112,7 +115,8 @@ def _fitted(function: Callable[..., Any], result: Any, dtype: str, shape: tuple[
         raise CallbackError(f"`{_name(function)}` must give {declared}: {reason}") from error
     if tensor.shape != shape:
         raise CallbackError(
-            f"`{_name(function)}` gave a tensor of shape {list(tensor.shape)}, and its result is declared as {declared}"
+            f"`{_name(function)}` gave a tensor of shape {list(tensor.shape)}, and its result is declared {declared}",
+            fix="give what `result` declares, or declare what is given",
         )
     return tensor.contiguous()
 
