@@ -14,6 +14,10 @@ _SMALL = 1 << 16
 _PACKING = 24
 
 
+# A thread is late by 2 to the minus so much of a task: the others are done with the rest sooner where tasks are small.
+_LATE = 3
+
+
 class Grid(NamedTuple):
     """Tasks of one product: `rows` strips by `columns` strips."""
 
@@ -34,7 +38,8 @@ def choose_grid(f: FunctionText, shape: MicroShape, m: Index, n: Index, k: Index
     """The grid of tasks for each of `batch` products that finishes first on `threads` threads.
 
     The cost of a grid is that of its largest task (whole register blocks, and the packing it does for itself), times
-    the turns the threads take. Grids with one, two, three and four tasks for every thread are tried.
+    the turns the threads take, and what the last of them is late by. Grids with one, two, three and four tasks for every
+    thread are tried.
     """
     name = _grid_function(f.module, shape)
     packed = f.call(name, [f.index(m), f.index(n), f.index(k), f.index(batch), f.index(threads)], "i64")
@@ -78,7 +83,8 @@ def _write_grid(g: FunctionText, shape: MicroShape) -> None:
         width = g.mul(g.ceil_div(column_units, columns), shape.columns)
         each = g.add(g.mul(height, width), g.mul(g.add(height, width), _PACKING))
         turns = g.ceil_div(g.mul(batch, g.mul(rows, columns)), threads)
-        return g.mul(turns, g.add(g.mul(each, k), _SMALL))
+        task = g.add(g.mul(each, k), _SMALL)
+        return g.add(g.mul(turns, task), g.op("lshr", task, g.const_i(_LATE)))
 
     def for_total(turn: Value, best: list[Value]) -> list[Value]:
         tasks = g.ceil_div(g.mul(threads, turn), batch)
