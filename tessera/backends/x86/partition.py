@@ -38,7 +38,7 @@ def choose_grid(f: FunctionText, shape: MicroShape, m: Index, n: Index, k: Index
     """The grid of tasks for each of `batch` products that finishes first on `threads` threads.
 
     The cost of a grid is that of its largest task (whole register blocks, and the packing it does for itself), times
-    the turns the threads take, and what the last of them is late by. Grids with one, two, three and four tasks for every
+    the turns the threads take, and what the last of them is late by. Grids with one to four tasks for every
     thread are tried.
     """
     name = _grid_function(f.module, shape)
