@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields, replace
+from collections.abc import Iterable
+from dataclasses import asdict, fields
 from typing import Any, TypeAlias
 
 from tessera.diagnostics.codes import OverrideError
@@ -42,10 +42,6 @@ class Options:
         if given.get("features") is not None:
             given["features"] = tuple(sorted(given["features"]))
         return Options(**given)
-
-    def with_overrides(self, overrides: Mapping[str, Knob]) -> Options:
-        """The same options with more choices fixed; a later value replaces an earlier one."""
-        return replace(self, overrides=_sorted_pairs({**dict(self.overrides), **overrides}))
 
     def override(self, knob: str) -> Knob | None:
         """The value a choice is fixed to, or None when it is free."""

@@ -229,8 +229,3 @@ class TensorMethods:
 def _unpacked(given: tuple[Any, ...]) -> tuple[Any, ...]:
     """`f(2, 3)` and `f((2, 3))` alike."""
     return several(given[0]) if len(given) == 1 else given
-
-
-def operator_names() -> list[str]:
-    """Every name that a tensor class gets from here."""
-    return [name for name in vars(TensorMethods) if callable(getattr(TensorMethods, name)) or name in ("T", "mT")]

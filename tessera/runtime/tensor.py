@@ -29,7 +29,7 @@ MOST_BYTES = 2**63 - 1
 """Sizes and strides that native code can count."""
 
 _CONTIGUOUS, _READ_ONLY = 1, 2
-_OWNER_NONE, _OWNER_OBJECT = 0, 2
+_OWNER_OBJECT = 2
 _BY_FORMAT = {mark: name for name, mark in FORMATS.items() if name != "i4"} | {"l": "i64", "L": "u64"}
 _TYPESTR = {"float": "f", "int": "i", "uint": "u", "bool": "b"}
 _NARROW = frozenset(("bf16", "f8e4m3", "f8e5m2"))

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from tessera.ir.target.llvm.dims import dim_value
 from tessera.ir.target.llvm.instructions import Index, Value
 from tessera.ir.target.llvm.text import FunctionText
-from tessera.ir.target.llvm.types import vector
 from tessera.types.dim import Atom, Dim
 from tessera.types.frozen import frozen
 from tessera.types.shape import is_at_least
@@ -106,8 +105,3 @@ class _Varying:
             quotient = f.op("sdiv", first, divisor)
             found = f.select(off, f.op("sub", quotient, one), quotient)
         return f.select(is_zero, zero, found)
-
-
-def i64_vector(lanes: int) -> str:
-    """The type of lanes of i64."""
-    return vector("i64", lanes)

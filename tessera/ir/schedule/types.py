@@ -18,4 +18,3 @@ class FunctionAttr(MarkAttr):
 
 
 UNTYPED = UntypedAttr(None)
-FUNCTION = FunctionAttr(None)

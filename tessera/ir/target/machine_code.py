@@ -18,13 +18,18 @@ from tessera.ir.target import worker_pool
 from tessera.runtime.cache import default_store
 from tessera.types.frozen import frozen
 
-GENERATOR = "llvmlite-0.50.0"
-"""The code generator's name and version, part of every cache key."""
-
 DEFAULT_TIMEOUT = 120.0
 Answer: TypeAlias = "Future[tuple[bytes, dict[str, float]]]"
 _MEMORY_LIMIT = 256 << 20
 _PASSES = ("none", "light", "O1", "O2", "O3")
+
+
+@lru_cache(maxsize=1)
+def generator() -> str:
+    """The code generator's name and version, part of every cache key; read without loading it."""
+    from importlib.metadata import version  # noqa: PLC0415 - takes longer to load than all of this module
+
+    return f"llvmlite-{version('llvmlite')}"
 
 
 @frozen
@@ -53,7 +58,7 @@ class CodeTarget:
     def key(self, text: str) -> str:
         """The name under which the bytes for `text` are kept."""
         fields = "\0".join(f"{name}={value}" for name, value in _header(self).items())
-        return hashlib.sha256(f"{GENERATOR}\0{fields}\0{text}".encode()).hexdigest()
+        return hashlib.sha256(f"{generator()}\0{fields}\0{text}".encode()).hexdigest()
 
 
 @lru_cache(maxsize=64)
@@ -210,5 +215,5 @@ def _failure(message: str, details: str, text: str, target: CodeTarget) -> Codeg
     """The error to raise, its text saved: LLVM IR with the target and LLVM's words as comments, ready for `llc`."""
     words = "\n".join(f"; {line}" for line in details.splitlines()[:40])
     flags = f"-mtriple={target.triple} -mcpu={target.cpu} -mattr={target.features} -O{target.opt}"
-    path = write_reproducer("codegen", ".ll", f"; {GENERATOR} {target}\n; llc {flags}\n{words}\n{text}")
+    path = write_reproducer("codegen", ".ll", f"; {generator()} {target}\n; llc {flags}\n{words}\n{text}")
     return CodegenError(message, span=None, notes=(f"the LLVM text is in {path}",))

@@ -39,7 +39,6 @@ from tessera.types.shape import Named, broadcast
 from tessera.types.tensor_type import TensorType
 
 NUMBERS = (*FLOATS, *INTEGERS)
-SIGNED = (*FLOATS, "i64", "i32", "i16", "i8")
 ANY = (*NUMBERS, "bool")
 BITS = (*INTEGERS, "bool")
 BOOL = ("bool",)

@@ -19,7 +19,6 @@ from xdsl.ir import OpResult, SSAValue
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, IndexAttr, TileAttr
-from tessera.types.dim import Dim
 
 _ACCESS = (
     Attribute("coords", "strs", doc="the name of each index operand"),
@@ -114,7 +113,6 @@ SPACES = ("private", "shared")
 MODES = ("set", "add", "atomic_add", "atomic_max", "atomic_min")
 ATOMIC = ("f32", "f64", "i32", "i64", "u32", "u64")
 """Dtypes that machines change in memory at once."""
-NO_BOUND = Dim.constant(-1)
 
 SPECS = (
     OpSpec(
@@ -134,7 +132,10 @@ SPECS = (
         summary="Write a tile into a buffer; elements outside are not written. Mode `add` adds, in program order.",
         operands=("tile", "buffer", "at*"),
         results=(),
-        attributes=(*_ACCESS, Attribute("mode", "str", "set", "set; add, in order; atomic_add, atomic_max, atomic_min, in none")),
+        attributes=(
+            *_ACCESS,
+            Attribute("mode", "str", "set", "set; add, in order; atomic_add, atomic_max, atomic_min, in none"),
+        ),
         effects=frozenset(["memory"]),
         verify=_check_store,
     ),
