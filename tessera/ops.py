@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
+from types import FunctionType as _FunctionType
+
 from tessera.api.eager import install as _install
+from tessera.frontend import epilogue as epilogue
+from tessera.frontend.functions import public as _public
 from tessera.frontend.functions.public import *  # noqa: F403
+
+__all__ = sorted(
+    name
+    for name, item in vars(_public).items()
+    if isinstance(item, _FunctionType)
+    and item.__module__.startswith("tessera.frontend.functions.")
+    and not item.__module__.endswith(".operands")
+    and not name.startswith("_")
+)
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 _install()

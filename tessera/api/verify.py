@@ -54,7 +54,9 @@ class Verified:
         values = np.asarray(leaf).astype(np.float64)
         name = getattr(self.function, "__name__", "the function")
         if self.stable:
-            self._first(values, ~np.isfinite(values), f"{what} of `{name}` is not finite", "`stable` asks for finite numbers")
+            self._first(
+                values, ~np.isfinite(values), f"{what} of `{name}` is not finite", "`stable` asks for finite numbers"
+            )
         if self.low is not None and self.high is not None:
             outside = ~((values >= self.low) & (values <= self.high))
             rule = f"`bounded` asks for {self.low:g}..{self.high:g}"

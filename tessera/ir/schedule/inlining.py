@@ -91,6 +91,11 @@ class Inliner:
         is_product = isinstance(spec_of(reader).lower, Contraction)
         return holds(target, source) or (is_product and target is accumulator(tape, reader))
 
+    def _is_promised(self, group: Group) -> bool:
+        """Whether a group was promised to be one kernel, with all that only it wants."""
+        facets = [spec_of(self.records[number]).lower for number in group.records]
+        return any(isinstance(lower, Pointwise) and lower.is_promise for lower in facets)
+
     def _is_worth_it(self, group: Group, reader: Group) -> bool:
         records = [self.records[number] for number in group.records]
         facets = [spec_of(record).lower for record in records]
@@ -106,6 +111,6 @@ class Inliner:
             read for value in results for number, read in self.readers.get(value, ()) if number not in group.records
         }
         same_size = product(group.shape) == product(reader.shape)
-        if reader.kind == "map" and same_size and len(places) == 1:
+        if (reader.kind == "map" or self._is_promised(reader)) and same_size and len(places) == 1:
             return True
         return is_light and flops <= (4 * CHEAP if same_size else CHEAP // 2)

@@ -19,6 +19,7 @@ from tessera.ir.schedule.emit.frame import size_names
 from tessera.ir.schedule.flow_plan import plan_flow
 from tessera.ir.schedule.grouping import Ask, group_tape
 from tessera.ir.schedule.program import Program, data_of
+from tessera.ir.schedule.promises import check_promises
 
 
 class PlanBuilder:
@@ -34,7 +35,9 @@ class PlanBuilder:
         """Write the plan of a tape at the end of a block; its results."""
         program = Program(tape)
         writer = _Writer(self, block, program, dict(zip(tape.inputs, inputs, strict=True)))
-        for body in bodies_of(group_tape(program, self.ask)):
+        grouping = group_tape(program, self.ask)
+        check_promises(grouping)
+        for body in bodies_of(grouping):
             writer.write(body)
         return [writer.value(output) for output in tape.outputs]
 

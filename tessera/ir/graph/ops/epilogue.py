@@ -1,0 +1,47 @@
+"""The end of a chain of epilogue steps: its value, and the promise that it is one kernel with its product."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.ir.base.arrays import Array
+from tessera.ir.base.spec import Attributes, InferContext, OpSpec
+from tessera.ir.graph.rules import FLOATS, visits
+from tessera.ir.tile.facets import Pointwise
+from tessera.types.shape import is_refuted, text
+from tessera.types.tensor_type import TensorType
+
+
+def _infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    x, product = types
+    if x.rank != product.rank or any(map(is_refuted, x.shape, product.shape)):
+        raise ctx.fail(
+            f"an epilogue keeps the shape of its product, {text(product.shape)}, and this gives {text(x.shape)}"
+        )
+    for axis, (own, other) in enumerate(zip(x.shape, product.shape, strict=True)):
+        ctx.equal(own, other, f"dim {axis} of an epilogue and of its product")
+    return [x]
+
+
+def fused_reference(x: Array, product: Array) -> Array:
+    """The value of the chain."""
+    return x.copy()
+
+
+def _block(builder: Any, tiles: Sequence[Any], attributes: Attributes, out: TensorType) -> Any:
+    return tiles[0]
+
+
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="tgraph.fused",
+        summary="The first operand, promised to be computed in the kernel that computes the second.",
+        operands=("x", "product"),
+        infer=_infer,
+        reference=fused_reference,
+        dtypes=FLOATS,
+        cost=visits(0),
+        lower=Pointwise(_block, flops=0, is_promise=True),
+    ),
+)
