@@ -57,7 +57,11 @@ def device_parts(
     """Everything but the machine code."""
     unaligned = unaligned_kernels(program)
     with stages.measure("target", "lower"):
-        targets = tuple(backend.lower(kernel, kernel.value("symbol") not in unaligned) for kernel in kernels)
+        targets = tuple(
+            target
+            for kernel in kernels
+            for target in _targets(backend, program, kernel, kernel.value("symbol") not in unaligned)
+        )
     with stages.measure("target", "door"):
         check_kernels(targets, backend.machine)
     with stages.measure("target", "emit"):
@@ -66,6 +70,18 @@ def device_parts(
         known = {code.name: code for code in codes}
         host = host_code(program, face.symbols, known, target_text(_HOST.machine))
     return DeviceParts(targets, tuple(codes), host)
+
+
+def _targets(backend: NvptxBackend, program: SpecOp, kernel: SpecOp, aligned: bool) -> list[SpecOp]:
+    """A kernel for matrix units where it fits them, and the one that runs anywhere, where that may be wanted."""
+    matrix = backend.matrix(kernel) if aligned else None
+    if matrix is None:
+        return [backend.lower(kernel, aligned)]
+    calls = [op for op in program.walk() if isinstance(op, SpecOp) and op.name == "tsched.call"]
+    sizes = [op.value("sizes") for op in calls if op.value("kernel") == kernel.value("symbol")]
+    if all(size.value is not None and size.value > 0 for given in sizes for size in given):
+        return [matrix]
+    return [matrix, backend.lower(kernel, aligned)]
 
 
 def device_objects(parts: DeviceParts, backend: NvptxBackend) -> tuple[bytes, ...]:

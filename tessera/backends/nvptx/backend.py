@@ -6,8 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tessera.backends.nvptx.emit import emit_kernel
+from tessera.backends.nvptx.hopper_emit import emit_matrix_kernel
 from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.lower import lower_kernel
+from tessera.backends.nvptx.matrix_lower import lower_matrix_kernel
+from tessera.backends.nvptx.matrix_plan import UnfitError
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.verify import verify
@@ -16,6 +19,13 @@ from tessera.types.machine import GPUS, Machine
 
 DEFAULT = "sm_90a"
 """What is compiled for where no GPU says otherwise."""
+
+
+def _check(target: SpecOp) -> None:
+    try:
+        verify(target)
+    except OpError as error:
+        raise TargetVerifyError(error.message, span=error.span, fix=error.advice) from error
 
 
 @dataclass(frozen=True)
@@ -38,14 +48,22 @@ class NvptxBackend:
         Raises TargetVerifyError (T0601) for a kernel that asks for more than the machine has.
         """
         target = lower_kernel(kernel, self.machine, aligned)
+        _check(target)
+        return target
+
+    def matrix(self, kernel: SpecOp) -> SpecOp | None:
+        """A `ttile.kernel` as one that runs on matrix units of warpgroups; None where it does not fit them."""
         try:
-            verify(target)
-        except OpError as error:
-            raise TargetVerifyError(error.message, span=error.span, fix=error.advice) from error
+            target = lower_matrix_kernel(kernel, self.machine)
+        except UnfitError:
+            return None
+        _check(target)
         return target
 
     def code(self, kernel: SpecOp) -> KernelCode:
         """A `ttarget` kernel as LLVM text, with what a launch must know."""
+        if kernel.name == "ttarget.matrix_kernel":
+            return emit_matrix_kernel(kernel, self.machine)
         return emit_kernel(kernel, self.machine)
 
     def codes(

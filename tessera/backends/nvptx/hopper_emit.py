@@ -74,19 +74,25 @@ def emit_matrix_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = Fals
         kernel.value("shared"),
         Dim.constant(0),
         0,
-        tuple(_map_code(op) for op in maps if isinstance(op, SpecOp)),
+        tuple(_map_code(op, kernel.value("writes")) for op in maps if isinstance(op, SpecOp)),
         machine.blocks,
     )
 
 
-def _map_code(op: SpecOp) -> MapCode:
+def _map_code(op: SpecOp, writes: Sequence[int]) -> MapCode:
     """A tensor map of a whole contiguous argument."""
     buffer = op.operands[0]
     assert isinstance(buffer, BlockArgument)
     type = buffer_type(buffer)
     distances = [stride * type.dtype.bytes for stride in strides(type.shape)[:-1]]
     return MapCode(
-        buffer.index, type.dtype.name, type.shape[::-1], tuple(distances[::-1]), tuple(op.value("box")[::-1])
+        buffer.index,
+        type.dtype.name,
+        type.shape[::-1],
+        tuple(distances[::-1]),
+        tuple(op.value("box")[::-1]),
+        bytes=type.dtype.bytes,
+        is_output=buffer.index in writes,
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from xdsl.ir import Block, SSAValue
 
-from tessera.backends.nvptx.kernel_code import KernelCode, MapCode
+from tessera.backends.nvptx.kernel_code import KernelCode, MapCode, matrix_symbol
 from tessera.diagnostics.codes import FeatureError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
@@ -24,7 +24,7 @@ from tessera.ir.target.reach import is_multiple
 from tessera.types.dim import Dim, product
 from tessera.types.tensor_type import TensorType
 
-STATE = ("stream", "launch", "copy", "read", "wait", "fill", "encode", "cell")
+STATE = ("stream", "launch", "copy", "read", "wait", "fill", "encode", "pitch", "cell")
 """The words of the table before handles and constants."""
 MOST_BLOCKS = (1 << 31) - 1
 TOO_MANY = 1
@@ -96,7 +96,8 @@ class _Entry:
         for at, argument in enumerate(program.regions[0].block.args):
             self.pointers[argument] = f.load(f.gep(inputs, at, "ptr"), "ptr")
         calls = [op for op in program.walk() if isinstance(op, SpecOp) and op.name == "tsched.call"]
-        self.names = list(dict.fromkeys(op.value("kernel") for op in calls))
+        both = (name for op in calls for name in (op.value("kernel"), matrix_symbol(op.value("kernel"))))
+        self.names = [name for name in dict.fromkeys(both) if name in kernels]
         self.constants: list[bytes] = []
         self.scratches: list[tuple[str, int, int, str]] = []
         longest = 1 + max((len(op.operands) + len(op.value("sizes")) for op in calls), default=0)
@@ -107,6 +108,7 @@ class _Entry:
         for at in range(longest):
             f.store(f.gep(self.slots, at, "i64"), f.gep(self.parameters, most + at, "ptr"), align=8)
         self.numbers = f.alloca("i64", 32)
+        self.area = f.alloca("i64", 16)
         self.own = self._dim((program.value("workspace") or Dim.constant(0)).ceildiv(_LINE) * _LINE)
 
     def _word(self, at: int) -> Value:
@@ -176,9 +178,23 @@ class _Entry:
         )
 
     def _call(self, op: SpecOp) -> None:
+        """One launch: on matrix units where there is such a kernel, and no side of its products is empty."""
+        plain, matrix = (self.kernels.get(name) for name in (op.value("kernel"), matrix_symbol(op.value("kernel"))))
+        if matrix is None:
+            assert plain is not None
+            self._launch(op, plain)
+            return
+        sizes = dict(zip(matrix.symbols, op.value("sizes"), strict=True))
+        fits = Value("i1", "true")
+        for dim in dict.fromkeys(dim.substitute(sizes) for map_ in matrix.maps for dim in map_.dims):
+            if dim.value is None or dim.value < 1:
+                fits = self.f.op("and", fits, self.f.icmp("sgt", self._dim(dim), 0))
+        other = None if plain is None else lambda: self._launch(op, plain)
+        self.f.if_(fits, lambda: self._launch(op, matrix), other)
+
+    def _launch(self, op: SpecOp, code: KernelCode) -> None:
         """One launch, unless the grid is empty."""
-        f, number = self.f, self.names.index(op.value("kernel"))
-        code = self.kernels[op.value("kernel")]
+        f, number = self.f, self.names.index(code.name)
         sizes = dict(zip(code.symbols, op.value("sizes"), strict=True))
         total = self._dim(code.grid.substitute(sizes))
         blocks = f.ceil_div(total, code.programs)
@@ -195,8 +211,9 @@ class _Entry:
             f.if_(f.icmp("sgt", blocks, MOST_BLOCKS), lambda: f.ret(f.const_i(TOO_MANY | (number + 1) << 32)))
             for at, slot in enumerate([*slots, scratch]):
                 f.store(slot, f.gep(self.slots, at, "i64"), align=8)
+            room = Dim.constant(0)
             for at, map_ in enumerate(code.maps):
-                self._encode(map_, f.gep(self.maps, _MAP * at, "i8"), slots[map_.argument], sizes, number)
+                room = self._map(map_, f.gep(self.maps, _MAP * at, "i8"), slots[map_.argument], sizes, number, room)
                 first = self.most - len(code.maps) + at
                 f.store(f.gep(self.maps, _MAP * at, "i8"), f.gep(self.parameters, first, "ptr"), align=8)
             handle = self._word(len(STATE) + number)
@@ -207,15 +224,54 @@ class _Entry:
 
         f.if_(f.icmp("sgt", total, 0), run)
 
-    def _encode(self, map_: MapCode, place: Value, buffer: Value, sizes: Mapping[str, Dim], kernel: int) -> None:
+    def _map(self, map_: MapCode, place: Value, buffer: Value, sizes: Mapping[str, Dim], kernel: int, room: Dim) -> Dim:
+        """A tensor map, whose rows begin at multiples of 16 bytes; `room` bytes of scratch are taken already.
+
+        An input with other rows is copied to rows that do; a kernel does not use the map of an output that has others.
+        """
+        f = self.f
+        extents = [dim.substitute(sizes) for dim in map_.dims]
+        row, rows = extents[0] * map_.bytes, product(extents[1:])
+        if is_multiple(row, 16):
+            self._encode(map_, place, buffer, extents, self._dim(row), kernel)
+            return room
+        width = self._dim(row)
+        is_whole = f.icmp("eq", f.urem(width, 16), 0)
+        if map_.is_output:
+            f.if_(is_whole, lambda: self._encode(map_, place, buffer, extents, width, kernel))
+            return room
+        pitch, height = f.round_up(width, 16), self._dim(rows)
+        copied = f.gep(f.gep(self.workspace, self.own, "i8"), self._dim(room), "i8")
+        f.if_(is_whole, lambda: None, lambda: self._copy_rows(copied, pitch, buffer, width, height))
+        self._encode(map_, place, f.select(is_whole, buffer, copied), extents, pitch, kernel)
+        room = room + (rows * (row.ceildiv(16) * 16)).ceildiv(_LINE) * _LINE
+        self.scratches.append(("1", 1, 1, str(room)))
+        return room
+
+    def _copy_rows(self, target: Value, pitch: Value, source: Value, width: Value, height: Value) -> None:
+        """Rows one after the other to rows so many bytes apart (`CUDA_MEMCPY2D`, both on the device)."""
+        f = self.f
+        zero, device = f.const_i(0), f.const_i(2)
+        from_ = [zero, zero, device, zero, source, zero, width]
+        to = [zero, zero, device, zero, target, zero, pitch]
+        for at, word in enumerate([*from_, *to, width, height]):
+            f.store(word, f.gep(self.area, at, "i64"), align=8)
+        self._driver("pitch", [self.area, self.words["stream"]])
+
+    def _encode(
+        self, map_: MapCode, place: Value, buffer: Value, extents: Sequence[Dim], pitch: Value, kernel: int
+    ) -> None:
         """Have the driver make a tensor map: a few hundred nanoseconds of arithmetic, no message to the device."""
         f, rank = self.f, len(map_.dims)
         dims, strides = f.gep(self.numbers, 0, "i64"), f.gep(self.numbers, 8, "i64")
         box, steps = f.gep(self.numbers, 16, "i64"), f.gep(self.numbers, 24, "i64")
-        for at, dim in enumerate(map_.dims):
-            f.store(self._dim(dim.substitute(sizes)), f.gep(dims, at, "i64"), align=8)
-        for at, stride in enumerate(map_.strides):
-            f.store(self._dim(stride.substitute(sizes)), f.gep(strides, at, "i64"), align=8)
+        stride = pitch
+        for at, dim in enumerate(extents):
+            extent = self._dim(dim)
+            f.store(extent, f.gep(dims, at, "i64"), align=8)
+            if at > 0:
+                f.store(stride, f.gep(strides, at - 1, "i64"), align=8)
+                stride = f.mul(stride, extent)
         for at, size in enumerate(map_.box):
             f.store(Value("i32", str(size)), f.gep(box, at, "i32"), align=4)
             f.store(Value("i32", "1"), f.gep(steps, at, "i32"), align=4)

@@ -17,6 +17,14 @@ class MapCode:
     strides: tuple[Dim, ...]
     box: tuple[int, ...]
     swizzle: int = 128
+    bytes: int = 1
+    """Of one element."""
+    is_output: bool = False
+
+
+def matrix_symbol(name: str) -> str:
+    """What a kernel is called where it runs on matrix units: it stands beside the one that runs anywhere."""
+    return f"{name}__matrix"
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
+from tessera.backends.nvptx.kernel_code import matrix_symbol
 from tessera.backends.nvptx.matrix_consumer import Consumer
 from tessera.backends.nvptx.matrix_memory import RingPlan, Room, choose_stages, rings_of, staging_bytes, tile_of
 from tessera.backends.nvptx.matrix_plan import Box, Plan, UnfitError, box_of, plan_of
@@ -58,8 +59,9 @@ class MatrixLowering(Writer):
         producer, consumer = self._producer(rings), self._consumer(rings)
         self.emit("roles", (), {}, (), [producer, consumer])
         self.emit("return")
-        values = {name: self.kernel.value(name) for name in ("symbol", "symbols", "writes", "grid")}
+        values = {name: self.kernel.value(name) for name in ("symbols", "writes", "grid")}
         values.update(
+            symbol=matrix_symbol(self.kernel.value("symbol")),
             features=FEATURES,
             consumers=self.plan.consumers,
             registers=_REGISTERS[self.plan.consumers],

@@ -174,6 +174,8 @@ def box_of(op: SpecOp, tile: SSAValue, first: int) -> Box:
     axes, bounds, map = op.value("axes"), op.value("bounds"), op.value("map")
     if not isinstance(buffer, BlockArgument) or not isinstance(buffer.type, BufferAttr) or len(axes) != 2:
         raise UnfitError("only tiles of two dims of an argument are copied whole")
+    if any(dim.value == 0 for dim in buffer.type.shape):
+        raise UnfitError("there is nothing to copy")
     rank, sizes = len(buffer.type.shape), _sizes(tile)
     if rank > MAX_RANK or op.value("windows") or len(op.operands) != first + len(op.value("coords")):
         raise UnfitError(f"a tensor of {rank} dims, windows or index tiles are beyond the copy engine")

@@ -26,6 +26,7 @@ _FUNCTIONS = (
     "cuStreamSynchronize",
     "cuMemsetD32Async",
     "cuTensorMapEncodeTiled",
+    "cuMemcpy2DAsync_v2",
 )
 _ALIGNED = 16
 """Bytes that kernels take arguments to begin at a multiple of."""
