@@ -1,0 +1,164 @@
+"""Effects of functions: inferred from what they call, shown on signatures, carried down all four IRs."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from xdsl.dialects import test as foreign
+
+import tessera as ts
+from tessera import Tensor, f32, u64
+from tessera.ir.base.effects import declared_effects, effects_of
+from tessera.ir.base.text import parse_module
+from tessera.ir.base.verify import symbol_table
+from tessera.ir.graph.from_tape import from_tape, to_tape
+from tessera.ir.graph.ops import REGISTRY
+from tessera.ir.graph.passes.infer_effects import inferred
+from tessera.types.effect import ALL, PURE, Effects
+
+X = np.ones(4, np.float32)
+
+
+def cache() -> ts.KVCache:
+    return ts.KVCache.empty(1, 2, 8, 4)
+
+
+def rows(count: int = 1) -> Any:
+    return ts.ones((1, 2, count, 4))
+
+
+def test_a_function_that_draws_says_so_in_its_signature() -> None:
+    @ts.jit
+    def drop(x: Tensor["N", f32], key: Tensor[2, u64]) -> Tensor["N", f32]:
+        return ts.random.dropout(x, key, 0.5)
+
+    drop(X, ts.random.key(0))
+    assert drop.effects == {"random"}
+    assert repr(drop).splitlines()[0].endswith('-> Tensor["N", f32] effects {random}')
+    assert repr(drop).splitlines()[1].endswith(" random")
+
+
+PIECES: dict[str, tuple[Any, set[str]]] = {
+    "pure": (lambda x, key: x + 1.0, set()),
+    "draw": (lambda x, key: ts.random.dropout(x, key, 0.5), {"random"}),
+    "say": (lambda x, key: (ts.debug_print("x"), x)[1], {"io"}),
+    "fresh": (lambda x, key: x + ts.random.uniform(ts.random.key(), x.shape), {"io", "random"}),
+    "sum": (lambda x, key: ts.dist.all_reduce(x, "dp"), {"collective"}),
+}
+
+
+@given(st.lists(st.sampled_from(sorted(PIECES)), max_size=5), st.booleans())
+def test_a_composite_has_the_union_of_its_parts(names: list[str], inside: bool) -> None:
+    def composite(x: Any, key: Any) -> Any:
+        for name in names:
+            x = PIECES[name][0](x, key)
+        return x
+
+    def looped(x: Any, key: Any) -> Any:
+        return ts.fori_loop(0, 2, lambda _, v: composite(v, key), x)
+
+    with ts.dist.mesh(dp=1):
+        traced = ts.jit(looped if inside else composite).trace(X, ts.random.key(0))
+    assert traced.effects == PURE.join(*(PIECES[name][1] for name in names))
+    assert inferred(from_tape(traced.tape).ops.first) == traced.effects  # pyright: ignore[reportArgumentType]
+
+
+def test_a_state_goes_by_the_name_of_its_argument() -> None:
+    @ts.jit
+    def block(x: Any, store: ts.KVCache) -> Any:
+        return store.append(x, x).prune(4).prefetch()
+
+    assert block.trace(rows(), cache()).effects == {"state(store)"}
+
+
+def test_states_of_two_arguments_in_a_loop_and_of_nobody() -> None:
+    def both(pair: dict[str, ts.KVCache], x: Any) -> Any:
+        grown = ts.fori_loop(0, 2, lambda _, c: c.append(x, x), pair["a"])
+        return grown.offload(), ts.cond(x.sum() > 0.0, lambda: pair["b"].append(x, x), lambda: pair["b"])
+
+    traced = ts.jit(both).trace({"a": cache(), "b": cache()}, rows())
+    assert traced.effects == {"state(pair['a'])", "state(pair['b'])"}
+    made = ts.jit(lambda x: cache().append(x, x)).trace(rows())
+    assert made.effects == {"state"}
+
+
+def test_state_ops_are_state_effects() -> None:
+    for name in ("kv_append", "kv_prune", "kv_offload", "kv_prefetch"):
+        assert REGISTRY[name].effects == {"state"}
+        assert not REGISTRY[name].is_mergeable
+
+
+def test_moving_a_cache_changes_nothing_in_it() -> None:
+    grown = cache().append(rows(3), rows(3))
+    moved = ts.jit(lambda c: c.offload().prefetch(into="shared"))(grown)
+    np.testing.assert_array_equal(np.asarray(moved.K), np.asarray(grown.K))
+    assert moved.length.item() == 3
+
+
+def test_an_op_of_another_dialect_has_every_effect() -> None:
+    assert effects_of(foreign.TestOp()) == ALL
+
+
+def test_text_of_every_level_is_read_without_parsing_it() -> None:
+    @ts.jit
+    def f(x: Tensor["N", f32], key: Tensor[2, u64]):
+        ts.debug_print("x = {}", x)
+        return ts.random.dropout(x, key, 0.5)
+
+    texts = f.lower(X, ts.random.key(0))
+    found = ts.effects.infer(texts.graph)
+    assert found == {"main": {"io", "random"}}
+    assert ts.effects.infer(texts.schedule)["main"].covers({"io", "random"})
+    assert all(effects == {"memory"} for effects in ts.effects.infer(texts.tile).values())
+    assert ts.effects.infer("tgraph.func @f() {\n  foreign.op\n}") == {"f": ALL}
+
+
+def declared_in(text: str) -> dict[str, Effects | None]:
+    functions = symbol_table(parse_module(text))
+    return {name: declared_effects(function) for name, function in functions.items()}
+
+
+def test_the_attribute_is_the_same_at_all_four_levels() -> None:
+    @ts.jit
+    @ts.deterministic(seed=3)
+    def f(x: Tensor["N", f32], key: Tensor[2, u64]):
+        return ts.random.dropout(x, key, 0.5)
+
+    texts = f.lower(X, ts.random.key(0))
+    promise = 'tessera.deterministic = {seed = 3}, tessera.effects = ["random"]'
+    for text in (texts.graph, texts.schedule):
+        heads = re.findall(r"(?:tgraph.func|tsched.module) @main.*", text)
+        assert heads
+        assert all(promise in head for head in heads)
+    tiles, targets = declared_in(texts.tile), declared_in(texts.target)
+    assert tiles == targets
+    assert {"random"} in tiles.values()
+
+
+def test_a_pure_function_declares_nothing_at_any_level() -> None:
+    assert "tessera.effects" not in str(ts.jit(lambda x: x + 1.0).lower(X))
+
+
+def test_promises_survive_the_way_to_ir_and_back() -> None:
+    traced = ts.jit(ts.deterministic(lambda x: (ts.debug_print("x"), x)[1])).trace(X)
+    assert traced.tape.promises == {"tessera.deterministic": True, "tessera.effects": ("io",)}
+    function: Any = from_tape(traced.tape).ops.first
+    assert to_tape(function).promises == traced.tape.promises
+
+
+@pytest.mark.parametrize("name", ["scatter_add", "io_callback", "fresh_key"])
+def test_ops_whose_runs_may_differ_say_why_and_what_to_do(name: str) -> None:
+    spec = REGISTRY[name]
+    assert spec.nondeterminism is not None
+    attributes = {"ordered": False, "deterministic": False, "dtypes": (f32,)}
+    found = spec.nondeterminism(attributes)
+    assert found is not None
+    assert found.why
+    assert found.cure
+    if name != "fresh_key":
+        assert spec.nondeterminism({**attributes, "ordered": True, "deterministic": True}) is None
