@@ -15,7 +15,7 @@ from tessera.backends.nvptx.text import WARP, DeviceModule, barrier, special, wa
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, IndexAttr
-from tessera.ir.target.llvm import convert, math
+from tessera.ir.target.llvm import convert
 from tessera.ir.target.llvm.dims import dim_value
 from tessera.ir.target.llvm.instructions import Index, Value, known
 from tessera.ir.target.types import VectorAttr
@@ -318,7 +318,7 @@ class Emitter:
         operands = [self.of(value) for value in op.operands]
         dtype = self.tiles[op.operands[0]].dtype
         fn = op.value("fn")
-        self._made(op, [math.emit(self.f, fn, list(parts), dtype) for parts in zip(*operands, strict=True)])
+        self._made(op, [values.computed(self.f, fn, list(parts), dtype) for parts in zip(*operands, strict=True)])
 
     def on_convert(self, op: SpecOp) -> None:
         source = self.tiles[op.operands[0]]

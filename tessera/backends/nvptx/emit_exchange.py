@@ -123,7 +123,7 @@ def emit_fold(emitter: Any, op: SpecOp) -> None:
     name = _JOIN[op.value("kind")]
 
     def join(a: Sequence[Value], b: Sequence[Value]) -> Sequence[Value]:
-        return [math.emit(f, name, [a[0], b[0]], source.dtype)]
+        return [values.computed(f, name, [a[0], b[0]], source.dtype)]
 
     layout, dtype = emitter.layout(op.result)
     (registers,) = _fold(emitter, [source], op.value("axis"), layout, join)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.ir.target.llvm import convert
+from tessera.ir.target.llvm import convert, math
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.types import bytes_of
@@ -120,3 +120,10 @@ def packed_type(element: str, count: int) -> str:
     if size >= 4 or not words:
         return f"<{count} x {element}>"
     return "i32" if words == 1 else f"<{words} x i32>"
+
+
+def computed(f: FunctionText, name: str, parts: list[Value], dtype: DType) -> Value:
+    """A function of the table; extremes of f32 by their own instruction, for which 0 is larger than -0."""
+    if name in ("max", "min") and dtype is dt.f32:
+        return f.intrinsic("maximum" if name == "max" else "minimum", *parts)
+    return math.emit(f, name, parts, dtype)

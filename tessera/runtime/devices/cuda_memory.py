@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections import defaultdict
 
 from tessera.diagnostics.codes import OutOfMemoryError
 from tessera.runtime.devices.cuda_driver import OUT_OF_MEMORY, driver, error_of
@@ -21,6 +20,23 @@ def rounded(size: int) -> int:
     return -(-size // _LARGE) * _LARGE
 
 
+class Home:
+    """Where blocks of one size and queue come from, and go back to."""
+
+    __slots__ = ("free", "pool", "size")
+
+    def __init__(self, pool: Pool, size: int) -> None:
+        self.pool, self.size = pool, size
+        self.free: list[int] = []
+
+    def take(self) -> int:
+        """A block; raises OutOfMemoryError (T0707)."""
+        try:
+            return self.free.pop()
+        except IndexError:
+            return self.pool.new(self.size)
+
+
 class Pool:
     """Free blocks by queue and size.
 
@@ -30,62 +46,58 @@ class Pool:
     """
 
     def __init__(self) -> None:
-        self._free: dict[tuple[int, int], list[int]] = defaultdict(list)
+        self._homes: dict[tuple[int, int], Home] = {}
         self._lock = threading.Lock()
         self.reserved = 0
         """Bytes that were got from the driver."""
-        self.held = 0
-        """Bytes of them that have owners."""
 
-    def take(self, size: int, stream: int = 0) -> int:
-        """A block of `rounded(size)` bytes; 0 for none. Raises OutOfMemoryError (T0707)."""
+    def home(self, size: int, stream: int = 0) -> Home:
+        """Where blocks of at least `size` bytes for a queue come from."""
+        key = stream, rounded(size)
+        found = self._homes.get(key)
+        if found is None:
+            with self._lock:
+                found = self._homes.setdefault(key, Home(self, key[1]))
+        return found
+
+    @property
+    def held(self) -> int:
+        """Bytes that have owners."""
+        return self.reserved - sum(home.size * len(home.free) for home in list(self._homes.values()))
+
+    def new(self, size: int) -> int:
+        """A block from the driver, after giving back to it what is free where that is needed; 0 for no bytes."""
         if not size:
             return 0
-        whole = rounded(size)
-        free = self._free[stream, whole]
-        self.held += whole
-        if free:
-            return free.pop()
-        return self._new(whole)
-
-    def give(self, address: int, size: int, stream: int = 0) -> None:
-        """Give a block back; the queue may still be using it."""
-        if size:
-            whole = rounded(size)
-            self.held -= whole
-            self._free[stream, whole].append(address)
-
-    def _new(self, whole: int) -> int:
         cuda = driver()
         cuda.enter()
         address = ctypes.c_uint64()
-        code = cuda.library.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(whole))
+        code = cuda.library.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size))
         if code == OUT_OF_MEMORY and self.trim():
-            code = cuda.library.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(whole))
+            code = cuda.library.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size))
         if code == OUT_OF_MEMORY:
-            self.held -= whole
             free, total = ctypes.c_size_t(), ctypes.c_size_t()
             cuda.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
             raise OutOfMemoryError(
-                f"no memory for {whole} bytes on cuda:{cuda.ordinal}",
+                f"no memory for {size} bytes on cuda:{cuda.ordinal}",
                 notes=(f"{free.value} of {total.value} bytes are free, tensors here hold {self.held}",),
                 fix="free tensors that are no longer needed, or use smaller ones",
             )
         if code:
             raise error_of(code, "cuMemAlloc", cuda.library)
-        self.reserved += whole
+        self.reserved += size
         return address.value
 
     def trim(self) -> int:
         """Give all free blocks back to the driver, after the device is idle; how many bytes that were."""
         cuda = driver()
         cuda.call("cuCtxSynchronize")
+        released = 0
         with self._lock:
-            blocks = [(address, size) for (_, size), free in self._free.items() for address in free]
-            self._free.clear()
-        for address, _ in blocks:
-            cuda.call("cuMemFree_v2", ctypes.c_uint64(address))
-        released = sum(size for _, size in blocks)
+            for home in self._homes.values():
+                while home.free and home.size:
+                    cuda.call("cuMemFree_v2", ctypes.c_uint64(home.free.pop()))
+                    released += home.size
         self.reserved -= released
         return released
 

@@ -9,14 +9,13 @@ from typing import Any
 from tessera.diagnostics.codes import DeviceError, GuardError, LoadError, RuntimeArgumentError
 from tessera.runtime.devices.cuda_assembler import machine_code
 from tessera.runtime.devices.cuda_driver import Module, driver, error_of
-from tessera.runtime.devices.cuda_memory import ALIGNMENT, POOL, copy_in
-from tessera.runtime.devices.cuda_stream import current_stream, wait_for
-from tessera.runtime.devices.cuda_tensor import CudaTensor, Form, form_of
+from tessera.runtime.devices.cuda_memory import ALIGNMENT, POOL, Home, copy_in
+from tessera.runtime.devices.cuda_stream import QUEUE, wait_for
+from tessera.runtime.devices.cuda_tensor import NOWHERE, CudaTensor, Form, form_of
 from tessera.runtime.executable import Executable, Port
 from tessera.runtime.loader import link
 from tessera.types.dim import parse_dim
 from tessera.types.dtype import BY_NAME
-from tessera.types.frozen import frozen
 
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 5)
 _FUNCTIONS = (
@@ -28,18 +27,18 @@ _FUNCTIONS = (
     "cuTensorMapEncodeTiled",
     "cuMemcpy2DAsync_v2",
 )
-_ALIGNED = 16
-"""Bytes that kernels take arguments to begin at a multiple of."""
 _KEPT = 256
 
 
-@frozen
 class Plan:
-    """What a call with tensors of these forms needs, worked out once."""
+    """What a call with tensors of these forms in a queue needs, worked out once."""
 
-    sizes: Any
-    outputs: tuple[tuple[Form, int], ...]
-    workspace: int
+    __slots__ = ("given", "outputs", "sizes", "state", "taken", "workspace")
+
+    def __init__(self, sizes: Any, outputs: tuple[tuple[Form, Home], ...], workspace: Home | None, state: Any) -> None:
+        self.sizes, self.outputs, self.workspace, self.state = sizes, outputs, workspace, state
+        self.taken: Any = None
+        self.given: Any = ctypes.c_void_p * max(1, len(outputs))
 
 
 class CudaProgram:
@@ -79,7 +78,7 @@ class CudaProgram:
             self._words.append(start)
             start += size
         self._states: dict[int, Any] = {}
-        self._plans: dict[tuple[Form, ...], Plan] = {}
+        self._plans: dict[tuple[Any, ...], Plan] = {}
         self._dims = _Dims(executable)
 
     def _state(self, stream: int) -> Any:
@@ -95,31 +94,29 @@ class CudaProgram:
 
     def call(self, *tensors: Any) -> Any:
         """The result of one output, or a tuple, of tensors on the device whose forms were seen before."""
+        stream = QUEUE.handle
         try:
-            plan = self._plans.get(tuple([tensor.form for tensor in tensors]))
-        except AttributeError:
-            return NotImplemented
-        stream = current_stream()
-        if plan is None:
+            plan = self._plans[(stream, *[tensor.form for tensor in tensors])]
+        except (KeyError, AttributeError):
             return NotImplemented
         for tensor in tensors:
-            if tensor.stream != stream or tensor.address % _ALIGNED:
+            if tensor.lane != stream:
                 return NotImplemented
         return self._launch(plan, tensors, stream)
 
     def _launch(self, plan: Plan, tensors: Sequence[CudaTensor], stream: int) -> Any:
-        take = POOL.take
-        made = [CudaTensor(take(size, stream), form, size, stream) for form, size in plan.outputs]
-        workspace = take(plan.workspace, stream)
-        count, given = len(tensors) or 1, len(made) or 1
+        made = [CudaTensor(home.take(), form, stream, home) for form, home in plan.outputs]
+        own = plan.workspace
+        workspace = own.take() if own is not None else 0
         code = self._entry(
-            (ctypes.c_void_p * count)(*[tensor.address for tensor in tensors]),
-            (ctypes.c_void_p * given)(*[tensor.address for tensor in made]),
+            plan.taken(*[tensor.address for tensor in tensors]),
+            plan.given(*[tensor.address for tensor in made]),
             plan.sizes,
             workspace,
-            self._states.get(stream) or self._state(stream),
+            plan.state,
         )
-        POOL.give(workspace, plan.workspace, stream)
+        if own is not None:
+            own.free.append(workspace)
         if code:
             raise self._failure(code)
         self.calls += 1
@@ -147,14 +144,10 @@ class CudaProgram:
             raise RuntimeArgumentError(f"expected {len(inputs)} arguments, got {len(arguments)}")
         pairs = enumerate(zip(arguments, inputs, strict=True))
         tensors = [self._tensor(number, argument, port) for number, (argument, port) in pairs]
-        forms = tuple(tensor.form for tensor in tensors)
-        plan = self._plans.get(forms)
-        if plan is None:
-            if len(self._plans) >= _KEPT:
-                self._plans.clear()
-            plan = self._plans[forms] = self._dims.plan([tensor.shape for tensor in tensors])
-        stream = current_stream()
-        others = {tensor.stream for tensor in tensors} - {stream}
+        stream = QUEUE.handle
+        plan = self._plan(stream, tensors)
+        # What is being recorded waits for nothing outside: `capture` has waited for all before.
+        others = set[int]() if QUEUE.is_recording else {tensor.stream for tensor in tensors} - {stream}
         for other in others:
             wait_for(stream, other)
         result = self._launch(plan, tensors, stream)
@@ -162,6 +155,19 @@ class CudaProgram:
             # Their memory goes back to their own queues, which must not be ahead of this one then.
             wait_for(other, stream)
         return result
+
+    def _plan(self, stream: int, tensors: Sequence[CudaTensor]) -> Plan:
+        key = (stream, *[tensor.form for tensor in tensors])
+        plan = self._plans.get(key)
+        if plan is None:
+            if len(self._plans) >= _KEPT:
+                self._plans.clear()
+            sizes, forms, workspace = self._dims.plan([tensor.shape for tensor in tensors])
+            outputs = tuple((form, POOL.home(form.bytes, stream)) for form in forms)
+            own = POOL.home(workspace, stream) if workspace else None
+            plan = self._plans[key] = Plan(sizes, outputs, own, self._state(stream))
+            plan.taken = ctypes.c_void_p * max(1, len(tensors))
+        return plan
 
     def _tensor(self, number: int, argument: Any, port: Port) -> CudaTensor:
         """One argument as a tensor of the device, of the right dtype and rank, beginning where kernels expect it."""
@@ -177,7 +183,7 @@ class CudaProgram:
                 f"{port.rank}",
                 notes=(f"it has shape {list(tensor.shape)}, and must be {port}",),
             )
-        if tensor.address % _ALIGNED and tensor.nbytes:
+        if tensor.lane == NOWHERE and tensor.nbytes:
             self.copies += 1
             return tensor.copy()
         return tensor
@@ -203,23 +209,18 @@ class _Dims:
             (parse_dim(grid), programs, slots, parse_dim(size)) for grid, programs, slots, size in facts["scratches"]
         ]
 
-    def plan(self, shapes: Sequence[tuple[int, ...]]) -> Plan:
-        """What a call with these shapes needs; raises where they do not fit."""
+    def plan(self, shapes: Sequence[tuple[int, ...]]) -> tuple[Any, list[Form], int]:
+        """Sizes for the entry, forms of the outputs and bytes of workspace; raises where the shapes do not fit."""
         executable = self.executable
         dims = [dim for shape in shapes for dim in shape]
         symbols = {name: dims[at] for name, at in zip(executable.symbols, executable.binding, strict=True)}
         self._check(shapes, symbols)
-        outputs: list[tuple[Form, int]] = []
-        for port in executable.outputs:
-            shape = tuple(parse_dim(text).evaluate(symbols) for text in port.dims)
-            form = form_of(BY_NAME[port.dtype], shape)
-            size = port.element.bytes
-            for extent in shape:
-                size *= extent
-            outputs.append((form, size))
+        forms = [
+            form_of(BY_NAME[port.dtype], tuple(parse_dim(text).evaluate(symbols) for text in port.dims))
+            for port in executable.outputs
+        ]
         values = list(symbols.values())
-        sizes = (ctypes.c_int64 * max(1, len(values)))(*values)
-        return Plan(sizes, tuple(outputs), self._bytes(symbols))
+        return (ctypes.c_int64 * max(1, len(values)))(*values), forms, self._bytes(symbols)
 
     def _bytes(self, symbols: Mapping[str, int]) -> int:
         own = -(-self.workspace.evaluate(symbols) // ALIGNMENT) * ALIGNMENT

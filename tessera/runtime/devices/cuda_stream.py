@@ -13,16 +13,18 @@ _NON_BLOCKING = 1
 _RELAXED = 2
 
 
-class _Current(threading.local):
+class _Queue(threading.local):
     handle: int = 0
+    is_recording: bool = False
 
 
-_current = _Current()
+QUEUE = _Queue()
+"""The queue that this thread's calls go to, and whether they are recorded instead of run."""
 
 
 def current_stream() -> int:
     """The queue that this thread's calls go to; 0 is the one that everybody shares, torch's too."""
-    return _current.handle
+    return QUEUE.handle
 
 
 class Stream:
@@ -81,12 +83,12 @@ def wait_for(waiting: int, other: int) -> None:
 @contextmanager
 def stream(queue: Stream | int) -> Generator[None]:
     """Calls of this thread go to a queue."""
-    before = _current.handle
-    _current.handle = queue.handle if isinstance(queue, Stream) else queue
+    before = QUEUE.handle
+    QUEUE.handle = queue.handle if isinstance(queue, Stream) else queue
     try:
         yield
     finally:
-        _current.handle = before
+        QUEUE.handle = before
 
 
 class Graph:
@@ -96,10 +98,11 @@ class Graph:
         self.stream = Stream()
         self._executable = ctypes.c_void_p()
 
-    def replay(self, stream: int | None = None) -> None:
-        """Run all of it, in the current queue unless given."""
-        where = current_stream() if stream is None else stream
-        driver().call("cuGraphLaunch", self._executable, ctypes.c_void_p(where))
+    def replay(self) -> None:
+        """Run all of it, after what is in the current queue now."""
+        # In the graph's own queue, which its tensors belong to: whoever uses them in another waits for it.
+        wait_for(self.stream.handle, current_stream())
+        driver().call("cuGraphLaunch", self._executable, ctypes.c_void_p(self.stream.handle))
 
     @contextmanager
     def recording(self) -> Generator[Graph]:
@@ -109,9 +112,11 @@ class Graph:
         self.stream.synchronize()
         with stream(self.stream):
             cuda.call("cuStreamBeginCapture_v2", queue, _RELAXED)
+            QUEUE.is_recording = True
             try:
                 yield self
             finally:
+                QUEUE.is_recording = False
                 code = cuda.library.cuStreamEndCapture(queue, ctypes.byref(graph))
         cuda.check(code, "cuStreamEndCapture")
         cuda.call("cuGraphInstantiateWithFlags", ctypes.byref(self._executable), graph, ctypes.c_ulonglong(0))

@@ -10,7 +10,7 @@ from tessera.diagnostics.codes import RuntimeArgumentError
 from tessera.runtime import dlpack
 from tessera.runtime.devices import cuda_dlpack
 from tessera.runtime.devices.cuda_driver import driver
-from tessera.runtime.devices.cuda_memory import POOL, copy_in, copy_out, copy_within
+from tessera.runtime.devices.cuda_memory import POOL, Home, copy_in, copy_out, copy_within
 from tessera.runtime.devices.cuda_stream import current_stream, wait_for
 from tessera.runtime.tensor import Tensor
 from tessera.types.dtype import BY_NAME, DType
@@ -18,18 +18,33 @@ from tessera.types.dtype import BY_NAME, DType
 if TYPE_CHECKING:
     import numpy as np
 
-Form = tuple[DType, tuple[int, ...]]
-
-_FORMS: dict[Form, Form] = {}
 _TYPESTR = {"float": "f", "int": "i", "uint": "u", "bool": "b"}
 _LEGACY = 1
 """How other libraries call the queue that everybody shares."""
+ALIGNED = 16
+"""Bytes that kernels take arguments to begin at a multiple of."""
+NOWHERE = -1
+"""The lane of a tensor that does not begin so: it fits no call as it is."""
+
+
+class Form:
+    """A dtype and a shape, the same object each time: whether two tensors are alike is one comparison."""
+
+    __slots__ = ("bytes", "dtype", "shape")
+
+    def __init__(self, dtype: DType, shape: tuple[int, ...]) -> None:
+        self.dtype, self.shape = dtype, shape
+        self.bytes = dtype.bytes * math.prod(shape)
+
+
+_FORMS: dict[tuple[str, tuple[int, ...]], Form] = {}
 
 
 def form_of(dtype: DType, shape: tuple[int, ...]) -> Form:
-    """A dtype and a shape as one object, the same each time: whether two tensors are alike is one comparison."""
-    form = (dtype, shape)
-    return _FORMS.setdefault(form, form)
+    """The one form of a dtype and a shape."""
+    key = (dtype.name, shape)
+    found = _FORMS.get(key)
+    return found if found is not None else _FORMS.setdefault(key, Form(dtype, shape))
 
 
 class CudaTensor:
@@ -38,21 +53,25 @@ class CudaTensor:
     They come from compiled functions and from `CudaTensor.of`. Their memory goes back to the pool when they die.
     """
 
-    __slots__ = ("__weakref__", "_bytes", "_owner", "address", "form", "stream")
+    __slots__ = ("__weakref__", "_owner", "address", "form", "lane", "stream")
 
-    def __init__(self, address: int, form: Form, size: int, stream: int, owner: object = None) -> None:
-        self.address, self.form, self._bytes, self.stream, self._owner = address, form, size, stream, owner
+    def __init__(self, address: int, form: Form, stream: int, owner: object) -> None:
+        # Whose memory it is: a home, which it goes back to, or whatever keeps it.
+        self.address, self.form, self.stream, self._owner = address, form, stream, owner
+        self.lane = NOWHERE if address % ALIGNED else stream
 
-    def __del__(self, give: Any = POOL.give) -> None:
-        if self._owner is None:
-            give(self.address, self._bytes, self.stream)
+    def __del__(self, home: type[Home] = Home) -> None:
+        owner = self._owner
+        if owner.__class__ is home:
+            owner.free.append(self.address)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
 
     @staticmethod
     def empty(shape: Sequence[int], dtype: DType | str) -> CudaTensor:
         """Memory with nothing in it; raises OutOfMemoryError (T0707)."""
-        kind = BY_NAME[dtype] if isinstance(dtype, str) else dtype
-        size, stream = kind.bytes * math.prod(shape), current_stream()
-        return CudaTensor(POOL.take(size, stream), form_of(kind, tuple(shape)), size, stream)
+        form = form_of(BY_NAME[dtype] if isinstance(dtype, str) else dtype, tuple(shape))
+        stream = current_stream()
+        home = POOL.home(form.bytes, stream)
+        return CudaTensor(home.take(), form, stream, home)
 
     @staticmethod
     def of(value: Any, dtype: DType | str | None = None) -> CudaTensor:
@@ -71,24 +90,24 @@ class CudaTensor:
     @property
     def shape(self) -> tuple[int, ...]:
         """How many elements along each axis."""
-        return self.form[1]
+        return self.form.shape
 
     @property
     def dtype(self) -> DType:
         """The element type."""
-        return self.form[0]
+        return self.form.dtype
 
     @property
     def ndim(self) -> int:
-        return len(self.form[1])
+        return len(self.form.shape)
 
     @property
     def size(self) -> int:
-        return math.prod(self.form[1])
+        return math.prod(self.form.shape)
 
     @property
     def nbytes(self) -> int:
-        return self.dtype.bytes * self.size
+        return self.form.bytes
 
     def cpu(self) -> Tensor:
         """A copy in host memory, once the device has come so far."""
@@ -174,7 +193,7 @@ def _shared(producer: Any) -> CudaTensor:
             f"a tensor of a GPU with shape {list(taken.shape)} and strides {list(taken.strides)} is not contiguous",
             fix="make it contiguous first: `.contiguous()`",
         )
-    return CudaTensor(taken.data, form_of(taken.dtype, taken.shape), 0, current_stream(), capsule)
+    return CudaTensor(taken.data, form_of(taken.dtype, taken.shape), current_stream(), capsule)
 
 
 def _from_interface(producer: Any) -> CudaTensor:
@@ -191,7 +210,7 @@ def _from_interface(producer: Any) -> CudaTensor:
     other = given.get("stream")
     if other not in (None, _LEGACY, 2) and other != current_stream():
         wait_for(current_stream(), other)
-    return CudaTensor(given["data"][0] or 0, form_of(dtype, shape), 0, current_stream(), producer)
+    return CudaTensor(given["data"][0] or 0, form_of(dtype, shape), current_stream(), producer)
 
 
 _UNNAMED = frozenset(("bf16", "f8e4m3", "f8e5m2", "i4"))

@@ -20,6 +20,7 @@ from tessera.ir.target.llvm.vector_ops import (
     from_bits,
     horner,
     integer,
+    is_thread,
     is_whole_register,
     mul,
     plus,
@@ -76,6 +77,13 @@ def scaled(f: FunctionText, x: Value, reduced: Reduced) -> Value:
         return f.intrinsic(name, x, reduced.n, x, f.const(mask, -1), f.const("i32", 4))
     # Two powers, each a normal number: the first product is exact, the second rounds.
     t = tables(x)
+    if is_thread(f, x):
+        marked = bits(f, reduced.marked)
+        half = f.op("and", shift(f, "shl", marked, t.mantissa - 1), f.const_like(marked, -1 << t.mantissa))
+        rest = sub(f, shift(f, "shl", marked, t.mantissa), half)
+        for exponent in (half, rest):
+            x = mul(f, x, from_bits(f, add(f, exponent, f.const_like(marked, t.bias << t.mantissa))))
+        return x
     n = sub(f, bits(f, reduced.marked), integer(f, x, t.magic_bits))
     first = shift(f, "ashr", n, 1)
     for half in (first, sub(f, n, first)):
@@ -115,6 +123,9 @@ def without_vanishing(f: FunctionText, x: Value, low: float) -> tuple[Value, Val
 
     Computing it would cost far more than the rest: a result below the denormals traps into microcode.
     """
+    if is_thread(f, x):
+        # Denormals cost a GPU nothing: a little below where the result is 0, it is computed to be 0.
+        return f.const("i1", False), at_least(f, x, low - 2.0)
     gone = f.fcmp("olt", x, f.const_like(x, low))
     return gone, f.select(gone, f.const_like(x, 0.0), x)
 

@@ -33,11 +33,15 @@ def larger(f: FunctionText, a: Value, b: Value) -> Value:
 
 def at_least(f: FunctionText, x: Value, low: float) -> Value:
     """`x`, not below a bound; NaN stays."""
+    if is_thread(f, x):
+        return f.intrinsic("maximum", x, f.const_like(x, low))
     return larger(f, f.const_like(x, low), x)
 
 
 def at_most(f: FunctionText, x: Value, high: float) -> Value:
     """`x`, not above a bound; NaN stays."""
+    if is_thread(f, x):
+        return f.intrinsic("minimum", x, f.const_like(x, high))
     return smaller(f, f.const_like(x, high), x)
 
 
@@ -95,6 +99,11 @@ def times(f: FunctionText, a: Value, number: float) -> Value:
 def plus(f: FunctionText, a: Value, number: float) -> Value:
     """`a` plus a constant."""
     return add(f, a, f.const_like(a, number))
+
+
+def is_thread(f: FunctionText, x: Value) -> bool:
+    """Whether the code is a thread's of a GPU and the value an f32, for which it has instructions of its own."""
+    return f.target.lanes == 1 and x.type == "float"
 
 
 def is_whole_register(f: FunctionText, x: Value) -> bool:
