@@ -12,6 +12,7 @@ from tessera.types.frozen import frozen
 if TYPE_CHECKING:
     from pathlib import Path
 
+_MOST_THREADS = 4096
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -86,7 +87,7 @@ def usable_cpus() -> int:
 def _threads(values: Mapping[str, str]) -> int:
     if not values.get("TESSERA_NUM_THREADS"):
         return usable_cpus()
-    return _count(values, "TESSERA_NUM_THREADS", 1, least=1)
+    return _count(values, "TESSERA_NUM_THREADS", 1, least=1, most=_MOST_THREADS)
 
 
 def _cache_folder(values: Mapping[str, str]) -> str:
@@ -103,7 +104,7 @@ def cache_place() -> tuple[str, int]:
     return _cache_folder(os.environ), _cache_bytes(os.environ)
 
 
-def _count(values: Mapping[str, str], name: str, default: int, *, least: int) -> int:
+def _count(values: Mapping[str, str], name: str, default: int, *, least: int, most: int = 10**9) -> int:
     text = values.get(name)
     if not text:
         return default
@@ -111,6 +112,8 @@ def _count(values: Mapping[str, str], name: str, default: int, *, least: int) ->
         number = int(text)
     except ValueError:
         number = least - 1
+    if number > most:
+        raise SettingsError(f"`{name}` is `{text}`; it must be at most {most}", span=None)
     if number < least:
         raise SettingsError(f"`{name}` is `{text}`; it must be a whole number of at least {least}", span=None)
     return number

@@ -44,7 +44,11 @@ def test_bytes(text: str, bytes_: int | None) -> None:
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("TESSERA_NUM_THREADS", "0"), ("TESSERA_NUM_THREADS", "many"), ("TESSERA_TIMING", "maybe")],
+    [
+        *(("TESSERA_NUM_THREADS", value) for value in ("0", "-2", "many", "1.5", "4097", "9" * 20)),
+        ("TESSERA_SPIN_MICROSECONDS", "9" * 20),
+        ("TESSERA_TIMING", "maybe"),
+    ],
 )
 def test_nonsense_is_named(name: str, text: str) -> None:
     with pytest.raises(SettingsError, match=f"`{name}` is `{text}`"):
