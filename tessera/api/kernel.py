@@ -12,6 +12,7 @@ from tessera.api.jit import Jit
 from tessera.api.tuning import Tuning
 from tessera.compiler.kernel_instance import KernelInstance
 from tessera.diagnostics.codes import KernelError, RuntimeArgumentError
+from tessera.diagnostics.error import CompilationError
 from tessera.frontend.functions.movement import reshape
 from tessera.frontend.functions.operands import shape_dims
 from tessera.frontend.kernel.bind import KernelBinder, fused_shape
@@ -21,7 +22,8 @@ from tessera.frontend.size import size_of
 from tessera.frontend.tree import flatten
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
-from tessera.types.schedule import Schedule, schedule_of
+from tessera.types.machine import GPUS, Machine
+from tessera.types.schedule import Schedule, Space, schedule_of
 from tessera.types.tensor_type import TensorType
 
 KEY = "key"
@@ -158,10 +160,35 @@ class Kernel:
 
     def program(self, *args: Any, kind: str = "cpu", **kwargs: Any) -> Any:
         """The kernel as records for such arguments, with their sizes as numbers."""
+        instance, types = self._for(args, kwargs)
+        return instance.program(types, kind)
+
+    def check(self, *args: Any, machine: Machine | str = "sm_90a", **kwargs: Any) -> None:
+        """Raises ScheduleError (T0401) where a machine cannot carry the schedule out for such arguments.
+
+        It says what is needed, what there is, and the nearest legal schedule; `machine` may be a GPU's architecture.
+        """
+        chosen = GPUS[machine] if isinstance(machine, str) else machine
+        instance, types = self._for(args, kwargs)
+        instance.check(types, chosen)
+
+    def legal(self, space: Any, *args: Any, machine: Machine | str = "sm_90a", **kwargs: Any) -> list[Schedule]:
+        """The schedules of a space that a machine can carry out for such arguments."""
+        found: list[Schedule] = []
+        for schedule in Space.of(space):
+            try:
+                self.with_schedule(schedule).check(*args, machine=machine, **kwargs)
+            except CompilationError:
+                continue
+            found.append(schedule)
+        return found
+
+    def _for(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[KernelInstance, list[TensorType]]:
+        """The kernel with the static arguments of a call, and the types of its operands, sizes as numbers."""
         arguments = self._bound(args, kwargs).arguments
         given, _ = self._operands(arguments, _reshaped, lambda x: tuple(x.shape))
         types = [TensorType.of(one.shape, one.dtype) if isinstance(one, _Shaped) else _type_of(one) for one in given]
-        return KernelInstance(self.definition, self._statics(arguments), self.given).program(types, kind)
+        return KernelInstance(self.definition, self._statics(arguments), self.given), types
 
     def defvjp(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Give the kernel its derivative: a function of its operands, its results and their gradients."""

@@ -8,6 +8,7 @@ from typing import Any
 from tessera.frontend.kernel.definition import KernelDefinition
 from tessera.ir.base.kernels import Outcome, register
 from tessera.ir.tile.records import KernelProgram
+from tessera.types.machine import Machine
 from tessera.types.schedule import Schedule
 from tessera.types.tensor_type import TensorType
 
@@ -49,7 +50,18 @@ class KernelInstance:
     def write(self, call: Any) -> list[Any]:
         from tessera.ir.tile.write_records import write_call  # noqa: PLC0415 - it needs xDSL
 
-        return write_call(self.program(call.operands, call.kind), call)
+        if self.schedule is not None:
+            self.check(call.operands, call.machine)
+        return write_call(self.program(call.operands, call.machine.kind), call)
+
+    def check(self, types: Sequence[TensorType], machine: Machine) -> None:
+        """Raises ScheduleError (T0401) where the machine cannot carry the schedule out."""
+        from tessera.frontend.kernel.legality import check  # noqa: PLC0415 - for schedules that users give
+
+        def build(schedule: Schedule) -> KernelProgram:
+            return KernelInstance(self.definition, self.statics, schedule).program(types, machine.kind)
+
+        check(build, self.definition.complete(self.schedule, machine.kind), machine, self.definition.name)
 
     @property
     def vjp(self) -> Callable[..., Any] | None:

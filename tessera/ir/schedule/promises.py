@@ -1,4 +1,4 @@
-"""Promises of fusion: ops that were said to be one kernel are in one group, or the program is refused with the reason."""
+"""Promises of fusion: ops that were said to be one kernel are in one group, or the program is refused."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def call_of(request: Request) -> Call:
         request.machine.lanes,
         record.span,
         tuple(map for _, map in sources),
-        request.machine.kind,
+        request.machine,
         request.machine.features,
     )
 

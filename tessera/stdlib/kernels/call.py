@@ -14,8 +14,10 @@ from tessera.ir.tile.facets import IndexMap
 from tessera.ir.tile.language import TileBuilder
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
+from tessera.types.machine import Machine
 from tessera.types.tensor_type import TensorType
 
+GENERIC = Machine("generic")
 Choose = Callable[[str, Sequence[Any]], Any]
 """Answers a knob with one of its candidates, which are in order of preference."""
 
@@ -46,8 +48,7 @@ class Call:
     lanes: int = 8
     span: Span | None = None
     maps: tuple[IndexMap | None, ...] = ()
-    kind: str = "cpu"
-    """The kind of machine that the kernel is for."""
+    machine: Machine = GENERIC
     features: tuple[str, ...] = ()
     """What that machine has."""
 

@@ -1,0 +1,209 @@
+"""Whether a machine can carry a schedule out, said in numbers before any code is made, and the nearest it can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tessera.diagnostics.codes import ScheduleError
+from tessera.ir.tile.records import Body, KernelProgram, TileOp
+from tessera.types.frozen import frozen
+from tessera.types.machine import Machine
+from tessera.types.schedule import Schedule
+from tessera.types.tensor_type import TensorType
+
+WARP = 32
+MOST_THREADS = 1024
+WIDEST = 16
+"""Bytes of the widest access of one thread."""
+SPARE = 40
+"""Registers of a thread for addresses, masks and loop counters."""
+TRIED = 400
+"""Schedules that are looked at for the nearest legal one."""
+
+Build = Callable[[Schedule], KernelProgram]
+
+
+@frozen
+class Staged:
+    """A tile that waits in shared memory: what it is of, its type, and how many of it are under way."""
+
+    name: str
+    type: TensorType
+    copies: int
+
+    @property
+    def bytes(self) -> int:
+        return (self.type.bytes.value or 0) * self.copies
+
+    def __str__(self) -> str:
+        each = self.type.bytes.value or 0
+        return f"{self.name}: {self.type} x {self.copies} stages = {each} x {self.copies} = {self.bytes} bytes"
+
+
+@frozen
+class Footprint:
+    """What a kernel needs of a machine for one program."""
+
+    staged: tuple[Staged, ...]
+    held: tuple[TensorType, ...]
+    tiles: int
+    has_products: bool
+
+    @property
+    def shared(self) -> int:
+        return sum(buffer.bytes for buffer in self.staged)
+
+    def registers(self, threads: int) -> int:
+        """Registers of one thread, when what is held is spread over all."""
+        words = sum((type.size.value or 0) * max(1, type.dtype.bytes // 4) for type in self.held)
+        return -(-words // threads) + SPARE
+
+
+def footprint_of(program: KernelProgram, schedule: Schedule) -> Footprint:
+    """Tiles that are loaded for products wait in shared memory; what loops carry is held in registers."""
+    stages = schedule.stages or 1
+    staged: list[Staged] = []
+    held: list[TensorType] = []
+    fed = _fed(program.body)
+    total = 0
+    for op, depth in _walk(program.body, 0):
+        for result in op.results:
+            type = program.types[result]
+            total += (type.bytes.value or 0) if isinstance(type, TensorType) else 0
+        if op.name == "load" and op.results[0] in fed:
+            name = (
+                f"argument {program.buffers.index(op.operands[0])}" if op.operands[0] in program.buffers else "scratch"
+            )
+            staged.append(Staged(name, program.types[op.results[0]], stages if depth else 1))
+        if op.name == "for":
+            held += [program.types[value] for value in op.results]
+        if op.name == "dot" and depth and op.operands[2] not in _carried(program.body):
+            held.append(program.types[op.results[0]])
+    return Footprint(tuple(staged), tuple(held), total, bool(fed))
+
+
+def _walk(body: Body, depth: int) -> Iterator[tuple[TileOp, int]]:
+    for op in body.ops:
+        yield op, depth
+        if op.body is not None:
+            yield from _walk(op.body, depth + 1)
+
+
+def _fed(body: Body) -> set[int]:
+    """Values that products read, and what those are turned or cast from."""
+    ops = [op for op, _ in _walk(body, 0)]
+    found = {value for op in ops if op.name == "dot" for value in op.operands[:2]}
+    for op in reversed(ops):
+        if op.name in ("transpose", "cast") and op.results[0] in found:
+            found.add(op.operands[0])
+    return found
+
+
+def _carried(body: Body) -> set[int]:
+    return {value for op, _ in _walk(body, 0) if op.body is not None for value in op.body.arguments}
+
+
+def violations(program: KernelProgram, schedule: Schedule, machine: Machine) -> list[tuple[str, tuple[str, ...]]]:
+    """Why a machine cannot carry a schedule out: sentences with numbers, each with its parts."""
+    need = footprint_of(program, schedule)
+    if not machine.is_gpu:
+        if need.tiles > machine.max_scratch:
+            return [
+                (f"its tiles need {need.tiles} bytes, and {machine.name} gives a program {machine.max_scratch}", ())
+            ]
+        return []
+    found: list[tuple[str, tuple[str, ...]]] = []
+    threads = (schedule.warps or 4) * WARP
+    if threads > MOST_THREADS:
+        found.append((f"{schedule.warps} warps are {threads} threads, and a program has {MOST_THREADS} at most", ()))
+    if need.shared > machine.shared:
+        parts = tuple(str(buffer) for buffer in need.staged)
+        found.append((f"it needs {need.shared} bytes of shared memory, and {machine.cpu} has {machine.shared}", parts))
+    registers = need.registers(threads)
+    if registers > machine.registers:
+        parts = tuple(f"{type} held by {threads} threads" for type in need.held)
+        found.append((f"it needs {registers} registers in each thread, and there are {machine.registers}", parts))
+    found += _shape_violations(need, program, schedule)
+    return found
+
+
+def _shape_violations(need: Footprint, program: KernelProgram, schedule: Schedule) -> list[tuple[str, tuple[str, ...]]]:
+    """What does not divide, or is wider than an access."""
+    loaded = [program.types[op.results[0]] for op, _ in _walk(program.body, 0) if op.name == "load"]
+    found = [message for type in loaded if (message := _wide(schedule.vector, type))][:1]
+    if schedule.swizzle == "xor":
+        found += [message for buffer in need.staged if (message := _unaligned(buffer))][:1]
+    threads = (schedule.warps or 4) * WARP
+    block = max((type.size.value or 0 for type in need.held), default=0)
+    if need.has_products and schedule.warps is not None and 0 < block < threads:
+        found.append(f"{threads} threads share a block of {block} elements")
+    return [(message, ()) for message in found]
+
+
+def _wide(vector: int | None, type: TensorType) -> str:
+    """Why a tile cannot be loaded by vectors of this width, if it cannot."""
+    if vector is None or not type.shape:
+        return ""
+    wide, last = vector * type.dtype.bytes, type.shape[-1].value or 0
+    if wide > WIDEST:
+        return f"vector={vector} of {type.dtype} is {wide} bytes, and an access moves {WIDEST}"
+    return f"vector={vector} does not divide the {last} columns of a tile of {type}" if last % vector else ""
+
+
+def _unaligned(buffer: Staged) -> str:
+    """Why a tile cannot be swizzled, if it cannot."""
+    row = (buffer.type.shape[-1].value or 0) * buffer.type.dtype.bytes
+    return f"swizzle='xor' moves {WIDEST} bytes, and a row of {buffer.name} has {row}" if row % WIDEST else ""
+
+
+def check(build: Build, schedule: Schedule, machine: Machine, name: str) -> None:
+    """Raises ScheduleError (T0401) with what is needed, what there is, and the nearest schedule that is legal."""
+    program = build(schedule)
+    wrong = violations(program, schedule, machine)
+    if not wrong:
+        return
+    near = nearest(build, schedule, machine)
+    (first, parts), *rest = wrong
+    raise ScheduleError(
+        f"`{name}` cannot be carried out on {machine.cpu or machine.name} under {schedule}: {first}",
+        span=None,
+        notes=(*parts, *(message for message, _ in rest)),
+        fix=f"the nearest that can is {near}" if near is not None else "make the blocks smaller",
+    )
+
+
+def nearest(build: Build, schedule: Schedule, machine: Machine) -> Schedule | None:
+    """The legal schedule that is fewest steps away: a step halves a block, or takes a stage, a vector or warps down."""
+    seen, waiting = {schedule}, [schedule]
+    programs: dict[tuple[int, ...], KernelProgram] = {}
+    while waiting and len(seen) < TRIED:
+        current = waiting.pop(0)
+        for step in _steps(current):
+            if step in seen:
+                continue
+            seen.add(step)
+            if step.block not in programs:
+                programs[step.block] = build(step)
+            if not violations(programs[step.block], step, machine):
+                return step
+            waiting.append(step)
+    return None
+
+
+def _steps(schedule: Schedule) -> Iterator[Schedule]:
+    if schedule.stages is not None and schedule.stages > 1:
+        yield schedule.with_stages(schedule.stages - 1)
+    if schedule.vector is not None and schedule.vector > 1:
+        yield schedule.with_vector(schedule.vector // 2)
+    if schedule.warps is not None:
+        if schedule.warps < MOST_THREADS // WARP:
+            yield schedule.with_warps(schedule.warps * 2)
+        if schedule.warps > 1:
+            yield schedule.with_warps(schedule.warps // 2)
+    if schedule.swizzle == "xor":
+        yield schedule.with_swizzle("none")
+    for place in range(len(schedule.block) - 1, -1, -1):
+        if schedule.block[place] > 16:
+            block = list(schedule.block)
+            block[place] = max(16, 1 << (block[place] - 1).bit_length() - 1)
+            yield schedule.with_(block=tuple(block))
