@@ -72,6 +72,8 @@ def _check_type(dtype: DType, policy: Policy) -> None:
         raise PolicyError(f"`{policy.compute}` is a way to compute `{policy.compute.storage}`, not `{dtype}`")
     if policy.rounding == "stochastic" and not dtype.is_float:
         raise PolicyError(f"`{dtype}` has no rounding to make stochastic")
+    if policy.rounding in ("stochastic", "toward_zero") and dtype.is_float and dtype.compute is dtype:
+        raise PolicyError(f"`{dtype}` is computed in {dtype}, and has nothing left to round")
     if policy.saturation == "wrap" and dtype.is_float:
         raise PolicyError(f"`{dtype}` is a float, which has no way to wrap", fix="use `saturate`")
     if policy.denormals == "flush" and not dtype.is_float:
