@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from tessera.diagnostics.codes import DeterminismError, EffectError
 from tessera.diagnostics.span import user_span
@@ -57,6 +57,14 @@ def _parsed(effects: tuple[str, ...]) -> Effects:
         return Effects(effects)
     except (EffectTextError, TypeError, AttributeError) as error:
         raise EffectError(str(error), fix='name them one by one, as in `suspend("io", "random")`') from None
+
+
+@overload
+def deterministic(function: F, /, *, seed: int | None = None) -> F: ...
+
+
+@overload
+def deterministic(function: None = None, /, *, seed: int | None = None) -> Callable[[F], F]: ...
 
 
 def deterministic(function: Any = None, /, *, seed: int | None = None) -> Any:

@@ -1,5 +1,8 @@
 """Effects of functions: inferred from what they call, shown on signatures, carried down all four IRs."""
 
+# Traced functions are lambdas here, which have no types to give.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownParameterType=false
 from __future__ import annotations
 
 import re

@@ -1,8 +1,12 @@
 """Scopes: what is suspended does not happen, what is deterministic repeats, and wrapping makes ops legal."""
 
+# Traced functions are lambdas here, which have no types to give.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownParameterType=false
 from __future__ import annotations
 
 import linecache
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -168,11 +172,12 @@ def test_sums_in_any_order_are_refused_and_ordered_ones_are_not() -> None:
     arguments = X, np.array([0, 0, 2]), np.array([1, 2, 3], np.float32)
     expected = [4.0, 1.0, 4.0]
     assert np.asarray(ts.jit(add)(*arguments)).tolist() == expected
-    for make in (
+    makers: list[Callable[[Any], Any]] = [
         lambda f: ts.jit(ts.deterministic(seed=0)(f)),
         lambda f: ts.deterministic(ts.jit(f)),
         ts.deterministic,
-    ):
+    ]
+    for make in makers:
         with pytest.raises(DeterminismError, match="threads come"):
             make(add)(*arguments)
         assert np.asarray(make(wrapped)(*arguments)).tolist() == expected
@@ -206,14 +211,14 @@ def test_decorating_a_jitted_function_keeps_its_settings() -> None:
         f(np.ones(1, np.float32))
 
 
-WEIGHT = ts.ones(3)
+weight = ts.ones(3)
 
 
 def test_tensors_from_outside_are_read_at_each_call_of_a_deterministic_function() -> None:
-    global WEIGHT
-    f = ts.jit(ts.deterministic(lambda x: x + WEIGHT))
+    global weight
+    f = ts.jit(ts.deterministic(lambda x: x + weight))
     assert np.asarray(f(X)).tolist() == [2.0, 2.0, 2.0]
-    WEIGHT = ts.zeros(3)
+    weight = ts.zeros(3)
     assert np.asarray(f(X)).tolist() == [1.0, 1.0, 1.0]
 
 
