@@ -8,6 +8,7 @@ from tessera.runtime.devices.cuda_stream import Event, Graph, Stream, capture, c
 from tessera.runtime.devices.cuda_tensor import CudaTensor
 
 array = CudaTensor.of
+write = CudaTensor.write
 empty = CudaTensor.empty
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "is_available",
     "stream",
     "synchronize",
+    "write",
 ]

@@ -15,7 +15,7 @@ from tessera.backends.nvptx.text import WARP, DeviceModule, barrier, special, wa
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, IndexAttr
-from tessera.ir.target.llvm import convert
+from tessera.ir.target.llvm import convert, rounding
 from tessera.ir.target.llvm.dims import dim_value
 from tessera.ir.target.llvm.instructions import Index, Value, known
 from tessera.ir.target.types import VectorAttr
@@ -330,6 +330,12 @@ class Emitter:
         if source.turned is not None and made.narrow is not None and source.turned.narrow is None:
             made.turned = source.turned
 
+    def on_round(self, op: SpecOp) -> None:
+        source, *random = (self.of(value) for value in op.operands)
+        bits = random[0] if random else [None] * len(source)
+        ways = [rounding.Rounding(**op.values(), random=part) for part in bits]
+        self._made(op, [rounding.round_to(self.f, value, way) for value, way in zip(source, ways, strict=True)])
+
     def on_bitcast(self, op: SpecOp) -> None:
         _, to = self.layout(op.result)
         type_ = values.register_type(to)
@@ -392,6 +398,7 @@ _HANDLERS: dict[str, Callable[[Emitter, SpecOp], None]] = {
     "store": emit_access.emit_store,
     "math": Emitter.on_math,
     "convert": Emitter.on_convert,
+    "round": Emitter.on_round,
     "bitcast": Emitter.on_bitcast,
     "select": Emitter.on_select,
     "constant": Emitter.on_constant,

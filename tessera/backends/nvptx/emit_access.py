@@ -182,7 +182,9 @@ def _store_group(access: Access, register: int, parts: Sequence[Value]) -> None:
     def write() -> None:
         address = access.address(here)
         given = list(parts)
-        mode = access.op.value("mode")
+        mode: str = access.op.value("mode")
+        if mode == "add" and dtype.is_integer:
+            mode = "atomic_add"  # many may add integers to one element, in any order
         if mode.startswith("atomic"):
             f.atomic(atomic_instruction(mode, dtype), address, values.to_memory(f, given[0], dtype))
             return

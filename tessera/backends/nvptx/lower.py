@@ -33,6 +33,7 @@ SHARED_SCRATCH = 96 << 10
 _RENAMED = {
     "ttile.elementwise": "math",
     "ttile.cast": "convert",
+    "ttile.round": "round",
     "ttile.bitcast": "bitcast",
     "ttile.select": "select",
     "ttile.constant": "constant",

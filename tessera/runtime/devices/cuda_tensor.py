@@ -109,6 +109,15 @@ class CudaTensor:
     def nbytes(self) -> int:
         return self.form.bytes
 
+    def write(self, value: Any) -> None:
+        """Elements of a tensor in host memory into this one."""
+        host = Tensor.of(value, self.dtype if isinstance(value, list) else None).contiguous()
+        if host.shape != self.shape or host.dtype != self.dtype:
+            raise RuntimeArgumentError(
+                f"{list(host.shape)} {host.dtype} is not written into {list(self.shape)} {self.dtype}"
+            )
+        copy_in(self.address, host.address, host.nbytes, self.stream)
+
     def cpu(self) -> Tensor:
         """A copy in host memory, once the device has come so far."""
         made = Tensor.empty(self.shape, self.dtype)
