@@ -54,6 +54,26 @@ def inspect(
     raise typer.Exit(show(target, shape or (), output, rows))
 
 
+cache = typer.Typer(help="The cache of compiled code on disk.", no_args_is_help=True)
+app.add_typer(cache, name="cache")
+
+
+@cache.command("show")
+def cache_show(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Say where the cache is and how full."""
+    from tessera.cli.cache import show
+
+    raise typer.Exit(show(as_json=as_json))
+
+
+@cache.command("clear")
+def cache_clear() -> None:
+    """Remove every entry; what is wanted again is compiled again."""
+    from tessera.cli.cache import clear
+
+    raise typer.Exit(clear())
+
+
 @app.command()
 def version() -> None:
     """Print the version."""

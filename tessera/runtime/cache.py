@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from tessera.diagnostics.codes import CacheError
+from tessera.types.frozen import frozen
 from tessera.types.settings import cache_place
 
 _DIGEST_BYTES = 32
@@ -27,6 +28,15 @@ def key_of(*parts: str | bytes) -> str:
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.hexdigest()
+
+
+@frozen
+class Usage:
+    """What a store holds on disk: entries, bytes, and when the longest unused of them was last used (Unix time)."""
+
+    entries: int
+    bytes: int
+    oldest: float | None
 
 
 class Store:
@@ -66,7 +76,11 @@ class Store:
         path = self._path(key)
         if self._memory is None:
             try:
-                self._write(path, data)
+                try:
+                    self._write(path, data)
+                except FileNotFoundError:
+                    # Somebody removed the folder, or cleared it, between two steps of ours.
+                    self._write(path, data)
             except OSError as error:
                 self._fall_back(error)
             else:
@@ -87,6 +101,11 @@ class Store:
         for path in self._entries():
             _unlink(path)
         self._total = None
+
+    def usage(self) -> Usage:
+        """How many entries there are on disk, of how many bytes, and when the longest unused was used."""
+        found = [(status.st_mtime, status.st_size) for path, status in self._states() if path.endswith(_SUFFIX)]
+        return Usage(len(found), sum(size for _, size in found), min((used for used, _ in found), default=None))
 
     def _path(self, key: str) -> str:
         if len(key) < 8 or not all(mark in "0123456789abcdef" for mark in key):
@@ -165,14 +184,18 @@ class Store:
                     return
             self._total = self._evict()
 
+    def _states(self) -> Iterator[tuple[str, os.stat_result]]:
+        """Each file in the folder with its state; those that go meanwhile are left out."""
+        for path in self._entries():
+            try:
+                yield path, os.stat(path)
+            except OSError:
+                continue
+
     def _evict(self) -> int:
         """Remove the longest unused until a fifth of the limit is free; gives the bytes that stay."""
         found: list[tuple[float, int, str]] = []
-        for path in self._entries():
-            try:
-                status = os.stat(path)
-            except OSError:
-                continue
+        for path, status in self._states():
             if not path.endswith(_SUFFIX):
                 # A writer that died left its half behind.
                 if time.time() - status.st_mtime > _FRESH_SECONDS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 from tessera.cli.main import app
 from tessera.diagnostics.codes import all_codes
 from tessera.diagnostics.explain import explain
+from tessera.runtime.cache import Store, key_of
 
 RUNNER = CliRunner()
 
@@ -19,7 +21,7 @@ RUNNER = CliRunner()
 def test_help_names_every_command() -> None:
     result = RUNNER.invoke(app, ["--help"])
     assert result.exit_code == 0
-    assert [name for name in ("explain", "doctor", "version") if name not in result.output] == []
+    assert [name for name in ("explain", "doctor", "cache", "version") if name not in result.output] == []
 
 
 def test_explain_prints_the_page() -> None:
@@ -59,3 +61,20 @@ def test_help_loads_neither_compiler_nor_arrays() -> None:
     program = "import sys, tessera.cli.main; print({'xdsl', 'llvmlite', 'numpy', 'rich.table'} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def test_the_cache_is_shown_and_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TESSERA_CACHE_BYTES", "1M")
+    empty = json.loads(RUNNER.invoke(app, ["cache", "show", "--json"]).output)
+    assert empty == {"folder": str(tmp_path), "entries": 0, "bytes": 0, "limit": 1 << 20, "oldest_days": None}
+    for name in ("a", "b"):
+        Store(tmp_path).put(key_of(name), bytes(2000))
+    found = json.loads(RUNNER.invoke(app, ["cache", "show", "--json"]).output)
+    assert (found["entries"], found["bytes"], found["oldest_days"]) == (2, 2 * 2032, 0.0)
+    shown = RUNNER.invoke(app, ["cache", "show"]).output
+    assert "entries  2" in shown
+    assert "4.0 KiB of 1.0 MiB" in shown
+    cleared = RUNNER.invoke(app, ["cache", "clear"])
+    assert (cleared.exit_code, cleared.output) == (0, "removed 2 entries, 4.0 KiB\n")
+    assert Store(tmp_path).get(key_of("a")) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tessera.diagnostics.codes import CacheError
-from tessera.runtime.cache import Store, key_of
+from tessera.runtime.cache import Store, Usage, key_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -105,6 +106,56 @@ def test_an_unwritable_folder_means_memory_and_one_warning(tmp_path: Path) -> No
     assert store.get(KEY) is None
 
 
+def test_a_full_disk_means_memory_and_leaves_no_half_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    store.put(KEY, b"bytes")
+
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tessera.runtime.cache.os.replace", refuse)
+    with pytest.warns(RuntimeWarning, match="No space left on device"):
+        store.put(key_of("b"), b"more")
+    assert (store.get(KEY), store.get(key_of("b"))) == (b"bytes", b"more")
+    assert [path.suffix for path in entries(tmp_path)] == [".entry"]
+
+
+def test_a_folder_that_is_removed_meanwhile_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, replace = tmp_path / "cache", os.replace
+    removed: list[str] = []
+
+    def remove_first(source: str, target: str) -> None:
+        if not removed:
+            removed.append(target)
+            shutil.rmtree(folder)
+        replace(source, target)
+
+    monkeypatch.setattr("tessera.runtime.cache.os.replace", remove_first)
+    store = Store(folder)
+    store.put(KEY, b"bytes")
+    assert removed
+    assert store.on_disk
+    assert Store(folder).get(KEY) == b"bytes"
+
+
+def test_usage_counts_entries_alone(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert store.usage() == Usage(0, 0, None)
+    store.put(KEY, bytes(100))
+    store.put(key_of("b"), bytes(50))
+    (tmp_path / KEY[:2] / ".half").write_bytes(b"x")
+    os.utime(tmp_path / KEY[:2] / f"{KEY}.entry", (5, 5))
+    assert store.usage() == Usage(2, 214, 5.0)
+
+
+def test_a_folder_of_another_process_that_grows_too_large_shrinks(tmp_path: Path) -> None:
+    # Each store is a process: none of them alone writes more than the limit.
+    for number in range(60):
+        Store(tmp_path, limit=20_000).put(key_of(str(number)), bytes(1000))
+        assert Store(tmp_path).usage().bytes <= 20_000
+    assert Store(tmp_path).usage().bytes > 10_000
+
+
 def test_a_folder_that_can_only_be_read_still_gives_hits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Store(tmp_path).put(KEY, b"bytes")
 
@@ -125,7 +176,7 @@ def test_a_folder_that_can_only_be_read_still_gives_hits(tmp_path: Path, monkeyp
 CONTENDER = """
     import random, sys, time
     from pathlib import Path
-    from tessera.runtime.cache import Store, key_of
+    from tessera.runtime.cache import Store, Usage, key_of
 
     folder, number, start = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
     time.sleep(max(0.0, start - time.time()))
