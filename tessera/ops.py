@@ -9,7 +9,7 @@ from tessera.frontend import epilogue as epilogue
 from tessera.frontend.functions import public as _public
 from tessera.frontend.functions.public import *  # noqa: F403
 
-__all__ = sorted(
+__all__ = sorted(  # pyright: ignore[reportUnsupportedDunderAll] - the functions' own files are the list
     name
     for name, item in vars(_public).items()
     if isinstance(item, _FunctionType)

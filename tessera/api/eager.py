@@ -19,9 +19,12 @@ from tessera.diagnostics.codes import (
     SpecializationError,
     TracingError,
 )
+from tessera.diagnostics.span import user_span
+from tessera.frontend.arguments import checked
 from tessera.frontend.concrete import StandIn, concrete_dtype, concrete_type, scalar_dtype
 from tessera.frontend.facts import Facts
 from tessera.frontend.functions import public
+from tessera.frontend.functions.operands import dtype_of
 from tessera.frontend.methods import TensorMethods
 from tessera.frontend.several import is_several, several
 from tessera.frontend.static_key import static_key
@@ -45,7 +48,7 @@ _OPTIONS = Options()
 
 def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
     """The result of one op on tensors with data."""
-    key: Any = (op, _forms(op, operands), static_key(attributes) if attributes else ())
+    key: Any = (op, _forms(op, operands), _key_of(op, attributes) if attributes else ())
     found = _kept(key)
     if found is _UNKNOWN:
         found = _keep(key, _compiled(op, [_type_of(operand) for operand in operands], attributes))
@@ -61,6 +64,14 @@ def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> A
     if result is NotImplemented:
         result = program.run(operands)
     return result if is_single else several(result)
+
+
+def _key_of(op: str, attributes: Mapping[str, Any]) -> Any:
+    try:
+        return static_key(attributes)
+    except TypeError:
+        checked(REGISTRY[op], attributes, user_span())  # says which one is not what it should be
+        raise
 
 
 def _kept(key: Any) -> Any:
@@ -105,7 +116,9 @@ def _type_of(operand: Any) -> TensorType:
     if isinstance(operand, TracedTensor):
         raise escaped(operand)
     found = concrete_type(operand)
-    assert found is not None, "functions pass tensors on"
+    if found is None:
+        dtype_of(operand)  # says what it is instead of a tensor
+    assert found is not None, "`dtype_of` refuses what is no tensor"
     return found
 
 

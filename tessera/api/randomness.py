@@ -5,10 +5,12 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from tessera.diagnostics.codes import RuntimeArgumentError
+from tessera.diagnostics.codes import ArgumentError
 from tessera.diagnostics.span import user_span
 from tessera.frontend import effect_scopes as scopes
-from tessera.frontend.functions.operands import as_tensor, dims_of, dtype_of, parse_dtype, promoted
+from tessera.frontend.arguments import whole
+from tessera.frontend.functions.operands import as_tensor, check_tensors, dims_of, is_tensor, parse_dtype, promoted
+from tessera.frontend.size import Size
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.ir.graph.ops import REGISTRY
@@ -16,6 +18,7 @@ from tessera.types.dtype import f32, i64, u32
 from tessera.types.promotion import FLOATING
 
 _MASK = (1 << 64) - 1
+_MOST_KEYS = 1 << 16  # each is an op of the program
 
 
 def key(seed: int | None = None) -> Any:
@@ -29,11 +32,10 @@ def key(seed: int | None = None) -> Any:
     """
     if seed is None:
         return _fresh()
-    if isinstance(seed, bool) or not hasattr(seed, "__index__"):
-        raise RuntimeArgumentError(f"a seed is an int, got {seed!r}")
+    number = whole("key", "seed", seed)
     from tessera.api.tensor import Tensor  # noqa: PLC0415 - a key is a tensor with data
 
-    return Tensor.of([seed.__index__() & _MASK, 0], "u64")
+    return Tensor.of([number & _MASK, 0], "u64")
 
 
 def _fresh() -> Any:
@@ -51,16 +53,24 @@ def _fresh() -> Any:
 
 def fold(key: Any, data: Any) -> Any:
     """A new key from a key and a number: a step, a layer, a site."""
-    return apply("fold_key", (key, as_tensor(data, i64)))
+    check_tensors(key)
+    number = data if is_tensor(data) or isinstance(data, Size) else whole("fold", "data", data)
+    return apply("fold_key", (key, as_tensor(number, i64)))
 
 
 def split(key: Any, count: int = 2) -> tuple[Any, ...]:
     """Several keys from one, none of which repeats another's numbers."""
-    return tuple(fold(key, number) for number in range(count))
+    number = whole("split", "count", count)
+    if not 0 <= number <= _MOST_KEYS:
+        raise ArgumentError(
+            f"`split` takes `count` from 0 to {_MOST_KEYS}, got {number}", fix="fold in a number for each"
+        )
+    return tuple(fold(key, number) for number in range(number))
 
 
 def bits(key: Any, shape: Any, dtype: Any = u32) -> Any:
     """Unsigned integers, each equally likely."""
+    check_tensors(key)
     return apply("random_bits", (key,), {"shape": dims_of(shape), "dtype": parse_dtype(dtype)})
 
 
@@ -70,22 +80,25 @@ def uniform(key: Any, shape: Any, *, low: float = 0.0, high: float = 1.0, dtype:
     >>> ts.random.uniform(ts.random.key(0), (2, 3)).shape
     (2, 3)
     """
-    ends = {"low": float(low), "high": float(high)}
+    check_tensors(key)
+    ends = {"low": low, "high": high}
     return apply("uniform", (key,), {"shape": dims_of(shape), **ends, "dtype": parse_dtype(dtype)})
 
 
 def normal(key: Any, shape: Any, *, mean: float = 0.0, std: float = 1.0, dtype: Any = f32) -> Any:
     """Numbers of the normal distribution."""
-    form = {"mean": float(mean), "std": float(std)}
+    check_tensors(key)
+    form = {"mean": mean, "std": std}
     return apply("normal", (key,), {"shape": dims_of(shape), **form, "dtype": parse_dtype(dtype)})
 
 
 def bernoulli(key: Any, p: float, shape: Any) -> Any:
     """True with probability `p`."""
-    return apply("bernoulli", (key,), {"shape": dims_of(shape), "p": float(p)})
+    check_tensors(key)
+    return apply("bernoulli", (key,), {"shape": dims_of(shape), "p": p})
 
 
 def dropout(x: Any, key: Any, rate: float) -> Any:
     """`x` with a share `rate` of its elements zero and the others scaled up to keep the mean."""
-    dtype_of(x)
-    return apply("dropout", (*promoted("dropout", (x,), FLOATING), key), {"rate": float(rate)})
+    check_tensors(x, key)
+    return apply("dropout", (*promoted("dropout", (x,), FLOATING), key), {"rate": rate})

@@ -59,6 +59,12 @@ class TracingError(CompilationError):
     code = "T0201"
 
 
+class ArgumentError(CompilationError):
+    """An argument of an op is not of the kind that it takes."""
+
+    code = "T0202"
+
+
 class EscapedTracerError(CompilationError):
     """A stand-in for a tensor was used after the trace that made it had ended."""
 

@@ -7,7 +7,9 @@ from operator import index
 from typing import Any, NoReturn, TypeAlias
 
 from tessera.diagnostics.codes import ShapeError, SpecializationError
+from tessera.diagnostics.error import FixLike
 from tessera.diagnostics.span import Span, user_span
+from tessera.frontend.fixes import fixes_of
 from tessera.ir.base import dispatch
 from tessera.types.dim import Dim
 
@@ -97,13 +99,14 @@ class Size:
         return _refuse(self, "turned into a number", _LOOP_HELP)
 
     def __float__(self) -> float:
-        return _refuse(self, "turned into a number", "use it in tensor arithmetic instead, where it stays free")
+        help = "use it in tensor arithmetic instead, where it stays free"
+        return _refuse(self, "turned into a number", lambda span: fixes_of("values").itself_fix(span, help, ("float",)))
 
 
 _LOOP_HELP = "loop with `tessera.fori_loop` or `tessera.scan`, or write a number in the annotation to make it static"
 
 
-def _refuse(size: Size, what: str, help: str) -> NoReturn:
+def _refuse(size: Size, what: str, help: FixLike) -> NoReturn:
     raise SpecializationError(
         f"`{size}` is a free dimension and cannot be {what} here",
         notes=("one trace serves all its values, so its value is not known while tracing",),

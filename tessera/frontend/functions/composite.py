@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.diagnostics.codes import TracingError
+from tessera.frontend.arguments import number
 from tessera.frontend.functions import elementwise
 from tessera.frontend.functions.operands import axis_of, check_tensors, dtype_of, promoted, rank_of
 from tessera.ir.base.dispatch import apply
@@ -65,7 +66,7 @@ def _normalized(op: str, x: Any, weight: Any, bias: Any, axis: int, eps: float) 
     if weight is None and bias is not None:
         return elementwise.add(_normalized(op, x, None, None, axis, eps), bias)
     parameters = [parameter for parameter in (weight, bias) if parameter is not None]
-    return apply(op, (x, *parameters), {"axis": axis_of(op, axis, rank_of(x)), "eps": float(eps)})
+    return apply(op, (x, *parameters), {"axis": axis_of(op, axis, rank_of(x)), "eps": eps})
 
 
 def cross_entropy(logits: Any, labels: Any, *, reduction: str = "mean") -> Any:
@@ -83,7 +84,7 @@ def attention(q: Any, k: Any, v: Any = None, mask: Any = None, *, causal: bool =
     `scale` is one over the root of the head dim by default. With `causal`, the last query stands at the last key.
     `k` may be a `KVCache`, which holds keys, values and how many of them count. A row that sees no key gives 0.
     """
-    factor = None if scale is None else float(scale)
+    factor = None if scale is None else number("attention", "scale", scale)
     if v is None:
         return _attend_cache(q, k, causal, factor)
     operands = promoted("attention", (q, k, v), FLOATING)
@@ -109,7 +110,7 @@ def flash_attention(
     q: Any, k: Any, v: Any = None, mask: Any = None, *, causal: bool = False, scale: Any = None, dropout: float = 0.0
 ) -> Any:
     """`attention`, which never stores the scores; dropout of scores is not carried out on this machine yet."""
-    if dropout:
+    if number("flash_attention", "dropout", dropout):
         raise TracingError("`flash_attention` has no dropout yet", fix="pass `dropout=0.0`, and drop its result")
     return attention(q, k, v, mask, causal=causal, scale=scale)
 
@@ -129,7 +130,8 @@ def rotary(x: Any, cos: Any, sin: Any, *, interleaved: bool = False) -> Any:
 def residual(x: Any, y: Any, *, dropout: float = 0.0, key: Any = None) -> Any:
     """`x + y`, with a share of `y` dropped if asked for, which needs a key."""
     operands = promoted("residual", (x, y))
-    if dropout and key is None:
+    share = number("residual", "dropout", dropout)
+    if share and key is None:
         raise TracingError("`residual` with dropout needs a key", fix="pass `key=tessera.random.key(seed)`")
-    keys = (key,) if dropout else ()
-    return apply("residual", (*operands, *keys), {"dropout": float(dropout)})
+    keys = (key,) if share else ()
+    return apply("residual", (*operands, *keys), {"dropout": share})

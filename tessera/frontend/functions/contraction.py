@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.diagnostics.codes import ShapeError
+from tessera.frontend.arguments import listed, word
 from tessera.frontend.functions.operands import axis_of, check_tensors, dtype_of, parse_dtype, rank_of
 from tessera.frontend.several import is_several, several
 from tessera.ir.base.dispatch import apply
@@ -43,9 +44,9 @@ def dot_general(
     check_tensors(a, b)
     ranks = rank_of(a), rank_of(b)
     sides = {
-        f"{side}_{kind}": tuple(axis_of("dot_general", axis, rank) for axis in axes)
+        f"{side}_{kind}": tuple(axis_of("dot_general", axis, rank) for axis in several(axes))
         for kind, pair in (("batch", batch), ("contract", contract))
-        for side, axes, rank in zip(("lhs", "rhs"), pair, ranks, strict=True)
+        for side, axes, rank in zip(("lhs", "rhs"), listed("dot_general", kind, pair, 2), ranks, strict=True)
     }
     return apply("dot_general", (a, b), {**sides, **_numerics(dtype, accumulate)})
 
@@ -56,12 +57,14 @@ def einsum(equation: str, *operands: Any, dtype: Any = None) -> Any:
     >>> ts.ops.einsum("ij,ij->i", ts.array([[1.0, 2.0]]), ts.array([[3.0, 4.0]]))
     Tensor([1] f32, [11])
     """
+    equation = word("einsum", "equation", equation)
     check_tensors(*operands)
     return apply("einsum", operands, {"equation": equation, "dtype": _numerics(dtype, None)["dtype"]})
 
 
 def diagonal(x: Any, axis1: int = 0, axis2: int = 1) -> Any:
     """The elements whose two indices are equal, as a last axis."""
+    dtype_of(x)
     rank = rank_of(x)
     axes = {"axis1": axis_of("diagonal", axis1, rank), "axis2": axis_of("diagonal", axis2, rank)}
     return apply("diagonal", (x,), axes)
@@ -72,7 +75,7 @@ def _padding(op: str, padding: Any, spatial: int) -> dict[str, Any]:
     if isinstance(padding, str):
         return {"padding": (0,), "padding_mode": padding}
     if any(is_several(item) for item in several(padding)):
-        if len(padding) != spatial or any(len(several(item)) != 2 for item in padding):
+        if len(padding) != spatial or any(len(several(item)) != 2 for item in several(padding)):
             raise ShapeError(f"`{op}` takes (low, high) padding for each of {spatial} axes, got {padding!r}")
         return {"padding": tuple(side for item in padding for side in several(item))}
     return {"padding": several(padding)}

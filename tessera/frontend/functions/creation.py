@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from tessera.diagnostics.codes import ShapeError
+from tessera.diagnostics.codes import ArgumentError, ShapeError
+from tessera.frontend.arguments import number, whole
 from tessera.frontend.concrete import scalar_dtype
 from tessera.frontend.functions import elementwise
 from tessera.frontend.functions.operands import dims_of, dtype_of, parse_dtype, rank_of, shape_dims
@@ -19,9 +21,13 @@ def full(shape: Any, value: Any, dtype: Any = None) -> Any:
     >>> ts.full((2,), 7.0)
     Tensor([2] f32, [7, 7])
     """
+    if not isinstance(value, bool | int | float):
+        number("full", "value", value)  # a scalar of NumPy is one too
     chosen = scalar_dtype(value) if dtype is None else parse_dtype(dtype)
-    number = float(value) if chosen.is_float else bool(value) if chosen.is_bool else int(value)
-    return apply("full", (), {"shape": dims_of(shape), "value": number, "dtype": chosen})
+    if not chosen.is_float and not math.isfinite(value):
+        raise ArgumentError(f"`full` takes `value` as a number that {chosen} holds, got {value}")
+    filled = float(value) if chosen.is_float else bool(value) if chosen.is_bool else int(value)
+    return apply("full", (), {"shape": dims_of(shape), "value": filled, "dtype": chosen})
 
 
 def zeros(shape: Any, dtype: Any = f32) -> Any:
@@ -36,17 +42,20 @@ def ones(shape: Any, dtype: Any = f32) -> Any:
 
 def zeros_like(x: Any) -> Any:
     """Zeros in the shape and dtype of `x`."""
-    return full(tuple(shape_dims(x)), 0, dtype_of(x))
+    dtype = dtype_of(x)
+    return full(tuple(shape_dims(x)), 0, dtype)
 
 
 def ones_like(x: Any) -> Any:
     """Ones in the shape and dtype of `x`."""
-    return full(tuple(shape_dims(x)), 1, dtype_of(x))
+    dtype = dtype_of(x)
+    return full(tuple(shape_dims(x)), 1, dtype)
 
 
 def full_like(x: Any, value: Any) -> Any:
     """One value in the shape and dtype of `x`."""
-    return full(tuple(shape_dims(x)), value, dtype_of(x))
+    dtype = dtype_of(x)
+    return full(tuple(shape_dims(x)), value, dtype)
 
 
 def iota(shape: Any, axis: int = 0, dtype: Any = i64) -> Any:
@@ -64,7 +73,7 @@ def arange(start: Any, stop: Any = None, step: int = 1, dtype: Any = i64) -> Any
     for name, value in (("start", first), ("stop", last), ("step", step)):
         if isinstance(value, float):
             raise ShapeError(f"`arange` takes whole numbers, got `{name}` of {value}", fix="scale the result instead")
-    low, high = dim_of(first), dim_of(last)
+    low, high, step = dim_of(first), dim_of(last), whole("arange", "step", step)
     if step == 0:
         raise ShapeError("`arange` cannot step by 0")
     distance = high - low if step > 0 else low - high
@@ -84,7 +93,7 @@ def eye(rows: Any, columns: Any = None, dtype: Any = f32, *, offset: int = 0) ->
 
 def linspace(start: float, stop: float, num: int, dtype: Any = f32, *, endpoint: bool = True) -> Any:
     """Evenly spaced numbers from `start` to `stop`."""
-    ends = {"start": float(start), "stop": float(stop), "num": num, "endpoint": endpoint}
+    ends = {"start": start, "stop": stop, "num": num, "endpoint": endpoint}
     return apply("linspace", (), {**ends, "dtype": parse_dtype(dtype)})
 
 

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import ShapeError, TracingError
+from tessera.diagnostics.error import FixLike
 from tessera.diagnostics.span import user_span
+from tessera.frontend.arguments import flag
+from tessera.frontend.fixes import fixes_of
 from tessera.frontend.functions import movement
 from tessera.frontend.functions.operands import axis_of, dtype_of, is_tensor, parse_dtype, promoted, rank_of, shape_dims
 from tessera.frontend.size import Size, dim_of
@@ -45,13 +48,17 @@ def _expanded(items: tuple[Any, ...], rank: int) -> list[Any]:
     used = sum(1 for item in items if item is not None and item is not Ellipsis)
     dots = [at for at, item in enumerate(items) if item is Ellipsis]
     if len(dots) > 1:
-        raise ShapeError("an index can have one `...`, got more")
+        raise ShapeError("an index can have one `...`, got more", fix=_index_fix(rank))
     if used > rank:
-        raise ShapeError(f"an index of {used} positions is too long for a tensor of {rank} dims")
+        raise ShapeError(f"an index of {used} positions is too long for a tensor of {rank} dims", fix=_index_fix(rank))
     fill = [_ALL] * (rank - used)
     if not dots:
         return [*items, *fill]
     return [*items[: dots[0]], *fill, *items[dots[0] + 1 :]]
+
+
+def _index_fix(rank: int) -> FixLike:
+    return lambda span: fixes_of("arguments").index_fix(span, rank)
 
 
 def _sliced(x: Any, items: Sequence[Any]) -> tuple[Any, dict[int, Any]]:
@@ -102,7 +109,7 @@ def _slice_of(item: Any, size: Dim) -> tuple[Dim, Dim, int]:
     try:
         start, stop, step, extent = normalize_slice(size, bounds[0], bounds[1], None if by is None else by.__index__())
     except ValueError as error:
-        raise ShapeError(str(error)) from None
+        raise ShapeError(str(error), fix=lambda span: fixes_of("arguments").step_fix(span)) from None
     if extent.value == 0:
         return Dim.constant(0), Dim.constant(0), 1
     return start, stop, step
@@ -122,7 +129,7 @@ def _position(item: Any, size: Dim, axis: int) -> Dim:
     if size.value is not None and not -size.value <= at.value < size.value:
         raise ShapeError(
             f"index {at} is out of range: `x.shape[{axis}] = {size}`",
-            fix=f"positions are {-size.value}..{size.value - 1}" if size.value else "the axis is empty",
+            fix=lambda span: fixes_of("arguments").position_fix(span, at.value, size.value),
         )
     return at + size if at.value < 0 else at
 
@@ -139,10 +146,12 @@ def _positions(item: Any) -> Any:
     if dtype.is_bool:
         raise ShapeError(
             "a mask cannot be an index: how many elements it picks is not known while compiling",
-            fix="write `tessera.ops.where(mask, x, other)`",
+            fix=lambda span: fixes_of("arguments").mask_fix(span),
         )
     if not dtype.is_integer:
-        raise ShapeError(f"an index must be of integers, got {dtype}")
+        raise ShapeError(
+            f"an index must be of integers, got {dtype}", fix=lambda span: fixes_of("arguments").positions_fix(span)
+        )
     return item
 
 
@@ -200,7 +209,7 @@ def scatter(x: Any, indices: Any, updates: Any, axis: int = 0) -> Any:
 
 def scatter_add(x: Any, indices: Any, updates: Any, axis: int = 0, *, ordered: bool = True) -> Any:
     """`x` with `updates` added at `indices` along `axis`, in order; `ordered=False` allows any order, and any bits."""
-    if ordered:
+    if flag("scatter_add", "ordered", ordered):
         return _scattered("scatter_add", x, indices, updates, axis)
     attributes = {"ordered": False}
     if dispatch.active() is None:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import AxisError, ShapeError
+from tessera.frontend.arguments import number, whole
+from tessera.frontend.fixes import fixes_of
 from tessera.frontend.functions.operands import axes_of, axis_of, dims_of, dtype_of, promoted, rank_of, shape_dims
 from tessera.frontend.several import is_several, several
 from tessera.frontend.size import dim_of
@@ -33,7 +35,13 @@ def reshape(x: Any, shape: Any) -> Any:
     """
     dtype_of(x)
     dims = resolve_reshape(_Rules(), "reshape", product(shape_dims(x)), dims_of(shape))
-    return x if dims == shape_dims(x) else apply("reshape", (x,), {"shape": dims})
+    if dims == shape_dims(x):
+        return x
+    try:
+        return apply("reshape", (x,), {"shape": dims})
+    except ShapeError as error:
+        size, sizes = product(shape_dims(x)).value, [dim.value for dim in dims]
+        raise error.with_fix(lambda span: fixes_of("arguments").reshape_fix(span, size, sizes)) from None
 
 
 def flatten(x: Any) -> Any:
@@ -50,7 +58,11 @@ def transpose(x: Any, axes: Any = None) -> Any:
     """
     dtype_of(x)
     rank = rank_of(x)
-    order = tuple(reversed(range(rank))) if axes is None else tuple(axis_of("transpose", axis, rank) for axis in axes)
+    order = (
+        tuple(reversed(range(rank)))
+        if axes is None
+        else tuple(axis_of("transpose", axis, rank) for axis in several(axes))
+    )
     if sorted(order) != list(range(rank)):
         raise AxisError(f"`transpose` needs each of {rank} axes once, got {order}")
     return x if order == tuple(range(rank)) else apply("transpose", (x,), {"axes": order})
@@ -61,6 +73,7 @@ permute = transpose
 
 def swapaxes(x: Any, first: int, second: int) -> Any:
     """`x` with two axes exchanged."""
+    dtype_of(x)
     rank = rank_of(x)
     order = list(range(rank))
     a, b = axis_of("swapaxes", first, rank), axis_of("swapaxes", second, rank)
@@ -70,6 +83,7 @@ def swapaxes(x: Any, first: int, second: int) -> Any:
 
 def moveaxis(x: Any, source: int, destination: int) -> Any:
     """`x` with one axis moved to another place."""
+    dtype_of(x)
     rank = rank_of(x)
     order = list(range(rank))
     axis = order.pop(axis_of("moveaxis", source, rank))
@@ -124,14 +138,15 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
     shifts = several(shift) if is_several(shift) else (shift,) * len(listed)
     if len(shifts) != len(listed):
         raise AxisError(f"`roll` needs one shift for each axis, got {len(shifts)} shifts and {len(listed)} axes")
-    pairs = sorted((axis_of("roll", at, rank), by) for at, by in zip(listed, shifts, strict=True))
+    numbers = [whole("roll", "shift", by) for by in shifts]
+    pairs = sorted((axis_of("roll", at, rank), by) for at, by in zip(listed, numbers, strict=True))
     return apply("roll", (x,), {"shifts": tuple(by for _, by in pairs), "axes": tuple(at for at, _ in pairs)})
 
 
 def tile(x: Any, reps: Any) -> Any:
     """`x` laid side by side `reps` times along each axis."""
     dtype_of(x)
-    counts = several(reps)
+    counts = tuple(whole("tile", "reps", count) for count in several(reps))
     rank = max(rank_of(x), len(counts))
     x = expand_dims(x, tuple(range(rank - rank_of(x)))) if rank > rank_of(x) else x
     return apply("tile", (x,), {"reps": (1,) * (rank - len(counts)) + counts})
@@ -182,15 +197,23 @@ def split(x: Any, parts: Any, axis: int = 0) -> tuple[Any, ...]:
     if isinstance(parts, tuple | list):
         sizes = dims_of(parts)
     else:
+        parts = whole("split", "parts", parts)
         if parts < 1 or (size % parts).value not in (0, None):
-            raise ShapeError(f"`split` cannot cut `x.shape[{at}] = {size}` into {parts} equal parts")
+            raise ShapeError(
+                f"`split` cannot cut `x.shape[{at}] = {size}` into {parts} equal parts",
+                fix=lambda span: fixes_of("arguments").parts_fix(span, size.value, parts),
+            )
         sizes = (size // parts,) * parts
-    made = apply("split", (x,), {"sizes": sizes, "axis": at})
-    return several(made)
+    try:
+        return several(apply("split", (x,), {"sizes": sizes, "axis": at}))
+    except ShapeError as error:
+        given = [item.value for item in sizes]
+        raise error.with_fix(lambda span: fixes_of("arguments").sizes_fix(span, size.value, given)) from None
 
 
 def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
     """The slices of `x` along `axis`, which must be a number."""
+    dtype_of(x)
     at = axis_of("unstack", axis, rank_of(x))
     count = shape_dims(x)[at].value
     if count is None:
@@ -208,9 +231,13 @@ def pad(x: Any, widths: Any, value: float | bool = 0) -> Any:
     rank = rank_of(x)
     pairs = [_pair(item) for item in widths] if is_several(widths) else [(widths, widths)] * rank
     if len(pairs) != rank:
-        raise ShapeError(f"`pad` needs (before, after) for each of {rank} axes, got {len(pairs)}")
+        raise ShapeError(
+            f"`pad` needs (before, after) for each of {rank} axes, got {len(pairs)}",
+            fix=lambda span: fixes_of("arguments").widths_fix(span, pairs, rank),
+        )
     low, high = tuple(dim_of(a) for a, _ in pairs), tuple(dim_of(b) for _, b in pairs)
-    return apply("pad", (x,), {"low": low, "high": high, "value": value})
+    filled = value if isinstance(value, bool) else number("pad", "value", value)
+    return apply("pad", (x,), {"low": low, "high": high, "value": filled})
 
 
 def _pair(item: Any) -> tuple[Any, Any]:

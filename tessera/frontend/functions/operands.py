@@ -8,6 +8,7 @@ from typing import Any
 from tessera.diagnostics.codes import ArgumentError, AxisError, DTypeError, TracingError
 from tessera.frontend.arguments import shown, whole
 from tessera.frontend.concrete import StandIn, concrete_dtype, is_concrete, scalar_dtype, scalar_tensor
+from tessera.frontend.fixes import fixes_of
 from tessera.frontend.several import several
 from tessera.frontend.size import Size, dim_of
 from tessera.ir.base import dispatch
@@ -30,7 +31,7 @@ def dtype_of(value: Any) -> DType:
     if dtype is None:
         raise TracingError(
             f"expected a tensor, got {shown(value)} of type `{type(value).__name__}`",
-            fix="make a tensor of it with `tessera.array`",
+            fix=lambda span: fixes_of("values").tensor_fix(span, value),
         )
     return dtype
 
@@ -77,7 +78,7 @@ def parse_dtype(value: Any) -> DType:
         return value
     if isinstance(value, str) and value in BY_NAME:
         return BY_NAME[value]
-    raise DTypeError(f"`{value}` is not a dtype", fix=f"the dtypes are {', '.join(BY_NAME)}, as in `tessera.f32`")
+    raise DTypeError(f"`{value}` is not a dtype", fix=lambda span: fixes_of("arguments").dtype_name_fix(span, value))
 
 
 def promoted(op: str, values: Sequence[Any], group: OpClass = ARITHMETIC) -> list[Any]:
@@ -101,35 +102,38 @@ def _meeting_dtype(op: str, dtypes: Sequence[DType | None], values: Sequence[Any
     target: DType | None = None
     for dtype in dtypes:
         if dtype is not None and dtype is not target:
-            target = dtype if target is None else _joined(op, target, dtype)
+            target = dtype if target is None else _joined(op, target, dtype, dtypes)
     if target is None:
         found = [scalar_dtype(value) for value in values if not isinstance(value, Size)] or [i64]
         return max(found, key=lambda dtype: ("bool", "int", "float").index(dtype.kind))
     for value, dtype in zip(values, dtypes, strict=True):
         if dtype is None and not isinstance(value, Size):
-            target = _met_by_number(op, target, value)
+            target = _met_by_number(op, target, value, dtypes)
     return target
 
 
-def _joined(op: str, target: DType, other: DType) -> DType:
+def _joined(op: str, target: DType, other: DType, dtypes: Sequence[DType | None]) -> DType:
     joined = promote(target, other)
     if joined is not None:
         return joined
-    wider = max((target, other), key=lambda dtype: (dtype.is_float, dtype.bits))
+    narrow, wider = sorted((target, other), key=lambda dtype: (dtype.is_float, dtype.bits))
+    advice = f"cast the {narrow} one, as in `x.cast({wider})`"
     raise DTypeError(
         f"`{op}` cannot mix {target} and {other}: no dtype holds every value of both",
         notes=("only widening that loses nothing is implicit",),
-        fix=f"cast the {target if wider is other else other} one, as in `x.cast({wider})`",
+        fix=lambda span: fixes_of("operands").mixed_fix(span, op, dtypes, narrow, wider) or advice,
     )
 
 
-def _met_by_number(op: str, target: DType, value: float) -> DType:
+def _met_by_number(op: str, target: DType, value: float, dtypes: Sequence[DType | None]) -> DType:
     weak = promote_scalar(target, value)
     if weak is None:
         raise DTypeError(
             f"`{op}` cannot take {value}: it is no {target}",
             notes=("a Python number takes the dtype of the tensor it meets",),
-            fix="cast the tensor to a wider dtype first",
+            fix=lambda span: (
+                fixes_of("operands").number_fix(span, dtypes, value) or "cast the tensor to a wider dtype first"
+            ),
         )
     return weak
 
@@ -138,8 +142,10 @@ def axis_of(op: str, axis: Any, rank: int) -> int:
     """One axis, counted from the front; raises `AxisError` (T0103)."""
     number = _integer(op, axis)
     if not -rank <= number < rank:
-        allowed = f"axes are {-rank}..{rank - 1}" if rank else "a scalar has no axes"
-        raise AxisError(f"`{op}` has no axis {number} on a tensor of {rank} dims", fix=allowed)
+        raise AxisError(
+            f"`{op}` has no axis {number} on a tensor of {rank} dims",
+            fix=lambda span: fixes_of("arguments").axis_fix(span, number, rank),
+        )
     return number % rank
 
 
@@ -150,7 +156,9 @@ def axes_of(op: str, axes: Any, rank: int) -> tuple[int, ...]:
     found = [axis_of(op, axis, rank) for axis in several(axes)]
     for axis in found:
         if found.count(axis) > 1:
-            raise AxisError(f"`{op}` got axis {axis} twice", fix="name each axis once; -1 is the last one")
+            raise AxisError(
+                f"`{op}` got axis {axis} twice", fix=lambda span: fixes_of("arguments").axes_fix(span, found)
+            )
     return tuple(sorted(found))
 
 

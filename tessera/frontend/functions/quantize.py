@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.diagnostics.codes import DTypeError
+from tessera.diagnostics.codes import ArgumentError, DTypeError
+from tessera.frontend.arguments import listed, whole
 from tessera.frontend.functions.elementwise import abs as magnitude
 from tessera.frontend.functions.elementwise import where
 from tessera.frontend.functions.movement import reshape
-from tessera.frontend.functions.operands import as_tensor, axis_of, cast, parse_dtype, rank_of
+from tessera.frontend.functions.operands import as_tensor, axis_of, cast, check_tensors, parse_dtype, rank_of
 from tessera.frontend.functions.reduction import max as largest
 from tessera.frontend.several import several
 from tessera.ir.base.dispatch import apply
@@ -65,6 +66,7 @@ def round_blocks(x: Any, format: str = "nvfp4", axis: int = -1) -> Any:
     >>> ts.ops.round_blocks(ts.arange(16).cast(ts.f32))[1:4]
     Tensor([3] f32, [1.25, 2.5, 2.5])
     """
+    check_tensors(x)
     return apply("round_blocks", (x,), {"format": str(format), "axis": axis_of("round_blocks", axis, rank_of(x))})
 
 
@@ -108,8 +110,11 @@ def scale_of(x: Any, dtype: Any, *, axis: Any = None, block: Sequence[int] = ())
     target: DType = parse_dtype(dtype)
     value, rank = cast(x, f32), rank_of(x)
     _format_name(target)
-    if block:
-        pairs = [part for size, own in zip(value.shape, block, strict=True) for part in (size // own, own)]
+    blocks = [whole("scale_of", "block", own) for own in listed("scale_of", "block", block)]
+    if blocks:
+        if len(blocks) != rank or min(blocks) < 1:
+            raise ArgumentError(f"`scale_of` takes a `block` of a size for each of {rank} dims, got {blocks}")
+        pairs = [part for size, own in zip(value.shape, blocks, strict=True) for part in (size // own, own)]
         top = largest(magnitude(reshape(value, pairs)), axis=tuple(range(1, 2 * rank, 2)))
     else:
         kept = {axis_of("scale_of", one, rank) for one in several(() if axis is None else axis)}

@@ -107,7 +107,7 @@ def logsumexp_safe(x: Any, axis: Any = -1, *, keepdims: bool = False) -> Any:
 
 def norm(x: Any, axis: Any = None, *, order: float = 2, keepdims: bool = False) -> Any:
     """Vector norm over `axis`: the `order`-th root of the sum of `order`-th powers."""
-    return _float_fold("norm", x, axis, keepdims, order=float(order))
+    return _float_fold("norm", x, axis, keepdims, order=order)
 
 
 def _running(op: str, x: Any, axis: int) -> Any:

@@ -1,0 +1,98 @@
+"""Arguments of ops that are no tensors: numbers, flags, texts and tuples of them, each checked for what it is."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from tessera.diagnostics.codes import ArgumentError
+from tessera.diagnostics.span import Span
+from tessera.frontend.concrete import StandIn, is_array, is_own
+from tessera.frontend.several import is_several, several
+from tessera.frontend.size import Size
+from tessera.ir.base.spec import Attribute, OpSpec
+
+
+def whole(op: str, name: str, value: Any) -> int:
+    """A whole number: an int or what is one, as an integer of NumPy; not a bool, a size of a free dim or a tensor."""
+    if isinstance(value, bool | StandIn | Size | type) or is_own(value):
+        _refuse(op, name, "an int", value)
+    try:
+        return operator.index(value)
+    except TypeError:
+        _refuse(op, name, "an int", value)
+
+
+def number(op: str, name: str, value: Any) -> float:
+    """A number: an int or a float, or a scalar of NumPy that is one."""
+    is_number = isinstance(value, int | float) or (is_array(value) and value.ndim == 0)
+    if isinstance(value, bool) or not is_number:
+        _refuse(op, name, "a number", value)
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        _refuse(op, name, "a number", value)
+
+
+def flag(op: str, name: str, value: Any) -> bool:
+    """True or False; 0 and 1 are numbers."""
+    is_flag = isinstance(value, bool) or (is_array(value) and value.ndim == 0 and value.dtype.kind == "b")
+    return bool(value) if is_flag else _refuse(op, name, "True or False", value)
+
+
+def word(op: str, name: str, value: Any) -> str:
+    """A text."""
+    return value if isinstance(value, str) else _refuse(op, name, "a text", value)
+
+
+def listed(op: str, name: str, value: Any, count: int | None = None) -> tuple[Any, ...]:
+    """A tuple or list, of that many items where it is said."""
+    if not is_several(value):
+        _refuse(op, name, "a tuple or list", value)
+    if count is not None and len(value) != count:
+        _refuse(op, name, f"a tuple of {count}", value)
+    return several(value)
+
+
+def _refuse(op: str, name: str, wanted: str, value: Any) -> NoReturn:
+    raise ArgumentError(f"`{op}` takes `{name}` as {wanted}, got {shown(value)}")
+
+
+def shown(value: Any) -> str:
+    """A wrong value as an error shows it: short, and with its type where that says more."""
+    text = repr(value)
+    short = text if len(text) <= 40 and "\n" not in text else f"{text.splitlines()[0][:37]}..."
+    return (
+        short if value is None or isinstance(value, bool | int | float | str) else f"{short} ({type(value).__name__})"
+    )
+
+
+_KINDS: dict[str, Callable[[str, str, Any], Any]] = {"int": whole, "float": number, "bool": flag, "str": word}
+
+
+def checked(spec: OpSpec, attributes: Mapping[str, Any], span: Span | None) -> dict[str, Any]:
+    """The attributes of an op, each of the kind it is declared to be; raises `ArgumentError` (T0202)."""
+    full = spec.with_defaults(attributes)
+    op = spec.name.split(".", 1)[1]
+    try:
+        for item in spec.attributes:
+            value = full[item.name]
+            if value is not item.default:
+                full[item.name] = _checked(op, item, value)
+    except ArgumentError as error:
+        raise error.at(span) from None
+    return full
+
+
+def _checked(op: str, item: Attribute, value: Any) -> Any:
+    if value is None:
+        # None is a value of every kind in the IR; to a user it is one only where it is the default.
+        return _refuse(op, item.name, "a value", value) if item.default is not None and item.kind in _KINDS else None
+    check = _KINDS.get(item.kind)
+    if check is not None:
+        return check(op, item.name, value)
+    several_of = _KINDS.get(item.kind.removesuffix("s"))
+    if several_of is not None:
+        return tuple([several_of(op, item.name, part) for part in listed(op, item.name, value)])
+    return value

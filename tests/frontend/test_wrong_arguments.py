@@ -1,0 +1,126 @@
+"""Every public op with every kind of wrong argument: the answer is an error of ours, or Python's own about the call."""
+
+from __future__ import annotations
+
+import inspect
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.api import eager
+from tessera.diagnostics.error import TesseraError
+from tessera.frontend.trace import Trace
+from tessera.ir.base import dispatch
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+INDEX = np.zeros((2, 3), np.int64)
+# What a parameter of this name takes; every other one takes a tensor of floats.
+RIGHT: dict[str, Any] = {
+    "shape": (2, 3), "axis": 0, "axes": (0, 1), "dtype": "f32", "index": 0, "indices": INDEX, "positions": INDEX,
+    "equation": "ij->ji", "subscripts": "ij->ji", "repeats": 2, "count": 2, "sections": 1, "parts": 1, "shift": 1,
+    "padding": 1, "depth": 3, "n": 3, "rows": 2, "columns": 2, "condition": X > 1, "k": 1, "kind": "sum",
+    "key": np.zeros(2, np.uint64), "seed": 1, "p": 0.5, "rate": 0.5, "data": 1, "window": 1, "reps": 2, "num": 3,
+    "tensors": [X, X], "xs": [X, X], "labels": np.zeros(2, np.int64), "classes": 3, "start": 0, "stop": 3,
+}  # fmt: skip
+WRONG: dict[str, Any] = {
+    "None": None, "text": "text", "half": 2.5, "negative": -7, "huge": 2**70, "nan": float("nan"), "object": object(),
+    "texts": ["a", "b"], "nothing": (), "nones": [None], "mixed": (1, "a"), "halves": (1.5, 2.5), "dict": {"a": 1},
+    "strings": np.array(["a"]), "complex": 1j, "class": int, "function": len, "slice": slice(0, 1), "set": {1},
+    "scalar": np.float32(1), "bool": True, "integers": INDEX, "nested": [[1], [2, 3]], "bytes": b"x",
+    "ellipsis": ..., "deep": np.zeros((1,) * 9, np.float32), "flags": np.array([True]),
+}  # fmt: skip
+
+
+def ops() -> dict[str, Callable[..., Any]]:
+    return {name: getattr(ts.ops, name) for name in dir(ts.ops)}
+
+
+def functions() -> dict[str, Callable[..., Any]]:
+    return {**ops(), **{f"random.{name}": getattr(ts.random, name) for name in ts.random.__all__}}
+
+
+def arguments(
+    function: Callable[..., Any], wrong: dict[str, Any] = WRONG
+) -> Iterator[tuple[str, list[Any], dict[str, Any]]]:
+    """Calls with one wrong argument each, and some with too many."""
+    parameters = inspect.signature(function).parameters.values()
+    needed = [item for item in parameters if item.default is item.empty and item.kind is item.POSITIONAL_OR_KEYWORD]
+    right = [RIGHT.get(item.name, X) for item in needed]
+    for kind, value in wrong.items():
+        for at, item in enumerate(needed):
+            yield f"{item.name}={kind}", [*right[:at], value, *right[at + 1 :]], {}
+        for item in parameters:
+            if item.kind in (item.KEYWORD_ONLY, item.POSITIONAL_OR_KEYWORD) and item.default is not item.empty:
+                yield f"{item.name}={kind}", right, {item.name: value}
+            if item.kind is item.VAR_POSITIONAL:
+                yield f"*{item.name}={kind}", [*right, value], {}
+    yield "a keyword there is not", right, {"no_such_keyword": 1}
+    yield "nothing at all", [], {}
+
+
+def complaint(function: Callable[..., Any], given: list[Any], keywords: dict[str, Any]) -> str:
+    """What is wrong with how a call went: nothing where it worked, or failed as it should."""
+    try:
+        function(*given, **keywords)
+    except TesseraError as error:
+        return "" if str(error.message) else "an error without a message"
+    except TypeError as error:
+        try:
+            inspect.signature(function).bind(*given, **keywords)
+        except TypeError:
+            return "" if function.__name__ in str(error) else f"no name in {error!r}"
+        return repr(error)
+    except Exception as error:  # the test is about which ones come out
+        return repr(error)
+    return ""
+
+
+def test_ops_lists_ops_only() -> None:
+    assert len(ops()) > 120
+    assert [name for name, item in ops().items() if not inspect.isfunction(item)] == []
+    assert sorted(ts.ops.__all__) == dir(ts.ops)
+    assert not [name for name in dir(ts.ops) if name.startswith("_")]
+
+
+@pytest.mark.parametrize("name", sorted(functions()))
+def test_wrong_arguments_in_a_trace(name: str) -> None:
+    function = functions()[name]
+    found: dict[str, str] = {}
+    for what, given, keywords in arguments(function):
+        with dispatch.recording(Trace()):
+            said = complaint(function, given, keywords)
+        if said:
+            found[what] = said
+    assert found == {}
+
+
+def test_wrong_arguments_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outside `jit` the same, and no tensor is computed for a wrong argument."""
+    programs: OrderedDict[Any, Any] = OrderedDict()
+    monkeypatch.setattr(eager, "load", _load)
+    monkeypatch.setattr(eager, "_PROGRAMS", programs)
+    found: dict[str, str] = {}
+    few = {kind: WRONG[kind] for kind in ("None", "text", "nan", "set", "mixed", "strings")}
+    for name, function in functions().items():
+        for what, given, keywords in arguments(function, few):
+            said = complaint(function, given, keywords)
+            if said:
+                found[f"{name} {what}"] = said
+    assert found == {}
+
+
+class _Nothing:
+    """A program that gives back what it got."""
+
+    def call(self, *tensors: Any) -> Any:
+        return tensors[0] if tensors else X
+
+    run = call
+
+
+def _load(*_: Any) -> tuple[Any, Any]:
+    return _Nothing(), None
