@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from tessera.backends.nvptx.hopper_assembly import effect, flag, number, op32, pure
+from tessera.backends.nvptx.hopper_assembly import effect, flag, number, op32
 from tessera.backends.nvptx.hopper_fragments import (
     COLUMNS,
     FRAGMENT,
@@ -16,6 +16,7 @@ from tessera.backends.nvptx.hopper_fragments import (
     first_row,
     is_paired,
 )
+from tessera.backends.nvptx.hopper_narrow import power
 from tessera.ir.schedule.emit.maps import linear
 from tessera.ir.target.llvm import convert, math
 from tessera.ir.target.llvm.dims import dim_value
@@ -40,7 +41,7 @@ class Thread:
 def math_of(f: FunctionText, fn: str, args: Sequence[Value], dtype: DType) -> Value:
     """A function of one element. Powers of two are the machine's own, within 2 ulp; the others are the house's."""
     if dtype is f32 and fn == "exp2":
-        return pure(f, "ex2.approx.ftz.f32 $0, $1;", "=f,f", args, "float")
+        return power(f, args[0])
     if dtype is f32 and fn in ("max", "min"):
         # One instruction, which keeps NaN as the house does.
         return f.intrinsic("maximum" if fn == "max" else "minimum", *args)

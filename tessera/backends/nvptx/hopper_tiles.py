@@ -11,6 +11,7 @@ from tessera.backends.nvptx import hopper_assembly as asm
 from tessera.backends.nvptx import hopper_elements as elements
 from tessera.backends.nvptx.hopper_assembly import number, op32
 from tessera.backends.nvptx.hopper_fragments import COLUMNS, FRAGMENT, ROWS, Layout, Registers, is_paired
+from tessera.backends.nvptx.hopper_narrow import NARROW, narrow_math
 from tessera.backends.nvptx.hopper_shared import SharedTile
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, ShapedAttr
@@ -22,10 +23,17 @@ from tessera.ir.target.llvm.dims import dim_value
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dim import Dim
-from tessera.types.dtype import i64
+from tessera.types.dtype import bf16, f32, i64
 
 if TYPE_CHECKING:
     from tessera.backends.nvptx.hopper_emit import Setting
+
+
+def _is_rounded(value: SSAValue) -> bool:
+    """Whether nobody sees more of a value than bf16 holds."""
+    users = [use.operation for use in value.uses]
+    types = [user.results[0].type for user in users if user.name == "ttarget.convert"]
+    return len(types) == len(users) and all(isinstance(type, ShapedAttr) and type.dtype is bf16 for type in types)
 
 
 class TileOps:
@@ -141,11 +149,14 @@ class TileOps:
         assert isinstance(type, ShapedAttr)
         columns = [tile.floats(self.f) for tile in tiles]
         dtype = tiles[0].dtype.compute
+        is_narrow = dtype is f32 and op.value("fn") in NARROW and _is_rounded(op.result)
         made: dict[tuple[str, ...], Value] = {}
         found: list[Value] = []
         for args in zip(*columns, strict=True):
             key = tuple(arg.text for arg in args)
-            if key not in made:
+            if key not in made and is_narrow:
+                made[key] = narrow_math(self.f, op.value("fn"), args)
+            elif key not in made:
                 made[key] = elements.math_of(self.f, op.value("fn"), args, dtype)
             found.append(made[key])
         return Registers(tiles[0].layout, type.dtype, found)

@@ -1,0 +1,207 @@
+"""Products and attention on an NVIDIA GPU, through `ts.jit`, beside cuBLAS and cuDNN in one process.
+
+    PYTHONPATH=. python3 -m benchmarks.gpu_gemm [--quick] [--out FILE]
+
+Each function is first held against float64 on fresh random numbers, and run again for the same bits. Then bursts of
+contenders take turns, with a pause before each so that all meet the same clocks, and medians are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import tessera as ts
+from benchmarks.environment import describe
+
+Run = Callable[[], Any]
+_PAUSE, _ROUNDS = 0.06, 7
+
+SQUARE = ((2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192), (8192, 14336, 4096))
+RAGGED = ((4097, 4097, 4097), (4095, 4100, 4104), (3001, 5003, 2008))
+SKINNY = ((16, 4096, 4096), (16, 8192, 8192), (128, 8192, 8192), (256, 4096, 4096), (512, 4096, 4096))
+UNNAMED = ((6144, 6144, 6144), (5120, 2560, 10240), (1024, 8192, 4096), (3072, 12288, 3072), (768, 3072, 16384))
+HEADS = ((8, 16, 1024), (8, 16, 2048), (4, 16, 4096), (2, 16, 8192), (1, 16, 16384))
+
+
+def nt(x: Any, w: Any) -> Any:
+    """Rows by rows."""
+    return ts.ops.matmul(x, ts.ops.transpose(w))
+
+
+def nn(x: Any, w: Any) -> Any:
+    """Rows by columns."""
+    return ts.ops.matmul(x, w)
+
+
+def gelu(x: Any, w: Any, b: Any) -> Any:
+    """A layer: its epilogue stays in the kernel."""
+    return ts.ops.gelu(ts.ops.matmul(x, ts.ops.transpose(w)) + b, approximate="tanh")
+
+
+def full(q: Any, k: Any, v: Any) -> Any:
+    """Attention to all keys."""
+    return ts.ops.attention(q, k, v)
+
+
+def causal(q: Any, k: Any, v: Any) -> Any:
+    """Attention to the keys so far."""
+    return ts.ops.attention(q, k, v, causal=True)
+
+
+FUNCTIONS: dict[str, Any] = {
+    function.__name__: ts.jit(function, backend="cuda") for function in (nt, nn, gelu, full, causal)
+}
+
+
+def timed(torch: Any, runs: dict[str, Run], flops: float) -> dict[str, float]:
+    """Median seconds of one run for each contender; bursts take turns."""
+    found: dict[str, list[float]] = {name: [] for name in runs}
+    count = max(3, min(20, int(6e-3 / (flops / 7e14) + 1)))
+    for _ in range(_ROUNDS):
+        for name, run in runs.items():
+            time.sleep(_PAUSE)
+            for _ in range(2):
+                run()
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            for _ in range(count):
+                run()
+            end.record()
+            torch.cuda.synchronize()
+            found[name].append(begin.elapsed_time(end) / count / 1e3)
+    return {name: statistics.median(times) for name, times in found.items()}
+
+
+def error_of(torch: Any, made: Any, wanted: Any) -> float:
+    """The distance to the wanted values, in parts of their size; NaN where any element is."""
+    given = torch.from_dlpack(made).double()
+    return float(((given - wanted).norm() / wanted.norm()).item())
+
+
+def product_row(torch: Any, form: str, size: Sequence[int]) -> dict[str, Any]:
+    """One product beside cuBLAS."""
+    (m, n, k), jitted = size, FUNCTIONS[form]
+    x = torch.randn(m, k, device="cuda").bfloat16()
+    w = torch.randn(*((k, n) if form == "nn" else (n, k)), device="cuda").bfloat16()
+    b = torch.randn(n, device="cuda").bfloat16()
+    right = w if form == "nn" else w.T
+    given = [ts.cuda.array(value) for value in ((x, w, b) if form == "gelu" else (x, w))]
+    wanted = x.double() @ right.double()
+    if form == "gelu":
+        wanted = torch.nn.functional.gelu((wanted.bfloat16() + b).double(), approximate="tanh")
+    first = jitted(*given)
+    again = jitted(*given)
+    torch.cuda.synchronize()
+    same = bool((torch.from_dlpack(first) == torch.from_dlpack(again)).all())
+    error = error_of(torch, first, wanted)
+    del wanted, first, again
+    out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+    if form == "gelu":
+        peer: Run = lambda: torch._addmm_activation(b, x, right, use_gelu=True)  # noqa: E731
+    else:
+        peer = lambda: torch.mm(x, right, out=out)  # noqa: E731
+    flops = 2.0 * m * n * k
+    times = timed(torch, {"tessera": lambda: jitted(*given), "torch": peer}, flops)
+    return {
+        "form": form,
+        "size": list(size),
+        "error": error,
+        "same_bits": same,
+        **{name: flops / seconds / 1e12 for name, seconds in times.items()},
+        "ratio": times["torch"] / times["tessera"],
+    }
+
+
+def attention_row(torch: Any, form: str, size: Sequence[int], head: int) -> dict[str, Any]:
+    """One attention beside cuDNN."""
+    jitted, is_causal = FUNCTIONS[form], form == "causal"
+    batch, heads, length = size
+    q, k, v = (torch.randn(batch, heads, length, head, device="cuda").bfloat16() for _ in range(3))
+    given = [ts.cuda.array(value) for value in (q, k, v)]
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    backends = torch.nn.attention.SDPBackend
+
+    def peer() -> Any:
+        with torch.nn.attention.sdpa_kernel(backends.CUDNN_ATTENTION):
+            return sdpa(q, k, v, is_causal=is_causal)
+
+    part = (slice(0, 1), slice(0, 2))
+    scores = q[part].double() @ k[part].double().transpose(-1, -2) / math.sqrt(head)
+    if is_causal:
+        scores += torch.full_like(scores, -math.inf).triu(1)
+    wanted = torch.softmax(scores, -1) @ v[part].double()
+    first, again = jitted(*given), jitted(*given)
+    torch.cuda.synchronize()
+    same = bool((torch.from_dlpack(first) == torch.from_dlpack(again)).all())
+    mine = torch.from_dlpack(first)[part].double()
+    error = float(((mine - wanted).norm() / wanted.norm()).item())
+    del scores, wanted, first, again, mine
+    flops = 4.0 * batch * heads * length * length * head / (2 if is_causal else 1)
+    times = timed(torch, {"tessera": lambda: jitted(*given), "torch": peer}, flops)
+    return {
+        "form": form,
+        "size": [*size, head],
+        "error": error,
+        "same_bits": same,
+        **{name: flops / seconds / 1e12 for name, seconds in times.items()},
+        "ratio": times["torch"] / times["tessera"],
+    }
+
+
+def show(row: dict[str, Any]) -> dict[str, Any]:
+    """Print a row as it comes."""
+    print(
+        f"{row['form']:7} {'x'.join(map(str, row['size'])):18} {row['tessera']:7.1f} {row['torch']:7.1f} TFLOP/s "
+        f"ratio {row['ratio']:.3f} error {row['error']:.2e} {'' if row['same_bits'] else 'BITS DIFFER'}",
+        flush=True,
+    )
+    return row
+
+
+def attention_rows(torch: Any, quick: bool) -> list[dict[str, Any]]:
+    """All attention rows."""
+    rows: list[dict[str, Any]] = []
+    for form in ("full", "causal"):
+        for size in HEADS[2:3] if quick else HEADS:
+            rows.append(show(attention_row(torch, form, size, 128)))
+        if not quick:
+            rows.append(show(attention_row(torch, form, (4, 32, 4096), 64)))
+    return rows
+
+
+def main() -> None:
+    """Run all rows and write them down."""
+    torch: Any = importlib.import_module("torch")  # a peer, not a dependency
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--out", default="")
+    asked = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    plan = [("nt", size) for size in (*SQUARE, *RAGGED, *SKINNY, *UNNAMED)]
+    plan += [("nn", size) for size in (*SQUARE, *SKINNY[2:])]
+    plan += [("gelu", SQUARE[1]), ("gelu", SQUARE[2])]
+    if asked.quick:
+        plan = [("nt", SQUARE[1]), ("nn", SQUARE[1]), ("gelu", SQUARE[1]), ("nt", RAGGED[0]), ("nt", SKINNY[3])]
+    if asked.only != "attention":
+        rows += [show(product_row(torch, form, size)) for form, size in plan]
+    if asked.only != "products":
+        rows += attention_rows(torch, asked.quick)
+    facts = describe()
+    facts["hardware"]["gpu"] = torch.cuda.get_device_name()
+    facts["versions"]["cuda"] = torch.version.cuda
+    facts["versions"]["cudnn"] = torch.backends.cudnn.version()
+    if asked.out:
+        Path(asked.out).write_text(json.dumps({**facts, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
