@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tessera.api.eager import install as _install
-from tessera.api.randomness import bernoulli, bits, dropout, fold, key, normal, split, uniform
+from tessera.api.randomness import bernoulli, bits, dropout, fold, key, normal, record, run, split, uniform
 
-__all__ = ["bernoulli", "bits", "dropout", "fold", "key", "normal", "split", "uniform"]
+__all__ = ["bernoulli", "bits", "dropout", "fold", "key", "normal", "record", "run", "split", "uniform"]
 
 _install()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import struct
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import ArgumentError
 from tessera.diagnostics.span import user_span
@@ -16,6 +18,9 @@ from tessera.ir.base.dispatch import apply
 from tessera.ir.graph.ops import REGISTRY
 from tessera.types.dtype import f32, i64, u32
 from tessera.types.promotion import FLOATING
+
+if TYPE_CHECKING:
+    from tessera.runtime.run_record import RunRecord
 
 _MASK = (1 << 64) - 1
 _MOST_KEYS = 1 << 16  # each is an op of the program
@@ -49,6 +54,34 @@ def _fresh() -> Any:
 
     words = scope.next_words() if scope is not None else list(struct.unpack("=QQ", fresh_key()))
     return Tensor.of(words, "u64")
+
+
+def run(seed: int | RunRecord | None = None) -> AbstractContextManager[RunRecord]:
+    """A run with a root seed that is on record: every key without a seed of its own that is drawn inside comes from it.
+
+    Without a seed a new one is chosen, and recorded. A run with the seed of another, or with its record, draws what
+    that one drew. Code outside of any run draws from that of the process, `random.record()`.
+
+    >>> with ts.random.run() as record:
+    ...     first = ts.random.uniform(ts.random.key(), (2,))
+    >>> with ts.random.run(record):
+    ...     second = ts.random.uniform(ts.random.key(), (2,))
+    >>> (first == second).tolist()
+    [True, True]
+    """
+    from tessera.runtime import run_record  # noqa: PLC0415 - few programs have any
+
+    if seed is None:
+        return run_record.entered(run_record.RunRecord(int.from_bytes(os.urandom(8), "little")))
+    root = seed.seed if isinstance(seed, run_record.RunRecord) else whole("run", "seed", seed)
+    return run_record.entered(run_record.RunRecord(root))
+
+
+def record() -> RunRecord:
+    """The record of the run that code stands in: its root seed, and how many keys were drawn from it."""
+    from tessera.runtime import run_record  # noqa: PLC0415 - see above
+
+    return run_record.current()
 
 
 def fold(key: Any, data: Any) -> Any:
