@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -120,9 +121,11 @@ def _identity(op: Operation) -> str:
 
 
 def first_swap(before: list[Step], after: list[Step]) -> tuple[Step, Step] | None:
-    """Two steps that may not change places and have; what is gone or new says nothing of order."""
+    """Two steps that may not change places and have; what is gone, merged or new says nothing of order."""
     place = {(step.key, step.number): number for number, step in enumerate(before)}
-    kept = [step for step in after if (step.key, step.number) in place]
+    counts = Counter(step.key for step in before)
+    counts.subtract(step.key for step in after)
+    kept = [step for step in after if not counts[step.key]]
     for number, later in enumerate(kept):
         for earlier in kept[:number]:
             swapped = place[later.key, later.number] < place[earlier.key, earlier.number]
