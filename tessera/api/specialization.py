@@ -126,9 +126,11 @@ class Specialization:
             if left == right:
                 continue
             if item.constraint is not None:
-                from tessera.frontend.constraints import static_numbers, violation  # noqa: PLC0415 - few functions have any
+                from tessera.frontend.constraints import Given, static_numbers, violation  # noqa: PLC0415 - few have any
 
-                return violation(item.constraint, sizes, static_numbers(self.signature)) or error
+                rules = [other.constraint for other in self.traced.assumptions if other.constraint is not None]
+                call = Given(self.signature, tensors, rules)
+                return violation(item.constraint, sizes, static_numbers(self.signature), call) or error
             symbols = sorted(item.left.symbols | item.right.symbols)
             sources = tuple(f"`{symbol}` is {sizes[symbol][0]} from `{sizes[symbol][1]}`" for symbol in symbols)
             return GuardError(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
 from typing import Any, TypeAlias
 
 from tessera.diagnostics.codes import OverrideError
+from tessera.diagnostics.error import Fix
+from tessera.diagnostics.span import Span
 from tessera.types.frozen import frozen
 
 Knob: TypeAlias = "int | float | str | bool | tuple[int, ...]"
@@ -34,9 +36,9 @@ class Options:
     def of(**given: Any) -> Options:
         """Options from keywords; `overrides` may be a mapping. Raises `OverrideError` (T0402) for an unknown name."""
         known = [field.name for field in fields(Options)]
-        for name in given:
-            if name not in known:
-                raise OverrideError(f"there is no option `{name}`", fix=f"the options are {', '.join(known)}")
+        unknown = next((name for name in given if name not in known), None)
+        if unknown is not None:
+            raise OverrideError(f"there is no option `{unknown}`", fix=lambda span: _nearest(span, unknown, known))
         if "overrides" in given:
             given["overrides"] = _sorted_pairs(given["overrides"])
         if given.get("features") is not None:
@@ -56,6 +58,18 @@ class Options:
     def parse(text: str) -> Options:
         """The options that `text` was made from."""
         return Options.of(**json.loads(text))
+
+
+def _nearest(span: Span | None, name: str, known: Sequence[str]) -> Fix | str:
+    """The option whose name is nearly the one given."""
+    from difflib import get_close_matches  # noqa: PLC0415 - for errors alone
+
+    from tessera.diagnostics.edit import expression_at  # noqa: PLC0415
+
+    advice, expression = f"the options are {', '.join(known)}", expression_at(span)
+    part = expression.keyword(name) if expression is not None else None
+    close = get_close_matches(name, known, 1, 0.5)
+    return (part.edit(close[0], advice) if part is not None and close else None) or advice
 
 
 def _sorted_pairs(overrides: Any) -> tuple[tuple[str, Knob], ...]:

@@ -69,7 +69,7 @@ class Expression:
             case ast.UnaryOp(operand=only) | ast.Subscript(value=only):
                 nodes = [only]
             case ast.Call():
-                nodes = self._positional(node)
+                nodes = [item for item in self._positional(node) if not _is_text(item)]
                 if nodes and isinstance(nodes[0], ast.List | ast.Tuple):
                     nodes = [*nodes[0].elts, *nodes[1:]]
             case _:
@@ -159,11 +159,25 @@ def expression_at(span: Span | None) -> Expression | None:
     return Expression(Part(span, text, node), (f"({lines[0]}", *lines[1:]))
 
 
-def edit_argument(span: Span | None, name: str, position: int, text: str, message: str) -> Fix | None:
-    """The fix that puts another text in place of an argument of the call at a span."""
+def edit_literal(span: Span | None, value: object, text: str, message: str) -> Fix | None:
+    """The fix that types another text in place of a literal, where it stands once in the expression at a span."""
     expression = expression_at(span)
-    part = None if expression is None else expression.argument(name, position)
-    return None if part is None else part.edit(text, message)
+    places = expression.literals(value) if expression is not None else ()
+    return places[0].edit(text, message) if len(places) == 1 else None
+
+
+def edit_text(span: Span | None, text: str, changed: str, message: str) -> Fix | None:
+    """The fix that types another text between the quotes of a string."""
+    expression = expression_at(span)
+    places = expression.literals(text) if expression is not None else ()
+    if len(places) != 1 or places[0].text[0] not in "\"'":
+        return None
+    quote = places[0].text[0]
+    return places[0].edit(f"{quote}{changed}{quote}", message)
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def _last_name(node: ast.expr) -> str:

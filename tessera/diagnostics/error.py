@@ -79,7 +79,8 @@ class TesseraError(Exception):
 
     def with_fix(self, fix: FixLike) -> Self:
         """The same error with another way out; with its own where there is none."""
-        return type(self)(self.message, span=self.span, notes=self.notes, fix=fix or self.fix)
+        found = fix(self.span) if callable(fix) else fix
+        return type(self)(self.message, span=self.span, notes=self.notes, fix=found or self.fix)
 
     def at(self, span: Span | None) -> TesseraError:
         """The same error shown at another place."""

@@ -9,8 +9,10 @@ from dataclasses import field
 from typing import Any
 
 from tessera.diagnostics.codes import GuardError, PytreeError, RuntimeArgumentError
+from tessera.diagnostics.error import FixLike
 from tessera.frontend.annotations import Parameter, leaf_annotations
 from tessera.frontend.concrete import concrete_dtype
+from tessera.frontend.fixes import fixes_of
 from tessera.frontend.several import several
 from tessera.frontend.static_key import is_value, static_key
 from tessera.frontend.tree import Tree, flatten, leaf_paths
@@ -110,7 +112,10 @@ class Binder:
                 dims = (None,) * len(leaf.shape) if self.dynamic else tuple(leaf.shape)
             else:
                 dims = tuple(dim if dim.value is None else dim.value for dim in annotation.dims)
-                _check_leaf(leaf, dtype, annotation, lambda: leaf_paths(tree, parameter.name)[index])  # noqa: B023
+                if not _fits(leaf, dtype, annotation):
+                    path = leaf_paths(tree, parameter.name)[index]
+                    place = (parameter.name, list(self.parameters).index(parameter.name)) if tree.is_leaf else ("", -1)
+                    raise _misfit(leaf, dtype, annotation, path, place)
             policy = SILENT if annotation is None else annotation.policy
             leaves.append(Leaf(dtype, dims, policy=policy, is_declared=annotation is not None))
             tensors.append(leaf)
@@ -162,21 +167,39 @@ def _static_leaf(value: Any, path: str) -> Leaf:
     return Leaf(None, (), value, key)
 
 
-def _check_leaf(leaf: Any, dtype: DType, annotation: TensorAnnotation, path: Callable[[], str]) -> None:
-    declared = f"it is declared {annotation}"
-    if annotation.dtype is not None and annotation.dtype is not dtype:
-        raise RuntimeArgumentError(
-            f"`{path()}` must be {annotation.dtype}, got {dtype}",
-            notes=(declared,),
-            fix=f"cast it, as in `x.cast({annotation.dtype})`",
-        )
-    if len(leaf.shape) != annotation.rank:
-        raise RuntimeArgumentError(
-            f"`{path()}` must have {annotation.rank} dims, got {len(leaf.shape)}: {list(leaf.shape)}", notes=(declared,)
-        )
-    for axis, (dim, size) in enumerate(zip(annotation.dims, leaf.shape, strict=True)):
+def _fits(leaf: Any, dtype: DType, annotation: TensorAnnotation) -> bool:
+    """Whether a tensor has the dtype, the rank and the numbers that are declared."""
+    if (annotation.dtype is not None and annotation.dtype is not dtype) or len(leaf.shape) != annotation.rank:
+        return False
+    for dim, size in zip(annotation.dims, leaf.shape, strict=True):
         if dim.value is not None and dim.value != size:
-            raise RuntimeArgumentError(f"`{path()}.shape[{axis}]` must be {dim}, got {size}", notes=(declared,))
+            return False
+    return True
+
+
+def _misfit(
+    leaf: Any, dtype: DType, annotation: TensorAnnotation, path: str, place: tuple[str, int]
+) -> RuntimeArgumentError:
+    """The error for a tensor that does not fit; `place` is the argument that it is, where it is one by itself."""
+    declared, calls = (f"it is declared {annotation}",), fixes_of("calls")
+    argument, shape = calls.argument_at(*place), tuple(leaf.shape)
+    if annotation.dtype is not None and annotation.dtype is not dtype:
+        message, fix = (
+            f"`{path}` must be {annotation.dtype}, got {dtype}",
+            calls.cast_argument(argument, annotation.dtype),
+        )
+        return RuntimeArgumentError(message, notes=declared, fix=fix)
+    if len(shape) != annotation.rank:
+        message = f"`{path}` must have {annotation.rank} dims, got {len(shape)}: {list(shape)}"
+        return RuntimeArgumentError(
+            message, notes=declared, fix=calls.reshape_argument(argument, shape, annotation.rank)
+        )
+    wrong = (at for at, dim in enumerate(annotation.dims) if dim.value not in (None, shape[at]))
+    axis = next(wrong)
+    size = annotation.dims[axis].value
+    fix = calls.fit_argument(argument, shape, axis, size) if next(wrong, None) is None else None
+    message = f"`{path}.shape[{axis}]` must be {size}, got {shape[axis]}"
+    return RuntimeArgumentError(message, notes=declared, fix=fix)
 
 
 def _check_names(signature: Signature, tensors: Sequence[Any]) -> None:
@@ -196,11 +219,12 @@ def _check_names(signature: Signature, tensors: Sequence[Any]) -> None:
             elif name not in values:
                 values[name] = (size, number, axis)
             elif values[name][0] != size:
-                raise _disagreement(signature, name, values[name], (size, number, axis))
+                raise _disagreement(signature, tensors, name, values[name], (size, number, axis))
         number += 1
     for number, axis, dim, size in arithmetic:
         if dim.symbols <= values.keys() and dim.evaluate({name: values[name][0] for name in dim.symbols}) != size:
-            raise _wrong_arithmetic(signature, values, number, axis, dim, size)
+            shape = tuple(tensors[number].shape)
+            raise _wrong_arithmetic(signature, values, number, axis, dim, shape)
 
 
 def _tensor_paths(signature: Signature) -> list[str]:
@@ -208,18 +232,29 @@ def _tensor_paths(signature: Signature) -> list[str]:
 
 
 def _disagreement(
-    signature: Signature, name: str, first: tuple[int, int, int], second: tuple[int, int, int]
+    signature: Signature,
+    tensors: Sequence[Any],
+    name: str,
+    first: tuple[int, int, int],
+    second: tuple[int, int, int],
 ) -> GuardError:
     paths = _tensor_paths(signature)
     left, right = (f"{paths[number]}.shape[{axis}]" for _, number, axis in (first, second))
+    (_, small, axis), (size, _, _) = sorted((first, second), key=lambda item: item[0])
     return GuardError(
         f"`{left}` is {first[0]} and `{right}` is {second[0]}, but both are `{name}`",
         notes=(f"rule: dims of one name are equal (`{name}`)",),
+        fix=fitting(signature, f"{paths[small]}.shape[{axis}]", tuple(tensors[small].shape), size),
     )
 
 
 def _wrong_arithmetic(
-    signature: Signature, values: Mapping[str, tuple[int, int, int]], number: int, axis: int, dim: Dim, size: int
+    signature: Signature,
+    values: Mapping[str, tuple[int, int, int]],
+    number: int,
+    axis: int,
+    dim: Dim,
+    shape: tuple[int, ...],
 ) -> GuardError:
     paths = _tensor_paths(signature)
     expected = dim.evaluate({name: values[name][0] for name in dim.symbols})
@@ -227,7 +262,22 @@ def _wrong_arithmetic(
         f"`{name}` is {values[name][0]} from `{paths[values[name][1]]}.shape[{values[name][2]}]`"
         for name in sorted(dim.symbols)
     )
-    return GuardError(f"`{paths[number]}.shape[{axis}]` must be `{dim}` = {expected}, got {size}", notes=sources)
+    path = f"{paths[number]}.shape[{axis}]"
+    return GuardError(
+        f"`{path}` must be `{dim}` = {expected}, got {shape[axis]}",
+        notes=sources,
+        fix=fitting(signature, path, shape, expected),
+    )
+
+
+def fitting(signature: Signature, path: str, shape: Sequence[int], size: int) -> FixLike:
+    """The edit of a call that pads or cuts `name.shape[axis]` to a size; None for a path inside a container."""
+    name, _, axis = path.removesuffix("]").partition(".shape[")
+    names = several(signature.tree.data)
+    if name not in names or size < 0:
+        return None
+    calls = fixes_of("calls")
+    return calls.fit_argument(calls.argument_at(name, names.index(name)), tuple(shape), int(axis), size)
 
 
 def input_types(signature: Signature) -> tuple[list[TensorType], frozenset[str]]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import ConstraintError, GuardError
-from tessera.diagnostics.error import HERE
+from tessera.diagnostics.error import HERE, Fix, FixLike
 from tessera.diagnostics.span import Span, user_span
 from tessera.frontend.annotations import Parameter
-from tessera.frontend.bind import Signature, dim_name, named_sizes
+from tessera.frontend.bind import Signature, dim_name, fitting, named_sizes
 from tessera.frontend.facts import Facts
 from tessera.types.annotation import TensorAnnotation
 from tessera.types.constraint import Constraint, ConstraintSolver
@@ -138,13 +140,28 @@ def _resolved(facts: Facts, constraint: Constraint, span: Span | None) -> Constr
 
 
 def _unknown_name(constraint: Constraint, name: str, known: Iterable[str], span: Span | None) -> ConstraintError:
-    sizes = ", ".join(f"`{other}`" for other in known)
+    listed_sizes = list(known)
+    sizes = ", ".join(f"`{other}`" for other in listed_sizes)
     return ConstraintError(
         f"`{constraint.text}` names `{name}`, which is no size here",
         span=span,
         notes=(f"the sizes are {sizes}" if sizes else "no size has a name",),
-        fix=f'name it in an annotation (`Tensor["{name}", f32]`), or give its size (`require(..., {name}=x.shape[0])`)',
+        fix=lambda span: _nearest_name(span, constraint.text, name, listed_sizes),
     )
+
+
+def _nearest_name(span: Span | None, text: str, name: str, known: Sequence[str]) -> Fix | str:
+    """The size whose name is nearly the one that is none."""
+    from difflib import get_close_matches  # noqa: PLC0415 - for errors alone
+
+    from tessera.diagnostics.edit import edit_text  # noqa: PLC0415
+
+    advice = f'name it in an annotation (`Tensor["{name}", f32]`), or give its size (`require(..., {name}=x.shape[0])`)'
+    close = get_close_matches(name, known, 1, 0.5)
+    if not close:
+        return advice
+    changed = re.sub(rf"\b{re.escape(name)}\b", close[0], text)
+    return edit_text(span, text, changed, f"there is a size named `{close[0]}`") or advice
 
 
 def _eliminate(constraints: Sequence[Constraint], known: Iterable[str]) -> dict[str, Dim]:
@@ -238,14 +255,40 @@ def check_call(constraints: Sequence[Constraint], signature: Signature, tensors:
     env = {name: Dim.constant(numbers[name]) if name in numbers else dim for name, dim in names.items()}
     free = [item.substitute(env) for item in constraints]
     derived = _eliminate(free, sizes.keys())
-    for item in free:
-        error = violation(item.substitute(derived), sizes, numbers)
+    known = [item.substitute(derived) for item in free]
+    for item in known:
+        error = violation(item, sizes, numbers, Given(signature, tensors, known))
         if error is not None:
             raise error
 
 
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A call, and all rules that its sizes must keep: what it takes to say how one of them could be kept."""
+
+    signature: Signature
+    tensors: Sequence[Any]
+    rules: Sequence[Constraint]
+
+    def fix(self, constraint: Constraint, size: int, path: str) -> FixLike:
+        """The argument padded to the next size that keeps every rule of its own, or cut to the last."""
+        (name,) = constraint.symbols
+        fitting_size = _next_size([rule for rule in self.rules if rule.symbols == constraint.symbols], name, size)
+        paths = [item for item, leaf in zip(self.signature.paths(), self.signature.leaves, strict=True) if leaf.dtype]
+        place = path.partition(".shape[")[0]
+        if fitting_size is None or place not in paths:
+            return None
+        edit = fitting(self.signature, path, self.tensors[paths.index(place)].shape, fitting_size)
+        verb = "pad" if fitting_size > size else "cut"
+        advice = f"{verb} `{path}` from {size} to {fitting_size}"
+        return lambda span: (edit(span) if callable(edit) else None) or advice
+
+
 def violation(
-    constraint: Constraint, sizes: Mapping[str, tuple[int, str]], numbers: Mapping[str, int]
+    constraint: Constraint,
+    sizes: Mapping[str, tuple[int, str]],
+    numbers: Mapping[str, int],
+    call: Given | None = None,
 ) -> GuardError | None:
     """The error for sizes that break a constraint: path, value, rule and where it stands; None where they do not."""
     values = {name: size for name, (size, _) in sizes.items()}
@@ -261,7 +304,7 @@ def violation(
     if len(names) == 1:
         size, path = sizes[names[0]]
         message = f"`{path}` is {size}, but `{constraint.text}` must hold"
-        return GuardError(message, notes=notes, fix=_padding(constraint, size, path))
+        return GuardError(message, notes=notes, fix=call.fix(constraint, size, path) if call is not None else None)
     left, right = constraint.left.evaluate(values), constraint.right.evaluate(values)
     sides = f"the left side is {left}, the right side {right}"
     if constraint.high is not None:
@@ -269,12 +312,16 @@ def violation(
     return GuardError(f"`{constraint.text}` must hold, but {sides}", notes=notes)
 
 
-def _padding(constraint: Constraint, size: int, path: str) -> str | None:
-    """What to pad to, where the next sizes have one that fits."""
-    (monomial, _), *_ = constraint.left.terms or (((), 0),)
-    if not constraint.is_equality or len(monomial) != 1 or monomial[0].kind != "mod":
+_FURTHEST = 4096
+"""How far a size that keeps the rules is looked for by trying; rules about remainders repeat long before."""
+
+
+def _next_size(rules: Sequence[Constraint], name: str, size: int) -> int | None:
+    """The next larger size that keeps all rules, else the next smaller one; an empty axis has nothing to pad."""
+    if not size:
         return None
-    modulus = monomial[0].args[1].value or 0
-    (name,) = constraint.symbols
-    fitting = next((other for other in range(size + 1, size + modulus) if constraint.holds({name: other})), None)
-    return None if fitting is None else f"pad `{path}` from {size} to {fitting}"
+    value = ConstraintSolver(rules).value(name)
+    first, last = max(size + 1, value.low), min(size - 1, value.high)
+    larger = range(first, min(first + _FURTHEST, value.high + 1))
+    smaller = range(last, max(0, value.low - 1, last - _FURTHEST), -1)
+    return next((item for item in chain(larger, smaller) if all(rule.holds({name: item}) for rule in rules)), None)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import SpecializationError
 from tessera.diagnostics.span import Span
+from tessera.frontend.fixes import fixes_of
 from tessera.frontend.lower_bounds import one_from, resolved
 from tessera.frontend.several import is_several
 from tessera.ir.base.tape import Guard, Record, Tape
@@ -129,7 +130,7 @@ class Facts:
                 f"`{symbol}` is declared free, but here it must be {value}",
                 span=span,
                 notes=(f"rule: {what}",),
-                fix=f"write {value} instead of `{symbol}` in the annotation",
+                fix=lambda span: fixes_of("values").annotation_fix(span, symbol, value),
             )
         self.values = {name: dim.substitute({symbol: value}) for name, dim in self.values.items()}
         self.values[symbol] = value

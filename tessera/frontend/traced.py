@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tessera.diagnostics.codes import TracingError
+from tessera.diagnostics.span import Span
 from tessera.frontend.concrete import StandIn
+from tessera.frontend.fixes import fixes_of
 from tessera.frontend.methods import TensorMethods
 from tessera.frontend.size import size_of
 from tessera.types.dtype import DType
@@ -60,10 +62,11 @@ class TracedTensor(StandIn, TensorMethods):
         _refuse(self, "bool()", "choose with `tessera.ops.where(condition, a, b)` or branch with `tessera.cond`")
 
     def __int__(self) -> int:
-        _refuse(self, "int()", "use the tensor itself, or pass the number as a Python int, which is static")
+        _refuse(self, "int()", "use the tensor itself, or pass the number as a Python int, which is static", "int")
 
     def __float__(self) -> float:
-        _refuse(self, "float()", "use the tensor itself, or pass the number as a Python float, which is static")
+        help = "use the tensor itself, or pass the number as a Python float, which is static"
+        _refuse(self, "float()", help, "float")
 
     def __complex__(self) -> complex:
         _refuse(self, "complex()", "complex numbers are not supported")
@@ -78,7 +81,7 @@ class TracedTensor(StandIn, TensorMethods):
         _refuse(self, "`in`", "write `tessera.ops.any(x == value)`")
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
-        _refuse(self, "NumPy", "use `tessera.ops` instead of `numpy` inside a traced function")
+        _refuse(self, "NumPy", "use `tessera.ops` instead of `numpy` inside a traced function", "numpy")
 
     def __dlpack__(self, **_: Any) -> NoReturn:
         _refuse(self, "another library", "call the other library outside the traced function")
@@ -88,28 +91,35 @@ class TracedTensor(StandIn, TensorMethods):
             self,
             "assignment to `x[...]`",
             "make a new tensor with `tessera.ops.where` or `tessera.ops.scatter`",
-            "tensors do not change in a traced function",
+            why="tensors do not change in a traced function",
         )
 
     def item(self) -> NoReturn:
         """Not while tracing: a stand-in has no value."""
-        _refuse(self, "`.item()`", "use the tensor itself")
+        _refuse(self, "`.item()`", "use the tensor itself", "item")
 
     def tolist(self) -> NoReturn:
         """Not while tracing: a stand-in has no value."""
-        _refuse(self, "`.tolist()`", "return the tensor and convert it outside")
+        _refuse(self, "`.tolist()`", "return the tensor and convert it outside", "tolist")
 
     def numpy(self) -> NoReturn:
         """Not while tracing: a stand-in has no value."""
-        _refuse(self, "`.numpy()`", "return the tensor and convert it outside")
+        _refuse(self, "`.numpy()`", "return the tensor and convert it outside", "numpy")
 
 
 _WHY = "the function is traced once for all values, so the value is not known here"
 
 
-def _refuse(tensor: TracedTensor, what: str, help: str, why: str = _WHY) -> NoReturn:
+def _refuse(tensor: TracedTensor, what: str, help: str, asked: str = "", why: str = _WHY) -> NoReturn:
+    """`asked` is the function or the method that wants the value, where leaving it out can be the cure."""
+
+    def find(span: Span | None) -> Any:
+        if what == "NumPy":
+            return fixes_of("values").numpy_fix(span, help)
+        return fixes_of("values").itself_fix(span, help, (asked,)) if asked else help
+
     raise TracingError(
         f"{what} needs the value of a traced tensor {tensor.type}",
         notes=(why, tensor.trace.origin(tensor.value)),
-        fix=help,
+        fix=find,
     )

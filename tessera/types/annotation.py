@@ -7,6 +7,8 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from tessera.diagnostics.codes import AnnotationError
+from tessera.diagnostics.error import Fix
+from tessera.diagnostics.span import Span
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, DType
 from tessera.types.frozen import frozen
@@ -110,7 +112,7 @@ def annotation_of(items: Item | tuple[Item, ...], head: str = "Tensor") -> Tenso
     if isinstance(element, ComputeMode):
         raise AnnotationError(
             f"`{element}` is a way to compute, not a type to store",
-            fix=f"write `{element.storage} @ compute({element})`",
+            fix=lambda span: _mode_fix(span, element),
         )
     if isinstance(element, DType):
         return TensorAnnotation(dims, element, head=head)
@@ -131,18 +133,23 @@ def _dim(item: Any, head: str) -> Dim:
         raise AnnotationError(
             f"{what} is not a dimension of `{head}[...]`",
             notes=("a dimension is a name in quotes or a size; the dtype, if given, comes last",),
+            fix=lambda span: _order_fix(span, str(item)),
         )
     if isinstance(item, str):
         return _named_dim(item)
     if isinstance(item, int) and item < 0:
-        raise AnnotationError(f"a size cannot be negative, got {item}", fix=f'write `"{ANONYMOUS}"` for any size')
+        advice = f'write `"{ANONYMOUS}"` for any size'
+        raise AnnotationError(
+            f"a size cannot be negative, got {item}",
+            fix=lambda span: _edits().edit_literal(span, item, f'"{ANONYMOUS}"', advice) or advice,
+        )
     return Dim.of(item)
 
 
 def _named_dim(text: str) -> Dim:
     if text in _WORDS:
         raise AnnotationError(
-            f'`"{text}"` in quotes would be a dimension named `{text}`', fix=f"write `{text}` unquoted"
+            f'`"{text}"` in quotes would be a dimension named `{text}`', fix=lambda span: _unquoted_fix(span, text)
         )
     try:
         return Dim.of(text)
@@ -150,6 +157,41 @@ def _named_dim(text: str) -> Dim:
         raise AnnotationError(
             str(error), notes=('a dimension is a name, a size, or arithmetic: `"B*H"`, `"S+1"`',)
         ) from None
+
+
+def _edits() -> Any:
+    """The module of edits, which errors alone load."""
+    from tessera.diagnostics import edit  # noqa: PLC0415
+
+    return edit
+
+
+def _mode_fix(span: Span | None, mode: ComputeMode) -> Fix | str:
+    """A way to compute, named as one."""
+    advice, expression = f"write `{mode.storage} @ compute({mode})`", _edits().expression_at(span)
+    *_, last = [None, *(expression.items() if expression is not None else ())]
+    if last is None or expression is None:
+        return advice
+    storage, compute = (expression.name_of(name) or name for name in (str(mode.storage), "compute"))
+    return last.edit(f"{storage} @ {compute}({last.text})", advice) or advice
+
+
+def _order_fix(span: Span | None, word: str) -> Fix | None:
+    """The dtype moved behind the dims."""
+    expression = _edits().expression_at(span)
+    items = [item.text for item in expression.items()] if expression is not None else []
+    found = [text for text in items if text.split(".")[-1] == word]
+    if expression is None or len(found) != 1 or items[-1] == found[0]:
+        return None
+    moved = ", ".join([text for text in items if text != found[0]] + found)
+    head = expression.whole.text.partition("[")[0]
+    return expression.whole.edit(f"{head}[{moved}]", "the dtype comes last")
+
+
+def _unquoted_fix(span: Span | None, text: str) -> Fix | str:
+    advice, expression = f"write `{text}` unquoted", _edits().expression_at(span)
+    name = expression.name_of(text) if expression is not None else None
+    return (name is not None and _edits().edit_literal(span, text, name, advice)) or advice
 
 
 @lru_cache(maxsize=1 << 10)

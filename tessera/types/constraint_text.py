@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from tessera.diagnostics.codes import ConstraintError
-from tessera.diagnostics.error import HERE
+from tessera.diagnostics.error import HERE, Fix
 from tessera.diagnostics.span import Span
 from tessera.types.dim import Atom, Dim, DimLike, maximum, minimum, parse_dim
 
@@ -18,6 +18,9 @@ Goal: TypeAlias = tuple[str, Dim]
 _RANGE = re.compile(r"(?P<left>.+?)\s+in\s+(?P<low>.+?)\.\.(?P<closed>=?)(?P<high>.+)", re.DOTALL)
 _RELATION = re.compile(r"(==|!=|<=|>=|<|>|=)")
 _WORDS = frozenset(("mod", "floordiv", "ceildiv", "in"))
+_CHAIN = re.compile(r"(?P<low>\w+)\s*<=\s*(?P<middle>[^<>=]+?)\s*<(?P<closed>=?)\s*(?P<high>\w+)")
+_REMAINDER = re.compile(r"[^<>=%]+%[^<>=%]+")
+
 _FORMS = "`D % 8 == 0`, `S <= 8192`, `B in 1..=4096`, `D = H*Dh`"
 
 
@@ -55,6 +58,7 @@ class Constraint:
                 f"`{written}` is not a constraint: {_after(str(error))}",
                 span=span,
                 notes=(f"constraints are written {_FORMS}",),
+                fix=lambda span: _fix(span, text),
             ) from None
         return Constraint(left, relation, right, high, written, None if span is HERE else span)
 
@@ -141,6 +145,20 @@ class Constraint:
         return f"{dim_text(self.left)} {self.relation} {dim_text(self.right)}"
 
     __repr__ = __str__
+
+
+def _fix(span: Span | None, text: str) -> Fix | None:
+    """What was meant, where a text is nearly a constraint: a chain of comparisons, or a remainder with nothing said."""
+    chain, remainder = _CHAIN.fullmatch(text.strip()), _REMAINDER.fullmatch(text.strip())
+    if chain is not None:
+        changed = f"{chain['middle']} in {chain['low']}..{'=' if chain['closed'] else ''}{chain['high']}"
+    elif remainder is not None:
+        changed = f"{text.strip()} == 0"
+    else:
+        return None
+    from tessera.diagnostics.edit import edit_text  # noqa: PLC0415 - for errors alone
+
+    return edit_text(span, text, changed, f"write `{changed}`")
 
 
 def _split(text: str) -> tuple[Dim, str, Dim]:

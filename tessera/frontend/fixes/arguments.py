@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from tessera.diagnostics.edit import expression_at
+from tessera.diagnostics.edit import edit_text, expression_at
 from tessera.diagnostics.error import Fix
 from tessera.diagnostics.span import Span
 from tessera.frontend.fixes.operands import dtype_name
-from tessera.types.dtype import i64
+from tessera.types.dtype import BY_NAME, i64
 
 
 def axis_fix(span: Span | None, axis: int, rank: int) -> Fix | str:
@@ -138,3 +138,23 @@ def positions_fix(span: Span | None) -> Fix | None:
     if expression is None or len(items) != 1:
         return None
     return items[0].edit(f"{items[0].operand}.cast({dtype_name(expression, i64)})", f"cast `{items[0].text}` to i64")
+
+
+_OTHER_NAMES = {
+    **{f"float{bits}": f"f{bits}" for bits in (16, 32, 64)},
+    **{f"{prefix}int{bits}": f"{prefix or 'i'}{bits}" for prefix in ("", "u") for bits in (8, 16, 32, 64)},
+    "bfloat16": "bf16",
+    "half": "f16",
+    "float": "f32",
+    "double": "f64",
+    "int": "i64",
+    "bool_": "bool",
+}
+"""What other libraries call the dtypes."""
+
+
+def dtype_name_fix(span: Span | None, given: object) -> Fix | str:
+    """The name of a dtype in place of what another library calls it."""
+    advice = f"the dtypes are {', '.join(BY_NAME)}, as in `tessera.f32`"
+    name = _OTHER_NAMES.get(str(given))
+    return (name is not None and edit_text(span, str(given), name, f"its name is `{name}`")) or advice

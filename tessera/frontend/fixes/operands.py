@@ -6,13 +6,14 @@ import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import Any
 
 from tessera.diagnostics.edit import Expression, Part, expression_at
 from tessera.diagnostics.error import Fix, TesseraError
 from tessera.diagnostics.span import Span
 from tessera.ir.base.spec import OpSpec
+from tessera.ir.graph.ops import REGISTRY
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
@@ -57,7 +58,10 @@ def shape_fix(
     expression, parts = _written(spec, types, span)
     if expression is None:
         return None
+    if spec.short_name == "matmul" and not all(type.rank for type in types):
+        return expression.whole.edit(" * ".join(part.operand for part in parts), "multiply scalars with `*`")
     candidates = [
+        *_other_letters(spec, types, attributes, expression),
         *_other_axis(spec, types, attributes, expression),
         *_with_new_axes(types, attributes, parts),
         *_turned(types, attributes, parts),
@@ -78,14 +82,23 @@ def dtype_fix(
     return _first_that_holds(spec, _cast(types, attributes, expression, parts, targets, choices))
 
 
-def mixed_fix(span: Span | None, dtypes: Sequence[DType | None], narrow: DType, wide: DType) -> Fix | None:
-    """The edit that casts the first operand of one dtype to another."""
+def mixed_fix(span: Span | None, op: str, dtypes: Sequence[DType | None], narrow: DType, wide: DType) -> Fix | None:
+    """The edit that casts the first operand of one dtype to the other, to the one that the op takes."""
     expression = expression_at(span)
     parts = expression.operands(len(dtypes)) if expression is not None else ()
     if not parts or expression is None or narrow not in dtypes:
         return None
+    if not _takes(op, wide, len(dtypes)) and _takes(op, narrow, len(dtypes)):
+        narrow, wide = wide, narrow
     part = parts[dtypes.index(narrow)]
     return part.edit(_cast_text(expression, part, wide), f"cast `{part.text}` to {wide}")
+
+
+def _takes(op: str, dtype: DType, count: int) -> bool:
+    if op not in REGISTRY:
+        return False
+    spec = REGISTRY[op]
+    return _holds(spec, _Candidate([TensorType((), dtype)] * count, spec.with_defaults({}), lambda: None))
 
 
 def number_fix(span: Span | None, dtypes: Sequence[DType | None], value: float) -> Fix | None:
@@ -149,6 +162,23 @@ def _other_axis(
         yield _Candidate(
             types, {**attributes, name: value}, lambda axis=axis, message=message: part.edit(str(axis), message)
         )
+
+
+def _other_letters(
+    spec: OpSpec, types: Sequence[TensorType], attributes: Mapping[str, Any], expression: Expression
+) -> Iterator[_Candidate]:
+    """The letters of one operand of an `einsum` in another order."""
+    equation = attributes.get("equation")
+    part = expression.argument("equation", 0)
+    if not isinstance(equation, str) or "->" not in equation or part is None or part.value != equation:
+        return
+    inputs, _, output = equation.partition("->")
+    terms = inputs.split(",")
+    for at in reversed(range(len(terms))):
+        for letters in permutations(terms[at]) if len(terms[at]) in (2, 3) else ():
+            changed = ",".join((*terms[:at], "".join(letters), *terms[at + 1 :])) + f"->{output}"
+            edit = partial(part.edit, f'"{changed}"', f"name the axes of the operand in the order `{''.join(letters)}`")
+            yield _Candidate(types, {**attributes, "equation": changed}, edit)
 
 
 def _turned(types: Sequence[TensorType], attributes: Mapping[str, Any], parts: Sequence[Part]) -> Iterator[_Candidate]:
