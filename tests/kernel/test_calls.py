@@ -1,0 +1,171 @@
+"""Kernels as parts of programs: inside `jit`, as registered ops, in the interpreter under a debugger, and tuned."""
+
+from __future__ import annotations
+
+import pdb
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import KTile, Schedule, Tensor, f32, kernel, tile
+from tessera.diagnostics.codes import KernelError, ScheduleError
+from tessera.ir.base.text import parse_module
+from tessera.ir.tile.interpret import run_kernel
+from tests.kernel import kernels
+from tests.kernel.compare import arrays
+
+RNG = np.random.default_rng(2)
+
+
+def normal(*shape: int) -> Any:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def test_a_kernel_in_jit_is_an_op_between_others() -> None:
+    @ts.jit
+    def program(a: Tensor["M", 24, f32], b: Tensor[24, "N", f32]) -> Any:
+        return kernels.matmul(a * 2.0, b).sum(axis=1)
+
+    for M, N in ((5, 7), (70, 130)):
+        a, b = normal(M, 24), normal(24, N)
+        np.testing.assert_allclose(np.asarray(program(a, b)), (2 * a @ b).sum(1), atol=1e-3)
+    assert program.cache_info().size == 1
+    assert "tgraph.kernel_call" in program.lower(normal(5, 24), normal(24, 7)).graph
+
+
+def test_the_reference_backend_runs_a_kernel_as_its_tile_program() -> None:
+    program = ts.jit(lambda a, b: kernels.matmul(a, b) + 1.0, backend="reference")
+    a, b = normal(5, 6), normal(6, 7)
+    np.testing.assert_array_equal(np.asarray(program(a, b)), np.asarray(kernels.matmul(a, b)) + np.float32(1))
+
+
+def test_a_result_that_no_one_wants_is_not_stored() -> None:
+    program = ts.jit(lambda x: kernels.rows(x)[1] * 2.0)
+    x = normal(9, 16)
+    np.testing.assert_allclose(np.asarray(program(x)), 2 * x.sum(1), atol=1e-5)
+
+
+def test_a_free_dim_that_is_the_size_of_a_tile_is_refused_in_jit() -> None:
+    @ts.jit
+    def program(x: Tensor["M", "N", f32]) -> Any:
+        return kernels.softmax(x)
+
+    with pytest.raises(KernelError, match="needs `N` as a number"):
+        program(normal(4, 8))
+
+
+def test_a_registered_kernel_is_a_function_of_ops_and_has_a_slot_for_its_derivative() -> None:
+    fresh = ts.Kernel(kernels.vector_add.definition.function)
+    fresh.register("test_registered_add")
+
+    @fresh.defvjp
+    def derivative(x: Any, y: Any, out: Any, g: Any) -> Any:
+        return g, g
+
+    program = ts.jit(lambda x, y: ts.ops.test_registered_add(x, y) * 3.0)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownLambdaType]
+    x, y = normal(10), normal(10)
+    np.testing.assert_array_equal(np.asarray(program(x, y)), (x + y) * np.float32(3))
+    assert fresh.definition.vjp is derivative
+    with pytest.raises(KernelError, match="has a `softmax` already"):
+        fresh.register("softmax")
+
+
+def test_the_three_decorators_give_equal_results(tmp_path: Path) -> None:
+    function = kernels.matmul.definition.function
+    space = {"BM": [16, 32], "BN": [16], "BK": [16]}
+    made = [
+        kernel.auto(function),
+        kernel.schedule(Schedule(block=(32, 32, 32)))(function),
+        kernel.autotune(space=space, budget_ms=50, cache=str(tmp_path))(function),
+        kernel(function),
+    ]
+    a, b = normal(40, 20), normal(20, 30)
+    first, *others = [arrays(one(a, b))[0] for one in made]
+    for other in others:
+        np.testing.assert_array_equal(first, other)
+    tuning = made[2].tuning
+    assert tuning is not None
+    assert len(tuning.trials) == 2
+    assert (tmp_path / "matmul.json").exists()
+    again = kernel.autotune(space=space, cache=str(tmp_path))(function)
+    again(a, b)
+    assert again.tuning is not None
+    assert again.tuning.trials == []
+
+
+def test_a_space_without_a_legal_schedule_is_refused() -> None:
+    tuned = kernel.autotune(space={"BM": [16], "BD": [32]})(kernels.softmax.definition.function)
+    with pytest.raises(ScheduleError, match="no schedule of the space") as raised:
+        tuned(normal(4, 8))
+    assert "d=32" in str(raised.value)
+
+
+def test_the_context_shows_the_schedule_in_force() -> None:
+    @kernel
+    def look(x: KTile["M", "D", f32]) -> Any:
+        T = tile.context()
+        return tile.load(x, rows=T.m, cols=T.d) * float(T.m + T.stages)
+
+    base = Schedule(block=(32,), stages=3)
+    x = normal(5, 8)
+    np.testing.assert_array_equal(arrays(look.with_schedule(base)(x))[0], x * 35)
+    np.testing.assert_array_equal(arrays(look.with_schedule(base.with_block(64))(x))[0], x * 67)
+
+
+def test_hints_are_in_tile_ir_and_change_no_result() -> None:
+    @kernel
+    def hinted(x: KTile["M", "D", f32], *, prefetch: int) -> Any:
+        T = tile.context()
+        total = tile.zeros((T.m,), f32)
+        for k in tile.range_k(x.shape, 16, prefetch=prefetch):
+            total += tile.sum(tile.load(x, rows=T.m, cols=k, vector=4, stages=3, swizzle="xor"), 1)
+        return total
+
+    x = normal(9, 50)
+    texts = [hinted.lower(x, prefetch=count).tile for count in (0, 2)]
+    assert "hints = {stages = 3, swizzle = \"xor\", vector = 4}" in texts[0]
+    assert "prefetch = 2" in texts[1]
+    np.testing.assert_array_equal(arrays(hinted(x, prefetch=0))[0], arrays(hinted(x, prefetch=2))[0])
+
+
+def test_every_helper_is_plain_tile_ir_that_runs_again_from_its_text() -> None:
+    x = normal(8, 16)
+    program = kernels.softmax.program(x)
+    text = kernels.softmax.lower(x).tile
+    module = parse_module(text)
+    (again,) = [op for op in module.ops if op.name == "ttile.kernel"]
+    out = np.zeros_like(x)
+    sizes = {name: 8 for name in again.value("symbols")}  # type: ignore[attr-defined]
+    run_kernel(again, [x, out], sizes)  # type: ignore[arg-type]
+    np.testing.assert_allclose(out, arrays(kernels.softmax(x))[0], atol=1e-6)
+    assert len(program.results) == 1
+
+
+def test_a_debugger_stops_on_the_line_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped: list[tuple[str, int, Any]] = []
+
+    class Watching(pdb.Pdb):
+        def interaction(self, frame: Any, *_: Any) -> None:
+            stopped.append((frame.f_code.co_name, frame.f_lineno, frame.f_locals["block"]))
+            self.set_continue()
+
+    @kernel
+    def watched(x: KTile["M", "D", f32]) -> Any:
+        T = tile.context()
+        block = tile.load(x, rows=T.m, cols=T.d)
+        breakpoint()
+        return block * 2.0
+
+    monkeypatch.setattr(sys, "breakpointhook", lambda: Watching(nosigint=True).set_trace(sys._getframe(1)))  # pyright: ignore[reportPrivateUsage]
+    x = normal(3, 4)
+    np.testing.assert_array_equal(arrays(watched.interpret(x))[0], x * 2)
+    ((name, line, block),) = stopped
+    assert name == "watched"
+    start = watched.definition.source.tree.body[0].lineno
+    assert start < line <= start + 4
+    assert block.shape == (16, 4)
+    np.testing.assert_array_equal(arrays(watched(x))[0], x * 2)

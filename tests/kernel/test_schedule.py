@@ -1,0 +1,153 @@
+"""Schedules as values: chains, spaces, lineage, and what a machine cannot carry out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessera import KTile, Schedule, bf16, f32, kernel, tile
+from tessera.diagnostics.codes import ScheduleError
+from tessera.frontend.kernel.legality import footprint_of, violations
+from tessera.types.machine import GPUS
+from tessera.types.schedule import Space, block
+from tests.kernel import kernels
+
+HOPPER = GPUS["sm_90a"]
+
+
+@kernel
+def product(a: KTile["M", "K", bf16], b: KTile["K", "N", bf16]) -> KTile["M", "N", bf16]:
+    """A product of narrow floats."""
+    T = tile.context()
+    acc = tile.zeros((T.m, T.n), f32)
+    for k in tile.range_k(a.shape, T.k):
+        acc += tile.dot(tile.load(a, rows=T.m, cols=k), tile.load(b, rows=k, cols=T.n))
+    return tile.cast(acc, bf16)
+
+
+SQUARE = np.zeros((4096, 4096), ml_dtypes.bfloat16)
+
+
+def schedules() -> Any:
+    sizes = st.integers(1, 256)
+    counts = st.sampled_from([None, 1, 2, 4, 8])
+    return st.builds(
+        Schedule,
+        block=st.one_of(st.just(()), st.tuples(sizes), st.tuples(sizes, sizes), st.tuples(sizes, sizes, sizes)),
+        warps=counts,
+        stages=st.one_of(st.none(), st.integers(1, 5)),
+        vector=counts,
+        swizzle=st.sampled_from([None, "none", "xor"]),
+    )
+
+
+@given(schedules())
+def test_json_gives_back_an_equal_schedule(schedule: Schedule) -> None:
+    again = Schedule.from_json(schedule.to_json())
+    assert again == schedule
+    assert hash(again) == hash(schedule)
+    assert again.key == schedule.key
+
+
+def test_a_chain_is_the_schedule_it_says() -> None:
+    made = block(128, 256).k(64).warps(8).stages(3).vector(8).swizzle("xor")
+    assert str(made.schedule) == (
+        "Schedule(block=(128, 256, 64), warps=8, stages=3, vector=8, swizzle='xor')"
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: block(64).warps(8).warps(4), "`warps` is chosen twice"),
+        (lambda: block(64).k(32).schedule, "a depth needs rows and columns"),
+        (lambda: block([64, 128]).schedule, "a space of 2 schedules"),
+        (lambda: Schedule(block=(0, 64)), "`block m` must be at least 1, got 0"),
+        (lambda: Schedule(warps=3), "`warps` must be a power of two, got 3"),
+        (lambda: Schedule(vector=6), "`vector` must be a power of two, got 6"),
+        (lambda: Schedule(swizzle="zigzag"), "`swizzle` is one of none, xor"),
+        (lambda: Schedule(block=(1, 2, 3, 4)), "rows, columns and depth at most"),
+        (lambda: Schedule(stages=0), "`stages` must be at least 1, got 0"),
+        (lambda: Schedule().with_(color=1), "a schedule has no `color`"),
+        (lambda: Schedule().triangular_only("left"), "`triangular` is one of lower, upper"),
+        (lambda: Schedule(block=(64,)).with_k(8), "a depth needs blocks"),
+        (lambda: Space.of({"BX": [1]}), "a space has no `BX`"),
+    ],
+)
+def test_what_no_machine_could_do_is_refused(make: Any, message: str) -> None:
+    with pytest.raises(ScheduleError) as raised:
+        make()
+    assert message in raised.value.message
+
+
+def test_a_space_is_the_product_of_its_choices() -> None:
+    space = block(m=[64, 128], n=[64, 96, 128], k=[64]).warps([4, 8]).stages([2, 3]).space
+    points = list(space)
+    assert len(points) == len(space) == 24
+    assert len(set(points)) == 24
+    assert points[0] == Schedule(block=(64, 64, 64), warps=4, stages=2)
+    legal = product.legal(space, SQUARE, SQUARE)
+    assert legal == [one for one in points if not violations(product.with_schedule(one).program(SQUARE, SQUARE), one, HOPPER)]
+
+
+def test_schedules_inherit_and_remember_how_they_came_about() -> None:
+    base = Schedule(block=(128, 128), warps=8, stages=3)
+    small = base.with_block(64, 64).with_warps(4)
+    assert small == Schedule(block=(64, 64), warps=4, stages=3)
+    assert small.history().splitlines() == [
+        "Schedule(block=(64, 64), warps=4, stages=3)",
+        "  block (128, 128) -> (64, 64)",
+        "  warps 8 -> 4",
+    ]
+    assert base.lineage == ()
+
+
+def test_a_call_site_wins_over_the_decorator() -> None:
+    decorated = kernel.schedule(Schedule(block=(32, 32, 32)))(kernels.matmul.definition.function)
+    assert decorated.schedule.m == 32
+    assert decorated.with_schedule(Schedule(block=(16,))).schedule.m == 16
+    assert decorated.schedule.m == 32
+
+
+def test_shared_memory_is_counted_buffer_by_buffer() -> None:
+    schedule = Schedule(block=(128, 256, 64), stages=4)
+    need = footprint_of(product.with_schedule(schedule).program(SQUARE, SQUARE), schedule)
+    assert [buffer.bytes for buffer in need.staged] == [128 * 64 * 2 * 4, 64 * 256 * 2 * 4]
+    assert need.registers(256) == 128 * 256 // 256 + 40
+
+
+ILLEGAL = [
+    *(Schedule(block=(256, 256, k), warps=8, stages=s) for k in (64, 128) for s in (3, 4, 5)),
+    *(Schedule(block=(m, 256, 64), warps=w, stages=2) for m, w in ((128, 2), (128, 4), (256, 4), (256, 8))),
+    *(Schedule(block=(128, 128, 64), vector=v) for v in (16, 32, 64)),
+    *(Schedule(block=(128, n, 64), vector=8) for n in (100, 229, 33)),
+    *(Schedule(block=(128, 128, k), vector=8) for k in (20, 36, 7)),
+    *(Schedule(block=(128, 128, 64), warps=w) for w in (64, 128)),
+    *(Schedule(block=(128, n, 64), swizzle="xor") for n in (100, 33, 229)),
+    *(Schedule(block=(m, n, 64), warps=32) for m, n in ((16, 16), (8, 64), (16, 32))),
+    *(Schedule(block=(512, 512, 16), warps=w, stages=1) for w in (8, 16, 32)),
+]
+
+
+@pytest.mark.parametrize("schedule", ILLEGAL, ids=str)
+def test_an_illegal_schedule_is_refused_with_numbers_and_the_nearest_legal_one(schedule: Schedule) -> None:
+    with pytest.raises(ScheduleError) as raised:
+        product.with_schedule(schedule).check(SQUARE, SQUARE)
+    assert sum(part.isdigit() for part in raised.value.message.replace(",", " ").split()) >= 2 or "=" in raised.value.message
+    fix = raised.value.fix
+    assert fix is not None
+    assert fix.message.startswith("the nearest that can is Schedule(")
+
+
+def test_thirty_schedules_are_refused() -> None:
+    assert len(ILLEGAL) >= 30
+
+
+def test_what_fits_is_not_refused() -> None:
+    product.with_schedule(Schedule(block=(128, 256, 64), warps=8, stages=4)).check(SQUARE, SQUARE)
+    product.with_schedule(Schedule(block=(128, 256, 64), warps=8, stages=3)).check(SQUARE, SQUARE, machine="sm_80")
