@@ -1,0 +1,86 @@
+"""Matrix kernels to look at: programs lowered for an architecture that need not be here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+
+import tessera as ts
+from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.compiler.compile import lower
+from tessera.compiler.options import Options
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.text import print_module
+from tessera.ir.base.version import stamp
+from tessera.types.machine import GPUS
+
+BACKEND = NvptxBackend(GPUS["sm_90a"])
+
+
+def nt(x: Any, w: Any) -> Any:
+    return ts.ops.matmul(x, ts.ops.transpose(w))
+
+
+def nn(x: Any, w: Any) -> Any:
+    return ts.ops.matmul(x, w)
+
+
+def tn(x: Any, w: Any) -> Any:
+    return ts.ops.matmul(ts.ops.transpose(x), w)
+
+
+def layer(x: Any, w: Any, b: Any) -> Any:
+    return ts.ops.gelu(ts.ops.matmul(x, w) + b, approximate="tanh")
+
+
+def wide(x: Any, w: Any) -> Any:
+    return ts.ops.cast(ts.ops.matmul(x, w), ts.f32) + 1.0
+
+
+def full(q: Any, k: Any, v: Any) -> Any:
+    return ts.ops.attention(q, k, v)
+
+
+def causal(q: Any, k: Any, v: Any) -> Any:
+    return ts.ops.attention(q, k, v, causal=True)
+
+
+def kernels_of(
+    function: Callable[..., Any], shapes: Sequence[Sequence[int]], dtype: Any = ml_dtypes.bfloat16, **overrides: Any
+) -> list[SpecOp]:
+    """The tile kernels of a function of arrays of these shapes."""
+    arrays = [np.zeros(shape, dtype) for shape in shapes]
+    options = Options.of(backend="cuda", features=("sm_90a",), overrides=overrides.get("overrides", {}))
+    return list(lower(ts.jit(function).trace(*arrays).tape, options).kernels)
+
+
+def matrix_of(function: Callable[..., Any], shapes: Sequence[Sequence[int]], **given: Any) -> SpecOp:
+    """The one kernel of a function, for matrix units."""
+    (kernel,) = kernels_of(function, shapes, **given)
+    found = BACKEND.matrix(kernel)
+    assert found is not None
+    return found
+
+
+def text_of(kernel: SpecOp) -> str:
+    """A kernel as the text of a module."""
+    module = ModuleOp([kernel.clone()])
+    stamp(module)
+    return print_module(module)
+
+
+@cache
+def product_text() -> str:
+    """A product of 256 x 512 x 192 in blocks of 128 x 256."""
+    return text_of(matrix_of(nt, [(256, 192), (512, 192)], overrides={"contraction.block": (128, 256, 64)}))
+
+
+@cache
+def attention_text() -> str:
+    """Attention of one block of queries to two of keys."""
+    return text_of(matrix_of(full, [(1, 1, 128, 128), (1, 1, 256, 128), (1, 1, 256, 128)]))

@@ -1,0 +1,187 @@
+"""Products on matrix units: which kernels fit, what they become, and that the assembler takes it as it is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.backends.nvptx.hopper_fragments import COLUMNS, FRAGMENT, ROWS, Layout, first_column, first_row
+from tessera.backends.nvptx.kernel_code import KernelCode
+from tessera.backends.nvptx.matrix_plan import UnfitError, plan_of
+from tessera.ir.schedule.emit.contraction_kernel import MATRIX_BLOCKS
+from tessera.ir.schedule.models import contraction_block
+from tessera.ir.target.machine_code import compile_text
+from tessera.runtime.devices.cuda_assembler import PROBLEM, assemble_with_words, assembler
+from tessera.types.dim import Dim
+from tessera.types.machine import GPUS
+from tests.backends.nvptx.matrices import (
+    BACKEND,
+    attention_text,
+    causal,
+    full,
+    kernels_of,
+    layer,
+    matrix_of,
+    nn,
+    nt,
+    product_text,
+    text_of,
+    tn,
+    wide,
+)
+
+HEADS = [(1, 2, 256, 64), (1, 2, 384, 64), (1, 2, 384, 64)]
+PROGRAMS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
+    "nt": (nt, [(512, 256), (512, 256)]),
+    "nn": (nn, [(512, 256), (256, 512)]),
+    "tn": (tn, [(256, 512), (256, 512)]),
+    "layer": (layer, [(512, 256), (256, 512), (512,)]),
+    "f32 result": (wide, [(300, 72), (72, 264)]),
+    "ragged": (nt, [(77, 33), (100, 33)]),
+    "full": (full, HEADS),
+    "causal": (causal, HEADS),
+}
+
+
+def words_of(code: KernelCode) -> str:
+    """What the assembler says of a kernel."""
+    return assemble_with_words(compile_text(code.text, BACKEND.code_target), "sm_90a")[1]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_assembler_takes_kernels_as_they_are_meant(name: str) -> None:
+    """No product is serialized, no register spilled (ptxas says the first as information)."""
+    function, shapes = PROGRAMS[name]
+    code = BACKEND.code(matrix_of(function, shapes))
+    assert "wgmma.mma_async" in code.text
+    assert code.resident == 132
+    if assembler() is None:
+        pytest.skip("there is no ptxas here; the text was written")
+    words = words_of(code)
+    assert not PROBLEM.search(words)
+    assert "0 bytes spill stores" in words
+
+
+def test_a_row_along_k_and_one_across_are_descriptors_not_copies() -> None:
+    """`w` as it lies: transposed for the matrix units where its rows are k, and never moved."""
+    for function, major in ((nt, ""), (nn, 'rhs_major = "mn"'), (tn, 'lhs_major = "mn", rhs_major = "mn"')):
+        text = text_of(matrix_of(function, PROGRAMS["tn" if function is tn else "nn" if function is nn else "nt"][1]))
+        (issue,) = [line for line in text.splitlines() if "ttarget.mma_issue" in line]
+        assert (major in issue) if major else "major" not in issue
+        assert text.count("ttarget.copy ") == 2
+
+
+def test_stages_fill_shared_memory() -> None:
+    for block, stages in (((128, 256, 64), 4), ((128, 128, 64), 6), ((128, 64, 64), 8)):
+        kernel = matrix_of(nt, PROGRAMS["nt"][1], overrides={"contraction.block": block})
+        assert f"stages = {stages}" in text_of(kernel)
+
+
+def test_a_sum_keeps_one_product_in_flight() -> None:
+    text = product_text()
+    assert "ttarget.mma_wait {left = 1}" in text
+    assert "ttarget.turn" not in text
+
+
+def test_two_products_are_skewed_and_take_turns() -> None:
+    """The first product of a step starts before the second of the step before; clips that do nothing are left out."""
+    text = attention_text()
+    steps = [part for part in text.split("ttarget.steps") if part.count("ttarget.mma_issue") >= 2]
+    order = [word for word in steps[0].split() if word.startswith(("ttarget.mma_", "ttarget.turn"))]
+    assert order[:5] == [
+        *("ttarget.mma_open", "ttarget.turn", "ttarget.mma_issue", "ttarget.mma_open", "ttarget.mma_issue"),
+    ]
+    masked = text_of(matrix_of(causal, HEADS))
+    bodies = [part for part in masked.split("ttarget.steps") if part.count("ttarget.mma_issue") >= 2]
+    assert any("ttarget.clip" not in body for body in bodies)
+    assert any("ttarget.clip" in body for body in bodies)
+
+
+def test_bounded_waits_trap() -> None:
+    from tessera.backends.nvptx.hopper_emit import emit_matrix_kernel
+
+    kernel = matrix_of(nt, PROGRAMS["nt"][1])
+    assert "trap;" in emit_matrix_kernel(kernel, BACKEND.machine, bounded=True).text
+    assert "trap;" not in BACKEND.code(kernel).text
+
+
+def twice(x: Any) -> Any:
+    return x + x
+
+
+def test_what_does_not_fit_is_said() -> None:
+    f32 = kernels_of(nt, PROGRAMS["nt"][1], dtype=np.float32)[0]
+    with pytest.raises(UnfitError, match="there is no `wgmma` of f32 by f32 into f32"):
+        plan_of(f32)
+    (adds,) = kernels_of(twice, [(64, 64)])
+    with pytest.raises(UnfitError, match="it has no products"):
+        plan_of(adds)
+    assert BACKEND.matrix(f32) is None
+    empty = kernels_of(nt, [(64, 0), (64, 0)])[0]
+    with pytest.raises(UnfitError, match="there is nothing to copy"):
+        plan_of(empty)
+
+
+def test_other_machines_have_no_such_kernels() -> None:
+    from tessera.backends.nvptx.backend import NvptxBackend
+
+    (kernel,) = kernels_of(nt, PROGRAMS["nt"][1])
+    for name in ("sm_80", "sm_100a"):
+        assert NvptxBackend(GPUS[name]).matrix(kernel) is None
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
+def test_both_narrow_floats_have_products(dtype: Any) -> None:
+    name = "bf16" if dtype is ml_dtypes.bfloat16 else "f16"
+    code = BACKEND.code(matrix_of(nt, PROGRAMS["nt"][1], dtype=dtype))
+    assert f"k16.f32.{name}.{name}" in code.text
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+@pytest.mark.parametrize("columns", [8, 64, 192, 256])
+def test_a_fragment_has_every_element_once(blocks: int, columns: int) -> None:
+    """The layout of a warpgroup is a bijection, and vectors of it name its rows and columns."""
+    layout = Layout(FRAGMENT, blocks, columns)
+    rows, cols = Layout(ROWS, blocks, columns), Layout(COLUMNS, 1, columns)
+    seen: set[tuple[int, int]] = set()
+    for thread in range(128):
+        lane, warp = thread % 32, thread // 32
+        for place in range(layout.count):
+            row = first_row(layout.row(place)) + 16 * warp + lane // 4
+            column = first_column(layout.column(place)) + 2 * (lane % 4)
+            seen.add((row, column))
+            assert layout.row(place) < rows.count
+            assert layout.column(place) < cols.count
+    assert seen == {(row, column) for row in range(64 * blocks) for column in range(columns)}
+
+
+@pytest.mark.parametrize(
+    ("size", "block"),
+    [
+        ((8192, 8192, 8192), (128, 256)),
+        ((4096, 4096, 4096), (128, 256)),
+        ((512, 4096, 4096), (128, 128)),
+        ((128, 8192, 8192), (128, 64)),
+        ((16, 8192, 8192), (64, 64)),
+    ],
+)
+def test_blocks_are_chosen_by_waves(size: tuple[int, int, int], block: tuple[int, int]) -> None:
+    names = dict(zip("mnk", map(Dim.of, size), strict=True))
+    found = contraction_block(MATRIX_BLOCKS, {"machine": GPUS["sm_90a"], **names})
+    assert found[:2] == block
+
+
+def test_rows_that_do_not_begin_at_16_bytes_get_room_to_be_copied() -> None:
+    from tessera.compiler.compile import compile_tape
+    from tessera.compiler.options import Options
+
+    options = Options.of(backend="cuda", features=("sm_90a",))
+    for k, room in ((33, True), (64, False)):
+        arrays = [np.zeros((64, k), ml_dtypes.bfloat16)] * 2
+        made = compile_tape(ts.jit(nt).trace(*arrays).tape, options)
+        assert bool(made.metadata["scratches"]) == room

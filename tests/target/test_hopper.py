@@ -1,0 +1,124 @@
+"""Matrix kernels that break a rule of the machine are refused with the reason, and others come back from their text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tessera.ir.base.dialect_of import load_dialects
+from tessera.ir.base.op import OpError
+from tessera.ir.base.text import parse_module, print_module
+from tessera.ir.base.verify import verify
+from tests.backends.nvptx.matrices import attention_text, product_text
+
+PRODUCT = {
+    "features": ('["wgmma", "tma", "setmaxnreg"]', '["tma"]', "and the target lacks wgmma, setmaxnreg"),
+    "registers": ("registers = [40, 232]", "registers = [40, 233]", "multiples of 8 from 24 to 240"),
+    "too many registers": ("registers = [40, 232]", "registers = [168, 240]", "take 82944, and there are 65536"),
+    "consumers": ("consumers = 2", "consumers = 4", "a CTA has 1 to 3 consumers, got 4"),
+    "shared": ("shared = 229440", "shared = 250000", "at most 232448 bytes of shared memory, got 250000"),
+    "beyond shared": ("shared = 229440", "shared = 229400", "and the kernel has 229400 shared bytes"),
+    "overlap": ("offset = 65536, stages = 4", "offset = 64512, stages = 4", "overlap"),
+    "alignment": ("offset = 65536, stages = 4", "offset = 65600, stages = 4", "begins at a multiple of 1024 bytes"),
+    "stages": ("{offset = 0, stages = 4}", "{offset = 0, stages = 9}", "there are 1 to 8 stages, got 9"),
+    "stages of a ring": (
+        "stages = 4} : (!ttarget.s",
+        "stages = 3} : (!ttarget.s",
+        "a ring of 3 stages has a tile of 4",
+    ),
+    "box": ("box = [128, 64]", "box = [128, 32]", "a row of a swizzled box is 128 bytes, got 32 of bf16"),
+    "long box": ("box = [256, 64]", "box = [257, 64]", "has 1 to 256 elements along each, got [257, 64]"),
+    "rank of a box": ("box = [256, 64]", "box = [1, 256, 64]", "a box of 2 dims"),
+    "short box": ("box = [128, 64]", "box = [64, 64]", "1 boxes of 4096 elements do not fill"),
+    "writes": ("writes = [2]", "writes = [3]", "`writes` names arguments 0..2, got [3]"),
+    "empty loop": (
+        "step = 64, is_nonempty = true",
+        "step = 64",
+        "a loop that carries products in flight has a first step",
+    ),
+    "step": ("step = 64, is_nonempty", "step = 0, is_nonempty", "`step` must be positive, got 0"),
+    "group": ("group = 16", "group = 0", "`group` is at least 1, got 0"),
+    "negative wait": ("{left = 1}", "{left = -1}", "`left` counts products, got -1"),
+}
+
+
+def checked(text: str) -> None:
+    """Raises OpError for a text that breaks a rule."""
+    load_dialects()
+    verify(parse_module(text))
+
+
+@pytest.mark.parametrize("name", list(PRODUCT))
+def test_a_product_that_breaks_a_rule_is_refused(name: str) -> None:
+    old, new, message = PRODUCT[name]
+    text = product_text()
+    assert old in text, f"{old} is not in the kernel"
+    with pytest.raises(OpError) as caught:
+        checked(text.replace(old, new))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("text", [product_text, attention_text])
+def test_kernels_come_back_from_their_text(text: Callable[[], str]) -> None:
+    written = text()
+    checked(written)
+    assert print_module(parse_module(written)).strip() == written.strip()
+
+
+def _lines(text: str, name: str) -> list[str]:
+    return [line for line in text.splitlines() if name in line]
+
+
+def test_an_accumulator_in_flight_is_not_read() -> None:
+    """The type of what is in flight is not one that arithmetic takes (ptxas C7514)."""
+    text = product_text()
+    (wait,) = _lines(text, "= ttarget.mma_wait %")
+    result, pending = wait.split(" = ")[0].strip(), wait.split("ttarget.mma_wait ")[1].split(" ")[0]
+    (convert,) = [line for line in _lines(text, "ttarget.convert") if result in line]
+    broken = convert.replace(f"convert {result} ", f"convert {pending} ").replace(
+        "(!ttarget.fragment", "(!ttarget.pending"
+    )
+    with pytest.raises(OpError, match=r"works on vectors, got !ttarget\.pending"):
+        checked(text.replace(convert, broken))
+
+
+def test_a_left_side_is_not_made_while_a_product_is_in_flight() -> None:
+    """The left side of the second product, made after the first was issued, serializes both (ptxas C7513)."""
+    text = attention_text()
+    blocks = text.split("ttarget.steps")
+    inner = next(block for block in blocks if block.count("ttarget.mma_issue") >= 2)
+    issues = _lines(inner, "ttarget.mma_issue")
+    second = issues[1]
+    left = second.split("ttarget.mma_issue ")[1].split(", ")[1]
+    operand = "!ttarget.operand<[128, 128], bf16>"
+    constant = "%fresh = ttarget.constant {value = 0.0} : () -> !ttarget.fragment<[128, 128], bf16>"
+    pack = f"%packed = ttarget.pack %fresh : (!ttarget.fragment<[128, 128], bf16>) -> {operand}"
+    broken = second.replace(f", {left}, ", ", %packed, ")
+    changed = inner.replace(second, f"{constant}\n{pack}\n{broken}")
+    with pytest.raises(OpError, match="makes a register operand of the next product while this is in flight"):
+        checked(text.replace(inner, changed))
+
+
+def test_the_producer_only_copies() -> None:
+    text = product_text()
+    acquire = _lines(text, "ttarget.acquire")[0]
+    extra = "%junk = ttarget.constant {value = 0.0} : () -> !ttarget.fragment<[128, 256], f32>"
+    with pytest.raises(OpError, match="the producer is one thread that only copies"):
+        checked(text.replace(acquire, f"{acquire}\n{extra}"))
+
+
+def test_consumers_do_not_copy() -> None:
+    text = product_text()
+    acquire, wait = _lines(text, "ttarget.acquire")[0], _lines(text, "ttarget.await")[0]
+    cursor = wait.split(", ")[1].split(" ")[0]
+    moved = acquire.replace(acquire.split(", ")[1].split(" ")[0], cursor, 1)
+    with pytest.raises(OpError, match="belongs to the producer"):
+        checked(text.replace(wait, f"{moved}\n{wait}"))
+
+
+def test_turns_are_for_two() -> None:
+    text = attention_text()
+    assert "ttarget.turn" in text
+    with pytest.raises(OpError, match="two consumers take turns, and there are 3"):
+        checked(text.replace("consumers = 2, registers = [40, 232]", "consumers = 3, registers = [24, 160]"))
