@@ -61,7 +61,9 @@ class KernelInstance:
         def build(schedule: Schedule) -> KernelProgram:
             return KernelInstance(self.definition, self.statics, schedule).program(types, machine.kind)
 
-        check(build, self.definition.complete(self.schedule, machine.kind), machine, self.definition.name)
+        schedule = self.definition.complete(self.schedule, machine.kind)
+        source = self.definition.source
+        check(build, schedule, machine, self.definition.name, source.span(source.tree))
 
     @property
     def vjp(self) -> Callable[..., Any] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tessera.diagnostics.codes import ScheduleError
+from tessera.diagnostics.span import Span
 from tessera.ir.tile.records import Body, KernelProgram, TileOp
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
@@ -156,7 +157,7 @@ def _unaligned(buffer: Staged) -> str:
     return f"swizzle='xor' moves {WIDEST} bytes, and a row of {buffer.name} has {row}" if row % WIDEST else ""
 
 
-def check(build: Build, schedule: Schedule, machine: Machine, name: str) -> None:
+def check(build: Build, schedule: Schedule, machine: Machine, name: str, span: Span | None) -> None:
     """Raises ScheduleError (T0401) with what is needed, what there is, and the nearest schedule that is legal."""
     program = build(schedule)
     wrong = violations(program, schedule, machine)
@@ -166,7 +167,7 @@ def check(build: Build, schedule: Schedule, machine: Machine, name: str) -> None
     (first, parts), *rest = wrong
     raise ScheduleError(
         f"`{name}` cannot be carried out on {machine.cpu or machine.name} under {schedule}: {first}",
-        span=None,
+        span=span,
         notes=(*parts, *(message for message, _ in rest)),
         fix=f"the nearest that can is {near}" if near is not None else "make the blocks smaller",
     )
