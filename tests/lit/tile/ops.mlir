@@ -121,3 +121,24 @@ ttile.kernel @meet(%x: !ttile.buffer<[8], f32>) attributes {symbols = [], grid =
   %r = ttile.load %s, %z {coords = ["i"], axes = ["i"], map = [7 - i], bounds = [-1]} : (!ttile.buffer<[8], f32>, !ttile.index) -> !ttile.tile<[8], f32>
   ttile.return
 }
+
+// What an author asks of the machine: a schedule, hints of a load, how far ahead to copy; and a store that all programs
+// may do to one cell.
+// CHECK-LABEL: ttile.kernel @asked(
+// CHECK-SAME:    schedule = {block = [8, 4], warps = 8}
+// CHECK:         ttile.for %{{.*}}, %{{.*}} {step = 8, prefetch = 2} ({
+// CHECK:           ttile.load %x, %{{.*}} {coords = ["i"], axes = ["i"], map = [i], bounds = [N], hints = {swizzle = "xor", vector = 4}}
+// CHECK-NEXT:      %[[R:[a-z0-9]+]] = ttile.reduce %{{.*}} {kind = "sum", axis = 0} : (!ttile.tile<[6], f32>) -> !ttile.tile<[], f32>
+// CHECK-NEXT:      ttile.store %[[R]], %y {coords = [], axes = [], map = [0], bounds = [], mode = "atomic_add"}
+ttile.kernel @asked(%x: !ttile.buffer<[N], f32>, %y: !ttile.buffer<[1], f32>) attributes {symbols = ["N"], grid = [4], writes = [1], kind = "library", schedule = {block = [8, 4], warps = 8}} {
+  %z = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %n = ttile.index {names = [], expr = N} : () -> !ttile.index
+  ttile.for %z, %n {step = 8, prefetch = 2} ({
+  ^bb0(%i: !ttile.index):
+    %0 = ttile.load %x, %i {coords = ["i"], axes = ["i"], map = [i], bounds = [N], hints = {swizzle = "xor", vector = 4}} : (!ttile.buffer<[N], f32>, !ttile.index) -> !ttile.tile<[6], f32>
+    %1 = ttile.reduce %0 {kind = "sum", axis = 0} : (!ttile.tile<[6], f32>) -> !ttile.tile<[], f32>
+    ttile.store %1, %y {coords = [], axes = [], map = [0], bounds = [], mode = "atomic_add"} : (!ttile.tile<[], f32>, !ttile.buffer<[1], f32>) -> ()
+    ttile.yield
+  }) : (!ttile.index, !ttile.index) -> ()
+  ttile.return
+}

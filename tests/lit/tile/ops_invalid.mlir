@@ -183,3 +183,22 @@ ttile.kernel @sort_shared() attributes {symbols = ["N"], grid = [], writes = []}
   ttile.sort %0, %1, %2, %3, %n : (!ttile.buffer<[N], f32>, !ttile.buffer<[N], i64>, !ttile.buffer<[N], f32>, !ttile.buffer<[N], i64>, !ttile.index) -> ()
   ttile.return
 }
+// -----
+// CHECK: error[T0501]: atomics take f32, f64, i32, i64, u32, u64, got bf16
+// CHECK: help: cast the tile, and the buffer, first
+ttile.kernel @narrow_atomic(%y: !ttile.buffer<[1], bf16>) attributes {symbols = [], grid = [], writes = [0]} {
+  %0 = ttile.constant {value = 1.0} : () -> !ttile.tile<[], bf16>
+  ttile.store %0, %y {coords = [], axes = [], map = [0], bounds = [], mode = "atomic_add"} : (!ttile.tile<[], bf16>, !ttile.buffer<[1], bf16>) -> ()
+  ttile.return
+}
+// -----
+// CHECK: error[T0501]: `prefetch` counts steps ahead, got -1
+ttile.kernel @behind() attributes {symbols = ["N"], grid = [], writes = []} {
+  %z = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %n = ttile.index {names = [], expr = N} : () -> !ttile.index
+  ttile.for %z, %n {step = 8, prefetch = -1} ({
+  ^bb0(%i: !ttile.index):
+    ttile.yield
+  }) : (!ttile.index, !ttile.index) -> ()
+  ttile.return
+}
