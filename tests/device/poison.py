@@ -18,10 +18,10 @@ def poisoned() -> Generator[None]:
     """Blocks are filled before somebody gets them."""
     take = Home.take
 
-    def take_filled(home: Home) -> int:
-        address = take(home)
-        if home.size:
-            driver().call("cuMemsetD8_v2", ctypes.c_uint64(address), _ALL_ONES, ctypes.c_size_t(home.size))
+    def take_filled(self: Home) -> int:
+        address = take(self)
+        if self.size:
+            driver().call("cuMemsetD8_v2", ctypes.c_uint64(address), _ALL_ONES, ctypes.c_size_t(self.size))
         return address
 
     Home.take = take_filled

@@ -21,9 +21,9 @@ RNG = np.random.default_rng(5)
 def both(function: Any, *arrays: Any) -> tuple[list[bytes], list[bytes]]:
     """The bits of a function's results on the processor and on a GPU."""
     with poisoned():
-        there = ts.jit(function, backend="cuda")(*arrays)
-    here = ts.jit(function)(*arrays)
-    pairs = (here, there) if isinstance(here, tuple) else ((here,), (there,))
+        there: Any = ts.jit(function, backend="cuda")(*arrays)
+    here: Any = ts.jit(function)(*arrays)
+    pairs: Any = (here, there) if isinstance(here, tuple) else ((here,), (there,))
     first, second = ([np.asarray(part).tobytes() for part in result] for result in pairs)
     return first, second
 
@@ -167,7 +167,7 @@ def test_other_libraries_share_memory() -> None:
     a = torch.randn(128, 96, device="cuda").to(torch.bfloat16)
     given = ts.cuda.array(a)
     assert given.address == a.data_ptr()
-    back = torch.from_dlpack(function(given, a))
+    back = torch.from_dlpack(function(given, given))
     assert torch.equal(back, a * a)
     plain = ts.cuda.array(np.arange(6, dtype=np.float32))
     seen = torch.as_tensor(plain, device="cuda")
@@ -180,7 +180,7 @@ def test_a_tensor_that_begins_anywhere_is_copied() -> None:
     torch = pytest.importorskip("torch")
     function = on_device(lambda a: a + 1)
     whole = torch.arange(1001, device="cuda", dtype=torch.float32)
-    assert torch.equal(torch.from_dlpack(function(whole[1:])), whole[1:] + 1)
+    assert torch.equal(torch.from_dlpack(function(ts.cuda.array(whole[1:]))), whole[1:] + 1)
 
 
 def test_wrong_arguments_are_explained() -> None:

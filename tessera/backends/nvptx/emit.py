@@ -11,7 +11,7 @@ from xdsl.ir import Block, SSAValue
 from tessera.backends.nvptx import emit_access, emit_exchange, emit_order, values
 from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.layout import Layout, Threads, Tile
-from tessera.backends.nvptx.text import WARP, DeviceModule, barrier, special, warp_barrier
+from tessera.backends.nvptx.text import ALL_LANES, WARP, DeviceModule, barrier, special, warp_barrier
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, IndexAttr
@@ -20,11 +20,13 @@ from tessera.ir.target.llvm.dims import dim_value
 from tessera.ir.target.llvm.instructions import Index, Value, known
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim, product
-from tessera.types.dtype import i64
+from tessera.types.dtype import f32, i64
 from tessera.types.machine import Machine
 
 BLOCK = 128
 """Threads of a block that runs several small programs side by side."""
+KEPT_BLOCK = 32
+"""Threads of a block whose programs keep rows in registers."""
 RESIDENT = 16
 """Blocks for each multiprocessor that go through the grid in turns, where programs have memory of their own."""
 _EXCHANGE = "%EXCHANGE%"
@@ -50,7 +52,10 @@ class Emitter:
         self.kernel, self.machine = kernel, machine
         self.name: str = kernel.value("symbol")
         self.threads: int = kernel.value("threads")
-        self.programs = max(1, BLOCK // self.threads)
+        loops = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.loop"]
+        is_kept = any(loop.value("unroll") == 0 for loop in loops)
+        # A block ends with its last program: where those take long and hold much, each is to be followed at once.
+        self.programs = max(1, (KEPT_BLOCK if is_kept else BLOCK) // self.threads)
         self.module = DeviceModule(machine)
         block = kernel.regions[0].block
         arguments = [*[("ptr", f"b{at}") for at in range(len(block.args))]]
@@ -78,6 +83,7 @@ class Emitter:
         place = f.cast("zext", special(f, "tid.x"), "i64")
         self.slot: Index = f.udiv(place, self.threads) if self.programs > 1 else 0
         self.thread = f.urem(place, self.threads) if self.programs > 1 else place
+        self.mask, self.first_lane = self._lanes(place)
         self._place_scratch()
         for part in self.kernel.walk():
             for value in (*part.results, *(arg for region in part.regions for arg in region.block.args)):
@@ -88,6 +94,14 @@ class Emitter:
             self.emit(op)
         f.ret()
         return self._finished()
+
+    def _lanes(self, place: Value) -> tuple[Value, Value]:
+        """The lanes of the warp that run this program, and the first of them."""
+        f = self.f
+        if self.threads >= WARP:
+            return ALL_LANES, Value("i32", "0")
+        first = f.op("and", f.cast("trunc", place, "i32"), Value("i32", str(WARP - self.threads)))
+        return f.op("shl", Value("i32", str((1 << self.threads) - 1)), first), first
 
     def _finished(self) -> KernelCode:
         exchange = -(-self.exchange_bytes // 16) * 16
@@ -177,8 +191,8 @@ class Emitter:
 
     def wait(self) -> None:
         """All threads of the program wait for each other."""
-        if self.threads == WARP:
-            warp_barrier(self.f)
+        if 1 < self.threads <= WARP:
+            warp_barrier(self.f, self.mask)
         elif self.threads > WARP:
             barrier(self.f)
 
@@ -324,7 +338,10 @@ class Emitter:
         source = self.tiles[op.operands[0]]
         registers = self.registers(source)
         _, to = self.layout(op.result)
-        made = self._made(op, values.cast(self.f, registers, source.dtype, to))
+        if source.packed is not None and to is f32:
+            made = self._made(op, values.unpacked_again(self.f, source.packed))
+        else:
+            made = self._made(op, values.cast(self.f, registers, source.dtype, to))
         if not op.value("rounding") and source.dtype.is_float and source.dtype.bits < to.bits:
             made.narrow = source.narrow or (source.dtype, registers)
         if source.turned is not None and made.narrow is not None and source.turned.narrow is None:

@@ -17,7 +17,7 @@ from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.types import bytes_of
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
-from tessera.types.dtype import DType
+from tessera.types.dtype import DType, bf16
 
 WIDEST = 16
 """Bytes that one thread moves at once."""
@@ -105,12 +105,16 @@ def emit_load(emitter: Any, op: SpecOp) -> None:
         emitter.tiles[op.result] = emitter.memo[key]
         return
     found: list[Value] = []
+    pairs: list[Value] = []
     group = access.group()
     for register in range(0, access.layout.registers, group):
-        found += _load_group(access, register, group, is_constant)
-    tile = emitter.tiles[op.result] = Tile(access.layout, access.dtype, found)
+        loaded, parts = _load_group(access, register, group, is_constant)
+        found += parts
+        pairs.append(loaded)
+    emitter.tiles[op.result] = Tile(access.layout, access.dtype, found)
     if key is not None and is_constant:
-        emitter.memo[key] = tile
+        is_pairs = access.dtype is bf16 and all(pair.type == "i32" for pair in pairs)
+        emitter.memo[key] = Tile(access.layout, access.dtype, found, packed=pairs if is_pairs else None)
 
 
 def _key(access: Access) -> Any:
@@ -140,7 +144,8 @@ def _held(access: Access, tile: Tile) -> Tile:
     return Tile(tile.layout, tile.dtype, found)
 
 
-def _load_group(access: Access, register: int, group: int, is_constant: bool) -> list[Value]:
+def _load_group(access: Access, register: int, group: int, is_constant: bool) -> tuple[Value, list[Value]]:
+    """Neighbours in one piece as they were loaded, and one by one."""
     f, dtype, element = access.f, access.dtype, access.element
     here = access.here(register)
     mask = access.mask(here, register, owner=False)
@@ -157,7 +162,7 @@ def _load_group(access: Access, register: int, group: int, is_constant: bool) ->
     if mask is not None:
         pad = values.constant(f, dtype, access.op.value("pad"))
         parts = [f.select(mask, part, pad) for part in parts]
-    return parts * (group // count)
+    return loaded, parts * (group // count)
 
 
 def emit_store(emitter: Any, op: SpecOp) -> None:

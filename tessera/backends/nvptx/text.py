@@ -15,7 +15,7 @@ SHARED = "shared_memory"
 NOTHING = "nothing"
 """A few bytes that may always be read: where an element outside of its buffer is read from."""
 
-_ALL_LANES = Value("i32", "-1")
+ALL_LANES = Value("i32", "-1")
 _SPECIAL = "llvm.nvvm.read.ptx.sreg."
 
 
@@ -99,9 +99,9 @@ def barrier(f: FunctionText) -> None:
     f.call("llvm.nvvm.barrier.cta.sync.aligned.all", [Value("i32", "0")])
 
 
-def warp_barrier(f: FunctionText) -> None:
-    """All threads of the warp wait for each other, and see what the others stored."""
-    f.call("llvm.nvvm.bar.warp.sync", [_ALL_LANES])
+def warp_barrier(f: FunctionText, mask: Value = ALL_LANES) -> None:
+    """All threads of the warp that `mask` names wait for each other, and see what the others stored."""
+    f.call("llvm.nvvm.bar.warp.sync", [mask])
 
 
 def assembly(f: FunctionText, text: str, constraints: str, args: Sequence[Value], ret: str = "void") -> Value:
@@ -114,19 +114,22 @@ def assembly(f: FunctionText, text: str, constraints: str, args: Sequence[Value]
     return f.raw(ret, call)
 
 
-def shuffle(f: FunctionText, value: Value, way: str, lane: Index | Value) -> Value:
-    """A value of another lane of the warp: `down` so many lanes on, `bfly` across, `idx` that lane."""
+def shuffle(f: FunctionText, value: Value, way: str, lane: Index | Value, mask: Value = ALL_LANES) -> Value:
+    """A value of another lane of the warp: `down` so many lanes on, `bfly` across, `idx` that lane.
+
+    All lanes that `mask` names do it at once, and no others.
+    """
     other = Value("i32", str(lane)) if isinstance(lane, int) else lane
     clamp = Value("i32", "31")
     if value.type in ("i32", "float"):
         suffix = "i32" if value.type == "i32" else "f32"
-        return f.call(f"llvm.nvvm.shfl.sync.{way}.{suffix}", [_ALL_LANES, value, other, clamp], value.type)
+        return f.call(f"llvm.nvvm.shfl.sync.{way}.{suffix}", [mask, value, other, clamp], value.type)
     size = 1 if value.type == "i1" else 8 * bytes_of(value.type)
     if size == 64:
         halves = f.bitcast(value, "<2 x i32>")
-        low, high = (shuffle(f, f.extract(halves, part), way, other) for part in (0, 1))
+        low, high = (shuffle(f, f.extract(halves, part), way, other, mask) for part in (0, 1))
         both = f.insert(f.insert(Value("<2 x i32>", "poison"), low, 0), high, 1)
         return f.bitcast(both, value.type)
     bits = f.bitcast(value, f"i{size}")
-    moved = shuffle(f, f.cast("zext", bits, "i32"), way, other)
+    moved = shuffle(f, f.cast("zext", bits, "i32"), way, other, mask)
     return f.bitcast(f.cast("trunc", moved, f"i{size}"), value.type)

@@ -127,3 +127,20 @@ def computed(f: FunctionText, name: str, parts: list[Value], dtype: DType) -> Va
     if name in ("max", "min") and dtype is dt.f32:
         return f.intrinsic("maximum" if name == "max" else "minimum", *parts)
     return math.emit(f, name, parts, dtype)
+
+
+_LOW, _HIGH = "0x1044", "0x3244"
+"""Bytes of an f32 from a pair of bf16: two of zeros, then those of the first or the second."""
+
+
+def unpacked_again(f: FunctionText, pairs: Sequence[Value]) -> list[Value]:
+    """The f32 of pairs of bf16, by an instruction that nobody takes for the one that did it before.
+
+    What was unpacked once would else be kept in registers until it is wanted again, and not the pairs.
+    """
+    found: list[Value] = []
+    for pair in pairs:
+        for bytes_ in (_LOW, _HIGH):
+            bits = f.raw("i32", f'call i32 asm sideeffect "prmt.b32 $0, $1, 0, {bytes_};", "=r,r"({pair})')
+            found.append(f.bitcast(bits, "float"))
+    return found
