@@ -152,6 +152,8 @@ def expression_at(span: Span | None) -> Expression | None:
     lines[-1] = lines[-1][: span.end_column - 1]
     lines[0] = lines[0][span.column - 1 :]
     text = "\n".join(lines)
+    if not text.strip():
+        return None
     try:
         node = ast.parse(f"({text})", mode="eval").body
     except SyntaxError:

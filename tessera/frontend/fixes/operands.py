@@ -95,8 +95,8 @@ def mixed_fix(span: Span | None, op: str, dtypes: Sequence[DType | None], narrow
 
 
 def _takes(op: str, dtype: DType, count: int) -> bool:
-    if op not in REGISTRY:
-        return False
+    if op not in REGISTRY or any(attribute.is_required for attribute in REGISTRY[op].attributes):
+        return True  # a rule that needs more than dtypes cannot be asked, and few of those are picky
     spec = REGISTRY[op]
     return _holds(spec, _Candidate([TensorType((), dtype)] * count, spec.with_defaults({}), lambda: None))
 
