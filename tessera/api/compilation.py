@@ -16,6 +16,7 @@ from tessera import __version__
 from tessera.api.specialization import Loaded, Origin
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import LoadError, OverrideError
+from tessera.frontend.several import several
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.tape_text import tape_hash
 
@@ -44,8 +45,24 @@ def load(tape: Tape, options: Options, name: str = "") -> tuple[Loaded, Origin]:
         return _loaded(executable, tape, options), Origin("disk cache", key)
     reason = _reason(store, name, parts)
     executable = _compiled(tape, options)
+    executable.metadata[SPANS] = spans_of(tape)
     store.put(key, executable.to_bytes())
     return _loaded(executable, tape, options), Origin("compiled", key, reason)
+
+
+SPANS = "spans"
+"""Where an executable says which lines its program was traced from, an entry for each record of the tape."""
+
+
+def spans_of(tape: Tape) -> list[str]:
+    """Where each record of a tape stands in the source, those of bodies after the record they belong to."""
+    found: list[str] = []
+    for record in tape.records:
+        found.append(str(record.span) if record.span is not None else "")
+        for value in record.attributes.values():
+            bodies = [value] if isinstance(value, Tape) else several(value)
+            found += [span for body in bodies if isinstance(body, Tape) for span in spans_of(body)]
+    return found
 
 
 def _loaded(executable: Executable, tape: Tape, options: Options) -> Loaded:

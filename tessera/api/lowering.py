@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from tessera.api.compilation import cache_key
+from tessera.api.compilation import SPANS, cache_key, spans_of
 from tessera.api.specialization import Specialization
 from tessera.compiler.options import Options
 from tessera.frontend.trace_function import TracedFunction
+from tessera.ir.base.tape import Tape
 from tessera.ir.base.tape_text import tape_text
 
 if TYPE_CHECKING:
@@ -87,9 +88,34 @@ def explained(traced: TracedFunction, options: Options, made: Specialization | N
         options=options.text,
         guards=tuple(guards),
         proved=tuple(_proved_text(*item) for item in traced.proved),
-        report=dict(executable.metadata.get("report", {})) if executable is not None else {},
+        report=_report(executable.metadata, tape) if executable is not None else {},
         captured=tuple(map(_captured_text, made.captures.paths)) if made is not None else (),
     )
+
+
+_ORDER = ("groups", "kernels", "choices", "flops", "bytes", "workspace")
+
+
+def _report(metadata: Mapping[str, Any], tape: Tape) -> dict[str, Any]:
+    """What the compiler said, with the lines of this trace: cached code may be of a program that stood elsewhere."""
+    report: dict[str, Any] = dict(metadata.get("report", {}))
+    places: dict[str, list[str]] = {}
+    for then, now in zip(metadata.get(SPANS, ()), spans_of(tape), strict=False):
+        if now not in places.setdefault(then, []):
+            places[then].append(now)
+    ordered = [name for name in _ORDER if name in report]
+    report = {name: report[name] for name in (*ordered, *(name for name in report if name not in _ORDER))}
+    if "groups" in report:
+        report["groups"] = [_placed(line, places) for line in report["groups"]]
+    return report
+
+
+def _placed(line: str, places: Mapping[str, Sequence[str]]) -> str:
+    text, separator, then = line.rpartition(" at ")
+    if not separator:
+        return line
+    now = [place for place in places.get(then, ()) if place]
+    return f"{text} at {' and '.join(now)}" if now else text
 
 
 def _captured_text(path: str) -> str:

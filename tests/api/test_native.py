@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.runtime.cache import Store
 
 PROGRAM = """
 import sys
@@ -84,6 +86,26 @@ def test_explain_names_groups_kernels_and_choices() -> None:
     report = f.explain(*given).report
     assert {"groups", "kernels", "choices", "flops", "bytes", "workspace"} <= set(report)
     assert len(report["kernels"]) == 2
+
+
+def test_explain_of_cached_code_names_the_lines_of_this_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The code was made for a program that stands elsewhere, and is the same."""
+    monkeypatch.setattr("tessera.runtime.cache.default_store", lambda: Store(tmp_path))
+    given = inputs(3, 4, 5)
+    for name, line in (("first", 1), ("second", 8)):
+        source = "\n" * (line - 1) + "def f(x, w, b): return ts.ops.softmax(ts.ops.gelu(x @ w + b) * 0.375)\n"
+        scope: dict[str, Any] = {"ts": ts, "__name__": name}
+        (tmp_path / f"{name}.py").write_text(source)
+        exec(compile(source, str(tmp_path / f"{name}.py"), "exec"), scope)
+        f: ts.Jit = ts.jit(scope["f"], dynamic=True)
+        f(*given)
+        assert f.specializations[0].origin.source == ("compiled" if name == "first" else "disk cache")
+        report = f.explain(*given).report
+        assert list(report)[:3] == ["groups", "kernels", "choices"]
+        assert len(report["groups"]) == 2
+        assert all(f"{name}.py:{line}:" in group for group in report["groups"])
 
 
 def test_options_reach_the_compiler() -> None:

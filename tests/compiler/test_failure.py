@@ -53,5 +53,24 @@ def test_what_llvm_refuses_names_a_script_too(monkeypatch: pytest.MonkeyPatch) -
         runpy.run_path(script)
 
 
-def test_the_script_of_a_program_that_compiles_again_is_quiet() -> None:
-    runpy.run_path(write_script(trace(program, typed("A B")), Options(), 'said "no"'))
+def test_the_script_of_a_program_that_compiles_again_is_quiet(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tape, options = trace(program, typed("A B")), Options(fusion=False)
+    script = write_script(tape, options, 'said "no"')
+    assert Path(script).read_text().startswith('"""Compiles a program that failed with: said \'no\'"""')
+    lowered: list[str] = []
+    lower = X86Backend.lower
+
+    def noted(self: X86Backend, kernel: SpecOp) -> SpecOp:
+        lowered.append(str(kernel))
+        return lower(self, kernel)
+
+    monkeypatch.setattr(X86Backend, "lower", noted)
+    runpy.run_path(script)
+    again = list(lowered)
+    lowered.clear()
+    compile_tape(tape, options)
+    # The very kernels of the program, made by the script too: it did compile, and the same thing.
+    assert again == lowered != []
+    assert capfd.readouterr() == ("", "")

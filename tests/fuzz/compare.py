@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -85,20 +86,36 @@ def disagreement(program: Program, **options: Any) -> str:
 def _wrong(program: Program, name: str, given: Array, wanted: Array, moved: Sequence[Array]) -> str:
     if given.shape != wanted.shape or given.dtype != wanted.dtype:
         return f"{given.shape} {given.dtype}, not {wanted.shape} {wanted.dtype}"
-    ours, theirs = given.astype(np.float64), wanted.astype(np.float64)
     with np.errstate(all="ignore"):
-        same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
+        # In their own dtype: as floats, large integers that differ would be equal.
+        same = (given == wanted) | ((given != given) & (wanted != wanted))
         if not program.values[name].is_exact:
-            spread = np.max([np.abs(other.astype(np.float64) - theirs) for other in moved], axis=0)
-            # what the moved runs cannot tell of, such as an overflow they met, compiled code may meet too
-            unknown = ~np.isfinite(spread) & ~np.isnan(theirs)
-            # and a rounding that all moved runs happened to do as the exact one
-            rounding = 2 * np.spacing(np.abs(wanted)).astype(np.float64)
-            same |= (np.abs(ours - theirs) <= 2 * spread + rounding + np.finfo(np.float32).tiny) | unknown
+            same = same | _is_near(given, wanted, moved)
     if same.all():
         return ""
     at = tuple(int(index) for index in np.unravel_index(int((~same).argmax()), same.shape))
     return f"{int((~same).sum())} of {same.size} differ, at {at} {given[at]!r} and not {wanted[at]!r}"
+
+
+def _is_near(given: Array, wanted: Array, moved: Sequence[Array]) -> Any:
+    """Where a result is what the interpreter gave, or a moved run of it, but for what the moved runs are apart.
+
+    An overflow that a moved run met, compiled code may meet too; then it has met one, and nothing else is excused.
+    """
+    ours, runs = given.astype(np.float64), [run.astype(np.float64) for run in (wanted, *moved)]
+    finite = np.array([np.where(np.isfinite(run), run, np.nan) for run in runs])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of elements that are finite in no run
+        apart = np.nanmax(finite, axis=0) - np.nanmin(finite, axis=0)
+    near = np.zeros(given.shape, bool)
+    for run in runs:
+        # A rounding that all runs happened to do alike may go the other way.
+        rounding = (
+            2 * np.spacing(np.abs(run.astype(given.dtype))).astype(np.float64) if given.dtype.kind not in "iub" else 0.0
+        )
+        reach = 2 * apart + rounding + np.finfo(np.float32).tiny
+        near = near | (ours == run) | (np.isnan(ours) & np.isnan(run)) | (np.abs(ours - run) <= reach)
+    return near
 
 
 def fails(program: Program, **options: Any) -> str:
