@@ -14,9 +14,12 @@ import tessera as ts
 from tessera import ops
 from tessera.backends.reference.interpret import run_tape
 from tessera.ir.base.tape import Guard, Tape
+from tessera.ir.base.text import print_module
+from tessera.ir.base.verify import verify
 from tessera.ir.schedule.canonical import canonical, multiples
 from tessera.ir.schedule.fusions import fusions_in
 from tessera.ir.schedule.interpret import run_program
+from tessera.ir.tile.passes.drop_bounds import DropBounds
 from tessera.types.dim import Dim, minimum
 from tests.schedule.programs import assert_close, inputs_for, scheduled, simplified, tapes, typed
 
@@ -31,6 +34,7 @@ ZERO = Dim.constant(0)
 def test_a_program_with_known_multiples_means_the_same(tape: Tape, first: int, second: int, steps: int | None) -> None:
     tape.guards += [Guard(A % first, ZERO, "rows"), Guard(B % second, ZERO, "columns")]
     module = scheduled(simplified(tape), steps=steps)
+    DropBounds().run(module)
     for rows, columns in ((1, 1), (2, 3)):
         arrays = inputs_for(tape, {"A": rows * first, "B": columns * second})
         with np.errstate(all="ignore"):
@@ -40,6 +44,20 @@ def test_a_program_with_known_multiples_means_the_same(tape: Tape, first: int, s
         assert {size for one in sizes for size in one.values()} <= {A // first, B // second}
 
 
+@settings(max_examples=20)
+@given(tapes())
+def test_bounds_that_are_dropped_were_never_reached(tape: Tape) -> None:
+    module = scheduled(simplified(tape))
+    before = print_module(module)
+    DropBounds().run(module)
+    verify(module)
+    assert print_module(module).count("bounds = [-1]") >= before.count("bounds = [-1]")
+    for sizes in ({"A": 3, "B": 5}, {"A": 1, "B": 33}, {"A": 16, "B": 64}):
+        arrays = inputs_for(tape, sizes)
+        with np.errstate(all="ignore"):
+            assert_close(run_program(module, *arrays), run_tape(tape, arrays))
+
+
 def test_only_remainders_of_zero_are_multiples() -> None:
     guards = [
         Guard(A % 8, Dim.constant(4), "another remainder"),
@@ -47,9 +65,13 @@ def test_only_remainders_of_zero_are_multiples() -> None:
         Guard(A % B, ZERO, "not a number"),
         Guard(2 * (A % 8), ZERO, "a multiple of a remainder"),
         Guard(minimum(A, 1), Dim.constant(1), "a bound"),
+        Guard(8 * (A // 8), A + 1, "more than whole parts"),
+        Guard(4 * (A // 8), A, "other parts"),
+        Guard(8 * (A // 8), B, "parts of another"),
     ]
     assert multiples(guards) == {}
     assert multiples([Guard(ZERO, A % 8, "turned round"), Guard(A % 12, ZERO, "both")]) == {"A": 24}
+    assert multiples([Guard(16 * (A // 16), A, "whole"), Guard(B, 4 * (B // 4), "turned")]) == {"A": 16, "B": 4}
 
 
 def test_sizes_are_written_as_multiples_and_guards_that_shows_are_gone() -> None:
@@ -89,6 +111,7 @@ def test_the_ragged_edge_is_gone_and_every_bit_is_the_same(function: Callable[..
     if function in (_softmax, _shares):
         assert "guarded" in plain.lower(chosen[0]).target
         assert "guarded" not in known.lower(chosen[0]).target
+        assert "ttile.clip" not in known.lower(chosen[0]).tile
 
 
 def _bits(result: Any) -> list[bytes]:

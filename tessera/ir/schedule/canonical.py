@@ -12,7 +12,7 @@ from tessera.ir.base.tape import Guard, Record, Tape
 from tessera.ir.base.tape_text import tape_text
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.tile.facets import View
-from tessera.types.dim import Dim
+from tessera.types.dim import Dim, Monomial
 from tessera.types.tensor_type import TensorType
 
 _LONGEST = 40
@@ -38,29 +38,33 @@ def canonical(body: Tape) -> tuple[Tape, dict[str, Dim]]:
 
 
 def multiples(guards: Iterable[Guard]) -> dict[str, int]:
-    """Numbers above 1 that sizes are multiples of, as guards of the form `size % number == 0` say.
+    """Numbers above 1 that sizes are multiples of, by guards `size % number == 0` or `number*(size // number) == size`.
 
     >>> N = Dim.symbol("N")
-    >>> multiples([Guard(N % 6, Dim.constant(0), ""), Guard(N % 4, Dim.constant(0), ""), Guard(N, N * N, "")])
+    >>> multiples([Guard(N % 6, Dim.constant(0), ""), Guard(4 * (N // 4), N, ""), Guard(N, N * N, "")])
     {'N': 12}
     """
     found: dict[str, int] = {}
     for guard in guards:
-        for left, right in ((guard.left, guard.right), (guard.right, guard.left)):
-            size, number = _remainder(left)
-            if right.value == 0 and number:
+        gap = guard.left - guard.right
+        for monomial, coefficient in gap.terms:
+            size, number = _divided(monomial)
+            if number > 1 and _is_remainder(gap if coefficient > 0 else -gap, Dim.symbol(size), number):
                 found[size] = math.lcm(found.get(size, 1), number)
     return found
 
 
-def _remainder(dim: Dim) -> tuple[str, int]:
-    """The two sides of `size % number`; 0 for a dim of another form."""
-    monomial, coefficient = dim.terms[0] if len(dim.terms) == 1 else ((), 0)
-    if coefficient == 1 and len(monomial) == 1 and monomial[0].kind == "mod":
+def _is_remainder(gap: Dim, size: Dim, number: int) -> bool:
+    return gap in (size % number, size // number * number - size)
+
+
+def _divided(monomial: Monomial) -> tuple[str, int]:
+    """The size and the number of a lone `size % number` or `size // number`; the number is 1 for anything else."""
+    if len(monomial) == 1 and monomial[0].kind in ("mod", "floordiv"):
         above, below = monomial[0].args
         if above.symbol_name is not None and (below.value or 0) > 1:
-            return above.symbol_name, below.value or 0
-    return "", 0
+            return above.symbol_name, below.value or 1
+    return "", 1
 
 
 def with_sizes(tape: Tape, env: Mapping[str, Dim]) -> Tape:

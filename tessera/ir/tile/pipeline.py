@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from tessera.ir.base.legality import Legality
 from tessera.ir.base.passes import Pass
+from tessera.ir.tile.passes.drop_bounds import DropBounds
 
 DOOR = Legality("tile", frozenset(["tsched", "ttile"]))
 
 
 def pipeline(*, debug: bool = False) -> list[Pass]:
     """Kernels of the house are right by construction, so only a debug build pays for being told so."""
+    # First: what is left out here is proved once more by the checks of a debug build.
+    passes: list[Pass] = [DropBounds()]
     if not debug:
-        return []
+        return passes
     # None is loaded unless it is asked for: proofs need isl, and run addresses on NumPy.
     from tessera.ir.tile.passes.check_barriers import CheckBarriers  # noqa: PLC0415
     from tessera.ir.tile.passes.check_bounds import CheckBounds  # noqa: PLC0415
     from tessera.ir.tile.passes.check_races import CheckRaces  # noqa: PLC0415
 
     return [
-        # Bounds first: two programs that leave a buffer may meet anywhere.
+        *passes,
+        # Bounds next: two programs that leave a buffer may meet anywhere.
         CheckBounds(),
         CheckRaces(),
         # Last, as a barrier keeps workers of one program apart, and programs have none.
