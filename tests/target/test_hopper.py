@@ -121,4 +121,4 @@ def test_turns_are_for_two() -> None:
     text = attention_text()
     assert "ttarget.turn" in text
     with pytest.raises(OpError, match="two consumers take turns, and there are 3"):
-        checked(text.replace("consumers = 2, registers = [40, 232]", "consumers = 3, registers = [24, 160]"))
+        checked(text.replace("consumers = 2, registers = [24, 240]", "consumers = 3, registers = [24, 160]"))

@@ -92,6 +92,11 @@ def barrier_arrive(f: FunctionText, address: Value, condition: Value) -> None:
     effect(f, text, "r,r", [address, flag(f, condition)])
 
 
+def barrier_signal(f: FunctionText, address: Value) -> None:
+    """Arrive."""
+    effect(f, "mbarrier.arrive.shared::cta.b64 _, [$0];", "r", [address])
+
+
 def barrier_wait(f: FunctionText, address: Value, parity: Value, bounded: bool) -> None:
     """Wait for the end of a phase; `bounded` turns a wait that never ends into a trap."""
     wait = "mbarrier.try_wait.parity.shared::cta.b64 P1, [$0], $1; @P1 bra DONE;"

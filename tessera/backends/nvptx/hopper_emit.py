@@ -12,6 +12,7 @@ from tessera.backends.nvptx import hopper_assembly as asm
 from tessera.backends.nvptx.hopper_assembly import number, op32
 from tessera.backends.nvptx.hopper_elements import Thread, thread_of
 from tessera.backends.nvptx.hopper_fragments import Registers
+from tessera.backends.nvptx.hopper_order import Mailbox, mailboxes
 from tessera.backends.nvptx.hopper_shared import Cursor, Ring, SharedTile
 from tessera.backends.nvptx.hopper_tiles import TileOps
 from tessera.backends.nvptx.kernel_code import KernelCode, MapCode
@@ -76,6 +77,7 @@ def emit_matrix_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = Fals
         0,
         tuple(_map_code(op, kernel.value("writes")) for op in maps if isinstance(op, SpecOp)),
         machine.blocks,
+        bool(mailboxes(kernel)),
     )
 
 
@@ -157,6 +159,9 @@ class MatrixEmitter:
                     for first, arrivals in ((0, 1), (ring.stages, setting.consumers)):
                         address = op32(f, "add", setting.base, ring.offset + 8 * (first + stage))
                         asm.barrier_init(f, address, arrivals)
+            for offset in mailboxes(self.kernel):
+                for place, arrivals in enumerate([1, 1, *[WARPGROUP * setting.consumers] * 2]):
+                    asm.barrier_init(f, op32(f, "add", setting.base, offset + 8 * place), arrivals)
             asm.effect(f, "fence.mbarrier_init.release.cluster;")
 
         f.if_(f.icmp("eq", setting.tid, number(0)), make)
@@ -220,18 +225,29 @@ class MatrixEmitter:
         counts = [f.cast("trunc", dim_value(f, dim, self.setting.sizes), "i32") for dim in grid]
         cursors = self._of(op.operands)
 
+        mailbox: int = op.value("mailbox")
+
         def body(carried: list[Value]) -> list[Value]:
             places = self._program(op, carried[0], counts)
             wide = [f.raw("i64", f"zext {place} to i64") for place in places]
             self.values.update(zip(block.args[: len(grid)], wide, strict=True))
-            self.values.update(zip(block.args[len(grid) :], unflat(cursors, carried[1:]), strict=True))
+            self.values.update(zip(block.args[len(grid) :], unflat(cursors, carried[2:]), strict=True))
             self.run_block(block)
             last = block.last_op
             assert last is not None
-            return [op32(f, "add", carried[0], special(f, "nctaid.x")), *flat(self._of(last.operands))]
+            if mailbox < 0:
+                following = op32(f, "add", carried[0], special(f, "nctaid.x"))
+            else:
+                following = self.mailbox(mailbox).following(carried[1])
+            return [following, op32(f, "add", carried[1], 1), *flat(self._of(last.operands))]
 
-        start = [special(f, "ctaid.x"), *flat(cursors)]
+        start = [special(f, "ctaid.x"), number(0), *flat(cursors)]
         f.while_(start, lambda carried: f.icmp("slt", carried[0], total), body)
+
+    def mailbox(self, offset: int) -> Mailbox:
+        """Where the producer says which tile is next."""
+        setting, counter = self.setting, self.f.arguments[-1]
+        return Mailbox(self.f, setting.base, offset, counter, setting.bounded, self.is_producer)
 
     def _program(self, op: SpecOp, place: Value, counts: Sequence[Value]) -> list[Value]:
         """The program at a place in time: places of the last axis but one in groups, all of the last axis with each.

@@ -72,3 +72,9 @@ NARROW: Mapping[str, Callable[[FunctionText, Value], Value]] = {
 def narrow_math(f: FunctionText, fn: str, args: Sequence[Value]) -> Value:
     """A function of one f32 whose result is rounded to bf16."""
     return NARROW[fn](f, args[0])
+
+
+def quotients(f: FunctionText, above: Sequence[Value], below: Sequence[Value]) -> list[Value]:
+    """Quotients that are rounded to bf16; a divisor that many share is turned over once."""
+    turned = {value.text: reciprocal(f, value) for value in dict.fromkeys(below)}
+    return [mul(f, a, turned[b.text]) for a, b in zip(above, below, strict=True)]

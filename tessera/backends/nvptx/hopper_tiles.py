@@ -11,7 +11,7 @@ from tessera.backends.nvptx import hopper_assembly as asm
 from tessera.backends.nvptx import hopper_elements as elements
 from tessera.backends.nvptx.hopper_assembly import number, op32
 from tessera.backends.nvptx.hopper_fragments import COLUMNS, FRAGMENT, ROWS, Layout, Registers, is_paired
-from tessera.backends.nvptx.hopper_narrow import NARROW, narrow_math
+from tessera.backends.nvptx.hopper_narrow import NARROW, narrow_math, quotients
 from tessera.backends.nvptx.hopper_shared import SharedTile
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, ShapedAttr
@@ -149,7 +149,9 @@ class TileOps:
         assert isinstance(type, ShapedAttr)
         columns = [tile.floats(self.f) for tile in tiles]
         dtype = tiles[0].dtype.compute
-        is_narrow = dtype is f32 and op.value("fn") in NARROW and _is_rounded(op.result)
+        is_narrow = dtype is f32 and op.value("fn") in (*NARROW, "div") and _is_rounded(op.result)
+        if is_narrow and op.value("fn") == "div":
+            return Registers(tiles[0].layout, type.dtype, quotients(self.f, *columns))
         made: dict[tuple[str, ...], Value] = {}
         found: list[Value] = []
         for args in zip(*columns, strict=True):

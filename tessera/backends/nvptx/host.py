@@ -211,7 +211,11 @@ class _Entry:
             f.if_(f.icmp("sgt", blocks, MOST_BLOCKS), lambda: f.ret(f.const_i(TOO_MANY | (number + 1) << 32)))
             for at, slot in enumerate([*slots, scratch]):
                 f.store(slot, f.gep(self.slots, at, "i64"), align=8)
-            room = Dim.constant(0)
+            room = Dim.constant(_LINE if code.counts else 0)
+            if code.counts:
+                zero = [scratch, Value("i32", "0"), f.const_i(_LINE // 4), self.words["stream"]]
+                self._driver("fill", zero, number)
+                self.scratches.append(("1", 1, 1, str(_LINE)))
             for at, map_ in enumerate(code.maps):
                 room = self._map(map_, f.gep(self.maps, _MAP * at, "i8"), slots[map_.argument], sizes, number, room)
                 first = self.most - len(code.maps) + at

@@ -48,3 +48,5 @@ class KernelCode:
     slots: int
     maps: tuple[MapCode, ...] = ()
     resident: int = 0
+    counts: bool = False
+    """Whether its scratch begins with a counter that is 0 at the start."""

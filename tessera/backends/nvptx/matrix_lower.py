@@ -18,13 +18,15 @@ from tessera.ir.base.types import TileAttr
 from tessera.ir.target.dialect import DIALECT
 from tessera.ir.target.hopper_limits import ALIGNMENT, ROWS, SPAN
 from tessera.ir.target.hopper_types import RING, TENSOR_MAP, SharedAttr
-from tessera.ir.target.ops.hopper_kernel import FEATURES
+from tessera.ir.target.ops.hopper_kernel import FEATURES, MAILBOX
 from tessera.types.dtype import DType, bf16, f16
 from tessera.types.machine import Machine
 from tessera.types.tensor_type import TensorType
 
 _REGISTERS: dict[int, tuple[int, ...]] = {1: (), 2: (40, 232), 3: (24, 160)}
 """Registers of a producer's and a consumer's thread, by the number of consumers."""
+_TURNING = (24, 240)
+"""The same where two products turn in one loop: sums of both are live."""
 _GROUP = 16
 """Rows of blocks that run together, so that a wave reads few rows and few columns."""
 
@@ -64,10 +66,14 @@ class MatrixLowering(Writer):
             symbol=matrix_symbol(self.kernel.value("symbol")),
             features=FEATURES,
             consumers=self.plan.consumers,
-            registers=_REGISTERS[self.plan.consumers],
+            registers=self._registers(),
             shared=room.top,
         )
         return make(DIALECT["matrix_kernel"], values=values, types=(), regions=[self.entry])
+
+    def _registers(self) -> tuple[int, ...]:
+        is_turning = self.plan.consumers == 2 and len(self.plan.products) > 1
+        return _TURNING if is_turning else _REGISTERS[self.plan.consumers]
 
     def _memory(self, rings: Sequence[RingPlan], room: Room) -> None:
         types = [op.operands[0].type for op in self.stores]
@@ -84,6 +90,7 @@ class MatrixLowering(Writer):
             type = TensorType.of([ROWS, SPAN // dtype.bytes], dtype)
             values = {"offset": room.take(each, ALIGNMENT), "stages": 2 * self.plan.consumers}
             self.staging[dtype] = self.emit("shared_tile", (), values, [SharedAttr.of(type)]).result
+        self.mailbox = room.take(MAILBOX, 8) if self._is_uneven() else -1
         for ring in rings:
             values = {"offset": room.take(16 * ring.stages, 8), "stages": ring.stages}
             ring.ring = self.emit("ring", ring.tiles, values, [RING]).result
@@ -102,13 +109,18 @@ class MatrixLowering(Writer):
             self.maps[key] = made.result
         return self.maps[key]
 
+    def _is_uneven(self) -> bool:
+        """Whether programs further along the last axis take longer: such tiles are handed out as CTAs get done."""
+        last = len(self.kernel.value("grid")) - 1
+        return any(last in _axes_of(op.operands[1]) for op in self.kernel.walk() if op.name == "ttile.for")
+
     def _order(self) -> dict[str, Any]:
         """In what order programs are taken: blocks that share what they read together, the longest first."""
         grid = self.kernel.value("grid")
         last = len(grid) - 1
         values: dict[str, Any] = {"grid": grid}
-        if any(last in _axes_of(op.operands[1]) for op in self.kernel.walk() if op.name == "ttile.for"):
-            return {**values, "group": _GROUP // 2, "is_descending": True}
+        if self._is_uneven():
+            return {**values, "group": _GROUP, "is_descending": True, "mailbox": self.mailbox}
         for product in self.plan.products.values():
             left, right = (_axes_of_load(side.load) for side in product.sides)
             if last in right - left and last - 1 in left - right:

@@ -14,6 +14,8 @@ from tessera.types.frozen import frozen
 
 FEATURES = ("wgmma", "tma", "setmaxnreg")
 """What a matrix kernel cannot be without; all of them are sm_90a's own."""
+MAILBOX = 40
+"""Bytes of a mailbox: two places of four bytes, each with a barrier that says it is full and one that it is empty."""
 _SETUP = ("ttarget.tensor_map", "ttarget.shared_tile", "ttarget.ring")
 
 
@@ -80,7 +82,7 @@ def _check_shared(op: SpecOp) -> None:
         size = _bytes_of(part)
         if size is None or not isinstance(part, SpecOp):
             continue
-        start, what = int(part.value("offset")), part.name
+        start, what = int(part.value("mailbox" if part.name == "ttarget.tiles" else "offset")), part.name
         if not 0 <= start <= start + size <= op.value("shared"):
             op.fail(f"`{what}` lies at {start}..{start + size}, and the kernel has {op.value('shared')} shared bytes")
         for other in parts:
@@ -97,7 +99,14 @@ def _bytes_of(op: Operation) -> int | None:
         type = op.results[0].type
         assert isinstance(type, ShapedAttr)
         return (type.data.bytes.value or 0) * op.value("stages")
+    if op.name == "ttarget.tiles" and op.value("mailbox") >= 0 and _is_producer(op):
+        return MAILBOX
     return 16 * op.value("stages") if op.name == "ttarget.ring" else None
+
+
+def _is_producer(op: SpecOp) -> bool:
+    roles = op.parent_op()
+    return roles is not None and op.parent_block() is roles.regions[0].block
 
 
 def _check_stages(first: Operation | None) -> None:
@@ -135,6 +144,14 @@ def _check_roles(op: SpecOp) -> None:
         if names != ["ttarget.tiles"]:
             op.fail(f"a role walks the tiles of the CTA once, got {', '.join(names)}")
     producer, consumer = op.regions
+    ways = [
+        {name: part.value(name) for name in ("grid", "group", "is_descending", "mailbox")}
+        for region in op.regions
+        for part in region.block.ops
+        if isinstance(part, SpecOp) and part.name == "ttarget.tiles"
+    ]
+    if ways[0] != ways[1]:
+        op.fail("both roles take the same tiles in the same order")
     for part in producer.walk():
         if any(isinstance(result.type, (VectorAttr, PendingAttr)) for result in part.results):
             op.fail(f"`{part.name}` makes {part.results[0].type}, and the producer is one thread that only copies")
@@ -156,6 +173,8 @@ def _check_carried(op: SpecOp, first: int, heads: int, given: bool = True) -> No
 def _check_tiles(op: SpecOp) -> None:
     if any(not isinstance(value.type, CursorAttr) for value in op.operands):
         op.fail("from tile to tile a role carries its places in rings, and nothing else")
+    if op.value("mailbox") >= 0 and op.value("mailbox") % 8:
+        op.fail(f"a mailbox begins at a multiple of 8 bytes, got {op.value('mailbox')}")
     if op.value("group") < 1:
         op.fail(f"`group` is at least 1, got {op.value('group')}")
     _check_carried(op, 0, len(op.value("grid")))
@@ -245,6 +264,9 @@ SPECS = (
             Attribute("grid", "dims", doc="programs along each axis"),
             Attribute("group", "int", 1, "places of the last axis but one that neighbours in time take"),
             Attribute("is_descending", "bool", False, "whether the last axis is walked from its end"),
+            Attribute(
+                "mailbox", "int", -1, "where in shared memory the producer says which tile is next; -1: all know"
+            ),
         ),
         regions=("body",),
         effects=frozenset(["memory"]),
