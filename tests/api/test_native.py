@@ -99,7 +99,7 @@ def test_explain_of_cached_code_names_the_lines_of_this_program(
         scope: dict[str, Any] = {"ts": ts, "__name__": name}
         (tmp_path / f"{name}.py").write_text(source)
         exec(compile(source, str(tmp_path / f"{name}.py"), "exec"), scope)
-        f: ts.Jit = ts.jit(scope["f"], dynamic=True)
+        f: Any = ts.jit(scope["f"], dynamic=True)
         f(*given)
         assert f.specializations[0].origin.source == ("compiled" if name == "first" else "disk cache")
         report = f.explain(*given).report
