@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 import tessera as ts
+from tessera import KTile, f32, kernel, tile
+from tessera.tile import INF
 
 
 @ts.jit
@@ -21,6 +23,28 @@ def attend(
 ) -> Any:
     """Causal attention of H query heads to G heads of keys and values."""
     return ts.ops.attention(q, k, v, causal=causal)
+
+
+@kernel
+def flash(
+    q: KTile["B*H", "S", "D", f32],
+    k: KTile["B*G", "T", "D", f32],
+    v: KTile["B*G", "T", "D", f32],
+    *,
+    causal: bool = True,
+) -> Any:
+    """Each program owns a block of queries of one head, and walks along the keys once."""
+    T = tile.context()
+    Q = tile.load(q, rows=T.m, cols=T.d)
+    acc = tile.zeros((T.m, T.d), f32)
+    m, total = tile.full((T.m,), -INF), tile.zeros((T.m,), f32)
+    for n in tile.range_n(k.shape, T.n, prefetch=2):
+        S = tile.dot(Q, tile.transpose(tile.load(k, n, cols=T.d))) * tile.rsqrt(float(T.d))
+        if causal:
+            tile.mask_causal(S, tile.row_index(), tile.col_index(n))
+        P, m_c, l_c = tile.softmax_online(S)
+        acc, m, total = tile.softmax_accumulate(acc, m, total, P, tile.load(v, n, cols=T.d), m_c, l_c)
+    return acc / total[:, None]
 
 
 def exact(q: Any, k: Any, v: Any, causal: bool) -> Any:
@@ -42,10 +66,11 @@ def main(*, lengths: tuple[tuple[int, int], ...] = ((512, 512), (100, 333), (1, 
         q = rng.standard_normal((1, 8, S, D), np.float32)
         k, v = rng.standard_normal((2, 1, 2, T, D), np.float32)
         for causal in (True, False):
-            error = float(np.max(np.abs(np.asarray(attend(q, k, v, causal=causal)) - exact(q, k, v, causal))))
-            print(f"S={S:<5} T={T:<5} causal={causal!s:<5}  largest error {error:.1e}")
-            # A mean of values of size about one: errors of the scores, and of a sum of T weights.
-            assert error < 8 * 2.0**-24 * (math.sqrt(D) + math.sqrt(T)) * float(np.max(np.abs(v)))
+            for function in (attend, flash):
+                error = float(np.max(np.abs(np.asarray(function(q, k, v, causal=causal)) - exact(q, k, v, causal))))
+                print(f"{function.name:<6} S={S:<5} T={T:<5} causal={causal!s:<5}  largest error {error:.1e}")
+                # A mean of values of size about one: errors of the scores, and of a sum of T weights.
+                assert error < 8 * 2.0**-24 * (math.sqrt(D) + math.sqrt(T)) * float(np.max(np.abs(v)))
     print(f"compilations: {attend.cache_info().misses} (one for each value of `causal`)")
 
 

@@ -1,4 +1,4 @@
-"""A matrix product: free sizes, narrow floats, a fused epilogue, and what each becomes."""
+"""A matrix product: free sizes, narrow floats, a fused epilogue, a kernel written out, and what each becomes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 import tessera as ts
+from tessera import KTile, f32, kernel, tile
 
 
 @ts.jit
@@ -31,8 +32,18 @@ def scaled(a: ts.Tensor["M", "K", ts.f32], b: ts.Tensor["K", "N", ts.f32], bias:
     return ts.ops.relu(a @ b * 0.5 + bias)
 
 
+@kernel
+def matmul(a: KTile["M", "K", f32], b: KTile["K", "N", f32]) -> KTile["M", "N", f32]:
+    """Each program owns a block of rows and columns, and walks along the depth."""
+    T = tile.context()
+    acc = tile.zeros((T.m, T.n), f32)
+    for k in tile.range_k(a.shape, T.k):
+        acc += tile.dot(tile.load(a, rows=T.m, cols=k), tile.load(b, rows=k, cols=T.n))
+    return acc
+
+
 def main(*, sizes: tuple[tuple[int, int, int], ...] = ((512, 512, 512), (257, 1000, 33), (1, 4096, 100))) -> None:
-    """Run all three at each size and compare with float64."""
+    """Run all four at each size and compare with float64."""
     rng = np.random.default_rng(0)
     arguments: tuple[Any, ...] = ()
     for M, K, N in sizes:
@@ -43,6 +54,7 @@ def main(*, sizes: tuple[tuple[int, int, int], ...] = ((512, 512, 512), (257, 10
         exact = a.astype(np.float64) @ b
         exact16 = a16.astype(np.float64) @ b16.astype(np.float64)
         _check(f"f32  {M}x{K}x{N}", product(a, b), exact, K)
+        _check(f"tile {M}x{K}x{N}", matmul(a, b), exact, K)
         _check(f"bf16 {M}x{K}x{N}", narrow(a16, b16), exact16, K, last=2.0**-8)
         _check(f"relu {M}x{K}x{N}", scaled(*arguments), np.maximum(exact * 0.5 + bias, 0), K)
     for function in (product, narrow, scaled):

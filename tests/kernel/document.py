@@ -1,5 +1,9 @@
 """The kernels of the documents, as written there."""
 
+# ruff: noqa: C408, E701, E702, E741, RET504
+# pyright: basic, reportUndefinedVariable=false, reportInvalidTypeForm=false, reportAttributeAccessIssue=false, reportOperatorIssue=false
+# fmt: off
+
 from math import sqrt
 
 from tessera import KTile, KVCache, Schedule, accum, bf16, f32, kernel, tile, verify

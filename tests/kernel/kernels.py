@@ -34,7 +34,11 @@ def softmax(x: KTile["M", "N", f32]) -> KTile["M", "N", f32]:
 
 @kernel
 def flash(
-    q: KTile["B*H", "S", "D", f32], k: KTile["B*G", "L", "D", f32], v: KTile["B*G", "L", "D", f32], *, causal: bool = False
+    q: KTile["B*H", "S", "D", f32],
+    k: KTile["B*G", "L", "D", f32],
+    v: KTile["B*G", "L", "D", f32],
+    *,
+    causal: bool = False,
 ) -> Any:
     """Attention in one pass over the keys."""
     T = tile.context()

@@ -127,7 +127,7 @@ def test_hints_are_in_tile_ir_and_change_no_result() -> None:
 
     x = normal(9, 50)
     texts = [hinted.lower(x, prefetch=count).tile for count in (0, 2)]
-    assert "hints = {stages = 3, swizzle = \"xor\", vector = 4}" in texts[0]
+    assert 'hints = {stages = 3, swizzle = "xor", vector = 4}' in texts[0]
     assert "prefetch = 2" in texts[1]
     np.testing.assert_array_equal(arrays(hinted(x, prefetch=0))[0], arrays(hinted(x, prefetch=2))[0])
 
@@ -139,7 +139,7 @@ def test_every_helper_is_plain_tile_ir_that_runs_again_from_its_text() -> None:
     module = parse_module(text)
     (again,) = [op for op in module.ops if op.name == "ttile.kernel"]
     out = np.zeros_like(x)
-    sizes = {name: 8 for name in again.value("symbols")}  # type: ignore[attr-defined]
+    sizes = dict.fromkeys(again.value("symbols"), 8)  # type: ignore[attr-defined]
     run_kernel(again, [x, out], sizes)  # type: ignore[arg-type]
     np.testing.assert_allclose(out, arrays(kernels.softmax(x))[0], atol=1e-6)
     assert len(program.results) == 1

@@ -10,6 +10,9 @@ import pytest
 
 import tessera as ts
 from tessera import Schedule
+from tessera.compiler.run_kernel import results_for
+from tessera.ir.tile.interpret import run_kernel
+from tessera.ir.tile.write_records import write_kernel
 from tests.kernel import kernels
 from tests.kernel.compare import agree, arrays
 
@@ -125,10 +128,6 @@ def test_pipelines_change_no_bit(slots: int) -> None:
 def test_stores_leave_all_else_as_it_was() -> None:
     """Results of a ragged size lie in the middle of memory that must not be written."""
     program = kernels.vector_add.program(normal(37), normal(37))
-    from tessera.compiler.run_kernel import results_for  # noqa: PLC0415 - the interpreter's
-    from tessera.ir.tile.interpret import run_kernel  # noqa: PLC0415
-    from tessera.ir.tile.write_records import write_kernel  # noqa: PLC0415
-
     around = np.full(37 + 512, 7.0, np.float32)
     assert [array.shape for array in results_for(program)] == [(37,)]
     run_kernel(write_kernel(program), [normal(37), normal(37), around[256 : 256 + 37]], {})

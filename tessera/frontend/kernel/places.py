@@ -134,10 +134,10 @@ def _leading(b: KernelBuilder, tensor: TensorRef, number: int, count: int) -> Di
         return Dim.symbol(name)
     if dim.value == 1:
         return Dim.constant(0)
-    if dim.value is not None and extent.value is not None and extent.value % dim.value == 0:
-        return Dim.symbol(name) // (extent.value // dim.value)
-    b.same(extent, dim, f"leading dim {number} of `{tensor.name}`")
-    return Dim.symbol(name)
+    if any({extent, dim} == {left, right} for left, right, _ in b.equalities):
+        return Dim.symbol(name)
+    b.same(extent % dim, Dim.constant(0), f"leading dim {number} of `{tensor.name}` divides that of the grid, {extent}")
+    return Dim.symbol(name) // (extent // dim)
 
 
 @frozen
