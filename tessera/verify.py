@@ -1,7 +1,7 @@
-"""`tessera.verify`: promises about the numbers of a function, checked on its results."""
+"""`tessera.verify`: promises about numbers, proved where a program is traced and watched where they cannot be."""
 
 from __future__ import annotations
 
-from tessera.api.verify import numerics
+from tessera.api.verify import finite, numerics
 
-__all__ = ["numerics"]
+__all__ = ["finite", "numerics"]

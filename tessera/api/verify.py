@@ -1,74 +1,259 @@
-"""Promises about numbers, checked on what a function gives: `@verify.numerics(stable=True, bounded=[-100, 100])`."""
+"""Checks of numbers: bounds proved over the traced program, and what cannot be proved watched while it runs."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import update_wrapper
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
 
-from tessera.diagnostics.codes import NumericsError
-from tessera.frontend.tree import flatten
+from tessera.api.jit import Jit
+from tessera.api.verify_results import Verified
+from tessera.diagnostics.codes import NumericsError, RangeError
+from tessera.diagnostics.span import Span
+from tessera.frontend.functions.movement import concat, reshape
+from tessera.frontend.traced import TracedTensor
 from tessera.ir.base import dispatch
+from tessera.ir.base.dispatch import apply
+from tessera.ir.base.tape import Record
+from tessera.types.frozen import frozen
+
+if TYPE_CHECKING:
+    from tessera.frontend.trace import Trace
+    from tessera.ir.graph.interval import Interval
+
+Range = Sequence[float]
 
 
-def numerics(*, stable: bool = False, bounded: Sequence[float] | None = None) -> Callable[[Any], Any]:
-    """Check every result of a function: `stable` that no element is NaN or infinite, `bounded` that all lie between.
+@frozen
+class Rules:
+    """What a function promises: results of all ops are finite (`stable`) and `bounded`; inputs lie in given ranges."""
 
-    Inside `jit` nothing is checked, since there are no numbers yet: check the jitted function instead.
+    stable: bool
+    bounded: tuple[float, float] | None
+    inputs: tuple[tuple[str, tuple[float, float]], ...]
+    debug: bool
 
-    Raises: NumericsError (T0708) with the number, its place and the bound, when a result breaks its promise.
+
+def numerics(
+    function: Callable[..., Any] | None = None,
+    *,
+    stable: bool = True,
+    bounded: Range | None = None,
+    inputs: Mapping[str, Range] | None = None,
+    debug: bool = False,
+) -> Any:
+    """Promise that every value a function computes is finite, and lies in `bounded`.
+
+    `inputs` are the ranges of its arguments; those not named lie in `bounded`. The program is followed by intervals
+    when it is traced: a value that inputs can bring out of its bound, or beyond the largest number of its type, is an
+    error (T0305) at the op. What intervals can neither prove nor refute is checked in runs with `debug=True` (T0708).
+    Of a kernel, which is no trace to follow, every result is looked at (T0708).
+
+    >>> @ts.verify.numerics(bounded=[-100, 100])
+    ... def squash(x):
+    ...     return ts.ops.tanh(x) * 50.0
+    >>> squash(ts.array([1.0, 1000.0])).shape
+    (2,)
     """
-    low, high = (None, None) if bounded is None else (float(bounded[0]), float(bounded[1]))
-    if low is not None and high is not None and not low <= high:
-        raise NumericsError(f"`bounded` is a low and a high end, got {low} and {high}")
+    ranges = tuple((name, _pair(name, given)) for name, given in (inputs or {}).items())
+    rules = Rules(stable, None if bounded is None else _pair("bounded", bounded), ranges, debug)
 
-    def decorate(function: Any) -> Verified:
-        return Verified(function, stable, low, high)
+    def decorate(target: Callable[..., Any]) -> Any:
+        return _verified(target, rules)
 
-    return decorate
+    return decorate if function is None else decorate(function)
 
 
-class Verified:
-    """A function whose results are looked at; everything else it has is the function's own."""
+def finite(function: Callable[..., Any]) -> Any:
+    """The function with a sentinel behind every op: the first that gives NaN or an infinity is named (T0708).
 
-    def __init__(self, function: Any, stable: bool, low: float | None, high: float | None) -> None:
-        functools.update_wrapper(self, function)
-        self.function, self.stable, self.low, self.high = function, stable, low, high
+    >>> try:
+    ...     ts.verify.finite(lambda x: ts.ops.log(x) * 0.0)(ts.array([1.0, 0.0]))
+    ... except ts.TesseraError as error:
+    ...     print(error.message)
+    `log` gives -inf, the first value that is not finite
+    """
+    return _verified(function, Rules(True, None, (), True))
+
+
+def _pair(name: str, given: Range) -> tuple[float, float]:
+    low, high = (float(end) for end in given)
+    if not low <= high:
+        raise RangeError(f"`{name}` is a range [low, high], got [{low:g}, {high:g}]", fix="put the lower end first")
+    return low, high
+
+
+def _verified(target: Callable[..., Any], rules: Rules) -> Any:
+    if not isinstance(target, Jit) and not isinstance(target, FunctionType):
+        # A kernel is no trace to follow: its results are looked at instead.
+        low, high = rules.bounded or (None, None)
+        return Verified(target, rules.stable, low, high)
+    jitted = target if isinstance(target, Jit) else Jit(target)
+    own = jitted.function
+
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        result = own(*args, **kwargs)
+        trace: Any = dispatch.tracing()
+        watched = _prove(trace, rules)
+        if not rules.debug:
+            return result
+        return result, _flags(trace, watched, rules), "\n".join(str(place) for place in watched)
+
+    update_wrapper(checked, own)
+    made = jitted.with_function(checked)
+    return Watched(made, own, rules) if rules.debug else made
+
+
+def _prove(trace: Trace, rules: Rules) -> list[int]:
+    """Where values are computed that intervals do not prove right, by the number of their record; raises for wrong."""
+    from tessera.ir.graph.interval import Interval, range_of  # noqa: PLC0415 - only what is verified needs it
+    from tessera.ir.graph.interval_rules import intervals  # noqa: PLC0415
+
+    tape, given = trace.tape, dict(rules.inputs)
+    known_inputs: dict[int, Interval] = {}
+    for value, name in zip(tape.inputs, tape.names, strict=False):
+        limits = given.get(name, rules.bounded)
+        if limits is not None and tape.types[value].dtype.is_float:
+            known_inputs[value] = Interval(*limits, is_reached=True)
+    known = intervals(tape, known_inputs)
+    open_: list[int] = []
+    for number, record in enumerate(tape.records):
+        for value in record.results:
+            dtype = tape.types[value].dtype
+            if not dtype.is_float:
+                continue
+            largest = range_of(dtype)
+            low, high = rules.bounded or (largest.low, largest.high)
+            found = known[value]
+            if found.within(max(low, largest.low), min(high, largest.high)):
+                continue
+            slack = 8 * dtype.epsilon
+            leaves = found.low < low - abs(low) * slack or found.high > high + abs(high) * slack
+            if found.is_reached and leaves:
+                raise _refuted(trace, record, found, known, (low, high), rules)
+            open_.append(number)
+            break
+    return open_
+
+
+def _refuted(
+    trace: Trace,
+    record: Record,
+    found: Interval,
+    known: Mapping[int, Interval],
+    limits: tuple[float, float],
+    rules: Rules,
+) -> RangeError:
+    tape, name = trace.tape, record.op.split(".", 1)[1]
+    dtype = tape.types[record.results[0]].dtype
+    notes = [f"its operand {_named(trace, value)} lies in {known[value]}" for value in dict.fromkeys(record.operands)]
+    if rules.bounded is None:
+        return RangeError(
+            f"`{name}` can give {found}, and the largest {dtype} is {limits[1]:.6g}",
+            span=record.span,
+            notes=tuple(notes),
+            fix="scale its operands, clamp them, or compute in a wider dtype",
+        )
+    return RangeError(
+        f"`{name}` can give {found}, outside of [{limits[0]:g}, {limits[1]:g}]",
+        span=record.span,
+        notes=tuple(notes),
+        fix="clamp it, or declare tighter `inputs`",
+    )
+
+
+def _named(trace: Trace, value: int) -> str:
+    tape = trace.tape
+    if value in tape.inputs:
+        return f"`{tape.names[tape.inputs.index(value)]}`"
+    made = next(record for record in tape.records if value in record.results)
+    return f"from `{made.op.split('.', 1)[1]}`" + (f" at line {made.span.line}" if made.span else "")
+
+
+def _flags(trace: Trace, watched: Sequence[int], rules: Rules) -> Any:
+    """For each value that is watched: its least and largest, and whether one is NaN."""
+    rows: list[Any] = []
+    for number in watched:
+        record = trace.tape.records[number]
+        value = record.results[0]
+        tensor = TracedTensor(trace, value, trace.tape.types[value])
+        rows.append(_extremes(tensor))
+    if not rows:
+        return apply("full", (), {"shape": (), "value": 0.0, "dtype": _f32()})
+    return concat(rows, axis=0)
+
+
+def _f32() -> Any:
+    from tessera.types.dtype import f32  # noqa: PLC0415 - in a line with the rest of what tracing needs
+
+    return f32
+
+
+def _extremes(tensor: TracedTensor) -> Any:
+    """Least, largest, and the share that is NaN, as three numbers of f32; NaN stays in the first two."""
+    wide = tensor.cast(_f32()) if tensor.dtype is not _f32() else tensor
+    axes = tuple(range(tensor.ndim))
+    parts = [apply(kind, (wide,), {"axes": axes, "identity": True}) for kind in ("min", "max")]
+    return concat([reshape(part, (1,)) for part in parts], axis=0)
+
+
+class Watched:
+    """A verified function whose runs are checked; called as the function it wraps."""
+
+    def __init__(self, jitted: Jit, function: Callable[..., Any], rules: Rules) -> None:
+        update_wrapper(self, function)
+        self.jitted, self.function, self.rules = jitted, function, rules
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        result = self.function(*args, **kwargs)
-        if dispatch.active() is None:
-            leaves, _ = flatten(result)
-            for number, leaf in enumerate(leaves):
-                self._check(leaf, f"result {number}" if len(leaves) > 1 else "the result")
+        if dispatch.tracing() is not None:
+            return self.function(*args, **kwargs)
+        result, flags, places = self.jitted(*args, **kwargs)
+        if places:
+            self._check(flags, [int(place) for place in places.split("\n")], args, kwargs)
         return result
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.function, name)
+    def _check(self, flags: Any, places: Sequence[int], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        numbers: list[float] = flags.tolist()
+        low, high = self.rules.bounded or (-float("inf"), float("inf"))
+        for at, place in enumerate(places):
+            least, most = numbers[2 * at : 2 * at + 2]
+            if least > most:
+                continue  # of no elements
+            bad = next((end for end in (least, most) if not _is_finite(end)), None) if self.rules.stable else None
+            if bad is None and not (low <= least and most <= high):
+                bad = least if not low <= least else most
+            if bad is not None:
+                raise self._found(bad, place, (low, high), args, kwargs)
 
-    def _check(self, leaf: Any, what: str) -> None:
-        import numpy as np  # noqa: PLC0415 - loaded by who verifies
+    def _found(
+        self, bad: float, place: int, limits: tuple[float, float], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> NumericsError:
+        tape = self.jitted.trace(*args, **kwargs).tape
+        record = tape.records[place]
+        name, span = record.op.split(".", 1)[1], record.span
+        what = f"{tape.types[record.results[0]]}"
+        if _is_finite(bad):
+            message = f"`{name}` gives {bad:.6g}, outside of [{limits[0]:g}, {limits[1]:g}]"
+        else:
+            message = f"`{name}` gives {bad:.6g}, the first value that is not finite"
+        return NumericsError(message, span=span, notes=(f"the tensor is {what}", *_operands(tape, record)))
 
-        if not hasattr(leaf, "shape"):
-            return
-        values = np.asarray(leaf).astype(np.float64)
-        name = getattr(self.function, "__name__", "the function")
-        if self.stable:
-            self._first(
-                values, ~np.isfinite(values), f"{what} of `{name}` is not finite", "`stable` asks for finite numbers"
-            )
-        if self.low is not None and self.high is not None:
-            outside = ~((values >= self.low) & (values <= self.high))
-            rule = f"`bounded` asks for {self.low:g}..{self.high:g}"
-            self._first(values, outside, f"{what} of `{name}` is out of bounds", rule)
 
-    @staticmethod
-    def _first(values: Any, wrong: Any, message: str, rule: str) -> None:
-        if not wrong.any():
-            return
-        place = [int(part) for part in next(zip(*wrong.nonzero(), strict=True), ())]
-        count = int(wrong.sum())
-        raise NumericsError(
-            f"{message}: element {place} is {values[tuple(place)]:g}",
-            notes=(f"rule: {rule}", f"{count} of {values.size} elements break it"),
-        )
+def _operands(tape: Any, record: Record) -> list[str]:
+    found: list[str] = []
+    for value in dict.fromkeys(record.operands):
+        if value in tape.inputs:
+            found.append(f"its operand `{tape.names[tape.inputs.index(value)]}` is {tape.types[value]}")
+            continue
+        made = next((one for one in tape.records if value in one.results), None)
+        if made is not None and isinstance(made.span, Span):
+            found.append(f"its operand comes from `{made.op.split('.', 1)[1]}` at line {made.span.line}")
+    return found
+
+
+def _is_finite(number: float) -> bool:
+    return number - number == 0
+
+
+__all__ = ["Watched", "finite", "numerics"]

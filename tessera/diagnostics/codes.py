@@ -119,6 +119,12 @@ class IRSyntaxError(CompilationError):
     code = "T0304"
 
 
+class RangeError(CompilationError):
+    """A value can leave the bound it is declared to keep, or overflow its type."""
+
+    code = "T0305"
+
+
 class ScheduleError(CompilationError):
     """A `tsched` module breaks a rule of the dialect, or a schedule cannot be carried out."""
 

@@ -1,0 +1,155 @@
+"""Promises about numbers: intervals are sound, what can go wrong is named before it runs, the rest while it runs."""
+
+# Traced functions are lambdas here, which have no types to give.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tessera as ts
+from tessera import ops
+from tessera.backends.reference.interpret import run_tape
+from tessera.diagnostics.codes import NumericsError, RangeError
+from tessera.ir.base.tape import Tape
+from tessera.ir.graph.interval import Interval
+from tessera.ir.graph.interval_rules import intervals
+
+X = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
+
+
+def proved(function: Any, **rules: Any) -> bool:
+    """Whether nothing is left to check while the function runs."""
+    checked = ts.verify.numerics(debug=True, **rules)(function)
+    _, _, places = checked.jitted(X)
+    return not places
+
+
+def test_n10_a_value_that_can_leave_its_bound_is_named() -> None:
+    @ts.verify.numerics(stable=True, bounded=[-100, 100])
+    def square(x: Any) -> Any:
+        y = ops.tanh(x)
+        return x * x + y
+
+    with pytest.raises(RangeError, match=r"`mul` can give \[0, 10000\], outside of \[-100, 100\]") as caught:
+        square(X)
+    assert caught.value.span is not None
+    assert caught.value.span.source_line.strip() == "return x * x + y"
+    assert "`x` lies in [-100, 100]" in caught.value.notes[0]
+
+
+def test_n10_what_stays_in_its_bound_runs_unwatched() -> None:
+    @ts.verify.numerics(stable=True, bounded=[-100, 100])
+    def squash(x: Any) -> Any:
+        return ops.tanh(x) * 50.0 + ops.softmax(x)
+
+    assert isinstance(squash, ts.Jit)
+    np.testing.assert_allclose(np.asarray(squash(X)), np.tanh(X) * 50 + np.asarray(ops.softmax(X)), rtol=1e-6)
+    assert proved(lambda x: ops.clamp(x * x, 0.0, 50.0), bounded=[-100, 100], inputs={"x": [-9, 9]})
+    assert proved(lambda x: ops.relu(x).sum(), bounded=[-400, 400], inputs={"x": [-100, 99]})
+    assert not proved(lambda x: x - x, bounded=[-100, 100])
+
+
+def test_n10_what_cannot_be_proved_is_checked_while_it_runs() -> None:
+    @ts.verify.numerics(bounded=[-100, 100], debug=True)
+    def apart(x: Any, y: Any) -> Any:
+        positive = ops.where(x > 0, x, -x)
+        return positive * 30.0, y
+
+    kept, _ = apart(X * 0.5, X)
+    np.testing.assert_array_equal(np.asarray(kept), X * 15)
+    with pytest.raises(NumericsError, match=r"`mul` gives 120, outside of \[-100, 100\]") as caught:
+        apart(X, X)
+    assert caught.value.span is not None
+    assert "positive * 30.0" in caught.value.span.source_line
+
+
+def test_overflow_of_a_narrow_type_is_named() -> None:
+    def grow(x: Any) -> Any:
+        return ops.exp(x.cast(ts.f16))
+
+    with pytest.raises(RangeError, match=r"`exp` can give .*, and the largest f16 is 65504"):
+        ts.verify.numerics(stable=True, inputs={"x": [0, 20]})(grow)(X)
+    assert np.isfinite(np.asarray(ts.verify.numerics(stable=True, inputs={"x": [0, 10]})(grow)(X)).astype("f4")).all()
+
+
+def test_b3_the_first_op_that_is_not_finite_is_named_not_the_last() -> None:
+    @ts.verify.finite
+    def step(x: Any, w: Any) -> Any:
+        hidden = ops.relu(x @ w)
+        scores = ops.log(hidden)
+        spread = scores - scores.max(axis=1, keepdims=True)
+        return ops.exp(spread).sum()
+
+    w = np.array([[1.0, -1.0], [1.0, -1.0]], np.float32)
+    assert np.isfinite(float(np.asarray(step(X, np.abs(w)))))
+    with pytest.raises(NumericsError, match="`log` gives -inf, the first value that is not finite") as caught:
+        step(X, w)
+    assert caught.value.span is not None
+    assert caught.value.span.source_line.strip() == "scores = ops.log(hidden)"
+    assert "the tensor is [2, 2] f32" in caught.value.notes
+    assert any("`relu`" in note for note in caught.value.notes)
+
+
+def test_b3_a_nan_that_comes_in_is_named_where_it_is_first_used() -> None:
+    bad = X.copy()
+    bad[1, 1] = np.nan
+    with pytest.raises(NumericsError, match="`mul` gives nan"):
+        ts.verify.finite(lambda x: ops.sum(x * 2.0))(bad)
+
+
+def test_a_range_has_its_ends_in_order() -> None:
+    with pytest.raises(RangeError, match=r"`bounded` is a range \[low, high\], got \[1, -1\]"):
+        ts.verify.numerics(bounded=[1, -1])
+
+
+UNARY = ("neg", "abs", "exp", "tanh", "sigmoid", "relu", "log", "sqrt", "rsqrt", "reciprocal", "floor", "round", "erf")
+MORE = ("silu", "gelu", "softplus", "softmax", "log_softmax", "log1p", "sign", "sin", "exp2", "expm1", "mean", "flip")
+BINARY = ("add", "sub", "mul", "div", "maximum", "minimum")
+Step = tuple[str, int, int]
+steps = st.lists(
+    st.tuples(st.sampled_from(UNARY + MORE + BINARY), st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=6
+)
+
+
+def applied(values: list[Any], step: Step) -> Any:
+    name, left, right = step
+    x, y = values[left % len(values)], values[right % len(values)]
+    if name in BINARY:
+        return getattr(ops, name)(x, y)
+    if name == "mean":
+        return ops.mean(x, axis=1, keepdims=True) + x * 0.0
+    return ops.flip(x, 0) if name == "flip" else getattr(ops, name)(x)
+
+
+def traced(program: list[Step]) -> Tape:
+    def f(x: Any, y: Any) -> Any:
+        values = [x, y]
+        for step in program:
+            values.append(applied(values, step))
+        return tuple(values[2:])
+
+    return ts.jit(f).trace(np.ones((3, 5), np.float32), np.ones((3, 5), np.float32)).tape
+
+
+@settings(max_examples=60)
+@given(steps, st.floats(-50, 50, width=32), st.floats(0, 50, width=32), st.integers(0, 1000))
+def test_every_value_lies_in_its_interval(program: list[Step], low: float, width: float, seed: int) -> None:
+    tape = traced(program)
+    high = float(np.float32(low + width))
+    limits = Interval(low, high, is_reached=True)
+    known = intervals(tape, dict.fromkeys(tape.inputs, limits))
+    rng = np.random.default_rng(seed)
+    arrays = [rng.uniform(low, high, (3, 5)).astype(np.float32).clip(low, high) for _ in range(2)]
+    arrays[0].flat[:2] = low, high
+    with np.errstate(all="ignore"):
+        results = run_tape(tape, arrays)
+    for value, result in zip(tape.outputs, results, strict=True):
+        found, wide = known[value], np.asarray(result).astype(np.float64)
+        assert found.may_be_nan or not np.isnan(wide).any(), (program, found)
+        inside = np.isnan(wide) | ((wide >= found.low) & (wide <= found.high))
+        assert inside.all(), (program, str(found), wide)
