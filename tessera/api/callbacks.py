@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from tessera.diagnostics.codes import RuntimeArgumentError, TracingError
 from tessera.frontend.concrete import StandIn, is_concrete
+from tessera.frontend.effect_scopes import active_trace
 from tessera.frontend.functions.operands import dtype_of
 from tessera.frontend.size import dim_of
 from tessera.frontend.trace import Trace
@@ -32,7 +33,7 @@ def debug_print(text: str, *values: Any, **named: Any) -> None:
     Tensor([3] f32, [1, 1, 1])
     """
     form, tensors = _split(text, values, named)
-    if dispatch.active() is not None:
+    if active_trace() is not None:
         dispatch.apply("debug_print", tensors, {"format": form})
         return
     from tessera.api.tensor import Tensor  # noqa: PLC0415 - tracing needs no runtime
@@ -107,7 +108,7 @@ def io_callback(function: Callable[..., Any], *values: Any, result: Any = None, 
         dtype_of(value)
     is_single = not isinstance(result, tuple)
     types = [_declared(one) for one in _several(result)]
-    trace = dispatch.active()
+    trace = active_trace()
     if trace is not None:
         assert isinstance(trace, Trace), "users' functions are traced by this frontend"
         attributes = {
@@ -115,7 +116,7 @@ def io_callback(function: Callable[..., Any], *values: Any, result: Any = None, 
             "shapes": tuple(type.shape for type in types),
             "dtypes": tuple(type.dtype for type in types),
             "deterministic": deterministic,
-            "name": getattr(function, "__name__", type(function).__name__),
+            "function": getattr(function, "__name__", type(function).__name__),
         }
         given = dispatch.apply("io_callback", values, attributes)
     else:
@@ -150,7 +151,7 @@ def _declared(one: Any) -> TensorType:
 
 def _check_known(annotation: TensorAnnotation) -> None:
     """Sizes of a result are known before it is there, so their names are those of arguments."""
-    trace: Any = dispatch.active()
+    trace = active_trace()
     while getattr(trace, "parent", None) is not None:
         trace = trace.parent
     if trace is None:

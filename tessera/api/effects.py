@@ -11,7 +11,6 @@ from tessera.diagnostics.codes import DeterminismError, EffectError
 from tessera.diagnostics.span import user_span
 from tessera.frontend import effect_scopes as scopes
 from tessera.frontend.trace_function import PROMISES
-from tessera.ir.base import dispatch
 from tessera.types.effect import KINDS, Effects, EffectTextError, effects_in_text
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -35,7 +34,7 @@ def suspend(*effects: str, defer: bool = False) -> Generator[None]:
     (Tensor([2] f32, [2, 2]), {})
     """
     named = _parsed(effects)
-    if dispatch.active() is not None:
+    if scopes.active_trace() is not None:
         with scopes.entered(scopes.Suspension(named, defer=defer)):
             yield
         return

@@ -13,7 +13,6 @@ from tessera.frontend import effect_scopes as scopes
 from tessera.frontend.arguments import whole
 from tessera.frontend.functions.operands import as_tensor, check_tensors, dims_of, is_tensor, parse_dtype, promoted
 from tessera.frontend.size import Size
-from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.ir.graph.ops import REGISTRY
 from tessera.types.dtype import f32, i64, u32
@@ -45,7 +44,7 @@ def key(seed: int | None = None) -> Any:
 
 def _fresh() -> Any:
     scope = scopes.find(scopes.Seeded)
-    if scope is None and dispatch.active() is not None:
+    if scope is None and scopes.active_trace() is not None:
         return apply("fresh_key", ())
     if scope is None:
         scopes.check_repeatable(REGISTRY["fresh_key"], {}, user_span())

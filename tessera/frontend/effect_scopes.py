@@ -17,11 +17,17 @@ from tessera.ir.base.spec import Nondeterminism, OpSpec
 from tessera.types.effect import Effects
 
 
+def active_trace() -> Any:
+    """The trace that is being made, or None: a scope of a policy outside of one runs ops at once too."""
+    found = dispatch.active()
+    return None if getattr(found, "is_scope", False) else found
+
+
 class Scope:
     """A scope and the trace it was entered in, which is None outside of any."""
 
     def __init__(self) -> None:
-        self.trace: Any = dispatch.active()
+        self.trace: Any = active_trace()
         self.span = user_span()
 
     def leave(self) -> None:
@@ -85,7 +91,7 @@ def scopes_here() -> list[Scope]:
 
     A program is made once and called from many places, so scopes around a call say nothing of what is in it.
     """
-    traces: list[Any] = [dispatch.active()]
+    traces: list[Any] = [active_trace()]
     while getattr(traces[-1], "parent", None) is not None:
         traces.append(traces[-1].parent)
     return [scope for scope in reversed(_SCOPES.get()) if any(scope.trace is trace for trace in traces)]

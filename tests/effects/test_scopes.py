@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import Tensor, f32, i64
+from tessera import Tensor, f32, i32, i64
 from tessera.diagnostics.codes import CallbackError, DeterminismError, EffectError
 from tessera.diagnostics.error import TesseraError
 
@@ -181,6 +181,43 @@ def test_sums_in_any_order_are_refused_and_ordered_ones_are_not() -> None:
         with pytest.raises(DeterminismError, match="threads come"):
             make(add)(*arguments)
         assert np.asarray(make(wrapped)(*arguments)).tolist() == expected
+
+
+@ts.kernel
+def float_columns(x: ts.KTile["M", "D", f32], out: ts.KTile["D", f32]) -> None:
+    """Sums of columns, which all programs add to."""
+    T = ts.tile.context()
+    ts.tile.atomic_add(out, ts.tile.reduce(ts.tile.load(x, rows=T.m, cols=T.d), 0), slice(None))
+
+
+@ts.kernel
+def whole_columns(x: ts.KTile["M", "D", i32], out: ts.KTile["D", i32]) -> None:
+    """The same of integers, whose sums are the same in any order."""
+    T = ts.tile.context()
+    ts.tile.atomic_add(out, ts.tile.reduce(ts.tile.load(x, rows=T.m, cols=T.d), 0), slice(None))
+
+
+def test_atomic_sums_of_floats_in_a_kernel_are_refused() -> None:
+    with pytest.raises(DeterminismError, match="kernel `float_columns` adds with `atomic_add`"):
+        ts.jit(ts.deterministic(lambda x: float_columns(x))).trace(np.ones((4, 8), np.float32))
+    ts.jit(ts.deterministic(lambda x: whole_columns(x))).trace(np.ones((4, 8), np.int32))
+    ts.jit(lambda x: float_columns(x)).trace(np.ones((4, 8), np.float32))
+
+
+def test_a_policy_around_or_inside_changes_nothing_of_io(capsys: pytest.CaptureFixture[str]) -> None:
+    @ts.jit
+    def f(x: Tensor["N", f32]):
+        with ts.policy(ts.Training()):
+            ts.debug_print("{}", x)
+            return ts.io_callback(lambda v: v, x, result=x)
+
+    f(X)
+    with ts.policy(ts.Training()):
+        ts.debug_print("outside")
+        with ts.effects.suspend("io"):
+            ts.debug_print("never")
+            assert ts.effects.deterministic(lambda: 1)() == 1
+    assert capsys.readouterr().out == "[1, 1, 1]\noutside\n"
 
 
 def test_a_deterministic_function_inside_another_and_the_other_way_round() -> None:

@@ -13,7 +13,6 @@ from tessera.frontend.fixes import fixes_of
 from tessera.frontend.functions import movement
 from tessera.frontend.functions.operands import axis_of, dtype_of, is_tensor, parse_dtype, promoted, rank_of, shape_dims
 from tessera.frontend.size import Size, dim_of
-from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.ir.graph.ops import REGISTRY
 from tessera.types.dim import Dim
@@ -212,9 +211,9 @@ def scatter_add(x: Any, indices: Any, updates: Any, axis: int = 0, *, ordered: b
     if flag("scatter_add", "ordered", ordered):
         return _scattered("scatter_add", x, indices, updates, axis)
     attributes = {"ordered": False}
-    if dispatch.active() is None:
-        from tessera.frontend import effect_scopes  # noqa: PLC0415 - traces ask it themselves
+    from tessera.frontend import effect_scopes  # noqa: PLC0415 - few calls say so
 
+    if effect_scopes.active_trace() is None:  # a trace asks by itself
         effect_scopes.settle_order(REGISTRY["scatter_add"], attributes)
         effect_scopes.check_repeatable(REGISTRY["scatter_add"], attributes, user_span())
     return _scattered("scatter_add", x, indices, updates, axis, **attributes)

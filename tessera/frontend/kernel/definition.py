@@ -38,6 +38,7 @@ class KernelDefinition:
         self.is_random = "dropout_in_kernel" in called
         written = written_names(self.source.tree)
         self.parameters = [parameter_of(function, item, written) for item in self.signature.parameters.values()]
+        self.is_unordered = "atomic_add" in called and any(map(_may_round, self.parameters))
         self.returns = resolve(function, "return", self.signature.return_annotation)
         if written and not any(parameter.kind == "result" for parameter in self.parameters):
             raise KernelError(
@@ -128,6 +129,12 @@ class KernelDefinition:
             equalities=tuple(b.equalities),
             zeroed=tuple(b.zeroed),
         )
+
+
+def _may_round(parameter: Parameter) -> bool:
+    """Whether a result may hold floats, whose sums depend on their order; integers and extremes give one result."""
+    dtype = parameter.annotation.dtype if parameter.annotation is not None else None
+    return parameter.kind == "result" and (dtype is None or dtype.is_float)
 
 
 def _operators(source: Source) -> str:

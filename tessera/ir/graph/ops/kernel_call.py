@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tessera.ir.base.arrays import Array
 from tessera.ir.base.kernels import KERNELS, UserKernel
-from tessera.ir.base.spec import Attribute, Attributes, Cost, InferContext, OpSpec
+from tessera.ir.base.spec import Attribute, Attributes, Cost, InferContext, Nondeterminism, OpSpec
 from tessera.ir.graph.rules import traffic
 from tessera.ir.tile.facets import Library
 from tessera.types.dim import Dim
@@ -38,6 +39,16 @@ def _cost(operands: Sequence[TensorType], results: Sequence[TensorType], attribu
     return Cost(sum((result.size for result in results), Dim.constant(0)), traffic(operands, results))
 
 
+def _unordered(attributes: Attributes) -> Nondeterminism | None:
+    definition: Any = getattr(KERNELS.get(attributes["kernel"]), "definition", None)
+    if not getattr(definition, "is_unordered", False):
+        return None
+    return Nondeterminism(
+        f"kernel `{definition.name}` adds with `atomic_add`, in the order in which its programs come",
+        "let one program own each cell and add up in it, or call the kernel outside of what is deterministic",
+    )
+
+
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="tgraph.kernel_call",
@@ -47,6 +58,7 @@ SPECS: tuple[OpSpec, ...] = (
         attributes=(Attribute("kernel", "str", doc="its name, and a digest of what it computes"),),
         infer=_infer,
         reference=kernel_reference,
+        nondeterminism=_unordered,
         cost=_cost,
         lower=Library("user_kernel"),
     ),

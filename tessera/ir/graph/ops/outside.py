@@ -46,7 +46,7 @@ def io_callback_reference(
     shapes: Sequence[Sequence[Dim]] = (),
     dtypes: Sequence[DType] = (),
     deterministic: bool = False,
-    name: str = "",
+    function: str = "",
 ) -> tuple[Array, ...]:
     """What the function gives."""
     wanted = [(dtype, static_shape(shape)) for shape, dtype in zip(shapes, dtypes, strict=True)]
@@ -105,7 +105,7 @@ SPECS: tuple[OpSpec, ...] = (
             Attribute("shapes", "maps", (), "the dims of each result"),
             Attribute("dtypes", "dtypes", (), "the dtype of each result"),
             Attribute("deterministic", "bool", False, "whether equal arguments always give equal results"),
-            Attribute("name", "str", "", "the function's name"),
+            Attribute("function", "str", "", "the name of the function"),
         ),
         infer=_infer_call,
         reference=io_callback_reference,
