@@ -6,9 +6,10 @@ is which, the forms of containers and objects) is part of what the program was m
 function is traced again. `outside.py` says which places a function can read.
 
 Between calls each place is compared by identity. Only where one differs is the function looked at again: equal values
-in other objects (a new dict of new weights) are the same program, reading from the new places. A tensor of more than
-one element that did not go into the program counts by its dtype and shape, a NumPy array by identity. Not seen are
-changes inside objects written in C, and elements of arrays that only Python read.
+in other objects (a new dict of new weights) are the same program, reading from the new places. A tensor that did not go
+into the program counts by its dtype and shape, unless Python read its elements; a NumPy array, whose reads nobody sees,
+by identity. Not seen are changes inside objects written in C, elements that change in place after Python read them, and
+what NumPy read of an array that went into the program besides.
 
 A tensor that no place holds was made while tracing, from what is watched: it is a constant of the program. What the
 function itself changes while it is traced, a list that it appends to or a number that it counts up, is not watched.
@@ -27,10 +28,18 @@ Forms: TypeAlias = "list[tuple[str, Hashable]]"
 
 
 class Captures:
-    """The places outside a function that one specialization depends on; `before` is what was there before its trace."""
+    """The places outside a function that one specialization depends on.
+
+    `before` is what was there before its trace, and `read` are the tensors whose elements Python read during it.
+    """
 
     def __init__(
-        self, function: Callable[..., Any], arguments: Mapping[str, Any], before: Outside, lifted: Sequence[Any]
+        self,
+        function: Callable[..., Any],
+        arguments: Mapping[str, Any],
+        before: Outside,
+        lifted: Sequence[Any],
+        read: Sequence[Any] = (),
     ) -> None:
         self._function, self._arguments = function, arguments
         found = Outside(function, arguments, before.names)
@@ -42,6 +51,7 @@ class Captures:
         self._inputs = {at: number for at, number in owners if number is not None}
         self._pinned = {number: tensor for number, tensor in enumerate(lifted) if number not in self._inputs.values()}
         self._types = [concrete_type(tensor) for tensor in lifted]
+        self._read = {id(tensor): tensor for tensor in read}
         self._names, self._form = found.names, self._form_of(found)
         self._adopt(found, arguments)
 
@@ -68,6 +78,8 @@ class Captures:
                 pairs.append((reads[number], here))
             else:
                 reads[number] = here
+            if number is not None and id(place.value) in self._read:
+                watched.append((*here, place.value))
         # One assignment, so that a call in another thread sees all of the old or all of the new.
         self.current = tuple(watched), tuple(pairs), tuple(reads[number] for number in range(len(self._types)))
 
@@ -107,7 +119,9 @@ class Captures:
             value = place.value
             if at in self._inputs:
                 form.append((place.path, (concrete_type(value), numbers.setdefault(id(value), at))))
-            elif is_concrete(value):
+            if id(value) in self._read:
+                form.append((place.path, Same(value)))
+            elif at not in self._inputs and is_concrete(value):
                 form.append((place.path, _unread_form(value)))
         return form
 

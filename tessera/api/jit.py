@@ -22,6 +22,7 @@ from tessera.frontend.policies import PolicyScope, entered
 from tessera.frontend.returned import check_returned
 from tessera.frontend.trace_function import TracedFunction, trace_function
 from tessera.ir.base import dispatch
+from tessera.runtime.reads import noted
 from tessera.types.effect import PURE, Effects
 from tessera.types.frozen import frozen
 from tessera.types.policy import SILENT, Policy
@@ -229,8 +230,9 @@ class Jit(_Hot):
     def _made(self, signature: Signature) -> tuple[Specialization, Sequence[Any]]:
         given = static_arguments(signature)
         before = Outside(self.function, given)
-        traced = self._trace(signature)
-        captures = Captures(self.function, given, before, traced.lifted)
+        with noted() as read:
+            traced = self._trace(signature)
+        captures = Captures(self.function, given, before, traced.lifted, read)
         if "collective" in traced.effects:
             from tessera.api.collectives import refuse_to_run  # noqa: PLC0415 - few programs have any
 

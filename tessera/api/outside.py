@@ -39,6 +39,7 @@ OPEN: Any = object()
 
 _SCALARS = (int, float, str, bool, bytes, type(None))
 _HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE: set for every class that Python code makes
+_FEW = 64  # a table of numbers that is larger is one place, and not as many as it has entries
 _INSTALLED = ("site-packages", "dist-packages")
 _OWN_MODELS = ("tessera.nn", "tessera.api.state")
 _UNCALLED = frozenset({"__init__", "__new__", "__repr__", "__del__", "__init_subclass__", "__class_getitem__"})
@@ -220,6 +221,9 @@ class Outside:
 
     def _dict(self, path: str, items: dict[Any, Any]) -> Hashable:
         held = dict(items)
+        if len(held) > _FEW and all(item.__class__ in _SCALARS for item in held.values()):
+            self._add_check(path, _same_pairs(items, held))
+            return (items.__class__, static_key({_key_or_same(key): item for key, item in held.items()}))
         self._add_check(path, _same_count(items))
         for key, item in held.items():
             self._add(f"{path}[{key!r}]", items, items.get, key, item)
@@ -237,7 +241,9 @@ class Outside:
         for owner in value.__mro__ if isinstance(value, type) else (value,):
             if not _is_foreign(owner):
                 held = vars(owner)
-                for name in self._named(held):
+                # Of a module only what is spelled: it has everything that its program has.
+                names = self._named(held) if owner is not value or isinstance(value, type) else self._spelled(held)
+                for name in names:
                     self._enter_member(f"{path}.{name}", held, name)
 
     def _enter_member(self, path: str, held: Mapping[str, Any], name: str) -> None:
@@ -275,6 +281,9 @@ class Outside:
 
     def _is_named(self, name: str) -> bool:
         return name in self._found or (ALL_ATTRIBUTES in self._found and not name.startswith("__"))
+
+    def _spelled(self, held: Mapping[str, Any]) -> Iterator[str]:
+        return (name for name in sorted(held, key=str) if name in self._found)
 
     def _named(self, held: Mapping[str, Any]) -> Iterator[str]:
         return (name for name in sorted(held, key=str) if self._is_named(name))
@@ -360,6 +369,12 @@ def _same_count(items: Any) -> Get:
 def _same_items(items: Any, seen: tuple[Any, ...]) -> Get:
     count = len(seen)
     return lambda _, default: OPEN if len(items) == count and all(map(is_, items, seen)) else default
+
+
+def _same_pairs(items: dict[Any, Any], seen: dict[Any, Any]) -> Get:
+    keys, values = tuple(seen), tuple(seen.values())
+    of_keys, of_values = _same_items(items, keys), _same_items(items.values(), values)
+    return lambda _, default: OPEN if of_keys(_, default) is OPEN and of_values(_, default) is OPEN else default
 
 
 def _key_or_same(value: Any) -> Hashable:

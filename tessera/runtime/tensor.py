@@ -12,6 +12,7 @@ from tessera.diagnostics.error import InternalError
 from tessera.runtime import arrays, dlpack
 from tessera.runtime.element import FORMATS, Scalar, decode, encode
 from tessera.runtime.operators import Operators, set_operators
+from tessera.runtime.reads import READERS, tell
 from tessera.runtime.render import render
 from tessera.runtime.support import Support, load_support
 from tessera.types.annotation import TensorAnnotation, annotation_of
@@ -208,6 +209,8 @@ class Tensor(Operators):
         import numpy  # noqa: PLC0415 (executables run without NumPy)
 
         dtype = self.dtype
+        if READERS:
+            tell(self)
         if dtype.name not in _NARROW:
             return numpy.asarray(self)
         return numpy.asarray(_Raw(self, native().array_struct(self._handle))).view(arrays.numpy_dtype(dtype))
@@ -225,6 +228,8 @@ class Tensor(Operators):
         if self.dtype.name in _NARROW:
             # The protocol has no name for these; NumPy then asks `__array__`, which has.
             raise AttributeError("__array_struct__")
+        if READERS:
+            tell(self)
         return native().array_struct(self._handle)
 
     @property
@@ -232,6 +237,8 @@ class Tensor(Operators):
         dtype = self.dtype
         if dtype.name in _NARROW:
             raise AttributeError("__array_interface__")
+        if READERS:
+            tell(self)
         return {
             "version": 3,
             "shape": self.shape,
@@ -255,6 +262,8 @@ class Tensor(Operators):
             raise BufferError("tensors in host memory have no stream")
         if dl_device is not None and tuple(dl_device) != (dlpack.CPU, 0):
             raise BufferError(f"the tensor is in host memory, not on device {dl_device}")
+        if READERS:
+            tell(self)
         source = self.copy() if copy else self
         versioned = max_version is not None and max_version[0] >= 1
         if source.is_read_only and not versioned:
@@ -263,6 +272,8 @@ class Tensor(Operators):
 
     def tobytes(self) -> bytes:
         """The elements in C order."""
+        if READERS:
+            tell(self)
         source = self.contiguous()
         return ctypes.string_at(source.address, source.nbytes)
 

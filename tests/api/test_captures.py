@@ -386,6 +386,54 @@ def test_elements_that_only_python_reads() -> None:
     assert number(f(ONE)) == 3
 
 
+def test_elements_of_a_tensor_that_only_python_reads() -> None:
+    held = SimpleNamespace(table=ts.array([1.0, 2.0]), other=ts.array([1.0, 2.0]))
+    for read in (
+        lambda table: np.asarray(table).sum(),
+        lambda table: sum(table.tolist()),
+        lambda table: table.numpy().sum(),
+    ):
+        held.table = ts.array([1.0, 2.0])
+        f = jit(lambda x, read=read: x * float(read(held.table)) + held.other.shape[0])
+        assert number(f(ONE)) == 5
+        held.table = ts.array([2.0, 3.0])
+        assert number(f(ONE)) == 7
+        held.other = ts.array([7.0, 7.0])  # only its shape was read
+        assert number(f(ONE)) == 7
+        assert f.cache_info().misses == 2
+
+
+def test_a_tensor_that_is_an_input_and_read_besides() -> None:
+    held = SimpleNamespace(w=ts.array([4.0]))
+    f = jit(lambda x: x * held.w / float(np.asarray(held.w).max()))
+    assert number(f(ONE)) == 1
+    held.w = ts.array([8.0])
+    assert number(f(ONE)) == 1
+
+
+def test_a_large_table_is_one_place() -> None:
+    table = {f"word {at}": at for at in range(1000)}
+    f = jit(lambda x: x * table["word 7"])
+    assert number(f(ONE)) == 7
+    table["word 7"] = 9
+    assert number(f(ONE)) == 9
+    table["word 1000"] = table.pop("word 999")
+    f(ONE)
+    assert f.cache_info().misses == 3
+    assert len(Outside(f.function, {}).places) == 2
+
+
+def test_asking_for_attributes_by_name_does_not_open_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    config: Any = ModuleType("config_of_a_program")
+    config.scale, config.unread = 2, 1
+    monkeypatch.setitem(sys.modules, "config_of_a_program", config)
+    held = SimpleNamespace(first=1)
+    body: Any = lambda x: x * config.scale + getattr(held, "first")  # noqa: B009, E731
+    paths = {place.path for place in Outside(body, {}).places}
+    assert {"config.scale", "held.first"} <= paths
+    assert "config.unread" not in paths
+
+
 def test_a_tensor_made_while_tracing_is_a_constant_that_says_so() -> None:
     held = SimpleNamespace(weight=tensor(3))
     f = jit(lambda x: x * np.full(1, 2.0, F32) + held.weight)
