@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import environment
+from benchmarks.solver import guard_time, solving_time
 from benchmarks.tables import seconds_text
 
 RESULTS = Path(__file__).parent / "results"
@@ -82,6 +83,14 @@ def calls() -> list[Finding]:
         Finding("call with 4 tensors, less the kernel", tensors - kernel, 1.5e-6),
         Finding("NumPy: a * b + c * d", time_of(lambda: a * b + c * d)),
         *_peer_calls(),
+    ]
+
+
+def rules() -> list[Finding]:
+    """Rules about sizes: solving them, and the guards that are left at a call."""
+    return [
+        Finding("a thousand constraints read and solved", solving_time(), 0.1),
+        Finding("what five guards add to a call", guard_time(time_of), 2e-6),
     ]
 
 
@@ -224,13 +233,14 @@ def transformers(repeats: int) -> list[Finding]:
 
 def main(
     repeats: Annotated[int, typer.Option(min=1, help="Fresh processes for each figure.")] = 5,
-    only: Annotated[str, typer.Option(help="Only calls, processes or transformers.")] = "",
+    only: Annotated[str, typer.Option(help="Only calls, solver, processes or transformers.")] = "",
     name: Annotated[str, typer.Option(help="Name of the file in benchmarks/results.")] = "",
 ) -> None:
     """Measure latencies against their limits; exit code 1 if one is missed."""
     console = Console(width=None if sys.stdout.isatty() else 120)
     parts: dict[str, Callable[[], list[Finding]]] = {
         "calls": calls,
+        "solver": rules,
         "processes": lambda: processes(repeats),
         "transformers": lambda: transformers(repeats),
     }

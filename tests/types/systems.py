@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 from itertools import product
+from typing import Any
+
+import numpy as np
 
 from tessera.types.constraint import Constraint
+from tessera.types.dim import Atom, Dim
 
 NAMES: tuple[str, ...] = ("a", "b", "c")
 HIGHEST = 6
+GRID: Any = np.array(list(product(range(HIGHEST + 1), repeat=len(NAMES))), np.int64)
+"""Every choice of sizes, one a row."""
 
 
 @dataclass(frozen=True)
@@ -23,12 +29,42 @@ class System:
     def __str__(self) -> str:
         return f"{'; '.join(map(str, self.rules))} ? {self.question}"
 
-    def solutions(self) -> Iterator[dict[str, int]]:
+    def solutions(self) -> list[dict[str, int]]:
         """All sizes up to `HIGHEST` that satisfy the rules."""
-        for values in product(range(HIGHEST + 1), repeat=len(NAMES)):
-            sizes = dict(zip(NAMES, values, strict=True))
-            if all(rule.holds(sizes) for rule in self.rules):
-                yield sizes
+        kept = np.logical_and.reduce([holds(rule) for rule in self.rules])
+        return [dict(zip(NAMES, point, strict=True)) for point in GRID[kept].tolist()]
+
+    def answers(self) -> list[bool]:
+        """Whether the question holds, for each of the solutions."""
+        kept = np.logical_and.reduce([holds(rule) for rule in self.rules])
+        return holds(self.question)[kept].tolist()
+
+
+def holds(constraint: Constraint) -> Any:
+    """Where a constraint holds, at every point of the grid at once; said here a second time, not asked of it."""
+    found: Any = np.ones(len(GRID), bool)
+    for kind, gap in constraint.goals():
+        value = _evaluated(gap)
+        found &= value >= 0 if kind == "ge" else value == 0 if kind == "eq" else value != 0
+    return found
+
+
+def _evaluated(dim: Dim) -> Any:
+    total: Any = np.zeros(len(GRID), np.int64)
+    for monomial, coefficient in dim.terms:
+        total = total + coefficient * reduce(np.multiply, map(_atom, monomial), np.int64(1))
+    return total
+
+
+def _atom(atom: Atom) -> Any:
+    if atom.kind == "symbol":
+        return GRID[:, NAMES.index(atom.name)]
+    first, second = map(_evaluated, atom.args)
+    if atom.kind in ("max", "min"):
+        return (np.maximum if atom.kind == "max" else np.minimum)(first, second)
+    divide = np.floor_divide if atom.kind == "floordiv" else np.remainder
+    # Tessera's rule: what is divided by zero is zero.
+    return np.where(second == 0, 0, divide(first, np.where(second == 0, 1, second)))
 
 
 def random_system(seed: int) -> System:
