@@ -163,7 +163,7 @@ class Consumer(Role):
         self.there |= outer
         if product is not None:
             self._sum(op, product)
-        elif skew is not None and self.plan.consumers == 2:
+        elif skew is not None:
             SkewedLoop(self, op, skew).run()
         else:
             self._plain_loop(op)

@@ -182,11 +182,12 @@ class SkewedLoop:
         consumer, first = self.consumer, self.skew.first
         acc = consumer.open(consumer.values[first.op.operands[2]])
         consumer.wait_for(first)
-        if between is not None:
+        in_turns = between is not None and consumer.plan.consumers == 2
+        if in_turns:
             consumer.emit("turn", (), {"way": "take"})
         pending = consumer.start(first, acc, consumer.side(first.lhs))
         flying = None if between is None else between()
-        if flying is not None:
+        if in_turns:
             consumer.emit("turn", (), {"way": "pass"})
         consumer.values[first.op.results[0]] = consumer.close(pending, 0 if flying is None else 1)
         consumer.leave(first.op)

@@ -67,9 +67,7 @@ class _Attention:
         self.batch, self.heads = q.shape[:2]
         self.shared = k.shape[1]
         self.dtype: DType = q.dtype.compute
-        # A warp's worth of lanes and no matrix instruction for f32: few queries, as threads hold all their scores.
-        candidates = QUERIES[2::-1] if call.lanes == 32 and q.dtype.bits >= 32 else QUERIES
-        self.rows = _Extent("_i", q.shape[2], int(call.choose("attention.queries", candidates)))
+        self.rows = _Extent("_i", q.shape[2], int(call.choose("attention.queries", self._candidates)))
         self.keys = _Extent("_j", k.shape[2], self.width)
         self.depth, self.columns = _head("_d", q.shape[3]), _head("_e", v.shape[3])
         parts = [] if self.columns.is_one else [self.columns.size.ceildiv(self.columns.tile)]
@@ -86,6 +84,12 @@ class _Attention:
         # A head of one part starts at 0.
         found["_e"] = b.index(0) if self.columns.is_one else b.index(Dim.symbol("_p") * _PART, {"_p": b.program_id(3)})
         return found
+
+    @property
+    def _candidates(self) -> tuple[int, ...]:
+        # A warp's worth of lanes and no matrix instruction for f32: few queries, as threads hold all their scores.
+        is_held = self.call.lanes == 32 and self.call.operands[0].dtype.bits >= 32
+        return QUERIES[2::-1] if is_held else QUERIES
 
     @cached_property
     def is_causal(self) -> bool:
@@ -232,6 +236,11 @@ class _NarrowAttention(_Attention):
     """
 
     width = NARROW_KEYS
+
+    @property
+    def _candidates(self) -> tuple[int, ...]:
+        # A small head leaves registers for one more warpgroup.
+        return (192, 128, 64) if self.call.operands[0].shape[3].value == 64 else (128, 64)
 
     def _queries(self, d: SSAValue) -> SSAValue:
         b, place = self.b, self._place(self.rows, self.depth, _d=d)
