@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from tessera.frontend.several import several
+
 
 def arrays(result: Any) -> list[Any]:
     """Results as arrays of f64."""
-    listed = result if isinstance(result, tuple) else (result,)
-    return [np.asarray(one).astype(np.float64) for one in listed]
+    return [np.asarray(one).astype(np.float64) for one in several(result)]
 
 
 def agree(kernel: Any, *args: Any, ulps: float = 0.0, **kwargs: Any) -> list[Any]:
@@ -27,12 +28,12 @@ def agree(kernel: Any, *args: Any, ulps: float = 0.0, **kwargs: Any) -> list[Any
 
 def attention(q: Any, k: Any, v: Any, *, causal: bool = False, length: int | None = None) -> Any:
     """Attention of [heads, S, D] to [heads, L, D] in f64; the last query stands at the last key."""
-    keys = k.shape[-2] if length is None else length
+    keys = int(k.shape[-2]) if length is None else length
     q, k, v = q.astype(np.float64), k[..., :keys, :].astype(np.float64), v[..., :keys, :].astype(np.float64)
     k, v = (np.repeat(x, q.shape[-3] // x.shape[-3], axis=-3) for x in (k, v))
     scores = q @ np.swapaxes(k, -1, -2) / np.sqrt(q.shape[-1])
     if causal:
-        rows = np.arange(q.shape[-2])[:, None] + keys - q.shape[-2]
+        rows = np.arange(int(q.shape[-2]))[:, None] + (keys - int(q.shape[-2]))
         scores = np.where(np.arange(keys) <= rows, scores, -np.inf)
     powers = np.exp(scores - scores.max(-1, keepdims=True))
     return powers / powers.sum(-1, keepdims=True) @ v

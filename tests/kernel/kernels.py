@@ -89,11 +89,16 @@ def running(x: KTile["M", "D", f32], *, exclusive: bool = False, reverse: bool =
     return tile.tile_scan(tile.load(x, rows=T.m, cols=T.d), "sum", exclusive=exclusive, reverse=reverse)
 
 
+def forget_half(before: Any, here: Any) -> Any:
+    """What was summed so far counts half."""
+    return before * 0.5 + here
+
+
 @kernel
 def decayed(x: KTile["M", "D", f32]) -> Any:
     """A running sum that forgets half of itself at each step."""
     T = tile.context()
-    return tile.tile_scan(tile.load(x, rows=T.m, cols=T.d), lambda before, here: before * 0.5 + here)
+    return tile.tile_scan(tile.load(x, rows=T.m, cols=T.d), forget_half)
 
 
 @kernel

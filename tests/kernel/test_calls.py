@@ -13,6 +13,7 @@ import pytest
 import tessera as ts
 from tessera import KTile, Schedule, Tensor, f32, kernel, tile
 from tessera.diagnostics.codes import KernelError, ScheduleError
+from tessera.ir.base.op import SpecOp
 from tessera.ir.base.text import parse_module
 from tessera.ir.tile.interpret import run_kernel
 from tests.kernel import kernels
@@ -38,13 +39,19 @@ def test_a_kernel_in_jit_is_an_op_between_others() -> None:
 
 
 def test_the_reference_backend_runs_a_kernel_as_its_tile_program() -> None:
-    program = ts.jit(lambda a, b: kernels.matmul(a, b) + 1.0, backend="reference")
+    @ts.jit(backend="reference")
+    def program(a: Any, b: Any) -> Any:
+        return kernels.matmul(a, b) + 1.0
+
     a, b = normal(5, 6), normal(6, 7)
     np.testing.assert_array_equal(np.asarray(program(a, b)), np.asarray(kernels.matmul(a, b)) + np.float32(1))
 
 
 def test_a_result_that_no_one_wants_is_not_stored() -> None:
-    program = ts.jit(lambda x: kernels.rows(x)[1] * 2.0)
+    @ts.jit
+    def program(x: Any) -> Any:
+        return kernels.rows(x)[1] * 2.0
+
     x = normal(9, 16)
     np.testing.assert_allclose(np.asarray(program(x)), 2 * x.sum(1), atol=1e-5)
 
@@ -66,7 +73,10 @@ def test_a_registered_kernel_is_a_function_of_ops_and_has_a_slot_for_its_derivat
     def derivative(x: Any, y: Any, out: Any, g: Any) -> Any:
         return g, g
 
-    program = ts.jit(lambda x, y: ts.ops.test_registered_add(x, y) * 3.0)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownLambdaType]
+    @ts.jit
+    def program(x: Any, y: Any) -> Any:
+        return vars(ts.ops)["test_registered_add"](x, y) * 3.0
+
     x, y = normal(10), normal(10)
     np.testing.assert_array_equal(np.asarray(program(x, y)), (x + y) * np.float32(3))
     assert fresh.definition.vjp is derivative
@@ -137,10 +147,10 @@ def test_every_helper_is_plain_tile_ir_that_runs_again_from_its_text() -> None:
     program = kernels.softmax.program(x)
     text = kernels.softmax.lower(x).tile
     module = parse_module(text)
-    (again,) = [op for op in module.ops if op.name == "ttile.kernel"]
+    (again,) = [op for op in module.ops if isinstance(op, SpecOp) and op.name == "ttile.kernel"]
     out = np.zeros_like(x)
-    sizes = dict.fromkeys(again.value("symbols"), 8)  # type: ignore[attr-defined]
-    run_kernel(again, [x, out], sizes)  # type: ignore[arg-type]
+    sizes = dict.fromkeys(again.value("symbols"), 8)
+    run_kernel(again, [x, out], sizes)
     np.testing.assert_allclose(out, arrays(kernels.softmax(x))[0], atol=1e-6)
     assert len(program.results) == 1
 
@@ -149,7 +159,7 @@ def test_a_debugger_stops_on_the_line_of_the_kernel(monkeypatch: pytest.MonkeyPa
     stopped: list[tuple[str, int, Any]] = []
 
     class Watching(pdb.Pdb):
-        def interaction(self, frame: Any, *_: Any) -> None:
+        def interaction(self, frame: Any, traceback: Any) -> None:
             stopped.append((frame.f_code.co_name, frame.f_lineno, frame.f_locals["block"]))
             self.set_continue()
 

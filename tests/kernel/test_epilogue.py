@@ -36,34 +36,63 @@ def chained(steps: frozenset[str], y: Any, b: Any, r: Any, key: Any) -> Any:
 def test_all_subsets_are_one_kernel_and_equal_plain_ops(number: int) -> None:
     steps = frozenset(name for place, name in enumerate(STEPS) if number >> place & 1)
     operands = normal(37, 24), normal(24, 40), normal(40), normal(37, 40), ts.random.key(5)
-    fused = ts.jit(lambda x, w, b, r, key: chained(steps, x @ w, b, r, key))
-    plain = ts.jit(lambda x, w, b, r, key: put_through(steps, x @ w, b, r, key), fusion=False)
+
+    @ts.jit
+    def fused(x: Any, w: Any, b: Any, r: Any, key: Any) -> Any:
+        return chained(steps, x @ w, b, r, key)
+
+    @ts.jit(fusion=False)
+    def plain(x: Any, w: Any, b: Any, r: Any, key: Any) -> Any:
+        return put_through(steps, x @ w, b, r, key)
+
     np.testing.assert_array_equal(np.asarray(fused(*operands)), np.asarray(plain(*operands)))
     assert len(fused.explain(*operands).report["kernels"]) == 1
 
 
 def test_relu_of_a_product_and_a_bias_is_one_kernel_by_itself() -> None:
-    program = ts.jit(lambda x, w, b: ts.ops.relu(x @ w + b))
+    @ts.jit
+    def program(x: Any, w: Any, b: Any) -> Any:
+        return ts.ops.relu(x @ w + b)
+
     operands = normal(8, 24), normal(24, 40), normal(40)
     program(*operands)
     assert len(program.explain(*operands).report["kernels"]) == 1
 
 
+def product_of(x: Any, w: Any) -> Any:
+    return x @ w
+
+
+def same(x: Any, w: Any) -> Any:
+    return x
+
+
+def powers_of(x: Any, w: Any) -> Any:
+    return ts.ops.exp(x)
+
+
 @pytest.mark.parametrize(
-    ("function", "options", "reason"),
+    ("source", "fusion", "reason"),
     [
-        (lambda x, w, b: ts.ops.epilogue.chain([ts.ops.epilogue.bias(b)])(x @ w), {"fusion": False}, "switched off"),
-        (lambda x, w, b: ts.ops.epilogue.chain([ts.ops.epilogue.bias(b)])(x), {}, "no product of this program"),
-        (lambda x, w, b: ts.ops.epilogue.chain([ts.ops.epilogue.bias(b)])(ts.ops.exp(x)), {}, "`exp` is no product"),
+        (product_of, False, "switched off"),
+        (same, True, "no product of this program"),
+        (powers_of, True, "`exp` is no product"),
     ],
 )
-def test_what_cannot_be_one_kernel_is_refused_with_the_reason(function: Any, options: Any, reason: str) -> None:
+def test_what_cannot_be_one_kernel_is_refused_with_the_reason(source: Any, fusion: bool, reason: str) -> None:
+    @ts.jit(fusion=fusion)
+    def program(x: Any, w: Any, b: Any) -> Any:
+        return ts.ops.epilogue.chain([ts.ops.epilogue.bias(b)])(source(x, w))
+
     with pytest.raises(FusionError, match=reason):
-        ts.jit(function, **options)(normal(8, 8), normal(8, 8), normal(8))
+        program(normal(8, 8), normal(8, 8), normal(8))
 
 
 def test_attention_takes_no_epilogue_yet_and_says_so() -> None:
-    program = ts.jit(lambda q, b: ts.ops.epilogue.chain([ts.ops.epilogue.bias(b)])(ts.ops.attention(q, q, q)))
+    @ts.jit
+    def program(q: Any, b: Any) -> Any:
+        return ts.ops.epilogue.chain([ts.ops.epilogue.bias(b)])(ts.ops.attention(q, q, q))
+
     with pytest.raises(FusionError, match="`attention` is a kernel of its own"):
         program(normal(1, 1, 8, 4), normal(4))
 
@@ -74,4 +103,4 @@ def test_a_chain_outside_jit_is_refused() -> None:
     with pytest.raises(FusionError, match="no activation `cube`"):
         ts.ops.epilogue.act("cube")
     with pytest.raises(FusionError, match="no step"):
-        ts.ops.epilogue.chain([ts.ops.relu])  # type: ignore[list-item]
+        ts.ops.epilogue.chain([ts.ops.relu])  # pyright: ignore[reportArgumentType]

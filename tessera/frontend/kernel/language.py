@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tessera.frontend.kernel.attention import dropout_in_kernel, mask_causal, softmax_accumulate, softmax_online
 from tessera.frontend.kernel.elementwise import (
     abs,
@@ -54,17 +52,9 @@ from tessera.frontend.kernel.reduce import (
     tile_softmax_rmax,
 )
 from tessera.frontend.kernel.structure import context, pipeline, program, range_k, range_m, range_n, steps
-from tessera.frontend.kernel.tiles import INF, Tile
-from tessera.types.annotation import TensorAnnotation, annotation_of
+from tessera.frontend.kernel.tiles import INF, KTile, Tile
 
 mma = dot
-
-
-class KTile:
-    """A tensor that a kernel works on in tiles: `KTile["B*H", "S", "D_h", bf16 @ accum(f32)]`."""
-
-    def __class_getitem__(cls, items: Any) -> TensorAnnotation:
-        return annotation_of(items, "KTile")
 
 
 __all__ = [

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tessera.frontend.kernel.builder import KernelBuilder, current
 from tessera.frontend.several import is_several, several
 from tessera.ir.tile.functions import FUNCTIONS
+from tessera.types.annotation import TensorAnnotation, annotation_of
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, bool_, f32, i64
 from tessera.types.frozen import frozen
@@ -242,7 +243,19 @@ class Operand:
         raise current().fail("a tile cannot be gone through", "work on whole tiles, or reduce along an axis")
 
 
-class Tile(Operand):
+class KTile:
+    """A tensor that a kernel works on in tiles: `KTile["B*H", "S", "D_h", bf16 @ accum(f32)]`."""
+
+    __slots__ = ()
+    if TYPE_CHECKING:
+        shape: Any
+        dtype: Any
+
+    def __class_getitem__(cls, items: Any) -> TensorAnnotation:
+        return annotation_of(items, "KTile")
+
+
+class Tile(Operand, KTile):
     """A block of numbers of one dtype and static shape, held by the program.
 
     `axes` says where its elements come from, so that edges are seen to; `outside` what elements beyond them are, where
