@@ -12,6 +12,7 @@ from typing import Any
 
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
+from tessera.backends.x86.block_owners import check_owners, is_fresh
 from tessera.backends.x86.block_rows import is_same_index, rows_of
 from tessera.backends.x86.lower_tiles import Lowering
 from tessera.diagnostics.codes import TargetVerifyError
@@ -43,6 +44,7 @@ class BlockLowering(Lowering):
         self.segment: list[SpecOp] = []
         self.in_row = False
         _check_products(self.kernel)
+        check_owners(self.kernel)
         self.rows = rows_of(self.kernel)
         self.lines = lines_of(self.kernel)
 
@@ -145,6 +147,7 @@ class BlockLowering(Lowering):
             operand
             for operand in dict.fromkeys(operand for op in ops for operand in op.operands)
             if isinstance(operand, OpResult)
+            and operand.op.parent is ops[0].parent  # one from before a loop is read again in its next turn
             and operand in self.homes
             and all(use.operation in inside for use in operand.uses)
         ]
@@ -322,7 +325,7 @@ class BlockLowering(Lowering):
             return
         assert value not in self.homes, "a block is carried on twice"
         self.homes[value] = home
-        if isinstance(value, OpResult) and value.op.name == "ttile.dot":
+        if isinstance(value, OpResult) and value.op.name == "ttile.dot" and not is_fresh(value.op.operands[2]):
             self._claim(value.op.operands[2], home, inner)
 
     def _dot(self, op: SpecOp) -> None:
@@ -330,8 +333,7 @@ class BlockLowering(Lowering):
         lhs, rhs, acc = op.operands
         assert isinstance(lhs.type, TileAttr)
         assert isinstance(acc.type, TileAttr)
-        maker = acc.op if isinstance(acc, OpResult) else None
-        fresh = isinstance(maker, SpecOp) and maker.name == "ttile.constant" and not maker.value("value")
+        fresh = is_fresh(acc)
         if op.result not in self.homes:
             self.homes[op.result] = self.home(op.result) if fresh else self.home(acc)
         assert fresh or self.homes[acc] is self.homes[op.result], "an accumulator is used after its product"
@@ -352,7 +354,7 @@ class BlockLowering(Lowering):
             "lhs_offset": Dim.symbol("_row") * depth + Dim.symbol("_depth"),
             "rhs_offset": offset,
             "out_stride": width,
-            "is_fresh": bool(fresh),
+            "is_fresh": fresh,
         }
         operands = [self.homes[lhs], self.values[load.operands[0]], self.homes[op.result], room]
         self.emit("block_dot", [*operands, *self.of(list(names.values()))], values)
