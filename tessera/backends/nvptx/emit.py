@@ -25,8 +25,6 @@ from tessera.types.machine import Machine
 
 BLOCK = 128
 """Threads of a block that runs several small programs side by side."""
-KEPT_BLOCK = 32
-"""Threads of a block whose programs keep rows in registers."""
 RESIDENT = 16
 """Blocks for each multiprocessor that go through the grid in turns, where programs have memory of their own."""
 _EXCHANGE = "%EXCHANGE%"
@@ -52,10 +50,7 @@ class Emitter:
         self.kernel, self.machine = kernel, machine
         self.name: str = kernel.value("symbol")
         self.threads: int = kernel.value("threads")
-        loops = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.loop"]
-        is_kept = any(loop.value("unroll") == 0 for loop in loops)
-        # A block ends with its last program: where those take long and hold much, each is to be followed at once.
-        self.programs = max(1, (KEPT_BLOCK if is_kept else BLOCK) // self.threads)
+        self.programs = max(1, BLOCK // self.threads)
         self.module = DeviceModule(machine)
         block = kernel.regions[0].block
         arguments = [*[("ptr", f"b{at}") for at in range(len(block.args))]]

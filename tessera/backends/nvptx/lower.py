@@ -62,7 +62,10 @@ def threads_of(kernel: SpecOp) -> int:
         return LARGEST
     if kernel.value("kind") == "row" and _has_paired_rows(kernel, max(sizes)):
         return 16
-    if kernel.value("kind") == "row" or max(sizes) <= 64:
+    if kernel.value("kind") == "row" and max(sizes) > 32:
+        # Columns side by side: few programs, so each has many threads, with a few neighbours each.
+        return max(32, min(LARGEST, max(sizes) // 4))
+    if max(sizes) <= 64:
         return 32
     return max(32, min(LARGEST, 1 << (max(sizes) // 8).bit_length() - 1))
 
@@ -319,6 +322,8 @@ class Lowering:
         if {"ttile.dot", "ttile.barrier", "ttile.fetch"} & names:
             return 1
         sizes = [prod(dim.value or 1 for dim in type.shape) for type in _tiles_in(op)]
+        if self.kernel.value("kind") == "row" and self.threads > 32:
+            return 16
         return 8 if max(sizes, default=1) <= 2 * self.threads else 1
 
     def _copy(

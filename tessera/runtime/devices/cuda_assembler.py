@@ -67,12 +67,13 @@ def assemble_with_words(ptx: bytes, architecture: str, path: str | None = None) 
             [program, "-v", f"-arch={architecture}", source, "-o", target], capture_output=True, text=True, check=False
         )
         words = done.stderr + done.stdout
-        _check_words(words, done.returncode)
+        check_words(words, done.returncode)
         with open(target, "rb") as file:
             return file.read(), words
 
 
-def _check_words(words: str, code: int) -> None:
+def check_words(words: str, code: int) -> None:
+    """Raises CodegenError (T0603) for what the assembler refuses, and for what it takes back."""
     if code:
         raise CodegenError(
             f"ptxas refused a kernel: {words.strip().splitlines()[0] if words.strip() else code}", span=None
@@ -100,7 +101,7 @@ def _assemble_by_driver(ptx: bytes) -> bytes:
         if not code:
             code = cuda.library.cuLinkComplete(state, ctypes.byref(cubin), ctypes.byref(size))
         words = f"{error.value.decode(errors='replace')}{info.value.decode(errors='replace')}"
-        _check_words(words, code)
+        check_words(words, code)
         return ctypes.string_at(cubin.value or 0, size.value)
     finally:
         cuda.library.cuLinkDestroy(state)

@@ -41,8 +41,8 @@ def _let_go(address: int) -> None:
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 def _end_capsule(capsule: int) -> None:
     """A capsule that nobody took: what it holds goes with it."""
-    if _is_valid(capsule, _NAME.value):
-        _held.pop(_pointer(capsule, _NAME.value), None)
+    if _is_valid(capsule, _NAME):
+        _held.pop(_pointer(capsule, _NAME), None)
 
 
 # By address: when a capsule ends, nobody may hold on to it.
@@ -72,4 +72,4 @@ def export(owner: Any, address: int, dtype: DType, shape: tuple[int, ...], ordin
     record.deleter = ctypes.cast(_let_go, ctypes.c_void_p).value
     place = ctypes.addressof(record)
     _held[place] = (record, words, owner)
-    return _capsule_new(place, _NAME.value, ctypes.cast(_end_capsule, ctypes.c_void_p).value)
+    return _capsule_new(place, _NAME, ctypes.cast(_end_capsule, ctypes.c_void_p).value)

@@ -79,7 +79,7 @@ class CudaProgram:
             start += size
         self._states: dict[int, Any] = {}
         self._plans: dict[tuple[Any, ...], Plan] = {}
-        self._dims = _Dims(executable)
+        self._sizes = Sizes(executable)
 
     def _state(self, stream: int) -> Any:
         """The table that the entry reads, for a queue; the word that values are read into is its own."""
@@ -162,7 +162,7 @@ class CudaProgram:
         if plan is None:
             if len(self._plans) >= _KEPT:
                 self._plans.clear()
-            sizes, forms, workspace = self._dims.plan([tensor.shape for tensor in tensors])
+            sizes, forms, workspace = self._sizes.plan([tensor.shape for tensor in tensors])
             outputs = tuple((form, POOL.home(form.bytes, stream)) for form in forms)
             own = POOL.home(workspace, stream) if workspace else None
             plan = self._plans[key] = Plan(sizes, outputs, own, self._state(stream))
@@ -198,7 +198,7 @@ def _address_of(data: bytes) -> int:
     return ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
 
 
-class _Dims:
+class Sizes:
     """The arithmetic of sizes around a call: symbols from shapes, guards, shapes of outputs, bytes of memory."""
 
     def __init__(self, executable: Executable) -> None:

@@ -1,0 +1,1 @@
+"""Tests of the NVIDIA backend that need no GPU."""

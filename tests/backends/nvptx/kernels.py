@@ -1,0 +1,53 @@
+"""Tile kernels of small programs, as the schedule room makes them for a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+import tessera as ts
+from tessera.compiler.compile import Lowering, lower
+from tessera.compiler.options import Options
+
+One = Callable[[Any], Any]
+
+
+def _rectified(x: Any, y: Any) -> Any:
+    return ts.ops.relu(x + y)
+
+
+def _gated(x: Any, y: Any) -> Any:
+    return ts.ops.gelu(x) * y
+
+
+_SINGLE: dict[str, tuple[One, tuple[int, ...], bool]] = {
+    "row in registers": (lambda x: ts.ops.softmax(x, axis=-1), (8, 1024), False),
+    "free row": (lambda x: ts.ops.softmax(x, axis=-1), (8, 1000), True),
+    "long row": (lambda x: ts.ops.softmax(x, axis=-1), (4, 9000), False),
+    "columns": (lambda x: x.sum(axis=0), (64, 100), False),
+    "places": (lambda x: ts.ops.argmax(x, axis=1), (5, 300), False),
+    "product": (lambda x: ts.ops.relu(x @ x.T), (70, 50), True),
+    "sort": (lambda x: ts.ops.sort(x, axis=-1), (3, 200), True),
+    "running sum": (lambda x: ts.ops.cumsum(x, axis=0), (50, 30), False),
+    "transpose": (lambda x: x.T + 1.0, (33, 65), False),
+    "concatenation": (lambda x: ts.ops.concat([x, x * 2.0], axis=0), (9, 11), False),
+}
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], bool]] = {
+    "map": (_rectified, ((64, 4096), (64, 4096)), False),
+    "free map": (_gated, ((6, 40), (40,)), True),
+    **{name: (function, (shape,), dynamic) for name, (function, shape, dynamic) in _SINGLE.items()},
+}
+"""Functions, shapes of their arguments, and whether their dims are free."""
+
+
+@cache
+def lowered(name: str, architecture: str = "sm_90a", dtype: Any = np.float32) -> Lowering:
+    """A program at the end of its walk, for a GPU that need not be here."""
+    function, shapes, dynamic = PROGRAMS[name]
+    jitted = ts.jit(function, dynamic=dynamic)
+    arrays = [np.zeros(shape, dtype) for shape in shapes]
+    return lower(jitted.trace(*arrays).tape, Options.of(backend="cuda", features=(architecture,)))

@@ -1,0 +1,124 @@
+"""Kernels for NVIDIA: PTX of every kind of kernel for three generations, assembled where there is an assembler."""
+
+from __future__ import annotations
+
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.compiler.compile import compile_tape, lower
+from tessera.diagnostics.codes import CodegenError, FeatureError, OverrideError
+from tessera.ir.base.spec import OpSpec
+from tessera.ir.target.door import check_kernels
+from tessera.ir.target.machine_code import compile_texts
+from tessera.runtime.devices.cuda_assembler import assemble, assemble_with_words, assembler, check_words
+from tessera.types.dtype import DType
+from tessera.types.machine import GPUS
+from tests.backends.nvptx.kernels import PROGRAMS, lowered
+from tests.device.cases import OPTIONS, chosen, op_case
+
+needs_assembler = pytest.mark.skipif(
+    assembler() is None, reason="there is no ptxas here; PTX was made and read all the same"
+)
+
+
+def ptx_of(name: str, architecture: str = "sm_90a", dtype: object = np.float32) -> list[str]:
+    """The PTX of each kernel of a program."""
+    lowering = lowered(name, architecture, dtype)
+    return [ptx.decode() for ptx in compile_texts(lowering.texts, NvptxBackend(GPUS[architecture]).code_target)]
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture"),
+    [*((name, "sm_90a") for name in PROGRAMS), *(("free map", other) for other in ("sm_80", "sm_100a"))],
+)
+def test_every_kind_of_kernel_becomes_ptx(name: str, architecture: str) -> None:
+    for ptx in ptx_of(name, architecture):
+        assert f".target {architecture}" in ptx
+        assert ".visible .entry" in ptx
+        # Sums and products are rounded one by one: nobody may fuse what a recipe keeps apart.
+        assert not re.search(r"\b(mul|add|sub)\.f32\b", ptx)
+
+
+@needs_assembler
+@pytest.mark.parametrize(
+    ("name", "architecture"),
+    [("map", "sm_80"), ("product", "sm_80"), ("free row", "sm_100a"), ("sort", "sm_90a"), ("columns", "sm_90a")],
+)
+def test_ptx_assembles(name: str, architecture: str) -> None:
+    for ptx in ptx_of(name, architecture):
+        assert assemble(ptx.encode(), architecture).startswith(b"\x7fELF")
+
+
+def test_elements_that_lie_together_move_16_bytes_at_a_time() -> None:
+    (ptx,) = ptx_of("map", dtype=ml_dtypes.bfloat16)
+    assert "ld.global.nc.v4.b32" in ptx
+    assert "st.global.v4.b32" in ptx
+    assert not re.search(r"(ld|st)\.global\S*\.b16", ptx)
+
+
+def test_free_rows_move_elements_under_a_mask() -> None:
+    (ptx,) = ptx_of("free row")
+    assert "ld.global.nc.b32" in ptx
+    assert ".v4" not in ptx
+
+
+@needs_assembler
+def test_a_row_stays_in_registers() -> None:
+    (ptx,) = ptx_of("row in registers", dtype=ml_dtypes.bfloat16)
+    _, words = assemble_with_words(ptx.encode(), "sm_90a")
+    assert "0 bytes spill stores" in words
+    # Each element is read once and written once, whatever passes go over it.
+    assert len(re.findall(r"ld\.global", ptx)) == len(re.findall(r"st\.global", ptx)) == 1024 // 32
+    assert "shared" not in ptx
+
+
+def test_folds_of_a_row_are_shuffles() -> None:
+    (ptx,) = ptx_of("free row")
+    assert len(re.findall(r"shfl\.sync\.down", ptx)) == 2 * 5
+    assert "bar.sync" not in ptx
+
+
+def test_the_assembler_is_not_obeyed_where_it_undoes_what_was_asked() -> None:
+    with pytest.raises(CodegenError, match="C7510"):
+        check_words("ptxas info : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized", 0)
+    with pytest.raises(CodegenError, match="refused"):
+        check_words("ptxas fatal : Ptx assembly aborted due to errors", 255)
+    check_words("ptxas info : Used 32 registers", 0)
+
+
+def test_an_older_gpu_is_not_given_what_it_lacks() -> None:
+    target = lowered("map").targets[0]
+    target.set_value("features", (*GPUS["sm_90a"].features,))
+    with pytest.raises(FeatureError, match="wgmma") as caught:
+        check_kernels([target.clone()], GPUS["sm_80"])
+    assert "sm_90" in str(caught.value)
+
+
+def test_an_unknown_gpu_is_an_error() -> None:
+    with pytest.raises(OverrideError, match="no GPU `sm_12`"):
+        lowered("map", "sm_12")
+
+
+def test_programs_travel_as_plain_bytes() -> None:
+    case = op_case(*next(pair for pair in chosen() if pair[0].short_name == "add"))
+    assert case is not None
+    executable = compile_tape(case.jitted.trace(*case.inputs[0]).tape, OPTIONS)
+    again = type(executable).from_bytes(executable.to_bytes())
+    assert again.metadata["target"] == "cuda"
+    assert again.objects == executable.objects
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("spec", "dtype"), [pytest.param(spec, dtype, id=f"{spec.short_name}-{dtype}") for spec, dtype in chosen()]
+)
+def test_every_op_has_kernels(spec: OpSpec, dtype: DType) -> None:
+    case = op_case(spec, dtype)
+    if case is None:
+        pytest.skip("its sizes are fixed")
+    lowering = lower(case.jitted.trace(*case.inputs[0]).tape, OPTIONS)
+    assert all(target.name.startswith("ttarget.") for target in lowering.targets)

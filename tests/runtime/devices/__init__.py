@@ -1,0 +1,1 @@
+"""Tests of the runtime of devices that need none."""

@@ -1,0 +1,141 @@
+"""The runtime of a GPU where there is none: errors that say so, sizes of calls, memory that comes back, capsules."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.diagnostics.codes import DeviceError, GuardError, OutOfMemoryError, RuntimeArgumentError
+from tessera.runtime import dlpack
+from tessera.runtime.devices import cuda_dlpack
+from tessera.runtime.devices.cuda_driver import Parameters, error_of, is_available
+from tessera.runtime.devices.cuda_memory import Home, Pool, rounded
+from tessera.runtime.devices.cuda_program import Sizes, code_for
+from tessera.runtime.devices.cuda_tensor import NOWHERE, CudaTensor, form_of
+from tessera.runtime.devices.cuda_tensor_map import TensorMap, TensorMaps
+from tessera.runtime.executable import Executable, Guard, Port
+from tessera.types.dtype import bf16, f32
+
+
+@pytest.mark.skipif(is_available(), reason="there is an NVIDIA GPU here")
+def test_a_machine_without_a_gpu_says_so_before_anything_is_compiled() -> None:
+    def add_one(x: Any) -> Any:
+        return x + 1.0
+
+    function = ts.jit(add_one, backend="cuda")
+    with pytest.raises(DeviceError, match="there is no") as caught:
+        function(np.zeros(3, np.float32))
+    assert caught.value.code == "T0720"
+    assert function.cache_info().compiles == 0
+
+
+def test_errors_of_the_driver_say_what_helps() -> None:
+    assert isinstance(error_of(2, "cuMemAlloc"), OutOfMemoryError)
+    assert "debug=True" in str(error_of(700, "kernel"))
+
+
+def test_blocks_come_in_few_sizes() -> None:
+    assert [rounded(size) for size in (0, 1, 512, 513, 5000, 3 << 20)] == [0, 512, 512, 1024, 8192, 4 << 20]
+
+
+def test_memory_of_a_tensor_goes_home_when_it_dies() -> None:
+    home = Home(Pool(), 4096)
+    home.free.append(1 << 20)
+    tensor = CudaTensor(home.take(), form_of(f32, (3, 4)), 0, home)
+    assert tensor.shape == (3, 4)
+    assert tensor.nbytes == 48
+    assert home.free == []
+    del tensor
+    gc.collect()
+    assert home.free == [1 << 20]
+
+
+def test_what_begins_anywhere_fits_no_call() -> None:
+    assert CudaTensor(4100, form_of(f32, (2,)), 0, None).lane == NOWHERE
+    assert CudaTensor(4096, form_of(f32, (2,)), 7, None).lane == 7
+
+
+def test_forms_are_one_object_each() -> None:
+    assert form_of(bf16, (2, 3)) is form_of(bf16, (2, 3))
+    assert form_of(bf16, (2, 3)) is not form_of(f32, (2, 3))
+
+
+def _executable() -> Executable:
+    return Executable(
+        objects=(),
+        inputs=(Port("f32", ("B", "N"), "x"), Port("f32", ("N",), "w")),
+        outputs=(Port("bf16", ("B", "2*N")),),
+        symbols=("B", "N"),
+        binding=(0, 1),
+        guards=(Guard("rows come in pairs", "B mod 2", "0"),),
+        metadata={"workspace": "4*N", "scratches": [["B", 4, 8, "100*N"]]},
+    )
+
+
+def test_sizes_of_a_call_are_worked_out_from_its_shapes() -> None:
+    values, (form,), workspace = Sizes(_executable()).plan([(6, 10), (10,)])
+    assert list(values) == [6, 10]
+    assert (form.dtype, form.shape) == (bf16, (6, 20))
+    # The plan's own in whole lines, and memory for the eight programs that two blocks run.
+    assert workspace == 256 + 8 * 1000
+
+
+def test_shapes_and_guards_are_checked_before_anything_runs() -> None:
+    sizes = Sizes(_executable())
+    with pytest.raises(RuntimeArgumentError, match="has size 9 in dim 0; expected N"):
+        sizes.plan([(6, 10), (9,)])
+    with pytest.raises(GuardError, match="rows come in pairs"):
+        sizes.plan([(5, 10), (10,)])
+
+
+def test_code_is_that_of_the_generation() -> None:
+    assert [code_for(name) for name in ("sm_86", "sm_90a", "sm_100a")] == ["sm_80", "sm_90a", "sm_100a"]
+
+
+def test_a_capsule_shows_the_tensor_and_keeps_it() -> None:
+    class Owner:
+        alive = True
+
+        def __del__(self) -> None:
+            Owner.alive = False
+
+    capsule = cuda_dlpack.export(Owner(), 1 << 30, bf16, (3, 5), 0)
+    taken = dlpack.Import(capsule, (dlpack.CUDA,))
+    assert (taken.data, taken.dtype, taken.shape, taken.strides) == (1 << 30, bf16, (3, 5), (10, 2))
+    assert Owner.alive
+    del taken, capsule
+    gc.collect()
+    assert not Owner.alive
+
+
+def test_a_tensor_of_a_gpu_is_not_taken_for_one_of_the_host() -> None:
+    capsule = cuda_dlpack.export(object(), 1 << 30, f32, (2,), 0)
+    with pytest.raises(RuntimeArgumentError, match="DLPack device 2, not in host memory"):
+        dlpack.Import(capsule)
+
+
+def test_parameters_are_laid_out_once() -> None:
+    given = Parameters([7, 2.5, b"\1" * 128])
+    assert ctypes.c_int64.from_address(given.array[0] or 0).value == 7
+    assert ctypes.c_float.from_address(given.array[1] or 0).value == 2.5
+    assert (given.array[2] or 1) % 64 == 0
+
+
+def test_a_tensor_map_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[TensorMap] = []
+
+    def encode(wanted: TensorMap) -> bytes:
+        made.append(wanted)
+        return bytes(128)
+
+    monkeypatch.setattr("tessera.runtime.devices.cuda_tensor_map.encode", encode)
+    maps = TensorMaps()
+    for _ in range(3):
+        maps.get(TensorMap(4096, "bf16", (64, 64), (128,), (64, 8)))
+    assert len(made) == maps.misses == 1
+    assert maps.hits == 2
