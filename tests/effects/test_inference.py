@@ -16,12 +16,19 @@ from xdsl.dialects import test as foreign
 
 import tessera as ts
 from tessera import Tensor, f32, u64
+from tessera.backends.x86.lower import lower_kernel
+from tessera.backends.x86.machine import host_machine
+from tessera.compiler.compile import standard_library
+from tessera.ir.base.choice import StaticChooser
 from tessera.ir.base.effects import declared_effects, effects_of
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.pipeline import Stages
 from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.graph.from_tape import from_tape, to_tape
 from tessera.ir.graph.ops import REGISTRY
 from tessera.ir.graph.passes.infer_effects import inferred
+from tessera.ir.schedule import pipeline as schedule
 from tessera.types.effect import ALL, PURE, Effects
 
 X = np.ones(4, np.float32)
@@ -141,6 +148,21 @@ def test_the_attribute_is_the_same_at_all_four_levels() -> None:
     tiles, targets = declared_in(texts.tile), declared_in(texts.target)
     assert tiles == targets
     assert {"random"} in tiles.values()
+
+
+def test_whatever_is_said_of_a_function_or_kernel_is_said_of_what_it_becomes() -> None:
+    traced = ts.jit(lambda x: x + 1.0).trace(X)
+    traced.tape.promises["tessera.note"] = ("kept", 7)
+    module = from_tape(traced.tape)
+    said = dict(module.ops.first.attributes)  # pyright: ignore[reportOptionalMemberAccess]
+    machine = host_machine()
+    passes = schedule.pipeline(machine, StaticChooser(), standard_library())
+    Stages().run("schedule", passes, module)
+    program, kernel = module.ops
+    assert dict(program.attributes) == said
+    assert isinstance(kernel, SpecOp)
+    kernel.attributes.update(said)
+    assert dict(lower_kernel(kernel, machine).attributes) == said
 
 
 def test_a_pure_function_declares_nothing_at_any_level() -> None:

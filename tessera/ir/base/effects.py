@@ -50,10 +50,8 @@ def declare_effects(op: Operation, effects: Effects) -> None:
 
 
 def keep_promises(source: Operation, target: Operation) -> None:
-    """Carry all `tessera.*` attributes of an op down to what it becomes."""
-    for name, value in source.attributes.items():
-        if name.startswith("tessera."):
-            target.attributes[name] = value
+    """Carry what is said of an op beside its own form (`tessera.effects` and the like) down to what it becomes."""
+    target.attributes.update(source.attributes)
 
 
 def is_deterministic(op: Operation) -> bool:
