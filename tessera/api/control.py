@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera.diagnostics.codes import DTypeError, PytreeError, ShapeError, TracingError
+from tessera.frontend.arguments import callables, whole
 from tessera.frontend.functions import public
-from tessera.frontend.functions.operands import as_tensor, constant, dtype_of
+from tessera.frontend.functions.operands import as_tensor, constant, dtype_of, is_tensor
 from tessera.frontend.several import several
 from tessera.frontend.size import Size, dim_of
 from tessera.frontend.trace import Trace
@@ -43,11 +44,12 @@ def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any]
     >>> halve_if_large(ts.array([20.0, 2.0]))
     Tensor([2] f32, [10, 1])
     """
+    callables("cond", then=then, otherwise=otherwise)
     if isinstance(predicate, bool):
         return then(*operands) if predicate else otherwise(*operands)
     outer = dispatch.tracing()
     if outer is None:
-        return then(*operands) if bool(predicate) else otherwise(*operands)
+        return then(*operands) if bool(_scalar(predicate, "cond")) else otherwise(*operands)
     chosen = _scalar(predicate, "cond")
     leaves, tree = flatten(operands)
     tensors = [as_tensor(leaf) for leaf in leaves]
@@ -69,6 +71,7 @@ def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], stat
     >>> double_until(3.0)
     Tensor([] f32, 192)
     """
+    callables("while_loop", condition=condition, body=body)
     if dispatch.tracing() is None:
         while bool(condition(state)):
             state = body(state)
@@ -92,8 +95,10 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], state: An
     >>> ts.fori_loop(0, 4, lambda i, total: total + i, 0)
     6
     """
+    callables("fori_loop", body=body)
     if dispatch.tracing() is None:
-        for index in range(int(lower), int(upper)):
+        ends = [_end(name, bound) for name, bound in (("lower", lower), ("upper", upper))]
+        for index in range(*ends):
             state = body(index, state)
         return state
     bounds = [public.astype(as_tensor(bound, i64), i64) for bound in (lower, upper)]
@@ -119,6 +124,7 @@ def scan(
     >>> running(ts.array([1.0, 2.0, 3.0]))[1]
     Tensor([3] f32, [1, 3, 6])
     """
+    callables("scan", body=body)
     count = _scan_length(xs, length)
     if dispatch.tracing() is None:
         return _scan_at_once(body, state, xs, count, reverse)
@@ -141,7 +147,12 @@ def scan(
 
 
 def _scan_length(xs: Any, length: Any) -> Dim:
-    sizes = [dim_of(x.shape[0]) for x in flatten(xs)[0]]
+    sizes: list[Dim] = []
+    for x in flatten(xs)[0]:
+        dtype_of(x)
+        if not x.shape:
+            raise ShapeError("`scan` runs over the first axis of `xs`, and a scalar has none")
+        sizes.append(dim_of(x.shape[0]))
     if length is not None:
         sizes.append(dim_of(length))
     if not sizes:
@@ -153,13 +164,25 @@ def _scan_length(xs: Any, length: Any) -> Dim:
     return sizes[-1]
 
 
+def _end(name: str, bound: Any) -> int:
+    """A bound of a loop that runs at once: an int, or a scalar tensor of one."""
+    if not is_tensor(bound):
+        return whole("fori_loop", name, bound)
+    if tuple(bound.shape) != () or not dtype_of(bound).is_integer:
+        raise ShapeError(f"`fori_loop` takes `{name}` as an int or a scalar of integers, got {_type(bound)}")
+    return int(bound)
+
+
 def _scan_at_once(body: Callable[[Any, Any], Any], state: Any, xs: Any, count: Dim, reverse: bool) -> tuple[Any, Any]:
     leaves, tree = flatten(xs)
     rows: list[list[Any]] = []
     form: Tree | None = None
     steps = range(count.value or 0)
     for index in reversed(steps) if reverse else steps:
-        state, y = body(state, unflatten(tree, [leaf[index] for leaf in leaves]))
+        made = several(body(state, unflatten(tree, [leaf[index] for leaf in leaves])))
+        if len(made) != 2:
+            raise PytreeError("the body of `scan` must return (state, y)")
+        state, y = made
         row, form = flatten(y)
         rows.append(row)
     if form is None:

@@ -24,7 +24,7 @@ from tessera.frontend.arguments import checked
 from tessera.frontend.concrete import StandIn, concrete_dtype, concrete_type, scalar_dtype
 from tessera.frontend.facts import Facts
 from tessera.frontend.functions import public
-from tessera.frontend.functions.operands import dtype_of
+from tessera.frontend.functions.operands import dtype_of, parse_dtype
 from tessera.frontend.methods import TensorMethods
 from tessera.frontend.several import is_several, several
 from tessera.frontend.static_key import static_key
@@ -172,7 +172,7 @@ def _operand_names(op: str, count: int) -> list[str]:
     return [names[at] if at < len(names) else f"{last}_{at - len(names)}" for at in range(count)]
 
 
-def array(values: Any, dtype: DType | None = None) -> Tensor:
+def array(values: Any, dtype: DType | str | None = None) -> Tensor:
     """A tensor from numbers, nested lists of them, an array, or another tensor; floats are f32 unless said otherwise.
 
     >>> ts.array([1, 2, 3])
@@ -180,6 +180,8 @@ def array(values: Any, dtype: DType | None = None) -> Tensor:
     """
     if isinstance(values, StandIn):
         raise RuntimeArgumentError("`array` takes data, and a traced tensor has none", fix="use the tensor itself")
+    if dtype is not None:
+        dtype = parse_dtype(dtype)
     return Tensor.of(values, dtype if dtype is not None or not _is_plain(values) else _natural_dtype(values))
 
 

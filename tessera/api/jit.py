@@ -15,8 +15,10 @@ from tessera.api.outside import Outside
 from tessera.api.recompile import explain_difference
 from tessera.api.specialization import Specialization
 from tessera.compiler.options import Options
+from tessera.diagnostics.codes import ArgumentError
 from tessera.diagnostics.span import user_span
 from tessera.frontend.annotations import annotation_text, parameters_of, resolve
+from tessera.frontend.arguments import callables, word
 from tessera.frontend.bind import Binder, Call, Signature, static_arguments
 from tessera.frontend.policies import PolicyScope, entered
 from tessera.frontend.returned import check_returned
@@ -77,10 +79,11 @@ class Jit(_Hot):
         constraints: Sequence[Constraint] = (),
         policy: Policy = SILENT,
     ) -> None:
+        callables("jit", function=function)
         functools.update_wrapper(self, function)
         self.name = getattr(function, "__name__", type(function).__name__)
         self.function, self.dynamic, self.options = function, dynamic, options or Options()
-        self.python_signature = inspect.signature(function)
+        self.python_signature = _signature_of(function)
         self.parameters = parameters_of(function, self.python_signature, static_argnames)
         self.returns = resolve(function, "return", self.python_signature.return_annotation)
         self.constraints = self._declared(constraints)
@@ -400,7 +403,7 @@ def jit(
     >>> scale.cache_info().compiles <= 1
     True
     """
-    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+    names = (static_argnames,) if isinstance(static_argnames, str) else _names(static_argnames)
     settings = Options.of(**options)
     rules = _written(constraints) if constraints else ()
 
@@ -408,6 +411,20 @@ def jit(
         return Jit(target, static_argnames=names, dynamic=dynamic, options=settings, constraints=rules, policy=policy)
 
     return decorate if function is None else decorate(function)
+
+
+def _names(static_argnames: Iterable[str]) -> tuple[str, ...]:
+    try:
+        return tuple([word("jit", "static_argnames", name) for name in static_argnames])
+    except TypeError:
+        raise ArgumentError(f"`jit` takes `static_argnames` as texts, got {static_argnames!r}") from None
+
+
+def _signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    try:
+        return inspect.signature(function)
+    except ValueError as error:
+        raise ArgumentError(f"`jit` takes a function whose parameters can be seen: {error}") from None
 
 
 def _written(constraints: Iterable[str] | str) -> Sequence[Constraint]:

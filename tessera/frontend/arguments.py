@@ -46,6 +46,13 @@ def word(op: str, name: str, value: Any) -> str:
     return value if isinstance(value, str) else _refuse(op, name, "a text", value)
 
 
+def callables(op: str, **functions: Any) -> None:
+    """Arguments that must be functions, by their names."""
+    for name, function in functions.items():
+        if not callable(function):
+            _refuse(op, name, "a function", function)
+
+
 def listed(op: str, name: str, value: Any, count: int | None = None) -> tuple[Any, ...]:
     """A tuple or list, of that many items where it is said."""
     if not is_several(value):

@@ -1,5 +1,6 @@
 """Every public op with every kind of wrong argument: the answer is an error of ours, or Python's own about the call."""
 
+# pyright: reportUnknownLambdaType=false
 from __future__ import annotations
 
 import inspect
@@ -124,3 +125,52 @@ class _Nothing:
 
 def _load(*_: Any) -> tuple[Any, Any]:
     return _Nothing(), None
+
+
+def _step(state: Any, x: Any) -> Any:
+    return state, x
+
+
+def _halve(x: Any) -> Any:
+    return x
+
+
+OTHERS: dict[str, Callable[[], Any]] = {
+    "array of another dtype": lambda: ts.array([1], dtype="q"),
+    "array of texts": lambda: ts.array(["a"]),
+    "array of rows of two lengths": lambda: ts.array([[1], [2, 3]]),
+    "array of None": lambda: ts.array([None]),
+    "cond of numbers": lambda: ts.cond(ts.array(True), 1, 2),  # pyright: ignore[reportArgumentType]
+    "cond of an array": lambda: ts.cond(X > 0, lambda: 1, lambda: 2),
+    "cond of a text": lambda: ts.cond("yes", lambda: 1, lambda: 2),
+    "while_loop of nothing": lambda: ts.while_loop(None, None, X),  # pyright: ignore[reportArgumentType]
+    "fori_loop from a text": lambda: ts.fori_loop("a", 3, lambda _, state: state, 0),
+    "fori_loop from a half": lambda: ts.fori_loop(0.5, 3, lambda _, state: state, 0),
+    "fori_loop to nothing": lambda: ts.fori_loop(0, None, lambda _, state: state, 0),
+    "fori_loop to an array": lambda: ts.fori_loop(0, X, lambda _, state: state, 0),
+    "fori_loop of nothing": lambda: ts.fori_loop(0, 3, None, 0),  # pyright: ignore[reportArgumentType]
+    "scan over a number": lambda: ts.scan(_step, 0, 5),
+    "scan over a scalar": lambda: ts.scan(_step, 0, np.float32(5)),
+    "scan over a text": lambda: ts.scan(_step, 0, "abc"),
+    "scan of a text's length": lambda: ts.scan(_step, 0, None, length="a"),
+    "scan of half a length": lambda: ts.scan(_step, 0, None, length=2.5),
+    "scan that gives one thing": lambda: ts.scan(lambda state, _: state, 0.0, X),
+    "scan of nothing": lambda: ts.scan(None, 0.0, X),  # pyright: ignore[reportArgumentType]
+    "jit of a number": lambda: ts.jit(5),  # pyright: ignore[reportArgumentType, reportCallIssue]
+    "jit of a class in C": lambda: ts.jit(int),
+    "jit with names that are none": lambda: ts.jit(_halve, static_argnames=5),  # pyright: ignore[reportArgumentType, reportCallIssue]
+    "jit with a name that is none": lambda: ts.jit(_halve, static_argnames=(5,)),  # pyright: ignore[reportArgumentType, reportCallIssue]
+    "index of a text": lambda: ts.array([1.0])["a"],
+    "index of a half": lambda: ts.array([1.0])[0.5],
+    "slice from a text": lambda: ts.array([1.0])["a":],
+    "sum with a text": lambda: ts.array([1.0]) + "a",
+    "shape of halves": lambda: ts.array([1.0]).reshape(2.5),
+    "cache of halves": lambda: ts.KVCache.empty(1.5, 1, 2, 3),
+    "cache pruned to a text": lambda: ts.KVCache.empty(1, 1, 2, 3).prune("a"),  # pyright: ignore[reportArgumentType]
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_wrong_arguments_of_other_functions(name: str) -> None:
+    with pytest.raises(TesseraError):
+        OTHERS[name]()
