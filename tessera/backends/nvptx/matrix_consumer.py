@@ -13,6 +13,7 @@ from tessera.backends.nvptx.matrix_roles import Role
 from tessera.backends.nvptx.matrix_skew import SkewedLoop, skew_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, TileAttr
+from tessera.ir.target.hopper_limits import PRODUCTS
 from tessera.ir.target.hopper_types import (
     CURSOR,
     ColumnVectorAttr,
@@ -85,11 +86,15 @@ class Consumer(Role):
         return [at for at, ring in enumerate(self.rings) if any(side.load in loads for side in ring.loads)]
 
     def _dot(self, op: SpecOp) -> None:
-        product = self.plan.products[op]
-        acc = self.open(self.values[op.operands[2]])
-        pending = self._issue(product, acc)
-        self.values[op.result] = self.close(pending)
+        product, given = self.plan.products[op], self.values[op.operands[2]]
+        if not PRODUCTS[product.rhs.dtype].is_promoted:
+            self.values[op.result] = self.close(self._issue(product, self.open(given)))
+            self.leave(op)
+            return
+        zero = self.emit("constant", (), {"value": 0.0}, [given.type]).result
+        part = self.close(self._issue(product, self.open(zero)))
         self.leave(op)
+        self.values[op.result] = self.emit("math", [given, part], {"fn": "add"}, [given.type]).result
 
     def open(self, fragment: SSAValue) -> SSAValue:
         assert isinstance(fragment.type, FragmentAttr)
@@ -203,6 +208,8 @@ class Consumer(Role):
         found = [self.plan.products[part] for part in source.ops if part in self.plan.products]  # type: ignore[index]
         rest = [part for part in source.ops if part not in self.plan.hidden and part.name != "ttile.index"]
         if len(found) != 1 or len(rest) != 2 or len(op.results) != 1 or found[0].lhs.load is None:
+            return None
+        if PRODUCTS[found[0].rhs.dtype].is_promoted:
             return None
         acc = found[0].op.operands[2]
         is_carried = isinstance(acc, BlockArgument) and acc.block is source

@@ -124,6 +124,8 @@ def _product(op: SpecOp, rows: int, passed: set[Operation]) -> Product:
         )
     lhs, rhs = _side(op.operands[0], 1, passed), _side(op.operands[1], 0, passed)
     found, acc = PRODUCTS.get(lhs.dtype), op.results[0].type
+    if found is not None and found.is_promoted and N * blocks > _MOST_SUMS:
+        raise UnfitError(f"sums of {lhs.dtype} are kept twice, and {M} x {N} of them are too many")
     assert isinstance(acc, TileAttr)
     if found is None or rhs.dtype != lhs.dtype or acc.dtype != found.accumulator:
         raise UnfitError(f"there is no `wgmma` of {lhs.dtype} by {rhs.dtype} into {acc.dtype}")

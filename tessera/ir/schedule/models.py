@@ -46,7 +46,6 @@ _RATES = {
     (128, 64): 0.62,
     (64, 128): 0.6,
     (64, 64): 0.42,
-    (64, 32): 0.25,
 }
 """How much of its peak a multiprocessor reaches on blocks of a size, measured on an H200."""
 _PRODUCTS = 2048
@@ -60,8 +59,12 @@ _LARGE = 4096
 def _matrix_block(candidates: Sequence[Any], context: Mapping[str, Any], machine: Machine) -> Any:
     """The block whose waves over all multiprocessors take the least time; plain multiply-adds want a square one."""
     dtype = context.get("dtype")
-    if dtype is not None and dtype.name not in ("bf16", "f16"):
+    if dtype is not None and dtype.name not in _NARROW:
         return next(block for block in candidates if block[:2] == (64, 64))
+    # Sums of 8-bit floats are kept twice, and take twice the registers.
+    most = 128 * 128 if dtype is not None and dtype.name.startswith("f8") else 128 * 256
+    # Of 32 columns a right side that lies along them cannot be read: such blocks are for who knows how it lies.
+    candidates = [block for block in candidates if block[0] * block[1] <= most and block[1] >= 64]
     m, n, k, batch = (_size(context.get(name), typical) for name, typical in _EXTENTS)
 
     def cost(block: tuple[int, int, int]) -> float:
@@ -72,6 +75,8 @@ def _matrix_block(candidates: Sequence[Any], context: Mapping[str, Any], machine
     return min(candidates, key=cost)
 
 
+_NARROW = ("bf16", "f16", "i8", "f8e4m3", "f8e5m2")
+"""What matrix units multiply."""
 _EXTENTS = (("m", _LARGE), ("n", _LARGE), ("k", _LARGE), ("batch", 1))
 
 

@@ -33,15 +33,23 @@ MAX_STAGES = 8
 
 @frozen
 class Product:
-    """A `wgmma` of one dtype: its PTX suffix, what it sums in, and whether sides may lie along rows or columns of k."""
+    """A `wgmma` of one dtype: its PTX suffix, what it sums in, and whether sides may lie along rows or columns of k.
+
+    Sums of 8-bit floats keep fewer bits than f32 has inside of the matrix units, so those are added up outside of them
+    (`is_promoted`), every tile of k.
+    """
 
     suffix: str
     accumulator: DType
-    is_transposable: bool
+    is_transposable: bool = False
+    is_promoted: bool = False
 
 
 PRODUCTS: dict[DType, Product] = {
-    dt.bf16: Product("f32.bf16.bf16", dt.f32, True),
-    dt.f16: Product("f32.f16.f16", dt.f32, True),
+    dt.bf16: Product("f32.bf16.bf16", dt.f32, is_transposable=True),
+    dt.f16: Product("f32.f16.f16", dt.f32, is_transposable=True),
+    dt.i8: Product("s32.s8.s8", dt.i32),
+    dt.f8e4m3: Product("f32.e4m3.e4m3", dt.f32, is_promoted=True),
+    dt.f8e5m2: Product("f32.e5m2.e5m2", dt.f32, is_promoted=True),
 }
-"""By the dtype of both sides. Sides of one byte are not here: their sums keep fewer bits than f32 has."""
+"""By the dtype of both sides."""

@@ -78,6 +78,9 @@ class ContractionKernel:
                 "dtype": self.body.types[self.record.operands[0]].dtype,
             },
         ).value
+        dtype = self.body.types[self.record.operands[0]].dtype
+        # A row of a step is 128 bytes at least; 8-bit floats are summed outside of matrix units after each.
+        depth = 128 if request.machine.has("wgmma") and dtype.bytes == 1 else BK
         grid = [*maps.batch, self.m.ceildiv(BM), self.n.ceildiv(BN)]
         self.tile: TileBuilder = request.builder(grid, "contraction", False)
         tile = self.tile
@@ -88,7 +91,7 @@ class ContractionKernel:
             coords[name] = tile.index(Dim.symbol(name) * size, {name: place})
         inputs, outputs = buffers_of(self.body, tile)
         evaluator = Evaluator(self.body, tile, inputs, False)
-        acc = self._accumulate(evaluator, coords, (BM, BN, BK))
+        acc = self._accumulate(evaluator, coords, (BM, BN, depth))
         place = Place(coords, ("_m", "_n"), (BM, BN), {"_m": self.m, "_n": self.n})
         (result,) = self.record.results
         evaluator.ready[result] = (tile.cast(acc, self.body.types[result].dtype), place.axes)
