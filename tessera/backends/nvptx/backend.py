@@ -12,6 +12,7 @@ from tessera.backends.nvptx.lower import lower_kernel
 from tessera.backends.nvptx.matrix_lower import lower_matrix_kernel
 from tessera.backends.nvptx.matrix_plan import UnfitError
 from tessera.diagnostics.codes import TargetVerifyError
+from tessera.ir.base.effects import keep_promises
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.verify import verify
 from tessera.ir.target.machine_code import CodeTarget
@@ -48,6 +49,7 @@ class NvptxBackend:
         Raises TargetVerifyError (T0601) for a kernel that asks for more than the machine has.
         """
         target = lower_kernel(kernel, self.machine, aligned)
+        keep_promises(kernel, target)
         _check(target)
         return target
 
@@ -57,6 +59,7 @@ class NvptxBackend:
             target = lower_matrix_kernel(kernel, self.machine)
         except UnfitError:
             return None
+        keep_promises(kernel, target)
         _check(target)
         return target
 

@@ -122,6 +122,10 @@ def _emit_workspace(module: ModuleText, program: SpecOp, face: Interface) -> Non
     f.ret(_counted(f, program.value("workspace") or Dim.constant(0), symbols))
 
 
+_SILENT = ("tsched.guard", "tsched.free", "tsched.tile", "tsched.layout", "tsched.collective", "tsched.pipeline")
+"""Ops that say how a program is, and do nothing when it comes to them."""
+
+
 class _Entry:
     """The function that runs the program: every buffer is a pointer, every op a few instructions."""
 
@@ -158,6 +162,8 @@ class _Entry:
         }.get(op.name)
         if write is not None:
             write(op)
+        else:
+            assert op.name in _SILENT, f"`{op.name}` has no way into a host program of x86"
 
     def _dim(self, dim: Dim) -> Value:
         return dim_value(self.f, dim, self.symbols)
