@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from tessera.api.effects import deterministic
     from tessera.api.jit import Jit, jit
     from tessera.api.kernel import Kernel, kernel
+    from tessera.api.precision import AdaptivePrecision, LossScaler
+    from tessera.api.quantized import Quantized, quantize
     from tessera.api.shape_trace import ShapeTrace, shape_trace
     from tessera.api.state import KVCache
     from tessera.api.tensor import Tensor
@@ -55,8 +57,10 @@ if TYPE_CHECKING:
         round_nearest_even,
         round_toward_zero,
         saturate,
+        scaled,
         stochastic_round,
         tf32,
+        tile_scaled,
         wrap,
     )
     from tessera.types.schedule import Schedule
@@ -67,9 +71,11 @@ _DTYPES = "DType f64 f32 bf16 f16 f8e4m3 f8e5m2 i64 i32 i16 i8 i4 u64 u32 u16 u8
 _HOME = {
     "tessera.types.dtype": _DTYPES,
     "tessera.frontend.policies": "policy",
+    "tessera.api.quantized": "Quantized quantize",
+    "tessera.api.precision": "AdaptivePrecision LossScaler",
     "tessera.types.number_format": "nvfp4",
     "tessera.types.policy": "Policy Training Inference NVFP4 accum compute loss_scale saturate wrap stochastic_round "
-    "round_nearest_even round_toward_zero flush_denormals keep_denormals tf32",
+    "round_nearest_even round_toward_zero flush_denormals keep_denormals scaled tile_scaled tf32",
     "tessera.diagnostics.error": "TesseraError InternalError",
     "tessera.api.tensor": "Tensor",
     "tessera.api.jit": "jit Jit",
@@ -91,6 +97,7 @@ _MODULES = ("cuda", "dist", "effects", "op", "ops", "random", "tile", "verify")
 
 __all__ = [
     "NVFP4",
+    "AdaptivePrecision",
     "DType",
     "Inference",
     "InternalError",
@@ -98,8 +105,10 @@ __all__ = [
     "KTile",
     "KVCache",
     "Kernel",
+    "LossScaler",
     "Options",
     "Policy",
+    "Quantized",
     "Schedule",
     "ShapeTrace",
     "Tensor",
@@ -141,17 +150,20 @@ __all__ = [
     "op",
     "ops",
     "policy",
+    "quantize",
     "random",
     "register_tree",
     "require",
     "round_nearest_even",
     "round_toward_zero",
     "saturate",
+    "scaled",
     "scan",
     "shape_trace",
     "stochastic_round",
     "tf32",
     "tile",
+    "tile_scaled",
     "u8",
     "u16",
     "u32",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from tessera.diagnostics.codes import GuardError, PytreeError, RuntimeArgumentError
+from tessera.diagnostics.codes import DTypeError, GuardError, PytreeError, RuntimeArgumentError
 from tessera.diagnostics.error import FixLike
 from tessera.frontend.annotations import Parameter, leaf_annotations
 from tessera.frontend.concrete import concrete_dtype
@@ -112,6 +112,8 @@ class Binder:
                 dims = (None,) * len(leaf.shape) if self.dynamic else tuple(leaf.shape)
             else:
                 dims = tuple(dim if dim.value is None else dim.value for dim in annotation.dims)
+                if annotation.policy.scales is not None:
+                    raise _unscaled(leaf_paths(tree, parameter.name)[index], annotation)
                 if not _fits(leaf, dtype, annotation):
                     path = leaf_paths(tree, parameter.name)[index]
                     place = (parameter.name, list(self.parameters).index(parameter.name)) if tree.is_leaf else ("", -1)
@@ -120,6 +122,14 @@ class Binder:
             leaves.append(Leaf(dtype, dims, policy=policy, is_declared=annotation is not None))
             tensors.append(leaf)
         return tree
+
+
+def _unscaled(path: str, annotation: TensorAnnotation) -> DTypeError:
+    return DTypeError(
+        f"`{path}` has no scales, and is declared to have them",
+        notes=(f"it is declared {annotation}",),
+        fix="make it with `tessera.quantize(x, dtype, axis=...)`, which gives values and scales",
+    )
 
 
 class _Arguments(tuple[Any, ...]):

@@ -27,16 +27,18 @@ from tessera.types.policy import (
     round_nearest_even,
     round_toward_zero,
     saturate,
+    scaled,
     stochastic_round,
     storage,
     tf32,
+    tile_scaled,
     wrap,
 )
 
 ANONYMOUS = "_"
 """The dim name that is never equal to another: free, and unnamed."""
 
-HEADS = {"Tensor": None, "KVCache": 4, "KTile": None}
+HEADS = {"Tensor": None, "KVCache": 4, "KTile": None, "Quantized": None}
 """What can be annotated, and how many dims each must have (None: any number)."""
 
 _WORDS: dict[str, Any] = {
@@ -51,6 +53,8 @@ _WORDS: dict[str, Any] = {
     "stochastic_round": stochastic_round,
     "round_toward_zero": round_toward_zero,
     "round_nearest_even": round_nearest_even,
+    "scaled": scaled,
+    "tile_scaled": tile_scaled,
     "flush_denormals": flush_denormals,
     "keep_denormals": keep_denormals,
 }
@@ -243,8 +247,8 @@ def _policy_word(node: ast.expr, text: str) -> Policy:
             value = _POLICY_WORDS.get(name)
         case ast.Call(func=ast.Name(id=name), args=[ast.Name(id=inner)]) if callable(_POLICY_WORDS.get(name)):
             value = _POLICY_WORDS[name](_POLICY_WORDS.get(inner, inner))
-        case ast.Call(func=ast.Name(id="loss_scale"), args=[ast.Constant(value=int() | float() as factor)]):
-            value = loss_scale(factor)
+        case ast.Call(func=ast.Name(id=("loss_scale" | "scaled" | "tile_scaled") as name), args=arguments):
+            value = _POLICY_WORDS[name](*[getattr(one, "value", one) for one in arguments])
         case _:
             value = None
     if not isinstance(value, Policy):
@@ -272,8 +276,8 @@ def _value(node: ast.expr, text: str) -> Any:
             if not isinstance(base, DType | PolicyType):
                 raise AnnotationError(f"`{ast.unparse(left)}` is not a dtype, in `{text}`", fix=_known_dtypes())
             return attach(base, _value(right, text))
-        case ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]) if callable(_WORDS.get(name)):
-            return _WORDS[name](_value(argument, text))
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if callable(_WORDS.get(name)):
+            return _WORDS[name](*[_value(argument, text) for argument in arguments])
         case ast.BinOp():
             return ast.unparse(node)
         case _:

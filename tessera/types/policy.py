@@ -28,6 +28,22 @@ class ComputeMode:
 tf32 = ComputeMode("tf32", f32)
 """f32 operands rounded to 10 mantissa bits before a multiplication: a mode of `f32`, written `f32 @ compute(tf32)`."""
 
+
+@frozen
+class Scaling:
+    """Where the scales of a quantized tensor stand: one for each index of `axes`, or one for each `block`."""
+
+    axes: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        if self.block:
+            return f"tile_scaled({', '.join(map(str, self.block))})"
+        return f"scaled({', '.join(map(str, self.axes))})"
+
+    __repr__ = __str__
+
+
 _CHOICES = {
     "rounding": ("", "nearest_even", "toward_zero", "stochastic"),
     "saturation": ("", "saturate", "wrap"),
@@ -99,6 +115,7 @@ class Policy:
     saturation: str = ""
     denormals: str = ""
     loss_scale: float | None = None
+    scales: Scaling | None = None
 
     def __post_init__(self) -> None:
         _check_kinds(self)
@@ -125,10 +142,7 @@ class Policy:
     @property
     def changes_values(self) -> bool:
         """Whether it asks for more than an accumulator: something that rounds otherwise, or elsewhere."""
-        return replace(self, accumulate=None, loss_scale=None, denormals=self.denormals.replace("keep", "")) not in (
-            SILENT,
-            NEAREST,
-        )
+        return _silenced(self) not in (SILENT, NEAREST)
 
     def joined(self, other: Policy) -> Policy:
         """Both policies as one; raises PolicyError when they set one field differently."""
@@ -153,6 +167,7 @@ class Policy:
         parts += [self.saturation] if self.saturation else []
         parts += [_WORDS["denormals"][self.denormals]] if self.denormals else []
         parts += [f"loss_scale({_shortest(self.loss_scale)})"] if self.loss_scale is not None else []
+        parts += [str(self.scales)] if self.scales is not None else []
         return " @ ".join(parts)
 
     __repr__ = __str__
@@ -161,6 +176,13 @@ class Policy:
 SILENT = Policy()
 """The policy that says nothing."""
 NEAREST = Policy(rounding="nearest_even")
+
+
+def _silenced(policy: Policy) -> Policy:
+    """The policy without what changes no value that is there already."""
+    return replace(
+        policy, accumulate=None, loss_scale=None, scales=None, denormals=policy.denormals.replace("keep", "")
+    )
 
 
 def _said(policy: Policy) -> dict[str, Any]:
@@ -191,6 +213,23 @@ def loss_scale(factor: float) -> Policy:
     """Gradients of this type are multiplied by `factor` while they are stored."""
     made = Policy(loss_scale=factor)
     return replace(made, loss_scale=float(factor))
+
+
+def scaled(*axes: int) -> Policy:
+    """Values of this type have a scale for each index of these axes; without any, one for all."""
+    return Policy(scales=Scaling(axes=_sizes("scaled", axes, 0)))
+
+
+def tile_scaled(*block: int) -> Policy:
+    """Values of this type have a scale for each block of so many elements along each axis."""
+    return Policy(scales=Scaling(block=_sizes("tile_scaled", block, 1)))
+
+
+def _sizes(name: str, given: tuple[Any, ...], least: int) -> tuple[int, ...]:
+    for one in given:
+        if isinstance(one, bool) or not isinstance(one, int) or one < least:
+            raise PolicyError(f"`{name}` takes whole numbers from {least}, got {one!r}")
+    return given
 
 
 stochastic_round = Policy(rounding="stochastic")

@@ -1,0 +1,204 @@
+"""Precision that follows the numbers: loss scales that skip and adapt, and policies that switch by what is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from tessera.diagnostics.codes import PolicyError
+from tessera.frontend.tree import flatten, unflatten
+from tessera.types.frozen import frozen
+from tessera.types.policy import Policy
+
+
+@frozen
+class ScaleStep:
+    """What one step of a loss scaler saw and did."""
+
+    step: int
+    scale: float
+    is_finite: bool
+
+
+class LossScaler:
+    """A factor on the loss that keeps small gradients in a narrow format, and gets out of the way of large ones.
+
+    A step whose gradients are not all finite is skipped and the scale is multiplied by `backoff`; after `interval` good
+    steps in a row it is multiplied by `growth`. `history` holds every step.
+
+    >>> scaler = ts.LossScaler(scale=8.0, interval=2)
+    >>> [scaler.update(found) for found in (True, True, False)], scaler.scale
+    ([True, True, False], 8.0)
+    """
+
+    def __init__(
+        self,
+        policy: Policy | None = None,
+        *,
+        scale: float = 2.0**16,
+        growth: float = 2.0,
+        backoff: float = 0.5,
+        interval: int = 2000,
+        largest: float = 2.0**24,
+        least: float = 2.0**-14,
+    ) -> None:
+        start = policy.loss_scale if policy is not None and policy.loss_scale is not None else scale
+        if not growth > 1.0 or not 0.0 < backoff < 1.0 or interval < 1 or not start > 0:
+            raise PolicyError(
+                f"a loss scaler grows by more than 1 and backs off by less, got growth {growth} and backoff {backoff}"
+            )
+        self.scale, self.growth, self.backoff, self.interval = float(start), growth, backoff, interval
+        self.largest, self.least, self.good_steps = largest, least, 0
+        self.history: list[ScaleStep] = []
+
+    def scaled(self, loss: Any) -> Any:
+        """The loss, or the gradient that goes into the backward pass, times the scale."""
+        return loss * self.scale
+
+    def unscaled(self, gradients: Any) -> Any:
+        """A tree of gradients in f32, without the scale."""
+        from tessera.frontend.functions.operands import as_tensor, cast  # noqa: PLC0415 - the ops load when one is run
+        from tessera.types.dtype import f32  # noqa: PLC0415
+
+        leaves, form = flatten(gradients)
+        return unflatten(form, [cast(as_tensor(leaf), f32) * (1.0 / self.scale) for leaf in leaves])
+
+    def step(self, gradients: Any, update: Callable[[Any], Any]) -> bool:
+        """Call `update` with the gradients without the scale, unless one is not finite; then skip, and back off."""
+        clear = self.unscaled(gradients)
+        is_finite = all_finite(clear)
+        if is_finite:
+            update(clear)
+        return self.update(is_finite)
+
+    def update(self, is_finite: bool) -> bool:
+        """Note a step and adapt; gives back whether it was good."""
+        self.history.append(ScaleStep(len(self.history), self.scale, is_finite))
+        if not is_finite:
+            self.scale, self.good_steps = max(self.scale * self.backoff, self.least), 0
+            return False
+        self.good_steps += 1
+        if self.good_steps == self.interval:
+            self.scale, self.good_steps = min(self.scale * self.growth, self.largest), 0
+        return True
+
+
+def all_finite(tensors: Any) -> bool:
+    """Whether no element of a tree of tensors is NaN or infinite."""
+    return all(_is_finite(end) for leaf in flatten(tensors)[0] for end in _ends(leaf))
+
+
+def _ends(tensor: Any) -> Sequence[float]:
+    from tessera.frontend.functions.elementwise import abs as magnitude  # noqa: PLC0415 - the ops load when one is run
+    from tessera.frontend.functions.operands import as_tensor, cast  # noqa: PLC0415
+    from tessera.frontend.functions.reduction import max as largest  # noqa: PLC0415
+    from tessera.types.dtype import f32  # noqa: PLC0415
+
+    value = as_tensor(tensor)
+    return () if not value.size else (float(largest(magnitude(cast(value, f32))).item()),)
+
+
+def _is_finite(number: float) -> bool:
+    return number - number == 0
+
+
+@frozen
+class Switch:
+    """One change of policy: at which step, why, and from what to what."""
+
+    step: int
+    reason: str
+    before: Policy
+    after: Policy
+
+    def __str__(self) -> str:
+        return f"step {self.step}: {self.before} -> {self.after} ({self.reason})"
+
+
+class AdaptivePrecision:
+    """Chooses a policy by what it sees: the range of tensors, or the scale of gradients.
+
+    `observe` takes tensors or numbers once a step; where the largest magnitude is above `above`, or the smallest but
+    zero below `below`, the policy is `wide` from then on, and `narrow` again after `patience` quiet steps. Every
+    switch is in `log`; what `replay()` gives makes the same choices without looking.
+
+    >>> adaptive = ts.AdaptivePrecision(ts.Training(), ts.Policy(storage=ts.f32), above=1000.0)
+    >>> adaptive.observe(ts.array([1.0, 2000.0]))
+    storage(f32)
+    >>> print(adaptive.log[0])
+    step 0: storage(bf16) @ accum(f32) -> storage(f32) (largest 2000 above 1000)
+    """
+
+    def __init__(
+        self,
+        narrow: Policy,
+        wide: Policy,
+        *,
+        above: float = float("inf"),
+        below: float = 0.0,
+        patience: int = 10,
+        replay: Iterable[Switch] | None = None,
+    ) -> None:
+        self.narrow, self.wide, self.above, self.below, self.patience = narrow, wide, above, below, patience
+        self.policy, self.steps, self.quiet = narrow, 0, 0
+        self.log: list[Switch] = []
+        self._replayed = None if replay is None else {switch.step: switch for switch in replay}
+
+    def replay(self) -> AdaptivePrecision:
+        """A new one that makes the switches of this one's log, whatever it is shown."""
+        return AdaptivePrecision(
+            self.narrow, self.wide, above=self.above, below=self.below, patience=self.patience, replay=self.log
+        )
+
+    def observe(self, *seen: Any) -> Policy:
+        """Look at tensors or numbers of a step; the policy of the next one."""
+        if self._replayed is not None:
+            switch = self._replayed.get(self.steps)
+            if switch is not None:
+                self._switch(switch.after, switch.reason)
+        else:
+            self._decide(self._reason(seen))
+        self.steps += 1
+        return self.policy
+
+    def _decide(self, reason: str) -> None:
+        if reason and self.policy == self.wide:
+            self.quiet = 0
+        elif reason:
+            self._switch(self.wide, reason)
+        elif self.policy == self.wide:
+            self.quiet += 1
+            if self.quiet >= self.patience:
+                self._switch(self.narrow, f"{self.patience} quiet steps")
+
+    def _switch(self, after: Policy, reason: str) -> None:
+        self.log.append(Switch(self.steps, reason, self.policy, after))
+        self.policy, self.quiet = after, 0
+
+    def _reason(self, seen: Sequence[Any]) -> str:
+        for one in seen:
+            for least, most in _magnitudes(one):
+                if not _is_finite(most) or most > self.above:
+                    return f"largest {most:.6g} above {self.above:.6g}"
+                if 0 < least < self.below:
+                    return f"least {least:.6g} below {self.below:.6g}"
+        return ""
+
+
+def _magnitudes(seen: Any) -> list[tuple[float, float]]:
+    """The least magnitude that is not zero and the largest, of each tensor or number."""
+    if isinstance(seen, int | float):
+        return [(abs(seen), abs(seen))]
+    from tessera.frontend.functions.elementwise import abs as magnitude  # noqa: PLC0415 - the ops load when one is run
+    from tessera.frontend.functions.elementwise import where  # noqa: PLC0415
+    from tessera.frontend.functions.operands import as_tensor, cast  # noqa: PLC0415
+    from tessera.frontend.functions.reduction import max as largest  # noqa: PLC0415
+    from tessera.frontend.functions.reduction import min as smallest  # noqa: PLC0415
+    from tessera.types.dtype import f32  # noqa: PLC0415
+
+    found: list[tuple[float, float]] = []
+    for leaf in flatten(seen)[0]:
+        size = magnitude(cast(as_tensor(leaf), f32))
+        if size.size:
+            found.append((float(smallest(where(size == 0.0, float("inf"), size)).item()), float(largest(size).item())))
+    return found
