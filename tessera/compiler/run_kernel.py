@@ -127,7 +127,7 @@ class NativeBuilder(KernelBuilder):
 
     def _axis(self, name: str, extent: Dim, size: int) -> str:
         if name not in self.axes:
-            self.axes[name] = ProgramAxis(name, extent, size)
+            self.axes[name] = ProgramAxis(name, extent, size)  # with its number here, not that of any program
             self._names.setdefault(name, 1)
             self.coords[name] = self._number(self.place.get(name, 0) * size)
         return super()._axis(name, extent, size)

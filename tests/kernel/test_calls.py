@@ -13,9 +13,6 @@ import pytest
 import tessera as ts
 from tessera import KTile, Schedule, Tensor, f32, kernel, tile
 from tessera.diagnostics.codes import KernelError, ScheduleError
-from tessera.ir.base.op import SpecOp
-from tessera.ir.base.text import parse_module
-from tessera.ir.tile.interpret import run_kernel
 from tests.kernel import kernels
 from tests.kernel.compare import arrays
 
@@ -140,19 +137,6 @@ def test_hints_are_in_tile_ir_and_change_no_result() -> None:
     assert 'hints = {stages = 3, swizzle = "xor", vector = 4}' in texts[0]
     assert "prefetch = 2" in texts[1]
     np.testing.assert_array_equal(arrays(hinted(x, prefetch=0))[0], arrays(hinted(x, prefetch=2))[0])
-
-
-def test_every_helper_is_plain_tile_ir_that_runs_again_from_its_text() -> None:
-    x = normal(8, 16)
-    program = kernels.softmax.program(x)
-    text = kernels.softmax.lower(x).tile
-    module = parse_module(text)
-    (again,) = [op for op in module.ops if isinstance(op, SpecOp) and op.name == "ttile.kernel"]
-    out = np.zeros_like(x)
-    sizes = dict.fromkeys(again.value("symbols"), 8)
-    run_kernel(again, [x, out], sizes)
-    np.testing.assert_allclose(out, arrays(kernels.softmax(x))[0], atol=1e-6)
-    assert len(program.results) == 1
 
 
 def test_a_debugger_stops_on_the_line_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:

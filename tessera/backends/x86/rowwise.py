@@ -44,10 +44,12 @@ def _keeps_rows(op: SpecOp) -> bool:
 
 
 def _stores_rows(kernel: SpecOp, rows: int) -> bool:
-    """Whether every store writes something for each row."""
+    """Whether every store writes something for each row, and blocks are loaded at the same rows."""
     stores = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.store"]
-    bounds = {(op.value("axes")[:1], op.value("bounds")[:1]) for op in stores}
-    return len(bounds) == 1 and all(_rank(op.operands[0]) >= 1 and _rows(op.operands[0]) == rows for op in stores)
+    edges = {(op.value("axes")[:1], op.value("bounds")[:1]) for op in stores}
+    loads = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.load"]
+    edges |= {(op.value("axes")[:1], op.value("bounds")[:1]) for op in loads if _rank(op.results[0]) == 2}
+    return len(edges) == 1 and all(_rank(op.operands[0]) >= 1 and _rows(op.operands[0]) == rows for op in stores)
 
 
 def _rank(value: SSAValue) -> int:

@@ -33,7 +33,8 @@ def mask_causal(scores: Any, rows: Any, cols: Any) -> Tile:
     if rows.offset is not None:
         first = rows.offset - (cols.offset or 0)
     else:
-        assert rows.axis.bound is not None
+        if rows.axis.bound is None:
+            raise b.fail("the rows of this program are not loaded yet", "load with `rows=T.m` before asking for rows")
         first = (cols.axis.bound or Dim.constant(0)) - rows.axis.bound
     seen = Dim.symbol(rows.axis.name) + 1 + first
     bound = seen if cols.axis.bound is None else smaller(cols.axis.bound, seen)

@@ -29,6 +29,10 @@ def current() -> KernelBuilder:
     return found
 
 
+UNKNOWN = Dim.constant(-1)
+"""The extent of an axis that nothing is known to lie along yet."""
+
+
 @frozen
 class ProgramAxis:
     """An axis of the grid: `blocks` of `size` along `extent`."""
@@ -145,8 +149,18 @@ class KernelBuilder:
         """The first row (`m`) or column (`n`) of this program's block."""
         return self._axis(f"_{role}", extent, size)
 
+    def declared_axis(self, role: str) -> ProgramAxis:
+        """An axis of the grid that is asked for, maybe before anything is known to lie along it."""
+        name = f"_{role}"
+        if name not in self.axes:
+            self._axis(name, UNKNOWN, int(getattr(self.extents(), role)))
+        return self.axes[name]
+
     def _axis(self, name: str, extent: Dim, size: int) -> str:
         known = self.axes.get(name)
+        if known is not None and known.extent == UNKNOWN:
+            self.axes[name] = ProgramAxis(name, extent, known.size)
+            return name
         if known is None:
             self.axes[name] = ProgramAxis(name, extent, size)
             self.coords[name] = self.new(INDEX)
@@ -170,6 +184,9 @@ class KernelBuilder:
     def grid(self) -> tuple[list[TileOp], tuple[Dim, ...]]:
         """The ops that place a program, and the grid: leading dims, then rows, then columns."""
         names = sorted(self.axes, key=lambda name: (not name.startswith("_b"), name))
+        for name in names:
+            if self.axes[name].extent == UNKNOWN:
+                raise self.fail(f"nothing is loaded or stored along `{name[1:]}`, whose index is asked for")
         ops: list[TileOp] = []
         for number, name in enumerate(names):
             axis, result = self.axes[name], self.coords[name]

@@ -16,7 +16,7 @@ from tessera.frontend.kernel.operands import Given, Parameter, Whole, bound_oper
 from tessera.frontend.kernel.results import declare_results, return_tiles
 from tessera.frontend.kernel.source import Source, called_names, source_of, written_names
 from tessera.frontend.several import several
-from tessera.ir.tile.records import KernelProgram
+from tessera.ir.tile.records import KernelProgram, without_unused
 from tessera.types.annotation import TensorAnnotation
 from tessera.types.dim import Dim
 from tessera.types.schedule import NAMES, Schedule
@@ -114,6 +114,7 @@ class KernelDefinition:
     def _finished(self, b: KernelBuilder, types: Sequence[TensorType]) -> KernelProgram:
         ops, grid = b.grid()
         b.body.ops[:0] = [*ops, *b.prologue]
+        without_unused(b.body)
         results = b.result_buffers
         arguments = (*types, *(tensor.type for tensor in results))
         return KernelProgram(

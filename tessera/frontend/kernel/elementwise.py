@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tessera.frontend.kernel.builder import current
+from tessera.frontend.kernel.builder import UNKNOWN, ProgramAxis, current
 from tessera.frontend.kernel.places import coordinate_tile
 from tessera.frontend.kernel.tiles import (
     INF,
@@ -184,24 +184,21 @@ class Coordinates(Operand):
 
 def row_index(offset: Any = None) -> Coordinates:
     """The rows of this program's block, as numbers of the whole tensor, plus `offset` where one is given."""
-    b = current()
-    axis = b.axes.get("_m")
-    if axis is None:
-        raise b.fail("`row_index` asks for this program's rows, and none were loaded yet", "load with `rows=T.m` first")
-    return Coordinates(Axis(axis.name, axis.extent, axis.extent), axis.size, _offset(offset))
+    axis = current().declared_axis("m")
+    return Coordinates(_along(axis), axis.size, _offset(offset))
+
+
+def _along(axis: ProgramAxis) -> Axis:
+    bound = None if axis.extent == UNKNOWN else axis.extent
+    return Axis(axis.name, bound, bound)
 
 
 def col_index(block: Any = None, offset: Any = None) -> Coordinates:
     """The columns of a step of a tile loop, or of this program's block, as numbers of the whole tensor."""
-    b = current()
     if isinstance(block, Loop):
         return Coordinates(Axis(block.name, block.bound), block.size, _offset(offset))
-    axis = b.axes.get("_n")
-    if axis is None:
-        raise b.fail(
-            "`col_index` asks for a step of a loop, or for this program's columns", "write `tile.col_index(n)`"
-        )
-    return Coordinates(Axis(axis.name, axis.extent, axis.extent), axis.size, _offset(offset))
+    axis = current().declared_axis("n")
+    return Coordinates(_along(axis), axis.size, _offset(offset))
 
 
 def _offset(offset: Any) -> Dim | None:

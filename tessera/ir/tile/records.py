@@ -88,6 +88,33 @@ class KernelProgram:
         return hashlib.sha256(self.text().encode()).hexdigest()
 
 
+def without_unused(body: Body) -> None:
+    """Take out of a body what nothing reads: tiles that were loaded in one order and then again in another."""
+    wanted = set(body.results)
+    kept: list[TileOp] = []
+    for op in reversed(body.ops):
+        if op.name in EFFECTS or wanted.intersection(op.results):
+            if op.body is not None:
+                without_unused(op.body)
+                wanted |= _read(op.body)
+            wanted.update(op.operands)
+            kept.append(op)
+    body.ops[:] = reversed(kept)
+
+
+EFFECTS = ("store", "barrier", "for")
+"""Ops that do something besides giving a value."""
+
+
+def _read(body: Body) -> set[int]:
+    found = set(body.results)
+    for op in body.ops:
+        found.update(op.operands)
+        if op.body is not None:
+            found |= _read(op.body)
+    return found
+
+
 def _lines(body: Body, indent: str, without: tuple[str, ...] = ()) -> list[str]:
     found: list[str] = []
     for op in body.ops:
