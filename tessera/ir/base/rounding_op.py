@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from tessera.ir.base.op import SpecOp
+from typing import TYPE_CHECKING
+
 from tessera.ir.base.spec import Attribute
 from tessera.types.number_format import conversion_fault
+
+if TYPE_CHECKING:
+    from tessera.ir.base.op import SpecOp  # graph ops are declared without the IR library
 
 WAY = (
     Attribute("format", "str", doc="the numbers that are kept: a float or integer dtype, tf32 or f4e2m1"),
