@@ -44,7 +44,7 @@ _RATES = {
     (128, 128): 0.9,
     (64, 256): 0.8,
     (128, 64): 0.62,
-    (64, 128): 0.6,
+    (64, 128): 0.66,
     (64, 64): 0.42,
 }
 """How much of its peak a multiprocessor reaches on blocks of a size, measured on an H200."""
@@ -67,12 +67,22 @@ def _matrix_block(candidates: Sequence[Any], context: Mapping[str, Any], machine
     candidates = [block for block in candidates if block[0] * block[1] <= most and block[1] >= 64]
     m, n, k, batch = (_size(context.get(name), typical) for name, typical in _EXTENTS)
 
+    if m <= 64:
+        # What counts is how much of the right side is on its way: wide blocks, on half of the multiprocessors at least.
+        narrow = [block for block in candidates if block[0] == 64 and block[2] == 64]
+        busy = [block for block in narrow if block[1] <= 128 and batch * -(-n // block[1]) >= machine.blocks // 2 - 2]
+        return max(busy or [min(narrow, key=_columns)], key=_columns)
+
     def cost(block: tuple[int, int, int]) -> float:
         BM, BN, _ = block
         waves = -(-(batch * -(-m // BM) * -(-n // BN)) // machine.blocks)
         return waves * (k * BM * BN / (_PRODUCTS * _RATES[BM, BN]) + BM * BN / _EPILOGUE + 1000)
 
     return min(candidates, key=cost)
+
+
+def _columns(block: tuple[int, int, int]) -> int:
+    return block[1]
 
 
 _NARROW = ("bf16", "f16", "i8", "f8e4m3", "f8e5m2")
