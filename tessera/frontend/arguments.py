@@ -68,6 +68,9 @@ def _refuse(op: str, name: str, wanted: str, value: Any) -> NoReturn:
 
 def shown(value: Any) -> str:
     """A wrong value as an error shows it: short, and with its type where that says more."""
+    if isinstance(value, StandIn) or is_array(value) or is_own(value):
+        sizes: Any = getattr(value, "shape", ())
+        return f"a tensor of shape {list(sizes)}"
     text = repr(value)
     short = text if len(text) <= 40 and "\n" not in text else f"{text.splitlines()[0][:37]}..."
     return (
