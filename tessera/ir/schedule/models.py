@@ -62,7 +62,7 @@ def _matrix_block(candidates: Sequence[Any], context: Mapping[str, Any], machine
     if dtype is not None and dtype.name not in _NARROW:
         return next(block for block in candidates if block[:2] == (64, 64))
     # Sums of 8-bit floats are kept twice, and take twice the registers.
-    most = 128 * 128 if dtype is not None and dtype.name.startswith("f8") else 128 * 256
+    most = 128 * 128 if dtype is not None and dtype.name.startswith("f8") else 192 * 192
     # Of 32 columns a right side that lies along them cannot be read: such blocks are for who knows how it lies.
     candidates = [block for block in candidates if block[0] * block[1] <= most and block[1] >= 64]
     m, n, k, batch = (_size(context.get(name), typical) for name, typical in _EXTENTS)
