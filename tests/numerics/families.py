@@ -15,7 +15,9 @@ from tests.numerics.forms import Form
 from tests.numerics.forms_elementwise import Forms
 
 CONTROL = frozenset({"cond", "while", "fori", "scan", "debug_print", "io_callback", "fresh_key", "axis_index"})
-"""Ops that take programs (`test_control.py` has some), meet the world outside (`tests/effects`), or take nothing."""
+CONTROL |= {"fused", "kernel_call"}
+"""Ops that take programs (`test_control.py` has some), meet the world outside (`tests/effects`), take nothing, or are
+parts of kernels that users write (`tests/kernel`)."""
 
 FAMILIES: dict[str, Forms] = {
     **dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "replicated"), movement.collective),

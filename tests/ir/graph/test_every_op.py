@@ -146,6 +146,11 @@ def test_control_flow_walks_from_tape_to_text_and_runs(name: str) -> None:
         np.testing.assert_array_equal(result, value)
 
 
+ELSEWHERE = ("fused", "kernel_call", "debug_print", "io_callback", "fresh_key")
+"""Ops that mean something only beside others or the world outside: `tests/kernel` and `tests/effects` have them."""
+
+
 def test_every_op_has_a_meaning_and_samples_unless_it_takes_programs() -> None:
-    assert [spec.short_name for spec in REGISTRY if not spec.samples] == list(FLOWS)
+    without = [spec.short_name for spec in REGISTRY if not spec.samples]
+    assert [name for name in without if name not in ELSEWHERE] == list(FLOWS)
     assert [spec.short_name for spec in REGISTRY if spec.reference is None] == []
