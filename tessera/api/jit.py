@@ -317,13 +317,22 @@ class Jit(_Hot):
 
     @property
     def effects(self) -> Effects:
-        """Every effect that a specialization made so far has; empty means pure."""
+        """Every effect of the specializations made so far; empty means pure.
+
+        Before the first one, a function whose parameters all declare their dtypes is traced as it is declared.
+        """
+        if not self._specializations and (signature := self._binder.declared()) is not None:
+            return self._trace(signature).effects
+        return self._seen_effects()
+
+    def _seen_effects(self) -> Effects:
         return PURE.join(*(made.traced.effects for made in self.specializations))
 
     def __repr__(self) -> str:
         parameters = ", ".join(map(str, self.parameters))
         returns = f" -> {annotation_text(self.returns)}" if self.returns is not None else ""
-        effects = f" effects {self.effects!r}" if self.effects else ""
+        seen = self._seen_effects()
+        effects = f" effects {seen!r}" if seen else ""
         rules = f" where {', '.join(item.text for item in self.constraints)}" if self.constraints else ""
         lines = [f"jit {self.name}({parameters}){returns}{effects}{rules}"]
         lines += [f"  {_specialization_text(made)}" for made in self.specializations]

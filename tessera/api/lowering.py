@@ -82,7 +82,7 @@ def explained(traced: TracedFunction, options: Options, made: Specialization | N
     guards = dict.fromkeys(_guard_text(item) for item in traced.assumptions)
     executable = getattr(made.loaded, "executable", None) if made is not None else None
     return Explanation(
-        signature=f"({inputs}) -> ({outputs})",
+        signature=f"({inputs}) -> ({outputs})" + (f" {traced.effects}" if traced.effects else ""),
         key=cache_key(tape, options),
         source=str(made.origin) if made is not None else "not made yet",
         options=options.text,

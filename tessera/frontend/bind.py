@@ -123,6 +123,21 @@ class Binder:
             tensors.append(leaf)
         return tree
 
+    def declared(self) -> Signature | None:
+        """The signature of all calls, where annotations and defaults say it by themselves; else None."""
+        leaves: list[Leaf] = []
+        for name, item in self.signature.parameters.items():
+            annotation = self.parameters[name].annotation
+            if isinstance(annotation, TensorAnnotation) and annotation.dtype and annotation.head == "Tensor":
+                dims = tuple(dim if dim.value is None else dim.value for dim in annotation.dims)
+                leaves.append(Leaf(annotation.dtype, dims, policy=annotation.policy, is_declared=True))
+            elif annotation is None and isinstance(item.default, bool | int | float | str):
+                leaves.append(_static_leaf(item.default, name))
+            else:
+                return None
+        names = tuple(self.signature.parameters)
+        return Signature(Tree(_Arguments, names, (_LEAF_TREE,) * len(names)), tuple(leaves), self.policy)
+
 
 def _unscaled(path: str, annotation: TensorAnnotation) -> DTypeError:
     return DTypeError(

@@ -53,6 +53,18 @@ def test_a_function_that_draws_says_so_in_its_signature() -> None:
     assert repr(drop).splitlines()[1].endswith(" random")
 
 
+def test_a_declaration_has_effects_before_any_call() -> None:
+    @ts.jit
+    def drop(x: Tensor["N", f32], key: Tensor[2, u64], rate: float = 0.5):
+        return ts.random.dropout(x, key, rate)
+
+    assert drop.effects == {"random"}
+    assert drop.cache_info().misses == 0
+    assert "effects" not in repr(drop)  # showing a function does not run it
+    assert ts.jit(lambda x: ts.random.dropout(x, ts.random.key(0), 0.5)).effects == set()
+    assert str(drop.explain(X, ts.random.key(0))).splitlines()[0].endswith("-> ([N] f32) random")
+
+
 PIECES: dict[str, tuple[Any, set[str]]] = {
     "pure": (lambda x, key: x + 1.0, set()),
     "draw": (lambda x, key: ts.random.dropout(x, key, 0.5), {"random"}),
