@@ -60,12 +60,12 @@ class Captures:
         """Where each captured tensor is read, as a person would write it; empty for a constant made while tracing."""
         named: dict[int, str] = {}
         for at, number in self._inputs.items():
-            named.setdefault(number, self._places[at].path)
+            named.setdefault(number, self._paths[at])
         return [named.get(number, "") for number in range(len(self._types))]
 
     def _adopt(self, found: Outside, arguments: Mapping[str, Any]) -> None:
         """Read and compare at these places from now on."""
-        self._places, self._arguments = found.places, arguments
+        self._paths, self._arguments = [place.path for place in found.places], arguments
         reads: dict[int, tuple[Get, Any]] = {number: ({None: it}.get, None) for number, it in self._pinned.items()}
         watched: list[tuple[Get, Any, Any]] = []
         pairs: list[tuple[tuple[Get, Any], tuple[Get, Any]]] = []

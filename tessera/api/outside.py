@@ -10,7 +10,8 @@ function and at the static arguments of a call, and goes on
 
 Modules are never walked: of the program's own modules, what code names in them counts as globals do. The standard
 library, this package and installed packages that do not use it are taken as they are, and so are names bound to
-modules, classes and functions: a program that replaces a definition while it runs says `cache_clear()`.
+modules, to classes, and to functions of that name: a program that replaces a definition while it runs says
+`cache_clear()`.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ OPEN: Any = object()
 """What a place gives that stands for the size or the items of a container, while they are as they were."""
 
 _SCALARS = (int, float, str, bool, bytes, type(None))
+_DEFINITIONS = (ModuleType, type, FunctionType, BuiltinFunctionType)
 _HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE: set for every class that Python code makes
 _FEW = 64  # a table of numbers that is larger is one place, and not as many as it has entries
 _INSTALLED = ("site-packages", "dist-packages")
@@ -167,7 +169,8 @@ class Outside:
     def _add_name(self, path: str, scope: Mapping[str, Any], name: str) -> None:
         """A global or a member of a module or class: watched, unless it is a definition, which is only entered."""
         value = scope[name]
-        if isinstance(value, ModuleType | type | FunctionType | BuiltinFunctionType) or _is_jitted(value):
+        is_alias = isinstance(value, FunctionType) and value.__name__ != name
+        if not is_alias and (isinstance(value, _DEFINITIONS) or _is_jitted(value)):
             if not _is_foreign(value):
                 self._waiting.append((path, value))
         else:
@@ -271,8 +274,7 @@ class Outside:
                 elif _is_slot(member) and self._is_named(name):
                     self._add_slot(prefix + name, value, name)
                 elif self._is_named(name) and name not in held:
-                    if _function_of(member) is None:
-                        self.places.append(Place(prefix + name, held.get, name, MISSING))
+                    self.places.append(Place(prefix + name, held.get, name, MISSING))
                     self._enter_member(prefix + name, vars(owner), name)
 
     def _add_slot(self, path: str, value: Any, name: str) -> None:

@@ -269,6 +269,27 @@ def test_no_library_is_walked() -> None:
     assert Outside(body, {}).places == []
 
 
+ACTIVATION: Any = ts.ops.relu
+
+
+def test_a_function_under_another_name_is_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    f = jit(lambda x: ACTIVATION(x))
+    assert number(f(-ONE)) == 0
+    monkeypatch.setitem(globals(), "ACTIVATION", ts.ops.abs)
+    assert number(f(-ONE)) == 1
+
+
+def test_a_method_put_over_that_of_the_class() -> None:
+    held: Any = Below(tensor(2), 1)
+    f = jit(lambda x: held.apply(x))
+    assert number(f(ONE)) == 3
+    held.apply = lambda x: x * 100
+    assert number(f(ONE)) == 100
+    del held.apply
+    assert number(f(ONE)) == 3
+    assert f.cache_info().misses == 2
+
+
 def test_a_function_in_an_attribute_is_a_value() -> None:
     held = SimpleNamespace(activation=ts.ops.relu)
     f = jit(lambda x: held.activation(x))
