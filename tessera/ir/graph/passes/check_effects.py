@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.diagnostics.codes import DeterminismError, EffectError
-from tessera.ir.base.effects import DETERMINISTIC, declared_effects, effects_of, is_deterministic
+from tessera.ir.base.effects import DETERMINISTIC, declared_effects, effects_of, is_deterministic, ops_inside
 from tessera.ir.base.op import OpError, SpecOp, rule_attributes
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbols_in
@@ -28,18 +28,21 @@ class CheckEffects(Pass):
 
     def run(self, module: ModuleOp) -> None:
         for function in symbols_in(module):
-            _check_declared(function)
+            effects = effects_of(function)
+            _check_declared(function, effects)
             _check_determinism(function)
-            if "collective" in effects_of(function):
+            if "collective" in effects:
                 check_collective_order(function)
 
 
-def _check_declared(function: SpecOp) -> None:
+def _check_declared(function: SpecOp, effects: Effects) -> None:
     try:
         declared = declared_effects(function)
     except OpError as error:
         raise EffectError(error.message, span=error.span) from error
     if declared is None:
+        return
+    if declared.covers(effects):
         return
     extra = inferred(function).without(declared)
     if not extra:
@@ -59,9 +62,10 @@ def _own(op: object) -> frozenset[str]:
 
 
 def _check_determinism(function: SpecOp) -> None:
-    if not any(DETERMINISTIC in op.attributes for op in function.walk()):
+    said = DETERMINISTIC in function.attributes
+    if not said and not any(DETERMINISTIC in op.attributes for op in ops_inside(function)):
         return
-    for op in function.walk():
+    for op in ops_inside(function):
         if not isinstance(op, SpecOp) or op.spec.nondeterminism is None or not is_deterministic(op):
             continue
         found = op.spec.nondeterminism(rule_attributes(op))

@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, SSAValue
 
 from tessera.ir.base.build import Build, tensor_value
-from tessera.ir.base.effects import effects_of
+from tessera.ir.base.effects import effects_of, ops_inside
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.rewrite import is_removable
@@ -17,6 +17,7 @@ from tessera.ir.graph.building import part
 from tessera.types.dim import Dim
 from tessera.types.effect import may_swap
 
+_MERGED = "tgraph.all_reduce"
 _COLLECTIVE = frozenset({"collective"})
 
 
@@ -31,8 +32,10 @@ class MergeCollectives(Pass):
     """
 
     def run(self, module: ModuleOp) -> None:
-        for block in list(module.walk_blocks()):
-            _Merger().run(block)
+        found = [op for op in ops_inside(module) if op.name == _MERGED]
+        for block in dict.fromkeys(op.parent for op in found):
+            if block is not None:
+                _Merger().run(block)
 
 
 @dataclass
@@ -87,7 +90,7 @@ class _Merger:
 
 def _key(op: SpecOp) -> Any:
     """What collectives share that may be one; None for what is never merged."""
-    if op.name != "tgraph.all_reduce":
+    if op.name != _MERGED:
         return None
     return tuple(op.values().items()), tensor_value(op.operands[0]).dtype
 
