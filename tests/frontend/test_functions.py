@@ -26,7 +26,7 @@ OTHER_NAMES = {
     "cast", "slice", "index_get",  # astype, x[...]
 }  # fmt: skip
 PARTS = {
-    "conv_windows", "cumulative", "dim_size", "constant", "philox", "scatter_rows", "sort_rows",
+    "conv_windows", "cumulative", "dim_size", "constant", "fused", "kernel_call", "philox", "scatter_rows", "sort_rows",
     "take_along_legal", "index_legal", "take_legal",
 }  # fmt: skip
 """What decompositions are made of; users do not call them."""
