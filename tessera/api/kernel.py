@@ -11,6 +11,7 @@ from typing import Any
 from tessera.api.jit import Jit
 from tessera.api.tuning import Tuning
 from tessera.compiler.kernel_instance import KernelInstance
+from tessera.compiler.options import Options
 from tessera.diagnostics.codes import KernelError, RuntimeArgumentError
 from tessera.diagnostics.error import CompilationError
 from tessera.frontend.functions.movement import reshape
@@ -41,13 +42,14 @@ class Kernel:
         schedule: Schedule | None = None,
         tuning: Tuning | None = None,
         definition: KernelDefinition | None = None,
+        options: Options | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
         self.definition = definition or KernelDefinition(function)
         self.name, self.given, self.tuning = self.definition.name, schedule, tuning
+        self.options = options or Options()
         self.signature = self._call_signature()
         self._jit = _KernelJit(self)
-        self._is_called = False
 
     def _call_signature(self) -> inspect.Signature:
         """What a caller gives: no results, no sizes of blocks; a random key where the kernel draws."""
@@ -64,9 +66,17 @@ class Kernel:
 
     def with_schedule(self, schedule: Any) -> Kernel:
         """The same kernel under another schedule; this one stays as it is."""
-        return Kernel(self.definition.function, schedule_of(schedule), None, self.definition)
+        return Kernel(self.definition.function, schedule_of(schedule), None, self.definition, self.options)
+
+    def with_options(self, **options: Any) -> Kernel:
+        """The same kernel under other options of the compiler, such as `backend="cuda"` or `debug=True`."""
+        return Kernel(self.definition.function, self.given, self.tuning, self.definition, Options.of(**options))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs and self.tuning is None and dispatch.active() is None:
+            result = self._jit.fast(*args)
+            if result is not NotImplemented:
+                return result
         if self.tuning is not None:
             return self.tuning.chosen(self, args, kwargs)._called(args, kwargs)
         return self._called(args, kwargs)
@@ -253,9 +263,14 @@ class _KernelJit(Jit):
 
         call.__name__ = call.__qualname__ = kernel.name
         call.__signature__ = kernel.signature  # type: ignore[attr-defined]
-        super().__init__(call)
+        super().__init__(call, options=kernel.options)
         self.is_own_trace = False
         self._binder: KernelBinder = KernelBinder(kernel.definition, self.parameters, kernel.signature)
+
+    @property
+    def fast(self) -> Callable[..., Any]:
+        """The shortest way to the specialization that was called last."""
+        return self._fast
 
     def retried(self, work: Callable[[], Any]) -> Any:
         """What `work` gives, once every dim that must be a number is taken as one."""

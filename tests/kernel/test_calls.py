@@ -12,7 +12,7 @@ import pytest
 
 import tessera as ts
 from tessera import KTile, Schedule, Tensor, f32, kernel, tile
-from tessera.diagnostics.codes import KernelError, ScheduleError
+from tessera.diagnostics.codes import DeterminismError, KernelError, RaceError, ScheduleError
 from tests.kernel import kernels
 from tests.kernel.compare import arrays
 
@@ -163,3 +163,37 @@ def test_a_debugger_stops_on_the_line_of_the_kernel(monkeypatch: pytest.MonkeyPa
     assert start < line <= start + 4
     assert block.shape == (16, 4)
     np.testing.assert_array_equal(arrays(watched(x))[0], x * 2)
+
+
+@kernel
+def first_row(x: KTile["M", 256, f32], out: KTile["M", 256, f32]) -> None:
+    """All blocks of rows write one row."""
+    T = tile.context()
+    tile.store(out, tile.sum(tile.load(x, rows=T.m, cols=T.d), 0), (0, slice(None)))
+
+
+def test_debug_builds_find_programs_that_write_one_cell() -> None:
+    with pytest.raises(RaceError) as raised:
+        first_row.with_options(debug=True)(normal(40, 256))
+    assert raised.value.span is not None
+    assert raised.value.span.source_line.strip().startswith("tile.store(out")
+    kernels.matmul.with_options(debug=True)(normal(5, 6), normal(6, 7))
+    kernels.column_sums.with_options(debug=True)(np.ones((40, 8), np.int32))
+
+
+@kernel
+def total(x: KTile["M", "D", f32], out: KTile["D", f32]) -> None:
+    """Floats that all programs add to one result."""
+    T = tile.context()
+    tile.atomic_add(out, tile.reduce(tile.load(x, rows=T.m, cols=T.d), 0), slice(None))
+
+
+def test_sums_of_floats_in_no_order_are_not_deterministic() -> None:
+    @ts.jit
+    @ts.deterministic
+    def program(x: Any) -> Any:
+        return total(x)
+
+    with pytest.raises(DeterminismError, match="atomic_add"):
+        program(normal(4, 8))
+    np.testing.assert_allclose(np.asarray(total(np.ones((40, 8), np.float32))), 40)

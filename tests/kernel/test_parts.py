@@ -106,7 +106,7 @@ HELPERS: list[tuple[Any, tuple[tuple[int, ...], ...], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("helper", "shapes", "statics"), HELPERS, ids=lambda item: getattr(item, "name", ""))
 def test_every_helper_is_plain_tile_ir_that_runs_again_from_its_text(helper: Any, shapes: Any, statics: Any) -> None:
-    operands: list[Any] = [np.float32(RNG.normal(size=shape)) for shape in shapes]
+    operands = [numbers(shape, np.float32) for shape in shapes]
     module = parse_module(helper.lower(*operands, **statics).tile)
     (again,) = [op for op in module.ops if isinstance(op, SpecOp) and op.name == "ttile.kernel"]
     expected = arrays(helper.run_tiles(*operands, **statics))
