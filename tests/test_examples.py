@@ -11,6 +11,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TOY: dict[str, dict[str, Any]] = {
     "demo": {"D": 64, "batches": (1, 5), "lengths": (17, 1), "rounds": 1},
+    "effects": {"B": 16, "D": 4, "rounds": 3},
     "flash_attention": {"lengths": ((17, 17), (5, 33)), "D": 16},
     "matmul": {"sizes": ((33, 17, 40), (1, 64, 3))},
     "mlp": {"batches": (1, 7), "sizes": (20, 33, 16, 10)},
