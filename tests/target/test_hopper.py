@@ -122,3 +122,41 @@ def test_turns_are_for_two() -> None:
     assert "ttarget.turn" in text
     with pytest.raises(OpError, match="two consumers take turns, and there are 3"):
         checked(text.replace("consumers = 2, registers = [24, 240]", "consumers = 3, registers = [24, 160]"))
+
+
+ASYNC = ("ttarget.acquire", "ttarget.copy", "ttarget.await", "ttarget.release", "ttarget.mma_wait {", "ttarget.turn")
+
+
+@pytest.mark.parametrize("text", [product_text, attention_text])
+def test_a_sequence_that_lacks_one_step_is_refused(text: Callable[[], str]) -> None:
+    """Each wait, copy, release and turn, left out alone, would be a race or a hang; all are found."""
+    lines = text().splitlines()
+    steps = [at for at, line in enumerate(lines) if line.strip().startswith(ASYNC)]
+    assert len(steps) > 5
+    for at in steps:
+        with pytest.raises(OpError):
+            checked("\n".join(lines[:at] + lines[at + 1 :]))
+
+
+def _places(issue: str) -> list[str]:
+    """The places in rings that a product reads; a left side in registers has none."""
+    given = issue.split("mma_issue ")[1].split(" :")[0].split(" {")[0].split(", ")
+    return given[4:] if "!ttarget.operand" in issue else given[3:]
+
+
+@pytest.mark.parametrize("text", [product_text, attention_text])
+def test_a_stage_is_not_left_while_it_is_read(text: Callable[[], str]) -> None:
+    """A release moved before the wait that ends the product which reads the stage."""
+    lines = text().splitlines()
+    found = 0
+    for at, line in enumerate(lines):
+        if not line.strip().startswith("ttarget.release"):
+            continue
+        cursor = line.split(", ")[1].split(" ")[0]
+        reads = [n for n in range(at) if "mma_issue" in lines[n] and cursor in _places(lines[n])]
+        if reads:
+            found += 1
+            moved = [*lines[: reads[-1] + 1], line, *lines[reads[-1] + 1 : at], *lines[at + 1 :]]
+            with pytest.raises(OpError, match="while a product in flight reads it"):
+                checked("\n".join(moved))
+    assert found or text is product_text

@@ -7,6 +7,7 @@ from xdsl.ir import Operation, SSAValue
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import INDEX, BufferAttr, IndexAttr, ShapedAttr
+from tessera.ir.target.hopper_async import ConsumerCheck, check_producer
 from tessera.ir.target.hopper_limits import REGISTERS, SHARED_BYTES, WARPGROUP
 from tessera.ir.target.hopper_types import CursorAttr, OperandAttr, PendingAttr
 from tessera.ir.target.types import VectorAttr
@@ -45,9 +46,11 @@ def _check_kernel(op: SpecOp) -> None:
     if names[-2:] != ["ttarget.roles", "ttarget.return"] or any(name not in _SETUP for name in names[:-2]):
         op.fail(f"`@{op.value('symbol')}` is memory, then roles, got {', '.join(names)}")
     _check_shared(op)
-    for region in block.ops:
-        for part in region.regions:
-            _check_stages(part.block.first_op)
+    (roles,) = [part for part in block.ops if part.name == "ttarget.roles"]
+    producer, consumer = (region.block for region in roles.regions)
+    check_producer(producer)
+    ConsumerCheck().run(consumer)
+    _check_stages(consumer.first_op)
 
 
 def _check_features(op: SpecOp) -> None:

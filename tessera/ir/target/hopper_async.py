@@ -1,0 +1,140 @@
+"""What is under way in a matrix kernel: copies are waited for, stages left when no product reads them, turns passed on.
+
+A fault here would be a hang or a race on the device, so every sequence is followed through the text of the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.ir import Block, Operation, SSAValue
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.target.hopper_types import SharedAttr
+
+Stage = tuple[SSAValue, SSAValue]
+"""A ring and a place in it."""
+Owed = Sequence[tuple[SSAValue, int]]
+"""Rings of which a stage is left to others, and which of the values given to them says where it is."""
+
+
+def check_producer(block: Block) -> None:
+    """Fails where a stage is filled in part, or before consumers have left it."""
+    ops = [op for op in block.ops if isinstance(op, SpecOp)]
+    taken: dict[Stage, list[SSAValue]] = {}
+    for op in ops:
+        if op.name == "ttarget.acquire":
+            taken[op.operands[0], op.operands[1]] = []
+        elif op.name == "ttarget.copy":
+            stage = op.operands[1], op.operands[2]
+            if stage not in taken:
+                op.fail("a copy goes to a stage that was not acquired", "wait for it with `ttarget.acquire`")
+            taken[stage].append(op.operands[3])
+        elif op.name == "ttarget.advance":
+            _check_filled(op, taken.pop((op.operands[0], op.operands[1]), None))
+        for region in op.regions:
+            check_producer(region.block)
+    for ring, _ in taken:
+        assert isinstance(ring.owner, SpecOp)
+        ring.owner.fail("a stage is acquired, and the ring does not go on to the next")
+
+
+def _check_filled(op: SpecOp, copied: Sequence[SSAValue] | None) -> None:
+    if copied is None:
+        op.fail("a producer goes on from a stage that it did not acquire")
+    ring = op.operands[0].owner
+    assert isinstance(ring, SpecOp)
+    if sorted(map(id, copied)) != sorted(map(id, ring.operands)):
+        op.fail(f"a stage has {len(ring.operands)} tiles, and {len(set(copied))} are copied: it would never be full")
+
+
+class ConsumerCheck:
+    """The consumers' walk: which stages are there, and which products are in flight."""
+
+    def __init__(self) -> None:
+        self.flying: list[tuple[SpecOp, bool]] = []
+        """Products, and whether they are of the step before."""
+        self.turns = 0
+        self.carried: dict[SSAValue, SSAValue] = {}
+        """What the body of a loop takes, with what the step before gave for it."""
+
+    def run(self, block: Block, there: frozenset[Stage] = frozenset(), given: frozenset[Stage] = frozenset()) -> Owed:
+        """Fails where a block reads a stage too early, leaves it too early, or never.
+
+        Stages that are `there` are somebody else's to leave, those that are `given` the block's own.
+        """
+        here: set[Stage] = set(given)
+        for op in block.ops:
+            assert isinstance(op, SpecOp)
+            if op.name == "ttarget.await":
+                here.add((op.operands[0], op.operands[1]))
+            elif op.name == "ttarget.mma_issue":
+                self._issue(op, here | there)
+            elif op.name == "ttarget.mma_wait":
+                left = op.value("left")
+                self.flying = self.flying[len(self.flying) - left :] if left else []
+            elif op.name == "ttarget.release":
+                self._release(op, here)
+            elif op.name == "ttarget.turn":
+                self._turn(op)
+            for region in op.regions:
+                here.update(self._inside(op, region.block, frozenset(here | there)))
+        return self._end(block, here)
+
+    def _inside(self, op: SpecOp, body: Block, there: frozenset[Stage]) -> set[Stage]:
+        """The stages that a loop or branch leaves to who comes after it."""
+        owed = self.run(body, there)
+        if owed and op.name not in ("ttarget.steps", "ttarget.when"):
+            op.fail("a stage is waited for and never left: the producer would wait for it for ever")
+        if op.name == "ttarget.steps" and (self.flying or owed):
+            self._again(body, there, owed)
+        return {(ring, op.results[at]) for ring, at in owed}
+
+    def _again(self, body: Block, there: frozenset[Stage], owed: Owed) -> None:
+        """A second step, which begins with products of the first in flight, and with the stages it did not leave."""
+        last = body.last_op
+        assert last is not None
+        outer, given = self.carried, list(body.args[1:])
+        self.carried = {given[at]: value for at, value in enumerate(last.operands)}
+        self.flying = [(product, True) for product, _ in self.flying]
+        self.run(body, there, frozenset((ring, given[at]) for ring, at in owed))
+        self.carried = outer
+
+    def _issue(self, op: SpecOp, there: set[Stage]) -> None:
+        for tile, cursor in zip(op.operands[1:3], op.operands[3:5], strict=True):
+            if isinstance(tile.type, SharedAttr) and not any(_has(ring, tile) and at is cursor for ring, at in there):
+                op.fail("a product reads a stage that nobody waited for", "put a `ttarget.await` before it")
+        self.flying.append((op, False))
+
+    def _release(self, op: SpecOp, here: set[Stage]) -> None:
+        ring, cursor = op.operands[0], op.operands[1]
+        for product, is_earlier in self.flying:
+            place = self.carried.get(cursor) if is_earlier else cursor
+            for tile, at in zip(product.operands[1:3], product.operands[3:5], strict=True):
+                if at is place and _has(ring, tile):
+                    op.fail("a stage is left while a product in flight reads it", "wait for the product first")
+        here.discard((ring, cursor))
+
+    def _turn(self, op: SpecOp) -> None:
+        self.turns += 1 if op.value("way") == "take" else -1
+        if self.turns not in (0, 1):
+            op.fail("turns are taken and passed one after the other")
+
+    def _end(self, block: Block, here: set[Stage]) -> Owed:
+        last = block.last_op
+        carried = list(last.operands) if last is not None else []
+        owed: list[tuple[SSAValue, int]] = []
+        for ring, cursor in here:
+            if cursor not in carried:
+                assert isinstance(ring.owner, SpecOp)
+                ring.owner.fail("a stage is waited for and never left: the producer would wait for it for ever")
+            owed.append((ring, carried.index(cursor)))
+        if self.turns and last is not None:
+            assert isinstance(last, SpecOp)
+            last.fail("a turn is taken and not passed on: the other consumer would wait for ever")
+        return owed
+
+
+def _has(ring: SSAValue, tile: SSAValue) -> bool:
+    owner: Operation | Block = ring.owner
+    return isinstance(owner, SpecOp) and tile in owner.operands
