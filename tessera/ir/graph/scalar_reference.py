@@ -59,8 +59,18 @@ def sigmoid(x: Array) -> Array:
 
 
 def relu(x: Array) -> Array:
-    """`max(x, 0)`."""
-    return np.maximum(x, np.zeros((), x.dtype))
+    """0 below 0; everything else stays, NaN and the zero with a sign too."""
+    return np.where(x < 0, np.zeros((), x.dtype), x)
+
+
+def maximum(x: Array, y: Array) -> Array:
+    """The larger, of two that are equal (zeros of both signs) the second; NaN where either is."""
+    return np.where((x > y) | (x != x), x, y)
+
+
+def minimum(x: Array, y: Array) -> Array:
+    """The smaller, of two that are equal (zeros of both signs) the second; NaN where either is."""
+    return np.where((x < y) | (x != x), x, y)
 
 
 def gelu(x: Array, *, approximate: str = "none") -> Array:

@@ -33,7 +33,15 @@ def _sigmoid(x: Array) -> Array:
 
 
 def _relu(x: Array) -> Array:
-    return np.maximum(x, np.zeros((), x.dtype))
+    return np.where(x < 0, np.zeros((), x.dtype), x)
+
+
+def _maximum(x: Array, y: Array) -> Array:
+    return np.where((x > y) | (x != x), x, y)
+
+
+def _minimum(x: Array, y: Array) -> Array:
+    return np.where((x < y) | (x != x), x, y)
 
 
 def _gelu_erf(x: Array) -> Array:
@@ -116,8 +124,8 @@ _MEANINGS: dict[str, Meaning] = {
     "mod": np.mod,
     "pow": _pow,
     "atan2": np.arctan2,
-    "max": np.maximum,
-    "min": np.minimum,
+    "max": _maximum,
+    "min": _minimum,
     "and": np.bitwise_and,
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,

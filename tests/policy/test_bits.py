@@ -1,0 +1,64 @@
+"""Compiled programs equal the executable reference to the last bit, under every policy; what is excluded is listed."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.ir.graph.ops import REGISTRY
+from tests.numerics.bounds import BOUNDS
+from tests.policy.programs import OTHERS, POLICIES, Program, random_program
+
+PROGRAMS = int(os.environ.get("POLICY_PROGRAMS", "500"))
+BATCH = 10
+
+
+def bits_of(tensor: Any) -> Any:
+    """The bits of a tensor, with all NaN alike."""
+    array = np.asarray(tensor)
+    wide = array.astype(np.float64)
+    return np.where(np.isnan(wide), np.nan, wide).view(np.uint64)
+
+
+def check(program: Program) -> None:
+    arrays = program.arrays()
+    compiled, wanted = ts.jit(program)(*arrays), ts.jit(program, backend="reference")(*arrays)
+    for number, (ours, theirs) in enumerate(zip(compiled, wanted, strict=True)):
+        assert ours.dtype is theirs.dtype
+        np.testing.assert_array_equal(bits_of(ours), bits_of(theirs), f"step {number} of {program}")
+
+
+@pytest.mark.parametrize("seed", range(len(POLICIES)))
+def test_n8_a_program_of_each_policy_equals_the_reference(seed: int) -> None:
+    check(random_program(seed))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(len(POLICIES), PROGRAMS, BATCH))
+def test_n8_programs_equal_the_reference_to_the_last_bit(first: int) -> None:
+    for seed in range(first, min(first + BATCH, PROGRAMS)):
+        check(random_program(seed))
+
+
+def test_programs_are_of_all_policies_and_ops() -> None:
+    programs = [random_program(seed) for seed in range(500)]
+    assert {program.policy for program in programs} == set(POLICIES)
+    names = {step[0] for program in programs for step in program.steps}
+    assert names >= set(OTHERS)
+    assert len(names) >= 25
+
+
+def test_the_ops_that_are_not_bit_equal_are_listed_with_why() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "numerics.md").read_text(encoding="utf-8")
+    table = page.split("## Where compiled code may differ from the reference", 1)[1].split("\n## ", 1)[0]
+    listed = set(
+        re.findall(r"`([a-z0-9_]+)`", "\n".join(line.split("|")[1] for line in table.splitlines() if "|" in line))
+    )
+    assert listed == set(BOUNDS)
+    assert listed <= {spec.short_name for spec in REGISTRY}
