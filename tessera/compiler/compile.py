@@ -13,7 +13,14 @@ from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.x86.backend import X86Backend
 from tessera.backends.x86.host import callback_of, callbacks_in, host_text, interface_of
 from tessera.backends.x86.machine import host_machine, machine_of, target_text
-from tessera.compiler.device import DeviceParts, device_backend, device_metadata, device_objects, device_parts
+from tessera.compiler.device import (
+    DeviceParts,
+    device_backend,
+    device_metadata,
+    device_objects,
+    device_parts,
+    with_choices,
+)
 from tessera.compiler.failure import leaving_a_script
 from tessera.compiler.options import Options
 from tessera.compiler.report import report_of
@@ -121,6 +128,7 @@ def lower(
     (program,) = programs_in(module)
     kernels = tuple(op for op in module.ops if isinstance(op, SpecOp) and op.name == "ttile.kernel")
     if isinstance(backend, NvptxBackend):
+        backend = with_choices(backend, chooser)
         device = device_parts(backend, program, kernels, stages, begin)
         texts = tuple(code.text for code in device.codes)
         return Lowering(

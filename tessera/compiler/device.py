@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tessera.backends.nvptx.backend import DEFAULT, NvptxBackend
 from tessera.backends.nvptx.host import HostCode, host_code, unaligned_kernels
 from tessera.backends.nvptx.kernel_code import KernelCode
+from tessera.backends.nvptx.values import EXACT, HARDWARE
 from tessera.backends.x86.backend import X86Backend
 from tessera.backends.x86.host import interface_of
 from tessera.backends.x86.machine import machine_of, target_text
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import OverrideError
+from tessera.ir.base.choice import Chooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.pipeline import Stages
 from tessera.ir.target.door import check_kernels
@@ -45,6 +47,12 @@ def device_backend(options: Options) -> NvptxBackend:
             f"there is no GPU `{', '.join(names)}` to compile for", fix=f"`features` is one of {', '.join(GPUS)}"
         )
     return NvptxBackend(found[-1])
+
+
+def with_choices(backend: NvptxBackend, chooser: Chooser) -> NvptxBackend:
+    """The backend as the chooser wants it: `math.exp` is the one choice of a GPU that changes bits, so it is given."""
+    choice = chooser.choose("math.exp@gpu", (EXACT, HARDWARE), {"machine": backend.machine})
+    return replace(backend, exponential=choice.value)
 
 
 def device_parts(

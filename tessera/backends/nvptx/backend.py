@@ -11,6 +11,7 @@ from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.lower import lower_kernel
 from tessera.backends.nvptx.matrix_lower import lower_matrix_kernel
 from tessera.backends.nvptx.matrix_plan import UnfitError
+from tessera.backends.nvptx.values import EXACT
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.effects import keep_promises
 from tessera.ir.base.op import OpError, SpecOp
@@ -35,6 +36,7 @@ class NvptxBackend:
 
     machine: Machine = field(default_factory=lambda: GPUS[DEFAULT])
     name: str = "cuda"
+    exponential: str = EXACT
 
     @property
     def code_target(self) -> CodeTarget:
@@ -67,7 +69,7 @@ class NvptxBackend:
         """A `ttarget` kernel as LLVM text, with what a launch must know."""
         if kernel.name == "ttarget.matrix_kernel":
             return emit_matrix_kernel(kernel, self.machine)
-        return emit_kernel(kernel, self.machine)
+        return emit_kernel(kernel, self.machine, self.exponential)
 
     def codes(
         self, kernels: Sequence[SpecOp], begin: Callable[[str, CodeTarget], None] | None = None

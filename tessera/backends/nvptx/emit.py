@@ -11,6 +11,7 @@ from xdsl.ir import Block, SSAValue
 from tessera.backends.nvptx import emit_access, emit_exchange, emit_order, values
 from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.layout import Layout, Threads, Tile
+from tessera.backends.nvptx.rows_ahead import BLOCKS, Stage, rows_ahead
 from tessera.backends.nvptx.text import ALL_LANES, WARP, DeviceModule, barrier, special, warp_barrier
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
@@ -31,9 +32,9 @@ _EXCHANGE = "%EXCHANGE%"
 """Stands for the bytes of a program's exchange until all of it is written."""
 
 
-def emit_kernel(kernel: SpecOp, machine: Machine) -> KernelCode:
-    """The module of a kernel."""
-    return Emitter(kernel, machine).run()
+def emit_kernel(kernel: SpecOp, machine: Machine, exponential: str = values.EXACT) -> KernelCode:
+    """The module of a kernel; `exponential` says how `exp` is computed."""
+    return Emitter(kernel, machine, exponential).run()
 
 
 @dataclass
@@ -46,11 +47,13 @@ class Held:
 class Emitter:
     """Walks the ops of a kernel and writes each."""
 
-    def __init__(self, kernel: SpecOp, machine: Machine) -> None:
-        self.kernel, self.machine = kernel, machine
+    def __init__(self, kernel: SpecOp, machine: Machine, exponential: str = values.EXACT) -> None:
+        self.kernel, self.machine, self.exponential = kernel, machine, exponential
         self.name: str = kernel.value("symbol")
         self.threads: int = kernel.value("threads")
         self.programs = max(1, BLOCK // self.threads)
+        self.rows = rows_ahead(kernel, machine, self.programs) if self.threads > 1 else []
+        self.stage_bytes = 0
         self.module = DeviceModule(machine)
         block = kernel.regions[0].block
         arguments = [*[("ptr", f"b{at}") for at in range(len(block.args))]]
@@ -61,7 +64,7 @@ class Emitter:
         self.buffers: dict[SSAValue, Value] = {}
         self.held: dict[SSAValue, Held] = {}
         self.tiles: dict[SSAValue, Tile] = {}
-        self.memo: dict[Any, Tile] = {}
+        self.memo: dict[Any, tuple[Tile, Tile]] = {}
         self.exchange_bytes = 0
         self.shared_bytes = 0
         self.scratch_bytes = Dim.constant(0)
@@ -100,7 +103,7 @@ class Emitter:
 
     def _finished(self) -> KernelCode:
         exchange = -(-self.exchange_bytes // 16) * 16
-        shared = (self.shared_bytes + exchange) * self.programs
+        shared = (self.shared_bytes + self.stage_bytes + exchange) * self.programs
         if shared > self.machine.shared:
             raise TargetVerifyError(
                 f"`@{self.name}` needs {shared} bytes of shared memory for a block, and {self.machine.cpu} has "
@@ -115,7 +118,10 @@ class Emitter:
         symbols = tuple(self.kernel.value("symbols"))
         grid = product(programs.value("grid"))
         threads = self.threads * self.programs
-        return KernelCode(self.name, text, grid, symbols, threads, self.programs, shared, self.scratch_bytes, slots)
+        resident = BLOCKS * self.machine.blocks if self.rows else 0
+        return KernelCode(
+            self.name, text, grid, symbols, threads, self.programs, shared, self.scratch_bytes, slots, (), resident
+        )
 
     def _place_scratch(self) -> None:
         """Where the parts of scratch are: shared ones first in shared memory, private ones one after the other."""
@@ -154,6 +160,9 @@ class Emitter:
             total = f.mul(total, extent)
         first = f.mul(f.cast("zext", special(f, "ctaid.x"), "i64"), self.programs)
         first = f.add(first, self.slot)
+        if self.rows:
+            self._rows(op, grid, first, total)
+            return
         if self.scratch_bytes != Dim.constant(0):
             self._resident = first
             step = f.mul(f.cast("zext", special(f, "nctaid.x"), "i64"), self.programs)
@@ -163,7 +172,32 @@ class Emitter:
         else:
             self._program(op, grid, first)
 
-    def _program(self, op: SpecOp, grid: Sequence[Value], number: Value, is_again: bool = False) -> None:
+    def _rows(self, op: SpecOp, grid: Sequence[Value], first: Value, total: Index) -> None:
+        """Programs that take rows in turn, each with the next one on its way."""
+        f, stage = self.f, Stage(self, self.rows, self.shared_bytes * self.programs)
+        self.module.shared_base()
+        self.stage_bytes = stage.size
+        step = f.mul(f.cast("zext", special(f, "nctaid.x"), "i64"), self.programs)
+        stage.fetch(first, total)
+
+        def round_(number: Value) -> None:
+            stage.arrive()
+            self.memo = {}
+            (place,) = op.regions[0].block.args
+            self.indices[place] = number
+            for row in self.rows:
+                for index in range(0, row.count, row.loop.value("step")):
+                    self.indices[row.loop.regions[0].block.args[0]] = index
+                    emit_access.load_ahead(self, row.load, stage.place(row.buffer), number)
+            self.wait()
+            stage.fetch(f.add(number, step), total)
+            self._program(op, grid, number, kept=True)
+
+        f.loop(first, total, step, round_)
+
+    def _program(
+        self, op: SpecOp, grid: Sequence[Value], number: Value, is_again: bool = False, kept: bool = False
+    ) -> None:
         f = self.f
         block = op.regions[0].block
         places: list[Index] = []
@@ -179,7 +213,7 @@ class Emitter:
             places.append(number)
         for argument, place in zip(block.args, reversed(places), strict=True):
             self.indices[argument] = place
-        self.memo = {}
+        self.memo = self.memo if kept else {}
         self.ops(block)
         if is_again:
             self.wait()
@@ -302,7 +336,7 @@ class Emitter:
         """Shared memory of the program for `size` bytes, whatever was there before."""
         self.exchange_bytes = max(self.exchange_bytes, size)
         f = self.f
-        start: Index = self.shared_bytes * self.programs
+        start: Index = (self.shared_bytes + sum(row.bytes for row in self.rows)) * self.programs
         if self.programs > 1:
             start = f.add(f.mul(self.slot, Value("i64", _EXCHANGE)), start)
         return f.gep(self.module.shared_base(), start, "i8")
@@ -327,7 +361,8 @@ class Emitter:
         operands = [self.of(value) for value in op.operands]
         dtype = self.tiles[op.operands[0]].dtype
         fn = op.value("fn")
-        self._made(op, [values.computed(self.f, fn, list(parts), dtype) for parts in zip(*operands, strict=True)])
+        elements = zip(*operands, strict=True)
+        self._made(op, [values.computed(self.f, fn, list(parts), dtype, self.exponential) for parts in elements])
 
     def on_convert(self, op: SpecOp) -> None:
         source = self.tiles[op.operands[0]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tessera.backends.nvptx import values
@@ -102,19 +102,35 @@ def emit_load(emitter: Any, op: SpecOp) -> None:
     key = None if buffer not in emitter.buffers or buffer in emitter.writes or access.tiles else _key(access)
     is_constant = buffer in emitter.kernel.regions[0].block.args and buffer not in emitter.writes
     if key is not None and is_constant and key in emitter.memo:
-        emitter.tiles[op.result] = emitter.memo[key]
+        emitter.tiles[op.result], later = emitter.memo[key]
+        emitter.memo[key] = later, later
         return
-    found: list[Value] = []
-    pairs: list[Value] = []
-    group = access.group()
-    for register in range(0, access.layout.registers, group):
-        loaded, parts = _load_group(access, register, group, is_constant)
-        found += parts
-        pairs.append(loaded)
-    emitter.tiles[op.result] = Tile(access.layout, access.dtype, found)
+    first, later = _loaded(access, is_constant)
+    emitter.tiles[op.result] = first
     if key is not None and is_constant:
-        is_pairs = access.dtype is bf16 and all(pair.type == "i32" for pair in pairs)
-        emitter.memo[key] = Tile(access.layout, access.dtype, found, packed=pairs if is_pairs else None)
+        emitter.memo[key] = later, later
+
+
+def _loaded(access: Access, is_constant: bool) -> tuple[Tile, Tile]:
+    """A tile from memory, as it is used at first and as it is used again: pairs of bf16 are then unpacked anew."""
+    group = access.group()
+    groups = [_load_group(access, at, group, is_constant) for at in range(0, access.layout.registers, group)]
+    pairs = [whole for whole, _ in groups]
+    tile = Tile(access.layout, access.dtype, [part for _, parts in groups for part in parts])
+    if access.dtype is not bf16 or any(pair.type != "i32" for pair in pairs):
+        return tile, tile
+    return tile, replace(tile, packed=pairs)
+
+
+def load_ahead(emitter: Any, op: SpecOp, place: Value, number: Index) -> None:
+    """A tile of a row that lies in shared memory, for the loads of it that follow in this program."""
+    access = _access(emitter, op, op.operands[0], op.result, 1)
+    key = _key(access)
+    # There the row begins at 0, whichever program's it is.
+    names = dict(zip(op.value("names"), op.operands[1:], strict=False))
+    program = next(name for name, value in names.items() if emitter.indices[value] is number)
+    staged = replace(access, base=place, env={**access.env, program: 0})
+    emitter.memo[key] = _loaded(staged, False)
 
 
 def _key(access: Access) -> Any:

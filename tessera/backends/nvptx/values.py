@@ -5,6 +5,7 @@ As `ir/target/llvm/convert.py`, whose results these are to the last bit, with th
 
 from __future__ import annotations
 
+import math as _math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,9 @@ from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.types import bytes_of
 from tessera.types import dtype as dt
 from tessera.types.dtype import DType
+
+EXACT, HARDWARE = "exact", "hardware"
+"""How `exp` of f32 is computed: with the bits of every other machine, or by the GPU's own power of two."""
 
 
 def register_type(dtype: DType) -> str:
@@ -122,8 +126,10 @@ def packed_type(element: str, count: int) -> str:
     return "i32" if words == 1 else f"<{words} x i32>"
 
 
-def computed(f: FunctionText, name: str, parts: list[Value], dtype: DType) -> Value:
+def computed(f: FunctionText, name: str, parts: list[Value], dtype: DType, exponential: str = EXACT) -> Value:
     """A function of the table; extremes of f32 by their own instruction, for which 0 is larger than -0."""
+    if name == "exp" and dtype is dt.f32 and exponential == HARDWARE:
+        return _exponential(f, parts[0])
     if name in ("max", "min") and dtype is dt.f32:
         return f.intrinsic("maximum" if name == "max" else "minimum", *parts)
     return math.emit(f, name, parts, dtype)
@@ -144,3 +150,14 @@ def unpacked_again(f: FunctionText, pairs: Sequence[Value]) -> list[Value]:
             bits = f.raw("i32", f'call i32 asm sideeffect "prmt.b32 $0, $1, 0, {bytes_};", "=r,r"({pair})')
             found.append(f.bitcast(bits, "float"))
     return found
+
+
+def _exponential(f: FunctionText, x: Value) -> Value:
+    """`e**x` within 4 units of the last place; what is below the smallest normal number is 0."""
+    low, high, log2e = (f.const("float", number) for number in (-126.0, 89.0, _math.log2(_math.e)))
+    x = f.intrinsic("minimum", f.intrinsic("maximum", x, low), high)
+    power = f.op("fmul", x, log2e)
+    # What the product lost, put on as a factor close to 1.
+    lost = f.intrinsic("fma", x, log2e, f.fneg(power))
+    factor = f.intrinsic("fma", lost, f.const("float", _math.log(2)), f.const("float", 1.0))
+    return f.op("fmul", f.call("llvm.nvvm.ex2.approx.ftz.f", [power], "float"), factor)

@@ -25,6 +25,7 @@ def _gated(x: Any, y: Any) -> Any:
 
 _SINGLE: dict[str, tuple[One, tuple[int, ...], bool]] = {
     "row in registers": (lambda x: ts.ops.softmax(x, axis=-1), (8, 1024), False),
+    "norm": (lambda x: ts.ops.rmsnorm(x), (8, 1024), False),
     "free row": (lambda x: ts.ops.softmax(x, axis=-1), (8, 1000), True),
     "long row": (lambda x: ts.ops.softmax(x, axis=-1), (4, 9000), False),
     "columns": (lambda x: x.sum(axis=0), (64, 100), False),
@@ -45,9 +46,16 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], bool]
 
 
 @cache
-def lowered(name: str, architecture: str = "sm_90a", dtype: Any = np.float32) -> Lowering:
+def lowered(
+    name: str,
+    architecture: str = "sm_90a",
+    dtype: Any = np.float32,
+    overrides: tuple[tuple[str, str], ...] = (),
+) -> Lowering:
     """A program at the end of its walk, for a GPU that need not be here."""
     function, shapes, dynamic = PROGRAMS[name]
     jitted = ts.jit(function, dynamic=dynamic)
     arrays = [np.zeros(shape, dtype) for shape in shapes]
-    return lower(jitted.trace(*arrays).tape, Options.of(backend="cuda", features=(architecture,)))
+    return lower(
+        jitted.trace(*arrays).tape, Options.of(backend="cuda", features=(architecture,), overrides=dict(overrides))
+    )

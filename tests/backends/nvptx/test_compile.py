@@ -71,9 +71,28 @@ def test_a_row_stays_in_registers() -> None:
     (ptx,) = ptx_of("row in registers", dtype=ml_dtypes.bfloat16)
     _, words = assemble_with_words(ptx.encode(), "sm_90a")
     assert "0 bytes spill stores" in words
-    # Each element is read once and written once, whatever passes go over it.
-    assert len(re.findall(r"ld\.global", ptx)) == len(re.findall(r"st\.global", ptx)) == 1024 // 32
-    assert "shared" not in ptx
+    # Each element is read once and written once, whatever passes go over it; the next row comes while this one is done.
+    assert len(re.findall(r"ld\.shared", ptx)) == len(re.findall(r"st\.global", ptx)) == 1024 // 32
+    assert len(re.findall(r"cp\.async\.cg\.shared\.global", ptx)) == 2 * 1024 * 2 // (16 * 32)
+    assert "ld.global" not in ptx
+
+
+def test_half_a_warp_does_a_row_of_pairs() -> None:
+    lowering = lowered("norm", dtype=ml_dtypes.bfloat16)
+    (target,) = lowering.targets
+    assert target.value("threads") == 16
+    (ptx,) = ptx_of("norm", dtype=ml_dtypes.bfloat16)
+    # Every row is read once, in pairs, and unpacked again for each pass.
+    assert len(re.findall(r"ld\.global\S*", ptx)) == 1024 // 32
+    assert "prmt.b32" in ptx
+    assert re.search(r"shfl\.sync\.down\.b32\s+\S+ \S+ 8,", ptx)
+
+
+def test_the_gpu_has_its_own_power_of_two_for_those_who_ask() -> None:
+    assert "ex2.approx" not in ptx_of("row in registers")[0]
+    lowering = lowered("row in registers", overrides=(("math.exp", "hardware"),))
+    assert "ex2.approx" in lowering.texts[0]
+    assert any("math.exp" in key for key in lowering.chooser.asked)
 
 
 def test_folds_of_a_row_are_shuffles() -> None:
