@@ -71,12 +71,21 @@ class _Ranks:
         if bodies == ("then", "otherwise"):
             return self._branch(op, given, together, around)
         lowest: Axes = self.every
+        if "carried" not in op.kinds:
+            return self._unknown(op)
         if bodies == ("condition", "body"):
             return self._rounds(op, given, (), lowest, together, around)
         if op.name == "tgraph.fori":
             lowest = given[0] & given[1]
             return self._rounds(op, given[2:], (lowest,), lowest, together, around)
         return self._rounds(op, given, (), lowest, together, around)
+
+    def _unknown(self, op: SpecOp) -> list[Axes]:
+        """An op of which nobody here knows who enters its bodies, and how often."""
+        nothing: Axes = frozenset()
+        for region in op.regions:
+            self._block(region.block, [nothing] * len(region.block.args), nothing, op)
+        return [nothing] * len(op.results)
 
     def _branch(self, op: SpecOp, given: list[Axes], together: Axes, around: SpecOp | None) -> list[Axes]:
         decided, operands = given[0], given[1:]
