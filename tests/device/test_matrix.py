@@ -118,8 +118,8 @@ def attended(q: Any, k: Any, v: Any, is_causal: bool) -> Any:
     keys, values = (np.repeat(wide(part), heads, axis=1) for part in (k, v))
     scores = wide(q) @ keys.swapaxes(-1, -2) / math.sqrt(q.shape[-1])
     if is_causal:
-        seen: Any = np.arange(k.shape[2])[None] <= np.arange(q.shape[2])[:, None] + k.shape[2] - q.shape[2]
-        scores = np.where(seen, scores, -np.inf)
+        seen = np.tril(np.ones((q.shape[2], k.shape[2])), k.shape[2] - q.shape[2])
+        scores = np.where(seen > 0, scores, -np.inf)
     top = scores.max(-1, keepdims=True)
     powers = np.exp(scores - np.where(np.isinf(top), 0.0, top))
     total = powers.sum(-1, keepdims=True)

@@ -87,25 +87,34 @@ class Places:
         return found
 
     def evaluate(self, expr: Dim) -> list[Value]:
-        """An expression at every element; what does not change along an axis is computed once for it."""
-        made: dict[tuple[int, int], Value] = {}
+        """An expression at every element."""
+        made: dict[tuple[str, int], Value] = {}
         found: list[Value] = []
-        for place in range(self.layout.count):
-            row = self.layout.row(place) if self.row_axis in expr.symbols else -1
-            column = self.layout.column(place) if self.column_axis in expr.symbols else -1
-            if (row, column) not in made:
-                made[row, column] = self._value(expr, place, made, row, column)
-            found.append(made[row, column])
+        for start, rest in self.split(expr):
+            key = (start.text, rest)
+            if key not in made:
+                made[key] = self.f.add(start, rest)
+            found.append(made[key])
         return found
 
-    def _value(self, expr: Dim, place: int, made: dict[tuple[int, int], Value], row: int, column: int) -> Value:
-        parts = expr.coefficient(self.column_axis) if self.column_axis is not None and column >= 0 else None
-        if parts is None or parts[0].value is None:
-            return dim_value(self.f, expr, self.at(place))
-        if (row, -2) not in made:
-            first = {**self.at(place), str(self.column_axis): self.column}
-            made[row, -2] = dim_value(self.f, expr, first)
-        return self.f.add(made[row, -2], parts[0].value * first_column(column))
+    def split(self, expr: Dim) -> list[tuple[Value, int]]:
+        """An expression at every element, as a value and a number; what does not change along an axis is one value."""
+        made: dict[tuple[int, int], Value] = {}
+        found: list[tuple[Value, int]] = []
+        axis = self.column_axis
+        parts = expr.coefficient(axis) if axis is not None else None
+        step = parts[0].value if parts is not None else None
+        for place in range(self.layout.count):
+            row = self.layout.row(place) if self.row_axis in expr.symbols else -1
+            column = self.layout.column(place) if axis in expr.symbols else -1
+            rest = 0
+            if column >= 0 and step is not None:
+                rest, column = step * first_column(column), -2
+            if (row, column) not in made:
+                at = self.at(place) if column != -2 else {**self.at(place), str(axis): self.column}
+                made[row, column] = dim_value(self.f, expr, at)
+            found.append((made[row, column], rest))
+        return found
 
     def below(self, axis: str, bound: Dim) -> list[Value]:
         """Whether the coordinate along an axis is below a bound, which may change along the other."""
@@ -163,12 +172,16 @@ def load(
     found: list[Value] = []
     stored = convert.storage_type(dtype)
     outside = f.const(convert.compute_type(dtype), pad)
-    for place, offset in enumerate(places.evaluate(linear(map, shape))):
+    starts: dict[str, Value] = {}
+    for place, (start, rest) in enumerate(places.split(linear(map, shape))):
         condition = None if inside is None else inside[place]
-        key = (offset.text, "" if condition is None else condition.text)
+        key = (f"{start.text} {rest}", "" if condition is None else condition.text)
         if key not in made:
-            safe = offset if condition is None else f.select(condition, offset, f.const_i(0))
-            value = convert.widened(f, f.load(f.gep(buffer, safe, stored), stored), dtype)
+            if start.text not in starts:
+                starts[start.text] = f.gep(buffer, start, stored)
+            address = f.gep(starts[start.text], rest, stored)
+            safe = address if condition is None else f.select(condition, address, buffer)
+            value = convert.widened(f, f.load(safe, stored), dtype)
             made[key] = value if condition is None else f.select(condition, value, outside)
         found.append(made[key])
     return Registers(places.layout, dtype, found)

@@ -274,19 +274,25 @@ class Consumer(Role):
         made = self.emit("coordinate", self.of(op.operands), values, [self.type_of(op.result)])
         self.values[op.result] = made.result
 
-    def _access(self, op: SpecOp) -> dict[str, Any]:
-        return {
-            "names": op.value("coords"),
-            **{name: op.value(name) for name in ("axes", "map", "bounds", "windows")},
-        }
+    def _access(self, op: SpecOp, tile: SSAValue, first: int) -> dict[str, Any]:
+        where = dict(zip(op.value("coords"), op.operands[first:], strict=True))
+        assert isinstance(tile.type, TileAttr)
+        parts = zip(op.value("axes"), op.value("bounds"), tile.type.shape, strict=True)
+        # A bound that the tile never reaches is none.
+        bounds = tuple(
+            Dim.constant(-1) if self.lowering.is_inside(where[axis], bound, size.value or 1) else bound
+            for axis, bound, size in parts
+        )
+        values = {"names": op.value("coords"), "bounds": bounds}
+        return {**values, **{name: op.value(name) for name in ("axes", "map", "windows")}}
 
     def _load(self, op: SpecOp) -> None:
-        values = {**self._access(op), "pad": op.value("pad")}
+        values = {**self._access(op, op.result, 1), "pad": op.value("pad")}
         made = self.emit("fragment_load", self.of(op.operands), values, [self.type_of(op.result)])
         self.values[op.result] = made.result
 
     def _store(self, op: SpecOp) -> None:
-        values, box = self._access(op), self.lowering.stores.get(op)
+        values, box = self._access(op, op.operands[0], 2), self.lowering.stores.get(op)
         tile, buffer, *at = self.of(op.operands)
         if box is None:
             self.emit("fragment_store", [tile, buffer, *at], values)

@@ -19,6 +19,8 @@ from tessera.ir.target.dialect import DIALECT
 from tessera.ir.target.hopper_limits import ALIGNMENT, ROWS, SPAN
 from tessera.ir.target.hopper_types import RING, TENSOR_MAP, SharedAttr
 from tessera.ir.target.ops.hopper_kernel import FEATURES, MAILBOX
+from tessera.ir.target.reach import fits, largest
+from tessera.types.dim import Dim
 from tessera.types.dtype import DType, bf16, f16
 from tessera.types.machine import Machine
 from tessera.types.tensor_type import TensorType
@@ -70,6 +72,15 @@ class MatrixLowering(Writer):
             shared=room.top,
         )
         return make(DIALECT["matrix_kernel"], values=values, types=(), regions=[self.entry])
+
+    def is_inside(self, index: SSAValue, bound: Dim, size: int) -> bool:
+        """Whether a tile of a size that begins at an index never reaches a bound."""
+        grid = self.kernel.value("grid")
+        expr = _expr_of(index)
+        if expr is None or bound.value == -1 or not bound.symbols <= set(self.kernel.value("symbols")):
+            return False
+        top = largest(expr, {f"%p{axis}": extent - 1 for axis, extent in enumerate(grid)})
+        return top is not None and fits(top, size, bound)
 
     def _registers(self) -> tuple[int, ...]:
         is_turning = self.plan.consumers == 2 and len(self.plan.products) > 1
@@ -148,6 +159,18 @@ def _box_out(op: SpecOp) -> Box | None:
     # Each consumer stores 64 rows at a time.
     rows = [size if size == 1 else ROWS for size in box.sizes[:-1]]
     return Box(1, (*rows, box.sizes[-1]), box.pieces)
+
+
+def _expr_of(index: SSAValue) -> Dim | None:
+    """An index over sizes and places in the grid; None for one that a loop or memory gives."""
+    op = index.op if isinstance(index, OpResult) else None
+    if not isinstance(op, SpecOp):
+        return None
+    if op.name == "ttile.program_id":
+        return Dim.symbol(f"%p{op.value('axis')}")
+    parts = {name: _expr_of(value) for name, value in zip(op.value("names"), op.operands, strict=True)}
+    known = {name: part for name, part in parts.items() if part is not None}
+    return op.value("expr").substitute(known) if len(known) == len(parts) else None
 
 
 def _axes_of_load(load: SpecOp | None) -> set[int]:
