@@ -124,7 +124,7 @@ def lower(
         module,
         schedule.DOOR,
     )
-    stages.run("tile", tile.pipeline(debug=options.debug), module, tile.DOOR)
+    stages.run("tile", tile.pipeline(debug=options.debug, fast_math=options.fast_math), module, tile.DOOR)
     (program,) = programs_in(module)
     kernels = tuple(op for op in module.ops if isinstance(op, SpecOp) and op.name == "ttile.kernel")
     if isinstance(backend, NvptxBackend):

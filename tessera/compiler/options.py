@@ -21,14 +21,16 @@ class Options:
 
     `overrides` fixes choices of the schedule by name, as a sorted tuple of pairs. `features` replaces what the machine
     was found to have (`("avx2", "fma")`), None keeps it. `debug` proves tile kernels in bounds and free of races.
+    `fast_math` rounds `a * b + c` once: faster, and other bits than the reference's.
 
     >>> Options.of(fusion=False, overrides={"tile.n": 64}).text
-    '{"backend":"x86","debug":false,"features":null,"fusion":false,"overrides":[["tile.n",64]]}'
+    '{"backend":"x86","debug":false,"fast_math":false,"features":null,"fusion":false,"overrides":[["tile.n",64]]}'
     """
 
     backend: str = "x86"
     fusion: bool = True
     debug: bool = False
+    fast_math: bool = False
     features: tuple[str, ...] | None = None
     overrides: tuple[tuple[str, Knob], ...] = ()
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.ir.base.choice import StaticChooser
-from tessera.ir.base.op import SpecOp
+from tessera.ir.base.op import SpecOp, plain
 from tessera.types.dim import Dim
 
 
@@ -19,10 +19,18 @@ def report_of(program: SpecOp, kernels: Sequence[SpecOp], chooser: StaticChooser
         "groups": [_group_line(call) for call in calls if call.value("flops") is not None],
         "kernels": [f"{kernel.value('symbol')}: {kernel.value('kind')}, grid {_grid(kernel)}" for kernel in kernels],
         "choices": _choices(chooser),
+        "numerics": _numerics(kernels),
         "flops": str(flops),
         "bytes": str(moved),
         "workspace": f"{program.value('workspace')} bytes",
     }
+
+
+def _numerics(kernels: Sequence[SpecOp]) -> str:
+    """Whether results are those of the reference, or of fast math."""
+    found = [kernel.attributes.get("numerics.fused") for kernel in kernels]
+    count = sum(plain(attribute) for attribute in found if attribute is not None)
+    return f"fast math: {count} sums fused with their products" if count else "reproducible"
 
 
 def _choices(chooser: StaticChooser) -> list[str]:

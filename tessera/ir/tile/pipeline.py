@@ -9,10 +9,15 @@ from tessera.ir.tile.passes.drop_bounds import DropBounds
 DOOR = Legality("tile", frozenset(["tsched", "ttile"]))
 
 
-def pipeline(*, debug: bool = False) -> list[Pass]:
+def pipeline(*, debug: bool = False, fast_math: bool = False) -> list[Pass]:
     """Kernels of the house are right by construction, so only a debug build pays for being told so."""
     # First: what is left out here is proved once more by the checks of a debug build.
     passes: list[Pass] = [DropBounds()]
+    if fast_math:
+        from tessera.ir.tile.passes.fuse_multiply_adds import FuseMultiplyAdds  # noqa: PLC0415 - few ask for it
+
+        # Before the checks, which then look at what will run.
+        passes.append(FuseMultiplyAdds())
     if not debug:
         return passes
     # None is loaded unless it is asked for: proofs need isl, and run addresses on NumPy.
