@@ -328,7 +328,10 @@ class Evaluator:
             return None  # stops in the interpreter, where there is something to look at
         if function is builtins.print:
             raise self.refuse(node, "a compiled kernel cannot print", "run it with `kernel.interpret(...)`")
-        if isinstance(function, types.FunctionType) and not _is_language(function):
+        is_own = isinstance(function, types.FunctionType) and not _is_language(function)
+        if is_own and function.__name__ == "<lambda>":
+            return self._applied(node, lambda: function(*arguments, **named))  # it has no statements to evaluate
+        if is_own:
             return self._inlined(node, function, arguments, named)
         if _is_foreign(function) and any(_is_value(value) for value in (*arguments, *named.values())):
             raise self.refuse(

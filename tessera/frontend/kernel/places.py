@@ -214,6 +214,25 @@ class Origin:
         tile.origin = Origin(self.tensor, self.spots, self.values, type.dtype) if order is None else None
         return cast_to(b, tile, self.dtype)
 
+    def load_rows(self, b: KernelBuilder, axis: Axis | None, count: int) -> Tile | None:
+        """The load of one axis once for each row of a block; None where the rows have no place of their own."""
+        if axis is None or axis.name not in b.coords or axis.name == "_z":
+            return None
+        place = place_of(b, self.spots)
+        if axis.name in place.axes:
+            return None
+        coords = (axis.name, *(name for name in place.coords if name != axis.name))
+        known = dict(zip(place.coords, place.operands, strict=True)) | {axis.name: b.coords[axis.name]}
+        values = {
+            "coords": coords,
+            "axes": (axis.name, *place.axes),
+            "map": place.map,
+            "bounds": (_bound(axis, count), *place.bounds),
+        }
+        type = TensorType.of((count, *place.sizes), self.tensor.dtype)
+        number = b.tile("load", [self.tensor.number, *(known[n] for n in coords)], {**values, **self.values}, type)
+        return cast_to(b, Tile(number, type, (axis, *place.kept), outside=self.values["pad"]), self.dtype)
+
 
 def clipped(b: KernelBuilder, tile: Tile, axis: int, bound: Dim, identity: Any) -> Tile:
     """The tile with elements whose coordinate along an axis is not below `bound` replaced."""

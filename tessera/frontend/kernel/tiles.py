@@ -379,10 +379,16 @@ def joined_shape(b: KernelBuilder, fn: str, shapes: Sequence[tuple[int, ...]]) -
     return tuple(int(size) for size in found)
 
 
-def stretched(b: KernelBuilder, tile: Tile, shape: tuple[int, ...]) -> int:
-    """The value of a tile, spread out to a shape."""
+def stretched(b: KernelBuilder, tile: Tile, shape: tuple[int, ...], axes: Sequence[Axis | None] | None = None) -> int:
+    """The value of a tile, spread out to a shape, whose elements lie along `axes`."""
     if tile.spread is None and tile.shape == shape:
         return tile.number
+    is_row = tile.origin is not None and tile.spread is None and len(tile.shape) == 1 and len(shape) == 2
+    if axes is not None and is_row:
+        # A row for every row is the same row of memory: an index map, and no work of its own.
+        again = tile.origin.load_rows(b, axes[0], shape[0])
+        if again is not None:
+            return again.number
     offset = len(shape) - len(tile.shape)
     own = tile.spread or tuple(range(len(tile.shape)))
     kept = [place for place in own if tile.shape[place] == shape[place + offset]]
@@ -390,8 +396,8 @@ def stretched(b: KernelBuilder, tile: Tile, shape: tuple[int, ...]) -> int:
         raise b.fail(
             "an axis of one element of a computed tile cannot be stretched", "reduce it away and use `[:, None]`"
         )
-    axes = tuple(place + offset for place in kept)
-    return b.tile("broadcast", [tile.number], {"axes": axes}, tile.type.with_shape(shape))
+    places = tuple(place + offset for place in kept)
+    return b.tile("broadcast", [tile.number], {"axes": places}, tile.type.with_shape(shape))
 
 
 def joined_axes(tiles: Sequence[Tile], shape: tuple[int, ...]) -> list[Axis | None]:
@@ -483,12 +489,24 @@ def binary(fn: str, first: Any, second: Any) -> Tile:
     dtype = _meet(b, fn, tiles[0], tiles[-1])
     if fn in ("div", "pow", "atan2") and not dtype.is_float:
         dtype = f32
+    first, *others = [(tile.shape, tile.spread) for tile in tiles]
+    if first[1] is not None and all(other == first for other in others):
+        return _spread_binary(b, fn, given, tiles[0], dtype)
     shape = joined_shape(b, fn, [tile.shape for tile in tiles])
     left, right = (operand(b, value, dtype, shape) for value in given)
     type_ = TensorType.of(shape, bool_ if FUNCTIONS[fn].is_predicate else dtype)
-    numbers = [stretched(b, tile, shape) for tile in (left, right)]
     axes = joined_axes([left, right], shape)
+    numbers = [stretched(b, tile, shape, axes) for tile in (left, right)]
     return made(b, "elementwise", numbers, {"fn": fn}, type_, axes, _outside(fn, left, right))
+
+
+def _spread_binary(b: KernelBuilder, fn: str, given: Sequence[Any], like: Tile, dtype: DType) -> Tile:
+    """A function of columns that are to be spread along rows, or of such and numbers: computed before they are."""
+    base = tuple(int(dim.value or 0) for dim in like.type.shape)
+    left, right = (operand(b, value, dtype, base) for value in given)
+    type_ = TensorType.of(base, bool_ if FUNCTIONS[fn].is_predicate else dtype)
+    number = b.tile("elementwise", [left.number, right.number], {"fn": fn}, type_)
+    return Tile(number, type_, like.axes, outside=_outside(fn, left, right), shape=like.shape, spread=like.spread)
 
 
 def _outside(fn: str, left: Tile, right: Tile) -> Any:

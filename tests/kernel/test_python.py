@@ -1,0 +1,172 @@
+"""Python inside kernels: what is known when a kernel is compiled runs then, and users' functions are part of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tessera import KTile, Schedule, f32, i32, kernel, tile
+from tessera.diagnostics.codes import DTypeError, KernelError, ShapeError
+from tests.kernel.compare import agree
+
+RNG = np.random.default_rng(5)
+WEIGHTS = (0.25, 0.5, 0.25)
+
+
+def normal(*shape: int) -> Any:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def leaky(x: Any, slope: float = 0.5) -> Any:
+    """A function of the user's, with a branch on what is known."""
+    return tile.where(x > 0.0, x, x * slope) if slope else tile.relu(x)
+
+
+def test_functions_of_the_users_are_evaluated_where_they_are_called() -> None:
+    @kernel
+    def activated(x: KTile["M", "N", f32], *, slope: float) -> Any:
+        T = tile.context()
+        return leaky(tile.load(x, rows=T.m, cols=T.n), slope=slope)
+
+    x = normal(5, 9)
+    for slope in (0.5, 0.0):
+        expected: Any = np.maximum(x, 0) + np.minimum(x, 0) * np.float32(slope)
+        np.testing.assert_array_equal(agree(activated, x, slope=slope)[0], expected)
+
+
+def test_loops_over_numbers_are_written_out_and_globals_are_seen() -> None:
+    @kernel
+    def smoothed(x: KTile["M", 16, f32], out: KTile["M", 14, f32]) -> None:
+        T = tile.context()
+        for column in range(14):
+            total = tile.zeros((T.m,), f32)
+            for place, weight in ((0, WEIGHTS[0]), (1, WEIGHTS[1]), (2, WEIGHTS[2])):
+                total = total + tile.load(x, T.m, column + place) * weight
+            tile.store(out, total, T.m, column)
+
+    x = normal(5, 16)
+    expected = sum(x[:, place : place + 14] * np.float32(weight) for place, weight in enumerate(WEIGHTS))
+    np.testing.assert_allclose(agree(smoothed, x)[0], expected, atol=1e-6)
+
+
+def test_indices_are_computed_with_and_tiles_of_integers_too() -> None:
+    @kernel
+    def numbered(x: KTile["M", "N", i32]) -> Any:
+        T = tile.context()
+        block = tile.load(x, rows=T.m, cols=T.n)
+        place = tile.row_index()[:, None] * x.shape[1] + tile.col_index()[None, :]
+        return tile.cast((block // 3 + block % 3 - (block & 1)) * 2 + tile.cast(place, i32), i32)
+
+    x = RNG.integers(0, 99, (5, 9)).astype(np.int32)
+    expected = (x // 3 + x % 3 - (x & 1)) * 2 + np.arange(45).reshape(5, 9)
+    np.testing.assert_array_equal(agree(numbered, x)[0], expected)
+
+
+def test_products_are_written_with_an_operator_too_and_fma_rounds_once() -> None:
+    @kernel
+    def product(a: KTile["M", 24, f32], b: KTile[24, "N", f32]) -> Any:
+        T = tile.context()
+        block = tile.load(a, rows=T.m, cols=T.d) @ tile.load(b, slice(None), T.n)
+        return tile.fma(block, 2.0, block)
+
+    a, b = normal(9, 24), normal(24, 11)
+    np.testing.assert_allclose(agree(product, a, b)[0], 3 * (a @ b), atol=1e-4)
+
+
+def test_a_bias_is_an_index_map_and_the_product_one_contraction() -> None:
+    @kernel(Schedule(block=(16, 16, 16)))
+    def biased(a: KTile["M", "K", f32], b: KTile["K", "N", f32], bias: KTile["N", f32]) -> Any:
+        T = tile.context()
+        acc = tile.zeros((T.m, T.n), f32)
+        for k in tile.range_k(a.shape, T.k):
+            acc += tile.dot(tile.load(a, rows=T.m, cols=k), tile.load(b, rows=k, cols=T.n))
+        return tile.relu(acc + tile.load(bias, T.n))
+
+    a, b, bias = normal(20, 30), normal(30, 40), normal(40)
+    np.testing.assert_allclose(agree(biased, a, b, bias)[0], np.maximum(a @ b + bias, 0), atol=1e-4)
+    assert "ttarget.gemm" in biased.lower(a, b, bias).target
+
+
+def shapes_apart(T: Any, x: Any) -> Any:
+    return tile.load(x, T.m, T.n) + tile.zeros((7, 5))
+
+
+def inner_apart(T: Any, x: Any) -> Any:
+    return tile.dot(tile.load(x, T.m, T.n), tile.load(x, T.m, T.n))
+
+
+def no_such_axis(T: Any, x: Any) -> Any:
+    return tile.sum(tile.load(x, T.m, T.n), 2)
+
+
+def too_many_positions(T: Any, x: Any) -> Any:
+    return tile.load(x, 0, T.m, T.n)
+
+
+def dtypes_apart(T: Any, x: Any) -> Any:
+    return tile.load(x, T.m, T.n) + tile.zeros((T.m, T.n), i32)
+
+
+def no_position(T: Any, x: Any) -> Any:
+    return tile.load(x, "rows", T.n)
+
+
+def step_as_place(T: Any, x: Any) -> Any:
+    return tile.load(x, T.m, T.k)
+
+
+def no_such_fold(T: Any, x: Any) -> Any:
+    return tile.scan(tile.load(x, T.m, T.n), "mean")
+
+
+def odd_vector(T: Any, x: Any) -> Any:
+    return tile.load(x, T.m, T.n, vector=3)
+
+
+def no_share(T: Any, x: Any) -> Any:
+    return tile.dropout_in_kernel(tile.load(x, T.m, T.n), 2.0)
+
+
+def truth(T: Any, x: Any) -> Any:
+    return bool(tile.load(x, T.m, T.n))
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "body"),
+    [
+        (ShapeError, "do not stretch", shapes_apart),
+        (ShapeError, "`dot` multiplies", inner_apart),
+        (ShapeError, "`axis` must be in", no_such_axis),
+        (ShapeError, "has 2 dims, and 3 positions", too_many_positions),
+        (DTypeError, "meets f32 and i32", dtypes_apart),
+        (KernelError, "is no position", no_position),
+        (KernelError, "`k` is the size of a step", step_as_place),
+        (KernelError, "`combine` is one of", no_such_fold),
+        (KernelError, "`vector` is a power of two", odd_vector),
+        (KernelError, "`p` is a share", no_share),
+        (KernelError, "no truth value", truth),
+    ],
+)
+def test_what_has_no_meaning_is_refused_at_the_line_of_the_function(error: Any, message: str, body: Any) -> None:
+    @kernel
+    def wrong(x: KTile["M", "N", f32]) -> Any:
+        return body(tile.context(), x)
+
+    with pytest.raises(error, match=message) as raised:
+        wrong(normal(4, 8))
+    assert raised.value.span.line == body.__code__.co_firstlineno + 1
+
+
+def test_a_lambda_from_outside_is_called() -> None:
+    @kernel
+    def cubed(x: KTile["M", "N", f32]) -> Any:
+        T = tile.context()
+        return CUBE(tile.load(x, T.m, T.n))
+
+    x = normal(4, 8)
+    np.testing.assert_array_equal(agree(cubed, x)[0], x * x * x)
+
+
+CUBE: Any = eval("lambda x: x * x * x")  # a function without source
