@@ -1,0 +1,47 @@
+"""Every op and every pass has a FileCheck test and an example that runs, and the page that says which is true."""
+
+from __future__ import annotations
+
+import pytest
+
+from scripts.constructs import Row, lit_files, names_it, ops, read_page
+from scripts.ops import registry_of
+from tessera.ir.base.passes import pass_modules
+from tests.contracts.programs import OPTIONS, PROGRAMS, ops_of
+from tests.lit.lit_runner import run_lines
+
+ROWS = read_page()
+LOWERED = [row for row in ROWS if " on " in row.example]
+
+
+def test_no_construct_is_without_a_row() -> None:
+    assert sorted(row.name for row in ROWS) == sorted((*ops(), *pass_modules())), "run scripts/constructs.py"
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_construct_is_in_its_filecheck_test(row: Row) -> None:
+    text = lit_files()[row.lit]
+    assert names_it(text, row.name)
+    assert any("filecheck" in line or "--verify" in line for line in run_lines(text))
+
+
+def test_an_op_with_samples_has_them() -> None:
+    sampled = {spec.name for spec in registry_of("graph") if spec.samples}
+    assert {row.name for row in ROWS if row.example == "sample"} == sampled
+
+
+@pytest.mark.parametrize("example", sorted({row.example for row in LOWERED}))
+def test_an_example_lowers_to_what_it_is_an_example_of(example: str) -> None:
+    name, _, backend = example.partition(" on ")
+    assert {row.name for row in LOWERED if row.example == example} <= ops_of(name, backend)
+
+
+def test_what_has_no_program_stands_between_passes_or_is_written_by_hand() -> None:
+    alone = {row.name for row in ROWS if row.example == f"`{row.lit}`"}
+    between = {"tsched.fuse", "tsched.layout", "tsched.collective", "tsched.pipeline", "tsched.materialize"}
+    assert alone - pass_modules().keys() <= between | {"ttile.barrier", "ttarget.launch", "ttarget.barrier"}
+
+
+def test_every_program_is_the_example_of_something() -> None:
+    assert set(PROGRAMS) <= {row.example.partition(" on ")[0] for row in LOWERED}
+    assert set(OPTIONS) == {row.example.partition(" on ")[2] for row in LOWERED}
