@@ -133,7 +133,7 @@ def _fix(span: Span | None, found: Nondeterminism) -> Fix | str:
     return Fix(span, changed, found.cure) if source and changed != source else found.cure
 
 
-def is_suspended(spec: OpSpec, span: Span | None, gives: bool, record: Callable[[], None]) -> bool:
+def is_suspended(spec: OpSpec, own: frozenset[str], span: Span | None, gives: bool, record: Callable[[], None]) -> bool:
     """Whether an op is left out of the tape here: now, or until `record` is called at the end of the scope.
 
     Raises EffectError (T0108) for one that gives something: without it the rest would have nothing to work on.
@@ -141,7 +141,7 @@ def is_suspended(spec: OpSpec, span: Span | None, gives: bool, record: Callable[
     for scope in scopes_here():
         if not isinstance(scope, Suspension):
             continue
-        effects = Effects(spec.effects).meet(scope.effects)
+        effects = Effects(own).meet(scope.effects)
         if not effects:
             continue
         if gives:

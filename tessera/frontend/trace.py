@@ -88,8 +88,9 @@ class Trace:
             effect_scopes().settle_order(spec, full)
             effect_scopes().check_repeatable(spec, full, span)
         results = spec.infer(Inference(self, spec, values, span, full), types, full)
-        if spec.effects and effect_scopes().is_suspended(
-            spec, span, bool(results), lambda: self._put(spec, values, full, span)
+        effects = spec.effects if spec.more_effects is None else spec.effects_for(full)
+        if effects and effect_scopes().is_suspended(
+            spec, effects, span, bool(results), lambda: self._put(spec, values, full, span)
         ):
             return ()
         check_bytes(spec, results, span)
@@ -97,7 +98,7 @@ class Trace:
         if self.given and not self.given.isdisjoint(values):
             self.given.update(numbers)
         self.tape.records.append(Record(spec.name, values, full, numbers, span))
-        self.effects |= spec.effects
+        self.effects |= effects
         outputs = tuple(TracedTensor(self, number, type) for number, type in zip(numbers, results, strict=True))
         return outputs[0] if _has_one_result(spec) else outputs
 

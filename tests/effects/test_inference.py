@@ -122,6 +122,21 @@ def test_moving_a_cache_changes_nothing_in_it() -> None:
     assert moved.length.item() == 3
 
 
+@ts.kernel
+def dropped(x: ts.KTile["M", "N", f32]) -> Any:
+    """A kernel that draws."""
+    T = ts.tile.context()
+    return ts.tile.dropout_in_kernel(ts.tile.load(x, rows=T.m, cols=T.n), 0.5)
+
+
+def test_a_kernel_that_draws_makes_its_callers_random_and_an_unknown_one_does_anything() -> None:
+    f = ts.jit(lambda x, key: dropped(x, key=key))
+    x, key = np.ones((4, 8), np.float32), ts.random.key(0)
+    assert f.trace(x, key).effects == {"random"}
+    assert {"random"} in declared_in(f.lower(x, key).tile).values()
+    assert REGISTRY["kernel_call"].effects_for({"kernel": "nobody:0"}) == ALL
+
+
 def test_an_op_of_another_dialect_has_every_effect() -> None:
     assert effects_of(foreign.TestOp()) == ALL
 

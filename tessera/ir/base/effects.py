@@ -26,7 +26,17 @@ def effects_of(op: Operation) -> Effects:
         return ALL
     # Many ops are of few classes.
     kinds = {inner.__class__ for inner in ops_inside(op)}
-    return Effects(op.spec.effects).join(*(kind.spec.effects if issubclass(kind, SpecOp) else ALL for kind in kinds))
+    found = [kind.spec.effects if issubclass(kind, SpecOp) else ALL for kind in kinds]
+    if any(issubclass(kind, SpecOp) and kind.spec.more_effects is not None for kind in kinds):
+        found += [own_effects(inner) for inner in ops_inside(op)]
+    return own_effects(op).join(*found)
+
+
+def own_effects(op: Operation) -> Effects:
+    """What an op does by itself, without its bodies."""
+    if not isinstance(op, SpecOp):
+        return ALL
+    return Effects(op.spec.effects if op.spec.more_effects is None else op.spec.effects_for(op.values()))
 
 
 def declared_effects(op: Operation) -> Effects | None:

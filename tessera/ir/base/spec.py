@@ -140,6 +140,7 @@ class OpSpec:
     an op that `decompose` rewrites into others. `fold` simplifies: it gets a folder, operands and attributes and
     returns the value (or tuple of values) to use instead, of the same type and bit for bit the same, or None.
     `nondeterminism` says by the attributes whether runs on equal operands may differ; without it they never do.
+    `more_effects` are those that an op has by its attributes, on top of `effects`.
 
     Ops of the lower rooms work on other types than tensors, and leave `infer` out. They may give `type_rule`, from
     operand types and attributes to result types (all xDSL types), and `verify`, which gets the op and raises through
@@ -157,6 +158,7 @@ class OpSpec:
     results: tuple[str, ...] = ("out",)
     effects: frozenset[str] = frozenset()
     nondeterminism: Differs | None = None
+    more_effects: Callable[[Attributes], frozenset[str]] | None = None
     samples: tuple[Sample, ...] = ()
     dtypes: tuple[str, ...] = ()
     cost: CostRule | None = None
@@ -198,6 +200,10 @@ class OpSpec:
     def is_mergeable(self) -> bool:
         """Whether equal ops may become one, and one that is not used may go: draws depend on their keys alone."""
         return self.effects <= {"random"}
+
+    def effects_for(self, attributes: Attributes) -> frozenset[str]:
+        """The effects of the op with these attributes."""
+        return self.effects if self.more_effects is None else self.effects | self.more_effects(attributes)
 
     def attribute(self, name: str) -> Attribute:
         return next(attribute for attribute in self.attributes if attribute.name == name)

@@ -20,7 +20,7 @@ def tape_effects(tape: Tape) -> Effects:
 def _effects(tape: Tape, owners: Mapping[int, str]) -> Effects:
     found, known = PURE, dict(owners)
     for record in tape.records:
-        effects = Effects(REGISTRY[record.op].effects)
+        effects = Effects(REGISTRY[record.op].effects_for(record.attributes))
         if "state" in effects:
             owner = known.get(record.operands[0], "") if record.operands else ""
             known.update(dict.fromkeys(record.results, owner))

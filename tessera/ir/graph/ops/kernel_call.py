@@ -11,6 +11,7 @@ from tessera.ir.base.spec import Attribute, Attributes, Cost, InferContext, Nond
 from tessera.ir.graph.rules import traffic
 from tessera.ir.tile.facets import Library
 from tessera.types.dim import Dim
+from tessera.types.effect import ALL
 from tessera.types.tensor_type import TensorType
 
 
@@ -39,6 +40,14 @@ def _cost(operands: Sequence[TensorType], results: Sequence[TensorType], attribu
     return Cost(sum((result.size for result in results), Dim.constant(0)), traffic(operands, results))
 
 
+def _effects(attributes: Attributes) -> frozenset[str]:
+    """A kernel draws or computes; one that nobody here knows may do anything."""
+    kernel = KERNELS.get(attributes["kernel"])
+    if kernel is None:
+        return ALL
+    return frozenset({"random"}) if getattr(getattr(kernel, "definition", None), "is_random", False) else frozenset()
+
+
 def _unordered(attributes: Attributes) -> Nondeterminism | None:
     definition: Any = getattr(KERNELS.get(attributes["kernel"]), "definition", None)
     if not getattr(definition, "is_unordered", False):
@@ -59,6 +68,7 @@ SPECS: tuple[OpSpec, ...] = (
         infer=_infer,
         reference=kernel_reference,
         nondeterminism=_unordered,
+        more_effects=_effects,
         cost=_cost,
         lower=Library("user_kernel"),
     ),

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.diagnostics.codes import DeterminismError, EffectError
-from tessera.ir.base.effects import DETERMINISTIC, declared_effects, effects_of, is_deterministic, ops_inside
+from tessera.ir.base.effects import (
+    DETERMINISTIC,
+    declared_effects,
+    effects_of,
+    is_deterministic,
+    ops_inside,
+    own_effects,
+)
 from tessera.ir.base.op import OpError, SpecOp, rule_attributes
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbols_in
@@ -47,7 +54,7 @@ def _check_declared(function: SpecOp, effects: Effects) -> None:
     extra = inferred(function).without(declared)
     if not extra:
         return
-    guilty = next((op for op in function.walk() if op is not function and Effects(_own(op)).meet(extra)), function)
+    guilty = next((op for op in ops_inside(function) if own_effects(op).meet(extra)), function)
     shown = sorted({*declared, *extra})
     texts = ", ".join(f'"{effect}"' for effect in shown)
     raise EffectError(
@@ -55,10 +62,6 @@ def _check_declared(function: SpecOp, effects: Effects) -> None:
         span=guilty.span if isinstance(guilty, SpecOp) else None,
         fix=f"declare it: `tessera.effects = [{texts}]`",
     )
-
-
-def _own(op: object) -> frozenset[str]:
-    return op.spec.effects if isinstance(op, SpecOp) else frozenset()
 
 
 def _check_determinism(function: SpecOp) -> None:

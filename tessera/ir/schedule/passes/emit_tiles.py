@@ -26,7 +26,7 @@ from tessera.ir.schedule.knobs import Recorded
 from tessera.ir.schedule.library import KernelLibrary, NoLibrary
 from tessera.ir.schedule.tiles import choices_for, write_choice
 from tessera.ir.tile.facets import Library
-from tessera.types.effect import Effects
+from tessera.types.effect import PURE
 from tessera.types.machine import Machine
 
 
@@ -53,7 +53,7 @@ class EmitTiles(Pass):
                 chooser = asked[name] = Recorded(self.chooser, choices_for(fuse))
                 body = tape_of(function.regions[0].block)
                 kernels = self._emit(fuse, Request(name, body, self.machine, chooser))
-                effects = Effects(effect for record in body.records for effect in spec_of(record).effects)
+                effects = PURE.join(*(spec_of(record).effects_for(record.attributes) for record in body.records))
                 for kernel in kernels:
                     declare_effects(kernel, effects)
                     module.body.block.insert_op_before(kernel, function)
