@@ -201,3 +201,19 @@ def test_the_pass_and_the_trace_mean_the_same(steps: list[str], policy: str) -> 
 
     with ts.policy(parse_policy(policy)):
         same(passed, np.asarray(f(x)))
+
+
+def test_n7_2_roundings_move_before_views_and_only_where_bits_stay() -> None:
+    def gram(x: Any) -> Any:
+        return x @ x.T
+
+    with ts.policy(ts.Training()):
+        text, given = ts.jit(gram).lower(A).graph, np.asarray(ts.jit(gram)(A))
+        reference = np.asarray(ts.jit(gram, backend="reference")(A))
+    assert len(re.findall(r'round_to .*format = "bf16"', text)) == 2  # x once, and the product
+    same(given, reference)
+    with ts.policy(ts.Training(), rounding="stochastic"):
+        text, given = ts.jit(gram).lower(A).graph, np.asarray(ts.jit(gram)(A))
+        reference = np.asarray(ts.jit(gram, backend="reference")(A))
+    assert len(re.findall(r'round_stochastic .*format = "bf16"', text)) == 3
+    same(given, reference)

@@ -32,3 +32,18 @@ tgraph.func @leave(%x: !tgraph.tensor<[A, B], f32>) -> !tgraph.tensor<[B, A], f3
   %1 = tgraph.exp %0 : (!tgraph.tensor<[B, A], f32>) -> !tgraph.tensor<[B, A], f32>
   tgraph.return %1 : (!tgraph.tensor<[B, A], f32>) -> ()
 }
+
+// A rounding goes before a view, where it meets its like; one at random depends on the place of an element, and stays.
+// CHECK-LABEL: tgraph.func @round_before_views(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: {{.*}}, %[[B:[a-z0-9]+]]:
+// CHECK-NEXT:    %[[R:[a-z0-9]+]] = tgraph.round_to %[[X]] {format = "bf16"}
+// CHECK-NEXT:    tgraph.transpose %[[R]] {axes = [1, 0]}
+// CHECK-NEXT:    %[[T:[a-z0-9]+]] = tgraph.transpose %[[X]] {axes = [1, 0]}
+// CHECK-NEXT:    tgraph.round_stochastic %[[T]], %[[B]] {format = "bf16"}
+tgraph.func @round_before_views(%x: !tgraph.tensor<[M, N], f32>, %b: !tgraph.tensor<[N, M], u32>) -> (!tgraph.tensor<[N, M], bf16>, !tgraph.tensor<[N, M], bf16>) {
+  %0 = tgraph.transpose %x {axes = [1, 0]} : (!tgraph.tensor<[M, N], f32>) -> !tgraph.tensor<[N, M], f32>
+  %1 = tgraph.round_to %0 {format = "bf16"} : (!tgraph.tensor<[N, M], f32>) -> !tgraph.tensor<[N, M], bf16>
+  %2 = tgraph.transpose %x {axes = [1, 0]} : (!tgraph.tensor<[M, N], f32>) -> !tgraph.tensor<[N, M], f32>
+  %3 = tgraph.round_stochastic %2, %b {format = "bf16"} : (!tgraph.tensor<[N, M], f32>, !tgraph.tensor<[N, M], u32>) -> !tgraph.tensor<[N, M], bf16>
+  tgraph.return %1, %3 : (!tgraph.tensor<[N, M], bf16>, !tgraph.tensor<[N, M], bf16>) -> ()
+}

@@ -93,11 +93,23 @@ def stochastic_reference(x: Array, bits: Array, *, format: str, **way: Any) -> A
     return _stored(values, format, dtype_of(x))
 
 
+PASSED = frozenset({"transpose", "reshape", "broadcast_to", "flip", "expand_dims", "squeeze"})
+"""Views with no fewer elements than what they show: rounding goes before them, where equal ones meet."""
+
+
 def _fold_round(folder: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
-    """What is rounded in a way already is not rounded in the same way again."""
+    """What is rounded in a way already is not rounded in the same way again; a view shows what is rounded.
+
+    An element's rounding depends on its value alone. Stochastic rounding, which goes by the element's place, stays.
+    """
     before = folder.producer(operands[0])
-    is_again = before is not None and before.name == "round_to" and dict(before.attributes) == dict(attributes)
-    return operands[0] if is_again else None
+    if before is None:
+        return None
+    if before.name == "round_to" and dict(before.attributes) == dict(attributes):
+        return operands[0]
+    if before.name not in PASSED:
+        return None
+    return folder.emit(before.name, folder.emit("round_to", before.operands[0], **attributes), **before.attributes)
 
 
 def check_scale(ctx: InferContext, op: str, x: TensorType, scale: TensorType, block: Sequence[int]) -> None:
