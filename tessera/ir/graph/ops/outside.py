@@ -69,7 +69,7 @@ def _infer_key(ctx: InferContext, types: Sequence[TensorType], attributes: Attri
 
 
 def fresh_key_reference() -> Array:
-    """Sixteen bytes of the system's entropy."""
+    """The next key of the run."""
     return perform("fresh_key", -1, "", (), ())[0]
 
 
