@@ -71,7 +71,7 @@ def _nearest(span: Span | None, name: str, known: Sequence[str]) -> Fix | str:
     advice, expression = f"the options are {', '.join(known)}", expression_at(span)
     part = expression.keyword(name) if expression is not None else None
     close = get_close_matches(name, known, 1, 0.5)
-    return (part.edit(close[0], advice) if part is not None and close else None) or advice
+    return (part.edit(close[0], f"there is an option `{close[0]}`") if part is not None and close else None) or advice
 
 
 def _sorted_pairs(overrides: Any) -> tuple[tuple[str, Knob], ...]:
