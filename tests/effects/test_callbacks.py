@@ -105,6 +105,32 @@ def test_results_of_every_dtype_go_on_in_the_program(backend: str) -> None:
         assert narrow.astype(f32).tolist() == [2 * float(v) for v in values]
 
 
+@BACKENDS
+def test_results_are_carried_by_loops_and_conditions_may_call(backend: str) -> None:
+    asked: list[float] = []
+
+    def f(x: Tensor["N", f32]):
+        def goes_on(v: Any) -> Any:
+            ts.io_callback(lambda total: asked.append(total.item()), v.sum())
+            return v.sum() < 20.0
+
+        y = ts.while_loop(goes_on, lambda v: ts.io_callback(lambda a: 2 * np.asarray(a), v, result=v), x)
+        z = ts.fori_loop(0, 3, lambda i, v: ts.io_callback(lambda a, b: a + b, v, i.astype(f32), result=v), y)
+        total, rows = ts.scan(
+            lambda c, r: (
+                ts.io_callback(lambda a, b: a + b, c, r, result=c),
+                ts.io_callback(lambda b: -b, r, result=r),
+            ),
+            ts.ops.zeros(()),
+            z,
+        )
+        return z, total, ts.cond(total > 0.0, lambda: ts.io_callback(lambda a: a, rows, result=rows), lambda: rows), z
+
+    given = on(backend, f)(np.ones(3, np.float32))
+    assert [one.tolist() for one in given] == [[11.0] * 3, 33.0, [-11.0] * 3, [11.0] * 3]
+    assert asked == [3.0, 6.0, 12.0, 24.0]
+
+
 def test_a_callback_without_arguments_and_one_that_is_the_result() -> None:
     count = iter(range(10))
     f = ts.jit(lambda: ts.io_callback(lambda: next(count), result=Tensor[ts.i64]))
