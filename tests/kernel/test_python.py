@@ -170,3 +170,37 @@ def test_a_lambda_from_outside_is_called() -> None:
 
 
 CUBE: Any = eval("lambda x: x * x * x")  # a function without source
+
+
+@kernel
+def computed_side(a: KTile["M", 16, f32], b: KTile[16, "N", f32]) -> Any:
+    """A product whose right operand is computed."""
+    T = tile.context()
+    return tile.dot(tile.load(a, T.m, slice(None)), tile.maximum(tile.load(b, slice(None), T.n), 0.0))
+
+
+@kernel
+def linear_attention(q: KTile["B", "S", 16, f32], k: KTile["B", "L", 16, f32], v: KTile["B", "L", 16, f32]) -> Any:
+    """A state of keys by values, summed over blocks, that queries are multiplied by."""
+    T = tile.context()
+    state = tile.zeros((16, 16), f32)
+    for n in tile.range_n(k.shape, 32):
+        state += tile.dot(tile.load(k, n, slice(None)).T, tile.load(v, n, slice(None)))
+    return tile.dot(tile.load(q, rows=T.m, cols=T.d), state)
+
+
+@kernel
+def column_totals(a: KTile["M", 16, f32], b: KTile[16, "N", f32], out: KTile["N", f32]) -> None:
+    """A product that is folded down its columns."""
+    T = tile.context()
+    block = tile.dot(tile.load(a, T.m, slice(None)), tile.load(b, slice(None), T.n))
+    tile.atomic_max(out, tile.max(block, 0), T.n)
+
+
+def test_products_need_not_go_row_by_row() -> None:
+    a, b = normal(20, 16), normal(16, 40)
+    np.testing.assert_allclose(agree(computed_side, a, b)[0], a @ np.maximum(b, 0), atol=1e-5)
+    q, k, v = normal(2, 20, 16), normal(2, 45, 16), normal(2, 45, 16)
+    np.testing.assert_allclose(agree(linear_attention, q, k, v)[0], q @ (k.swapaxes(1, 2) @ v), atol=1e-4)
+    found = agree(column_totals, np.abs(a), np.abs(b))[0]
+    np.testing.assert_allclose(found, (np.abs(a) @ np.abs(b)).max(0), atol=1e-4)

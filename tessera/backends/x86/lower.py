@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from tessera.backends.x86.expand_products import expanded, may_expand
 from tessera.backends.x86.lower_blocks import BlockLowering, has_inner_products
 from tessera.backends.x86.lower_tiles import Lowering
 from tessera.backends.x86.match_contraction import match_contraction
 from tessera.backends.x86.rowwise import is_rowwise
+from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.effects import keep_promises
 from tessera.ir.base.op import SpecOp
 from tessera.types.machine import Machine
@@ -18,6 +20,16 @@ def lower_kernel(kernel: SpecOp, machine: Machine) -> SpecOp:
     keeps them as blocks in scratch, and so does one of a user's that works on tall tiles row by row.
     """
     is_blocked = match_contraction(kernel) is None and (has_inner_products(kernel) or is_rowwise(kernel))
-    target = (BlockLowering if is_blocked else Lowering)(kernel, machine).run()
+    target = _lower_blocks(kernel, machine) if is_blocked else Lowering(kernel, machine).run()
     keep_promises(kernel, target)
     return target
+
+
+def _lower_blocks(kernel: SpecOp, machine: Machine) -> SpecOp:
+    """Blocks in scratch; where a user's do not go row by row, products as loops over tiles in registers."""
+    try:
+        return BlockLowering(kernel, machine).run()
+    except TargetVerifyError:
+        if kernel.value("schedule") is None or not may_expand(kernel):
+            raise
+        return Lowering(expanded(kernel), machine).run()

@@ -383,8 +383,8 @@ def stretched(b: KernelBuilder, tile: Tile, shape: tuple[int, ...], axes: Sequen
     """The value of a tile, spread out to a shape, whose elements lie along `axes`."""
     if tile.spread is None and tile.shape == shape:
         return tile.number
-    is_row = tile.origin is not None and tile.spread is None and len(tile.shape) == 1 and len(shape) == 2
-    if axes is not None and is_row:
+    is_row = tile.spread is None and len(tile.shape) == 1 and len(shape) == 2
+    if axes is not None and tile.origin is not None and is_row:
         # A row for every row is the same row of memory: an index map, and no work of its own.
         again = tile.origin.load_rows(b, axes[0], shape[0])
         if again is not None:

@@ -1,0 +1,136 @@
+"""Products and turned tiles written out by way of scratch: for kernels whose blocks do not go row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from xdsl.ir import Block, SSAValue
+
+from tessera.ir.base.dialect_of import make
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
+from tessera.ir.tile.dialect import DIALECT
+from tessera.types.dim import Dim
+from tessera.types.dtype import DType
+from tessera.types.rounding import rounding_of
+from tessera.types.tensor_type import TensorType
+
+LARGEST = 1 << 14
+"""Elements of a tile that is kept in registers; beyond, there would be more code than is good."""
+_ROW, _COLUMN, _STEP = "_r", "_c", "_s"
+
+
+def may_expand(kernel: SpecOp) -> bool:
+    """Whether all tiles of a kernel are small enough to be kept in registers."""
+    sizes = [
+        result.type.data.size.value or 0
+        for op in kernel.walk()
+        for result in op.results
+        if isinstance(result.type, TileAttr)
+    ]
+    return max(sizes, default=0) <= LARGEST
+
+
+def expanded(kernel: SpecOp) -> SpecOp:
+    """The kernel with each product a loop over its depth, every element one chain of multiply-adds as before."""
+    copy = kernel.clone()
+    for op in list(copy.walk()):
+        if isinstance(op, SpecOp) and op.name == "ttile.dot":
+            _Expansion(op).product()
+        elif isinstance(op, SpecOp) and op.name == "ttile.transpose":
+            _Expansion(op).turn()
+    return copy
+
+
+class _Expansion:
+    """What takes the place of one op."""
+
+    def __init__(self, op: SpecOp) -> None:
+        self.op = op
+        block = op.parent
+        assert block is not None
+        self.outer: Block = block
+        self.zero = self.put("index", (), {"names": (), "expr": Dim.constant(0)}, [INDEX])
+
+    def make(
+        self, name: str, operands: Sequence[SSAValue], values: Mapping[str, Any], types: Sequence[Any] = ()
+    ) -> SpecOp:
+        return make(DIALECT[name], list(operands), values, types=types, span=self.op.span)
+
+    def put(self, name: str, operands: Sequence[SSAValue], values: Mapping[str, Any], types: Sequence[Any]) -> Any:
+        """An op before the one that is replaced; its result, if it has one."""
+        made = self.make(name, operands, values, types)
+        self.outer.insert_op_before(made, self.op)
+        return made.results[0] if made.results else None
+
+    def kept(self, tile: SSAValue, dtype: DType) -> SSAValue:
+        """A tile in scratch, in a dtype."""
+        assert isinstance(tile.type, TileAttr)
+        type = tile.type.data
+        if type.dtype is not dtype:
+            wide = TileAttr.of(type.with_dtype(dtype))
+            tile = self.put("cast", [tile], {"rounding": rounding_of(type.dtype, dtype)}, [wide])
+        buffer = self.put("scratch", (), {"space": "private"}, [BufferAttr.of(type.with_dtype(dtype))])
+        access = _access((_ROW, _COLUMN), (_ROW, _COLUMN), (_ROW, _COLUMN))
+        self.put("store", [tile, buffer, self.zero, self.zero], {**access, "mode": "set"}, [])
+        return buffer
+
+    def turn(self) -> None:
+        (tile,), out = self.op.operands, self.op.results[0].type
+        assert isinstance(out, TileAttr)
+        buffer = self.kept(tile, out.dtype)
+        access = _access((_ROW, _COLUMN), (_COLUMN, _ROW), (_ROW, _COLUMN))
+        self._replace(self.put("load", [buffer, self.zero, self.zero], {**access, "pad": 0}, [out]))
+
+    def product(self) -> None:
+        lhs, rhs, acc = self.op.operands
+        assert isinstance(acc.type, TileAttr)
+        assert isinstance(lhs.type, TileAttr)
+        type, depth = acc.type.data, lhs.type.shape[1]
+        left, right = self.kept(lhs, type.dtype), self.kept(rhs, type.dtype)
+        body = Block(arg_types=[INDEX, acc.type])
+        step, sums = body.args
+        column = self._line(body, left, [self.zero, step], (_ROW, _STEP), _ROW, type.with_shape(type.shape[:1]), 0)
+        row = self._line(body, right, [step, self.zero], (_STEP, _COLUMN), _COLUMN, type.with_shape(type.shape[1:]), 1)
+        joined = self.make("elementwise", [column, row, sums], {"fn": "fma"}, [acc.type])
+        body.add_op(joined)
+        body.add_op(self.make("yield", joined.results, {}))
+        end = self.put("index", (), {"names": (), "expr": depth}, [INDEX])
+        loop = make(
+            DIALECT["for"], [self.zero, end, acc], {"step": 1}, types=[acc.type], regions=[body], span=self.op.span
+        )
+        self.outer.insert_op_before(loop, self.op)
+        self._replace(loop.results[0])
+
+    def _line(
+        self,
+        body: Block,
+        buffer: SSAValue,
+        at: Sequence[SSAValue],
+        coords: tuple[str, str],
+        axis: str,
+        type: TensorType,
+        place: int,
+    ) -> SSAValue:
+        """A column or row of scratch, spread over the block."""
+        values = {**_access(coords, (axis,), coords), "pad": 0}
+        line = self.make("load", [buffer, *at], values, [TileAttr.of(type)])
+        wide = self.make("broadcast", line.results, {"axes": (place,)}, [self.op.results[0].type])
+        body.add_op(line)
+        body.add_op(wide)
+        return wide.results[0]
+
+    def _replace(self, value: SSAValue) -> None:
+        self.op.results[0].replace_all_uses_with(value)
+        self.op.detach()
+        self.op.erase()
+
+
+def _access(coords: tuple[str, ...], axes: tuple[str, ...], map: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "coords": coords,
+        "axes": axes,
+        "map": tuple(Dim.symbol(name) for name in map),
+        "bounds": tuple(Dim.constant(-1) for _ in axes),
+    }
