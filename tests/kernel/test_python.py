@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tessera import KTile, Schedule, f32, i32, kernel, tile
+from tessera import KTile, Schedule, accum, f32, f64, i32, kernel, tile
 from tessera.diagnostics.codes import DTypeError, KernelError, ShapeError
 from tests.kernel.compare import agree
 
@@ -204,3 +204,14 @@ def test_products_need_not_go_row_by_row() -> None:
     np.testing.assert_allclose(agree(linear_attention, q, k, v)[0], q @ (k.swapaxes(1, 2) @ v), atol=1e-4)
     found = agree(column_totals, np.abs(a), np.abs(b))[0]
     np.testing.assert_allclose(found, (np.abs(a) @ np.abs(b)).max(0), atol=1e-4)
+
+
+def test_sums_are_kept_in_what_the_type_says() -> None:
+    @kernel
+    def wide(a: KTile["M", 64, f32 @ accum(f64)], b: KTile[64, "N", f32 @ accum(f64)]) -> Any:
+        T = tile.context()
+        return tile.dot(tile.load(a, T.m, slice(None)), tile.load(b, slice(None), T.n))
+
+    a, b = normal(3, 64), normal(64, 5)
+    (found,) = agree(wide, a, b)
+    np.testing.assert_allclose(found, a.astype(np.float64) @ b.astype(np.float64), rtol=1e-13)

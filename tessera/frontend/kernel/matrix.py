@@ -95,8 +95,8 @@ class Product:
 def dot(a: Any, b: Any, acc: Any = None, *, accum: DType | None = None) -> Tile:
     """`a @ b` of tiles [M, K] and [K, N], plus `acc`: each element one chain of fused multiply-adds over k, in order.
 
-    Sums of floats are f32 (f64 of f64), of integers i32, unless `accum` or `acc` says otherwise. `acc + tile.dot(a, b)`
-    is the same as `tile.dot(a, b, acc)`.
+    Sums of floats are f32 (f64 of f64), of integers i32, unless `accum`, `acc` or the type of a tensor says otherwise, as
+    in `bf16 @ accum(f64)`. `acc + tile.dot(a, b)` is the same as `tile.dot(a, b, acc)`.
     """
     builder = current()
     left, right = side(builder, a, "left"), side(builder, b, "right")
@@ -111,7 +111,7 @@ def dot(a: Any, b: Any, acc: Any = None, *, accum: DType | None = None) -> Tile:
     left, right = within(builder, left, 1, 0), within(builder, right, 0, 0)
     if acc is not None:
         return _emit(builder, left, right, tile_of(builder, "dot", acc))
-    dtype = accum or _accumulator(left.dtype, right.dtype)
+    dtype = accum or _declared(a, b) or _accumulator(left.dtype, right.dtype)
     zero = constant(builder, 0, (left.shape[0], right.shape[1]), dtype)
     found = _emit(builder, left, right, zero)
     found.fresh = Product(left, right, tuple(builder.body.ops[-2:]))
@@ -125,6 +125,17 @@ def side(b: KernelBuilder, value: Any, which: str) -> Tile:
     if hasattr(value, "as_side"):
         return value.as_side(which)
     return tile_of(b, "dot", value)
+
+
+def _declared(*sides: Any) -> DType | None:
+    """What the tensors that are multiplied are declared to be summed in: `bf16 @ accum(f64)`."""
+    for value in sides:
+        tile = value.tile if isinstance(value, Turned) else value
+        origin = tile.origin if isinstance(tile, Tile) else None
+        tensor = origin.tensor if origin is not None else getattr(value, "tensor", None)
+        if tensor is not None and tensor.policy.accum is not None:
+            return tensor.policy.accum
+    return None
 
 
 def _accumulator(*dtypes: DType) -> DType:
