@@ -189,3 +189,39 @@ def test_wrong_arguments_are_explained() -> None:
     function(x)
     with pytest.raises(RuntimeArgumentError, match="expected 1 arguments"):
         function.specializations[0].loaded.run([x, x])
+
+
+def normalized(x: Any) -> Any:
+    return ts.ops.layernorm(x)
+
+
+def squared(x: Any) -> Any:
+    return x @ ts.ops.full((64, 48), 0.125, ts.f32)
+
+
+def attended(q: Any) -> Any:
+    return ts.ops.attention(q, q, q)
+
+
+@pytest.mark.parametrize(
+    ("function", "shape"),
+    [(normalized, (300,)), (squared, (64,)), (attended, (4, 40, 32))],
+    ids=["norm", "matmul", "attention"],
+)
+def test_a_row_alone_is_the_row_of_its_batch(function: Any, shape: tuple[int, ...]) -> None:
+    batch = RNG.standard_normal((64, *shape)).astype(np.float32)
+    jitted = on_device(function)
+    alone, together = (np.asarray(jitted(batch[:count])) for count in (1, 64))
+    assert alone.tobytes() == together[:1].tobytes()
+
+
+def test_the_hardwares_exponential_is_close_and_keeps_the_corners() -> None:
+    x = np.concatenate([np.linspace(-100, 88, 4001), [np.inf, -np.inf, np.nan, 0.0, 100.0]]).astype(np.float32)
+    function = ts.jit(ts.ops.exp, backend="cuda", overrides={"math.exp": "hardware"})
+    found, expected = np.asarray(function(x)).astype(np.float64), np.exp(x.astype(np.float64))
+    normal = (expected > 2.0**-125) & (expected < 3e38)
+    assert (abs(found[normal] - expected[normal]) <= 4 * 2.0**-23 * expected[normal]).all()
+    assert found[-5] == found[-1] == np.inf
+    assert found[-4] == 0
+    assert np.isnan(found[-3])
+    assert found[-2] == 1

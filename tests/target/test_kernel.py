@@ -7,7 +7,7 @@ import pytest
 from tessera.backends.x86.backend import X86Backend
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
-from tessera.ir.target.limits import FEATURES, MAX_ARGUMENTS, MAX_REGISTERS, MAX_SCRATCH, WIDTHS, registers_of
+from tessera.ir.target.limits import FEATURES, MAX_ARGUMENTS, MAX_REGISTERS, MAX_SCRATCH, WARP, WIDTHS, registers_of
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
@@ -24,8 +24,16 @@ NOTHING = "  ttarget.programs {grid = []} ({\n    ttarget.yield\n  })\n  ttarget
 SCRATCH = f"%s = ttarget.scratch {{offset = 0}} : () -> {BUFFER}"
 
 REFUSED = {
-    "width": (kernel(lanes="7"), "`lanes` is one of [4, 8, 16], got 7"),
-    "too wide": (kernel(lanes="32", features=WIDE), "`lanes` is one of [4, 8, 16], got 32"),
+    "width": (kernel(lanes="7"), "`lanes` is one of [4, 8, 16, 32], got 7"),
+    "too wide": (kernel(lanes="32", features=WIDE), "32 lanes need the feature sm_80"),
+    "warp without threads": (
+        kernel(lanes="32", features='["sm_80"]'),
+        "a program has threads where lanes are those of a warp, got 0 threads of 32 lanes",
+    ),
+    "feature of a newer GPU": (
+        kernel(lanes="32", features='["sm_80", "wgmma"]'),
+        "the feature wgmma comes with sm_90a, which is missing",
+    ),
     "wide without feature": (kernel(lanes="16"), "16 lanes need the feature avx512f"),
     "half without feature": (kernel(features='["fma"]'), "8 lanes need the feature avx2"),
     "narrow without feature": (kernel(lanes="4"), "4 lanes need the feature sse2"),
@@ -109,7 +117,7 @@ def test_there_are_enough_of_them() -> None:
     assert len(REFUSED) >= 15
 
 
-@pytest.mark.parametrize("lanes", WIDTHS)
+@pytest.mark.parametrize("lanes", [lanes for lanes in WIDTHS if lanes != WARP])
 def test_every_width_is_accepted_with_its_feature(lanes: int) -> None:
     needs = WIDTHS[lanes].needs
     features = [name for name in ("avx2", needs) if name == needs or FEATURES[needs] == name]

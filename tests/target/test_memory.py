@@ -82,7 +82,7 @@ REFUSED = {
         "`ttarget.load` moves f64 and the buffer holds f32",
     ),
     "pad that is no number": (loading(pad='"x"'), "`pad` is a number of f32, got x"),
-    "unknown mode": (storing(mode='"xor"'), "`mode` is one of set, add, got xor"),
+    "unknown mode": (storing(mode='"xor"'), "`mode` is one of set, add, atomic_add, atomic_max, atomic_min, got xor"),
     "argument that is only read": (
         storing(buffer="%x"),
         "`ttarget.store` writes argument 0 of `@k`, which only writes [1]",

@@ -12,7 +12,7 @@ from tessera.backends.nvptx import emit_access, emit_exchange, emit_order, value
 from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.layout import Layout, Threads, Tile
 from tessera.backends.nvptx.rows_ahead import BLOCKS, Stage, rows_ahead
-from tessera.backends.nvptx.text import ALL_LANES, WARP, DeviceModule, barrier, special, warp_barrier
+from tessera.backends.nvptx.text import WARP, DeviceModule, barrier, special, warp_barrier
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, IndexAttr
@@ -21,7 +21,7 @@ from tessera.ir.target.llvm.dims import dim_value
 from tessera.ir.target.llvm.instructions import Index, Value, known
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim, product
-from tessera.types.dtype import f32, i64
+from tessera.types.dtype import i64
 from tessera.types.machine import Machine
 
 BLOCK = 128
@@ -64,7 +64,7 @@ class Emitter:
         self.buffers: dict[SSAValue, Value] = {}
         self.held: dict[SSAValue, Held] = {}
         self.tiles: dict[SSAValue, Tile] = {}
-        self.memo: dict[Any, tuple[Tile, Tile]] = {}
+        self.memo: dict[Any, Tile] = {}
         self.exchange_bytes = 0
         self.shared_bytes = 0
         self.scratch_bytes = Dim.constant(0)
@@ -81,7 +81,6 @@ class Emitter:
         place = f.cast("zext", special(f, "tid.x"), "i64")
         self.slot: Index = f.udiv(place, self.threads) if self.programs > 1 else 0
         self.thread = f.urem(place, self.threads) if self.programs > 1 else place
-        self.mask, self.first_lane = self._lanes(place)
         self._place_scratch()
         for part in self.kernel.walk():
             for value in (*part.results, *(arg for region in part.regions for arg in region.block.args)):
@@ -92,14 +91,6 @@ class Emitter:
             self.emit(op)
         f.ret()
         return self._finished()
-
-    def _lanes(self, place: Value) -> tuple[Value, Value]:
-        """The lanes of the warp that run this program, and the first of them."""
-        f = self.f
-        if self.threads >= WARP:
-            return ALL_LANES, Value("i32", "0")
-        first = f.op("and", f.cast("trunc", place, "i32"), Value("i32", str(WARP - self.threads)))
-        return f.op("shl", Value("i32", str((1 << self.threads) - 1)), first), first
 
     def _finished(self) -> KernelCode:
         exchange = -(-self.exchange_bytes // 16) * 16
@@ -220,8 +211,8 @@ class Emitter:
 
     def wait(self) -> None:
         """All threads of the program wait for each other."""
-        if 1 < self.threads <= WARP:
-            warp_barrier(self.f, self.mask)
+        if self.threads == WARP:
+            warp_barrier(self.f)
         elif self.threads > WARP:
             barrier(self.f)
 
@@ -368,10 +359,7 @@ class Emitter:
         source = self.tiles[op.operands[0]]
         registers = self.registers(source)
         _, to = self.layout(op.result)
-        if source.packed is not None and to is f32:
-            made = self._made(op, values.unpacked_again(self.f, source.packed))
-        else:
-            made = self._made(op, values.cast(self.f, registers, source.dtype, to))
+        made = self._made(op, values.cast(self.f, registers, source.dtype, to))
         if not op.value("rounding") and source.dtype.is_float and source.dtype.bits < to.bits:
             made.narrow = source.narrow or (source.dtype, registers)
         if source.turned is not None and made.narrow is not None and source.turned.narrow is None:

@@ -17,7 +17,7 @@ from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.types import bytes_of
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
-from tessera.types.dtype import DType, bf16
+from tessera.types.dtype import DType
 
 WIDEST = 16
 """Bytes that one thread moves at once."""
@@ -102,24 +102,18 @@ def emit_load(emitter: Any, op: SpecOp) -> None:
     key = None if buffer not in emitter.buffers or buffer in emitter.writes or access.tiles else _key(access)
     is_constant = buffer in emitter.kernel.regions[0].block.args and buffer not in emitter.writes
     if key is not None and is_constant and key in emitter.memo:
-        emitter.tiles[op.result], later = emitter.memo[key]
-        emitter.memo[key] = later, later
+        emitter.tiles[op.result] = emitter.memo[key]
         return
-    first, later = _loaded(access, is_constant)
-    emitter.tiles[op.result] = first
+    tile = emitter.tiles[op.result] = _loaded(access, is_constant)
     if key is not None and is_constant:
-        emitter.memo[key] = later, later
+        emitter.memo[key] = tile
 
 
-def _loaded(access: Access, is_constant: bool) -> tuple[Tile, Tile]:
-    """A tile from memory, as it is used at first and as it is used again: pairs of bf16 are then unpacked anew."""
+def _loaded(access: Access, is_constant: bool) -> Tile:
+    """A tile from memory."""
     group = access.group()
     groups = [_load_group(access, at, group, is_constant) for at in range(0, access.layout.registers, group)]
-    pairs = [whole for whole, _ in groups]
-    tile = Tile(access.layout, access.dtype, [part for _, parts in groups for part in parts])
-    if access.dtype is not bf16 or any(pair.type != "i32" for pair in pairs):
-        return tile, tile
-    return tile, replace(tile, packed=pairs)
+    return Tile(access.layout, access.dtype, [part for parts in groups for part in parts])
 
 
 def load_ahead(emitter: Any, op: SpecOp, place: Value, number: Index) -> None:
@@ -160,8 +154,8 @@ def _held(access: Access, tile: Tile) -> Tile:
     return Tile(tile.layout, tile.dtype, found)
 
 
-def _load_group(access: Access, register: int, group: int, is_constant: bool) -> tuple[Value, list[Value]]:
-    """Neighbours in one piece as they were loaded, and one by one."""
+def _load_group(access: Access, register: int, group: int, is_constant: bool) -> list[Value]:
+    """Neighbours, loaded in one piece."""
     f, dtype, element = access.f, access.dtype, access.element
     here = access.here(register)
     mask = access.mask(here, register, owner=False)
@@ -178,7 +172,7 @@ def _load_group(access: Access, register: int, group: int, is_constant: bool) ->
     if mask is not None:
         pad = values.constant(f, dtype, access.op.value("pad"))
         parts = [f.select(mask, part, pad) for part in parts]
-    return loaded, parts * (group // count)
+    return parts * (group // count)
 
 
 def emit_store(emitter: Any, op: SpecOp) -> None:

@@ -188,7 +188,7 @@ def _partners(
         return [(at, [part[at + ahead] for part in current]) for at in lower]
     lanes = ahead // vector
     if ahead % vector == 0 and min(layout.round, layout.size) % (2 * ahead) == 0 and lanes < WARP:
-        return [(at, [shuffle(f, part[at], "down", lanes, emitter.mask) for part in current]) for at in range(count)]
+        return [(at, [shuffle(f, part[at], "down", lanes) for part in current]) for at in range(count)]
     held = [Tile(tile.layout, tile.dtype, part) for tile, part in zip(tiles, current, strict=True)]
     starts = shared_tiles(emitter, held)
     found: list[tuple[int, list[Value]]] = []
@@ -207,8 +207,8 @@ def _handed_out(
         stride, extent = prod(layout.shape[axis + 1 :]), layout.shape[axis]
         kept = [place // stride * stride * extent + place % stride for place in range(out.size)]
         return [[part[place] for place in kept] for part in current]
-    if out.size == 1 and layout.threads <= WARP:
-        return [[shuffle(f, part[0], "idx", emitter.first_lane, emitter.mask)] for part in current]
+    if out.size == 1 and layout.threads == WARP:
+        return [[shuffle(f, part[0], "idx", 0)] for part in current]
     held = [Tile(tile.layout, tile.dtype, part) for tile, part in zip(tiles, current, strict=True)]
     starts = shared_tiles(emitter, held)
     found: list[list[Value]] = [[] for _ in tiles]

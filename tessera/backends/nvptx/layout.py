@@ -135,7 +135,5 @@ class Tile:
     dtype: DType
     registers: Sequence[Value]
     narrow: tuple[DType, Sequence[Value]] | None = None
-    packed: Sequence[Value] | None = None
-    """The pairs of bf16 it was loaded as, for one that is used again: they take half the registers of its elements."""
     turned: Tile | None = None
     """The tile of which this one is the transpose, where its elements have not been moved."""

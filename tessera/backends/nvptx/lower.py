@@ -60,24 +60,12 @@ def threads_of(kernel: SpecOp) -> int:
         return 1
     if "ttile.dot" in names:
         return LARGEST
-    if kernel.value("kind") == "row" and _has_paired_rows(kernel, max(sizes)):
-        return 16
     if kernel.value("kind") == "row" and max(sizes) > 32:
         # Columns side by side: few programs, so each has many threads, with a few neighbours each.
         return max(32, min(LARGEST, max(sizes) // 4))
     if max(sizes) <= 64:
         return 32
     return max(32, min(LARGEST, 1 << (max(sizes) // 8).bit_length() - 1))
-
-
-def _has_paired_rows(kernel: SpecOp, most: int) -> bool:
-    """Whether half a warp does for a row: its elements are 16 bits wide, so that a register keeps two of them."""
-    ops = [op for op in kernel.walk() if isinstance(op, SpecOp)]
-    turns = [_turns(op) for op in ops if op.name == "ttile.for"]
-    loads = [op for op in ops if op.name == "ttile.load" and op.value("axes")]
-    dtypes = {op.results[0].type.dtype.name for op in loads if isinstance(op.results[0].type, TileAttr)}
-    is_short = bool(turns) and None not in turns and max(turn or 0 for turn in turns) * most // 32 <= IN_REGISTERS
-    return is_short and most == 32 and dtypes == {"bf16"} and not any(op.name == "ttile.scratch" for op in ops)
 
 
 def _tiles_in(kernel: SpecOp) -> list[TileAttr]:
@@ -231,7 +219,7 @@ class Lowering:
         loops = [op for op in self.kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.for"]
         counts = [_turns(loop) for loop in loops]
         sizes = [prod(dim.value or 1 for dim in type.shape) for type in _tiles_in(self.kernel)]
-        most = max([count or 0 for count in counts], default=0) * max(1, max(sizes, default=1) // max(32, self.threads))
+        most = max([count or 0 for count in counts], default=0) * max(1, max(sizes, default=1) // self.threads)
         return bool(loops) and None not in counts and most <= IN_REGISTERS
 
     def _access(self, op: SpecOp, buffer: TensorType, sizes: Sequence[Dim], first: int) -> dict[str, Any]:

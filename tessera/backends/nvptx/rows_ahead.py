@@ -43,10 +43,7 @@ class RowAhead:
 
 
 def rows_ahead(kernel: SpecOp, machine: Machine, programs: int) -> list[RowAhead]:
-    """The rows of a kernel that are worth it: read whole, of arguments that are not written, and fit shared memory.
-
-    Where half a warp has a row, enough of them are on their way without this.
-    """
+    """The rows of a kernel that are worth it: read whole, of arguments that are not written, and fit shared memory."""
     found: dict[SSAValue, RowAhead] = {}
     room = machine.shared // HELD
     (outer,) = [op for op in kernel.regions[0].block.ops if op.name == "ttarget.programs"]

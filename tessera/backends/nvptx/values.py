@@ -135,29 +135,17 @@ def computed(f: FunctionText, name: str, parts: list[Value], dtype: DType, expon
     return math.emit(f, name, parts, dtype)
 
 
-_LOW, _HIGH = "0x1044", "0x3244"
-"""Bytes of an f32 from a pair of bf16: two of zeros, then those of the first or the second."""
-
-
-def unpacked_again(f: FunctionText, pairs: Sequence[Value]) -> list[Value]:
-    """The f32 of pairs of bf16, by an instruction that nobody takes for the one that did it before.
-
-    What was unpacked once would else be kept in registers until it is wanted again, and not the pairs.
-    """
-    found: list[Value] = []
-    for pair in pairs:
-        for bytes_ in (_LOW, _HIGH):
-            bits = f.raw("i32", f'call i32 asm sideeffect "prmt.b32 $0, $1, 0, {bytes_};", "=r,r"({pair})')
-            found.append(f.bitcast(bits, "float"))
-    return found
+_LOG2E = _math.log2(_math.e)
+_LOG2E_REST = 1.925963033500e-8
+"""What f32 loses of it."""
 
 
 def _exponential(f: FunctionText, x: Value) -> Value:
     """`e**x` within 4 units of the last place; what is below the smallest normal number is 0."""
-    low, high, log2e = (f.const("float", number) for number in (-126.0, 89.0, _math.log2(_math.e)))
+    low, high, log2e, rest = (f.const("float", number) for number in (-126.0, 89.0, _LOG2E, _LOG2E_REST))
     x = f.intrinsic("minimum", f.intrinsic("maximum", x, low), high)
     power = f.op("fmul", x, log2e)
     # What the product lost, put on as a factor close to 1.
-    lost = f.intrinsic("fma", x, log2e, f.fneg(power))
+    lost = f.intrinsic("fma", x, rest, f.intrinsic("fma", x, log2e, f.fneg(power)))
     factor = f.intrinsic("fma", lost, f.const("float", _math.log(2)), f.const("float", 1.0))
     return f.op("fmul", f.call("llvm.nvvm.ex2.approx.ftz.f", [power], "float"), factor)

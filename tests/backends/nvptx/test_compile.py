@@ -77,17 +77,6 @@ def test_a_row_stays_in_registers() -> None:
     assert "ld.global" not in ptx
 
 
-def test_half_a_warp_does_a_row_of_pairs() -> None:
-    lowering = lowered("norm", dtype=ml_dtypes.bfloat16)
-    (target,) = lowering.targets
-    assert target.value("threads") == 16
-    (ptx,) = ptx_of("norm", dtype=ml_dtypes.bfloat16)
-    # Every row is read once, in pairs, and unpacked again for each pass.
-    assert len(re.findall(r"ld\.global\S*", ptx)) == 1024 // 32
-    assert "prmt.b32" in ptx
-    assert re.search(r"shfl\.sync\.down\.b32\s+\S+ \S+ 8,", ptx)
-
-
 def test_the_gpu_has_its_own_power_of_two_for_those_who_ask() -> None:
     assert "ex2.approx" not in ptx_of("row in registers")[0]
     lowering = lowered("row in registers", overrides=(("math.exp", "hardware"),))

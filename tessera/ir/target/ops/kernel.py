@@ -82,8 +82,8 @@ def _check_threads(op: SpecOp) -> None:
         op.fail(
             f"a program has threads where lanes are those of a warp, got {threads} threads of {op.value('lanes')} lanes"
         )
-    if threads and threads not in (1, WARP // 2) and (threads % WARP or threads > MAX_THREADS):
-        op.fail(f"a program has one thread, half a warp, or warps of up to {MAX_THREADS} threads, got {threads}")
+    if threads and threads != 1 and (threads % WARP or threads > MAX_THREADS):
+        op.fail(f"a program has one thread, or whole warps of up to {MAX_THREADS} threads, got {threads}")
     if vector not in (1, 2, 4, 8, 16) or align not in (0, 4, 8, 16):
         op.fail(f"`vector` is a power of two up to 16 and `align` up to 16 bytes, got {vector} and {align}")
 
