@@ -59,6 +59,7 @@ class Inference:
             return left
         if is_refuted(left, right):
             raise self.fail(f"{what}: {left} and {right} differ")
+        what = self._named(what)
         answer = facts.decide(left, right)
         if answer is not None and answer.is_proved:
             return facts.derive(Assumption(left, right, what, self.span), answer.because)
@@ -85,13 +86,23 @@ class Inference:
 
     def fail(self, message: str, *, help: str = "") -> Exception:
         kind = BroadcastError if "cannot broadcast" in message else ShapeError
-        return kind(message, span=self.span, notes=self._notes(), fix=self._shape_fix() or help or None)
+        return kind(self._named(message), span=self.span, notes=self._notes(), fix=self._shape_fix() or help or None)
 
     def fail_dtype(self, message: str, *, help: str = "") -> Exception:
         from tessera.frontend.fixes.operands import dtype_fix  # noqa: PLC0415 - for errors alone
 
         fix = dtype_fix(self.spec, self._types(), self.attributes, self.span)
         return DTypeError(message, span=self.span, notes=self._notes(), fix=fix or help or None)
+
+    def _named(self, message: str) -> str:
+        """The message with operands called what the user calls them."""
+        if ".shape[" not in message:
+            return message
+        from tessera.frontend.fixes.operands import in_users_words  # noqa: PLC0415 - for errors and guards alone
+
+        inputs, names = self.trace.tape.inputs, self.trace.tape.names
+        known = [names[inputs.index(value)] if value in inputs else "" for value in self.operands]
+        return in_users_words(self.spec, message, known, self.span)
 
     def _shape_fix(self) -> Fix | None:
         from tessera.frontend.fixes.operands import shape_fix  # noqa: PLC0415 - for errors alone

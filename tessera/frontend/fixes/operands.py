@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -82,6 +83,24 @@ def dtype_fix(
     return _first_that_holds(spec, _cast(types, attributes, expression, parts, targets, choices))
 
 
+_PATH = re.compile(r"`(?P<name>\w+)(\[(?P<at>\d+)\])?\.shape\[")
+
+
+def in_users_words(spec: OpSpec, message: str, inputs: Sequence[str], span: Span | None) -> str:
+    """A message whose paths (`x.shape[1]`) start with operands as the source has them, or as inputs are named."""
+    expression = expression_at(span)
+    parts = () if expression is None or not _is_call_of(spec, expression) else expression.operands(len(inputs))
+    given = [part.operand if "\n" not in part.text else "" for part in parts] or [""] * len(inputs)
+    declared = [name.removesuffix("*").removesuffix("?") for name in spec.operands]
+
+    def called(match: re.Match[str]) -> str:
+        at = declared.index(match["name"]) + int(match["at"] or 0) if match["name"] in declared else len(inputs)
+        name = (given[at] or inputs[at]) if at < len(inputs) else ""
+        return f"`{name}.shape[" if name else match.group()
+
+    return _PATH.sub(called, message)
+
+
 def mixed_fix(span: Span | None, op: str, dtypes: Sequence[DType | None], narrow: DType, wide: DType) -> Fix | None:
     """The edit that casts the first operand of one dtype to the other, to the one that the op takes."""
     expression = expression_at(span)
@@ -121,11 +140,16 @@ def _written(spec: OpSpec, types: Sequence[TensorType], span: Span | None) -> tu
     expression = expression_at(span)
     if expression is None or not 0 < len(types) <= _MOST_OPERANDS:
         return None, ()
-    called = expression.called
-    if called and not spec.short_name.startswith(_ALIASES.get(called, called)):
+    if not _is_call_of(spec, expression):
         return None, ()
     parts = expression.operands(len(types))
     return (expression, parts) if parts else (None, ())
+
+
+def _is_call_of(spec: OpSpec, expression: Expression) -> bool:
+    """Whether an expression is an operator, or calls the function of an op and not one that only uses it."""
+    called = expression.called
+    return not called or spec.short_name.startswith(_ALIASES.get(called, called))
 
 
 def _first_that_holds(spec: OpSpec, candidates: Sequence[_Candidate] | Iterator[_Candidate]) -> Fix | None:

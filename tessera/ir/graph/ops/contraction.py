@@ -16,7 +16,7 @@ from tessera.types import dtype as dt
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import DType
 from tessera.types.promotion import promote
-from tessera.types.shape import Named, broadcast, text
+from tessera.types.shape import Named, broadcast, is_refuted, path, text
 from tessera.types.tensor_type import TensorType
 
 NUMERICS = (
@@ -80,16 +80,14 @@ def _infer_matmul(ctx: InferContext, types: Sequence[TensorType], attributes: At
     if not a.rank or not b.rank:
         raise ctx.fail("`matmul` needs operands with at least one dim, got a scalar", help="multiply scalars with `*`")
     dtype = contraction_dtype(ctx, "matmul", types, attributes)
-    inner = b.shape[-2] if b.rank > 1 else b.shape[0]
-    same_dim(
-        ctx,
-        a.shape[-1],
-        inner,
-        f"cannot multiply {text(a.shape)} by {text(b.shape)}: the inner dimensions differ",
-        help="transpose the right operand if it is stored [out, in]"
-        if b.rank > 1 and b.shape[-1] == a.shape[-1]
-        else "",
-    )
+    at = max(b.rank - 2, 0)
+    inner = f"{path('a', a.rank - 1, a.shape[-1])} and {path('b', at, b.shape[at])}"
+    message = f"cannot multiply {text(a.shape)} by {text(b.shape)}: the inner dimensions"
+    if is_refuted(a.shape[-1], b.shape[at]):
+        is_turned = b.rank > 1 and b.shape[-1] == a.shape[-1]
+        help = "transpose the right operand if it is stored [out, in]" if is_turned else ""
+        raise ctx.fail(f"{message} {inner} differ", help=help)
+    ctx.equal(a.shape[-1], b.shape[at], f"{message} {inner} must be equal")
     batch = broadcast(ctx, "matmul", Named("a", a.shape[:-2]), Named("b", b.shape[:-2]))
     return [TensorType((*batch, *a.shape[-2:-1], *b.shape[-1:][: b.rank - 1]), dtype)]
 
