@@ -83,7 +83,7 @@ def test_mixed_dtypes_promote() -> None:
 def test_matmul_says_what_is_wrong() -> None:
     with pytest.raises(
         RuleError,
-        match=r"cannot multiply \[B, 512\] by .*: the inner dimensions `a.shape\[1\] = 512` and `b.shape\[0\] = 256` differ",
+        match=r"the inner dimensions `a.shape\[1\] = 512` and `b.shape\[0\] = 256` differ",
     ):
         infer("matmul", tensor("B", 512, dtype=f32), tensor(256, 1024, dtype=f32))
     with pytest.raises(RuleError, match="scalar"):
