@@ -20,6 +20,7 @@ from tessera.ir.base.dispatch import apply
 from tessera.ir.base.tape import Tape
 from tessera.types.dim import Dim
 from tessera.types.dtype import bool_, i64
+from tessera.types.policy import SILENT
 from tessera.types.shape import is_refuted
 from tessera.types.tensor_type import TensorType
 
@@ -199,7 +200,8 @@ def _traced(function: Callable[..., Any], tensors: Sequence[Any], tree: Tree, mo
     assert isinstance(outer, Trace), "bodies are traced inside a trace"
     trace = Trace(parent=outer)
     types = [*(_type(tensor) for tensor in tensors), *more]
-    stand_ins = [trace.add_input(f"operand_{at}", type) for at, type in enumerate(types)]
+    policies = [*(getattr(tensor, "policy", SILENT) for tensor in tensors), *(SILENT for _ in more)]
+    stand_ins = [trace.add_input(f"operand_{at}", *item) for at, item in enumerate(zip(types, policies, strict=True))]
     with dispatch.recording(trace):
         value = function(*unflatten(tree, stand_ins))
         leaves, form = flatten(value)

@@ -334,7 +334,8 @@ class Jit(_Hot):
         seen = self._seen_effects()
         effects = f" effects {seen!r}" if seen else ""
         rules = f" where {', '.join(item.text for item in self.constraints)}" if self.constraints else ""
-        lines = [f"jit {self.name}({parameters}){returns}{effects}{rules}"]
+        under = f" under {self.policy}" if self.policy else ""
+        lines = [f"jit {self.name}({parameters}){returns}{effects}{rules}{under}"]
         lines += [f"  {_specialization_text(made)}" for made in self.specializations]
         return "\n".join(lines)
 

@@ -79,10 +79,12 @@ def explained(traced: TracedFunction, options: Options, made: Specialization | N
     tape = traced.tape
     inputs = ", ".join(f"{name}: {tape.types[value]}" for name, value in zip(tape.names, tape.inputs, strict=True))
     outputs = ", ".join(str(tape.types[value]) for value in tape.outputs)
+    policy = tape.promises.get("numerics.applied")
+    under = f" under {policy}" if policy else ""
     guards = dict.fromkeys(_guard_text(item) for item in traced.assumptions)
     executable = getattr(made.loaded, "executable", None) if made is not None else None
     return Explanation(
-        signature=f"({inputs}) -> ({outputs})" + (f" {traced.effects}" if traced.effects else ""),
+        signature=f"({inputs}) -> ({outputs})" + (f" {traced.effects}" if traced.effects else "") + under,
         key=cache_key(tape, options),
         source=str(made.origin) if made is not None else "not made yet",
         options=options.text,

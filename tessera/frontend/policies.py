@@ -61,10 +61,10 @@ def record_under(trace: Trace, policy: Policy, op: str, operands: Sequence[Any],
 
 
 def marked(trace: Trace, result: Any, operands: Sequence[Any], own: Policy) -> Any:
-    """The result of an op with the policy that its first operand's type has, where it is of that type."""
-    if not own or not operands:
+    """The result of an op with the policy of the first operand whose type has one, where it is of that type."""
+    if not own:
         return result
-    dtype = trace.tape.types[trace.value_of(operands[0])].dtype
+    dtype = next(one.dtype for one in operands if isinstance(one, TracedTensor) and one.policy)
 
     def mark(one: Any) -> Any:
         if not isinstance(one, TracedTensor) or one.dtype is not dtype:

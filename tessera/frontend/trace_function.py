@@ -92,6 +92,8 @@ def trace_function(
         value = function(*bound.args, **bound.kwargs)
         # Promises of the function as a whole; those of what it calls were kept while it was traced.
         trace.tape.promises.update(getattr(function, PROMISES, {}))
+        if signature.policy:
+            trace.tape.promises["numerics.applied"] = str(signature.policy)
         return finished(trace, value)
 
 

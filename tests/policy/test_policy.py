@@ -150,6 +150,28 @@ def test_a_policy_is_part_of_the_signature_and_of_the_key() -> None:
     assert key != scaled.explain(x).key
 
 
+def test_a_policy_is_shown_and_written_down() -> None:
+    f = scaled.under(ts.Training())
+    x = np.array([0.3, 1.7], np.float32)
+    assert "under storage(bf16) @ accum(f32)" in repr(f)
+    assert "under storage(bf16) @ accum(f32)" in f.explain(x).signature
+    assert 'numerics.applied = "storage(bf16) @ accum(f32)"' in f.lower(x).graph
+    assert "numerics.applied" not in scaled.lower(x).graph
+
+
+def test_the_policy_of_a_type_goes_through_loops() -> None:
+    @ts.jit
+    def f(x: ts.Tensor["N", ts.bf16 @ ts.round_toward_zero]) -> Any:
+        inside = ts.fori_loop(0, 1, lambda _, y: y * 3, x)
+        assert "round_toward_zero" in repr(inside)
+        return inside, inside * 1.0078125, x * 3
+
+    x = ts.array([1.0078125], ts.bf16)
+    inside, after, outside = (float(np.asarray(out.cast(ts.f32))[0]) for out in f(x))
+    assert (inside, outside) == (3.015625, 3.015625)
+    assert after == 3.03125
+
+
 def test_what_a_tensor_says_comes_before_the_scope() -> None:
     def f(x: ts.Tensor["N", ts.bf16 @ ts.round_toward_zero]) -> Any:
         with ts.policy(rounding="nearest_even"):
