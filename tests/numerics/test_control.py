@@ -41,11 +41,11 @@ def _fori_to_a_size(x: Any) -> Any:
 
 
 def _scan(x: Any) -> Any:
-    return ts.scan(lambda total, row: (total + row, total), x.max(axis=0), x)
+    return ts.scan(lambda total, row: (total + row, total), x.sum(axis=0).cast(x.dtype), x)
 
 
 def _scan_backwards(x: Any) -> Any:
-    return ts.scan(lambda total, row: (total + row, row + row), x.min(axis=0), x, reverse=True)
+    return ts.scan(lambda total, row: (total + row, row + row), x.sum(axis=0).cast(x.dtype), x, reverse=True)
 
 
 FLOWS: dict[str, Callable[[Any], Any]] = {
