@@ -128,7 +128,7 @@ def lower(
     (program,) = programs_in(module)
     kernels = tuple(op for op in module.ops if isinstance(op, SpecOp) and op.name == "ttile.kernel")
     if isinstance(backend, NvptxBackend):
-        backend = with_choices(backend, chooser)
+        backend = with_choices(backend, chooser, fast_math=options.fast_math)
         device = device_parts(backend, program, kernels, stages, begin)
         texts = tuple(code.text for code in device.codes)
         return Lowering(

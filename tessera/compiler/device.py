@@ -49,9 +49,10 @@ def device_backend(options: Options) -> NvptxBackend:
     return NvptxBackend(found[-1])
 
 
-def with_choices(backend: NvptxBackend, chooser: Chooser) -> NvptxBackend:
-    """The backend as the chooser wants it: `math.exp` is the one choice of a GPU that changes bits, so it is given."""
-    choice = chooser.choose("math.exp@gpu", (EXACT, HARDWARE), {"machine": backend.machine})
+def with_choices(backend: NvptxBackend, chooser: Chooser, *, fast_math: bool = False) -> NvptxBackend:
+    """The backend as the chooser wants it: `math.exp` changes bits, so it is exact unless someone asks."""
+    candidates = (HARDWARE, EXACT) if fast_math else (EXACT, HARDWARE)
+    choice = chooser.choose("math.exp@gpu", candidates, {"machine": backend.machine})
     return replace(backend, exponential=choice.value)
 
 

@@ -36,7 +36,12 @@ class Options:
 
     @staticmethod
     def of(**given: Any) -> Options:
-        """Options from keywords; `overrides` may be a mapping. Raises `OverrideError` (T0402) for an unknown name."""
+        """Options from keywords; `overrides` may be a mapping, and `target` is another word for `backend`.
+
+        Raises `OverrideError` (T0402) for an unknown name.
+        """
+        if "target" in given:
+            given["backend"] = given.pop("target")
         known = [field.name for field in fields(Options)]
         unknown = next((name for name in given if name not in known), None)
         if unknown is not None:
