@@ -126,7 +126,7 @@ def _captured_text(path: str) -> str:
 
 def _guard_text(item: Assumption) -> str:
     if item.constraint is None:
-        return f"{item.left} == {item.right} ({item.what})"
+        return f"{item.left} == {item.right} ({item.rule})"
     return f"{item.constraint.text} (at {item.constraint.span})" if item.constraint.span else item.constraint.text
 
 

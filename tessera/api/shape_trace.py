@@ -102,7 +102,7 @@ def shape_trace(function: Callable[..., Any]) -> Callable[..., ShapeTrace]:
 def _guard(item: Assumption, sizes: Mapping[str, Dim]) -> str:
     left, right = item.left.substitute(sizes), item.right.substitute(sizes)
     broken = f", broken here ({left} and {right})" if left.is_static and right.is_static and left != right else ""
-    return f"{item.left} == {item.right}{broken}, for {item.what}"
+    return f"{item.left} == {item.right}{broken}, for {item.rule}"
 
 
 def _steps(tape: Tape, sizes: Mapping[str, Dim], depth: int = 0) -> Iterator[ShapeStep]:

@@ -136,7 +136,7 @@ class Specialization:
             return GuardError(
                 _sides(item.left, left, item.right, right),
                 span=item.span,
-                notes=(f"rule: {item.what}", *sources),
+                notes=(f"rule: {item.rule}", *sources),
             )
         return error
 

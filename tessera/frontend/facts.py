@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +22,22 @@ if TYPE_CHECKING:
 
 @frozen
 class Assumption:
-    """`left == right` was needed, for this reason, at this place; `constraint` is the rule it is from, if any."""
+    """`left == right` was needed, for this reason, at this place; `constraint` is the rule it is from, if any.
+
+    `what` is what code carries, and is the same for the same op; `named` finds the user's names for its operands.
+    """
 
     left: Dim
     right: Dim
     what: str
     span: Span | None
     constraint: Constraint | None = None
+    named: Callable[[str], str] | None = None
+
+    @property
+    def rule(self) -> str:
+        """The reason in the user's words."""
+        return self.what if self.named is None else self.named(self.what)
 
 
 @dataclass
@@ -112,12 +121,14 @@ class Facts:
         span: Span | None,
         constraint: Constraint | None = None,
         given: Collection[int] = (),
+        named: Callable[[str], str] | None = None,
     ) -> Dim:
         """Take `left == right` for true from here on, and give the dim both are.
 
         `given` are numbers that a declared dim may be: sizes of tensors that come with the call, undeclared.
         """
-        self.assumptions.append(Assumption(left, right, what, span, constraint))
+        item = Assumption(left, right, what, span, constraint, named)
+        self.assumptions.append(item)
         self._tell_solver(left, right, span, constraint)
         left, right = self.known(left), self.known(right)
         solved = self._solve(left, right)
@@ -129,7 +140,7 @@ class Facts:
             raise SpecializationError(
                 f"`{symbol}` is declared free, but here it must be {value}",
                 span=span,
-                notes=(f"rule: {what}",),
+                notes=(f"rule: {item.rule}",),
                 fix=lambda span: fixes_of("values").annotation_fix(span, symbol, value),
             )
         self.values = {name: dim.substitute({symbol: value}) for name, dim in self.values.items()}

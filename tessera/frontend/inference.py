@@ -59,7 +59,6 @@ class Inference:
             return left
         if is_refuted(left, right):
             raise self.fail(f"{what}: {left} and {right} differ")
-        what = self._named(what)
         answer = facts.decide(left, right)
         if answer is not None and answer.is_proved:
             return facts.derive(Assumption(left, right, what, self.span), answer.because)
@@ -69,7 +68,7 @@ class Inference:
             error = self.fail(f"{what}: {left} and {right} differ because of {listed(answer.because)}")
             raise error.with_notes(*places(answer.because)) if isinstance(error, TesseraError) else error
         try:
-            return facts.assume(left, right, what, self.span, given=self._given_sizes())
+            return facts.assume(left, right, what, self.span, given=self._given_sizes(), named=self._named)
         except SpecializationError as error:
             raise error.with_fix(self._shape_fix()) from None
 
