@@ -95,8 +95,8 @@ class Product:
 def dot(a: Any, b: Any, acc: Any = None, *, accum: DType | None = None) -> Tile:
     """`a @ b` of tiles [M, K] and [K, N], plus `acc`: each element one chain of fused multiply-adds over k, in order.
 
-    Sums of floats are f32 (f64 of f64), of integers i32, unless `accum`, `acc` or the type of a tensor says otherwise, as
-    in `bf16 @ accum(f64)`. `acc + tile.dot(a, b)` is the same as `tile.dot(a, b, acc)`.
+    Sums of floats are f32 (f64 of f64), of integers i32, unless `accum`, `acc` or the type of a tensor says otherwise,
+    as in `bf16 @ accum(f64)`. `acc + tile.dot(a, b)` is the same as `tile.dot(a, b, acc)`.
     """
     builder = current()
     left, right = side(builder, a, "left"), side(builder, b, "right")

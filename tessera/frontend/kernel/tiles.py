@@ -3,142 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from tessera.frontend.kernel.builder import KernelBuilder, current
+from tessera.frontend.kernel.extents import Axis, Extent, Index, Loop, NeedsNumber, dim_of, index_of
 from tessera.frontend.several import is_several, several
 from tessera.ir.tile.functions import FUNCTIONS
 from tessera.types.annotation import TensorAnnotation, annotation_of
-from tessera.types.dim import Dim
-from tessera.types.dtype import DType, bool_, f32, i64
-from tessera.types.frozen import frozen
+from tessera.types.dtype import DType, bool_, f32
 from tessera.types.promotion import holds
 from tessera.types.rounding import rounding_of
 from tessera.types.tensor_type import TensorType
 
 INF = float("inf")
-
-
-@frozen
-class Axis:
-    """Which elements an axis of a tile is: those from coordinate `name` on; `bound` is where they end, if they may.
-
-    `dim` is the dim of the tensor that the axis lies along, where it is this program's own part of one.
-    """
-
-    name: str
-    bound: Dim | None = None
-    dim: Dim | None = None
-
-
-class Extent(int):
-    """A size of a block that knows which: `m` and `n` of the grid, `k` of a step, `d` a whole dim."""
-
-    role: str
-
-    def __new__(cls, size: int, role: str) -> Self:
-        made = super().__new__(cls, size)
-        made.role = role
-        return made
-
-
-@frozen
-class Loop:
-    """Where a loop over blocks is in each step: a coordinate, the size of a step, and where it ends."""
-
-    name: str
-    size: int
-    bound: Dim
-    pad_free: bool = False
-
-    @property
-    def start(self) -> Index:
-        """The first element of the block."""
-        return Index(Dim.symbol(self.name))
-
-
-@frozen
-class Index:
-    """A whole number that is known when the kernel runs: a size, a coordinate, or arithmetic of them."""
-
-    dim: Dim
-
-    def __add__(self, other: Any) -> Any:
-        return _arithmetic(self, other, "__add__", "add")
-
-    def __radd__(self, other: Any) -> Any:
-        return _arithmetic(self, other, "__radd__", "add")
-
-    def __sub__(self, other: Any) -> Any:
-        return _arithmetic(self, other, "__sub__", "sub")
-
-    def __rsub__(self, other: Any) -> Any:
-        return _arithmetic(self, other, "__rsub__", "sub")
-
-    def __mul__(self, other: Any) -> Any:
-        return _arithmetic(self, other, "__mul__", "mul")
-
-    def __rmul__(self, other: Any) -> Any:
-        return _arithmetic(self, other, "__rmul__", "mul")
-
-    def __floordiv__(self, other: Any) -> Any:
-        return _arithmetic(self, other, "__floordiv__", "floordiv")
-
-    def __mod__(self, other: Any) -> Any:
-        return _arithmetic(self, other, "__mod__", "mod")
-
-    def __bool__(self) -> bool:
-        raise current().fail(f"`{self.dim}` is known only when the kernel runs, and Python must know it now")
-
-    def __index__(self) -> int:
-        value = self.dim.value
-        if value is None:
-            raise NeedsNumber(self.dim)
-        return value
-
-    __int__ = __index__
-
-    def __float__(self) -> float:
-        return float(self.__index__())
-
-    def __str__(self) -> str:
-        return str(self.dim)
-
-
-class NeedsNumber(Exception):  # noqa: N818 - a request, which the front end answers
-    """A dim must be a number for the kernel to be written: it is the size of a tile."""
-
-    def __init__(self, dim: Dim) -> None:
-        super().__init__(str(dim))
-        self.dim = dim
-
-
-def _arithmetic(index: Index, other: Any, method: str, fn: str) -> Any:
-    if isinstance(other, Tile):
-        return binary(fn, other, index) if method.startswith("__r") else binary(fn, index, other)
-    given = dim_of(other)
-    if given is None:
-        if isinstance(other, float):
-            raise current().fail(f"`{index}` is a whole number that is known at run time, and {other} is not")
-        return NotImplemented
-    if method == "__rsub__":
-        return index_of(given - index.dim)
-    operation = method.replace("__r", "__") if method in ("__radd__", "__rmul__") else method
-    return index_of(getattr(index.dim, operation)(given))
-
-
-def index_of(dim: Dim) -> Any:
-    """A dim as the language shows it: a number where it is one."""
-    return Index(dim) if dim.value is None else dim.value
-
-
-def dim_of(value: Any) -> Dim | None:
-    """The dim that a value is, if it is one."""
-    if isinstance(value, Index):
-        return value.dim
-    if isinstance(value, Dim):
-        return value
-    return Dim.constant(int(value)) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 class Operand:
@@ -528,4 +405,4 @@ def _chained(b: KernelBuilder, left: Tile, right: Tile) -> Tile | None:
     return None
 
 
-__all__ = ["INF", "Axis", "Extent", "Index", "Loop", "NeedsNumber", "Tile", "i64"]
+__all__ = ["INF", "Axis", "Extent", "Index", "KTile", "Loop", "NeedsNumber", "Tile", "dim_of", "index_of"]
