@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from tessera.api.captures import Captures
 from tessera.api.outside import MISSING
 from tessera.diagnostics.codes import GuardError, RuntimeArgumentError
-from tessera.diagnostics.error import TesseraError
-from tessera.frontend.bind import Signature, named_sizes
+from tessera.diagnostics.error import Fix, TesseraError
+from tessera.diagnostics.span import user_span
+from tessera.frontend.bind import Signature, fitting, named_sizes
 from tessera.frontend.several import several
 from tessera.frontend.shortcuts import taker
 from tessera.frontend.trace_function import TracedFunction
@@ -137,8 +138,20 @@ class Specialization:
                 _sides(item.left, left, item.right, right),
                 span=item.span,
                 notes=(f"rule: {item.rule}", *sources),
+                fix=self._padding(item.left, item.right, sizes, tensors),
             )
         return error
+
+    def _padding(
+        self, left: Dim, right: Dim, sizes: Mapping[str, tuple[int, str]], tensors: Sequence[Any]
+    ) -> Fix | None:
+        """The edit of the call that pads the smaller of two sizes that have names."""
+        if left.symbol_name is None or right.symbol_name is None:
+            return None
+        small, large = sorted((sizes[left.symbol_name], sizes[right.symbol_name]))
+        edit = fitting(self.signature, tensors, small[1], large[0])
+        found = edit(user_span()) if callable(edit) else None
+        return found if isinstance(found, Fix) else None
 
 
 def _watched_call(call: Callable[..., Any], captures: Captures) -> Callable[..., Any]:

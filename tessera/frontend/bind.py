@@ -248,8 +248,7 @@ def _check_names(signature: Signature, tensors: Sequence[Any]) -> None:
         number += 1
     for number, axis, dim, size in arithmetic:
         if dim.symbols <= values.keys() and dim.evaluate({name: values[name][0] for name in dim.symbols}) != size:
-            shape = tuple(tensors[number].shape)
-            raise _wrong_arithmetic(signature, values, number, axis, dim, shape)
+            raise _wrong_arithmetic(signature, tensors, values, (number, axis), dim)
 
 
 def _tensor_paths(signature: Signature) -> list[str]:
@@ -269,19 +268,18 @@ def _disagreement(
     return GuardError(
         f"`{left}` is {first[0]} and `{right}` is {second[0]}, but both are `{name}`",
         notes=(f"rule: dims of one name are equal (`{name}`)",),
-        fix=fitting(signature, f"{paths[small]}.shape[{axis}]", tuple(tensors[small].shape), size),
+        fix=fitting(signature, tensors, f"{paths[small]}.shape[{axis}]", size),
     )
 
 
 def _wrong_arithmetic(
     signature: Signature,
+    tensors: Sequence[Any],
     values: Mapping[str, tuple[int, int, int]],
-    number: int,
-    axis: int,
+    place: tuple[int, int],
     dim: Dim,
-    shape: tuple[int, ...],
 ) -> GuardError:
-    paths = _tensor_paths(signature)
+    paths, (number, axis) = _tensor_paths(signature), place
     expected = dim.evaluate({name: values[name][0] for name in dim.symbols})
     sources = tuple(
         f"`{name}` is {values[name][0]} from `{paths[values[name][1]]}.shape[{values[name][2]}]`"
@@ -289,20 +287,20 @@ def _wrong_arithmetic(
     )
     path = f"{paths[number]}.shape[{axis}]"
     return GuardError(
-        f"`{path}` must be `{dim}` = {expected}, got {shape[axis]}",
+        f"`{path}` must be `{dim}` = {expected}, got {tensors[number].shape[axis]}",
         notes=sources,
-        fix=fitting(signature, path, shape, expected),
+        fix=fitting(signature, tensors, path, expected),
     )
 
 
-def fitting(signature: Signature, path: str, shape: Sequence[int], size: int) -> FixLike:
+def fitting(signature: Signature, tensors: Sequence[Any], path: str, size: int) -> FixLike:
     """The edit of a call that pads or cuts `name.shape[axis]` to a size; None for a path inside a container."""
     name, _, axis = path.removesuffix("]").partition(".shape[")
-    names = several(signature.tree.data)
-    if name not in names or size < 0:
+    names, paths = several(signature.tree.data), _tensor_paths(signature)
+    if name not in names or name not in paths or size < 0:
         return None
-    calls = fixes_of("calls")
-    return calls.fit_argument(calls.argument_at(name, names.index(name)), tuple(shape), int(axis), size)
+    calls, shape = fixes_of("calls"), tuple(tensors[paths.index(name)].shape)
+    return calls.fit_argument(calls.argument_at(name, names.index(name)), shape, int(axis), size)
 
 
 def input_types(signature: Signature) -> tuple[list[TensorType], frozenset[str]]:

@@ -273,14 +273,11 @@ class Given:
     def fix(self, constraint: Constraint, size: int, path: str) -> FixLike:
         """The argument padded to the next size that keeps every rule of its own, or cut to the last."""
         (name,) = constraint.symbols
-        fitting_size = _next_size([rule for rule in self.rules if rule.symbols == constraint.symbols], name, size)
-        paths = [item for item, leaf in zip(self.signature.paths(), self.signature.leaves, strict=True) if leaf.dtype]
-        place = path.partition(".shape[")[0]
-        if fitting_size is None or place not in paths:
+        wanted = _next_size([rule for rule in self.rules if rule.symbols == constraint.symbols], name, size)
+        if wanted is None:
             return None
-        edit = fitting(self.signature, path, self.tensors[paths.index(place)].shape, fitting_size)
-        verb = "pad" if fitting_size > size else "cut"
-        advice = f"{verb} `{path}` from {size} to {fitting_size}"
+        edit = fitting(self.signature, self.tensors, path, wanted)
+        advice = f"{'pad' if wanted > size else 'cut'} `{path}` from {size} to {wanted}"
         return lambda span: (edit(span) if callable(edit) else None) or advice
 
 
