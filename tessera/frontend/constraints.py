@@ -6,6 +6,7 @@ import re
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from tessera.diagnostics.span import Span, user_span
 from tessera.frontend.annotations import Parameter
 from tessera.frontend.bind import Signature, dim_name, fitting, named_sizes
 from tessera.frontend.facts import Facts
+from tessera.frontend.fixes import fixes_of
 from tessera.types.annotation import TensorAnnotation
 from tessera.types.constraint import Constraint, ConstraintSolver
 from tessera.types.dim import Dim
@@ -217,8 +219,8 @@ def impose_on_call(
     from tessera.frontend.size import Size, dim_of  # noqa: PLC0415 - only functions with constraints come here
     from tessera.frontend.tree import flatten  # noqa: PLC0415
 
-    env, sources = dict[str, Dim](), dict[str, str]()
-    for parameter in parameters:
+    env, sources, edits = dict[str, Dim](), dict[str, str](), dict[str, Callable[[int], FixLike]]()
+    for position, parameter in enumerate(parameters):
         value = arguments.get(parameter.name)
         if isinstance(value, int | Size) and not isinstance(value, bool):
             env[parameter.name] = dim_of(value)
@@ -231,11 +233,36 @@ def impose_on_call(
                 if name is not None and name not in env and axis < len(leaf.shape):
                     env[name] = dim_of(leaf.shape[axis])
                     sources[name] = f"`{name}` is {env[name]} from `{parameter.name}.shape[{axis}]`"
+                    if tree.is_leaf:
+                        edits[name] = partial(_fitted, parameter.name, position, leaf.shape, axis)
     here = user_span()
     derived = _eliminate(constraints, env.keys())
     for item in constraints:
         notes = [sources[name] for name in sorted(item.symbols & sources.keys())]
-        suppose(trace, item.substitute(derived).substitute(env), here, notes)
+        try:
+            suppose(trace, item.substitute(derived).substitute(env), here, notes)
+        except ConstraintError as error:
+            raise error.with_fix(_fix_of_call(item, constraints, env, edits)) from None
+
+
+def _fitted(name: str, position: int, shape: Sequence[Any], axis: int, size: int) -> FixLike:
+    calls = fixes_of("calls")
+    return calls.fit_argument(calls.argument_at(name, position), tuple(shape), axis, size)
+
+
+def _fix_of_call(
+    constraint: Constraint,
+    rules: Sequence[Constraint],
+    env: Mapping[str, Dim],
+    edits: Mapping[str, Callable[[int], FixLike]],
+) -> FixLike:
+    """The argument padded or cut to a size that keeps the rules, where one size that is a number decides."""
+    name, *others = sorted(constraint.symbols) or [""]
+    size = env[name].value if name in env else None
+    if others or size is None or name not in edits:
+        return None
+    wanted = _next_size([rule for rule in rules if rule.symbols == constraint.symbols], name, size)
+    return None if wanted is None else edits[name](wanted)
 
 
 # At a call.

@@ -172,7 +172,9 @@ def test_S6_a_shape_error_shows_path_rule_value_and_place(
         errors.run(wrong.program, tmp_path)
     if update:
         whole = GOLDEN.read_text(encoding="utf-8")
-        GOLDEN.write_text(whole.replace(wrong.text, f"{caught.value}\n"), encoding="utf-8")
+        before = f"## {wrong.name}\n\n```python\n{wrong.program}```\n\n```text\n"
+        changed = whole.replace(f"{before}{wrong.text}```", f"{before}{caught.value}\n```")
+        GOLDEN.write_text(changed, encoding="utf-8")
         return
     assert f"{caught.value}\n" == wrong.text
     assert re.search(r"`\w+(\[\d\])?\.shape\[\d\]", wrong.text), "no path"

@@ -187,21 +187,21 @@ def test_trying_all_sizes_is_what_a_constraint_says() -> None:
         ]
 
 
-@pytest.mark.parametrize("block", range(4))
-def test_four_hundred_random_systems_against_trying_all_sizes(block: int) -> None:
+@pytest.mark.parametrize("block", range(3))
+def test_three_hundred_random_systems_against_trying_all_sizes(block: int) -> None:
     found = [check(random_system(seed)) for seed in range(100 * block, 100 * block + 100)]
     assert found.count(PROVED) + found.count(REFUTED) + found.count(None) > 50, "the solver answers too little"
 
 
 @pytest.mark.slow
 def test_ten_thousand_random_systems_against_trying_all_sizes() -> None:
-    for seed in range(400, 10_400):
+    for seed in range(300, 10_300):
         check(random_system(seed))
 
 
-def test_two_hundred_random_systems_against_z3() -> None:
+def test_a_hundred_random_systems_against_z3() -> None:
     z3: Any = pytest.importorskip("z3", reason="z3 is a second opinion for tests alone: pip install z3-solver")
-    for seed in range(200):
+    for seed in range(100):
         system = random_system(seed)
         solver = ConstraintSolver(system.rules)
         oracle = z3.Solver()
