@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def needs_work(policy: Policy) -> bool:
     """Whether a policy asks for more than an accumulator that every product and sum has."""
     total = policy.accumulate
-    return policy.changes_values or (total is not None and total.is_float and total.bits < 32)
+    return policy.changes_values or (total is not None and total.is_float and total.bits != 32)
 
 
 class TraceBuilder:

@@ -106,6 +106,15 @@ def test_n3_the_accumulator_decides_the_sum() -> None:
     assert total(ts.bf16) == float(rounded(32 * lane, ts.bf16)) == 4.03125
 
 
+@pytest.mark.parametrize("total", [ts.bf16, ts.f32, ts.f64], ids=str)
+def test_a_mean_takes_the_accumulator_too(total: Any) -> None:
+    x = (RNG.standard_normal((9, 1000)) + 1).astype(np.float32)
+    with ts.policy(accumulate=total):
+        given = np.asarray(ts.jit(lambda x: ops.mean(x, axis=1))(x))
+        same(given, np.asarray(ts.jit(lambda x: ops.mean(x, axis=1), backend="reference")(x)))
+    same(given, reduce("sum", x, (1,), accumulate=total) / np.float32(1000))
+
+
 def test_l6_1_tf32_is_asked_for_and_shown() -> None:
     def f(a: ts.Tensor["M", "K", ts.f32 @ ts.compute(ts.tf32)], b: Any) -> Any:
         assert "compute(tf32)" in repr(a)

@@ -9,12 +9,12 @@ from tessera.diagnostics.codes import PolicyError
 from tessera.diagnostics.error import HERE
 from tessera.diagnostics.span import Span
 from tessera.ir.base.spec import Attributes, Builder, OpSpec
-from tessera.ir.graph.building import cast, constant
+from tessera.ir.graph.building import cast, constant, size
 from tessera.ir.graph.ops import REGISTRY
 from tessera.ir.graph.ops.reduce import accumulator
 from tessera.ir.tile.facets import Pointwise, Reduction
 from tessera.types import dtype as dt
-from tessera.types.dim import Dim
+from tessera.types.dim import Dim, product
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
 from tessera.types.number_format import FORMATS, BlockFormat
@@ -130,6 +130,8 @@ class Work:
         attributes = dict(self.attributes)
         if attributes.get("accumulate", policy) is None and policy.accumulate is not None and types[0].dtype.is_float:
             attributes["accumulate"] = policy.accumulate
+        if self.op == "mean" and policy.accumulate not in (None, dt.f32):
+            return self._mean(operands[0])
         if not policy.changes_values:
             return b.emit(self.op, *operands, **attributes)
         wide = [cast(b, value, dt.f32) if b.type_of(value).dtype.is_float else value for value in operands]
@@ -139,6 +141,16 @@ class Work:
             return self.narrowed(found, self._result(narrow)) if self._is_float(found) else found
         several: tuple[Any, ...] = found  # pyright: ignore[reportUnknownVariableType]
         return tuple(self.narrowed(one, self._result(narrow)) if self._is_float(one) else one for one in several)
+
+    def _mean(self, value: Any) -> Any:
+        """A mean by way of its sum, which has an accumulator to state."""
+        axes: tuple[int, ...] = tuple(self.attributes["axes"])
+        b = self.b
+        kind = b.type_of(value)
+        keepdims = self.attributes["keepdims"]
+        total = b.emit("sum", cast(b, value, dt.f32), axes=axes, keepdims=keepdims, accumulate=self.policy.accumulate)
+        count = size(b, product(kind.shape[axis] for axis in axes), dt.f32)
+        return self.narrowed(b.emit("div", total, count), self._result(kind.dtype))
 
     def _product(self, operands: Sequence[Any]) -> Any:
         policy, b = self.policy, self.b
