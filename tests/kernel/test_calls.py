@@ -12,7 +12,14 @@ import pytest
 
 import tessera as ts
 from tessera import KTile, Schedule, Tensor, f32, kernel, tile
-from tessera.diagnostics.codes import DeterminismError, KernelError, RaceError, ScheduleError
+from tessera.diagnostics.codes import (
+    DeterminismError,
+    DTypeError,
+    KernelError,
+    RaceError,
+    RuntimeArgumentError,
+    ScheduleError,
+)
 from tests.kernel import kernels
 from tests.kernel.compare import arrays
 
@@ -197,3 +204,55 @@ def test_sums_of_floats_in_no_order_are_not_deterministic() -> None:
     with pytest.raises(DeterminismError, match="atomic_add"):
         program(normal(4, 8))
     np.testing.assert_allclose(np.asarray(total(np.ones((40, 8), np.float32))), 40)
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        (np.ones(3, np.float32), "must have 2 dims, got 1"),
+        (np.ones((2, 3)), "must be f32, got f64"),
+        (3.0, "must be a tensor, got float"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused_at_the_call(argument: Any, message: str) -> None:
+    with pytest.raises(RuntimeArgumentError, match=message) as raised:
+        kernels.softmax(argument)
+    assert raised.value.span is not None
+    assert raised.value.span.source_line.strip() == "kernels.softmax(argument)"
+
+
+def test_operands_that_do_not_fit_are_refused_in_jit_at_the_call() -> None:
+    @ts.jit
+    def program(x: Any) -> Any:
+        return kernels.softmax(x)
+
+    with pytest.raises(DTypeError, match="got f64") as raised:
+        program(np.ones((2, 3)))
+    assert raised.value.span is not None
+    assert raised.value.span.source_line.strip() == "return kernels.softmax(x)"
+
+
+def scaled_by(factor: float) -> Any:
+    @kernel
+    def scaled(x: KTile["N", f32]) -> Any:
+        T = tile.context()
+        return tile.load(x, T.n) * factor
+
+    return scaled
+
+
+def test_kernels_of_one_source_that_capture_other_values_are_two() -> None:
+    @ts.jit
+    def program(x: Any) -> Any:
+        return scaled_by(2.0)(x) + scaled_by(3.0)(x)
+
+    np.testing.assert_array_equal(np.asarray(program(np.ones(3, np.float32))), 5.0)
+
+
+def test_kernels_run_in_loops_of_programs_on_views_and_on_nothing() -> None:
+    @ts.jit
+    def program(x: Any) -> Any:
+        return ts.fori_loop(0, 3, lambda _, carried: scaled_by(2.0)(carried), x[::2])
+
+    np.testing.assert_array_equal(np.asarray(program(np.arange(6, dtype=np.float32))), [0, 16, 32])
+    assert scaled_by(2.0)(np.ones(0, np.float32)).shape == (0,)

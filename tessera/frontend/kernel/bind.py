@@ -53,6 +53,13 @@ class KernelBinder(Binder):
             dtype = concrete_dtype(leaf)
             if dtype is None:
                 raise RuntimeArgumentError(f"`{kind.name}` must be a tensor, got {type(leaf).__name__}")
+            wanted = kind.annotation.dtype if kind.annotation is not None and not is_cache else None
+            if wanted is not None and wanted is not dtype:
+                raise RuntimeArgumentError(
+                    f"`{kind.name}` must be {wanted}, got {dtype}",
+                    notes=(f"it is declared {kind.annotation}",),
+                    fix=f"cast it, as in `x.cast({wanted})`",
+                )
             leaves.append(Leaf(dtype, self._dims(kind, name, leaf.shape)))
             tensors.append(leaf)
         return tree

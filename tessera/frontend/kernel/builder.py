@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from tessera.diagnostics.codes import KernelError, ShapeError
+from tessera.diagnostics.error import HERE
 from tessera.diagnostics.span import Span
 from tessera.ir.tile.records import INDEX, Body, Memory, TileOp
 from tessera.types.dim import Dim
@@ -117,10 +118,10 @@ class KernelBuilder:
         raise self.fail("this loop over tiles is not in the source of a kernel", "loop in the kernel itself")
 
     def fail(self, message: str, fix: str = "", *notes: str) -> KernelError:
-        return KernelError(message, span=self.span, notes=notes, fix=fix or None)
+        return KernelError(message, span=self.span or HERE, notes=notes, fix=fix or None)
 
     def misfit(self, message: str, *notes: str, fix: str = "") -> ShapeError:
-        return ShapeError(message, span=self.span, notes=notes, fix=fix or None)
+        return ShapeError(message, span=self.span or HERE, notes=notes, fix=fix or None)
 
     # Coordinates.
 

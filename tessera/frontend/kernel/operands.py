@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tessera.diagnostics.codes import KernelError
+from tessera.diagnostics.codes import DTypeError, KernelError
 from tessera.frontend.annotations import resolve
 from tessera.frontend.kernel.builder import KernelBuilder, current
 from tessera.frontend.kernel.matrix import Turned
@@ -128,7 +128,10 @@ def _check_names(b: KernelBuilder, given: Given) -> None:
         if annotation.rank != type.rank:
             raise b.misfit(f"`{parameter.name}` is declared {annotation}, got {type.rank} dims: {type}")
         if annotation.dtype is not None and annotation.dtype is not type.dtype:
-            raise b.misfit(f"`{parameter.name}` is declared {annotation}, got {type.dtype}")
+            raise DTypeError(
+                f"`{parameter.name}` is declared {annotation}, got {type.dtype}",
+                fix=f"cast it, as in `x.cast({annotation.dtype})`",
+            )
         for axis, (declared, dim) in enumerate(zip(annotation.dims, type.shape, strict=True)):
             place, name = f"{parameter.name}.shape[{axis}]", str(declared)
             if name in sizes:
