@@ -12,9 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from tessera.backends.nvptx.hopper_assembly import pure
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
-from tessera.ir.target.llvm.vector_ops import absolute, add, fma, horner, mul, plus, times
+from tessera.ir.target.llvm.vector_ops import absolute, add, at_least, at_most, fma, horner, mul, plus, times
 
 _LOG2E = math.log2(math.e)
+_LOG2E_HIGH = 1.4426950216293335
+"""The nearest f32."""
 _TANH_SCALE = math.sqrt(2 / math.pi)
 _TANH_CUBE = 0.044715
 _ERFC = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
@@ -25,6 +27,22 @@ _ERFC_P = 0.3275911
 def power(f: FunctionText, x: Value) -> Value:
     """2 to the power of x."""
     return pure(f, "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], "float")
+
+
+def exponential(f: FunctionText, x: Value) -> Value:
+    """`e` to the power of x, within 3 units of the last place of f32.
+
+    The machine's power of two, and what the rounding of its argument left out; what is below the smallest normal number
+    is 0.
+    """
+    # Between the ends nothing overflows but the result, and there is nothing to add to an infinite one.
+    inside = at_most(f, at_least(f, x, -128.0), 128.0)
+    high = times(f, inside, _LOG2E_HIGH)
+    low = fma(f, inside, f.const_like(x, _LOG2E_HIGH), f.fneg(high))
+    low = fma(f, inside, f.const_like(x, _LOG2E - _LOG2E_HIGH), low)
+    first = power(f, high)
+    whole = fma(f, first, times(f, low, math.log(2)), first)
+    return f.select(f.fcmp("oeq", first, f.const_like(x, math.inf)), first, whole)
 
 
 def reciprocal(f: FunctionText, x: Value) -> Value:

@@ -24,14 +24,24 @@ if TYPE_CHECKING:
 
 @frozen
 class Skew:
-    """A loop of this form: `late` are the ops that read what the second product carries on, itself aside."""
+    """A loop of this form. `slow` are the carried values that wait for the second product.
+
+    `before` are the ops that make its accumulator from them, `after` those that read what it gives, both in order;
+    `kept` are values of a step that `after` reads: one step later, when the product is done.
+    """
 
     first: Product
     second: Product
-    carried: int
-    late: tuple[SpecOp, ...]
+    slow: tuple[int, ...]
+    before: tuple[SpecOp, ...]
+    after: tuple[SpecOp, ...]
+    kept: tuple[SSAValue, ...]
     root: SpecOp
     """What makes the left side of the second product: it is done when nothing is in flight."""
+
+    @property
+    def late(self) -> tuple[SpecOp, ...]:
+        return (*self.before, *self.after)
 
 
 def skew_of(op: SpecOp, plan: Plan) -> Skew | None:
@@ -45,27 +55,31 @@ def skew_of(op: SpecOp, plan: Plan) -> Skew | None:
     root = second.lhs.value.owner
     if first.lhs.load is None or second.lhs.load is not None or not isinstance(root, SpecOp):
         return None
-    places = [at for at, value in enumerate(last.operands) if value is second.op.results[0]]
-    if len(places) != 1 or any(load.parent_block() is not source for load in _right_loads(products)):
+    if any(load.parent_block() is not source for load in _right_loads(products)):
         return None
-    late = _readers(source, source.args[1 + places[0]])
-    if second.op not in late or first.op in late or root in late:
+    after = _readers(source, [second.op.results[0]])
+    slow = _grown(source, second, after)
+    reached = _readers(source, [source.args[1 + at] for at in slow])
+    needed = _makers(second.op.operands[2], source)
+    before = [part for part in reached if part in needed]
+    after = [*after, *(part for part in reached if part not in before and part not in after)]
+    after = _with_spreads([part for part in after if part is not second.op], source)
+    if {first.op, root, second.op} & {*before, *after}:
         return None
-    if any(_is_made_by(value, late) for at, value in enumerate(last.operands) if at != places[0]):
+    readers = {use.operation for use in root.results[0].uses} - {second.op}
+    if root.parent_block() is not source or not readers <= plan.hidden:
         return None
-    rest = tuple(part for part in late if part is not second.op)
-    if root.parent_block() is not source or any(use.operation not in plan.hidden for use in root.results[0].uses):
-        return None
-    return Skew(first, second, places[0], rest, root)
+    kept = _kept(source, slow, second, before, after)
+    return None if kept is None else Skew(first, second, slow, tuple(before), tuple(after), kept, root)
 
 
 def _right_loads(products: Sequence[Product]) -> list[SpecOp]:
     return [product.rhs.load for product in products if product.rhs.load is not None]
 
 
-def _readers(source: Block, value: SSAValue) -> list[SpecOp]:
-    """The ops of a block that a value reaches, in order."""
-    reached: set[SSAValue] = {value}
+def _readers(source: Block, values: Sequence[SSAValue]) -> list[SpecOp]:
+    """The ops of a block that values reach, in order."""
+    reached: set[SSAValue] = set(values)
     found: list[SpecOp] = []
     for op in source.ops:
         if op is not source.last_op and reached.intersection(op.operands):
@@ -75,8 +89,77 @@ def _readers(source: Block, value: SSAValue) -> list[SpecOp]:
     return found
 
 
-def _is_made_by(value: SSAValue, ops: Sequence[Operation]) -> bool:
-    return isinstance(value, OpResult) and value.op in ops
+def _makers(value: SSAValue, source: Block) -> set[Operation]:
+    """The ops of a block that a value is made by."""
+    if not isinstance(value, OpResult) or value.op.parent_block() is not source:
+        return set()
+    return {value.op}.union(*(_makers(operand, source) for operand in value.op.operands))
+
+
+def _grown(source: Block, second: Product, after: Sequence[SpecOp]) -> tuple[int, ...]:
+    """The carried values that the second product gives, or what reads it; then those that are computed from them."""
+    last = source.last_op
+    assert last is not None
+    slow: set[int] = set()
+    while True:
+        reached = _readers(source, [source.args[1 + at] for at in slow])
+        made = {second.op.results[0], *(value for part in (*after, *reached) for value in part.results)}
+        grown = {at for at, value in enumerate(last.operands) if value in made}
+        if grown <= slow:
+            return tuple(sorted(slow))
+        slow |= grown
+
+
+_REPEATED = ("ttile.broadcast", "ttile.constant")
+"""Ops that cost nothing to do again, and much to carry."""
+
+
+def _with_spreads(after: Sequence[SpecOp], source: Block) -> list[SpecOp]:
+    """The ops, with those whose results they alone read, and which are better repeated than carried."""
+    found: set[Operation] = set(after)
+    for op in reversed(list(source.ops)):
+        users = {use.operation for result in op.results for use in result.uses}
+        if op.name in _REPEATED and users and users <= found:
+            found.add(op)
+    return [op for op in source.ops if op in found and isinstance(op, SpecOp)]
+
+
+def _kept(
+    source: Block, slow: Sequence[int], second: Product, before: Sequence[SpecOp], after: Sequence[SpecOp]
+) -> tuple[SSAValue, ...] | None:
+    """What `after` reads of its step; None where it reads what the loop itself changes."""
+    inside = {value for op in after for value in op.results} | {second.op.results[0]}
+    fast = {argument for at, argument in enumerate(source.args) if at - 1 not in slow}
+    found: dict[SSAValue, None] = {}
+    for op in after:
+        for value in op.operands:
+            if value in fast or (isinstance(value, OpResult) and value.op in before):
+                return None
+            is_early = isinstance(value, OpResult) and value.op.parent_block() is source
+            if is_early and value not in inside:
+                found[value] = None
+    return tuple(found)
+
+
+@frozen
+class State:
+    """What goes from step to step: carried values, accumulator and left side of the second product, kept values."""
+
+    carried: tuple[SSAValue, ...]
+    acc: SSAValue
+    left: SSAValue
+    kept: tuple[SSAValue, ...]
+    cursors: tuple[SSAValue, ...]
+
+    @property
+    def flat(self) -> list[SSAValue]:
+        return [*self.carried, self.acc, self.left, *self.kept, *self.cursors]
+
+    def like(self, values: Sequence[SSAValue]) -> State:
+        """The same of other values."""
+        count, kept = len(self.carried), len(self.kept)
+        rest = values[count + 2 :]
+        return State(tuple(values[:count]), values[count], values[count + 1], tuple(rest[:kept]), tuple(rest[kept:]))
 
 
 class SkewedLoop:
@@ -85,6 +168,9 @@ class SkewedLoop:
     def __init__(self, consumer: Consumer, op: SpecOp, skew: Skew) -> None:
         self.consumer, self.op, self.skew = consumer, op, skew
         self.source = op.regions[0].block
+        last = self.source.last_op
+        assert last is not None
+        self.yielded: list[SSAValue] = list(last.operands)
         self.rings = consumer.inside(op)
         self.clipped = True
 
@@ -121,46 +207,49 @@ class SkewedLoop:
             begin = split
         state = self._steps(begin, high, state, clipped=True)
         self._adopt(state)
-        acc = self._second(state)
-        total = consumer.close(acc)
-        consumer.leave(self.skew.second.op)
-        carried = state[: len(self.op.results)]
-        carried[self.skew.carried] = total
+        slow = self._after(state, self._second(state))
+        carried = [slow.get(at, value) for at, value in enumerate(state.carried)]
         return [*carried, *[consumer.cursors[at] for at in self.rings]]
 
-    # A state is what the loop carries, the accumulator as the second product takes it, its left side, and the cursors.
+    def _adopt(self, state: State) -> None:
+        self.consumer.values.update(zip(self.source.args[1:], state.carried, strict=True))
+        self.consumer.cursors.update(zip(self.rings, state.cursors, strict=True))
 
-    def _state(self, carried: Sequence[SSAValue], left: SSAValue) -> list[SSAValue]:
-        return [*carried, left, *[self.consumer.cursors[at] for at in self.rings]]
-
-    def _adopt(self, state: Sequence[SSAValue]) -> None:
-        count = len(self.op.results)
-        self.consumer.values.update(zip(self.source.args[1:], state[:count], strict=True))
-        self.consumer.cursors.update(zip(self.rings, state[count + 1 :], strict=True))
-
-    def _steps(self, low: SSAValue, high: SSAValue, state: list[SSAValue], clipped: bool) -> list[SSAValue]:
+    def _steps(self, low: SSAValue, high: SSAValue, state: State, clipped: bool) -> State:
         consumer, outer = self.consumer, self.consumer.block
-        types = [value.type for value in state]
+        types = [value.type for value in state.flat]
         body = consumer.block = Block(arg_types=[INDEX, *types])
-        inner = list(body.args[1:])
+        inner = state.like(body.args[1:])
         consumer.values[self.source.args[0]] = body.args[0]
         self._adopt(inner)
         self.clipped = clipped
         flying = self._early(lambda: self._second(inner))
         assert flying is not None
-        total = consumer.close(flying)
-        consumer.leave(self.skew.second.op)
-        consumer.values[self.source.args[1 + self.skew.carried]] = total
-        consumer.emit("yield", self._late())
+        for at, value in self._after(inner, flying).items():
+            consumer.values[self.source.args[1 + at]] = value
+        consumer.emit("yield", self._late().flat)
         consumer.block, self.clipped = outer, True
-        made = consumer.emit("steps", [low, high, *state], {"step": self.op.value("step")}, types, [body])
-        return list(made.results)
+        made = consumer.emit("steps", [low, high, *state.flat], {"step": self.op.value("step")}, types, [body])
+        return state.like(list(made.results))
 
-    def _second(self, state: Sequence[SSAValue]) -> SSAValue:
+    def _second(self, state: State) -> SSAValue:
         """Start the second product of the step before."""
-        consumer, count = self.consumer, len(self.op.results)
-        consumer.wait_for(self.skew.second)
-        return consumer.start(self.skew.second, consumer.open(state[self.skew.carried]), state[count])
+        self.consumer.wait_for(self.skew.second)
+        return self.consumer.start(self.skew.second, self.consumer.open(state.acc), state.left)
+
+    def _after(self, state: State, flying: SSAValue) -> dict[int, SSAValue]:
+        """Wait for the second product of the step before, and do what that step did with it: the slow values."""
+        consumer, skew = self.consumer, self.skew
+        total = consumer.close(flying)
+        consumer.leave(skew.second.op)
+        mine = {value: consumer.values[value] for value in skew.kept}
+        consumer.values.update(zip(skew.kept, state.kept, strict=True))
+        consumer.values[skew.second.op.results[0]] = total
+        for op in skew.after:
+            consumer.step(op)
+        found = {at: consumer.values[self.yielded[at]] for at in skew.slow}
+        consumer.values.update(mine)
+        return found
 
     def _early(self, between: Callable[[], SSAValue] | None) -> SSAValue | None:
         """All of a step but what reads the second product; `between` starts that of the step before."""
@@ -193,20 +282,20 @@ class SkewedLoop:
         consumer.leave(first.op)
         return flying
 
-    def _late(self) -> list[SSAValue]:
-        """What reads the second product, then the left side of the next: nothing is in flight here."""
+    def _late(self) -> State:
+        """The accumulator and the left side of the next second product: nothing is in flight here."""
         consumer, skew = self.consumer, self.skew
-        for op in skew.late:
+        for op in skew.before:
             consumer.step(op)
         consumer.step(skew.root)
         left = consumer.side(skew.second.lhs)
-        last = self.source.last_op
-        assert last is not None
         carried = [
-            consumer.values[skew.second.op.operands[2] if at == skew.carried else value]
-            for at, value in enumerate(last.operands)
+            consumer.values[self.source.args[1 + at] if at in skew.slow else value]
+            for at, value in enumerate(self.yielded)
         ]
-        return self._state(carried, left)
+        acc = consumer.values[skew.second.op.operands[2]]
+        kept = tuple(consumer.values[value] for value in skew.kept)
+        return State(tuple(carried), acc, left, kept, tuple(consumer.cursors[at] for at in self.rings))
 
     # Steps in which clips change nothing.
 

@@ -62,9 +62,11 @@ def _matrix_block(candidates: Sequence[Any], context: Mapping[str, Any], machine
     if dtype is not None and dtype.name not in _NARROW:
         return next(block for block in candidates if block[:2] == (64, 64))
     # Sums of 8-bit floats are kept twice, and take twice the registers.
-    most = 128 * 128 if dtype is not None and dtype.name.startswith("f8") else 192 * 192
+    is_twice = dtype is not None and dtype.name.startswith("f8")
+    if is_twice:
+        candidates = [block for block in candidates if block[0] <= 192 and block[1] <= 128]
     # Of 32 columns a right side that lies along them cannot be read: such blocks are for who knows how it lies.
-    candidates = [block for block in candidates if block[0] * block[1] <= most and block[1] >= 64]
+    candidates = [block for block in candidates if block[1] >= 64]
     m, n, k, batch = (_size(context.get(name), typical) for name, typical in _EXTENTS)
 
     if m <= 64:
@@ -76,7 +78,8 @@ def _matrix_block(candidates: Sequence[Any], context: Mapping[str, Any], machine
     def cost(block: tuple[int, int, int]) -> float:
         BM, BN, _ = block
         waves = -(-(batch * -(-m // BM) * -(-n // BN)) // machine.blocks)
-        return waves * (k * BM * BN / (_PRODUCTS * _RATES[BM, BN]) + BM * BN / _EPILOGUE + 1000)
+        rate = _RATES[BM, BN] - (0.08 if is_twice and BM < 192 else 0.0)
+        return waves * (k * BM * BN / (_PRODUCTS * rate) + BM * BN / _EPILOGUE + 1000)
 
     return min(candidates, key=cost)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera import KTile, Schedule, bf16, f32, kernel, tile
 from tessera.backends.nvptx.hopper_fragments import COLUMNS, FRAGMENT, ROWS, Layout, first_column, first_row
 from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.matrix_plan import UnfitError, plan_of
@@ -17,6 +18,7 @@ from tessera.ir.schedule.emit.contraction_kernel import MATRIX_BLOCKS
 from tessera.ir.schedule.models import contraction_block
 from tessera.ir.target.machine_code import compile_text
 from tessera.runtime.devices.cuda_assembler import PROBLEM, assemble_with_words, assembler
+from tessera.tile import INF
 from tessera.types.dim import Dim
 from tessera.types.machine import GPUS
 from tests.backends.nvptx.matrices import (
@@ -115,13 +117,13 @@ def twice(x: Any) -> Any:
 
 
 def test_what_does_not_fit_is_said() -> None:
-    f32 = kernels_of(nt, PROGRAMS["nt"][1], dtype=np.float32)[0]
+    wide_sides = kernels_of(nt, PROGRAMS["nt"][1], dtype=np.float32)[0]
     with pytest.raises(UnfitError, match="there is no `wgmma` of f32 by f32 into f32"):
-        plan_of(f32)
+        plan_of(wide_sides)
     (adds,) = kernels_of(twice, [(64, 64)])
     with pytest.raises(UnfitError, match="it has no products"):
         plan_of(adds)
-    assert BACKEND.matrix(f32) is None
+    assert BACKEND.matrix(wide_sides) is None
     empty = kernels_of(nt, [(64, 0), (64, 0)])[0]
     with pytest.raises(UnfitError, match="there is nothing to copy"):
         plan_of(empty)
@@ -187,3 +189,41 @@ def test_rows_that_do_not_begin_at_16_bytes_get_room_to_be_copied() -> None:
         arrays = [np.zeros((64, k), ml_dtypes.bfloat16)] * 2
         made = compile_tape(ts.jit(nt).trace(*arrays).tape, options)
         assert bool(made.metadata["scratches"]) == room
+
+
+@kernel.schedule(Schedule(block=(128, 256, 64), warps=8))
+def matmul(a: KTile["M", "K", bf16], b: KTile["K", "N", bf16]) -> KTile["M", "N", bf16]:
+    T = tile.context()
+    acc = tile.zeros((T.m, T.n), f32)
+    for k in tile.range_k(a.shape, T.k):
+        acc += tile.dot(tile.load(a, rows=T.m, cols=k), tile.load(b, rows=k, cols=T.n))
+    return tile.cast(acc, bf16)
+
+
+@kernel.schedule(Schedule(block=(128, 128), warps=8))
+def flash(q: KTile["B", "S", "D", bf16], k: KTile["B", "T", "D", bf16], v: KTile["B", "T", "D", bf16]) -> Any:
+    T = tile.context()
+    Q = tile.load(q, rows=T.m, cols=T.d)
+    acc = tile.zeros((T.m, T.d), f32)
+    m, total = tile.full((T.m,), -INF), tile.zeros((T.m,), f32)
+    for n in tile.range_n(k.shape, T.n):
+        S = tile.dot(Q, tile.transpose(tile.load(k, n, cols=T.d))) * tile.rsqrt(float(T.d))
+        P, m_c, l_c = tile.softmax_online(S)
+        acc, m, total = tile.softmax_accumulate(acc, m, total, tile.cast(P, bf16), tile.load(v, n, cols=T.d), m_c, l_c)
+    return tile.cast(acc / total[:, None], bf16)
+
+
+def product_by_hand(a: Any, b: Any) -> Any:
+    return matmul(a, b)
+
+
+def attention_by_hand(q: Any, k: Any, v: Any) -> Any:
+    return flash(q, k, v)
+
+
+def test_kernels_of_users_take_the_same_way() -> None:
+    """A product and an attention written in the kernel language: a sum with one product in flight, a skewed loop."""
+    assert "ttarget.mma_wait {left = 1}" in text_of(matrix_of(product_by_hand, [(256, 128), (128, 512)]))
+    text = text_of(matrix_of(attention_by_hand, [(2, 256, 128), (2, 384, 128), (2, 384, 128)]))
+    assert "ttarget.turn" in text
+    assert text.count("ttarget.mma_issue") >= 4
