@@ -20,7 +20,6 @@ from tessera.diagnostics.span import user_span
 from tessera.frontend.annotations import annotation_text, parameters_of, resolve
 from tessera.frontend.arguments import callables, word
 from tessera.frontend.bind import Binder, Call, Signature, static_arguments
-from tessera.frontend.policies import PolicyScope, entered
 from tessera.frontend.returned import check_returned
 from tessera.frontend.trace_function import TracedFunction, trace_function
 from tessera.ir.base import dispatch
@@ -134,8 +133,8 @@ class Jit(_Hot):
 
     def _here(self) -> Jit:
         """The function as the policy scope around the call has it."""
-        scope = dispatch.active()
-        return self.under(scope.policy) if isinstance(scope, PolicyScope) else self
+        scope: Any = dispatch.active()
+        return self.under(scope.policy) if getattr(scope, "is_scope", False) else self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # Inside another trace nothing runs: what is computed from concrete tensors there must be computed again later.
@@ -151,7 +150,7 @@ class Jit(_Hot):
 
     def _call_checked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         outer: Any = dispatch.active()
-        if isinstance(outer, PolicyScope):
+        if getattr(outer, "is_scope", False):
             with dispatch.suspended():
                 return self.under(outer.policy)(*args, **kwargs)
         if outer is not None:
@@ -160,6 +159,8 @@ class Jit(_Hot):
                 self._impose(args, kwargs)
             if not self.policy:
                 return self.function(*args, **kwargs)
+            from tessera.frontend.policies import entered  # noqa: PLC0415 - few functions have any
+
             with entered(outer, self.policy):
                 return self.function(*args, **kwargs)
         arguments = self._arrange(args, kwargs)
