@@ -85,7 +85,10 @@ class Emitter:
         for part in self.kernel.walk():
             for value in (*part.results, *(arg for region in part.regions for arg in region.block.args)):
                 if isinstance(value.type, VectorAttr):
-                    self.at(self.layout(value)[0])
+                    layout, _ = self.layout(value)
+                    self.at(layout)
+                    if part.name == "ttarget.load" and len(layout.shape) == 2:
+                        self.at(emit_access.turned_layout(layout))
         for op in block.ops:
             assert isinstance(op, SpecOp)
             self.emit(op)

@@ -34,6 +34,8 @@ class Access:
     env: dict[str, Index]
     tiles: Sequence[Tile]
     base: Value
+    swapped: tuple[str, ...] = ()
+    """The axes, where a layout has them in another order than the op."""
 
     @property
     def f(self) -> FunctionText:
@@ -58,7 +60,7 @@ class Access:
 
     def here(self, register: int) -> dict[str, Index]:
         """What each name stands for at the element of a register, values of index tiles too."""
-        found = self.emitter.coordinates(self.env, self.op.value("axes"), self.layout, register)
+        found = self.emitter.coordinates(self.env, self.swapped or self.op.value("axes"), self.layout, register)
         for number, tile in enumerate(self.tiles):
             value = self.emitter.registers(tile)[register]
             found[f"t{number}"] = self.f.cast("sext" if tile.dtype.kind == "int" else "zext", value, "i64")
@@ -104,7 +106,8 @@ def emit_load(emitter: Any, op: SpecOp) -> None:
     if key is not None and is_constant and key in emitter.memo:
         emitter.tiles[op.result] = emitter.memo[key]
         return
-    tile = emitter.tiles[op.result] = _loaded(access, is_constant)
+    is_turned = _is_turned(access)
+    tile = emitter.tiles[op.result] = _turned(access, is_constant) if is_turned else _loaded(access, is_constant)
     if key is not None and is_constant:
         emitter.memo[key] = tile
 
@@ -114,6 +117,45 @@ def _loaded(access: Access, is_constant: bool) -> Tile:
     group = access.group()
     groups = [_load_group(access, at, group, is_constant) for at in range(0, access.layout.registers, group)]
     return Tile(access.layout, access.dtype, [part for parts in groups for part in parts])
+
+
+def _is_turned(access: Access) -> bool:
+    """Whether elements lie together along the first of two axes, and not along the last."""
+    op, axes = access.op, access.op.value("axes")
+    if len(axes) != 2 or access.tiles or op.value("way") != "strided" or access.layout.threads <= 1:
+        return False
+    along = op.value("offset").coefficient(axes[0])
+    is_whole = access.layout.size % access.layout.threads == 0
+    return along is not None and along[0].value == 1 and is_whole and min(access.layout.shape) > 1
+
+
+def turned_layout(layout: Layout) -> Layout:
+    """Who reads a tile along its first axis."""
+    return Layout(layout.shape[::-1], layout.threads)
+
+
+def _turned(access: Access, is_constant: bool) -> Tile:
+    """A tile read along its first axis, then handed through shared memory to those who have it along the last."""
+    emitter, f, dtype = access.emitter, access.f, access.dtype
+    rows, columns = access.layout.shape
+    turned = turned_layout(access.layout)
+    first, last = access.op.value("axes")
+    element = values.memory_type(dtype)
+    pitch = rows + max(1, 4 // bytes_of(element))  # so that neither way meets in one bank
+    start = emitter.exchange(columns * pitch * bytes_of(element))
+    read = replace(access, layout=turned, swapped=(last, first))
+    loaded = [_load_group(read, register, 1, is_constant)[0] for register in range(turned.registers)]
+    emitter.wait()
+    for register, value in enumerate(loaded):
+        column, row = emitter.at(turned).coordinates(register)
+        f.store(values.to_memory(f, value, dtype), f.gep(start, f.add(f.mul(column, pitch), row), element))
+    emitter.wait()
+    found: list[Value] = []
+    for register in range(access.layout.registers):
+        row, column = emitter.at(access.layout).coordinates(register)
+        place = f.gep(start, f.add(f.mul(column, pitch), row), element)
+        found.append(values.from_memory(f, f.load(place, element), dtype))
+    return Tile(access.layout, dtype, found)
 
 
 def load_ahead(emitter: Any, op: SpecOp, place: Value, number: Index) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xdsl.ir import SSAValue
 
 from tessera.ir.base.op import SpecOp
@@ -14,6 +16,9 @@ from tessera.types.machine import Machine
 
 BLOCK = 4096
 """Elements of the innermost dim that one program walks: enough to make its start negligible."""
+
+TURNED = (32, 64)
+"""Elements of a tile along both dims, where a GPU reads along one and writes along the other."""
 
 
 def map_tiles(machine: Machine) -> tuple[int, ...]:
@@ -39,6 +44,9 @@ def emit_map(request: Request) -> SpecOp:
     flat = len(groups) < len(shape)
     if not groups:
         return _emit_point(request)
+    across = _turned_axis(addresses, names, walk) if request.machine.is_gpu else None
+    if across is not None:
+        return _emit_turned(request, walk, across, flat)
     *outer, inner = walk.extents
     tile = request.builder([*outer, inner.ceildiv(BLOCK)], "map", flat)
     width = request.choose("map.tile", map_tiles(request.machine), extent=inner)
@@ -56,6 +64,35 @@ def emit_map(request: Request) -> SpecOp:
         return carried
 
     tile.loop(start, stop, width, step)
+    return tile.finish()
+
+
+def _turned_axis(addresses: Sequence[Dim], names: Sequence[str], walk: Walk) -> int | None:
+    """The dim of the walk, not the last, along which some access lies together that does not along the last."""
+    where = dict(zip(names, walk.at(), strict=True))
+    for address in addresses:
+        linear_in = [address.substitute(where).coefficient(name) for name in walk.names]
+        steps = [None if found is None else found[0].value for found in linear_in]
+        if steps[-1] not in (0, 1) and linear_in[-1] is not None and 1 in steps[:-1]:
+            return steps.index(1)
+    return None
+
+
+def _emit_turned(request: Request, walk: Walk, across: int, flat: bool) -> SpecOp:
+    """A walk in square tiles, so that neither what lies along one dim nor what lies along the other is read in bits."""
+    sizes = {walk.names[across]: TURNED[0], walk.names[-1]: TURNED[1]}
+    grid = [extent.ceildiv(sizes.get(name, 1)) for name, extent in zip(walk.names, walk.extents, strict=True)]
+    tile = request.builder(grid, "map", flat)
+    places = {name: tile.program_id(axis) for axis, name in enumerate(walk.names)}
+    coords = {
+        name: tile.index(Dim.symbol(name) * sizes[name], {name: place}) if name in sizes else place
+        for name, place in places.items()
+    }
+    extents = dict(zip(walk.names, walk.extents, strict=True))
+    inputs, outputs = buffers_of(request.body, tile)
+    evaluator = Evaluator(request.body, tile, inputs, flat)
+    place = Place(coords, tuple(sizes), tuple(sizes.values()), {name: extents[name] for name in sizes})
+    _store_all(evaluator, request, outputs, walk.at(), place, flat)
     return tile.finish()
 
 
