@@ -13,6 +13,14 @@ from tessera.types.schedule import Schedule
 from tessera.types.tensor_type import TensorType
 
 
+def candidates(usual: tuple[int, ...], numeric: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """Blocks of rows, columns and depth to choose from, the usual ones first; columns stay where they change bits."""
+    m, n, k = usual
+    rows = (m, m // 2, m * 2)
+    columns = (n,) if "n" in numeric else (n, n // 2, n * 2)
+    return tuple((max(1, row), max(1, column), k) for row in rows for column in columns)
+
+
 class KernelInstance:
     """One use of a kernel: what it computes is known but for the types of its operands."""
 
@@ -50,9 +58,20 @@ class KernelInstance:
     def write(self, call: Any) -> list[Any]:
         from tessera.ir.tile.write_records import write_call  # noqa: PLC0415 - it needs xDSL
 
+        return write_call(self._chosen(call), call)
+
+    def _chosen(self, call: Any) -> KernelProgram:
+        """The program under its schedule, or under blocks that are asked for: those that change no bit alone."""
+        kind = call.machine.kind
         if self.schedule is not None:
             self.check(call.operands, call.machine)
-        return write_call(self.program(call.operands, call.machine.kind), call)
+            return self.program(call.operands, kind)
+        made = self.program(call.operands, kind)
+        usual = self.definition.complete(None, kind).block
+        block = call.choose("kernel.block", candidates(usual, made.numeric))
+        if tuple(block) == usual:
+            return made
+        return KernelInstance(self.definition, self.statics, Schedule(block=tuple(block))).program(call.operands, kind)
 
     def check(self, types: Sequence[TensorType], machine: Machine) -> None:
         """Raises ScheduleError (T0401) where the machine cannot carry the schedule out."""

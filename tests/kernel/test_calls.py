@@ -256,3 +256,16 @@ def test_kernels_run_in_loops_of_programs_on_views_and_on_nothing() -> None:
 
     np.testing.assert_array_equal(np.asarray(program(np.arange(6, dtype=np.float32))), [0, 16, 32])
     assert scaled_by(2.0)(np.ones(0, np.float32)).shape == (0,)
+
+
+def test_blocks_that_no_schedule_gives_are_a_choice_of_the_compiler() -> None:
+    @ts.jit
+    def program(a: Any, b: Any) -> Any:
+        return kernels.matmul(a, b)
+
+    other = ts.jit(program.function, overrides={"kernel.block": (32, 64, 64)})
+    a, b = normal(70, 20), normal(20, 90)
+    np.testing.assert_array_equal(np.asarray(other(a, b)), np.asarray(program(a, b)))
+    assert "grid = [3, 2]" in other.lower(a, b).tile
+    assert "grid = [2, 1]" in program.lower(a, b).tile
+    assert any("kernel.block" in line for line in program.explain(a, b).report["choices"])

@@ -1,0 +1,70 @@
+"""The same kernels for a GPU: every one has code for it, and products of narrow floats go to its matrix units."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tessera import KTile, bf16, f32, kernel, tile
+from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.ir.tile.write_records import write_kernel
+from tessera.tile import INF
+from tests.kernel import kernels, test_schedule
+
+BACKEND = NvptxBackend()
+
+
+@kernel
+def narrow_flash(
+    q: KTile["B", "S", "D", bf16], k: KTile["B", "T", "D", bf16], v: KTile["B", "T", "D", bf16], *, causal: bool
+) -> Any:
+    """Attention of narrow floats."""
+    T = tile.context()
+    Q = tile.load(q, rows=T.m, cols=T.d)
+    acc, m, total = tile.zeros((T.m, T.d), f32), tile.full((T.m,), -INF), tile.zeros((T.m,), f32)
+    for n in tile.range_n(k.shape, T.n, prefetch=2):
+        S = tile.dot(Q, tile.transpose(tile.load(k, n, cols=T.d))) * tile.rsqrt(float(T.d))
+        if causal:
+            tile.mask_causal(S, tile.row_index(), tile.col_index(n))
+        P, m_c, l_c = tile.softmax_online(S)
+        acc, m, total = tile.softmax_accumulate(acc, m, total, P, tile.load(v, n, cols=T.d), m_c, l_c)
+    return tile.cast(acc / total[:, None], bf16)
+
+
+def zeros(*shape: int, dtype: Any = np.float32) -> Any:
+    return np.zeros(shape, dtype)
+
+
+NARROW = ml_dtypes.bfloat16
+PLAIN: list[tuple[Any, list[Any], dict[str, Any]]] = [
+    (kernels.vector_add, [zeros(1000), zeros(1000)], {}),
+    (kernels.softmax, [zeros(64, 229)], {}),
+    (kernels.rows, [zeros(64, 96)], {}),
+    (kernels.running, [zeros(64, 32)], {}),
+    (kernels.column_sums, [zeros(64, 32, dtype=np.int32)], {}),
+    (kernels.turned, [zeros(64, 64)], {"scale": 2.0}),
+]
+MATRIX: list[tuple[Any, list[Any], dict[str, Any]]] = [
+    (test_schedule.product, [zeros(512, 512, dtype=NARROW)] * 2, {}),
+    (kernels.linear, [zeros(512, 512, dtype=NARROW), zeros(512, 512, dtype=NARROW), zeros(512)], {}),
+    (narrow_flash, [zeros(8, 256, 128, dtype=NARROW)] * 3, {"causal": False}),
+    (narrow_flash, [zeros(8, 256, 128, dtype=NARROW)] * 3, {"causal": True}),
+]
+
+
+@pytest.mark.parametrize(("made", "operands", "statics"), PLAIN, ids=lambda item: getattr(item, "name", ""))
+def test_every_kernel_has_code_for_a_gpu(made: Any, operands: Any, statics: Any) -> None:
+    program = made.program(*operands, kind="gpu", **statics)
+    code = BACKEND.code(BACKEND.lower(write_kernel(program)))
+    assert "define ptx_kernel" in code.text
+
+
+@pytest.mark.parametrize(("made", "operands", "statics"), MATRIX, ids=lambda item: getattr(item, "name", ""))
+def test_products_of_narrow_floats_go_to_matrix_units(made: Any, operands: Any, statics: Any) -> None:
+    program = made.program(*operands, kind="gpu", **statics)
+    target = BACKEND.matrix(write_kernel(program))
+    assert target is not None
+    assert "wgmma.mma_async" in BACKEND.code(target).text
