@@ -18,8 +18,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
+
 import tessera as ts
 from benchmarks.environment import describe
+from tessera import KTile, Schedule, bf16, f32, kernel, tile
 
 Run = Callable[[], Any]
 _PAUSE, _ROUNDS = 0.06, 7
@@ -56,8 +59,28 @@ def causal(q: Any, k: Any, v: Any) -> Any:
     return ts.ops.attention(q, k, v, causal=True)
 
 
+@kernel.schedule(Schedule(block=(128, 256, 64), warps=8))
+def matmul(a: KTile["M", "K", bf16], b: KTile["K", "N", bf16]) -> KTile["M", "N", bf16]:
+    """A product in the kernel language."""
+    T = tile.context()
+    acc = tile.zeros((T.m, T.n), f32)
+    for k in tile.range_k(a.shape, T.k):
+        acc += tile.dot(tile.load(a, rows=T.m, cols=k), tile.load(b, rows=k, cols=T.n))
+    return tile.cast(acc, bf16)
+
+
+def by_hand(x: Any, w: Any) -> Any:
+    """A product that a user wrote as a kernel."""
+    return matmul(x, w)
+
+
+def e4m3(x: Any, w: Any) -> Any:
+    """8-bit floats, summed in f32."""
+    return ts.ops.matmul(x, ts.ops.transpose(w), dtype=ts.bf16)
+
+
 FUNCTIONS: dict[str, Any] = {
-    function.__name__: ts.jit(function, backend="cuda") for function in (nt, nn, gelu, full, causal)
+    function.__name__: ts.jit(function, backend="cuda") for function in (nt, nn, gelu, by_hand, e4m3, full, causal)
 }
 
 
@@ -86,14 +109,23 @@ def error_of(torch: Any, made: Any, wanted: Any) -> float:
     return float(((given - wanted).norm() / wanted.norm()).item())
 
 
+def shared(torch: Any, value: Any) -> Any:
+    """A tensor of torch as one of ours; 8-bit floats go as what they are to the compiler, by their bits."""
+    if value.dtype != torch.float8_e4m3fn:
+        return ts.cuda.array(value)
+    return ts.cuda.array(value.view(torch.uint8).cpu().numpy().view(ml_dtypes.float8_e4m3fn))
+
+
 def product_row(torch: Any, form: str, size: Sequence[int]) -> dict[str, Any]:
     """One product beside cuBLAS."""
     (m, n, k), jitted = size, FUNCTIONS[form]
-    x = torch.randn(m, k, device="cuda").bfloat16()
-    w = torch.randn(*((k, n) if form == "nn" else (n, k)), device="cuda").bfloat16()
+    is_along = form not in ("nn", "by_hand")
+    dtype = torch.float8_e4m3fn if form == "e4m3" else torch.bfloat16
+    x = torch.randn(m, k, device="cuda").to(dtype)
+    w = torch.randn(*((n, k) if is_along else (k, n)), device="cuda").to(dtype)
     b = torch.randn(n, device="cuda").bfloat16()
-    right = w if form == "nn" else w.T
-    given = [ts.cuda.array(value) for value in ((x, w, b) if form == "gelu" else (x, w))]
+    right = w.T if is_along else w
+    given = [shared(torch, value) for value in ((x, w, b) if form == "gelu" else (x, w))]
     wanted = x.double() @ right.double()
     if form == "gelu":
         wanted = torch.nn.functional.gelu((wanted.bfloat16() + b).double(), approximate="tanh")
@@ -106,6 +138,9 @@ def product_row(torch: Any, form: str, size: Sequence[int]) -> dict[str, Any]:
     out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
     if form == "gelu":
         peer: Run = lambda: torch._addmm_activation(b, x, right, use_gelu=True)  # noqa: E731
+    elif form == "e4m3":
+        one = torch.ones((), device="cuda")
+        peer = lambda: torch._scaled_mm(x, right, one, one, out_dtype=torch.bfloat16, use_fast_accum=False)  # noqa: E731
     else:
         peer = lambda: torch.mm(x, right, out=out)  # noqa: E731
     flops = 2.0 * m * n * k
@@ -188,7 +223,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     plan = [("nt", size) for size in (*SQUARE, *RAGGED, *SKINNY, *UNNAMED)]
     plan += [("nn", size) for size in (*SQUARE, *SKINNY[2:])]
-    plan += [("gelu", SQUARE[1]), ("gelu", SQUARE[2])]
+    plan += [(form, size) for form in ("gelu", "by_hand", "e4m3") for size in SQUARE[1:3]]
     if asked.quick:
         plan = [("nt", SQUARE[1]), ("nn", SQUARE[1]), ("gelu", SQUARE[1]), ("nt", RAGGED[0]), ("nt", SKINNY[3])]
     if asked.only != "attention":
