@@ -20,8 +20,6 @@ from tessera.types.frozen import frozen
 
 if TYPE_CHECKING:
     from tessera.frontend.trace import Trace
-    from tessera.ir.graph.interval import Interval
-
 Range = Sequence[float]
 
 
@@ -107,68 +105,12 @@ def _verified(target: Callable[..., Any], rules: Rules) -> Any:
 
 def _prove(trace: Trace, rules: Rules) -> list[int]:
     """Where values are computed that intervals do not prove right, by the number of their record; raises for wrong."""
-    from tessera.ir.graph.interval import Interval, range_of  # noqa: PLC0415 - only what is verified needs it
-    from tessera.ir.graph.interval_rules import intervals  # noqa: PLC0415
+    from tessera.ir.graph.range_proof import unproved  # noqa: PLC0415 - only what is verified needs it
 
-    tape, given = trace.tape, dict(rules.inputs)
-    known_inputs: dict[int, Interval] = {}
-    for value, name in zip(tape.inputs, tape.names, strict=False):
-        limits = given.get(name, rules.bounded)
-        if limits is not None and tape.types[value].dtype.is_float:
-            known_inputs[value] = Interval(*limits, is_reached=True)
-    known = intervals(tape, known_inputs)
-    open_: list[int] = []
-    for number, record in enumerate(tape.records):
-        for value in record.results:
-            dtype = tape.types[value].dtype
-            if not dtype.is_float:
-                continue
-            largest = range_of(dtype)
-            low, high = rules.bounded or (largest.low, largest.high)
-            found = known[value]
-            if found.within(max(low, largest.low), min(high, largest.high)):
-                continue
-            slack = 8 * dtype.epsilon
-            leaves = found.low < low - abs(low) * slack or found.high > high + abs(high) * slack
-            if found.is_reached and leaves:
-                raise _refuted(trace, record, found, known, (low, high), rules)
-            open_.append(number)
-            break
-    return open_
-
-
-def _refuted(
-    trace: Trace,
-    record: Record,
-    found: Interval,
-    known: Mapping[int, Interval],
-    limits: tuple[float, float],
-    rules: Rules,
-) -> RangeError:
-    tape, name = trace.tape, record.op.split(".", 1)[1]
-    dtype = tape.types[record.results[0]].dtype
-    notes = [f"its operand {_named(trace, value)} lies in {known[value]}" for value in dict.fromkeys(record.operands)]
-    if rules.bounded is None:
-        return RangeError(
-            f"`{name}` can give {found}, and the largest {dtype} is {limits[1]:.6g}",
-            span=record.span,
-            notes=tuple(notes),
-            fix="scale its operands, clamp them, or compute in a wider dtype",
-        )
-    return RangeError(
-        f"`{name}` can give {found}, outside of [{limits[0]:g}, {limits[1]:g}]",
-        span=record.span,
-        notes=tuple(notes),
-        fix="clamp it, or declare tighter `inputs`",
-    )
-
-
-def _named(trace: Trace, value: int) -> str:
-    tape = trace.tape
-    if value in tape.inputs:
-        return f"`{tape.names[tape.inputs.index(value)]}`"
-    made = next(record for record in tape.records if value in record.results)
-    return f"from `{made.op.split('.', 1)[1]}`" + (f" at line {made.span.line}" if made.span else "")
+    if rules.bounded is not None:
+        trace.tape.promises["numerics.bounded"] = rules.bounded
+        trace.tape.promises["numerics.inputs"] = dict(rules.inputs)
+    return unproved(trace.tape, rules.bounded, dict(rules.inputs))
 
 
 def _flags(trace: Trace, watched: Sequence[int], rules: Rules) -> Any:

@@ -1,0 +1,36 @@
+"""Check that values keep the bounds that functions promise, as far as intervals can tell, and change nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.ir.base.op import SpecOp, plain
+from tessera.ir.base.passes import Pass
+from tessera.ir.graph.from_tape import to_tape
+from tessera.ir.graph.range_proof import unproved
+
+BOUNDED, INPUTS = "numerics.bounded", "numerics.inputs"
+
+
+@dataclass(frozen=True)
+class CheckRanges(Pass):
+    """Refuse a function with `numerics.bounded = [-100, 100]` in which a value can leave that (T0305).
+
+    Inputs lie where `numerics.inputs = {x = [-1, 1]}` says, else in the bound. Before and after are the same text.
+    """
+
+    def run(self, module: ModuleOp) -> None:
+        for function in module.ops:
+            found = function.attributes.get(BOUNDED)
+            if isinstance(function, SpecOp) and found is not None:
+                given = function.attributes.get(INPUTS)
+                ranges: dict[str, Any] = {} if given is None else plain(given)
+                unproved(to_tape(function), _pair(plain(found)), {name: _pair(one) for name, one in ranges.items()})
+
+
+def _pair(ends: Any) -> tuple[float, float]:
+    low, high = ends
+    return float(low), float(high)
