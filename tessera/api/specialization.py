@@ -11,6 +11,7 @@ from tessera.diagnostics.codes import GuardError, RuntimeArgumentError
 from tessera.diagnostics.error import Fix, TesseraError
 from tessera.diagnostics.span import user_span
 from tessera.frontend.bind import Signature, fitting, named_sizes
+from tessera.frontend.facts import Assumption
 from tessera.frontend.several import several
 from tessera.frontend.shortcuts import taker
 from tessera.frontend.trace_function import TracedFunction
@@ -138,17 +139,17 @@ class Specialization:
                 _sides(item.left, left, item.right, right),
                 span=item.span,
                 notes=(f"rule: {item.rule}", *sources),
-                fix=self._padding(item.left, item.right, sizes, tensors),
+                fix=self._fix(item, sizes, tensors),
             )
         return error
 
-    def _padding(
-        self, left: Dim, right: Dim, sizes: Mapping[str, tuple[int, str]], tensors: Sequence[Any]
-    ) -> Fix | None:
-        """The edit of the call that pads the smaller of two sizes that have names."""
-        if left.symbol_name is None or right.symbol_name is None:
-            return None
-        small, large = sorted((sizes[left.symbol_name], sizes[right.symbol_name]))
+    def _fix(self, item: Assumption, sizes: Mapping[str, tuple[int, str]], tensors: Sequence[Any]) -> Fix | None:
+        """The edit of the op that assumes nothing, else that of the call which pads the smaller of two named sizes."""
+        of_op = None if item.asker is None else item.asker.shape_fix()
+        left, right = item.left.symbol_name, item.right.symbol_name
+        if of_op is not None or left is None or right is None:
+            return of_op
+        small, large = sorted((sizes[left], sizes[right]))
         edit = fitting(self.signature, tensors, small[1], large[0])
         found = edit(user_span()) if callable(edit) else None
         return found if isinstance(found, Fix) else None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tessera.diagnostics.codes import SpecializationError
+from tessera.diagnostics.error import Fix
 from tessera.diagnostics.span import Span
 from tessera.frontend.fixes import fixes_of
 from tessera.frontend.lower_bounds import one_from, resolved
@@ -20,11 +21,23 @@ if TYPE_CHECKING:
     from tessera.types.constraint import Answer, Constraint, ConstraintSolver
 
 
+class Asker(Protocol):
+    """Who needed an equality: an op at a line of the user's."""
+
+    def named(self, message: str) -> str:
+        """A message with operands called what the user calls them."""
+        ...
+
+    def shape_fix(self) -> Fix | None:
+        """The edit of the op's operands after which nothing would have had to be assumed."""
+        ...
+
+
 @frozen
 class Assumption:
     """`left == right` was needed, for this reason, at this place; `constraint` is the rule it is from, if any.
 
-    `what` is what code carries, and is the same for the same op; `named` finds the user's names for its operands.
+    `what` is what code carries, and is the same for the same op; `asker` can say it in the user's words.
     """
 
     left: Dim
@@ -32,12 +45,12 @@ class Assumption:
     what: str
     span: Span | None
     constraint: Constraint | None = None
-    named: Callable[[str], str] | None = None
+    asker: Asker | None = None
 
     @property
     def rule(self) -> str:
         """The reason in the user's words."""
-        return self.what if self.named is None else self.named(self.what)
+        return self.what if self.asker is None else self.asker.named(self.what)
 
 
 @dataclass
@@ -121,13 +134,13 @@ class Facts:
         span: Span | None,
         constraint: Constraint | None = None,
         given: Collection[int] = (),
-        named: Callable[[str], str] | None = None,
+        asker: Asker | None = None,
     ) -> Dim:
         """Take `left == right` for true from here on, and give the dim both are.
 
         `given` are numbers that a declared dim may be: sizes of tensors that come with the call, undeclared.
         """
-        item = Assumption(left, right, what, span, constraint, named)
+        item = Assumption(left, right, what, span, constraint, asker)
         self.assumptions.append(item)
         self._tell_solver(left, right, span, constraint)
         left, right = self.known(left), self.known(right)

@@ -39,7 +39,7 @@ def check_bytes(spec: OpSpec, results: Sequence[TensorType], span: Span | None) 
 class Inference:
     """The `InferContext` of one op of a trace."""
 
-    __slots__ = ("attributes", "operands", "span", "spec", "trace")
+    __slots__ = ("attributes", "operands", "span", "spec", "trace", "types")
 
     def __init__(
         self,
@@ -51,6 +51,7 @@ class Inference:
     ) -> None:
         self.trace, self.spec, self.operands, self.span = trace, spec, operands, span
         self.attributes = attributes or {}
+        self.types: list[TensorType] | None = None
 
     def equal(self, left: Dim, right: Dim, what: str) -> Dim:
         facts = self.trace.facts
@@ -67,10 +68,11 @@ class Inference:
 
             error = self.fail(f"{what}: {left} and {right} differ because of {listed(answer.because)}")
             raise error.with_notes(*places(answer.because)) if isinstance(error, TesseraError) else error
+        self.types = self._types()  # as they are before it is assumed: later both dims are one
         try:
-            return facts.assume(left, right, what, self.span, given=self._given_sizes(), named=self._named)
+            return facts.assume(left, right, what, self.span, given=self._given_sizes(), asker=self)
         except SpecializationError as error:
-            raise error.with_fix(self._shape_fix()) from None
+            raise error.with_fix(self.shape_fix()) from None
 
     def stretches(self, dim: Dim, other: Dim, what: str) -> bool:
         """Whether a dim is taken for the 1 that broadcasts: that of `x[:1]` is, next to one that may be more."""
@@ -85,7 +87,7 @@ class Inference:
 
     def fail(self, message: str, *, help: str = "") -> Exception:
         kind = BroadcastError if "cannot broadcast" in message else ShapeError
-        return kind(self._named(message), span=self.span, notes=self._notes(), fix=self._shape_fix() or help or None)
+        return kind(self.named(message), span=self.span, notes=self._notes(), fix=self.shape_fix() or help or None)
 
     def fail_dtype(self, message: str, *, help: str = "") -> Exception:
         from tessera.frontend.fixes.operands import dtype_fix  # noqa: PLC0415 - for errors alone
@@ -93,7 +95,7 @@ class Inference:
         fix = dtype_fix(self.spec, self._types(), self.attributes, self.span)
         return DTypeError(message, span=self.span, notes=self._notes(), fix=fix or help or None)
 
-    def _named(self, message: str) -> str:
+    def named(self, message: str) -> str:
         """The message with operands called what the user calls them."""
         if ".shape[" not in message:
             return message
@@ -103,12 +105,15 @@ class Inference:
         known = [names[inputs.index(value)] if value in inputs else "" for value in self.operands]
         return in_users_words(self.spec, message, known, self.span)
 
-    def _shape_fix(self) -> Fix | None:
+    def shape_fix(self) -> Fix | None:
+        """The edit after which the shape rule holds with nothing assumed, if there is one."""
         from tessera.frontend.fixes.operands import shape_fix  # noqa: PLC0415 - for errors alone
 
         return shape_fix(self.spec, self._types(), self.attributes, self.span)
 
     def _types(self) -> list[TensorType]:
+        if self.types is not None:
+            return self.types
         types = [self.trace.tape.types[value] for value in self.operands]
         return [type.with_shape(self.trace.known(dim) for dim in type.shape) for type in types]
 

@@ -182,6 +182,8 @@ def _other_axis(
         return
     for axis in range(types[0].rank):
         value = axis if name == "axis" else (axis,)
+        if value == attributes[name]:
+            continue
         message = f"along axis {axis} it fits"
         yield _Candidate(
             types, {**attributes, name: value}, lambda axis=axis, message=message: part.edit(str(axis), message)
