@@ -10,19 +10,19 @@ function and at the static arguments of a call, and goes on
 
 Modules are never walked: of the program's own modules, what code names in them counts as globals do. The standard
 library, this package and installed packages that do not use it are taken as they are, and so are names bound to
-modules, to classes, and to functions of that name: a program that replaces a definition while it runs says
-`cache_clear()`.
+modules. Names bound to functions and classes, and methods, are places as others are: a definition that is run again, or
+replaced, is seen at the next call.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import cache, cached_property, partial
 from operator import is_
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType, SimpleNamespace
+from types import FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, TypeAlias
 
 from tessera.api.code_names import ALL_ATTRIBUTES, names_of
@@ -39,7 +39,6 @@ OPEN: Any = object()
 """What a place gives that stands for the size or the items of a container, while they are as they were."""
 
 _SCALARS = (int, float, str, bool, bytes, type(None))
-_DEFINITIONS = (ModuleType, type, FunctionType, BuiltinFunctionType)
 _HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE: set for every class that Python code makes
 _FEW = 64  # a table of numbers that is larger is one place, and not as many as it has entries
 _INSTALLED = ("site-packages", "dist-packages")
@@ -166,15 +165,22 @@ class Outside:
         """A place that holds `OPEN` for as long as what was seen of a container holds."""
         self.places.append(Place(path, get, None, OPEN))
 
-    def _add_name(self, path: str, scope: Mapping[str, Any], name: str) -> None:
-        """A global or a member of a module or class: watched, unless it is a definition, which is only entered."""
+    def _add_name(self, path: str, owner: Any, scope: Mapping[str, Any], name: str) -> None:
+        """A global or a member of a module or class: watched, unless it is a module, which is only entered."""
         value = scope[name]
-        is_alias = isinstance(value, FunctionType) and value.__name__ != name
-        if not is_alias and (isinstance(value, _DEFINITIONS) or _is_jitted(value)):
-            if not _is_foreign(value):
-                self._waiting.append((path, value))
-        else:
-            self._add(path, scope, scope.get, name, value)
+        if not isinstance(value, ModuleType):
+            self._add(path, owner, scope.get, name, value)
+        elif not _is_foreign(value):
+            self._waiting.append((path, value))
+
+    def _add_definition(self, path: str, owners: Sequence[type[Any]], name: str, function: Any) -> None:
+        """A method of the last of some classes: watched there, and in those before it, where another would hide it."""
+        for owner in owners:
+            held: Mapping[str, Any] = vars(owner)
+            if (id(owner), name) not in self._owners and (owner is owners[-1] or name not in held):
+                self._owners.add((id(owner), name))
+                self.places.append(Place(path, held.get, name, held.get(name, MISSING)))
+        self._waiting.append((path, function))
 
     def _enter_function(self, path: str, function: FunctionType) -> None:
         if path and _is_foreign(function):
@@ -182,7 +188,7 @@ class Outside:
         names, scope = names_of(function.__code__), function.__globals__
         self._found |= names.attributes
         for name in sorted(names.globals & scope.keys()):
-            self._add_name(name, scope, name)
+            self._add_name(name, scope, scope, name)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             get = _cell_getter(cell)
             self._add(name, cell, get, None, get(None, MISSING))
@@ -241,21 +247,24 @@ class Outside:
 
     def _enter_namespace(self, path: str, value: Any) -> None:
         """What code names in a module, or in a class and those it comes from."""
-        for owner in value.__mro__ if isinstance(value, type) else (value,):
-            if not _is_foreign(owner):
-                held = vars(owner)
-                # Of a module only what is spelled: it has everything that its program has.
-                names = self._named(held) if owner is not value or isinstance(value, type) else self._spelled(held)
-                for name in names:
-                    self._enter_member(f"{path}.{name}", held, name)
+        if isinstance(value, ModuleType):
+            held = vars(value)
+            for name in self._spelled(held):  # only what is spelled: it has everything that its program has
+                self._add_name(f"{path}.{name}", held, held, name)
+            return
+        owners = _own_classes(value)
+        for at, owner in enumerate(owners):
+            for name in self._named(vars(owner)):
+                self._enter_member(f"{path}.{name}", owners[: at + 1], name)
 
-    def _enter_member(self, path: str, held: Mapping[str, Any], name: str) -> None:
-        member = held[name]
-        function = _function_of(member)
+    def _enter_member(self, path: str, owners: Sequence[type[Any]], name: str) -> None:
+        """What a name is in the last of some classes, each of which is asked before the next."""
+        held: Mapping[str, Any] = vars(owners[-1])
+        function = _function_of(held[name])
         if function is not None:
-            self._waiting.append((path, function))
-        elif not hasattr(member.__class__, "__get__"):
-            self._add_name(path, held, name)
+            self._add_definition(path, owners, name, function)
+        elif not hasattr(held[name].__class__, "__get__"):
+            self._add_name(path, owners[-1], held, name)
 
     def _enter_object(self, path: str, value: Any) -> None:
         held: Mapping[str, Any] = getattr(value, "__dict__", {})
@@ -264,18 +273,17 @@ class Outside:
             self._add_check(path, _same_count(held))
         for name in self._named(held):
             self._add(prefix + name, held, held.get, name, held[name])
-        kind: type[Any] = value.__class__
-        for owner in kind.__mro__[:-1]:
-            members: dict[str, Any] = {} if _is_foreign(owner) else dict(vars(owner))
-            for name, member in members.items():
+        owners = _own_classes(value.__class__)
+        for at, owner in enumerate(owners):
+            for name, member in dict(vars(owner)).items():
                 if name.startswith("__") and name.endswith("__"):
                     if isinstance(member, FunctionType) and name not in _UNCALLED:
-                        self._waiting.append((prefix + name, member))
+                        self._add_definition(prefix + name, owners[: at + 1], name, member)
                 elif _is_slot(member) and self._is_named(name):
                     self._add_slot(prefix + name, value, name)
                 elif self._is_named(name) and name not in held:
                     self.places.append(Place(prefix + name, held.get, name, MISSING))
-                    self._enter_member(prefix + name, vars(owner), name)
+                    self._enter_member(prefix + name, owners[: at + 1], name)
 
     def _add_slot(self, path: str, value: Any, name: str) -> None:
         get: Get = partial(getattr, value)
@@ -295,6 +303,11 @@ def _is_foreign(value: Any) -> bool:
     """Whether a module, class or function belongs to a library, and not to the program."""
     name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
     return not isinstance(name, str) or _is_library(name)
+
+
+def _own_classes(kind: type[Any]) -> list[type[Any]]:
+    """A class and those it comes from, as far as they are the program's, in the order they are asked for a member."""
+    return [owner for owner in kind.__mro__ if not _is_foreign(owner)]
 
 
 @cache
