@@ -367,12 +367,19 @@ def _mixed_buffers(kernel: SpecOp) -> set[SSAValue]:
             continue
         is_store = op.name == "ttile.store"
         buffer, tile = op.operands[is_store], op.operands[0] if is_store else op.results[0]
-        axes = op.value("axes")
-        reach = tuple(str(part) for part in op.value("map") if part.symbols & set(axes) or len(op.operands) > 9)
-        seen.setdefault(buffer, set()).add((tile.type.shape if isinstance(tile.type, TileAttr) else (), axes, reach))
+        seen.setdefault(buffer, set()).add((tile.type, *_reach(op)))
         (stored if is_store else loaded).add(buffer)
     shared = {op.results[0] for op in kernel.walk() if isinstance(op, SpecOp) and _is_shared(op)}
     return {buffer for buffer in stored & loaded if len(seen[buffer]) > 1} - shared
+
+
+def _reach(op: SpecOp) -> tuple[Any, ...]:
+    """How the elements of an access find their cells: alike for two accesses whose equal places are equal cells."""
+    axes, map_ = set(op.value("axes")), op.value("map")
+    found = (op.value("axes"), *(str(part) for part in map_ if part.symbols & axes))
+    indices = {f"t{number}" for number in range(len(op.operands))}
+    # An element that is found by an index may be anybody's.
+    return (*found, op) if any(part.symbols & indices for part in map_) else found
 
 
 def _is_shared(op: SpecOp) -> bool:

@@ -55,11 +55,13 @@ class Driver:
         self._threads = threading.local()
         self.enter()
 
-    def enter(self) -> None:
-        """Make the context that of this thread; other libraries in the process use the same one."""
-        if not getattr(self._threads, "entered", False):
+    def enter(self) -> bool:
+        """Make the context that of this thread, and say whether it was not; other libraries use the same one."""
+        is_new = not getattr(self._threads, "entered", False)
+        if is_new:
             self.check(self.library.cuCtxSetCurrent(self.context), "cuCtxSetCurrent")
             self._threads.entered = True
+        return is_new
 
     def address(self, name: str) -> int:
         """Where a function of the driver is, for native code that calls it."""

@@ -28,6 +28,9 @@ _FUNCTIONS = (
     "cuMemcpy2DAsync_v2",
 )
 _KEPT = 256
+_NUMBER = 0xFFFFFFFF
+"""The part of what the entry says that is the driver's."""
+_NO_CONTEXT = 201
 
 
 class Plan:
@@ -102,9 +105,10 @@ class CudaProgram:
         for tensor in tensors:
             if tensor.lane != stream:
                 return NotImplemented
-        return self._launch(plan, tensors, stream)
+        return self.launch(plan, tensors, stream)
 
-    def _launch(self, plan: Plan, tensors: Sequence[CudaTensor], stream: int) -> Any:
+    def launch(self, plan: Plan, tensors: Sequence[CudaTensor], stream: int) -> Any:
+        """Make room for the results and let the entry fill the queue."""
         made = [CudaTensor(home.take(), form, stream, home) for form, home in plan.outputs]
         own = plan.workspace
         workspace = own.take() if own is not None else 0
@@ -118,12 +122,15 @@ class CudaProgram:
         if own is not None:
             own.free.append(workspace)
         if code:
+            if code & _NUMBER == _NO_CONTEXT and driver().enter():
+                # The first call of a thread that has not met the device yet.
+                return self.launch(plan, tensors, stream)
             raise self._failure(code)
         self.calls += 1
         return made[0] if len(made) == 1 else tuple(made)
 
     def _failure(self, code: int) -> Exception:
-        number, kernel = code & 0xFFFFFFFF, (code >> 32) - 1
+        number, kernel = code & _NUMBER, (code >> 32) - 1
         name = self.executable.metadata["called"][kernel] if kernel >= 0 else "the host program"
         found = error_of(number, name, driver().library)
         if number in (900, 901):
@@ -150,7 +157,7 @@ class CudaProgram:
         others = set[int]() if QUEUE.is_recording else {tensor.stream for tensor in tensors} - {stream}
         for other in others:
             wait_for(stream, other)
-        result = self._launch(plan, tensors, stream)
+        result = self.launch(plan, tensors, stream)
         for other in others:
             # Their memory goes back to their own queues, which must not be ahead of this one then.
             wait_for(other, stream)

@@ -15,7 +15,7 @@ from tessera.runtime import dlpack
 from tessera.runtime.devices import cuda_dlpack
 from tessera.runtime.devices.cuda_driver import Parameters, error_of, is_available
 from tessera.runtime.devices.cuda_memory import Home, Pool, rounded
-from tessera.runtime.devices.cuda_program import Sizes, code_for
+from tessera.runtime.devices.cuda_program import CudaProgram, Plan, Sizes, code_for
 from tessera.runtime.devices.cuda_tensor import NOWHERE, CudaTensor, form_of
 from tessera.runtime.devices.cuda_tensor_map import TensorMap, TensorMaps
 from tessera.runtime.executable import Executable, Guard, Port
@@ -139,3 +139,89 @@ def test_a_tensor_map_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
         maps.get(TensorMap(4096, "bf16", (64, 64), (128,), (64, 8)))
     assert len(made) == maps.misses == 1
     assert maps.hits == 2
+
+
+class Library:
+    """A driver of which only so many calls succeed; `asked` is what it was asked for."""
+
+    def __init__(self, codes: list[int]) -> None:
+        self.codes = codes
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*_: Any) -> int:
+            self.asked.append(name)
+            return self.codes.pop(0) if name == "cuMemAlloc_v2" else 0
+
+        return call
+
+
+class Driver:
+    """What stands in for the driver's functions."""
+
+    ordinal = 0
+
+    def __init__(self, codes: list[int]) -> None:
+        self.library = Library(codes)
+        self.entered = 0
+
+    def enter(self) -> bool:
+        self.entered += 1
+        return self.entered == 1
+
+    def call(self, name: str, *arguments: Any) -> None:
+        getattr(self.library, name)(*arguments)
+
+
+def test_free_blocks_go_back_before_memory_is_said_to_be_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, cuda = Pool(), Driver([2, 0])
+    monkeypatch.setattr("tessera.runtime.devices.cuda_memory.driver", lambda: cuda)
+    home = pool.home(1000)
+    pool.reserved = home.size
+    home.free.append(1 << 20)
+    pool.new(4096)
+    assert "cuMemFree_v2" in cuda.library.asked
+    assert home.free == []
+
+
+def test_no_memory_says_how_much_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = Driver([2])
+    monkeypatch.setattr("tessera.runtime.devices.cuda_memory.driver", lambda: cuda)
+    with pytest.raises(OutOfMemoryError, match="no memory for 4096 bytes on cuda:0") as caught:
+        Pool().new(4096)
+    assert "free tensors that are no longer needed" in str(caught.value)
+
+
+def _program(codes: list[int]) -> tuple[CudaProgram, list[int]]:
+    """A program whose entry answers so, and how often it was asked."""
+    program, asked = object.__new__(CudaProgram), list[int]()
+
+    def entry(*_: Any) -> int:
+        asked.append(1)
+        return codes.pop(0)
+
+    program.calls = 0
+    program.executable = Executable((), (), (), metadata={"called": ["softmax"]})
+    program.__dict__["_entry"] = entry
+    return program, asked
+
+
+def test_a_thread_that_has_not_met_the_device_is_introduced(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = Driver([])
+    monkeypatch.setattr("tessera.runtime.devices.cuda_program.driver", lambda: cuda)
+    program, asked = _program([201, 0])
+    plan = Plan(None, (), None, None)
+    plan.taken = ctypes.c_void_p * 1
+    program.launch(plan, [], 0)
+    assert len(asked) == 2
+    assert cuda.entered == 1
+
+
+def test_a_launch_that_fails_names_its_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tessera.runtime.devices.cuda_program.driver", lambda: Driver([]))
+    program, _ = _program([701 | 1 << 32])
+    plan = Plan(None, (), None, None)
+    plan.taken = ctypes.c_void_p * 1
+    with pytest.raises(DeviceError, match="softmax") as caught:
+        program.launch(plan, [], 0)
+    assert "choose smaller tiles" in str(caught.value)

@@ -1,0 +1,80 @@
+"""Lowering for NVIDIA: how many threads a program has, and that they wait where they may meet in memory."""
+
+from __future__ import annotations
+
+import pytest
+from xdsl.ir import SSAValue
+
+from tessera.backends.nvptx.lower import lower_kernel, threads_of
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.verify import verify
+from tessera.ir.tile.language import Place, TileBuilder
+from tessera.types.dim import Dim
+from tessera.types.dtype import f32
+from tessera.types.machine import GPUS
+from tessera.types.tensor_type import TensorType
+from tests.backends.nvptx.kernels import lowered
+
+ROW, COLUMN = Dim.symbol("i"), Dim.symbol("j")
+
+
+def passed_on(*, turned: bool, size: int = 16) -> SpecOp:
+    """A tile through scratch, read back as it was stored or the other way round."""
+    buffer = TensorType.of([size, size], f32)
+    b = TileBuilder("pass", [buffer, buffer], symbols=[], grid=[Dim.constant(1)], writes=[1], kind="library")
+    zero: SSAValue = b.index(0)
+    place = Place({"i": zero, "j": zero}, ("i", "j"), (size, size), {})
+    scratch = b.scratch([size, size], f32)
+    b.store(b.load(b.arguments[0], (ROW, COLUMN), place), scratch, (ROW, COLUMN), place)
+    b.store(b.load(scratch, (COLUMN, ROW) if turned else (ROW, COLUMN), place), b.arguments[1], (ROW, COLUMN), place)
+    return b.finish()
+
+
+def names(kernel: SpecOp) -> list[str]:
+    return [op.name for op in kernel.walk()]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_threads_wait_where_one_reads_what_another_wrote(turned: bool) -> None:
+    target = lower_kernel(passed_on(turned=turned), GPUS["sm_90a"])
+    verify(target)
+    found = names(target)
+    assert ("ttarget.barrier" in found) == turned
+    if turned:
+        # After it was written, before it is read.
+        written = max(at for at, name in enumerate(found) if name == "ttarget.store" and at < len(found) - 3)
+        assert "ttarget.barrier" in found[: written + 1]
+        assert found.index("ttarget.barrier") > found.index("ttarget.scratch")
+
+
+@pytest.mark.parametrize(
+    ("name", "threads"), [("map", 256), ("free row", 32), ("row in registers", 32), ("columns", 256), ("sort", 256)]
+)
+def test_threads_of_a_program(name: str, threads: int) -> None:
+    lowering = lowered(name)
+    assert [threads_of(kernel) for kernel in lowering.kernels] == [threads]
+    assert lowering.targets[0].value("threads") == threads
+
+
+@pytest.mark.parametrize(
+    ("name", "space"), [("free row", "private"), ("long row", "shared"), ("row in registers", "registers")]
+)
+def test_scratch_is_as_near_as_its_size_allows(name: str, space: str) -> None:
+    (target,) = lowered(name).targets
+    found = {op.value("space") for op in target.walk() if isinstance(op, SpecOp) and op.name == "ttarget.scratch"}
+    assert found == {space}
+
+
+def test_memory_that_is_private_is_had_by_as_many_programs_as_run() -> None:
+    lowering = lowered("free row")
+    assert lowering.device is not None
+    (code,) = lowering.device.codes
+    assert code.slots == GPUS["sm_90a"].blocks * 16 * code.programs
+    assert code.scratch.symbols
+    assert lowering.device.host.scratches
+
+
+def test_arguments_of_rounds_begin_anywhere() -> None:
+    target = lower_kernel(lowered("map").kernels[0], GPUS["sm_90a"], aligned=False)
+    verify(target)
+    assert target.value("vector") == 1
