@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.diagnostics.codes import ShapeError
+from tessera.diagnostics.codes import GuardError, ShapeError
 from tessera.frontend import tree
 from tessera.frontend.concrete import is_concrete
 from tessera.frontend.functions import creation
@@ -19,6 +19,10 @@ class KVCache:
     """Keys `K` and values `V` [batch, heads, capacity, head dim], of which the first `length` count.
 
     A cache is a value: `append` and `prune` give a new one, and the compiler writes in place where nobody else looks.
+    What lies beyond `length` is never read.
+
+    Raises: GuardError (T0702) where `length` is known and not within the capacity: by `append`, or, under `jit`, by the
+    call that gives the cache.
 
     >>> cache = ts.KVCache.empty(1, 2, 16, 8)
     >>> cache.append(ts.ones((1, 2, 3, 8)), ts.ones((1, 2, 3, 8))).length
@@ -31,6 +35,8 @@ class KVCache:
         self.K = keys  # pyright: ignore[reportConstantRedefinition] - the document's name
         self.V = values  # pyright: ignore[reportConstantRedefinition]
         self.length = length
+        if isinstance(length, int) or is_concrete(length):
+            _check_length(keys, int(length))
 
     def __class_getitem__(cls, items: Any) -> TensorAnnotation:
         return annotation_of(items, "KVCache")
@@ -58,7 +64,7 @@ class KVCache:
         return dtype_of(self.K)
 
     def append(self, k: Any, v: Any) -> KVCache:
-        """The cache with keys and values [batch, heads, new, head dim] after those it holds; the rest find no room."""
+        """The cache with keys and values [batch, heads, new, head dim] after those it holds; they must fit."""
         for name, value in (("k", k), ("v", v)):
             _check(self, name, value)
         return KVCache(*apply("kv_append", (self.K, self.V, self.length, k, v)))
@@ -79,6 +85,20 @@ class KVCache:
         dims = ", ".join(f'"{size}"' if not isinstance(size, int) else str(size) for size in self.shape)
         length = self.length.item() if is_concrete(self.length) else self.length
         return f"KVCache[{dims}, {self.dtype}](length={length})"
+
+
+def _check_length(keys: Any, length: int) -> None:
+    """Refuse a cache that says it holds more than it has room for: rows were left out of it."""
+    shape = getattr(keys, "shape", ())
+    capacity = shape[2] if len(shape) == 4 else None
+    if length < 0:
+        raise GuardError(f"a cache has a length of at least 0, got {length}", fix="begin with `KVCache.empty(...)`")
+    if isinstance(capacity, int) and length > capacity:
+        raise GuardError(
+            f"a cache with room for {capacity} positions cannot hold {length}",
+            notes=(f"rule: `length <= K.shape[2]`, and {length} > {capacity}",),
+            fix=f"make it larger, as in `KVCache.empty(batch, heads, {length}, head_dim)`, or `prune` it first",
+        )
 
 
 def _check(cache: KVCache, name: str, value: Any) -> None:

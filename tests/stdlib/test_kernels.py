@@ -51,7 +51,7 @@ def test_samples(op: str, sample: Any, is_free: bool) -> None:
     wanted: Any = reference(op, *arrays, **sample.attributes)
     results: list[Array] = [wanted] if len(found) == 1 else list(wanted)
     for left, right in zip(found, results, strict=True):
-        if op == "attention":
+        if op in ("attention", "cached_attention"):
             assert_attended(left, right, arrays)
         else:
             assert left.tobytes() == right.tobytes()
@@ -147,6 +147,18 @@ def test_a_head_that_is_taken_in_parts() -> None:
     assert_attended(whole, wanted, arrays)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("filled", [0, 1, 70, 256, 300, 999, -2])
+def test_what_lies_beyond_the_length_of_a_cache_is_not_read(causal: bool, filled: int) -> None:
+    q, k, v = heads(1, 4, 2, 5, 300, 16)
+    kept = min(max(filled, 0), 300)
+    k[:, :, kept:] = v[:, :, kept:] = np.nan
+    wanted = reference("attention", q, k[:, :, :kept], v[:, :, :kept], causal=causal)
+    for shapes in (None, [*FREE, []], [*FIXED_HEAD, []]):
+        (found,) = run_library("cached_attention", [q, k, v, np.array(filled)], {"causal": causal}, shapes)
+        assert_attended(found, wanted, [q, k])
+
+
 @pytest.mark.parametrize("shape", [(70,), (66, 70), (1, 70), (2, 1, 1, 70), (4, 66, 1)])
 def test_masks_are_stretched(shape: tuple[int, ...]) -> None:
     arrays = heads(2, 4, 2, 66, 70, 8)
@@ -183,6 +195,7 @@ SOUND: list[tuple[str, list[list[Any]], list[dt.DType], dict[str, Any], int]] = 
     ("sort_rows", [["R", "N"]], [dt.f32], {}, 0),
     ("attention", FREE, [dt.f32] * 3, {"causal": True}, 3),
     ("attention", FIXED_HEAD, [dt.f32] * 3, {}, 0),
+    ("cached_attention", [*FIXED_HEAD, []], [dt.f32] * 3 + [dt.i64], {"causal": True}, 2),
 ]
 
 

@@ -82,7 +82,9 @@ def attention(q: Any, k: Any, v: Any = None, mask: Any = None, *, causal: bool =
     """`softmax(q kT * scale + mask) v` on [batch, heads, length, head dim]; `k` and `v` may have fewer heads.
 
     `scale` is one over the root of the head dim by default. With `causal`, the last query stands at the last key.
-    `k` may be a `KVCache`, which holds keys, values and how many of them count. A row that sees no key gives 0.
+    `k` may be a `KVCache`, which holds keys, values and how many of them count: those beyond are not read. A row that
+    sees no key gives 0. A key that a mask hides has the weight 0, with which its value is still multiplied, as IEEE 754
+    has it: an infinity or NaN there gives NaN.
     """
     factor = None if scale is None else number("attention", "scale", scale)
     if v is None:

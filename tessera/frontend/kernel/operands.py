@@ -14,7 +14,7 @@ from tessera.frontend.kernel.memory import load
 from tessera.frontend.kernel.places import TensorRef
 from tessera.frontend.kernel.tiles import Operand, Tile
 from tessera.types.annotation import TensorAnnotation
-from tessera.types.dim import Dim
+from tessera.types.dim import Dim, maximum, minimum
 from tessera.types.frozen import frozen
 from tessera.types.policy import SILENT
 from tessera.types.schedule import NAMES
@@ -146,10 +146,12 @@ class CacheRef:
     """A cache as a kernel sees it: keys and values, of which only the filled part has a shape."""
 
     def __init__(self, b: KernelBuilder, name: str, types: Sequence[TensorType], at: int) -> None:
-        length = b.first("fetch", [at + 2], {"coords": (), "map": ()}, "index")
-        coordinate = b.fresh("_length")
-        b.coords[coordinate] = length
         keys, values = types[:2]
+        said = b.first("fetch", [at + 2], {"coords": (), "map": ()}, "index")
+        coordinate = b.fresh("_length")
+        # Whatever the length says, nothing is read outside of the tensors.
+        within = maximum(0, minimum(keys.shape[keys.rank - 2], Dim.symbol(coordinate)))
+        b.coords[coordinate] = b.first("index", [said], {"names": (coordinate,), "expr": within}, "index")
         self.length = Dim.symbol(coordinate)
         self.K = TensorRef(f"{name}.K", at, keys, filled={keys.rank - 2: self.length})  # pyright: ignore[reportConstantRedefinition]
         self.V = TensorRef(f"{name}.V", at + 1, values, filled={values.rank - 2: self.length})  # pyright: ignore[reportConstantRedefinition]

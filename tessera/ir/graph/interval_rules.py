@@ -340,7 +340,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("softmax", "softmax_safe"), _fixed(0.0, 1.0)),
     "log_softmax": _log_softmax,
     **dict.fromkeys(("layernorm_safe", "rmsnorm_safe"), _normalized),
-    "attention": lambda asked: asked.operands[2].hull(point(0.0)).guessed(),
+    **dict.fromkeys(("attention", "cached_attention"), lambda asked: asked.operands[2].hull(point(0.0)).guessed()),
     "pad": _pad,
     "full": _full,
     "constant": _constant,

@@ -25,7 +25,7 @@ from tessera.types.tensor_type import TensorType
 Bits: TypeAlias = Callable[[Builder, tuple[Dim, ...]], Any]
 """32 random bits for each element of a shape."""
 
-PRODUCTS = frozenset({"matmul", "dot_general", "conv1d", "conv2d", "einsum", "attention"})
+PRODUCTS = frozenset({"matmul", "dot_general", "conv1d", "conv2d", "einsum", "attention", "cached_attention"})
 """Ops whose operands are multiplied and summed: a policy keeps those as it stores values."""
 COMPOSITES = frozenset(
     {"softmax", "softmax_safe", "log_softmax", "logsumexp", "logsumexp_safe", "layernorm_safe", "rmsnorm_safe"}

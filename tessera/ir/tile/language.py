@@ -228,7 +228,8 @@ class TileBuilder:
         """The tile with what lies beyond the bound of `axis` replaced; the tile itself when nothing can."""
         if axis not in place.bounds:
             return tile
-        coords = tuple(name for name in place.coords if name in place.axes)
+        used = place.bounds[axis].symbols.union(place.axes)
+        coords = tuple(name for name in place.coords if name in used)
         values = {
             "coords": coords,
             "axes": place.axes,

@@ -83,7 +83,25 @@ class _Attention:
             found["_g"] = b.index(Dim.symbol("_h") // (self.heads // self.shared), found)
         # A head of one part starts at 0.
         found["_e"] = b.index(0) if self.columns.is_one else b.index(Dim.symbol("_p") * _PART, {"_p": b.program_id(3)})
+        if self.is_cached:
+            found["_filled"] = b.fetch(self.call.input(b, 3), self.call.at(3, ()), {})
         return found
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether only the first keys count: their number is an operand."""
+        return _is_cached(self.call)
+
+    @property
+    def _filled(self) -> Dim:
+        """How many keys there are: a cache is never read beyond its length, whatever lies there."""
+        if not self.is_cached:
+            return self.keys.size
+        return maximum(0, minimum(self.keys.size, Dim.symbol("_filled")))
+
+    @property
+    def _masks(self) -> tuple[TensorType, ...]:
+        return () if self.is_cached else self.call.operands[3:]
 
     @property
     def _candidates(self) -> tuple[int, ...]:
@@ -98,19 +116,19 @@ class _Attention:
     @property
     def _seen(self) -> Dim:
         """How many keys query `i` sees, when later ones are hidden: the last query stands at the last key."""
-        return self.rows.at + 1 + self.keys.size - self.rows.size
+        return self.rows.at + 1 + self._filled - self.rows.size
 
     @property
     def _end(self) -> Dim:
         """How many keys the last query of the block sees."""
         if not self.is_causal:
-            return self.keys.size
-        return maximum(0, minimum(self.keys.size, self._seen + self.rows.tile - 1))
+            return self._filled
+        return maximum(0, minimum(self._filled, self._seen + self.rows.tile - 1))
 
     def _keys_place(self, other: _Extent, **coords: SSAValue) -> Place:
         """A block of keys (or their values): what no query of the block sees is not read."""
         place = self._place(self.keys, other, **coords)
-        bounds = {**place.bounds, "_j": self._end} if self.is_causal else place.bounds
+        bounds = {**place.bounds, "_j": self._end} if self.is_causal or self.is_cached else place.bounds
         return place.along(place.axes, place.sizes, bounds)
 
     def _place(self, *extents: _Extent, **coords: SSAValue) -> Place:
@@ -185,10 +203,12 @@ class _Attention:
     def _masked(self, scores: SSAValue, j: SSAValue) -> SSAValue:
         """Scores plus the mask; -inf for keys that are not there, or not to be seen."""
         b, place = self.b, self._place(self.rows, self.keys, _j=j)
-        for number, mask in enumerate(self.call.operands[3:], 3):
+        for number, mask in enumerate(self._masks, 3):
             tile = b.cast(b.load(self.call.input(b, number), self.call.at(number, _mask_map(mask)), place), self.dtype)
             scores = b.elementwise("fma", tile, b.full(_LOG2E, place.sizes, self.dtype), scores)
-        seen = minimum(self.keys.size, self._seen) if self.is_causal else place.bounds.get("_j")
+        seen = self._filled if self.is_cached else place.bounds.get("_j")
+        if self.is_causal:
+            seen = minimum(self._filled, self._seen)
         if seen is None:
             return scores
         return b.clip(scores, "_j", _LOW, place.along(place.axes, place.sizes, {"_j": seen}))
@@ -273,11 +293,17 @@ class _NarrowAttention(_Attention):
         return self.b.cast(self.b.cast(powers, self.call.operands[2].dtype), self.dtype)
 
 
+def _is_cached(call: Call) -> bool:
+    return len(call.operands) > 3 and call.operands[3].dtype.is_integer
+
+
 def _is_narrow(call: Call) -> bool:
     """Whether products of the call run on matrix units: where they are, with a scale that keeps the order of scores."""
     given, head = call.attributes["scale"], call.operands[0].shape[3].value
     dtypes = {operand.dtype for operand in call.operands[:3]}
     fits = head is not None and head % 64 == 0 and call.operands[2].shape[3].value == head and head <= 128
+    # Matrix units read whole blocks, and what lies beyond the length of a cache is not to be read.
+    fits = fits and not _is_cached(call)
     return "wgmma" in call.features and dtypes <= {bf16, f16} and len(dtypes) == 1 and fits and (given or 1.0) > 0
 
 

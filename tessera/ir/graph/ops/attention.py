@@ -9,12 +9,11 @@ import numpy as np
 
 from tessera.ir.base.arrays import Array, dtype_of, rounded
 from tessera.ir.base.spec import Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
-from tessera.ir.graph.building import cast, constant, expanded, part, restated, widened
+from tessera.ir.graph.building import cast, expanded, part, restated, widened
 from tessera.ir.graph.rules import FLOATS, float_operand, integer_operand, same_dim, same_dtype, traffic, visits
 from tessera.ir.graph.samples import Make, normal
 from tessera.ir.tile.facets import Library
 from tessera.types.dim import Dim
-from tessera.types.dtype import f32, i64
 from tessera.types.shape import Named, broadcast, equal_dims, is_refuted, path, text
 from tessera.types.tensor_type import TensorType
 
@@ -107,26 +106,11 @@ def _infer_cached(ctx: InferContext, types: Sequence[TensorType], attributes: At
     return [_check_heads(ctx, "cached_attention", q, k, v)]
 
 
-def _decompose_cached(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
-    """A mask over the cache: key j is seen by query i when j <= i + length - queries (or j < length)."""
-    q, k, v, length = operands
-    queries, keys = b.type_of(q).shape[2], b.type_of(k).shape[2]
-    place = b.emit("iota", shape=(keys,), axis=0, dtype=i64)
-    last = b.emit("sub", cast(b, length, i64), constant(b, 1, i64))
-    if attributes["causal"]:
-        # How far each query is from the last one, which sees the whole filled part.
-        distance = b.emit("flip", b.emit("iota", shape=(queries,), axis=0, dtype=i64), axes=(0,))
-        last = expanded(b, b.emit("sub", last, distance), 1)
-    seen = b.emit("le", place, last)
-    mask = b.emit("where", seen, constant(b, 0.0, f32), constant(b, float("-inf"), f32))
-    return b.emit("attention", q, k, v, mask, causal=False, scale=attributes["scale"])
-
-
 def cached_attention_reference(
     q: Array, k: Array, v: Array, length: Array, *, causal: bool = True, scale: float | None = None
 ) -> Array:
-    """Attention over the filled part of the cache alone."""
-    filled = int(length)
+    """Attention over the filled part of the cache alone: what lies beyond it is not read."""
+    filled = min(max(int(length), 0), k.shape[2])
     return attention_reference(q, k[:, :, :filled], v[:, :, :filled], causal=causal, scale=scale)
 
 
@@ -289,7 +273,7 @@ SPECS: tuple[OpSpec, ...] = (
         ),
         dtypes=FLOATS,
         cost=_attention_cost,
-        decompose=_decompose_cached,
+        lower=Library("attention", reads_views=True),
     ),
     OpSpec(
         name="tgraph.split_qkv",

@@ -93,7 +93,7 @@ def _decompose_append(b: Builder, operands: Sequence[Any], attributes: Attribute
     source = b.emit("sub", place, length)
     after = b.emit("ge", source, constant(b, 0, dt.i64))
     fresh = _rows(b, b.emit("logical_and", after, b.emit("lt", source, size(b, added))), capacity)
-    filled = b.emit("minimum", b.emit("add", length, size(b, added)), size(b, capacity))
+    filled = b.emit("add", length, size(b, added))
     if not is_at_least(added, 1):
         # One more row, never taken, so that there is something to read where nothing is added.
         none, one = ((Dim.constant(0), Dim.constant(0), Dim.constant(end), Dim.constant(0)) for end in (0, 1))
@@ -120,7 +120,7 @@ def _decompose_prune(b: Builder, operands: Sequence[Any], attributes: Attributes
 
 
 def kv_append_reference(keys: Array, values: Array, length: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
-    """The new rows after the filled ones; rows that find no room are left out."""
+    """The new rows after the filled ones; rows that find no room are left out, and the length says that there were."""
     start, capacity = int(length), keys.shape[2]
     stop = min(start + k.shape[2], capacity)
     stores: list[Array] = []
@@ -128,7 +128,7 @@ def kv_append_reference(keys: Array, values: Array, length: Array, k: Array, v: 
         out = old.copy()
         out[:, :, start:stop] = new[:, :, : max(stop - start, 0)]
         stores.append(out)
-    return stores[0], stores[1], np.array(stop, np.int64)
+    return stores[0], stores[1], np.array(start + k.shape[2], np.int64)
 
 
 def kv_prune_reference(keys: Array, values: Array, length: Array, *, keep: int) -> tuple[Array, Array, Array]:
@@ -185,7 +185,7 @@ SPECS: tuple[OpSpec, ...] = (
     _mover("kv_prefetch", "A cache brought to where it is about to be read.", "shared"),
     OpSpec(
         name="tgraph.kv_append",
-        summary="Keys and values written to a cache at position `length`, which grows; rows past its end are left out.",
+        summary="Keys and values written to a cache at position `length`, which grows, beyond the capacity if need be.",
         operands=(*CACHE, "k", "v"),
         results=GROWN,
         infer=_infer_append,

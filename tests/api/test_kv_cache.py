@@ -1,0 +1,81 @@
+"""Caches as users hold them: what lies beyond the length is not read, and a length fits the capacity."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import ops
+from tessera.diagnostics.codes import GuardError
+
+ONE = np.ones((1, 1, 1, 4), np.float32)
+
+
+def stale(filled: int, capacity: int = 8) -> ts.KVCache:
+    """A cache of ones, with NaN where nothing is filled in yet."""
+    rows = np.full((1, 1, capacity, 4), np.nan, np.float32)
+    rows[:, :, :filled] = 1.0
+    return ts.KVCache(rows, rows.copy(), np.array(filled))
+
+
+def rows(count: int) -> Any:
+    return ts.ones((1, 1, count, 4))
+
+
+@ts.jit
+def attend(q: Any, cache: Any) -> Any:
+    return ops.attention(q, cache)
+
+
+@ts.jit
+def appended(cache: Any, k: Any) -> Any:
+    return cache.append(k, k)
+
+
+@ts.jit
+def lengthened(cache: Any, k: Any) -> Any:
+    return cache.append(k, k).length
+
+
+@pytest.mark.parametrize("filled", [0, 1, 3, 8])
+def test_garbage_beyond_the_length_does_not_enter(filled: int) -> None:
+    np.testing.assert_array_equal(np.asarray(attend(ONE, stale(filled))), ONE * (filled > 0))
+    np.testing.assert_array_equal(np.asarray(ops.attention(ONE, stale(filled), causal=True)), ONE * (filled > 0))
+
+
+def test_rows_fill_a_cache_to_its_end() -> None:
+    for cache in (
+        ts.KVCache.empty(1, 1, 2, 4).append(rows(2), rows(2)),
+        appended(ts.KVCache.empty(1, 1, 2, 4), rows(2)),
+    ):
+        assert int(cache.length) == 2
+        np.testing.assert_array_equal(np.asarray(cache.K), np.ones((1, 1, 2, 4)))
+
+
+def test_rows_that_find_no_room_are_refused() -> None:
+    cache = ts.KVCache.empty(1, 1, 2, 4)
+    with pytest.raises(GuardError, match="room for 2 positions cannot hold 3") as caught:
+        cache.append(rows(3), rows(3))
+    assert caught.value.code == "T0702"
+    assert caught.value.fix is not None
+    with pytest.raises(GuardError, match="room for 2 positions cannot hold 3"):
+        appended(cache, rows(3))
+    assert int(lengthened(cache, rows(3))) == 3
+
+
+@pytest.mark.parametrize("length", [-5, 9, np.array(-1)])
+def test_lengths_are_of_positions_that_there_are(length: Any) -> None:
+    with pytest.raises(GuardError):
+        ts.KVCache(np.zeros((1, 1, 8, 4), np.float32), np.zeros((1, 1, 8, 4), np.float32), length)
+
+
+def test_a_value_that_a_mask_hides_is_multiplied_by_zero() -> None:
+    k, v = np.ones((1, 1, 2, 4), np.float32), np.ones((1, 1, 2, 4), np.float32)
+    v[:, :, 1] = 5.0
+    mask = np.array([True, False])
+    np.testing.assert_array_equal(np.asarray(ops.attention(ONE, k, v, mask)), ONE)
+    v[:, :, 1] = np.inf
+    assert np.isnan(np.asarray(ops.attention(ONE, k, v, mask))).all()
