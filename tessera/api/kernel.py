@@ -168,6 +168,14 @@ class Kernel:
         """What runs for such arguments."""
         return self._jit.retried(lambda: self._jit.explain(*args, **kwargs))
 
+    def cache_info(self) -> Any:
+        """Counts of calls outside of `jit` that found their code, that did not, and of compilations."""
+        return self._jit.cache_info()
+
+    def cache_clear(self) -> None:
+        """Forget what was compiled, after a function that the kernel calls was defined anew."""
+        self._jit.cache_clear()
+
     def program(self, *args: Any, kind: str = "cpu", **kwargs: Any) -> Any:
         """The kernel as records for such arguments, with their sizes as numbers."""
         instance, types = self._for(args, kwargs)

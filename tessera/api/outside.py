@@ -144,6 +144,9 @@ class Outside:
         if kind.__module__ == "tessera.api.jit":
             self._waiting.append((path + ".function", value.function))
             return Same(value)
+        if kind.__module__ == "tessera.api.kernel" and kind.__name__ == "Kernel":
+            self._waiting.append((path + ".function", value.definition.function))
+            return Same(value)
         if not _is_transparent(kind):
             return Same(value)
         self._enter_object(path, value)

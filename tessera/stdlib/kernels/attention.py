@@ -105,8 +105,8 @@ class _Attention:
 
     @property
     def _candidates(self) -> tuple[int, ...]:
-        # A warp's worth of lanes and no matrix instruction for f32: few queries, as threads hold all their scores.
-        is_held = self.call.lanes == 32 and self.call.operands[0].dtype.bits >= 32
+        # A warp's worth of lanes and no matrix instruction: few queries, as threads hold all their scores.
+        is_held = self.call.lanes == 32 and (self.is_cached or self.call.operands[0].dtype.bits >= 32)
         return QUERIES[2::-1] if is_held else QUERIES
 
     @cached_property
