@@ -76,7 +76,7 @@ def resolve(function: Callable[..., Any], name: str, annotation: Any) -> Any:
 def _evaluated(function: Callable[..., Any], name: str, text: str) -> Any:
     target = inspect.unwrap(function)
     scope = dict(getattr(target, "__globals__", {}))
-    scope |= inspect.getclosurevars(target).nonlocals if inspect.isfunction(target) else {}
+    scope |= _closure_of(target) if inspect.isfunction(target) else {}
     try:
         return eval(text, scope)
     except TesseraError as error:
@@ -87,6 +87,17 @@ def _evaluated(function: Callable[..., Any], name: str, text: str) -> Any:
         raise AnnotationError(
             f"the annotation of `{name}` uses `{error.name}`, which is not defined", span=_annotation_span(target, name)
         ) from None
+
+
+def _closure_of(function: types.FunctionType) -> dict[str, Any]:
+    """What the names of a closure hold; one that refers to itself is decorated before its own name holds anything."""
+    found: dict[str, Any] = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:
+            continue
+    return found
 
 
 def _annotation_span(function: Callable[..., Any], name: str) -> Span | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tessera.diagnostics.codes import DTypeError
+from tessera.diagnostics.codes import ArgumentError, DTypeError
 from tessera.types.dtype import BY_NAME, DType
 from tessera.types.tensor_type import TensorType
 
@@ -69,7 +69,18 @@ def concrete_dtype(value: Any) -> DType | None:
         return value.dtype
     if not is_array(value):
         return None
+    # Arrays of the plain kind, which is nearly all of them, are told by one comparison.
+    if value.__class__.__name__ != "ndarray" and _is_masked(value):
+        raise ArgumentError(
+            "a masked array is no tensor: its mask would be lost",
+            fix="pass `x.filled(value)`, or `x.data` and `x.mask` as two tensors",
+        )
     return array_dtype(value.dtype)
+
+
+def _is_masked(value: Any) -> bool:
+    module = sys.modules.get("numpy.ma")
+    return module is not None and isinstance(value, module.MaskedArray)
 
 
 def array_dtype(given: Any) -> DType:

@@ -21,6 +21,12 @@ def _functions() -> Any:
     return _FUNCTIONS[0]
 
 
+def function_named(name: str) -> Any:
+    """The function of that name; None where there is none."""
+    found = getattr(_functions(), name, None) if name.isidentifier() else None
+    return found if callable(found) else None
+
+
 class TensorMethods:
     """Operators as Python has them and methods as NumPy has them; each calls the function of its name."""
 

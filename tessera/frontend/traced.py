@@ -8,7 +8,7 @@ from tessera.diagnostics.codes import TracingError
 from tessera.diagnostics.span import Span
 from tessera.frontend.concrete import StandIn
 from tessera.frontend.fixes import fixes_of
-from tessera.frontend.methods import TensorMethods
+from tessera.frontend.methods import TensorMethods, function_named
 from tessera.frontend.size import size_of
 from tessera.types.dtype import DType
 from tessera.types.policy import SILENT, Policy, PolicyType
@@ -26,7 +26,6 @@ class TracedTensor(StandIn, TensorMethods):
     """
 
     __slots__ = ("policy", "trace", "type", "value")
-    __array_ufunc__ = None  # NumPy then leaves `array + x` to `x.__radd__`
 
     def __init__(self, trace: Trace, value: int, type: TensorType, policy: Policy = SILENT) -> None:
         self.trace, self.value, self.type, self.policy = trace, value, type, policy
@@ -81,7 +80,22 @@ class TracedTensor(StandIn, TensorMethods):
         _refuse(self, "`in`", "write `tessera.ops.any(x == value)`")
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
-        _refuse(self, "NumPy", "use `tessera.ops` instead of `numpy` inside a traced function", "numpy")
+        _refuse_numpy(self, "")
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """`array + x` is `x.__radd__(array)`; what NumPy computes elementwise otherwise needs values."""
+        name: str = ufunc.__name__
+        is_reflected = len(inputs) == 2 and not isinstance(inputs[0], StandIn)
+        if name not in _OPERATORS or method != "__call__" or options or not is_reflected:
+            _refuse_numpy(self, _OPERATORS.get(name, name))
+        return function_named(_OPERATORS[name])(*inputs)
+
+    def __array_function__(self, function: Any, _: Any, inputs: Any, options: Any) -> Any:
+        """What NumPy can do by asking for shapes and methods it may; what hands a method more is refused."""
+        try:
+            return function._implementation(*inputs, **options)
+        except TypeError:
+            _refuse_numpy(self, function.__name__)
 
     def __dlpack__(self, **_: Any) -> NoReturn:
         _refuse(self, "another library", "call the other library outside the traced function")
@@ -105,6 +119,36 @@ class TracedTensor(StandIn, TensorMethods):
     def numpy(self) -> NoReturn:
         """Not while tracing: a stand-in has no value."""
         _refuse(self, "`.numpy()`", "return the tensor and convert it outside", "numpy")
+
+
+# Operators by the names that NumPy gives them.
+_OPERATORS = {
+    "add": "add",
+    "subtract": "sub",
+    "multiply": "mul",
+    "divide": "div",
+    "floor_divide": "floordiv",
+    "remainder": "mod",
+    "power": "pow",
+    "matmul": "matmul",
+    "bitwise_and": "bitwise_and",
+    "bitwise_or": "bitwise_or",
+    "bitwise_xor": "bitwise_xor",
+    "left_shift": "shift_left",
+    "right_shift": "shift_right",
+    "equal": "eq",
+    "not_equal": "ne",
+    "less": "lt",
+    "less_equal": "le",
+    "greater": "gt",
+    "greater_equal": "ge",
+}
+
+
+def _refuse_numpy(tensor: TracedTensor, name: str) -> NoReturn:
+    """`name` is our function that does the same, if we have one."""
+    own = f"tessera.ops.{name}" if name and function_named(name) is not None else "tessera.ops"
+    _refuse(tensor, "NumPy", f"use `{own}` instead of `numpy` inside a traced function", "numpy")
 
 
 _WHY = "the function is traced once for all values, so the value is not known here"

@@ -6,9 +6,9 @@ import ctypes
 import sys
 from collections.abc import Collection
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from tessera.diagnostics.codes import RuntimeArgumentError
+from tessera.diagnostics.codes import OutOfMemoryError, RuntimeArgumentError
 from tessera.diagnostics.error import InternalError
 from tessera.runtime.element import integer_range
 from tessera.runtime.support import Support
@@ -49,6 +49,22 @@ def is_array(value: object) -> bool:
     return numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic))
 
 
+def is_masked(value: object) -> bool:
+    """Whether `value` is a masked array, whose mask no tensor keeps."""
+    module = sys.modules.get("numpy.ma")
+    return module is not None and isinstance(value, module.MaskedArray)
+
+
+def without_tensors(value: Any, kind: type[Any]) -> Any:
+    """Arguments of a NumPy function, with the arrays that share their memory in place of tensors of that kind."""
+    if isinstance(value, (list, tuple)):
+        items = [without_tensors(item, kind) for item in cast("list[Any]", value)]
+        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, dict):
+        return {key: without_tensors(item, kind) for key, item in cast("dict[Any, Any]", value).items()}
+    return value.numpy() if isinstance(value, kind) else value
+
+
 @cache
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
     """The NumPy dtype elements of `dtype` lie in; bf16 and the 8-bit floats are those of ml_dtypes."""
@@ -73,10 +89,21 @@ def plain(array: Any, dtype: DType | None = None) -> np.ndarray[Any, Any]:
     """`array` itself, or a copy of it that is C-contiguous, aligned and in native byte order; i4 values are checked."""
     import numpy  # noqa: PLC0415 (executables run without NumPy)
 
+    if is_masked(array):
+        raise RuntimeArgumentError(
+            "a masked array is no tensor: its mask would be lost",
+            fix="pass `x.filled(value)`, or `x.data` and `x.mask` as two tensors",
+        )
     ready = numpy.asarray(array)
-    if not ready.dtype.isnative:
-        ready = ready.astype(ready.dtype.newbyteorder("="))
-    ready = numpy.require(ready, requirements=["C_CONTIGUOUS", "ALIGNED"])
+    try:
+        if not ready.dtype.isnative:
+            ready = ready.astype(ready.dtype.newbyteorder("="))
+        ready = numpy.require(ready, requirements=["C_CONTIGUOUS", "ALIGNED"])
+    except MemoryError:
+        raise OutOfMemoryError(
+            f"no memory for {ready.nbytes} bytes: a copy of an array of {list(ready.shape)} {ready.dtype}",
+            notes=("an array that is not contiguous, aligned and in native byte order is copied",),
+        ) from None
     if dtype is not None and dtype.name == "i4" and ready.size:
         low, high = integer_range(dtype)
         least, greatest = int(ready.min()), int(ready.max())

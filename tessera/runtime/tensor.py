@@ -223,6 +223,10 @@ class Tensor(Operators):
             return array.astype(dtype)
         return array.copy() if copy else array
 
+    def __array_function__(self, function: Any, _: Any, inputs: Any, options: Any) -> Any:
+        """NumPy's functions take a tensor for the array that shares its memory, and give arrays."""
+        return function(*arrays.without_tensors(inputs, Tensor), **arrays.without_tensors(options, Tensor))
+
     @property
     def __array_struct__(self) -> object:
         if self.dtype.name in _NARROW:

@@ -24,6 +24,16 @@ def test_help_names_every_command() -> None:
     assert [name for name in ("explain", "doctor", "cache", "version") if name not in result.output] == []
 
 
+def test_the_package_run_as_a_module_is_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tessera", "explain", "T0101"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, explain("T0101"))
+    shown = subprocess.run([sys.executable, "-m", "tessera", "--help"], capture_output=True, text=True, check=False)
+    assert "python -m tessera" in shown.stdout
+    assert "__main__" not in shown.stdout
+
+
 def test_explain_prints_the_page() -> None:
     result = RUNNER.invoke(app, ["explain", "t0101"])
     assert (result.exit_code, result.output) == (0, explain("T0101"))

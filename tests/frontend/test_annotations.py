@@ -151,3 +151,16 @@ def test_an_annotation_is_a_value() -> None:
     assert isinstance(x, TensorAnnotation)
     assert (x.rank, x.symbols, x.dtype) == (2, {"B", "S"}, ts.f32)
     assert x == ts.Tensor["B", "S", ts.f32]
+
+
+def test_a_closure_that_refers_to_itself_has_annotations() -> None:
+    def make() -> Any:
+        @ts.jit(backend="reference")
+        def halved(x: ts.Tensor["N", ts.f32], depth: int = 2) -> Any:
+            return halved.function(x / 2.0, depth - 1) if depth else x
+
+        return halved
+
+    made = make()
+    assert made.parameters[0].annotation == annotation_of(("N", ts.f32))
+    assert made(ts.array([8.0, 8.0, 8.0])).tolist() == [2.0] * 3
