@@ -155,3 +155,19 @@ def test_kernels_of_users_are_right_too() -> None:
     q, k, v = random((3, 300, 128)), random((3, 333, 128)), random((3, 333, 128))
     wanted = attended(q[:, None], k[:, None], v[:, None], is_causal=False)[:, 0]
     assert distance(on_gpu(attention_by_hand, q, k, v), wanted) <= 4e-3
+
+
+@ts.jit(backend="cuda")
+def free(x: ts.Tensor["M", "K", ts.bf16], w: ts.Tensor["N", "K", ts.bf16]) -> Any:
+    return ts.ops.matmul(x, ts.ops.transpose(w))
+
+
+def test_one_compilation_serves_all_sizes() -> None:
+    """Rows of whole 16 bytes or not, and nothing at all to sum, where multiply-adds take over."""
+    for m, n, k in [*SIZES, (5, 7, 0)]:
+        x, w = random((m, k)), random((n, k))
+        with poisoned():
+            found = wide(free(x, w))
+        wanted = wide(x) @ wide(w).T
+        assert found.shape == (m, n)
+        assert np.linalg.norm(found - wanted) <= 2e-3 * np.linalg.norm(wanted)

@@ -319,17 +319,21 @@ class SkewedLoop:
         bounds = [found for op in clips if (found := self._bound_of(op)) is not None]
         if not bounds:
             return None
-        first, last = Dim.symbol("_begin"), Dim.symbol("_high")
         names = {"_begin": begin, "_high": high}
-        limit = last
         for bound, where in bounds:
             used = {name: index for name, index in where.items() if name in bound.symbols}
             names.update({name: consumer.values[index] for name, index in used.items()})
-            # Steps that begin at or below the bound keep all of their tile.
-            limit = minimum(limit, first + ((bound - first) // step + 1) * step)
-        expr = maximum(first, limit)
+        expr = end_of_whole(Dim.symbol("_begin"), Dim.symbol("_high"), [bound for bound, _ in bounds], step)
         values = {"names": tuple(names), "expr": expr}
         return consumer.emit("index", list(names.values()), values, [INDEX]).result
+
+
+def end_of_whole(begin: Dim, high: Dim, bounds: Sequence[Dim], step: int) -> Dim:
+    """Where the steps end, from `begin` to `high`, that begin at or below all bounds."""
+    end = high
+    for bound in bounds:
+        end = minimum(end, begin + ((bound - begin) // step + 1) * step)
+    return maximum(begin, end)
 
 
 def _is_inner(index: SSAValue, source: Block) -> bool:

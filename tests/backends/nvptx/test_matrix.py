@@ -8,12 +8,15 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import KTile, Schedule, bf16, f32, kernel, tile
 from tessera.backends.nvptx.hopper_fragments import COLUMNS, FRAGMENT, ROWS, Layout, first_column, first_row
 from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.matrix_plan import UnfitError, plan_of
+from tessera.backends.nvptx.matrix_skew import end_of_whole
 from tessera.ir.schedule.emit.contraction_kernel import MATRIX_BLOCKS
 from tessera.ir.schedule.models import contraction_block
 from tessera.ir.target.machine_code import compile_text
@@ -227,3 +230,19 @@ def test_kernels_of_users_take_the_same_way() -> None:
     text = text_of(matrix_of(attention_by_hand, [(2, 256, 128), (2, 384, 128), (2, 384, 128)]))
     assert "ttarget.turn" in text
     assert text.count("ttarget.mma_issue") >= 4
+
+
+@given(
+    st.integers(0, 500),
+    st.integers(-300, 900),
+    st.lists(st.integers(-700, 900), min_size=1, max_size=2),
+    st.integers(1, 130),
+)
+def test_steps_without_clips_are_those_that_need_none(begin: int, length: int, bounds: list[int], step: int) -> None:
+    """Before the end all steps begin at or below each bound; after it no step does."""
+    end = end_of_whole(Dim.of(begin), Dim.of(begin + length), [Dim.of(bound) for bound in bounds], step).value
+    assert end is not None
+    whole, rest = range(begin, end, step), range(end, begin + length, step)
+    assert all(at <= min(bounds) for at in whole)
+    assert not any(at <= min(bounds) for at in rest)
+    assert [*whole, *rest] == list(range(begin, begin + length, step))
