@@ -24,7 +24,7 @@ INTEGER_EDGES: dict[str, str] = {
     "shift_right": "arithmetic on signed, logical on unsigned",
     "cast int -> int": "wraps",
     "cast float -> int": "truncates, saturates at the ends of the range, NaN becomes 0",
-    "cast int -> narrow float": "rounds to f32, then to the narrow float",
+    "cast int -> narrow float": "the nearest narrow float, rounded once",
     "cast to bool": "anything but zero is True (NaN too)",
 }
 """What integer operations do where the mathematics has no answer; the same on every machine."""

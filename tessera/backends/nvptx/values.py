@@ -69,7 +69,7 @@ def cast(f: FunctionText, values: Sequence[Value], source: DType, to: DType) -> 
         source = source.compute
     if not is_narrow(to):
         return [_plain(f, value, source, to) for value in values]
-    wide = [_plain(f, value, source, to.compute) for value in values]
+    wide = [convert.before_narrowing(f, value, source, to) for value in values]
     if to is dt.bf16:
         return _to_bf16(f, wide)
     return [convert.narrowed(f, value, to) for value in wide]

@@ -432,8 +432,10 @@ def _converted(f: FunctionText, value: Value, source: Any, to: Any) -> Value:
         return value
     is_narrow = source.is_float and source.compute is not source
     wide = convert.widened(f, value, source) if is_narrow else value
-    compute = convert.cast(f, wide, source.compute if is_narrow else source, to.compute)
-    return convert.narrowed(f, compute, to) if to.is_float and to.compute is not to else compute
+    given = source.compute if is_narrow else source
+    if to.is_float and to.compute is not to:
+        return convert.narrowed(f, convert.before_narrowing(f, wide, given, to), to)
+    return convert.cast(f, wide, given, to.compute)
 
 
 def _used_from_outside(op: SpecOp) -> list[SSAValue]:

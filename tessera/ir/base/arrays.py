@@ -81,6 +81,35 @@ def rounded(array: Any, dtype: DType) -> Array:
     return result
 
 
+def narrowed(array: Any, dtype: DType) -> Array:
+    """The values as the nearest floats of `dtype`, from any dtype: rounded once, as arrays alone do not below f32."""
+    values = np.asarray(array)
+    if dtype.compute is dtype or values.dtype.kind not in "fiu" or values.dtype.itemsize < 4:
+        return rounded(values, dtype)
+    if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
+        values = _few_bits(values)
+    return rounded(_odd(values.astype(np.float64)), dtype)
+
+
+def _few_bits(values: Array) -> Array:
+    """64-bit integers that f64 holds: of large ones the lowest 12 bits become one, set where any was."""
+    kind = values.dtype.type
+    low = values & kind(4095)
+    cut = (values ^ low) | np.where(low != 0, kind(2048), kind(0))
+    small = values <= kind(2**53)
+    return np.where(small & (values >= -(2**53)) if values.dtype.kind == "i" else small, values, cut)
+
+
+def _odd(values: Array) -> Array:
+    """f64 as f32, cut toward zero with the last bit set where that loses anything: no tie is made or lost by it."""
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        near = values.astype(np.float32)
+    back = near.astype(np.float64)
+    cut = near.view(np.uint32) - (np.abs(back) > np.abs(values)).astype(np.uint32)
+    is_changed = (back != values) & ~np.isnan(values)
+    return np.where(is_changed, (cut | np.uint32(1)).view(np.float32), near)
+
+
 def static(dim: Dim | int) -> int:
     """The number a dim is when a reference runs, where every symbol has its value."""
     value = dim if isinstance(dim, int) else dim.value

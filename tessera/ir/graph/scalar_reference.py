@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, rounded
+from tessera.ir.base.arrays import Array, dtype_of, narrowed, numpy_dtype, rounded
 from tessera.types import dtype as dt
 from tessera.types.dtype import DType
 from tessera.types.promotion import integer_range
@@ -137,7 +137,7 @@ def cast(x: Array, *, dtype: DType) -> Array:
     if dtype.is_bool:
         return np.asarray(x != 0)
     if dtype.is_float:
-        return stored(x, dtype)
+        return narrowed(x, dtype)
     if not source.is_float:
         return rounded(x, dtype)
     low, high = integer_range(dtype)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, numpy_dtype, rounded
+from tessera.ir.base.arrays import Array, narrowed, numpy_dtype, rounded
 from tessera.ir.tile.functions import FUNCTIONS
 from tessera.types.dtype import DType
 from tessera.types.promotion import integer_range
@@ -160,7 +160,7 @@ def cast(tile: Array, source: DType, target: DType) -> Array:
     if target.is_bool:
         return np.asarray(tile != 0)
     if target.is_float:
-        return rounded(rounded(tile, target.compute), target)
+        return narrowed(tile, target)
     if not source.is_float:
         return rounded(tile, target)
     low, high = integer_range(target)

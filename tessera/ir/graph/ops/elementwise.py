@@ -190,37 +190,6 @@ def _gelu() -> OpSpec:
     )
 
 
-def _quotient(builder: Any, tiles: Sequence[Any], out: TensorType) -> tuple[Any, Any, Any]:
-    """Quotient rounded down, remainder, and whether the quotient came out one too large.
-
-    `x / y` may round up to a whole number; the remainder, exact by one fma, then has the wrong sign and tells.
-    """
-    x, y = tiles
-    zero = builder.constant(0, out.dtype.compute)
-    quotient = builder.elementwise("floor", builder.elementwise("div", x, y))
-    remainder = builder.elementwise("fma", builder.elementwise("neg", quotient), y, x)
-    # 0 * inf is not a number, while x mod inf is x
-    remainder = builder.select(builder.elementwise("eq", quotient, zero), x, remainder)
-    signs = builder.elementwise("xor", builder.elementwise("lt", remainder, zero), builder.elementwise("lt", y, zero))
-    wrong = builder.elementwise("and", builder.elementwise("ne", remainder, zero), signs)
-    return quotient, remainder, wrong
-
-
-def _floordiv_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, out: TensorType) -> Any:
-    if not out.dtype.is_float:
-        return builder.elementwise("floordiv", *tiles)
-    quotient, _, wrong = _quotient(builder, tiles, out)
-    lower = builder.elementwise("sub", quotient, builder.constant(1, out.dtype.compute))
-    return builder.select(wrong, lower, quotient)
-
-
-def _mod_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, out: TensorType) -> Any:
-    if not out.dtype.is_float:
-        return builder.elementwise("mod", *tiles)
-    _, remainder, wrong = _quotient(builder, tiles, out)
-    return builder.select(wrong, builder.elementwise("add", remainder, tiles[1]), remainder)
-
-
 UNARY = (
     Row("neg", "`-x`; unsigned integers wrap.", ARITHMETIC, NUMBERS, np.negative),
     Row("abs", "`|x|`; the smallest signed integer is its own.", ARITHMETIC, NUMBERS, np.abs),
@@ -281,7 +250,6 @@ BINARY = (
         scalars.floordiv,
         np.floor_divide,
         flops=12,
-        block=_floordiv_block,
         samples=_tame_samples(2),
     ),
     Row(
@@ -291,7 +259,6 @@ BINARY = (
         NUMBERS,
         np.mod,
         flops=12,
-        block=_mod_block,
         samples=_tame_samples(2),
     ),
     Row(

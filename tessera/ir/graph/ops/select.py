@@ -52,7 +52,7 @@ def _infer_cast(ctx: InferContext, types: Sequence[TensorType], attributes: Attr
 
 
 def _cast_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, out: TensorType) -> Any:
-    return builder.cast(tiles[0], out.dtype.compute)
+    return builder.cast(tiles[0], out.dtype)  # at once: by way of the wider dtype it would round twice
 
 
 def _infer_bitcast(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:

@@ -16,6 +16,7 @@ from tessera.ir.graph.recipe import fold
 from tessera.ir.graph.rules import FLOATS, traffic
 from tessera.ir.graph.samples import normal
 from tessera.types.dim import Dim, maximum, product
+from tessera.types.frozen import frozen
 from tessera.types.promotion import FLOATING, OpClass
 from tessera.types.shape import is_at_least, without_axes
 from tessera.types.tensor_type import TensorType
@@ -73,10 +74,68 @@ def _logsumexp(builder: Builder, x: Any, attributes: Attributes) -> Any:
     return result if attributes["keepdims"] else builder.emit("squeeze", result, axes=axes)
 
 
+@frozen
+class _Ends:
+    """Where squares of a dtype leave its range, as powers of two: they do not round.
+
+    What is larger than `large` is also summed times `down`, what is smaller than `small` times `up`; a sum of plain
+    squares below `least` has nothing in it but what is smaller than `small`.
+    """
+
+    large: float
+    down: float
+    small: float
+    up: float
+    least: float
+
+
+_ENDS = {
+    "f32": _Ends(2.0**40, 2.0**-76, 2.0**-40, 2.0**90, 2.0**-90),
+    "f64": _Ends(2.0**400, 2.0**-600, 2.0**-300, 2.0**600, 2.0**-700),
+}
+
+
+def _euclid(builder: Builder, x: Any, over: Attributes) -> Any:
+    """The root of the sum of squares; where that is too large or too small, of scaled values, in the same pass."""
+    dtype = builder.type_of(x).dtype
+    ends, size = _ENDS[dtype.name], builder.emit("abs", x)
+
+    def number(value: float) -> Any:
+        return builder.emit("full", value=value, shape=(), dtype=dtype)
+
+    def squares(values: Any) -> Any:
+        return builder.emit("sum", builder.emit("mul", values, values), **over)
+
+    def root(values: Any, factor: float) -> Any:
+        return builder.emit("mul", builder.emit("sqrt", values), number(factor))
+
+    is_large, is_small = builder.emit("gt", size, number(ends.large)), builder.emit("lt", size, number(ends.small))
+    plain = squares(x)
+    large = squares(builder.emit("where", is_large, builder.emit("mul", x, number(ends.down)), number(0.0)))
+    small = squares(builder.emit("where", is_small, builder.emit("mul", x, number(ends.up)), number(0.0)))
+    is_tiny = builder.emit("lt", plain, number(ends.least))
+    usual = builder.emit("where", is_tiny, root(small, 1.0 / ends.up), builder.emit("sqrt", plain))
+    return builder.emit("where", builder.emit("isinf", plain), root(large, 1.0 / ends.down), usual)
+
+
+def _euclid_values(x: Array, axes: Sequence[int], *, keepdims: bool) -> Array:
+    ends, size = _ENDS[dtype_of(x).name], np.abs(x)
+    kind: Any = x.dtype.type
+
+    def squares(values: Array) -> Array:
+        return fold("sum", values * values, axes, keepdims=keepdims)
+
+    plain = squares(x)
+    large = squares(np.where(size > ends.large, x * kind(ends.down), kind(0)))
+    small = squares(np.where(size < ends.small, x * kind(ends.up), kind(0)))
+    usual = np.where(plain < ends.least, np.sqrt(small) * kind(1.0 / ends.up), np.sqrt(plain))
+    return np.where(np.isinf(plain), np.sqrt(large) * kind(1.0 / ends.down), usual)
+
+
 def _norm(builder: Builder, x: Any, attributes: Attributes) -> Any:
     over = {"axes": attributes["axes"], "keepdims": attributes["keepdims"]}
     if attributes["order"] == 2:
-        return builder.emit("sqrt", builder.emit("sum", builder.emit("mul", x, x), **over))
+        return _euclid(builder, x, over)
     return builder.emit("sum" if attributes["order"] == 1 else "max", builder.emit("abs", x), **over)
 
 
@@ -126,7 +185,7 @@ def _logsumexp_values(x: Array, axes: Sequence[int], *, keepdims: bool) -> Array
 
 def _norm_values(x: Array, axes: Sequence[int], *, keepdims: bool, order: float = 2.0) -> Array:
     if order == 2:
-        return np.sqrt(fold("sum", x * x, axes, keepdims=keepdims))
+        return _euclid_values(x, axes, keepdims=keepdims)
     return fold("sum" if order == 1 else "max", np.abs(x), axes, keepdims=keepdims)
 
 

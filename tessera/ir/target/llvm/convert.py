@@ -109,10 +109,53 @@ def cast(f: FunctionText, value: Value, source: DType, to: DType) -> Value:
         zero = f.const_like(value, 0)
         return f.fcmp("une", value, zero) if source.is_float else f.icmp("ne", value, zero)
     if to.is_float:
-        return rounded(f, _to_float(f, value, source, compute_type(to)), to)
+        return rounded(f, before_narrowing(f, value, source, to), to)
     if source.is_float:
         return _float_to_integer(f, value, to)
     return rounded(f, _resized(f, value, source, compute_type(to)), to)
+
+
+def before_narrowing(f: FunctionText, value: Value, source: DType, to: DType) -> Value:
+    """Values as floats of the compute type of `to`, from which `narrowed` finds the nearest number of `to` itself.
+
+    What f32 does not hold is made the odd one of its two neighbours: as far from every tie of a narrow float as before.
+    """
+    element = compute_type(to)
+    if to.compute is to or source.bits < 32 or (source.is_float and source.compute.bits < 64):
+        return value if value.element == element else _to_float(f, value, source, element)
+    if not source.is_float:
+        mantissa = 24 if source.bits == 32 else 53
+        value = _few_bits(f, value, source, mantissa)
+        if mantissa == 24:
+            return _to_float(f, value, source, element)
+        value = _to_float(f, value, source, "double")
+    return _odd(f, value)
+
+
+def _few_bits(f: FunctionText, value: Value, source: DType, count: int) -> Value:
+    """Integers that a float of `count` bits holds: of larger ones the bits below become one, set where any was."""
+    below = (1 << (source.bits - count + 1)) - 1
+    low = f.op("and", value, f.const_like(value, below))
+    sticky = f.const_like(value, (below + 1) >> 1)
+    zero = f.const_like(value, 0)
+    cut = f.op("or", f.op("xor", value, low), f.select(f.icmp("ne", low, zero), sticky, zero))
+    half = 1 << count
+    if source.kind == "int":
+        is_large = f.icmp("ugt", add(f, value, f.const_like(value, half)), f.const_like(value, 2 * half))
+    else:
+        is_large = f.icmp("ugt", value, f.const_like(value, half))
+    return f.select(is_large, cut, value)
+
+
+def _odd(f: FunctionText, value: Value) -> Value:
+    """f64 as f32, cut toward zero with the last bit set where that loses anything."""
+    near = f.cast("fptrunc", value, "float")
+    back = f.cast("fpext", near, "double")
+    whole = bits(f, near)
+    is_beyond = f.fcmp("ogt", absolute(f, back), absolute(f, value))
+    cut = sub(f, whole, f.cast("zext", is_beyond, "i32"))
+    odd = f.op("or", cut, f.const_like(cut, 1))
+    return from_bits(f, f.select(f.fcmp("one", back, value), odd, whole))
 
 
 def _to_float(f: FunctionText, value: Value, source: DType, element: str) -> Value:
