@@ -145,7 +145,7 @@ class NativeBuilder(KernelBuilder):
         for start in range(0, self.value(over.extent), over.size):
             name = self.fresh(over.letter)
             self.coords[name] = self._number(start)
-            yield Loop(name, over.size, over.extent)
+            yield Loop(name, over.size, over.extent, is_whole=over.is_whole)
             del self.coords[name]
 
     @contextmanager

@@ -34,12 +34,16 @@ class Extent(int):
 
 @frozen
 class Loop:
-    """Where a loop over blocks is in each step: a coordinate, the size of a step, and where it ends."""
+    """Where a loop over blocks is in each step: a coordinate, the size of a step, and where it ends.
+
+    `is_whole` says that it runs over a dim of a tensor, and so not over another dim of another size.
+    """
 
     name: str
     size: int
     bound: Dim
     pad_free: bool = False
+    is_whole: bool = False
 
     @property
     def start(self) -> Index:

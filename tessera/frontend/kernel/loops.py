@@ -31,7 +31,7 @@ def write_loop(evaluator: Any, node: ast.For, over: Blocks) -> None:
     inner = dict(env)
     for name, tile in start.items():
         inner[name] = Tile(b.new(tile.type), tile.type, tile.axes)
-    inner[node.target.id] = Loop(coordinate, over.size, over.extent)
+    inner[node.target.id] = Loop(coordinate, over.size, over.extent, is_whole=over.is_whole)
     body.arguments = (step, *(inner[name].number for name in start))
     b.coords[coordinate] = step
     stored, b.has_stores = b.has_stores, False

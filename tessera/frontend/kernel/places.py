@@ -14,6 +14,9 @@ from tessera.types.frozen import frozen
 from tessera.types.policy import SILENT, Policy
 from tessera.types.tensor_type import TensorType
 
+NO_ROW = ("a whole dim of 0 elements is no tile", "rule: a tile has at least one element along each axis")
+NO_ROW_FIX = "do not call the kernel with rows of no elements, or loop over them with `tile.range_k`"
+
 
 class TensorRef:
     """A tensor in memory, as a kernel sees it: a shape and a dtype, read with `tile.load`.
@@ -88,7 +91,9 @@ def _in_loop(b: KernelBuilder, tensor: TensorRef, place: int, loop: Loop) -> Spo
     if loop.name not in b.coords:
         raise b.fail("the index of a loop is used after the loop has ended")
     bound = loop.bound
-    if bound != dim and not dim.symbols & set(b.coords):
+    if loop.is_whole and not (dim.symbols | bound.symbols) & set(b.coords):
+        b.same(bound, dim, f"a loop over {bound} elements goes along dim {place} of `{tensor.name}`, which has {dim}")
+    elif bound != dim and not dim.symbols & set(b.coords):
         difference = (dim - bound).value
         if difference is None or difference < 0:
             bound = minimum(bound, dim)
@@ -99,6 +104,8 @@ def _whole(b: KernelBuilder, tensor: TensorRef, place: int, position: Any) -> Sp
     dim = tensor.type.shape[place]
     if dim.value is None:
         raise NeedsNumber(dim)
+    if not dim.value:
+        raise b.misfit(*NO_ROW, fix=NO_ROW_FIX)
     if isinstance(position, Extent) and int(position) != dim.value:
         raise b.misfit(
             f"`T.d` is {int(position)}, and dim {place} of `{tensor.name}` has {dim} elements",

@@ -7,7 +7,7 @@ from typing import Any
 
 from tessera.frontend.kernel.builder import current
 from tessera.frontend.kernel.memory import load
-from tessera.frontend.kernel.places import TensorRef
+from tessera.frontend.kernel.places import NO_ROW, NO_ROW_FIX, TensorRef
 from tessera.frontend.kernel.tiles import Extent, Index, Loop, NeedsNumber, Tile, dim_of
 from tessera.frontend.several import is_several, several
 from tessera.types.dim import Dim
@@ -51,6 +51,8 @@ class Context:
                 span=current().span,
                 fix=f"leave `d` out, or write d={self._whole}",
             )
+        if not self._whole.value:
+            raise current().misfit(*NO_ROW, fix=NO_ROW_FIX)
         return Extent(self._whole.value, "d")
 
     @property
@@ -87,10 +89,14 @@ def program() -> tuple[Extent, Extent]:
 
 
 class Blocks:
-    """A loop over blocks of a dim: the front end makes one loop of it, the interpreter goes through it."""
+    """A loop over blocks of a dim: the front end makes one loop of it, the interpreter goes through it.
 
-    def __init__(self, extent: Dim, size: int, letter: str, prefetch: int) -> None:
+    `is_whole` where it is a dim of a tensor, and not an extent that the kernel computed or wrote down.
+    """
+
+    def __init__(self, extent: Dim, size: int, letter: str, prefetch: int, *, is_whole: bool) -> None:
         self.extent, self.size, self.letter, self.prefetch = extent, size, letter, prefetch
+        self.is_whole = is_whole
 
     def __iter__(self) -> Iterator[Loop]:
         return current().steps(self)
@@ -124,7 +130,8 @@ def _blocks(shape: Any, place: int, size: Any, letter: str, prefetch: int) -> Bl
     given: Any = shape
     if isinstance(shape, TensorRef):
         given = shape.shape
-    if is_several(given):
+    is_shape = is_several(given)
+    if is_shape:
         dims = several(given)
         given = dims[place] if len(dims) >= -place else dims[-1]
     extent = dim_of(given)
@@ -134,7 +141,7 @@ def _blocks(shape: Any, place: int, size: Any, letter: str, prefetch: int) -> Bl
         raise b.fail(f"the step of a loop is a positive number, got {size!r}", "write `T.n`, or a number")
     if not isinstance(prefetch, int) or not 0 <= prefetch <= 8:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise b.fail(f"`prefetch` is 0..8 blocks, got {prefetch}")
-    return Blocks(extent, int(size), letter, prefetch)
+    return Blocks(extent, int(size), letter, prefetch, is_whole=is_shape or extent.symbol_name is not None)
 
 
 class Slot:

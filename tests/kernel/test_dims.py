@@ -1,0 +1,68 @@
+"""Dims that kernels take for granted: a loop over one dim does not go along another, and a tile is not empty."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import KTile, kernel, tile
+from tessera.diagnostics.codes import GuardError, ShapeError
+
+
+@kernel
+def summed(x: KTile["M", "N", ts.f32]) -> KTile["M", ts.f32]:
+    T = tile.context()
+    acc = tile.zeros((T.m,), ts.f32)
+    for j in tile.range_n(x, T.n):
+        acc = acc + tile.sum(tile.load(x, rows=T.m, cols=j), axis=1)
+    return acc
+
+
+@kernel
+def first_four(x: KTile["M", "N", ts.f32]) -> KTile["M", ts.f32]:
+    T = tile.context()
+    acc = tile.zeros((T.m,), ts.f32)
+    for j in tile.steps(4, by=2):
+        acc = acc + tile.sum(tile.load(x, rows=T.m, cols=j), axis=1)
+    return acc
+
+
+@kernel
+def largest(x: KTile["M", "N", ts.f32]) -> KTile["M", ts.f32]:
+    T = tile.context()
+    return tile.max(tile.load(x, rows=T.m, cols=T.d), axis=1)
+
+
+@kernel
+def largest_of_all(x: KTile["M", "N", ts.f32]) -> KTile["M", ts.f32]:
+    T = tile.context()
+    return tile.max(tile.load(x, T.m, slice(None)), axis=1)
+
+
+def ones(*shape: int) -> Any:
+    return np.ones(shape, np.float32)
+
+
+def test_a_loop_over_another_dim_is_guarded() -> None:
+    np.testing.assert_array_equal(np.asarray(summed(ones(5, 5))), [5] * 5)
+    with pytest.raises(GuardError, match="`M` is 5 and `N` is 530"):
+        summed(ones(5, 530))
+    with pytest.raises(ShapeError, match="a loop over 5 elements goes along dim 1 of `x`, which has 530") as caught:
+        ts.jit(lambda x: summed(x))(ones(5, 530))
+    assert caught.value.span is not None
+
+
+def test_a_loop_over_an_extent_that_is_written_down_is_not() -> None:
+    np.testing.assert_array_equal(np.asarray(first_four(ones(3, 9))), [4] * 3)
+
+
+@pytest.mark.parametrize("function", [largest, largest_of_all], ids=["T.d", ":"])
+def test_a_row_of_no_elements_is_no_tile(function: Any) -> None:
+    with pytest.raises(ShapeError, match="0 elements is no tile") as caught:
+        function(ones(3, 0))
+    assert caught.value.span is not None
+    assert caught.value.fix is not None
+    assert np.asarray(function(ones(0, 4))).shape == (0,)
