@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera.diagnostics.codes import DTypeError, PytreeError, ShapeError, TracingError
+from tessera.diagnostics.span import user_span
 from tessera.frontend.arguments import callables, whole
 from tessera.frontend.functions import public
 from tessera.frontend.functions.operands import as_tensor, constant, dtype_of, is_tensor
+from tessera.frontend.inference import check_sizes
 from tessera.frontend.several import several
 from tessera.frontend.size import Size, dim_of
 from tessera.frontend.trace import Trace
@@ -127,7 +129,10 @@ def scan(
     """
     callables("scan", body=body)
     count = _scan_length(xs, length)
-    if dispatch.tracing() is None:
+    trace: Any = dispatch.tracing()
+    if trace is not None:
+        check_sizes(trace, "scan", (count,), user_span())
+    else:
         return _scan_at_once(body, state, xs, count, reverse)
     carried, state_tree = flatten(state)
     given, xs_tree = flatten(xs)
@@ -158,6 +163,8 @@ def _scan_length(xs: Any, length: Any) -> Dim:
         sizes.append(dim_of(length))
     if not sizes:
         raise ShapeError("`scan` needs `xs` or `length` to know how often to run")
+    if (sizes[-1].value or 0) < 0:
+        raise ShapeError(f"`scan` takes `length` as 0 or more, got {sizes[-1]}")
     for size in sizes[1:]:
         if is_refuted(size, sizes[0]):
             raise ShapeError(f"`scan` needs `xs` of one length, got {sizes[0]} and {size}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import BroadcastError, DTypeError, ShapeError, SpecializationError
@@ -12,7 +12,7 @@ from tessera.frontend.facts import Assumption
 from tessera.frontend.lower_bounds import one_from
 from tessera.ir.base.spec import OpSpec
 from tessera.types.dim import Dim
-from tessera.types.shape import is_refuted
+from tessera.types.shape import is_at_least, is_refuted
 from tessera.types.tensor_type import TensorType
 
 if TYPE_CHECKING:
@@ -34,6 +34,21 @@ def check_bytes(spec: OpSpec, results: Sequence[TensorType], span: Span | None) 
                 notes=(f"rule: a tensor has at most 2^63 - 1 = {MOST_BYTES} bytes",),
                 fix="compute a part of it at a time",
             )
+
+
+def check_sizes(trace: Trace, op: str, sizes: Iterable[Dim], span: Span | None) -> None:
+    """Refuse sizes that are below zero, and guard those that may be: what is none could only fail as memory."""
+    for size in sizes:
+        if size.symbol_name is not None or (size.value is not None and size.value >= 0):
+            continue
+        known = trace.known(size)
+        if is_at_least(-known, 1):
+            raise ShapeError(f"`{op}` got a size below zero: {known}", span=span, fix="sizes are 0 or more")
+        if not is_at_least(known, 0) and known.symbols <= trace.facts.order.keys():
+            from tessera.frontend.constraints import suppose  # noqa: PLC0415 - few functions have any
+            from tessera.types.constraint import Constraint  # noqa: PLC0415
+
+            suppose(trace, Constraint(known, ">=", Dim.constant(0), span=span), span)
 
 
 class Inference:

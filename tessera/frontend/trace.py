@@ -11,7 +11,7 @@ from tessera.diagnostics.span import Span, user_span
 from tessera.frontend.arguments import checked
 from tessera.frontend.concrete import concrete_type
 from tessera.frontend.facts import Facts
-from tessera.frontend.inference import Inference, check_bytes
+from tessera.frontend.inference import Inference, check_bytes, check_sizes
 from tessera.frontend.traced import TracedTensor
 from tessera.ir.base import dispatch
 from tessera.ir.base.spec import OpSpec
@@ -93,6 +93,8 @@ class Trace:
             spec, effects, span, bool(results), lambda: self._put(spec, values, full, span)
         ):
             return ()
+        old = {dim for type in types for dim in type.shape}
+        check_sizes(self, op, (dim for type in results for dim in type.shape if dim not in old), span)
         check_bytes(spec, results, span)
         numbers = tuple(self.tape.new_value(type) for type in results)
         if self.given and not self.given.isdisjoint(values):
