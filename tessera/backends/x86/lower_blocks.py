@@ -43,6 +43,7 @@ class BlockLowering(Lowering):
         self.homes: dict[SSAValue, SSAValue] = {}
         self.segment: list[SpecOp] = []
         self.in_row = False
+        _check_memory(self.kernel)
         _check_products(self.kernel)
         check_owners(self.kernel)
         self.rows = rows_of(self.kernel)
@@ -65,9 +66,6 @@ class BlockLowering(Lowering):
     def run_block(self, source: Block) -> None:
         for op in source.ops:
             assert isinstance(op, SpecOp)
-            if op.results and is_shared(op.results[0]):
-                # Rows go one after the other here, each through all ops between two products: none waits for others.
-                raise TargetVerifyError("a kernel that multiplies tiles has no shared memory on x86", span=op.span)
             if op.name in _SCALAR:
                 self.lower(op)
             elif op.name == "ttile.barrier":
@@ -439,6 +437,13 @@ def _is_written(kernel: SpecOp, load: SpecOp) -> bool:
 
 def _is_start(user: Operation, index: int) -> bool:
     return user.name == "ttile.dot" and index == 2
+
+
+def _check_memory(kernel: SpecOp) -> None:
+    """Rows go one after the other here, each through all ops between two products: none waits for others."""
+    for op in kernel.walk():
+        if isinstance(op, SpecOp) and op.results and is_shared(op.results[0]):
+            raise TargetVerifyError("a kernel that multiplies tiles has no shared memory on x86", span=op.span)
 
 
 def _check_products(kernel: SpecOp) -> None:
