@@ -15,7 +15,7 @@ from tessera.api.outside import Outside
 from tessera.api.recompile import explain_difference
 from tessera.api.specialization import Specialization
 from tessera.compiler.options import Options
-from tessera.diagnostics.codes import ArgumentError
+from tessera.diagnostics.codes import ArgumentError, PolicyError
 from tessera.diagnostics.span import user_span
 from tessera.frontend.annotations import annotation_text, parameters_of, resolve
 from tessera.frontend.arguments import callables, word
@@ -420,6 +420,8 @@ def jit(
     names = (static_argnames,) if isinstance(static_argnames, str) else _names(static_argnames)
     settings = Options.of(**options)
     rules = _written(constraints) if constraints else ()
+    if not isinstance(policy, Policy):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise PolicyError(f"`jit` takes a Policy as `policy`, got {policy!r}", fix="write `jit(policy=Training())`")
 
     def decorate(target: Callable[..., Any]) -> Jit:
         return Jit(target, static_argnames=names, dynamic=dynamic, options=settings, constraints=rules, policy=policy)

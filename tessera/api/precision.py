@@ -43,9 +43,17 @@ class LossScaler:
         least: float = 2.0**-14,
     ) -> None:
         start = policy.loss_scale if policy is not None and policy.loss_scale is not None else scale
-        if not growth > 1.0 or not 0.0 < backoff < 1.0 or interval < 1 or not start > 0:
+        rules = (
+            ("scale", start, start > 0, "above 0"),
+            ("growth", growth, growth > 1.0, "above 1"),
+            ("backoff", backoff, 0.0 < backoff < 1.0, "between 0 and 1"),
+            ("interval", interval, interval >= 1, "of at least 1"),
+        )
+        wrong = [(name, f"`{name}` {rule}, got {value!r}") for name, value, holds, rule in rules if not holds]
+        if wrong:
             raise PolicyError(
-                f"a loss scaler grows by more than 1 and backs off by less, got growth {growth} and backoff {backoff}"
+                f"a loss scaler takes {', and '.join(said for _, said in wrong)}",
+                fix=f"change {' and '.join(f'`{name}`' for name, _ in wrong)}",
             )
         self.scale, self.growth, self.backoff, self.interval = float(start), growth, backoff, interval
         self.largest, self.least, self.good_steps = largest, least, 0

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import update_wrapper
+from inspect import Parameter
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +56,10 @@ def numerics(
     >>> squash(ts.array([1.0, 1000.0])).shape
     (2,)
     """
+    if function is not None and not callable(function):
+        raise RangeError(
+            f"`verify.numerics` takes a function, got {function!r}", fix="write `@verify.numerics(bounded=[-1, 1])`"
+        )
     ranges = tuple((name, _pair(name, given)) for name, given in (inputs or {}).items())
     rules = Rules(stable, None if bounded is None else _pair("bounded", bounded), ranges, debug)
 
@@ -76,6 +82,13 @@ def finite(function: Callable[..., Any]) -> Any:
 
 
 def _pair(name: str, given: Range) -> tuple[float, float]:
+    ends: Any = given
+    numbers = isinstance(ends, list | tuple) and all(
+        isinstance(end, int | float) and not isinstance(end, bool)
+        for end in ends  # pyright: ignore[reportUnknownVariableType]
+    )
+    if not numbers or len(given) != 2:
+        raise RangeError(f"`{name}` is a range [low, high], got {given!r}", fix=f"write `{name}=[-100, 100]`")
     low, high = (float(end) for end in given)
     if not low <= high:
         raise RangeError(f"`{name}` is a range [low, high], got [{low:g}, {high:g}]", fix="put the lower end first")
@@ -89,6 +102,7 @@ def _verified(target: Callable[..., Any], rules: Rules) -> Any:
         return Verified(target, rules.stable, low, high)
     jitted = target if isinstance(target, Jit) else Jit(target)
     own = jitted.function
+    _check_names(jitted, rules)
 
     def checked(*args: Any, **kwargs: Any) -> Any:
         result = own(*args, **kwargs)
@@ -96,11 +110,42 @@ def _verified(target: Callable[..., Any], rules: Rules) -> Any:
         watched = _prove(trace, rules)
         if not rules.debug:
             return result
-        return result, _flags(trace, watched, rules), "\n".join(str(place) for place in watched)
+        inputs = _limited_inputs(trace, rules)
+        places = [(f"{value} {low!r} {high!r}", value) for value, (low, high) in inputs.items()]
+        ops = [(str(number), trace.tape.records[number].results[0]) for number in watched]
+        # Without ranges an argument breaks none: what first uses it is named, if it is watched.
+        looked_at = [*places, *ops] if rules.bounded or rules.inputs else [*ops, *places]
+        return result, _flags(trace, [value for _, value in looked_at]), "\n".join(place for place, _ in looked_at)
 
     update_wrapper(checked, own)
     made = jitted.with_function(checked)
     return Watched(made, own, rules) if rules.debug else made
+
+
+def _check_names(jitted: Jit, rules: Rules) -> None:
+    """Raise for a range of what is no parameter; `x[0]` and `x.w` are parts of `x`."""
+    kinds = [parameter.kind for parameter in jitted.python_signature.parameters.values()]
+    if Parameter.VAR_POSITIONAL in kinds or Parameter.VAR_KEYWORD in kinds:
+        return
+    known = list(jitted.python_signature.parameters)
+    for name, _ in rules.inputs:
+        if re.split(r"[.\[]", name, maxsplit=1)[0] not in known:
+            shown = ", ".join(f"`{one}`" for one in known)
+            raise RangeError(f"`inputs` names `{name}`, which is no parameter", fix=f"name one of {shown}")
+
+
+def _limited_inputs(trace: Trace, rules: Rules) -> dict[int, tuple[float, float]]:
+    """The float inputs and the ranges they are promised to lie in: what the proof stands on."""
+    tape, given, most = trace.tape, dict(rules.inputs), float("inf")
+    found: dict[int, tuple[float, float]] = {}
+    for value, name in zip(tape.inputs, tape.names, strict=False):
+        limits = given.get(name, rules.bounded)
+        if tape.types[value].dtype.is_float and (limits is not None or rules.stable):
+            low, high = limits or (-most, most)
+            slack = tape.types[value].dtype.epsilon if limits else 0.0
+            # The end of a range may round outward where it becomes a number of the dtype.
+            found[value] = (low - abs(low) * slack, high + abs(high) * slack) if slack else (low, high)
+    return found
 
 
 def _prove(trace: Trace, rules: Rules) -> list[int]:
@@ -113,31 +158,25 @@ def _prove(trace: Trace, rules: Rules) -> list[int]:
     return unproved(trace.tape, rules.bounded, dict(rules.inputs))
 
 
-def _flags(trace: Trace, watched: Sequence[int], rules: Rules) -> Any:
-    """For each value that is watched: its least and largest, and whether one is NaN."""
-    rows: list[Any] = []
-    for number in watched:
-        record = trace.tape.records[number]
-        value = record.results[0]
-        tensor = TracedTensor(trace, value, trace.tape.types[value])
-        rows.append(_extremes(tensor))
+def _flags(trace: Trace, watched: Sequence[int]) -> Any:
+    """For each value that is watched: its least and largest; NaN stays in both."""
+    rows = [_extremes(TracedTensor(trace, value, trace.tape.types[value])) for value in watched]
     if not rows:
-        return apply("full", (), {"shape": (), "value": 0.0, "dtype": _f32()})
+        return apply("full", (), {"shape": (), "value": 0.0, "dtype": _f64()})
     return concat(rows, axis=0)
 
 
-def _f32() -> Any:
-    from tessera.types.dtype import f32  # noqa: PLC0415 - in a line with the rest of what tracing needs
+def _f64() -> Any:
+    from tessera.types.dtype import f64  # noqa: PLC0415 - in a line with the rest of what tracing needs
 
-    return f32
+    return f64
 
 
 def _extremes(tensor: TracedTensor) -> Any:
-    """Least, largest, and the share that is NaN, as three numbers of f32; NaN stays in the first two."""
-    wide = tensor.cast(_f32()) if tensor.dtype is not _f32() else tensor
+    """Least and largest as two numbers of f64; NaN stays in both."""
     axes = tuple(range(tensor.ndim))
-    parts = [apply(kind, (wide,), {"axes": axes, "identity": True}) for kind in ("min", "max")]
-    return concat([reshape(part, (1,)) for part in parts], axis=0)
+    parts = [apply(kind, (tensor,), {"axes": axes, "identity": True}) for kind in ("min", "max")]
+    return concat([reshape(part, (1,)).cast(_f64()) for part in parts], axis=0)
 
 
 class Watched:
@@ -152,13 +191,15 @@ class Watched:
             return self.function(*args, **kwargs)
         result, flags, places = self.jitted(*args, **kwargs)
         if places:
-            self._check(flags, [int(place) for place in places.split("\n")], args, kwargs)
+            self._check(flags, places.split("\n"), args, kwargs)
         return result
 
-    def _check(self, flags: Any, places: Sequence[int], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def _check(self, flags: Any, places: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         numbers: list[float] = flags.tolist()
-        low, high = self.rules.bounded or (-float("inf"), float("inf"))
-        for at, place in enumerate(places):
+        most_of_all = float("inf")
+        for at, entry in enumerate(places):
+            place, *ends = entry.split(" ")
+            low, high = map(float, ends) if ends else self.rules.bounded or (-most_of_all, most_of_all)
             least, most = numbers[2 * at : 2 * at + 2]
             if least > most:
                 continue  # of no elements
@@ -166,7 +207,20 @@ class Watched:
             if bad is None and not (low <= least and most <= high):
                 bad = least if not low <= least else most
             if bad is not None:
-                raise self._found(bad, place, (low, high), args, kwargs)
+                tell = self._found_input if ends else self._found
+                raise tell(bad, int(place), (low, high), args, kwargs)
+
+    def _found_input(
+        self, bad: float, value: int, limits: tuple[float, float], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> NumericsError:
+        tape = self.jitted.trace(*args, **kwargs).tape
+        name = tape.names[tape.inputs.index(value)]
+        rule = f"outside of [{limits[0]:g}, {limits[1]:g}]" if _is_finite(bad) else "which is not finite"
+        return NumericsError(
+            f"argument `{name}` of `{self.jitted.name}` holds {bad:.6g}, {rule}",
+            notes=(f"the tensor is {tape.types[value]}", "what is proved of the function is proved for such arguments"),
+            fix="mend what is passed, or declare wider `inputs`",
+        )
 
     def _found(
         self, bad: float, place: int, limits: tuple[float, float], args: Sequence[Any], kwargs: Mapping[str, Any]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +105,10 @@ def policy(given: Policy | None = None, /, *, key: Any = None, **said: Any) -> G
     """
     if given is not None and not isinstance(given, Policy):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise PolicyError(f"`policy` takes a Policy, got {given!r}", fix="write `policy(Training())`")
+    unknown = sorted(said.keys() - {field.name for field in fields(Policy)})
+    if unknown:
+        names = ", ".join(field.name for field in fields(Policy))
+        raise PolicyError(f"`policy` has no field `{unknown[0]}`", fix=f"its fields are {names}")
     own = Policy(**said) if given is None else given.joined(Policy(**said)) if said else given
     active: Any = dispatch.active()
     if active is None or isinstance(active, PolicyScope):

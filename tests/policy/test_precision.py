@@ -59,7 +59,7 @@ def test_a_scaler_starts_from_a_policy_and_stays_in_its_limits() -> None:
     for _ in range(5):
         scaler.update(False)
     assert scaler.scale == 4.0
-    with pytest.raises(PolicyError, match="a loss scaler grows by more than 1"):
+    with pytest.raises(PolicyError, match=r"a loss scaler takes `growth` above 1, got 1.0"):
         ts.LossScaler(growth=1.0)
 
 

@@ -23,10 +23,10 @@ X = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
 
 
 def proved(function: Any, **rules: Any) -> bool:
-    """Whether nothing is left to check while the function runs."""
+    """Whether nothing but the arguments is left to check while the function runs."""
     checked = ts.verify.numerics(debug=True, **rules)(function)
     _, _, places = checked.jitted(X)
-    return not places
+    return all(" " in place for place in places.splitlines())
 
 
 def test_n10_a_value_that_can_leave_its_bound_is_named() -> None:

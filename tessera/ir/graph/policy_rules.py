@@ -12,6 +12,7 @@ from tessera.ir.base.spec import Attributes, Builder, OpSpec
 from tessera.ir.graph.building import cast, constant, size
 from tessera.ir.graph.ops import REGISTRY
 from tessera.ir.graph.ops.reduce import accumulator
+from tessera.ir.graph.policy_integers import held, is_integer, saturated, saturates
 from tessera.ir.tile.facets import Pointwise, Reduction
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim, product
@@ -61,6 +62,8 @@ class Work:
         if self.op == "cast":
             return self._cast(operands[0])
         floats = [type.dtype for type in types if type.dtype.is_float]
+        if self.policy.saturation == "saturate" and operands and saturates(self.op, [type.dtype for type in types]):
+            return saturated(self.b, self.op, operands)
         if not floats or dt.f64 in floats or not is_arithmetic(spec):
             return self.b.emit(self.op, *operands, **self.attributes)
         if self.policy.denormals == "flush":
@@ -107,6 +110,8 @@ class Work:
     def _cast(self, value: Any) -> Any:
         source, target = self.b.type_of(value).dtype, self.attributes["dtype"]
         says = self.policy.rounding or self.policy.saturation or self._flushes
+        if self.policy.saturation == "saturate" and is_integer(source) and is_integer(target):
+            return held(self.b, value, target)
         if not says or not source.is_float or source is dt.f64 or target.name not in FORMATS or holds(target, source):
             return self.b.emit("cast", value, dtype=target)
         # A cast to an integer that nobody speaks of cuts.
@@ -158,6 +163,16 @@ class Work:
         natural = self.attributes.get("dtype") or promote_all([type.dtype for type in types if type.dtype.is_float])
         if natural is None:
             return b.emit(self.op, *operands, **self.attributes)  # its own rule says what does not meet
+        if isinstance(policy.compute, DType) and not policy.compute.is_float:
+            raise self.fail(
+                f"`{self.op}` of {natural} cannot be computed in {policy.compute}, which is no float",
+                "compute in a float, or `quantize` its operands",
+            )
+        if isinstance(policy.storage, DType) and not policy.storage.is_float:
+            raise self.fail(
+                f"operands of `{self.op}` of {natural} cannot be kept as {policy.storage}, which is no float",
+                "store a float, or `quantize` its operands",
+            )
         kept = [
             self._kept(value, at) if b.type_of(value).dtype.is_float else value for at, value in enumerate(operands)
         ]
