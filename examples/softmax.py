@@ -28,7 +28,7 @@ def built_in(x: ts.Tensor["M", "N", ts.f32]) -> Any:
 
 @kernel
 def rows(x: KTile["M", "N", f32]) -> KTile["M", "N", f32]:
-    """Each program owns some whole rows, whatever their width."""
+    """Each program owns some whole rows, of any width up to 32768 elements."""
     T = tile.context()
     block = tile.load(x, rows=T.m, cols=T.d)
     powers = tile.exp(block - tile.tile_reduce_rowmax(block)[:, None])

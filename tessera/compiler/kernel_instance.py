@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tessera.frontend.kernel.definition import KernelDefinition
+from tessera.frontend.kernel.wide_rows import check_width, filled
 from tessera.ir.base.kernels import Outcome, register
 from tessera.ir.tile.records import KernelProgram
 from tessera.types.machine import Machine
@@ -36,7 +37,8 @@ class KernelInstance:
         found = self._programs.get(key)
         if found is None:
             schedule = self.definition.complete(self.schedule, kind)
-            found = self._programs[key] = self.definition.build(types, self.statics, schedule)
+            found = self.definition.build(types, self.statics, schedule)
+            found = self._programs[key] = filled(found) if kind == "cpu" else found
         return found
 
     def registered(self, types: Sequence[TensorType]) -> str:
@@ -58,7 +60,12 @@ class KernelInstance:
     def write(self, call: Any) -> list[Any]:
         from tessera.ir.tile.write_records import write_call  # noqa: PLC0415 - it needs xDSL
 
-        return write_call(self._chosen(call), call)
+        program = self._chosen(call)
+        if call.machine.kind == "cpu":
+            from tessera.ir.target.limits import MAX_REGISTERS, WIDTHS  # noqa: PLC0415 - for machine code alone
+
+            check_width(program, call.lanes, MAX_REGISTERS * WIDTHS[call.lanes].registers)
+        return write_call(program, call)
 
     def _chosen(self, call: Any) -> KernelProgram:
         """The program under its schedule, or under blocks that are asked for: those that change no bit alone."""

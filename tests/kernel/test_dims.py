@@ -46,12 +46,16 @@ def ones(*shape: int) -> Any:
     return np.ones(shape, np.float32)
 
 
+def inside(x: Any) -> Any:
+    return summed(x)
+
+
 def test_a_loop_over_another_dim_is_guarded() -> None:
     np.testing.assert_array_equal(np.asarray(summed(ones(5, 5))), [5] * 5)
     with pytest.raises(GuardError, match="`M` is 5 and `N` is 530"):
         summed(ones(5, 530))
     with pytest.raises(ShapeError, match="a loop over 5 elements goes along dim 1 of `x`, which has 530") as caught:
-        ts.jit(lambda x: summed(x))(ones(5, 530))
+        ts.jit(inside)(ones(5, 530))
     assert caught.value.span is not None
 
 
