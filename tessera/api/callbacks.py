@@ -6,7 +6,7 @@ import string
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from tessera.diagnostics.codes import RuntimeArgumentError, TracingError
+from tessera.diagnostics.codes import ArgumentError, RuntimeArgumentError, TracingError
 from tessera.frontend.concrete import StandIn, is_concrete
 from tessera.frontend.effect_scopes import active_trace
 from tessera.frontend.functions.operands import dtype_of
@@ -55,12 +55,23 @@ def _split(text: str, values: Sequence[Any], named: Mapping[str, Any]) -> tuple[
             field, automatic = str(automatic), automatic + 1
         value = _looked_up(text, field, values, named)
         if isinstance(value, StandIn) or is_concrete(value):
+            dtype = dtype_of(value)
+            # Whether a format fits elements is a question of their kind alone, so that any one of them answers it.
+            _formatted(1.0 if dtype.is_float else dtype.is_bool or 1, spec, f"elements of {dtype}")
             parts.append(f"{{{len(tensors)}{':' + spec if spec else ''}}}")
             tensors.append(value)
         else:
-            shown = format(value if conversion is None else _converted(value, conversion), spec or "")
+            converted = value if conversion is None else _converted(value, conversion)
+            shown = _formatted(converted, spec, repr(value))
             parts.append(shown.replace("{", "{{").replace("}", "}}"))
     return "".join(parts), tensors
+
+
+def _formatted(value: Any, spec: str | None, what: str) -> str:
+    try:
+        return format(value, spec or "")
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"`debug_print` cannot show {what} as `{{:{spec}}}`: {error}") from None
 
 
 def _converted(value: Any, conversion: str) -> Any:

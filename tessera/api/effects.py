@@ -82,8 +82,7 @@ def deterministic(function: Any = None, /, *, seed: int | None = None) -> Any:
     >>> noise(ts.zeros(3)).tolist() == noise(ts.zeros(3)).tolist()
     True
     """
-    if seed is not None and type(seed) is not int:
-        raise DeterminismError(f"a seed is an int, got {seed!r}", fix="write `@deterministic(seed=0)`")
+    _check_seed(seed, "write `@deterministic(seed=0)`")
     declared = user_span()
 
     def decorate(target: Any) -> Any:
@@ -104,6 +103,11 @@ def deterministic(function: Any = None, /, *, seed: int | None = None) -> Any:
     return decorate if function is None else decorate(function)
 
 
+def _check_seed(seed: Any, fix: str) -> None:
+    if seed is not None and (type(seed) is not int or not 0 <= seed < 1 << 64):
+        raise DeterminismError(f"a seed is an int from 0 to 2^64 - 1, got {seed!r}", fix=fix)
+
+
 def seeded(seed: int | None = None) -> AbstractContextManager[None]:
     """Within it, `random.key()` makes its keys from a seed: this one, or that of the deterministic function around.
 
@@ -111,6 +115,7 @@ def seeded(seed: int | None = None) -> AbstractContextManager[None]:
 
     Raises: DeterminismError (T0208) where there is no seed.
     """
+    _check_seed(seed, "write `effects.seeded(0)`")
     around = scopes.find(scopes.Deterministic)
     start, name = (seed, "") if around is None else (around.seed if seed is None else seed, around.name)
     if start is None:

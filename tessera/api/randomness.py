@@ -21,7 +21,7 @@ from tessera.types.promotion import FLOATING
 if TYPE_CHECKING:
     from tessera.runtime.run_record import RunRecord
 
-_MASK = (1 << 64) - 1
+_SEEDS = 1 << 64
 _MOST_KEYS = 1 << 16  # each is an op of the program
 
 
@@ -36,10 +36,19 @@ def key(seed: int | None = None) -> Any:
     """
     if seed is None:
         return _fresh()
-    number = whole("key", "seed", seed)
+    number = _seed("key", seed)
     from tessera.api.tensor import Tensor  # noqa: PLC0415 - a key is a tensor with data
 
-    return Tensor.of([number & _MASK, 0], "u64")
+    return Tensor.of([number, 0], "u64")
+
+
+def _seed(op: str, value: Any) -> int:
+    number = whole(op, "seed", value)
+    if not 0 <= number < _SEEDS:
+        raise ArgumentError(
+            f"`{op}` takes `seed` from 0 to 2^64 - 1, got {number}", fix=f"write `seed % 2**64`, here {number % _SEEDS}"
+        )
+    return number
 
 
 def _fresh() -> Any:
@@ -72,7 +81,7 @@ def run(seed: int | RunRecord | None = None) -> AbstractContextManager[RunRecord
 
     if seed is None:
         return run_record.entered(run_record.RunRecord(int.from_bytes(os.urandom(8), "little")))
-    root = seed.seed if isinstance(seed, run_record.RunRecord) else whole("run", "seed", seed)
+    root = seed.seed if isinstance(seed, run_record.RunRecord) else _seed("run", seed)
     return run_record.entered(run_record.RunRecord(root))
 
 

@@ -122,12 +122,16 @@ def _passes(texts: Sequence[str]) -> list[Pass]:
 
 
 def _input(file: str, stdin: TextIO) -> tuple[str, str]:
-    if file == "-":
-        return stdin.read(), "<stdin>"
+    name = "<stdin>" if file == "-" else file
     try:
-        return Path(file).read_text(), file
+        text = stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        text.encode("utf-8")  # standard input may let bytes through that are no text, in disguise
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error.strerror}") from error
+    except (UnicodeDecodeError, UnicodeEncodeError) as error:
+        unit = "byte" if isinstance(error, UnicodeDecodeError) else "character"
+        raise UsageError(f"cannot read {name}: it is no text in UTF-8, at {unit} {error.start}") from error
+    return text, name
 
 
 def _parts(text: str, split: bool) -> list[tuple[str, int]]:

@@ -25,14 +25,15 @@ def whole(op: str, name: str, value: Any) -> int:
 
 
 def number(op: str, name: str, value: Any) -> float:
-    """A number: an int or a float, or a scalar of NumPy that is one."""
+    """A number: an int or a float, or a scalar of NumPy that is one; an int stays one where no float holds it."""
     is_number = isinstance(value, int | float) or (is_array(value) and value.ndim == 0)
     if isinstance(value, bool) or not is_number:
         _refuse(op, name, "a number", value)
     try:
-        return float(value)
+        as_float = float(value)
     except (TypeError, ValueError, OverflowError):
         _refuse(op, name, "a number", value)
+    return value if type(value) is int and value != as_float else as_float
 
 
 def flag(op: str, name: str, value: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from tessera.diagnostics.codes import OperatorError
 
@@ -93,6 +93,12 @@ class Operators:
 
     def __getitem__(self, index: Any) -> Any:
         return apply("getitem", self, index)
+
+    def __setitem__(self, index: Any, value: Any) -> NoReturn:
+        raise OperatorError(
+            "tensors do not change: `x[...] = value` is not for them",
+            fix="make a new one with `tessera.ops.where` or `tessera.ops.scatter`, or write into `x.numpy().copy()`",
+        )
 
     @property
     def T(self) -> Any:  # noqa: N802 (NumPy's name for it)

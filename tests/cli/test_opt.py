@@ -48,6 +48,33 @@ def test_a_wrong_module_is_status_1_with_the_error_on_stderr() -> None:
     assert "<stdin>:2:3" in errors
 
 
+def test_a_text_that_is_no_utf_8_is_a_wrong_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "module.mlir"
+    file.write_bytes(MODULE.encode() + b"\xff\xfe")
+    status, output, errors = run(str(file))
+    assert (status, output) == (2, "")
+    assert errors == f"tessera-opt: cannot read {file}: it is no text in UTF-8, at byte {len(MODULE.encode())}\n"
+    piped = subprocess.run(
+        [sys.executable, "-m", "tessera.cli.opt"], input=b"\xff\xfe", capture_output=True, cwd=ROOT, check=False
+    )
+    assert piped.returncode == 2
+    assert piped.stderr.startswith(b"tessera-opt: cannot read <stdin>: it is no text in UTF-8")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tgraph.func @f() {", "the text ends inside a region: `}` is missing"),
+        ("tgraph.func @f() {\n", "the text ends inside a region: `}` is missing"),
+        ("tgraph.func @f() {\n  )\n}", "expected an op, a block (`^name:`) or the `}` that ends the region"),
+    ],
+)
+def test_a_region_that_does_not_end_says_so(text: str, message: str) -> None:
+    status, _, errors = run(text=text)
+    assert status == 1
+    assert errors.splitlines()[0] == f"error[T0304]: {message}"
+
+
 @pytest.mark.parametrize("arguments", [("-p", "nothing"), ("--nothing",), ("absent.mlir",), ("-p", "graph-decompose{")])
 def test_a_wrong_command_line_is_status_2(arguments: tuple[str, ...]) -> None:
     status, output, errors = run(*arguments)

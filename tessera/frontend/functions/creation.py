@@ -26,7 +26,7 @@ def full(shape: Any, value: Any, dtype: Any = None) -> Any:
     chosen = scalar_dtype(value) if dtype is None else parse_dtype(dtype)
     if not chosen.is_float and not math.isfinite(value):
         raise ArgumentError(f"`full` takes `value` as a number that {chosen} holds, got {value}")
-    filled = float(value) if chosen.is_float else bool(value) if chosen.is_bool else int(value)
+    filled = float(value) if chosen.is_float else int(bool(value)) if chosen.is_bool else int(value)
     return apply("full", (), {"shape": dims_of(shape), "value": filled, "dtype": chosen})
 
 

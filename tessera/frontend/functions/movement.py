@@ -236,7 +236,7 @@ def pad(x: Any, widths: Any, value: float | bool = 0) -> Any:
             fix=lambda span: fixes_of("arguments").widths_fix(span, pairs, rank),
         )
     low, high = tuple(dim_of(a) for a, _ in pairs), tuple(dim_of(b) for _, b in pairs)
-    filled = value if isinstance(value, bool) else number("pad", "value", value)
+    filled = int(value) if isinstance(value, bool) else number("pad", "value", value)
     return apply("pad", (x,), {"low": low, "high": high, "value": filled})
 
 

@@ -51,7 +51,7 @@ def constant(value: bool | float, dtype: DType) -> Any:
     """A Python number as an operand: part of the program while tracing, a scalar tensor outside."""
     if dispatch.tracing() is None:
         return scalar_tensor(value, dtype)
-    number = float(value) if dtype.is_float else value
+    number = float(value) if dtype.is_float else int(value) if isinstance(value, bool) else value
     return apply("full", (), {"shape": (), "value": number, "dtype": dtype})
 
 

@@ -65,9 +65,18 @@ def parse_module(text: str, name: str = "<text>") -> ModuleOp:
     try:
         module = parser.parse_module()
     except ParseError as error:
-        raise IRSyntaxError(error.msg, span=_place_of(error, text, parser)) from error
+        raise IRSyntaxError(_said(error, text), span=_place_of(error, text, parser)) from error
     stamp(module)
     return module
+
+
+def _said(error: ParseError, text: str) -> str:
+    """What is wrong with a text; of a region that does not go on as one, the parser says only where it was."""
+    if error.msg.strip() != "in block definition":
+        return error.msg
+    if not text[error.span.start :].strip():
+        return "the text ends inside a region: `}` is missing"
+    return "expected an op, a block (`^name:`) or the `}` that ends the region"
 
 
 def _place_of(error: ParseError, text: str, parser: TextParser) -> Span:

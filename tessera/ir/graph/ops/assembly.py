@@ -135,7 +135,8 @@ def _pad_reference(x: Array, *, low: Sequence[Dim], high: Sequence[Dim], value: 
     before, after = static_shape(low), static_shape(high)
     shape = [b + size + a for b, size, a in zip(before, x.shape, after, strict=True)]
     out = np.empty(shape, x.dtype)
-    out[...] = rounded(np.float64(value), dtype_of(x))
+    # A whole number that no float holds comes as an int.
+    out[...] = rounded(np.asarray(value) if type(value) is int else np.float64(value), dtype_of(x))
     out[tuple(slice(b, b + size) for b, size in zip(before, x.shape, strict=True))] = x
     return out
 
