@@ -22,7 +22,7 @@ BACKENDS = pytest.mark.parametrize("backend", [None, "reference"], ids=["compile
 
 
 def run(function: Any, *arrays: Array, backend: str | None = None) -> Array:
-    jitted = ts.jit(function, backend=backend) if backend else ts.jit(function)
+    jitted: Any = ts.jit(function, backend=backend) if backend else ts.jit(function)
     return np.asarray(jitted(*arrays))
 
 

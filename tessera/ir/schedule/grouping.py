@@ -96,6 +96,8 @@ class Grouper:
         for group in sources:
             if group.kind == "contraction" and number not in self.epilogues[group.first]:
                 continue
+            if not group.has_room():
+                continue
             fits = self._fits(group, out, self._from(group, reads))
             others = [other for other in sources if other is not group]
             if fits and self._runs_before(group, others) and self.is_allowed(group):
@@ -150,7 +152,12 @@ class Grouper:
         sources = self._sources(reads)
         group = None
         for other in sorted(self.groups.values(), key=lambda group: -group.number):
-            same = other.space is not None and other.space.shape == source.shape and other.space.axes == axes
+            same = (
+                other.space is not None
+                and other.has_room()
+                and other.space.shape == source.shape
+                and other.space.axes == axes
+            )
             if same and self._joins_rows(other, source.shape, reads, sources):
                 group = other
                 break
@@ -190,6 +197,8 @@ class Grouper:
             return
         for other in self._sources(reads):
             if other is group or other.kind not in ("map", "row") or other.shape != group.shape:
+                continue
+            if not group.has_room(len(other.records)):
                 continue
             # what the group read of the other before counts too: a gather of it needs it in memory
             own = [read for number in group.records for read in self._from(other, self.program.reads(number))]

@@ -9,6 +9,9 @@ from tessera.ir.schedule.program import Program
 from tessera.ir.schedule.rows import RowSpace
 from tessera.types.dim import Dim
 
+LARGEST = 64
+"""Records up to which groups grow: larger kernels gain nothing, hold more values than registers, and compile slowly."""
+
 
 @dataclass
 class Group:
@@ -20,6 +23,10 @@ class Group:
     records: list[int] = field(default_factory=list[int])
     space: RowSpace | None = None
     copies: int | None = None
+
+    def has_room(self, more: int = 1) -> bool:
+        """Whether the group may take in so many records."""
+        return len(self.records) + more <= LARGEST
 
     @property
     def first(self) -> int:

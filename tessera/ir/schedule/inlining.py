@@ -46,7 +46,9 @@ class Inliner:
             if group.kind != "map":
                 continue
             reader = self._only_reader(group)
-            if reader is not None and self.grouper.is_allowed(group) and self._is_worth_it(group, reader):
+            if reader is None or not reader.has_room(len(group.records)):
+                continue
+            if self.grouper.is_allowed(group) and self._is_worth_it(group, reader):
                 for number in group.records:
                     inlined.update(self.records[number].results)
                 if any(self._is_before_product(number) for number in group.records):

@@ -122,7 +122,7 @@ def _euclid_values(x: Array, axes: Sequence[int], *, keepdims: bool) -> Array:
     ends, size = _ENDS[dtype_of(x).name], np.abs(x)
     kind: Any = x.dtype.type
 
-    def squares(values: Array) -> Array:
+    def squares(values: Any) -> Array:
         return fold("sum", values * values, axes, keepdims=keepdims)
 
     plain = squares(x)
