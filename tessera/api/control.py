@@ -234,9 +234,8 @@ def _scalar(value: Any, op: str) -> Any:
     """A bool scalar."""
     tensor = as_tensor(value, bool_)
     if tensor.shape != () or dtype_of(tensor) is not bool_:
-        raise ShapeError(
-            f"`{op}` needs a scalar of bool to decide, got {_type(tensor)}", fix="reduce with `any` or `all`"
-        )
+        help = "reduce with `any` or `all`" if dtype_of(tensor) is bool_ else "compare it, as in `x > 0`"
+        raise ShapeError(f"`{op}` needs a scalar of bool to decide, got {_type(tensor)}", fix=help)
     return tensor
 
 

@@ -398,9 +398,9 @@ def jit(
     Dims named in annotations (`Tensor["B", 128, f32]`) are free: one compilation serves all their values. Dims of
     arguments without annotation are static, or all free with `dynamic=True`. Python values are static: part of the
     signature. Tensors that the function takes from outside (globals, closures, attributes of objects) are read at each
-    call; numbers, flags and other values there are part of what was compiled, and where one has changed the function is
-    traced again, as `explain_recompile()` says. Further keywords are compiler options (`fusion`, `overrides`,
-    `backend`, `debug`, `features`).
+    call; numbers, flags, functions and other values there are part of what was compiled, and where one has changed the
+    function is traced again, as `explain_recompile()` says. Further keywords are compiler options (`fusion`,
+    `overrides`, `backend`, `debug`, `features`).
 
     `constraints` are rules that sizes must keep: `["D % 8 == 0", "S <= 8192", "B in 1..=4096", "D = H*Dh"]`. They name
     dims of annotations and integer arguments. What they prove of shapes costs nothing; they themselves are checked in

@@ -11,7 +11,7 @@ function and at the static arguments of a call, and goes on
 Modules are never walked: of the program's own modules, what code names in them counts as globals do. The standard
 library, this package and installed packages that do not use it are taken as they are, and so are names bound to
 modules. Names bound to functions and classes, and methods, are places as others are: a definition that is run again, or
-replaced, is seen at the next call.
+replaced, is seen at the next call. A global that begins to hide a builtin (`sum`, `len`) after the first call is not.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.diagnostics.codes import ArgumentError, DeterminismError, OperatorError
+from tessera.diagnostics.codes import ArgumentError, DeterminismError, OperatorError, ShapeError
 
 FLAGS = np.array([True, False])
 LARGE = 2**53 + 1
@@ -110,3 +110,12 @@ def test_formats_that_elements_have() -> None:
         return x
 
     assert ts.jit(f, backend="reference").trace(np.ones(1, np.float32), np.ones(1, np.int8), FLAGS).tape.records
+
+
+@pytest.mark.parametrize(
+    ("condition", "help"), [(lambda s: s.sum(), "compare it"), (lambda s: s > 0, "`any` or `all`")]
+)
+def test_a_condition_that_decides_nothing_says_what_to_write(condition: Any, help: str) -> None:
+    with pytest.raises(ShapeError, match="`while_loop` needs a scalar of bool to decide") as caught:
+        result(lambda x: ts.while_loop(condition, lambda s: s, x), np.ones(2, np.float32))
+    assert help in str(caught.value)
