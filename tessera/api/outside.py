@@ -141,11 +141,8 @@ class Outside:
             if not _is_foreign(value) and not (isinstance(value, type) and issubclass(value, Enum)):
                 self._enter_namespace(path, value)
             return Same(value)
-        if kind.__module__ == "tessera.api.jit":
-            self._waiting.append((path + ".function", value.function))
-            return Same(value)
-        if kind.__module__ == "tessera.api.kernel" and kind.__name__ == "Kernel":
-            self._waiting.append((path + ".function", value.definition.function))
+        if (wrapped := _wrapped(value)) is not None:
+            self._waiting.append((path + ".function", wrapped))
             return Same(value)
         if not _is_transparent(kind):
             return Same(value)
@@ -178,6 +175,8 @@ class Outside:
 
     def _add_definition(self, path: str, owners: Sequence[type[Any]], name: str, function: Any) -> None:
         """A method of the last of some classes: watched there, and in those before it, where another would hide it."""
+        if path in self._ignored:
+            return
         for owner in owners:
             held: Mapping[str, Any] = vars(owner)
             if (id(owner), name) not in self._owners and (owner is owners[-1] or name not in held):
@@ -338,6 +337,15 @@ def _uses_this_package(top: str) -> bool:
 
 def _is_jitted(value: Any) -> bool:
     return value.__class__.__module__ == "tessera.api.jit"
+
+
+def _wrapped(value: Any) -> Any:
+    """The function that a jitted one or a kernel is made of; None for anything else."""
+    if _is_jitted(value):
+        return value.function
+    kind = value.__class__
+    is_kernel = kind.__module__ == "tessera.api.kernel" and kind.__name__ == "Kernel"
+    return value.definition.function if is_kernel else None
 
 
 def _is_transparent(kind: type[Any]) -> bool:
