@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from ctypes import c_int64
 from typing import Any
 
 from tessera.diagnostics.codes import GuardError, ShapeError
 from tessera.frontend import tree
-from tessera.frontend.concrete import is_concrete
+from tessera.frontend.concrete import is_concrete, is_own
 from tessera.frontend.functions import creation
 from tessera.frontend.functions.operands import as_tensor, dtype_of, rank_of
 from tessera.frontend.size import dim_of
@@ -22,7 +23,7 @@ class KVCache:
     What lies beyond `length` is never read.
 
     Raises: GuardError (T0702) where `length` is known and not within the capacity: by `append`, or, under `jit`, by the
-    call that gives the cache.
+    call that gives the cache. A length in a GPU's memory is not waited for, and not checked.
 
     >>> cache = ts.KVCache.empty(1, 2, 16, 8)
     >>> cache.append(ts.ones((1, 2, 3, 8)), ts.ones((1, 2, 3, 8))).length
@@ -35,8 +36,9 @@ class KVCache:
         self.K = keys  # pyright: ignore[reportConstantRedefinition] - the document's name
         self.V = values  # pyright: ignore[reportConstantRedefinition]
         self.length = length
-        if isinstance(length, int) or is_concrete(length):
-            _check_length(keys, int(length))
+        known = _known(length)
+        if known is not None:
+            _check_length(keys, known)
 
     def __class_getitem__(cls, items: Any) -> TensorAnnotation:
         return annotation_of(items, "KVCache")
@@ -87,10 +89,22 @@ class KVCache:
         return f"KVCache[{dims}, {self.dtype}](length={length})"
 
 
+def _known(length: Any) -> int | None:
+    """A length that is known here: not one of a trace, and not one in a GPU's memory, for which nobody should wait."""
+    if is_own(length):
+        if length.__class__.__module__.startswith("tessera.runtime.devices"):
+            return None
+        # Calls give caches back token by token: the number is read where it lies.
+        return c_int64.from_address(length.address).value if length.dtype is i64 else int(length)
+    return int(length) if isinstance(length, int) or is_concrete(length) else None
+
+
 def _check_length(keys: Any, length: int) -> None:
     """Refuse a cache that says it holds more than it has room for: rows were left out of it."""
     shape = getattr(keys, "shape", ())
     capacity = shape[2] if len(shape) == 4 else None
+    if isinstance(capacity, int) and 0 <= length <= capacity:
+        return
     if length < 0:
         raise GuardError(f"a cache has a length of at least 0, got {length}", fix="begin with `KVCache.empty(...)`")
     if isinstance(capacity, int) and length > capacity:

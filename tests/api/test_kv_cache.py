@@ -66,7 +66,7 @@ def test_rows_that_find_no_room_are_refused() -> None:
     assert int(lengthened(cache, rows(3))) == 3
 
 
-@pytest.mark.parametrize("length", [-5, 9, np.array(-1)])
+@pytest.mark.parametrize("length", [-5, 9, np.array(-1), ts.array(9), ts.array(-2), ts.array(9).cast(ts.i32)])
 def test_lengths_are_of_positions_that_there_are(length: Any) -> None:
     with pytest.raises(GuardError):
         ts.KVCache(np.zeros((1, 1, 8, 4), np.float32), np.zeros((1, 1, 8, 4), np.float32), length)
