@@ -94,8 +94,9 @@ def narrowed(array: Any, dtype: DType) -> Array:
 def _few_bits(values: Array) -> Array:
     """64-bit integers that f64 holds: of large ones the lowest 12 bits become one, set where any was."""
     kind = values.dtype.type
-    low = values & kind(4095)
-    cut = (values ^ low) | np.where(low != 0, kind(2048), kind(0))
+    low: Array = values & kind(4095)
+    marked: Array = (low != 0) * kind(2048)
+    cut = np.bitwise_or(values ^ low, marked)
     small = values <= kind(2**53)
     return np.where(small & (values >= -(2**53)) if values.dtype.kind == "i" else small, values, cut)
 

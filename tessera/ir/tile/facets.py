@@ -43,8 +43,8 @@ class Pointwise:
     `block(builder, tiles, attributes, out)` gets one tile per operand, already in its compute dtype (narrow floats
     arrive as f32), and returns a tile (or one per result) in the compute dtype of the result. `flops` counts the work
     for one element; an `expensive` value is kept rather than computed twice. An op that `converts` gives its operand's
-    values in the result's dtype, and is nothing but that. One that `is_promise` must share the kernel of the product that
-    is its second operand.
+    values in the result's dtype, and is nothing but that. One that `is_promise` must share the kernel of the product
+    that is its second operand.
     """
 
     block: Callable[[Any, Sequence[Any], Attributes, TensorType], Any]

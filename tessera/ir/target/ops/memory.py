@@ -176,7 +176,10 @@ SPECS = (
         summary="Registers to memory.",
         operands=("block", "buffer", "at*"),
         results=(),
-        attributes=(*_ACCESS, Attribute("mode", "str", "set", "set; add, in order; atomic_add, atomic_max, atomic_min, in none")),
+        attributes=(
+            *_ACCESS,
+            Attribute("mode", "str", "set", "set; add, in order; atomic_add, atomic_max, atomic_min, in none"),
+        ),
         effects=frozenset(["memory"]),
         verify=_check_store,
     ),
