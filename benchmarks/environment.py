@@ -39,7 +39,6 @@ def hardware() -> dict[str, Any]:
         "vectors": widest,
         "caches": _caches(),
         "memory_gib": round(int(memory) / 2**20),
-        "kernel": platform.release(),
         "huge_pages": _text(Path("/sys/kernel/mm/transparent_hugepage/enabled")),
     }
 

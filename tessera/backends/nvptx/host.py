@@ -82,6 +82,10 @@ def unaligned_kernels(program: SpecOp) -> frozenset[str]:
     return frozenset(found)
 
 
+_SILENT = ("tsched.guard", "tsched.free", "tsched.tile", "tsched.layout", "tsched.collective", "tsched.pipeline")
+"""Ops that say how a program is, and do nothing when it comes to them."""
+
+
 class _Entry:
     """The writing of the entry: every buffer is a pointer of the device, every op a few instructions."""
 
@@ -142,6 +146,8 @@ class _Entry:
                 span=op.span,
                 fix="leave it outside of the jitted function",
             )
+        else:
+            assert op.name in _SILENT, f"`{op.name}` has no way into a host program of a GPU"
 
     def _dim(self, dim: Dim) -> Value:
         return dim_value(self.f, dim, self.env)

@@ -111,7 +111,7 @@ def _additive(mask: Any) -> Any:
 def flash_attention(
     q: Any, k: Any, v: Any = None, mask: Any = None, *, causal: bool = False, scale: Any = None, dropout: float = 0.0
 ) -> Any:
-    """`attention`, which never stores the scores; dropout of scores is not carried out on this machine yet."""
+    """`attention`, which never stores the scores; dropout of scores is refused."""
     if number("flash_attention", "dropout", dropout):
         raise TracingError("`flash_attention` has no dropout yet", fix="pass `dropout=0.0`, and drop its result")
     return attention(q, k, v, mask, causal=causal, scale=scale)

@@ -99,10 +99,11 @@ class Graph:
         self._executable = ctypes.c_void_p()
 
     def replay(self) -> None:
-        """Run all of it, after what is in the current queue now."""
-        # In the graph's own queue, which its tensors belong to: whoever uses them in another waits for it.
+        """Run all of it, after what is in the current queue now and before what comes there next."""
+        # In its own queue, which its tensors belong to. What comes next in the current one may write what it reads.
         wait_for(self.stream.handle, current_stream())
         driver().call("cuGraphLaunch", self._executable, ctypes.c_void_p(self.stream.handle))
+        wait_for(current_stream(), self.stream.handle)
 
     @contextmanager
     def recording(self) -> Generator[Graph]:

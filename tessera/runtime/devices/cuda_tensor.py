@@ -146,6 +146,8 @@ class CudaTensor:
         if made.stream != self.stream:
             wait_for(made.stream, self.stream)
         copy_within(made.address, self.address, self.nbytes, made.stream)
+        if made.stream != self.stream:
+            wait_for(self.stream, made.stream)  # its memory may be used again there as soon as it is not held
         return made
 
     def __len__(self) -> int:
