@@ -124,12 +124,30 @@ class Tuning:
         os.replace(temporary, path)
 
 
+def _wait(kernel: Kernel) -> None:
+    """A call of a GPU's kernel returns before it is done."""
+    if kernel.options.backend == "cuda":
+        from tessera.runtime.devices.cuda_driver import synchronize  # noqa: PLC0415 - where there is a GPU
+
+        synchronize()
+
+
+def _device(kernel: Kernel) -> str:
+    if kernel.options.backend != "cuda":
+        return kernel.options.backend
+    from tessera.runtime.devices.cuda_driver import driver  # noqa: PLC0415 - where there is a GPU
+
+    return driver().architecture
+
+
 def _measured(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
     """The shortest of a few calls, in milliseconds."""
     best = float("inf")
     for _ in range(5):
+        _wait(kernel)
         start = time.perf_counter()
         kernel(*args, **kwargs)
+        _wait(kernel)
         best = min(best, time.perf_counter() - start)
     return best * 1e3
 
@@ -146,4 +164,4 @@ def _key(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     import hashlib  # noqa: PLC0415
 
     machine = hashlib.sha256(machine_text().encode()).hexdigest()[:8]
-    return f"{kernel.definition.digest} {machine} {'; '.join(parts)}"
+    return f"{kernel.definition.digest} {machine} {_device(kernel)} {'; '.join(parts)}"
