@@ -150,5 +150,6 @@ def run_block(spec: OpSpec, arrays: Sequence[Array], attributes: dict[str, Any])
     with np.errstate(all="ignore"):
         tiles = [widened(array) for array in arrays]
         tile = spec.lower.block(Tiles(shape), tiles, spec.with_defaults(attributes), out)
-        assert dtype_of(tile) is out.dtype.compute or out.dtype.name == "i4"
+        # What converts goes to the result's dtype itself, others stay in the one they compute in.
+        assert dtype_of(tile) is (out.dtype if spec.lower.converts else out.dtype.compute) or out.dtype.name == "i4"
         return np.broadcast_to(rounded(tile, out.dtype), shape)

@@ -109,6 +109,7 @@ INTERRUPT = """
         return x
 
     wanted = long(x).tobytes()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started this may have it ignored
     threading.Timer(0.02, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     try:
         for _ in range(10_000):
