@@ -11,18 +11,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import SSAValue
 
 from tessera.backends.nvptx.kernel_code import KernelCode, MapCode, matrix_symbol
 from tessera.diagnostics.codes import FeatureError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
-from tessera.ir.target.llvm.dims import dim_value
-from tessera.ir.target.llvm.instructions import Index, TargetText, Value
+from tessera.ir.target.llvm.host_program import HostProgram, buffer_type
+from tessera.ir.target.llvm.instructions import TargetText, Value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
 from tessera.ir.target.reach import is_multiple
 from tessera.types.dim import Dim, product
-from tessera.types.tensor_type import TensorType
 
 STATE = ("stream", "launch", "copy", "read", "wait", "fill", "encode", "pitch", "cell")
 """The words of the table before handles and constants."""
@@ -46,12 +45,6 @@ class HostCode:
     constants: tuple[bytes, ...]
     scratches: tuple[tuple[str, int, int, str], ...] = field(default=())
     """For each kernel with memory of its own: its grid, programs of a block, slots and bytes of one, as texts."""
-
-
-def buffer_type(value: SSAValue) -> TensorType:
-    """The shape and dtype of a buffer."""
-    assert isinstance(value.type, BufferAttr)
-    return value.type.data
 
 
 def host_code(
@@ -82,23 +75,15 @@ def unaligned_kernels(program: SpecOp) -> frozenset[str]:
     return frozenset(found)
 
 
-_SILENT = ("tsched.guard", "tsched.free", "tsched.tile", "tsched.layout", "tsched.collective", "tsched.pipeline")
-"""Ops that say how a program is, and do nothing when it comes to them."""
-
-
-class _Entry:
-    """The writing of the entry: every buffer is a pointer of the device, every op a few instructions."""
+class _Entry(HostProgram):
+    """The writing of the entry, whose pointers are of the device."""
 
     def __init__(
         self, f: FunctionText, program: SpecOp, symbols: Sequence[str], kernels: Mapping[str, KernelCode]
     ) -> None:
-        self.f, self.program, self.kernels = f, program, kernels
-        inputs, self.outputs, sizes, self.workspace, self.state = f.arguments
-        self.env: dict[str, Index] = {name: f.load(f.gep(sizes, at, "i64"), "i64") for at, name in enumerate(symbols)}
+        super().__init__(f, program, symbols)
+        self.kernels, self.state = kernels, f.arguments[4]
         self.words = {name: self._word(at) for at, name in enumerate(STATE)}
-        self.pointers: dict[SSAValue, Value] = {}
-        for at, argument in enumerate(program.regions[0].block.args):
-            self.pointers[argument] = f.load(f.gep(inputs, at, "ptr"), "ptr")
         calls = [op for op in program.walk() if isinstance(op, SpecOp) and op.name == "tsched.call"]
         both = (name for op in calls for name in (op.value("kernel"), matrix_symbol(op.value("kernel"))))
         self.names = [name for name in dict.fromkeys(both) if name in kernels]
@@ -113,44 +98,15 @@ class _Entry:
             f.store(f.gep(self.slots, at, "i64"), f.gep(self.parameters, most + at, "ptr"), align=8)
         self.numbers = f.alloca("i64", 32)
         self.area = f.alloca("i64", 16)
-        self.own = self._dim((program.value("workspace") or Dim.constant(0)).ceildiv(_LINE) * _LINE)
+        self.own = self.dim((program.value("workspace") or Dim.constant(0)).ceildiv(_LINE) * _LINE)
 
     def _word(self, at: int) -> Value:
         return self.f.load(self.f.gep(self.state, at, "ptr"), "ptr")
 
-    def run(self) -> None:
-        self._block(self.program.regions[0].block)
-
-    def _block(self, block: Block) -> None:
-        for op in block.ops:
-            assert isinstance(op, SpecOp)
-            if not op.spec.is_terminator:
-                self._op(op)
-
-    def _op(self, op: SpecOp) -> None:
-        write = {
-            "tsched.alloc": self._alloc,
-            "tsched.alias": self._alias,
-            "tsched.constant": self._constant,
-            "tsched.copy": self._copy,
-            "tsched.call": self._call,
-            "tsched.if": self._if,
-            "tsched.while": self._while,
-            "tsched.for": self._for,
-        }.get(op.name)
-        if write is not None:
-            write(op)
-        elif op.name == "tsched.callback":
-            raise FeatureError(
-                f"a program for a GPU cannot do `{op.name}`",
-                span=op.span,
-                fix="leave it outside of the jitted function",
-            )
-        else:
-            assert op.name in _SILENT, f"`{op.name}` has no way into a host program of a GPU"
-
-    def _dim(self, dim: Dim) -> Value:
-        return dim_value(self.f, dim, self.env)
+    def call_back(self, op: SpecOp) -> None:
+        raise FeatureError(
+            f"a program for a GPU cannot do `{op.name}`", span=op.span, fix="leave it outside of the jitted function"
+        )
 
     def _driver(self, word: str, args: Sequence[Value], kernel: int = -1) -> None:
         """Call a function of the driver and leave with its error, if it has one."""
@@ -162,28 +118,18 @@ class _Entry:
             lambda: f.ret(f.op("or", f.cast("zext", code, "i64"), f.const_i(tail))),
         )
 
-    def _alloc(self, op: SpecOp) -> None:
-        f, output = self.f, op.value("output")
-        if output >= 0:
-            self.pointers[op.result] = f.load(f.gep(self.outputs, output, "ptr"), "ptr")
-        else:
-            self.pointers[op.result] = f.gep(self.workspace, self._dim(op.value("offset")), "i8")
-
-    def _alias(self, op: SpecOp) -> None:
-        self.pointers[op.result] = self.pointers[op.operands[0]]
-
-    def _constant(self, op: SpecOp) -> None:
+    def constant(self, op: SpecOp) -> None:
         self.pointers[op.result] = self._word(len(STATE) + len(self.names) + len(self.constants))
         self.constants.append(op.value("value").tobytes())
 
-    def _copy(self, op: SpecOp) -> None:
+    def copy(self, op: SpecOp) -> None:
         source, target = (self.pointers[value] for value in op.operands)
-        size = self._dim(buffer_type(op.operands[0]).bytes)
+        size = self.dim(buffer_type(op.operands[0]).bytes)
         self.f.if_(
             self.f.icmp("sgt", size, 0), lambda: self._driver("copy", [target, source, size, self.words["stream"]])
         )
 
-    def _call(self, op: SpecOp) -> None:
+    def call(self, op: SpecOp) -> None:
         """One launch: on matrix units where there is such a kernel, and no side of its products is empty."""
         plain, matrix = (self.kernels.get(name) for name in (op.value("kernel"), matrix_symbol(op.value("kernel"))))
         if matrix is None:
@@ -194,7 +140,7 @@ class _Entry:
         fits = Value("i1", "true")
         for dim in dict.fromkeys(dim.substitute(sizes) for map_ in matrix.maps for dim in map_.dims):
             if dim.value is None or dim.value < 1:
-                fits = self.f.op("and", fits, self.f.icmp("sgt", self._dim(dim), 0))
+                fits = self.f.op("and", fits, self.f.icmp("sgt", self.dim(dim), 0))
         other = None if plain is None else lambda: self._launch(op, plain)
         self.f.if_(fits, lambda: self._launch(op, matrix), other)
 
@@ -202,7 +148,7 @@ class _Entry:
         """One launch, unless the grid is empty."""
         f, number = self.f, self.names.index(code.name)
         sizes = dict(zip(code.symbols, op.value("sizes"), strict=True))
-        total = self._dim(code.grid.substitute(sizes))
+        total = self.dim(code.grid.substitute(sizes))
         blocks = f.ceil_div(total, code.programs)
         scratch = f.gep(self.workspace, self.own, "i8")
         if code.resident:
@@ -211,7 +157,7 @@ class _Entry:
             blocks = f.smin(blocks, code.slots // code.programs)
             texts = str(code.grid.substitute(sizes)), str(code.scratch.substitute(sizes))
             self.scratches.append((texts[0], code.programs, code.slots, texts[1]))
-        slots = [self.pointers[value] for value in op.operands] + [self._dim(size) for size in op.value("sizes")]
+        slots = [self.pointers[value] for value in op.operands] + [self.dim(size) for size in op.value("sizes")]
 
         def run() -> None:
             f.if_(f.icmp("sgt", blocks, MOST_BLOCKS), lambda: f.ret(f.const_i(TOO_MANY | (number + 1) << 32)))
@@ -243,15 +189,15 @@ class _Entry:
         extents = [dim.substitute(sizes) for dim in map_.dims]
         row, rows = extents[0] * map_.bytes, product(extents[1:])
         if is_multiple(row, 16):
-            self._encode(map_, place, buffer, extents, self._dim(row), kernel)
+            self._encode(map_, place, buffer, extents, self.dim(row), kernel)
             return room
-        width = self._dim(row)
+        width = self.dim(row)
         is_whole = f.icmp("eq", f.urem(width, 16), 0)
         if map_.is_output:
             f.if_(is_whole, lambda: self._encode(map_, place, buffer, extents, width, kernel))
             return room
-        pitch, height = f.round_up(width, 16), self._dim(rows)
-        copied = f.gep(f.gep(self.workspace, self.own, "i8"), self._dim(room), "i8")
+        pitch, height = f.round_up(width, 16), self.dim(rows)
+        copied = f.gep(f.gep(self.workspace, self.own, "i8"), self.dim(room), "i8")
         f.if_(is_whole, lambda: None, lambda: self._copy_rows(copied, pitch, buffer, width, height))
         self._encode(map_, place, f.select(is_whole, buffer, copied), extents, pitch, kernel)
         room = room + (rows * (row.ceildiv(16) * 16)).ceildiv(_LINE) * _LINE
@@ -277,7 +223,7 @@ class _Entry:
         box, steps = f.gep(self.numbers, 16, "i64"), f.gep(self.numbers, 24, "i64")
         stride = pitch
         for at, dim in enumerate(extents):
-            extent = self._dim(dim)
+            extent = self.dim(dim)
             f.store(extent, f.gep(dims, at, "i64"), align=8)
             if at > 0:
                 f.store(stride, f.gep(strides, at - 1, "i64"), align=8)
@@ -290,9 +236,7 @@ class _Entry:
         given = [place, dtype, count, buffer, dims, strides, box, steps, plain, swizzle, promotion, fill]
         self._driver("encode", given, kernel)
 
-    # Control flow: what is carried is a pair of pointers that change places from round to round.
-
-    def _read(self, buffer: SSAValue, type_: str) -> Value:
+    def read(self, buffer: SSAValue, type_: str) -> Value:
         """The one element of a buffer, once the queue has come to it."""
         f, cell = self.f, self.words["cell"]
         size = f.const_i(max(1, int(type_[1:]) // 8))
@@ -300,63 +244,7 @@ class _Entry:
         self._driver("wait", [self.words["stream"]])
         return f.load(cell, type_)
 
-    def _holds(self, buffer: SSAValue) -> Value:
-        return self.f.icmp("ne", self._read(buffer, "i8"), Value("i8", "0"))
-
-    def _if(self, op: SpecOp) -> None:
-        then, otherwise = (region.block for region in op.regions)
-        self.f.if_(self._holds(op.operands[0]), lambda: self._block(then), lambda: self._block(otherwise))
-
-    def _while(self, op: SpecOp) -> None:
-        tests, body = (region.block for region in op.regions)
-        count = len(op.results)
-
-        def condition(pointers: list[Value]) -> Value:
-            self.pointers.update(zip(tests.args, pointers[:count], strict=True))
-            self._block(tests)
-            last = tests.last_op
-            assert last is not None
-            return self._holds(last.operands[0])
-
-        def round_(pointers: list[Value]) -> list[Value]:
-            self.pointers.update(zip(body.args, pointers, strict=True))
-            self._block(body)
-            return [*pointers[count:], *pointers[:count]]
-
-        starts = [self.pointers[value] for value in op.operands]
-        ends = self.f.while_(starts, condition, round_)
-        self.pointers.update(zip(op.results, ends[:count], strict=True))
-
-    def _for(self, op: SpecOp) -> None:
-        """Operands: bounds and the index (or neither), the carried twice, what is scanned, what is stacked."""
-        f, body = self.f, op.regions[0].block
-        count, has_bounds = op.value("carried"), op.value("length") is None
-        bounds = op.operands[:2] if has_bounds else ()
-        index = op.operands[2:3] if has_bounds else ()
-        rest = op.operands[len(bounds) + len(index) :]
-        pairs, rows = rest[: 2 * count], rest[2 * count :]
-        low: Index = 0
-        high: Index = self._dim(op.value("length")) if not has_bounds else 0
-        if has_bounds:
-            low, high = (self._integer(value) for value in bounds)
-
-        def round_(at: Value, pointers: list[Value]) -> list[Value]:
-            place = f.sub(f.sub(high, 1), at) if op.value("reverse") else at
-            for value in index:
-                self._write(place, value)
-            given = [self.pointers[value] for value in index] + pointers
-            for value in rows:
-                row = buffer_type(value)
-                step = self._dim(Dim.of(row.dtype.bytes) * product(row.shape[1:]))
-                given.append(f.gep(self.pointers[value], f.mul(place, step), "i8"))
-            self.pointers.update(zip(body.args, given, strict=True))
-            self._block(body)
-            return [*pointers[count:], *pointers[:count]]
-
-        ends = f.loop(low, high, 1, round_, [self.pointers[value] for value in pairs])
-        self.pointers.update(zip(op.results, ends[:count], strict=True))
-
-    def _write(self, number: Value, buffer: SSAValue) -> None:
+    def write(self, number: Value, buffer: SSAValue) -> None:
         """An integer into a buffer of the device, in order with the queue: 32 bits at a time."""
         f, bits = self.f, buffer_type(buffer).dtype.bits
         assert bits in (32, 64), "an index has 32 or 64 bits"
@@ -364,9 +252,3 @@ class _Entry:
             word = f.cast("trunc", f.op("lshr", number, f.const_i(32 * part)), "i32")
             place = f.gep(self.pointers[buffer], part, "i32")
             self._driver("fill", [place, word, f.const_i(1), self.words["stream"]])
-
-    def _integer(self, buffer: SSAValue) -> Value:
-        """The number in a buffer of one integer."""
-        dtype = buffer_type(buffer).dtype
-        value = self._read(buffer, f"i{dtype.bits}")
-        return self.f.cast("zext" if dtype.kind == "uint" else "sext", value, "i64")

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import SSAValue
 
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.llvm.dims import dim_value
+from tessera.ir.target.llvm.host_program import HostProgram, buffer_type, sizes_at
 from tessera.ir.target.llvm.instructions import Index, TargetText, Value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
 from tessera.runtime.callback import Callback
 from tessera.runtime.launch import CALLBACK
-from tessera.types.dim import Dim, product
+from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 from tessera.types.tensor_type import TensorType
 
@@ -45,12 +43,6 @@ def interface_of(program: SpecOp) -> Interface:
     return Interface(inputs, outputs, tuple(bound), tuple(bound.values()))
 
 
-def buffer_type(value: SSAValue) -> TensorType:
-    """The shape and dtype of a buffer."""
-    assert isinstance(value.type, BufferAttr)
-    return value.type.data
-
-
 def host_text(program: SpecOp, target: TargetText) -> str:
     """The LLVM module of a host program."""
     module = ModuleText(target)
@@ -66,14 +58,10 @@ def host_text(program: SpecOp, target: TargetText) -> str:
     return module.text()
 
 
-def _symbols(f: FunctionText, pointer: Value, names: Sequence[str]) -> dict[str, Index]:
-    return {name: f.load(f.gep(pointer, at, "i64"), "i64") for at, name in enumerate(names)}
-
-
 def _emit_check(module: ModuleText, program: SpecOp, face: Interface) -> None:
     """Guards in order, then every input dim against its expression; the number of the first that fails, plus 1."""
     f = module.function("tessera_check", [("ptr", "symbols"), ("ptr", "in_dims")], ret="i64")
-    symbols = _symbols(f, f.arguments[0], face.symbols)
+    symbols = sizes_at(f, f.arguments[0], face.symbols)
     number = 0
     for guard in (op for op in program.regions[0].block.ops if op.name == "tsched.guard"):
         assert isinstance(guard, SpecOp)
@@ -110,7 +98,7 @@ def _fail_unless_equal(f: FunctionText, left: tuple[Value, Value], right: tuple[
 
 def _emit_shapes(module: ModuleText, face: Interface) -> None:
     f = module.function("tessera_shapes", [("ptr", "symbols"), ("ptr", "out_dims")])
-    symbols = _symbols(f, f.arguments[0], face.symbols)
+    symbols = sizes_at(f, f.arguments[0], face.symbols)
     for place, dim in enumerate(dim for type in face.outputs for dim in type.shape):
         f.store(_counted(f, dim, symbols), f.gep(f.arguments[1], place, "i64"))
     f.ret()
@@ -118,79 +106,31 @@ def _emit_shapes(module: ModuleText, face: Interface) -> None:
 
 def _emit_workspace(module: ModuleText, program: SpecOp, face: Interface) -> None:
     f = module.function("tessera_workspace", [("ptr", "symbols")], ret="i64")
-    symbols = _symbols(f, f.arguments[0], face.symbols)
+    symbols = sizes_at(f, f.arguments[0], face.symbols)
     f.ret(_counted(f, program.value("workspace") or Dim.constant(0), symbols))
 
 
-_SILENT = ("tsched.guard", "tsched.free", "tsched.tile", "tsched.layout", "tsched.collective", "tsched.pipeline")
-"""Ops that say how a program is, and do nothing when it comes to them."""
-
-
-class _Entry:
-    """The function that runs the program: every buffer is a pointer, every op a few instructions."""
+class _Entry(HostProgram):
+    """The function that runs the program, kernels shared out among threads."""
 
     def __init__(self, f: FunctionText, program: SpecOp, face: Interface) -> None:
-        self.f, self.program = f, program
-        inputs, self.outputs, symbols, self.workspace = f.arguments
-        self.symbols = _symbols(f, symbols, face.symbols)
-        self.pointers: dict[SSAValue, Value] = {}
-        for at, argument in enumerate(program.regions[0].block.args):
-            self.pointers[argument] = f.load(f.gep(inputs, at, "ptr"), "ptr")
+        super().__init__(f, program, face.symbols)
         self.callbacks = callbacks_in(program)
         self.context = f.alloca("i64", _longest_context(program))
 
-    def run(self) -> None:
-        self._block(self.program.regions[0].block)
-
-    def _block(self, block: Block) -> None:
-        for op in block.ops:
-            assert isinstance(op, SpecOp)
-            if not op.spec.is_terminator:
-                self._op(op)
-
-    def _op(self, op: SpecOp) -> None:
-        write = {
-            "tsched.alloc": self._alloc,
-            "tsched.alias": self._alias,
-            "tsched.constant": self._constant,
-            "tsched.copy": self._copy,
-            "tsched.call": self._call,
-            "tsched.callback": self._call_back,
-            "tsched.if": self._if,
-            "tsched.while": self._while,
-            "tsched.for": self._for,
-        }.get(op.name)
-        if write is not None:
-            write(op)
-        else:
-            assert op.name in _SILENT, f"`{op.name}` has no way into a host program of x86"
-
-    def _dim(self, dim: Dim) -> Value:
-        return dim_value(self.f, dim, self.symbols)
-
-    def _alloc(self, op: SpecOp) -> None:
-        f, output = self.f, op.value("output")
-        if output >= 0:
-            self.pointers[op.result] = f.load(f.gep(self.outputs, output, "ptr"), "ptr")
-        else:
-            self.pointers[op.result] = f.gep(self.workspace, self._dim(op.value("offset")), "i8")
-
-    def _alias(self, op: SpecOp) -> None:
-        self.pointers[op.result] = self.pointers[op.operands[0]]
-
-    def _constant(self, op: SpecOp) -> None:
+    def constant(self, op: SpecOp) -> None:
         data: bytes = op.value("value").tobytes()
         self.pointers[op.result] = self.f.module.constant("i8", list(data))
 
-    def _copy(self, op: SpecOp) -> None:
+    def copy(self, op: SpecOp) -> None:
         source, target = (self.pointers[value] for value in op.operands)
-        size = self._dim(buffer_type(op.operands[0]).bytes)
+        size = self.dim(buffer_type(op.operands[0]).bytes)
         self.f.call("memcpy", [target, source, size], "ptr")
 
-    def _call(self, op: SpecOp) -> None:
+    def call(self, op: SpecOp) -> None:
         """Fill the context with pointers and sizes, ask how to share the work out, and run."""
         f, name = self.f, op.value("kernel")
-        slots = [self.pointers[value] for value in op.operands] + [self._dim(size) for size in op.value("sizes")]
+        slots = [self.pointers[value] for value in op.operands] + [self.dim(size) for size in op.value("sizes")]
         for at, slot in enumerate(slots):
             f.store(slot, f.gep(self.context, at, "i64"), align=8)
         threads = f.call("tessera_threads", [], "i64")
@@ -204,82 +144,21 @@ class _Entry:
 
         f.if_(f.icmp("sgt", tasks, 0), run)
 
-    def _call_back(self, op: SpecOp) -> None:
+    def call_back(self, op: SpecOp) -> None:
         """Give Python the buffers and their dims; whatever it raised ends the program."""
         f = self.f
         dims = [dim for value in op.operands for dim in buffer_type(value).shape]
-        for at, slot in enumerate([*(self.pointers[value] for value in op.operands), *map(self._dim, dims)]):
+        for at, slot in enumerate([*(self.pointers[value] for value in op.operands), *map(self.dim, dims)]):
             f.store(slot, f.gep(self.context, at, "i64"), align=8)
         failed = f.call(CALLBACK, [f.const_i(self.callbacks.index(op)), self.context], "i64")
         f.if_(f.icmp("ne", failed, 0), lambda: f.ret(failed))
 
-    # Control flow: what is carried is a pair of pointers that change places from round to round.
+    def read(self, buffer: SSAValue, type_: str) -> Value:
+        return self.f.load(self.pointers[buffer], type_)
 
-    def _holds(self, buffer: SSAValue) -> Value:
-        f = self.f
-        return f.icmp("ne", f.load(self.pointers[buffer], "i8"), Value("i8", "0"))
-
-    def _if(self, op: SpecOp) -> None:
-        then, otherwise = (region.block for region in op.regions)
-        self.f.if_(self._holds(op.operands[0]), lambda: self._block(then), lambda: self._block(otherwise))
-
-    def _while(self, op: SpecOp) -> None:
-        tests, body = (region.block for region in op.regions)
-        count = len(op.results)
-
-        def condition(pointers: list[Value]) -> Value:
-            self.pointers.update(zip(tests.args, pointers[:count], strict=True))
-            self._block(tests)
-            last = tests.last_op
-            assert last is not None
-            return self._holds(last.operands[0])
-
-        def round_(pointers: list[Value]) -> list[Value]:
-            self.pointers.update(zip(body.args, pointers, strict=True))
-            self._block(body)
-            return [*pointers[count:], *pointers[:count]]
-
-        starts = [self.pointers[value] for value in op.operands]
-        ends = self.f.while_(starts, condition, round_)
-        self.pointers.update(zip(op.results, ends[:count], strict=True))
-
-    def _for(self, op: SpecOp) -> None:
-        """Operands: bounds and the index (or neither), the carried twice, what is scanned, what is stacked."""
-        f, body = self.f, op.regions[0].block
-        count, has_bounds = op.value("carried"), op.value("length") is None
-        bounds = op.operands[:2] if has_bounds else ()
-        index = op.operands[2:3] if has_bounds else ()
-        rest = op.operands[len(bounds) + len(index) :]
-        pairs, rows = rest[: 2 * count], rest[2 * count :]
-        low: Index = 0
-        high: Index = self._dim(op.value("length")) if not has_bounds else 0
-        if has_bounds:
-            low, high = (self._integer(value) for value in bounds)
-        arguments = list(body.args)
-
-        def round_(at: Value, pointers: list[Value]) -> list[Value]:
-            place = f.sub(f.sub(high, 1), at) if op.value("reverse") else at
-            if index:
-                dtype = f"i{buffer_type(index[0]).dtype.bits}"
-                counter = f.cast("trunc", place, dtype) if dtype != "i64" else place
-                f.store(counter, self.pointers[index[0]])
-            given = [self.pointers[value] for value in index] + pointers
-            for value in rows:
-                row = buffer_type(value)
-                step = self._dim(Dim.of(row.dtype.bytes) * product(row.shape[1:]))
-                given.append(f.gep(self.pointers[value], f.mul(place, step), "i8"))
-            self.pointers.update(zip(arguments, given, strict=True))
-            self._block(body)
-            return [*pointers[count:], *pointers[:count]]
-
-        ends = f.loop(low, high, 1, round_, [self.pointers[value] for value in pairs])
-        self.pointers.update(zip(op.results, ends[:count], strict=True))
-
-    def _integer(self, buffer: SSAValue) -> Value:
-        """The number in a buffer of one integer."""
-        dtype = buffer_type(buffer).dtype
-        value = self.f.load(self.pointers[buffer], f"i{dtype.bits}")
-        return self.f.cast("zext" if dtype.kind == "uint" else "sext", value, "i64")
+    def write(self, number: Value, buffer: SSAValue) -> None:
+        f, dtype = self.f, f"i{buffer_type(buffer).dtype.bits}"
+        f.store(f.cast("trunc", number, dtype) if dtype != "i64" else number, self.pointers[buffer])
 
 
 def callbacks_in(program: SpecOp) -> list[SpecOp]:
