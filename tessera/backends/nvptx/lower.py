@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import gcd, prod
 from typing import Any
 
 from xdsl.ir import Block, SSAValue
 
-from tessera.diagnostics.span import Span
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
@@ -17,6 +16,7 @@ from tessera.ir.target.dialect import DIALECT
 from tessera.ir.target.reach import fits, is_multiple, largest
 from tessera.ir.target.scope import buffer_alignment, index_multiple, multiple_of
 from tessera.ir.target.types import VectorAttr
+from tessera.ir.target.writer import Writer
 from tessera.types.dim import Dim
 from tessera.types.machine import Machine
 from tessera.types.tensor_type import TensorType
@@ -72,20 +72,20 @@ def _tiles_in(kernel: SpecOp) -> list[TileAttr]:
     return [value.type for op in kernel.walk() for value in op.results if isinstance(value.type, TileAttr)]
 
 
-class Lowering:
+class Lowering(Writer):
     """The lowering of one kernel."""
 
     def __init__(self, kernel: SpecOp, machine: Machine, aligned: bool) -> None:
+        super().__init__()
         self.kernel, self.machine = kernel, machine
         self.source = kernel.regions[0].block
         self.entry = Block(arg_types=[argument.type for argument in self.source.args])
         self.block = self.entry
-        self.values: dict[SSAValue, SSAValue] = dict(zip(self.source.args, self.entry.args, strict=True))
+        self.values.update(zip(self.source.args, self.entry.args, strict=True))
         self.exprs: dict[SSAValue, Dim] = {}
         self.tops: dict[str, Dim | None] = {}
         self.scratch = Dim.constant(0)
         self.shared = 0
-        self.span: Span | None = None
         self.threads = threads_of(kernel)
         self.align = ALIGNED if aligned else 0
         self.vector = 16
@@ -128,18 +128,6 @@ class Lowering:
         """Architectures that have all that is used; instructions of one alone are for those who choose them."""
         return tuple(name for name in self.machine.features if name.startswith("sm_"))[:1]
 
-    def emit(
-        self,
-        name: str,
-        operands: Sequence[SSAValue] = (),
-        values: Mapping[str, Any] | None = None,
-        types: Sequence[Any] = (),
-        regions: Sequence[Any] = (),
-    ) -> SpecOp:
-        op = make(DIALECT[name], list(operands), values, types=types, regions=regions, span=self.span)
-        self.block.add_op(op)
-        return op
-
     def lower(self, op: SpecOp) -> None:
         self.span = op.span
         if op.name in _RENAMED:
@@ -149,9 +137,6 @@ class Lowering:
             self.own[op.name](op)
         else:
             assert op.name in ("ttile.return", "ttile.yield"), f"{op.name} has no lowering to NVIDIA"
-
-    def of(self, values: Sequence[SSAValue]) -> list[SSAValue]:
-        return [self.values[value] for value in values]
 
     def vectors(self, results: Sequence[SSAValue]) -> list[Any]:
         return [VectorAttr.of(result.type.data) for result in results if isinstance(result.type, TileAttr)]

@@ -11,7 +11,7 @@ from tessera.backends.nvptx.kernel_code import matrix_symbol
 from tessera.backends.nvptx.matrix_consumer import Consumer
 from tessera.backends.nvptx.matrix_memory import RingPlan, Room, choose_stages, rings_of, staging_bytes, tile_of
 from tessera.backends.nvptx.matrix_plan import Box, Plan, UnfitError, box_of, plan_of
-from tessera.backends.nvptx.matrix_roles import Producer, Writer
+from tessera.backends.nvptx.matrix_roles import Producer
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import TileAttr
@@ -20,6 +20,7 @@ from tessera.ir.target.hopper_limits import ALIGNMENT, ROWS, SPAN
 from tessera.ir.target.hopper_types import RING, TENSOR_MAP, SharedAttr
 from tessera.ir.target.ops.hopper_kernel import FEATURES, MAILBOX
 from tessera.ir.target.reach import fits, largest
+from tessera.ir.target.writer import Writer
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, bf16, f16
 from tessera.types.machine import Machine

@@ -8,40 +8,13 @@ from typing import TYPE_CHECKING, Any
 from xdsl.ir import Block, SSAValue
 
 from tessera.backends.nvptx.matrix_memory import RingPlan
-from tessera.diagnostics.span import Span
-from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX
-from tessera.ir.target.dialect import DIALECT
 from tessera.ir.target.hopper_types import CURSOR
+from tessera.ir.target.writer import Writer
 
 if TYPE_CHECKING:
     from tessera.backends.nvptx.matrix_lower import MatrixLowering
-
-
-class Writer:
-    """Where ops are written, and what stands for each value of the tile kernel there."""
-
-    def __init__(self) -> None:
-        self.block = Block()
-        self.values: dict[SSAValue, SSAValue] = {}
-        self.span: Span | None = None
-
-    def emit(
-        self,
-        name: str,
-        operands: Sequence[SSAValue] = (),
-        values: Mapping[str, Any] | None = None,
-        types: Sequence[Any] = (),
-        regions: Sequence[Any] = (),
-    ) -> SpecOp:
-        """Write an op at the end of the block."""
-        op = make(DIALECT[name], list(operands), values, types=types, regions=regions, span=self.span)
-        self.block.add_op(op)
-        return op
-
-    def of(self, values: Sequence[SSAValue]) -> list[SSAValue]:
-        return [self.values[value] for value in values]
 
 
 class Role(Writer):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from xdsl.ir import Block, SSAValue
 
 from tessera.backends.x86.match_contraction import Match, match_contraction
-from tessera.diagnostics.span import Span
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
@@ -16,6 +15,7 @@ from tessera.ir.schedule.emit.maps import linear
 from tessera.ir.target.dialect import DIALECT
 from tessera.ir.target.reach import fits, is_multiple, largest
 from tessera.ir.target.types import VectorAttr
+from tessera.ir.target.writer import Writer
 from tessera.types.dim import Dim
 from tessera.types.machine import Machine
 from tessera.types.tensor_type import TensorType
@@ -33,15 +33,16 @@ _RENAMED = {
 }
 
 
-class Lowering:
+class Lowering(Writer):
     """The lowering of one kernel whose tiles fit registers."""
 
     def __init__(self, kernel: SpecOp, machine: Machine) -> None:
+        super().__init__()
         self.kernel, self.machine = kernel, machine
         self.source = kernel.regions[0].block
         self.entry = Block(arg_types=[argument.type for argument in self.source.args])
         self.block = self.entry
-        self.values: dict[SSAValue, SSAValue] = dict(zip(self.source.args, self.entry.args, strict=True))
+        self.values.update(zip(self.source.args, self.entry.args, strict=True))
         self.exprs: dict[SSAValue, Dim] = {}
         """Every index over sizes, programs and steps of loops."""
         self.tops: dict[str, Dim | None] = {}
@@ -49,7 +50,6 @@ class Lowering:
         self.inside: dict[SSAValue, Dim] = {}
         """Bounds that an index is below, by who gives it."""
         self.scratch = Dim.constant(0)
-        self.span: Span | None = None
         self.narrow = 0
         """Lanes of an epilogue: its tiles become one row of so many, whatever they were."""
         self.own: dict[str, Callable[[SpecOp], None]] = {
@@ -76,18 +76,6 @@ class Lowering:
         values = {name: self.kernel.value(name) for name in ("symbol", "symbols", "writes")}
         values.update(lanes=self.machine.lanes, features=self.machine.features, scratch=self.scratch)
         return make(DIALECT["kernel"], values=values, types=(), regions=[self.entry])
-
-    def emit(
-        self,
-        name: str,
-        operands: Sequence[SSAValue] = (),
-        values: Mapping[str, Any] | None = None,
-        types: Sequence[Any] = (),
-        regions: Sequence[Any] = (),
-    ) -> SpecOp:
-        op = make(DIALECT[name], list(operands), values, types=types, regions=regions, span=self.span)
-        self.block.add_op(op)
-        return op
 
     def _programs(self) -> None:
         grid = self.kernel.value("grid")
@@ -134,9 +122,6 @@ class Lowering:
         if self.narrow:
             types = [type.with_shape([1, self.narrow][-type.rank :] if type.rank else []) for type in types]
         return [VectorAttr.of(type) for type in types]
-
-    def of(self, values: Sequence[SSAValue]) -> list[SSAValue]:
-        return [self.values[value] for value in values]
 
     def _scratch(self, op: SpecOp) -> None:
         type = op.results[0].type
