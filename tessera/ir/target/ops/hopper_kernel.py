@@ -29,7 +29,8 @@ class _Part:
     what: str
 
 
-def _check_kernel(op: SpecOp) -> None:
+def check_arguments(op: SpecOp) -> None:
+    """Arguments are buffers, those written are among them, and the grid speaks of sizes that are given."""
     block = op.regions[0].block
     for argument in block.args:
         if not isinstance(argument.type, BufferAttr):
@@ -40,12 +41,17 @@ def _check_kernel(op: SpecOp) -> None:
     for dim in op.value("grid"):
         if not dim.symbols <= known:
             op.fail(f"the grid uses {sorted(dim.symbols - known)}, and the kernel's sizes are {sorted(known)}")
+
+
+def _check_kernel(op: SpecOp) -> None:
+    block = op.regions[0].block
+    check_arguments(op)
     _check_features(op)
     _check_budget(op)
     names = [part.name for part in block.ops]
     if names[-2:] != ["ttarget.roles", "ttarget.return"] or any(name not in _SETUP for name in names[:-2]):
         op.fail(f"`@{op.value('symbol')}` is memory, then roles, got {', '.join(names)}")
-    _check_shared(op)
+    check_parts(op)
     (roles,) = [part for part in block.ops if part.name == "ttarget.roles"]
     producer, consumer = (region.block for region in roles.regions)
     check_producer(producer)
@@ -78,7 +84,7 @@ def _check_budget(op: SpecOp) -> None:
         op.fail(f"a CTA has at most {SHARED_BYTES} bytes of shared memory, got {op.value('shared')}")
 
 
-def _check_shared(op: SpecOp) -> None:
+def check_parts(op: SpecOp) -> None:
     """Tiles and barriers lie in shared memory, apart."""
     parts: list[_Part] = []
     for part in op.walk():
@@ -214,7 +220,31 @@ def _check_turn(op: SpecOp) -> None:
         op.fail(f"two consumers take turns, and there are {at.value('consumers')}")
 
 
+def _check_lag(op: SpecOp) -> None:
+    ring, cursor = op.operands[0], op.operands[1]
+    made = ring.owner
+    if not isinstance(made, SpecOp) or made.name != "ttarget.ring" or not isinstance(cursor.type, CursorAttr):
+        op.fail(f"`{op.name}` takes a ring and its first place, got {[str(v.type) for v in op.operands]}")
+    role = op.parent_op()
+    kernel = role.parent_op() if role is not None else None
+    consumers = kernel.value("consumers") if isinstance(kernel, SpecOp) else 2
+    last = op.value("stages") * (consumers - 1)
+    if op.value("stages") < 1 or last >= made.value("stages"):
+        # The last consumer would wait for a stage that is filled when it has left the first.
+        op.fail(f"the last of {consumers} consumers waits for stage {last}, and there are {made.value('stages')}")
+
+
 SPECS = (
+    OpSpec(
+        name="ttarget.lag",
+        summary="Consumers begin one after the other, each so many stages later: what one does after its products "
+        "runs beside the products of the next.",
+        operands=("ring", "cursor"),
+        results=(),
+        attributes=(Attribute("stages", "int", 1, "how far behind each consumer is"),),
+        effects=frozenset(["memory"]),
+        verify=_check_lag,
+    ),
     OpSpec(
         name="ttarget.when",
         summary="What the body yields where `low` is below `high`, else what is given.",

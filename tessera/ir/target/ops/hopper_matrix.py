@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, IndexAttr, ShapedAttr
-from tessera.ir.target.hopper_limits import PRODUCTS, ROWS, SPAN, STEP
+from tessera.ir.target.hopper_limits import PRODUCTS, ROWS, SPAN, STEP, Product
 from tessera.ir.target.hopper_types import (
     ColumnVectorAttr,
     CursorAttr,
@@ -16,6 +18,7 @@ from tessera.ir.target.hopper_types import (
     SharedAttr,
 )
 from tessera.ir.target.scope import check_written
+from tessera.types.dtype import DType
 
 _MAJORS = ("k", "mn")
 
@@ -30,16 +33,19 @@ def _check_issue(op: SpecOp) -> None:
         op.fail(f"a product gives its accumulator's type {acc}, not {op.results[0].type}")
     if len(op.operands) != 5 or any(not isinstance(value.type, CursorAttr) for value in op.operands[3:]):
         op.fail("a product takes a place in a ring for each side")
-    _check_shapes(op, acc, lhs, rhs)
+    check_sides(op, acc, lhs, rhs)
 
 
-def _check_shapes(op: SpecOp, acc: PendingAttr, lhs: ShapedAttr, rhs: ShapedAttr) -> None:
+def check_sides(
+    op: SpecOp, acc: ShapedAttr, lhs: ShapedAttr, rhs: ShapedAttr, products: Mapping[DType, Product] = PRODUCTS
+) -> None:
+    """Fails where two sides have no product among those of the machine, or not this one."""
     for side in ("lhs_major", "rhs_major"):
         if op.value(side) not in _MAJORS:
             op.fail(f"`{side}` is one of {', '.join(_MAJORS)}, got {op.value(side)}")
-    found = PRODUCTS.get(lhs.dtype)
+    found = products.get(lhs.dtype)
     if found is None or lhs.dtype != rhs.dtype or acc.dtype != found.accumulator:
-        names = ", ".join(map(str, PRODUCTS))
+        names = ", ".join(map(str, products))
         op.fail(f"there is no product of {lhs.dtype} by {rhs.dtype} into {acc.dtype}; sides are both one of {names}")
     if not found.is_transposable and "mn" in (op.value("lhs_major"), op.value("rhs_major")):
         op.fail(f"sides of {lhs.dtype} lie along k")

@@ -1,0 +1,220 @@
+"""Kernels of single warps: asynchronous copies in groups, products that are done when they return, rows out."""
+
+from __future__ import annotations
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.spec import Attribute, OpSpec
+from tessera.ir.base.types import BufferAttr, IndexAttr
+from tessera.ir.target.ampere_async import check_copies
+from tessera.ir.target.ampere_limits import FEATURES, MAX_GROUPS, MAX_STAGES, MOST_SHARED, PIECE, PRODUCTS
+from tessera.ir.target.hopper_limits import ROWS, SPAN
+from tessera.ir.target.hopper_types import CURSOR, CursorAttr, FragmentAttr, OperandAttr, SharedAttr
+from tessera.ir.target.ops.hopper_kernel import check_arguments, check_parts
+from tessera.ir.target.ops.hopper_matrix import check_sides
+from tessera.types.dim import Dim
+
+_SETUP = ("ttarget.shared_tile",)
+_FOREIGN = (
+    *("ttarget.tensor_map", "ttarget.ring", "ttarget.acquire", "ttarget.copy", "ttarget.await", "ttarget.release"),
+    *("ttarget.mma_issue", "ttarget.mma_wait", "ttarget.turn", "ttarget.store_tile"),
+)
+"""What only machines with a copy engine and products of warpgroups have."""
+
+
+def _check_kernel(op: SpecOp) -> None:
+    check_arguments(op)
+    missing = [feature for feature in FEATURES if feature not in op.value("features")]
+    if missing:
+        op.fail(
+            f"a kernel of warps needs {', '.join(FEATURES)}, and the target lacks {', '.join(missing)}",
+            "lower for sm_80 or later, or let products run on plain multiply-adds",
+        )
+    if not 1 <= op.value("consumers") <= MAX_GROUPS:
+        op.fail(f"a CTA has 1 to {MAX_GROUPS} groups of four warps, got {op.value('consumers')}")
+    if not 0 <= op.value("shared") <= MOST_SHARED:
+        op.fail(f"a CTA has at most {MOST_SHARED} bytes of shared memory, got {op.value('shared')}")
+    block = op.regions[0].block
+    names = [part.name for part in block.ops]
+    if names[-2:] != ["ttarget.tiles", "ttarget.return"] or any(name not in _SETUP for name in names[:-2]):
+        op.fail(f"`@{op.value('symbol')}` is memory, then its program, got {', '.join(names)}")
+    for part in op.walk():
+        if part.name in _FOREIGN:
+            op.fail(f"`{part.name}` needs the copy engine or products of warpgroups, which single warps do not have")
+    check_parts(op)
+    stages = [part.value("stages") for part in block.ops if isinstance(part, SpecOp) and part.name in _SETUP]
+    check_copies(block, max(stages, default=1))
+
+
+def _check_cursor(op: SpecOp) -> None:
+    if not isinstance(op.operands[0].type, CursorAttr):
+        op.fail(f"`{op.name}` goes on from a stage, got {op.operands[0].type}")
+    if not 1 <= op.value("stages") <= MAX_STAGES or op.value("by") < 0:
+        op.fail(f"there are 1 to {MAX_STAGES} stages, got {op.value('by')} on among {op.value('stages')}")
+
+
+def _check_copy(op: SpecOp) -> None:
+    tile, cursor, buffer = (value.type for value in op.operands[:3])
+    if not isinstance(tile, SharedAttr) or not isinstance(cursor, CursorAttr):
+        op.fail(f"`{op.name}` goes to a stage of a shared tile, got {tile} at {cursor}")
+    _check_global(op, 2)
+    if not isinstance(buffer, BufferAttr) or buffer.dtype != tile.dtype:
+        op.fail(f"`{op.name}` moves elements as they are, got {buffer} for {tile}")
+    if SPAN % PIECE or tile.dtype.bytes > PIECE:
+        op.fail(f"copies move {PIECE} bytes at a time, and an element of {tile.dtype} has {tile.dtype.bytes}")
+    _check_places(op, 3, len(tile.shape), len(buffer.shape))
+    column, last = op.value("axes")[-1], op.value("map")[-1].coefficient(op.value("axes")[-1])
+    if last is None or last[0] != Dim.constant(1) or any(column in expr.symbols for expr in op.value("map")[:-1]):
+        op.fail(f"columns of the tile lie along memory, and `{column}` walks {', '.join(map(str, op.value('map')))}")
+
+
+def _check_global(op: SpecOp, place: int) -> None:
+    """What is copied lies in global memory: it is an argument of the kernel."""
+    buffer = op.operands[place]
+    kernel = _kernel(op)
+    if kernel is not None and buffer.owner is not kernel.regions[0].block:
+        op.fail(f"`{op.name}` is between global and shared memory, and its buffer is no argument of the kernel")
+
+
+def _kernel(op: SpecOp) -> SpecOp | None:
+    at = op.parent_op()
+    while at is not None and at.name != "ttarget.warp_kernel":
+        at = at.parent_op()
+    return at if isinstance(at, SpecOp) else None
+
+
+def _check_places(op: SpecOp, first: int, rank: int, dims: int) -> None:
+    names, axes = op.value("names"), op.value("axes")
+    if len(op.operands) - first != len(names) or any(not isinstance(v.type, IndexAttr) for v in op.operands[first:]):
+        op.fail(f"`{op.name}` names {len(names)} indices and has {len(op.operands) - first}")
+    if len(axes) != rank or len(op.value("bounds")) != rank or not set(axes) <= set(names):
+        op.fail(f"`{op.name}` has axes {list(axes)} for a tile of {rank} dims")
+    if len(op.value("map")) != dims:
+        op.fail(f"`{op.name}` has a map of {len(op.value('map'))} expressions for {dims} dims")
+
+
+def _check_wait(op: SpecOp) -> None:
+    if op.value("left") < 0:
+        op.fail(f"`left` counts groups of copies, got {op.value('left')}")
+
+
+def _check_product(op: SpecOp) -> None:
+    acc, lhs, rhs = (value.type for value in op.operands[:3])
+    if not isinstance(acc, FragmentAttr):
+        op.fail(f"a product of warps adds to a fragment, got {acc}")
+    if not isinstance(lhs, (SharedAttr, OperandAttr)) or not isinstance(rhs, SharedAttr):
+        op.fail(f"the left side is shared or in registers and the right one shared, got {lhs} and {rhs}")
+    if op.results[0].type != acc:
+        op.fail(f"a product gives its accumulator's type {acc}, not {op.results[0].type}")
+    if len(op.operands) != 5 or any(not isinstance(value.type, CursorAttr) for value in op.operands[3:]):
+        op.fail("a product takes a stage for each side")
+    check_sides(op, acc, lhs, rhs, PRODUCTS)
+    kernel = _kernel(op)
+    rows = acc.shape[0].value or 0
+    if kernel is not None and rows % (ROWS * kernel.value("consumers")):
+        op.fail(f"{rows} rows are not shared by {kernel.value('consumers')} groups of {ROWS} rows each")
+
+
+def _check_store(op: SpecOp) -> None:
+    fragment, tile, buffer = (value.type for value in op.operands[:3])
+    if not isinstance(fragment, FragmentAttr) or not isinstance(tile, SharedAttr) or not isinstance(buffer, BufferAttr):
+        op.fail(f"`{op.name}` passes a fragment through a shared tile to a buffer, got {fragment}, {tile} and {buffer}")
+    if not fragment.dtype == tile.dtype == buffer.dtype or fragment.dtype.bytes not in (2, 4):
+        op.fail(f"`{op.name}` stores elements of 2 or 4 bytes as they are, got {fragment} for {buffer}")
+    _check_global(op, 2)
+    _check_places(op, 3, len(fragment.shape), len(buffer.shape))
+    kernel = _kernel(op)
+    if kernel is None:
+        return
+    wanted = ROWS * kernel.value("consumers")
+    if (tile.shape[0].value or 0) < wanted or (tile.shape[1].value or 0) * tile.dtype.bytes != SPAN:
+        op.fail(f"each warp has 16 rows of {SPAN} bytes to pass through, in all {wanted} rows, got {tile}")
+    if (fragment.shape[1].value or 0) * fragment.dtype.bytes % SPAN:
+        op.fail(f"rows leave in spans of {SPAN} bytes, got {fragment}")
+    written = getattr(op.operands[2], "index", -1)
+    if written not in kernel.value("writes"):
+        op.fail(f"`{op.name}` writes argument {written}, and the kernel writes {list(kernel.value('writes'))}")
+
+
+_ACCESS = (
+    Attribute("names", "strs", doc="the name of each index operand"),
+    Attribute("axes", "strs", doc="the coordinates along the tile, the one along memory last"),
+    Attribute("map", "dims", doc="one expression per dim of the buffer"),
+    Attribute("bounds", "dims", doc="one extent per axis; -1 for none"),
+)
+
+SPECS = (
+    OpSpec(
+        name="ttarget.warp_kernel",
+        summary="A kernel of warps: a CTA does one program, and all of its threads copy, multiply and store.",
+        results=(),
+        attributes=(
+            Attribute("symbol", "symbol", doc="the kernel's name"),
+            Attribute("symbols", "strs", doc="the sizes it is given at a call"),
+            Attribute("grid", "dims", doc="programs along each axis"),
+            Attribute("writes", "ints", doc="the arguments it writes"),
+            Attribute("features", "strs", doc="what it needs of the machine"),
+            Attribute("consumers", "int", doc="groups of four warps"),
+            Attribute("shared", "int", doc="bytes of shared memory"),
+        ),
+        regions=("body",),
+        form="function",
+        verify=_check_kernel,
+    ),
+    OpSpec(
+        name="ttarget.stage_after",
+        summary="The stage so many further on, in turn.",
+        operands=("cursor",),
+        results=("cursor",),
+        attributes=(
+            Attribute("by", "int", 1, "how many"),
+            Attribute("stages", "int", doc="how many there are"),
+        ),
+        type_rule=lambda types, values: [CURSOR],
+        verify=_check_cursor,
+    ),
+    OpSpec(
+        name="ttarget.copy_async",
+        summary="Starts copying a tile into a stage, 16 bytes at a time by all threads; zeros stand outside bounds.",
+        operands=("tile", "cursor", "buffer", "at*"),
+        results=(),
+        attributes=_ACCESS,
+        effects=frozenset(["memory"]),
+        verify=_check_copy,
+    ),
+    OpSpec(
+        name="ttarget.commit_copies",
+        summary="Makes a group of the copies since the last one.",
+        results=(),
+        effects=frozenset(["memory"]),
+    ),
+    OpSpec(
+        name="ttarget.wait_copies",
+        summary="Waits until at most `left` groups of copies are under way, and for all threads of the CTA.",
+        results=(),
+        attributes=(Attribute("left", "int", 0, "groups that may still be under way"),),
+        effects=frozenset(["memory"]),
+        verify=_check_wait,
+    ),
+    OpSpec(
+        name="ttarget.mma_sync",
+        summary="`acc + lhs @ rhs` on the matrix units of each warp, 16 rows by 8 columns at a time.",
+        operands=("acc", "lhs", "rhs", "cursors*"),
+        results=("fragment",),
+        attributes=(
+            Attribute("lhs_major", "str", "k", "which dim of the left side lies along memory: k or mn"),
+            Attribute("rhs_major", "str", "k", "which dim of the right side lies along memory: k or mn"),
+        ),
+        effects=frozenset(["memory"]),
+        verify=_check_product,
+    ),
+    OpSpec(
+        name="ttarget.store_rows",
+        summary="A fragment to memory in rows of 16 bytes, which warps put together in shared memory; element by "
+        "element where rows of the buffer are not multiples of 16 bytes.",
+        operands=("fragment", "staging", "buffer", "at*"),
+        results=(),
+        attributes=_ACCESS,
+        effects=frozenset(["memory"]),
+        verify=_check_store,
+    ),
+)
