@@ -22,11 +22,15 @@ FRAGMENT, ROWS, COLUMNS = "fragment", "rows", "columns"
 
 @frozen
 class Layout:
-    """How a tile lies over a warpgroup: `blocks` of 64 rows, and columns; vectors have those of their fragment."""
+    """How a tile lies over a warpgroup: `blocks` of 64 rows, and columns; vectors have those of their fragment.
+
+    A warp has 16 rows of a block, and those of the next block `step` rows further on.
+    """
 
     kind: str
     blocks: int
     columns: int
+    step: int = 64
 
     @property
     def count(self) -> int:
@@ -46,9 +50,9 @@ class Layout:
         return place if self.kind == COLUMNS else 2 * (inside // 4) + inside % 2
 
 
-def first_row(number: int) -> int:
+def first_row(number: int, step: int = 64) -> int:
     """The static part of a row of the thread, by its number; lanes and warps add theirs."""
-    return 64 * (number // 2) + 8 * (number % 2)
+    return step * (number // 2) + 8 * (number % 2)
 
 
 def first_column(number: int) -> int:

@@ -6,13 +6,14 @@ Nothing here knows a kernel by its name or its loops: a kernel qualifies when ea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, TileAttr
 from tessera.ir.target.hopper_limits import MAX_BOX, MAX_RANK, PRODUCTS, ROWS, SPAN, STEP
+from tessera.ir.target.hopper_limits import Product as Form
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
@@ -31,6 +32,28 @@ _MOST_SUMS = 128
 
 class UnfitError(Exception):
     """Why a kernel does not run on matrix units."""
+
+
+@frozen
+class Units:
+    """Matrix units of a machine: their instruction, what they multiply, and which groups of four warps share a tile.
+
+    `groups` takes the rows of all products and the columns of each.
+    """
+
+    name: str
+    products: Mapping[DType, Form]
+    groups: Callable[[int, Sequence[int]], int]
+
+
+def _warpgroups(rows: int, columns: Sequence[int]) -> int:
+    if rows not in _CONSUMERS:
+        raise UnfitError(f"products have {' or '.join(map(str, _CONSUMERS))} rows, got {rows}")
+    return _CONSUMERS[rows]
+
+
+WARPGROUPS = Units("wgmma", PRODUCTS, _warpgroups)
+"""Those of Hopper."""
 
 
 @frozen
@@ -82,7 +105,7 @@ class Plan:
     """Tiles of one dim that have a number for each column; all others have one for each row."""
 
 
-def plan_of(kernel: SpecOp) -> Plan:
+def plan_of(kernel: SpecOp, units: Units = WARPGROUPS) -> Plan:
     """How a kernel runs on matrix units; raises `UnfitError` with the reason where it does not."""
     ops = list(_ops(kernel.regions[0].block))
     dots = [op for op in ops if op.name == "ttile.dot"]
@@ -92,13 +115,12 @@ def plan_of(kernel: SpecOp) -> Plan:
         if op.name not in _ELEMENTS and op.name not in _OTHERS:
             raise UnfitError(f"`{op.name}` does not keep to fragments")
     rows = _sizes(dots[0].results[0])[0]
-    if rows not in _CONSUMERS:
-        raise UnfitError(f"products have {' or '.join(map(str, _CONSUMERS))} rows, got {rows}")
+    consumers = units.groups(rows, [_sizes(op.results[0])[1] for op in dots])
     passed: set[Operation] = set()
-    products = {op: _product(op, rows, passed) for op in dots}
+    products = {op: _product(op, rows, rows // (ROWS * consumers), passed, units) for op in dots}
     hidden = _hidden(ops, passed, set(dots))
     _check_tiles(ops, rows, hidden)
-    return Plan(rows, _CONSUMERS[rows], products, hidden, _columns(ops))
+    return Plan(rows, consumers, products, hidden, _columns(ops))
 
 
 def _ops(block: Block) -> Iterator[SpecOp]:
@@ -114,23 +136,22 @@ def _sizes(value: SSAValue) -> tuple[int, ...]:
     return tuple(dim.value or 0 for dim in value.type.shape)
 
 
-def _product(op: SpecOp, rows: int, passed: set[Operation]) -> Product:
+def _product(op: SpecOp, rows: int, blocks: int, passed: set[Operation], units: Units) -> Product:
     M, N = _sizes(op.results[0])
     K = _sizes(op.operands[0])[1]
-    blocks = rows // (ROWS * _CONSUMERS[rows])
     if rows != M or N % 8 or not 8 <= N <= 256 or N // 2 * blocks > _MOST_SUMS:
         raise UnfitError(
             f"a product of {M} x {N} is not one of {rows} rows and 8 to {2 * _MOST_SUMS // blocks} columns"
         )
     lhs, rhs = _side(op.operands[0], 1, passed), _side(op.operands[1], 0, passed)
-    found, acc = PRODUCTS.get(lhs.dtype), op.results[0].type
+    found, acc = units.products.get(lhs.dtype), op.results[0].type
     if found is not None and found.is_promoted and N * blocks > _MOST_SUMS:
         raise UnfitError(f"sums of {lhs.dtype} are kept twice, and {M} x {N} of them are too many")
     assert isinstance(acc, TileAttr)
     if found is None or rhs.dtype != lhs.dtype or acc.dtype != found.accumulator:
-        raise UnfitError(f"there is no `wgmma` of {lhs.dtype} by {rhs.dtype} into {acc.dtype}")
+        raise UnfitError(f"there is no `{units.name}` of {lhs.dtype} by {rhs.dtype} into {acc.dtype}")
     if rhs.load is None:
-        raise UnfitError("the right side of a product is computed, and `wgmma` reads it from shared memory")
+        raise UnfitError(f"the right side of a product is computed, and `{units.name}` reads it from shared memory")
     if K * lhs.dtype.bytes % STEP or (not found.is_transposable and "mn" in (lhs.major, rhs.major)):
         raise UnfitError(f"k is {K}, and {lhs.dtype} goes {STEP // lhs.dtype.bytes} at a time, along memory")
     return Product(op, lhs, rhs)
