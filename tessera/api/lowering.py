@@ -10,8 +10,9 @@ from tessera.api.compilation import SPANS, cache_key, spans_of
 from tessera.api.specialization import Specialization
 from tessera.compiler.options import Options
 from tessera.frontend.trace_function import TracedFunction
-from tessera.ir.base.tape import Tape
+from tessera.ir.base.tape import POLICY, Tape
 from tessera.ir.base.tape_text import tape_text
+from tessera.types.policy import Policy
 
 if TYPE_CHECKING:
     from tessera.frontend.facts import Assumption
@@ -79,7 +80,7 @@ def explained(traced: TracedFunction, options: Options, made: Specialization | N
     tape = traced.tape
     inputs = ", ".join(f"{name}: {tape.types[value]}" for name, value in zip(tape.names, tape.inputs, strict=True))
     outputs = ", ".join(str(tape.types[value]) for value in tape.outputs)
-    policy = tape.promises.get("numerics.applied")
+    policy = Policy.of(tape.promises.get(POLICY, {}))
     under = f" under {policy}" if policy else ""
     guards = dict.fromkeys(_guard_text(item) for item in traced.assumptions)
     executable = getattr(made.loaded, "executable", None) if made is not None else None

@@ -18,9 +18,9 @@ from tessera.ir.base.text import parse_module, print_module
 
 ALIASES = {
     "pm-v1_1-legalize": "graph-canonicalize,graph-decompose,graph-canonicalize,graph-eliminate-common",
-    "pm-v1_1-verify": "graph-check-rules,graph-check-effects",
+    "pm-v1_1-verify": "graph-check-rules,graph-check-effects,graph-check-policy",
 }
-"""Pipelines with a name of their own; `-pm-v1_1-verify` means `-p graph-check-rules,graph-check-effects`."""
+"""Pipelines with a name of their own: `-pm-v1_1-verify` runs all checks of Graph IR that texts may fail."""
 
 _ROOMS = {"tgraph": "graph", "tsched": "schedule", "ttile": "tile", "ttarget": "target"}
 _SPLIT = "// -----"

@@ -82,7 +82,7 @@ def compile_tape(tape: Tape, options: Options, library: KernelLibrary | None = N
         guards=tuple(Guard(what, str(left), str(right)) for left, right, what in lowering.program.value("guards")),
         metadata={
             **_machine_facts(lowering),
-            "report": report_of(lowering.program, lowering.kernels, lowering.chooser),
+            "report": report_of(lowering.program, lowering.kernels, lowering.chooser, _approximations(lowering)),
             "callbacks": [callback_of(op).fields() for op in callbacks_in(lowering.program)],
         },
     )
@@ -93,6 +93,13 @@ def _objects(lowering: Lowering) -> Sequence[bytes]:
         assert lowering.device is not None
         return device_objects(lowering.device, lowering.backend)
     return compile_texts([lowering.host, *lowering.texts, *lowering.shared], lowering.backend.code_target)
+
+
+def _approximations(lowering: Lowering) -> dict[str, tuple[str, ...]]:
+    """What kernels compute by functions of the machine's own, by kernel."""
+    if not isinstance(lowering.backend, NvptxBackend):
+        return {}
+    return {kernel.value("symbol"): lowering.backend.approximations(kernel) for kernel in lowering.targets}
 
 
 def _machine_facts(lowering: Lowering) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tessera.backends.nvptx.backend import DEFAULT, NvptxBackend
-from tessera.backends.nvptx.host import HostCode, host_code, unaligned_kernels
+from tessera.backends.nvptx.host import STATE, HostCode, host_code, unaligned_kernels
+from tessera.backends.nvptx.host_maps import area_bytes
 from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.values import EXACT, HARDWARE
 from tessera.backends.x86.backend import X86Backend
@@ -50,10 +51,14 @@ def device_backend(options: Options) -> NvptxBackend:
 
 
 def with_choices(backend: NvptxBackend, chooser: Chooser, *, fast_math: bool = False) -> NvptxBackend:
-    """The backend as the chooser wants it: `math.exp` changes bits, so it is exact unless someone asks."""
+    """The backend as the chooser wants it: `math.exp` changes bits, so it is exact unless someone asks.
+
+    Kernels for matrix units have a recipe of their own, with the machine's powers, unless someone asks for exact ones.
+    """
     candidates = (HARDWARE, EXACT) if fast_math else (EXACT, HARDWARE)
     choice = chooser.choose("math.exp@gpu", candidates, {"machine": backend.machine})
-    return replace(backend, exponential=choice.value)
+    is_asked = choice.source == "override" and choice.value == EXACT
+    return replace(backend, exponential=choice.value, exact_matrices=is_asked)
 
 
 def device_parts(
@@ -111,6 +116,8 @@ def device_metadata(parts: DeviceParts, backend: NvptxBackend, program: SpecOp) 
         "constants": [len(_padded(data)) for data in host.constants],
         "workspace": str(program.value("workspace") or 0),
         "scratches": [list(scratch) for scratch in host.scratches],
+        "state": list(STATE),
+        "maps": area_bytes(host.maps),
     }
 
 

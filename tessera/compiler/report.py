@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tessera.ir.base.choice import StaticChooser
 from tessera.ir.base.op import SpecOp, plain
+from tessera.ir.base.policies import policy_text
 from tessera.types.dim import Dim
 
 
-def report_of(program: SpecOp, kernels: Sequence[SpecOp], chooser: StaticChooser) -> dict[str, Any]:
-    """Plain values only: the report travels in the executable."""
+def report_of(
+    program: SpecOp,
+    kernels: Sequence[SpecOp],
+    chooser: StaticChooser,
+    approximations: Mapping[str, Sequence[str]] | None = None,
+) -> dict[str, Any]:
+    """Plain values only: the report travels in the executable.
+
+    `approximations` are what kernels, by name, compute by functions of the machine's own, each with its bound.
+    """
     calls = [op for op in program.walk() if isinstance(op, SpecOp) and op.name == "tsched.call"]
     flops = _total(call.value("flops") for call in calls)
     moved = _total(call.value("bytes") for call in calls)
@@ -19,18 +28,30 @@ def report_of(program: SpecOp, kernels: Sequence[SpecOp], chooser: StaticChooser
         "groups": [_group_line(call) for call in calls if call.value("flops") is not None],
         "kernels": [f"{kernel.value('symbol')}: {kernel.value('kind')}, grid {_grid(kernel)}" for kernel in kernels],
         "choices": _choices(chooser),
-        "numerics": _numerics(kernels),
+        "numerics": _numerics(kernels, approximations or {}),
+        **_policies(kernels),
         "flops": str(flops),
         "bytes": str(moved),
         "workspace": f"{program.value('workspace')} bytes",
     }
 
 
-def _numerics(kernels: Sequence[SpecOp]) -> str:
-    """Whether results are those of the reference, or of fast math."""
+def _numerics(kernels: Sequence[SpecOp], approximations: Mapping[str, Sequence[str]]) -> str:
+    """Whether results are those of the reference, or of fast math, or of functions that the machine has itself."""
     found = [kernel.attributes.get("numerics.fused") for kernel in kernels]
     count = sum(plain(attribute) for attribute in found if attribute is not None)
-    return f"fast math: {count} sums fused with their products" if count else "reproducible"
+    parts = [f"fast math: {count} sums fused with their products"] if count else ["reproducible"]
+    by_machine = sorted({text for texts in approximations.values() for text in texts})
+    if by_machine:
+        parts.append(f"the machine's own {', '.join(by_machine)}")
+    return "; ".join(parts)
+
+
+def _policies(kernels: Sequence[SpecOp]) -> dict[str, list[str]]:
+    """The policies that kernels keep, where any does."""
+    texts = [(kernel.value("symbol"), policy_text(kernel)) for kernel in kernels]
+    listed = [f"{name}: {text}" for name, text in texts if text]
+    return {"policies": listed} if listed else {}
 
 
 def _choices(chooser: StaticChooser) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tessera.diagnostics.codes import EscapedTracerError, TracingError
@@ -44,6 +44,9 @@ class Trace:
         self.effects: set[str] = set()
         self.policy: Policy = parent.policy if parent is not None else SILENT
         """The policy of the scopes that are open; `bits` is what they round at random by."""
+        self.declared: Policy = parent.declared if parent is not None else SILENT
+        """The policy of the whole function; `own` is that of the op being recorded, where it is another."""
+        self.own: Policy = SILENT
         self.bits: Any = parent.bits if parent is not None else None
         # Values whose sizes are those of tensors given at the call, not written in the program.
         self.given: set[int] = set()
@@ -70,9 +73,13 @@ class Trace:
         from tessera.frontend.policies import marked, needs_work, record_under  # noqa: PLC0415 - few programs have any
 
         whole = self.policy.overridden(own)
-        if not needs_work(whole):
-            return marked(self, self.record_as_it_is(op, operands, attributes, whole), operands, own)
-        return marked(self, record_under(self, whole, op, operands, attributes), operands, own)
+        self.own = _of_its_own(whole, attributes, self.declared)
+        try:
+            if not needs_work(whole):
+                return marked(self, self.record_as_it_is(op, operands, attributes, whole), operands, own)
+            return marked(self, record_under(self, whole, op, operands, attributes), operands, own)
+        finally:
+            self.own = SILENT
 
     def record_as_it_is(self, op: str, operands: Sequence[Any], attributes: Mapping[str, Any], policy: Policy) -> Any:
         """Put an op on the tape; its shape rule runs now, so a mistake is found at the line that made it."""
@@ -99,7 +106,7 @@ class Trace:
         numbers = tuple(self.tape.new_value(type) for type in results)
         if self.given and not self.given.isdisjoint(values):
             self.given.update(numbers)
-        self.tape.records.append(Record(spec.name, values, full, numbers, span))
+        self.tape.records.append(Record(spec.name, values, full, numbers, span, self.own))
         self.effects |= effects
         outputs = tuple(TracedTensor(self, number, type) for number, type in zip(numbers, results, strict=True))
         return outputs[0] if _has_one_result(spec) else outputs
@@ -202,6 +209,14 @@ def _policy_of(operands: Sequence[Any]) -> Policy:
         if isinstance(operand, TracedTensor) and operand.policy:
             return operand.policy
     return SILENT
+
+
+def _of_its_own(whole: Policy, attributes: Mapping[str, Any], declared: Policy) -> Policy:
+    """What an op says of its policy where its function does not say the same."""
+    total = attributes.get("accumulate")
+    if total is not None and whole.accumulate is not None and total is not whole.accumulate:
+        whole = replace(whole, accumulate=None)
+    return whole if whole != declared else SILENT
 
 
 def _has_one_result(spec: OpSpec) -> bool:

@@ -15,7 +15,7 @@ from tessera.frontend.trace import Trace
 from tessera.frontend.traced import TracedTensor
 from tessera.frontend.tree import Tree, flatten, leaf_paths, unflatten
 from tessera.ir.base import dispatch
-from tessera.ir.base.tape import Tape
+from tessera.ir.base.tape import POLICY, Tape
 from tessera.types.effect import Effects
 from tessera.types.frozen import frozen
 
@@ -73,7 +73,7 @@ def trace_function(
     types, declared = input_types(signature)
     trace = trace or Trace()
     trace.facts = Facts(declared)
-    trace.policy = signature.policy
+    trace.policy = trace.declared = signature.policy
     remaining = iter(types)
     leaves: list[Any] = []
     for path, leaf in zip(signature.paths(), signature.leaves, strict=True):
@@ -93,7 +93,7 @@ def trace_function(
         # Promises of the function as a whole; those of what it calls were kept while it was traced.
         trace.tape.promises.update(getattr(function, PROMISES, {}))
         if signature.policy:
-            trace.tape.promises["numerics.applied"] = str(signature.policy)
+            trace.tape.promises[POLICY] = signature.policy.entries
         return finished(trace, value)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
 from tessera.diagnostics.codes import PolicyError
 from tessera.types.dtype import DType, bf16, f8e4m3, f32
 from tessera.types.frozen import frozen
-from tessera.types.number_format import BlockFormat, nvfp4
+from tessera.types.number_format import BLOCK_FORMATS, BlockFormat, nvfp4
 
 
 @frozen
@@ -144,6 +145,13 @@ class Policy:
         """Whether it asks for more than an accumulator: something that rounds otherwise, or elsewhere."""
         return _silenced(self) not in (SILENT, NEAREST)
 
+    @property
+    def rounds_otherwise(self) -> bool:
+        """Whether a value that does not fit becomes another than by the plain rounding."""
+        return (
+            self.rounding in ("toward_zero", "stochastic") or self.saturation == "saturate" or self.denormals == "flush"
+        )
+
     def joined(self, other: Policy) -> Policy:
         """Both policies as one; raises PolicyError when they set one field differently."""
         changes = _said(other)
@@ -159,6 +167,23 @@ class Policy:
             return inner or self
         return replace(self, **_said(inner))
 
+    @property
+    def entries(self) -> dict[str, Any]:
+        """What it says, by field, as plain values: what IR carries as an attribute."""
+        return {name: _PLAIN.get(name, lambda value: value)(value) for name, value in _said(self).items()}
+
+    @staticmethod
+    def of(entries: Any) -> Policy:
+        """The policy of such entries; raises PolicyError where they are none."""
+        if not isinstance(entries, dict):
+            raise PolicyError(f"a policy is {{storage = bf16, accumulate = f32, ...}}, got {entries!r}")
+        given: dict[str, Any] = dict(entries)  # pyright: ignore[reportUnknownArgumentType]
+        known = [field.name for field in fields(Policy)]
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            raise PolicyError(f"a policy has no field `{unknown[0]}`", fix=f"its fields are {', '.join(known)}")
+        return Policy(**{name: _READ.get(name, lambda value: value)(value) for name, value in given.items()})
+
     def __str__(self) -> str:
         parts = [f"storage({self.storage})"] if self.storage else []
         parts += [f"compute({self.compute})"] if self.compute else []
@@ -172,6 +197,26 @@ class Policy:
 
     __repr__ = __str__
 
+
+def _named(value: Any, names: Mapping[str, Any]) -> Any:
+    return names.get(value, value) if isinstance(value, str) else value
+
+
+def _scaling(value: Any) -> Any:
+    return Scaling(**{name: tuple(sizes) for name, sizes in value.items()}) if isinstance(value, dict) else value  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+
+
+_PLAIN: dict[str, Callable[[Any], Any]] = {
+    "storage": lambda value: value if isinstance(value, DType) else value.name,
+    "compute": lambda value: value if isinstance(value, DType) else value.name,
+    "scales": lambda value: {"block": value.block} if value.block else {"axes": value.axes},
+}
+"""Fields whose values no attribute holds: formats and modes go by their names."""
+_READ: dict[str, Callable[[Any], Any]] = {
+    "storage": lambda value: _named(value, BLOCK_FORMATS),
+    "compute": lambda value: _named(value, {tf32.name: tf32}),
+    "scales": _scaling,
+}
 
 SILENT = Policy()
 """The policy that says nothing."""

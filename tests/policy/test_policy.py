@@ -155,8 +155,8 @@ def test_a_policy_is_shown_and_written_down() -> None:
     x = np.array([0.3, 1.7], np.float32)
     assert "under storage(bf16) @ accum(f32)" in repr(f)
     assert "under storage(bf16) @ accum(f32)" in f.explain(x).signature
-    assert 'numerics.applied = "storage(bf16) @ accum(f32)"' in f.lower(x).graph
-    assert "numerics.applied" not in scaled.lower(x).graph
+    assert "tessera.numerics.policy = {storage = bf16, accumulate = f32}" in f.lower(x).graph
+    assert "numerics.policy" not in scaled.lower(x).graph
 
 
 def test_the_policy_of_a_type_goes_through_loops() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from tessera.backends.nvptx.approximations import EXACT_MATH, approximations
 from tessera.backends.nvptx.emit import emit_kernel
 from tessera.backends.nvptx.hopper_emit import emit_matrix_kernel
 from tessera.backends.nvptx.kernel_code import KernelCode
@@ -15,6 +16,7 @@ from tessera.backends.nvptx.values import EXACT
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.effects import keep_promises
 from tessera.ir.base.op import OpError, SpecOp
+from tessera.ir.base.types import attribute_of
 from tessera.ir.base.verify import verify
 from tessera.ir.target.machine_code import CodeTarget
 from tessera.types.machine import GPUS, Machine
@@ -37,6 +39,8 @@ class NvptxBackend:
     machine: Machine = field(default_factory=lambda: GPUS[DEFAULT])
     name: str = "cuda"
     exponential: str = EXACT
+    exact_matrices: bool = False
+    """Whether kernels for matrix units too use no function of the machine's own."""
 
     @property
     def code_target(self) -> CodeTarget:
@@ -62,8 +66,14 @@ class NvptxBackend:
         except UnfitError:
             return None
         keep_promises(kernel, target)
+        if self.exact_matrices:
+            target.attributes[EXACT_MATH] = attribute_of("bool", True)
         _check(target)
         return target
+
+    def approximations(self, kernel: SpecOp) -> tuple[str, ...]:
+        """What a `ttarget` kernel computes by functions of the machine's own, each with its bound."""
+        return approximations(kernel, self.exponential)
 
     def code(self, kernel: SpecOp) -> KernelCode:
         """A `ttarget` kernel as LLVM text, with what a launch must know."""

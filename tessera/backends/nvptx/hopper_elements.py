@@ -38,11 +38,11 @@ class Thread:
     column: Value
 
 
-def math_of(f: FunctionText, fn: str, args: Sequence[Value], dtype: DType) -> Value:
-    """A function of one element. Powers are the machine's own, within 2 or 3 ulp; the others are the house's."""
-    if dtype is f32 and fn == "exp2":
+def math_of(f: FunctionText, fn: str, args: Sequence[Value], dtype: DType, exact: bool = False) -> Value:
+    """A function of one element. Powers are the machine's own, within 2 or 3 ulp, unless `exact`; others the house's."""
+    if dtype is f32 and fn == "exp2" and not exact:
         return power(f, args[0])
-    if dtype is f32 and fn == "exp":
+    if dtype is f32 and fn == "exp" and not exact:
         return exponential(f, args[0])
     if dtype is f32 and fn in ("max", "min"):
         # One instruction, which keeps NaN as the house does.
@@ -71,7 +71,7 @@ class Places:
         """The row coordinate of each row of the thread."""
         assert self.row_axis is not None
         f, start = self.f, self.f.add(self.env[self.row_axis], _wide(self.f, self.thread.row))
-        return [f.add(start, first_row(number)) for number in range(2 * self.layout.blocks)]
+        return [f.add(start, first_row(number, self.layout.step)) for number in range(2 * self.layout.blocks)]
 
     @cached_property
     def column(self) -> Value:
@@ -216,6 +216,32 @@ def store(
         effect(f, text, f"l,{kind},r", [address, bits, flag(f, condition)])
 
 
+def store_pairs(
+    places: Places,
+    tile: Registers,
+    buffer: Value,
+    shape: Sequence[Dim],
+    map: Sequence[Dim],
+    inside: list[Value] | None,
+    first: int,
+) -> None:
+    """Columns of a fragment from the `first` on, four or eight bytes at a time: rows have an even number of elements."""
+    f = places.f
+    is_packed = is_paired(tile.dtype)
+    words = tile.packed(f) if is_packed else [f.bitcast(value, "i32") for value in tile.floats(f)]
+    base = f.raw("i64", f"ptrtoint {buffer} to i64")
+    offsets = places.evaluate(linear(map, shape))
+    store = "st.global.b32 [$0], $2;" if is_packed else "st.global.v2.b32 [$0], {$2, $3};"
+    for place in range(0, places.layout.count, 2):
+        if first_column(places.layout.column(place)) < first:
+            continue
+        given = [words[place // 2]] if is_packed else words[place : place + 2]
+        address = f.add(base, f.mul(offsets[place], tile.dtype.bytes))
+        condition = Value("i1", "true") if inside is None else inside[place]
+        text = f"{{ .reg .pred P; setp.ne.b32 P, $1, 0; @P {store} }}"
+        effect(f, text, ",".join(["l", "r", *["r"] * len(given)]), [address, flag(f, condition), *given])
+
+
 def _words(f: FunctionText, tile: Registers) -> list[Value]:
     """The bits of each element, as they are stored."""
     if is_paired(tile.dtype) and tile.layout.kind == FRAGMENT:
@@ -244,7 +270,7 @@ def fold_rows(f: FunctionText, tile: Registers, kind: str) -> Registers:
         for distance in (1, 2):
             total = math_of(f, fn, [total, _across(f, total, distance)], tile.dtype)
         found.append(total)
-    return Registers(Layout(ROWS, layout.blocks, layout.columns), tile.dtype, found)
+    return Registers(Layout(ROWS, layout.blocks, layout.columns, layout.step), tile.dtype, found)
 
 
 def _across(f: FunctionText, value: Value, distance: int) -> Value:

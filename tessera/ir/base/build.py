@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from xdsl.ir import Block, Operation, OpResult, SSAValue
+from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 
 from tessera.diagnostics.span import Span
 from tessera.ir.base.dialect_of import inferred_types, op_class, properties_of
@@ -20,13 +21,20 @@ from tessera.types.tensor_type import TensorType
 class Build:
     """Puts ops into a block before `before` (or at its end), with one span, running their shape rules.
 
-    Equalities that nothing proves become guards of the function around; ops made are in `made`, in order.
+    Equalities that nothing proves become guards of the function around; ops made are in `made`, in order, and say of
+    themselves what `promises` say.
     """
 
     def __init__(
-        self, block: Block, before: Operation | None = None, span: Span | None = None, dialect: str = "tgraph"
+        self,
+        block: Block,
+        before: Operation | None = None,
+        span: Span | None = None,
+        dialect: str = "tgraph",
+        promises: Mapping[str, Attribute] | None = None,
     ) -> None:
         self.block, self.before, self.dialect = block, before, dialect
+        self.promises = promises
         self.location = location_of(span)
         self.made: list[SpecOp] = []
         self._rules: RuleContext | None = None
@@ -70,6 +78,8 @@ class Build:
 
     def insert(self, op: SpecOp) -> None:
         self.made.append(op)
+        if self.promises:
+            op.attributes.update(self.promises)
         if self.before is None:
             self.block.add_op(op)
         else:

@@ -9,9 +9,10 @@ from xdsl.ir import Block, SSAValue
 
 from tessera.ir.base.dialect_of import make, op_class
 from tessera.ir.base.location import location_of
-from tessera.ir.base.op import TAPES, SpecOp, rule_attributes
-from tessera.ir.base.tape import Record, Tape
+from tessera.ir.base.op import TAPES, SpecOp, plain, rule_attributes
+from tessera.ir.base.tape import POLICY, Record, Tape
 from tessera.ir.base.types import TensorAttr, attribute_of
+from tessera.types.policy import SILENT, Policy
 
 
 def block_of(tape: Tape, terminator: str) -> Block:
@@ -36,10 +37,12 @@ def _op_of(record: Record, values: Mapping[int, SSAValue], tape: Tape) -> SpecOp
         name: attribute_of(kind, given[name]) if name in given else defaults[name] for name, kind in cls.kinds.items()
     }
     regions = regions_of(cls, given) if cls.spec.region_names else ()
+    promises = {POLICY: attribute_of("any", record.policy.entries)} if record.policy else {}
     return cls.create(
         operands=[values[operand] for operand in record.operands],
         result_types=[TensorAttr.of(tape.types[result]) for result in record.results],
         properties=properties,
+        attributes=promises,
         location=location_of(record.span),
         regions=regions,
     )
@@ -94,5 +97,7 @@ def tape_of(block: Block, names: Sequence[str] = ()) -> Tape:
             continue
         attributes = rule_attributes(op) if any(a.kind in TAPES for a in op.spec.attributes) else op.values()
         results = tuple(number(result) for result in op.results)
-        tape.records.append(Record(op.name, operands, attributes, results, op.span))
+        own = op.attributes.get(POLICY)
+        policy = SILENT if own is None else Policy.of(plain(own))
+        tape.records.append(Record(op.name, operands, attributes, results, op.span, policy))
     return tape

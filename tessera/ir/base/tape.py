@@ -9,18 +9,23 @@ from typing import Any
 from tessera.diagnostics.span import Span
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
+from tessera.types.policy import SILENT, Policy
 from tessera.types.tensor_type import TensorType
+
+POLICY = "tessera.numerics.policy"
+"""The attribute that says which policy a function, an op or a kernel keeps: `{storage = bf16, accumulate = f32}`."""
 
 
 @frozen
 class Record:
-    """One op: operands and results are value numbers of the tape."""
+    """One op: operands and results are value numbers of the tape; `policy` is its own, where its function's is another."""
 
     op: str
     operands: tuple[int, ...]
     attributes: Mapping[str, Any]
     results: tuple[int, ...]
     span: Span | None = None
+    policy: Policy = SILENT
 
 
 @frozen

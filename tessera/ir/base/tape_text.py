@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from tessera.ir.base.tape import Tape
+from tessera.ir.base.tape import POLICY, Tape
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.tensor_type import TensorType
@@ -29,8 +29,12 @@ def tape_text(tape: Tape, indent: str = "") -> str:
         attributes = ", ".join(
             f"{name}={_attribute(value, indent)}" for name, value in sorted(record.attributes.items())
         )
-        lines.append(f"{indent}{results} = {record.op}({operands}) {{{attributes}}}")
+        under = f" under {record.policy}" if record.policy else ""
+        lines.append(f"{indent}{results} = {record.op}({operands}) {{{attributes}}}{under}")
     lines += [f"{indent}guard {guard.left} == {guard.right}" for guard in tape.guards]
+    if POLICY in tape.promises:
+        # It changes no code, and is written in the code's report.
+        lines.append(f"{indent}policy {sorted(tape.promises[POLICY].items())}")
     lines.append(f"{indent}return {', '.join(f'%{value}' for value in tape.outputs)}")
     return "\n".join(lines)
 

@@ -11,6 +11,7 @@ from tessera.ir.graph.dialect import STRUCTURE
 from tessera.ir.graph.passes.apply_policy import ApplyPolicy
 from tessera.ir.graph.passes.canonicalize import Canonicalize
 from tessera.ir.graph.passes.check_effects import CheckEffects
+from tessera.ir.graph.passes.check_policy import CheckPolicy
 from tessera.ir.graph.passes.decompose import Decompose
 from tessera.ir.graph.passes.eliminate_common import EliminateCommon
 from tessera.ir.graph.passes.fold_constants import FoldConstants
@@ -39,6 +40,7 @@ def pipeline() -> Sequence[Pass]:
     return (
         # Before anything changes, so that what is refused is shown as it was written.
         CheckEffects(),
+        CheckPolicy(),
         # While ops are as the user wrote them: a policy speaks of a softmax, not of the sums inside it.
         ApplyPolicy(),
         # First of the others, so that they meet one form of each thing; tracing leaves casts to the same dtype and the

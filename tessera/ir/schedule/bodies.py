@@ -135,6 +135,7 @@ class _Closure:
                     record.attributes,
                     tuple(new[result] for result in record.results),
                     record.span,
+                    record.policy,
                 )
             )
         tape.outputs = [new[value] for value in outputs]

@@ -109,7 +109,7 @@ def _meet(value: Any, names: dict[str, str]) -> None:
 
 def _renamed(record: Record, env: Mapping[str, Dim]) -> Record:
     attributes = {name: _substituted(value, env) for name, value in record.attributes.items()}
-    return Record(record.op, record.operands, attributes, record.results, record.span)
+    return Record(record.op, record.operands, attributes, record.results, record.span, record.policy)
 
 
 def _substituted(value: Any, env: Mapping[str, Dim]) -> Any:

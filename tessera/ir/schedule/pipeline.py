@@ -10,6 +10,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.schedule.library import KernelLibrary
 from tessera.ir.schedule.passes.check_effects import CheckEffects
+from tessera.ir.schedule.passes.check_policy import CheckPolicy
 from tessera.ir.schedule.passes.choose_tiles import ChooseTiles
 from tessera.ir.schedule.passes.deduplicate import Deduplicate
 from tessera.ir.schedule.passes.emit_tiles import EmitTiles
@@ -50,4 +51,5 @@ def pipeline(machine: Machine, chooser: Chooser, library: KernelLibrary, *, fusi
         PlanMemory(),
         # Last: what the program promised of itself must hold of what it has become.
         CheckEffects(),
+        CheckPolicy(),
     )

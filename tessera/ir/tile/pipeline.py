@@ -23,6 +23,7 @@ def pipeline(*, debug: bool = False, fast_math: bool = False) -> list[Pass]:
     # None is loaded unless it is asked for: proofs need isl, and run addresses on NumPy.
     from tessera.ir.tile.passes.check_barriers import CheckBarriers  # noqa: PLC0415
     from tessera.ir.tile.passes.check_bounds import CheckBounds  # noqa: PLC0415
+    from tessera.ir.tile.passes.check_policy import CheckPolicy  # noqa: PLC0415
     from tessera.ir.tile.passes.check_races import CheckRaces  # noqa: PLC0415
 
     return [
@@ -32,4 +33,6 @@ def pipeline(*, debug: bool = False, fast_math: bool = False) -> list[Pass]:
         CheckRaces(),
         # Last, as a barrier keeps workers of one program apart, and programs have none.
         CheckBarriers(),
+        # Anywhere: no other pass changes how a kernel rounds.
+        CheckPolicy(),
     ]

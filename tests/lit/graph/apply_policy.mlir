@@ -4,7 +4,7 @@
 // A sum of bf16 is a sum in f32 and one rounding that says how; what only moves is left alone.
 // CHECK-LABEL: tgraph.func @saturating(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: !tgraph.tensor<[N], bf16>
-// CHECK-NOT:     numerics.policy
+// CHECK-SAME:    attributes {tessera.numerics.policy = {rounding = "toward_zero", saturation = "saturate"}}
 // CHECK:         %[[A:[a-z0-9]+]] = tgraph.cast %[[X]] {dtype = f32}
 // CHECK-NEXT:    %[[B:[a-z0-9]+]] = tgraph.cast %[[X]] {dtype = f32}
 // CHECK-NEXT:    %[[S:[a-z0-9]+]] = tgraph.add %[[A]], %[[B]]
@@ -36,9 +36,9 @@ tgraph.func @training(%a: !tgraph.tensor<[M, K], f32>, %b: !tgraph.tensor<[K, N]
 
 // One op may have a policy of its own.
 // CHECK-LABEL: tgraph.func @one(
-// CHECK-NEXT:    %[[P:[a-z0-9]+]] = tgraph.round_to %{{.*}} {format = "tf32"}
-// CHECK-NEXT:    %[[Q:[a-z0-9]+]] = tgraph.round_to %{{.*}} {format = "tf32"}
-// CHECK-NEXT:    tgraph.matmul %[[P]], %[[Q]] {dtype = f32}
+// CHECK-NEXT:    %[[P:[a-z0-9]+]] = tgraph.round_to %{{.*}} {format = "tf32", tessera.numerics.policy = {compute = "tf32"}}
+// CHECK-NEXT:    %[[Q:[a-z0-9]+]] = tgraph.round_to %{{.*}} {format = "tf32", tessera.numerics.policy = {compute = "tf32"}}
+// CHECK-NEXT:    tgraph.matmul %[[P]], %[[Q]] {dtype = f32, tessera.numerics.policy = {compute = "tf32"}}
 // CHECK-NEXT:    tgraph.exp
 // CHECK-NEXT:    tgraph.return
 tgraph.func @one(%a: !tgraph.tensor<[M, M], f32>) -> !tgraph.tensor<[M, M], f32> {

@@ -13,20 +13,23 @@ from tessera.diagnostics.codes import GraphVerifyError
 from tessera.ir.base.build import Build
 from tessera.ir.base.op import SpecOp, plain, rule_attributes
 from tessera.ir.base.passes import Pass
+from tessera.ir.base.policies import POLICY, carried, declare_policies
+from tessera.ir.base.types import attribute_of
 from tessera.ir.graph.policy_rules import Bits, Work, static_bits
 from tessera.types.annotation import parse_policy
 from tessera.types.policy import SILENT, Policy
 
-POLICY = "numerics.policy"
-"""The attribute of a function or an op that names its policy; the op's own comes before the function's."""
+ASKED = "numerics.policy"
+"""The attribute by which a text asks for a policy; an op's own comes before its function's."""
 
 
 @dataclass(frozen=True)
 class ApplyPolicy(Pass):
-    """Carry out the policies that functions and ops name in `numerics.policy`, and drop the names.
+    """Carry out the policies that functions and ops ask for in `numerics.policy`; they then say that they keep them.
 
     Before: `%0 = tgraph.add %x, %y : (bf16, bf16) -> bf16` in a function with `numerics.policy = "saturate"`.
-    After: casts to f32, the sum in f32, `tgraph.round_to %1 {format = "bf16", saturation = "saturate"}`.
+    After: casts to f32, the sum in f32, `tgraph.round_to %1 {format = "bf16", saturation = "saturate"}`, in a function
+    with `tessera.numerics.policy = {saturation = "saturate"}`.
     """
 
     def run(self, module: ModuleOp) -> None:
@@ -36,17 +39,19 @@ class ApplyPolicy(Pass):
 
 
 def _policy_of(op: SpecOp) -> Policy:
-    found = op.attributes.get(POLICY)
+    found = op.attributes.get(ASKED)
     return SILENT if found is None else parse_policy(plain(found))
 
 
 def _apply(function: SpecOp) -> None:
     outer = _policy_of(function)
     blocks = [block for part in function.walk() for region in part.regions for block in region.blocks]
-    asked = any(POLICY in op.attributes for block in blocks for op in block.ops)
+    asked = any(ASKED in op.attributes for block in blocks for op in block.ops)
     if not outer and not asked:
         return
-    function.attributes.pop(POLICY, None)
+    function.attributes.pop(ASKED, None)
+    if outer:
+        declare_policies(function, (outer,))
     bits = static_bits()
     for block in blocks:
         _apply_block(block, outer, bits)
@@ -58,7 +63,7 @@ def _apply_block(block: Block, outer: Policy, bits: Bits) -> None:
         assert isinstance(op, SpecOp)
         operands = [changed.get(value, value) for value in op.operands]
         policy = outer.overridden(_policy_of(op))
-        op.attributes.pop(POLICY, None)
+        op.attributes.pop(ASKED, None)
         is_new = any(new.type != old.type for new, old in zip(operands, op.operands, strict=True))
         if op.spec.is_terminator or op.regions:
             if is_new and (op.regions or op.name != "tgraph.return"):
@@ -72,7 +77,7 @@ def _apply_block(block: Block, outer: Policy, bits: Bits) -> None:
         if not policy and not is_new:
             op.operands = operands
             continue
-        made = _under(op, operands, policy, bits)
+        made = _under(op, operands, policy, bits, policy if policy != outer else SILENT)
         changed.update(zip(op.results, made, strict=True))
         for old, new in zip(op.results, made, strict=True):
             new.name_hint = new.name_hint or old.name_hint
@@ -84,9 +89,10 @@ def _apply_block(block: Block, outer: Policy, bits: Bits) -> None:
             op.erase()
 
 
-def _under(op: SpecOp, operands: Sequence[SSAValue], policy: Policy, bits: Bits) -> tuple[Any, ...]:
+def _under(op: SpecOp, operands: Sequence[SSAValue], policy: Policy, bits: Bits, own: Policy) -> tuple[Any, ...]:
     assert op.parent is not None
-    build = Build(op.parent, op, op.span, op.dialect_name())
+    promises = {POLICY: attribute_of("any", own.entries)} if own else carried(op)
+    build = Build(op.parent, op, op.span, op.dialect_name(), promises)
     work = Work(build, op.spec.short_name, rule_attributes(op), policy, bits, op.span)
     found = work.apply(operands)
     return (*found,) if isinstance(found, tuple) else (found,)  # pyright: ignore[reportUnknownVariableType]

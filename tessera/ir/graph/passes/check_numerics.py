@@ -10,7 +10,8 @@ from tessera.diagnostics.codes import GraphVerifyError
 from tessera.ir.base.build import tensor_value
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.graph.passes.apply_policy import POLICY
+from tessera.ir.base.policies import policies_of
+from tessera.ir.graph.passes.apply_policy import ASKED
 from tessera.types.annotation import parse_policy
 from tessera.types.dtype import DType
 from tessera.types.promotion import holds
@@ -27,8 +28,9 @@ class CheckNumerics(Pass):
         for function in module.ops:
             if not isinstance(function, SpecOp):
                 continue
-            found = function.attributes.get(POLICY)
-            inherited = None if found is None else parse_policy(getattr(found, "data", "")).accumulate
+            found = function.attributes.get(ASKED)
+            asked = [] if found is None else [parse_policy(getattr(found, "data", ""))]
+            inherited = next((one.accumulate for one in (*asked, *policies_of(function)) if one.accumulate), None)
             for op in function.walk():
                 if isinstance(op, SpecOp) and "accumulate" in op.kinds:
                     _check(op, inherited)

@@ -11,6 +11,7 @@ from tessera.ir.base.choice import Chooser, StaticChooser
 from tessera.ir.base.effects import declare_effects
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
+from tessera.ir.base.policies import declare_policies, policy_over
 from tessera.ir.base.region_tape import tape_of
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.verify import symbol_table
@@ -28,6 +29,7 @@ from tessera.ir.schedule.tiles import choices_for, write_choice
 from tessera.ir.tile.facets import Library
 from tessera.types.effect import PURE
 from tessera.types.machine import Machine
+from tessera.types.policy import Policy
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,10 @@ class EmitTiles(Pass):
                 body = tape_of(function.regions[0].block)
                 kernels = self._emit(fuse, Request(name, body, self.machine, chooser))
                 effects = PURE.join(*(spec_of(record).effects_for(record.attributes) for record in body.records))
+                policies = _policies(fuse, body)
                 for kernel in kernels:
                     declare_effects(kernel, effects)
+                    declare_policies(kernel, policies)
                     module.body.block.insert_op_before(kernel, function)
                 made[name] = tuple(kernel.value("symbol") for kernel in kernels)
                 function.detach()
@@ -75,6 +79,12 @@ class EmitTiles(Pass):
         if kind == "assembly":
             return emit_assembly(request)
         return self.library.emit(_library_name(request.body), request)
+
+
+def _policies(fuse: SpecOp, body: Tape) -> set[Policy]:
+    """What the ops of a body work under: their own policies, and that of the program where they have none."""
+    outer = policy_over(fuse)
+    return {record.policy or outer for record in body.records if record.operands} or {outer}
 
 
 def _library_name(body: Tape) -> str:

@@ -1,0 +1,119 @@
+"""The numerics policy that IR carries at every level: what functions, ops and kernels say of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from xdsl.ir import Attribute, Operation
+
+from tessera.diagnostics.codes import PolicyError
+from tessera.diagnostics.error import TesseraError
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.tape import POLICY
+from tessera.ir.base.types import ShapedAttr, ValueAttr, attribute_of
+from tessera.types.policy import SILENT, Policy
+
+
+def policies_of(op: Operation) -> tuple[Policy, ...]:
+    """What an op itself says: one policy, several where a kernel holds ops of several, or none.
+
+    Raises PolicyError (T0107), at the op, for what is no policy.
+    """
+    found = op.attributes.get(POLICY)
+    if found is None:
+        return ()
+    given: Any = found.data if isinstance(found, ValueAttr) else None
+    listed: tuple[Any, ...] = given if isinstance(given, tuple) else (given,)
+    try:
+        return tuple(Policy.of(one) for one in listed)
+    except TesseraError as error:
+        span = op.span if isinstance(op, SpecOp) else None
+        raise PolicyError(f"`{POLICY}` of `{op.name}`: {error.message}", span=span) from error
+
+
+def policy_over(op: Operation) -> Policy:
+    """The policy that an op works under: its own, else that of the innermost op around it that has one."""
+    at: Operation | None = op
+    while at is not None:
+        found = policies_of(at)
+        if found:
+            return found[0]
+        at = at.parent_op()
+    return SILENT
+
+
+def declare_policies(op: Operation, policies: Iterable[Policy]) -> None:
+    """Write down what an op works under; where nobody says anything nothing is written."""
+    listed = sorted({str(policy): policy for policy in policies}.items())
+    said = tuple(policy.entries for _, policy in listed)
+    if not any(said):
+        op.attributes.pop(POLICY, None)
+    else:
+        op.attributes[POLICY] = attribute_of("any", said[0] if len(said) == 1 else said)
+
+
+def carried(op: Operation) -> Mapping[str, Attribute]:
+    """What an op passes on to those it is rewritten to."""
+    found = op.attributes.get(POLICY)
+    return {} if found is None else {POLICY: found}
+
+
+def policy_text(op: Operation) -> str:
+    """All that an op says of its policy, as users write it; empty where it says nothing."""
+    return ", or ".join(str(policy) or "no policy" for policy in policies_of(op))
+
+
+_CONVERSIONS = frozenset({"ttile.cast", "ttarget.convert"})
+_ARITHMETIC = frozenset(
+    {"ttile.elementwise", "ttile.dot", "ttile.reduce", "ttarget.math", "ttarget.fold", "ttarget.spread"}
+)
+"""Ops of kernels that give values which were not there before, and so have something to round."""
+
+
+def check_kernel_policy(kernel: SpecOp) -> None:
+    """Raises PolicyError (T0107) unless a kernel rounds, and sums its products, as one of its policies says.
+
+    A value that was computed becomes a narrower float by a rounding that says how, wherever every policy asks for
+    another than the plain one; products are summed in no less than the narrowest accumulator that is asked for.
+    """
+    policies = policies_of(kernel)
+    if not policies:
+        return
+    rounds = [one for one in policies if one.rounds_otherwise]
+    least = min((one.accumulate.bits if one.accumulate is not None else 0 for one in policies), default=0)
+    for op in kernel.walk():
+        if op.name in _CONVERSIONS and len(rounds) == len(policies):
+            _check_conversion(kernel, op)
+        elif op.name == "ttile.dot" and isinstance(kind := op.results[0].type, ShapedAttr):
+            if kind.dtype.is_float and kind.dtype.bits < min(least, 32):
+                raise _contradiction(kernel, op, f"sums in {kind.dtype}")
+
+
+def _check_conversion(kernel: SpecOp, op: Operation) -> None:
+    dtypes = [getattr(value.type, "dtype", None) for value in (op.operands[0], op.results[0])]
+    source, target = dtypes
+    if source is None or target is None or source.name != "f32" or not target.is_float or target.bits >= source.bits:
+        return
+    maker = op.operands[0].owner
+    if isinstance(maker, Operation) and maker.name in _ARITHMETIC:
+        raise _contradiction(kernel, op, f"makes {target} of what `{maker.name}` gives by the plain rounding")
+
+
+def _contradiction(kernel: SpecOp, op: Operation, what: str) -> PolicyError:
+    return PolicyError(
+        f"`{op.name}` {what}, and kernel `@{kernel.value('symbol')}` keeps `{policy_text(kernel)}`",
+        span=op.span if isinstance(op, SpecOp) else None,
+        fix=f"round before it by a `{op.name.split('.')[0]}.round` that says how, or leave `{POLICY}` out",
+    )
+
+
+__all__ = [
+    "POLICY",
+    "carried",
+    "check_kernel_policy",
+    "declare_policies",
+    "policies_of",
+    "policy_over",
+    "policy_text",
+]

@@ -1,0 +1,149 @@
+"""Check that functions keep the numerics policy that they carry, and change nothing; a failure is the program's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, SSAValue
+
+from tessera.diagnostics.codes import PolicyError
+from tessera.ir.base.effects import ops_inside
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.ir.base.policies import POLICY, policies_of
+from tessera.ir.base.types import TensorAttr
+from tessera.ir.base.verify import symbols_in
+from tessera.ir.graph.policy_integers import SATURATED, is_integer
+from tessera.ir.graph.policy_rules import PRODUCTS, is_arithmetic
+from tessera.ir.tile.facets import View
+from tessera.types import dtype as dt
+from tessera.types.dtype import DType
+from tessera.types.number_format import BlockFormat
+from tessera.types.policy import SILENT, ComputeMode, Policy
+from tessera.types.promotion import holds
+
+_WIDE = frozenset({dt.i32, dt.i64, dt.u64})
+"""Integers that narrower ones are computed in before they are held at the ends of their range."""
+
+
+@dataclass(frozen=True)
+class CheckPolicy(Pass):
+    """A function's ops do what its `tessera.numerics.policy`, or their own, says.
+
+    Sums are in the accumulator; operands of products are kept as they are stored; what is narrowed, and what leaves
+    the function, went through a rounding that says how; integers that saturate are computed in a wider dtype.
+    Before and after are the same text. Nothing is asked of what has to do with f64, which no policy touches.
+    """
+
+    def run(self, module: ModuleOp) -> None:
+        for function in symbols_in(module):
+            if function.name == "tgraph.func" and _says(function):
+                own = policies_of(function)
+                _check_block(function.regions[0].block, own[0] if own else SILENT)
+
+
+def _says(function: SpecOp) -> bool:
+    return POLICY in function.attributes or any(POLICY in op.attributes for op in ops_inside(function))
+
+
+def _check_block(block: Block, outer: Policy) -> None:
+    for op in block.ops:
+        if not isinstance(op, SpecOp):
+            continue
+        own = policies_of(op)
+        policy = own[0] if own else outer
+        if op.name == "tgraph.return":
+            _check_returned(op, outer)
+        elif policy and not op.spec.is_terminator:
+            _check_op(op, policy)
+        for region in op.regions:
+            _check_block(region.block, policy)
+
+
+def _check_op(op: SpecOp, policy: Policy) -> None:
+    dtypes = [_dtype(value) for value in (*op.operands, *op.results)]
+    if dt.f64 in dtypes or not dtypes:
+        return
+    name = op.spec.short_name
+    if policy.accumulate is not None and op.operands and dtypes[0].is_float:
+        total: DType | None = op.value("accumulate") if "accumulate" in op.kinds else None
+        if total is not None and total is not policy.accumulate:
+            raise _contradiction(op, policy, f"sums in {total}")
+    if name == "cast" and policy.rounds_otherwise and _narrows(*dtypes):
+        raise _contradiction(op, policy, f"makes {dtypes[1]} of {dtypes[0]} by the plain rounding")
+    if name in PRODUCTS:
+        _check_product(op, policy)
+    if policy.saturation == "saturate" and name in SATURATED and is_integer(dtypes[0]) and dtypes[0] not in _WIDE:
+        raise _contradiction(op, policy, f"of {dtypes[0]} wraps")
+
+
+def _check_product(op: SpecOp, policy: Policy) -> None:
+    for number, value in enumerate(op.operands):
+        if not _dtype(value).is_float:
+            continue
+        formats = set(_formats(value))
+        for what, wanted in (("stored as", policy.storage), ("computed in", policy.compute)):
+            if wanted is None or _is_met(wanted, formats):
+                continue
+            raise _contradiction(
+                op, policy, f"takes operand {number} in {_dtype(value)}, which was never {what} {wanted}"
+            )
+
+
+def _is_met(wanted: DType | BlockFormat | ComputeMode, formats: set[str]) -> bool:
+    """Whether one of the formats that a value went through loses all that the wanted one loses."""
+    if wanted.name in formats:
+        return True
+    if isinstance(wanted, ComputeMode):
+        # Narrower than f32 already, and by more than the mode cuts off.
+        return any(name in dt.BY_NAME and dt.BY_NAME[name].bits <= 16 for name in formats)
+    return isinstance(wanted, DType) and any(name in dt.BY_NAME and holds(wanted, dt.BY_NAME[name]) for name in formats)
+
+
+def _formats(value: SSAValue) -> Iterator[str]:
+    """What a value is, and what it was on the way here: through conversions and ops that only move values."""
+    while True:
+        yield _dtype(value).name
+        op = value.owner
+        if not isinstance(op, SpecOp) or not op.operands:
+            return
+        if "format" in op.kinds:
+            yield op.value("format")
+        elif op.spec.short_name != "cast" and not isinstance(op.spec.lower, View):
+            return
+        value = op.operands[0]
+
+
+def _check_returned(end: SpecOp, outer: Policy) -> None:
+    for number, value in enumerate(end.operands):
+        op = value.owner
+        while isinstance(op, SpecOp) and isinstance(op.spec.lower, View):
+            value = op.operands[0]
+            op = value.owner
+        if not isinstance(op, SpecOp) or not is_arithmetic(op.spec) or _dtype(value) is not dt.f32:
+            continue
+        own = policies_of(op)
+        policy = own[0] if own else outer
+        kept = policy.compute if isinstance(policy.compute, DType) else policy.storage
+        is_kept = policy.storage is not None and isinstance(kept, DType) and not holds(kept, dt.f32)
+        if is_kept and dt.f64 not in map(_dtype, op.operands):
+            raise _contradiction(op, policy, f"leaves as result {number} in f32, and was never kept as {kept}")
+
+
+def _narrows(source: DType, target: DType) -> bool:
+    return source.is_float and target.is_float and not holds(target, source)
+
+
+def _dtype(value: SSAValue) -> DType:
+    assert isinstance(value.type, TensorAttr)
+    return value.type.data.dtype
+
+
+def _contradiction(op: SpecOp, policy: Policy, what: str) -> PolicyError:
+    return PolicyError(
+        f"`{op.name}` {what}, and stands under `{policy}`",
+        span=op.span,
+        fix=f'have the conversions made: ask for them with `numerics.policy = "{policy}"` instead of `{POLICY}`',
+    )

@@ -1,0 +1,41 @@
+"""Check that what a program says of its numerics is said of its kernels too, and change nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.diagnostics.codes import PolicyError
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.ir.base.policies import POLICY, policies_of, policy_text
+from tessera.ir.base.verify import symbol_table
+from tessera.ir.schedule.fusions import programs_in
+
+
+@dataclass(frozen=True)
+class CheckPolicy(Pass):
+    """A program with a `tessera.numerics.policy` calls no kernel that carries none.
+
+    Before and after are the same text. Kernels may say more than their program: its ops may have policies of their own.
+    """
+
+    def run(self, module: ModuleOp) -> None:
+        kernels = symbol_table(module)
+        for program in programs_in(module):
+            if not policies_of(program):
+                continue
+            for op in program.walk():
+                kernel = kernels.get(op.value("kernel")) if _is_call(op) and isinstance(op, SpecOp) else None
+                if kernel is not None and not policies_of(kernel):
+                    raise PolicyError(
+                        f"`@{kernel.value('symbol')}` carries no policy, and `@{program.value('symbol')}`, which calls it, "
+                        f"keeps `{policy_text(program)}`",
+                        span=op.span if isinstance(op, SpecOp) else None,
+                        fix=f"write `{POLICY}` on the kernel too",
+                    )
+
+
+def _is_call(op: object) -> bool:
+    return isinstance(op, SpecOp) and op.name == "tsched.call"

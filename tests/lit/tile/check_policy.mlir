@@ -1,0 +1,20 @@
+// RUN: not tessera-opt %s --split -p tile-check-policy 2>&1 | filecheck %s
+
+// A rounding that says how, before the conversion that stores it.
+// CHECK-NOT: `@rounds`
+ttile.kernel @rounds() attributes {symbols = [], grid = [1], writes = [], tessera.numerics.policy = {storage = bf16, rounding = "toward_zero"}} {
+  %0 = ttile.constant {value = 1.5} : () -> !ttile.tile<[32], f32>
+  %1 = ttile.elementwise %0 {fn = "neg"} : (!ttile.tile<[32], f32>) -> !ttile.tile<[32], f32>
+  %2 = ttile.round %1 {format = "bf16", rounding = "toward_zero"} : (!ttile.tile<[32], f32>) -> !ttile.tile<[32], f32>
+  %3 = ttile.cast %2 {rounding = "nearest_even"} : (!ttile.tile<[32], f32>) -> !ttile.tile<[32], bf16>
+  ttile.return
+}
+// -----
+// CHECK: error[T0107]: `ttile.cast` makes bf16 of what `ttile.elementwise` gives by the plain rounding, and kernel `@cuts` keeps `storage(bf16) @ round_toward_zero`
+// CHECK: = help: round before it by a `ttile.round` that says how, or leave `tessera.numerics.policy` out
+ttile.kernel @cuts() attributes {symbols = [], grid = [1], writes = [], tessera.numerics.policy = {storage = bf16, rounding = "toward_zero"}} {
+  %0 = ttile.constant {value = 1.5} : () -> !ttile.tile<[32], f32>
+  %1 = ttile.elementwise %0 {fn = "neg"} : (!ttile.tile<[32], f32>) -> !ttile.tile<[32], f32>
+  %2 = ttile.cast %1 {rounding = "nearest_even"} : (!ttile.tile<[32], f32>) -> !ttile.tile<[32], bf16>
+  ttile.return
+}

@@ -1,0 +1,156 @@
+"""The policy that a program is compiled under: carried by functions, ops and kernels of all four IRs, and kept."""
+
+# Traced functions are lambdas here, which have no types to give.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tessera as ts
+from tessera import ops
+from tessera.diagnostics.codes import PolicyError
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.policies import POLICY, policies_of
+from tessera.ir.base.text import parse_module, print_module
+from tessera.ir.graph.from_tape import from_tape, to_tape
+from tessera.ir.graph.passes.check_policy import CheckPolicy
+from tessera.ir.target.passes.check_policy import CheckPolicy as CheckTarget
+from tessera.ir.tile.passes.check_policy import CheckPolicy as CheckTile
+from tessera.types.policy import SILENT, Policy
+from tests.policy.programs import POLICIES, random_program
+
+X = np.linspace(-2, 2, 64 * 64, dtype=np.float32).reshape(64, 64)
+FULL = Policy(
+    storage=ts.bf16,
+    compute=ts.bf16,
+    accumulate=ts.f32,
+    rounding="toward_zero",
+    saturation="saturate",
+    denormals="flush",
+    loss_scale=8.0,
+)
+
+
+def layer(x: Any) -> Any:
+    return ops.softmax(ops.exp(x @ x) + 1.0)
+
+
+def functions_of(text: str) -> Iterator[SpecOp]:
+    module = parse_module(text)
+    assert print_module(parse_module(print_module(module))) == print_module(module)
+    return (op for op in module.ops if isinstance(op, SpecOp))
+
+
+@pytest.mark.parametrize("policy", [FULL, *[one for one in POLICIES if one]], ids=str)
+def test_g3_2_the_policy_is_on_what_the_function_becomes_at_all_four_levels(policy: Policy) -> None:
+    texts = ts.jit(layer, policy=policy).lower(X)
+    heads = [*functions_of(texts.graph)]
+    heads += [op for op in functions_of(texts.schedule) if op.name == "tsched.module"]
+    heads += [*functions_of(texts.tile), *functions_of(texts.target)]
+    assert {op.name.split(".")[0] for op in heads} == {"tgraph", "tsched", "ttile", "ttarget"}
+    assert {policies_of(op) for op in heads} == {(policy,)}
+    assert len({op.attributes[POLICY] for op in heads}) == 1
+
+
+@pytest.mark.parametrize("policy", [FULL, *POLICIES], ids=str)
+def test_entries_are_the_policy(policy: Policy) -> None:
+    assert Policy.of(policy.entries) == policy
+    assert Policy.of(dict(policy.entries)).entries == policy.entries
+
+
+def test_g3_2_scopes_and_types_are_on_their_ops_and_on_kernels_of_those_alone() -> None:
+    @ts.jit(policy=ts.Training())
+    def f(x: Any) -> Any:
+        y = x @ x
+        with ts.policy(rounding="toward_zero"):
+            z = ops.exp(y)
+        return z.sum(-1)
+
+    texts = f.lower(X)
+    inner = Policy(storage=ts.bf16, accumulate=ts.f32, rounding="toward_zero")
+    (function,) = functions_of(texts.graph)
+    assert policies_of(function) == (ts.Training(),)
+    own = {op.name: policies_of(op) for op in function.walk() if op is not function and policies_of(op)}
+    assert set(own.values()) == {(inner,)}
+    assert "tgraph.exp" in own
+    assert "tgraph.matmul" not in own
+    said = [set(policies_of(op)) for op in functions_of(texts.target)]
+    assert set.union(*said) == {ts.Training(), inner}
+    assert said == [set(policies_of(op)) for op in functions_of(texts.tile)]
+
+
+def test_g3_2_a_function_without_a_policy_says_nothing_anywhere() -> None:
+    assert POLICY not in str(ts.jit(layer).lower(X))
+
+
+def test_g3_2_the_account_of_a_program_names_its_policies() -> None:
+    f = ts.jit(layer, policy=ts.Training())
+    f(X)
+    account = f.explain(X)
+    assert account.signature.endswith("under storage(bf16) @ accum(f32)")
+    assert account.report["policies"]
+    assert all(line.endswith(": storage(bf16) @ accum(f32)") for line in account.report["policies"])
+    plain = ts.jit(layer)
+    plain(X)
+    assert "policies" not in plain.explain(X).report
+
+
+def test_equal_code_of_two_policies_is_not_one_entry_of_the_cache() -> None:
+    first, second = (ts.jit(lambda x: x + 1.0, policy=policy) for policy in (ts.keep_denormals, SILENT))
+    assert first.lower(X).llvm == second.lower(X).llvm
+    assert first.explain(X).key != second.explain(X).key
+
+
+def test_the_policy_survives_the_way_to_ir_and_back() -> None:
+    @ts.jit(policy=ts.Training())
+    def f(x: Any) -> Any:
+        with ts.policy(saturation="saturate"):
+            return ts.fori_loop(0, 2, lambda _, y: y * 2.0, x.cast(ts.bf16))
+
+    tape = f.trace(X).tape
+    function: Any = from_tape(tape).ops.first
+    again = to_tape(function)
+    assert again.promises == tape.promises
+    assert [record.policy for record in again.records] == [record.policy for record in tape.records]
+
+
+@given(st.integers(0, 400))
+def test_what_is_traced_under_a_policy_keeps_it(seed: int) -> None:
+    program = random_program(seed)
+    tape = ts.jit(program).trace(*program.arrays()).tape
+    CheckPolicy().run(from_tape(tape))
+
+
+@pytest.mark.parametrize("seed", range(len(POLICIES)))
+def test_kernels_keep_the_policy_that_they_carry(seed: int) -> None:
+    program = random_program(seed)
+    texts = ts.jit(program).lower(*program.arrays())
+    CheckTile().run(parse_module(texts.tile))
+    CheckTarget().run(parse_module(texts.target))
+
+
+def test_g3_a_function_that_does_not_keep_its_policy_is_refused() -> None:
+    tape = ts.jit(layer).trace(X).tape
+    tape.promises[POLICY] = ts.Training().entries
+    with pytest.raises(
+        PolicyError, match=r"`tgraph.matmul` takes operand 0 in f32, which was never stored as bf16"
+    ) as e:
+        CheckPolicy().run(from_tape(tape))
+    assert e.value.span is not None
+    assert "numerics.policy" in str(e.value)
+
+
+def test_g3_the_line_refuses_it_too() -> None:
+    from tessera.compiler.compile import lower
+    from tessera.compiler.options import Options
+
+    tape = ts.jit(lambda x: x.cast(ts.bf16)).trace(X).tape
+    tape.promises[POLICY] = {"rounding": "toward_zero"}
+    with pytest.raises(PolicyError, match="makes bf16 of f32 by the plain rounding"):
+        lower(tape, Options())
