@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import ops
+from tessera.compiler.compile import lower
+from tessera.compiler.options import Options
 from tessera.diagnostics.codes import PolicyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.policies import POLICY, policies_of
@@ -138,18 +140,13 @@ def test_kernels_keep_the_policy_that_they_carry(seed: int) -> None:
 def test_g3_a_function_that_does_not_keep_its_policy_is_refused() -> None:
     tape = ts.jit(layer).trace(X).tape
     tape.promises[POLICY] = ts.Training().entries
-    with pytest.raises(
-        PolicyError, match=r"`tgraph.matmul` takes operand 0 in f32, which was never stored as bf16"
-    ) as e:
+    with pytest.raises(PolicyError, match="takes operand 0 in f32, which was never stored as bf16") as caught:
         CheckPolicy().run(from_tape(tape))
-    assert e.value.span is not None
-    assert "numerics.policy" in str(e.value)
+    assert caught.value.span is not None
+    assert "numerics.policy" in str(caught.value)
 
 
 def test_g3_the_line_refuses_it_too() -> None:
-    from tessera.compiler.compile import lower
-    from tessera.compiler.options import Options
-
     tape = ts.jit(lambda x: x.cast(ts.bf16)).trace(X).tape
     tape.promises[POLICY] = {"rounding": "toward_zero"}
     with pytest.raises(PolicyError, match="makes bf16 of f32 by the plain rounding"):

@@ -85,9 +85,10 @@ def check_kernel_policy(kernel: SpecOp) -> None:
     for op in kernel.walk():
         if op.name in _CONVERSIONS and len(rounds) == len(policies):
             _check_conversion(kernel, op)
-        elif op.name == "ttile.dot" and isinstance(kind := op.results[0].type, ShapedAttr):
-            if kind.dtype.is_float and kind.dtype.bits < min(least, 32):
-                raise _contradiction(kernel, op, f"sums in {kind.dtype}")
+        elif op.name == "ttile.dot":
+            dtype = op.results[0].type.dtype if isinstance(op.results[0].type, ShapedAttr) else None
+            if dtype is not None and dtype.is_float and dtype.bits < min(least, 32):
+                raise _contradiction(kernel, op, f"sums in {dtype}")
 
 
 def _check_conversion(kernel: SpecOp, op: Operation) -> None:

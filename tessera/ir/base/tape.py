@@ -18,7 +18,7 @@ POLICY = "tessera.numerics.policy"
 
 @frozen
 class Record:
-    """One op: operands and results are value numbers of the tape; `policy` is its own, where its function's is another."""
+    """One op: operands and results are value numbers of the tape; `policy` is its own, unlike its function's."""
 
     op: str
     operands: tuple[int, ...]

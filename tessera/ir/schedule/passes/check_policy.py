@@ -27,15 +27,16 @@ class CheckPolicy(Pass):
             if not policies_of(program):
                 continue
             for op in program.walk():
-                kernel = kernels.get(op.value("kernel")) if _is_call(op) and isinstance(op, SpecOp) else None
-                if kernel is not None and not policies_of(kernel):
-                    raise PolicyError(
-                        f"`@{kernel.value('symbol')}` carries no policy, and `@{program.value('symbol')}`, which calls it, "
-                        f"keeps `{policy_text(program)}`",
-                        span=op.span if isinstance(op, SpecOp) else None,
-                        fix=f"write `{POLICY}` on the kernel too",
-                    )
+                if isinstance(op, SpecOp) and op.name == "tsched.call":
+                    _check(program, op, kernels.get(op.value("kernel")))
 
 
-def _is_call(op: object) -> bool:
-    return isinstance(op, SpecOp) and op.name == "tsched.call"
+def _check(program: SpecOp, call: SpecOp, kernel: SpecOp | None) -> None:
+    if kernel is None or policies_of(kernel):
+        return
+    name, caller = kernel.value("symbol"), program.value("symbol")
+    raise PolicyError(
+        f"`@{name}` carries no policy, and `@{caller}`, which calls it, keeps `{policy_text(program)}`",
+        span=call.span,
+        fix=f"write `{POLICY}` on the kernel too",
+    )
