@@ -1,0 +1,105 @@
+"""Kernels of warps to LLVM text: a CTA does one program, all of its threads copy and compute."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tessera.backends.nvptx import ampere_assembly as warp_asm
+from tessera.backends.nvptx import hopper_assembly as asm
+from tessera.backends.nvptx.ampere_copies import TileCopy
+from tessera.backends.nvptx.ampere_tiles import WarpTiles
+from tessera.backends.nvptx.hopper_assembly import number, op32
+from tessera.backends.nvptx.hopper_emit import MatrixEmitter
+from tessera.backends.nvptx.hopper_shared import Cursor, SharedTile
+from tessera.backends.nvptx.kernel_code import KernelCode
+from tessera.backends.nvptx.text import DeviceModule, special
+from tessera.ir.base.op import SpecOp
+from tessera.ir.target.hopper_limits import WARPGROUP
+from tessera.ir.target.llvm.dims import dim_value
+from tessera.ir.target.llvm.instructions import Value
+from tessera.ir.target.llvm.text import FunctionText
+from tessera.types.dim import Dim, product
+from tessera.types.machine import Machine
+
+
+def emit_warp_kernel(kernel: SpecOp, machine: Machine) -> KernelCode:
+    """The LLVM module of a `ttarget.warp_kernel`, with what a launch of it must know."""
+    module = DeviceModule(machine)
+    block = kernel.regions[0].block
+    arguments = [("ptr", f"buffer{at}") for at in range(len(block.args))]
+    arguments += [("i64", f"size{at}") for at in range(len(kernel.value("symbols")))]
+    groups = kernel.value("consumers")
+    threads = WARPGROUP * groups
+    f = module.kernel(kernel.value("symbol"), [*arguments, ("ptr", "scratch")], threads, blocks=2 if groups == 1 else 1)
+    base = f.raw("i32", f"ptrtoint ptr {module.shared_base().text} to i32")
+    WarpEmitter(f, kernel, base, bounded=False).run()
+    f.ret()
+    return KernelCode(
+        kernel.value("symbol"),
+        module.text(),
+        product(kernel.value("grid")),
+        tuple(kernel.value("symbols")),
+        threads,
+        1,
+        kernel.value("shared"),
+        Dim.constant(0),
+        0,
+    )
+
+
+class WarpEmitter(MatrixEmitter):
+    """The writing of one kernel."""
+
+    def __init__(self, f: FunctionText, kernel: SpecOp, base: Value, bounded: bool) -> None:
+        super().__init__(f, kernel, base, bounded)
+        self.setting = replace(self.setting, group=op32(f, "lshr", self.setting.warp, 2), first=0)
+        self.is_producer = False
+        self.own.update(
+            {
+                "ttarget.cursor": self._cursor,
+                "ttarget.stage_after": self._stage_after,
+                "ttarget.copy_async": self._copy_async,
+                "ttarget.commit_copies": lambda op: warp_asm.commit(f),
+                "ttarget.wait_copies": self._wait_copies,
+                "ttarget.tiles": self._tiles,
+            }
+        )
+
+    def run(self) -> None:
+        for op in self.kernel.regions[0].block.ops:
+            assert isinstance(op, SpecOp)
+            if op.name == "ttarget.shared_tile":
+                self.values[op.result] = SharedTile.of(op)
+            elif op.name == "ttarget.tiles":
+                self.tiles = WarpTiles(self.f, self.kernel, self.setting, self.values, self.is_first, self._thread)
+                self._tiles(op)
+
+    def _tiles(self, op: SpecOp) -> None:
+        """The one program of this CTA."""
+        f, block = self.f, op.regions[0].block
+        counts = [f.cast("trunc", dim_value(f, dim, self.setting.sizes), "i32") for dim in op.value("grid")]
+        places = self._program(op, special(f, "ctaid.x"), counts)
+        self.values.update(zip(block.args, [f.raw("i64", f"zext {place} to i64") for place in places], strict=True))
+        self.run_block(block)
+
+    def _cursor(self, op: SpecOp) -> None:
+        self.values[op.result] = Cursor(number(0), number(0))
+
+    def _stage_after(self, op: SpecOp) -> None:
+        f, stages = self.f, op.value("stages")
+        cursor = self.values[op.operands[0]]
+        assert isinstance(cursor, Cursor)
+        following = op32(f, "add", cursor.slot, op.value("by") % stages)
+        ends = f.icmp("sge", following, number(stages))
+        slot = f.select(ends, op32(f, "sub", following, stages), following)
+        self.values[op.result] = Cursor(slot, cursor.phase)
+
+    def _copy_async(self, op: SpecOp) -> None:
+        tile, cursor, buffer, *at = (self.values[value] for value in op.operands)
+        assert isinstance(tile, SharedTile)
+        assert isinstance(cursor, Cursor)
+        TileCopy(self.f, self.setting, op, tile, cursor, buffer, at).run()
+
+    def _wait_copies(self, op: SpecOp) -> None:
+        warp_asm.wait(self.f, op.value("left"))
+        asm.named_barrier(self.f, number(0), WARPGROUP * self.setting.consumers)

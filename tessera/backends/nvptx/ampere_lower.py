@@ -1,0 +1,282 @@
+"""Tile kernels to kernels of warps: all threads copy some stages ahead, products are `mma.sync`, nobody has a role."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from xdsl.ir import Block, OpResult, SSAValue
+
+from tessera.backends.nvptx.kernel_code import matrix_symbol
+from tessera.backends.nvptx.matrix_consumer import Consumer
+from tessera.backends.nvptx.matrix_lower import MatrixLowering
+from tessera.backends.nvptx.matrix_memory import RingPlan, Room, rings_of, tile_of
+from tessera.backends.nvptx.matrix_plan import Plan, UnfitError, Units, plan_of
+from tessera.ir.base.dialect_of import make
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import INDEX, TileAttr
+from tessera.ir.target.ampere_limits import FEATURES, MAX_GROUPS, PRODUCTS
+from tessera.ir.target.dialect import DIALECT
+from tessera.ir.target.hopper_limits import ALIGNMENT, ROWS, SPAN
+from tessera.ir.target.hopper_types import CURSOR, FragmentAttr, SharedAttr
+from tessera.types.dim import Dim
+from tessera.types.dtype import DType
+from tessera.types.machine import Machine
+from tessera.types.tensor_type import TensorType
+
+_MOST_SUMS = 128
+"""Accumulators of a thread, of all products together."""
+_MOST_STAGES = 4
+"""More stages than this wait for nothing that a second CTA would not hide."""
+_COLUMNS = 16
+"""Columns of a right side that one `ldmatrix` reads."""
+_RESERVED = 1 << 10
+"""Shared bytes that each CTA takes for the machine itself."""
+
+
+def _groups(rows: int, columns: Sequence[int]) -> int:
+    """The fewest groups of four warps whose sums fit their registers: the more rows a warp has, the less it reads."""
+    if any(count % _COLUMNS for count in columns):
+        raise UnfitError(f"products have columns in {_COLUMNS}s, got {', '.join(map(str, columns))}")
+    blocks, rest = divmod(rows, ROWS)
+    for groups in range(1, MAX_GROUPS + 1):
+        if not rest and blocks and blocks % groups == 0 and blocks // groups * sum(columns) // 2 <= _MOST_SUMS:
+            return groups
+    raise UnfitError(f"products of {rows} x {', '.join(map(str, columns))} do not fit the registers of whole warps")
+
+
+WARPS = Units("mma.sync", PRODUCTS, _groups)
+"""Matrix units of single warps, as every machine from sm_80 on has them."""
+
+
+def lower_warp_kernel(kernel: SpecOp, machine: Machine) -> SpecOp:
+    """The `ttarget.warp_kernel` of a `ttile.kernel`; raises `UnfitError` where it has to run in another way."""
+    if not all(machine.has(feature) for feature in FEATURES):
+        raise UnfitError(f"{machine.name} lacks {' or '.join(FEATURES)}")
+    return WarpLowering(kernel, plan_of(kernel, WARPS), machine).run()
+
+
+class WarpLowering(MatrixLowering):
+    """The lowering of one kernel."""
+
+    def __init__(self, kernel: SpecOp, plan: Plan, machine: Machine) -> None:
+        super().__init__(kernel, plan)
+        self.machine = machine
+        self.rows_out = frozenset(self.stores)
+        """Stores that leave in rows of 16 bytes; all others are element by element."""
+        self.stores = {}
+
+    def run(self) -> SpecOp:
+        rings, room = rings_of(self.plan), Room()
+        self._place(rings, room)
+        order = {name: value for name, value in self._order().items() if name != "mailbox"}
+        body = Warps(self, rings).program(order["grid"])
+        self.emit("tiles", (), order, (), [body])
+        self.emit("return")
+        values = {name: self.kernel.value(name) for name in ("symbols", "writes", "grid")}
+        values.update(
+            symbol=matrix_symbol(self.kernel.value("symbol")),
+            features=FEATURES,
+            consumers=self.plan.consumers,
+            shared=room.top,
+        )
+        return make(DIALECT["warp_kernel"], values=values, types=(), regions=[self.entry])
+
+    def _place(self, rings: Sequence[RingPlan], room: Room) -> None:
+        """Shared memory for stages, and for rows on their way out."""
+        types = [op.operands[0].type for op in self.rows_out]
+        dtypes = {type.dtype for type in types if isinstance(type, TileAttr)}
+        each = ROWS * SPAN * self.plan.consumers
+        self._choose_stages(rings, each * len(dtypes))
+        for ring in rings:
+            for side in ring.loads:
+                type = tile_of(side)
+                offset = room.take((type.bytes.value or 0) * ring.stages, ALIGNMENT)
+                values = {"offset": offset, "stages": ring.stages}
+                ring.tiles.append(self.emit("shared_tile", (), values, [SharedAttr.of(type)]).result)
+        for dtype in sorted(dtypes, key=_name):
+            type = TensorType.of([ROWS * self.plan.consumers, SPAN // dtype.bytes], dtype)
+            values = {"offset": room.take(each, ALIGNMENT), "stages": 1}
+            self.staging[dtype] = self.emit("shared_tile", (), values, [SharedAttr.of(type)]).result
+
+    def _choose_stages(self, rings: Sequence[RingPlan], staging: int) -> None:
+        """Stages that leave room for a second CTA where its threads have registers, else all that fit."""
+        turning = [ring for ring in rings if ring.is_turning]
+        still = staging + sum(ring.bytes for ring in rings if not ring.is_turning)
+        each = sum(ring.bytes for ring in turning)
+        room = self.machine.shared
+        if self.plan.consumers == 1 and still + 2 * each <= (room - _RESERVED) // 2:
+            room = (room - _RESERVED) // 2
+        stages = min(_MOST_STAGES, (room - still) // each if each else 1)
+        if still > room or (turning and stages < 2):
+            raise UnfitError(f"two stages of {each} bytes do not fit beside {still} of {self.machine.shared}")
+        for ring in turning:
+            ring.stages = stages
+
+
+def _name(dtype: DType) -> str:
+    return dtype.name
+
+
+class Warps(Consumer):
+    """The walk of all warps, which copy as well as compute."""
+
+    def __init__(self, lowering: WarpLowering, rings: Sequence[RingPlan]) -> None:
+        super().__init__(lowering, rings)
+        self.rows_out = lowering.rows_out
+        self.turning: list[int] = []
+        """The rings of the loop at hand that are still to be waited for in this turn."""
+        self.count = 0
+        """How many rings that loop has."""
+        self.fetch: tuple[SSAValue, SSAValue, SSAValue] | None = None
+        """The step that is copied in a turn, where steps end, and the stage it goes to."""
+
+    def program(self, grid: Sequence[Dim]) -> Block:
+        """The block of one program."""
+        body = Block(arg_types=[INDEX] * len(grid))
+        self.places = list(body.args)
+        self.block = body
+        self.first = self.emit("cursor", (), {}, [CURSOR]).result
+        self.cursors = dict.fromkeys(range(len(self.rings)), self.first)
+        self.walk(self.lowering.source)
+        self.emit("yield")
+        return body
+
+    def lower(self, op: SpecOp) -> None:
+        for ring in self.rings:
+            if op is ring.loads[-1].load and ring.block is self.lowering.source:
+                self._fill(ring, self.first, {})
+                self.emit("commit_copies")
+        super().lower(op)
+
+    # Copies.
+
+    def _fill(self, ring: RingPlan, cursor: SSAValue, where: Mapping[SSAValue, SSAValue]) -> None:
+        """Copies of one step into a stage; `where` says at which step."""
+        for side, tile in zip(ring.loads, ring.tiles, strict=True):
+            load, box = side.load, side.box
+            assert load is not None
+            assert box is not None
+            values = self._access(load, load.result, 1)
+            values.pop("windows")
+            if box.inner == 0:
+                values.update(axes=values["axes"][::-1], bounds=values["bounds"][::-1])
+            at = [self._moved(value, where) for value in load.operands[1:]]
+            self.emit("copy_async", [tile, cursor, self.values[load.operands[0]], *at], values)
+
+    def _moved(self, value: SSAValue, where: Mapping[SSAValue, SSAValue]) -> SSAValue:
+        """An index as it is at another step of its loop."""
+        if value in where:
+            return where[value]
+        op = value.op if isinstance(value, OpResult) else None
+        if not isinstance(op, SpecOp) or op.parent_block() not in [step.owner for step in where]:
+            return self.values[value]
+        if op.name != "ttile.index":
+            raise UnfitError("where a tile lies is read from memory, and copies are made ahead of that")
+        return self.emit("index", [self._moved(part, where) for part in op.operands], op.values(), [INDEX]).result
+
+    def _fetch(self, ring: RingPlan, at: SSAValue, high: SSAValue, cursor: SSAValue) -> None:
+        """Copy a step, where there is one; its group is made in any case, so that groups count steps."""
+        outer, self.block = self.block, Block()
+        self._fill(ring, cursor, {ring.block.args[0]: at})
+        self.emit("yield")
+        outer, self.block = self.block, outer
+        self.emit("when", [at, high], {}, (), [outer])
+        self.emit("commit_copies")
+
+    def _later(self, index: SSAValue, distance: int) -> SSAValue:
+        if not distance:
+            return index
+        values = {"names": ("i",), "expr": Dim.symbol("i") + distance}
+        return self.emit("index", [index], values, [INDEX]).result
+
+    def _stage(self, cursor: SSAValue, by: int, stages: int) -> SSAValue:
+        return self.emit("stage_after", [cursor], {"by": by, "stages": stages}, [CURSOR]).result if by else cursor
+
+    # Products.
+
+    def _dot(self, op: SpecOp) -> None:
+        product = self.plan.products[op]
+        lhs = self.side(product.lhs)
+        self._arrive(self._rings(product))
+        acc = self.values[op.operands[2]]
+        assert isinstance(acc.type, FragmentAttr)
+        operands = [acc, lhs, self.side(product.rhs), self._cursor(product.lhs), self._cursor(product.rhs)]
+        values = {"lhs_major": product.lhs.major, "rhs_major": product.rhs.major}
+        self.values[op.result] = self.emit("mma_sync", operands, values, [acc.type]).result
+
+    def _arrive(self, rings: Sequence[int]) -> None:
+        """Wait for what a product reads; a wait for a step of the loop has waited for all that came before it."""
+        wanted = [at for at in rings if at not in self.there]
+        for at in [at for at in wanted if at in self.turning]:
+            if self.turning[0] != at or self.fetch is None:
+                raise UnfitError("products of a loop read what it copies in another order than it copies it")
+            ring = self.rings[at]
+            self.emit("wait_copies", (), {"left": (ring.stages - 1) * self.count - 1})
+            self._fetch(ring, *self.fetch)
+            self.turning.pop(0)
+            self.there.add(at)
+            self.there.update(other for other, ring in enumerate(self.rings) if ring.block is self.lowering.source)
+        if any(at not in self.there for at in wanted):
+            self.emit("wait_copies", (), {"left": 0})
+            self.there.update(wanted)
+
+    # Loops.
+
+    def _loop(self, op: SpecOp) -> None:
+        inner = self.inside(op)
+        before = set(self.there)
+        if not inner:
+            self._arrive([at for at, ring in enumerate(self.rings) if ring.last is op])
+            before = set(self.there)
+            self._plain_loop(op)
+        else:
+            source = op.regions[0].block
+            if self.turning or any(self.rings[at].block is not source for at in inner):
+                raise UnfitError("a loop within a loop copies, and stages turn in one loop at a time")
+            if op.parent_block() is not self.lowering.source:
+                raise UnfitError("a loop that copies stands in a loop, and its stages would begin anew")
+            self._pipelined(op, inner)
+        # A loop may have no steps.
+        self.there = before
+
+    def _pipelined(self, op: SpecOp, inner: list[int]) -> None:
+        """Steps with copies as many stages ahead as there are, less the one that is read."""
+        source, outer, step = op.regions[0].block, self.block, op.value("step")
+        rings = [self.rings[at] for at in inner]
+        stages = rings[0].stages
+        low, high = self.of(op.operands[:2])
+        for turn in range(stages - 1):
+            at = self._later(low, turn * step)
+            for ring in rings:
+                self._fetch(ring, at, high, self._stage(self.first, turn, stages))
+        starts = [*self.of(op.operands[2:]), self.first]
+        body = Block(arg_types=[INDEX, *[value.type for value in starts]])
+        index, *carried, cursor = body.args
+        self.values.update(zip(source.args, (index, *carried), strict=True))
+        self.cursors.update(dict.fromkeys(inner, cursor))
+        self.block = body
+        self.turning, self.count = list(inner), len(inner)
+        self.fetch = self._later(index, (stages - 1) * step), high, self._stage(cursor, stages - 1, stages)
+        self.walk(source)
+        if self.turning:
+            raise UnfitError("a loop copies what its own products do not read")
+        last = source.last_op
+        assert last is not None
+        self.emit("yield", [*self.of(last.operands), self._stage(cursor, 1, stages)])
+        self.block, self.span, self.fetch = outer, op.span, None
+        values: dict[str, Any] = {"step": step, "is_nonempty": self.is_nonempty(op)}
+        made = self.emit("steps", [low, high, *starts], values, [value.type for value in starts], [body])
+        self.values.update(zip(op.results, made.results[:-1], strict=True))
+
+    # Results.
+
+    def _store(self, op: SpecOp) -> None:
+        if op not in self.rows_out:
+            super()._store(op)
+            return
+        values = self._access(op, op.operands[0], 2)
+        values.pop("windows")
+        tile, buffer, *at = self.of(op.operands)
+        assert isinstance(tile.type, FragmentAttr)
+        self.emit("store_rows", [tile, self.lowering.staging[tile.type.dtype], buffer, *at], values)

@@ -1,0 +1,262 @@
+"""What warps do with tiles: products of `mma.sync` on matrices from shared memory, and rows out in whole 16 bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from xdsl.ir import SSAValue
+
+from tessera.backends.nvptx import ampere_assembly as warp_asm
+from tessera.backends.nvptx import hopper_assembly as asm
+from tessera.backends.nvptx import hopper_elements as elements
+from tessera.backends.nvptx.hopper_assembly import op32
+from tessera.backends.nvptx.hopper_fragments import Registers, is_paired
+from tessera.backends.nvptx.hopper_shared import Cursor, SharedTile
+from tessera.backends.nvptx.hopper_tiles import TileOps
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import BufferAttr
+from tessera.ir.schedule.emit.maps import linear
+from tessera.ir.target.ampere_limits import PIECE
+from tessera.ir.target.hopper_limits import ROWS as MMA_ROWS
+from tessera.ir.target.hopper_limits import SPAN, STEP
+from tessera.ir.target.llvm.dims import dim_value
+from tessera.ir.target.llvm.instructions import Index, Value
+from tessera.ir.target.llvm.text import FunctionText
+from tessera.types.dim import Dim
+
+if TYPE_CHECKING:
+    from tessera.backends.nvptx.hopper_emit import Setting
+
+_STEPS = SPAN // STEP
+"""Steps of k in a span of columns."""
+_WARP_ROWS = 16
+
+
+class WarpTiles(TileOps):
+    """The ops of one program, one after the other."""
+
+    def __init__(
+        self,
+        f: FunctionText,
+        kernel: SpecOp,
+        setting: Setting,
+        values: dict[SSAValue, Any],
+        is_first: Value,
+        thread: Callable[[int], elements.Thread],
+    ) -> None:
+        super().__init__(f, kernel, setting, values, is_first, thread)
+        self.own["ttarget.mma_sync"] = self._multiply
+        self.lane = op32(f, "and", setting.tid, 31)
+        self.warp = op32(f, "and", setting.warp, 3)
+        """The warp's number in its group."""
+
+    def run(self, op: SpecOp) -> None:
+        if op.name == "ttarget.store_rows":
+            self._store_rows(op)
+        else:
+            super().run(op)
+
+    # Products.
+
+    def _multiply(self, op: SpecOp) -> Registers:
+        f = self.f
+        given = self._tile(op.operands[0])
+        lhs, rhs, left_at, right_at = (self.values[value] for value in op.operands[1:])
+        assert isinstance(rhs, SharedTile)
+        layout, acc = given.layout, list(given.floats(f))
+        left = self._lefts(lhs, left_at, layout.blocks, op.value("lhs_major") == "mn")
+        right = self._rights(rhs, right_at, layout.columns, op.value("rhs_major") == "mn")
+        share, steps = layout.columns // 2, self._count(rhs, op.value("rhs_major") == "mn")
+        # What the next step reads is on its way while this one is multiplied.
+        ahead = (left(0), right(0))
+        for step in range(steps):
+            sides, pairs = ahead
+            ahead = (left(step + 1), right(step + 1)) if step + 1 < steps else ahead
+            for block in range(layout.blocks):
+                part = acc[block * share : (block + 1) * share]
+                acc[block * share : (block + 1) * share] = warp_asm.multiply(f, rhs.dtype, part, sides[block], pairs)
+        return Registers(layout, given.dtype, acc)
+
+    @staticmethod
+    def _count(tile: SharedTile, is_turned: bool) -> int:
+        """Steps of k in a tile."""
+        along = tile.rows if is_turned else tile.columns
+        return along * tile.dtype.bytes // STEP
+
+    def _lefts(self, lhs: Any, at: Cursor, blocks: int, is_turned: bool) -> Callable[[int], list[Sequence[Value]]]:
+        """The left side of a step: four words for each block of rows."""
+        f = self.f
+        if isinstance(lhs, list):
+            words: list[Value] = lhs  # pyright: ignore[reportUnknownVariableType]
+            share = len(words) // blocks
+            return lambda step: [
+                words[block * share + 4 * step : block * share + 4 * step + 4] for block in range(blocks)
+            ]
+        assert isinstance(lhs, SharedTile)
+        matrix, row = op32(f, "lshr", self.lane, 3), op32(f, "and", self.lane, 7)
+        if is_turned:
+            # Lanes give rows of k: matrices 0 and 1 are neighbours along m, 2 and 3 eight rows of k further on.
+            k, half = op32(f, "lshr", matrix, 1), op32(f, "and", matrix, 1)
+            start = self._rows_at(lhs, at, op32(f, "add", op32(f, "shl", k, 3), row))
+            start = op32(f, "add", start, op32(f, "mul", self.setting.group, blocks * lhs.span_bytes))
+            swizzled = op32(f, "xor", half, row)
+            own = op32(f, "xor", swizzled, op32(f, "shl", self.warp, 1))
+            address = op32(f, "add", start, op32(f, "shl", own, 4))
+            return lambda step: self._load(
+                [(address, step * _WARP_ROWS * SPAN + block * lhs.span_bytes) for block in range(blocks)], True
+            )
+        inside = op32(f, "add", op32(f, "mul", self.warp, _WARP_ROWS), op32(f, "and", self.lane, 15))
+        own = op32(f, "add", inside, op32(f, "mul", self.setting.group, blocks * MMA_ROWS))
+        start = self._rows_at(lhs, at, own)
+        swizzled = op32(f, "shl", op32(f, "xor", op32(f, "lshr", self.lane, 4), row), 4)
+        places = self._places_along(start, swizzled)
+        return lambda step: self._load(
+            [
+                (places[step % _STEPS], step // _STEPS * lhs.span_bytes + block * MMA_ROWS * SPAN)
+                for block in range(blocks)
+            ],
+            False,
+        )
+
+    def _rights(
+        self, rhs: SharedTile, at: Cursor, columns: int, is_turned: bool
+    ) -> Callable[[int], list[Sequence[Value]]]:
+        """The right side of a step: two words for each 8 columns."""
+        f = self.f
+        matrix, row = op32(f, "lshr", self.lane, 3), op32(f, "and", self.lane, 7)
+        high, low = op32(f, "lshr", matrix, 1), op32(f, "and", matrix, 1)
+        # Of four matrices the first two are 8 columns by all of k, the others the next 8 columns.
+        along, across = (low, high) if is_turned else (high, low)
+        start = self._rows_at(rhs, at, op32(f, "add", op32(f, "shl", along, 3), row))
+        places = self._places_along(start, op32(f, "shl", op32(f, "xor", across, row), 4))
+        pairs = -(-columns // 16)
+
+        def of(step: int) -> list[Sequence[Value]]:
+            addresses: list[tuple[Value, int]] = []
+            for pair in range(pairs):
+                if is_turned:
+                    span = pair // _STEPS
+                    addresses.append((places[pair % _STEPS], step * _WARP_ROWS * SPAN + span * rhs.span_bytes))
+                else:
+                    addresses.append(
+                        (places[step % _STEPS], step // _STEPS * rhs.span_bytes + pair * _WARP_ROWS * SPAN)
+                    )
+            found = self._load(addresses, is_turned)
+            return [words[at : at + 2] for words in found for at in (0, 2)][: columns // 8]
+
+        return of
+
+    def _rows_at(self, tile: SharedTile, at: Cursor, row: Value) -> Value:
+        """The address of a row of a stage."""
+        start = tile.address(self.f, self.setting.base, at.slot)
+        return op32(self.f, "add", start, op32(self.f, "mul", row, SPAN))
+
+    def _places_along(self, start: Value, swizzled: Value) -> list[Value]:
+        """The addresses of the four pairs of pieces in a span."""
+        f = self.f
+        return [
+            op32(f, "add", start, op32(f, "xor", swizzled, pair << 5) if pair else swizzled) for pair in range(_STEPS)
+        ]
+
+    def _load(self, addresses: Sequence[tuple[Value, int]], turned: bool) -> list[Sequence[Value]]:
+        return list(warp_asm.matrices_in(self.f, addresses, turned))
+
+    # Rows out.
+
+    def _store_rows(self, op: SpecOp) -> None:
+        """Rows of whole 16 bytes are put together in shared memory, others leave element by element."""
+        f, buffer = self.f, op.operands[2]
+        assert isinstance(buffer.type, BufferAttr)
+        shape, size = buffer.type.shape, buffer.type.dtype.bytes
+        env: dict[str, Index] = {**self.setting.sizes}
+        env.update(zip(op.value("names"), (self.values[value] for value in op.operands[3:]), strict=True))
+        place = linear(op.value("map"), shape)
+        parts = place.coefficient(op.value("axes")[0])
+        assert parts is not None
+        stride = f.mul(dim_value(f, parts[0], env), size)
+        base = f.raw("i64", f"ptrtoint {self.values[buffer]} to i64")
+        corner = f.add(base, f.mul(dim_value(f, place, env), size))
+        rest = f.raw("i64", f"and i64 {f.op('or', corner, stride).text}, {PIECE - 1}")
+
+        def one_by_one() -> None:
+            places = self._places(op, op.operands[0].type, 3)
+            inside = places.inside(op.value("axes"), op.value("bounds"), ())
+            elements.store(places, self._tile(op.operands[0]), self.values[buffer], shape, op.value("map"), inside)
+
+        f.if_(f.icmp("eq", rest, f.const_i(0)), lambda: self._through_rows(op, corner, stride, env), one_by_one)
+
+    def _through_rows(self, op: SpecOp, corner: Value, stride: Value, env: dict[str, Index]) -> None:
+        f, tile, staging = self.f, self._tile(op.operands[0]), self.values[op.operands[1]]
+        assert isinstance(staging, SharedTile)
+        layout, span = tile.layout, staging.span_columns
+        group = op32(f, "mul", self.setting.group, MMA_ROWS * SPAN)
+        address = op32(f, "add", op32(f, "add", self.setting.base, staging.offset), group)
+        lane_row, piece = op32(f, "lshr", self.lane, 3), op32(f, "and", self.lane, 7)
+        first = op32(f, "add", op32(f, "mul", self.warp, _WARP_ROWS), lane_row)
+        row = op32(f, "add", op32(f, "mul", self.setting.group, MMA_ROWS * layout.blocks), first)
+        vector = PIECE // tile.dtype.bytes
+        rooms = [self._room(op, axis, env) for axis in (0, 1)]
+        start = f.add(corner, f.mul(stride, f.cast("zext", row, "i64")))
+        start = f.add(start, f.cast("zext", op32(f, "mul", piece, PIECE), "i64"))
+        for block in range(layout.blocks):
+            for part in range(layout.columns // span):
+                asm.effect(f, "bar.warp.sync 0xffffffff;")
+                self._stage(tile, block, part, span, address)
+                asm.effect(f, "bar.warp.sync 0xffffffff;")
+                is_column = self._is_below(rooms[1], op32(f, "mul", piece, vector), part * span)
+                for turn in range(_WARP_ROWS // 4):
+                    there = self._is_below(rooms[0], row, MMA_ROWS * block + 4 * turn)
+                    if is_column is not None:
+                        there = is_column if there is None else f.op("and", there, is_column)
+                    moved = f.add(f.mul(stride, MMA_ROWS * block + 4 * turn), part * SPAN)
+                    self._row_out(address, first, piece, turn, f.add(start, moved), there)
+
+    def _room(self, op: SpecOp, axis: int, env: dict[str, Index]) -> Value | None:
+        """How far the buffer goes along an axis from where the tile begins, as i32; None where all of it is there."""
+        bound: Dim = op.value("bounds")[axis]
+        if bound.value == -1:
+            return None
+        f = self.f
+        left = f.sub(dim_value(f, bound, env), env[op.value("axes")[axis]])
+        return f.cast("trunc", f.smax(f.smin(left, 1 << 20), 0), "i32")
+
+    def _is_below(self, room: Value | None, place: Value, more: int) -> Value | None:
+        return None if room is None else self.f.icmp("sgt", room, op32(self.f, "add", place, more))
+
+    def _row_out(
+        self, address: Value, first: Value, piece: Value, turn: int, target: Value, there: Value | None
+    ) -> None:
+        """16 bytes of a row from where the warp put them together."""
+        f = self.f
+        row = op32(f, "add", first, 4 * turn)
+        swizzled = op32(f, "shl", op32(f, "xor", piece, op32(f, "and", row, 7)), 4)
+        source = op32(f, "add", op32(f, "add", address, op32(f, "mul", row, SPAN)), swizzled)
+        given = there or Value("i1", "true")
+        text = (
+            "{ .reg .pred P; .reg .b32 a, b, c, d; setp.ne.b32 P, $2, 0; ld.shared.v4.b32 {a, b, c, d}, [$1]; "
+            "@P st.global.v4.b32 [$0], {a, b, c, d}; }"
+        )
+        asm.effect(f, text, "l,r,r", [target, source, asm.flag(f, given)])
+
+    def _stage(self, tile: Registers, block: int, part: int, span: int, address: Value) -> None:
+        """One span of columns of 16 rows of each warp into swizzled shared memory."""
+        if not is_paired(tile.dtype):
+            super()._stage(tile, block, part, span, address)
+            return
+        f = self.f
+        first = (block * tile.layout.columns // 2 + part * span // 2) // 2
+        pairs = tile.packed(f)
+        inside = op32(f, "shl", op32(f, "and", self.lane, 3), 2)
+        eighth = op32(f, "lshr", self.lane, 2)
+        for half in range(2):
+            row = op32(f, "add", op32(f, "mul", self.warp, _WARP_ROWS), op32(f, "add", eighth, 8 * half))
+            start = op32(f, "add", op32(f, "add", address, op32(f, "mul", row, SPAN)), inside)
+            for piece in range(SPAN // PIECE):
+                place = op32(f, "shl", op32(f, "xor", eighth, piece), 4)
+                where = op32(f, "add", start, place)
+                asm.effect(f, "st.shared.b32 [$0], $1;", "r,r", [where, pairs[first + 2 * piece + half]])
+
+    def _pairs(self, op: SpecOp) -> None:
+        """Arithmetic on packed pairs came with sm_90."""
+        return
