@@ -10,6 +10,8 @@ from tessera.backends.nvptx.backend import DEFAULT, NvptxBackend
 from tessera.backends.nvptx.host import STATE, HostCode, host_code, unaligned_kernels
 from tessera.backends.nvptx.host_maps import area_bytes
 from tessera.backends.nvptx.kernel_code import KernelCode
+from tessera.backends.nvptx.matrix_lower import LAGS, PAIRS
+from tessera.backends.nvptx.matrix_units import Units, units_lines, units_of
 from tessera.backends.nvptx.values import EXACT, HARDWARE
 from tessera.backends.x86.backend import X86Backend
 from tessera.backends.x86.host import interface_of
@@ -34,6 +36,8 @@ class DeviceParts:
     targets: tuple[SpecOp, ...]
     codes: tuple[KernelCode, ...]
     host: HostCode
+    units: tuple[str, ...] = ()
+    """Which matrix units run which kernel with products, and why others do not."""
 
 
 def device_backend(options: Options) -> NvptxBackend:
@@ -47,7 +51,7 @@ def device_backend(options: Options) -> NvptxBackend:
         raise OverrideError(
             f"there is no GPU `{', '.join(names)}` to compile for", fix=f"`features` is one of {', '.join(GPUS)}"
         )
-    return NvptxBackend(found[-1])
+    return NvptxBackend(found[-1], bounded=options.debug)
 
 
 def with_choices(backend: NvptxBackend, chooser: Chooser, *, fast_math: bool = False) -> NvptxBackend:
@@ -58,7 +62,14 @@ def with_choices(backend: NvptxBackend, chooser: Chooser, *, fast_math: bool = F
     candidates = (HARDWARE, EXACT) if fast_math else (EXACT, HARDWARE)
     choice = chooser.choose("math.exp@gpu", candidates, {"machine": backend.machine})
     is_asked = choice.source == "override" and choice.value == EXACT
-    return replace(backend, exponential=choice.value, exact_matrices=is_asked)
+    backend = replace(backend, exponential=choice.value, exact_matrices=is_asked)
+    units = chooser.choose("matrix.units@gpu", units_of(backend.machine), {"machine": backend.machine})
+    backend = replace(backend, units=units.value)
+    if not backend.machine.has("wgmma"):
+        return backend
+    pair = chooser.choose("matrix.pair@gpu", PAIRS, {"machine": backend.machine})
+    lag = chooser.choose("matrix.lag@gpu", LAGS, {"machine": backend.machine})
+    return replace(backend, pairs=pair.value, lag=lag.value)
 
 
 def device_parts(
@@ -70,11 +81,12 @@ def device_parts(
 ) -> DeviceParts:
     """Everything but the machine code."""
     unaligned = unaligned_kernels(program)
+    units: list[str] = []
     with stages.measure("target", "lower"):
         targets = tuple(
             target
             for kernel in kernels
-            for target in _targets(backend, program, kernel, kernel.value("symbol") not in unaligned)
+            for target in _targets(backend, program, kernel, kernel.value("symbol") not in unaligned, units)
         )
     with stages.measure("target", "door"):
         check_kernels(targets, backend.machine)
@@ -83,14 +95,24 @@ def device_parts(
         face = interface_of(program)
         known = {code.name: code for code in codes}
         host = host_code(program, face.symbols, known, target_text(_HOST.machine))
-    return DeviceParts(targets, tuple(codes), host)
+    return DeviceParts(targets, tuple(codes), host, tuple(units))
 
 
-def _targets(backend: NvptxBackend, program: SpecOp, kernel: SpecOp, aligned: bool) -> list[SpecOp]:
-    """A kernel for matrix units where it fits them, and the one that runs anywhere, where that may be wanted."""
-    matrix = backend.matrix(kernel) if aligned else None
+def _targets(
+    backend: NvptxBackend, program: SpecOp, kernel: SpecOp, aligned: bool, units: list[str]
+) -> list[SpecOp]:
+    """A kernel for matrix units where it fits them, and the one that runs anywhere, where that may be wanted.
+
+    `units` gets a line on a kernel with products: where it runs, and why not elsewhere.
+    """
+    found = backend.fitted(kernel) if aligned else Units(None, ("its arguments begin anywhere",))
+    units += units_lines(kernel, found)
+    matrix = found.kernel
     if matrix is None:
         return [backend.lower(kernel, aligned)]
+    if matrix.name == "ttarget.warp_kernel":
+        # It takes sides of any size, empty ones too.
+        return [matrix]
     calls = [op for op in program.walk() if isinstance(op, SpecOp) and op.name == "tsched.call"]
     sizes = [op.value("sizes") for op in calls if op.value("kernel") == kernel.value("symbol")]
     if all(size.value is not None and size.value > 0 for given in sizes for size in given):
@@ -111,7 +133,16 @@ def device_metadata(parts: DeviceParts, backend: NvptxBackend, program: SpecOp) 
     return {
         "target": "cuda",
         "architecture": backend.machine.cpu,
-        "kernels": [{"name": code.name, "shared": code.shared, "threads": code.threads} for code in parts.codes],
+        "kernels": [
+            {
+                "name": code.name,
+                "shared": code.shared,
+                "threads": code.threads,
+                "resident": code.resident,
+                "waits": list(code.waits),
+            }
+            for code in parts.codes
+        ],
         "called": list(host.kernels),
         "constants": [len(_padded(data)) for data in host.constants],
         "workspace": str(program.value("workspace") or 0),

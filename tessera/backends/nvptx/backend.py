@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from tessera.backends.nvptx.ampere_emit import emit_warp_kernel
 from tessera.backends.nvptx.approximations import EXACT_MATH, approximations
+from tessera.backends.nvptx.blackwell_emit import emit_tensor_kernel
 from tessera.backends.nvptx.emit import emit_kernel
 from tessera.backends.nvptx.hopper_emit import emit_matrix_kernel
 from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.lower import lower_kernel
-from tessera.backends.nvptx.matrix_lower import lower_matrix_kernel
-from tessera.backends.nvptx.matrix_plan import UnfitError
+from tessera.backends.nvptx.matrix_lower import LAGS, PAIRS, lower_matrix_kernel
+from tessera.backends.nvptx.matrix_units import AUTOMATIC, Units, lower_to_units
 from tessera.backends.nvptx.values import EXACT
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.effects import keep_promises
@@ -39,6 +41,14 @@ class NvptxBackend:
     machine: Machine = field(default_factory=lambda: GPUS[DEFAULT])
     name: str = "cuda"
     exponential: str = EXACT
+    pairs: str = PAIRS[0]
+    """Whether two CTAs copy for each other where their products share a side."""
+    lag: int = LAGS[0]
+    """By how many quarters of a ring the last consumer of a sum is behind the first."""
+    units: str = AUTOMATIC
+    """The matrix units that products run on."""
+    bounded: bool = False
+    """Whether waits that never end say where they are, and stop the kernel."""
     exact_matrices: bool = False
     """Whether kernels for matrix units too use no function of the machine's own."""
 
@@ -60,16 +70,21 @@ class NvptxBackend:
         return target
 
     def matrix(self, kernel: SpecOp) -> SpecOp | None:
-        """A `ttile.kernel` as one that runs on matrix units of warpgroups; None where it does not fit them."""
-        try:
-            target = lower_matrix_kernel(kernel, self.machine)
-        except UnfitError:
-            return None
-        keep_promises(kernel, target)
-        if self.exact_matrices:
-            target.attributes[EXACT_MATH] = attribute_of("bool", True)
-        _check(target)
-        return target
+        """A `ttile.kernel` as one that runs on matrix units; None where it does not fit them."""
+        return self.fitted(kernel).kernel
+
+    def fitted(self, kernel: SpecOp) -> Units:
+        """A `ttile.kernel` for the matrix units that take it, and what others said that do not."""
+        found = lower_to_units(kernel, self.machine, self.units, self._warpgroups)
+        if found.kernel is not None:
+            keep_promises(kernel, found.kernel)
+            if self.exact_matrices:
+                found.kernel.attributes[EXACT_MATH] = attribute_of("bool", True)
+            _check(found.kernel)
+        return found
+
+    def _warpgroups(self, kernel: SpecOp, machine: Machine) -> SpecOp:
+        return lower_matrix_kernel(kernel, machine, pairs=self.pairs, lag=self.lag)
 
     def approximations(self, kernel: SpecOp) -> tuple[str, ...]:
         """What a `ttarget` kernel computes by functions of the machine's own, each with its bound."""
@@ -78,7 +93,11 @@ class NvptxBackend:
     def code(self, kernel: SpecOp) -> KernelCode:
         """A `ttarget` kernel as LLVM text, with what a launch must know."""
         if kernel.name == "ttarget.matrix_kernel":
-            return emit_matrix_kernel(kernel, self.machine)
+            return emit_matrix_kernel(kernel, self.machine, bounded=self.bounded)
+        if kernel.name == "ttarget.warp_kernel":
+            return emit_warp_kernel(kernel, self.machine)
+        if kernel.name == "ttarget.tensor_kernel":
+            return emit_tensor_kernel(kernel, self.machine)
         return emit_kernel(kernel, self.machine, self.exponential)
 
     def codes(

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tessera.backends.nvptx.waits import Waits, bounded_wait
 from tessera.ir.target.hopper_limits import PRODUCTS
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dtype import DType
-
-SPIN_LIMIT = 4_000_000
-"""Turns of a bounded wait before it traps: some seconds, which no well-formed pipeline comes near."""
 
 
 def number(value: int) -> Value:
@@ -97,16 +95,15 @@ def barrier_signal(f: FunctionText, address: Value) -> None:
     effect(f, "mbarrier.arrive.shared::cta.b64 _, [$0];", "r", [address])
 
 
-def barrier_wait(f: FunctionText, address: Value, parity: Value, bounded: bool) -> None:
-    """Wait for the end of a phase; `bounded` turns a wait that never ends into a trap."""
-    wait = "mbarrier.try_wait.parity.shared::cta.b64 P1, [$0], $1; @P1 bra DONE;"
+def barrier_wait(f: FunctionText, address: Value, parity: Value, bounded: Waits | None) -> None:
+    """Wait for the end of a phase; `bounded` turns a wait that never ends into one that says where, and a trap."""
     if bounded:
-        text = (
-            f"{{ .reg .pred P1, P2; .reg .b32 n; mov.b32 n, 0; AGAIN: {wait} add.u32 n, n, 1; "
-            f"setp.lt.u32 P2, n, {SPIN_LIMIT}; @P2 bra AGAIN; trap; DONE: }}"
-        )
+        text = bounded_wait(bounded.number())
     else:
-        text = f"{{ .reg .pred P1; AGAIN: {wait} bra AGAIN; DONE: }}"
+        text = (
+            "{ .reg .pred P1; AGAIN: mbarrier.try_wait.parity.shared::cta.b64 P1, [$0], $1; @P1 bra DONE; "
+            "bra AGAIN; DONE: }"
+        )
     effect(f, text, "r,r", [address, parity])
 
 
@@ -162,21 +159,23 @@ def issue(
     sides: Sequence[tuple[Sequence[Value], Value]],
     transposed: tuple[bool, bool],
     ends: tuple[bool, bool],
+    *,
+    fresh: bool = False,
 ) -> list[Value]:
     """One accumulator through all steps of k, in one block.
 
     A step is the left side (registers or one descriptor) and the right one's descriptor. `ends` says whether the group
-    of products begins and ends here.
+    of products begins and ends here; a `fresh` accumulator is written, not added to.
     """
     product = PRODUCTS[dtype]
     count = len(acc)
     registers = "{" + ", ".join(f"${place}" for place in range(count)) + "}"
     kind = "f" if product.accumulator.is_float else "r"
     constraints = [f"={kind}"] * count + [str(place) for place in range(count)]
-    lines = ["{ .reg .pred P; setp.ne.b32 P, 1, 0;", *["wgmma.fence.sync.aligned;"] * ends[0]]
+    lines = ["{ .reg .pred P, Q; setp.ne.b32 P, 1, 0; setp.ne.b32 Q, 0, 0;", *["wgmma.fence.sync.aligned;"] * ends[0]]
     args = list(acc)
     depth = 32 // dtype.bytes
-    for left, right in sides:
+    for step, (left, right) in enumerate(sides):
         first = 2 * count + len(args) - count
         if len(left) == 1:
             shown = f"${first}"
@@ -188,7 +187,7 @@ def issue(
         scales = ", 1, 1" if product.accumulator.is_float else ""
         lines.append(
             f"wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.{product.suffix} {registers}, {shown}, "
-            f"${first + len(left)}, P{scales}{tail};"
+            f"${first + len(left)}, {'Q' if fresh and step == 0 else 'P'}{scales}{tail};"
         )
         args += [*left, right]
     if ends[1]:

@@ -225,7 +225,7 @@ def store_pairs(
     inside: list[Value] | None,
     first: int,
 ) -> None:
-    """Columns of a fragment from the `first` on, four or eight bytes at a time: rows have an even number of elements."""
+    """Columns of a fragment from the `first` on, two at a time: rows of the buffer have an even number of elements."""
     f = places.f
     is_packed = is_paired(tile.dtype)
     words = tile.packed(f) if is_packed else [f.bitcast(value, "i32") for value in tile.floats(f)]
@@ -254,10 +254,12 @@ def _words(f: FunctionText, tile: Registers) -> list[Value]:
     return [f.bitcast(value, f"i{8 * tile.dtype.bytes}") for value in stored]
 
 
-def fold_rows(f: FunctionText, tile: Registers, kind: str) -> Registers:
-    """Rows to one number each: four chains over the thread's columns, then the four threads of the row."""
-    fn = {"sum": "add", "prod": "mul"}.get(kind, kind)
-    layout, values = tile.layout, tile.floats(f)
+_FOLDS = {"sum": "add", "prod": "mul"}
+
+
+def fold_own(f: FunctionText, tile: Registers, kind: str) -> list[Value]:
+    """The thread's columns of each of its rows to one number, in four chains."""
+    fn, layout, values = _FOLDS.get(kind, kind), tile.layout, tile.floats(f)
     found: list[Value] = []
     for row in range(2 * layout.blocks):
         own = [value for place, value in enumerate(values) if layout.row(place) == row]
@@ -266,10 +268,21 @@ def fold_rows(f: FunctionText, tile: Registers, kind: str) -> Registers:
             chains[place % 4] = math_of(f, fn, [chains[place % 4], value], tile.dtype)
         while len(chains) > 1:
             chains = [math_of(f, fn, chains[at : at + 2], tile.dtype) for at in range(0, len(chains), 2)]
-        total = chains[0]
-        for distance in (1, 2):
-            total = math_of(f, fn, [total, _across(f, total, distance)], tile.dtype)
-        found.append(total)
+        found.append(chains[0])
+    return found
+
+
+def across_threads(f: FunctionText, value: Value, kind: str, dtype: DType) -> Value:
+    """A number of each of the four threads of a row, folded; all of them get it."""
+    for distance in (1, 2):
+        value = math_of(f, _FOLDS.get(kind, kind), [value, _across(f, value, distance)], dtype)
+    return value
+
+
+def fold_rows(f: FunctionText, tile: Registers, kind: str) -> Registers:
+    """Rows to one number each: four chains over the thread's columns, then the four threads of the row."""
+    found = [across_threads(f, value, kind, tile.dtype) for value in fold_own(f, tile, kind)]
+    layout = tile.layout
     return Registers(Layout(ROWS, layout.blocks, layout.columns, layout.step), tile.dtype, found)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from xdsl.ir import Block, BlockArgument, SSAValue
 
 from tessera.backends.nvptx import hopper_assembly as asm
+from tessera.backends.nvptx import hopper_pairs as pairs
 from tessera.backends.nvptx.hopper_assembly import number, op32
 from tessera.backends.nvptx.hopper_elements import Thread, thread_of
 from tessera.backends.nvptx.hopper_fragments import Registers
@@ -17,10 +18,11 @@ from tessera.backends.nvptx.hopper_shared import Cursor, Ring, SharedTile
 from tessera.backends.nvptx.hopper_tiles import TileOps
 from tessera.backends.nvptx.kernel_code import KernelCode, MapCode
 from tessera.backends.nvptx.text import DeviceModule, special
+from tessera.backends.nvptx.waits import GLOBALS, Waits
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.schedule.emit.maps import strides
-from tessera.ir.target.hopper_limits import WARPGROUP
+from tessera.ir.target.hopper_limits import SPAN, WARPGROUP
 from tessera.ir.target.hopper_types import SharedAttr
 from tessera.ir.target.llvm.dims import dim_value
 from tessera.ir.target.llvm.instructions import Index, Value
@@ -45,14 +47,16 @@ class Setting:
     group: Value
     """The warpgroup, counted from 0 among consumers; -1 for the producer."""
     consumers: int
-    bounded: bool
+    bounded: Waits | None
+    first: int = WARPGROUP
+    """The first thread that computes."""
 
 
 def emit_matrix_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = False) -> KernelCode:
     """The LLVM module of a `ttarget.matrix_kernel`, with what a launch of it must know.
 
-    Its tensor maps are in the order they stand in the kernel. A kernel whose waits are `bounded` traps where it would
-    hang.
+    Its tensor maps are in the order they stand in the kernel. A kernel whose waits are `bounded` says where it
+    would hang, and stops.
     """
     module = DeviceModule(machine)
     block = kernel.regions[0].block
@@ -61,9 +65,17 @@ def emit_matrix_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = Fals
     arguments += [("ptr", f"buffer{at}") for at in range(len(block.args))]
     arguments += [("i64", f"size{at}") for at in range(len(kernel.value("symbols")))]
     threads = WARPGROUP * (1 + kernel.value("consumers"))
-    f = module.kernel(kernel.value("symbol"), [*arguments, ("ptr", "scratch")], threads, blocks=1)
+    f = module.kernel(
+        kernel.value("symbol"),
+        [*arguments, ("ptr", "scratch")],
+        threads,
+        blocks=1,
+        cluster=2 if kernel.value("pair") else 1,
+    )
     base = f.raw("i32", f"ptrtoint ptr {module.shared_base().text} to i32")
-    MatrixEmitter(f, kernel, base, bounded).run()
+    waits = Waits() if bounded else None
+    module.variables = GLOBALS if bounded else ""
+    MatrixEmitter(f, kernel, base, waits).run()
     f.ret()
     return KernelCode(
         kernel.value("symbol"),
@@ -75,13 +87,14 @@ def emit_matrix_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = Fals
         kernel.value("shared"),
         Dim.constant(0),
         0,
-        tuple(_map_code(op, kernel.value("writes")) for op in maps if isinstance(op, SpecOp)),
+        tuple(map_code(op, kernel.value("writes")) for op in maps if isinstance(op, SpecOp)),
         machine.blocks,
         bool(mailboxes(kernel)),
+        waits=tuple(waits.told) if waits else (),
     )
 
 
-def _map_code(op: SpecOp, writes: Sequence[int]) -> MapCode:
+def map_code(op: SpecOp, writes: Sequence[int]) -> MapCode:
     """A tensor map of a whole contiguous argument."""
     buffer = op.operands[0]
     assert isinstance(buffer, BlockArgument)
@@ -101,7 +114,7 @@ def _map_code(op: SpecOp, writes: Sequence[int]) -> MapCode:
 class MatrixEmitter:
     """The writing of one kernel."""
 
-    def __init__(self, f: FunctionText, kernel: SpecOp, base: Value, bounded: bool) -> None:
+    def __init__(self, f: FunctionText, kernel: SpecOp, base: Value, bounded: Waits | None) -> None:
         self.f, self.kernel = f, kernel
         block = kernel.regions[0].block
         self.values: dict[SSAValue, Any] = {}
@@ -115,6 +128,8 @@ class MatrixEmitter:
         self.setting = Setting(sizes, base, tid, warp, group, kernel.value("consumers"), bounded)
         self.is_first = f.icmp("eq", op32(f, "and", tid, WARPGROUP - 1), number(0))
         """Whether this is the one thread of its warpgroup that signals for all."""
+        self.is_pair = kernel.name == "ttarget.matrix_kernel" and kernel.value("pair")
+        self.rank = pairs.rank(f) if self.is_pair else number(0)
         self.tiles: TileOps | None = None
         self.is_producer = True
         self.own: dict[str, Callable[[SpecOp], None]] = {
@@ -129,6 +144,7 @@ class MatrixEmitter:
             "ttarget.steps": self._steps,
             "ttarget.when": self._when,
             "ttarget.turn": self._turn,
+            "ttarget.lag": self._lag,
         }
 
     def run(self) -> None:
@@ -153,10 +169,12 @@ class MatrixEmitter:
         """Barriers are made by one thread, and seen by all."""
         f, setting = self.f, self.setting
 
+        leaving = setting.consumers * (2 if self.is_pair else 1)
+
         def make() -> None:
             for ring in rings:
                 for stage in range(ring.stages):
-                    for first, arrivals in ((0, 1), (ring.stages, setting.consumers)):
+                    for first, arrivals in ((0, 1), (ring.stages, leaving)):
                         address = op32(f, "add", setting.base, ring.offset + 8 * (first + stage))
                         asm.barrier_init(f, address, arrivals)
             for offset in mailboxes(self.kernel):
@@ -165,7 +183,10 @@ class MatrixEmitter:
             asm.effect(f, "fence.mbarrier_init.release.cluster;")
 
         f.if_(f.icmp("eq", setting.tid, number(0)), make)
-        asm.named_barrier(f, number(0), WARPGROUP * (1 + setting.consumers))
+        if self.is_pair:
+            pairs.meet(f)
+        else:
+            asm.named_barrier(f, number(0), WARPGROUP * (1 + setting.consumers))
 
     def _roles(self, op: SpecOp) -> None:
         f, setting = self.f, self.setting
@@ -194,6 +215,9 @@ class MatrixEmitter:
             asm.copies_done(f, self.is_first)
 
         f.if_(f.icmp("slt", setting.group, number(0)), produce, consume)
+        if self.is_pair:
+            # Neither ends while the other may still write to its shared memory.
+            pairs.meet(f)
 
     def _thread(self, rows: int) -> Thread:
         """Where this thread stands in a tile of which each consumer has so many rows."""
@@ -203,6 +227,8 @@ class MatrixEmitter:
         """Write the ops of a block, in order."""
         for op in block.ops:
             assert isinstance(op, SpecOp)
+            if self.setting.bounded is not None:
+                self.setting.bounded.enter(op, self.is_producer)
             if op.name in self.own:
                 self.own[op.name](op)
             elif op.name != "ttarget.yield":
@@ -228,6 +254,7 @@ class MatrixEmitter:
         mailbox: int = op.value("mailbox")
 
         def body(carried: list[Value]) -> list[Value]:
+            taken = self.mailbox(mailbox).take() if mailbox >= 0 and self.is_producer else None
             places = self._program(op, carried[0], counts)
             wide = [f.raw("i64", f"zext {place} to i64") for place in places]
             self.values.update(zip(block.args[: len(grid)], wide, strict=True))
@@ -238,7 +265,7 @@ class MatrixEmitter:
             if mailbox < 0:
                 following = op32(f, "add", carried[0], special(f, "nctaid.x"))
             else:
-                following = self.mailbox(mailbox).following(carried[1])
+                following = self.mailbox(mailbox).following(carried[1], taken)
             return [following, op32(f, "add", carried[1], 1), *flat(self._of(last.operands))]
 
         start = [special(f, "ctaid.x"), number(0), *flat(cursors)]
@@ -247,7 +274,7 @@ class MatrixEmitter:
     def mailbox(self, offset: int) -> Mailbox:
         """Where the producer says which tile is next."""
         setting, counter = self.setting, self.f.arguments[-1]
-        return Mailbox(self.f, setting.base, offset, counter, setting.bounded, self.is_producer)
+        return Mailbox(self.f, setting.base, offset, counter, setting.bounded)
 
     def _program(self, op: SpecOp, place: Value, counts: Sequence[Value]) -> list[Value]:
         """The program at a place in time: places of the last axis but one in groups, all of the last axis with each.
@@ -319,6 +346,19 @@ class MatrixEmitter:
             other = f.raw("i32", f"sub i32 {_TURNS + 1}, {group.text}")
             asm.effect(f, f"bar.arrive $0, {2 * WARPGROUP};", "r", [other])
 
+    def _lag(self, op: SpecOp) -> None:
+        """The first consumer goes ahead; at first stages fill as fast as memory is read, which sets the others apart."""
+        f, setting = self.f, self.setting
+        ring = self.values[op.operands[0]]
+        assert isinstance(ring, Ring)
+        stage = op32(f, "mul", setting.group, op.value("stages"))
+
+        def wait() -> None:
+            at = Cursor(stage, number(0))
+            asm.barrier_wait(f, ring.full(f, setting.base, at), at.phase, setting.bounded)
+
+        f.if_(f.icmp("sgt", setting.group, number(0)), wait)
+
     # Rings and copies.
 
     def _cursor(self, op: SpecOp) -> None:
@@ -341,10 +381,25 @@ class MatrixEmitter:
         assert isinstance(tile, SharedTile)
         coords = [f.cast("trunc", f.index(place), "i32") for place in reversed(at)]
         barrier = ring.full(f, base, cursor)
+        if op.value("half"):
+            self._copy_half(op, tile, cursor, barrier, coords)
+            return
         for piece in range(op.value("pieces")):
             address = tile.address(f, base, cursor.slot, piece * tile.span_bytes)
             first = op32(f, "add", coords[0], piece * tile.span_columns)
             asm.copy_in(f, map, address, barrier, [first, *coords[1:]])
+
+    def _copy_half(self, op: SpecOp, tile: SharedTile, at: Cursor, barrier: Value, coords: Sequence[Value]) -> None:
+        """This CTA's half of what both of a pair read."""
+        f = self.f
+        corner, rows, pieces, first = pairs.half_of(f, op, self.rank, coords)
+        start = tile.address(f, self.setting.base, at.slot)
+        start = op32(f, "add", start, op32(f, "mul", rows, SPAN))
+        for piece in range(pieces):
+            number_of = op32(f, "add", first, piece)
+            address = op32(f, "add", start, op32(f, "mul", number_of, tile.span_bytes))
+            column = op32(f, "add", corner[0], op32(f, "mul", number_of, tile.span_columns))
+            pairs.copy_to_both(f, self.values[op.operands[0]], address, barrier, [column, *corner[1:]])
 
     def _await(self, op: SpecOp) -> None:
         ring, cursor = self._of(op.operands)
@@ -357,7 +412,11 @@ class MatrixEmitter:
         condition = self.is_first
         if limits:
             condition = f.op("and", condition, f.icmp("slt", limits[0], limits[1]))
-        asm.barrier_arrive(f, ring.empty(f, self.setting.base, cursor), condition)
+        address = ring.empty(f, self.setting.base, cursor)
+        if self.is_pair:
+            pairs.arrive_at_both(f, address, condition)
+        else:
+            asm.barrier_arrive(f, address, condition)
 
 
 def _times(f: FunctionText, counts: Sequence[Value]) -> Value:

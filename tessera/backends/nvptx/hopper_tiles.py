@@ -9,15 +9,18 @@ from xdsl.ir import SSAValue
 
 from tessera.backends.nvptx import hopper_assembly as asm
 from tessera.backends.nvptx import hopper_elements as elements
+from tessera.backends.nvptx import hopper_rows
+from tessera.backends.nvptx.approximations import is_exact
+from tessera.backends.nvptx.approximations import is_rounded as _is_rounded
 from tessera.backends.nvptx.hopper_assembly import number, op32
 from tessera.backends.nvptx.hopper_fragments import COLUMNS, FRAGMENT, ROWS, Layout, Registers, is_paired
-from tessera.backends.nvptx.hopper_narrow import NARROW, narrow_math, quotients
+from tessera.backends.nvptx.hopper_narrow import NARROW, PAIRED, narrow_math, paired_math, quotients
 from tessera.backends.nvptx.hopper_shared import SharedTile
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, ShapedAttr
 from tessera.ir.target.hopper_limits import ROWS as MMA_ROWS
 from tessera.ir.target.hopper_limits import SPAN, WARPGROUP
-from tessera.ir.target.hopper_types import ColumnVectorAttr, RowVectorAttr
+from tessera.ir.target.hopper_types import ColumnVectorAttr, PartialRowsAttr, RowVectorAttr
 from tessera.ir.target.llvm import convert
 from tessera.ir.target.llvm.dims import dim_value
 from tessera.ir.target.llvm.instructions import Value
@@ -29,15 +32,11 @@ if TYPE_CHECKING:
     from tessera.backends.nvptx.hopper_emit import Setting
 
 
-def _is_rounded(value: SSAValue) -> bool:
-    """Whether nobody sees more of a value than bf16 holds."""
-    users = [use.operation for use in value.uses]
-    types = [user.results[0].type for user in users if user.name == "ttarget.convert"]
-    return len(types) == len(users) and all(isinstance(type, ShapedAttr) and type.dtype is bf16 for type in types)
-
-
 class TileOps:
     """The ops of consumers, one after the other."""
+
+    step = MMA_ROWS
+    """Rows from those that a warp has of one block to those of the next."""
 
     def __init__(
         self,
@@ -50,12 +49,18 @@ class TileOps:
     ) -> None:
         self.f, self.setting, self.values, self.is_first = f, setting, values, is_first
         self.consumers: int = kernel.value("consumers")
+        self.exact = is_exact(kernel)
         self._thread_of = thread
         self.own: dict[str, Callable[[SpecOp], Any]] = {
             "ttarget.mma_open": lambda op: list(self._tile(op.operands[0]).floats(self.f)),
             "ttarget.mma_issue": self._issue,
+            "ttarget.mma_add": self._add,
             "ttarget.pack": lambda op: self._tile(op.operands[0]).packed(self.f),
             "ttarget.fold_rows": lambda op: elements.fold_rows(self.f, self._tile(op.operands[0]), op.value("kind")),
+            "ttarget.rescale": lambda op: hopper_rows.rescale(self.f, *map(self._tile, op.operands)),
+            "ttarget.partial_rows": self._partial_rows,
+            "ttarget.grow_rows": lambda op: hopper_rows.grow_rows(self.f, *map(self._tile, op.operands)),
+            "ttarget.join_rows": lambda op: hopper_rows.join_rows(self.f, self._tile(op.operands[0])),
             "ttarget.math": self._math,
             "ttarget.convert": self._convert,
             "ttarget.bitcast": self._bitcast,
@@ -94,7 +99,9 @@ class TileOps:
         if isinstance(type, ColumnVectorAttr):
             return Layout(COLUMNS, 1, sizes[0])
         blocks = sizes[0] // (MMA_ROWS * self.consumers)
-        return Layout(ROWS, blocks, 8) if isinstance(type, RowVectorAttr) else Layout(FRAGMENT, blocks, sizes[1])
+        if isinstance(type, (RowVectorAttr, PartialRowsAttr)):
+            return Layout(ROWS, blocks, 8, self.step)
+        return Layout(FRAGMENT, blocks, sizes[1], self.step)
 
     # Products.
 
@@ -117,6 +124,27 @@ class TileOps:
             part = acc[block * share : (block + 1) * share]
             found += asm.issue(f, rhs.dtype, columns, part, list(zip(left, right, strict=True)), is_turned, ends)
         return found
+
+    def _add(self, op: SpecOp) -> Registers:
+        f, base = self.f, self.setting.base
+        tile = self._tile(op.operands[0])
+        lhs, rhs, left_at, right_at = (self.values[value] for value in op.operands[1:])
+        assert isinstance(rhs, SharedTile)
+        layout, parts = tile.layout, op.value("parts")
+        columns = layout.columns // parts
+        is_turned = (op.value("lhs_major") == "mn", op.value("rhs_major") == "mn")
+        given, found = tile.floats(f), list[Value]()
+        nothing = [Value(given[0].type, "undef")] * (columns // 2)
+        for block in range(layout.blocks):
+            for part in range(parts):
+                address = rhs.address(f, base, right_at.slot, part * columns * SPAN)
+                right = rhs.across_k(f, address) if is_turned[1] else rhs.along_k(f, address)
+                left = self._left(lhs, left_at, block, layout.blocks, is_turned[0], len(right))
+                sides = list(zip(left, right, strict=True))
+                sums = asm.issue(f, rhs.dtype, columns, nothing, sides, is_turned, (True, True), fresh=True)
+                for value in asm.wait(f, 0, sums):
+                    found.append(f.op("fadd", given[len(found)], value))
+        return Registers(layout, tile.dtype, found)
 
     def _left(self, lhs: Any, at: Any, block: int, blocks: int, is_turned: bool, steps: int) -> list[Sequence[Value]]:
         """The left side of each step, for one block of 64 rows: a descriptor, or four registers."""
@@ -147,25 +175,43 @@ class TileOps:
         tiles = [self._tile(value) for value in op.operands]
         type = op.results[0].type
         assert isinstance(type, ShapedAttr)
+        fn, dtype = op.value("fn"), tiles[0].dtype.compute
+        is_rounded = dtype is f32 and _is_rounded(op.result)
+        if is_rounded and fn in PAIRED and (pairs := self._pairs(op)) is not None:
+            return Registers(tiles[0].layout, bf16, None, paired_math(self.f, fn, *pairs))
         columns = [tile.floats(self.f) for tile in tiles]
-        dtype = tiles[0].dtype.compute
-        is_narrow = dtype is f32 and op.value("fn") in (*NARROW, "div") and _is_rounded(op.result)
-        if is_narrow and op.value("fn") == "div":
+        short = is_rounded and not self.exact
+        if short and fn == "div":
             return Registers(tiles[0].layout, type.dtype, quotients(self.f, *columns))
+        if short and fn in NARROW:
+            return Registers(tiles[0].layout, type.dtype, narrow_math(self.f, fn, columns[0]))
         made: dict[tuple[str, ...], Value] = {}
         found: list[Value] = []
         for args in zip(*columns, strict=True):
             key = tuple(arg.text for arg in args)
-            if key not in made and is_narrow:
-                made[key] = narrow_math(self.f, op.value("fn"), args)
-            elif key not in made:
-                made[key] = elements.math_of(self.f, op.value("fn"), args, dtype)
+            if key not in made:
+                made[key] = elements.math_of(self.f, fn, args, dtype, self.exact)
             found.append(made[key])
         return Registers(tiles[0].layout, type.dtype, found)
+
+    def _pairs(self, op: SpecOp) -> list[list[Value]] | None:
+        """The operands of an op packed in pairs, where all of them are bf16 that was widened for it."""
+        found: list[list[Value]] = []
+        for value in op.operands:
+            source = value.owner
+            if not isinstance(source, SpecOp) or source.name != "ttarget.convert":
+                return None
+            given = self._tile(source.operands[0])
+            if given.dtype is not bf16 or given.layout.kind != FRAGMENT:
+                return None
+            found.append(given.packed(self.f))
+        return found
 
     def _convert(self, op: SpecOp) -> Registers:
         tile, type = self._tile(op.operands[0]), op.results[0].type
         assert isinstance(type, ShapedAttr)
+        if tile.dtype is type.dtype:
+            return tile  # computed in pairs: rounded already
         if is_paired(type.dtype) and tile.dtype.compute.is_float and tile.layout.kind == FRAGMENT:
             made = Registers(tile.layout, type.dtype, tile.floats(self.f))
             return Registers(tile.layout, type.dtype, None, made.packed(self.f))
@@ -184,6 +230,11 @@ class TileOps:
         condition, first, second = (self._tile(value) for value in op.operands)
         parts = zip(condition.floats(self.f), first.floats(self.f), second.floats(self.f), strict=True)
         return Registers(first.layout, first.dtype, [self.f.select(*part) for part in parts])
+
+    def _partial_rows(self, op: SpecOp) -> Registers:
+        type = op.results[0].type
+        assert isinstance(type, ShapedAttr)
+        return hopper_rows.partial_rows(self.f, self.layout(type), type.dtype)
 
     def _constant(self, op: SpecOp) -> Registers:
         type = op.results[0].type
@@ -261,7 +312,7 @@ class TileOps:
         if layout.kind == ROWS:
             return f.icmp("eq", op32(f, "and", setting.tid, 3), number(0))
         if layout.kind == COLUMNS:
-            return f.icmp("ult", op32(f, "sub", setting.tid, WARPGROUP), number(4))
+            return f.icmp("ult", op32(f, "sub", setting.tid, setting.first), number(4))
         return None
 
     def _store_tile(self, op: SpecOp) -> None:
@@ -273,15 +324,24 @@ class TileOps:
         start = f.raw("i64", f"ptrtoint {self.values[buffer]} to i64")
         is_whole = f.icmp("eq", f.raw("i64", f"and i64 {f.op('or', row, start).text}, 15"), f.const_i(0))
 
+        tile, shape, map = self._tile(op.operands[0]), buffer.type.shape, op.value("map")
+
         def one_by_one() -> None:
             places = self._places(op, op.operands[0].type, 4)
             inside = places.inside(op.value("axes"), op.value("bounds"), ())
-            tile = self._tile(op.operands[0])
-            elements.store(places, tile, self.values[buffer], buffer.type.shape, op.value("map"), inside)  # type: ignore[union-attr]
+            elements.store(places, tile, self.values[buffer], shape, map, inside)
 
-        f.if_(is_whole, lambda: self._through_shared(op), one_by_one)
+        def through_shared() -> None:
+            whole = self._through_shared(op)
+            if whole < tile.layout.columns:
+                places = self._places(op, op.operands[0].type, 4)
+                inside = places.inside(op.value("axes"), op.value("bounds"), ())
+                elements.store_pairs(places, tile, self.values[buffer], shape, map, inside, whole)
 
-    def _through_shared(self, op: SpecOp) -> None:
+        f.if_(is_whole, through_shared, one_by_one)
+
+    def _through_shared(self, op: SpecOp) -> int:
+        """Store all whole spans of columns; how many columns those have."""
         f, setting = self.f, self.setting
         tile, map, staging = self._tile(op.operands[0]), self.values[op.operands[1]], self.values[op.operands[2]]
         assert isinstance(staging, SharedTile)
@@ -289,17 +349,22 @@ class TileOps:
         spans = layout.columns // span
         own = op32(f, "mul", setting.group, 2 * staging.bytes)
         barrier = op32(f, "add", setting.group, 1)
-        for block in range(layout.blocks):
-            for part in range(spans):
-                buffer = op32(f, "add", setting.base, staging.offset + (block * spans + part) % 2 * staging.bytes)
-                address = op32(f, "add", buffer, own)
-                # Two groups may be under way, and this one takes the place of the older.
-                asm.copies_read(f, 1, self.is_first)
-                asm.named_barrier(f, barrier, WARPGROUP)
+        pieces = [(block, part) for block in range(layout.blocks) for part in range(spans)]
+        # Two pieces have a place each and go together; of more, the third takes the place of the first.
+        together = 2 if len(pieces) == 2 else 1
+        for first in range(0, len(pieces), together):
+            at = [op32(f, "add", setting.base, staging.offset + (first + turn) % 2 * staging.bytes) for turn in (0, 1)]
+            group = [(op32(f, "add", at[turn], own), *pieces[first + turn]) for turn in range(together)]
+            # Two groups may be under way, and this one takes the place of the older, or of both.
+            asm.copies_read(f, 2 - together, self.is_first)
+            asm.named_barrier(f, barrier, WARPGROUP)
+            for address, block, part in group:
                 self._stage(tile, block, part, span, address)
-                asm.effect(f, "fence.proxy.async.shared::cta;")
-                asm.named_barrier(f, barrier, WARPGROUP)
+            asm.effect(f, "fence.proxy.async.shared::cta;")
+            asm.named_barrier(f, barrier, WARPGROUP)
+            for address, block, part in group:
                 asm.copy_out(f, map, address, self._corner(op, layout, block, part * span), self.is_first)
+        return spans * span
 
     def _corner(self, op: SpecOp, layout: Layout, block: int, column: int) -> list[Value]:
         """Where a box begins in the buffer, innermost dim first."""

@@ -52,6 +52,18 @@ class Consumer(Role):
         self.there: set[int] = set()
         """Rings whose stage was waited for outside of the loop at hand."""
 
+    def begin(self, starts: Sequence[SSAValue]) -> None:
+        """Consumers of one sum set out one after the other, so that matrix units have work while one stores."""
+        loops = [op for op in self.lowering.source.ops if isinstance(op, SpecOp) and op.name == "ttile.for"]
+        others = self.plan.consumers - 1
+        if not others or len(loops) != 1 or len(self.rings) != 1 or len(self.plan.products) != 1:
+            return
+        stages = self.lowering.lag * self.rings[0].stages // (4 * others)
+        steps = stages * others + 1
+        if stages and self.is_longer(loops[0], loops[0].value("step") * (steps - 1)):
+            assert self.rings[0].ring is not None
+            self.emit("lag", [self.rings[0].ring, starts[0]], {"stages": stages})
+
     def lower(self, op: SpecOp) -> None:
         if op in self.plan.hidden:
             return
@@ -91,10 +103,11 @@ class Consumer(Role):
             self.values[op.result] = self.close(self._issue(product, self.open(given)))
             self.leave(op)
             return
-        zero = self.emit("constant", (), {"value": 0.0}, [given.type]).result
-        part = self.close(self._issue(product, self.open(zero)))
+        self.wait_for(product)
+        operands = [given, *map(self.side, product.sides), *map(self._cursor, product.sides)]
+        values = {"lhs_major": product.lhs.major, "rhs_major": product.rhs.major, "parts": product.parts}
+        self.values[op.result] = self.emit("mma_add", operands, values, [given.type]).result
         self.leave(op)
-        self.values[op.result] = self.emit("math", [given, part], {"fn": "add"}, [given.type]).result
 
     def open(self, fragment: SSAValue) -> SSAValue:
         assert isinstance(fragment.type, FragmentAttr)
@@ -219,11 +232,15 @@ class Consumer(Role):
 
     def is_nonempty(self, op: SpecOp) -> bool:
         """Whether a loop has a step whenever all sizes are at least 1, which is when a matrix kernel is launched."""
+        return self.is_longer(op, 0)
+
+    def is_longer(self, op: SpecOp, length: int) -> bool:
+        """Whether a loop runs over more than a length, whenever all sizes are at least 1."""
         low, high = (index_expr(value) for value in op.operands[:2])
         if low is None or high is None:
             return False
         sizes = {name: Dim.symbol(name) + 1 for name in (high - low).symbols}
-        return is_at_least((high - low).substitute(sizes), 1)
+        return is_at_least((high - low).substitute(sizes), length + 1)
 
     def _sum(self, op: SpecOp, product: Product) -> None:
         """One product is always in flight: a stage is released one step after it was read."""

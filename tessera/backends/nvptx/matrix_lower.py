@@ -10,7 +10,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 from tessera.backends.nvptx.kernel_code import matrix_symbol
 from tessera.backends.nvptx.matrix_consumer import Consumer
 from tessera.backends.nvptx.matrix_memory import RingPlan, Room, choose_stages, rings_of, staging_bytes, tile_of
-from tessera.backends.nvptx.matrix_plan import Box, Plan, UnfitError, box_of, plan_of
+from tessera.backends.nvptx.matrix_plan import Box, Plan, Side, UnfitError, box_of, plan_of
 from tessera.backends.nvptx.matrix_roles import Producer
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
@@ -21,6 +21,7 @@ from tessera.ir.target.hopper_types import RING, TENSOR_MAP, SharedAttr
 from tessera.ir.target.ops.hopper_kernel import FEATURES, MAILBOX
 from tessera.ir.target.reach import fits, largest
 from tessera.ir.target.writer import Writer
+from tessera.ir.tile.passes.fold_powers import fold_powers, narrowed_powers
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, bf16, f16
 from tessera.types.machine import Machine
@@ -30,21 +31,28 @@ _REGISTERS: dict[int, tuple[int, ...]] = {1: (), 2: (40, 232), 3: (24, 160)}
 """Registers of a producer's and a consumer's thread, by the number of consumers."""
 _TURNING = (24, 240)
 """The same where two products turn in one loop: sums of both are live."""
+PAIRS = ("never", "always")
+"""Whether two CTAs share what both read (`matrix.pair`)."""
+LAGS = (2, 0, 1, 3)
+"""By how many quarters of a ring the last consumer of a sum is behind the first (`matrix.lag`)."""
 _GROUP = 16
 """Rows of blocks that run together, so that a wave reads few rows and few columns."""
 
 
-def lower_matrix_kernel(kernel: SpecOp, machine: Machine) -> SpecOp:
+def lower_matrix_kernel(kernel: SpecOp, machine: Machine, *, pairs: str = "never", lag: int = 0) -> SpecOp:
     """The `ttarget.matrix_kernel` of a `ttile.kernel`; raises `UnfitError` where it has to run in another way."""
     if not all(machine.has(feature) for feature in FEATURES):
         raise UnfitError(f"{machine.name} lacks {' or '.join(FEATURES)}")
-    return MatrixLowering(kernel, plan_of(kernel)).run()
+    if narrowed_powers(kernel):
+        kernel = kernel.clone()
+        fold_powers(kernel)
+    return MatrixLowering(kernel, plan_of(kernel), pairs, lag).run()
 
 
 class MatrixLowering(Writer):
     """The lowering of one kernel."""
 
-    def __init__(self, kernel: SpecOp, plan: Plan) -> None:
+    def __init__(self, kernel: SpecOp, plan: Plan, pairs: str, lag: int) -> None:
         super().__init__()
         self.kernel, self.plan = kernel, plan
         self.source = kernel.regions[0].block
@@ -52,6 +60,8 @@ class MatrixLowering(Writer):
         self.values.update(zip(self.source.args, self.entry.args, strict=True))
         self.maps: dict[tuple[SSAValue, tuple[int, ...]], SSAValue] = {}
         self.staging: dict[DType, SSAValue] = {}
+        self.pairs, self.lag = pairs, lag
+        self.is_pair = self._is_pair()
         self.stores = {op: box for op in self._stores() if (box := _box_out(op)) is not None}
 
     def _stores(self) -> list[SpecOp]:
@@ -71,6 +81,7 @@ class MatrixLowering(Writer):
             consumers=self.plan.consumers,
             registers=self._registers(),
             shared=room.top,
+            pair=self.is_pair,
         )
         return make(DIALECT["matrix_kernel"], values=values, types=(), regions=[self.entry])
 
@@ -91,7 +102,7 @@ class MatrixLowering(Writer):
         types = [op.operands[0].type for op in self.stores]
         dtypes = {type.dtype for type in types if isinstance(type, TileAttr)}
         each = staging_bytes(self.plan.consumers)
-        choose_stages(rings, each * len(dtypes))
+        choose_stages(rings, each * len(dtypes), _asked_stages(self.kernel))
         for ring in rings:
             for side in ring.loads:
                 type = tile_of(side)
@@ -109,9 +120,30 @@ class MatrixLowering(Writer):
             for side in ring.loads:
                 assert side.load is not None
                 assert side.box is not None
-                self.map_of(side.load.operands[0], side.box)
+                self.map_of(side.load.operands[0], self.half_of(side)[1])
         for op, box in self.stores.items():
             self.map_of(op.operands[1], box)
+
+    def _is_pair(self) -> bool:
+        """Whether two CTAs take programs of neighbouring rows, whose right side both read."""
+        grid: Sequence[Dim] = self.kernel.value("grid")
+        if self.pairs == "never" or len(self.plan.products) != 1 or self._is_uneven() or "group" not in self._order():
+            return False
+        (product,) = self.plan.products.values()
+        if any(dim.value is None for dim in grid) or (grid[-2].value or 1) % 2 or product.rhs.box is None:
+            return False
+        return product.rhs.box.pieces % 2 == 0 if product.rhs.major == "mn" else _columns_of(product.op) % 16 == 0
+
+    def half_of(self, side: Side) -> tuple[str, Box]:
+        """What a CTA copies half of for both of its pair, and the box it copies."""
+        box = side.box
+        assert box is not None
+        if not self.is_pair or all(side.load is not product.rhs.load for product in self.plan.products.values()):
+            return "", box
+        if side.major == "mn":
+            return "pieces", box
+        outer = [max(1, size // 2) for size in box.sizes[:-1]]
+        return "rows", Box(box.inner, (*outer, box.sizes[-1]), box.pieces)
 
     def map_of(self, buffer: SSAValue, box: Box) -> SSAValue:
         """The tensor map of a buffer for boxes of a size."""
@@ -146,6 +178,12 @@ class MatrixLowering(Writer):
         return Consumer(self, rings).role(self._order())
 
 
+def _asked_stages(kernel: SpecOp) -> int | None:
+    """Buffers of each tile that a schedule asks for, or a loop; None where neither does."""
+    loops = [op.value("buffers") for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.for"]
+    return (kernel.value("schedule") or {}).get("stages") or max(loops, default=0) or None
+
+
 def _box_out(op: SpecOp) -> Box | None:
     """The boxes of a store that the copy engine can make; None for one element by element."""
     try:
@@ -160,6 +198,12 @@ def _box_out(op: SpecOp) -> Box | None:
     # Each consumer stores 64 rows at a time.
     rows = [size if size == 1 else ROWS for size in box.sizes[:-1]]
     return Box(1, (*rows, box.sizes[-1]), box.pieces)
+
+
+def _columns_of(op: SpecOp) -> int:
+    type = op.results[0].type
+    assert isinstance(type, TileAttr)
+    return type.shape[1].value or 0
 
 
 def _expr_of(index: SSAValue) -> Dim | None:

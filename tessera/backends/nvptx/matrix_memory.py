@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.ir import Block, Operation, SSAValue
@@ -11,6 +11,7 @@ from tessera.backends.nvptx.matrix_plan import Plan, Side, UnfitError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import TileAttr
 from tessera.ir.target.hopper_limits import ALIGNMENT, MAX_STAGES, ROWS, SHARED_BYTES, SPAN
+from tessera.types.dim import Dim
 from tessera.types.tensor_type import TensorType
 
 _BARRIERS = 1024
@@ -41,12 +42,12 @@ class RingPlan:
 
 
 def tile_of(side: Side) -> TensorType:
-    """The type of a loaded side in shared memory: the axis along memory is its columns."""
+    """The type of a loaded side in shared memory: the axis along memory is its columns, in whole spans."""
     assert side.box is not None
     type = side.value.type
     assert isinstance(type, TileAttr)
-    shape = type.shape if side.box.inner == 1 else type.shape[::-1]
-    return type.data.with_shape(shape)
+    rows = type.shape[1 - side.box.inner]
+    return type.data.with_shape([rows, Dim.of(side.box.pieces * SPAN // type.dtype.bytes)])
 
 
 def rings_of(plan: Plan) -> list[RingPlan]:
@@ -99,17 +100,26 @@ def staging_bytes(consumers: int) -> int:
     return 2 * consumers * ROWS * SPAN
 
 
-def choose_stages(rings: Iterable[RingPlan], staging: int) -> None:
-    """As many stages as there is room for, alike for all rings that turn; raises `UnfitError` where two do not fit."""
+def choose_stages(rings: Sequence[RingPlan], staging: int, asked: int | None = None) -> None:
+    """As many stages as there is room for, alike for all rings that turn; raises `UnfitError` where two do not fit.
+
+    A schedule that has `asked` for fewer gets them, down to the two that a product in flight needs.
+
+    What is loaded once for each program gets a second stage from what is left: the next program's comes early.
+    """
     turning = [ring for ring in rings if ring.is_turning]
     still = sum(_whole(ring.bytes) for ring in rings if not ring.is_turning)
     room = SHARED_BYTES - _BARRIERS - staging - still
     each = sum(_whole(ring.bytes) for ring in turning)
-    stages = min(MAX_STAGES, room // each if each else 1)
+    stages = min(MAX_STAGES if asked is None else max(2, asked), MAX_STAGES, room // each if each else 1)
     if room < 0 or (turning and stages < 2):
         raise UnfitError(f"two stages of {each} bytes do not fit beside {still + staging} of {SHARED_BYTES}")
     for ring in turning:
         ring.stages = stages
+    spare = room - stages * each
+    for ring in rings:
+        if not ring.is_turning and _whole(ring.bytes) <= spare:
+            ring.stages, spare = 2, spare - _whole(ring.bytes)
 
 
 def _whole(size: int) -> int:

@@ -28,6 +28,10 @@ _CONSUMERS = {64: 1, 128: 2, 192: 3, 256: 2}
 """Warpgroups for so many rows; two of them take 128 rows each where there are 256."""
 _MOST_SUMS = 128
 """Accumulators of a thread that leave room for addresses and what an epilogue needs."""
+_MOST_PROMOTED = 192
+"""The same where some of them are only on their way to others; three warpgroups have no more than the above."""
+_PART = 128
+"""Columns of a product whose sums are added up outside of matrix units, and computed in parts."""
 
 
 class UnfitError(Exception):
@@ -58,11 +62,15 @@ WARPGROUPS = Units("wgmma", PRODUCTS, _warpgroups)
 
 @frozen
 class Box:
-    """A load or store as the copy engine makes it: which axis of the tile lies along memory, and the box of a span."""
+    """A load or store as the copy engine makes it: which axis of the tile lies along memory, and the box of a span.
+
+    There are `pieces` of them, and `rest` elements along memory beyond the last.
+    """
 
     inner: int
     sizes: tuple[int, ...]
     pieces: int
+    rest: int = 0
 
 
 @frozen
@@ -86,6 +94,8 @@ class Product:
     op: SpecOp
     lhs: Side
     rhs: Side
+    parts: int = 1
+    """In how many parts of its columns it is computed, where its sums are added up outside of matrix units."""
 
     @property
     def sides(self) -> tuple[Side, Side]:
@@ -145,8 +155,11 @@ def _product(op: SpecOp, rows: int, blocks: int, passed: set[Operation], units: 
         )
     lhs, rhs = _side(op.operands[0], 1, passed), _side(op.operands[1], 0, passed)
     found, acc = units.products.get(lhs.dtype), op.results[0].type
-    if found is not None and found.is_promoted and N * blocks > _MOST_SUMS:
-        raise UnfitError(f"sums of {lhs.dtype} are kept twice, and {M} x {N} of them are too many")
+    is_promoted = found is not None and found.is_promoted
+    parts = -(-N // _PART) if is_promoted else 1
+    sums = N // 2 * blocks + N // parts // 2
+    if is_promoted and (N % (8 * parts) or sums > (_MOST_PROMOTED if rows != 192 else _MOST_SUMS)):
+        raise UnfitError(f"sums of {lhs.dtype} are kept beside those on their way, and of {M} x {N} there are too many")
     assert isinstance(acc, TileAttr)
     if found is None or rhs.dtype != lhs.dtype or acc.dtype != found.accumulator:
         raise UnfitError(f"there is no `{units.name}` of {lhs.dtype} by {rhs.dtype} into {acc.dtype}")
@@ -154,7 +167,7 @@ def _product(op: SpecOp, rows: int, blocks: int, passed: set[Operation], units: 
         raise UnfitError(f"the right side of a product is computed, and `{units.name}` reads it from shared memory")
     if K * lhs.dtype.bytes % STEP or (not found.is_transposable and "mn" in (lhs.major, rhs.major)):
         raise UnfitError(f"k is {K}, and {lhs.dtype} goes {STEP // lhs.dtype.bytes} at a time, along memory")
-    return Product(op, lhs, rhs)
+    return Product(op, lhs, rhs, parts)
 
 
 def _side(value: SSAValue, summed: int, passed: set[Operation]) -> Side:
@@ -171,6 +184,10 @@ def _side(value: SSAValue, summed: int, passed: set[Operation]) -> Side:
     source = value.op if isinstance(value, OpResult) else None
     if isinstance(source, SpecOp) and source.name == "ttile.load":
         box = box_of(source, source.results[0], 1)
+        if box.rest and box.inner == summed:
+            raise UnfitError(f"k is {_sizes(value)[box.inner]}, and a tile along it is made of whole spans")
+        # Across k, what a last span has too much of is copied and not multiplied.
+        box = Box(box.inner, box.sizes, box.pieces + bool(box.rest))
         passed.add(source)
         return Side(source, value, box, "k" if box.inner == summed else "mn", value.type.dtype)
     if summed != 1:
@@ -212,10 +229,11 @@ def box_of(op: SpecOp, tile: SSAValue, first: int) -> Box:
     if inner < 0:
         raise UnfitError("no axis of the tile lies along memory")
     span = SPAN // buffer.type.dtype.bytes
-    if sizes[inner] % span or sizes[1 - inner] > MAX_BOX or sizes[1 - inner] % 8:
+    is_short = sizes[inner] < span and op.name == "ttile.store"
+    if is_short or sizes[inner] % 8 or sizes[1 - inner] > MAX_BOX or sizes[1 - inner] % 8:
         raise UnfitError(f"a tile of {sizes[1 - inner]} x {sizes[inner]} is not made of spans of {span}")
     box[-1] = span
-    return Box(inner, tuple(box), sizes[inner] // span)
+    return Box(inner, tuple(box), sizes[inner] // span, sizes[inner] % span)
 
 
 def _dim_along(axis: str, map: Sequence[Dim], shape: Sequence[Dim], bound: Dim) -> int:

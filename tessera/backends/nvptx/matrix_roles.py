@@ -38,9 +38,13 @@ class Role(Writer):
         self.walk(self.lowering.source)
         self.emit("yield", [self.cursors[at] for at in range(len(self.rings))])
         self.block = outer
+        self.begin(starts)
         self.emit("tiles", starts, order, (), [body])
         self.emit("yield")
         return outer
+
+    def begin(self, starts: Sequence[SSAValue]) -> None:
+        """What the role does before its first tile; `starts` are its places in rings."""
 
     def walk(self, source: Block) -> None:
         """Lower a block of the program."""
@@ -107,9 +111,10 @@ class Producer(Role):
         for side, tile in zip(ring.loads, ring.tiles, strict=True):
             assert side.load is not None
             assert side.box is not None
-            map = self.lowering.map_of(side.load.operands[0], side.box)
+            half, box = self.lowering.half_of(side)
+            map = self.lowering.map_of(side.load.operands[0], box)
             operands = [map, ring.ring, cursor, tile, *self._corner(side.load)]
-            self.emit("copy", operands, {"pieces": side.box.pieces})
+            self.emit("copy", operands, {"pieces": side.box.pieces, "half": half})
         self.cursors[at] = self.emit("advance", [ring.ring, cursor], {}, [CURSOR]).result
 
     def _corner(self, load: SpecOp) -> list[SSAValue]:

@@ -22,6 +22,8 @@ def contraction_block(candidates: Sequence[Any], context: Mapping[str, Any]) -> 
     machine: Machine = context["machine"]
     if machine.has("wgmma"):
         return _matrix_block(candidates, context, machine)
+    if machine.has("mma.sync"):
+        return _unit_block(candidates, context, machine)
     m, n, k = (_size(context.get(name)) for name in ("m", "n", "k"))
 
     def cost(block: tuple[int, int, int]) -> float:
@@ -46,12 +48,19 @@ _RATES = {
     (128, 64): 0.62,
     (64, 128): 0.66,
     (64, 64): 0.42,
+    (128, 160): 0.93,
+    (128, 224): 0.99,
+    (192, 160): 0.96,
+    (128, 96): 0.75,
+    (64, 192): 0.72,
 }
 """How much of its peak a multiprocessor reaches on blocks of a size, measured on an H200."""
 _PRODUCTS = 2048
 """Multiply-adds of bf16 in a cycle of a Hopper multiprocessor."""
 _EPILOGUE = 12
 """Elements that leave a multiprocessor in a cycle while its matrix units wait."""
+_MOVED = 24
+"""Products that a multiprocessor could do while a number moves through shared memory."""
 _LARGE = 4096
 """What a free dim is taken to be on a machine that is only worth it for large ones."""
 
@@ -80,6 +89,21 @@ def _matrix_block(candidates: Sequence[Any], context: Mapping[str, Any], machine
         waves = -(-(batch * -(-m // BM) * -(-n // BN)) // machine.blocks)
         rate = _RATES[BM, BN] - (0.08 if is_twice and BM < 192 else 0.0)
         return waves * (k * BM * BN / (_PRODUCTS * rate) + BM * BN / _EPILOGUE + 1000)
+
+    return min(candidates, key=cost)
+
+
+def _unit_block(candidates: Sequence[Any], context: Mapping[str, Any], machine: Machine) -> Any:
+    """The block whose waves move the least through shared memory; plain multiply-adds want a square one."""
+    dtype = context.get("dtype")
+    if dtype is not None and dtype.name not in ("bf16", "f16", "i8"):
+        return next(block for block in candidates if block[:2] == (64, 64))
+    m, n, _, batch = (_size(context.get(name), typical) for name, typical in _EXTENTS)
+
+    def cost(block: tuple[int, int, int]) -> float:
+        BM, BN, _ = block
+        waves = -(-(batch * -(-m // BM) * -(-n // BN)) // machine.blocks)
+        return waves * (BM * BN + _MOVED * (BM + BN))
 
     return min(candidates, key=cost)
 

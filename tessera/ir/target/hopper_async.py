@@ -70,6 +70,8 @@ class ConsumerCheck:
                 here.add((op.operands[0], op.operands[1]))
             elif op.name == "ttarget.mma_issue":
                 self._issue(op, here | there)
+            elif op.name == "ttarget.mma_add":
+                self._add(op, here | there)
             elif op.name == "ttarget.mma_wait":
                 left = op.value("left")
                 self.flying = self.flying[len(self.flying) - left :] if left else []
@@ -99,6 +101,12 @@ class ConsumerCheck:
         self.flying = [(product, True) for product, _ in self.flying]
         self.run(body, there, frozenset((ring, given[at]) for ring, at in owed))
         self.carried = outer
+
+    def _add(self, op: SpecOp, there: set[Stage]) -> None:
+        if self.flying:
+            op.fail("a product is summed apart while others are in flight", "wait for them first")
+        self._issue(op, there)
+        self.flying.clear()
 
     def _issue(self, op: SpecOp, there: set[Stage]) -> None:
         for tile, cursor in zip(op.operands[1:3], op.operands[3:5], strict=True):

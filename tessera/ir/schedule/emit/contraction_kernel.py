@@ -23,13 +23,20 @@ MATRIX_BLOCKS = (
     *((128, 256, 64), (128, 128, 64), (256, 128, 64), (128, 192, 64), (128, 64, 64)),
     *((64, 256, 64), (64, 128, 64), (64, 64, 64), (192, 192, 64), (192, 128, 64)),
     *((128, 64, 128), (64, 64, 128), (64, 32, 128)),
+    *((128, 160, 64), (128, 224, 64), (128, 96, 64), (192, 160, 64), (64, 192, 64)),
 )
 """Candidates where products run on matrix units of warpgroups: rows in 64s."""
+
+WARP_BLOCKS = ((128, 128, 64), (256, 128, 64), (128, 64, 64), (64, 128, 64), (64, 64, 64))
+"""Candidates where products run on matrix units of single warps: each has 16 or 32 rows, and all columns."""
+TENSOR_BLOCKS = ((128, 256, 64), (128, 128, 64), (128, 64, 64), (64, 64, 64))
+"""Candidates where products sum in tensor memory, of 128 rows; and one for what does not."""
+_BY_UNIT = {"wgmma": MATRIX_BLOCKS, "tcgen05": TENSOR_BLOCKS, "mma.sync": WARP_BLOCKS}
 
 
 def blocks_of(machine: Machine) -> Sequence[tuple[int, int, int]]:
     """Candidates for a machine."""
-    return MATRIX_BLOCKS if machine.has("wgmma") else BLOCKS
+    return next((blocks for unit, blocks in _BY_UNIT.items() if machine.has(unit)), BLOCKS)
 
 
 def accumulator(body: Tape, record: Record) -> DType:
@@ -80,7 +87,7 @@ class ContractionKernel:
         ).value
         dtype = self.body.types[self.record.operands[0]].dtype
         # A row of a step is 128 bytes at least; 8-bit floats are summed outside of matrix units after each.
-        depth = 128 if request.machine.has("wgmma") and dtype.bytes == 1 else BK
+        depth = 128 if request.machine.has("mma.sync") and dtype.bytes == 1 else BK
         grid = [*maps.batch, self.m.ceildiv(BM), self.n.ceildiv(BN)]
         self.tile: TileBuilder = request.builder(grid, "contraction", False)
         tile = self.tile

@@ -80,9 +80,14 @@ def _check_copy(op: SpecOp) -> None:
     if len(op.operands) - 4 != len(box) or any(not isinstance(v.type, IndexAttr) for v in op.operands[4:]):
         op.fail(f"a box of {len(box)} dims is found by as many indices, got {len(op.operands) - 4}")
     rows, columns = (dim.value or 0 for dim in tile.type.shape)
-    moved = 1
+    if op.value("half") not in ("", "rows", "pieces"):
+        op.fail(f"`half` is rows or pieces, got `{op.value('half')}`")
+    # Pieces are of the whole tile, boxes of what one CTA copies.
+    moved = 2 if op.value("half") == "rows" else 1
     for size in box:
         moved *= size
+    if op.value("half") == "pieces" and op.value("pieces") % 2:
+        op.fail(f"half of {op.value('pieces')} boxes is not a whole number of them")
     if moved * op.value("pieces") != rows * columns:
         op.fail(f"{op.value('pieces')} boxes of {moved} elements do not fill {tile.type}")
 
@@ -155,7 +160,10 @@ SPECS = (
         summary="Starts copying a tile into a stage: boxes side by side along the last dim; zeros beyond the tensor.",
         operands=("map", "ring", "cursor", "tile", "at*"),
         results=(),
-        attributes=(Attribute("pieces", "int", 1, "boxes"),),
+        attributes=(
+            Attribute("pieces", "int", 1, "boxes"),
+            Attribute("half", "str", "", "in a pair of CTAs, what each copies half of for both: rows, pieces, or none"),
+        ),
         effects=frozenset(["memory"]),
         verify=_check_copy,
     ),

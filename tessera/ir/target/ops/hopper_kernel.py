@@ -7,6 +7,7 @@ from xdsl.ir import Operation, SSAValue
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import INDEX, BufferAttr, IndexAttr, ShapedAttr
+from tessera.ir.target.blackwell_limits import ALLOCATION
 from tessera.ir.target.hopper_async import ConsumerCheck, check_producer
 from tessera.ir.target.hopper_limits import REGISTERS, SHARED_BYTES, WARPGROUP
 from tessera.ir.target.hopper_types import CursorAttr, OperandAttr, PendingAttr
@@ -18,6 +19,8 @@ FEATURES = ("wgmma", "tma", "setmaxnreg")
 MAILBOX = 40
 """Bytes of a mailbox: two places of four bytes, each with a barrier that says it is full and one that it is empty."""
 _SETUP = ("ttarget.tensor_map", "ttarget.shared_tile", "ttarget.ring")
+_AROUND = ("ttarget.cursor", "ttarget.yield", "ttarget.tensor_alloc", "ttarget.tensor_dealloc", "ttarget.lag")
+"""What a role does beside its tiles."""
 
 
 @frozen
@@ -52,11 +55,28 @@ def _check_kernel(op: SpecOp) -> None:
     if names[-2:] != ["ttarget.roles", "ttarget.return"] or any(name not in _SETUP for name in names[:-2]):
         op.fail(f"`@{op.value('symbol')}` is memory, then roles, got {', '.join(names)}")
     check_parts(op)
+    _check_pair(op)
     (roles,) = [part for part in block.ops if part.name == "ttarget.roles"]
     producer, consumer = (region.block for region in roles.regions)
     check_producer(producer)
     ConsumerCheck().run(consumer)
     _check_stages(consumer.first_op)
+
+
+def _check_pair(op: SpecOp) -> None:
+    """Programs of a pair are neighbours along the last axis but one, read one right side, and are as many."""
+    parts = [part for part in op.walk() if isinstance(part, SpecOp)]
+    halves = [part for part in parts if part.name == "ttarget.copy" and part.value("half")]
+    if not op.value("pair"):
+        if halves:
+            halves[0].fail("half of a tile is copied, and there is no other CTA to copy the rest")
+        return
+    grid = op.value("grid")
+    if len(grid) < 2 or grid[-2].value is None or grid[-2].value % 2:
+        op.fail(f"pairs take two programs along the last axis but one, and the grid is {list(map(str, grid))}")
+    for part in parts:
+        if part.name == "ttarget.tiles" and (part.value("group") % 2 or part.value("mailbox") >= 0):
+            part.fail("the programs of a pair are neighbours in time, in groups of an even number")
 
 
 def _check_features(op: SpecOp) -> None:
@@ -110,6 +130,8 @@ def _bytes_of(op: Operation) -> int | None:
         return (type.data.bytes.value or 0) * op.value("stages")
     if op.name == "ttarget.tiles" and op.value("mailbox") >= 0 and _is_producer(op):
         return MAILBOX
+    if op.name == "ttarget.tensor_alloc":
+        return ALLOCATION
     return 16 * op.value("stages") if op.name == "ttarget.ring" else None
 
 
@@ -149,7 +171,7 @@ def _check_stages(first: Operation | None) -> None:
 
 def _check_roles(op: SpecOp) -> None:
     for region in op.regions:
-        names = [part.name for part in region.block.ops if part.name not in ("ttarget.cursor", "ttarget.yield")]
+        names = [part.name for part in region.block.ops if part.name not in _AROUND]
         if names != ["ttarget.tiles"]:
             op.fail(f"a role walks the tiles of the CTA once, got {', '.join(names)}")
     producer, consumer = op.regions
@@ -226,6 +248,8 @@ def _check_lag(op: SpecOp) -> None:
     if not isinstance(made, SpecOp) or made.name != "ttarget.ring" or not isinstance(cursor.type, CursorAttr):
         op.fail(f"`{op.name}` takes a ring and its first place, got {[str(v.type) for v in op.operands]}")
     role = op.parent_op()
+    if role is not None and op.parent_block() is role.regions[0].block:
+        op.fail("consumers set out one after the other, and there is one producer")
     kernel = role.parent_op() if role is not None else None
     consumers = kernel.value("consumers") if isinstance(kernel, SpecOp) else 2
     last = op.value("stages") * (consumers - 1)
@@ -275,6 +299,7 @@ SPECS = (
             Attribute("consumers", "int", doc="warpgroups that compute; one more copies"),
             Attribute("registers", "ints", (), "of a producer's and of a consumer's thread; none: equal shares"),
             Attribute("shared", "int", doc="bytes of shared memory"),
+            Attribute("pair", "bool", False, "whether two CTAs take neighbours in time, and copy for each other"),
         ),
         regions=("body",),
         form="function",

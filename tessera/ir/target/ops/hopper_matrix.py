@@ -36,6 +36,20 @@ def _check_issue(op: SpecOp) -> None:
     check_sides(op, acc, lhs, rhs)
 
 
+def _check_add(op: SpecOp) -> None:
+    fragment, lhs, rhs = (value.type for value in op.operands[:3])
+    if not isinstance(fragment, FragmentAttr) or op.results[0].type != fragment:
+        op.fail(f"`{op.name}` adds to a fragment and gives one, got {fragment} and {op.results[0].type}")
+    if not isinstance(lhs, SharedAttr) or not isinstance(rhs, SharedAttr):
+        op.fail(f"both sides of `{op.name}` are shared, got {lhs} and {rhs}")
+    if len(op.operands) != 5 or any(not isinstance(value.type, CursorAttr) for value in op.operands[3:]):
+        op.fail("a product takes a place in a ring for each side")
+    check_sides(op, fragment, lhs, rhs)
+    columns, parts = fragment.shape[1].value or 0, op.value("parts")
+    if parts < 1 or columns % (8 * parts) or (parts > 1 and op.value("rhs_major") != "k"):
+        op.fail(f"{columns} columns of a right side along k are not {parts} parts of whole eights")
+
+
 def check_sides(
     op: SpecOp, acc: ShapedAttr, lhs: ShapedAttr, rhs: ShapedAttr, products: Mapping[DType, Product] = PRODUCTS
 ) -> None:
@@ -54,14 +68,14 @@ def check_sides(
     # A tile in shared memory has rows of k where its other dim is the one that lies along memory.
     wanted = (M, left[1]) if op.value("lhs_major") == "k" else (left[0], M)
     K = left[1] if op.value("lhs_major") == "k" else left[0]
-    if left != wanted or right != ((N, K) if op.value("rhs_major") == "k" else (K, N)):
+    # Across k a side is whole spans wide, of which a product may read less.
+    span = SPAN // rhs.dtype.bytes
+    if left != wanted or right != ((N, K) if op.value("rhs_major") == "k" else (K, -(-N // span) * span)):
         op.fail(f"{acc} is not the product of {lhs} ({op.value('lhs_major')}) by {rhs} ({op.value('rhs_major')})")
     if M % ROWS or N % 8 or not 8 <= N <= 256 or K * lhs.dtype.bytes % STEP:
         op.fail(f"products have rows in {ROWS}s, columns in 8s up to 256, {STEP} bytes of k a step, got {M}x{N}x{K}")
-    spans = [N] if op.value("rhs_major") == "mn" else []
-    spans += [M] if op.value("lhs_major") == "mn" else []
-    if any(size * lhs.dtype.bytes % SPAN for size in spans):
-        op.fail(f"a side across k is whole spans of {SPAN} bytes wide, got {spans}")
+    if op.value("lhs_major") == "mn" and M * lhs.dtype.bytes % SPAN:
+        op.fail(f"a left side across k is whole spans of {SPAN} bytes wide, got {M} of {lhs.dtype}")
 
 
 def _check_wait(op: SpecOp) -> None:
@@ -145,6 +159,20 @@ SPECS = (
         ),
         effects=frozenset(["memory"]),
         verify=_check_issue,
+    ),
+    OpSpec(
+        name="ttarget.mma_add",
+        summary="`fragment + lhs @ rhs`: the product is summed apart on the matrix units, some columns at a time, and "
+        "added outside of them; nothing is in flight before or after.",
+        operands=("fragment", "lhs", "rhs", "cursors*"),
+        results=("sums",),
+        attributes=(
+            Attribute("lhs_major", "str", "k", "which dim of the left side lies along memory: k or mn"),
+            Attribute("rhs_major", "str", "k", "which dim of the right side lies along memory: k or mn"),
+            Attribute("parts", "int", 1, "in how many parts of the columns: fewer registers for sums on their way"),
+        ),
+        effects=frozenset(["memory"]),
+        verify=_check_add,
     ),
     OpSpec(
         name="ttarget.mma_wait",
