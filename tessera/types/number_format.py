@@ -80,9 +80,9 @@ FORMATS: dict[str, NumberFormat] = {one.name: one for one in _LISTED}
 
 @frozen
 class BlockFormat:
-    """Numbers of a narrow format in blocks along one axis, each block with a scale of its own.
+    """Numbers of a narrow format in blocks along one axis, each block with a scale of its own, and one for the tensor.
 
-    `nvfp4` is f4e2m1 in blocks of 16 with scales in f8e4m3: 4.5 bits an element.
+    `nvfp4` is f4e2m1 in blocks of 16 with scales in f8e4m3, 4.5 bits an element, and an f32 for all of them.
     """
 
     name: str

@@ -40,6 +40,14 @@ OTHERS = (
     "round_to",
     "concat",
     "broadcast",
+    "conv1d",
+    "dot_general",
+    "var",
+    "norm",
+    "prod",
+    "cumsum",
+    "sort",
+    "take",
 )
 SIZE = 16
 
@@ -78,7 +86,20 @@ def _applied(values: list[Any], step: tuple[str, int, int, int]) -> Any:
         return getattr(ops, name)(x)
     if name in BINARY or name == "matmul":
         return getattr(ops, name)(*_alike(x, y))
+    if name in ("conv1d", "dot_general"):
+        return _product(name, *_alike(x, y))
     return _other(name, x, y, choice)
+
+
+def _product(name: str, x: Any, y: Any) -> Any:
+    """Products over more than one axis, as a matrix again; a convolution has no accumulator of 16 bits."""
+    if name == "dot_general":
+        left, right = ops.reshape(x, (4, 4, SIZE)), ops.reshape(y, (SIZE, 4, 4))
+        made = ops.reshape(ops.dot_general(left, right, contract=((1, 2), (1, 0))), (4, 1, 4, 1))
+        return ops.reshape(ops.broadcast_to(made, (4, 4, 4, 4)), (SIZE, SIZE))
+    with ts.policy(accumulate=ts.f32):
+        made = ops.conv1d(ops.reshape(x, (1, SIZE, SIZE)), ops.reshape(y, (8, SIZE, 2)), padding="same")
+    return ops.concat([made[0], made[0]], axis=0)
 
 
 def _other(name: str, x: Any, y: Any, choice: int) -> Any:
@@ -91,8 +112,15 @@ def _other(name: str, x: Any, y: Any, choice: int) -> Any:
     if name == "round_to":
         wide = x.cast(ts.f32)
         return ops.round_to(wide, ("bf16", "f8e5m2", "tf32", "i8")[choice % 4], saturation="saturate").cast(ts.f32)
-    if name in ("sum", "max", "mean"):
+    if name in ("sum", "max", "mean", "var", "norm", "prod"):
         return getattr(ops, name)(x, axis=choice % 2, keepdims=True) + x * 0
+    if name == "cumsum":
+        with ts.policy(accumulate=ts.f32):
+            return ops.cumsum(x, axis=choice % 2)
+    if name == "sort":
+        return ops.sort(x, axis=choice % 2)
+    if name == "take":
+        return ops.take(x, ts.array([(3 * at + choice) % SIZE for at in range(SIZE)]), axis=choice % 2)
     if name == "flip":
         return ops.flip(x, choice % 2)
     if name == "transpose":

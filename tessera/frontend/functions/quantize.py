@@ -60,14 +60,17 @@ def round_stochastic(x: Any, bits: Any, format: Any, *, saturation: str = "", de
     return apply("round_stochastic", (x, bits), limits)
 
 
-def round_blocks(x: Any, format: str = "nvfp4", axis: int = -1) -> Any:
+def round_blocks(x: Any, format: str = "nvfp4", axis: int = -1, *, whole: bool = True) -> Any:
     """`x` as blocks of narrow numbers along `axis`, each block with its scale, would keep it.
+
+    With `whole` there is one more scale, in f32, that brings the largest number of all to the largest there is.
 
     >>> ts.ops.round_blocks(ts.arange(16).cast(ts.f32))[1:4]
     Tensor([3] f32, [1.25, 2.5, 2.5])
     """
     check_tensors(x)
-    return apply("round_blocks", (x,), {"format": str(format), "axis": axis_of("round_blocks", axis, rank_of(x))})
+    place = axis_of("round_blocks", axis, rank_of(x))
+    return apply("round_blocks", (x,), {"format": str(format), "axis": place, "whole": whole})
 
 
 def quantize(

@@ -11,6 +11,7 @@ from tessera.diagnostics.span import Span
 from tessera.ir.base.spec import Attributes, Builder, OpSpec
 from tessera.ir.graph.building import cast, constant, size
 from tessera.ir.graph.ops import REGISTRY
+from tessera.ir.graph.ops.quantize import tensor_scale
 from tessera.ir.graph.ops.reduce import accumulator
 from tessera.ir.graph.policy_integers import held, is_integer, saturated, saturates
 from tessera.ir.tile.facets import Pointwise, Reduction
@@ -18,7 +19,7 @@ from tessera.types import dtype as dt
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
-from tessera.types.number_format import FORMATS, BlockFormat
+from tessera.types.number_format import BLOCK_FORMATS, FORMATS, BlockFormat
 from tessera.types.policy import ComputeMode, Policy
 from tessera.types.promotion import holds, promote_all
 from tessera.types.tensor_type import TensorType
@@ -26,14 +27,19 @@ from tessera.types.tensor_type import TensorType
 Bits: TypeAlias = Callable[[Builder, tuple[Dim, ...]], Any]
 """32 random bits for each element of a shape."""
 
-PRODUCTS = frozenset({"matmul", "dot_general", "conv1d", "conv2d", "einsum", "attention", "cached_attention"})
+PRODUCTS = frozenset(
+    {"matmul", "dot_general", "conv1d", "conv2d", "einsum", "attention", "attention_with_lse", "cached_attention"}
+)
 """Ops whose operands are multiplied and summed: a policy keeps those as it stores values."""
+ATTENTION = frozenset({"attention", "attention_with_lse", "cached_attention"})
 COMPOSITES = frozenset(
     {"softmax", "softmax_safe", "log_softmax", "logsumexp", "logsumexp_safe", "layernorm_safe", "rmsnorm_safe"}
     | {"mean", "var", "std", "norm", "cumulative", "cumsum", "cumprod", "cross_entropy", "rotary", "residual"}
-    | {"avg_pool"}
+    | {"avg_pool", "dropout", "scatter_add"}
 )
 """Ops of several steps that round once, at their end."""
+WITHOUT_ACCUMULATOR = frozenset({"cumulative", "cumsum", "cumprod", "avg_pool", "scatter_add"})
+"""Ops of several steps whose running sums are in f32, and in nothing else."""
 CHOOSING = frozenset({"where", "cast", "bitcast", "round_to", "round_stochastic", "philox", "max", "min"})
 """Ops that look pointwise or like a fold and change no value but as they say themselves."""
 
@@ -137,6 +143,8 @@ class Work:
             attributes["accumulate"] = policy.accumulate
         if self.op == "mean" and policy.accumulate not in (None, dt.f32):
             return self._mean(operands[0])
+        if self.op in COMPOSITES and policy.accumulate not in (None, dt.f32):
+            return self._composite(operands, policy.accumulate)
         if not policy.changes_values:
             return b.emit(self.op, *operands, **attributes)
         wide = [cast(b, value, dt.f32) if b.type_of(value).dtype.is_float else value for value in operands]
@@ -146,6 +154,18 @@ class Work:
             return self.narrowed(found, self._result(narrow)) if self._is_float(found) else found
         several: tuple[Any, ...] = found  # pyright: ignore[reportUnknownVariableType]
         return tuple(self.narrowed(one, self._result(narrow)) if self._is_float(one) else one for one in several)
+
+    def _composite(self, operands: Sequence[Any], total: DType) -> Any:
+        """An op of several steps, each of its sums in the accumulator that is asked for."""
+        b, decompose = self.b, REGISTRY[self.op].decompose
+        if self.op in WITHOUT_ACCUMULATOR or decompose is None:
+            raise self.fail(
+                f"`{self.op}` keeps its sums in f32, not in {total}", "put it in `with policy(accumulate=f32):`"
+            )
+        floats = [b.type_of(value).dtype for value in operands if self._is_float(value)]
+        wide = [cast(b, value, dt.f32) if self._is_float(value) else value for value in operands]
+        found = decompose(Summing(b, total), wide, self.attributes)
+        return self.narrowed(found, self._result(promote_all(floats) or dt.f32))
 
     def _mean(self, value: Any) -> Any:
         """A mean by way of its sum, which has an accumulator to state."""
@@ -163,21 +183,12 @@ class Work:
         natural = self.attributes.get("dtype") or promote_all([type.dtype for type in types if type.dtype.is_float])
         if natural is None:
             return b.emit(self.op, *operands, **self.attributes)  # its own rule says what does not meet
-        if isinstance(policy.compute, DType) and not policy.compute.is_float:
-            raise self.fail(
-                f"`{self.op}` of {natural} cannot be computed in {policy.compute}, which is no float",
-                "compute in a float, or `quantize` its operands",
-            )
-        if isinstance(policy.storage, DType) and not policy.storage.is_float:
-            raise self.fail(
-                f"operands of `{self.op}` of {natural} cannot be kept as {policy.storage}, which is no float",
-                "store a float, or `quantize` its operands",
-            )
-        kept = [
-            self._kept(value, at) if b.type_of(value).dtype.is_float else value for at, value in enumerate(operands)
-        ]
+        self._check_floats(natural)
         result = self._result(natural)
         total = self.attributes.get("accumulate") or policy.accumulate
+        if isinstance(policy.storage, BlockFormat) or (self.op == "einsum" and total not in (None, dt.f32)):
+            return self._rounded_product(self._blocks(operands, total), result)
+        kept = [self._kept(value) if self._is_float(value) else value for value in operands]
         if total is not None and total.bits < 32:
             return self.narrowed(self._summed(kept, total), result)
         attributes = dict(self.attributes)
@@ -187,24 +198,83 @@ class Work:
             raise self.fail(f"`{self.op}` sums in f32, not in {total}", "use `matmul`, which takes an accumulator")
         if not policy.changes_values:
             return b.emit(self.op, *kept, **attributes)
-        if "dtype" in attributes:
-            attributes["dtype"] = dt.f64 if total is dt.f64 else dt.f32
-            made = b.emit(self.op, *kept, **attributes)
-            made = cast(b, made, dt.f32) if total is dt.f64 else made
-        else:
-            made = b.emit(self.op, *[cast(b, v, dt.f32) if self._is_float(v) else v for v in kept], **attributes)
-        return self.narrowed(made, result)
+        return self._rounded_product(self._computed(kept, total), result)
+
+    def _check_floats(self, natural: DType) -> None:
+        compute, storage = self.policy.compute, self.policy.storage
+        if isinstance(compute, DType) and not compute.is_float:
+            raise self.fail(
+                f"`{self.op}` of {natural} cannot be computed in {compute}, which is no float",
+                "compute in a float, or `quantize` its operands",
+            )
+        if isinstance(storage, DType) and not storage.is_float:
+            raise self.fail(
+                f"operands of `{self.op}` of {natural} cannot be kept as {storage}, which is no float",
+                "store a float, or `quantize` its operands",
+            )
+
+    def _computed(self, kept: Sequence[Any], total: DType | None) -> Any:
+        """The product of operands as they are kept, in f32."""
+        b, attributes = self.b, dict(self.attributes)
+        if "accumulate" in attributes:
+            attributes["accumulate"] = total
+        if "dtype" not in attributes:
+            return b.emit(self.op, *[cast(b, v, dt.f32) if self._is_float(v) else v for v in kept], **attributes)
+        attributes["dtype"] = dt.f64 if total is dt.f64 else dt.f32
+        made = b.emit(self.op, *kept, **attributes)
+        return cast(b, made, dt.f32) if total is dt.f64 else made
+
+    def _rounded_product(self, made: Any, result: DType) -> Any:
+        if not isinstance(made, tuple):
+            return self.narrowed(made, result)
+        out, *rest = made  # what comes beside the product is f32 already  # pyright: ignore[reportUnknownVariableType]
+        return (self.narrowed(out, result), *rest)  # pyright: ignore[reportUnknownVariableType]
+
+    def _blocks(self, operands: Sequence[Any], total: DType | None) -> Any:
+        """A product of operands that are kept in blocks; the scales of whole tensors are put on where they can be."""
+        b = self.b
+        if self.op == "einsum":
+            return self._einsum(operands)
+        is_narrow = total is not None and total.bits < 32
+        if self.op in ATTENTION or is_narrow:
+            parts = [self._in_blocks(value, at) for at, value in enumerate(operands)]
+            kept = [value if scale is None else b.emit("mul", cast(b, value, dt.f32), scale) for value, scale in parts]
+            if is_narrow:
+                assert total is not None
+                return self._summed(kept, total)
+            compute = self.policy.compute
+            kept = [self.narrowed(v, compute) if self._is_float(v) and isinstance(compute, DType) else v for v in kept]
+            return self._computed(kept, total)
+        (left, one), (right, other) = (self._in_blocks(value, at) for at, value in enumerate(operands))
+        made = self._computed([left, right], total)
+        return b.emit("mul", made, b.emit("mul", one, other))
+
+    def _in_blocks(self, value: Any, at: int) -> tuple[Any, Any]:
+        """An operand divided by the scale of its tensor, in blocks, as it is computed with; and that scale."""
+        b, policy = self.b, self.policy
+        assert isinstance(policy.storage, BlockFormat)
+        if not self._is_float(value) or (self.op in ATTENTION and at > 2):
+            return value, None  # a mask is added, not multiplied
+        wide, axis = cast(b, value, dt.f32), self._summed_axis(b.type_of(value), at)
+        scale = tensor_scale(b, wide, policy.storage.name)
+        kept = b.emit("round_blocks", b.emit("div", wide, scale), format=policy.storage.name, axis=axis)
+        # The product of a number and a scale of its block has few enough bits for any dtype that computes.
+        exact = isinstance(policy.compute, DType) and policy.compute is not dt.f32
+        return (self._rounded_to(kept, str(policy.compute), "nearest_even") if exact else kept), scale
+
+    def _einsum(self, operands: Sequence[Any]) -> Any:
+        """The products and sums that an equation stands for, each under the policy."""
+        decompose = REGISTRY["einsum"].decompose
+        assert decompose is not None
+        return decompose(_Under(self), operands, self.attributes)
 
     def _is_float(self, value: Any) -> bool:
         return self.b.type_of(value).dtype.is_float
 
-    def _kept(self, value: Any, at: int) -> Any:
+    def _kept(self, value: Any) -> Any:
         """An operand of a product: as it is stored, then as it is computed with."""
         policy = self.policy
-        if isinstance(policy.storage, BlockFormat):
-            axis = self._summed_axis(self.b.type_of(value), at)
-            value = self.b.emit("round_blocks", value, format=policy.storage.name, axis=axis)
-        elif policy.storage is not None and not holds(policy.storage, self.b.type_of(value).dtype):
+        if isinstance(policy.storage, DType) and not holds(policy.storage, self.b.type_of(value).dtype):
             value = self.narrowed(value, policy.storage)
         source = self.b.type_of(value).dtype
         if isinstance(policy.compute, ComputeMode):
@@ -215,26 +285,43 @@ class Work:
             )
         if policy.compute is None or policy.compute is source:
             return value
-        # What comes from blocks has few enough bits for any dtype that computes.
-        return cast(self.b, value, policy.compute) if policy.storage else self.narrowed(value, policy.compute)
+        return self.narrowed(value, policy.compute)
 
     def _summed_axis(self, type: TensorType, at: int) -> int:
+        """The axis that blocks of a storage format are cut along: one that the product sums over."""
         if self.op == "matmul" and at < 2:
             return type.rank - 1 if at == 0 or type.rank == 1 else type.rank - 2
         axes = self.attributes.get(("lhs_contract", "rhs_contract")[min(at, 1)], ())
-        if self.op == "dot_general" and len(axes) == 1:
-            return axes[0]
+        if self.op == "dot_general" and axes:
+            return axes[-1] % type.rank
+        if self.op in ("conv1d", "conv2d"):
+            return self._channels(type, at)
+        if self.op in ATTENTION:
+            return type.rank - 2 if at == 2 else type.rank - 1  # heads of queries and keys, keys of values
         raise self.fail(
-            f"`{self.op}` has no one axis to cut into blocks of {self.policy.storage}",
+            f"`{self.op}` has no axis to cut into blocks of {self.policy.storage}",
             "write it as `matmul`, or use a policy that stores a dtype here",
         )
+
+    def _channels(self, type: TensorType, at: int) -> int:
+        """The channels of a convolution, which blocks must not cross groups of."""
+        groups, size = int(self.attributes["groups"]), BLOCK_FORMATS[str(self.policy.storage)].block
+        channels = type.shape[1] if at else type.shape[1] // groups
+        if groups > 1 and (channels % size).value != 0:
+            raise self.fail(
+                f"`{self.op}` has groups of {channels} channels, and blocks of {self.policy.storage} have {size}",
+                "use groups of whole blocks, or a policy that stores a dtype here",
+            )
+        return 1
 
     def _summed(self, operands: Sequence[Any], total: DType) -> Any:
         """A product whose running sum is narrow: its terms in f32, summed by the recipe of reductions."""
         b = self.b
-        if self.op != "matmul":
+        if self.op not in ("matmul", "dot_general"):
             raise self.fail(f"`{self.op}` sums in f32 or f64, not in {total}", "write it as `matmul`, or sum in f32")
         left, right = (cast(b, value, dt.f32) for value in operands[:2])
+        if self.op == "dot_general":
+            return self._summed_pairs(left, right, total)
         one, a, c = Dim.constant(1), b.type_of(left), b.type_of(right)
         if a.rank < 2 or c.rank < 2:
             raise self.fail(f"`matmul` that sums in {total} takes matrices, got rank {a.rank} and {c.rank}")
@@ -246,6 +333,56 @@ class Work:
         # Terms are rounded to the accumulator as they join it, so the sum takes them as they are.
         axis = b.type_of(terms).rank - 2
         return b.emit("sum", terms, axes=(axis,), keepdims=False, accumulate=total)
+
+    def _summed_pairs(self, left: Any, right: Any, total: DType) -> Any:
+        """The same of pairs of axes: batches, what is left of both sides, and last what is summed."""
+        b, sides = self.b, list[Any]()
+        for value, side in ((left, "lhs"), (right, "rhs")):
+            shape = b.type_of(value).shape
+            batch, contract = (tuple(self.attributes[f"{side}_{what}"]) for what in ("batch", "contract"))
+            free = tuple(axis for axis in range(len(shape)) if axis not in (*batch, *contract))
+            sides.append((b.emit("transpose", value, axes=(*batch, *free, *contract)), len(batch), len(free)))
+        (x, count, own), (y, _, others) = sides
+        one, a, c = Dim.constant(1), b.type_of(x).shape, b.type_of(y).shape
+        ones = (one,) * others, (one,) * own
+        x = b.emit("reshape", x, shape=(*a[: count + own], *ones[0], *a[count + own :]))
+        y = b.emit("reshape", y, shape=(*c[:count], *ones[1], *c[count:]))
+        axes = tuple(range(count + own + others, b.type_of(x).rank))
+        return b.emit("sum", b.emit("mul", x, y), axes=axes, keepdims=False, accumulate=total)
+
+
+@frozen
+class Summing:
+    """Builds what a composite op stands for, each of its sums in an accumulator that is asked for."""
+
+    b: Builder
+    total: DType
+
+    def emit(self, name: str, *operands: Any, **attributes: Any) -> Any:
+        spec = REGISTRY[name]
+        if name in COMPOSITES and name not in WITHOUT_ACCUMULATOR and spec.decompose is not None:
+            return spec.decompose(self, operands, spec.with_defaults(attributes))
+        if isinstance(spec.lower, Reduction) and any(one.name == "accumulate" for one in spec.attributes):
+            is_float = self.type_of(operands[0]).dtype.is_float
+            attributes = {"accumulate": self.total if is_float else None, **attributes}
+        return self.b.emit(name, *operands, **attributes)
+
+    def type_of(self, value: Any) -> TensorType:
+        return self.b.type_of(value)
+
+
+@frozen
+class _Under:
+    """Builds what an op stands for, each part under the policy of the whole."""
+
+    work: Work
+
+    def emit(self, name: str, *operands: Any, **attributes: Any) -> Any:
+        whole, full = self.work, REGISTRY[name].with_defaults(attributes)
+        return Work(whole.b, name, full, whole.policy, whole.bits, whole.span).apply(operands)
+
+    def type_of(self, value: Any) -> TensorType:
+        return self.work.b.type_of(value)
 
 
 def _own_rounding(target: DType) -> str:

@@ -19,7 +19,7 @@ from tessera.ir.tile.facets import Pointwise
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
-from tessera.types.number_format import BLOCK_FORMATS, FORMATS, conversion_fault
+from tessera.types.number_format import BLOCK_FORMATS, FORMATS, BlockFormat, conversion_fault
 from tessera.types.shape import Named, broadcast, text
 from tessera.types.tensor_type import TensorType
 
@@ -223,13 +223,32 @@ def _infer_blocks(ctx: InferContext, types: Sequence[TensorType], attributes: At
     return [x]
 
 
+def _reach(kind: BlockFormat) -> float:
+    """The largest number of a block whose scale is the largest: what the largest of a tensor is brought to."""
+    return FORMATS[kind.element].largest * FORMATS[kind.scale].largest
+
+
+def tensor_scale(b: Builder, x: Any, format: str) -> Any:
+    """What brings the largest finite number of an f32 tensor to the reach of its blocks; 1 for a tensor of zeros."""
+    sizes, zero = b.emit("abs", x), constant(b, 0.0, dt.f32)
+    finite = b.emit("where", b.emit("lt", sizes, constant(b, float("inf"), dt.f32)), sizes, zero)
+    top = b.emit("max", finite, axes=tuple(range(b.type_of(x).rank)), keepdims=False, identity=True)
+    scale = b.emit("div", top, constant(b, _reach(BLOCK_FORMATS[format]), dt.f32))
+    return b.emit("where", b.emit("gt", scale, zero), scale, constant(b, 1.0, dt.f32))
+
+
 def _decompose_blocks(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
     (x,) = operands
     axis: int = attributes["axis"]
     kind, own = BLOCK_FORMATS[attributes["format"]], b.type_of(x)
+    wide = cast(b, x, dt.f32)
+    if attributes["whole"]:
+        scale = tensor_scale(b, wide, kind.name)
+        made = b.emit("round_blocks", b.emit("div", wide, scale), format=kind.name, axis=axis)
+        return cast(b, b.emit("mul", made, scale), own.dtype)
     size = Dim.constant(kind.block)
     cut = (*own.shape[:axis], own.shape[axis] // kind.block, size, *own.shape[axis + 1 :])
-    blocks = b.emit("reshape", cast(b, x, dt.f32), shape=cut)
+    blocks = b.emit("reshape", wide, shape=cut)
     top = b.emit("max", b.emit("abs", blocks), axes=(axis + 1,), keepdims=True)
     share = b.emit("div", top, constant(b, FORMATS[kind.element].largest, dt.f32))
     scale = cast(b, b.emit("round_to", share, format=kind.scale, saturation="saturate"), dt.f32)
@@ -239,18 +258,27 @@ def _decompose_blocks(b: Builder, operands: Sequence[Any], attributes: Attribute
     return cast(b, b.emit("reshape", made, shape=own.shape), own.dtype)
 
 
-def blocks_reference(x: Array, *, format: str, axis: int) -> Array:
-    """Each block divided by its scale, rounded, and multiplied by it again."""
+def blocks_reference(x: Array, *, format: str, axis: int, whole: bool = False) -> Array:
+    """Each block divided by its scale, and all by one where there is one for all; rounded, and multiplied again."""
     kind = BLOCK_FORMATS[format]
     shape = (*x.shape[:axis], x.shape[axis] // kind.block, kind.block, *x.shape[axis + 1 :])
-    blocks = widened(x).reshape(shape)
+    blocks, one = widened(x).reshape(shape), np.float32(1)
     with np.errstate(all="ignore"):
+        if whole:
+            sizes = np.abs(blocks)
+            one = np.where(sizes < np.inf, sizes, np.float32(0)).max(initial=np.float32(0)) / np.float32(_reach(kind))
+            one = one if one > 0 else np.float32(1)
+            blocks = blocks / one
         top = np.abs(blocks).max(axis + 1, keepdims=True)
         share = top / np.float32(FORMATS[kind.element].largest)
         scale = round_to(share, format=kind.scale, saturation="saturate")
         kept = round_to(blocks / scale, format=kind.element, saturation="saturate")
-        made = np.where(scale == 0, np.float32(0), kept * scale)
+        made = np.where(scale == 0, np.float32(0), kept * scale) * one
     return rounded(made.reshape(x.shape), dtype_of(x))
+
+
+def _odd(rng: np.random.Generator) -> Sequence[Any]:
+    return [np.float32([[1, np.inf] * 8, [np.nan, 2] * 8, [3, -4] * 8])]
 
 
 def _ends(rng: np.random.Generator) -> Sequence[Any]:
@@ -354,6 +382,7 @@ SPECS: tuple[OpSpec, ...] = (
         attributes=(
             Attribute("format", "str", "nvfp4", "the numbers, the block and the scale"),
             Attribute("axis", "int", doc="the axis that is cut into blocks"),
+            Attribute("whole", "bool", False, "one more scale in f32, for the whole tensor"),
         ),
         infer=_infer_blocks,
         reference=blocks_reference,
@@ -361,6 +390,10 @@ SPECS: tuple[OpSpec, ...] = (
             Sample("last", normal((5, 48)), {"axis": 1}),
             Sample("first", normal((32, 7)), {"axis": 0}),
             Sample("small", lambda rng: [normal((3, 16))(rng)[0] * np.float32(1e-4)], {"axis": 1}),
+            Sample("tiny", lambda rng: [normal((3, 16))(rng)[0] * np.float32(1e-30)], {"axis": 1, "whole": True}),
+            Sample("first, whole", normal((32, 7)), {"axis": 0, "whole": True}),
+            Sample("zeros", lambda rng: [np.zeros((2, 32), np.float32)], {"axis": 1, "whole": True}),
+            Sample("not finite", _odd, {"axis": 1, "whole": True}),
         ),
         dtypes=("f32", "bf16", "f16"),
         cost=pointwise_cost(20),

@@ -16,11 +16,11 @@ from tessera.ir.base.policies import POLICY, policies_of
 from tessera.ir.base.types import TensorAttr
 from tessera.ir.base.verify import symbols_in
 from tessera.ir.graph.policy_integers import SATURATED, is_integer
-from tessera.ir.graph.policy_rules import PRODUCTS, is_arithmetic
+from tessera.ir.graph.policy_rules import ATTENTION, PRODUCTS, is_arithmetic
 from tessera.ir.tile.facets import View
 from tessera.types import dtype as dt
 from tessera.types.dtype import DType
-from tessera.types.number_format import BlockFormat
+from tessera.types.number_format import BLOCK_FORMATS, BlockFormat
 from tessera.types.policy import SILENT, ComputeMode, Policy
 from tessera.types.promotion import holds
 
@@ -81,7 +81,8 @@ def _check_op(op: SpecOp, policy: Policy) -> None:
 
 def _check_product(op: SpecOp, policy: Policy) -> None:
     for number, value in enumerate(op.operands):
-        if not _dtype(value).is_float:
+        is_mask = op.spec.short_name in ATTENTION and number > 2 and isinstance(policy.storage, BlockFormat)
+        if not _dtype(value).is_float or is_mask:
             continue
         formats = set(_formats(value))
         for what, wanted in (("stored as", policy.storage), ("computed in", policy.compute)):
@@ -98,7 +99,7 @@ def _is_met(wanted: DType | BlockFormat | ComputeMode, formats: set[str]) -> boo
         return True
     if isinstance(wanted, ComputeMode):
         # Narrower than f32 already, and by more than the mode cuts off.
-        return any(name in dt.BY_NAME and dt.BY_NAME[name].bits <= 16 for name in formats)
+        return any(name in BLOCK_FORMATS or (name in dt.BY_NAME and dt.BY_NAME[name].bits <= 16) for name in formats)
     return isinstance(wanted, DType) and any(name in dt.BY_NAME and holds(wanted, dt.BY_NAME[name]) for name in formats)
 
 
@@ -111,9 +112,14 @@ def _formats(value: SSAValue) -> Iterator[str]:
             return
         if "format" in op.kinds:
             yield op.value("format")
-        elif op.spec.short_name != "cast" and not isinstance(op.spec.lower, View):
+        elif op.spec.short_name != "cast" and not isinstance(op.spec.lower, View) and not _is_scaled(op):
             return
         value = op.operands[0]
+
+
+def _is_scaled(op: SpecOp) -> bool:
+    """Whether an op puts the one scale of a tensor on what was kept without it."""
+    return op.spec.short_name == "mul" and isinstance(op.operands[1].type, TensorAttr) and not op.operands[1].type.shape
 
 
 def _check_returned(end: SpecOp, outer: Policy) -> None:
