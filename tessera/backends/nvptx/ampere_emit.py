@@ -32,7 +32,7 @@ def emit_warp_kernel(kernel: SpecOp, machine: Machine) -> KernelCode:
     threads = WARPGROUP * groups
     f = module.kernel(kernel.value("symbol"), [*arguments, ("ptr", "scratch")], threads, blocks=2 if groups == 1 else 1)
     base = f.raw("i32", f"ptrtoint ptr {module.shared_base().text} to i32")
-    WarpEmitter(f, kernel, base, bounded=False).run()
+    WarpEmitter(f, kernel, base).run()
     f.ret()
     return KernelCode(
         kernel.value("symbol"),
@@ -50,8 +50,8 @@ def emit_warp_kernel(kernel: SpecOp, machine: Machine) -> KernelCode:
 class WarpEmitter(MatrixEmitter):
     """The writing of one kernel."""
 
-    def __init__(self, f: FunctionText, kernel: SpecOp, base: Value, bounded: bool) -> None:
-        super().__init__(f, kernel, base, bounded)
+    def __init__(self, f: FunctionText, kernel: SpecOp, base: Value) -> None:
+        super().__init__(f, kernel, base, None)
         self.setting = replace(self.setting, group=op32(f, "lshr", self.setting.warp, 2), first=0)
         self.is_producer = False
         self.own.update(
@@ -79,7 +79,8 @@ class WarpEmitter(MatrixEmitter):
         f, block = self.f, op.regions[0].block
         counts = [f.cast("trunc", dim_value(f, dim, self.setting.sizes), "i32") for dim in op.value("grid")]
         places = self._program(op, special(f, "ctaid.x"), counts)
-        self.values.update(zip(block.args, [f.raw("i64", f"zext {place} to i64") for place in places], strict=True))
+        wide = [f.raw("i64", f"zext {place} to i64") for place in places]
+        self.values.update(zip(block.args[: len(counts)], wide, strict=True))
         self.run_block(block)
 
     def _cursor(self, op: SpecOp) -> None:

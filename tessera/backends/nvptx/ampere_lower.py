@@ -60,11 +60,12 @@ class WarpLowering(MatrixLowering):
     """The lowering of one kernel."""
 
     def __init__(self, kernel: SpecOp, plan: Plan, machine: Machine) -> None:
-        super().__init__(kernel, plan)
+        super().__init__(kernel, plan, "never", 0)
         self.machine = machine
         self.rows_out = frozenset(self.stores)
         """Stores that leave in rows of 16 bytes; all others are element by element."""
         self.stores = {}
+        self.mailbox = -1
 
     def run(self) -> SpecOp:
         rings, room = rings_of(self.plan), Room()

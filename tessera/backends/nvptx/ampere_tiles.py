@@ -57,6 +57,12 @@ class WarpTiles(TileOps):
         else:
             super().run(op)
 
+    def first_row(self, blocks: int) -> Value:
+        """The first row that this warp has of tiles with so many blocks for each group."""
+        f = self.f
+        own = op32(f, "mul", self.warp, _WARP_ROWS)
+        return op32(f, "add", op32(f, "mul", self.setting.group, MMA_ROWS * blocks), own)
+
     # Products.
 
     def _multiply(self, op: SpecOp) -> Registers:
@@ -103,7 +109,7 @@ class WarpTiles(TileOps):
             swizzled = op32(f, "xor", half, row)
             own = op32(f, "xor", swizzled, op32(f, "shl", self.warp, 1))
             address = op32(f, "add", start, op32(f, "shl", own, 4))
-            return lambda step: self._load(
+            return lambda step: self._matrices(
                 [(address, step * _WARP_ROWS * SPAN + block * lhs.span_bytes) for block in range(blocks)], True
             )
         inside = op32(f, "add", op32(f, "mul", self.warp, _WARP_ROWS), op32(f, "and", self.lane, 15))
@@ -111,7 +117,7 @@ class WarpTiles(TileOps):
         start = self._rows_at(lhs, at, own)
         swizzled = op32(f, "shl", op32(f, "xor", op32(f, "lshr", self.lane, 4), row), 4)
         places = self._places_along(start, swizzled)
-        return lambda step: self._load(
+        return lambda step: self._matrices(
             [
                 (places[step % _STEPS], step // _STEPS * lhs.span_bytes + block * MMA_ROWS * SPAN)
                 for block in range(blocks)
@@ -142,7 +148,7 @@ class WarpTiles(TileOps):
                     addresses.append(
                         (places[step % _STEPS], step // _STEPS * rhs.span_bytes + pair * _WARP_ROWS * SPAN)
                     )
-            found = self._load(addresses, is_turned)
+            found = self._matrices(addresses, is_turned)
             return [words[at : at + 2] for words in found for at in (0, 2)][: columns // 8]
 
         return of
@@ -159,7 +165,7 @@ class WarpTiles(TileOps):
             op32(f, "add", start, op32(f, "xor", swizzled, pair << 5) if pair else swizzled) for pair in range(_STEPS)
         ]
 
-    def _load(self, addresses: Sequence[tuple[Value, int]], turned: bool) -> list[Sequence[Value]]:
+    def _matrices(self, addresses: Sequence[tuple[Value, int]], turned: bool) -> list[Sequence[Value]]:
         return list(warp_asm.matrices_in(self.f, addresses, turned))
 
     # Rows out.
@@ -194,7 +200,7 @@ class WarpTiles(TileOps):
         address = op32(f, "add", op32(f, "add", self.setting.base, staging.offset), group)
         lane_row, piece = op32(f, "lshr", self.lane, 3), op32(f, "and", self.lane, 7)
         first = op32(f, "add", op32(f, "mul", self.warp, _WARP_ROWS), lane_row)
-        row = op32(f, "add", op32(f, "mul", self.setting.group, MMA_ROWS * layout.blocks), first)
+        row = op32(f, "add", self.first_row(layout.blocks), lane_row)
         vector = PIECE // tile.dtype.bytes
         rooms = [self._room(op, axis, env) for axis in (0, 1)]
         start = f.add(corner, f.mul(stride, f.cast("zext", row, "i64")))
@@ -206,10 +212,10 @@ class WarpTiles(TileOps):
                 asm.effect(f, "bar.warp.sync 0xffffffff;")
                 is_column = self._is_below(rooms[1], op32(f, "mul", piece, vector), part * span)
                 for turn in range(_WARP_ROWS // 4):
-                    there = self._is_below(rooms[0], row, MMA_ROWS * block + 4 * turn)
+                    there = self._is_below(rooms[0], row, self.step * block + 4 * turn)
                     if is_column is not None:
                         there = is_column if there is None else f.op("and", there, is_column)
-                    moved = f.add(f.mul(stride, MMA_ROWS * block + 4 * turn), part * SPAN)
+                    moved = f.add(f.mul(stride, self.step * block + 4 * turn), part * SPAN)
                     self._row_out(address, first, piece, turn, f.add(start, moved), there)
 
     def _room(self, op: SpecOp, axis: int, env: dict[str, Index]) -> Value | None:

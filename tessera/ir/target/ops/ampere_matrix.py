@@ -14,6 +14,8 @@ from tessera.ir.target.ops.hopper_matrix import check_sides
 from tessera.types.dim import Dim
 
 _SETUP = ("ttarget.shared_tile",)
+_KERNELS = ("ttarget.warp_kernel", "ttarget.tensor_kernel")
+"""Kernels that rows leave from."""
 _FOREIGN = (
     *("ttarget.tensor_map", "ttarget.ring", "ttarget.acquire", "ttarget.copy", "ttarget.await", "ttarget.release"),
     *("ttarget.mma_issue", "ttarget.mma_wait", "ttarget.turn", "ttarget.store_tile"),
@@ -77,7 +79,7 @@ def _check_global(op: SpecOp, place: int) -> None:
 
 def _kernel(op: SpecOp) -> SpecOp | None:
     at = op.parent_op()
-    while at is not None and at.name != "ttarget.warp_kernel":
+    while at is not None and at.name not in _KERNELS:
         at = at.parent_op()
     return at if isinstance(at, SpecOp) else None
 

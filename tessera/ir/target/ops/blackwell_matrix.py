@@ -1,0 +1,197 @@
+"""Kernels with tensor memory: its allocation, products of one CTA that sum in it, and the way to registers."""
+
+from __future__ import annotations
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.spec import Attribute, OpSpec
+from tessera.ir.base.types import IndexAttr
+from tessera.ir.target.blackwell_async import TensorCheck
+from tessera.ir.target.blackwell_limits import FEATURES, MAX_COLUMNS, MIN_COLUMNS, PRODUCTS, ROWS, WIDEST
+from tessera.ir.target.blackwell_types import TensorMemoryAttr
+from tessera.ir.target.hopper_async import check_producer
+from tessera.ir.target.hopper_limits import SHARED_BYTES
+from tessera.ir.target.hopper_types import CursorAttr, FragmentAttr, RingAttr, SharedAttr
+from tessera.ir.target.ops.hopper_kernel import check_arguments, check_parts
+from tessera.ir.target.ops.hopper_matrix import check_sides
+from tessera.types.dtype import f32
+
+_SETUP = ("ttarget.tensor_map", "ttarget.shared_tile", "ttarget.ring")
+_FOREIGN = ("ttarget.mma_issue", "ttarget.mma_wait", "ttarget.release", "ttarget.turn", "ttarget.mma_sync")
+"""What does not go together with products in tensor memory."""
+
+
+def _check_kernel(op: SpecOp) -> None:
+    check_arguments(op)
+    missing = [feature for feature in FEATURES if feature not in op.value("features")]
+    if missing:
+        op.fail(
+            f"a kernel with tensor memory needs {', '.join(FEATURES)}, and the target lacks {', '.join(missing)}",
+            "lower for sm_100a, or for mma.sync, which every machine from sm_80 on has",
+        )
+    if op.value("consumers") not in (1, 2):
+        op.fail(f"1 or 2 warpgroups read tensor memory, got {op.value('consumers')}")
+    if not 0 <= op.value("shared") <= SHARED_BYTES:
+        op.fail(f"a CTA has at most {SHARED_BYTES} bytes of shared memory, got {op.value('shared')}")
+    block = op.regions[0].block
+    names = [part.name for part in block.ops]
+    if names[-2:] != ["ttarget.roles", "ttarget.return"] or any(name not in _SETUP for name in names[:-2]):
+        op.fail(f"`@{op.value('symbol')}` is memory, then roles, got {', '.join(names)}")
+    for part in op.walk():
+        if part.name in _FOREIGN:
+            op.fail(f"`{part.name}` is of other matrix units than those with tensor memory")
+    check_parts(op)
+    (roles,) = [part for part in block.ops if part.name == "ttarget.roles"]
+    producer, consumer = (region.block for region in roles.regions)
+    check_producer(producer)
+    check = TensorCheck()
+    check.run(consumer)
+    check.end()
+    _check_columns(op)
+
+
+def _check_columns(op: SpecOp) -> None:
+    """A multiprocessor has so many columns, and one CTA does not wait for its own."""
+    total = sum(
+        part.value("columns") for part in op.walk() if isinstance(part, SpecOp) and part.name == "ttarget.tensor_alloc"
+    )
+    if total > MAX_COLUMNS:
+        op.fail(f"a CTA asks for {total} columns of tensor memory, and there are {MAX_COLUMNS}")
+
+
+def _check_alloc(op: SpecOp) -> None:
+    columns, type = op.value("columns"), op.results[0].type
+    if columns & (columns - 1) or not MIN_COLUMNS <= columns <= MAX_COLUMNS:
+        op.fail(
+            f"columns of tensor memory are a power of two from {MIN_COLUMNS} to {MAX_COLUMNS}, got {columns}",
+            "round up to the next power of two",
+        )
+    if not isinstance(type, TensorMemoryAttr) or len(type.shape) != 2 or type.dtype is not f32:
+        op.fail(f"tensor memory holds sums of f32 in rows and columns, got {type}")
+    rows, width = (dim.value or 0 for dim in type.shape)
+    if rows != ROWS or width > columns:
+        op.fail(f"{columns} columns have {ROWS} rows of {columns} sums, got {type}")
+    if op.value("offset") % 8:
+        op.fail(f"a barrier begins at a multiple of 8 bytes, got {op.value('offset')}")
+    if op.value("warp") < 0:
+        op.fail(f"`warp` is the number of a warp, got {op.value('warp')}")
+
+
+def _check_memory(op: SpecOp) -> None:
+    if not isinstance(op.operands[0].type, TensorMemoryAttr):
+        op.fail(f"`{op.name}` takes tensor memory, got {op.operands[0].type}")
+
+
+def _check_product(op: SpecOp) -> None:
+    _check_memory(op)
+    memory, lhs, rhs = (value.type for value in op.operands[:3])
+    assert isinstance(memory, TensorMemoryAttr)
+    if not isinstance(lhs, SharedAttr) or not isinstance(rhs, SharedAttr):
+        op.fail(f"both sides of a product are in shared memory, got {lhs} and {rhs}")
+    kinds = [value.type for value in op.operands[3:]]
+    wanted = (CursorAttr, CursorAttr, IndexAttr, IndexAttr)
+    if len(kinds) != 4 or any(not isinstance(type, kind) for type, kind in zip(kinds, wanted, strict=True)):
+        op.fail("a product takes a stage for each side, the first step and this one")
+    check_sides(op, memory, lhs, rhs, PRODUCTS)
+    M, N = (dim.value or 0 for dim in memory.shape)
+    if M != ROWS or N % 16 or not 16 <= N <= WIDEST:
+        op.fail(f"a product has {ROWS} rows and columns in 16s up to {WIDEST}, got {M} x {N}")
+
+
+def _check_release(op: SpecOp) -> None:
+    if not isinstance(op.operands[0].type, RingAttr) or not isinstance(op.operands[1].type, CursorAttr):
+        op.fail(f"`{op.name}` takes a ring and a place in it, got {[str(v.type) for v in op.operands[:2]]}")
+
+
+def _check_load(op: SpecOp) -> None:
+    _check_memory(op)
+    memory, fragment = op.operands[0].type, op.results[0].type
+    assert isinstance(memory, TensorMemoryAttr)
+    if not isinstance(fragment, FragmentAttr) or fragment.data != memory.data:
+        op.fail(f"`{op.name}` gives the fragment of {memory}, not {fragment}")
+
+
+SPECS = (
+    OpSpec(
+        name="ttarget.tensor_kernel",
+        summary="A kernel with tensor memory: a CTA does one program, a producer copies, one thread of the consumers "
+        "starts products, all of them read the sums.",
+        results=(),
+        attributes=(
+            Attribute("symbol", "symbol", doc="the kernel's name"),
+            Attribute("symbols", "strs", doc="the sizes it is given at a call"),
+            Attribute("grid", "dims", doc="programs along each axis"),
+            Attribute("writes", "ints", doc="the arguments it writes"),
+            Attribute("features", "strs", doc="what it needs of the machine"),
+            Attribute("consumers", "int", doc="warpgroups that read sums; one more copies"),
+            Attribute("shared", "int", doc="bytes of shared memory"),
+        ),
+        regions=("body",),
+        form="function",
+        verify=_check_kernel,
+    ),
+    OpSpec(
+        name="ttarget.tensor_alloc",
+        summary="Columns of tensor memory for sums, asked for by one warp; where they are is told in shared memory.",
+        results=("memory",),
+        attributes=(
+            Attribute("columns", "int", doc="a power of two, 32 to 512"),
+            Attribute("offset", "int", doc="where in shared memory the address and the barrier of products are"),
+            Attribute("warp", "int", 0, "the consumers' warp that asks"),
+        ),
+        effects=frozenset(["memory"]),
+        verify=_check_alloc,
+    ),
+    OpSpec(
+        name="ttarget.tensor_dealloc",
+        summary="Gives tensor memory back, by the warp that asked for it, when all have read it.",
+        operands=("memory",),
+        results=(),
+        attributes=(Attribute("warp", "int", 0, "the consumers' warp that gives back"),),
+        effects=frozenset(["memory"]),
+        verify=_check_memory,
+    ),
+    OpSpec(
+        name="ttarget.tensor_mma",
+        summary="Starts a product into tensor memory: in the first step in place of what is there, later added to it.",
+        operands=("memory", "lhs", "rhs", "at*"),
+        results=(),
+        attributes=(
+            Attribute("lhs_major", "str", "k", "which dim of the left side lies along memory: k or mn"),
+            Attribute("rhs_major", "str", "k", "which dim of the right side lies along memory: k or mn"),
+        ),
+        effects=frozenset(["memory"]),
+        verify=_check_product,
+    ),
+    OpSpec(
+        name="ttarget.tensor_release",
+        summary="Leaves a stage to the producer as soon as the products that read it are done.",
+        operands=("ring", "cursor"),
+        results=(),
+        effects=frozenset(["memory"]),
+        verify=_check_release,
+    ),
+    OpSpec(
+        name="ttarget.tensor_commit",
+        summary="Has all products so far arrive at the barrier of their memory when they are done.",
+        operands=("memory",),
+        results=(),
+        effects=frozenset(["memory"]),
+        verify=_check_memory,
+    ),
+    OpSpec(
+        name="ttarget.tensor_wait",
+        summary="Waits at the barrier of tensor memory: all products that were committed are done.",
+        operands=("memory",),
+        results=(),
+        effects=frozenset(["memory"]),
+        verify=_check_memory,
+    ),
+    OpSpec(
+        name="ttarget.tensor_load",
+        summary="Sums in tensor memory as a fragment: each warp reads the 32 lanes it can, 16 rows at a time.",
+        operands=("memory",),
+        results=("fragment",),
+        effects=frozenset(["memory"]),
+        verify=_check_load,
+    ),
+)
