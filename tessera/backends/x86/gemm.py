@@ -6,7 +6,7 @@ stored and loaded again, never added, so its bits depend on neither block sizes,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -343,37 +343,61 @@ def _write_stream(g: FunctionText, plan: GemmPlan, dtype: DType) -> None:
     lhs, rhs, out, m, n, depth, stride = g.arguments
     shape, stored, element = plan.shape, convert.storage_type(dtype), plan.shape.element
     type_ = vector(element, shape.lanes)
-    whole = g.round_down(n, shape.lanes)
 
     def rows_at(k: Value, count: int) -> None:
         lines = [g.gep(rhs, g.mul(g.add(k, step), stride), stored) for step in range(count)]
 
-        def at(j: Value, load: Callable[[Value], Value]) -> None:
-            values = [convert.cast(g, load(g.gep(line, j, stored)), dtype, shape.dtype) for line in lines]
+        def factors_of(i: Index) -> list[Value]:
+            first = g.gep(lhs, g.add(g.mul(i, depth), k), element)
+            return [g.splat(g.load(g.gep(first, s, element), element), shape.lanes) for s in range(count)]
 
-            def row(i: Value) -> None:
-                address = g.gep(out, g.add(g.mul(i, plan.NS), j), element)
-                acc = g.load(address, type_)
-                factors = g.gep(lhs, g.add(g.mul(i, depth), k), element)
-                for step, value in enumerate(values):
-                    factor = g.splat(g.load(g.gep(factors, step, element), element), shape.lanes)
-                    acc = multiply_add(g, factor, value, acc)
-                g.store(acc, address)
+        def add_up(i: Index, j: Value, factors: list[Value], values: Iterable[Value]) -> None:
+            address = g.gep(out, g.add(g.mul(i, plan.NS), j), element)
+            acc = g.load(address, type_)
+            for factor, value in zip(factors, values, strict=True):
+                acc = multiply_add(g, factor, value, acc)
+            g.store(acc, address)
 
-            g.loop(0, m, 1, row)
+        def alone(j: Value, load: Callable[[Value], Value], factors: list[Value]) -> None:
+            add_up(0, j, factors, (load(g.gep(line, j, stored)) for line in lines))
 
-        g.loop(0, whole, shape.lanes, lambda j: at(j, lambda p: convert.load(g, p, dtype, shape.lanes)))
-        rest = g.sub(n, whole)
-        g.if_(
-            g.icmp("sgt", rest, 0),
-            lambda: at(whole, lambda p: convert.load_some(g, p, dtype, shape.lanes, rest)),
-        )
+        def several(j: Value, load: Callable[[Value], Value]) -> None:
+            values = [load(g.gep(line, j, stored)) for line in lines]
+            g.loop(0, m, 1, lambda i: add_up(i, j, factors_of(i), values))
 
-    together = 8
+        def one_row() -> None:
+            # What is read between two lines of B keeps memory waiting: the factors stay in registers.
+            factors = factors_of(0)
+            _along(g, shape, dtype, n, lambda j, load: alone(j, load, factors))
+
+        g.if_(g.icmp("eq", m, 1), one_row, lambda: _along(g, shape, dtype, n, several))
+
+    together = 12
     most = g.round_down(depth, together)
     g.loop(0, most, together, lambda k: rows_at(k, together))
     g.loop(most, depth, 1, lambda k: rows_at(k, 1))
     g.ret()
+
+
+def _along(
+    g: FunctionText,
+    shape: MicroShape,
+    dtype: DType,
+    columns: Value,
+    at: Callable[[Value, Callable[[Value], Value]], None],
+) -> None:
+    """`at(j, load)` for every register of columns; the last may be cut short."""
+
+    def load(pointer: Value) -> Value:
+        return convert.cast(g, convert.load(g, pointer, dtype, shape.lanes), dtype, shape.dtype)
+
+    def load_rest(pointer: Value) -> Value:
+        return convert.cast(g, convert.load_some(g, pointer, dtype, shape.lanes, rest), dtype, shape.dtype)
+
+    whole = g.round_down(columns, shape.lanes)
+    g.loop(0, whole, shape.lanes, lambda j: at(j, load))
+    rest = g.sub(columns, whole)
+    g.if_(g.icmp("sgt", rest, 0), lambda: at(whole, load_rest))
 
 
 def _epilogue_function(f: FunctionText, plan: GemmPlan, problem: GemmProblem) -> str:

@@ -61,7 +61,7 @@ class MicroShape:
         element = compute_type(dtype)
         lanes = target.lanes_for(element)
         if target.lanes == 16:
-            return MicroShape(dtype, lanes, 6, 4, 1)
+            return MicroShape(dtype, lanes, 6, 4, 4)
         # A 64-bit integer product takes several registers on its own.
         return MicroShape(dtype, lanes, 4, 1, 1) if element == "i64" else MicroShape(dtype, lanes, 6, 2, 2)
 
