@@ -8,7 +8,7 @@ from typing import Any
 from xdsl.ir import Block, OpResult, SSAValue
 
 from tessera.backends.nvptx.kernel_code import matrix_symbol
-from tessera.backends.nvptx.matrix_consumer import Consumer
+from tessera.backends.nvptx.matrix_consumer import Consumer, index_expr
 from tessera.backends.nvptx.matrix_lower import MatrixLowering
 from tessera.backends.nvptx.matrix_memory import RingPlan, Room, rings_of, tile_of
 from tessera.backends.nvptx.matrix_plan import Plan, UnfitError, Units, plan_of
@@ -223,6 +223,12 @@ class Warps(Consumer):
             self.there.update(wanted)
 
     # Loops.
+
+    def is_nonempty(self, op: SpecOp) -> bool:
+        """Whether a loop has a step for sure: these kernels run on sides of any size, empty ones too."""
+        low, high = (index_expr(value) for value in op.operands[:2])
+        length = None if low is None or high is None else (high - low).value
+        return length is not None and length > 0
 
     def _loop(self, op: SpecOp) -> None:
         inner = self.inside(op)
