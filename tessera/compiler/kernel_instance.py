@@ -75,10 +75,16 @@ class KernelInstance:
             return self.program(call.operands, kind)
         made = self.program(call.operands, kind)
         usual = self.definition.complete(None, kind).block
-        block = call.choose("kernel.block", candidates(usual, made.numeric))
-        if tuple(block) == usual:
-            return made
-        return KernelInstance(self.definition, self.statics, Schedule(block=tuple(block))).program(call.operands, kind)
+        blocks = candidates(usual, made.numeric)
+        if call.machine.is_gpu:
+            from tessera.frontend.kernel.discover import ranked  # noqa: PLC0415 - for GPUs alone
+
+            blocks = ranked(blocks, lambda block: self._under(block).program(call.operands, kind), call.machine)
+        block = call.choose("kernel.block", blocks)
+        return made if tuple(block) == usual else self._under(block).program(call.operands, kind)
+
+    def _under(self, block: Sequence[int]) -> KernelInstance:
+        return KernelInstance(self.definition, self.statics, Schedule(block=tuple(block)))
 
     def check(self, types: Sequence[TensorType], machine: Machine) -> None:
         """Raises ScheduleError (T0401) where the machine cannot carry the schedule out."""

@@ -265,7 +265,7 @@ class BlockLowering(Lowering):
         ]
         values.update(
             offset=offset,
-            way=self.way(offset, axes[1:]),
+            way=self.way(offset, axes[1:], len(op.operands) - first - len(where)),
             align=buffer.dtype.bytes,
             guarded=tuple(axis for axis, _ in guarded),
             bounds=tuple(bound for _, bound in guarded),

@@ -10,6 +10,7 @@ from typing import Any
 from tessera.diagnostics.codes import KernelError, ShapeError
 from tessera.diagnostics.error import HERE
 from tessera.diagnostics.span import Span
+from tessera.frontend.kernel.triangle import folded_grid, is_foldable
 from tessera.ir.tile.records import INDEX, Body, Memory, TileOp
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
@@ -77,6 +78,10 @@ class KernelBuilder:
         """The tensors that the kernel gives, in order."""
         self.zeroed: dict[int, None] = {}
         """Which of them begin as zeros."""
+        self.is_triangle = False
+        """Whether all that the kernel gives lies in the triangle that its schedule names."""
+        self.ahead: dict[str, tuple[str, int]] = {}
+        """Coordinates that stand some elements after another: by name, that one and how many."""
         self._names: dict[str, int] = {}
 
     # Values and ops.
@@ -136,6 +141,27 @@ class KernelBuilder:
         used = [name for name in self.coords if name in expr.symbols]
         return self.emit("index", [self.coords[n] for n in used], {"names": tuple(used), "expr": expr}, [INDEX])[0]
 
+    def at_value(self, name: str, expr: Dim) -> str:
+        """A new coordinate with a value of its own; one that is made in a loop ends with it."""
+        made = self.fresh(name)
+        self.coords[made] = self.index(expr)
+        if self.loops:
+            self.loops.append(made)
+        return made
+
+    def later(self, name: str, by: int) -> str:
+        """The coordinate that stands `by` elements after another: one and the same for the same distance."""
+        start, on = self.ahead.get(name, (name, 0))
+        by += on
+        if not by:
+            return start
+        for known, place in self.ahead.items():
+            if place == (start, by) and known in self.coords:
+                return known
+        made = self.at_value(f"{start}_next", Dim.symbol(start) + by)
+        self.ahead[made] = (start, by)
+        return made
+
     def zero(self) -> str:
         """The coordinate that is always 0."""
         if "_z" not in self.coords:
@@ -189,6 +215,12 @@ class KernelBuilder:
             if self.axes[name].extent == UNKNOWN:
                 raise self.fail(f"nothing is loaded or stored along `{name[1:]}`, whose index is asked for")
         ops: list[TileOp] = []
+        if self.is_triangle and is_foldable(self):
+            batch = [name for name in names if name.startswith("_b")]
+            for number, name in enumerate(batch):
+                ops.append(TileOp("program_id", (), {"axis": number}, (self.coords[name],)))
+            placed, grid = folded_grid(self, len(batch))
+            return [*ops, *placed], (*(self.axes[name].blocks for name in batch), *grid)
         for number, name in enumerate(names):
             axis, result = self.axes[name], self.coords[name]
             if name.startswith("_b"):
@@ -221,11 +253,12 @@ class KernelBuilder:
     def inside(self, body: Body, *names: str) -> Generator[None]:
         """Write into the body of a loop; its coordinates end with it."""
         outer, self.body = self.body, body
+        before = len(self.loops)
         self.loops += names
         try:
             yield
         finally:
             self.body = outer
-            for name in names:
-                self.loops.remove(name)
+            for name in self.loops[before:]:
                 del self.coords[name]
+            del self.loops[before:]

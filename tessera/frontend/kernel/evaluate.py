@@ -14,8 +14,9 @@ from tessera.diagnostics.codes import KernelError
 from tessera.diagnostics.error import TesseraError
 from tessera.frontend.kernel.builder import KernelBuilder
 from tessera.frontend.kernel.loops import write_loop
+from tessera.frontend.kernel.pipelines import Pipeline
 from tessera.frontend.kernel.source import Source, rebound_name, source_of
-from tessera.frontend.kernel.structure import Blocks, Pipeline
+from tessera.frontend.kernel.structure import Blocks
 from tessera.frontend.kernel.tiles import Index, Loop, NeedsNumber, Operand
 from tessera.frontend.several import is_several, several
 

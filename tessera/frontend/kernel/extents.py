@@ -42,13 +42,21 @@ class Loop:
     name: str
     size: int
     bound: Dim
-    pad_free: bool = False
     is_whole: bool = False
+    is_ahead: bool = False
 
     @property
     def start(self) -> Index:
         """The first element of the block."""
         return Index(Dim.symbol(self.name))
+
+    @property
+    def next(self) -> Loop:
+        """The block after this one; where it lies beyond the end, loads give `pad`."""
+        b = current()
+        if self.name not in b.coords:
+            raise b.fail("the index of a loop is used after the loop has ended")
+        return Loop(b.later(self.name, self.size), self.size, self.bound, self.is_whole, is_ahead=True)
 
 
 @frozen

@@ -37,8 +37,10 @@ from tessera.frontend.kernel.elementwise import (
     where,
     zeros,
 )
+from tessera.frontend.kernel.lanes import butterfly, shuffle, vote
 from tessera.frontend.kernel.matrix import dot, transpose
 from tessera.frontend.kernel.memory import atomic_add, atomic_max, atomic_min, load, store
+from tessera.frontend.kernel.pipelines import pipeline
 from tessera.frontend.kernel.reduce import (
     max,
     min,
@@ -51,7 +53,7 @@ from tessera.frontend.kernel.reduce import (
     tile_scan,
     tile_softmax_rmax,
 )
-from tessera.frontend.kernel.structure import context, pipeline, program, range_k, range_m, range_n, steps
+from tessera.frontend.kernel.structure import context, program, range_k, range_m, range_n, steps
 from tessera.frontend.kernel.tiles import INF, KTile, Tile
 
 mma = dot
@@ -67,6 +69,7 @@ __all__ = [
     "atomic_min",
     "bitcast",
     "broadcast",
+    "butterfly",
     "cast",
     "ceil",
     "col_index",
@@ -103,6 +106,7 @@ __all__ = [
     "row_index",
     "rsqrt",
     "scan",
+    "shuffle",
     "sigmoid",
     "sign",
     "silu",
@@ -120,6 +124,7 @@ __all__ = [
     "tile_scan",
     "tile_softmax_rmax",
     "transpose",
+    "vote",
     "where",
     "zeros",
 ]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from tessera.frontend.kernel.pipelines import Ahead, CarriedSlots, Slot, begins_ahead
 from tessera.frontend.kernel.source import assigned_names
-from tessera.frontend.kernel.structure import Blocks, Slot
+from tessera.frontend.kernel.structure import Blocks
 from tessera.frontend.kernel.tiles import Axis, Loop, Operand, Tile, number_of
 from tessera.ir.tile.records import INDEX, Body, TileOp
 from tessera.types.dim import Dim, maximum
@@ -19,13 +20,8 @@ def write_loop(evaluator: Any, node: ast.For, over: Blocks) -> None:
     b, env = evaluator.b, evaluator.env
     if not isinstance(node.target, ast.Name):
         raise evaluator.refuse(node.target, "a loop over blocks gives one index", "write `for n in tile.range_n(...)`")
-    changed = [name for name in assigned_names(node.body) if name in env and name != node.target.id]
-    start: dict[str, Tile] = {}
-    for name in changed:
-        value = env[name].materialized() if isinstance(env[name], Operand) else env[name]
-        if isinstance(value, Tile):
-            start[name] = _settled(b, value)
-    others = {name: env[name] for name in changed if name not in start}
+    carried = _Carried(evaluator, node, over)
+    start = carried.start
     low, body, step = b.index(Dim.constant(0)), Body(), b.new(INDEX)
     coordinate = b.fresh(over.letter)
     inner = dict(env)
@@ -37,11 +33,11 @@ def write_loop(evaluator: Any, node: ast.For, over: Blocks) -> None:
     stored, b.has_stores = b.has_stores, False
     evaluator.env = inner
     with b.inside(body, coordinate):
+        carried.begin(b, inner, coordinate)
         evaluator.statements(node.body)
         b.span = evaluator.source.span(node)
-        ends = {name: _ended(evaluator, node, name, start[name]) for name in start}
+        ends = carried.end(b, coordinate)
         body.results = tuple(number_of(b, tile) for tile in ends.values())
-    _check_others(evaluator, node, others)
     evaluator.env = env
     high = _high(b, over, coordinate, ends)
     b.has_stores = stored or b.has_stores
@@ -53,11 +49,63 @@ def write_loop(evaluator: Any, node: ast.For, over: Blocks) -> None:
     b.add(TileOp("for", operands, values, tuple(results), b.span, body))
     for (name, tile), number in zip(start.items(), results, strict=True):
         env[name] = Tile(number, tile.type, _axes(tile, ends[name], coordinate))
-    from tessera.frontend.kernel.evaluate import GONE  # noqa: PLC0415 - which writes loops
+    carried.after(b, env)
 
-    for name in assigned_names(node.body):
-        env.setdefault(name, GONE)
-    env.setdefault(node.target.id, GONE)
+
+class _Carried:
+    """What a loop changes: tiles that go from step to step, blocks that are a step ahead, and slots of pipelines."""
+
+    def __init__(self, evaluator: Any, node: ast.For, over: Blocks) -> None:
+        self.evaluator, self.node, self.over = evaluator, node, over
+        assert isinstance(node.target, ast.Name)
+        b, env, index = evaluator.b, evaluator.env, node.target.id
+        changed = [name for name in assigned_names(node.body) if name in env and name != index]
+        self.start: dict[str, Tile] = {}
+        self.ahead: dict[str, Ahead] = {}
+        for name in changed:
+            value = env[name].materialized() if isinstance(env[name], Operand) else env[name]
+            if isinstance(value, Tile) and begins_ahead(b, value, over):
+                self.ahead[name] = _ahead(evaluator, node, name, value)
+            elif isinstance(value, Tile):
+                self.start[name] = _settled(b, value)
+        self.others = {name: env[name] for name in changed if name not in self.start and name not in self.ahead}
+        self.slots = CarriedSlots(env)
+
+    def begin(self, b: Any, env: dict[str, Any], coordinate: str) -> None:
+        """Load, at the start of the body, what the step before has asked for."""
+        self.slots.begin(b, self.over, coordinate)
+        env.update({name: block.inside(b, self.over, coordinate) for name, block in self.ahead.items()})
+
+    def end(self, b: Any, coordinate: str) -> dict[str, Tile]:
+        """The tiles that the body ends with; raises where what it changes cannot go on to the next step."""
+        env = self.evaluator.env
+        ends = {name: _ended(self.evaluator, self.node, name, tile) for name, tile in self.start.items()}
+        self.slots.end(b, self.over, coordinate, env)
+        for name, block in self.ahead.items():
+            block.check(b, self.over, coordinate, env[name])
+        _check_others(self.evaluator, self.node, self.others)
+        return ends
+
+    def after(self, b: Any, env: dict[str, Any]) -> None:
+        """Names as they are after the loop; those of its body alone have no value any more."""
+        from tessera.frontend.kernel.evaluate import GONE  # noqa: PLC0415 - which writes loops
+
+        env.update({name: block.after(b, self.over) for name, block in self.ahead.items()})
+        self.slots.after(b, self.over, env)
+        assert isinstance(self.node.target, ast.Name)
+        for name in (*assigned_names(self.node.body), self.node.target.id):
+            env.setdefault(name, GONE)
+
+
+def _ahead(evaluator: Any, node: ast.For, name: str, tile: Tile) -> Ahead:
+    """A tile that was loaded before the loop for its first step."""
+    if tile.origin is None:
+        raise evaluator.refuse(
+            node,
+            f"`{name}` is computed from the first block of this loop, and means another block in each step",
+            "carry the block as it was loaded, and compute in the loop",
+        )
+    return Ahead(tile, f"`{name}`")
 
 
 def _settled(b: Any, tile: Tile) -> Tile:

@@ -8,7 +8,17 @@ from typing import Any
 from tessera.diagnostics.codes import DTypeError
 from tessera.frontend.kernel.builder import KernelBuilder, current
 from tessera.frontend.kernel.places import Origin, TensorRef, place_of, spots_of
-from tessera.frontend.kernel.tiles import Extent, Tile, cast_to, constant, joined_shape, number_of, stretched, tile_of
+from tessera.frontend.kernel.tiles import (
+    Extent,
+    Operand,
+    Tile,
+    cast_to,
+    constant,
+    joined_shape,
+    number_of,
+    stretched,
+    tile_of,
+)
 from tessera.frontend.several import is_several, several
 from tessera.types.schedule import SWIZZLES
 
@@ -33,8 +43,10 @@ def load(
     """A tile of a tensor; elements beyond its edges, and where `mask` is false, are `pad`.
 
     Positions are for the last dims: `T.m` and `T.n` this program's own block, the index of a tile loop its step, `T.d`
-    or `:` the whole dim, a whole number one element. Leading dims that are not named are the grid's. `load(x, (m, k),
-    (BM, BK))` gives positions and shape as tuples. All that follows `mask` is a hint to the machine.
+    or `:` the whole dim, a whole number one element, a tile of whole numbers the elements that it says, each for its
+    place: `load(table, ids, cols=T.d)` gives row `ids[i]` as row i, and `pad` where there is no such row. Leading dims
+    that are not named are the grid's. `load(x, (m, k), (BM, BK))` gives positions and shape as tuples. All that follows
+    `mask` is a hint to the machine.
     """
     b = current()
     tensor = _tensor(b, x, "load")
@@ -57,7 +69,9 @@ def load(
 def store(x: Any, *given: Any, rows: Any = None, cols: Any = None, mask: Any = None) -> None:
     """Write a tile: `store(out, (m, n), tile)` or `store(out, tile, rows=T.m, cols=T.n)`; nothing beyond the edges.
 
-    A float is rounded to the tensor's dtype. A kernel gives the tensors it stores to as its results.
+    Nothing is written where `mask` is false, nor where a tile of positions says what is no place of the tensor. A float
+    is rounded to the tensor's dtype. A kernel gives the tensors it stores to as its results; what no program stores to
+    is undefined, unless a mask or a tile of positions leaves it out: such a result begins as zeros.
     """
     _written(current(), x, given, rows, cols, mask, "set", "store")
 
@@ -85,12 +99,12 @@ def _written(
         raise b.fail(
             f"`{tensor.name}` is read by this kernel, and cannot be written too", "store to a result of its own"
         )
-    *front, last = given if given else (None,)
-    positions, tile = (front, last) if isinstance(last, Tile) else (given[1:], given[0] if given else None)
+    # The tile comes first or last; of two tiles the second is a position.
+    first, *rest = given if given else (None,)
+    positions, tile = (rest, first) if isinstance(first, Operand) or not rest else (given[:-1], given[-1])
     places, _ = _positions(b, positions, rows, cols)
-    if mask is not None:
-        raise b.fail(f"`{fn}` has no mask yet", "choose what to write with `tile.where`, or size the tensor so")
-    place = place_of(b, spots_of(b, tensor, places))
+    chosen = tile_of(b, f"the mask of {fn}", mask) if mask is not None else None
+    place = place_of(b, spots_of(b, tensor, places), mask=chosen)
     source = converted(b, tile_of(b, fn, tile), tensor, fn)
     if source.shape != place.sizes:
         joined = joined_shape(b, fn, [source.shape, place.sizes])
@@ -98,9 +112,9 @@ def _written(
             raise b.misfit(f"`{fn}` writes {list(source.shape)} to a place of {list(place.sizes)} in `{tensor.name}`")
     number = stretched(b, source, place.sizes)
     b.has_stores = True
-    if mode != "set":
+    if mode != "set" or place.tiles:
         b.zeroed[next(at for at, result in enumerate(b.result_buffers) if result is tensor)] = None
-    b.emit("store", [number, tensor.number, *place.operands], {**place.values, "mode": mode})
+    b.emit("store", [number, tensor.number, *place.operands, *place.tiles], {**place.values, "mode": mode})
 
 
 def converted(b: KernelBuilder, tile: Tile, tensor: TensorRef, fn: str) -> Tile:

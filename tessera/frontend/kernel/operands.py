@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import DTypeError, KernelError
@@ -86,20 +86,30 @@ class Given:
 
     @property
     def whole(self) -> Dim | None:
-        """The last dim of the first tensor."""
-        first = next((type for type in self.types[: self.count] if type.rank), None)
+        """The last dim of the first tensor with rows and columns, or of the first at all where none has both."""
+        given = [type for type in self.types[: self.count] if type.rank]
+        first = next((type for type in given if type.rank > 1), given[0] if given else None)
         return first.shape[-1] if first is not None else None
 
     def sizes(self) -> dict[str, Dim]:
         """What the names of annotations stand for, from dims that are one name."""
         found: dict[str, Dim] = {}
-        for parameter in self.definition.inputs:
-            if parameter.annotation is None or parameter.kind == "cache":
-                continue
-            for declared, dim in zip(parameter.annotation.dims, self.type(parameter.name).shape, strict=False):
-                if declared.symbol_name is not None:
-                    found.setdefault(declared.symbol_name, dim)
+        for declared, dim in self._dims():
+            if declared.symbol_name is not None:
+                found.setdefault(declared.symbol_name, dim)
         return found
+
+    def declared(self) -> dict[str, Dim]:
+        """What the dims of annotations stand for by their text, fused ones as a whole: the first that has it says."""
+        found: dict[str, Dim] = {}
+        for declared, dim in self._dims():
+            found.setdefault(str(declared), dim)
+        return found
+
+    def _dims(self) -> Iterator[tuple[Dim, Dim]]:
+        for parameter in self.definition.inputs:
+            if parameter.annotation is not None and parameter.kind != "cache":
+                yield from zip(parameter.annotation.dims, self.type(parameter.name).shape, strict=False)
 
 
 def bound_operands(b: KernelBuilder, given: Given) -> dict[str, Any]:

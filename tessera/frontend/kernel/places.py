@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from tessera.frontend.kernel.builder import KernelBuilder
-from tessera.frontend.kernel.tiles import Axis, Extent, Index, Loop, NeedsNumber, Tile, cast_to, dim_of, index_of
+from tessera.frontend.kernel.tiles import (
+    Axis,
+    Extent,
+    Index,
+    Loop,
+    NeedsNumber,
+    Operand,
+    Tile,
+    cast_to,
+    dim_of,
+    expanded,
+    index_of,
+    joined_axes,
+    joined_shape,
+    stretched,
+    unary,
+)
 from tessera.ir.tile.records import Memory
 from tessera.types.dim import Dim, minimum
-from tessera.types.dtype import DType, i64
+from tessera.types.dtype import DType, i32, i64
 from tessera.types.frozen import frozen
 from tessera.types.policy import SILENT, Policy
 from tessera.types.tensor_type import TensorType
@@ -56,16 +72,23 @@ class TensorRef:
 
 @frozen
 class Spot:
-    """One dim of an access: the expression that finds it, and, if it runs along the tile, its axis and size."""
+    """One dim of an access: the expression that finds it, and, if it runs along the tile, its axis and size.
+
+    `found` is a tile of whole numbers that finds it instead, each element for its own place, within `extent`.
+    """
 
     expr: Dim
     axis: Axis | None = None
     size: int = 0
+    found: Tile | None = None
+    extent: Dim | None = None
 
 
 def spot_of(b: KernelBuilder, tensor: TensorRef, place: int, position: Any) -> Spot:
     """What a position says of a dim: this program's block, a step of a loop, the whole dim, or one element."""
     dim = tensor.dims[place]
+    if isinstance(position, Operand):
+        return _by_numbers(b, tensor, dim, position.materialized())
     if isinstance(position, Loop):
         return _in_loop(b, tensor, place, position)
     if isinstance(position, Extent) and position.role in ("m", "n"):
@@ -77,13 +100,37 @@ def spot_of(b: KernelBuilder, tensor: TensorRef, place: int, position: Any) -> S
         )
     if isinstance(position, Extent) or position is None or position == slice(None):
         return _whole(b, tensor, place, position)
+    if isinstance(position, slice):
+        return _part(b, tensor, place, position)  # pyright: ignore[reportUnknownArgumentType]
     given = dim_of(position)
     if given is None:
         raise b.fail(
             f"{type(position).__name__} is no position in `{tensor.name}`",
-            "a position is `T.m`, `T.n`, `T.d`, the index of a tile loop, a whole number, or `:`",
+            "a position is `T.m`, `T.n`, `T.d`, the index of a tile loop, a number, a tile of them, a slice, or `:`",
         )
     return Spot(given)
+
+
+def _part(b: KernelBuilder, tensor: TensorRef, place: int, position: slice[Any, Any, Any]) -> Spot:
+    """`slice(start, stop)`: so many elements of a dim, from anywhere on."""
+    start, stop = dim_of(0 if position.start is None else position.start), dim_of(position.stop)
+    stop = tensor.dims[place] if position.stop is None else stop
+    size = (stop - start).value if start is not None and stop is not None else None
+    if start is None or size is None or size < 1 or position.step is not None:
+        raise b.fail(
+            f"{position} is no part of dim {place} of `{tensor.name}`",
+            "a part has a size that is known when the kernel is compiled, as in `slice(0, 64)`",
+        )
+    name = b.at_value("_part", start)
+    return Spot(Dim.symbol(name), Axis(name, tensor.dims[place]), size)
+
+
+def _by_numbers(b: KernelBuilder, tensor: TensorRef, dim: Dim, numbers: Tile) -> Spot:
+    if not numbers.dtype.is_integer:
+        raise b.fail(
+            f"a tile of {numbers.dtype} is no position in `{tensor.name}`", "cast it to whole numbers, such as i32"
+        )
+    return Spot(Dim.constant(0), found=numbers, extent=dim)
 
 
 def _in_loop(b: KernelBuilder, tensor: TensorRef, place: int, loop: Loop) -> Spot:
@@ -109,7 +156,7 @@ def _whole(b: KernelBuilder, tensor: TensorRef, place: int, position: Any) -> Sp
     if isinstance(position, Extent) and int(position) != dim.value:
         raise b.misfit(
             f"`T.d` is {int(position)}, and dim {place} of `{tensor.name}` has {dim} elements",
-            "rule: `d` is a whole dim, the last one of the first tensor",
+            "rule: `d` is a whole dim, the last one of the first tensor that has rows and columns",
         )
     bound = tensor.filled.get(place)
     return Spot(Dim.symbol(b.zero()), Axis(b.zero(), bound, dim), dim.value)
@@ -149,7 +196,10 @@ def _leading(b: KernelBuilder, tensor: TensorRef, number: int, count: int) -> Di
 
 @frozen
 class Place:
-    """An access: index operands with names, the axes along the tile, the map, the bounds."""
+    """An access: index operands with names, the axes along the tile, the map, the bounds.
+
+    `tiles` are values of whole numbers, `t0`, `t1`, ... of the map; `windows` say where those take part.
+    """
 
     coords: tuple[str, ...]
     operands: tuple[int, ...]
@@ -157,27 +207,104 @@ class Place:
     sizes: tuple[int, ...]
     map: tuple[Dim, ...]
     bounds: tuple[Dim, ...]
-    kept: tuple[Axis, ...]
+    kept: tuple[Axis | None, ...]
+    tiles: tuple[int, ...] = ()
+    windows: tuple[Dim, ...] = ()
 
     @property
     def values(self) -> dict[str, Any]:
-        return {"coords": self.coords, "axes": self.axes, "map": self.map, "bounds": self.bounds}
+        found: dict[str, Any] = {"coords": self.coords, "axes": self.axes, "map": self.map, "bounds": self.bounds}
+        return {**found, "windows": self.windows} if self.windows else found
 
 
-def place_of(b: KernelBuilder, spots: Sequence[Spot], order: Sequence[int] | None = None) -> Place:
-    """The access of spots; `order` gives the axes of the tile in another order than the dims."""
-    running = [number for number, spot in enumerate(spots) if spot.axis is not None]
+def place_of(
+    b: KernelBuilder, spots: Sequence[Spot], order: Sequence[int] | None = None, mask: Tile | None = None
+) -> Place:
+    """The access of spots; `order` gives the axes of the tile in another order than the dims.
+
+    Where `mask` is false, an element takes no part.
+    """
+    group = IndexGroup(b, spots)
+    running = group.axes_among(spots)
     listed = running if order is None else [running[number] for number in order]
-    names, scope = axis_names(b, [spots[number].axis for number in listed])
+    names, scope = axis_names(b, [axis for axis, _, _ in listed])
     map = [spot.expr for spot in spots]
-    for name, number in zip(names, listed, strict=True):
-        map[number] = Dim.symbol(name)
-    kept = [axis for number in listed if (axis := spots[number].axis) is not None]
-    sizes = tuple(spots[number].size for number in listed)
-    bounds = tuple(_bound(axis, size) for axis, size in zip(kept, sizes, strict=True))
-    used = set(names).union(*(expr.symbols for expr in (*map, *bounds)))
+    for name, (_, _, dim) in zip(names, listed, strict=True):
+        if dim is not None:
+            map[dim] = Dim.symbol(name)
+    sizes = tuple(size for _, size, _ in listed)
+    bounds = tuple(_bound(axis, size) for axis, size, _ in listed)
+    tiles, windows = group.placed(map, sizes)
+    if mask is not None:
+        tiles.append(_left_out(b, mask, sizes))
+        windows += [Dim.symbol(f"t{len(tiles) - 1}"), Dim.constant(1)]
+    used = set(names).union(*(expr.symbols for expr in (*map, *bounds, *windows)))
     coords = tuple(name for name in scope if name in used)
-    return Place(coords, tuple(scope[n] for n in coords), names, sizes, tuple(map), bounds, tuple(kept))
+    kept = tuple(axis for axis, _, _ in listed)
+    operands = tuple(scope[name] for name in coords)
+    return Place(coords, operands, names, sizes, tuple(map), bounds, kept, tuple(tiles), tuple(windows))
+
+
+Running: TypeAlias = "tuple[Axis | None, int, int | None]"
+"""An axis of a tile that is accessed: where it lies, its size, and the dim it runs along, if it is one."""
+
+
+class IndexGroup:
+    """The tiles of whole numbers among the positions of an access: they stretch to one shape, and move together."""
+
+    def __init__(self, b: KernelBuilder, spots: Sequence[Spot]) -> None:
+        self.b = b
+        self.tiles = [(dim, spot.found) for dim, spot in enumerate(spots) if spot.found is not None]
+        self.extents = [spot.extent for spot in spots if spot.found is not None]
+        found = [tile for _, tile in self.tiles]
+        self.shape = joined_shape(b, "load", [tile.shape for tile in found]) if found else ()
+        self.axes = joined_axes(found, self.shape)
+        self.before = 0
+
+    def axes_among(self, spots: Sequence[Spot]) -> list[Running]:
+        """The axes of the tile in order of dims; those of the group stand where its first tile stands."""
+        first = self.tiles[0][0] if self.tiles else len(spots)
+        last = self.tiles[-1][0] if self.tiles else -1
+        found: list[Running] = []
+        for dim, spot in enumerate(spots):
+            if dim == first:
+                self.before = len(found)
+                found += [(axis, size, None) for axis, size in zip(self.axes, self.shape, strict=True)]
+            elif spot.axis is not None:
+                if first < dim < last:
+                    raise self.b.fail(
+                        "a block stands between two tiles of positions", "give tiles of positions for neighbouring dims"
+                    )
+                found.append((spot.axis, spot.size, dim))
+        if self.tiles and len(found) > 2:
+            raise self.b.misfit(f"tiles have two axes at most, and this one would have {len(found)}")
+        return found
+
+    def placed(self, map: list[Dim], sizes: tuple[int, ...]) -> tuple[list[int], list[Dim]]:
+        """The tiles at every element of the access, and where what they say is within their dims."""
+        tiles: list[int] = []
+        windows: list[Dim] = []
+        after = len(sizes) - self.before - len(self.shape)
+        key = (None,) * self.before + (slice(None),) * len(self.shape) + (None,) * after
+        for (dim, tile), extent in zip(self.tiles, self.extents, strict=True):
+            if tile.shape != self.shape or tile.spread is not None:
+                tile = Tile(stretched(self.b, tile, self.shape), tile.type.with_shape(self.shape), self.axes)
+            if None in key:
+                tile = expanded(tile, key)
+            map[dim] = Dim.symbol(f"t{len(tiles)}")
+            assert extent is not None
+            windows += [map[dim], extent]
+            tiles.append(stretched(self.b, tile, sizes))
+        return tiles, windows
+
+
+def _left_out(b: KernelBuilder, mask: Tile, sizes: tuple[int, ...]) -> int:
+    """A number for each element that is 0 where it takes part, and 1 where it does not."""
+    if not mask.dtype.is_bool:
+        raise b.fail(f"`mask` is a tile of bool, got {mask.dtype}", "compare the tile with a number")
+    if joined_shape(b, "mask", [mask.shape, sizes]) != sizes:
+        raise b.misfit(f"a mask of {list(mask.shape)} does not stretch to a place of {list(sizes)}")
+    return stretched(b, cast_to(b, unary("not", mask), i32), sizes)
 
 
 def axis_names(b: KernelBuilder, axes: Sequence[Axis | None]) -> tuple[tuple[str, ...], dict[str, int]]:
@@ -195,8 +322,8 @@ def axis_names(b: KernelBuilder, axes: Sequence[Axis | None]) -> tuple[tuple[str
     return tuple(names), scope
 
 
-def _bound(axis: Axis, size: int) -> Dim:
-    if axis.bound is None or (axis.name == "_z" and axis.bound.value == size):
+def _bound(axis: Axis | None, size: int) -> Dim:
+    if axis is None or axis.bound is None or (axis.name == "_z" and axis.bound.value == size):
         return Dim.constant(-1)
     return axis.bound
 
@@ -216,9 +343,11 @@ class Origin:
     def load(self, b: KernelBuilder, order: Sequence[int] | None = None) -> Tile:
         place = place_of(b, self.spots, order)
         type = TensorType.of(place.sizes, self.tensor.dtype)
-        number = b.tile("load", [self.tensor.number, *place.operands], {**place.values, **self.values}, type)
+        operands = [self.tensor.number, *place.operands, *place.tiles]
+        number = b.tile("load", operands, {**place.values, **self.values}, type)
         tile = Tile(number, type, place.kept, outside=self.values["pad"])
-        tile.origin = Origin(self.tensor, self.spots, self.values, type.dtype) if order is None else None
+        is_plain = order is None and not place.tiles
+        tile.origin = Origin(self.tensor, self.spots, self.values, type.dtype) if is_plain else None
         return cast_to(b, tile, self.dtype)
 
     def load_rows(self, b: KernelBuilder, axis: Axis | None, count: int) -> Tile | None:

@@ -11,6 +11,7 @@ from tessera.frontend.kernel.memory import converted
 from tessera.frontend.kernel.operands import Given, Parameter
 from tessera.frontend.kernel.places import Spot, TensorRef, place_of
 from tessera.frontend.kernel.tiles import Axis, Operand, Tile, number_of
+from tessera.frontend.kernel.triangle import is_foldable
 from tessera.frontend.several import is_several, several
 from tessera.types.annotation import TensorAnnotation
 from tessera.types.dim import Dim
@@ -22,30 +23,31 @@ if TYPE_CHECKING:
 
 def declare_results(b: KernelBuilder, definition: KernelDefinition, given: Given, env: dict[str, Any]) -> None:
     """Memory for the parameters that the kernel stores to; their dims are those of what it reads."""
-    sizes = given.sizes()
     for parameter in definition.results:
-        type = _declared(definition, parameter, sizes)
+        type = _declared(definition, parameter, given)
         number = b.result_memory(type)
         tensor = TensorRef(parameter.name, number, type, is_result=True)
         b.result_buffers.append(tensor)
         env[parameter.name] = tensor
 
 
-def _declared(definition: KernelDefinition, parameter: Parameter, sizes: dict[str, Dim]) -> TensorType:
-    annotation = parameter.annotation
+def _declared(definition: KernelDefinition, parameter: Parameter, given: Given) -> TensorType:
+    """The type of a result: dims by their names, a dtype that is not said by that of the first tensor."""
+    annotation, sizes, known = parameter.annotation, given.sizes(), given.declared()
     assert annotation is not None
-    unknown = sorted(annotation.symbols - sizes.keys())
+    unknown = sorted({name for dim in annotation.dims if str(dim) not in known for name in dim.symbols} - sizes.keys())
     if unknown:
         raise KernelError(
             f"the dim `{unknown[0]}` of the result `{parameter.name}` is not one of what `{definition.name}` reads",
             span=definition.source.span(definition.source.tree),
             fix="name a dim of an operand, or write a number",
         )
-    if annotation.dtype is None:
+    dtype = annotation.dtype or next((type.dtype for type in given.types), None)
+    if dtype is None:
         raise KernelError(
             f"the result `{parameter.name}` has no dtype", span=None, fix="write it last, as in `..., f32]`"
         )
-    return TensorType(tuple(dim.substitute(sizes) for dim in annotation.dims), annotation.dtype)
+    return TensorType(tuple(known.get(str(dim), dim.substitute(sizes)) for dim in annotation.dims), dtype)
 
 
 def return_tiles(b: KernelBuilder, definition: KernelDefinition, given: Given, value: Any) -> None:
@@ -71,7 +73,12 @@ def return_tiles(b: KernelBuilder, definition: KernelDefinition, given: Given, v
 
 
 def _return(b: KernelBuilder, tile: Tile, given: Given, annotation: TensorAnnotation | None, name: str) -> None:
-    tile = _triangle(b, tile)
+    is_inside = _is_of_triangle(b, tile)
+    b.is_triangle = is_inside and (b.is_triangle or not b.result_buffers)
+    if is_inside and is_foldable(b):
+        b.zeroed[len(b.result_buffers)] = None  # blocks that no program has are zero too
+    if is_inside:
+        tile = _triangle(b, tile)
     batch = sorted(axis for axis in b.axes if axis.startswith("_b"))
     dims = [b.axes[axis].extent for axis in batch]
     spots = [Spot(Dim.symbol(axis)) for axis in batch]
@@ -104,13 +111,16 @@ def _placed(b: KernelBuilder, axis: Axis | None) -> Axis | None:
     return Axis(known.name, known.extent, known.extent) if known is not None else axis
 
 
+def _is_of_triangle(b: KernelBuilder, tile: Tile) -> bool:
+    """Whether a result lies in the triangle that the schedule computes alone."""
+    names = [axis.name if axis is not None else "" for axis in tile.axes]
+    return b.schedule.triangular is not None and names == ["_m", "_n"]
+
+
 def _triangle(b: KernelBuilder, tile: Tile) -> Tile:
-    """Zero outside the triangle that the schedule computes alone."""
-    side = b.schedule.triangular
-    if side is None or len(tile.shape) != 2 or not {"_m", "_n"} <= b.axes.keys():
-        return tile
+    """Zero outside the triangle."""
     rows, columns = row_index()[:, None], col_index()[None, :]
-    kept = where(columns <= rows if side == "lower" else columns >= rows, tile, 0.0)
+    kept = where(columns <= rows if b.schedule.triangular == "lower" else columns >= rows, tile, 0)
     kept.axes = tile.axes
     return kept
 

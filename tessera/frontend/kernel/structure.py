@@ -1,4 +1,4 @@
-"""The frame of a kernel: the context of its schedule, loops over blocks, this program's place, pipelines of buffers."""
+"""The frame of a kernel: the context of its schedule, loops over blocks, and this program's place."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from tessera.frontend.kernel.builder import current
-from tessera.frontend.kernel.memory import load
 from tessera.frontend.kernel.places import NO_ROW, NO_ROW_FIX, TensorRef
-from tessera.frontend.kernel.tiles import Extent, Index, Loop, NeedsNumber, Tile, dim_of
+from tessera.frontend.kernel.tiles import Extent, Index, Loop, NeedsNumber, dim_of
 from tessera.frontend.several import is_several, several
 from tessera.types.dim import Dim
 from tessera.types.schedule import Schedule
@@ -37,7 +36,7 @@ class Context:
 
     @property
     def d(self) -> Extent:
-        """The whole last dim of the first tensor."""
+        """The whole last dim of the first tensor that has rows and columns."""
         if self._whole is None:
             raise current().fail("`T.d` is the last dim of the first tensor, and the kernel takes none")
         if self._whole.value is None:
@@ -97,6 +96,15 @@ class Blocks:
     def __init__(self, extent: Dim, size: int, letter: str, prefetch: int, *, is_whole: bool) -> None:
         self.extent, self.size, self.letter, self.prefetch = extent, size, letter, prefetch
         self.is_whole = is_whole
+        self.starts: list[str] = []
+        """The coordinates that stand for the first block before the loop begins."""
+
+    @property
+    def first(self) -> Loop:
+        """The first block, for what is loaded before the loop; `first.next` is the one after it."""
+        name = current().at_value("_first", Dim.constant(0))
+        self.starts.append(name)
+        return Loop(name, self.size, self.extent, is_whole=self.is_whole, is_ahead=True)
 
     def __iter__(self) -> Iterator[Loop]:
         return current().steps(self)
@@ -144,74 +152,4 @@ def _blocks(shape: Any, place: int, size: Any, letter: str, prefetch: int) -> Bl
     return Blocks(extent, int(size), letter, prefetch, is_whole=is_shape or extent.symbol_name is not None)
 
 
-class Slot:
-    """One of the buffers of a pipeline, and the tile that lies in it."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self.pipeline = pipeline
-        self.tile: Tile | None = None
-
-    def next(self) -> Slot:
-        """Go on to the next buffer; what was loaded before stays readable for `slot_count - 1` steps."""
-        return self.pipeline.advance()
-
-    def load(self, x: Any, *positions: Any, **named: Any) -> None:
-        """Begin to copy a tile into this slot."""
-        if self.tile is not None and self in self.pipeline.held:
-            raise current().fail(
-                "this slot was filled and not read since", "call `slot.next()` before the next copy, or read it first"
-            )
-        named.setdefault("stages", self.pipeline.slot_count)
-        self.tile = load(x, *positions, **named)
-        self.pipeline.held.append(self)
-
-    def read(self) -> Tile:
-        """The tile, when its copy is done."""
-        if self.tile is None:
-            raise current().fail("this slot is read before anything was copied into it", "call `slot.load(...)` first")
-        if self in self.pipeline.held:
-            self.pipeline.held.remove(self)
-        return self.tile
-
-
-class Pipeline:
-    """Buffers that are filled ahead of their use: `with tile.pipeline(slot_count=2) as slot:`."""
-
-    def __init__(self, slot_count: int) -> None:
-        if slot_count not in (2, 3):
-            raise current().fail(f"`slot_count` is 2 or 3, got {slot_count}")
-        self.slot_count = slot_count
-        self.slots = [Slot(self) for _ in range(slot_count)]
-        self.held: list[Slot] = []
-        self._at = 0
-        self._is_open = False
-
-    def __enter__(self) -> Slot:
-        self._is_open = True
-        return self.slots[0]
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        self._is_open = False
-        if kind is None and self.held:
-            raise current().fail(f"{len(self.held)} slots were filled and never read", "read every slot that is loaded")
-
-    def advance(self) -> Slot:
-        """The next slot, free for a copy."""
-        if not self._is_open:
-            raise current().fail("a slot is used after its pipeline has ended")
-        self._at = (self._at + 1) % self.slot_count
-        slot = self.slots[self._at]
-        if slot in self.held:
-            raise current().fail(
-                f"all {self.slot_count} slots are filled and not read", "read the oldest before going on"
-            )
-        slot.tile = None
-        return slot
-
-
-def pipeline(slot_count: int = 2) -> Pipeline:
-    """A pipeline of 2 or 3 buffers; copies, and the waits for them, are placed by the compiler."""
-    return Pipeline(slot_count)
-
-
-__all__ = ["Blocks", "Context", "Index", "Pipeline", "context", "pipeline", "program", "range_n", "steps"]
+__all__ = ["Blocks", "Context", "Index", "context", "program", "range_n", "steps"]

@@ -1,0 +1,61 @@
+"""Finding blocks for a kernel whose schedule is not given: the candidate that a model says keeps most of a GPU busy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+from tessera.frontend.kernel.legality import WARP, footprint_of, violations
+from tessera.ir.tile.records import KernelProgram
+from tessera.types.machine import Machine
+from tessera.types.occupancy import Usage
+from tessera.types.occupancy import occupancy as occupancy_of
+from tessera.types.schedule import Schedule
+from tessera.types.tensor_type import TensorType
+
+Block = tuple[int, ...]
+REUSE = 128 * 256 / (128 + 256)
+"""Products for each element read, `m * n / (m + n)`, of the largest blocks that matrix units take."""
+
+
+def share_at_work(program: KernelProgram, block: Block, machine: Machine) -> float | None:
+    """Which share of a GPU's warps works, on the average over all waves of programs; None where sizes are free.
+
+    A program with products has a multiprocessor to itself, and small blocks wait for what they read, by the root of how
+    much more they read; of others as many are resident as their registers allow.
+    """
+    extents = [dim.value for dim in program.grid]
+    if any(extent is None for extent in extents):
+        return None
+    count = prod(extent or 0 for extent in extents)
+    if not count:
+        return 1.0
+    need = footprint_of(program, Schedule(block=block))
+    if need.has_products:
+        m, n = block[:2]
+        return _busy(count, machine.blocks) * min(1.0, m * n / (m + n) / REUSE) ** 0.5
+    largest = max((type.size.value or 1 for type in program.types if isinstance(type, TensorType)), default=1)
+    threads = max(WARP, min(256, 1 << max(0, (largest // 8).bit_length() - 1)))
+    registers = need.registers(threads) + 2 * -(-largest // threads)
+    found = occupancy_of(machine, Usage(threads, registers, need.shared))
+    return _busy(count, machine.blocks * found.blocks) * found.fraction if found.blocks else 0.0
+
+
+def _busy(count: int, places: int) -> float:
+    """The share of places that have a program, over as many waves as it takes."""
+    return count / (-(-count // places) * places)
+
+
+def ranked(blocks: Sequence[Block], build: Callable[[Block], KernelProgram], machine: Machine) -> tuple[Block, ...]:
+    """Candidates, the one that keeps most of the machine busy first; in the order they come in where none is better."""
+    scores: dict[Block, float] = {}
+    for block in blocks:
+        program = build(block)
+        score = share_at_work(program, block, machine)
+        if score is None:
+            return tuple(blocks)
+        scores[block] = -1.0 if violations(program, Schedule(block=block, warps=8), machine) else score
+    return tuple(sorted(blocks, key=lambda block: -round(scores[block], 3)))
+
+
+__all__ = ["ranked", "share_at_work"]

@@ -1,0 +1,198 @@
+"""Positions that are tiles of numbers, masks of stores, slices of dims: three ways of running, and NumPy's answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tessera as ts
+from tessera import KTile, Schedule, bf16, f32, i32, kernel, tile
+from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.diagnostics.codes import KernelError, RaceError, ShapeError
+from tessera.ir.tile.write_records import write_kernel
+from tests.kernel.compare import agree, arrays
+
+RNG = np.random.default_rng(6)
+
+
+def normal(*shape: int) -> Any:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def numbers(high: int, *shape: int, low: int = 0) -> Any:
+    return RNG.integers(low, high, shape).astype(np.int32)
+
+
+@kernel
+def embedded(ids: KTile["T", i32], table: KTile["V", "D", f32]) -> Any:
+    """Rows of a table, by number."""
+    T = tile.context()
+    return tile.load(table, tile.load(ids, T.m), T.d, pad=-1.0)
+
+
+@kernel
+def picked(x: KTile["M", "N", f32], columns: KTile["M", i32]) -> Any:
+    """One element of each row."""
+    T = tile.context()
+    return tile.load(x, tile.row_index(), tile.load(columns, T.m))
+
+
+@kernel
+def scattered(
+    x: KTile["M", "D", f32], places: KTile["M", i32], like: KTile["V", f32], out: KTile["V", "D", f32]
+) -> None:
+    """Rows put where numbers say."""
+    T = tile.context()
+    tile.store(out, tile.load(x, rows=T.m, cols=T.d), tile.load(places, T.m), T.d)
+
+
+@kernel
+def counted(x: KTile["N", i32], like: KTile["B", f32], out: KTile["B", i32]) -> None:
+    """How often each number occurs."""
+    T = tile.context()
+    found = tile.load(x, T.m, pad=-1)
+    tile.atomic_add(out, tile.full((T.m,), 1, i32), found, mask=found != 3)
+
+
+@kernel
+def halves(x: KTile["M", "N", f32], out: KTile["M", "N", f32], *, above: float) -> None:
+    """Elements above a number, and zeros."""
+    T = tile.context()
+    block = tile.load(x, rows=T.m, cols=T.n)
+    tile.store(out, block, rows=T.m, cols=T.n, mask=block > above)
+
+
+@kernel
+def paged(q: KTile["M", 16, f32], pages: KTile["P", i32], k: KTile["S", 16, f32], out: KTile["M", "P", f32]) -> None:
+    """Products with rows that a table of pages finds."""
+    T = tile.context()
+    rows = tile.load(k, tile.load(pages, T.n), T.d)
+    tile.store(out, tile.dot(tile.load(q, rows=T.m, cols=T.d), tile.transpose(rows)), rows=T.m, cols=T.n)
+
+
+@pytest.mark.parametrize("count", [1, 5, 37, 300])
+@pytest.mark.parametrize("width", [1, 7, 32])
+def test_rows_are_found_by_numbers_and_what_is_no_row_is_padding(count: int, width: int) -> None:
+    ids, table = numbers(13, count, low=-2), normal(11, width)
+    expected = np.where(((ids >= 0) & (ids < 11))[:, None], table[np.clip(ids, 0, 10)], np.float32(-1))
+    np.testing.assert_array_equal(agree(embedded, ids, table)[0], expected)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (3, 5), (37, 19), (300, 2)], ids=str)
+def test_two_tiles_of_numbers_find_an_element_each(sizes: tuple[int, int]) -> None:
+    M, N = sizes
+    x, columns = normal(M, N), numbers(N, M)
+    np.testing.assert_array_equal(agree(picked, x, columns)[0], x[np.arange(M), columns])
+
+
+def test_rows_are_put_where_numbers_say_and_nowhere_else() -> None:
+    places = np.array([3, 0, 7, -1, 9, 5], np.int32)
+    x, like = normal(6, 20), normal(8)
+    expected = np.zeros((8, 20), np.float32)
+    expected[[3, 0, 7, 5]] = x[[0, 1, 2, 5]]
+    np.testing.assert_array_equal(agree(scattered, x, places, like)[0], expected)
+
+
+@given(st.lists(st.integers(-3, 12), min_size=1, max_size=70))
+def test_a_histogram_counts_what_is_in_range_and_not_masked(values: list[int]) -> None:
+    x, like = np.array(values, np.int32), np.zeros(9, np.float32)
+    expected = np.array([0 if number == 3 else values.count(number) for number in range(9)])
+    np.testing.assert_array_equal(np.asarray(counted(x, like)), expected)
+
+
+def test_all_ways_of_running_count_alike() -> None:
+    x = numbers(12, 301, low=-3)
+    expected = [0 if number == 3 else int((x == number).sum()) for number in range(9)]
+    np.testing.assert_array_equal(agree(counted, x, normal(9))[0], expected)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (17, 31), (33, 257)], ids=str)
+def test_masked_stores_leave_elements_out(shape: tuple[int, int]) -> None:
+    x = normal(*shape)
+    np.testing.assert_array_equal(agree(halves, x, above=0.25)[0], np.where(x > 0.25, x, 0))
+
+
+def test_products_of_rows_found_by_numbers() -> None:
+    small = paged.with_schedule(Schedule(block=(16, 16, 16)))
+    q, k, pages = normal(20, 16), normal(50, 16), numbers(50, 37)
+    np.testing.assert_allclose(agree(small, q, pages, k)[0], q @ k[pages].T, atol=1e-5)
+
+
+def test_slices_are_parts_of_dims() -> None:
+    @kernel
+    def swapped(x: KTile["M", 20, f32], out: KTile["M", 20, f32]) -> None:
+        T = tile.context()
+        tile.store(out, tile.load(x, T.m, slice(0, 8)), T.m, slice(12, 20))
+        tile.store(out, tile.load(x, T.m, slice(8, None)), T.m, slice(0, 12))
+
+    x = normal(21, 20)
+    np.testing.assert_array_equal(agree(swapped, x)[0], np.concatenate([x[:, 8:], x[:, :8]], 1))
+
+
+def test_programs_that_write_one_cell_by_numbers_are_found() -> None:
+    with pytest.raises(RaceError):
+        scattered.with_options(debug=True)(normal(40, 8), np.zeros(40, np.int32), normal(8))
+
+
+def float_position(T: Any, x: Any) -> Any:
+    return tile.load(x, tile.full((T.m,), 1.0), T.n)
+
+
+def three_axes(T: Any, x: Any) -> Any:
+    return tile.load(x, tile.zeros((T.m, T.n), i32), T.n)
+
+
+def no_mask(T: Any, x: Any) -> Any:
+    return tile.load(x, T.m, slice(0, x.shape[1]))
+
+
+def number_as_mask(T: Any, x: Any) -> Any:
+    return tile.load(x, T.m, T.n, mask=tile.load(x, T.m, T.n))
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "body"),
+    [
+        (KernelError, "a tile of f32 is no position", float_position),
+        (ShapeError, "two axes at most", three_axes),
+        (KernelError, "is no part of dim 1", no_mask),
+        (KernelError, "a condition of bool", number_as_mask),
+    ],
+)
+def test_positions_and_masks_that_are_none_are_refused(error: Any, message: str, body: Any) -> None:
+    @kernel
+    def wrong(x: KTile["M", "N", f32]) -> Any:
+        return body(tile.context(), x)
+
+    with pytest.raises(error, match=message):
+        wrong(normal(4, 8))
+
+
+GPU: list[tuple[Any, list[Any], dict[str, Any]]] = [
+    (embedded, [numbers(9, 100), normal(50, 64)], {}),
+    (picked, [normal(9, 40), numbers(40, 9)], {}),
+    (scattered, [normal(9, 40), numbers(9, 9), normal(9)], {}),
+    (counted, [numbers(9, 900), normal(9)], {}),
+    (halves, [normal(64, 300)], {"above": 0.0}),
+]
+
+
+@pytest.mark.parametrize(("made", "operands", "statics"), GPU, ids=lambda item: getattr(item, "name", ""))
+def test_they_have_code_for_a_gpu(made: Any, operands: Any, statics: Any) -> None:
+    backend = NvptxBackend()
+    program = made.program(*operands, kind="gpu", **statics)
+    assert "define ptx_kernel" in backend.code(backend.lower(write_kernel(program))).text
+
+
+def test_a_kernel_of_narrow_floats_gathers_too() -> None:
+    @kernel
+    def rows(ids: KTile["T", i32], table: KTile["V", "D", bf16]) -> Any:
+        T = tile.context()
+        return tile.load(table, tile.load(ids, T.m), T.d)
+
+    ids, table = numbers(11, 40), ts.array(normal(11, 24)).cast(bf16)
+    np.testing.assert_array_equal(arrays(rows(ids, table))[0], arrays(table)[0][ids])
