@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tessera.api.effects import deterministic
     from tessera.api.jit import Jit, jit
     from tessera.api.kernel import Kernel, kernel
+    from tessera.api.placement import device
     from tessera.api.precision import AdaptivePrecision, LossScaler
     from tessera.api.quantized import Quantized, quantize
     from tessera.api.shape_trace import ShapeTrace, shape_trace
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tessera.frontend.kernel.language import KTile
     from tessera.frontend.policies import policy
     from tessera.frontend.tree import register as register_tree
+    from tessera.types.device import cpu, gpu
     from tessera.types.dtype import (
         DType,
         bf16,
@@ -86,6 +88,8 @@ _HOME = {
     "tessera.api.state": "KVCache",
     "tessera.api.callbacks": "debug_print io_callback",
     "tessera.api.effects": "deterministic",
+    "tessera.api.placement": "device",
+    "tessera.types.device": "cpu gpu",
     "tessera.compiler.options": "Options",
     "tessera.api.kernel": "kernel Kernel",
     "tessera.types.schedule": "Schedule",
@@ -122,9 +126,11 @@ __all__ = [
     "compute",
     "cond",
     "constrain",
+    "cpu",
     "cuda",
     "debug_print",
     "deterministic",
+    "device",
     "dist",
     "effects",
     "f8e4m3",
@@ -135,6 +141,7 @@ __all__ = [
     "flush_denormals",
     "fori_loop",
     "full",
+    "gpu",
     "i4",
     "i8",
     "i16",

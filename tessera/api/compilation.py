@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import platform
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -14,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from tessera import __version__
 from tessera.api.specialization import Loaded, Origin
-from tessera.compiler.options import Options
+from tessera.compiler.options import Options, at_place
 from tessera.diagnostics.codes import LoadError, OverrideError
 from tessera.frontend.several import several
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.tape_text import tape_hash
+from tessera.types.device import DEVICE, Device
 
 if TYPE_CHECKING:
     from tessera.runtime.cache import Store
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 def load(tape: Tape, options: Options, name: str = "") -> tuple[Loaded, Origin]:
     """The program of a tape; `name` is whose it is, for the account of a miss."""
+    options = placed(options, tape)
     if options.backend == "reference":
         return ReferenceProgram(tape), Origin("reference")
     if options.backend not in ("x86", "cuda"):
@@ -48,6 +51,12 @@ def load(tape: Tape, options: Options, name: str = "") -> tuple[Loaded, Origin]:
     executable.metadata[SPANS] = spans_of(tape)
     store.put(key, executable.to_bytes())
     return _loaded(executable, tape, options), Origin("compiled", key, reason)
+
+
+def placed(options: Options, tape: Tape) -> Options:
+    """The options for a program where it says that it runs."""
+    said = tape.promises.get(DEVICE)
+    return options if said is None else at_place(options, Device.parse(said))
 
 
 SPANS = "spans"
@@ -160,12 +169,30 @@ def machine_text() -> str:
 
 @cache
 def compiler_text() -> str:
-    """The compiler that would make the code: its version, and the state of the files it is made of."""
+    """The compiler that would make the code: its version, the state of its files, and what it is built upon."""
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    parts: list[str] = [__version__]
+    parts: list[str] = [__version__, *map(package_text, ("llvmlite", "xdsl"))]
     for folder in ("compiler", "ir", "backends", "stdlib", "types", "runtime"):
         parts += _states(os.path.join(root, folder), folder)
     return "\n".join(sorted(parts))
+
+
+def package_text(name: str) -> str:
+    """Which version of a package there is, found without loading it: `importlib.metadata` takes longer than a call."""
+    for place in sys.path:
+        folder = os.path.join(place, name)
+        if os.path.isfile(os.path.join(folder, "__init__.py")):
+            versions = sorted(item for item in os.listdir(place) if item.startswith(f"{name}-"))
+            return " ".join([name, *versions, *_library_states(os.path.join(folder, "binding"))])
+    return f"no {name}"
+
+
+def _library_states(folder: str) -> list[str]:
+    """The native libraries in a folder: one that was built anew may have the version of the last."""
+    if not os.path.isdir(folder):
+        return []
+    entries = sorted((entry for entry in os.scandir(folder) if ".so" in entry.name), key=lambda entry: entry.name)
+    return [f"{entry.name} {entry.stat().st_size} {entry.stat().st_mtime_ns}" for entry in entries]
 
 
 def _states(folder: str, name: str) -> list[str]:

@@ -46,19 +46,21 @@ _UNKNOWN: Any = object()
 _OPTIONS = Options()
 
 
-def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any], options: Options | None = None) -> Any:
     """The result of one op on tensors with data."""
     key: Any = (op, _forms(op, operands), _key_of(op, attributes) if attributes else ())
+    if options is not None:
+        key = (key, options)
     found = _kept(key)
     if found is _UNKNOWN:
-        found = _keep(key, _compiled(op, [_type_of(operand) for operand in operands], attributes))
+        found = _keep(key, _compiled(op, [_type_of(operand) for operand in operands], attributes, options))
     if found is None:
         # The rule of this op needs numbers, such as the two words of a key: then sizes are part of the program.
         types = [_type_of(operand) for operand in operands]
         key = (key, tuple(type.shape for type in types))
         found = _kept(key)
         if found is _UNKNOWN:
-            found = _keep(key, _loaded(_traced(op, types, attributes)))
+            found = _keep(key, _loaded(_traced(op, types, attributes), options))
     program, is_single = found
     result = program.call(*operands)
     if result is NotImplemented:
@@ -122,7 +124,9 @@ def _type_of(operand: Any) -> TensorType:
     return found
 
 
-def _compiled(op: str, types: Sequence[TensorType], attributes: Mapping[str, Any]) -> tuple[Loaded, bool] | None:
+def _compiled(
+    op: str, types: Sequence[TensorType], attributes: Mapping[str, Any], options: Options | None = None
+) -> tuple[Loaded, bool] | None:
     """The op for all sizes, or None where its shape rule does not hold for all; wrong sizes raise, in numbers."""
     names = _operand_names(op, len(types))
     keeps_ones = _keeps_ones(op, len(types))
@@ -144,12 +148,12 @@ def _compiled(op: str, types: Sequence[TensorType], attributes: Mapping[str, Any
         # Sizes that do hold for these operands were just traced: what fails is the rule for all sizes. A program that
         # cannot be compiled is no such reason, and is not compiled again for every size.
         return None
-    return _loaded(traced)
+    return _loaded(traced, options)
 
 
-def _loaded(traced: tuple[Tape, bool]) -> tuple[Loaded, bool]:
+def _loaded(traced: tuple[Tape, bool], options: Options | None = None) -> tuple[Loaded, bool]:
     tape, is_single = traced
-    return load(tape, _OPTIONS)[0], is_single
+    return load(tape, options or _OPTIONS)[0], is_single
 
 
 def _traced(op: str, types: Sequence[TensorType], attributes: Mapping[str, Any]) -> tuple[Tape, bool]:

@@ -14,7 +14,7 @@ from tessera.api.compilation import load
 from tessera.api.outside import Outside
 from tessera.api.recompile import explain_difference
 from tessera.api.specialization import Specialization
-from tessera.compiler.options import Options
+from tessera.compiler.options import Options, at_place
 from tessera.diagnostics.codes import ArgumentError, PolicyError
 from tessera.diagnostics.span import user_span
 from tessera.frontend.annotations import annotation_text, parameters_of, resolve
@@ -24,6 +24,7 @@ from tessera.frontend.returned import check_returned
 from tessera.frontend.trace_function import TracedFunction, trace_function
 from tessera.ir.base import dispatch
 from tessera.runtime.reads import noted
+from tessera.types.device import Device
 from tessera.types.effect import PURE, Effects
 from tessera.types.frozen import frozen
 from tessera.types.policy import SILENT, Policy
@@ -87,7 +88,7 @@ class Jit(_Hot):
         self.returns = resolve(function, "return", self.python_signature.return_annotation)
         self.constraints = self._declared(constraints)
         self.policy = policy
-        self._under: dict[Policy, Jit] = {}
+        self._under: dict[tuple[Policy, Device | None], Jit] = {}
         self._binder = Binder(self.parameters, self.python_signature, dynamic=dynamic, policy=policy)
         # Of one signature there may be several, which differ in what they took from outside the function.
         self._specializations: dict[Signature, tuple[Specialization, ...]] = {}
@@ -123,18 +124,19 @@ class Jit(_Hot):
             policy=self.policy,
         )
 
-    def under(self, policy: Policy) -> Jit:
-        """The same function in a scope of a policy; what the function is declared with comes before it."""
-        if policy not in self._under:
+    def under(self, policy: Policy, place: Device | None = None) -> Jit:
+        """The same function in a scope of a policy, and on a device; what it is declared with comes before both."""
+        if (policy, place) not in self._under:
             made = self.with_function(self.function)
             made.policy = made._binder.policy = policy.overridden(self.policy)
-            self._under[policy] = made
-        return self._under[policy]
+            made.options = at_place(self.options, place)
+            self._under[policy, place] = made
+        return self._under[policy, place]
 
     def _here(self) -> Jit:
         """The function as the policy scope around the call has it."""
         scope: Any = dispatch.active()
-        return self.under(scope.policy) if getattr(scope, "is_scope", False) else self
+        return self.under(scope.policy, scope.place) if getattr(scope, "is_scope", False) else self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # Inside another trace nothing runs: what is computed from concrete tensors there must be computed again later.
@@ -152,7 +154,7 @@ class Jit(_Hot):
         outer: Any = dispatch.active()
         if getattr(outer, "is_scope", False):
             with dispatch.suspended():
-                return self.under(outer.policy)(*args, **kwargs)
+                return self.under(outer.policy, outer.place)(*args, **kwargs)
         if outer is not None:
             # Inside another trace a jitted function is simply more of that trace.
             if self.constraints:
@@ -280,7 +282,7 @@ class Jit(_Hot):
         """The program at every level of IR, as text: `.graph`, `.schedule`, `.tile`, `.target`, `.llvm`."""
         from tessera.api.lowering import lowered  # noqa: PLC0415 - loads the compiler
 
-        return lowered(self.trace(*args, **kwargs), self.options)
+        return lowered(self.trace(*args, **kwargs), self._here().options)
 
     def explain(self, *args: Any, **kwargs: Any) -> Any:
         """What runs for such arguments: groups, kernels, choices and their sources, bytes, flops, what is cached."""

@@ -11,7 +11,7 @@ from typing import Any
 from tessera.api.jit import Jit
 from tessera.api.tuning import Tuning
 from tessera.compiler.kernel_instance import KernelInstance
-from tessera.compiler.options import Options
+from tessera.compiler.options import Options, at_place
 from tessera.diagnostics.codes import KernelError, RuntimeArgumentError
 from tessera.diagnostics.error import CompilationError
 from tessera.frontend.functions.movement import reshape
@@ -23,6 +23,7 @@ from tessera.frontend.size import size_of
 from tessera.frontend.tree import flatten
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
+from tessera.types.device import Device
 from tessera.types.machine import GPUS, Machine
 from tessera.types.schedule import Schedule, Space, schedule_of
 from tessera.types.tensor_type import TensorType
@@ -49,6 +50,7 @@ class Kernel:
         self.name, self.given, self.tuning = self.definition.name, schedule, tuning
         self.options = options or Options()
         self.signature = self._call_signature()
+        self._placed: dict[Device, Kernel] = {}
         self._jit = _KernelJit(self)
 
     def _call_signature(self) -> inspect.Signature:
@@ -77,9 +79,20 @@ class Kernel:
             result = self._jit.fast(*args)
             if result is not NotImplemented:
                 return result
+        scope: Any = dispatch.active()
+        if getattr(scope, "place", None) is not None:
+            with scope.without_place():
+                return self._at(scope.place)(*args, **kwargs)
         if self.tuning is not None:
             return self.tuning.chosen(self, args, kwargs)._called(args, kwargs)
         return self._called(args, kwargs)
+
+    def _at(self, place: Device) -> Kernel:
+        """The kernel on a device."""
+        if place not in self._placed:
+            options = at_place(self.options, place)
+            self._placed[place] = Kernel(self.definition.function, self.given, self.tuning, self.definition, options)
+        return self._placed[place]
 
     def _called(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if dispatch.active() is not None:

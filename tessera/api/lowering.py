@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from tessera.api.compilation import SPANS, cache_key, spans_of
+from tessera.api.compilation import SPANS, cache_key, placed, spans_of
 from tessera.api.specialization import Specialization
 from tessera.compiler.options import Options
 from tessera.frontend.trace_function import TracedFunction
@@ -38,7 +38,7 @@ def lowered(traced: TracedFunction, options: Options) -> Lowered:
     """The program at every level; it is compiled anew, and the cache is not looked at."""
     from tessera.compiler.compile import lower_tape  # noqa: PLC0415 - loads the compiler
 
-    texts = lower_tape(traced.tape, options)
+    texts = lower_tape(traced.tape, placed(options, traced.tape))
     return Lowered(tape=tape_text(traced.tape), **{name: texts[name] for name in _LEVELS})
 
 
@@ -77,7 +77,7 @@ def _shown(name: str, value: Any) -> list[str]:
 
 def explained(traced: TracedFunction, options: Options, made: Specialization | None) -> Explanation:
     """The account of one signature; `made` is its specialization if it has been called."""
-    tape = traced.tape
+    tape, options = traced.tape, placed(options, traced.tape)
     inputs = ", ".join(f"{name}: {tape.types[value]}" for name, value in zip(tape.names, tape.inputs, strict=True))
     outputs = ", ".join(str(tape.types[value]) for value in tape.outputs)
     policy = Policy.of(tape.promises.get(POLICY, {}))
@@ -91,9 +91,18 @@ def explained(traced: TracedFunction, options: Options, made: Specialization | N
         options=options.text,
         guards=tuple(guards),
         proved=tuple(_proved_text(*item) for item in traced.proved),
-        report=_report(executable.metadata, tape) if executable is not None else {},
+        report={**_report(executable.metadata, tape), **_resources(executable)} if executable is not None else {},
         captured=tuple(map(_captured_text, made.captures.paths)) if made is not None else (),
     )
+
+
+def _resources(executable: Any) -> dict[str, Any]:
+    """What kernels for a GPU take of it; nothing of those for a processor."""
+    if executable.metadata.get("target") != "cuda":
+        return {}
+    from tessera.backends.nvptx.resources import resources_in  # noqa: PLC0415 - for explanations alone
+
+    return {"resources": [str(one) for one in resources_in(executable.metadata, executable.objects)]}
 
 
 _ORDER = ("groups", "kernels", "choices", "flops", "bytes", "workspace")

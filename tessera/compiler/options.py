@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any, TypeAlias
 
 from tessera.diagnostics.codes import OverrideError
 from tessera.diagnostics.error import Fix
 from tessera.diagnostics.span import Span
+from tessera.types.device import Device
 from tessera.types.frozen import frozen
 
 Knob: TypeAlias = "int | float | str | bool | tuple[int, ...]"
@@ -65,6 +66,17 @@ class Options:
     def parse(text: str) -> Options:
         """The options that `text` was made from."""
         return Options.of(**json.loads(text))
+
+
+BACKENDS = {"gpu": "cuda", "cpu": "x86"}
+"""Who compiles for a kind of device."""
+
+
+def at_place(options: Options, place: Device | None) -> Options:
+    """The options of what runs on a device; those that name a backend of their own keep it."""
+    if place is None or options.backend != Options().backend:
+        return options
+    return replace(options, backend=BACKENDS[place.kind])
 
 
 def _nearest(span: Span | None, name: str, known: Sequence[str]) -> Fix | str:

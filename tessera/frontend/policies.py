@@ -43,10 +43,13 @@ class TraceBuilder:
 
 
 class EagerBuilder:
-    """Builds by running each op at once."""
+    """Builds by running each op at once, on the device `place` if there is one."""
+
+    def __init__(self, place: Any = None) -> None:
+        self.place = place
 
     def emit(self, name: str, *operands: Any, **attributes: Any) -> Any:
-        return dispatch.apply(name, operands, attributes)
+        return dispatch.apply_at(self.place, name, operands, attributes)
 
     def type_of(self, value: Any) -> TensorType:
         found = concrete_type(value)
@@ -76,20 +79,33 @@ def marked(trace: Trace, result: Any, operands: Sequence[Any], own: Policy) -> A
 
 
 class PolicyScope:
-    """Where ops outside of any trace run under a policy; a jitted function called in it is one made for the policy."""
+    """Where ops outside of any trace run under a policy; a jitted function called in it is one made for the policy.
+
+    `place` is the device that they run on, where one is named.
+    """
 
     is_scope = True
 
-    def __init__(self, policy: Policy, bits: Bits) -> None:
-        self.policy, self.bits = policy, bits
+    def __init__(self, policy: Policy, bits: Bits, place: Any = None) -> None:
+        self.policy, self.bits, self.place = policy, bits, place
+
+    @contextmanager
+    def without_place(self) -> Generator[None]:
+        """Within it, only the policy holds, if there is one."""
+        with dispatch.suspended():
+            if not self.policy:
+                yield
+                return
+            with dispatch.recording(PolicyScope(self.policy, self.bits)):
+                yield
 
     def record(self, op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
         """Run an op with the conversions around it."""
         with dispatch.suspended():
             if not needs_work(self.policy) and self.policy.accumulate is None:
-                return dispatch.apply(op, operands, attributes)
+                return dispatch.apply_at(self.place, op, operands, attributes)
             full = REGISTRY[op].with_defaults(attributes)
-            return Work(EagerBuilder(), REGISTRY[op].short_name, full, self.policy, self.bits).apply(operands)
+            return Work(EagerBuilder(self.place), REGISTRY[op].short_name, full, self.policy, self.bits).apply(operands)
 
 
 @contextmanager
@@ -114,7 +130,7 @@ def policy(given: Policy | None = None, /, *, key: Any = None, **said: Any) -> G
     if active is None or isinstance(active, PolicyScope):
         whole = SILENT.overridden(own) if active is None else active.policy.overridden(own)
         bits = keyed_bits(key) if key is not None else static_bits() if active is None else active.bits
-        with dispatch.recording(PolicyScope(whole, bits)):
+        with dispatch.recording(PolicyScope(whole, bits, getattr(active, "place", None))):
             yield whole
         return
     with entered(active, own, key):

@@ -35,6 +35,20 @@ def install(runner: Runner) -> None:
     _RUNNER[:] = [runner]
 
 
+PlacedRunner: TypeAlias = Callable[[Any, str, Sequence[Any], Mapping[str, Any]], Any]
+_PLACED: list[PlacedRunner] = []
+
+
+def install_placed(runner: PlacedRunner) -> None:
+    """Make `runner` the one that runs ops called outside a trace on a device that is named."""
+    _PLACED[:] = [runner]
+
+
+def apply_at(place: Any, op: str, operands: Sequence[Any], attributes: Mapping[str, Any] | None = None) -> Any:
+    """The result of an op run at once, on a device or, where that is None, on the usual one."""
+    return apply(op, operands, attributes) if place is None else _PLACED[0](place, op, operands, attributes or {})
+
+
 def active() -> Recorder | None:
     """The innermost trace of this thread, or None outside `jit`."""
     stack = _TRACES.stack

@@ -1,0 +1,119 @@
+"""Where ops run: scopes of devices around calls and inside jitted functions, on a machine that has none but its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import KTile, Tensor, f32, kernel, tile
+from tessera.diagnostics.codes import ArgumentError, DeviceError, TracingError
+from tessera.runtime.devices.cuda_driver import is_available
+
+WITHOUT = pytest.mark.skipif(is_available(), reason="this machine has a GPU")
+
+
+@kernel
+def doubled(x: KTile["N", f32]) -> Any:
+    """Twice the tensor."""
+    T = tile.context()
+    return tile.load(x, T.n) * 2.0
+
+
+@ts.jit
+def on_gpu(x: Tensor["N", f32]) -> Any:
+    """A function that says where it runs."""
+    with ts.device(ts.gpu[0]):
+        return x * 2.0 + 1.0
+
+
+@ts.jit
+def same(x: Any) -> Any:
+    return x
+
+
+@ts.jit
+def twice(x: Any) -> Any:
+    return x + x
+
+
+@ts.jit
+def more(x: Any) -> Any:
+    return x * 1.5
+
+
+def test_the_program_says_where_it_runs() -> None:
+    x = np.ones(4, np.float32)
+    assert 'tessera.device = "gpu:0"' in on_gpu.lower(x).graph
+    assert "ptx_kernel" in on_gpu.lower(x).llvm
+    assert '"backend":"cuda"' in on_gpu.explain(x).options
+
+
+@WITHOUT
+def test_a_device_that_is_not_there_is_refused_with_what_to_write() -> None:
+    x = np.ones(4, np.float32)
+    for work in (lambda: ts.array([1.0]) * 2.0, lambda: doubled(x), lambda: same(x)):
+        with pytest.raises(DeviceError) as raised, ts.device(ts.gpu[1]):
+            work()
+        assert "there is no gpu[1] here" in raised.value.message
+        assert "device(gpu[1], otherwise=cpu)" in str(raised.value)
+    with pytest.raises(DeviceError):
+        on_gpu(x)
+
+
+@WITHOUT
+def test_a_scope_goes_where_it_says_otherwise() -> None:
+    x = np.arange(4, dtype=np.float32)
+    with ts.device(ts.gpu[0], otherwise=ts.cpu) as place:
+        assert place == ts.cpu
+        found = [ts.array(x) * 2.0, doubled(x), twice(x)]
+    for one in found:
+        np.testing.assert_array_equal(np.asarray(one), x * 2)
+
+    @ts.jit
+    def program(x: Tensor["N", f32]) -> Any:
+        with ts.device(ts.gpu, otherwise=ts.cpu):
+            return x * 2.0
+
+    np.testing.assert_array_equal(np.asarray(program(x)), x * 2)
+    assert 'tessera.device = "cpu:0"' in program.lower(x).graph
+
+
+def test_scopes_of_devices_and_of_policies_are_nested() -> None:
+    x = ts.array([1.0, 2.0])
+    with ts.policy(ts.Training()), ts.device(ts.cpu):
+        assert (x * 1.5).dtype is ts.bf16
+        assert more(x).dtype is ts.bf16
+    with ts.device(ts.cpu), ts.policy(ts.Training()):
+        assert (x * 1.5).dtype is ts.bf16
+    assert (x * 1.5).dtype is f32
+
+
+def test_a_function_runs_in_one_place() -> None:
+    @ts.jit
+    def program(x: Tensor["N", f32]) -> Any:
+        with ts.device(ts.cpu):
+            y = x * 2.0
+        with ts.device(ts.gpu[0]):
+            return y + 1.0
+
+    with pytest.raises(TracingError, match="placed on cpu and on gpu\\[0\\]") as raised:
+        program(np.ones(3, np.float32))
+    assert raised.value.span is not None
+
+
+def test_what_is_no_device_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="`device` takes"), ts.device("cuda"):  # pyright: ignore[reportArgumentType]
+        pass
+    with pytest.raises(IndexError, match="from 0 on"):
+        ts.gpu[-1]  # pyright: ignore[reportUnusedExpression]
+    assert repr(ts.gpu[3]) == "gpu[3]"
+    assert repr(ts.gpu) == "gpu"
+
+
+def test_a_backend_that_a_function_names_comes_first() -> None:
+    named = ts.jit(twice.function, backend="reference")
+    with ts.device(ts.cpu):
+        np.testing.assert_array_equal(np.asarray(named(np.ones(2, np.float32))), [2, 2])
