@@ -1,0 +1,49 @@
+"""Attention in the kernel language: one pass over the keys, with scores that are never stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tessera.api.kernel import kernel
+from tessera.frontend.kernel import language as tile
+from tessera.frontend.kernel.tiles import INF, KTile
+from tessera.types.dtype import f32
+
+
+@kernel
+def flash_attention_2(
+    q: KTile["B*H", "S", "D"], k: KTile["B*G", "T", "D"], v: KTile["B*G", "T", "D"], *, causal: bool = False
+) -> Any:
+    """Attention of H heads of queries to G of keys and values, each shared by H/G; the last query is at the last key.
+
+    Sums are f32 and the result has the dtype of the queries. The block `n` of a schedule decides in which steps the sum
+    is rescaled, so it is part of the result; `m`, warps and stages are not.
+    """
+    T = tile.context()
+    Q = tile.load(q, rows=T.m, cols=T.d)
+    acc = tile.zeros((T.m, T.d), f32)
+    m, total = tile.full((T.m,), -INF), tile.zeros((T.m,), f32)
+    for n in tile.range_n(k.shape, T.n, prefetch=2):
+        S = tile.dot(Q, tile.transpose(tile.load(k, n, cols=T.d))) * tile.rsqrt(float(T.d))
+        if causal:
+            tile.mask_causal(S, tile.row_index(), tile.col_index(n))
+        P, m_c, l_c = tile.softmax_online(S)
+        acc, m, total = tile.softmax_accumulate(acc, m, total, P, tile.load(v, n, cols=T.d), m_c, l_c)
+    return tile.cast(acc / total[:, None], q.dtype)
+
+
+@kernel
+def rotary_embedding(
+    x: KTile["B*H", "S", "D"], cos: KTile["S", "P", f32], sin: KTile["S", "P", f32], out: KTile["B*H", "S", "D"]
+) -> None:
+    """Queries or keys turned by the angles of their places: `P` is half of `D`, and pairs are `P` elements apart."""
+    T = tile.context()
+    half = int(T.d) // 2
+    first = tile.load(x, rows=T.m, cols=slice(0, half))
+    second = tile.load(x, rows=T.m, cols=slice(half, 2 * half))
+    c, s = tile.load(cos, T.m, slice(0, half)), tile.load(sin, T.m, slice(0, half))
+    tile.store(out, first * c - second * s, rows=T.m, cols=slice(0, half))
+    tile.store(out, second * c + first * s, rows=T.m, cols=slice(half, 2 * half))
+
+
+__all__ = ["flash_attention_2", "rotary_embedding"]
