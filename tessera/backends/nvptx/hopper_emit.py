@@ -159,7 +159,7 @@ class MatrixEmitter:
                 self.values[op.result] = SharedTile.of(op)
             elif op.name == "ttarget.ring":
                 size = sum((v.type.data.bytes.value or 0) for v in op.operands if isinstance(v.type, SharedAttr))
-                rings.append(Ring(op.value("offset"), op.value("stages"), size))
+                rings.append(Ring(op.value("offset"), op.value("stages"), op.value("bytes") or size))
                 self.values[op.result] = rings[-1]
             elif op.name == "ttarget.roles":
                 self._begin(rings)

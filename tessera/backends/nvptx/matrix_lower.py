@@ -115,7 +115,8 @@ class MatrixLowering(Writer):
             self.staging[dtype] = self.emit("shared_tile", (), values, [SharedAttr.of(type)]).result
         self.mailbox = room.take(MAILBOX, 8) if self._is_uneven() else -1
         for ring in rings:
-            values = {"offset": room.take(16 * ring.stages, 8), "stages": ring.stages}
+            copied = ring.copied if ring.copied < ring.bytes else 0
+            values = {"offset": room.take(16 * ring.stages, 8), "stages": ring.stages, "bytes": copied}
             ring.ring = self.emit("ring", ring.tiles, values, [RING]).result
             for side in ring.loads:
                 assert side.load is not None

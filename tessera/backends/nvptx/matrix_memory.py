@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 from xdsl.ir import Block, Operation, SSAValue
 
@@ -34,6 +35,12 @@ class RingPlan:
     def bytes(self) -> int:
         """Bytes of a stage."""
         return sum(tile_of(side).bytes.value or 0 for side in self.loads)
+
+    @property
+    def copied(self) -> int:
+        """Bytes that are copied to a stage."""
+        boxes = [(side.box, side.dtype.bytes) for side in self.loads if side.box is not None]
+        return sum(prod(box.sizes) * box.pieces * each for box, each in boxes)
 
     @property
     def is_turning(self) -> bool:

@@ -154,6 +154,7 @@ def _product(op: SpecOp, rows: int, blocks: int, passed: set[Operation], units: 
             f"a product of {M} x {N} is not one of {rows} rows and 8 to {2 * _MOST_SUMS // blocks} columns"
         )
     lhs, rhs = _side(op.operands[0], 1, passed), _side(op.operands[1], 0, passed)
+    lhs = _with_rows_there(lhs) if units is WARPGROUPS else lhs
     found, acc = units.products.get(lhs.dtype), op.results[0].type
     is_promoted = found is not None and found.is_promoted
     parts = -(-N // _PART) if is_promoted else 1
@@ -195,6 +196,20 @@ def _side(value: SSAValue, summed: int, passed: set[Operation]) -> Side:
     if value.type.dtype.bytes != 2:
         raise UnfitError(f"a side that is computed is {value.type.dtype}, and only 2-byte floats stay in registers")
     return Side(None, value, None, "k", value.type.dtype)
+
+
+def _with_rows_there(side: Side) -> Side:
+    """A left side of which no more rows are copied than its buffer has: those beyond give rows that nobody stores."""
+    if side.load is None or side.box is None or side.major != "k":
+        return side
+    buffer, sizes = side.load.operands[0].type, list(side.box.sizes)
+    assert isinstance(buffer, BufferAttr)
+    for dim, extent in enumerate(buffer.shape[:-1]):
+        if extent.value is not None and sizes[dim] > 1:
+            sizes[dim] = min(sizes[dim], -(-extent.value // 8) * 8)
+    return Side(
+        side.load, side.value, Box(side.box.inner, tuple(sizes), side.box.pieces), side.major, side.dtype
+    )
 
 
 def _widens(op: SpecOp) -> bool:

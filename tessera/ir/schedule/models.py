@@ -38,21 +38,10 @@ def contraction_block(candidates: Sequence[Any], context: Mapping[str, Any]) -> 
 
 
 _RATES = {
-    (128, 256): 1.0,
-    (128, 192): 0.98,
-    (192, 192): 0.98,
-    (256, 128): 0.97,
-    (192, 128): 0.95,
-    (128, 128): 0.9,
-    (64, 256): 0.8,
-    (128, 64): 0.62,
-    (64, 128): 0.66,
-    (64, 64): 0.42,
-    (128, 160): 0.93,
-    (128, 224): 0.99,
-    (192, 160): 0.96,
-    (128, 96): 0.75,
-    (64, 192): 0.72,
+    **{(128, 256): 1.0, (128, 240): 0.99, (128, 224): 0.99, (128, 208): 0.98, (128, 192): 0.98, (128, 176): 0.94},
+    **{(128, 160): 0.91, (128, 144): 0.9, (128, 128): 0.9, (128, 112): 0.78, (128, 96): 0.72, (128, 80): 0.66},
+    **{(256, 128): 0.97, (192, 192): 0.98, (192, 128): 0.95, (128, 64): 0.62},
+    **{(64, 256): 0.8, (64, 128): 0.66, (64, 64): 0.42},
 }
 """How much of its peak a multiprocessor reaches on blocks of a size, measured on an H200."""
 _PRODUCTS = 2048
@@ -98,6 +87,8 @@ def _unit_block(candidates: Sequence[Any], context: Mapping[str, Any], machine: 
     dtype = context.get("dtype")
     if dtype is not None and dtype.name not in ("bf16", "f16", "i8"):
         return next(block for block in candidates if block[:2] == (64, 64))
+    if machine.has("tcgen05"):
+        candidates = [block for block in candidates if block[0] == 128]
     m, n, _, batch = (_size(context.get(name), typical) for name, typical in _EXTENTS)
 
     def cost(block: tuple[int, int, int]) -> float:

@@ -6,6 +6,7 @@ A fault here would be a hang or a race on the device, so every sequence is follo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from xdsl.ir import Block, Operation, SSAValue
 
@@ -21,7 +22,7 @@ Owed = Sequence[tuple[SSAValue, int]]
 def check_producer(block: Block) -> None:
     """Fails where a stage is filled in part, or before consumers have left it."""
     ops = [op for op in block.ops if isinstance(op, SpecOp)]
-    taken: dict[Stage, list[SSAValue]] = {}
+    taken: dict[Stage, list[SpecOp]] = {}
     for op in ops:
         if op.name == "ttarget.acquire":
             taken[op.operands[0], op.operands[1]] = []
@@ -29,7 +30,7 @@ def check_producer(block: Block) -> None:
             stage = op.operands[1], op.operands[2]
             if stage not in taken:
                 op.fail("a copy goes to a stage that was not acquired", "wait for it with `ttarget.acquire`")
-            taken[stage].append(op.operands[3])
+            taken[stage].append(op)
         elif op.name == "ttarget.advance":
             _check_filled(op, taken.pop((op.operands[0], op.operands[1]), None))
         for region in op.regions:
@@ -39,13 +40,27 @@ def check_producer(block: Block) -> None:
         ring.owner.fail("a stage is acquired, and the ring does not go on to the next")
 
 
-def _check_filled(op: SpecOp, copied: Sequence[SSAValue] | None) -> None:
-    if copied is None:
+def _check_filled(op: SpecOp, copies: Sequence[SpecOp] | None) -> None:
+    if copies is None:
         op.fail("a producer goes on from a stage that it did not acquire")
     ring = op.operands[0].owner
     assert isinstance(ring, SpecOp)
+    copied = [copy.operands[3] for copy in copies]
     if sorted(map(id, copied)) != sorted(map(id, ring.operands)):
         op.fail(f"a stage has {len(ring.operands)} tiles, and {len(set(copied))} are copied: it would never be full")
+    bytes = sum(map(_bytes_of, copies))
+    whole = sum((v.type.data.bytes.value or 0) for v in ring.operands if isinstance(v.type, SharedAttr))
+    if bytes != (ring.value("bytes") or whole):
+        op.fail(f"{bytes} bytes are copied to a stage, and its barrier counts {ring.value('bytes') or whole}")
+
+
+def _bytes_of(copy: SpecOp) -> int:
+    """What a copy brings, with the other CTA's half of it."""
+    made, tile = copy.operands[0].owner, copy.operands[3].type
+    assert isinstance(made, SpecOp)
+    assert isinstance(tile, SharedAttr)
+    each = prod(made.value("box")) * copy.value("pieces") * tile.dtype.bytes
+    return 2 * each if copy.value("half") == "rows" else each
 
 
 class ConsumerCheck:

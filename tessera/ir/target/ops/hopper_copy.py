@@ -58,6 +58,8 @@ def _check_ring(op: SpecOp) -> None:
         total += value.type.data.bytes.value or 0
     if not 0 < total <= MAX_TRANSACTION:
         op.fail(f"a stage of a ring is 1 to {MAX_TRANSACTION} bytes, got {total}")
+    if not 0 <= op.value("bytes") <= total:
+        op.fail(f"{op.value('bytes')} bytes are copied to a stage of {total}")
     if op.value("offset") % 8:
         op.fail(f"barriers begin at a multiple of 8 bytes, got {op.value('offset')}")
 
@@ -88,8 +90,8 @@ def _check_copy(op: SpecOp) -> None:
         moved *= size
     if op.value("half") == "pieces" and op.value("pieces") % 2:
         op.fail(f"half of {op.value('pieces')} boxes is not a whole number of them")
-    if moved * op.value("pieces") != rows * columns:
-        op.fail(f"{op.value('pieces')} boxes of {moved} elements do not fill {tile.type}")
+    if moved * op.value("pieces") > rows * columns or moved * op.value("pieces") % columns:
+        op.fail(f"{op.value('pieces')} boxes of {moved} elements do not fill {tile.type}, or rows of it")
 
 
 def _check_store(op: SpecOp) -> None:
@@ -134,6 +136,7 @@ SPECS = (
         attributes=(
             Attribute("offset", "int", doc="where its barriers are in shared memory, in bytes"),
             Attribute("stages", "int", doc="how many"),
+            Attribute("bytes", "int", 0, "copied to a stage, where that is less than its tiles have"),
         ),
         effects=frozenset(["memory"]),
         verify=_check_ring,
