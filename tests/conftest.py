@@ -1,4 +1,4 @@
-"""What every test shares: hypothesis profiles, a private cache, `--update` for golden texts, device markers."""
+"""What every test shares: hypothesis profiles, a private cache, hidden compilers, `--update`, device markers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.compilers import hide_compilers
+
 # A test's outcome must not depend on what earlier runs left in the user's cache; set before anything reads it, and
 # once for all workers of one run, which share it as concurrent processes of a user would.
 OWN_CACHE = None if "TESSERA_CACHE_DIR" in os.environ else tempfile.mkdtemp(prefix="tessera-test-cache-")
 os.environ.setdefault("TESSERA_CACHE_DIR", OWN_CACHE or "")
+
+NO_COMPILERS = hide_compilers()
 
 settings.register_profile(
     "ci", derandomize=True, max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -27,6 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_unconfigure() -> None:
+    shutil.rmtree(NO_COMPILERS, ignore_errors=True)
     if OWN_CACHE is not None:
         shutil.rmtree(OWN_CACHE, ignore_errors=True)
 

@@ -68,8 +68,8 @@ def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any]
 def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], state: Any) -> Any:
     """`body` applied to the state while `condition` of it holds; the state keeps its form, shapes and dtypes.
 
-    Under `jit` the loop is native code, which no signal ends: Ctrl-C is seen when it is done. Where it may never end,
-    count its rounds in the state, and let the condition ask for fewer than some number.
+    Under `jit` the loop is native code, and Ctrl-C ends it between two rounds. On a GPU it is seen when the loop is
+    done: where that may be never, count rounds in the state, and let the condition ask for fewer than some number.
 
     >>> @ts.jit
     ... def double_until(x: ts.Tensor[ts.f32]):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import linecache
+import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from types import ModuleType
 
 from tessera.diagnostics.error import Fix
 from tessera.diagnostics.span import Span
@@ -193,8 +196,15 @@ def _root(node: ast.expr) -> str:
 
 
 def _imports(file: str) -> dict[str, str]:
-    """What a file imports: each name it may write, and the path that the name stands for."""
-    return _imports_of("".join(linecache.getlines(file)))
+    """What a file imports: each name it may write, and the path that the name stands for.
+
+    A cell or a prompt is no file, and has what was imported before it.
+    """
+    own = _imports_of("".join(linecache.getlines(file)))
+    if os.path.exists(file):
+        return own
+    before = vars(sys.modules["__main__"]) if "__main__" in sys.modules else {}
+    return {**{name: value.__name__ for name, value in before.items() if isinstance(value, ModuleType)}, **own}
 
 
 @lru_cache(maxsize=16)

@@ -114,6 +114,20 @@ def _refuse(size: Size, what: str, help: FixLike) -> NoReturn:
     )
 
 
+def length(size: Any) -> int:
+    """A size for `len`, which gives numbers alone."""
+    if isinstance(size, int):
+        return size
+    _refuse(size, "turned into a number", lambda span: fixes_of("values").length_fix(span))
+
+
+def rounds(size: Any) -> range:
+    """The rounds of a Python loop over an axis of this size: each is traced by itself."""
+    if isinstance(size, int):
+        return range(size)
+    _refuse(size, "walked by a Python loop", _LOOP_HELP)
+
+
 def size_of(dim: Dim) -> Any:
     """What Python code gets for a dim: a plain int when it is one, else a `Size`."""
     return Size(dim) if dim.value is None else dim.value

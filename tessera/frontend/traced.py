@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tessera.diagnostics.codes import TracingError
@@ -9,7 +10,7 @@ from tessera.diagnostics.span import Span
 from tessera.frontend.concrete import StandIn
 from tessera.frontend.fixes import fixes_of
 from tessera.frontend.methods import TensorMethods, function_named
-from tessera.frontend.size import size_of
+from tessera.frontend.size import length, rounds, size_of
 from tessera.types.dtype import DType
 from tessera.types.policy import SILENT, Policy, PolicyType
 from tessera.types.tensor_type import TensorType
@@ -55,7 +56,7 @@ class TracedTensor(StandIn, TensorMethods):
     def __len__(self) -> int:
         if not self.type.shape:
             raise TracingError("a scalar has no length")
-        return self.shape[0].__index__()
+        return length(self.shape[0])
 
     def __bool__(self) -> bool:
         _refuse(self, "bool()", "choose with `tessera.ops.where(condition, a, b)` or branch with `tessera.cond`")
@@ -73,8 +74,10 @@ class TracedTensor(StandIn, TensorMethods):
     def __index__(self) -> int:
         _refuse(self, "an index", "index with `x[i]` on a tensor, which takes tensors of integers")
 
-    def __iter__(self) -> NoReturn:
-        _refuse(self, "iteration", "take rows by `x[i]`, split with `tessera.ops.split`, or loop with `tessera.scan`")
+    def __iter__(self) -> Iterator[TracedTensor]:
+        if not self.type.shape:
+            raise TracingError("a scalar has no rows to go through")
+        return (self[at] for at in rounds(self.shape[0]))
 
     def __contains__(self, item: object) -> NoReturn:
         _refuse(self, "`in`", "write `tessera.ops.any(x == value)`")

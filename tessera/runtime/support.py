@@ -16,7 +16,7 @@ from tessera.types.settings import Settings
 
 ObjectCompiler = Callable[[str], bytes]
 
-_PARTS = ("layout", "memory", "pool", "copy", "tensor", "array", "dlpack", "dispatch")
+_PARTS = ("layout", "memory", "pool", "copy", "tensor", "array", "dlpack", "interrupt", "dispatch")
 # The copy loop is written once and made for each width of an element.
 _TEMPLATE, _WIDTHS = "copy_plane", (8, 16, 32, 64)
 _SLOTS = 32  # entries of the tables by dtype code in %Environment

@@ -171,3 +171,50 @@ def _closed(own: Mapping[str, Effects], calls: Mapping[str, set[str]]) -> dict[s
             changed = changed or joined != found[name]
             found[name] = joined
     return found
+
+
+def report(text: str) -> list[str]:
+    """What functions do, from lines `name: effects and names of others`, and answers to questions about them.
+
+    `? f <= g` asks whether `f` does no more than `g`, `? f >< g` whether they may change places; sides are names or
+    effects, and `#` begins a comment. Raises EffectTextError at a name that stands for nothing.
+
+    >>> report("load: memory; step: io, load; ? load <= step; ? step >< random")
+    ['load: memory', 'step: io, memory', 'load <= step: yes', 'step >< random: yes']
+    """
+    lines = [part.strip() for line in text.splitlines() for part in line.split("#")[0].split(";")]
+    written = dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("?"))
+    names = {name.strip(): [item.strip() for item in rest.split(",")] for name, rest in written.items()}
+    parts = {name: [item for item in items if item not in names] for name, items in names.items()}
+    found = _closed(
+        {name: Effects.parse(", ".join(items)) for name, items in parts.items()},
+        {name: {item for item in items if item in names} for name, items in names.items()},
+    )
+    questions = [line[1:].strip() for line in lines if line.startswith("?")]
+    answers = [f"{asked}: {'yes' if _answer(asked, found) else 'no'}" for asked in questions]
+    return [*(f"{name}: {effects}" for name, effects in found.items()), *answers]
+
+
+def _answer(question: str, found: Mapping[str, Effects]) -> bool:
+    for sign in ("<=", "><"):
+        if sign in question:
+            sides = [side.strip() for side in question.split(sign)]
+            left, right = (found[side] if side in found else Effects.parse(side) for side in sides)
+            return right.covers(left) if sign == "<=" else may_swap(left, right)
+    raise EffectTextError(f"`{question}` asks nothing; write `f <= g` or `f >< g`")
+
+
+def main() -> int:
+    """`python -m tessera.types.effect < FILE`: report on what is typed; 2 for what is no effect."""
+    import sys  # noqa: PLC0415 - for the command alone
+
+    try:
+        print("\n".join(report(sys.stdin.read())))
+    except EffectTextError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import linecache
+import sys
 from pathlib import Path
 
 import pytest
 
+from tessera import ops
 from tessera.diagnostics.edit import Expression, edit_literal, edit_text, expression_at
 from tessera.diagnostics.error import Fix, TesseraError
 from tessera.diagnostics.span import Span
@@ -129,3 +132,14 @@ def test_a_fix_is_looked_for_again_at_another_place(tmp_path: Path) -> None:
     assert moved.fix.replacement == "2"
     assert moved.notes == ("so",)
     assert Fix(None, "", "advice").applied("text") == "text"
+
+
+def test_a_cell_has_what_was_imported_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Imports of a notebook stand in another cell; names of the main module say what is a module here."""
+    text = "o.squeeze(x, axis=0)"
+    monkeypatch.setitem(linecache.cache, "<cell 2>", (len(text), None, [text], "<cell 2>"))
+    monkeypatch.setattr(sys.modules["__main__"], "o", ops, raising=False)
+    found = expression_at(Span("<cell 2>", 1, 1, 1, len(text) + 1))
+    assert found is not None
+    assert [part.text for part in found.operands(1)] == ["x"]
+    assert found.name_of("ops.pad") == "o.pad"

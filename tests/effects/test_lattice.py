@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.types.effect import ALL, KINDS, PURE, Effects, EffectTextError, effects_in_text, may_swap
+from tessera.types.effect import ALL, KINDS, PURE, Effects, EffectTextError, effects_in_text, may_swap, report
 
 NAMES = st.sampled_from([*KINDS, "state(cache)", "state(other)", "collective(dp)", "memory(x)"])
 SETS = st.frozensets(NAMES, max_size=5).map(Effects)
@@ -108,3 +110,38 @@ def test_functions_that_name_each_other_share_their_effects() -> None:
         "f": {"io", "random"},
         "g": {"io", "random"},
     }
+
+
+LISTED = """
+draw: random, state(rng)      # names of others stand for what those do
+log: io
+train: draw, step
+step: collective(dp), train   # functions may call each other
+"""
+
+
+def test_the_report_of_a_text() -> None:
+    questions = "? draw <= train; ? train <= draw; ? draw >< log; ? random >< log; ? log >< step"
+    assert report(LISTED + questions) == [
+        "draw: random, state(rng)",
+        "log: io",
+        "train: random, state(rng), collective(dp)",
+        "step: random, state(rng), collective(dp)",
+        "draw <= train: yes",
+        "train <= draw: no",
+        "draw >< log: no",
+        "random >< log: yes",
+        "log >< step: no",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "out"),
+    [("f: io", 0, "f: io"), ("f: speech", 2, "`speech` is no effect"), ("f: io; ? f", 2, "`f` asks nothing")],
+)
+def test_the_command(text: str, code: int, out: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tessera.types.effect"], input=text, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code
+    assert out in done.stdout + done.stderr

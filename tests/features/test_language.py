@@ -5,6 +5,9 @@
 from __future__ import annotations
 
 import linecache
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +78,50 @@ def test_L2_a_block_runs_in_a_file_and_line_by_line(tmp_path: Path) -> None:
     assert from_file["out"].shape == (2, 3, 8)
     for scope in (cell, prompt):
         np.testing.assert_array_equal(np.asarray(scope["out"]), np.asarray(from_file["out"]))
+
+
+def ask(*command: str, typed: str, cache: Path) -> str:
+    """What a process prints that is typed to."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TESSERA_CACHE_DIR": str(cache), "PYTHON_HISTORY": os.devnull}
+    done = subprocess.run(
+        [sys.executable, *command], input=typed, capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_L2_a_prompt_and_a_debugger_run_it(tmp_path: Path) -> None:
+    shown = "\nprint('shape', out.shape, int(cache.length))\n"
+    typed = ask("-i", "-q", typed=BLOCK + shown, cache=tmp_path)
+    assert "shape (2, 3, 8) 3" in typed
+    file = tmp_path / "model.py"
+    file.write_text(BLOCK + shown)
+    line = 1 + BLOCK.splitlines().index("    cache = cache.append(k,v)")
+    commands = f"b {line}\nc\np q.shape, k.dtype\np x.shape[0]\nn\np cache.length\nwhere\nc\nq\n"
+    debugged = ask("-m", "pdb", str(file), typed=commands, cache=tmp_path)
+    assert "(B, 2, S, 4), f32" in debugged
+    assert f"model.py({line + 1})transformer_block()" in debugged
+    assert "shape (2, 3, 8) 3" in debugged
+
+
+def test_L10_solver_and_lattice_stand_alone() -> None:
+    program = """
+import sys
+from tessera.types.constraint import solve
+from tessera.types.effect import report
+print(solve("D = H*Dh; Dh % 8 == 0; ? D % 8 == 0"))
+print(*report("f: random; g: f, io; ? f <= g"), sep=", ")
+print(sorted({name.split(".")[1] for name in sys.modules if name.startswith("tessera.")}))
+print([name for name in ("numpy", "xdsl", "llvmlite") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.splitlines()[-4:] == [
+        "`D % 8 == 0` is proved by `D = H*Dh`, `Dh % 8 == 0`",
+        "f: random, g: random, io, f <= g: yes",
+        "['diagnostics', 'types']",
+        "[]",
+    ]
+    assert "**The core is Python.**" in (ROOT / "ARCHITECTURE.md").read_text()
 
 
 def test_L3_1_texts_show_dims_dtype_policy_and_effects() -> None:

@@ -26,6 +26,7 @@ from tessera.ir.tile.passes.check_races import CheckRaces
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, f32
 from tessera.types.tensor_type import TensorType
+from tests.compilers import COMPILERS
 from tests.graph.eager import RuleDTypeError, infer, reference, registry
 from tests.stdlib.running import run_library, typed
 from tests.tile import kernels
@@ -98,6 +99,13 @@ def test_I3_the_same_source_has_the_same_hash_in_every_process() -> None:
     ]
     changed = "\n".join(PROGRAM.format(**change, shown=KEY) for change in changes)
     assert len({keys[0], *run(changed).split()}) == 4
+
+
+def test_R7_every_test_runs_with_the_compilers_hidden() -> None:
+    for name in COMPILERS:
+        called = subprocess.run([name, "--version"], capture_output=True, text=True, check=False)
+        assert (called.returncode, called.stderr) == (127, f"{name} was called, and Tessera needs no compiler of C\n")
+    assert not {"CC", "CXX"} & os.environ.keys()
 
 
 def test_R7_no_compiler_of_c_is_needed(tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ def _counting(length: Any) -> Any:
 
 MADE: list[Any] = [
     lambda size: ts.ops.zeros((size,)),
-    lambda size: ts.ops.arange(size),
     lambda size: ts.ops.eye(size)[0],
     lambda size: ts.random.uniform(ts.random.key(0), (size,)),
     lambda size: ts.ops.broadcast_to(ts.ops.ones(()), (size,)),
@@ -50,7 +49,7 @@ def test_a_guard_of_a_size_names_it_at_the_call() -> None:
         f(np.ones(1, F32))
 
 
-@pytest.mark.parametrize("make", [make for at, make in enumerate(MADE) if at != 1])  # `range(-1)` is empty too
+@pytest.mark.parametrize("make", MADE)
 def test_a_size_that_is_negative_is_refused(make: Any) -> None:
     with pytest.raises(ShapeError) as caught:
         ts.jit(lambda x: make(-1), backend="reference").trace(np.ones(1, F32))
@@ -89,3 +88,29 @@ def test_sizes_that_cannot_be_negative_have_no_guard() -> None:
         return ts.ops.zeros((x.shape[0] + 2,)), x[3:], ts.ops.concatenate([x, x])
 
     assert f.trace(np.ones(5, F32)).assumptions == ()
+
+
+def test_a_range_that_ends_before_it_starts_is_empty() -> None:
+    """As `range(-1)` is, whether the end is a number or a free dim decides."""
+    assert ts.arange(-1).tolist() == ts.arange(3, 1).tolist() == ts.arange(1, 3, -1).tolist() == []
+
+    @ts.jit
+    def f(x: ts.Tensor["N", ts.i64]) -> Any:
+        size = x.shape[0]
+        return ts.ops.arange(size - 3), x[3:] + ts.ops.arange(size - 3), ts.ops.arange(size, 2, -2), ts.ops.arange(-1)
+
+    for size in range(7):
+        wanted = [list(range(size - 3)), [1 + i for i in range(size - 3)], list(range(size, 2, -2)), []]
+        assert [part.tolist() for part in f(np.ones(size, np.int64))] == wanted
+    assert not [item for item in f.trace(np.ones(5, np.int64)).assumptions if item.constraint is not None]
+
+
+@pytest.mark.parametrize("backend", ["x86", "reference"])
+def test_a_range_and_a_size_of_one_dim_meet(backend: str) -> None:
+    @ts.jit(backend=backend)
+    def f(x: ts.Tensor["N", ts.f32]) -> Any:
+        return ts.ops.zeros((x.shape[0] - 3,), ts.i64) + ts.ops.arange(x.shape[0] - 3)
+
+    assert f(np.ones(5, F32)).tolist() == [0, 1]
+    with pytest.raises(GuardError, match="`N - 3 >= 0` must hold"):
+        f(np.ones(2, F32))

@@ -119,6 +119,48 @@ INTERRUPT = """
         print("interrupted", long(x).tobytes() == wanted)
 """
 
+ENDLESS = """
+    @ts.jit
+    def spin(x: ts.Tensor["N", ts.f32], rounds: ts.Tensor[ts.i64]):
+        last = ts.while_loop(lambda y: y[0].max() < 1.0, lambda y: (y[0] * 0.5, y[1]), (x, x))[0]
+        return ts.fori_loop(0, rounds, lambda i, total: total + x, last)
+
+    @ts.jit
+    def steps(x: ts.Tensor["N", ts.f32], rounds: ts.Tensor[ts.i64]):
+        return ts.fori_loop(0, rounds, lambda i, total: total + x, x)
+
+    twos, zeros = np.full(3, 2, np.float32), np.zeros(3, np.float32)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    ended = []
+    for function, arguments in ((spin, (zeros, 1)), (steps, (twos, 2**60))):
+        function(twos, 3)
+        threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        try:
+            function(*arguments)
+        except KeyboardInterrupt:
+            ended.append(function(twos, 3).tolist())
+    print(ended)
+"""
+
+HANDLED = """
+    heard = []
+    signal.signal(signal.SIGALRM, lambda *_: heard.append(1))
+
+    @ts.jit
+    def steps(x: ts.Tensor["N", ts.f32], rounds: ts.Tensor[ts.i64]):
+        return ts.fori_loop(0, rounds, lambda i, total: ts.ops.where(total > 100.0, x, total + 1.0), x)
+
+    ones = np.ones(3, np.float32)
+    steps(ones, 3)
+    rounds = 1000
+    while not heard:  # as many rounds as take longer than the alarm
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        steps(ones, rounds)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        rounds *= 4
+    print(len(heard), steps(ones, 5).tolist())
+"""
+
 SHUTDOWN = """
     arguments, _ = expected(1, 2000)
 
@@ -169,10 +211,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (FORK, "done"),
         (FORK_IN_A_CALL, "done"),
         (INTERRUPT, "interrupted True"),
+        (ENDLESS, "[[8.0, 8.0, 8.0], [8.0, 8.0, 8.0]]"),
+        (HANDLED, "1 [6.0, 6.0, 6.0]"),
         (SHUTDOWN, "done"),
         (NESTED, "True"),
     ],
-    ids=["threads", "first calls", "fork", "fork in a call", "interrupt", "shutdown", "nested"],
+    ids=["threads", "first calls", "fork", "fork in a call", "interrupt", "endless", "handled", "shutdown", "nested"],
 )
 def test_calls_end_well(program: str, printed: str, folder: Path) -> None:
     result = run(program, folder)

@@ -16,6 +16,7 @@ from tessera.types.frozen import frozen
 from tessera.types.tensor_type import TensorType
 
 _MOST = 2**63 - 1
+_LOOPS = ("tsched.while", "tsched.for")
 
 
 @frozen
@@ -117,6 +118,10 @@ class _Entry(HostProgram):
         super().__init__(f, program, face.symbols)
         self.callbacks = callbacks_in(program)
         self.context = f.alloca("i64", _longest_context(program))
+        self.asked: Value | None = None
+        if any(op.name in _LOOPS for op in program.walk()):
+            self.asked = f.alloca("i64", align=8)  # when Python was last asked for signals
+            f.store(f.const_i(0), self.asked)
 
     def constant(self, op: SpecOp) -> None:
         data: bytes = op.value("value").tobytes()
@@ -152,6 +157,13 @@ class _Entry(HostProgram):
             f.store(slot, f.gep(self.context, at, "i64"), align=8)
         failed = f.call(CALLBACK, [f.const_i(self.callbacks.index(op)), self.context], "i64")
         f.if_(f.icmp("ne", failed, 0), lambda: f.ret(failed))
+
+    def next_round(self) -> None:
+        """Ask Python for signals, seldom; what a handler raised ends the program."""
+        f = self.f
+        assert self.asked is not None, "a loop that nobody has seen"
+        raised = f.call("tessera_poll", [self.asked], "i64")
+        f.if_(f.icmp("ne", raised, 0), lambda: f.ret(raised))
 
     def read(self, buffer: SSAValue, type_: str) -> Value:
         return self.f.load(self.pointers[buffer], type_)

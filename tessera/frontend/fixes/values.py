@@ -22,6 +22,16 @@ def itself_fix(span: Span | None, advice: str, names: tuple[str, ...]) -> Fix | 
     return (inner is not None and expression.whole.edit(expression.inner(inner).operand, advice)) or advice
 
 
+def length_fix(span: Span | None) -> Fix | str:
+    """The first dim, in place of `len(x)`."""
+    advice, expression = "write `x.shape[0]` instead of `len(x)`: it may stay free", expression_at(span)
+    node = expression.whole.node if expression is not None else None
+    if expression is None or not isinstance(node, ast.Call) or expression.called != "len" or len(node.args) != 1:
+        return advice
+    size = f"{expression.inner(node.args[0]).operand}.shape[0]"
+    return expression.whole.edit(size, f"write `{size}`, which may stay free") or advice
+
+
 def numpy_fix(span: Span | None, advice: str) -> Fix | str:
     """Tessera's function of the same name in place of NumPy's, or the tensor where it was to become an array."""
     expression = expression_at(span)

@@ -13,6 +13,7 @@ from tessera.frontend.functions.operands import dims_of, dtype_of, parse_dtype, 
 from tessera.frontend.size import Size, dim_of
 from tessera.ir.base.dispatch import apply
 from tessera.types.dtype import f32, i64
+from tessera.types.shape import slice_extent
 
 
 def full(shape: Any, value: Any, dtype: Any = None) -> Any:
@@ -66,6 +67,8 @@ def iota(shape: Any, axis: int = 0, dtype: Any = i64) -> Any:
 def arange(start: Any, stop: Any = None, step: int = 1, dtype: Any = i64) -> Any:
     """Whole numbers from `start` up to and without `stop`, as `range`; a stop may be a size of a free dim.
 
+    There are none where `stop` does not lie beyond `start`, whether numbers or free dims say so.
+
     >>> ts.arange(2, 8, 3)
     Tensor([2] i64, [2, 5])
     """
@@ -76,10 +79,7 @@ def arange(start: Any, stop: Any = None, step: int = 1, dtype: Any = i64) -> Any
     low, high, step = dim_of(first), dim_of(last), whole("arange", "step", step)
     if step == 0:
         raise ShapeError("`arange` cannot step by 0")
-    distance = high - low if step > 0 else low - high
-    if distance.value is not None and distance.value < 0:
-        distance = dim_of(0)
-    counted = iota((distance.ceildiv(abs(step)),), 0, dtype)
+    counted = iota((slice_extent(low, high, step),), 0, dtype)
     scaled = counted if step == 1 else elementwise.mul(counted, step)
     start_value = first if isinstance(first, int | Size) else low.value
     return scaled if low.value == 0 else elementwise.add(scaled, start_value)

@@ -260,7 +260,12 @@ wrap:
   %result = call ptr @wrap_outputs(ptr %tensors, i64 %count)
   ret ptr %result
 failed:
-  br label %short
+  ; A handler of a signal has raised between two rounds of a loop (`tessera_poll`); the thread still has what.
+  %interrupted = icmp eq i64 %code, -2
+  br i1 %interrupted, label %leave, label %short
+leave:
+  call void @drop_all(ptr %tensors, i64 %count)
+  ret ptr null
 short:
   ; A workspace that was refused, or a kernel's scratch.
   %what = phi i64 [ 1, %take ], [ 2, %failed ]

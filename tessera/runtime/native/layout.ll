@@ -56,10 +56,12 @@ declare ptr @PyTuple_New(i64)
 declare i32 @PyTuple_SetItem(ptr, i64, ptr)
 declare ptr @PyLong_FromLongLong(i64)
 declare ptr @PyErr_NoMemory()
+declare i32 @PyErr_CheckSignals()
 declare ptr @PyObject_CallFunctionObjArgs(ptr, ...)
 @_Py_NotImplementedStruct = external global i8
 
 declare void @llvm.x86.sse2.pause()
+declare i64 @llvm.readcyclecounter()
 declare i64 @llvm.ctlz.i64(i64, i1)
 declare { i64, i1 } @llvm.smul.with.overflow.i64(i64, i64)
 declare void @llvm.x86.sse.ldmxcsr(ptr)

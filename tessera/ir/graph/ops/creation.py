@@ -43,7 +43,7 @@ def _shaped(ctx: InferContext, op: str, attributes: Attributes) -> TensorType:
     out = TensorType.of(attributes["shape"], attributes["dtype"])
     for axis, dim in enumerate(out.shape):
         if dim.value is not None and dim.value < 0:
-            raise ctx.fail(f"`{op}` got a size below zero: {path('out', axis, dim)}")
+            raise ctx.fail(f"`{op}` got a size below zero: {path('out', axis, dim)}", help="sizes are 0 or more")
     return out
 
 

@@ -78,7 +78,7 @@ def _infer_reshape(ctx: InferContext, types: Sequence[TensorType], attributes: A
     out = x.with_shape(attributes["shape"])
     for axis, dim in enumerate(out.shape):
         if dim.value is not None and dim.value < 0:
-            raise ctx.fail(f"`reshape` got a size below zero: {path('out', axis, dim)}")
+            raise ctx.fail(f"`reshape` got a size below zero: {path('out', axis, dim)}", help="sizes are 0 or more")
     if x.size != out.size:
         if is_refuted(x.size, out.size):
             raise ctx.fail(

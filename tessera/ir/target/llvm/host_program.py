@@ -68,6 +68,9 @@ class HostProgram:
         """An i64 into a buffer of one integer."""
         raise NotImplementedError
 
+    def next_round(self) -> None:
+        """Between rounds of a loop: let signals be heard, where the program runs with nobody else to hear them."""
+
     def run(self) -> None:
         """Write all of it."""
         self._block(self.program.regions[0].block)
@@ -136,6 +139,7 @@ class HostProgram:
             return self._holds(last.operands[0])
 
         def round_(pointers: list[Value]) -> list[Value]:
+            self.next_round()
             self.pointers.update(zip(body.args, pointers, strict=True))
             self._block(body)
             return [*pointers[count:], *pointers[:count]]
@@ -158,6 +162,7 @@ class HostProgram:
             low, high = (self._integer(value) for value in bounds)
 
         def round_(at: Value, pointers: list[Value]) -> list[Value]:
+            self.next_round()
             place = f.sub(f.sub(high, 1), at) if op.value("reverse") else at
             for value in index:
                 self.write(place, value)
