@@ -24,8 +24,10 @@ Bound: TypeAlias = "Callable[[Asked], Array]"
 class Asked:
     """One result: the op on operands as they are computed with, and what the reference gives in that dtype."""
 
-    def __init__(self, spec: OpSpec, arrays: Sequence[Array], attributes: Attributes, exact: Array) -> None:
-        self.spec, self.attributes = spec, attributes
+    def __init__(
+        self, spec: OpSpec, arrays: Sequence[Array], attributes: Attributes, exact: Array, place: int = 0
+    ) -> None:
+        self.spec, self.attributes, self.place = spec, attributes, place
         self.arrays = list(arrays)
         self.exact = exact.astype(np.float64)
         self.compute = np.dtype(np.float64 if exact.dtype == np.float64 else np.float32)
@@ -36,7 +38,7 @@ class Asked:
     def again(self, *arrays: Array) -> Array:
         """The reference on other operands."""
         with np.errstate(all="ignore"):
-            return np.asarray(_reference(self.spec)(*arrays, **self.attributes)).astype(np.float64)
+            return results(_reference(self.spec)(*arrays, **self.attributes))[self.place].astype(np.float64)
 
 
 def _reference(spec: OpSpec) -> Callable[..., Any]:
@@ -148,10 +150,34 @@ def _normalised(asked: Asked) -> Array:
 
 def _attention(asked: Asked) -> Array:
     """Scores are chains over the head dim; a score's error is a relative one of its share; then a chain over keys."""
+    score = _score(asked)
+    if score is None:
+        return np.zeros(asked.exact.shape)
     q, k, v, *rest = asked.arrays
+    relative = 4 * score + asked.eps * asked.sides * (k.shape[2] + 2 * EXP + 16)
+    if asked.place == 1:
+        # a relative error of the sum is one of its logarithm
+        return (relative + asked.eps * asked.sides * 4)[..., 0] + asked.eps * asked.sides * 4 * np.abs(asked.exact)
+    return relative * np.abs(asked.again(q, k, np.abs(v), *rest))
+
+
+def _join(asked: Asked) -> Array:
+    """Shares are a softmax over the parts; then a chain over them."""
+    parts, lse = (array.astype(np.float64) for array in asked.arrays)
+    count = parts.shape[2]
+    if not count:
+        return np.zeros(asked.exact.shape)
+    top = _finite_max(np.abs(lse), (2,))[..., np.newaxis]
+    share = asked.eps * asked.sides * (2 * top + 2 * EXP + steps(count) + count + 4)
+    return share * np.abs(asked.again(np.abs(parts), lse))
+
+
+def _score(asked: Asked) -> Array | None:
+    """How far the scores of a row may be off; None where there are none."""
+    q, k, _, *rest = asked.arrays
     size, keys = q.shape[3], k.shape[2]
     if not asked.exact.size or not keys:
-        return np.zeros(asked.exact.shape)
+        return None
     groups = q.shape[1] // k.shape[1]
     scale = asked.attributes["scale"] or 1.0 / np.sqrt(max(size, 1))
     wide = np.repeat(np.abs(k.astype(np.float64)), groups, axis=1)
@@ -159,8 +185,7 @@ def _attention(asked: Asked) -> Array:
     score = asked.eps * asked.sides * (size + 4) * reach.max(3, keepdims=True)
     if rest and rest[0].dtype.kind == "f":
         score = score + asked.eps * float(_finite_max(rest[0].astype(np.float64), (0, 1)).max())
-    relative = 4 * score + asked.eps * asked.sides * (keys + 2 * EXP + 16)
-    return relative * np.abs(asked.again(q, k, np.abs(v), *rest))
+    return score
 
 
 def _cross_entropy(asked: Asked) -> Array:
@@ -253,7 +278,8 @@ BOUNDS: dict[str, Bound] = {
     "layernorm_safe": _normalised,
     "rmsnorm_safe": _normalised,
     "attention": _attention,
-    "cached_attention": _attention,
+    **dict.fromkeys(("cached_attention", "attention_with_lse", "attention_parts"), _attention),
+    "attention_join": _join,
     "cross_entropy": _cross_entropy,
     "matmul": _chain(lambda asked: asked.arrays[0].shape[-1]),
     "dot_general": _chain(lambda asked: asked.arrays[0].size),
@@ -277,26 +303,26 @@ def assert_close(
         outcome = _reference(spec)(*arrays, **attributes)
     expected = results(outcome)
     assert len(given) == len(expected), f"{where}: {len(given)} results, not {len(expected)}"
-    for ours, theirs in zip(given, expected, strict=True):
+    for place, (ours, theirs) in enumerate(zip(given, expected, strict=True)):
         assert ours.shape == theirs.shape, f"{where}: shape {ours.shape}, not {theirs.shape}"
         assert ours.dtype == theirs.dtype, f"{where}: {ours.dtype}, not {theirs.dtype}"
         bound = BOUNDS.get(spec.short_name)
         if bound is None or not dtype_of(theirs).is_float:
             _assert_between(ours, theirs, theirs, where)
             continue
-        low, high = _interval(spec, arrays, attributes, bound, dtype_of(theirs))
+        low, high = _interval(spec, arrays, attributes, bound, dtype_of(theirs), place)
         _assert_between(ours, low, high, where)
 
 
 def _interval(
-    spec: OpSpec, arrays: Sequence[Array], attributes: Attributes, bound: Bound, dtype: DType
+    spec: OpSpec, arrays: Sequence[Array], attributes: Attributes, bound: Bound, dtype: DType, place: int
 ) -> tuple[Array, Array]:
     """The least and the largest result allowed: the exact one in the dtype of computation, moved, and then rounded."""
     wide = [array.astype(numpy_dtype(_compute_of(array))) for array in arrays]
     asked_for = {**attributes, "dtype": dtype.compute} if attributes.get("dtype") is not None else attributes
     with np.errstate(all="ignore"):
-        exact = np.asarray(_reference(spec)(*wide, **asked_for))
-        asked = Asked(spec, wide, asked_for, exact)
+        exact = results(_reference(spec)(*wide, **asked_for))[place]
+        asked = Asked(spec, wide, asked_for, exact, place)
         moved = bound(asked)
         moved = np.where(np.isfinite(asked.exact) & np.isfinite(moved), moved, 0.0)
         ends = [asked.exact + side * moved for side in (-1.0, 1.0)]

@@ -260,6 +260,23 @@ def cached_attention(spec: OpSpec, dtype: DType) -> list[Form]:
     ]
 
 
+def attention_parts(spec: OpSpec, dtype: DType) -> list[Form]:
+    """One query, its keys in parts that fit and that do not."""
+    q, k = Operand(("B", 4, 1, "D")), Operand(("B", 2, "T", "D"))
+    sizes = tuple({"B": one["B"], "T": one["T"], "D": one["D"]} for one in HEADS)
+    return [
+        Form("parts", (q, k, k), sizes, constantly(keys=16)),
+        Form("whole", (q, k, k), sizes[::4], constantly(keys=512)),
+    ]
+
+
+def attention_join(spec: OpSpec, dtype: DType) -> list[Form]:
+    """No part, one and many."""
+    sizes = tuple({"B": one["B"], "P": one["S"], "D": one["D"]} for one in HEADS)
+    operands = (Operand(("B", 2, "P", "D")), Operand(("B", 2, "P")))
+    return [Form("joined", operands, sizes, constantly(dtype=dtype))]
+
+
 def split_qkv(spec: OpSpec, dtype: DType) -> list[Form]:
     """Equal and shared heads."""
     x = (Operand(("B", "S", "C")),)

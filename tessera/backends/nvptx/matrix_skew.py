@@ -7,14 +7,16 @@ computes on registers while the latter runs. Steps in which clips change nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tessera.backends.nvptx.matrix_plan import Plan, Product
+from tessera.backends.nvptx.matrix_sums import RunningSum, running_sums
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, TileAttr
+from tessera.ir.target.hopper_types import PartialRowsAttr, RowVectorAttr
 from tessera.types.dim import Atom, Dim, maximum, minimum
 from tessera.types.frozen import frozen
 
@@ -141,6 +143,11 @@ def _kept(
     return tuple(found)
 
 
+def _tile(value: SSAValue) -> TileAttr:
+    assert isinstance(value.type, TileAttr)
+    return value.type
+
+
 @frozen
 class State:
     """What goes from step to step: carried values, accumulator and left side of the second product, kept values."""
@@ -173,6 +180,10 @@ class SkewedLoop:
         self.yielded: list[SSAValue] = list(last.operands)
         self.rings = consumer.inside(op)
         self.clipped = True
+        late = set(skew.late)
+        self.sums = {at: found for at, found in running_sums(op).items() if not late & {found.last, found.scaled}}
+        self.apart = {part for found in self.sums.values() for part in (found.scaled, found.fold)}
+        """Ops that are done as part of another."""
 
     def run(self) -> None:
         """Write the loop; one that may have no step stands in a branch."""
@@ -198,6 +209,9 @@ class SkewedLoop:
         step = self.op.value("step")
         values[self.source.args[0]] = low
         values.update(zip(self.source.args[1:], consumer.of(self.op.operands[2:]), strict=True))
+        for at in self.sums:
+            type = PartialRowsAttr.of(_tile(self.op.operands[2 + at]).data)
+            values[self.source.args[1 + at]] = consumer.emit("partial_rows", (), {}, [type]).result
         self._early(None)
         state = self._late()
         begin = consumer.emit("index", [low], {"names": ("_l",), "expr": Dim.symbol("_l") + step}, [INDEX]).result
@@ -209,6 +223,9 @@ class SkewedLoop:
         self._adopt(state)
         slow = self._after(state, self._second(state))
         carried = [slow.get(at, value) for at, value in enumerate(state.carried)]
+        for at in self.sums:
+            type = RowVectorAttr.of(_tile(self.op.operands[2 + at]).data)
+            carried[at] = consumer.emit("join_rows", [carried[at]], {}, [type]).result
         return [*carried, *[consumer.cursors[at] for at in self.rings]]
 
     def _adopt(self, state: State) -> None:
@@ -259,13 +276,40 @@ class SkewedLoop:
             assert isinstance(op, SpecOp)
             if op in skew.late or op is skew.root or op is skew.second.op or op.name == "ttile.yield":
                 continue
+            if op in self.apart:
+                continue
             if op is skew.first.op:
                 flying = self._first(between)
-            elif op.name == "ttile.clip" and not self.clipped and self._bound_of(op) is not None:
-                consumer.values[op.result] = consumer.values[op.operands[0]]
+            elif op.name == "ttile.clip" and (bounded := self._bound_of(op)) is not None:
+                self._clip(op, *bounded, is_first=between is None)
+            elif (found := self._sum_at(op)) is not None:
+                operands = consumer.of([found.carried, found.factor, found.fold.operands[0]])
+                consumer.values[op.result] = consumer.emit("grow_rows", operands, {}, [operands[0].type]).result
             else:
                 consumer.step(op)
         return flying
+
+    def _clip(self, op: SpecOp, bound: Dim, where: Mapping[str, SSAValue], is_first: bool) -> None:
+        """A clip where it may change something; of the first step, which often needs none, in a branch."""
+        consumer, outer = self.consumer, self.consumer.block
+        given = consumer.values[op.operands[0]]
+        consumer.values[op.result] = given
+        if is_first:
+            names = {name: consumer.values[index] for name, index in where.items() if name in bound.symbols}
+            values = {"names": tuple(names), "expr": bound}
+            last = consumer.emit("index", list(names.values()), values, [INDEX]).result
+            body = consumer.block = Block()
+            consumer.step(op)
+            consumer.emit("yield", [consumer.values[op.result]])
+            consumer.block = outer
+            operands = [last, consumer.values[self.source.args[0]], given]
+            consumer.values[op.result] = consumer.emit("when", operands, {}, [given.type], [body]).result
+        elif self.clipped:
+            consumer.step(op)
+
+    def _sum_at(self, op: SpecOp) -> RunningSum | None:
+        """The running sum that an op is the last of."""
+        return next((found for found in self.sums.values() if found.last is op), None)
 
     def _first(self, between: Callable[[], SSAValue] | None) -> SSAValue | None:
         consumer, first = self.consumer, self.skew.first

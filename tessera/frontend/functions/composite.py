@@ -78,20 +78,35 @@ def cross_entropy(logits: Any, labels: Any, *, reduction: str = "mean") -> Any:
     return apply("cross_entropy", (*promoted("cross_entropy", (logits,), FLOATING), labels), {"reduction": reduction})
 
 
-def attention(q: Any, k: Any, v: Any = None, mask: Any = None, *, causal: bool = False, scale: Any = None) -> Any:
+def attention(
+    q: Any,
+    k: Any,
+    v: Any = None,
+    mask: Any = None,
+    *,
+    causal: bool = False,
+    scale: Any = None,
+    return_lse: bool = False,
+) -> Any:
     """`softmax(q kT * scale + mask) v` on [batch, heads, length, head dim]; `k` and `v` may have fewer heads.
 
     `scale` is one over the root of the head dim by default. With `causal`, the last query stands at the last key.
     `k` may be a `KVCache`, which holds keys, values and how many of them count: those beyond are not read. A row that
     sees no key gives 0. A key that a mask hides has the weight 0, with which its value is still multiplied, as IEEE 754
     has it: an infinity or NaN there gives NaN.
+
+    With `return_lse` the result is a pair: the second is the log-sum-exp of each row of scores, [batch, heads, length]
+    in f32 (f64 for f64), -inf for a row that sees no key.
     """
     factor = None if scale is None else number("attention", "scale", scale)
     if v is None:
+        if return_lse:
+            raise TracingError("`attention` over a cache gives no log-sum-exp", fix="pass `return_lse=False`")
         return _attend_cache(q, k, causal, factor)
     operands = promoted("attention", (q, k, v), FLOATING)
     masks = () if mask is None else (_additive(mask),)
-    return apply("attention", (*operands, *masks), {"causal": causal, "scale": factor})
+    name = "attention_with_lse" if return_lse else "attention"
+    return apply(name, (*operands, *masks), {"causal": causal, "scale": factor})
 
 
 def _attend_cache(q: Any, cache: Any, causal: bool, scale: float | None) -> Any:

@@ -24,6 +24,12 @@ class ColumnVectorAttr(VectorAttr):
     name = "ttarget.column_vector"
 
 
+class PartialRowsAttr(ShapedAttr):
+    """A sum for each row of a fragment, in parts: each of the four threads of a row has that of its own columns."""
+
+    name = "ttarget.partial_rows"
+
+
 class PendingAttr(ShapedAttr):
     """A fragment that products in flight still write; nothing but the next product or a wait may take it."""
 
@@ -63,6 +69,6 @@ class CursorAttr(MarkAttr):
 TENSOR_MAP, RING, CURSOR = TensorMapAttr(None), RingAttr(None), CursorAttr(None)
 
 TYPES = (
-    *(FragmentAttr, RowVectorAttr, ColumnVectorAttr, PendingAttr, OperandAttr, SharedAttr),
+    *(FragmentAttr, RowVectorAttr, ColumnVectorAttr, PartialRowsAttr, PendingAttr, OperandAttr, SharedAttr),
     *(TensorMapAttr, RingAttr, CursorAttr),
 )

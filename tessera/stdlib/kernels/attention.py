@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
 from xdsl.ir import SSAValue
 
@@ -22,12 +21,15 @@ KEYS = 256
 """Keys of a block. It decides in which steps the sum is rescaled, so it is part of the result, and never chosen."""
 NARROW_KEYS = 128
 """The same where matrix units take them."""
+WARP_KEYS = 64
+"""The same for matrix units of single warps, whose machines have less shared memory."""
 QUERIES = (128, 64, 32, 96)
 """Candidates for queries of a block, which change nothing but speed."""
 _WHOLE = 256
 """A head up to this size is one tile; a larger or a free one is taken in parts."""
 _PART = 64
 _LOG2E = math.log2(math.e)
+_LN2 = math.log(2)
 _LOW = float("-inf")
 
 
@@ -56,10 +58,13 @@ def _head(name: str, size: Dim) -> _Extent:
     return _Extent(name, size, size.value if size.value and size.value <= _WHOLE else _PART)
 
 
-class _Attention:
+class Attention:
     """The writing of one kernel; a program has a block of queries of one head, and a part of the values' columns."""
 
-    width = KEYS
+    @property
+    def width(self) -> int:
+        """Keys of a block."""
+        return KEYS
 
     def __init__(self, call: Call) -> None:
         self.call = call
@@ -67,25 +72,61 @@ class _Attention:
         self.batch, self.heads = q.shape[:2]
         self.shared = k.shape[1]
         self.dtype: DType = q.dtype.compute
-        self.rows = _Extent("_i", q.shape[2], int(call.choose("attention.queries", self._candidates)))
-        self.keys = _Extent("_j", k.shape[2], self.width)
+        self.rows = _Extent("_i", self._row_count, int(call.choose("attention.queries", self._candidates)))
+        self.keys = _Extent("_j", self._key_count, self.width)
         self.depth, self.columns = _head("_d", q.shape[3]), _head("_e", v.shape[3])
         parts = [] if self.columns.is_one else [self.columns.size.ceildiv(self.columns.tile)]
-        self.b: TileBuilder = call.builder([self.batch, self.heads, self.rows.size.ceildiv(self.rows.tile), *parts])
+        self.grid = self._grid()
+        self.b: TileBuilder = call.builder([*self.grid, *parts])
         self.coords = self._coordinates()
+        # A head of one part starts at 0.
+        self.coords["_e"] = self.b.index(0) if self.columns.is_one else self._start(len(self.grid), _PART)
+
+    def _start(self, axis: int, tile: int) -> SSAValue:
+        """Where the tiles of a program begin along an axis of the grid."""
+        return self.b.index(Dim.symbol("_p") * tile, {"_p": self.b.program_id(axis)})
+
+    # Where things lie: what kernels of another grid do in their own way.
+
+    @property
+    def _row_count(self) -> Dim:
+        return self.call.operands[0].shape[2]
+
+    @property
+    def _key_count(self) -> Dim:
+        return self.call.operands[1].shape[2]
+
+    def _grid(self) -> list[Dim]:
+        return [self.batch, self.heads, self.rows.size.ceildiv(self.rows.tile)]
 
     def _coordinates(self) -> dict[str, SSAValue]:
         b = self.b
         found = {"_b": b.program_id(0), "_h": b.program_id(1)}
-        found["_i"] = b.index(Dim.symbol("_p") * self.rows.tile, {"_p": b.program_id(2)})
+        found["_i"] = self._start(2, self.rows.tile)
         found["_g"] = found["_h"]
         if self.heads != self.shared:
             found["_g"] = b.index(Dim.symbol("_h") // (self.heads // self.shared), found)
-        # A head of one part starts at 0.
-        found["_e"] = b.index(0) if self.columns.is_one else b.index(Dim.symbol("_p") * _PART, {"_p": b.program_id(3)})
         if self.is_cached:
             found["_filled"] = b.fetch(self.call.input(b, 3), self.call.at(3, ()), {})
         return found
+
+    @property
+    def _row_at(self) -> list[Dim]:
+        """Where a query and what becomes of it are, without the last axis."""
+        return [Dim.symbol("_b"), Dim.symbol("_h"), self.rows.at]
+
+    @property
+    def _query_at(self) -> list[Dim]:
+        return [*self._row_at, self.depth.at]
+
+    @property
+    def _query_place(self) -> Place:
+        return self._place(self.rows, self.depth)
+
+    @property
+    def _key_at(self) -> list[Dim]:
+        """Where a key and its value are, without the last axis."""
+        return [Dim.symbol("_b"), Dim.symbol("_g"), self.keys.at]
 
     @property
     def is_cached(self) -> bool:
@@ -109,8 +150,9 @@ class _Attention:
         is_held = self.call.lanes == 32 and (self.is_cached or self.call.operands[0].dtype.bits >= 32)
         return QUERIES[2::-1] if is_held else QUERIES
 
-    @cached_property
+    @property
     def is_causal(self) -> bool:
+        """Whether later keys are hidden."""
         return bool(self.call.attributes["causal"])
 
     @property
@@ -147,19 +189,32 @@ class _Attention:
 
         start = [b.full(0.0, (rows, columns), self.dtype), b.full(_LOW, (rows,), self.dtype)]
         start.append(b.full(0.0, (rows,), self.dtype))
-        acc, _, total = b.loop(b.index(0), b.index(end, self.coords), self.width, block, start)
-        # A query that sees no key has a sum of 0, and gives 0.
-        none = b.elementwise("eq", total, b.full(0.0, (rows,), self.dtype))
-        divisor = b.select(none, b.full(1.0, (rows,), self.dtype), total)
-        out = b.elementwise("div", acc, self._across(divisor, columns))
-        at = [Dim.symbol("_b"), Dim.symbol("_h"), self.rows.at, self.columns.at]
-        b.store(
-            b.cast(out, self.call.results[0].dtype),
-            self.call.output(b, 0),
-            at,
-            self._place(self.rows, self.columns),
-        )
+        acc, top, total = b.loop(b.index(0), b.index(end, self.coords), self.width, block, start)
+        if self.call.outputs[0] is not None:
+            # A query that sees no key has a sum of 0, and gives 0.
+            none = b.elementwise("eq", total, b.full(0.0, (rows,), self.dtype))
+            divisor = b.select(none, b.full(1.0, (rows,), self.dtype), total)
+            out = b.cast(self._quotient(acc, divisor), self.call.results[0].dtype)
+            place = self._place(self.rows, self.columns)
+            b.store(out, self.call.output(b, 0), [*self._row_at, self.columns.at], place)
+        if len(self.call.results) > 1 and self.call.outputs[1] is not None:
+            lse = b.elementwise("add", self._natural(top), b.elementwise("log", total))
+            b.store(lse, self.call.output(b, 1), self._row_at, self._once())
         return b.finish()
+
+    def _quotient(self, acc: SSAValue, divisor: SSAValue) -> SSAValue:
+        return self.b.elementwise("div", acc, self._across(divisor, self.columns.tile))
+
+    def _natural(self, top: SSAValue) -> SSAValue:
+        """The maximum of the scores, in base e."""
+        return self.b.elementwise("mul", top, self.b.full(_LN2, (self.rows.tile,), self.dtype))
+
+    def _once(self) -> Place:
+        """The rows of the program; of programs with parts of one head, those of the first alone."""
+        place = self._place(self.rows)
+        if self.columns.is_one:
+            return place
+        return place.along(place.axes, place.sizes, {"_i": self.rows.size * (1 - self.columns.at)})
 
     def _across(self, column: SSAValue, width: int) -> SSAValue:
         """One number for each row, along the row."""
@@ -167,9 +222,8 @@ class _Attention:
 
     def _queries(self, d: SSAValue) -> SSAValue:
         """A tile of queries, scaled."""
-        b, place = self.b, self._place(self.rows, self.depth, _d=d)
-        at = [Dim.symbol("_b"), Dim.symbol("_h"), self.rows.at, self.depth.at]
-        q = b.cast(b.load(self.call.input(b, 0), self.call.at(0, at), place), self.dtype)
+        b, place = self.b, self._query_place.with_coords(_d=d)
+        q = b.cast(b.load(self.call.input(b, 0), self.call.at(0, self._query_at), place), self.dtype)
         return b.elementwise("mul", q, self._scale(place))
 
     def _scale(self, place: Place) -> SSAValue:
@@ -188,8 +242,8 @@ class _Attention:
         b = self.b
 
         def part(queries: SSAValue, d: SSAValue, scores: SSAValue) -> SSAValue:
-            at = [Dim.symbol("_b"), Dim.symbol("_g"), self.keys.at, self.depth.at]
-            k = b.load(self.call.input(b, 1), self.call.at(1, at), self._keys_place(self.depth, _j=j, _d=d))
+            at = self.call.at(1, [*self._key_at, self.depth.at])
+            k = b.load(self.call.input(b, 1), at, self._keys_place(self.depth, _j=j, _d=d))
             return b.dot(queries, b.transpose(b.cast(k, self.dtype)), scores)
 
         def rest(d: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
@@ -224,8 +278,8 @@ class _Attention:
         powers, kept = self._powers(scores, top, shift)
         total = b.elementwise("add", b.elementwise("mul", total, kept), b.reduce(powers, "sum", 1))
         acc = b.elementwise("mul", acc, self._across(kept, self.columns.tile))
-        at = [Dim.symbol("_b"), Dim.symbol("_g"), self.keys.at, self.columns.at]
-        v = b.load(self.call.input(b, 2), self.call.at(2, at), self._keys_place(self.columns, _j=j))
+        at = self.call.at(2, [*self._key_at, self.columns.at])
+        v = b.load(self.call.input(b, 2), at, self._keys_place(self.columns, _j=j))
         return [b.dot(self._left(powers), b.cast(v, self.dtype), acc), new, total]
 
     def _powers(self, scores: SSAValue, top: SSAValue, shift: SSAValue) -> tuple[SSAValue, SSAValue]:
@@ -247,7 +301,7 @@ def _mask_map(mask: TensorType) -> list[Dim]:
     ]
 
 
-class _NarrowAttention(_Attention):
+class NarrowAttention(Attention):
     """The same where products run on matrix units that take 2-byte floats.
 
     Queries are multiplied as they are and scores scaled after it; powers are rounded to the dtype of the values before
@@ -255,7 +309,9 @@ class _NarrowAttention(_Attention):
     values are multiplied by it.
     """
 
-    width = NARROW_KEYS
+    @property
+    def width(self) -> int:
+        return NARROW_KEYS if "wgmma" in self.call.features else WARP_KEYS
 
     @property
     def _candidates(self) -> tuple[int, ...]:
@@ -263,9 +319,8 @@ class _NarrowAttention(_Attention):
         return (192, 128, 64) if self.call.operands[0].shape[3].value == 64 else (128, 64)
 
     def _queries(self, d: SSAValue) -> SSAValue:
-        b, place = self.b, self._place(self.rows, self.depth, _d=d)
-        at = [Dim.symbol("_b"), Dim.symbol("_h"), self.rows.at, self.depth.at]
-        return b.cast(b.load(self.call.input(b, 0), self.call.at(0, at), place), self.dtype)
+        b, place = self.b, self._query_place.with_coords(_d=d)
+        return b.cast(b.load(self.call.input(b, 0), self.call.at(0, self._query_at), place), self.dtype)
 
     def _keys_place(self, other: _Extent, **coords: SSAValue) -> Place:
         return self._place(self.keys, other, **coords)
@@ -292,23 +347,30 @@ class _NarrowAttention(_Attention):
     def _left(self, powers: SSAValue) -> SSAValue:
         return self.b.cast(self.b.cast(powers, self.call.operands[2].dtype), self.dtype)
 
+    def _natural(self, top: SSAValue) -> SSAValue:
+        if self._is_masked:
+            return super()._natural(top)
+        b, rows = self.b, self._place(self.rows)
+        factor = b.elementwise("mul", self._scale(rows), b.full(_LN2, rows.sizes, self.dtype))
+        return b.elementwise("mul", top, factor)
+
 
 def _is_cached(call: Call) -> bool:
     return len(call.operands) > 3 and call.operands[3].dtype.is_integer
 
 
-def _is_narrow(call: Call) -> bool:
+def is_narrow(call: Call) -> bool:
     """Whether products of the call run on matrix units: where they are, with a scale that keeps the order of scores."""
     given, head = call.attributes["scale"], call.operands[0].shape[3].value
     dtypes = {operand.dtype for operand in call.operands[:3]}
     fits = head is not None and head % 64 == 0 and call.operands[2].shape[3].value == head and head <= 128
     # Matrix units read whole blocks, and what lies beyond the length of a cache is not to be read.
     fits = fits and not _is_cached(call)
-    return "wgmma" in call.features and dtypes <= {bf16, f16} and len(dtypes) == 1 and fits and (given or 1.0) > 0
+    return "mma.sync" in call.features and dtypes <= {bf16, f16} and len(dtypes) == 1 and fits and (given or 1.0) > 0
 
 
 def _write(call: Call) -> list[SpecOp]:
-    return [(_NarrowAttention if _is_narrow(call) else _Attention)(call).write()]
+    return [(NarrowAttention if is_narrow(call) else Attention)(call).write()]
 
 
 KERNEL = LibraryKernel("attention", "softmax(q kT * scale + mask) v, in one pass over the keys.", _write)

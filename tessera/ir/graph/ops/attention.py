@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tessera.ir.base.arrays import Array, dtype_of, rounded
-from tessera.ir.base.spec import Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
+from tessera.ir.base.spec import Attribute, Attributes, Builder, Cost, Folder, InferContext, OpSpec, Sample
 from tessera.ir.graph.building import cast, expanded, part, restated, widened
 from tessera.ir.graph.rules import FLOATS, float_operand, integer_operand, same_dim, same_dtype, traffic, visits
 from tessera.ir.graph.samples import Make, normal
@@ -17,10 +17,11 @@ from tessera.types.dim import Dim
 from tessera.types.shape import Named, broadcast, equal_dims, is_refuted, path, text
 from tessera.types.tensor_type import TensorType
 
+CAUSAL = Attribute("causal", "bool", False, "hide later keys; the last query stands at the last key")
 SCALE = Attribute("scale", "float", None, "factor of the scores; default one over the root of the head dim")
 
 
-def _check_heads(ctx: InferContext, op: str, q: TensorType, k: TensorType, v: TensorType) -> TensorType:
+def check_heads(ctx: InferContext, op: str, q: TensorType, k: TensorType, v: TensorType) -> TensorType:
     """The result of attending with `q` over `k` and `v`, or the first rule that breaks."""
     for name, operand in (("q", q), ("k", k), ("v", v)):
         if operand.rank != 4:
@@ -49,7 +50,7 @@ def _check_heads(ctx: InferContext, op: str, q: TensorType, k: TensorType, v: Te
 
 def _infer_attention(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
     q, k, v, *masks = types
-    out = _check_heads(ctx, "attention", q, k, v)
+    out = check_heads(ctx, "attention", q, k, v)
     if len(masks) > 1:
         raise ctx.fail(f"`attention` takes one mask, got {len(masks)}")
     for mask in masks:
@@ -61,18 +62,23 @@ def _infer_attention(ctx: InferContext, types: Sequence[TensorType], attributes:
     return [out]
 
 
-def _attend(q: Array, k: Array, v: Array, added: Array | float, scale: float | None) -> Array:
-    """Softmax of scaled scores plus what is added, times values, in f64; a row of nothing but -inf gives 0."""
+def _attend(q: Array, k: Array, v: Array, added: Array | float, scale: float | None) -> tuple[Array, Array]:
+    """Softmax of scaled scores plus what is added, times values, and the log-sum-exp of the scores.
+
+    All in f64, rounded once; a row of nothing but -inf gives 0, and -inf.
+    """
     groups = q.shape[1] // k.shape[1] if k.shape[1] else 1
     keys, values = (np.repeat(x.astype(np.float64), groups, axis=1) for x in (k, v))
     factor = 1.0 / np.sqrt(max(q.shape[3], 1)) if scale is None else scale
     with np.errstate(all="ignore"):
         scores = q.astype(np.float64) @ np.swapaxes(keys, 2, 3) * factor + added
         top = scores.max(3, keepdims=True, initial=-np.inf)
-        powers = np.exp(scores - np.where(top == -np.inf, 0.0, top))
+        shift = np.where(top == -np.inf, 0.0, top)
+        powers = np.exp(scores - shift)
         total = powers.sum(3, keepdims=True)
         weights = powers / np.where(total == 0, 1.0, total)
-        return rounded(weights @ values, dtype_of(q))
+        lse = (shift + np.log(total))[..., 0]
+        return rounded(weights @ values, dtype_of(q)), rounded(lse, dtype_of(q).compute)
 
 
 def causal_mask(queries: int, keys: int) -> Array:
@@ -85,13 +91,44 @@ def attention_reference(
     q: Array, k: Array, v: Array, *masks: Array, causal: bool = False, scale: float | None = None
 ) -> Array:
     """Scores, masks, softmax, values: all in f64, rounded once."""
+    return attention_with_lse_reference(q, k, v, *masks, causal=causal, scale=scale)[0]
+
+
+def attention_with_lse_reference(
+    q: Array, k: Array, v: Array, *masks: Array, causal: bool = False, scale: float | None = None
+) -> tuple[Array, Array]:
+    """The same, and the log-sum-exp of each row of scores."""
     added: Any = causal_mask(q.shape[2], k.shape[2]) if causal else 0.0
     for mask in masks:
         added = added + mask.astype(np.float64)
     return _attend(q, k, v, added, scale)
 
 
-def _attention_cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
+def _infer_with_lse(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    (out,) = _infer_attention(ctx, types, attributes)
+    return [out, out.with_shape(out.shape[:3]).with_dtype(out.dtype.compute)]
+
+
+PART = 2048
+"""Keys of a part of `attention` of one query. It decides in which order sums are joined, so it is never chosen."""
+
+
+def _split_keys(b: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    """One query to many keys: parts of them side by side, joined by their shares of the sum, in order.
+
+    `causal` hides nothing from a last query.
+    """
+    q, k, v = (b.type_of(value) for value in operands[:3])
+    keys, head = k.shape[2].value, q.shape[3].value
+    is_small = q.shape[2].value == 1 and q.dtype.bytes == 2 and head is not None and v.shape[3].value == head
+    if len(operands) > 3 or not is_small or keys is None or keys < 2 * PART:
+        return None
+    parts, lse = b.emit("attention_parts", *operands, keys=PART, scale=attributes["scale"])
+    return b.emit("attention_join", parts, lse, dtype=q.dtype)
+
+
+def attention_cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
+    """Operations and bytes of attention."""
     q, k, v = operands[:3]
     scores = q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2]
     # Two products of two operations each, and about five for the softmax.
@@ -103,7 +140,7 @@ def _infer_cached(ctx: InferContext, types: Sequence[TensorType], attributes: At
     integer_operand(ctx, "cached_attention", length, "length")
     if length.rank:
         raise ctx.fail(f"`cached_attention` needs one `length` for the whole cache, got {text(length.shape)}")
-    return [_check_heads(ctx, "cached_attention", q, k, v)]
+    return [check_heads(ctx, "cached_attention", q, k, v)]
 
 
 def cached_attention_reference(
@@ -210,7 +247,9 @@ def rotary_reference(x: Array, cos: Array, sin: Array, *, interleaved: bool = Fa
     return rounded(out, dtype_of(x))
 
 
-def _attended(batch: int, heads: int, shared: int, queries: int, keys: int, size: int, mask: str = "") -> Make:
+def attended(batch: int, heads: int, shared: int, queries: int, keys: int, size: int, mask: str = "") -> Make:
+    """Queries, keys and values of a sample, and a mask if asked for."""
+
     def make(rng: np.random.Generator) -> Sequence[Array]:
         arrays = normal((batch, heads, queries, size), *[(batch, shared, keys, size)] * 2, scale=1.0)(rng)
         if mask == "random":
@@ -225,7 +264,7 @@ def _attended(batch: int, heads: int, shared: int, queries: int, keys: int, size
 
 
 def _cached(filled: int) -> Make:
-    return lambda rng: [*_attended(2, 4, 2, 3, 9, 8)(rng), np.array(filled, np.int64)]
+    return lambda rng: [*attended(2, 4, 2, 3, 9, 8)(rng), np.array(filled, np.int64)]
 
 
 def _angles(rows: tuple[int, ...], length: int, size: int) -> Make:
@@ -241,22 +280,38 @@ SPECS: tuple[OpSpec, ...] = (
         name="tgraph.attention",
         summary="softmax(q kT * scale + mask) v with k, v shared by groups of heads; a row that sees no key gives 0.",
         operands=("q", "k", "v", "mask*"),
-        attributes=(
-            Attribute("causal", "bool", False, "hide later keys; the last query stands at the last key"),
-            SCALE,
-        ),
+        attributes=(CAUSAL, SCALE),
         infer=_infer_attention,
         reference=attention_reference,
         samples=(
-            Sample("plain", _attended(2, 3, 3, 5, 5, 8)),
-            Sample("causal", _attended(1, 2, 2, 7, 7, 16), {"causal": True}),
-            Sample("grouped, longer keys", _attended(2, 4, 2, 3, 9, 8), {"causal": True}),
-            Sample("more queries than keys", _attended(1, 2, 1, 6, 4, 4), {"causal": True}),
-            Sample("mask", _attended(2, 2, 1, 4, 6, 8, "random"), {"scale": 0.5}),
-            Sample("hidden row", _attended(1, 2, 2, 4, 4, 8, "row"), {"causal": True}),
+            Sample("plain", attended(2, 3, 3, 5, 5, 8)),
+            Sample("causal", attended(1, 2, 2, 7, 7, 16), {"causal": True}),
+            Sample("grouped, longer keys", attended(2, 4, 2, 3, 9, 8), {"causal": True}),
+            Sample("more queries than keys", attended(1, 2, 1, 6, 4, 4), {"causal": True}),
+            Sample("mask", attended(2, 2, 1, 4, 6, 8, "random"), {"scale": 0.5}),
+            Sample("hidden row", attended(1, 2, 2, 4, 4, 8, "row"), {"causal": True}),
         ),
         dtypes=FLOATS,
-        cost=_attention_cost,
+        cost=attention_cost,
+        fold=_split_keys,
+        lower=Library("attention", reads_views=True),
+    ),
+    OpSpec(
+        name="tgraph.attention_with_lse",
+        summary="`attention`, and the log-sum-exp of each row of its scores, -inf for a row that sees no key.",
+        operands=("q", "k", "v", "mask*"),
+        results=("out", "lse"),
+        attributes=(CAUSAL, SCALE),
+        infer=_infer_with_lse,
+        reference=attention_with_lse_reference,
+        samples=(
+            Sample("plain", attended(2, 3, 3, 5, 5, 8)),
+            Sample("grouped, longer keys", attended(2, 4, 2, 3, 9, 8), {"causal": True}),
+            Sample("more queries than keys", attended(1, 2, 1, 6, 4, 4), {"causal": True}),
+            Sample("mask", attended(2, 2, 1, 4, 6, 8, "random"), {"scale": 0.5}),
+        ),
+        dtypes=FLOATS,
+        cost=attention_cost,
         lower=Library("attention", reads_views=True),
     ),
     OpSpec(
@@ -272,7 +327,7 @@ SPECS: tuple[OpSpec, ...] = (
             Sample("not causal", _cached(4), {"causal": False}),
         ),
         dtypes=FLOATS,
-        cost=_attention_cost,
+        cost=attention_cost,
         lower=Library("attention", reads_views=True),
     ),
     OpSpec(

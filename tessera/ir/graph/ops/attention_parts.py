@@ -1,0 +1,106 @@
+"""Attention of single queries, part of the keys by part: what `attention` of one query to many keys becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tessera.ir.base.arrays import Array, rounded
+from tessera.ir.base.spec import Attribute, Attributes, InferContext, OpSpec, Sample
+from tessera.ir.graph.ops.attention import SCALE, attended, attention_cost, attention_with_lse_reference, check_heads
+from tessera.ir.graph.rules import FLOATS, float_operand, same_dtype, visits
+from tessera.ir.graph.samples import Make, normal
+from tessera.ir.tile.facets import Library
+from tessera.types.dim import Dim
+from tessera.types.dtype import DType, f32
+from tessera.types.shape import equal_dims, path
+from tessera.types.tensor_type import TensorType
+
+
+def _infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    q, k, v = types
+    check_heads(ctx, "attention_parts", q, k, v)
+    if attributes["keys"] < 1:
+        raise ctx.fail(f"`attention_parts` needs parts of at least one key, got {attributes['keys']}")
+    equal_dims(ctx, "attention_parts", q.shape[2], Dim.constant(1), f"{path('q', 2, q.shape[2])} and one query")
+    rows = (*q.shape[:2], k.shape[2].ceildiv(attributes["keys"]))
+    lse = q.with_shape(rows).with_dtype(q.dtype.compute)
+    return [lse.with_shape((*rows, v.shape[3])), lse]
+
+
+def attention_parts_reference(
+    q: Array, k: Array, v: Array, *, keys: int, scale: float | None = None
+) -> tuple[Array, Array]:
+    """Attention with each part of the keys alone: results, and log-sum-exps."""
+    wide = q if q.dtype == np.float64 else q.astype(np.float32)
+    starts = range(0, k.shape[2], keys)
+    found = [
+        attention_with_lse_reference(wide, k[:, :, at : at + keys], v[:, :, at : at + keys], scale=scale)
+        for at in starts
+    ]
+    outs = [np.zeros((*q.shape[:2], 0, v.shape[3]), wide.dtype), *(out for out, _ in found)]
+    sums = [np.zeros((*q.shape[:2], 0), wide.dtype), *(lse for _, lse in found)]
+    return np.concatenate(outs, axis=2), np.concatenate(sums, axis=2)
+
+
+def _infer_join(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    parts, lse = types
+    if parts.rank != 4 or lse.rank != 3:
+        raise ctx.fail(f"`attention_join` needs results and log-sum-exps of parts, got {parts} and {lse}")
+    for axis in range(3):
+        what = f"{path('parts', axis, parts.shape[axis])} and {path('lse', axis, lse.shape[axis])}"
+        equal_dims(ctx, "attention_join", parts.shape[axis], lse.shape[axis], what)
+    float_operand(ctx, "attention_join", lse, "lse")
+    same_dtype(ctx, "attention_join", types)
+    return [TensorType((*parts.shape[:2], Dim.constant(1), parts.shape[3]), attributes["dtype"])]
+
+
+def attention_join_reference(parts: Array, lse: Array, *, dtype: DType) -> Array:
+    """Parts by their shares of the sum of all; nothing but -inf gives 0."""
+    with np.errstate(all="ignore"):
+        wide = lse.astype(np.float64)
+        top = wide.max(2, keepdims=True, initial=-np.inf)
+        powers = np.exp(wide - np.where(top == -np.inf, 0.0, top))
+        total = powers.sum(2, keepdims=True)
+        shares = powers / np.where(total == 0, 1.0, total)
+        return rounded((parts.astype(np.float64) * shares[..., np.newaxis]).sum(2, keepdims=True), dtype)
+
+
+def _joined(parts: int, size: int) -> Make:
+    return lambda rng: list(normal((2, 3, parts, size), (2, 3, parts))(rng))
+
+
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="tgraph.attention_parts",
+        summary="Attention of one query of each head to parts of the keys: results and log-sum-exps, in f32.",
+        operands=("q", "k", "v"),
+        results=("out", "lse"),
+        attributes=(Attribute("keys", "int", doc="keys of a part; the last may have fewer"), SCALE),
+        infer=_infer,
+        reference=attention_parts_reference,
+        samples=(
+            Sample("even", attended(2, 4, 2, 1, 8, 8), {"keys": 4}),
+            Sample("ragged", attended(1, 3, 1, 1, 11, 4), {"keys": 4, "scale": 0.5}),
+        ),
+        dtypes=FLOATS,
+        cost=attention_cost,
+        lower=Library("attention_parts", reads_views=True),
+    ),
+    OpSpec(
+        name="tgraph.attention_join",
+        summary="Results of parts of the keys as that of all: each weighs its share of the sum, by its log-sum-exp.",
+        operands=("parts", "lse"),
+        attributes=(Attribute("dtype", "dtype", doc="of the result"),),
+        infer=_infer_join,
+        reference=attention_join_reference,
+        samples=(
+            Sample("few", _joined(3, 8), {"dtype": f32}),
+            Sample("many", _joined(40, 5), {"dtype": f32}),
+        ),
+        dtypes=("f32", "f64"),
+        cost=visits(2),
+        lower=Library("attention_join"),
+    ),
+)
