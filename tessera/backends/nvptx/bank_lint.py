@@ -1,0 +1,359 @@
+"""Which accesses of a lowered kernel make lanes of a warp wait for one bank of shared memory, and what cures each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from typing import TypeAlias
+
+from xdsl.ir import OpResult, SSAValue
+
+from tessera.backends.nvptx.layout import Layout, Spacing, skew_of
+from tessera.diagnostics.span import Span
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import BufferAttr
+from tessera.ir.target.banks import SWIZZLES, WARP, Turns, banked_128, swizzled, turns_of, why_not_swizzled
+from tessera.ir.target.hopper_limits import ROWS, SPAN
+from tessera.ir.target.hopper_types import SharedAttr
+from tessera.ir.target.types import VectorAttr
+from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
+
+Address: TypeAlias = Callable[[int | None], int | None]
+WIDEST = 16
+"""Bytes that one lane moves at once."""
+
+
+@frozen
+class SharedAccess:
+    """What one op does to shared memory, at its worst over the warps of a program."""
+
+    op: SpecOp
+    what: str
+    turns: Turns
+    cure: str = ""
+
+    @property
+    def span(self) -> Span | None:
+        return self.op.span
+
+    @property
+    def degree(self) -> int:
+        """How many lanes wait for one bank; 1 where none do."""
+        return self.turns.degree
+
+    def __str__(self) -> str:
+        where = f"{self.span}: " if self.span is not None else ""
+        state = "no lanes meet" if self.degree == 1 else f"{self.degree} lanes meet in one bank"
+        return f"{where}`{self.op.name}` {self.what}: {state}" + (f"; {self.cure}" if self.cure else "")
+
+
+def shared_accesses(kernel: SpecOp) -> list[SharedAccess]:
+    """Every access of shared memory of a `ttarget.kernel` or `ttarget.matrix_kernel` whose lanes are known."""
+    if kernel.name == "ttarget.matrix_kernel":
+        return list(_of_matrix_kernel(kernel))
+    if kernel.name != "ttarget.kernel" or kernel.value("threads") <= 1:
+        return []
+    return list(_of_kernel(kernel))
+
+
+def conflicts(kernel: SpecOp) -> list[SharedAccess]:
+    """Those accesses in which lanes wait for each other."""
+    return [access for access in shared_accesses(kernel) if access.degree > 1]
+
+
+# Programs of threads.
+
+
+def _of_kernel(kernel: SpecOp) -> Iterator[SharedAccess]:
+    for op in kernel.walk():
+        if not isinstance(op, SpecOp):
+            continue
+        if op.name in ("ttarget.load", "ttarget.store"):
+            yield from _of_access(kernel, op)
+        elif op.name == "ttarget.transpose" and _is_moved(op):
+            yield from _of_transpose(kernel, op)
+        elif op.name == "ttarget.spread":
+            yield from _of_spread(kernel, op)
+        elif op.name == "ttarget.dot":
+            yield from _of_dot(kernel, op)
+
+
+def _layout(kernel: SpecOp, value: SSAValue) -> Layout:
+    assert isinstance(value.type, VectorAttr)
+    shape = tuple(dim.value or 0 for dim in value.type.shape)
+    return Layout(shape, kernel.value("threads"), kernel.value("vector"))
+
+
+def _bytes(value: SSAValue) -> int:
+    assert isinstance(value.type, VectorAttr | BufferAttr)
+    return max(1, value.type.dtype.bytes)
+
+
+def _elements(layout: Layout, register: int, warp: int) -> list[int | None]:
+    """The element that each lane of a warp has in a register; None for a lane that has none of its own."""
+    found: list[int | None] = []
+    for thread in range(warp * WARP, (warp + 1) * WARP):
+        if layout.is_repeated:
+            found.append(thread % layout.size)
+            continue
+        element = thread * layout.vector + layout.start(register)
+        found.append(element if element < layout.size else None)
+    return found
+
+
+def _place(element: int, shape: Sequence[int]) -> list[int]:
+    found: list[int] = []
+    for extent in reversed(shape):
+        found.append(element % extent)
+        element //= extent
+    return found[::-1]
+
+
+def _scratch(buffer: SSAValue) -> SpecOp | None:
+    """The shared scratch that a buffer is."""
+    op = buffer.op if isinstance(buffer, OpResult) else None
+    is_shared = isinstance(op, SpecOp) and op.name == "ttarget.scratch" and op.value("space") == "shared"
+    return op if is_shared and isinstance(op, SpecOp) else None
+
+
+def _of_access(kernel: SpecOp, op: SpecOp) -> Iterator[SharedAccess]:
+    is_store = op.name == "ttarget.store"
+    buffer, block = op.operands[is_store], op.operands[0] if is_store else op.results[0]
+    scratch = _scratch(buffer)
+    if not is_store and is_turned(op, _layout(kernel, block)):
+        yield from _of_turned(op, _layout(kernel, block), _bytes(block))
+    if scratch is None or not op.value("axes") or not op.value("offset").symbols <= set(op.value("names")):
+        return
+    now = scratch.value("swizzle")
+    turns = _access_turns(kernel, op, buffer, block, now)
+    cure = ""
+    if turns.degree > 1:
+        others = {swizzle: _worst_of(kernel, buffer, swizzle) for swizzle in _swizzles(buffer) if swizzle != now}
+        best = min(others, key=lambda swizzle: (others[swizzle], -swizzle), default=now)
+        if others and others[best] < _worst_of(kernel, buffer, now):
+            cure = (
+                f"give the scratch `swizzle = {best}`: {others[best]} meet then"
+                if others[best] > 1
+                else (f"give the scratch `swizzle = {best}`")
+            )
+    yield SharedAccess(op, "of shared scratch", turns, cure)
+
+
+def is_turned(op: SpecOp, layout: Layout) -> bool:
+    """Whether a load finds its elements side by side along the first of two axes: such tiles are turned over inside."""
+    axes = op.value("axes")
+    if len(axes) != 2 or op.value("way") != "strided" or len(op.operands) - 1 != len(op.value("names")):
+        return False
+    along = op.value("offset").coefficient(axes[0])
+    return along is not None and along[0].value == 1 and layout.size % layout.threads == 0 and min(layout.shape) > 1
+
+
+def _of_turned(op: SpecOp, layout: Layout, size: int) -> Iterator[SharedAccess]:
+    """A tile that is read along its first axis, and handed over to those who have it along the last."""
+    rows, columns = layout.shape
+    skew = skew_of(columns, rows, layout.vector, size)
+
+    def place(row: int, column: int) -> int:
+        return size * (column * rows + column // layout.vector * skew + row)
+
+    def written(element: int | None) -> int | None:
+        if element is None:
+            return None
+        column, row = divmod(element, rows)
+        return place(row, column)
+
+    def read(element: int | None) -> int | None:
+        if element is None:
+            return None
+        return place(*divmod(element, columns))
+
+    yield SharedAccess(op, "written as it lies", _worst(Layout((columns, rows), layout.threads), 1, size, written))
+    yield SharedAccess(op, "read the other way round", _worst(layout, 1, size, read))
+
+
+def _swizzles(buffer: SSAValue) -> list[int]:
+    """Orders that rows of a buffer can have."""
+    assert isinstance(buffer.type, BufferAttr)
+    row = buffer.type.shape[-1].value or 0 if buffer.type.shape else 0
+    return [swizzle for swizzle in SWIZZLES if not why_not_swizzled(row, _bytes(buffer), swizzle)]
+
+
+def _worst_of(kernel: SpecOp, buffer: SSAValue, swizzle: int) -> int:
+    """The worst of all accesses of a buffer, were it in this order."""
+    found = [1]
+    for use in buffer.uses:
+        op = use.operation
+        if isinstance(op, SpecOp) and op.name in ("ttarget.load", "ttarget.store") and op.value("axes"):
+            block = op.operands[0] if op.name == "ttarget.store" else op.results[0]
+            if op.value("offset").symbols <= set(op.value("names")):
+                found.append(_access_turns(kernel, op, buffer, block, swizzle).degree)
+    return max(found)
+
+
+def _access_turns(kernel: SpecOp, op: SpecOp, buffer: SSAValue, block: SSAValue, swizzle: int) -> Turns:
+    """The turns of a load or store; where its tile begins moves all lanes alike, and is left out."""
+    assert isinstance(buffer.type, BufferAttr)
+    layout, size = _layout(kernel, block), _bytes(buffer)
+    offset: Dim = op.value("offset")
+    row = buffer.type.shape[-1].value or 1
+    group = access_group(op, layout, size, swizzle)
+    cells: dict[int, int] = {}
+
+    def address(element: int | None) -> int | None:
+        if element is None:
+            return None
+        if element not in cells:
+            env = dict.fromkeys(op.value("names"), 0)
+            env.update(zip(op.value("axes"), _place(element, layout.shape), strict=True))
+            index = offset.evaluate(env)
+            cells[element] = size * (swizzled(index, row, swizzle // size) if swizzle else index)
+        return cells[element]
+
+    return _worst(layout, group, size * (1 if op.value("way") == "uniform" else group), address)
+
+
+def access_group(op: SpecOp, layout: Layout, size: int, swizzle: int) -> int:
+    """Neighbours that a thread moves at once: those that lie together, are aligned and are guarded by nothing."""
+    axes = op.value("axes")
+    is_guarded = axes[-1] in op.value("guarded") or any(axes[-1] in bound.symbols for bound in op.value("bounds"))
+    if op.value("windows") or is_guarded or op.value("way") not in ("contiguous", "uniform"):
+        return 1
+    if op.value("way") == "uniform":
+        return layout.vector
+    most = min(op.value("align"), WIDEST, swizzle or WIDEST)
+    return max(1, min(layout.vector, most // size))
+
+
+def _worst(layout: Layout, group: int, width: int, address: Address) -> Turns:
+    found = Turns(1, 1)
+    for register in range(0, layout.registers, group):
+        for warp in range(max(1, layout.threads // WARP)):
+            addresses = [address(element) for element in _elements(layout, register, warp)]
+            turns = turns_of(addresses, width)
+            found = max(found, turns, key=lambda one: (one.degree, one.taken))
+    return found
+
+
+# Tiles that change hands.
+
+
+def _is_moved(op: SpecOp) -> bool:
+    """Whether anyone but a product reads the transpose: products read the tile the other way round."""
+    return any(use.operation.name not in ("ttarget.dot", "ttarget.convert") for use in op.result.uses)
+
+
+def _of_transpose(kernel: SpecOp, op: SpecOp) -> Iterator[SharedAccess]:
+    source, layout = op.operands[0], _layout(kernel, op.result)
+    rows, columns = _layout(kernel, source).shape
+    size = _bytes(source)
+
+    def address(element: int | None) -> int | None:
+        if element is None:
+            return None
+        row, column = _place(element, layout.shape)
+        return size * (column * pitch_of(rows, columns, size) + row)
+
+    yield SharedAccess(op, "read the other way round", _worst(layout, 1, size, address), "")
+
+
+def pitch_of(rows: int, columns: int, size: int) -> int:
+    """Elements from a row to the next of a tile that is read by columns."""
+    return columns if rows == 1 or columns == 1 else columns + max(1, 4 // size)
+
+
+def _of_spread(kernel: SpecOp, op: SpecOp) -> Iterator[SharedAccess]:
+    source, layout = op.operands[0], _layout(kernel, op.result)
+    shape = _layout(kernel, source).shape
+    if prod(shape) == 1:
+        return
+    size = _bytes(source)
+    axes: tuple[int, ...] = op.value("axes")
+
+    def address(element: int | None) -> int | None:
+        if element is None:
+            return None
+        places, flat = _place(element, layout.shape), 0
+        for axis, extent in zip(axes, shape, strict=True):
+            flat = flat * extent + places[axis]
+        return size * flat
+
+    yield SharedAccess(op, "read along new axes", _worst(layout, 1, size, address), "")
+
+
+def _of_dot(kernel: SpecOp, op: SpecOp) -> Iterator[SharedAccess]:
+    """Reads of one step of k: of the left side an element of each row, of the right one neighbours of a row."""
+    acc = _layout(kernel, op.result)
+    for side, name in ((0, "left"), (1, "right")):
+        stored, is_turned, size = _side(op.operands[side])
+        columns = _layout(kernel, stored).shape[1]
+        width = size * acc.vector if side == 1 and not is_turned else size
+
+        address = _side_address(side, is_turned, columns, size, acc)
+        group = acc.vector if width > size else 1
+        turns = _worst(acc, group, min(width, WIDEST), address)
+        yield SharedAccess(op, f"reads its {name} side", turns, "")
+
+
+def _side_address(side: int, is_turned: bool, columns: int, size: int, acc: Layout) -> Address:
+    spacing = Spacing.of_side(side == 0, is_turned, acc.vector, size)
+
+    def address(element: int | None) -> int | None:
+        if element is None:
+            return None
+        row, column = _place(element, acc.shape)
+        first, second = (row, 0) if side == 0 else (0, column)
+        line, inside = (second, first) if is_turned else (first, second)
+        return size * (spacing.start(line, columns) + inside)
+
+    return address
+
+
+def _side(value: SSAValue) -> tuple[SSAValue, bool, int]:
+    """The tile of a side as it lies in shared memory: behind transposes, and behind casts that lose nothing."""
+    is_turned, narrow = False, _bytes(value)
+    while isinstance(value, OpResult) and value.op.name in ("ttarget.transpose", "ttarget.convert"):
+        op = value.op
+        assert isinstance(op, SpecOp)
+        if op.name == "ttarget.convert":
+            if op.value("rounding"):
+                break
+            narrow = min(narrow, _bytes(op.operands[0]))
+        else:
+            is_turned = not is_turned
+        value = op.operands[0]
+    return value, is_turned, narrow
+
+
+# Matrix kernels.
+
+
+def _of_matrix_kernel(kernel: SpecOp) -> Iterator[SharedAccess]:
+    for op in kernel.walk():
+        if not isinstance(op, SpecOp):
+            continue
+        if op.name == "ttarget.store_tile":
+            tile = op.operands[2].type
+            assert isinstance(tile, SharedAttr)
+            yield SharedAccess(op, "stages rows for the copy engine", staging_turns(tile.dtype.bytes), "")
+        elif op.name == "ttarget.mma_issue":
+            yield SharedAccess(op, "reads swizzled tiles", core_matrix_turns(), "")
+
+
+def staging_turns(size: int, is_swizzled: bool = True) -> Turns:
+    """What a warp's 16 rows of one span cost on their way into shared memory: `stmatrix`, or pairs of 4 bytes."""
+
+    def place(row: int, column: int) -> int:
+        return banked_128(row, column) if is_swizzled else row * SPAN + column
+
+    if size == 2:
+        lanes: list[int | None] = [place(lane & 15, (lane >> 4) * 16) for lane in range(WARP)]
+        return turns_of(lanes, 16)
+    pairs: list[int | None] = [place(lane >> 2, (lane & 3) * 8) for lane in range(WARP)]
+    return turns_of(pairs, 8)
+
+
+def core_matrix_turns(is_swizzled: bool = True) -> Turns:
+    """What eight rows of 16 bytes cost, which a matrix unit reads at once."""
+    rows = range(ROWS // 8)
+    return turns_of([banked_128(row, 0) if is_swizzled else row * SPAN for row in rows], 16)

@@ -1,0 +1,33 @@
+"""Lower tile kernels with products to matrix kernels of warpgroups: layouts, rings of copies, roles, order of tiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.backends.nvptx.backend import DEFAULT, NvptxBackend
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.types.machine import GPUS
+
+
+@dataclass(frozen=True)
+class LowerToHopper(Pass):
+    """Put a `ttarget.matrix_kernel` in the place of each `ttile.kernel` that fits matrix units; leave all others alone.
+
+    Before: loops of `ttile.load` and `ttile.dot`. After: swizzled `shared_tile`s in a `ring` of stages, a producer that
+    copies into it (`acquire`, `copy`) and consumers that multiply out of it (`await`, `mma_issue`, `release`), both in
+    `tiles`, the persistent walk through the grid.
+    """
+
+    machine: str = DEFAULT
+
+    def run(self, module: ModuleOp) -> None:
+        backend = NvptxBackend(GPUS[self.machine])
+        for op in list(module.ops):
+            made = backend.matrix(op) if isinstance(op, SpecOp) and op.name == "ttile.kernel" else None
+            if made is not None:
+                module.body.block.insert_op_before(made, op)
+                op.detach()
+                op.erase()

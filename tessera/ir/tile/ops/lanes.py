@@ -1,0 +1,82 @@
+"""Elements that look at their neighbours: shuffles, butterflies and votes in segments of the last axis.
+
+A segment has the lanes of a warp or fewer, and what a lane gets depends on its place in the tile alone: it is the same
+on a machine that has no warps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.spec import Attribute, OpSpec
+from tessera.ir.target.lanes import VOTES, WAYS, check_exchange, check_vote, partner
+
+
+def _check_shuffle(op: SpecOp) -> None:
+    check_exchange(op, op.value("way"))
+    if op.value("way") == "xor":
+        op.fail("`way` is one of down, up, index, got xor", "write `ttile.butterfly`")
+
+
+def _check_butterfly(op: SpecOp) -> None:
+    check_exchange(op, "xor")
+
+
+def _shuffled(tile: Any, *, way: str, by: int, width: int) -> Any:
+    places = [partner(way, by, width, place) for place in range(tile.shape[-1])]
+    return np.ascontiguousarray(tile[..., places])
+
+
+def _crossed(tile: Any, *, by: int, width: int) -> Any:
+    return _shuffled(tile, way="xor", by=by, width=width)
+
+
+def _voted(tile: Any, *, kind: str, width: int) -> Any:
+    segments = tile.reshape(*tile.shape[:-1], -1, width)
+    bits = segments.astype(np.uint64) << np.arange(width, dtype=np.uint64)
+    found = {
+        "any": segments.any(-1),
+        "all": segments.all(-1),
+        "count": segments.sum(-1, dtype=np.int32),
+        "ballot": bits.sum(-1, dtype=np.uint64).astype(np.uint32),
+    }[kind]
+    return np.ascontiguousarray(np.repeat(found, width, axis=-1))
+
+
+_WIDTH = Attribute("width", "int", 32, "lanes of a segment, a power of two")
+
+SPECS = (
+    OpSpec(
+        name="ttile.shuffle",
+        summary="Each element from another lane of its segment; its own where there is none.",
+        operands=("tile",),
+        attributes=(
+            Attribute("way", "str", doc=", ".join(WAYS[:3])),
+            Attribute("by", "int", doc="lanes, or the lane"),
+            _WIDTH,
+        ),
+        type_rule=lambda types, values: [types[0]],
+        reference=_shuffled,
+        verify=_check_shuffle,
+    ),
+    OpSpec(
+        name="ttile.butterfly",
+        summary="Each element from the lane across: its number with the bits of `by` turned over.",
+        operands=("tile",),
+        attributes=(Attribute("by", "int", doc="the bits of the lane's number that are turned over"), _WIDTH),
+        type_rule=lambda types, values: [types[0]],
+        reference=_crossed,
+        verify=_check_butterfly,
+    ),
+    OpSpec(
+        name="ttile.vote",
+        summary="What a segment's bools say together, told to each of its lanes; lane 0 is the lowest bit of a ballot.",
+        operands=("tile",),
+        attributes=(Attribute("kind", "str", doc=", ".join(VOTES)), _WIDTH),
+        reference=_voted,
+        verify=check_vote,
+    ),
+)

@@ -1,0 +1,63 @@
+"""Records of waits that never ended: kernels made with `debug=True` write where they hang, and errors say it.
+
+A record lies in memory of the host that the device can write, so that it can be read when the device cannot be asked
+anything any more.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tessera.runtime.devices.cuda_driver import Module
+
+_BYTES = 64
+_PORTABLE_AND_MAPPED = 1 | 2
+_WORDS = 6
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A kernel, what its waits are by number, and where its record is."""
+
+    kernel: str
+    waits: tuple[str, ...]
+    address: int
+
+    def said(self) -> str:
+        """Where the kernel hangs; nothing while it does not."""
+        words: list[int] = list((ctypes.c_uint32 * _WORDS).from_address(self.address))
+        is_told, number, block, thread, barrier, parity = words
+        if not is_told:
+            return ""
+        where = self.waits[number] if number < len(self.waits) else f"wait {number}"
+        return (
+            f"`{self.kernel}` waits for a barrier that never opens: {where}, thread {thread} of CTA {block}, "
+            f"barrier at shared address {barrier}, phase {parity}"
+        )
+
+
+_WATCHED: list[Watched] = []
+
+
+def watch(module: Module, kernel: str, waits: Sequence[str]) -> None:
+    """Give the kernel of a module a record."""
+    cuda = module.driver
+    place = ctypes.c_void_p()
+    cuda.call("cuMemHostAlloc", ctypes.byref(place), ctypes.c_size_t(_BYTES), _PORTABLE_AND_MAPPED)
+    address = place.value or 0
+    ctypes.memset(address, 0, _BYTES)
+    own = ctypes.c_uint64()
+    cuda.call("cuMemHostGetDevicePointer_v2", ctypes.byref(own), ctypes.c_void_p(address), 0)
+    target, size = ctypes.c_uint64(), ctypes.c_size_t()
+    cuda.call("cuModuleGetGlobal_v2", ctypes.byref(target), ctypes.byref(size), module.handle, b"wait_record")
+    cuda.call("cuMemcpyHtoD_v2", target, ctypes.byref(own), size)
+    _WATCHED.append(Watched(kernel, tuple(waits), address))
+
+
+def hanging() -> str:
+    """Where some kernel of this process hangs; nothing where none is known to."""
+    return next((said for watched in _WATCHED if (said := watched.said())), "")

@@ -1,0 +1,186 @@
+"""Banks of shared memory: what an access costs, what the linter says of a kernel that is wrong, and of ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.bank_lint import conflicts, core_matrix_turns, shared_accesses, staging_turns
+from tessera.ir.base.dialect_of import load_dialects
+from tessera.ir.base.op import OpError, SpecOp
+from tessera.ir.base.text import parse_module
+from tessera.ir.base.verify import verify
+from tessera.ir.target.banks import SWIZZLES, Turns, banked_128, swizzled, turns_of, why_not_swizzled
+from tests.backends.nvptx.kernels import PROGRAMS, lowered
+from tests.backends.nvptx.matrices import causal, full, layer, matrix_of, nn, nt, tn, wide
+
+
+def lanes(step: int, count: int = 32) -> list[int | None]:
+    return [step * lane for lane in range(count)]
+
+
+# Accesses of a warp, bytes of each lane, and turns: what profilers of the vendor count as wavefronts.
+KNOWN: list[tuple[str, list[int | None], int, int]] = [
+    ("a row of words", lanes(4), 4, 1),
+    ("one word for all", lanes(0), 4, 1),
+    ("every other word", lanes(8), 4, 2),
+    ("a column of a 32 x 32 tile", lanes(128), 4, 32),
+    ("the same with a word of padding", lanes(132), 4, 1),
+    ("bytes", lanes(1), 1, 1),
+    ("halves, apart by a row of 64", lanes(128), 2, 32),
+    ("16 bytes each", lanes(16), 16, 4),
+    ("8 bytes each", lanes(8), 8, 2),
+    ("16 bytes of rows of 128", lanes(128), 16, 32),
+    ("nobody", [None] * 32, 4, 1),
+]
+
+
+@pytest.mark.parametrize(("name", "addresses", "width", "taken"), KNOWN, ids=[case[0] for case in KNOWN])
+def test_turns_of_known_accesses(name: str, addresses: list[int | None], width: int, taken: int) -> None:
+    assert turns_of(addresses, width).taken == taken
+
+
+@given(st.lists(st.integers(0, 4095), min_size=32, max_size=32), st.integers(0, 31))
+def test_where_a_tile_begins_does_not_matter(words: list[int], shift: int) -> None:
+    """All lanes move alike by where a tile begins, and banks only turn round."""
+    here = turns_of([4 * word for word in words], 4)
+    assert turns_of([4 * (word + shift) for word in words], 4) == here
+    assert 1 <= here.degree <= 32
+
+
+@given(st.sampled_from([1, 2, 4]), st.sampled_from(SWIZZLES[1:]), st.integers(0, 5), st.integers(1, 40))
+def test_a_swizzle_moves_every_element_to_a_place_of_its_own(size: int, swizzle: int, power: int, rows: int) -> None:
+    row = (swizzle // size or 1) << (power + 1)
+    if why_not_swizzled(row, size, swizzle):
+        return
+    places = [swizzled(index, row, swizzle // size) for index in range(row * rows)]
+    assert sorted(places) == list(range(row * rows))
+    for start in range(0, row * rows, swizzle // size):
+        piece = places[start : start + swizzle // size]
+        assert piece == list(range(piece[0], piece[0] + len(piece)))  # pieces stay whole
+        assert piece[0] // row == start // row  # and in their row
+
+
+def test_the_swizzle_of_the_copy_engine_is_its_own_inverse_and_keeps_rows() -> None:
+    places = {banked_128(row, column) for row in range(64) for column in range(128)}
+    assert places == set(range(64 * 128))
+    assert all(banked_128(row, column) // 128 == row for row in range(16) for column in range(0, 128, 16))
+
+
+def test_staging_and_matrix_reads_meet_no_one_thanks_to_the_swizzle() -> None:
+    assert staging_turns(2).degree == 1
+    assert staging_turns(2, is_swizzled=False).degree == 8
+    # Pairs of f32 come in 32 bytes of each row, and the swizzle sets pieces of 16 apart: two rows share their banks.
+    assert staging_turns(4).degree == 2
+    assert staging_turns(4, is_swizzled=False).degree == 4
+    assert core_matrix_turns().degree == 1
+    assert core_matrix_turns(is_swizzled=False) == Turns(8, 1)
+
+
+# Kernels.
+
+TURNED = """
+builtin.module attributes {{tessera.version = 2 : i64}} {{
+  ttile.kernel @turn(%x: !ttile.buffer<[M, 32, 32], f32>, %y: !ttile.buffer<[M, 32, 32], f32>) attributes {{symbols = ["M"], grid = [M], writes = [1], schedule = {{vector = {vector}}}}} {{
+    %p = ttile.program_id {{axis = 0}} : () -> !ttile.index
+    %z = ttile.index {{names = [], expr = 0}} : () -> !ttile.index
+    %s = ttile.scratch {{space = "shared"{swizzle}}} : () -> !ttile.buffer<[32, 32], f32>
+    %t = ttile.load %x, %p, %z, %z {{coords = ["p", "a", "b"], axes = ["a", "b"], map = [p, a, b], bounds = [-1, -1]}} : (!ttile.buffer<[M, 32, 32], f32>, !ttile.index, !ttile.index, !ttile.index) -> !ttile.tile<[32, 32], f32>
+    ttile.store %t, %s, %z, %z {{coords = ["a", "b"], axes = ["a", "b"], map = [a, b], bounds = [-1, -1]}} : (!ttile.tile<[32, 32], f32>, !ttile.buffer<[32, 32], f32>, !ttile.index, !ttile.index) -> ()
+    ttile.barrier
+    %u = ttile.load %s, %z, %z {{coords = ["a", "b"], axes = ["a", "b"], map = [b, a], bounds = [-1, -1]}} : (!ttile.buffer<[32, 32], f32>, !ttile.index, !ttile.index) -> !ttile.tile<[32, 32], f32> loc("turn.py":7:5)
+    ttile.store %u, %y, %p, %z, %z {{coords = ["p", "a", "b"], axes = ["a", "b"], map = [p, a, b], bounds = [-1, -1]}} : (!ttile.tile<[32, 32], f32>, !ttile.buffer<[M, 32, 32], f32>, !ttile.index, !ttile.index, !ttile.index) -> ()
+    ttile.return
+  }}
+}}
+"""  # noqa: E501 - IR as it is printed
+
+
+def turned(swizzle: int = 0, vector: int = 1) -> SpecOp:
+    """Squares turned over in shared memory, for a GPU."""
+    load_dialects()
+    text = TURNED.format(swizzle=f", swizzle = {swizzle}" if swizzle else "", vector=vector)
+    module = parse_module(text)
+    verify(module)
+    (kernel,) = [op for op in module.ops if isinstance(op, SpecOp)]
+    return NvptxBackend().lower(kernel)
+
+
+def test_a_column_that_is_read_in_one_bank_is_found_with_its_line_and_its_cure() -> None:
+    (found,) = conflicts(turned())
+    assert found.degree == 32
+    assert str(found.span) == "turn.py:7:5"
+    assert str(found) == (
+        "turn.py:7:5: `ttarget.load` of shared scratch: 32 lanes meet in one bank; give the scratch `swizzle = 4`"
+    )
+
+
+def test_the_cure_cures() -> None:
+    assert conflicts(turned(swizzle=4)) == []
+    assert len(shared_accesses(turned(swizzle=4))) == 2
+    text = NvptxBackend().code(turned(swizzle=4)).text
+    assert text.count("xor i64") > NvptxBackend().code(turned()).text.count("xor i64")
+
+
+REFUSED = [
+    (3, "`swizzle` is one of 0, 4, 8, 16 bytes, got 3"),
+    (2, "`swizzle` is one of 0, 4, 8, 16 bytes, got 2"),
+]
+
+
+@pytest.mark.parametrize(("swizzle", "message"), REFUSED)
+def test_a_swizzle_that_there_is_not_is_refused(swizzle: int, message: str) -> None:
+    with pytest.raises(OpError, match=message):
+        turned(swizzle=swizzle)
+
+
+@pytest.mark.parametrize(
+    ("shape", "space", "message"),
+    [
+        ("[4, 24]", "shared", "a swizzled row has a power of two of pieces"),
+        ("[4, 3]", "shared", "a swizzle of 16 bytes must divide a row, which is 3 elements of 4 bytes"),
+        ("[4, 4]", "shared", "two at least, got 4 elements of 4 bytes"),
+        ("[4, 32]", "private", "`swizzle` orders shared memory, and this is private"),
+        ("[4, M]", "shared", "rows of a static size"),
+    ],
+)
+def test_a_swizzle_must_divide_the_row(shape: str, space: str, message: str) -> None:
+    load_dialects()
+    text = f"""builtin.module attributes {{tessera.version = 2 : i64}} {{
+  ttile.kernel @k() attributes {{symbols = ["M"], grid = [M], writes = []}} {{
+    %s = ttile.scratch {{space = "{space}", swizzle = 16}} : () -> !ttile.buffer<{shape}, f32>
+    ttile.return
+  }}
+}}"""
+    with pytest.raises(OpError, match=message):
+        verify(parse_module(text))
+
+
+MATRICES: dict[str, tuple[Any, list[Any]]] = {
+    "nt": (nt, [(512, 256), (512, 256)]),
+    "nn": (nn, [(512, 256), (256, 512)]),
+    "tn": (tn, [(256, 512), (256, 512)]),
+    "layer": (layer, [(512, 256), (256, 512), (512,)]),
+    "f32 result": (wide, [(300, 72), (72, 264)]),
+    "full": (full, [(1, 2, 256, 64), (1, 2, 384, 64), (1, 2, 384, 64)]),
+    "causal": (causal, [(1, 2, 256, 64), (1, 2, 384, 64), (1, 2, 384, 64)]),
+}
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_our_matrix_kernels_are_clean(name: str) -> None:
+    function, shapes = MATRICES[name]
+    accesses = shared_accesses(matrix_of(function, shapes))
+    assert accesses
+    pairs = 2 if name == "f32 result" else 1
+    assert max(access.degree for access in accesses) == pairs
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_our_kernels_of_threads_are_clean(name: str) -> None:
+    found = [str(access) for target in lowered(name).targets for access in conflicts(target)]
+    assert found == []
