@@ -106,17 +106,24 @@ def _other(name: str, x: Any, y: Any, choice: int) -> Any:
     if name in ("where", "concat"):
         a, b = _alike(x, y)
         return ops.where(a > b, a, b) if name == "where" else ops.concat([a[: SIZE // 2], b[SIZE // 2 :]], axis=0)
-    target = (ts.f32, ts.bf16, ts.f16, ts.f8e4m3)[choice % 4]
-    if name == "cast":
-        return x.cast(target)
-    if name == "round_to":
-        wide = x.cast(ts.f32)
-        return ops.round_to(wide, ("bf16", "f8e5m2", "tf32", "i8")[choice % 4], saturation="saturate").cast(ts.f32)
+    if name in ("cast", "round_to"):
+        return _converted(name, x, choice)
     if name in ("sum", "max", "mean", "var", "norm", "prod"):
         return getattr(ops, name)(x, axis=choice % 2, keepdims=True) + x * 0
     if name == "cumsum":
         with ts.policy(accumulate=ts.f32):
             return ops.cumsum(x, axis=choice % 2)
+    return _moved(name, x, choice)
+
+
+def _converted(name: str, x: Any, choice: int) -> Any:
+    if name == "cast":
+        return x.cast((ts.f32, ts.bf16, ts.f16, ts.f8e4m3)[choice % 4])
+    wide = x.cast(ts.f32)
+    return ops.round_to(wide, ("bf16", "f8e5m2", "tf32", "i8")[choice % 4], saturation="saturate").cast(ts.f32)
+
+
+def _moved(name: str, x: Any, choice: int) -> Any:
     if name == "sort":
         return ops.sort(x, axis=choice % 2)
     if name == "take":
