@@ -54,6 +54,19 @@ def inspect(
     raise typer.Exit(show(target, shape or (), output, rows))
 
 
+@app.command()
+def lint(
+    target: Annotated[str, typer.Argument(help="What to look at, as `module:function`.")],
+    shape: Annotated[list[str] | None, typer.Option(help="A parameter's shape: `x=64x128` or `x=64x128:bf16`.")] = None,
+    architecture: Annotated[str, typer.Option(help="The GPU to compile for; none need be here.")] = "sm_90a",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say what each kernel takes of a GPU (registers, shared memory, occupancy), and where lanes wait for a bank."""
+    from tessera.cli.lint import show
+
+    raise typer.Exit(show(target, shape or (), architecture, as_json=as_json))
+
+
 cache = typer.Typer(help="The cache of compiled code on disk.", no_args_is_help=True)
 app.add_typer(cache, name="cache")
 

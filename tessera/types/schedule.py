@@ -18,6 +18,8 @@ from tessera.types.frozen import frozen
 
 SWIZZLES = ("none", "xor")
 TRIANGLES = ("lower", "upper")
+REGISTER_CAPS = (16, 255)
+"""Registers of a thread that a cap may allow: fewer run nothing, and more there are not."""
 NAMES = {"BM": "m", "BN": "n", "BK": "k", "BD": "d"}
 """What tile sizes are called in a space and as parameters of a kernel, and which extent of the context each is."""
 
@@ -27,6 +29,7 @@ class Schedule:
     """Blocks of rows, columns and depth; warps, stages of copies, vector width, swizzle of shared memory.
 
     `block` is (m,), (m, n) or (m, n, k); `d` the extent that is not cut. What is None is chosen for the machine.
+    `max_registers` of a thread and `max_shared` bytes of a block leave room for more blocks beside each other.
     Schedules are equal when their choices are; `lineage` only says how one came from another.
 
     >>> base = Schedule(block=(128, 128), warps=8, stages=3)
@@ -44,6 +47,8 @@ class Schedule:
     vector: int | None = None
     swizzle: str | None = None
     triangular: str | None = None
+    max_registers: int | None = None
+    max_shared: int | None = None
     lineage: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
@@ -170,6 +175,12 @@ def _check(made: Schedule) -> None:
         if value is not None and value & (value - 1):
             near = 1 << (value.bit_length() - 1)
             raise ScheduleError(f"`{name}` must be a power of two, got {value}", fix=f"write {name}={near}")
+    for name, value, low, high in (
+        ("max_registers", made.max_registers, *REGISTER_CAPS),
+        ("max_shared", made.max_shared, 0, 1 << 30),
+    ):
+        if value is not None and (isinstance(value, bool) or not low <= value <= high):
+            raise ScheduleError(f"`{name}` is a whole number from {low} to {high}, got {value!r}")
     if made.swizzle is not None and made.swizzle not in SWIZZLES:
         raise ScheduleError(f"`swizzle` is one of {', '.join(SWIZZLES)}, got {made.swizzle!r}")
     if made.triangular is not None and made.triangular not in TRIANGLES:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tessera.backends.nvptx import values
-from tessera.backends.nvptx.layout import Layout, Tile
+from tessera.backends.nvptx.layout import Layout, Tile, skew_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.llvm import math
 from tessera.ir.target.llvm.convert import atomic_instruction
@@ -36,6 +36,9 @@ class Access:
     base: Value
     swapped: tuple[str, ...] = ()
     """The axes, where a layout has them in another order than the op."""
+    swizzle: int = 0
+    """Bytes of the pieces that change places in memory by the number of their `row`, which has so many elements."""
+    row: int = 1
 
     @property
     def f(self) -> FunctionText:
@@ -56,7 +59,8 @@ class Access:
             return 1
         if op.value("way") == "uniform":
             return self.layout.vector
-        return max(1, min(self.layout.vector, min(op.value("align"), WIDEST) // self.dtype.bytes))
+        most = min(op.value("align"), WIDEST, self.swizzle or WIDEST)
+        return max(1, min(self.layout.vector, most // self.dtype.bytes))
 
     def here(self, register: int) -> dict[str, Index]:
         """What each name stands for at the element of a register, values of index tiles too."""
@@ -84,14 +88,23 @@ class Access:
         return found
 
     def address(self, here: Mapping[str, Index]) -> Value:
-        return self.f.gep(self.base, dim_value(self.f, self.op.value("offset"), here), self.element)
+        place: Index = dim_value(self.f, self.op.value("offset"), here)
+        if self.swizzle:
+            piece = self.swizzle // self.dtype.bytes
+            turned = self.f.urem(self.f.udiv(place, self.row), self.row // piece)
+            place = self.f.op("xor", self.f.index(place), self.f.mul(turned, piece))
+        return self.f.gep(self.base, place, self.element)
 
 
 def _access(emitter: Any, op: SpecOp, buffer: Any, block: Any, first: int) -> Access:
     layout, dtype = emitter.layout(block)
     tiles = [emitter.tiles[value] for value in op.operands[first:] if isinstance(value.type, VectorAttr)]
     env = emitter.named(op, op.value("names"), first)
-    return Access(emitter, op, layout, dtype, env, tiles, emitter.buffers.get(buffer, Value("ptr", "null")))
+    base = emitter.buffers.get(buffer, Value("ptr", "null"))
+    made = buffer.owner
+    swizzle = made.value("swizzle") if isinstance(made, SpecOp) and made.name == "ttarget.scratch" else 0
+    row = buffer.type.shape[-1].value or 1 if swizzle else 1
+    return Access(emitter, op, layout, dtype, env, tiles, base, swizzle=swizzle, row=row)
 
 
 def emit_load(emitter: Any, op: SpecOp) -> None:
@@ -141,20 +154,25 @@ def _turned(access: Access, is_constant: bool) -> Tile:
     turned = turned_layout(access.layout)
     first, last = access.op.value("axes")
     element = values.memory_type(dtype)
-    pitch = rows + max(1, 4 // bytes_of(element))  # so that neither way meets in one bank
-    start = emitter.exchange(columns * pitch * bytes_of(element))
+    vector = access.layout.vector
+    skew = skew_of(columns, rows, vector, bytes_of(element))
+    start = emitter.exchange((columns * rows + -(-columns // vector) * skew) * bytes_of(element))
+
+    def place(row: Index, column: Index) -> Value:
+        free = f.mul(f.udiv(column, vector), skew)
+        return f.gep(start, f.add(f.add(f.mul(column, rows), free), row), element)
+
     read = replace(access, layout=turned, swapped=(last, first))
     loaded = [_load_group(read, register, 1, is_constant)[0] for register in range(turned.registers)]
     emitter.wait()
     for register, value in enumerate(loaded):
         column, row = emitter.at(turned).coordinates(register)
-        f.store(values.to_memory(f, value, dtype), f.gep(start, f.add(f.mul(column, pitch), row), element))
+        f.store(values.to_memory(f, value, dtype), place(row, column))
     emitter.wait()
     found: list[Value] = []
     for register in range(access.layout.registers):
         row, column = emitter.at(access.layout).coordinates(register)
-        place = f.gep(start, f.add(f.mul(column, pitch), row), element)
-        found.append(values.from_memory(f, f.load(place, element), dtype))
+        found.append(values.from_memory(f, f.load(place(row, column), element), dtype))
     return Tile(access.layout, dtype, found)
 
 

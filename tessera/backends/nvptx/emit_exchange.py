@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from tessera.backends.nvptx import values
-from tessera.backends.nvptx.layout import Layout, Tile
+from tessera.backends.nvptx.layout import Layout, Spacing, Tile
 from tessera.backends.nvptx.text import WARP, shuffle
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.llvm import math
@@ -16,6 +16,7 @@ from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.types import bytes_of
 from tessera.types.dtype import DType
 
+CLOSE = Spacing()
 Join = Callable[[Sequence[Value], Sequence[Value]], Sequence[Value]]
 
 _JOIN = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
@@ -25,14 +26,18 @@ def _memory(dtype: DType) -> str:
     return values.memory_type(dtype)
 
 
-def share(emitter: Any, tile: Tile, start: Value) -> None:
+def share(emitter: Any, tile: Tile, start: Value, spacing: Spacing = CLOSE) -> None:
     """Put a tile into shared memory in row-major order; all may read it after the next wait."""
     f: FunctionText = emitter.f
     element, at = _memory(tile.dtype), emitter.at(tile.layout)
     width = tile.layout.vector if bytes_of(element) * tile.layout.vector <= 16 else max(1, 16 // bytes_of(element))
     registers = [values.to_memory(f, value, tile.dtype) for value in emitter.registers(tile)]
     for register in range(0, tile.layout.registers, width):
-        place = f.gep(start, f.add(at.base, tile.layout.start(register)), element)
+        flat = f.add(at.base, tile.layout.start(register))
+        if spacing.free:
+            lines = f.udiv(flat, tile.layout.shape[-1] * spacing.every)
+            flat = f.add(flat, f.mul(lines, spacing.free))
+        place = f.gep(start, flat, element)
         whole = values.packed(f, registers[register : register + width])
         mask = at.is_owner(register)
         if mask is None:
@@ -224,24 +229,37 @@ def _handed_out(
 
 
 class _Side:
-    """An operand of a product in shared memory: in its narrower dtype where it has one, and as it lies."""
+    """An operand of a product in shared memory: in its narrower dtype where it has one, and as it lies.
 
-    def __init__(self, tile: Tile) -> None:
+    Elements are read in `dtype`, that of the sums.
+    """
+
+    def __init__(self, tile: Tile, is_left: bool, vector: int, dtype: DType) -> None:
         self.is_turned = tile.turned is not None
         given = tile.turned if tile.turned is not None else tile
-        self.dtype = tile.dtype
+        self.dtype = dtype
         self.stored = given
         if given.narrow is not None:
             self.stored = Tile(given.layout, given.narrow[0], given.narrow[1])
+        self.spacing = Spacing.of_side(is_left, self.is_turned, vector, bytes_of(_memory(self.stored.dtype)))
 
     @property
     def bytes(self) -> int:
-        return -(-self.stored.layout.size * self.stored.dtype.bytes // 16) * 16
+        rows, columns = self.stored.layout.shape
+        count = self.spacing.start(rows, columns)
+        return -(-count * bytes_of(_memory(self.stored.dtype)) // 16) * 16
+
+    def place(self, f: FunctionText, row: Index, column: Index) -> Value:
+        """Where an element is, of the tile as it lies."""
+        flat = _flat(f, [row, column], self.stored.layout.shape)
+        if not self.spacing.free:
+            return flat
+        return f.add(flat, f.mul(f.udiv(row, self.spacing.every), self.spacing.free))
 
     def element(self, emitter: Any, start: Value, row: Index, column: Index) -> Value:
         f: FunctionText = emitter.f
         places = [column, row] if self.is_turned else [row, column]
-        value = read(emitter, start, _flat(f, places, self.stored.layout.shape), self.stored.dtype)
+        value = read(emitter, start, self.place(f, *places), self.stored.dtype)
         return values.cast(f, [value], self.stored.dtype, self.dtype)[0]
 
     def row(self, emitter: Any, start: Value, row: Index, column: Index, count: int) -> list[Value]:
@@ -254,7 +272,7 @@ class _Side:
         at_once = min(count, 16 // size)
         found: list[Value] = []
         for step in range(0, count, at_once):
-            place = f.gep(start, _flat(f, [row, f.add(column, step)], self.stored.layout.shape), element)
+            place = f.gep(start, self.place(f, row, f.add(column, step)), element)
             type_ = values.packed_type(element, at_once)
             whole = f.raw(type_, f"load {type_}, ptr {place.text}, align {size * at_once}")
             found += values.cast(f, values.unpacked(f, whole, element, at_once), self.stored.dtype, self.dtype)
@@ -264,16 +282,17 @@ class _Side:
 def emit_dot(emitter: Any, op: SpecOp) -> None:
     """Both sides into shared memory, then each thread its elements: chains of multiply-adds over k, in order."""
     f: FunctionText = emitter.f
-    lhs, rhs = (_Side(emitter.tiles[value]) for value in op.operands[:2])
     acc: Tile = emitter.tiles[op.operands[2]]
+    vector = acc.layout.vector
+    lhs, rhs = (_Side(emitter.tiles[value], at == 0, vector, acc.dtype) for at, value in enumerate(op.operands[:2]))
     layout, depth = acc.layout, emitter.tiles[op.operands[0]].layout.shape[1]
     base: Value = emitter.exchange(lhs.bytes + rhs.bytes)
     emitter.wait()
     left, right = base, f.gep(base, lhs.bytes, "i8")
-    share(emitter, lhs.stored, left)
-    share(emitter, rhs.stored, right)
+    share(emitter, lhs.stored, left, lhs.spacing)
+    share(emitter, rhs.stored, right, rhs.spacing)
     emitter.wait()
-    at, vector = emitter.at(layout), layout.vector
+    at = emitter.at(layout)
     groups = [at.coordinates(register) for register in range(0, layout.registers, vector)]
     rows = [_clamped(f, layout, at, group, number * vector) for number, group in enumerate(groups)]
 

@@ -50,3 +50,5 @@ class KernelCode:
     resident: int = 0
     counts: bool = False
     """Whether its scratch begins with a counter that is 0 at the start."""
+    waits: tuple[str, ...] = ()
+    """What its waits are, by number, where they end and say so (`waits.py`)."""

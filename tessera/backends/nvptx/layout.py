@@ -57,6 +57,36 @@ class Layout:
         return turn * self.round + rest
 
 
+def skew_of(lines: int, length: int, vector: int, size: int) -> int:
+    """Elements to leave free after every `vector` lines of a tile in shared memory, so that reading across is in turn.
+
+    Threads that have `vector` lines each are then one bank apart, or as many as lanes of a warp have neighbours along
+    the lines; `size` is the bytes of an element.
+    """
+    banks = 128 // size
+    lanes = max(1, min(banks, 32, lines // vector))
+    return (banks // lanes - vector * length) % banks
+
+
+@dataclass(frozen=True)
+class Spacing:
+    """Room between lines of a tile in shared memory: `free` elements after every `every` lines."""
+
+    every: int = 1
+    free: int = 0
+
+    @staticmethod
+    def of_side(is_left: bool, is_turned: bool, vector: int, size: int) -> Spacing:
+        """How a side of a product lies, of which threads read one line each: 16 bytes apart, which vectors keep to."""
+        if is_left == is_turned:
+            return Spacing()
+        return Spacing(1 if is_left else vector, 16 // size)
+
+    def start(self, line: int, length: int) -> int:
+        """Where a line begins."""
+        return line * length + line // self.every * self.free
+
+
 @dataclass
 class Threads:
     """Where the threads of a program are in tiles of a layout: what depends on the thread is computed once, early."""

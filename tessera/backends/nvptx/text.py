@@ -37,6 +37,8 @@ class DeviceModule(ModuleText):
         self._bounds: dict[str, str] = {}
         self._uses_shared = False
         self._uses_nothing = False
+        self.variables = ""
+        """Variables of the module that assembly names."""
 
     def kernel(
         self,
@@ -84,6 +86,8 @@ class DeviceModule(ModuleText):
             whole += f"attributes #{number} = {{ {self.target.attributes} {bounds} }}\n"
         if self._uses_shared:
             whole = f"@{SHARED} = external addrspace(3) global [0 x i8], align 1024\n{whole}"
+        if self.variables:
+            whole = f"{self.variables}{whole}"
         if self._uses_nothing:
             whole = f"@{NOTHING} = internal addrspace(1) global [16 x i8] zeroinitializer, align 16\n{whole}"
         return whole

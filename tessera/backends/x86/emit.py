@@ -12,6 +12,7 @@ from tessera.backends.x86.blocks import Layout, Vectors, register_type
 from tessera.backends.x86.emit_access import Access, constant_in_register
 from tessera.backends.x86.emit_block_dot import emit_block_dot
 from tessera.backends.x86.emit_fold import fold, fold_place
+from tessera.backends.x86.emit_lanes import emit_shuffle, emit_vote
 from tessera.backends.x86.emit_order import emit_fetch, emit_sort
 from tessera.backends.x86.emit_product import emit_product, product_scratch, product_tasks, slot_of
 from tessera.backends.x86.emit_split import emit_split, split_of
@@ -472,6 +473,8 @@ _HANDLERS: dict[str, Callable[[Emitter, SpecOp], None]] = {
     "spread": Emitter.on_spread,
     "fold": Emitter.on_fold,
     "fold_place": Emitter.on_fold_place,
+    "shuffle": emit_shuffle,
+    "vote": emit_vote,
     "fetch": emit_fetch,
     "sort": emit_sort,
     "block_dot": emit_block_dot,

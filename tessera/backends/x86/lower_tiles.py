@@ -30,6 +30,8 @@ _RENAMED = {
     "ttile.broadcast": "spread",
     "ttile.reduce": "fold",
     "ttile.arg_reduce": "fold_place",
+    "ttile.shuffle": "shuffle",
+    "ttile.vote": "vote",
 }
 
 
@@ -60,6 +62,7 @@ class Lowering(Writer):
             "ttile.for": self._loop,
             "ttile.fetch": self._fetch,
             "ttile.sort": self._sort,
+            "ttile.butterfly": self._butterfly,
         }
         self.prepare()
 
@@ -122,6 +125,10 @@ class Lowering(Writer):
         if self.narrow:
             types = [type.with_shape([1, self.narrow][-type.rank :] if type.rank else []) for type in types]
         return [VectorAttr.of(type) for type in types]
+
+    def _butterfly(self, op: SpecOp) -> None:
+        values = {"way": "xor", **op.values()}
+        self.values[op.result] = self.emit("shuffle", self.of(op.operands), values, self.vectors(op.results)).result
 
     def _scratch(self, op: SpecOp) -> None:
         type = op.results[0].type

@@ -117,15 +117,22 @@ def violations(program: KernelProgram, schedule: Schedule, machine: Machine) -> 
     threads = (schedule.warps or 4) * WARP
     if threads > MOST_THREADS:
         found.append((f"{schedule.warps} warps are {threads} threads, and a program has {MOST_THREADS} at most", ()))
-    if need.shared > machine.shared:
+    room, owner = _cap(schedule.max_shared, "max_shared", machine.shared, f"{machine.cpu} has")
+    if need.shared > room:
         parts = tuple(str(buffer) for buffer in need.staged)
-        found.append((f"it needs {need.shared} bytes of shared memory, and {machine.cpu} has {machine.shared}", parts))
+        found.append((f"it needs {need.shared} bytes of shared memory, and {owner} {room}", parts))
     registers = need.registers(threads)
-    if registers > machine.registers:
+    room, owner = _cap(schedule.max_registers, "max_registers", machine.registers, "there are")
+    if registers > room:
         parts = tuple(f"{type} held by {threads} threads" for type in need.held)
-        found.append((f"it needs {registers} registers in each thread, and there are {machine.registers}", parts))
+        found.append((f"it needs {registers} registers in each thread, and {owner} {room}", parts))
     found += _shape_violations(need, program, schedule)
     return found
+
+
+def _cap(cap: int | None, name: str, machine: int, owner: str) -> tuple[int, str]:
+    """What there is of something, and who says so: the schedule where it says less than the machine."""
+    return (cap, f"`{name}` allows") if cap is not None and cap < machine else (machine, owner)
 
 
 def _shape_violations(need: Footprint, program: KernelProgram, schedule: Schedule) -> list[tuple[str, tuple[str, ...]]]:

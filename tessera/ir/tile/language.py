@@ -13,10 +13,11 @@ from tessera.diagnostics.span import Span
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
+from tessera.ir.target.lanes import VOTES
 from tessera.ir.tile.dialect import DIALECT
 from tessera.ir.tile.functions import FUNCTIONS
 from tessera.types.dim import Dim, DimLike
-from tessera.types.dtype import DType, bool_, i64
+from tessera.types.dtype import BY_NAME, DType, bool_, i64
 from tessera.types.frozen import frozen
 from tessera.types.rounding import rounding_of
 from tessera.types.tensor_type import TensorType
@@ -248,6 +249,19 @@ class TileBuilder:
         type = tile_type(places)
         rest = type.shape[:axis] + type.shape[axis + 1 :]
         return self._tile("arg_reduce", (values, places), {"kind": kind, "axis": axis}, type.with_shape(rest))
+
+    def shuffle(self, tile: SSAValue, way: str, by: int, width: int = 32) -> SSAValue:
+        """Each element from another lane of its segment of the last axis; see `ops/lanes.py`."""
+        return self._tile("shuffle", (tile,), {"way": way, "by": by, "width": width}, tile_type(tile))
+
+    def butterfly(self, tile: SSAValue, by: int, width: int = 32) -> SSAValue:
+        """Each element from the lane across."""
+        return self._tile("butterfly", (tile,), {"by": by, "width": width}, tile_type(tile))
+
+    def vote(self, tile: SSAValue, kind: str, width: int = 32) -> SSAValue:
+        """What the bools of a segment say together, for each of its lanes."""
+        type = tile_type(tile)
+        return self._tile("vote", (tile,), {"kind": kind, "width": width}, type.with_dtype(BY_NAME[VOTES[kind]]))
 
     def broadcast(self, tile: SSAValue, shape: Sequence[int], axes: Sequence[int]) -> SSAValue:
         type = tile_type(tile)

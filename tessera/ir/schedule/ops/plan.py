@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 
 KINDS = ("map", "row", "contraction", "assembly", "library")
+MOST_STAGES = 8
+"""Buffers of one tile at most: copies further ahead find no memory."""
 
 
 def _check_fuse(op: SpecOp) -> None:
@@ -14,6 +19,32 @@ def _check_fuse(op: SpecOp) -> None:
         op.fail(f"`kind` is one of {', '.join(KINDS)}, got {kind!r}")
     if op.value("axes") and kind not in ("", "row"):
         op.fail(f"only a row group has folded `axes`, and this one is of kind {kind}")
+    try:
+        stages_of(op.value("pipeline"))
+    except ValueError as error:
+        op.fail(str(error))
+
+
+def stages_of(pipeline: Any) -> int:
+    """Buffers that each tile of a loop has under a `pipeline` annotation; 0 where the machine is to say.
+
+    Raises ValueError for what is no annotation.
+    """
+    if pipeline is None:
+        return 0
+    if not isinstance(pipeline, Mapping):
+        raise ValueError(f"`pipeline` is {{double_buffer = true}} or {{stages = n}}, got {pipeline!r}")
+    given: Mapping[str, Any] = pipeline
+    unknown = sorted(set(given) - {"double_buffer", "stages"})
+    if unknown or len(given) != 1:
+        raise ValueError(f"`pipeline` says `double_buffer` or `stages`, one of them, got {sorted(given)}")
+    if "double_buffer" in given:
+        if not isinstance(given["double_buffer"], bool):
+            raise ValueError(f"`double_buffer` is true or false, got {given['double_buffer']!r}")
+        return 2 if given["double_buffer"] else 1
+    if not isinstance(given["stages"], int) or not 1 <= given["stages"] <= MOST_STAGES:
+        raise ValueError(f"`stages` is 1 to {MOST_STAGES} buffers, got {given['stages']!r}")
+    return given["stages"]
 
 
 def _check_tile(op: SpecOp) -> None:
@@ -75,6 +106,7 @@ SPECS = (
             Attribute("bytes", "dim", None, "bytes read and written by one run"),
             Attribute("time", "dim", None, "nanoseconds of one core, by the static model"),
             Attribute("kernels", "strs", (), "the tile kernels of the group, in the order they run"),
+            Attribute("pipeline", "any", None, "how its loops copy ahead: {double_buffer = true}, or {stages = 3}"),
         ),
         verify=_check_fuse,
     ),

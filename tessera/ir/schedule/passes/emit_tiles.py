@@ -25,6 +25,7 @@ from tessera.ir.schedule.emit.row_kernel import emit_row
 from tessera.ir.schedule.fusions import fusions_in
 from tessera.ir.schedule.knobs import Recorded
 from tessera.ir.schedule.library import KernelLibrary, NoLibrary
+from tessera.ir.schedule.ops.plan import stages_of
 from tessera.ir.schedule.tiles import choices_for, write_choice
 from tessera.ir.tile.facets import Library
 from tessera.types.effect import PURE
@@ -58,6 +59,7 @@ class EmitTiles(Pass):
                 effects = PURE.join(*(spec_of(record).effects_for(record.attributes) for record in body.records))
                 policies = _policies(fuse, body)
                 for kernel in kernels:
+                    _copy_ahead(kernel, stages_of(fuse.value("pipeline")) or _chosen_stages(fuse))
                     declare_effects(kernel, effects)
                     declare_policies(kernel, policies)
                     module.body.block.insert_op_before(kernel, function)
@@ -79,6 +81,21 @@ class EmitTiles(Pass):
         if kind == "assembly":
             return emit_assembly(request)
         return self.library.emit(_library_name(request.body), request)
+
+
+def _chosen_stages(fuse: SpecOp) -> int:
+    choice = choices_for(fuse).get("pipeline.stages")
+    return 0 if choice is None else int(choice.value)
+
+
+def _copy_ahead(kernel: SpecOp, stages: int) -> None:
+    """Let loops that load copy so many steps ahead that each tile has `stages` buffers; 0 leaves it to the machine."""
+    if not stages:
+        return
+    for op in kernel.walk():
+        if isinstance(op, SpecOp) and op.name == "ttile.for" and any(part.name == "ttile.load" for part in op.walk()):
+            op.set_value("prefetch", stages - 1)
+            op.set_value("buffers", stages)
 
 
 def _policies(fuse: SpecOp, body: Tape) -> set[Policy]:

@@ -84,8 +84,26 @@ def _check_threads(op: SpecOp) -> None:
         )
     if threads and threads != 1 and (threads % WARP or threads > MAX_THREADS):
         op.fail(f"a program has one thread, or whole warps of up to {MAX_THREADS} threads, got {threads}")
+    registers, shared = op.value("max_registers"), op.value("max_shared")
+    if (registers or shared) and not threads:
+        op.fail("caps of registers and shared memory are for programs of threads, and this one has none")
+    if registers and not 16 <= registers <= WIDTHS[WARP].registers:
+        op.fail(f"`max_registers` is 16 to {WIDTHS[WARP].registers} of a thread, got {registers}")
+    if shared < 0 or (shared and _shared_bytes(op) > shared):
+        op.fail(f"`max_shared` allows {shared} bytes, and its shared scratch alone takes {_shared_bytes(op)}")
     if vector not in (1, 2, 4, 8, 16) or align not in (0, 4, 8, 16):
         op.fail(f"`vector` is a power of two up to 16 and `align` up to 16 bytes, got {vector} and {align}")
+
+
+def _shared_bytes(op: SpecOp) -> int:
+    """Bytes of shared scratch of a program."""
+    found = 0
+    for part in op.walk():
+        if isinstance(part, SpecOp) and part.name == "ttarget.scratch" and part.value("space") == "shared":
+            type = part.results[0].type
+            assert isinstance(type, BufferAttr)
+            found += type.data.bytes.value or 0
+    return found
 
 
 def _check_scratch_size(op: SpecOp) -> None:
@@ -252,6 +270,8 @@ SPECS = (
             Attribute("threads", "int", 0, "threads of a program on a GPU"),
             Attribute("vector", "int", 1, "neighbours along the last axis that one of those threads has at most"),
             Attribute("align", "int", 0, "bytes that arguments begin at a multiple of; 0 for an element's"),
+            Attribute("max_registers", "int", 0, "registers that a thread of a GPU may have; 0 for any number"),
+            Attribute("max_shared", "int", 0, "bytes of shared memory that a block may have; 0 for any number"),
         ),
         regions=("body",),
         form="function",

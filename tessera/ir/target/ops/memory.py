@@ -9,6 +9,7 @@ from xdsl.ir import SSAValue
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, IndexAttr
+from tessera.ir.target.banks import check_swizzle
 from tessera.ir.target.limits import LINE
 from tessera.ir.target.scope import buffer_alignment, check_symbols, check_written, index_multiple, multiple_of
 from tessera.ir.target.types import VectorAttr
@@ -143,6 +144,7 @@ def _check_scratch(op: SpecOp) -> None:
         op.fail(f"memory of the space {op.value('space')} has static sizes, got {type}")
     if not is_at_least(op.value("offset"), 0) or multiple_of(op.value("offset"), {}) % LINE:
         op.fail(f"a part of scratch begins at a line of {LINE} bytes, got {op.value('offset')}")
+    check_swizzle(op)
 
 
 def _is_single(op: SpecOp, axis: str) -> bool:
@@ -190,6 +192,7 @@ SPECS = (
         attributes=(
             Attribute("offset", "dim", doc="bytes from the start"),
             Attribute("space", "str", "private", "private, or on a GPU shared (a block's own memory) or registers"),
+            Attribute("swizzle", "int", 0, "bytes of the pieces of a row that change places by the row's number"),
         ),
         effects=frozenset(["memory"]),
         verify=_check_scratch,

@@ -19,6 +19,7 @@ from xdsl.ir import OpResult, SSAValue
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, IndexAttr, TileAttr
+from tessera.ir.target.banks import check_swizzle
 
 _ACCESS = (
     Attribute("coords", "strs", doc="the name of each index operand"),
@@ -107,6 +108,7 @@ def _check_scratch(op: SpecOp) -> None:
     around = op.parent_op()
     if op.value("space") == "shared" and around is not None and around.name == "ttile.for":
         op.fail("a program has its shared memory once, and this stands in a loop", "move it before the loop")
+    check_swizzle(op)
 
 
 SPACES = ("private", "shared")
@@ -157,6 +159,7 @@ SPECS = (
         results=("buffer",),
         attributes=(
             Attribute("space", "str", "private", "private: every access sees those before it; shared: after a barrier"),
+            Attribute("swizzle", "int", 0, "bytes of pieces of a row that change places by row, where banks matter"),
         ),
         effects=frozenset(["memory"]),
         verify=_check_scratch,

@@ -33,6 +33,11 @@ def _check_for(op: SpecOp) -> None:
         op.fail(f"`step` must be positive, got {op.value('step')}")
     if op.value("prefetch") < 0:
         op.fail(f"`prefetch` counts steps ahead, got {op.value('prefetch')}")
+    if op.value("buffers") and not op.value("prefetch") < op.value("buffers"):
+        op.fail(
+            f"{op.value('buffers')} buffers hold what is copied up to {op.value('buffers') - 1} steps ahead, and "
+            f"`prefetch` is {op.value('prefetch')}"
+        )
     block = op.regions[0].block
     carried = [value.type for value in op.operands[2:]]
     if any(isinstance(type, BufferAttr) for type in carried):
@@ -96,6 +101,7 @@ SPECS = (
         attributes=(
             Attribute("step", "int", doc="the step, positive"),
             Attribute("prefetch", "int", 0, "how many steps ahead to copy what is loaded, where the machine can"),
+            Attribute("buffers", "int", 0, "buffers of each tile that is loaded; 0 for as many as the machine likes"),
         ),
         regions=("body",),
         verify=_check_for,
