@@ -208,8 +208,10 @@ class _Gemm:
 
         def rows(ic: Value) -> None:
             mc = f.smin(plan.MC, f.sub(end, ic))
-            if not p.lhs.is_rows_of(self.shape.dtype):
+            if not p.lhs.is_runs:
                 pack_lhs(f, self.shape, self.lhs_panels, p.lhs, ic, mc, k, kc, p.rows)
+            elif not p.lhs.is_rows_of(self.shape.dtype):
+                self._copy_lhs(ic, mc, k, kc)
             row = f.sub(ic, i)
 
             def panel(jr: Value, kernels: Sequence[Value]) -> None:
@@ -247,12 +249,13 @@ class _Gemm:
             out = f.gep(out, stride, self.element)
 
     def _left(self, row: Value, k: Value, at: Value, kc: Value, height: int) -> Left:
-        """Rows of the left operand as they lie, or their panel."""
+        """Rows of the left operand as they lie, or a copy of them, or their panel."""
         f, lhs = self.f, self.problem.lhs
         if lhs.base is not None and lhs.is_rows_of(self.shape.dtype):
             start = f.gep(lhs.base, f.add(f.mul(row, lhs.row_stride), k), self.element)
             return Left(start, lhs.row_stride, 1)
-        return Left(f.gep(self.lhs_panels, f.mul(at, kc), self.element), 1, height)
+        start = f.gep(self.lhs_panels, f.mul(at, kc), self.element)
+        return Left(start, kc, 1) if lhs.is_runs else Left(start, 1, height)
 
     def _finish(self, tile: Value, stride: Index, rows: Index, row: Value, column: Value) -> None:
         """Call the epilogue on a finished tile."""
@@ -273,7 +276,7 @@ class _Gemm:
 
             def depth(k: Value) -> None:
                 kc = f.smin(plan.KC, f.sub(p.k, k))
-                self._copy_lhs(m, k, kc)
+                self._copy_lhs(f.index(p.m_lo), m, k, kc)
                 _stream(f, plan, p.rhs, self.lhs_panels, self.waiting, m, j, nc, k, kc)
 
             f.loop(0, p.k, plan.KC, depth)
@@ -297,13 +300,13 @@ class _Gemm:
 
         f.loop(0, rows, 1, row)
 
-    def _copy_lhs(self, rows: Value, k: Value, kc: Value) -> None:
+    def _copy_lhs(self, first: Value, rows: Value, k: Value, kc: Value) -> None:
         """Each row of A as a panel of its own: contiguous in k, in the accumulator dtype."""
         f, p = self.f, self.problem
 
         def row(i: Value) -> None:
             panel = f.gep(self.lhs_panels, f.mul(i, kc), self.element)
-            pack_panel(f, panel, p.lhs, 1, self.shape.dtype, f.add(p.m_lo, i), k, 1, kc, self.shape.lanes)
+            pack_panel(f, panel, p.lhs, 1, self.shape.dtype, f.add(first, i), k, 1, kc, self.shape.lanes)
 
         f.loop(0, rows, 1, row)
 

@@ -45,7 +45,12 @@ class Operand:
 
     def is_rows_of(self, dtype: DType) -> bool:
         """Whether every row is a run of memory in the accumulator's dtype: then nothing is gained by packing rows."""
-        return self.is_memory and self.dtype is dtype and known(self.column_stride) == 1
+        return self.is_runs and self.dtype is dtype
+
+    @property
+    def is_runs(self) -> bool:
+        """Whether every row is a run of memory: turning it into a panel costs more than reading it along k."""
+        return self.is_memory and known(self.column_stride) == 1
 
     @property
     def transposed(self) -> Operand:
