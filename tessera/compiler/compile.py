@@ -82,10 +82,21 @@ def compile_tape(tape: Tape, options: Options, library: KernelLibrary | None = N
         guards=tuple(Guard(what, str(left), str(right)) for left, right, what in lowering.program.value("guards")),
         metadata={
             **_machine_facts(lowering),
-            "report": report_of(lowering.program, lowering.kernels, lowering.chooser, _approximations(lowering)),
+            "report": report_of(
+                lowering.program, lowering.kernels, lowering.chooser, _approximations(lowering), _device_facts(lowering)
+            ),
             "callbacks": [callback_of(op).fields() for op in callbacks_in(lowering.program)],
         },
     )
+
+
+def _device_facts(lowering: Lowering) -> dict[str, Any]:
+    """What `explain` says of a GPU: whether anyone ran such code, and the matrix units of each kernel with products."""
+    if lowering.device is None or not isinstance(lowering.backend, NvptxBackend):
+        return {}
+    machine = lowering.backend.machine
+    known = machine.name if machine.is_proven else f"{machine.name}, never executed: assembled only"
+    return {"machine": known, **({"matrix units": list(lowering.device.units)} if lowering.device.units else {})}
 
 
 def _objects(lowering: Lowering) -> Sequence[bytes]:

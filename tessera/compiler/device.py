@@ -10,7 +10,7 @@ from tessera.backends.nvptx.backend import DEFAULT, NvptxBackend
 from tessera.backends.nvptx.host import STATE, HostCode, host_code, unaligned_kernels
 from tessera.backends.nvptx.host_maps import area_bytes
 from tessera.backends.nvptx.kernel_code import KernelCode
-from tessera.backends.nvptx.matrix_lower import LAGS, PAIRS
+from tessera.backends.nvptx.matrix_lower import EPILOGUES, LAGS, PAIRS
 from tessera.backends.nvptx.matrix_units import Units, units_lines, units_of
 from tessera.backends.nvptx.values import EXACT, HARDWARE
 from tessera.backends.x86.backend import X86Backend
@@ -69,7 +69,8 @@ def with_choices(backend: NvptxBackend, chooser: Chooser, *, fast_math: bool = F
         return backend
     pair = chooser.choose("matrix.pair@gpu", PAIRS, {"machine": backend.machine})
     lag = chooser.choose("matrix.lag@gpu", LAGS, {"machine": backend.machine})
-    return replace(backend, pairs=pair.value, lag=lag.value)
+    epilogue = chooser.choose("matrix.epilogue@gpu", EPILOGUES, {"machine": backend.machine})
+    return replace(backend, pairs=pair.value, lag=lag.value, epilogue=epilogue.value)
 
 
 def device_parts(

@@ -34,6 +34,11 @@ class Machine:
     def is_gpu(self) -> bool:
         return self.kind == "gpu"
 
+    @property
+    def is_proven(self) -> bool:
+        """Whether code for it was ever executed by who wrote it; for other GPUs it was assembled and no more."""
+        return not self.is_gpu or self.cpu in PROVEN
+
 
 def _gpu(cpu: str, isa: str, shared: int, blocks: int, l2: int, features: tuple[str, ...]) -> Machine:
     return Machine(
@@ -41,6 +46,8 @@ def _gpu(cpu: str, isa: str, shared: int, blocks: int, l2: int, features: tuple[
     )
 
 
+PROVEN = ("sm_90a",)
+"""GPUs that code was run on."""
 _AMPERE = ("sm_80", "cp.async", "ldmatrix", "mma.sync")
 _HOPPER = ("sm_90", "tma", "mbarrier", "cluster")
 
@@ -48,8 +55,11 @@ GPUS: dict[str, Machine] = {
     machine.cpu: machine
     for machine in (
         _gpu("sm_80", "+ptx80", 163 << 10, 108, 40 << 20, _AMPERE),
+        _gpu("sm_86", "+ptx80", 99 << 10, 84, 6 << 20, _AMPERE),
+        _gpu("sm_89", "+ptx80", 99 << 10, 128, 72 << 20, _AMPERE),
         _gpu("sm_90a", "+ptx87", 227 << 10, 132, 50 << 20, (*_AMPERE, *_HOPPER, "sm_90a", "wgmma", "setmaxnreg")),
         _gpu("sm_100a", "+ptx87", 227 << 10, 148, 126 << 20, (*_AMPERE, *_HOPPER, "sm_100a", "tcgen05")),
+        _gpu("sm_120a", "+ptx87", 99 << 10, 170, 96 << 20, (*_AMPERE, *_HOPPER)),
     )
 }
-"""GPUs by architecture (CUDA C++ Programming Guide, compute capabilities); sm_80 and sm_100a were never executed."""
+"""GPUs by architecture (CUDA C++ Programming Guide, compute capabilities); only sm_90a was ever executed."""

@@ -60,7 +60,7 @@ class WarpLowering(MatrixLowering):
     """The lowering of one kernel."""
 
     def __init__(self, kernel: SpecOp, plan: Plan, machine: Machine) -> None:
-        super().__init__(kernel, plan, "never", 0)
+        super().__init__(kernel, plan)
         self.machine = machine
         self.rows_out = frozenset(self.stores)
         """Stores that leave in rows of 16 bytes; all others are element by element."""

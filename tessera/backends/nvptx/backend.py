@@ -12,7 +12,7 @@ from tessera.backends.nvptx.emit import emit_kernel
 from tessera.backends.nvptx.hopper_emit import emit_matrix_kernel
 from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.lower import lower_kernel
-from tessera.backends.nvptx.matrix_lower import LAGS, PAIRS, lower_matrix_kernel
+from tessera.backends.nvptx.matrix_lower import EPILOGUES, LAGS, PAIRS, lower_matrix_kernel
 from tessera.backends.nvptx.matrix_units import AUTOMATIC, Units, lower_to_units
 from tessera.backends.nvptx.values import EXACT
 from tessera.diagnostics.codes import TargetVerifyError
@@ -43,6 +43,8 @@ class NvptxBackend:
     exponential: str = EXACT
     pairs: str = PAIRS[0]
     """Whether two CTAs copy for each other where their products share a side."""
+    epilogue: str = EPILOGUES[0]
+    """When a program does what follows its products."""
     lag: int = LAGS[0]
     """By how many quarters of a ring the last consumer of a sum is behind the first."""
     units: str = AUTOMATIC
@@ -84,7 +86,7 @@ class NvptxBackend:
         return found
 
     def _warpgroups(self, kernel: SpecOp, machine: Machine) -> SpecOp:
-        return lower_matrix_kernel(kernel, machine, pairs=self.pairs, lag=self.lag)
+        return lower_matrix_kernel(kernel, machine, pairs=self.pairs, lag=self.lag, epilogue=self.epilogue)
 
     def approximations(self, kernel: SpecOp) -> tuple[str, ...]:
         """What a `ttarget` kernel computes by functions of the machine's own, each with its bound."""

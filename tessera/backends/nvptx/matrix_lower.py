@@ -11,6 +11,7 @@ from tessera.backends.nvptx.kernel_code import matrix_symbol
 from tessera.backends.nvptx.matrix_consumer import Consumer
 from tessera.backends.nvptx.matrix_memory import RingPlan, Room, choose_stages, rings_of, staging_bytes, tile_of
 from tessera.backends.nvptx.matrix_plan import Box, Plan, Side, UnfitError, box_of, plan_of
+from tessera.backends.nvptx.matrix_rest import rest_of
 from tessera.backends.nvptx.matrix_roles import Producer
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
@@ -35,24 +36,30 @@ PAIRS = ("never", "always")
 """Whether two CTAs share what both read (`matrix.pair`)."""
 LAGS = (2, 0, 1, 3)
 """By how many quarters of a ring the last consumer of a sum is behind the first (`matrix.lag`)."""
+EPILOGUES = ("beside", "after")
+"""When a program does what follows its products: beside those of the next one, or at once (`matrix.epilogue`)."""
 _GROUP = 16
 """Rows of blocks that run together, so that a wave reads few rows and few columns."""
 
 
-def lower_matrix_kernel(kernel: SpecOp, machine: Machine, *, pairs: str = "never", lag: int = 0) -> SpecOp:
+def lower_matrix_kernel(
+    kernel: SpecOp, machine: Machine, *, pairs: str = "never", lag: int = 0, epilogue: str = "beside"
+) -> SpecOp:
     """The `ttarget.matrix_kernel` of a `ttile.kernel`; raises `UnfitError` where it has to run in another way."""
     if not all(machine.has(feature) for feature in FEATURES):
         raise UnfitError(f"{machine.name} lacks {' or '.join(FEATURES)}")
     if narrowed_powers(kernel):
         kernel = kernel.clone()
         fold_powers(kernel)
-    return MatrixLowering(kernel, plan_of(kernel), pairs, lag).run()
+    return MatrixLowering(kernel, plan_of(kernel), pairs, lag, epilogue, machine.blocks).run()
 
 
 class MatrixLowering(Writer):
     """The lowering of one kernel."""
 
-    def __init__(self, kernel: SpecOp, plan: Plan, pairs: str, lag: int) -> None:
+    def __init__(
+        self, kernel: SpecOp, plan: Plan, pairs: str = "never", lag: int = 0, epilogue: str = "", blocks: int = 0
+    ) -> None:
         super().__init__()
         self.kernel, self.plan = kernel, plan
         self.source = kernel.regions[0].block
@@ -63,6 +70,7 @@ class MatrixLowering(Writer):
         self.pairs, self.lag = pairs, lag
         self.is_pair = self._is_pair()
         self.stores = {op: box for op in self._stores() if (box := _box_out(op)) is not None}
+        self.rest = rest_of(self, blocks) if epilogue == EPILOGUES[0] else None
 
     def _stores(self) -> list[SpecOp]:
         return [op for op in self.kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.store"]

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import KTile, Schedule, bf16, f32, kernel, tile
+from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.hopper_fragments import COLUMNS, FRAGMENT, ROWS, Layout, first_column, first_row
 from tessera.backends.nvptx.kernel_code import KernelCode
+from tessera.backends.nvptx.matrix_lower import lower_matrix_kernel
 from tessera.backends.nvptx.matrix_plan import UnfitError, plan_of
 from tessera.backends.nvptx.matrix_skew import end_of_whole
 from tessera.ir.schedule.emit.contraction_kernel import MATRIX_BLOCKS
@@ -133,11 +135,13 @@ def test_what_does_not_fit_is_said() -> None:
 
 
 def test_other_machines_have_no_such_kernels() -> None:
-    from tessera.backends.nvptx.backend import NvptxBackend
-
     (kernel,) = kernels_of(nt, PROGRAMS["nt"][1])
     for name in ("sm_80", "sm_100a"):
-        assert NvptxBackend(GPUS[name]).matrix(kernel) is None
+        found = NvptxBackend(GPUS[name]).matrix(kernel)
+        assert found is not None
+        assert found.name == "ttarget.warp_kernel"
+        with pytest.raises(UnfitError, match=f"cuda-{name} lacks wgmma"):
+            lower_matrix_kernel(kernel, GPUS[name])
 
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])

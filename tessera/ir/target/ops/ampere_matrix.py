@@ -112,7 +112,7 @@ def _check_product(op: SpecOp) -> None:
     check_sides(op, acc, lhs, rhs, PRODUCTS)
     kernel = _kernel(op)
     rows = acc.shape[0].value or 0
-    if kernel is not None and rows % (ROWS * kernel.value("consumers")):
+    if kernel is not None and rows % (ROWS * max(1, kernel.value("consumers"))):
         op.fail(f"{rows} rows are not shared by {kernel.value('consumers')} groups of {ROWS} rows each")
 
 

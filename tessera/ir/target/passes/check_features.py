@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
@@ -22,6 +23,10 @@ _LEVELS = {
     "sm_100a": ("tcgen05",),
 }
 
+_KERNELS = ("ttarget.kernel", "ttarget.matrix_kernel", "ttarget.warp_kernel", "ttarget.tensor_kernel")
+_UNITS = ("tcgen05", "wgmma", "mma.sync")
+"""Matrix units, the best first."""
+
 
 @dataclass(frozen=True)
 class CheckFeatures(Pass):
@@ -31,7 +36,7 @@ class CheckFeatures(Pass):
 
     def run(self, module: ModuleOp) -> None:
         for op in module.walk():
-            if isinstance(op, SpecOp) and op.name == "ttarget.kernel":
+            if isinstance(op, SpecOp) and op.name in _KERNELS:
                 self._check(op)
 
     def _check(self, kernel: SpecOp) -> None:
@@ -42,11 +47,15 @@ class CheckFeatures(Pass):
         raise FeatureError(
             f"`@{kernel.value('symbol')}` needs {listed}, and the machine has {', '.join(self.features) or 'none'}",
             span=kernel.span,
-            fix=_advice(missing[0]),
+            fix=_advice(missing[0], self.features),
         )
 
 
-def _advice(feature: str) -> str:
-    """Who has the feature."""
+def _advice(feature: str, features: Sequence[str]) -> str:
+    """Who has the feature, and what the machine has in its place."""
     level = next((level for level, names in _LEVELS.items() if feature in names), None)
-    return f"{feature} comes with {level}; compile for what the machine has" if level else "compile for this machine"
+    if level is None:
+        return "compile for this machine"
+    text = f"{feature} comes with {level}; compile for what the machine has"
+    other = next((name for name in _UNITS if name in features), None)
+    return f"{text}: products run on {other} there" if feature in _UNITS and other is not None else text

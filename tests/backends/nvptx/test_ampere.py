@@ -1,0 +1,314 @@
+"""Products on matrix units of single warps: what kernels become, what is refused, and that the assembler takes them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tessera as ts
+from tessera.backends.nvptx.ampere_lower import WARPS, lower_warp_kernel
+from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.matrix_plan import UnfitError, plan_of
+from tessera.backends.nvptx.matrix_units import AUTOMATIC, PLAIN, units_of
+from tessera.compiler.compile import compile_tape
+from tessera.compiler.options import Options
+from tessera.diagnostics.codes import FeatureError, OverrideError
+from tessera.ir.base.op import OpError
+from tessera.ir.base.text import parse_module, print_module
+from tessera.ir.schedule.emit.contraction_kernel import WARP_BLOCKS
+from tessera.ir.schedule.models import contraction_block
+from tessera.ir.target.ampere_limits import FEATURES
+from tessera.ir.target.door import check_kernels
+from tessera.types.dim import Dim
+from tessera.types.machine import GPUS
+from tests.backends.nvptx.matrices import kernels_of, matrix_of, nn, nt, tn
+from tests.backends.nvptx.units import LARGE, PROGRAMS, checked, kernel_of, lowered, of, shown, words_of
+
+OTHERS = ("sm_80", "sm_86", "sm_89", "sm_120a")
+"""Machines whose best matrix units are those of single warps."""
+
+
+@pytest.mark.parametrize("name", ["nn", "layer", "f32 result", "ragged", "causal"])
+def test_the_assembler_takes_kernels_as_they_are_meant(name: str) -> None:
+    """Products and attention: copies in the background, matrices from shared memory, nothing spilled."""
+    lowering = lowered(name, "sm_80")
+    assert kernel_of(lowering).name == "ttarget.warp_kernel"
+    for word in ("mma.sync.aligned.m16n8k16", "cp.async.cg.shared.global", "ldmatrix.sync.aligned.m8n8.x4"):
+        assert word in lowering.texts[0]
+    assert "0 bytes spill stores" in words_of(lowering)
+
+
+@pytest.mark.parametrize("architecture", OTHERS)
+def test_the_same_code_is_for_all_machines_without_warpgroups(architecture: str) -> None:
+    lowering = lowered("layer", architecture)
+    assert kernel_of(lowering).value("features") == FEATURES
+    assert kernel_of(lowering).value("shared") <= GPUS[architecture].shared
+    if architecture == "sm_89":
+        assert "0 bytes spill stores" in words_of(lowering)
+
+
+def test_the_largest_block_fits_registers() -> None:
+    lowering = of(nt, LARGE, "sm_80", overrides={"contraction.block": (256, 128, 64)})
+    assert "0 bytes spill stores" in words_of(lowering)
+
+
+def test_a_side_across_k_is_turned_as_it_is_read() -> None:
+    """No side is copied to be turned: `ldmatrix` does it."""
+    for function, turned in ((nt, (False, False)), (nn, (False, True)), (tn, (True, True))):
+        lowering = of(function, [(256, 256), (256, 256)], "sm_80")
+        text = shown(lowering)
+        assert ('lhs_major = "mn"' in text, 'rhs_major = "mn"' in text) == turned
+        assert ("x4.trans" in lowering.texts[0]) == any(turned)
+        assert text.count("ttarget.copy_async") % 2 == 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"), [(np.float16, "m16n8k16.row.col.f32.f16"), (np.int8, "m16n8k32.row.col.s32.s8")]
+)
+def test_other_dtypes_have_products(dtype: Any, name: str) -> None:
+    def summed(x: Any, w: Any) -> Any:
+        return ts.ops.matmul(x, ts.ops.transpose(w), dtype=ts.i32 if dtype is np.int8 else None)
+
+    lowering = of(summed, [(256, 256), (256, 256)], "sm_80", dtype)
+    assert f"mma.sync.aligned.{name}" in lowering.texts[0]
+    assert "0 bytes spill stores" in words_of(lowering)
+
+
+def test_ragged_edges_are_zeros_that_copies_make() -> None:
+    """What is outside is neither read nor tested for again: copies of fewer bytes fill up with zeros."""
+    text = of(nt, [(300, 200), (520, 200)], "sm_80").texts[0]
+    assert "selp.b32 n" in text
+    assert "st.shared.v4.b32" in text  # rows that begin anywhere are put together by threads
+
+
+def test_one_kernel_takes_empty_sides_too() -> None:
+    """There is no second kernel beside it for sums of nothing, as those with tensor maps need it."""
+
+    @ts.jit
+    def product(x: ts.Tensor["M", "K", ts.bf16], w: ts.Tensor["N", "K", ts.bf16]) -> Any:
+        return ts.ops.matmul(x, ts.ops.transpose(w))
+
+    arrays = [np.zeros((4, 8), ml_dtypes.bfloat16)] * 2
+    made = compile_tape(product.trace(*arrays).tape, Options.of(backend="cuda", features=("sm_80",)))
+    assert len(made.metadata["kernels"]) == 1
+    assert made.metadata["kernels"][0]["name"].endswith("__matrix")
+
+
+# What stands in the IR, and what is refused.
+
+
+@cache
+def product_text() -> str:
+    return shown(of(nt, [(256, 192), (512, 192)], "sm_80", overrides={"contraction.block": (128, 128, 64)}))
+
+
+@cache
+def attention_text() -> str:
+    return shown(lowered("full", "sm_80"))
+
+
+@pytest.mark.parametrize("text", [product_text, attention_text])
+def test_kernels_come_back_from_their_text(text: Any) -> None:
+    checked(text())
+    assert print_module(parse_module(text())).strip() == text().strip()
+
+
+def test_copies_are_as_many_steps_ahead_as_there_are_stages_to_spare() -> None:
+    """One ring of two stages waits for all of its copies, two rings for all but one turn of both, less one."""
+    assert "ttarget.wait_copies\n" in product_text()
+    assert "stages = 2" in product_text()
+    text = attention_text()
+    assert "stages = 4" in text
+    assert text.count("ttarget.wait_copies {left = 5}") == 2
+
+
+def test_a_right_side_that_is_computed_is_left_to_others() -> None:
+    (wide_sides,) = kernels_of(nt, PROGRAMS["nt"][1], dtype=np.float32)
+    with pytest.raises(UnfitError, match=r"there is no `mma\.sync` of f32 by f32 into f32"):
+        plan_of(wide_sides, WARPS)
+    lowering = of(nt, PROGRAMS["nt"][1], "sm_80", np.float32)
+    assert kernel_of(lowering).name == "ttarget.kernel"
+    assert lowering.device is not None
+    (line,) = lowering.device.units
+    assert f"{PLAIN} (mma.sync: there is no" in line
+
+
+FAULTS = {
+    "features": ('["cp.async", "ldmatrix", "mma.sync"]', '["mma.sync"]', "the target lacks cp.async, ldmatrix"),
+    "no groups": ("consumers = 1", "consumers = 0", "a CTA has 1 to 4 groups of four warps, got 0"),
+    "rows": ("consumers = 1", "consumers = 4", "128 rows are not shared by 4 groups"),
+    "shared": ("shared = 73728", "shared = 300000", "at most 232448 bytes of shared memory, got 300000"),
+    "beyond shared": ("shared = 73728", "shared = 65536", "and the kernel has 65536 shared bytes"),
+    "overlap": ("offset = 32768, stages = 2", "offset = 31744, stages = 2", "overlap"),
+    "alignment": ("offset = 32768, stages = 2", "offset = 32784, stages = 2", "begins at a multiple of 1024 bytes"),
+    "along memory": (
+        'axes = ["_m", "_k"], map = [_m, _k], bounds = [-1, 192]',
+        'axes = ["_k", "_m"], map = [_m, _k], bounds = [192, -1]',
+        "columns of the tile lie along memory, and `_m` walks _m, _k",
+    ),
+    "strided": ("map = [_m, _k], bounds = [-1, 192]", "map = [_m, 2*_k], bounds = [-1, 192]", "`_k` walks _m, 2*_k"),
+    "negative wait": ("ttarget.wait_copies\n", "ttarget.wait_copies {left = -1}\n", "counts groups of copies, got -1"),
+    "too many left": ("ttarget.wait_copies\n", "ttarget.wait_copies {left = 1}\n", "which nobody waited for"),
+    "writes": ("writes = [2]", "writes = [1]", "writes argument 2, and the kernel writes [1]"),
+    "stages": ("stage_after %15 {by = 1, stages = 2}", "stage_after %15 {by = 1, stages = 9}", "1 to 8 stages"),
+    "other units": (
+        "ttarget.commit_copies\n",
+        'ttarget.commit_copies\nttarget.turn {way = "take"}\n',
+        "which single warps do not have",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(FAULTS))
+def test_a_kernel_that_breaks_a_rule_is_refused(name: str) -> None:
+    old, new, message = FAULTS[name]
+    text = product_text()
+    if name == "stages":
+        (line,) = [line for line in text.splitlines() if "ttarget.stage_after" in line and "yield" not in line][:1]
+        old, new = line, line.replace("stages = 2", "stages = 9")
+    assert old in text, f"{old} is not in the kernel"
+    with pytest.raises(OpError) as caught:
+        checked(text.replace(old, new))
+    assert message in str(caught.value)
+
+
+STEPS = ("ttarget.commit_copies", "ttarget.wait_copies", "ttarget.copy_async")
+
+
+@pytest.mark.parametrize("text", [product_text, attention_text])
+def test_a_sequence_that_lacks_one_step_is_refused(text: Any) -> None:
+    """Each copy, commit and wait, left out alone, would be a race; all are found."""
+    lines = text().splitlines()
+    steps = [at for at, line in enumerate(lines) if line.strip().startswith(STEPS)]
+    assert len(steps) > 5
+    if text is attention_text:
+        # What is copied once may be part of the group after it: the first commit does nothing for the order.
+        checked("\n".join(lines[: steps[1]] + lines[steps[1] + 1 :]))
+        del steps[1]
+    for at in steps:
+        with pytest.raises(OpError):
+            checked("\n".join(lines[:at] + lines[at + 1 :]))
+
+
+def test_a_copy_does_not_go_where_others_read() -> None:
+    """Copies of the next step before all warps have met: some may still read what they go to."""
+    lines = product_text().splitlines()
+    (wait,) = [at for at, line in enumerate(lines) if "ttarget.wait_copies" in line]
+    (product,) = [at for at, line in enumerate(lines) if "ttarget.mma_sync" in line]
+    moved = [*lines[:wait], *lines[wait + 1 : product], lines[wait], *lines[product:]]
+    with pytest.raises(OpError, match="which other warps may still be reading"):
+        checked("\n".join(moved))
+
+
+# Which machine has what.
+
+GATES = {
+    "sm_80": {"cp.async", "ldmatrix", "mma.sync"},
+    "sm_90a": {"cp.async", "ldmatrix", "mma.sync", "tma", "mbarrier", "cluster", "wgmma", "setmaxnreg"},
+    "sm_100a": {"cp.async", "ldmatrix", "mma.sync", "tma", "mbarrier", "cluster", "tcgen05"},
+}
+KERNELS = {
+    "ttarget.warp_kernel": ("sm_80", "sm_90a", "sm_100a"),
+    "ttarget.matrix_kernel": ("sm_90a",),
+    "ttarget.tensor_kernel": ("sm_100a",),
+}
+
+
+@pytest.mark.parametrize("name", GATES)
+def test_machines_have_the_instructions_of_their_generation(name: str) -> None:
+    assert {one for one in GPUS[name].features if not one.startswith("sm_")} == GATES[name]
+
+
+@pytest.mark.parametrize("machine", GATES)
+@pytest.mark.parametrize(
+    ("kernel", "units", "architecture"),
+    [
+        ("ttarget.warp_kernel", "mma.sync", "sm_80"),
+        ("ttarget.matrix_kernel", "wgmma", "sm_90a"),
+        ("ttarget.tensor_kernel", "tcgen05", "sm_100a"),
+    ],
+)
+def test_a_kernel_goes_to_machines_that_have_what_it_needs(
+    kernel: str, units: str, architecture: str, machine: str
+) -> None:
+    """The same product for each kind of units; the door of every machine takes it or names what is missing."""
+    target = kernel_of(of(nt, LARGE, architecture, overrides={"matrix.units": units})).clone()
+    assert target.name == kernel
+    if machine in KERNELS[kernel]:
+        check_kernels([target], GPUS[machine])  # type: ignore[list-item]
+        return
+    with pytest.raises(FeatureError) as caught:
+        check_kernels([target], GPUS[machine])  # type: ignore[list-item]
+    assert units in str(caught.value)
+    best = "tcgen05" if machine == "sm_100a" else "wgmma" if machine == "sm_90a" else "mma.sync"
+    assert f"products run on {best} there" in str(caught.value.fix)
+
+
+def test_units_that_a_machine_lacks_are_not_a_choice() -> None:
+    assert units_of(GPUS["sm_80"]) == (AUTOMATIC, "mma.sync", PLAIN)
+    assert units_of(GPUS["sm_90a"]) == (AUTOMATIC, "wgmma", "mma.sync", PLAIN)
+    assert units_of(GPUS["sm_100a"]) == (AUTOMATIC, "tcgen05", "mma.sync", PLAIN)
+    with pytest.raises(OverrideError, match=r"`matrix\.units` cannot be wgmma") as caught:
+        of(nt, LARGE, "sm_80", overrides={"matrix.units": "wgmma"})
+    assert "mma.sync" in str(caught.value.fix)
+
+
+def test_who_asks_gets_other_units() -> None:
+    """On Hopper, products of warps are there for who asks, and plain multiply-adds too."""
+    assert kernel_of(of(nt, LARGE, "sm_90a")).name == "ttarget.matrix_kernel"
+    asked = of(nt, LARGE, "sm_90a", overrides={"matrix.units": "mma.sync"})
+    assert kernel_of(asked).name == "ttarget.warp_kernel"
+    assert kernel_of(of(nt, LARGE, "sm_90a", overrides={"matrix.units": PLAIN})).name == "ttarget.kernel"
+
+
+def test_a_machine_without_them_has_no_such_kernels() -> None:
+    (kernel,) = kernels_of(nt, PROGRAMS["nt"][1])
+    bare = replace(GPUS["sm_80"], features=("sm_80",))
+    with pytest.raises(UnfitError, match=r"lacks cp\.async or ldmatrix or mma\.sync"):
+        lower_warp_kernel(kernel, bare)
+    assert NvptxBackend(bare).matrix(kernel) is None
+
+
+def test_a_kernel_that_does_not_fit_two_stages_is_left_to_others() -> None:
+    (kernel,) = kernels_of(nt, PROGRAMS["nt"][1], overrides={"contraction.block": (128, 128, 64)})
+    with pytest.raises(UnfitError, match="two stages of 32768 bytes do not fit beside 8192 of 65536"):
+        lower_warp_kernel(kernel, replace(GPUS["sm_80"], shared=65536))
+
+
+@given(st.integers(1, 9000), st.integers(1, 9000), st.integers(1, 9000), st.sampled_from(OTHERS))
+def test_blocks_that_are_chosen_fit_the_units(m: int, n: int, k: int, name: str) -> None:
+    """Whatever the size, the block is one of the candidates, and its sums fit the registers of whole warps."""
+    context = {"machine": GPUS[name], "m": Dim.of(m), "n": Dim.of(n), "k": Dim.of(k), "dtype": ts.bf16}
+    block = contraction_block(WARP_BLOCKS, context)
+    assert block in WARP_BLOCKS
+    assert WARPS.groups(block[0], [block[1]]) in (1, 2)
+
+
+def test_explain_says_which_units_run_what() -> None:
+    arrays = [np.zeros(shape, np.float32) for shape in PROGRAMS["ragged"][1]]
+    made = compile_tape(ts.jit(nt).trace(*arrays).tape, Options.of(backend="cuda", features=("sm_80",)))
+    report = made.metadata["report"]
+    assert report["machine"] == "cuda-sm_80, never executed: assembled only"
+    (line,) = report["matrix units"]
+    assert f": {PLAIN} (mma.sync: there is no `mma.sync` of f32" in line
+    here = compile_tape(ts.jit(nt).trace(*arrays).tape, Options.of(backend="cuda", features=("sm_90a",)))
+    assert here.metadata["report"]["machine"] == "cuda-sm_90a"
+
+
+def test_kernels_of_users_take_the_same_way() -> None:
+    from tests.backends.nvptx.test_matrix import attention_by_hand, product_by_hand
+
+    assert kernel_of(of(product_by_hand, [(256, 128), (128, 512)], "sm_80")).name == "ttarget.warp_kernel"
+    shapes = [(2, 256, 128), (2, 384, 128), (2, 384, 128)]
+    (kernel,) = kernels_of(attention_by_hand, shapes)
+    found = NvptxBackend(GPUS["sm_90a"], units="mma.sync").matrix(kernel)
+    assert found is not None
+    assert [op.name for op in found.walk()].count("ttarget.mma_sync") == 2
+    assert matrix_of(attention_by_hand, shapes).name == "ttarget.matrix_kernel"
