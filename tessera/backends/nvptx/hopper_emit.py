@@ -14,6 +14,7 @@ from tessera.backends.nvptx.hopper_assembly import number, op32
 from tessera.backends.nvptx.hopper_elements import Thread, thread_of
 from tessera.backends.nvptx.hopper_fragments import Registers
 from tessera.backends.nvptx.hopper_order import Mailbox, mailboxes
+from tessera.backends.nvptx.hopper_rolled import Rolled, rest_in
 from tessera.backends.nvptx.hopper_shared import Cursor, Ring, SharedTile
 from tessera.backends.nvptx.hopper_tiles import TileOps
 from tessera.backends.nvptx.kernel_code import KernelCode, MapCode
@@ -131,6 +132,8 @@ class MatrixEmitter:
         self.is_pair = kernel.name == "ttarget.matrix_kernel" and kernel.value("pair")
         self.rank = pairs.rank(f) if self.is_pair else number(0)
         self.tiles: TileOps | None = None
+        self.between: list[Callable[[], None]] = []
+        """What is written between the first steps of the next loop."""
         self.is_producer = True
         self.own: dict[str, Callable[[SpecOp], None]] = {
             "ttarget.index": self._index,
@@ -231,7 +234,7 @@ class MatrixEmitter:
                 self.setting.bounded.enter(op, self.is_producer)
             if op.name in self.own:
                 self.own[op.name](op)
-            elif op.name != "ttarget.yield":
+            elif op.name not in ("ttarget.yield", "ttarget.rest"):
                 assert self.tiles is not None, f"{op.name} is not a producer's"
                 self.tiles.run(op)
 
@@ -252,11 +255,14 @@ class MatrixEmitter:
         cursors = self._of(op.operands)
 
         mailbox: int = op.value("mailbox")
+        rest = rest_in(op)
+        if rest is not None:
+            Rolled(self, op, rest, total, counts).run()
+            return
 
         def body(carried: list[Value]) -> list[Value]:
             taken = self.mailbox(mailbox).take() if mailbox >= 0 and self.is_producer else None
-            places = self._program(op, carried[0], counts)
-            wide = [f.raw("i64", f"zext {place} to i64") for place in places]
+            wide = self.wide_places(op, carried[0], counts)
             self.values.update(zip(block.args[: len(grid)], wide, strict=True))
             self.values.update(zip(block.args[len(grid) :], unflat(cursors, carried[2:]), strict=True))
             self.run_block(block)
@@ -270,6 +276,10 @@ class MatrixEmitter:
 
         start = [special(f, "ctaid.x"), number(0), *flat(cursors)]
         f.while_(start, lambda carried: f.icmp("slt", carried[0], total), body)
+
+    def wide_places(self, op: SpecOp, place: Value, counts: Sequence[Value]) -> list[Value]:
+        """The program at a place in time, along each axis of the grid, as i64."""
+        return [self.f.raw("i64", f"zext {found} to i64") for found in self._program(op, place, counts)]
 
     def mailbox(self, offset: int) -> Mailbox:
         """Where the producer says which tile is next."""
@@ -321,7 +331,14 @@ class MatrixEmitter:
             assert last is not None
             return flat(self._of(last.operands))
 
-        found = f.loop(low, high, op.value("step"), body, flat(start), op.value("is_nonempty"))
+        given = flat(start)
+        # What the program before left to do goes between the first steps.
+        parts, self.between = self.between, []
+        for part in parts:
+            given = body(low, given)
+            part()
+            low = f.add(low, op.value("step"))
+        found = f.loop(low, high, op.value("step"), body, given, op.value("is_nonempty"))
         self.values.update(zip(op.results, unflat(start, found), strict=True))
 
     def _when(self, op: SpecOp) -> None:

@@ -32,6 +32,10 @@ class Layout:
     columns: int
     step: int = 64
 
+    def with_columns(self, columns: int) -> Layout:
+        """The same rows, and other columns."""
+        return Layout(self.kind, self.blocks, columns, self.step)
+
     @property
     def count(self) -> int:
         """Elements of a thread."""

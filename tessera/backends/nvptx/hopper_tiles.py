@@ -25,6 +25,7 @@ from tessera.ir.target.llvm import convert
 from tessera.ir.target.llvm.dims import dim_value
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
+from tessera.ir.target.reach import is_multiple
 from tessera.types.dim import Dim
 from tessera.types.dtype import bf16, f32, i64
 
@@ -50,6 +51,8 @@ class TileOps:
         self.f, self.setting, self.values, self.is_first = f, setting, values, is_first
         self.consumers: int = kernel.value("consumers")
         self.exact = is_exact(kernel)
+        self.window: tuple[int, int] | None = None
+        """The first of the columns that are at hand, and how many; None for all."""
         self._thread_of = thread
         self.own: dict[str, Callable[[SpecOp], Any]] = {
             "ttarget.mma_open": lambda op: list(self._tile(op.operands[0]).floats(self.f)),
@@ -57,7 +60,6 @@ class TileOps:
             "ttarget.mma_add": self._add,
             "ttarget.pack": lambda op: self._tile(op.operands[0]).packed(self.f),
             "ttarget.fold_rows": lambda op: elements.fold_rows(self.f, self._tile(op.operands[0]), op.value("kind")),
-            "ttarget.rescale": lambda op: hopper_rows.rescale(self.f, *map(self._tile, op.operands)),
             "ttarget.partial_rows": self._partial_rows,
             "ttarget.grow_rows": lambda op: hopper_rows.grow_rows(self.f, *map(self._tile, op.operands)),
             "ttarget.join_rows": lambda op: hopper_rows.join_rows(self.f, self._tile(op.operands[0])),
@@ -97,11 +99,14 @@ class TileOps:
         assert isinstance(type, ShapedAttr)
         sizes = [dim.value or 0 for dim in type.shape]
         if isinstance(type, ColumnVectorAttr):
-            return Layout(COLUMNS, 1, sizes[0])
+            return Layout(COLUMNS, 1, self._columns(sizes[0]))
         blocks = sizes[0] // (MMA_ROWS * self.consumers)
         if isinstance(type, (RowVectorAttr, PartialRowsAttr)):
             return Layout(ROWS, blocks, 8, self.step)
-        return Layout(FRAGMENT, blocks, sizes[1], self.step)
+        return Layout(FRAGMENT, blocks, self._columns(sizes[1]), self.step)
+
+    def _columns(self, size: int) -> int:
+        return size if self.window is None else self.window[1]
 
     # Products.
 
@@ -259,7 +264,10 @@ class TileOps:
         layout = self.layout(type)
         env = {**self.setting.sizes}
         env.update(zip(op.value("names"), (self.values[value] for value in op.operands[first:]), strict=True))
-        return elements.Places(self.f, layout, self.thread(layout.blocks), op.value("axes"), env)
+        thread = self.thread(layout.blocks)
+        if self.window is not None:
+            thread = elements.Thread(thread.row, op32(self.f, "add", thread.column, self.window[0]))
+        return elements.Places(self.f, layout, thread, op.value("axes"), env)
 
     def _coordinate(self, op: SpecOp) -> Registers:
         type = op.results[0].type
@@ -320,9 +328,7 @@ class TileOps:
         f = self.f
         buffer = op.operands[3]
         assert isinstance(buffer.type, BufferAttr)
-        row = dim_value(f, buffer.type.shape[-1] * buffer.type.dtype.bytes, self.setting.sizes)
-        start = f.raw("i64", f"ptrtoint {self.values[buffer]} to i64")
-        is_whole = f.icmp("eq", f.raw("i64", f"and i64 {f.op('or', row, start).text}, 15"), f.const_i(0))
+        is_whole = self._is_whole(buffer.type.shape[-1] * buffer.type.dtype.bytes, self.values[buffer])
 
         tile, shape, map = self._tile(op.operands[0]), buffer.type.shape, op.value("map")
 
@@ -340,6 +346,15 @@ class TileOps:
 
         f.if_(is_whole, through_shared, one_by_one)
 
+    def _is_whole(self, row: Dim, buffer: Value) -> Value:
+        """Whether rows of so many bytes begin at multiples of 16; where they always do, a tensor map was made of it."""
+        f = self.f
+        if is_multiple(row, 16):
+            return Value("i1", "true")
+        start = f.raw("i64", f"ptrtoint {buffer} to i64")
+        both = f.op("or", dim_value(f, row, self.setting.sizes), start)
+        return f.icmp("eq", f.raw("i64", f"and i64 {both.text}, 15"), f.const_i(0))
+
     def _through_shared(self, op: SpecOp) -> int:
         """Store all whole spans of columns; how many columns those have."""
         f, setting = self.f, self.setting
@@ -350,20 +365,28 @@ class TileOps:
         own = op32(f, "mul", setting.group, 2 * staging.bytes)
         barrier = op32(f, "add", setting.group, 1)
         pieces = [(block, part) for block in range(layout.blocks) for part in range(spans)]
+        column, type = self.window[0] if self.window else 0, op.operands[0].type
+        assert isinstance(type, ShapedAttr)
+        before, is_odd = layout.blocks * (column // span), layout.blocks * ((type.shape[1].value or 0) // span) % 2
         # Two pieces have a place each and go together; of more, the third takes the place of the first.
         together = 2 if len(pieces) == 2 else 1
         for first in range(0, len(pieces), together):
-            at = [op32(f, "add", setting.base, staging.offset + (first + turn) % 2 * staging.bytes) for turn in (0, 1)]
+            at = [
+                op32(f, "add", setting.base, staging.offset + (before + first + turn) % 2 * staging.bytes)
+                for turn in (0, 1)
+            ]
             group = [(op32(f, "add", at[turn], own), *pieces[first + turn]) for turn in range(together)]
             # Two groups may be under way, and this one takes the place of the older, or of both.
-            asm.copies_read(f, 2 - together, self.is_first)
+            # After an odd number of pieces the last one of the program before has the first place as well.
+            left = 0 if is_odd and before + first == 0 else 2 - together
+            asm.copies_read(f, left, self.is_first)
             asm.named_barrier(f, barrier, WARPGROUP)
             for address, block, part in group:
                 self._stage(tile, block, part, span, address)
             asm.effect(f, "fence.proxy.async.shared::cta;")
             asm.named_barrier(f, barrier, WARPGROUP)
             for address, block, part in group:
-                asm.copy_out(f, map, address, self._corner(op, layout, block, part * span), self.is_first)
+                asm.copy_out(f, map, address, self._corner(op, layout, block, column + part * span), self.is_first)
         return spans * span
 
     def _corner(self, op: SpecOp, layout: Layout, block: int, column: int) -> list[Value]:

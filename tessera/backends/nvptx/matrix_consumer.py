@@ -9,6 +9,7 @@ from xdsl.ir import Block, BlockArgument, OpResult, SSAValue
 
 from tessera.backends.nvptx.matrix_memory import RingPlan
 from tessera.backends.nvptx.matrix_plan import Product, Side
+from tessera.backends.nvptx.matrix_rest import PART, Rest
 from tessera.backends.nvptx.matrix_roles import Role
 from tessera.backends.nvptx.matrix_skew import SkewedLoop, skew_of
 from tessera.ir.base.op import SpecOp
@@ -63,6 +64,41 @@ class Consumer(Role):
         if stages and self.is_longer(loops[0], loops[0].value("step") * (steps - 1)):
             assert self.rings[0].ring is not None
             self.emit("lag", [self.rings[0].ring, starts[0]], {"stages": stages})
+
+    def program(self) -> None:
+        rest = self.lowering.rest
+        if rest is None or self._sum_of(rest.loop) is None or not self._has_steps(rest):
+            self.walk(self.lowering.source)
+            return
+        for op in self.lowering.source.ops:
+            assert isinstance(op, SpecOp)
+            self.step(op)
+            if op is rest.last:
+                break
+        self._leave_rest(rest)
+
+    def _has_steps(self, rest: Rest) -> bool:
+        """Whether there is a step of products for each part of the rest, and one more."""
+        type = rest.value.type
+        assert isinstance(type, TileAttr)
+        parts = -(-(type.shape[1].value or 0) // PART)
+        bounds = [index_expr(value) for value in rest.loop.operands[:2]]
+        is_known = all(bound is not None and bound.value is not None for bound in bounds)
+        return is_known and self.is_longer(rest.loop, parts * rest.loop.value("step"))
+
+    def _leave_rest(self, rest: Rest) -> None:
+        """The ops after the products, which the next program of the CTA does: in a block of their own."""
+        given, outer = self.values[rest.value], (self.block, self.places, dict(self.values))
+        block = Block(arg_types=[*[INDEX] * len(self.places), given.type])
+        self.block, self.places = block, list(block.args[:-1])
+        self.values.update(self.lowering.values)
+        self.values[rest.value] = block.args[-1]
+        for op in rest.ops:
+            self.step(op)
+        self.emit("yield")
+        self.block, self.places = outer[0], outer[1]
+        self.values.update(outer[2])
+        self.emit("rest", [given], {"columns": PART}, (), [block])
 
     def lower(self, op: SpecOp) -> None:
         if op in self.plan.hidden:

@@ -35,13 +35,17 @@ class Role(Writer):
         self.places = list(body.args[: len(grid)])
         self.cursors = dict(enumerate(body.args[len(grid) :]))
         self.block = body
-        self.walk(self.lowering.source)
+        self.program()
         self.emit("yield", [self.cursors[at] for at in range(len(self.rings))])
         self.block = outer
         self.begin(starts)
         self.emit("tiles", starts, order, (), [body])
         self.emit("yield")
         return outer
+
+    def program(self) -> None:
+        """One program, from its start to its end."""
+        self.walk(self.lowering.source)
 
     def begin(self, starts: Sequence[SSAValue]) -> None:
         """What the role does before its first tile; `starts` are its places in rings."""

@@ -1,0 +1,96 @@
+"""What a program does with its sums, apart from the rest of it: it may run beside the products of the next program."""
+
+from __future__ import annotations
+
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.spec import Attribute, OpSpec
+from tessera.ir.base.types import INDEX
+from tessera.ir.target.hopper_types import FragmentAttr
+
+_ELSEWHERE = (
+    *("ttarget.mma_issue", "ttarget.mma_wait", "ttarget.mma_open", "ttarget.mma_add", "ttarget.fold_rows"),
+    *("ttarget.acquire", "ttarget.copy", "ttarget.await", "ttarget.release", "ttarget.advance"),
+    *("ttarget.steps", "ttarget.when", "ttarget.turn", "ttarget.tiles", "ttarget.rest", "ttarget.lag"),
+)
+"""What is not done some columns at a time."""
+
+
+def parts_of(op: SpecOp) -> list[tuple[int, int]]:
+    """The first column of each part of a `ttarget.rest`, and how many there are in it."""
+    fragment, width = op.operands[0].type, op.value("columns")
+    assert isinstance(fragment, FragmentAttr)
+    total = fragment.shape[1].value or 0
+    return [(first, min(width, total - first)) for first in range(0, total, width)]
+
+
+def _check_rest(op: SpecOp) -> None:
+    if not op.operands or any(not isinstance(value.type, FragmentAttr) for value in op.operands):
+        op.fail(f"`{op.name}` takes fragments, got {[str(value.type) for value in op.operands]}")
+    shapes = {value.type.shape for value in op.operands if isinstance(value.type, FragmentAttr)}
+    if len(shapes) != 1 or op.value("columns") < 8 or op.value("columns") % 8:
+        op.fail(f"`{op.name}` takes fragments of one shape, in parts of whole eights of columns")
+    block, tiles = op.regions[0].block, op.parent_op()
+    for part in op.walk():
+        if part is not op and part.name in _ELSEWHERE:
+            op.fail(f"`{part.name}` is not done some columns at a time, beside the products of another program")
+    if not isinstance(tiles, SpecOp) or tiles.name != "ttarget.tiles":
+        return
+    following = op.next_op
+    if following is None or following.name != "ttarget.yield" or tiles.value("mailbox") >= 0:
+        op.fail(f"`{op.name}` is the end of a program, and the next one is known")
+    wanted = [*[INDEX] * len(tiles.value("grid")), *[value.type for value in op.operands]]
+    if [argument.type for argument in block.args] != wanted:
+        op.fail(f"the body of `{op.name}` takes the place of its program, and what is left to it")
+    for part in block.walk():
+        for value in part.operands:
+            if _is_inside(value, tiles.regions[0].block) and not _is_inside(value, block):
+                op.fail(
+                    f"`{part.name}` takes what is another program's by then", "give it to the rest, or make it there"
+                )
+    _check_steps(op, tiles.regions[0].block)
+
+
+def _check_steps(op: SpecOp, body: Block) -> None:
+    """There is one loop of products, with a step for each part and one more."""
+    loops = [part for part in body.ops if isinstance(part, SpecOp) and part.name == "ttarget.steps"]
+    ends = [_constant(value) for value in loops[0].operands[:2]] if len(loops) == 1 else []
+    if len(ends) != 2 or ends[0] is None or ends[1] is None:
+        op.fail(f"`{op.name}` runs beside one loop whose steps are known")
+    steps = -(-(ends[1] - ends[0]) // loops[0].value("step"))
+    if steps <= len(parts_of(op)):
+        op.fail(f"{len(parts_of(op))} parts run beside as many steps and one more, and there are {steps}")
+
+
+def _constant(value: SSAValue) -> int | None:
+    made = value.owner
+    return made.value("expr").value if isinstance(made, SpecOp) and made.name == "ttarget.index" else None
+
+
+def _is_inside(value: SSAValue, block: Block) -> bool:
+    """Whether a value is made in a block, or in one inside it."""
+    at: Block | None = None
+    if isinstance(value, BlockArgument):
+        at = value.block
+    elif isinstance(value, OpResult):
+        at = value.op.parent_block()
+    while at is not None and at is not block:
+        parent: Operation | None = at.parent_op()
+        at = parent.parent_block() if parent is not None else None
+    return at is block
+
+
+SPECS = (
+    OpSpec(
+        name="ttarget.rest",
+        summary="What a program does with its sums, some columns at a time. It runs between the first steps of the "
+        "CTA's next program, while products of those are in flight; after the last program it runs alone.",
+        operands=("values*",),
+        results=(),
+        attributes=(Attribute("columns", "int", 64, "of a part"),),
+        regions=("body",),
+        effects=frozenset(["memory"]),
+        verify=_check_rest,
+    ),
+)
