@@ -1,7 +1,8 @@
 """Products of several axes and ops of several steps under policies: what the policy says, or a clear refusal."""
 
 # Traced functions are lambdas here, which have no types to give.
-# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
 from __future__ import annotations
 
 from typing import Any

@@ -1,7 +1,7 @@
 """The policy that a program is compiled under: carried by functions, ops and kernels of all four IRs, and kept."""
 
 # Traced functions are lambdas here, which have no types to give.
-# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -85,7 +85,7 @@ def test_g3_2_scopes_and_types_are_on_their_ops_and_on_kernels_of_those_alone() 
     assert "tgraph.exp" in own
     assert "tgraph.matmul" not in own
     said = [set(policies_of(op)) for op in functions_of(texts.target)]
-    assert set.union(*said) == {ts.Training(), inner}
+    assert {one for several in said for one in several} == {ts.Training(), inner}
     assert said == [set(policies_of(op)) for op in functions_of(texts.tile)]
 
 

@@ -24,7 +24,7 @@ def policies_of(op: Operation) -> tuple[Policy, ...]:
     if found is None:
         return ()
     given: Any = found.data if isinstance(found, ValueAttr) else None
-    listed: tuple[Any, ...] = given if isinstance(given, tuple) else (given,)
+    listed: tuple[Any, ...] = given if isinstance(given, tuple) else (given,)  # pyright: ignore[reportUnknownVariableType]
     try:
         return tuple(Policy.of(one) for one in listed)
     except TesseraError as error:

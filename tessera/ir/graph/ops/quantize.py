@@ -278,7 +278,7 @@ def blocks_reference(x: Array, *, format: str, axis: int, whole: bool = False) -
 
 
 def _odd(rng: np.random.Generator) -> Sequence[Any]:
-    return [np.float32([[1, np.inf] * 8, [np.nan, 2] * 8, [3, -4] * 8])]
+    return [np.array([[1, np.inf] * 8, [np.nan, 2] * 8, [3, -4] * 8], np.float32)]
 
 
 def _ends(rng: np.random.Generator) -> Sequence[Any]:
