@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from tessera.api import eager as eager  # the ops that functions call: loaded here, not by the first call of one
+from tessera.api import guards
 from tessera.api.captures import Captures
 from tessera.api.compilation import load
 from tessera.api.outside import Outside
@@ -177,7 +178,7 @@ class Jit(_Hot):
         if found is None:
             if self.constraints:
                 self._check_sizes(call)
-            found = self._specialize(call.signature)
+            found = self._specialize(call)
         else:
             self._hits += 1
         made, captured = found
@@ -228,16 +229,18 @@ class Jit(_Hot):
             self._fast = call
         self._recent = (call, *(other for other in self._recent if other is not call))[:RECENT]
 
-    def _specialize(self, signature: Signature) -> tuple[Specialization, Sequence[Any]]:
+    def _specialize(self, call: Call) -> tuple[Specialization, Sequence[Any]]:
         with self._lock:
             # Another thread may have made it while this one waited.
-            return self._current(signature) or self._made(signature)
+            return self._current(call.signature) or self._made(call)
 
-    def _made(self, signature: Signature) -> tuple[Specialization, Sequence[Any]]:
+    def _made(self, call: Call) -> tuple[Specialization, Sequence[Any]]:
+        signature = call.signature
         given = static_arguments(signature)
         before = Outside(self.function, given)
         with noted() as read:
             traced = self._trace(signature)
+        guards.check(signature, traced, call.tensors)
         captures = Captures(self.function, given, before, traced.lifted, read)
         if "collective" in traced.effects:
             from tessera.api.collectives import refuse_to_run  # noqa: PLC0415 - few programs have any

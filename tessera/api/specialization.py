@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from tessera.api.captures import Captures
+from tessera.api.guards import broken
 from tessera.api.outside import MISSING
 from tessera.diagnostics.codes import GuardError, RuntimeArgumentError
-from tessera.diagnostics.error import Fix, TesseraError
-from tessera.diagnostics.span import user_span
-from tessera.frontend.bind import Signature, fitting, named_sizes
-from tessera.frontend.facts import Assumption
+from tessera.frontend.bind import Signature
 from tessera.frontend.several import several
 from tessera.frontend.shortcuts import taker
 from tessera.frontend.trace_function import TracedFunction
-from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 
 
@@ -73,7 +70,7 @@ class Specialization:
                 self.captures, self._watch = self._watch(), None
                 self.fast = self._fast_call()
         except (GuardError, RuntimeArgumentError) as error:
-            raise self._explained(error, tensors) from None
+            raise broken(self.signature, self.traced, tensors) or error from None
         return self.traced.result(several(outputs))
 
     def watch_later(self, watch: Callable[[], Captures]) -> None:
@@ -117,43 +114,6 @@ class Specialization:
 
         return call_around
 
-    def _explained(self, error: TesseraError, tensors: Sequence[Any]) -> TesseraError:
-        """A failed guard as the rule that the trace relied on, both values, and where each came from."""
-        sizes = named_sizes(self.signature, tensors)
-        values = {symbol: size for symbol, (size, _) in sizes.items()}
-        for item in self.traced.assumptions:
-            if not (item.left.symbols | item.right.symbols) <= values.keys():
-                continue
-            left, right = item.left.evaluate(values), item.right.evaluate(values)
-            if left == right:
-                continue
-            if item.constraint is not None:
-                from tessera.frontend.constraints import Given, static_numbers, violation  # noqa: PLC0415 - few have any
-
-                rules = [other.constraint for other in self.traced.assumptions if other.constraint is not None]
-                call = Given(self.signature, tensors, rules)
-                return violation(item.constraint, sizes, static_numbers(self.signature), call) or error
-            symbols = sorted(item.left.symbols | item.right.symbols)
-            sources = tuple(f"`{symbol}` is {sizes[symbol][0]} from `{sizes[symbol][1]}`" for symbol in symbols)
-            return GuardError(
-                _sides(item.left, left, item.right, right),
-                span=item.span,
-                notes=(f"rule: {item.rule}", *sources),
-                fix=self._fix(item, sizes, tensors),
-            )
-        return error
-
-    def _fix(self, item: Assumption, sizes: Mapping[str, tuple[int, str]], tensors: Sequence[Any]) -> Fix | None:
-        """The edit of the op that assumes nothing, else that of the call which pads the smaller of two named sizes."""
-        of_op = None if item.asker is None else item.asker.shape_fix()
-        left, right = item.left.symbol_name, item.right.symbol_name
-        if of_op is not None or left is None or right is None:
-            return of_op
-        small, large = sorted((sizes[left], sizes[right]))
-        edit = fitting(self.signature, tensors, small[1], large[0])
-        found = edit(user_span()) if callable(edit) else None
-        return found if isinstance(found, Fix) else None
-
 
 def _watched_call(call: Callable[..., Any], captures: Captures) -> Callable[..., Any]:
     """A program's own call, as long as what it took from outside is as it was."""
@@ -169,13 +129,6 @@ def _watched_call(call: Callable[..., Any], captures: Captures) -> Callable[...,
         return call(*arguments, *[get(key, MISSING) for get, key in reads]) if reads else call(*arguments)
 
     return call_watched
-
-
-def _sides(left: Dim, left_value: int, right: Dim, right_value: int) -> str:
-    if left.is_static or right.is_static:
-        free, value, wanted = (right, right_value, left_value) if left.is_static else (left, left_value, right_value)
-        return f"`{free}` is {value}, but it must be {wanted}"
-    return f"`{left}` is {left_value} and `{right}` is {right_value}, but they must be equal"
 
 
 def _returns_outputs(traced: TracedFunction) -> bool:

@@ -99,7 +99,7 @@ def trace_function(
 
 def finished(trace: Trace, value: Any) -> TracedFunction:
     """The traced function that returned `value`."""
-    leaves, tree = flatten(value)
+    leaves, tree = flatten(value, as_written=True)
     slots: list[Slot] = []
     outputs: list[Any] = []
     for leaf, path in zip(leaves, leaf_paths(tree, "result"), strict=True):

@@ -53,24 +53,26 @@ class Tree:
 LEAF = Tree()
 
 
-def flatten(value: Any) -> tuple[list[Any], Tree]:
+def flatten(value: Any, *, as_written: bool = False) -> tuple[list[Any], Tree]:
     """The leaves of a value, in a fixed order, and its form.
+
+    Keys of dicts are in order, so that dicts of the same keys have one form; `as_written` keeps them as they were put.
 
     >>> flatten({"b": (1, 2), "a": 3})[0]
     [3, 1, 2]
     """
     leaves: list[Any] = []
-    return leaves, _flatten_into(value, leaves)
+    return leaves, _flatten_into(value, leaves, as_written)
 
 
-def _flatten_into(value: Any, leaves: list[Any]) -> Tree:
+def _flatten_into(value: Any, leaves: list[Any], as_written: bool) -> Tree:
     kind = _type_of(value)
     node = _NODES.get(kind) or _discovered(kind)
     if node is None:
         leaves.append(value)
         return LEAF
-    children, data = node.split(value)
-    return Tree(kind, data, tuple([_flatten_into(child, leaves) for child in children]))
+    children, data = (list(value.values()), tuple(value)) if as_written and kind is dict else node.split(value)
+    return Tree(kind, data, tuple([_flatten_into(child, leaves, as_written) for child in children]))
 
 
 def _type_of(value: Any) -> type[Any]:

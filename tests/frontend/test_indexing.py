@@ -80,7 +80,7 @@ def test_a_position_past_a_free_dim_is_a_guard() -> None:
         return x[4]
 
     assert float(f(np.arange(5, dtype=np.float32))) == 4.0
-    with pytest.raises(GuardError, match="`min"):
+    with pytest.raises(GuardError, match="`N` is 4, but it must be at least 5"):
         f(np.zeros(4, np.float32))
 
 

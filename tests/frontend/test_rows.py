@@ -1,4 +1,4 @@
-"""Python loops over tensors: the rows of a known number of them, as outside `jit`; a free number is refused."""
+"""Python loops over tensors, of as many rows as are known, and dicts: as outside `jit`; a free number is refused."""
 
 # Traced functions are lambdas here, which have no types to give.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
@@ -54,3 +54,13 @@ def test_free_rows_are_refused() -> None:
         f(X)
     with pytest.raises(TracingError, match="a scalar has no rows"):
         ts.jit(lambda x: list(x.sum()))(X)
+
+
+def test_dicts_come_back_in_the_order_that_they_were_written() -> None:
+    def f(x: Any) -> Any:
+        return {"z": x, "a": {"y": x + 1.0, "b": x + 2.0}, "m": 3}
+
+    for made in (f(ts.array(X)), ts.jit(f)(X)):
+        assert list(made) == ["z", "a", "m"]
+        assert list(made["a"]) == ["y", "b"]
+        assert made["a"]["b"].tolist() == (X + 2).tolist()

@@ -110,7 +110,7 @@ def test_what_cannot_be_solved_is_a_guard() -> None:
 
 @pytest.mark.parametrize(
     "ask",
-    [bool, int, float, complex, list, tuple, sum, np.asarray, np.sin, lambda x: x.item(), lambda x: 3 in x, range],
+    [bool, int, float, complex, np.asarray, np.sin, lambda x: x.item(), lambda x: 3 in x, range],
 )
 def test_a_stand_in_has_no_value(ask: Any) -> None:
     with pytest.raises((TracingError, TypeError)):

@@ -208,8 +208,8 @@ def _other_letters(
 
 
 def _turned(types: Sequence[TensorType], attributes: Mapping[str, Any], parts: Sequence[Part]) -> Iterator[_Candidate]:
-    """The last two axes of one operand exchanged."""
-    for at in reversed(range(len(types))):
+    """The last two axes of one operand exchanged, so that it fits the others."""
+    for at in reversed(range(len(types))) if len(types) > 1 else ():
         shape, part = types[at].shape, parts[at]
         if len(shape) < 2:
             continue

@@ -1,0 +1,72 @@
+"""Guards that the sizes of a call break: the rule that the trace relied on, the values, and where each came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tessera.diagnostics.codes import GuardError
+from tessera.diagnostics.error import Fix, TesseraError
+from tessera.diagnostics.span import user_span
+from tessera.frontend.bind import Signature, fitting, named_sizes
+from tessera.frontend.facts import Assumption
+from tessera.frontend.trace_function import TracedFunction
+from tessera.types.dim import Dim, minimum
+
+
+def check(signature: Signature, traced: TracedFunction, tensors: Sequence[Any]) -> None:
+    """Raise GuardError (T0702) where the sizes of a call break what the trace relies on: before code is made for it."""
+    found = broken(signature, traced, tensors) if traced.assumptions else None
+    if found is not None:
+        raise found
+
+
+def broken(signature: Signature, traced: TracedFunction, tensors: Sequence[Any]) -> TesseraError | None:
+    """The error for the first assumption of a trace that the sizes of a call break; None where they keep all."""
+    sizes = named_sizes(signature, tensors)
+    values = {symbol: size for symbol, (size, _) in sizes.items()}
+    for item in traced.assumptions:
+        if not (item.left.symbols | item.right.symbols) <= values.keys():
+            continue
+        left, right = item.left.evaluate(values), item.right.evaluate(values)
+        if left == right:
+            continue
+        if item.constraint is not None:
+            from tessera.frontend.constraints import Given, static_numbers, violation  # noqa: PLC0415 - few have any
+
+            rules = [other.constraint for other in traced.assumptions if other.constraint is not None]
+            call = Given(signature, tensors, rules)
+            return violation(item.constraint, sizes, static_numbers(signature), call)
+        symbols = sorted(item.left.symbols | item.right.symbols)
+        sources = tuple(f"`{symbol}` is {sizes[symbol][0]} from `{sizes[symbol][1]}`" for symbol in symbols)
+        return GuardError(
+            _sides(item.left, left, item.right, right),
+            span=item.span,
+            notes=(f"rule: {item.rule}", *sources),
+            fix=_fix(item, sizes, signature, tensors),
+        )
+    return None
+
+
+def _fix(
+    item: Assumption, sizes: Mapping[str, tuple[int, str]], signature: Signature, tensors: Sequence[Any]
+) -> Fix | None:
+    """The edit of the op that assumes nothing, else that of the call which pads the smaller of two named sizes."""
+    of_op = None if item.asker is None else item.asker.shape_fix()
+    left, right = item.left.symbol_name, item.right.symbol_name
+    if of_op is not None or left is None or right is None:
+        return of_op
+    small, large = sorted((sizes[left], sizes[right]))
+    edit = fitting(signature, tensors, small[1], large[0])
+    found = edit(user_span()) if callable(edit) else None
+    return found if isinstance(found, Fix) else None
+
+
+def _sides(left: Dim, left_value: int, right: Dim, right_value: int) -> str:
+    if left.is_static or right.is_static:
+        free, value, wanted = (right, right_value, left_value) if left.is_static else (left, left_value, right_value)
+        named = next((name for name in free.symbols if free == minimum(Dim.symbol(name), wanted)), None)
+        if named is not None:  # the least of a size and a number is the number where the size is as large
+            return f"`{named}` is {value}, but it must be at least {wanted}"
+        return f"`{free}` is {value}, but it must be {wanted}"
+    return f"`{left}` is {left_value} and `{right}` is {right_value}, but they must be equal"
