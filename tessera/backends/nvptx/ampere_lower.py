@@ -15,7 +15,7 @@ from tessera.backends.nvptx.matrix_plan import Plan, UnfitError, Units, plan_of
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, TileAttr
-from tessera.ir.target.ampere_limits import FEATURES, MAX_GROUPS, PRODUCTS
+from tessera.ir.target.ampere_limits import ACROSS, FEATURES, MAX_GROUPS, PRODUCTS
 from tessera.ir.target.dialect import DIALECT
 from tessera.ir.target.hopper_limits import ALIGNMENT, ROWS, SPAN
 from tessera.ir.target.hopper_types import CURSOR, FragmentAttr, SharedAttr
@@ -62,7 +62,7 @@ class WarpLowering(MatrixLowering):
     def __init__(self, kernel: SpecOp, plan: Plan, machine: Machine) -> None:
         super().__init__(kernel, plan)
         self.machine = machine
-        self.rows_out = frozenset(self.stores)
+        self.rows_out = frozenset(op for op in self.stores if _columns_of(op.operands[0]) % _span_of(op) == 0)
         """Stores that leave in rows of 16 bytes; all others are element by element."""
         self.stores = {}
         self.mailbox = -1
@@ -79,9 +79,26 @@ class WarpLowering(MatrixLowering):
             symbol=matrix_symbol(self.kernel.value("symbol")),
             features=FEATURES,
             consumers=self.plan.consumers,
+            across=self._across(),
             shared=room.top,
         )
         return make(DIALECT["warp_kernel"], values=values, types=(), regions=[self.entry])
+
+    def _across(self) -> int:
+        """Warps of a group side by side, so that what each reads of both sides is the least: nearly a square.
+
+        Where rows are folded, or a left side is computed, a warp has its rows whole.
+        """
+        names = {op.name for op in self.kernel.walk()}
+        products = list(self.plan.products.values())
+        is_plain = len(products) == 1 and products[0].lhs.load is not None and "ttile.reduce" not in names
+        stores = [op.operands[0] for op in self._stores()]
+        if not is_plain or any(not isinstance(v.type, TileAttr) or len(v.type.shape) != 2 for v in stores):
+            return 1
+        columns = _columns_of(products[0].op.results[0])
+        rows = self.plan.rows // self.plan.consumers
+        fitting = [count for count in ACROSS if columns % (count * ROWS) == 0]
+        return min(fitting, key=lambda count: rows // 4 * count + columns // count, default=1)
 
     def _place(self, rings: Sequence[RingPlan], room: Room) -> None:
         """Shared memory for stages, and for rows on their way out."""
@@ -117,6 +134,18 @@ class WarpLowering(MatrixLowering):
 
 def _name(dtype: DType) -> str:
     return dtype.name
+
+
+def _columns_of(value: SSAValue) -> int:
+    assert isinstance(value.type, TileAttr)
+    return value.type.shape[-1].value or 0
+
+
+def _span_of(store: SpecOp) -> int:
+    """Elements of a span of the buffer that a store goes to."""
+    type = store.operands[0].type
+    assert isinstance(type, TileAttr)
+    return SPAN // type.dtype.bytes
 
 
 class Warps(Consumer):

@@ -10,12 +10,12 @@ from xdsl.ir import SSAValue
 from tessera.backends.nvptx import ampere_assembly as warp_asm
 from tessera.backends.nvptx import hopper_assembly as asm
 from tessera.backends.nvptx import hopper_elements as elements
-from tessera.backends.nvptx.hopper_assembly import op32
-from tessera.backends.nvptx.hopper_fragments import Registers, is_paired
+from tessera.backends.nvptx.hopper_assembly import number, op32
+from tessera.backends.nvptx.hopper_fragments import COLUMNS, FRAGMENT, Layout, Registers, is_paired
 from tessera.backends.nvptx.hopper_shared import Cursor, SharedTile
 from tessera.backends.nvptx.hopper_tiles import TileOps
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import BufferAttr
+from tessera.ir.base.types import BufferAttr, ShapedAttr
 from tessera.ir.schedule.emit.maps import linear
 from tessera.ir.target.ampere_limits import PIECE
 from tessera.ir.target.hopper_limits import ROWS as MMA_ROWS
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _STEPS = SPAN // STEP
 """Steps of k in a span of columns."""
 _WARP_ROWS = 16
+_WARPS = 4
+"""Warps of a group."""
 
 
 class WarpTiles(TileOps):
@@ -50,6 +52,11 @@ class WarpTiles(TileOps):
         self.lane = op32(f, "and", setting.tid, 31)
         self.warp = op32(f, "and", setting.warp, 3)
         """The warp's number in its group."""
+        self.across: int = kernel.value("across") if kernel.name == "ttarget.warp_kernel" else 1
+        """Warps of a group side by side, each with its share of the columns."""
+        self.wide = _columns_of(kernel) // self.across
+        if self.across > 1:
+            self.step = _WARP_ROWS
 
     def run(self, op: SpecOp) -> None:
         if op.name == "ttarget.store_rows":
@@ -57,11 +64,35 @@ class WarpTiles(TileOps):
         else:
             super().run(op)
 
-    def first_row(self, blocks: int) -> Value:
-        """The first row that this warp has of tiles with so many blocks for each group."""
+    def layout(self, type: Any) -> Layout:
+        found = super().layout(type)
+        if self.across == 1:
+            return found
+        if found.kind == COLUMNS:
+            return Layout(COLUMNS, 1, found.columns // self.across)
+        columns = found.columns // self.across if found.kind == FRAGMENT else found.columns
+        return Layout(found.kind, found.blocks * self.across, columns, self.step)
+
+    def thread(self, blocks: int) -> elements.Thread:
         f = self.f
-        own = op32(f, "mul", self.warp, _WARP_ROWS)
-        return op32(f, "add", op32(f, "mul", self.setting.group, MMA_ROWS * blocks), own)
+        row = op32(f, "add", self.first_row(blocks), op32(f, "lshr", self.lane, 2))
+        return elements.Thread(
+            row, op32(f, "add", self._first_column(), op32(f, "shl", op32(f, "and", self.lane, 3), 1))
+        )
+
+    def first_row(self, blocks: int) -> Value:
+        """The first row that this warp has of tiles with so many blocks of 16 rows for each warp."""
+        f = self.f
+        down = _WARPS // self.across
+        own = op32(f, "mul", op32(f, "udiv", self.warp, self.across), _WARP_ROWS * (blocks if self.across > 1 else 1))
+        return op32(f, "add", op32(f, "mul", self.setting.group, _WARP_ROWS * down * blocks), own)
+
+    def _beside(self) -> Value:
+        """The warp's number among those side by side."""
+        return op32(self.f, "and", self.warp, self.across - 1)
+
+    def _first_column(self) -> Value:
+        return number(0) if self.across == 1 else op32(self.f, "mul", self._beside(), self.wide)
 
     # Products.
 
@@ -100,30 +131,40 @@ class WarpTiles(TileOps):
                 words[block * share + 4 * step : block * share + 4 * step + 4] for block in range(blocks)
             ]
         assert isinstance(lhs, SharedTile)
-        matrix, row = op32(f, "lshr", self.lane, 3), op32(f, "and", self.lane, 7)
         if is_turned:
-            # Lanes give rows of k: matrices 0 and 1 are neighbours along m, 2 and 3 eight rows of k further on.
-            k, half = op32(f, "lshr", matrix, 1), op32(f, "and", matrix, 1)
-            start = self._rows_at(lhs, at, op32(f, "add", op32(f, "shl", k, 3), row))
-            start = op32(f, "add", start, op32(f, "mul", self.setting.group, blocks * lhs.span_bytes))
-            swizzled = op32(f, "xor", half, row)
-            own = op32(f, "xor", swizzled, op32(f, "shl", self.warp, 1))
-            address = op32(f, "add", start, op32(f, "shl", own, 4))
-            return lambda step: self._matrices(
-                [(address, step * _WARP_ROWS * SPAN + block * lhs.span_bytes) for block in range(blocks)], True
-            )
-        inside = op32(f, "add", op32(f, "mul", self.warp, _WARP_ROWS), op32(f, "and", self.lane, 15))
-        own = op32(f, "add", inside, op32(f, "mul", self.setting.group, blocks * MMA_ROWS))
+            return self._turned_lefts(lhs, at, blocks)
+        own = op32(f, "add", self.first_row(blocks), op32(f, "and", self.lane, 15))
         start = self._rows_at(lhs, at, own)
-        swizzled = op32(f, "shl", op32(f, "xor", op32(f, "lshr", self.lane, 4), row), 4)
+        swizzled = op32(f, "shl", op32(f, "xor", op32(f, "lshr", self.lane, 4), op32(f, "and", self.lane, 7)), 4)
         places = self._places_along(start, swizzled)
         return lambda step: self._matrices(
             [
-                (places[step % _STEPS], step // _STEPS * lhs.span_bytes + block * MMA_ROWS * SPAN)
+                (places[step % _STEPS], step // _STEPS * lhs.span_bytes + block * self.step * SPAN)
                 for block in range(blocks)
             ],
             False,
         )
+
+    def _turned_lefts(self, lhs: SharedTile, at: Cursor, blocks: int) -> Callable[[int], list[Sequence[Value]]]:
+        """The same of a tile whose rows are k: rows of the product are its columns, in spans of 64."""
+        f = self.f
+        # Lanes give rows of k: matrices 0 and 1 are neighbours along m, 2 and 3 eight rows of k further on.
+        matrix, row = op32(f, "lshr", self.lane, 3), op32(f, "and", self.lane, 7)
+        k, half = op32(f, "lshr", matrix, 1), op32(f, "and", matrix, 1)
+        first = self.first_row(blocks)
+        start = self._rows_at(lhs, at, op32(f, "add", op32(f, "shl", k, 3), row))
+        start = op32(f, "add", start, op32(f, "mul", op32(f, "lshr", first, 6), lhs.span_bytes))
+        pair = op32(f, "and", op32(f, "lshr", first, 4), _STEPS - 1)
+        swizzled = op32(f, "shl", op32(f, "xor", op32(f, "xor", half, row), op32(f, "shl", pair, 1)), 4)
+        # Blocks are 64 rows apart, in another span each, or 16, in the next pair of pieces.
+        places = self._places_along(start, swizzled)
+        found = [
+            (places[0], block * lhs.span_bytes)
+            if self.step == MMA_ROWS
+            else (places[block % _STEPS], block // _STEPS * lhs.span_bytes)
+            for block in range(blocks)
+        ]
+        return lambda step: self._matrices([(base, step * _WARP_ROWS * SPAN + more) for base, more in found], True)
 
     def _rights(
         self, rhs: SharedTile, at: Cursor, columns: int, is_turned: bool
@@ -135,6 +176,9 @@ class WarpTiles(TileOps):
         # Of four matrices the first two are 8 columns by all of k, the others the next 8 columns.
         along, across = (low, high) if is_turned else (high, low)
         start = self._rows_at(rhs, at, op32(f, "add", op32(f, "shl", along, 3), row))
+        if self.across > 1:
+            own = columns // rhs.span_columns * rhs.span_bytes if is_turned else columns * SPAN
+            start = op32(f, "add", start, op32(f, "mul", self._beside(), own))
         places = self._places_along(start, op32(f, "shl", op32(f, "xor", across, row), 4))
         pairs = -(-columns // 16)
 
@@ -203,14 +247,15 @@ class WarpTiles(TileOps):
         row = op32(f, "add", self.first_row(layout.blocks), lane_row)
         vector = PIECE // tile.dtype.bytes
         rooms = [self._room(op, axis, env) for axis in (0, 1)]
+        column = op32(f, "add", self._first_column(), op32(f, "mul", piece, vector))
         start = f.add(corner, f.mul(stride, f.cast("zext", row, "i64")))
-        start = f.add(start, f.cast("zext", op32(f, "mul", piece, PIECE), "i64"))
+        start = f.add(start, f.cast("zext", op32(f, "mul", column, tile.dtype.bytes), "i64"))
         for block in range(layout.blocks):
             for part in range(layout.columns // span):
                 asm.effect(f, "bar.warp.sync 0xffffffff;")
                 self._stage(tile, block, part, span, address)
                 asm.effect(f, "bar.warp.sync 0xffffffff;")
-                is_column = self._is_below(rooms[1], op32(f, "mul", piece, vector), part * span)
+                is_column = self._is_below(rooms[1], column, part * span)
                 for turn in range(_WARP_ROWS // 4):
                     there = self._is_below(rooms[0], row, self.step * block + 4 * turn)
                     if is_column is not None:
@@ -266,3 +311,10 @@ class WarpTiles(TileOps):
     def _pairs(self, op: SpecOp) -> None:
         """Arithmetic on packed pairs came with sm_90."""
         return
+
+
+def _columns_of(kernel: SpecOp) -> int:
+    """Columns of the first product."""
+    product = next((op for op in kernel.walk() if op.name == "ttarget.mma_sync"), None)
+    type = None if product is None else product.results[0].type
+    return (type.shape[1].value or 0) if isinstance(type, ShapedAttr) else 0

@@ -13,7 +13,6 @@ from tessera.backends.nvptx import hopper_assembly as asm
 from tessera.backends.nvptx.ampere_emit import WarpEmitter
 from tessera.backends.nvptx.ampere_tiles import WarpTiles
 from tessera.backends.nvptx.hopper_assembly import number, op32
-from tessera.backends.nvptx.hopper_elements import Thread
 from tessera.backends.nvptx.hopper_emit import MAP_TYPE, MatrixEmitter, map_code
 from tessera.backends.nvptx.hopper_fragments import Registers
 from tessera.backends.nvptx.hopper_shared import Ring, SharedTile
@@ -130,14 +129,6 @@ class TensorEmitter(WarpEmitter):
             self.run_block(consumer)
 
         f.if_(f.icmp("slt", setting.group, number(0)), produce, consume)
-
-    def _thread(self, rows: int) -> Thread:
-        """A warp has 32 lanes of tensor memory; two warpgroups share them, 16 rows each."""
-        f = self.f
-        assert isinstance(self.tiles, TensorTiles)
-        lane = op32(f, "and", self.setting.tid, 31)
-        row = op32(f, "add", self.tiles.first_row(1), op32(f, "lshr", lane, 2))
-        return Thread(row, op32(f, "shl", op32(f, "and", lane, 3), 1))
 
     # Tensor memory.
 

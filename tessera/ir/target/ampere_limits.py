@@ -13,6 +13,8 @@ PIECE = 16
 MAX_STAGES = 8
 MAX_GROUPS = 4
 """Groups of four warps of a CTA: more threads would have too few registers each."""
+ACROSS = (1, 2, 4)
+"""Warps of a group that stand side by side."""
 MOST_SHARED = 227 << 10
 """Shared bytes of a CTA on the largest machine; the one at hand may have fewer."""
 

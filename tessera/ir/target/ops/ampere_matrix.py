@@ -6,7 +6,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, IndexAttr
 from tessera.ir.target.ampere_async import check_copies
-from tessera.ir.target.ampere_limits import FEATURES, MAX_GROUPS, MAX_STAGES, MOST_SHARED, PIECE, PRODUCTS
+from tessera.ir.target.ampere_limits import ACROSS, FEATURES, MAX_GROUPS, MAX_STAGES, MOST_SHARED, PIECE, PRODUCTS
 from tessera.ir.target.hopper_limits import ROWS, SPAN
 from tessera.ir.target.hopper_types import CURSOR, CursorAttr, FragmentAttr, OperandAttr, SharedAttr
 from tessera.ir.target.ops.hopper_kernel import check_arguments, check_parts
@@ -33,6 +33,7 @@ def _check_kernel(op: SpecOp) -> None:
         )
     if not 1 <= op.value("consumers") <= MAX_GROUPS:
         op.fail(f"a CTA has 1 to {MAX_GROUPS} groups of four warps, got {op.value('consumers')}")
+    _check_across(op)
     if not 0 <= op.value("shared") <= MOST_SHARED:
         op.fail(f"a CTA has at most {MOST_SHARED} bytes of shared memory, got {op.value('shared')}")
     block = op.regions[0].block
@@ -45,6 +46,21 @@ def _check_kernel(op: SpecOp) -> None:
     check_parts(op)
     stages = [part.value("stages") for part in block.ops if isinstance(part, SpecOp) and part.name in _SETUP]
     check_copies(block, max(stages, default=1))
+
+
+def _check_across(op: SpecOp) -> None:
+    """Warps side by side have columns of their own, and rows that nobody has whole."""
+    across = op.value("across")
+    if across not in ACROSS:
+        op.fail(f"{', '.join(map(str, ACROSS))} warps stand side by side, got {across}")
+    for part in op.walk() if across > 1 else ():
+        if part.name in ("ttarget.fold_rows", "ttarget.pack"):
+            op.fail(f"`{part.name}` needs whole rows, and {across} warps share each")
+        for value in part.results:
+            if isinstance(value.type, FragmentAttr) and (value.type.shape[1].value or 0) % (across * ROWS):
+                op.fail(f"{across} warps side by side have {ROWS} columns each, or multiples of them, not {value.type}")
+        if part.name == "ttarget.fragment_store" and not isinstance(part.operands[0].type, FragmentAttr):
+            op.fail(f"a vector is stored by who has it, and {across} warps side by side do")
 
 
 def _check_cursor(op: SpecOp) -> None:
@@ -156,6 +172,7 @@ SPECS = (
             Attribute("writes", "ints", doc="the arguments it writes"),
             Attribute("features", "strs", doc="what it needs of the machine"),
             Attribute("consumers", "int", doc="groups of four warps"),
+            Attribute("across", "int", 1, "warps of a group that stand side by side, each with a share of columns"),
             Attribute("shared", "int", doc="bytes of shared memory"),
         ),
         regions=("body",),
