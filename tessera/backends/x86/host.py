@@ -118,10 +118,11 @@ class _Entry(HostProgram):
         super().__init__(f, program, face.symbols)
         self.callbacks = callbacks_in(program)
         self.context = f.alloca("i64", _longest_context(program))
-        self.asked: Value | None = None
+        self.rounds: Value | None = None
         if any(op.name in _LOOPS for op in program.walk()):
-            self.asked = f.alloca("i64", align=8)  # when Python was last asked for signals
-            f.store(f.const_i(0), self.asked)
+            self.rounds = f.alloca("i64", 3, align=8)  # `%Rounds` of the native code
+            for at in range(3):
+                f.store(f.const_i(0), f.gep(self.rounds, at, "i64"))
 
     def constant(self, op: SpecOp) -> None:
         data: bytes = op.value("value").tobytes()
@@ -159,11 +160,16 @@ class _Entry(HostProgram):
         f.if_(f.icmp("ne", failed, 0), lambda: f.ret(failed))
 
     def next_round(self) -> None:
-        """Ask Python for signals, seldom; what a handler raised ends the program."""
-        f = self.f
-        assert self.asked is not None, "a loop that nobody has seen"
-        raised = f.call("tessera_poll", [self.asked], "i64")
-        f.if_(f.icmp("ne", raised, 0), lambda: f.ret(raised))
+        """Ask for signals, and seldom where rounds are short; what a handler raised ends the program."""
+        f, rounds = self.f, self.rounds
+        assert rounds is not None, "a loop that nobody has seen"
+        left = f.load(rounds, "i64")
+
+        def ask() -> None:
+            raised = f.call("tessera_poll", [rounds], "i64")
+            f.if_(f.icmp("ne", raised, 0), lambda: f.ret(raised))
+
+        f.if_(f.icmp("eq", left, 0), ask, lambda: f.store(f.sub(left, 1), rounds))
 
     def read(self, buffer: SSAValue, type_: str) -> Value:
         return self.f.load(self.pointers[buffer], type_)
