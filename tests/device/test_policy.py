@@ -1,0 +1,123 @@
+"""Policies on a GPU: the bits of the processor for what has a recipe, denormals, tf32, and 100 equal runs."""
+
+# Traced functions are lambdas here, which have no types to give.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import ops
+from tessera.runtime.devices.cuda_driver import is_available
+from tests.device.poison import poisoned
+from tests.policy.programs import POLICIES, random_program
+
+pytestmark = pytest.mark.skipif(not is_available(), reason="there is no NVIDIA GPU here")
+
+RNG = np.random.default_rng(8)
+A, B = (RNG.standard_normal(shape).astype(np.float32) for shape in ((64, 96), (96, 48)))
+
+
+def bits(result: Any) -> list[Any]:
+    """The bits of results, NaN and the zeros of extremes alike."""
+    found: list[Any] = []
+    for one in result if isinstance(result, tuple) else (result,):
+        wide = np.asarray(one).astype(np.float64)
+        found.append(np.where(np.isnan(wide), np.nan, wide + 0.0).view(np.uint64))
+    return found
+
+
+def both(function: Any, policy: Any, *arrays: Any) -> tuple[list[Any], list[Any]]:
+    with poisoned():
+        there = bits(ts.jit(function, backend="cuda", policy=policy)(*arrays))
+    return bits(ts.jit(function, policy=policy)(*arrays)), there
+
+
+RECIPES = [
+    ts.Policy(storage=ts.bf16, rounding="stochastic"),
+    ts.Policy(rounding="toward_zero", storage=ts.bf16),
+    ts.Policy(saturation="saturate", storage=ts.f16, denormals="flush"),
+    ts.Policy(accumulate=ts.bf16),
+    ts.Policy(accumulate=ts.f16),
+]
+
+
+def steps(a: Any, b: Any) -> Any:
+    """Everything but a product on matrix units: elementwise ops, sums, a softmax, casts."""
+    c = ops.exp(a) + 1.0
+    return c, c.sum(-1), ops.softmax(c), (a * 500.0).cast(ts.f8e4m3).cast(ts.f32), ops.mean(b, axis=0) * 3.0
+
+
+@pytest.mark.parametrize("policy", RECIPES, ids=str)
+def test_d8_bits_under_a_policy_are_those_of_the_processor(policy: Any) -> None:
+    here, there = both(steps, policy, A, B)
+    for one, other in zip(here, there, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("seed", range(2 * len(POLICIES)))
+def test_d8_random_programs_have_the_bits_of_the_processor(seed: int) -> None:
+    program = random_program(seed)
+    names = {step[0] for step in program.steps}
+    if names & {"matmul", "conv1d", "dot_general"} and program.policy.compute in (ts.bf16, ts.f16):
+        pytest.skip("products of 16 bits run on matrix units, which add up in an order of their own")
+    arrays = program.arrays()
+    there, here = bits(ts.jit(program, backend="cuda")(*arrays)), bits(ts.jit(program)(*arrays))
+    for number, (one, other) in enumerate(zip(here, there, strict=True)):
+        np.testing.assert_array_equal(one, other, f"step {number} of {program}")
+
+
+def test_n1_1_the_product_of_the_smallest_numbers_is_as_promised() -> None:
+    x, y = np.array([1e-45, 1e-30, -1e-30, 2.0], np.float32), np.array([1.0, 1e-10, 1e-10, 1e-39], np.float32)
+    wanted = {ts.keep_denormals: x * y, ts.flush_denormals: np.array([0.0, 0.0, -0.0, 0.0], np.float32)}
+    for policy, values in wanted.items():
+        given = np.asarray(ts.jit(lambda x, y: x * y, policy=policy, backend="cuda")(x, y))
+        np.testing.assert_array_equal(given.view(np.uint32), values.view(np.uint32))
+
+
+@pytest.mark.parametrize("size", [64, 512])
+def test_n2_1_inference_is_within_the_error_of_its_format(size: int) -> None:
+    a, b = (RNG.standard_normal((size, size)).astype(np.float32) for _ in range(2))
+    with poisoned():
+        given = np.asarray(ts.jit(lambda a, b: a @ b, policy=ts.Inference(), backend="cuda")(a, b))
+    plain, sizes = a.astype(np.float64) @ b, np.abs(a).astype(np.float64) @ np.abs(b)
+    small = 2.0**-10 * (np.abs(a).sum(1)[:, None] + np.abs(b).sum(0)[None])
+    bound = (2 * 2.0**-4 + 2.0**-8) * sizes + small + 2.0**-8 * np.abs(plain)
+    assert given.dtype == ml_dtypes.bfloat16
+    assert (np.abs(given.astype(np.float64) - plain) <= bound).all()
+
+
+def test_l6_1_products_of_f32_are_those_of_f32_unless_tf32_is_asked_for() -> None:
+    a, b = (RNG.standard_normal((256, 256)).astype(np.float32) for _ in range(2))
+    plain, sizes = a.astype(np.float64) @ b, np.abs(a).astype(np.float64) @ np.abs(b)
+    bound = (256 + 1) * 2.0**-24 * sizes
+    given = np.asarray(ts.jit(lambda a, b: a @ b, backend="cuda")(a, b))
+    assert (np.abs(given - plain) <= bound).all()
+    asked = ts.jit(lambda a, b: a @ b, backend="cuda", policy=ts.compute(ts.tf32))
+    assert "compute(tf32)" in repr(asked)
+    assert not (np.abs(np.asarray(asked(a, b)) - plain) <= bound).all()
+
+
+def test_d1_a_hundred_runs_are_bit_equal_on_matrix_units_and_off() -> None:
+    a, b = (RNG.standard_normal((512, 512)).astype(ml_dtypes.bfloat16) for _ in range(2))
+    f = ts.jit(lambda a, b: (ops.gelu(a @ b), ops.softmax(a), a.sum()), backend="cuda")
+    first = [np.asarray(out).tobytes() for out in f(a, b)]
+    for _ in range(99):
+        assert [np.asarray(out).tobytes() for out in f(a, b)] == first
+
+
+def test_exact_functions_in_matrix_kernels_are_nearer_than_those_of_the_machine() -> None:
+    a = (RNG.standard_normal((256, 256)) * 0.1).astype(ml_dtypes.bfloat16)
+    exact = ts.jit(lambda a: ops.exp((a @ a).cast(ts.f32)), backend="cuda", overrides={"math.exp": "exact"})
+    product = np.asarray(ts.jit(lambda a: a @ a, backend="cuda")(a)).astype(np.float64)
+    wanted = np.exp(product)
+    given = np.asarray(exact(a)).astype(np.float64)
+    ulp = np.spacing(np.abs(wanted).astype(np.float32)).astype(np.float64)
+    assert (np.abs(given - wanted) <= 1.0 * ulp).all()
+    quick = np.asarray(ts.jit(lambda a: ops.exp((a @ a).cast(ts.f32)), backend="cuda")(a)).astype(np.float64)
+    assert (np.abs(quick - wanted) <= 3.0 * ulp).all()
+    assert exact.explain(a).report["numerics"] == "reproducible"
