@@ -25,7 +25,8 @@ A, B = (RNG.standard_normal(shape).astype(np.float32) for shape in ((64, 96), (9
 def bits(result: Any) -> list[Any]:
     """The bits of results, NaN and the zeros of extremes alike."""
     found: list[Any] = []
-    for one in result if isinstance(result, tuple) else (result,):
+    several: tuple[Any, ...] = result if isinstance(result, tuple) else (result,)  # pyright: ignore[reportUnknownVariableType]
+    for one in several:
         wide = np.asarray(one).astype(np.float64)
         found.append(np.where(np.isnan(wide), np.nan, wide + 0.0).view(np.uint64))
     return found

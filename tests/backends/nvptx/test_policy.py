@@ -37,8 +37,8 @@ def layer(x: Any) -> Any:
 
 
 def lowered(policy: Any, function: Any = layer, x: Any = X, **options: Any) -> Any:
-    tape = ts.jit(function, policy=policy).trace(x).tape
-    return lower(tape, Options.of(backend="cuda", features=("sm_90a",), **options))
+    jitted: Any = ts.jit(function, policy=policy)
+    return lower(jitted.trace(x).tape, Options.of(backend="cuda", features=("sm_90a",), **options))
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -62,7 +62,8 @@ def test_ptx_of_a_policy_assembles(name: str) -> None:
 
 
 def report_of(function: Any, x: Any, **options: Any) -> str:
-    made = compile_tape(ts.jit(function).trace(x).tape, Options.of(backend="cuda", features=("sm_90a",), **options))
+    jitted: Any = ts.jit(function)
+    made = compile_tape(jitted.trace(x).tape, Options.of(backend="cuda", features=("sm_90a",), **options))
     return made.metadata["report"]["numerics"]
 
 
