@@ -1,0 +1,66 @@
+"""A kernel that waits for ever: made with `debug=True` it says who waits for what, and the process lives to read it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tessera.runtime.devices.cuda_driver import is_available
+
+pytestmark = [
+    pytest.mark.device("sm_90"),
+    pytest.mark.skipif(not is_available(), reason="there is no NVIDIA GPU here"),
+]
+
+# A context that a kernel has stopped is of no use any more, so each case is a process of its own.
+PROGRAM = """
+import ml_dtypes, numpy as np
+import tessera as ts
+from tessera.backends.nvptx import backend
+from tessera.compiler import device
+
+lower = backend.lower_matrix_kernel
+
+def without(*given, **rest):
+    made = lower(*given, **rest)
+    for op in list(made.walk()):
+        if op.name == "ttarget.{op}":
+            op.detach()
+            op.erase()
+    return made
+
+backend.lower_matrix_kernel = without
+backend._check = lambda target: None
+device.check_kernels = lambda targets, machine: None
+
+def nt(x, w):
+    return ts.ops.matmul(x, ts.ops.transpose(w))
+
+x = np.ones((512, 2048), ml_dtypes.bfloat16)
+try:
+    np.asarray(ts.jit(nt, backend="cuda", debug=True, overrides={{"contraction.block": (128, 256, 64)}})(x, x))
+except ts.TesseraError as error:
+    print(error.render())
+else:
+    print("it ended")
+"""
+
+
+@pytest.mark.parametrize(("op", "who"), [("release", "the producer in `ttarget.acquire`"), ("copy", "")])
+def test_a_wait_that_never_ends_says_where_it_is(op: str, who: str) -> None:
+    """Where stages are never left the producer is stuck first; where nothing comes, whoever gives up first says so."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(op=op)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert f"{who} of ring 0 (4 stages)" in done.stdout, done.stdout + done.stderr
+    assert "__matrix` waits for a barrier that never opens" in done.stdout
+    assert "of CTA" in done.stdout
+    assert "stages acquired against stages released" in done.stdout
+
+
+def test_a_kernel_that_does_not_hang_is_the_same_with_bounded_waits() -> None:
+    program = PROGRAM.replace("backend.lower_matrix_kernel = without", "").format(op="nothing")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.strip() == "it ended", done.stdout + done.stderr

@@ -1,0 +1,98 @@
+"""Blocks that a multiprocessor holds: our arithmetic gives the driver's answer, over a grid and for kernels of ours."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tessera.backends.nvptx.register_estimate import estimate_registers
+from tessera.ir.target.machine_code import compile_text
+from tessera.runtime.devices.cuda_assembler import machine_code
+from tessera.runtime.devices.cuda_driver import Module, driver, is_available
+from tessera.types.occupancy import Usage, occupancy
+from tests.backends.nvptx.kernels import PROGRAMS, lowered
+from tests.backends.nvptx.test_occupancy import ANSWERS
+
+pytestmark = [
+    pytest.mark.device("sm_90"),
+    pytest.mark.skipif(not is_available(), reason="there is no NVIDIA GPU here"),
+]
+
+THREADS = (1, 32, 33, 64, 96, 128, 160, 224, 256, 288, 384, 512, 640, 768, 1024)
+SHARED = (0, 1, 128, 4000, 16 << 10, 48 << 10, 75 << 10, 76 << 10, 113 << 10, (113 << 10) + 1, 227 << 10)
+LIVE = (4, 12, 20, 28, 36, 44, 60, 76, 92, 108, 124, 140, 160, 180, 200, 220, 236)
+MOST_SHARED = 227 << 10
+_REGISTERS = 4
+"""The driver's number for how many registers a function takes."""
+
+
+def heavy(live: int) -> str:
+    """A kernel that has so many numbers of a thread at once, for blocks of any size."""
+    lines = [".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 k_param_0)\n{\n"]
+    lines.append(f"\t.reg .f32 %f<{live + 1}>;\n\t.reg .b64 %rd<4>;\n\t.reg .b32 %r<2>;\n")
+    lines.append("\tld.param.u64 %rd1, [k_param_0];\n\tmov.u32 %r1, %tid.x;\n\tmul.wide.u32 %rd2, %r1, 4;\n")
+    lines.append("\tadd.s64 %rd3, %rd1, %rd2;\n")
+    lines += [f"\tld.volatile.global.f32 %f{at}, [%rd3+{8192 * at}];\n" for at in range(live)]
+    lines.append("\tbar.sync 0;\n")
+    lines += [f"\tst.volatile.global.f32 [%rd3+{8192 * at}], %f{at};\n" for at in range(live)]
+    return "".join([*lines, "\tret;\n}\n"])
+
+
+def registers_of(function: int) -> int:
+    value = ctypes.c_int()
+    driver().call("cuFuncGetAttribute", ctypes.byref(value), _REGISTERS, ctypes.c_void_p(function))
+    return value.value
+
+
+def blocks_of(function: int, threads: int, shared: int) -> int:
+    """The driver's answer."""
+    value = ctypes.c_int()
+    driver().call(
+        "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+        ctypes.byref(value),
+        ctypes.c_void_p(function),
+        threads,
+        ctypes.c_size_t(shared),
+    )
+    return value.value
+
+
+def points() -> Iterator[tuple[int, int, int, int]]:
+    for live in LIVE:
+        module = Module(heavy(live).encode())
+        function = module.function("k", MOST_SHARED)
+        registers = registers_of(function)
+        for threads in THREADS:
+            for shared in SHARED:
+                yield threads, registers, shared, blocks_of(function, threads, shared)
+
+
+def test_the_arithmetic_is_the_drivers(request: pytest.FixtureRequest) -> None:
+    found = list(points())
+    assert len({registers for _, registers, _, _ in found}) >= 12
+    if request.config.getoption("--update"):
+        ANSWERS.write_text(json.dumps({"architecture": "sm_90a", "points": found}) + "\n")
+    wrong = [
+        (point, str(occupancy("sm_90a", Usage(*point[:3]))))
+        for point in found
+        if occupancy("sm_90a", Usage(*point[:3])).blocks != point[3]
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", ["map", "row in registers", "columns", "product", "transpose"])
+def test_kernels_of_ours_run_as_often_as_foreseen(name: str) -> None:
+    """From the registers that a kernel really has; the estimate before that is within a fifth."""
+    lowering = lowered(name)
+    assert lowering.device is not None
+    for code in lowering.device.codes:
+        ptx = compile_text(code.text, lowering.backend.code_target)
+        function = Module(machine_code(ptx, "sm_90a")).function(code.name, code.shared)
+        registers = registers_of(function)
+        foreseen = occupancy("sm_90a", Usage(code.threads, registers, code.shared))
+        assert foreseen.blocks == blocks_of(function, code.threads, code.shared)
+        assert estimate_registers(ptx.decode()).registers == pytest.approx(registers, rel=0.4)
+    assert name in PROGRAMS
