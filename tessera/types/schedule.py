@@ -175,16 +175,18 @@ def _check(made: Schedule) -> None:
         if value is not None and value & (value - 1):
             near = 1 << (value.bit_length() - 1)
             raise ScheduleError(f"`{name}` must be a power of two, got {value}", fix=f"write {name}={near}")
-    for name, value, low, high in (
-        ("max_registers", made.max_registers, *REGISTER_CAPS),
-        ("max_shared", made.max_shared, 0, 1 << 30),
-    ):
-        if value is not None and (isinstance(value, bool) or not low <= value <= high):
-            raise ScheduleError(f"`{name}` is a whole number from {low} to {high}, got {value!r}")
+    _check_caps(made)
     if made.swizzle is not None and made.swizzle not in SWIZZLES:
         raise ScheduleError(f"`swizzle` is one of {', '.join(SWIZZLES)}, got {made.swizzle!r}")
     if made.triangular is not None and made.triangular not in TRIANGLES:
         raise ScheduleError(f"`triangular` is one of {', '.join(TRIANGLES)}, got {made.triangular!r}")
+
+
+def _check_caps(made: Schedule) -> None:
+    caps = (("max_registers", made.max_registers, *REGISTER_CAPS), ("max_shared", made.max_shared, 0, 1 << 30))
+    for name, value, low, high in caps:
+        if value is not None and (isinstance(value, bool) or not low <= value <= high):
+            raise ScheduleError(f"`{name}` is a whole number from {low} to {high}, got {value!r}")
 
 
 @frozen

@@ -34,7 +34,7 @@ def stages_of(pipeline: Any) -> int:
         return 0
     if not isinstance(pipeline, Mapping):
         raise ValueError(f"`pipeline` is {{double_buffer = true}} or {{stages = n}}, got {pipeline!r}")
-    given: Mapping[str, Any] = pipeline
+    given: Mapping[str, Any] = pipeline  # pyright: ignore[reportUnknownVariableType]
     unknown = sorted(set(given) - {"double_buffer", "stages"})
     if unknown or len(given) != 1:
         raise ValueError(f"`pipeline` says `double_buffer` or `stages`, one of them, got {sorted(given)}")
