@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,6 +61,48 @@ def test_there_are_thirty_of_which_twenty_are_shapes() -> None:
     assert len([wrong for wrong in golden() if wrong.file.stem in SHAPE_CODES]) >= 20
 
 
+CALLS: dict[str, Callable[[Any, Any], Any]] = {
+    "x + y": lambda x, y: x + y,
+    "x @ y": lambda x, y: x @ y,
+    "ts.ops.stack([x, y])": lambda x, y: np.stack([x, y]),
+    "ts.ops.concat([x, y], axis=0)": lambda x, y: np.concatenate([x, y], axis=0),
+    "x & y": lambda x, y: x + y,
+}
+
+
+def shown(shape: tuple[int, ...], rank: int) -> Iterator[Any]:
+    """An operand turned, or with one axis or two put in so that it has a rank."""
+    array = np.zeros(shape)
+    if array.ndim > 1:
+        yield array.swapaxes(-1, -2)
+    for places in combinations(range(rank), rank - array.ndim) if 0 < rank - array.ndim < 3 else ():
+        yield np.expand_dims(array, places)
+
+
+def is_curable(expression: str, left: tuple[int, ...], right: tuple[int, ...]) -> bool:
+    """Whether NumPy takes the two once one of them is changed, or the axis: then an edit must be offered."""
+    rank = max(len(left), len(right))
+    pairs = [(one, np.zeros(right)) for one in shown(left, rank)]
+    pairs += [(np.zeros(left), other) for other in shown(right, rank)]
+    tries = [(CALLS[expression], x, y) for x, y in pairs]
+    if "axis" in expression:
+        axes = range(min(len(left), len(right)))
+        tries += [(partial(_joined, axis), np.zeros(left), np.zeros(right)) for axis in axes]
+    return any(_runs(call, x, y) for call, x, y in tries)
+
+
+def _joined(axis: int, x: Any, y: Any) -> Any:
+    return np.concatenate([x, y], axis=axis)
+
+
+def _runs(call: Callable[[Any, Any], Any], x: Any, y: Any) -> bool:
+    try:
+        call(x, y)
+    except ValueError:
+        return False
+    return True
+
+
 BINARY = """f = ts.jit(lambda x, y: {expression})
 f.trace(np.zeros({left}, np.{left_dtype}), np.zeros({right}, np.{right_dtype}))
 """
@@ -78,7 +125,10 @@ def test_whatever_is_wrong_with_two_operands_an_edit_is_right(
     left_dtype: str,
     right_dtype: str,
 ) -> None:
-    """An edit is offered for one mistake at a time: after it, the same mistake is gone."""
+    """An edit is offered for one mistake at a time: after it, the same mistake is gone.
+
+    Dtypes can always be cast; shapes have an edit where one operand turned, or given an axis, would fit.
+    """
     folder = tmp_path_factory.mktemp("wrong")
     program = BINARY.format(
         expression=expression, left=left, right=right, left_dtype=left_dtype, right_dtype=right_dtype
@@ -89,6 +139,8 @@ def test_whatever_is_wrong_with_two_operands_an_edit_is_right(
         assert message not in seen, f"the edit cured nothing:\n{error}"
         assert len(seen) < 3, f"three edits were not enough: {seen}\n{program}"
         if error.fix is None or error.fix.span is None:
+            assert error.code != "T0102", f"no edit cures dtypes:\n{error}"
+            assert seen or not is_curable(expression, left, right), f"no edit is offered:\n{error}"
             break
         seen.append(message)
         program = error.fix.applied(PRELUDE + program).removeprefix(PRELUDE)

@@ -29,6 +29,10 @@ class _MisfitError(Exception):
     """The rule of an op does not hold."""
 
 
+class _DTypeMisfitError(_MisfitError):
+    """It does not hold for these dtypes."""
+
+
 class _Strict:
     """Asks a shape rule about types as they are: nothing is assumed."""
 
@@ -40,7 +44,8 @@ class _Strict:
     def fail(self, message: str, *, help: str = "") -> Exception:
         return _MisfitError(message)
 
-    fail_dtype = fail
+    def fail_dtype(self, message: str, *, help: str = "") -> Exception:
+        return _DTypeMisfitError(message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,7 @@ def dtype_fix(
         return None
     targets = dict.fromkeys((*(type.dtype for type in types), dt.i32, dt.f32, dt.bool_))
     choices = [(at,) for at in range(len(types))] + [tuple(range(len(types)))]
-    return _first_that_holds(spec, _cast(types, attributes, expression, parts, targets, choices))
+    return _first_that_holds(spec, _cast(types, attributes, expression, parts, targets, choices), dtypes_alone=True)
 
 
 _PATH = re.compile(r"`(?P<name>\w+)(\[(?P<at>\d+)\])?\.shape\[")
@@ -152,18 +157,25 @@ def _is_call_of(spec: OpSpec, expression: Expression) -> bool:
     return not called or spec.short_name.startswith(_ALIASES.get(called, called))
 
 
-def _first_that_holds(spec: OpSpec, candidates: Sequence[_Candidate] | Iterator[_Candidate]) -> Fix | None:
+def _first_that_holds(
+    spec: OpSpec, candidates: Sequence[_Candidate] | Iterator[_Candidate], *, dtypes_alone: bool = False
+) -> Fix | None:
     for candidate in candidates:
-        fix = candidate.edit() if _holds(spec, candidate) else None
+        fix = candidate.edit() if _holds(spec, candidate, dtypes_alone=dtypes_alone) else None
         if fix is not None:
             return fix
     return None
 
 
-def _holds(spec: OpSpec, candidate: _Candidate) -> bool:
+def _holds(spec: OpSpec, candidate: _Candidate, *, dtypes_alone: bool = False) -> bool:
+    """Whether the rule of an op holds; with `dtypes_alone` shapes may still be wrong, which is another mistake."""
     try:
         spec.infer(_Strict(), list(candidate.types), candidate.attributes)
-    except (_MisfitError, TesseraError, ValueError, IndexError):  # or it is nothing that the rule can even ask about
+    except _DTypeMisfitError:
+        return False
+    except _MisfitError:
+        return dtypes_alone
+    except (TesseraError, ValueError, IndexError):  # it is nothing that the rule can even ask about
         return False
     return True
 
