@@ -14,7 +14,7 @@ from tessera.backends.nvptx.hopper_assembly import number, op32
 from tessera.backends.nvptx.hopper_elements import Thread, thread_of
 from tessera.backends.nvptx.hopper_fragments import Registers
 from tessera.backends.nvptx.hopper_order import Mailbox, mailboxes
-from tessera.backends.nvptx.hopper_rolled import Rolled, rest_in
+from tessera.backends.nvptx.hopper_rolled import Part, Rolled, rest_in
 from tessera.backends.nvptx.hopper_shared import Cursor, Ring, SharedTile
 from tessera.backends.nvptx.hopper_tiles import TileOps
 from tessera.backends.nvptx.kernel_code import KernelCode, MapCode
@@ -68,7 +68,7 @@ def emit_matrix_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = Fals
     threads = WARPGROUP * (1 + kernel.value("consumers"))
     f = module.kernel(
         kernel.value("symbol"),
-        [*arguments, ("ptr", "scratch")],
+        [*arguments, ("ptr", "scratch"), *[("i64", "token") for _ in mailboxes(kernel)]],
         threads,
         blocks=1,
         cluster=2 if kernel.value("pair") else 1,
@@ -122,7 +122,7 @@ class MatrixEmitter:
         self.map_count = sum(op.name == "ttarget.tensor_map" for op in block.ops)
         first = self.map_count
         self.values.update(zip(block.args, f.arguments[first : first + len(block.args)], strict=True))
-        sizes = dict(zip(kernel.value("symbols"), f.arguments[first + len(block.args) : -1], strict=True))
+        sizes = dict(zip(kernel.value("symbols"), f.arguments[first + len(block.args) :], strict=False))
         tid = special(f, "tid.x")
         warp = asm.warp_uniform(f, op32(f, "lshr", tid, 5))
         group = op32(f, "sub", op32(f, "lshr", warp, 2), 1)
@@ -132,7 +132,7 @@ class MatrixEmitter:
         self.is_pair = kernel.name == "ttarget.matrix_kernel" and kernel.value("pair")
         self.rank = pairs.rank(f) if self.is_pair else number(0)
         self.tiles: TileOps | None = None
-        self.between: list[Callable[[], None]] = []
+        self.between: list[Part] = []
         """What is written between the first steps of the next loop."""
         self.is_producer = True
         self.own: dict[str, Callable[[SpecOp], None]] = {
@@ -228,8 +228,11 @@ class MatrixEmitter:
 
     def run_block(self, block: Block) -> None:
         """Write the ops of a block, in order."""
-        for op in block.ops:
-            assert isinstance(op, SpecOp)
+        self.run_ops([op for op in block.ops if isinstance(op, SpecOp)])
+
+    def run_ops(self, ops: Sequence[SpecOp]) -> None:
+        """Write ops, in order."""
+        for op in ops:
             if self.setting.bounded is not None:
                 self.setting.bounded.enter(op, self.is_producer)
             if op.name in self.own:
@@ -260,8 +263,15 @@ class MatrixEmitter:
             Rolled(self, op, rest, total, counts).run()
             return
 
+        is_giving = mailbox >= 0 and self.is_producer
+        if is_giving:
+            self.mailbox(mailbox).begin()
+
         def body(carried: list[Value]) -> list[Value]:
-            taken = self.mailbox(mailbox).take() if mailbox >= 0 and self.is_producer else None
+            box, taken = self.mailbox(mailbox), None
+            is_later = f.icmp("ne", carried[1], number(0))
+            if is_giving:
+                (taken,) = f.if_(is_later, lambda: [box.take()], lambda: [number(0)])
             wide = self.wide_places(op, carried[0], counts)
             self.values.update(zip(block.args[: len(grid)], wide, strict=True))
             self.values.update(zip(block.args[len(grid) :], unflat(cursors, carried[2:]), strict=True))
@@ -271,7 +281,11 @@ class MatrixEmitter:
             if mailbox < 0:
                 following = op32(f, "add", carried[0], special(f, "nctaid.x"))
             else:
-                following = self.mailbox(mailbox).following(carried[1], taken)
+                if taken is not None:
+                    early = taken
+                    (taken,) = f.if_(is_later, lambda: [early], lambda: [box.take_first()])
+                    box.give_up(taken, total)
+                following = box.following(carried[1], taken)
             return [following, op32(f, "add", carried[1], 1), *flat(self._of(last.operands))]
 
         start = [special(f, "ctaid.x"), number(0), *flat(cursors)]
@@ -283,8 +297,8 @@ class MatrixEmitter:
 
     def mailbox(self, offset: int) -> Mailbox:
         """Where the producer says which tile is next."""
-        setting, counter = self.setting, self.f.arguments[-1]
-        return Mailbox(self.f, setting.base, offset, counter, setting.bounded)
+        setting, (counter, token) = self.setting, self.f.arguments[-2:]
+        return Mailbox(self.f, setting.base, offset, counter, token, setting.bounded)
 
     def _program(self, op: SpecOp, place: Value, counts: Sequence[Value]) -> list[Value]:
         """The program at a place in time: places of the last axis but one in groups, all of the last axis with each.
@@ -334,9 +348,10 @@ class MatrixEmitter:
         given = flat(start)
         # What the program before left to do goes between the first steps.
         parts, self.between = self.between, []
-        for part in parts:
+        for early, late in parts:
+            early()
             given = body(low, given)
-            part()
+            late()
             low = f.add(low, op.value("step"))
         found = f.loop(low, high, op.value("step"), body, given, op.value("is_nonempty"))
         self.values.update(zip(op.results, unflat(start, found), strict=True))
@@ -364,7 +379,7 @@ class MatrixEmitter:
             asm.effect(f, f"bar.arrive $0, {2 * WARPGROUP};", "r", [other])
 
     def _lag(self, op: SpecOp) -> None:
-        """The first consumer goes ahead; at first stages fill as fast as memory is read, which sets the others apart."""
+        """The first consumer goes ahead; stages fill no faster than memory is read, which sets the others apart."""
         f, setting = self.f, self.setting
         ring = self.values[op.operands[0]]
         assert isinstance(ring, Ring)

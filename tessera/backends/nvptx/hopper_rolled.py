@@ -22,6 +22,10 @@ def rest_in(op: SpecOp) -> SpecOp | None:
     return found[0] if found else None
 
 
+Part = tuple[Callable[[], None], Callable[[], None]]
+"""What is written before a step of products, and what after it."""
+
+
 class Rolled:
     """The tiles of a CTA, of which it has one at least."""
 
@@ -46,12 +50,11 @@ class Rolled:
 
         start = [op32(f, "add", place, special(f, "nctaid.x")), place, *flat(like)]
         last = f.while_(start, lambda carried: f.icmp("slt", carried[0], self.total), body)
-        for part in self._parts(unflat(like, last[2:])[len(after) :], last[1]):
-            part()
+        for early, late in self._parts(unflat(like, last[2:])[len(after) :], last[1]):
+            early()
+            late()
 
-    def _tile(
-        self, place: Value, cursors: Sequence[Any], between: list[Callable[[], None]]
-    ) -> tuple[list[Any], list[Any]]:
+    def _tile(self, place: Value, cursors: Sequence[Any], between: list[Part]) -> tuple[list[Any], list[Any]]:
         """A program but for its rest: its places in rings after it, and what its rest takes."""
         emitter, block = self.emitter, self.op.regions[0].block
         places = emitter.wide_places(self.op, place, self.counts)
@@ -63,19 +66,38 @@ class Rolled:
         assert last is not None
         return [emitter.values[value] for value in last.operands], [emitter.values[v] for v in self.rest.operands]
 
-    def _parts(self, values: Sequence[Any], place: Value) -> list[Callable[[], None]]:
-        """The rest of a program, in parts."""
-        return [lambda part=part: self._part(values, place, *part) for part in parts_of(self.rest)]
+    def _parts(self, values: Sequence[Any], place: Value) -> list[Part]:
+        """The rest of a program, in parts: what is read from memory for all rows, which is on its way while products
+        are started, and everything else.
+        """
+        block = self.rest.regions[0].block
+        early = [op for op in block.ops if isinstance(op, SpecOp) and _is_early(op)]
+        late = [op for op in block.ops if isinstance(op, SpecOp) and op not in early]
 
-    def _part(self, values: Sequence[Any], place: Value, first: int, count: int) -> None:
-        emitter, block = self.emitter, self.rest.regions[0].block
-        assert emitter.tiles is not None
-        places = emitter.wide_places(self.op, place, self.counts)
-        cut = [window_of(value, first, count) for value in values]
-        emitter.values.update(zip(block.args, [*places, *cut], strict=True))
-        emitter.tiles.window = (first, count)
-        emitter.run_block(block)
-        emitter.tiles.window = None
+        def part(first: int, count: int) -> Part:
+            def begin() -> None:
+                places = self.emitter.wide_places(self.op, place, self.counts)
+                cut = [window_of(value, first, count) for value in values]
+                self.emitter.values.update(zip(block.args, [*places, *cut], strict=True))
+                self._some(early, first, count)
+
+            return begin, lambda: self._some(late, first, count)
+
+        return [part(*one) for one in parts_of(self.rest)]
+
+    def _some(self, ops: Sequence[SpecOp], first: int, count: int) -> None:
+        tiles = self.emitter.tiles
+        assert tiles is not None
+        tiles.window = (first, count)
+        self.emitter.run_ops(ops)
+        tiles.window = None
+
+
+def _is_early(op: SpecOp) -> bool:
+    """Whether an op is an index, or reads one number for each column."""
+    if op.name != "ttarget.fragment_load":
+        return op.name == "ttarget.index"
+    return not any(op.value("axes")[0] in expr.symbols for expr in op.value("map")) and len(op.value("axes")) == 2
 
 
 def window_of(tile: Registers, first: int, count: int) -> Registers:

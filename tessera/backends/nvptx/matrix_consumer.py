@@ -54,10 +54,15 @@ class Consumer(Role):
         """Rings whose stage was waited for outside of the loop at hand."""
 
     def begin(self, starts: Sequence[SSAValue]) -> None:
-        """Consumers of one sum set out one after the other, so that matrix units have work while one stores."""
+        """Consumers that wait for each product set out one after the other, so that matrix units have work meanwhile.
+
+        Where products are always in flight it was measured to change nothing: the ring is too short to stay apart.
+        """
         loops = [op for op in self.lowering.source.ops if isinstance(op, SpecOp) and op.name == "ttile.for"]
         others = self.plan.consumers - 1
         if not others or len(loops) != 1 or len(self.rings) != 1 or len(self.plan.products) != 1:
+            return
+        if self._sum_of(loops[0]) is not None:
             return
         stages = self.lowering.lag * self.rings[0].stages // (4 * others)
         steps = stages * others + 1

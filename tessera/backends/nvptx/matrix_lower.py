@@ -24,6 +24,7 @@ from tessera.ir.target.reach import fits, largest
 from tessera.ir.target.writer import Writer
 from tessera.ir.tile.passes.fold_powers import fold_powers, narrowed_powers
 from tessera.types.dim import Dim
+from tessera.types.dim import product as product_of
 from tessera.types.dtype import DType, bf16, f16
 from tessera.types.machine import Machine
 from tessera.types.tensor_type import TensorType
@@ -32,12 +33,14 @@ _REGISTERS: dict[int, tuple[int, ...]] = {1: (), 2: (40, 232), 3: (24, 160)}
 """Registers of a producer's and a consumer's thread, by the number of consumers."""
 _TURNING = (24, 240)
 """The same where two products turn in one loop: sums of both are live."""
-PAIRS = ("never", "always")
+PAIRS = ("model", "always", "never")
 """Whether two CTAs share what both read (`matrix.pair`)."""
 LAGS = (2, 0, 1, 3)
 """By how many quarters of a ring the last consumer of a sum is behind the first (`matrix.lag`)."""
 EPILOGUES = ("beside", "after")
 """When a program does what follows its products: beside those of the next one, or at once (`matrix.epilogue`)."""
+_WAVES = 8
+"""Programs of each CTA from which pairs are faster, as measured on an H200: they start and end together."""
 _GROUP = 16
 """Rows of blocks that run together, so that a wave reads few rows and few columns."""
 
@@ -67,7 +70,7 @@ class MatrixLowering(Writer):
         self.values.update(zip(self.source.args, self.entry.args, strict=True))
         self.maps: dict[tuple[SSAValue, tuple[int, ...]], SSAValue] = {}
         self.staging: dict[DType, SSAValue] = {}
-        self.pairs, self.lag = pairs, lag
+        self.pairs, self.lag, self.blocks = pairs, lag, blocks
         self.is_pair = self._is_pair()
         self.stores = {op: box for op in self._stores() if (box := _box_out(op)) is not None}
         self.rest = rest_of(self, blocks) if epilogue == EPILOGUES[0] else None
@@ -136,6 +139,8 @@ class MatrixLowering(Writer):
     def _is_pair(self) -> bool:
         """Whether two CTAs take programs of neighbouring rows, whose right side both read."""
         grid: Sequence[Dim] = self.kernel.value("grid")
+        if self.pairs == "model" and (product_of(grid).value or 0) < _WAVES * self.blocks:
+            return False
         if self.pairs == "never" or len(self.plan.products) != 1 or self._is_uneven() or "group" not in self._order():
             return False
         (product,) = self.plan.products.values()

@@ -8,7 +8,7 @@ from typing import Any
 
 from tessera.ir.base.choice import Choice, Chooser
 from tessera.ir.base.tape import Tape
-from tessera.ir.schedule.emit.contraction_kernel import blocks_of
+from tessera.ir.schedule.emit.contraction_kernel import blocks_of, lies_across
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.emit.map_kernel import map_tiles
 from tessera.ir.tile.facets import Contraction
@@ -35,7 +35,8 @@ def extents_of(body: Tape) -> dict[str, Any]:
             types = [body.types[operand] for operand in record.operands]
             maps = lower.maps(types, record.attributes)
             extents = {"m": product(maps.m), "n": product(maps.n), "k": product(maps.k)}
-            return {**extents, "batch": product(maps.batch), "dtype": types[0].dtype}
+            lies = {"dtype": types[0].dtype, "is_across": lies_across(body, record, maps)}
+            return {**extents, "batch": product(maps.batch), **lies}
     return {}
 
 

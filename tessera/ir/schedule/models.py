@@ -38,12 +38,19 @@ def contraction_block(candidates: Sequence[Any], context: Mapping[str, Any]) -> 
 
 
 _RATES = {
-    **{(128, 256): 1.0, (128, 240): 0.99, (128, 224): 0.99, (128, 208): 0.98, (128, 192): 0.98, (128, 176): 0.94},
-    **{(128, 160): 0.91, (128, 144): 0.9, (128, 128): 0.9, (128, 112): 0.78, (128, 96): 0.72, (128, 80): 0.66},
+    **{(128, 256): 1.0, (128, 240): 0.99, (128, 224): 0.96, (128, 208): 0.92, (128, 192): 0.98, (128, 176): 0.92},
+    **{(128, 160): 0.93, (128, 144): 0.92, (128, 128): 0.9, (128, 112): 0.78, (128, 96): 0.72, (128, 80): 0.66},
     **{(256, 128): 0.97, (192, 192): 0.98, (192, 128): 0.95, (128, 64): 0.62},
     **{(64, 256): 0.8, (64, 128): 0.66, (64, 64): 0.42},
 }
 """How much of its peak a multiprocessor reaches on blocks of a size, measured on an H200."""
+_RATES_TWICE = {
+    **{(192, 128): 1.0, (128, 256): 0.95, (256, 128): 0.94, (128, 128): 0.86},
+    **{(64, 256): 0.72, (128, 64): 0.55, (64, 128): 0.58, (64, 64): 0.36},
+}
+"""The same of 8-bit floats, for the blocks that do not run out of registers."""
+_SPAN = 64
+"""Columns that are copied together where they lie along memory."""
 _PRODUCTS = 2048
 """Multiply-adds of bf16 in a cycle of a Hopper multiprocessor."""
 _EPILOGUE = 12
@@ -59,10 +66,10 @@ def _matrix_block(candidates: Sequence[Any], context: Mapping[str, Any], machine
     dtype = context.get("dtype")
     if dtype is not None and dtype.name not in _NARROW:
         return next(block for block in candidates if block[:2] == (64, 64))
-    # Sums of 8-bit floats are kept twice, and take twice the registers.
+    # Sums of 8-bit floats are added up outside of matrix units, beside those on their way there.
     is_twice = dtype is not None and dtype.name.startswith("f8")
     if is_twice:
-        candidates = [block for block in candidates if block[0] <= 192 and block[1] <= 128]
+        candidates = [block for block in candidates if block[:2] in _RATES_TWICE]
     # Of 32 columns a right side that lies along them cannot be read: such blocks are for who knows how it lies.
     candidates = [block for block in candidates if block[1] >= 64]
     m, n, k, batch = (_size(context.get(name), typical) for name, typical in _EXTENTS)
@@ -76,7 +83,10 @@ def _matrix_block(candidates: Sequence[Any], context: Mapping[str, Any], machine
     def cost(block: tuple[int, int, int]) -> float:
         BM, BN, _ = block
         waves = -(-(batch * -(-m // BM) * -(-n // BN)) // machine.blocks)
-        rate = _RATES[BM, BN] - (0.08 if is_twice and BM < 192 else 0.0)
+        rate = (_RATES_TWICE if is_twice else _RATES)[BM, BN]
+        if context.get("is_across"):
+            # Copied in whole spans, of which the last is not used in whole.
+            rate *= BN / _rounded(BN, _SPAN)
         return waves * (k * BM * BN / (_PRODUCTS * rate) + BM * BN / _EPILOGUE + 1000)
 
     return min(candidates, key=cost)

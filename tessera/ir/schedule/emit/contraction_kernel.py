@@ -10,8 +10,8 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import Evaluator, spec_of
 from tessera.ir.schedule.emit.frame import Request, buffers_of
-from tessera.ir.schedule.emit.maps import delinear, simplify
-from tessera.ir.tile.facets import Contraction, ContractionMaps, IndexMap
+from tessera.ir.schedule.emit.maps import compose, delinear, simplify
+from tessera.ir.tile.facets import Contraction, ContractionMaps, IndexMap, View
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import DType, f32, f64, i32
@@ -51,6 +51,23 @@ def accumulator(body: Tape, record: Record) -> DType:
     return dtypes[-1] if dtypes[-1].bits >= 32 else i32
 
 
+def lies_across(body: Tape, record: Record, maps: ContractionMaps) -> bool:
+    """Whether the right side of a product lies along its columns in memory, and not along what is summed."""
+    makers = {result: maker for maker in body.records for result in maker.results}
+    value, at = record.operands[1], tuple(maps.rhs)
+    while value in makers:
+        maker = makers[value]
+        lower, source = spec_of(maker).lower, maker.operands[0]
+        if isinstance(lower, View):
+            outs = [body.types[result] for result in maker.results]
+            found = lower.maps(body.types[source], outs, maker.attributes)
+            at = compose(found[maker.results.index(value)], at)
+        elif len(maker.operands) != 1 or body.types[source].shape != body.types[value].shape:
+            break
+        value = source
+    return bool(at) and not any(name.startswith("k") for name in at[-1].symbols)
+
+
 class ContractionKernel:
     """The writing of one such kernel; the contraction is the only one in the body."""
 
@@ -83,6 +100,7 @@ class ContractionKernel:
                 "k": self.k,
                 "batch": product(maps.batch),
                 "dtype": self.body.types[self.record.operands[0]].dtype,
+                "is_across": lies_across(self.body, self.record, maps),
             },
         ).value
         dtype = self.body.types[self.record.operands[0]].dtype
