@@ -95,10 +95,15 @@ def error_of(mine: Any, wanted: Any) -> float:
     return float(((mine.double() - wanted).norm() / wanted.norm()).item())
 
 
+def several(outcome: Any) -> list[Any]:
+    """What a function gave, one or more."""
+    return [*outcome] if isinstance(outcome, tuple) else [outcome]
+
+
 def checked(torch: Any, jitted: Any, tensors: Sequence[Any], is_causal: bool) -> dict[str, Any]:
     """How far a function is from float64, on the first and the last head, and whether two runs have the same bits."""
     given = [ts.cuda.array(value) for value in tensors]
-    first, again = [one if isinstance(one, tuple) else (one,) for one in (jitted(*given), jitted(*given))]
+    first, again = several(jitted(*given)), several(jitted(*given))
     torch.cuda.synchronize()
     same = all(bool((torch.from_dlpack(a) == torch.from_dlpack(b)).all()) for a, b in zip(first, again, strict=True))
     errors: list[list[float]] = []

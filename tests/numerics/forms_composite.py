@@ -272,7 +272,7 @@ def attention_parts(spec: OpSpec, dtype: DType) -> list[Form]:
 
 def attention_join(spec: OpSpec, dtype: DType) -> list[Form]:
     """No part, one and many."""
-    sizes = tuple({"B": one["B"], "P": one["S"], "D": one["D"]} for one in HEADS)
+    sizes = tuple({"B": one["B"], "P": one["T"], "D": one["D"]} for one in HEADS)
     operands = (Operand(("B", 2, "P", "D")), Operand(("B", 2, "P")))
     return [Form("joined", operands, sizes, constantly(dtype=dtype))]
 

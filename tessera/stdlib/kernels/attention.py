@@ -199,7 +199,7 @@ class Attention:
             b.store(out, self.call.output(b, 0), [*self._row_at, self.columns.at], place)
         if len(self.call.results) > 1 and self.call.outputs[1] is not None:
             lse = b.elementwise("add", self._natural(top), b.elementwise("log", total))
-            b.store(lse, self.call.output(b, 1), self._row_at, self._once())
+            self._store_rows(lse, self.call.output(b, 1))
         return b.finish()
 
     def _quotient(self, acc: SSAValue, divisor: SSAValue) -> SSAValue:
@@ -209,12 +209,14 @@ class Attention:
         """The maximum of the scores, in base e."""
         return self.b.elementwise("mul", top, self.b.full(_LN2, (self.rows.tile,), self.dtype))
 
-    def _once(self) -> Place:
-        """The rows of the program; of programs with parts of one head, those of the first alone."""
-        place = self._place(self.rows)
+    def _store_rows(self, tile: SSAValue, buffer: SSAValue) -> None:
+        """A number for each row; of programs with parts of one head, by the first column of the first alone."""
         if self.columns.is_one:
-            return place
-        return place.along(place.axes, place.sizes, {"_i": self.rows.size * (1 - self.columns.at)})
+            self.b.store(tile, buffer, self._row_at, self._place(self.rows))
+            return
+        place = self._place(self.rows, self.columns)
+        once = place.along(place.axes, place.sizes, {**place.bounds, self.columns.name: Dim.constant(1)})
+        self.b.store(self._across(tile, self.columns.tile), buffer, self._row_at, once)
 
     def _across(self, column: SSAValue, width: int) -> SSAValue:
         """One number for each row, along the row."""

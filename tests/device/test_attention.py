@@ -1,0 +1,110 @@
+"""Attention on matrix units of a GPU: log-sum-exps, shared heads, single queries, and bits that no choice changes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.runtime.devices.cuda_driver import is_available
+from tests.device.poison import poisoned
+
+pytestmark = [
+    pytest.mark.device("sm_90"),
+    pytest.mark.skipif(not is_available(), reason="there is no NVIDIA GPU here"),
+]
+
+RNG = np.random.default_rng(23)
+
+
+def random(shape: tuple[int, ...], spread: float = 1.0) -> Any:
+    return (RNG.standard_normal(shape) * spread).astype(ml_dtypes.bfloat16)
+
+
+def exact(q: Any, k: Any, v: Any, is_causal: bool = False) -> tuple[Any, Any]:
+    """Attention and its log-sum-exps, in float64."""
+    groups = q.shape[1] // k.shape[1]
+    q, k, v = (np.repeat(part.astype(np.float64), count, 1) for part, count in ((q, 1), (k, groups), (v, groups)))
+    scores = q @ k.swapaxes(-1, -2) / math.sqrt(q.shape[-1])
+    if is_causal:
+        scores = np.where(np.tri(q.shape[2], k.shape[2], k.shape[2] - q.shape[2], dtype=bool), scores, -np.inf)
+    top = scores.max(-1, keepdims=True)
+    powers = np.exp(scores - np.where(np.isinf(top), 0.0, top))
+    total = powers.sum(-1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        lse = np.where(np.isinf(top), -np.inf, top + np.log(total))[..., 0]
+    return powers @ v / np.where(total == 0, 1.0, total), lse
+
+
+def distance(found: Any, wanted: Any) -> float:
+    return float(np.linalg.norm(np.asarray(found).astype(np.float64) - wanted) / np.linalg.norm(wanted))
+
+
+def with_lse(q: Any, k: Any, v: Any) -> Any:
+    return ts.ops.attention(q, k, v, return_lse=True)
+
+
+def causal_with_lse(q: Any, k: Any, v: Any) -> Any:
+    return ts.ops.attention(q, k, v, causal=True, return_lse=True)
+
+
+def single(q: Any, k: Any, v: Any) -> Any:
+    return ts.ops.attention(q, k, v)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize(
+    "shape", [(1, 2, 2, 300, 300, 128), (2, 8, 1, 200, 333, 64), (1, 1, 1, 333, 200, 128), (1, 2, 2, 5, 1, 128)]
+)
+def test_log_sum_exps_of_any_length(shape: tuple[int, ...], is_causal: bool) -> None:
+    batch, heads, shared, queries, keys, head = shape
+    q = random((batch, heads, queries, head))
+    k, v = (random((batch, shared, keys, head)) for _ in range(2))
+    with poisoned():
+        out, lse = map(np.asarray, ts.jit(causal_with_lse if is_causal else with_lse, backend="cuda")(q, k, v))
+    wanted, sums = exact(q, k, v, is_causal)
+    assert distance(out, wanted) <= 4e-3
+    assert lse.dtype == np.float32
+    # Scores of bf16 numbers are sums in f32, and a logarithm has no larger error than its sum.
+    np.testing.assert_allclose(lse, sums, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("keys", [4096, 5000, 8192 + 1])
+@pytest.mark.parametrize(("heads", "shared"), [(16, 2), (3, 3), (70, 1)])
+def test_single_queries_go_over_parts_of_the_keys(keys: int, heads: int, shared: int) -> None:
+    q, k, v = random((2, heads, 1, 128), 3.0), random((2, shared, keys, 128)), random((2, shared, keys, 128))
+    jitted = ts.jit(single, backend="cuda")
+    with poisoned():
+        found = np.asarray(jitted(q, k, v))
+    assert distance(found, exact(q, k, v)[0]) <= 4e-3
+    assert "attention_parts" in jitted.lower(q, k, v).target
+    # A row does not know of other batches.
+    alone = np.asarray(jitted(q[1:], k[1:], v[1:]))
+    assert alone.tobytes() == found[1:].tobytes()
+
+
+def test_blocks_of_queries_change_no_bit() -> None:
+    q, k, v = random((1, 2, 700, 128)), random((1, 2, 900, 128)), random((1, 2, 900, 128))
+    for function in (with_lse, causal_with_lse):
+        found = set[bytes]()
+        for block in (64, 128):
+            jitted = ts.jit(function, backend="cuda", overrides={"attention.queries": block})
+            found |= {b"".join(np.asarray(part).tobytes() for part in jitted(q, k, v)) for _ in range(3)}
+        assert len(found) == 1
+
+
+def test_uneven_programs_are_all_taken_each_time() -> None:
+    """Programs are handed out by a counter: many launches of several sizes in a row, none of which waits."""
+    jitted = ts.jit(causal_with_lse, backend="cuda")
+    sizes = [(1, 2, 2000), (2, 16, 1100), (1, 1, 130)]
+    given = [[random((*size, 128)) for _ in range(3)] for size in sizes]
+    wanted = [exact(*arrays, is_causal=True)[0] for arrays in given]
+    device = [[ts.cuda.array(array) for array in arrays] for arrays in given]
+    found = [[jitted(*arrays) for arrays in device] for _ in range(10)]
+    for runs in found:
+        for (out, _), exactly in zip(runs, wanted, strict=True):
+            assert distance(np.asarray(out), exactly) <= 4e-3
