@@ -5,6 +5,7 @@ from __future__ import annotations
 from tessera.backends.nvptx import hopper_assembly as asm
 from tessera.backends.nvptx.hopper_assembly import op32
 from tessera.backends.nvptx.text import special
+from tessera.backends.nvptx.waits import Waits
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
@@ -19,33 +20,64 @@ def mailboxes(kernel: SpecOp) -> list[int]:
 class Mailbox:
     """Two places for the number of a tile, used in turn: a barrier for each that it is full, one that it is empty.
 
-    The counter is in global memory, and 0 when the kernel starts; the first tile of each CTA is its own number.
+    The counter is in global memory; the first tile of each CTA is its own number. The first CTA sets the counter to 0
+    and says so by writing the launch's token behind it, which no memory has by chance; whoever takes the last number
+    takes the token away, so that a launch that is played again, token and all, waits once more.
     """
 
     def __init__(
-        self, f: FunctionText, base: Value, offset: int, counter: Value, bounded: bool, is_producer: bool
+        self, f: FunctionText, base: Value, offset: int, counter: Value, token: Value, bounded: Waits | None
     ) -> None:
-        self.f, self.base, self.offset, self.counter = f, base, offset, counter
-        self.bounded, self.is_producer = bounded, is_producer
+        self.f, self.base, self.offset = f, base, offset
+        self.counter, self.token, self.bounded = counter, token, bounded
 
     def _at(self, first: int, place: Value, shift: int) -> Value:
         start = op32(self.f, "add", self.base, self.offset + first)
         return op32(self.f, "add", start, op32(self.f, "shl", place, shift))
 
-    def following(self, turn: Value) -> Value:
-        """The number of the tile after this one, which is the CTA's `turn`-th."""
+    @property
+    def _address(self) -> Value:
+        return self.f.raw("i64", f"ptrtoint {self.counter} to i64")
+
+    def begin(self) -> None:
+        """The first CTA's producer begins the count."""
+        text = (
+            "{ .reg .pred P; setp.eq.u32 P, $2, 0; @P st.global.u32 [$0], 0; "
+            "@P st.release.gpu.global.u64 [$0+8], $1; }"
+        )
+        asm.effect(self.f, text, "l,l,r", [self._address, self.token, special(self.f, "ctaid.x")])
+
+    def take(self) -> Value:
+        """Ask for the next number; it takes about as long to come as a tile of memory, so it is asked for early."""
+        return asm.effect(self.f, "atom.global.add.u32 $0, [$1], 1;", "=r,l", [self._address], "i32")
+
+    def take_first(self) -> Value:
+        """The same once the count has begun, which the first CTA sees to before it copies anything."""
+        text = (
+            "{ .reg .pred P; .reg .u64 seen; AGAIN: ld.acquire.gpu.global.u64 seen, [$0+8]; "
+            "setp.ne.u64 P, seen, $1; @P bra AGAIN; }"
+        )
+        asm.effect(self.f, text, "l,l", [self._address, self.token])
+        return self.take()
+
+    def give_up(self, taken: Value, total: Value) -> None:
+        """After the last number the count has ended."""
+        is_last = asm.flag(self.f, self.f.icmp("eq", op32(self.f, "add", taken, 1), total))
+        text = "{ .reg .pred P; setp.ne.u32 P, $1, 0; @P st.global.u64 [$0+8], 0; }"
+        asm.effect(self.f, text, "l,r", [self._address, is_last])
+
+    def following(self, turn: Value, taken: Value | None) -> Value:
+        """The number of the tile after this one, which is the CTA's `turn`-th; the producer has `taken` it."""
         f = self.f
         place = op32(f, "and", turn, 1)
         parity = op32(f, "and", op32(f, "lshr", turn, 1), 1)
         full, empty, cell = self._at(0, place, 3), self._at(16, place, 3), self._at(32, place, 2)
-        if not self.is_producer:
+        if taken is None:
             asm.barrier_wait(f, full, parity, self.bounded)
             found = asm.effect(f, "ld.shared.u32 $0, [$1];", "=r,r", [cell], "i32")
             asm.barrier_signal(f, empty)
             return asm.warp_uniform(f, found)
         asm.barrier_wait(f, empty, op32(f, "xor", parity, 1), self.bounded)
-        address = f.raw("i64", f"ptrtoint {self.counter} to i64")
-        taken = asm.effect(f, "atom.global.add.u32 $0, [$1], 1;", "=r,l", [address], "i32")
         found = op32(f, "add", taken, special(f, "nctaid.x"))
         asm.effect(f, "st.shared.u32 [$0], $1;", "r,r", [cell, found])
         asm.barrier_signal(f, full)

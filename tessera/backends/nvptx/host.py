@@ -89,7 +89,7 @@ class _Entry(HostProgram):
         self.names = [name for name in dict.fromkeys(both) if name in kernels]
         self.constants: list[bytes] = []
         self.scratches: list[tuple[str, int, int, str]] = []
-        longest = 1 + max((len(op.operands) + len(op.value("sizes")) for op in calls), default=0)
+        longest = 2 + max((len(op.operands) + len(op.value("sizes")) for op in calls), default=0)
         most = max((len(code.maps) for code in kernels.values()), default=0)
         # A kernel with fewer tensor maps gets its parameters from further on.
         self.maps, self.most = f.alloca("i8", _MAP * max(1, most)), most
@@ -161,12 +161,11 @@ class _Entry(HostProgram):
 
         def run() -> None:
             f.if_(f.icmp("sgt", blocks, MOST_BLOCKS), lambda: f.ret(f.const_i(TOO_MANY | (number + 1) << 32)))
-            for at, slot in enumerate([*slots, scratch]):
+            tokens = [self._token()] if code.counts else []
+            for at, slot in enumerate([*slots, scratch, *tokens]):
                 f.store(slot, f.gep(self.slots, at, "i64"), align=8)
             room = Dim.constant(_LINE if code.counts else 0)
             if code.counts:
-                zero = [scratch, Value("i32", "0"), f.const_i(_LINE // 4), self.words["stream"]]
-                self._driver("fill", zero, number)
                 self.scratches.append(("1", 1, 1, str(_LINE)))
             for at, map_ in enumerate(code.maps):
                 room = self._map(map_, f.gep(self.maps, _MAP * at, "i8"), slots[map_.argument], sizes, number, room)
@@ -179,6 +178,12 @@ class _Entry(HostProgram):
             self._driver("launch", [handle, *shape, self.words["stream"], parameters, Value("ptr", "null")], number)
 
         f.if_(f.icmp("sgt", total, 0), run)
+
+    def _token(self) -> Value:
+        """A number that no launch had before, and not 0: by it a kernel knows what its own CTAs wrote to scratch."""
+        f = self.f
+        f.module.declare("llvm.readcyclecounter", "i64", [])
+        return f.op("or", f.raw("i64", "call i64 @llvm.readcyclecounter()"), f.const_i(1))
 
     def _map(self, map_: MapCode, place: Value, buffer: Value, sizes: Mapping[str, Dim], kernel: int, room: Dim) -> Dim:
         """A tensor map, whose rows begin at multiples of 16 bytes; `room` bytes of scratch are taken already.
