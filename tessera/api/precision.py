@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import PolicyError
+from tessera.frontend.concrete import StandIn
 from tessera.frontend.tree import flatten, unflatten
+from tessera.types.annotation import parse_policy
 from tessera.types.frozen import frozen
 from tessera.types.policy import Policy
 
@@ -65,14 +67,16 @@ class LossScaler:
 
     def unscaled(self, gradients: Any) -> Any:
         """A tree of gradients in f32, without the scale."""
-        from tessera.frontend.functions.operands import as_tensor, cast  # noqa: PLC0415 - the ops load when one is run
+        from tessera.frontend.functions.elementwise import div  # noqa: PLC0415 - the ops load when one is run
+        from tessera.frontend.functions.operands import as_tensor, cast  # noqa: PLC0415
         from tessera.types.dtype import f32  # noqa: PLC0415
 
         leaves, form = flatten(gradients)
-        return unflatten(form, [cast(as_tensor(leaf), f32) * (1.0 / self.scale) for leaf in leaves])
+        return unflatten(form, [div(cast(as_tensor(leaf), f32), self.scale) for leaf in leaves])
 
     def step(self, gradients: Any, update: Callable[[Any], Any]) -> bool:
         """Call `update` with the gradients without the scale, unless one is not finite; then skip, and back off."""
+        _check_values("LossScaler.step", gradients)
         clear = self.unscaled(gradients)
         is_finite = all_finite(clear)
         if is_finite:
@@ -89,6 +93,19 @@ class LossScaler:
         if self.good_steps == self.interval:
             self.scale, self.good_steps = min(self.scale * self.growth, self.largest), 0
         return True
+
+    def __repr__(self) -> str:
+        skipped = sum(not one.is_finite for one in self.history)
+        return f"LossScaler(scale={self.scale:g}, {len(self.history)} steps, {skipped} skipped)"
+
+
+def _check_values(what: str, tensors: Any) -> None:
+    """Raises where a decision is wanted from tensors that have no values yet."""
+    if any(isinstance(leaf, StandIn) for leaf in flatten(tensors)[0]):
+        raise PolicyError(
+            f"`{what}` decides by values, which tensors of a traced function do not have",
+            fix="call it outside of `jit`, with what the function returns",
+        )
 
 
 def all_finite(tensors: Any) -> bool:
@@ -122,6 +139,18 @@ class Switch:
     def __str__(self) -> str:
         return f"step {self.step}: {self.before} -> {self.after} ({self.reason})"
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Numbers and texts alone, to be kept in a file; `Switch.of` reads them."""
+        return {"step": self.step, "reason": self.reason, "before": str(self.before), "after": str(self.after)}
+
+    @staticmethod
+    def of(fields: Mapping[str, Any]) -> Switch:
+        """The switch of such fields."""
+        return Switch(
+            int(fields["step"]), fields["reason"], parse_policy(fields["before"]), parse_policy(fields["after"])
+        )
+
 
 class AdaptivePrecision:
     """Chooses a policy by what it sees: the range of tensors, or the scale of gradients.
@@ -147,6 +176,19 @@ class AdaptivePrecision:
         patience: int = 10,
         replay: Iterable[Switch] | None = None,
     ) -> None:
+        for name, given in (("narrow", narrow), ("wide", wide)):
+            if not isinstance(given, Policy):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise PolicyError(
+                    f"`{name}` is a Policy, got {given!r}", fix="write `AdaptivePrecision(Training(), ...)`"
+                )
+        rules = (
+            ("above", above, above > 0, "above 0"),
+            ("below", below, 0 <= below < above, "from 0, and less than `above`"),
+            ("patience", patience, patience >= 1, "of at least 1"),
+        )
+        wrong = [f"`{name}` {rule}, got {value!r}" for name, value, holds, rule in rules if not holds]
+        if wrong:
+            raise PolicyError(f"adaptive precision takes {', and '.join(wrong)}")
         self.narrow, self.wide, self.above, self.below, self.patience = narrow, wide, above, below, patience
         self.policy, self.steps, self.quiet = narrow, 0, 0
         self.log: list[Switch] = []
@@ -158,8 +200,12 @@ class AdaptivePrecision:
             self.narrow, self.wide, above=self.above, below=self.below, patience=self.patience, replay=self.log
         )
 
+    def __repr__(self) -> str:
+        return f"AdaptivePrecision({self.policy}, {self.steps} steps, {len(self.log)} switches)"
+
     def observe(self, *seen: Any) -> Policy:
         """Look at tensors or numbers of a step; the policy of the next one."""
+        _check_values("AdaptivePrecision.observe", seen)
         if self._replayed is not None:
             switch = self._replayed.get(self.steps)
             if switch is not None:
@@ -186,7 +232,9 @@ class AdaptivePrecision:
     def _reason(self, seen: Sequence[Any]) -> str:
         for one in seen:
             for least, most in _magnitudes(one):
-                if not _is_finite(most) or most > self.above:
+                if not _is_finite(most):
+                    return f"a value is {most:g}"
+                if most > self.above:
                     return f"largest {most:.6g} above {self.above:.6g}"
                 if 0 < least < self.below:
                     return f"least {least:.6g} below {self.below:.6g}"

@@ -4,6 +4,7 @@
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import tessera as ts
 from tessera import ops
+from tessera.api.precision import Switch
 from tessera.diagnostics.codes import PolicyError
 
 RNG = np.random.default_rng(9)
@@ -96,3 +98,49 @@ def test_n5_small_gradients_and_gradient_scales_switch_too() -> None:
     )
     found = ts.AdaptivePrecision(ts.Training(), ts.Policy(storage=ts.f32)).observe(np.array([np.inf], np.float32))
     assert found.storage is ts.f32
+
+
+def test_what_is_no_policy_or_no_threshold_is_refused_by_name() -> None:
+    wide, wrong = ts.Policy(storage=ts.f32), "x"
+    with pytest.raises(PolicyError, match="`narrow` is a Policy, got 'x'"):
+        ts.AdaptivePrecision(wrong, wide)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(
+        PolicyError, match=r"`above` above 0, got -1.0, and `below` .*, and `patience` of at least 1, got 0"
+    ):
+        ts.AdaptivePrecision(ts.Training(), wide, above=-1.0, patience=0)
+
+
+def test_decisions_are_not_made_inside_a_traced_function() -> None:
+    adaptive = ts.AdaptivePrecision(ts.Training(), ts.Policy(storage=ts.f32), above=10.0)
+    scaler = ts.LossScaler()
+    calls: tuple[Any, ...] = (adaptive.observe, lambda x: scaler.step(x, print))
+    for call in calls:
+        with pytest.raises(PolicyError, match="decides by values, which tensors of a traced function do not have") as e:
+            ts.jit(lambda x: (call(x), x)[1])(X)  # noqa: B023
+        assert "outside of `jit`" in str(e.value)
+
+
+def test_a_log_is_kept_in_a_file_and_replayed_from_it() -> None:
+    adaptive = ts.AdaptivePrecision(ts.Training(), ts.Policy(storage=ts.f32), above=10.0, patience=1)
+    seen = [1.0, 11.0, float("nan"), 1.0]
+    policies = [adaptive.observe(np.array([one], np.float32)) for one in seen]
+    kept = json.dumps([switch.fields for switch in adaptive.log])
+    assert [switch.reason for switch in adaptive.log] == ["largest 11 above 10", "1 quiet steps"]
+    again = ts.AdaptivePrecision(
+        ts.Training(), ts.Policy(storage=ts.f32), replay=[Switch.of(one) for one in json.loads(kept)]
+    )
+    assert [again.observe(0.0) for _ in seen] == policies
+    assert again.log == adaptive.log
+    assert repr(again) == "AdaptivePrecision(storage(bf16) @ accum(f32), 4 steps, 2 switches)"
+
+
+def test_gradients_of_a_tree_come_without_their_scale_as_tensors() -> None:
+    scaler = ts.LossScaler(scale=4.0)
+    found: list[Any] = []
+    grads = {"w": np.full(3, 8.0, np.float32), "b": [ts.array([2.0], ts.f16)]}
+    assert scaler.step(grads, found.append)
+    assert [type(leaf) for leaf in (found[0]["w"], found[0]["b"][0])] == [ts.Tensor] * 2
+    assert np.asarray(found[0]["w"]).tolist() == [2.0, 2.0, 2.0]
+    assert found[0]["b"][0].dtype is ts.f32
+    assert not scaler.step({"w": np.array([np.inf], np.float32)}, found.append)
+    assert repr(scaler) == "LossScaler(scale=2, 2 steps, 1 skipped)"
