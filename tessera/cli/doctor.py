@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tessera.types.machine import GPUS, Machine
 from tessera.types.settings import Settings
 
 # What the x86 backend looks at, widest first; the rest of a CPU's flags would only hide these.
@@ -94,7 +95,12 @@ def examine_gpu() -> list[Finding]:
     return [
         Finding("gpu", "nvidia", f"{len(nvidia)} device(s), {text}" if nvidia else "none"),
         Finding("gpu", "amd", "present" if amd else "none"),
+        Finding("gpu", "compiles for", ", ".join(_machine_text(machine) for machine in GPUS.values())),
     ]
+
+
+def _machine_text(machine: Machine) -> str:
+    return machine.cpu if machine.is_proven else f"{machine.cpu} (never executed)"
 
 
 def show(*, as_json: bool) -> int:

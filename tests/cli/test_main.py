@@ -60,6 +60,14 @@ def test_the_doctor_reports_each_section() -> None:
     assert [finding["name"] for finding in findings if finding["name"] not in table] == []
 
 
+def test_the_doctor_says_which_gpus_were_never_tried() -> None:
+    findings = json.loads(RUNNER.invoke(app, ["doctor", "--json"]).output)
+    (line,) = (finding["value"] for finding in findings if finding["name"] == "compiles for")
+    assert "sm_80 (never executed)" in line
+    assert "sm_100a (never executed)" in line
+    assert "sm_90a," in line
+
+
 def test_the_doctor_sees_a_cache_it_cannot_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TESSERA_CACHE_DIR", "/proc/nowhere")
     result = RUNNER.invoke(app, ["doctor", "--json"])

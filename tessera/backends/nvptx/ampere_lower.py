@@ -11,7 +11,7 @@ from tessera.backends.nvptx.kernel_code import matrix_symbol
 from tessera.backends.nvptx.matrix_consumer import Consumer, index_expr
 from tessera.backends.nvptx.matrix_lower import MatrixLowering
 from tessera.backends.nvptx.matrix_memory import RingPlan, Room, rings_of, tile_of
-from tessera.backends.nvptx.matrix_plan import Plan, UnfitError, Units, plan_of
+from tessera.backends.nvptx.matrix_plan import Box, Plan, UnfitError, Units, plan_of
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, TileAttr
@@ -64,14 +64,14 @@ class WarpLowering(MatrixLowering):
         self.machine = machine
         self.rows_out = frozenset(op for op in self.stores if _columns_of(op.operands[0]) % _span_of(op) == 0)
         """Stores that leave in rows of 16 bytes; all others are element by element."""
-        self.stores = {}
+        self.stores: dict[SpecOp, Box] = {}
         self.mailbox = -1
 
     def run(self) -> SpecOp:
         rings, room = rings_of(self.plan), Room()
         self._place(rings, room)
         order = {name: value for name, value in self._order().items() if name != "mailbox"}
-        body = Warps(self, rings).program(order["grid"])
+        body = Warps(self, rings).whole(order["grid"])
         self.emit("tiles", (), order, (), [body])
         self.emit("return")
         values = {name: self.kernel.value(name) for name in ("symbols", "writes", "grid")}
@@ -161,7 +161,7 @@ class Warps(Consumer):
         self.fetch: tuple[SSAValue, SSAValue, SSAValue] | None = None
         """The step that is copied in a turn, where steps end, and the stage it goes to."""
 
-    def program(self, grid: Sequence[Dim]) -> Block:
+    def whole(self, grid: Sequence[Dim]) -> Block:
         """The block of one program."""
         body = Block(arg_types=[INDEX] * len(grid))
         self.places = list(body.args)
