@@ -1,0 +1,63 @@
+"""Keys of programs on disk: another program, option, machine, compiler or package below it is another key."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.api import compilation
+from tessera.api.compilation import cache_key, compiler_text, package_text
+from tessera.compiler.options import Options
+
+
+def _doubled(x: Any) -> Any:
+    return x * 2.0
+
+
+TAPE = ts.jit(_doubled).trace(np.ones(3, np.float32)).tape
+
+
+@pytest.mark.parametrize("package", ["llvmlite", "xdsl"])
+def test_the_versions_of_packages_are_in_the_key(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert f"{package}-{version(package)}" in package_text(package)
+    assert package_text(package) in compiler_text().splitlines()
+    before = cache_key(TAPE, Options())
+    made = tmp_path / package
+    made.mkdir()
+    (made / "__init__.py").touch()
+    (tmp_path / f"{package}-99.0.dist-info").mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    compiler_text.cache_clear()
+    try:
+        assert f"{package}-99.0" in compiler_text()
+        assert cache_key(TAPE, Options()) != before
+    finally:
+        monkeypatch.undo()
+        compiler_text.cache_clear()
+    assert cache_key(TAPE, Options()) == before
+
+
+def test_a_code_generator_that_was_built_anew_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = tmp_path / "llvmlite" / "binding" / "libllvmlite.so"
+    library.parent.mkdir(parents=True)
+    (tmp_path / "llvmlite" / "__init__.py").touch()
+    library.write_bytes(b"one")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    before = package_text("llvmlite")
+    os.utime(library, (5, 5))
+    assert package_text("llvmlite") != before
+    assert package_text("nothing_of_that_name") == "no nothing_of_that_name"
+
+
+def test_machine_and_options_are_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = cache_key(TAPE, Options())
+    assert cache_key(TAPE, Options(debug=True)) != before
+    monkeypatch.setattr(compilation, "machine_text", lambda: "another machine")
+    assert cache_key(TAPE, Options()) != before
