@@ -113,8 +113,11 @@ def test_what_is_no_policy_or_no_threshold_is_refused_by_name() -> None:
 def test_decisions_are_not_made_inside_a_traced_function() -> None:
     adaptive = ts.AdaptivePrecision(ts.Training(), ts.Policy(storage=ts.f32), above=10.0)
     scaler = ts.LossScaler()
-    calls: tuple[Any, ...] = (adaptive.observe, lambda x: scaler.step(x, print))
-    for call in calls:
+
+    def step(x: Any) -> Any:
+        return scaler.step(x, print)
+
+    for call in (adaptive.observe, step):
         with pytest.raises(PolicyError, match="decides by values, which tensors of a traced function do not have") as e:
             ts.jit(lambda x: (call(x), x)[1])(X)  # noqa: B023
         assert "outside of `jit`" in str(e.value)
