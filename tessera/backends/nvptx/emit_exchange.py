@@ -8,6 +8,7 @@ from typing import Any
 
 from tessera.backends.nvptx import values
 from tessera.backends.nvptx.layout import Layout, Spacing, Tile
+from tessera.backends.nvptx.rows_matrix import thread_distance
 from tessera.backends.nvptx.text import WARP, shuffle
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.llvm import math
@@ -157,32 +158,43 @@ def emit_fold_place(emitter: Any, op: SpecOp) -> None:
 
 
 def _fold(emitter: Any, tiles: Sequence[Tile], axis: int, out: Layout, join: Join) -> list[list[Value]]:
-    """Halve the axis until one element is left, then give each thread what it holds of the result."""
-    layout = tiles[0].layout
-    stride = prod(layout.shape[axis + 1 :])
+    """Halve the axis until one element is left, then give each thread what it holds of the result.
+
+    An axis that is no power of two is cut to one first: what has no partner then goes on as it is.
+    """
     current = [list(emitter.registers(tile)) for tile in tiles]
-    half = layout.shape[axis] // 2
-    while half:
-        current = _halve(emitter, tiles, current, half * stride, join)
-        half //= 2
+    extent = tiles[0].layout.shape[axis]
+    while extent > 1:
+        half = 1 << (extent - 1).bit_length() - 1
+        current = _halve(emitter, tiles, current, axis, half, extent - half, join)
+        extent = half
     return _handed_out(emitter, tiles, current, axis, out)
 
 
 def _halve(
-    emitter: Any, tiles: Sequence[Tile], current: list[list[Value]], ahead: int, join: Join
+    emitter: Any, tiles: Sequence[Tile], current: list[list[Value]], axis: int, half: int, count: int, join: Join
 ) -> list[list[Value]]:
-    """Every element with the one `ahead` of it, where there is one; what the others become is not looked at."""
-    made = [list(part) for part in current]
-    for register, partner in _partners(emitter, tiles, current, ahead):
-        for part, value in zip(made, join([part[register] for part in current], partner), strict=True):
+    """The first `count` elements of the axis with those `half` ahead; what lies from `half` on is not looked at."""
+    made, f, layout = [list(part) for part in current], emitter.f, tiles[0].layout
+    stride = prod(layout.shape[axis + 1 :])
+    for register, partner in _partners(emitter, tiles, current, half * stride, layout.shape[axis] * stride):
+        own = [part[register] for part in current]
+        joined = join(own, partner)
+        if count < half:
+            has_partner = f.icmp("slt", emitter.at(layout).coordinates(register)[axis], count)
+            joined = [f.select(has_partner, after, before) for after, before in zip(joined, own, strict=True)]
+        for part, value in zip(made, joined, strict=True):
             part[register] = value
     return made
 
 
 def _partners(
-    emitter: Any, tiles: Sequence[Tile], current: list[list[Value]], ahead: int
+    emitter: Any, tiles: Sequence[Tile], current: list[list[Value]], ahead: int, pitch: int
 ) -> list[tuple[int, list[Value]]]:
-    """Registers, each with the elements that are `ahead` of its own: in this thread, in its warp, or beyond."""
+    """Registers, each with the elements that are `ahead` of its own: in this thread, in its warp, or beyond.
+
+    Lines that are folded begin at multiples of `pitch`.
+    """
     layout, f = tiles[0].layout, emitter.f
     count, vector = layout.registers, layout.vector
     if ahead % layout.round == 0:
@@ -192,7 +204,11 @@ def _partners(
         lower = [at for at in range(count) if at % vector % (2 * ahead) < ahead]
         return [(at, [part[at + ahead] for part in current]) for at in lower]
     lanes = ahead // vector
-    if ahead % vector == 0 and min(layout.round, layout.size) % (2 * ahead) == 0 and lanes < WARP:
+    is_aligned = min(layout.round, layout.size) % (2 * ahead) == 0 and pitch % (2 * ahead) == 0
+    if ahead % vector == 0 and is_aligned and lanes < WARP:
+        if emitter.matrix is not None:
+            across = thread_distance(lanes)
+            return [(at, [shuffle(f, part[at], "bfly", across) for part in current]) for at in range(count)]
         return [(at, [shuffle(f, part[at], "down", lanes) for part in current]) for at in range(count)]
     held = [Tile(tile.layout, tile.dtype, part) for tile, part in zip(tiles, current, strict=True)]
     starts = shared_tiles(emitter, held)

@@ -1,0 +1,121 @@
+"""Folds of tiles over threads, run on numbers: the tree of the house for any shape, any threads, any neighbours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessera.backends.nvptx import emit_exchange
+from tessera.backends.nvptx.layout import Layout, Threads, Tile
+from tessera.types.dtype import f32
+
+WARP = 32
+
+
+class Numbers:
+    """Arithmetic of all threads at once: a value is an array with a number for each."""
+
+    def __init__(self, threads: int) -> None:
+        self.lanes = np.arange(threads)
+
+    def add(self, a: Any, b: Any) -> Any:
+        return a + b
+
+    def mul(self, a: Any, b: Any) -> Any:
+        return a * b
+
+    def udiv(self, a: Any, b: Any) -> Any:
+        return a // b
+
+    def urem(self, a: Any, b: Any) -> Any:
+        return a % b
+
+    def smin(self, a: Any, b: Any) -> Any:
+        return np.minimum(a, b)
+
+    def index(self, a: Any) -> Any:
+        return a
+
+    def icmp(self, kind: str, a: Any, b: Any) -> Any:
+        assert kind == "slt"
+        return np.broadcast_to(a < b, self.lanes.shape)
+
+    def select(self, mask: Any, a: Any, b: Any) -> Any:
+        return np.where(mask, a, b)
+
+
+class Machine:
+    """The threads of one program, and what an emitter asks of them."""
+
+    def __init__(self, threads: int) -> None:
+        self.f: Any = Numbers(threads)
+
+    def at(self, layout: Layout) -> Any:
+        return Threads(self.f, self.f.lanes, layout)
+
+    def registers(self, tile: Tile) -> Any:
+        return tile.registers
+
+    def spread(self, array: Any, layout: Layout) -> Tile:
+        """An array over the threads; registers beyond its end hold NaN."""
+        flat = np.append(array.reshape(-1), np.float32(np.nan))
+        base = np.broadcast_to(self.at(layout).base, self.f.lanes.shape)
+        places = [np.minimum(base + layout.start(register), layout.size) for register in range(layout.registers)]
+        return Tile(layout, f32, [flat[place] for place in places])
+
+    def gathered(self, tile: Tile) -> Any:
+        """The array that a tile is; whoever owns an element says."""
+        flat = np.full(tile.layout.size + 1, np.nan, np.float32)
+        base = np.broadcast_to(self.at(tile.layout).base, self.f.lanes.shape)
+        for register, values in enumerate(tile.registers):
+            flat[np.minimum(base + tile.layout.start(register), tile.layout.size)] = values
+        return flat[:-1]
+
+
+def tree(array: Any, axis: int) -> Any:
+    """The sum by halving, as the interpreter has it."""
+    array = np.moveaxis(array, axis, 0)
+    while len(array) > 1:
+        half = 1 << (len(array) - 1).bit_length() - 1
+        array = np.concatenate([array[: len(array) - half] + array[half:], array[len(array) - half : half]])
+    return array[0]
+
+
+def folded(array: Any, axis: int, threads: int, widest: int, patch: pytest.MonkeyPatch) -> Any:
+    machine = Machine(threads)
+    layout = Layout(array.shape, threads, widest)
+    out = Layout((*array.shape[:axis], *array.shape[axis + 1 :]), threads, widest)
+
+    def shuffle(f: Any, value: Any, way: str, lanes: int) -> Any:
+        warps = np.broadcast_to(value, (threads,)).reshape(-1, min(WARP, threads))
+        if way == "idx":
+            return np.repeat(warps[:, lanes], warps.shape[1])
+        # Beyond the end of a warp a lane gets something, on which nothing may depend.
+        return np.concatenate([warps[:, lanes:], np.full((len(warps), lanes), np.nan, warps.dtype)], 1).reshape(-1)
+
+    patch.setattr(emit_exchange, "shuffle", shuffle)
+    patch.setattr(emit_exchange, "shared_tiles", lambda _, tiles: [machine.gathered(tile) for tile in tiles])
+    patch.setattr(emit_exchange, "read", lambda _, start, place, dtype: start[place])
+    source: Any = machine.spread(array, layout)
+    (registers,) = emit_exchange._fold(machine, [source], axis, out, lambda a, b: [a[0] + b[0]])  # pyright: ignore[reportPrivateUsage]
+    return machine.gathered(Tile(out, f32, registers)).reshape(out.shape)
+
+
+SHAPES = st.one_of(
+    st.tuples(st.integers(1, 300)),
+    st.tuples(st.integers(1, 9), st.integers(1, 300)),
+    st.tuples(st.sampled_from([4, 16, 64]), st.sampled_from([16, 96, 128, 192, 229, 256])),
+)
+
+
+@given(SHAPES, st.data(), st.sampled_from([32, 64, 128, 256]), st.sampled_from([1, 2, 4, 8]))
+def test_folds_are_the_tree_of_the_house(shape: Any, data: Any, threads: int, widest: int) -> None:
+    axis = data.draw(st.integers(0, len(shape) - 1))
+    array = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    with pytest.MonkeyPatch.context() as patch, np.errstate(invalid="ignore"):
+        found = folded(array, axis, threads, widest, patch)
+    np.testing.assert_array_equal(found, tree(array, axis))
