@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import ScheduleError
@@ -117,11 +119,20 @@ class Tuning:
             return
         path = self._path(kernel)
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        values = {**self._stored(kernel), key: json.loads(schedule.to_json())}
-        temporary = f"{path}.{os.getpid()}"
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump(values, file, indent=1, sort_keys=True)
-        os.replace(temporary, path)
+        with _locked(path):
+            values = {**self._stored(kernel), key: json.loads(schedule.to_json())}
+            temporary = f"{path}.{os.getpid()}"
+            with open(temporary, "w", encoding="utf-8") as file:
+                json.dump(values, file, indent=1, sort_keys=True)
+            os.replace(temporary, path)
+
+
+@contextmanager
+def _locked(path: str) -> Generator[None]:
+    """Others who add to a file wait: what one of them adds between our reading and our writing would be lost."""
+    with open(f"{path}.lock", "w", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # let go when the file is closed, or its process ends
+        yield
 
 
 def _wait(kernel: Kernel) -> None:
