@@ -133,7 +133,9 @@ class MatrixEmitter:
         self.rank = pairs.rank(f) if self.is_pair else number(0)
         self.tiles: TileOps | None = None
         self.between: list[Part] = []
-        """What is written between the first steps of the next loop."""
+        """What is written into the first steps of the next loop."""
+        self.held: Callable[[], None] | None = None
+        """What is written before the next wait for products."""
         self.is_producer = True
         self.own: dict[str, Callable[[SpecOp], None]] = {
             "ttarget.index": self._index,
@@ -235,6 +237,9 @@ class MatrixEmitter:
         for op in ops:
             if self.setting.bounded is not None:
                 self.setting.bounded.enter(op, self.is_producer)
+            if op.name == "ttarget.mma_wait" and self.held is not None:
+                late, self.held = self.held, None
+                late()
             if op.name in self.own:
                 self.own[op.name](op)
             elif op.name not in ("ttarget.yield", "ttarget.rest"):
@@ -346,12 +351,14 @@ class MatrixEmitter:
             return flat(self._of(last.operands))
 
         given = flat(start)
-        # What the program before left to do goes between the first steps.
+        # What the program before left to do goes into the first steps but one, while two products are in flight.
         parts, self.between = self.between, []
-        for early, late in parts:
-            early()
+        for early, late in [(None, None), *parts] if parts else []:
+            if early is not None:
+                early()
+            self.held = late
             given = body(low, given)
-            late()
+            assert self.held is None, "a step waits for the product of the step before"
             low = f.add(low, op.value("step"))
         found = f.loop(low, high, op.value("step"), body, given, op.value("is_nonempty"))
         self.values.update(zip(op.results, unflat(start, found), strict=True))

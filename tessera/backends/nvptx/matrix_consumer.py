@@ -83,13 +83,13 @@ class Consumer(Role):
         self._leave_rest(rest)
 
     def _has_steps(self, rest: Rest) -> bool:
-        """Whether there is a step of products for each part of the rest, and one more."""
+        """Whether there is a step of products for each part of the rest, and two more."""
         type = rest.value.type
         assert isinstance(type, TileAttr)
         parts = -(-(type.shape[1].value or 0) // PART)
         bounds = [index_expr(value) for value in rest.loop.operands[:2]]
         is_known = all(bound is not None and bound.value is not None for bound in bounds)
-        return is_known and self.is_longer(rest.loop, parts * rest.loop.value("step"))
+        return is_known and self.is_longer(rest.loop, (parts + 1) * rest.loop.value("step"))
 
     def _leave_rest(self, rest: Rest) -> None:
         """The ops after the products, which the next program of the CTA does: in a block of their own."""

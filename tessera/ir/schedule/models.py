@@ -70,15 +70,12 @@ def _matrix_block(candidates: Sequence[Any], context: Mapping[str, Any], machine
     is_twice = dtype is not None and dtype.name.startswith("f8")
     if is_twice:
         candidates = [block for block in candidates if block[:2] in _RATES_TWICE]
-    # Of 32 columns a right side that lies along them cannot be read: such blocks are for who knows how it lies.
-    candidates = [block for block in candidates if block[1] >= 64]
     m, n, k, batch = (_size(context.get(name), typical) for name, typical in _EXTENTS)
 
     if m <= 64:
-        # What counts is how much of the right side is on its way: wide blocks, on half of the multiprocessors at least.
-        narrow = [block for block in candidates if block[0] == 64 and block[2] == 64]
-        busy = [block for block in narrow if block[1] <= 128 and batch * -(-n // block[1]) >= machine.blocks // 2 - 2]
-        return max(busy or [min(narrow, key=_columns)], key=_columns)
+        return _few_rows(candidates, batch * n, machine, bool(context.get("is_across")))
+
+    candidates = [block for block in candidates if block[:2] in _RATES]
 
     def cost(block: tuple[int, int, int]) -> float:
         BM, BN, _ = block
@@ -90,6 +87,13 @@ def _matrix_block(candidates: Sequence[Any], context: Mapping[str, Any], machine
         return waves * (k * BM * BN / (_PRODUCTS * rate) + BM * BN / _EPILOGUE + 1000)
 
     return min(candidates, key=cost)
+
+
+def _few_rows(candidates: Sequence[Any], columns: int, machine: Machine, is_across: bool) -> Any:
+    """The right side is read at the rate of memory: long pieces of its rows, on as many multiprocessors as there are."""
+    is_half = 2 * -(-columns // 64) <= machine.blocks and not is_across
+    wanted = (64, 32, 128) if is_half else (64, 64, 128)
+    return wanted if wanted in candidates else min(candidates, key=lambda block: (block[0] != 64, abs(block[1] - 64)))
 
 
 def _unit_block(candidates: Sequence[Any], context: Mapping[str, Any], machine: Machine) -> Any:
@@ -107,10 +111,6 @@ def _unit_block(candidates: Sequence[Any], context: Mapping[str, Any], machine: 
         return waves * (BM * BN + _MOVED * (BM + BN))
 
     return min(candidates, key=cost)
-
-
-def _columns(block: tuple[int, int, int]) -> int:
-    return block[1]
 
 
 _NARROW = ("bf16", "f16", "i8", "f8e4m3", "f8e5m2")

@@ -53,14 +53,15 @@ def _check_rest(op: SpecOp) -> None:
 
 
 def _check_steps(op: SpecOp, body: Block) -> None:
-    """There is one loop of products, with a step for each part and one more."""
+    """There is one loop of products, with a step for each part and two more."""
     loops = [part for part in body.ops if isinstance(part, SpecOp) and part.name == "ttarget.steps"]
     ends = [_constant(value) for value in loops[0].operands[:2]] if len(loops) == 1 else []
     if len(ends) != 2 or ends[0] is None or ends[1] is None:
         op.fail(f"`{op.name}` runs beside one loop whose steps are known")
     steps = -(-(ends[1] - ends[0]) // loops[0].value("step"))
-    if steps <= len(parts_of(op)):
-        op.fail(f"{len(parts_of(op))} parts run beside as many steps and one more, and there are {steps}")
+    waits = [part for part in loops[0].regions[0].block.ops if part.name == "ttarget.mma_wait"]
+    if steps <= len(parts_of(op)) + 1 or len(waits) != 1:
+        op.fail(f"{len(parts_of(op))} parts run before the waits of as many steps, two others aside, got {steps} steps")
 
 
 def _constant(value: SSAValue) -> int | None:
@@ -84,8 +85,8 @@ def _is_inside(value: SSAValue, block: Block) -> bool:
 SPECS = (
     OpSpec(
         name="ttarget.rest",
-        summary="What a program does with its sums, some columns at a time. It runs between the first steps of the "
-        "CTA's next program, while products of those are in flight; after the last program it runs alone.",
+        summary="What a program does with its sums, some columns at a time. It runs in the first steps of the "
+        "CTA's next program, before their waits, while two products are in flight; after the last program it runs alone.",
         operands=("values*",),
         results=(),
         attributes=(Attribute("columns", "int", 64, "of a part"),),

@@ -1,0 +1,387 @@
+// RUN: not tessera-opt %s --split 2>&1 | filecheck %s
+
+// Programs of a pair are two along the last axis but one.
+// CHECK: error[T0601]: pairs take two programs along the last axis but one, and the grid is ['3', '4']
+ttarget.matrix_kernel @pair(%0: !ttile.buffer<[256, 512], bf16>, %1: !ttile.buffer<[512, 512], bf16>, %2: !ttile.buffer<[256, 512], bf16>) attributes {symbols = [], grid = [3, 4], writes = [2], features = ["wgmma", "tma", "setmaxnreg"], consumers = 2, registers = [40, 232], shared = 229472, pair = true} {
+  %3 = ttarget.shared_tile {offset = 0, stages = 6} : () -> !ttarget.shared_tile<[128, 64], bf16>
+  %4 = ttarget.shared_tile {offset = 98304, stages = 6} : () -> !ttarget.shared_tile<[128, 64], bf16>
+  %5 = ttarget.shared_tile {offset = 196608, stages = 4} : () -> !ttarget.shared_tile<[64, 64], bf16>
+  %6 = ttarget.ring %3, %4 {offset = 229376, stages = 6} : (!ttarget.shared_tile<[128, 64], bf16>, !ttarget.shared_tile<[128, 64], bf16>) -> !ttarget.ring
+  %7 = ttarget.tensor_map %0 {box = [128, 64]} : (!ttile.buffer<[256, 512], bf16>) -> !ttarget.tensor_map
+  %8 = ttarget.tensor_map %1 {box = [64, 64]} : (!ttile.buffer<[512, 512], bf16>) -> !ttarget.tensor_map
+  %9 = ttarget.tensor_map %2 {box = [64, 64]} : (!ttile.buffer<[256, 512], bf16>) -> !ttarget.tensor_map
+  ttarget.roles ({
+    %10 = ttarget.cursor : () -> !ttarget.cursor
+    ttarget.tiles %10 {grid = [3, 4], group = 16} ({
+    ^bb0(%11: !ttile.index, %12: !ttile.index, %13: !ttarget.cursor):
+      %14 = ttarget.index %11 {names = ["_m"], expr = 128*_m} : (!ttile.index) -> !ttile.index
+      %15 = ttarget.index %12 {names = ["_n"], expr = 128*_n} : (!ttile.index) -> !ttile.index
+      %16 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+      %17 = ttarget.index {names = [], expr = 512} : () -> !ttile.index
+      %18 = ttarget.steps %16, %17, %13 {step = 64} ({
+      ^bb0(%19: !ttile.index, %20: !ttarget.cursor):
+        ttarget.acquire %6, %20 : (!ttarget.ring, !ttarget.cursor) -> ()
+        %21 = ttarget.index %14 {names = ["_m"], expr = _m} : (!ttile.index) -> !ttile.index
+        %22 = ttarget.index %19 {names = ["_k"], expr = _k} : (!ttile.index) -> !ttile.index
+        ttarget.copy %7, %6, %20, %3, %21, %22 : (!ttarget.tensor_map, !ttarget.ring, !ttarget.cursor, !ttarget.shared_tile<[128, 64], bf16>, !ttile.index, !ttile.index) -> ()
+        %23 = ttarget.index %15 {names = ["_n"], expr = _n} : (!ttile.index) -> !ttile.index
+        %24 = ttarget.index %19 {names = ["_k"], expr = _k} : (!ttile.index) -> !ttile.index
+        ttarget.copy %8, %6, %20, %4, %23, %24 {half = "rows"} : (!ttarget.tensor_map, !ttarget.ring, !ttarget.cursor, !ttarget.shared_tile<[128, 64], bf16>, !ttile.index, !ttile.index) -> ()
+        %25 = ttarget.advance %6, %20 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
+        ttarget.yield %25 : (!ttarget.cursor) -> ()
+      }) : (!ttile.index, !ttile.index, !ttarget.cursor) -> !ttarget.cursor
+      ttarget.yield %18 : (!ttarget.cursor) -> ()
+    }) : (!ttarget.cursor) -> ()
+    ttarget.yield
+  }, {
+    %26 = ttarget.cursor : () -> !ttarget.cursor
+    ttarget.tiles %26 {grid = [3, 4], group = 16} ({
+    ^bb0(%27: !ttile.index, %28: !ttile.index, %29: !ttarget.cursor):
+      %30 = ttarget.index %27 {names = ["_m"], expr = 128*_m} : (!ttile.index) -> !ttile.index
+      %31 = ttarget.index %28 {names = ["_n"], expr = 128*_n} : (!ttile.index) -> !ttile.index
+      %32 = ttarget.constant {value = 0} : () -> !ttarget.fragment<[128, 128], f32>
+      %33 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+      %34 = ttarget.index {names = [], expr = 512} : () -> !ttile.index
+      %35 = ttarget.mma_open %32 : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.pending<[128, 128], f32>
+      %36, %37, %38 = ttarget.steps %33, %34, %35, %29, %29 {step = 64, is_nonempty = true} ({
+      ^bb0(%39: !ttile.index, %40: !ttarget.pending<[128, 128], f32>, %41: !ttarget.cursor, %42: !ttarget.cursor):
+        ttarget.await %6, %41 : (!ttarget.ring, !ttarget.cursor) -> ()
+        %43 = ttarget.mma_issue %40, %3, %4, %41, %41 : (!ttarget.pending<[128, 128], f32>, !ttarget.shared_tile<[128, 64], bf16>, !ttarget.shared_tile<[128, 64], bf16>, !ttarget.cursor, !ttarget.cursor) -> !ttarget.pending<[128, 128], f32>
+        ttarget.mma_wait {left = 1}
+        ttarget.release %6, %42, %33, %39 : (!ttarget.ring, !ttarget.cursor, !ttile.index, !ttile.index) -> ()
+        %44 = ttarget.advance %6, %41 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
+        ttarget.yield %43, %44, %41 : (!ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor) -> ()
+      }) : (!ttile.index, !ttile.index, !ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor)
+      %45 = ttarget.mma_wait %36 : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+      ttarget.release %6, %38 : (!ttarget.ring, !ttarget.cursor) -> ()
+      %46 = ttarget.convert %45 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+      ttarget.store_tile %46, %9, %5, %2, %30, %31 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[128, 128], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[256, 512], bf16>, !ttile.index, !ttile.index) -> ()
+      ttarget.yield %37 : (!ttarget.cursor) -> ()
+    }) : (!ttarget.cursor) -> ()
+    ttarget.yield
+  })
+  ttarget.return
+}
+// -----
+// Half of a tile, and nobody to copy the rest.
+// CHECK: error[T0601]: half of a tile is copied, and there is no other CTA to copy the rest
+ttarget.matrix_kernel @pair(%0: !ttile.buffer<[256, 512], bf16>, %1: !ttile.buffer<[512, 512], bf16>, %2: !ttile.buffer<[256, 512], bf16>) attributes {symbols = [], grid = [2, 4], writes = [2], features = ["wgmma", "tma", "setmaxnreg"], consumers = 2, registers = [40, 232], shared = 229472} {
+  %3 = ttarget.shared_tile {offset = 0, stages = 6} : () -> !ttarget.shared_tile<[128, 64], bf16>
+  %4 = ttarget.shared_tile {offset = 98304, stages = 6} : () -> !ttarget.shared_tile<[128, 64], bf16>
+  %5 = ttarget.shared_tile {offset = 196608, stages = 4} : () -> !ttarget.shared_tile<[64, 64], bf16>
+  %6 = ttarget.ring %3, %4 {offset = 229376, stages = 6} : (!ttarget.shared_tile<[128, 64], bf16>, !ttarget.shared_tile<[128, 64], bf16>) -> !ttarget.ring
+  %7 = ttarget.tensor_map %0 {box = [128, 64]} : (!ttile.buffer<[256, 512], bf16>) -> !ttarget.tensor_map
+  %8 = ttarget.tensor_map %1 {box = [64, 64]} : (!ttile.buffer<[512, 512], bf16>) -> !ttarget.tensor_map
+  %9 = ttarget.tensor_map %2 {box = [64, 64]} : (!ttile.buffer<[256, 512], bf16>) -> !ttarget.tensor_map
+  ttarget.roles ({
+    %10 = ttarget.cursor : () -> !ttarget.cursor
+    ttarget.tiles %10 {grid = [2, 4], group = 16} ({
+    ^bb0(%11: !ttile.index, %12: !ttile.index, %13: !ttarget.cursor):
+      %14 = ttarget.index %11 {names = ["_m"], expr = 128*_m} : (!ttile.index) -> !ttile.index
+      %15 = ttarget.index %12 {names = ["_n"], expr = 128*_n} : (!ttile.index) -> !ttile.index
+      %16 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+      %17 = ttarget.index {names = [], expr = 512} : () -> !ttile.index
+      %18 = ttarget.steps %16, %17, %13 {step = 64} ({
+      ^bb0(%19: !ttile.index, %20: !ttarget.cursor):
+        ttarget.acquire %6, %20 : (!ttarget.ring, !ttarget.cursor) -> ()
+        %21 = ttarget.index %14 {names = ["_m"], expr = _m} : (!ttile.index) -> !ttile.index
+        %22 = ttarget.index %19 {names = ["_k"], expr = _k} : (!ttile.index) -> !ttile.index
+        ttarget.copy %7, %6, %20, %3, %21, %22 : (!ttarget.tensor_map, !ttarget.ring, !ttarget.cursor, !ttarget.shared_tile<[128, 64], bf16>, !ttile.index, !ttile.index) -> ()
+        %23 = ttarget.index %15 {names = ["_n"], expr = _n} : (!ttile.index) -> !ttile.index
+        %24 = ttarget.index %19 {names = ["_k"], expr = _k} : (!ttile.index) -> !ttile.index
+        ttarget.copy %8, %6, %20, %4, %23, %24 {half = "rows"} : (!ttarget.tensor_map, !ttarget.ring, !ttarget.cursor, !ttarget.shared_tile<[128, 64], bf16>, !ttile.index, !ttile.index) -> ()
+        %25 = ttarget.advance %6, %20 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
+        ttarget.yield %25 : (!ttarget.cursor) -> ()
+      }) : (!ttile.index, !ttile.index, !ttarget.cursor) -> !ttarget.cursor
+      ttarget.yield %18 : (!ttarget.cursor) -> ()
+    }) : (!ttarget.cursor) -> ()
+    ttarget.yield
+  }, {
+    %26 = ttarget.cursor : () -> !ttarget.cursor
+    ttarget.tiles %26 {grid = [2, 4], group = 16} ({
+    ^bb0(%27: !ttile.index, %28: !ttile.index, %29: !ttarget.cursor):
+      %30 = ttarget.index %27 {names = ["_m"], expr = 128*_m} : (!ttile.index) -> !ttile.index
+      %31 = ttarget.index %28 {names = ["_n"], expr = 128*_n} : (!ttile.index) -> !ttile.index
+      %32 = ttarget.constant {value = 0} : () -> !ttarget.fragment<[128, 128], f32>
+      %33 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+      %34 = ttarget.index {names = [], expr = 512} : () -> !ttile.index
+      %35 = ttarget.mma_open %32 : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.pending<[128, 128], f32>
+      %36, %37, %38 = ttarget.steps %33, %34, %35, %29, %29 {step = 64, is_nonempty = true} ({
+      ^bb0(%39: !ttile.index, %40: !ttarget.pending<[128, 128], f32>, %41: !ttarget.cursor, %42: !ttarget.cursor):
+        ttarget.await %6, %41 : (!ttarget.ring, !ttarget.cursor) -> ()
+        %43 = ttarget.mma_issue %40, %3, %4, %41, %41 : (!ttarget.pending<[128, 128], f32>, !ttarget.shared_tile<[128, 64], bf16>, !ttarget.shared_tile<[128, 64], bf16>, !ttarget.cursor, !ttarget.cursor) -> !ttarget.pending<[128, 128], f32>
+        ttarget.mma_wait {left = 1}
+        ttarget.release %6, %42, %33, %39 : (!ttarget.ring, !ttarget.cursor, !ttile.index, !ttile.index) -> ()
+        %44 = ttarget.advance %6, %41 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
+        ttarget.yield %43, %44, %41 : (!ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor) -> ()
+      }) : (!ttile.index, !ttile.index, !ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor)
+      %45 = ttarget.mma_wait %36 : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+      ttarget.release %6, %38 : (!ttarget.ring, !ttarget.cursor) -> ()
+      %46 = ttarget.convert %45 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+      ttarget.store_tile %46, %9, %5, %2, %30, %31 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[128, 128], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[256, 512], bf16>, !ttile.index, !ttile.index) -> ()
+      ttarget.yield %37 : (!ttarget.cursor) -> ()
+    }) : (!ttarget.cursor) -> ()
+    ttarget.yield
+  })
+  ttarget.return
+}
+// -----
+// Less is copied than the barrier counts.
+// CHECK: error[T0601]: 24576 bytes are copied to a stage, and its barrier counts 32768
+ttarget.matrix_kernel @pair(%0: !ttile.buffer<[256, 512], bf16>, %1: !ttile.buffer<[512, 512], bf16>, %2: !ttile.buffer<[256, 512], bf16>) attributes {symbols = [], grid = [2, 4], writes = [2], features = ["wgmma", "tma", "setmaxnreg"], consumers = 2, registers = [40, 232], shared = 229472, pair = true} {
+  %3 = ttarget.shared_tile {offset = 0, stages = 6} : () -> !ttarget.shared_tile<[128, 64], bf16>
+  %4 = ttarget.shared_tile {offset = 98304, stages = 6} : () -> !ttarget.shared_tile<[128, 64], bf16>
+  %5 = ttarget.shared_tile {offset = 196608, stages = 4} : () -> !ttarget.shared_tile<[64, 64], bf16>
+  %6 = ttarget.ring %3, %4 {offset = 229376, stages = 6} : (!ttarget.shared_tile<[128, 64], bf16>, !ttarget.shared_tile<[128, 64], bf16>) -> !ttarget.ring
+  %7 = ttarget.tensor_map %0 {box = [128, 64]} : (!ttile.buffer<[256, 512], bf16>) -> !ttarget.tensor_map
+  %8 = ttarget.tensor_map %1 {box = [64, 64]} : (!ttile.buffer<[512, 512], bf16>) -> !ttarget.tensor_map
+  %9 = ttarget.tensor_map %2 {box = [64, 64]} : (!ttile.buffer<[256, 512], bf16>) -> !ttarget.tensor_map
+  ttarget.roles ({
+    %10 = ttarget.cursor : () -> !ttarget.cursor
+    ttarget.tiles %10 {grid = [2, 4], group = 16} ({
+    ^bb0(%11: !ttile.index, %12: !ttile.index, %13: !ttarget.cursor):
+      %14 = ttarget.index %11 {names = ["_m"], expr = 128*_m} : (!ttile.index) -> !ttile.index
+      %15 = ttarget.index %12 {names = ["_n"], expr = 128*_n} : (!ttile.index) -> !ttile.index
+      %16 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+      %17 = ttarget.index {names = [], expr = 512} : () -> !ttile.index
+      %18 = ttarget.steps %16, %17, %13 {step = 64} ({
+      ^bb0(%19: !ttile.index, %20: !ttarget.cursor):
+        ttarget.acquire %6, %20 : (!ttarget.ring, !ttarget.cursor) -> ()
+        %21 = ttarget.index %14 {names = ["_m"], expr = _m} : (!ttile.index) -> !ttile.index
+        %22 = ttarget.index %19 {names = ["_k"], expr = _k} : (!ttile.index) -> !ttile.index
+        ttarget.copy %7, %6, %20, %3, %21, %22 : (!ttarget.tensor_map, !ttarget.ring, !ttarget.cursor, !ttarget.shared_tile<[128, 64], bf16>, !ttile.index, !ttile.index) -> ()
+        %23 = ttarget.index %15 {names = ["_n"], expr = _n} : (!ttile.index) -> !ttile.index
+        %24 = ttarget.index %19 {names = ["_k"], expr = _k} : (!ttile.index) -> !ttile.index
+        ttarget.copy %8, %6, %20, %4, %23, %24 : (!ttarget.tensor_map, !ttarget.ring, !ttarget.cursor, !ttarget.shared_tile<[128, 64], bf16>, !ttile.index, !ttile.index) -> ()
+        %25 = ttarget.advance %6, %20 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
+        ttarget.yield %25 : (!ttarget.cursor) -> ()
+      }) : (!ttile.index, !ttile.index, !ttarget.cursor) -> !ttarget.cursor
+      ttarget.yield %18 : (!ttarget.cursor) -> ()
+    }) : (!ttarget.cursor) -> ()
+    ttarget.yield
+  }, {
+    %26 = ttarget.cursor : () -> !ttarget.cursor
+    ttarget.tiles %26 {grid = [2, 4], group = 16} ({
+    ^bb0(%27: !ttile.index, %28: !ttile.index, %29: !ttarget.cursor):
+      %30 = ttarget.index %27 {names = ["_m"], expr = 128*_m} : (!ttile.index) -> !ttile.index
+      %31 = ttarget.index %28 {names = ["_n"], expr = 128*_n} : (!ttile.index) -> !ttile.index
+      %32 = ttarget.constant {value = 0} : () -> !ttarget.fragment<[128, 128], f32>
+      %33 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+      %34 = ttarget.index {names = [], expr = 512} : () -> !ttile.index
+      %35 = ttarget.mma_open %32 : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.pending<[128, 128], f32>
+      %36, %37, %38 = ttarget.steps %33, %34, %35, %29, %29 {step = 64, is_nonempty = true} ({
+      ^bb0(%39: !ttile.index, %40: !ttarget.pending<[128, 128], f32>, %41: !ttarget.cursor, %42: !ttarget.cursor):
+        ttarget.await %6, %41 : (!ttarget.ring, !ttarget.cursor) -> ()
+        %43 = ttarget.mma_issue %40, %3, %4, %41, %41 : (!ttarget.pending<[128, 128], f32>, !ttarget.shared_tile<[128, 64], bf16>, !ttarget.shared_tile<[128, 64], bf16>, !ttarget.cursor, !ttarget.cursor) -> !ttarget.pending<[128, 128], f32>
+        ttarget.mma_wait {left = 1}
+        ttarget.release %6, %42, %33, %39 : (!ttarget.ring, !ttarget.cursor, !ttile.index, !ttile.index) -> ()
+        %44 = ttarget.advance %6, %41 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
+        ttarget.yield %43, %44, %41 : (!ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor) -> ()
+      }) : (!ttile.index, !ttile.index, !ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor)
+      %45 = ttarget.mma_wait %36 : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+      ttarget.release %6, %38 : (!ttarget.ring, !ttarget.cursor) -> ()
+      %46 = ttarget.convert %45 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+      ttarget.store_tile %46, %9, %5, %2, %30, %31 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[128, 128], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[256, 512], bf16>, !ttile.index, !ttile.index) -> ()
+      ttarget.yield %37 : (!ttarget.cursor) -> ()
+    }) : (!ttarget.cursor) -> ()
+    ttarget.yield
+  })
+  ttarget.return
+}
+// -----
+// The second of two consumers may not wait for a stage that is filled when it has left the first.
+// CHECK: error[T0601]: the last of 2 consumers waits for stage 4, and there are 4
+ttarget.matrix_kernel @promoted(%0: !ttile.buffer<[256, 512], f8e4m3>, %1: !ttile.buffer<[512, 512], f8e4m3>, %2: !ttile.buffer<[256, 512], bf16>) attributes {symbols = [], grid = [2, 2], writes = [2], features = ["wgmma", "tma", "setmaxnreg"], consumers = 2, registers = [40, 232], shared = 229440} {
+  %3 = ttarget.shared_tile {offset = 0, stages = 4} : () -> !ttarget.shared_tile<[128, 128], f8e4m3>
+  %4 = ttarget.shared_tile {offset = 65536, stages = 4} : () -> !ttarget.shared_tile<[256, 128], f8e4m3>
+  %5 = ttarget.shared_tile {offset = 196608, stages = 4} : () -> !ttarget.shared_tile<[64, 64], bf16>
+  %6 = ttarget.ring %3, %4 {offset = 229376, stages = 4} : (!ttarget.shared_tile<[128, 128], f8e4m3>, !ttarget.shared_tile<[256, 128], f8e4m3>) -> !ttarget.ring
+  %7 = ttarget.tensor_map %0 {box = [128, 128]} : (!ttile.buffer<[256, 512], f8e4m3>) -> !ttarget.tensor_map
+  %8 = ttarget.tensor_map %1 {box = [256, 128]} : (!ttile.buffer<[512, 512], f8e4m3>) -> !ttarget.tensor_map
+  %9 = ttarget.tensor_map %2 {box = [64, 64]} : (!ttile.buffer<[256, 512], bf16>) -> !ttarget.tensor_map
+  ttarget.roles ({
+    %10 = ttarget.cursor : () -> !ttarget.cursor
+    ttarget.tiles %10 {grid = [2, 2], group = 16} ({
+    ^bb0(%11: !ttile.index, %12: !ttile.index, %13: !ttarget.cursor):
+      %14 = ttarget.index %11 {names = ["_m"], expr = 128*_m} : (!ttile.index) -> !ttile.index
+      %15 = ttarget.index %12 {names = ["_n"], expr = 256*_n} : (!ttile.index) -> !ttile.index
+      %16 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+      %17 = ttarget.index {names = [], expr = 512} : () -> !ttile.index
+      %18 = ttarget.steps %16, %17, %13 {step = 128} ({
+      ^bb0(%19: !ttile.index, %20: !ttarget.cursor):
+        ttarget.acquire %6, %20 : (!ttarget.ring, !ttarget.cursor) -> ()
+        %21 = ttarget.index %14 {names = ["_m"], expr = _m} : (!ttile.index) -> !ttile.index
+        %22 = ttarget.index %19 {names = ["_k"], expr = _k} : (!ttile.index) -> !ttile.index
+        ttarget.copy %7, %6, %20, %3, %21, %22 : (!ttarget.tensor_map, !ttarget.ring, !ttarget.cursor, !ttarget.shared_tile<[128, 128], f8e4m3>, !ttile.index, !ttile.index) -> ()
+        %23 = ttarget.index %15 {names = ["_n"], expr = _n} : (!ttile.index) -> !ttile.index
+        %24 = ttarget.index %19 {names = ["_k"], expr = _k} : (!ttile.index) -> !ttile.index
+        ttarget.copy %8, %6, %20, %4, %23, %24 : (!ttarget.tensor_map, !ttarget.ring, !ttarget.cursor, !ttarget.shared_tile<[256, 128], f8e4m3>, !ttile.index, !ttile.index) -> ()
+        %25 = ttarget.advance %6, %20 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
+        ttarget.yield %25 : (!ttarget.cursor) -> ()
+      }) : (!ttile.index, !ttile.index, !ttarget.cursor) -> !ttarget.cursor
+      ttarget.yield %18 : (!ttarget.cursor) -> ()
+    }) : (!ttarget.cursor) -> ()
+    ttarget.yield
+  }, {
+    %26 = ttarget.cursor : () -> !ttarget.cursor
+    ttarget.lag %6, %26 {stages = 4} : (!ttarget.ring, !ttarget.cursor) -> ()
+    ttarget.tiles %26 {grid = [2, 2], group = 16} ({
+    ^bb0(%27: !ttile.index, %28: !ttile.index, %29: !ttarget.cursor):
+      %30 = ttarget.index %27 {names = ["_m"], expr = 128*_m} : (!ttile.index) -> !ttile.index
+      %31 = ttarget.index %28 {names = ["_n"], expr = 256*_n} : (!ttile.index) -> !ttile.index
+      %32 = ttarget.constant {value = 0} : () -> !ttarget.fragment<[128, 256], f32>
+      %33 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+      %34 = ttarget.index {names = [], expr = 512} : () -> !ttile.index
+      %35, %36 = ttarget.steps %33, %34, %32, %29 {step = 128, is_nonempty = true} ({
+      ^bb0(%37: !ttile.index, %38: !ttarget.fragment<[128, 256], f32>, %39: !ttarget.cursor):
+        ttarget.await %6, %39 : (!ttarget.ring, !ttarget.cursor) -> ()
+        %40 = ttarget.mma_add %38, %3, %4, %39, %39 {parts = 2} : (!ttarget.fragment<[128, 256], f32>, !ttarget.shared_tile<[128, 128], f8e4m3>, !ttarget.shared_tile<[256, 128], f8e4m3>, !ttarget.cursor, !ttarget.cursor) -> !ttarget.fragment<[128, 256], f32>
+        ttarget.release %6, %39 : (!ttarget.ring, !ttarget.cursor) -> ()
+        %41 = ttarget.advance %6, %39 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
+        ttarget.yield %40, %41 : (!ttarget.fragment<[128, 256], f32>, !ttarget.cursor) -> ()
+      }) : (!ttile.index, !ttile.index, !ttarget.fragment<[128, 256], f32>, !ttarget.cursor) -> (!ttarget.fragment<[128, 256], f32>, !ttarget.cursor)
+      %42 = ttarget.convert %35 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 256], f32>) -> !ttarget.fragment<[128, 256], bf16>
+      ttarget.store_tile %42, %9, %5, %2, %30, %31 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[128, 256], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[256, 512], bf16>, !ttile.index, !ttile.index) -> ()
+      ttarget.yield %36 : (!ttarget.cursor) -> ()
+    }) : (!ttarget.cursor) -> ()
+    ttarget.yield
+  })
+  ttarget.return
+}
+// -----
+// Parts are whole eights of columns.
+// CHECK: error[T0601]: 256 columns of a right side along k are not 3 parts of whole eights
+ttarget.matrix_kernel @promoted(%0: !ttile.buffer<[256, 512], f8e4m3>, %1: !ttile.buffer<[512, 512], f8e4m3>, %2: !ttile.buffer<[256, 512], bf16>) attributes {symbols = [], grid = [2, 2], writes = [2], features = ["wgmma", "tma", "setmaxnreg"], consumers = 2, registers = [40, 232], shared = 229440} {
+  %3 = ttarget.shared_tile {offset = 0, stages = 4} : () -> !ttarget.shared_tile<[128, 128], f8e4m3>
+  %4 = ttarget.shared_tile {offset = 65536, stages = 4} : () -> !ttarget.shared_tile<[256, 128], f8e4m3>
+  %5 = ttarget.shared_tile {offset = 196608, stages = 4} : () -> !ttarget.shared_tile<[64, 64], bf16>
+  %6 = ttarget.ring %3, %4 {offset = 229376, stages = 4} : (!ttarget.shared_tile<[128, 128], f8e4m3>, !ttarget.shared_tile<[256, 128], f8e4m3>) -> !ttarget.ring
+  %7 = ttarget.tensor_map %0 {box = [128, 128]} : (!ttile.buffer<[256, 512], f8e4m3>) -> !ttarget.tensor_map
+  %8 = ttarget.tensor_map %1 {box = [256, 128]} : (!ttile.buffer<[512, 512], f8e4m3>) -> !ttarget.tensor_map
+  %9 = ttarget.tensor_map %2 {box = [64, 64]} : (!ttile.buffer<[256, 512], bf16>) -> !ttarget.tensor_map
+  ttarget.roles ({
+    %10 = ttarget.cursor : () -> !ttarget.cursor
+    ttarget.tiles %10 {grid = [2, 2], group = 16} ({
+    ^bb0(%11: !ttile.index, %12: !ttile.index, %13: !ttarget.cursor):
+      %14 = ttarget.index %11 {names = ["_m"], expr = 128*_m} : (!ttile.index) -> !ttile.index
+      %15 = ttarget.index %12 {names = ["_n"], expr = 256*_n} : (!ttile.index) -> !ttile.index
+      %16 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+      %17 = ttarget.index {names = [], expr = 512} : () -> !ttile.index
+      %18 = ttarget.steps %16, %17, %13 {step = 128} ({
+      ^bb0(%19: !ttile.index, %20: !ttarget.cursor):
+        ttarget.acquire %6, %20 : (!ttarget.ring, !ttarget.cursor) -> ()
+        %21 = ttarget.index %14 {names = ["_m"], expr = _m} : (!ttile.index) -> !ttile.index
+        %22 = ttarget.index %19 {names = ["_k"], expr = _k} : (!ttile.index) -> !ttile.index
+        ttarget.copy %7, %6, %20, %3, %21, %22 : (!ttarget.tensor_map, !ttarget.ring, !ttarget.cursor, !ttarget.shared_tile<[128, 128], f8e4m3>, !ttile.index, !ttile.index) -> ()
+        %23 = ttarget.index %15 {names = ["_n"], expr = _n} : (!ttile.index) -> !ttile.index
+        %24 = ttarget.index %19 {names = ["_k"], expr = _k} : (!ttile.index) -> !ttile.index
+        ttarget.copy %8, %6, %20, %4, %23, %24 : (!ttarget.tensor_map, !ttarget.ring, !ttarget.cursor, !ttarget.shared_tile<[256, 128], f8e4m3>, !ttile.index, !ttile.index) -> ()
+        %25 = ttarget.advance %6, %20 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
+        ttarget.yield %25 : (!ttarget.cursor) -> ()
+      }) : (!ttile.index, !ttile.index, !ttarget.cursor) -> !ttarget.cursor
+      ttarget.yield %18 : (!ttarget.cursor) -> ()
+    }) : (!ttarget.cursor) -> ()
+    ttarget.yield
+  }, {
+    %26 = ttarget.cursor : () -> !ttarget.cursor
+    ttarget.lag %6, %26 {stages = 2} : (!ttarget.ring, !ttarget.cursor) -> ()
+    ttarget.tiles %26 {grid = [2, 2], group = 16} ({
+    ^bb0(%27: !ttile.index, %28: !ttile.index, %29: !ttarget.cursor):
+      %30 = ttarget.index %27 {names = ["_m"], expr = 128*_m} : (!ttile.index) -> !ttile.index
+      %31 = ttarget.index %28 {names = ["_n"], expr = 256*_n} : (!ttile.index) -> !ttile.index
+      %32 = ttarget.constant {value = 0} : () -> !ttarget.fragment<[128, 256], f32>
+      %33 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+      %34 = ttarget.index {names = [], expr = 512} : () -> !ttile.index
+      %35, %36 = ttarget.steps %33, %34, %32, %29 {step = 128, is_nonempty = true} ({
+      ^bb0(%37: !ttile.index, %38: !ttarget.fragment<[128, 256], f32>, %39: !ttarget.cursor):
+        ttarget.await %6, %39 : (!ttarget.ring, !ttarget.cursor) -> ()
+        %40 = ttarget.mma_add %38, %3, %4, %39, %39 {parts = 3} : (!ttarget.fragment<[128, 256], f32>, !ttarget.shared_tile<[128, 128], f8e4m3>, !ttarget.shared_tile<[256, 128], f8e4m3>, !ttarget.cursor, !ttarget.cursor) -> !ttarget.fragment<[128, 256], f32>
+        ttarget.release %6, %39 : (!ttarget.ring, !ttarget.cursor) -> ()
+        %41 = ttarget.advance %6, %39 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
+        ttarget.yield %40, %41 : (!ttarget.fragment<[128, 256], f32>, !ttarget.cursor) -> ()
+      }) : (!ttile.index, !ttile.index, !ttarget.fragment<[128, 256], f32>, !ttarget.cursor) -> (!ttarget.fragment<[128, 256], f32>, !ttarget.cursor)
+      %42 = ttarget.convert %35 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 256], f32>) -> !ttarget.fragment<[128, 256], bf16>
+      ttarget.store_tile %42, %9, %5, %2, %30, %31 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[128, 256], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[256, 512], bf16>, !ttile.index, !ttile.index) -> ()
+      ttarget.yield %36 : (!ttarget.cursor) -> ()
+    }) : (!ttarget.cursor) -> ()
+    ttarget.yield
+  })
+  ttarget.return
+}
+// -----
+// There is a step of products for each part, and two more.
+// CHECK: error[T0601]: 2 parts run before the waits of as many steps, two others aside, got 3 steps
+ttarget.matrix_kernel @rolled(%0: !ttile.buffer<[2048, 512], bf16>, %1: !ttile.buffer<[2560, 512], bf16>, %2: !ttile.buffer<[2560], bf16>, %3: !ttile.buffer<[2048, 2560], bf16>) attributes {symbols = [], grid = [16, 20], writes = [3], features = ["wgmma", "tma", "setmaxnreg"], consumers = 2, registers = [40, 232], shared = 229472} {
+  %4 = ttarget.shared_tile {offset = 0, stages = 6} : () -> !ttarget.shared_tile<[128, 64], bf16>
+  %5 = ttarget.shared_tile {offset = 98304, stages = 6} : () -> !ttarget.shared_tile<[128, 64], bf16>
+  %6 = ttarget.shared_tile {offset = 196608, stages = 4} : () -> !ttarget.shared_tile<[64, 64], bf16>
+  %7 = ttarget.ring %4, %5 {offset = 229376, stages = 6} : (!ttarget.shared_tile<[128, 64], bf16>, !ttarget.shared_tile<[128, 64], bf16>) -> !ttarget.ring
+  %8 = ttarget.tensor_map %0 {box = [128, 64]} : (!ttile.buffer<[2048, 512], bf16>) -> !ttarget.tensor_map
+  %9 = ttarget.tensor_map %1 {box = [128, 64]} : (!ttile.buffer<[2560, 512], bf16>) -> !ttarget.tensor_map
+  %10 = ttarget.tensor_map %3 {box = [64, 64]} : (!ttile.buffer<[2048, 2560], bf16>) -> !ttarget.tensor_map
+  ttarget.roles ({
+    %11 = ttarget.cursor : () -> !ttarget.cursor
+    ttarget.tiles %11 {grid = [16, 20], group = 16} ({
+    ^bb0(%12: !ttile.index, %13: !ttile.index, %14: !ttarget.cursor):
+      %15 = ttarget.index %12 {names = ["_m"], expr = 128*_m} : (!ttile.index) -> !ttile.index
+      %16 = ttarget.index %13 {names = ["_n"], expr = 128*_n} : (!ttile.index) -> !ttile.index
+      %17 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+      %18 = ttarget.index {names = [], expr = 192} : () -> !ttile.index
+      %19 = ttarget.steps %17, %18, %14 {step = 64} ({
+      ^bb0(%20: !ttile.index, %21: !ttarget.cursor):
+        ttarget.acquire %7, %21 : (!ttarget.ring, !ttarget.cursor) -> ()
+        %22 = ttarget.index %15 {names = ["_m"], expr = _m} : (!ttile.index) -> !ttile.index
+        %23 = ttarget.index %20 {names = ["_k"], expr = _k} : (!ttile.index) -> !ttile.index
+        ttarget.copy %8, %7, %21, %4, %22, %23 : (!ttarget.tensor_map, !ttarget.ring, !ttarget.cursor, !ttarget.shared_tile<[128, 64], bf16>, !ttile.index, !ttile.index) -> ()
+        %24 = ttarget.index %16 {names = ["_n"], expr = _n} : (!ttile.index) -> !ttile.index
+        %25 = ttarget.index %20 {names = ["_k"], expr = _k} : (!ttile.index) -> !ttile.index
+        ttarget.copy %9, %7, %21, %5, %24, %25 : (!ttarget.tensor_map, !ttarget.ring, !ttarget.cursor, !ttarget.shared_tile<[128, 64], bf16>, !ttile.index, !ttile.index) -> ()
+        %26 = ttarget.advance %7, %21 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
+        ttarget.yield %26 : (!ttarget.cursor) -> ()
+      }) : (!ttile.index, !ttile.index, !ttarget.cursor) -> !ttarget.cursor
+      ttarget.yield %19 : (!ttarget.cursor) -> ()
+    }) : (!ttarget.cursor) -> ()
+    ttarget.yield
+  }, {
+    %27 = ttarget.cursor : () -> !ttarget.cursor
+    ttarget.tiles %27 {grid = [16, 20], group = 16} ({
+    ^bb0(%28: !ttile.index, %29: !ttile.index, %30: !ttarget.cursor):
+      %31 = ttarget.index %28 {names = ["_m"], expr = 128*_m} : (!ttile.index) -> !ttile.index
+      %32 = ttarget.index %29 {names = ["_n"], expr = 128*_n} : (!ttile.index) -> !ttile.index
+      %33 = ttarget.constant {value = 0} : () -> !ttarget.fragment<[128, 128], f32>
+      %34 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+      %35 = ttarget.index {names = [], expr = 192} : () -> !ttile.index
+      %36 = ttarget.mma_open %33 : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.pending<[128, 128], f32>
+      %37, %38, %39 = ttarget.steps %34, %35, %36, %30, %30 {step = 64, is_nonempty = true} ({
+      ^bb0(%40: !ttile.index, %41: !ttarget.pending<[128, 128], f32>, %42: !ttarget.cursor, %43: !ttarget.cursor):
+        ttarget.await %7, %42 : (!ttarget.ring, !ttarget.cursor) -> ()
+        %44 = ttarget.mma_issue %41, %4, %5, %42, %42 : (!ttarget.pending<[128, 128], f32>, !ttarget.shared_tile<[128, 64], bf16>, !ttarget.shared_tile<[128, 64], bf16>, !ttarget.cursor, !ttarget.cursor) -> !ttarget.pending<[128, 128], f32>
+        ttarget.mma_wait {left = 1}
+        ttarget.release %7, %43, %34, %40 : (!ttarget.ring, !ttarget.cursor, !ttile.index, !ttile.index) -> ()
+        %45 = ttarget.advance %7, %42 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
+        ttarget.yield %44, %45, %42 : (!ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor) -> ()
+      }) : (!ttile.index, !ttile.index, !ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor)
+      %46 = ttarget.mma_wait %37 : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+      ttarget.release %7, %39 : (!ttarget.ring, !ttarget.cursor) -> ()
+      %47 = ttarget.convert %46 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+      ttarget.rest %47 ({
+      ^bb0(%48: !ttile.index, %49: !ttile.index, %50: !ttarget.fragment<[128, 128], bf16>):
+        %51 = ttarget.index %48 {names = ["_m"], expr = 128*_m} : (!ttile.index) -> !ttile.index
+        %52 = ttarget.index %49 {names = ["_n"], expr = 128*_n} : (!ttile.index) -> !ttile.index
+        %53 = ttarget.convert %50 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.fragment<[128, 128], f32>
+        %54 = ttarget.fragment_load %2, %51, %52 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_n], bounds = [-1, -1]} : (!ttile.buffer<[2560], bf16>, !ttile.index, !ttile.index) -> !ttarget.fragment<[128, 128], bf16>
+        %55 = ttarget.convert %54 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.fragment<[128, 128], f32>
+        %56 = ttarget.math %53, %55 {fn = "add"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+        %57 = ttarget.convert %56 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+        %58 = ttarget.convert %57 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.fragment<[128, 128], f32>
+        %59 = ttarget.math %58 {fn = "gelu_tanh"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+        %60 = ttarget.convert %59 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+        ttarget.store_tile %60, %10, %6, %3, %51, %52 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[128, 128], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[2048, 2560], bf16>, !ttile.index, !ttile.index) -> ()
+        ttarget.yield
+      }) : (!ttarget.fragment<[128, 128], bf16>) -> ()
+      ttarget.yield %38 : (!ttarget.cursor) -> ()
+    }) : (!ttarget.cursor) -> ()
+    ttarget.yield
+  })
+  ttarget.return
+}
