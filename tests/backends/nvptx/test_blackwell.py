@@ -194,3 +194,15 @@ def summed(x: Any, w: Any) -> Any:
 def test_integers_run_on_warps_there() -> None:
     lowering = of(summed, [(256, 256), (256, 256)], "sm_100a", np.int8)
     assert kernel_of(lowering).name == "ttarget.warp_kernel"
+
+
+def test_one_source_takes_three_ways() -> None:
+    """The same function for three generations: single warps, warpgroups, tensor memory; no source says which."""
+    kernels = {name: kernel_of(of(nt, LARGE, name)) for name in ("sm_80", "sm_90a", "sm_100a")}
+    assert {name: kernel.name for name, kernel in kernels.items()} == {
+        "sm_80": "ttarget.warp_kernel",
+        "sm_90a": "ttarget.matrix_kernel",
+        "sm_100a": "ttarget.tensor_kernel",
+    }
+    for name, kernel in kernels.items():
+        assert set(kernel.value("features")) <= set(GPUS[name].features)
