@@ -205,7 +205,7 @@ def _partners(
         return [(at, [part[at + ahead] for part in current]) for at in lower]
     lanes = ahead // vector
     is_aligned = min(layout.round, layout.size) % (2 * ahead) == 0 and pitch % (2 * ahead) == 0
-    if ahead % vector == 0 and is_aligned and lanes < WARP:
+    if ahead % vector == 0 and is_aligned and lanes < WARP and WARP % (2 * lanes) == 0:
         if emitter.matrix is not None:
             across = thread_distance(lanes)
             return [(at, [shuffle(f, part[at], "bfly", across) for part in current]) for at in range(count)]

@@ -53,6 +53,7 @@ class Machine:
 
     def __init__(self, threads: int) -> None:
         self.f: Any = Numbers(threads)
+        self.matrix = None
 
     def at(self, layout: Layout) -> Any:
         return Threads(self.f, self.f.lanes, layout)
@@ -68,11 +69,14 @@ class Machine:
         return Tile(layout, f32, [flat[place] for place in places])
 
     def gathered(self, tile: Tile) -> Any:
-        """The array that a tile is; whoever owns an element says."""
-        flat = np.full(tile.layout.size + 1, np.nan, np.float32)
-        base = np.broadcast_to(self.at(tile.layout).base, self.f.lanes.shape)
+        """The array that a tile is: of those who have an element the first says."""
+        layout = tile.layout
+        owners = slice(0, min(layout.size, len(self.f.lanes)) if layout.is_repeated else None)
+        flat = np.full(layout.size + 1, np.nan, np.float32)
+        base = np.broadcast_to(self.at(layout).base, self.f.lanes.shape)
         for register, values in enumerate(tile.registers):
-            flat[np.minimum(base + tile.layout.start(register), tile.layout.size)] = values
+            place = np.minimum(base + layout.start(register), layout.size)
+            flat[place[owners]] = np.broadcast_to(values, self.f.lanes.shape)[owners]
         return flat[:-1]
 
 
@@ -98,10 +102,20 @@ def folded(array: Any, axis: int, threads: int, widest: int, patch: pytest.Monke
         return np.concatenate([warps[:, lanes:], np.full((len(warps), lanes), np.nan, warps.dtype)], 1).reshape(-1)
 
     patch.setattr(emit_exchange, "shuffle", shuffle)
-    patch.setattr(emit_exchange, "shared_tiles", lambda _, tiles: [machine.gathered(tile) for tile in tiles])
-    patch.setattr(emit_exchange, "read", lambda _, start, place, dtype: start[place])
+
+    def shared_tiles(_: Any, tiles: list[Tile]) -> list[Any]:
+        return [machine.gathered(tile) for tile in tiles]
+
+    def read(_: Any, start: Any, place: Any, dtype: Any) -> Any:
+        return start[place]
+
+    def join(a: Any, b: Any) -> Any:
+        return [a[0] + b[0]]
+
+    patch.setattr(emit_exchange, "shared_tiles", shared_tiles)
+    patch.setattr(emit_exchange, "read", read)
     source: Any = machine.spread(array, layout)
-    (registers,) = emit_exchange._fold(machine, [source], axis, out, lambda a, b: [a[0] + b[0]])  # pyright: ignore[reportPrivateUsage]
+    (registers,) = emit_exchange._fold(machine, [source], axis, out, join)  # pyright: ignore[reportPrivateUsage]
     return machine.gathered(Tile(out, f32, registers)).reshape(out.shape)
 
 
@@ -115,7 +129,8 @@ SHAPES = st.one_of(
 @given(SHAPES, st.data(), st.sampled_from([32, 64, 128, 256]), st.sampled_from([1, 2, 4, 8]))
 def test_folds_are_the_tree_of_the_house(shape: Any, data: Any, threads: int, widest: int) -> None:
     axis = data.draw(st.integers(0, len(shape) - 1))
-    array = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    array: Any = np.random.default_rng(0).standard_normal(shape)
+    array = array.astype(np.float32)
     with pytest.MonkeyPatch.context() as patch, np.errstate(invalid="ignore"):
         found = folded(array, axis, threads, widest, patch)
     np.testing.assert_array_equal(found, tree(array, axis))
