@@ -1,4 +1,7 @@
-"""Softmax written out in five primitive ops, which become one kernel, and as a kernel on tiles."""
+"""Softmax written out in five primitive ops, which become one kernel, and as a kernel on tiles.
+
+`python examples/softmax.py` runs it on the processor, with `--gpu` on a GPU.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from typing import Any
 import numpy as np
 
 import tessera as ts
-from tessera import KTile, f32, kernel, tile
+from tessera import KTile, kernel, tile
+from tessera.types.device import Device
 
 ops = ts.ops
 
@@ -27,16 +31,24 @@ def built_in(x: ts.Tensor["M", "N", ts.f32]) -> Any:
 
 
 @kernel
-def rows(x: KTile["M", "N", f32]) -> KTile["M", "N", f32]:
+def rows(x: KTile["M", "N"]) -> Any:
     """Each program owns some whole rows, of any width up to 32768 elements."""
     T = tile.context()
     block = tile.load(x, rows=T.m, cols=T.d)
     powers = tile.exp(block - tile.tile_reduce_rowmax(block)[:, None])
-    return powers / tile.tile_reduce_rowsum(powers)[:, None]
+    return tile.cast(powers / tile.tile_reduce_rowsum(powers)[:, None], x.dtype)
 
 
-def main(*, shapes: tuple[tuple[int, int], ...] = ((1024, 1024), (1000, 1023), (3, 1))) -> None:
-    """All against float64, huge logits included."""
+SHAPES = ((1024, 1024), (1000, 1023), (3, 1))
+
+
+def main(*, shapes: tuple[tuple[int, int], ...] = SHAPES, where: Device = ts.cpu) -> None:
+    """All on a device against float64, huge logits included."""
+    with ts.device(where):
+        _compare(shapes)
+
+
+def _compare(shapes: tuple[tuple[int, int], ...]) -> None:
     rng = np.random.default_rng(0)
     x: Any = None
     for shape in shapes:
@@ -52,4 +64,4 @@ def main(*, shapes: tuple[tuple[int, int], ...] = ((1024, 1024), (1000, 1023), (
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(where=ts.gpu[0] if "--gpu" in sys.argv else ts.cpu)

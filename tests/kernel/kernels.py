@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from examples.flash_attention import flash
+from examples.matmul import matmul
 from tessera import KTile, bf16, f32, i32, kernel, tile
-from tessera.tile import INF
+
+__all__ = ["flash", "matmul"]
 
 
 @kernel
@@ -16,43 +19,10 @@ def vector_add(x: KTile["N", f32], y: KTile["N", f32]) -> KTile["N", f32]:
 
 
 @kernel
-def matmul(a: KTile["M", "K", f32], b: KTile["K", "N", f32]) -> KTile["M", "N", f32]:
-    """a @ b."""
-    T = tile.context()
-    acc = tile.zeros((T.m, T.n), f32)
-    for k in tile.range_k(a.shape, T.k):
-        acc += tile.dot(tile.load(a, rows=T.m, cols=k), tile.load(b, rows=k, cols=T.n))
-    return acc
-
-
-@kernel
 def softmax(x: KTile["M", "N", f32]) -> KTile["M", "N", f32]:
     """Rows that sum to one."""
     T = tile.context()
     return tile.tile_softmax_rmax(tile.load(x, rows=T.m, cols=T.d))
-
-
-@kernel
-def flash(
-    q: KTile["B*H", "S", "D", f32],
-    k: KTile["B*G", "L", "D", f32],
-    v: KTile["B*G", "L", "D", f32],
-    *,
-    causal: bool = False,
-) -> Any:
-    """Attention in one pass over the keys."""
-    T = tile.context()
-    Q = tile.load(q, rows=T.m, cols=T.d)
-    acc = tile.zeros((T.m, T.d), f32)
-    m = tile.full((T.m,), -INF)
-    total = tile.zeros((T.m,), f32)
-    for n in tile.range_n(k.shape, T.n, prefetch=2):
-        S = tile.dot(Q, tile.transpose(tile.load(k, n, cols=T.d))) * tile.rsqrt(float(T.d))
-        if causal:
-            tile.mask_causal(S, tile.row_index(), tile.col_index(n))
-        P, m_c, l_c = tile.softmax_online(S)
-        acc, m, total = tile.softmax_accumulate(acc, m, total, P, tile.load(v, n, cols=T.d), m_c, l_c)
-    return acc / total[:, None]
 
 
 @kernel

@@ -54,7 +54,7 @@ def ranked(blocks: Sequence[Block], build: Callable[[Block], KernelProgram], mac
         score = share_at_work(program, block, machine)
         if score is None:
             return tuple(blocks)
-        scores[block] = -1.0 if violations(program, Schedule(block=block, warps=8), machine) else score
+        scores[block] = -1.0 if violations(program, Schedule(block=block), machine) else score
     return tuple(sorted(blocks, key=lambda block: -round(scores[block], 3)))
 
 

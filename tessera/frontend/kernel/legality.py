@@ -54,6 +54,11 @@ class Footprint:
     def shared(self) -> int:
         return sum(buffer.bytes for buffer in self.staged)
 
+    @property
+    def usual_warps(self) -> int:
+        """Warps of a program whose schedule does not say."""
+        return 8 if self.has_products else 4
+
     def registers(self, threads: int) -> int:
         """Registers of one thread, when what is held is spread over all."""
         words = sum((type.size.value or 0) * max(1, type.dtype.bytes // 4) for type in self.held)
@@ -114,7 +119,7 @@ def violations(program: KernelProgram, schedule: Schedule, machine: Machine) -> 
             ]
         return []
     found: list[tuple[str, tuple[str, ...]]] = []
-    threads = (schedule.warps or 4) * WARP
+    threads = (schedule.warps or need.usual_warps) * WARP
     if threads > MOST_THREADS:
         found.append((f"{schedule.warps} warps are {threads} threads, and a program has {MOST_THREADS} at most", ()))
     room, owner = _cap(schedule.max_shared, "max_shared", machine.shared, f"{machine.cpu} has")
@@ -141,7 +146,7 @@ def _shape_violations(need: Footprint, program: KernelProgram, schedule: Schedul
     found = [message for type in loaded if (message := _wide(schedule.vector, type))][:1]
     if schedule.swizzle == "xor":
         found += [message for buffer in need.staged if (message := _unaligned(buffer))][:1]
-    threads = (schedule.warps or 4) * WARP
+    threads = (schedule.warps or need.usual_warps) * WARP
     block = max((type.size.value or 0 for type in need.held), default=0)
     if need.has_products and schedule.warps is not None and 0 < block < threads:
         found.append(f"{threads} threads share a block of {block} elements")
