@@ -2,8 +2,10 @@
 
 # Traced functions are lambdas here, which have no types to give.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import ml_dtypes
@@ -122,3 +124,63 @@ def test_exact_functions_in_matrix_kernels_are_nearer_than_those_of_the_machine(
     quick = np.asarray(ts.jit(lambda a: ops.exp((a @ a).cast(ts.f32)), backend="cuda")(a)).astype(np.float64)
     assert (np.abs(quick - wanted) <= 3.0 * ulp).all()
     assert exact.explain(a).report["numerics"] == "reproducible"
+
+
+def sweep() -> Any:
+    """Every finite number of bf16, with zeros where others are, and what multiplies it by 1."""
+    codes = np.arange(1 << 16, dtype=np.uint16).view(ml_dtypes.bfloat16).reshape(256, 256)
+    finite = np.isfinite(codes.astype(np.float32))
+    return np.where(finite, codes, ml_dtypes.bfloat16(0)), np.eye(256).astype(ml_dtypes.bfloat16)
+
+
+def _gelu_tanh(x: Any) -> Any:
+    return x / (1 + np.exp(-2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def _gelu(x: Any) -> Any:
+    return x * 0.5 * np.vectorize(math.erfc)(-x / math.sqrt(2))
+
+
+EPILOGUES: dict[str, Any] = {
+    "exp": (lambda y: ops.exp(y), np.exp, lambda x: 0.01),
+    "sigmoid": (lambda y: ops.sigmoid(y), lambda x: 1 / (1 + np.exp(-x)), lambda x: 0.01),
+    "silu": (lambda y: ops.silu(y), lambda x: x / (1 + np.exp(-x)), lambda x: 0.01),
+    "gelu_tanh": (lambda y: ops.gelu(y, approximate="tanh"), _gelu_tanh, lambda x: 0.01),
+    "gelu_erf": (lambda y: ops.gelu(y), _gelu, lambda x: np.where(x > -4, 0.1, 4.0)),
+}
+
+
+@pytest.mark.parametrize("name", EPILOGUES)
+@pytest.mark.parametrize("exactly", [False, True])
+def test_epilogues_of_all_of_bf16_are_within_their_bounds(name: str, exactly: bool) -> None:
+    call, meant, bound = EPILOGUES[name]
+    x, one = sweep()
+    overrides = {"math.exp": "exact"} if exactly else {}
+    function = ts.jit(lambda x, one: call(x @ one), backend="cuda", overrides=overrides)
+    assert "ttarget.matrix_kernel" in function.lower(x, one).target
+    with poisoned():
+        given = np.asarray(function(x, one)).astype(np.float64)
+    wide = x.astype(np.float64)
+    with np.errstate(all="ignore"):
+        wanted = meant(wide)
+        step = 2.0 ** (np.floor(np.log2(np.maximum(np.abs(wanted), 2.0**-126))) - 7)
+        away = np.abs(given - wanted)
+    # What overflows may do so at the next number, and what is below the smallest normal number may be 0.
+    finite = np.isfinite(wanted) & (np.abs(wanted) < 3.39e38)
+    share = 0.01 if exactly else bound(wide)
+    far = away > (0.5 + share) * step + 2.0**-126
+    assert not (far & finite).any(), [(wide[far & finite][:5], given[far & finite][:5], wanted[far & finite][:5])]
+    assert np.isinf(given[np.isinf(wanted)]).all()
+
+
+def test_quotients_rounded_to_bf16_are_within_their_bound() -> None:
+    x, one = sweep()
+    y = (RNG.standard_normal((256, 256)) * np.exp2(RNG.integers(-120, 120, (256, 256)))).astype(ml_dtypes.bfloat16)
+    with poisoned():
+        given = np.asarray(ts.jit(lambda x, one, y: (x @ one) / y, backend="cuda")(x, one, y)).astype(np.float64)
+    with np.errstate(all="ignore"):
+        wanted = x.astype(np.float64) / y.astype(np.float64)
+        step = 2.0 ** (np.floor(np.log2(np.maximum(np.abs(wanted), 2.0**-126))) - 7)
+        away = np.abs(given - wanted)
+    far = (away > 0.51 * step + 2.0**-126) & (np.abs(wanted) < 3.38e38)
+    assert not far.any(), [(x[far][:5], y[far][:5], given[far][:5], wanted[far][:5])]
