@@ -45,7 +45,8 @@ class Numbers:
         return np.broadcast_to(a < b, self.lanes.shape)
 
     def select(self, mask: Any, a: Any, b: Any) -> Any:
-        return np.where(mask, a, b)
+        found: Any = np.where(mask, a, b)
+        return found
 
 
 class Machine:
@@ -66,7 +67,8 @@ class Machine:
         flat = np.append(array.reshape(-1), np.float32(np.nan))
         base = np.broadcast_to(self.at(layout).base, self.f.lanes.shape)
         places = [np.minimum(base + layout.start(register), layout.size) for register in range(layout.registers)]
-        return Tile(layout, f32, [flat[place] for place in places])
+        registers: list[Any] = [flat[place] for place in places]
+        return Tile(layout, f32, registers)
 
     def gathered(self, tile: Tile) -> Any:
         """The array that a tile is: of those who have an element the first says."""
@@ -78,6 +80,10 @@ class Machine:
             place = np.minimum(base + layout.start(register), layout.size)
             flat[place[owners]] = np.broadcast_to(values, self.f.lanes.shape)[owners]
         return flat[:-1]
+
+
+def normal(*shape: int) -> Any:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
 
 def tree(array: Any, axis: int) -> Any:
@@ -129,8 +135,7 @@ SHAPES = st.one_of(
 @given(SHAPES, st.data(), st.sampled_from([32, 64, 128, 256]), st.sampled_from([1, 2, 4, 8]))
 def test_folds_are_the_tree_of_the_house(shape: Any, data: Any, threads: int, widest: int) -> None:
     axis = data.draw(st.integers(0, len(shape) - 1))
-    array: Any = np.random.default_rng(0).standard_normal(shape)
-    array = array.astype(np.float32)
+    array = normal(*shape)
     with pytest.MonkeyPatch.context() as patch, np.errstate(invalid="ignore"):
         found = folded(array, axis, threads, widest, patch)
     np.testing.assert_array_equal(found, tree(array, axis))
