@@ -19,7 +19,7 @@ class Share:
 
     `target` and `source` are its first piece in shared and global memory, `distance` the bytes from one of its rows to
     the next in global memory. `room` is how many rows are there from its first on, `sizes` how many bytes of its piece
-    in each span are there; None where all are.
+    in each span are there; None where all are. `row` is its first row where some threads have one row less than others.
     """
 
     target: Value
@@ -31,6 +31,7 @@ class Share:
     room: Value | None
     sizes: Sequence[Value] | None
     spans: int
+    row: Value | None = None
 
 
 def copy_rows(f: FunctionText, share: Share) -> None:
@@ -47,19 +48,27 @@ def copy_rows(f: FunctionText, share: Share) -> None:
         sizes = [f"${len(args) + at}" for at in range(share.spans)]
         args += share.sizes
         kinds += ["r"] * share.spans
-    lines = ["{ .reg .pred P; .reg .b64 a; .reg .b32 n; mov.b64 a, $1;"]
+    lines = ["{ .reg .pred P, Q; .reg .b64 a; .reg .b32 n; mov.b64 a, $1;"]
     for number in range(-(-share.rows // share.step)):
+        given = ""
         if number:
             lines.append("add.s64 a, a, $2;")
+        if share.row is not None and (number + 1) * share.step > share.rows:
+            # Beyond the tile lies another: nothing is copied there, not even zeros.
+            lines.append(f"setp.lt.s32 Q, ${len(args)}, {share.rows - number * share.step};")
+            args.append(share.row)
+            kinds.append("r")
+            given = "@Q "
         if room:
             lines.append(f"setp.gt.s32 P, {room}, {number * share.step};")
         for span in range(share.spans):
-            lines.append(_copy(number * share.step * SPAN + span * share.span_bytes, span * SPAN, room, sizes[span]))
+            target = number * share.step * SPAN + span * share.span_bytes
+            lines.append(_copy(target, span * SPAN, room, sizes[span], given))
     effect(f, " ".join([*lines, "}"]), ",".join(kinds), args)
 
 
-def _copy(target: int, source: int, room: str, size: str) -> str:
-    copy = f"cp.async.cg.shared.global [$0 + {target}], [a + {source}], 16"
+def _copy(target: int, source: int, room: str, size: str, given: str) -> str:
+    copy = f"{given}cp.async.cg.shared.global [$0 + {target}], [a + {source}], 16"
     if room:
         return f"selp.b32 n, {size or 16}, 0, P; {copy}, n;"
     return f"{copy}, {size};" if size else f"{copy};"

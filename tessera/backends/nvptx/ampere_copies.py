@@ -75,16 +75,14 @@ class TileCopy:
         own = f.mul(self.stride, f.cast("zext", row, "i64"))
         source = f.add(f.add(self.corner, own), f.cast("zext", op32(f, "mul", piece, PIECE), "i64"))
         left, room = self._left(1), self._left(0)
-        if tile.rows % step:
-            # Not all threads have as many rows as the others.
-            room = number(tile.rows) if room is None else _least(f, room, number(tile.rows))
         room = None if room is None else op32(f, "sub", room, row)
         sizes: list[Value] | None = None
         if left is not None:
             there = op32(f, "sub", op32(f, "mul", left, tile.dtype.bytes), op32(f, "mul", piece, PIECE))
             sizes = [_between(f, op32(f, "sub", there, span * SPAN), PIECE) for span in range(tile.spans)]
         distance = f.mul(self.stride, step)
-        copy_rows(f, Share(target, source, distance, tile.rows, step, tile.span_bytes, room, sizes, tile.spans))
+        uneven = row if tile.rows % step else None
+        copy_rows(f, Share(target, source, distance, tile.rows, step, tile.span_bytes, room, sizes, tile.spans, uneven))
 
     def _swizzled(self, row: Value, piece: Value) -> Value:
         f = self.f

@@ -88,6 +88,19 @@ def test_ragged_edges_are_zeros_that_copies_make() -> None:
     assert "st.shared.v4.b32" in text  # rows that begin anywhere are put together by threads
 
 
+def test_nothing_is_copied_beyond_a_tile() -> None:
+    """384 threads copy 48 rows at a time, and 64 rows are not a multiple: the last threads copy nothing, not zeros."""
+    lowering = lowered("full", "sm_80")
+    assert kernel_of(lowering).value("consumers") == 3
+    copies = [line for line in lowering.texts[0].splitlines() if "cp.async.cg" in line]
+    assert copies
+    for line in copies:
+        pieces = [piece.strip() for piece in line.split(";")]
+        ends = [piece for piece in pieces if "cp.async.cg" in piece and f"$0 + {48 * 128}]" in piece]
+        assert all(piece.startswith("@Q ") for piece in ends) or "$0 + 18432]" in line
+        assert ends
+
+
 def test_one_kernel_takes_empty_sides_too() -> None:
     """There is no second kernel beside it for sums of nothing, as those with tensor maps need it."""
 
