@@ -45,8 +45,7 @@ class Numbers:
         return np.broadcast_to(a < b, self.lanes.shape)
 
     def select(self, mask: Any, a: Any, b: Any) -> Any:
-        found: Any = np.where(mask, a, b)
-        return found
+        return np.choose(mask, [b, a])
 
 
 class Machine:
