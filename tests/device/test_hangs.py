@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -48,19 +50,29 @@ else:
 """
 
 
-@pytest.mark.parametrize(("op", "who"), [("release", "the producer in `ttarget.acquire`"), ("copy", "")])
-def test_a_wait_that_never_ends_says_where_it_is(op: str, who: str) -> None:
-    """Where stages are never left the producer is stuck first; where nothing comes, whoever gives up first says so."""
+def said(program: str, folder: Path) -> str:
+    """What a program prints, with a cache of its own: nobody else is to get its code."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(op=op)], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "TESSERA_CACHE_DIR": str(folder)},
     )
-    assert f"{who} of ring 0 (4 stages)" in done.stdout, done.stdout + done.stderr
-    assert "__matrix` waits for a barrier that never opens" in done.stdout
-    assert "of CTA" in done.stdout
-    assert "stages acquired against stages released" in done.stdout
+    return done.stdout + done.stderr
 
 
-def test_a_kernel_that_does_not_hang_is_the_same_with_bounded_waits() -> None:
+@pytest.mark.parametrize(("op", "who"), [("release", "the producer in `ttarget.acquire`"), ("copy", "")])
+def test_a_wait_that_never_ends_says_where_it_is(op: str, who: str, tmp_path: Path) -> None:
+    """Where stages are never left the producer is stuck first; where nothing comes, whoever gives up first says so."""
+    text = said(PROGRAM.format(op=op), tmp_path)
+    assert f"{who} of ring 0 (4 stages)" in text, text
+    assert "__matrix` waits for a barrier that never opens" in text
+    assert "of CTA" in text
+    assert "stages acquired against stages released" in text
+
+
+def test_a_kernel_that_does_not_hang_is_the_same_with_bounded_waits(tmp_path: Path) -> None:
     program = PROGRAM.replace("backend.lower_matrix_kernel = without", "").format(op="nothing")
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
-    assert done.stdout.strip() == "it ended", done.stdout + done.stderr
+    assert said(program, tmp_path).strip() == "it ended"

@@ -71,6 +71,9 @@ def test_products_of_threads_in_all_orientations(size: tuple[int, int, int]) -> 
     a, b = (rng.integers(-8, 8, shape).astype(np.float32) for shape in ((m, k), (k, n)))
     wanted = a @ b
 
+    def nn(a: Any, b: Any) -> Any:
+        return a @ b
+
     def nt(a: Any, b: Any) -> Any:
         return a @ ts.ops.transpose(b)
 
@@ -78,7 +81,7 @@ def test_products_of_threads_in_all_orientations(size: tuple[int, int, int]) -> 
         return ts.ops.transpose(a) @ b
 
     with poisoned():
-        plain = np.asarray(ts.jit(lambda a, b: a @ b, backend="cuda")(a, b))
+        plain = np.asarray(ts.jit(nn, backend="cuda")(a, b))
         right = np.asarray(ts.jit(nt, backend="cuda")(a, np.ascontiguousarray(b.T)))
         left = np.asarray(ts.jit(tn, backend="cuda")(np.ascontiguousarray(a.T), b))
     for found in (plain, right, left):
@@ -99,6 +102,10 @@ def test_a_side_that_is_turned_over_by_a_kernel() -> None:
     rng = np.random.default_rng(4)
     a, b = (rng.integers(-8, 8, shape).astype(np.float32) for shape in ((70, 96), (50, 96)))
     made = turned_product.with_schedule(Schedule(block=(32, 32, 16)))
+
+    def call(a: Any, b: Any) -> Any:
+        return made(a, b)
+
     with poisoned():
-        found = np.asarray(ts.jit(lambda a, b: made(a, b), backend="cuda")(a, b))
+        found = np.asarray(ts.jit(call, backend="cuda")(a, b))
     np.testing.assert_array_equal(found, a @ b.T)

@@ -72,7 +72,7 @@ def points() -> Iterator[tuple[int, int, int, int]]:
 
 def test_the_arithmetic_is_the_drivers(request: pytest.FixtureRequest) -> None:
     found = list(points())
-    assert len({registers for _, registers, _, _ in found}) >= 12
+    assert len({registers for _, registers, _, _ in found}) >= 10
     if request.config.getoption("--update"):
         ANSWERS.write_text(json.dumps({"architecture": "sm_90a", "points": found}) + "\n")
     wrong = [

@@ -121,11 +121,12 @@ def _of_access(kernel: SpecOp, op: SpecOp) -> Iterator[SharedAccess]:
     is_store = op.name == "ttarget.store"
     buffer, block = op.operands[is_store], op.operands[0] if is_store else op.results[0]
     scratch = _scratch(buffer)
-    if not is_store and is_turned(op, _layout(kernel, block)):
+    now = scratch.value("swizzle") if scratch is not None else 0
+    if not is_store and not now and is_turned(op, _layout(kernel, block)):
         yield from _of_turned(op, _layout(kernel, block), _bytes(block))
+        return
     if scratch is None or not op.value("axes") or not op.value("offset").symbols <= set(op.value("names")):
         return
-    now = scratch.value("swizzle")
     turns = _access_turns(kernel, op, buffer, block, now)
     cure = ""
     if turns.degree > 1:
@@ -151,6 +152,13 @@ def is_turned(op: SpecOp, layout: Layout) -> bool:
 
 def _of_turned(op: SpecOp, layout: Layout, size: int) -> Iterator[SharedAccess]:
     """A tile that is read along its first axis, and handed over to those who have it along the last."""
+    written, read = turned_turns(layout, size)
+    yield SharedAccess(op, "written as it lies", written)
+    yield SharedAccess(op, "read the other way round", read)
+
+
+def turned_turns(layout: Layout, size: int) -> tuple[Turns, Turns]:
+    """What it costs to hand a tile over: writes along its first axis, and reads along its last."""
     rows, columns = layout.shape
     skew = skew_of(columns, rows, layout.vector, size)
 
@@ -168,8 +176,7 @@ def _of_turned(op: SpecOp, layout: Layout, size: int) -> Iterator[SharedAccess]:
             return None
         return place(*divmod(element, columns))
 
-    yield SharedAccess(op, "written as it lies", _worst(Layout((columns, rows), layout.threads), 1, size, written))
-    yield SharedAccess(op, "read the other way round", _worst(layout, 1, size, read))
+    return _worst(Layout((columns, rows), layout.threads), 1, size, written), _worst(layout, 1, size, read)
 
 
 def _swizzles(buffer: SSAValue) -> list[int]:
