@@ -17,6 +17,7 @@ from tessera.api.recompile import explain_difference
 from tessera.api.specialization import Specialization
 from tessera.compiler.options import Options, at_place
 from tessera.diagnostics.codes import ArgumentError, PolicyError
+from tessera.diagnostics.error import readable
 from tessera.diagnostics.span import user_span
 from tessera.frontend.annotations import annotation_text, parameters_of, resolve
 from tessera.frontend.arguments import callables, word
@@ -359,7 +360,7 @@ def _specialization_text(made: Specialization) -> str:
     tape = made.traced.tape
     inputs = ", ".join(f"{name}: {tape.types[v]}" for name, v in zip(tape.names, tape.inputs, strict=True))
     outputs = ", ".join(str(tape.types[v]) for v in tape.outputs)
-    return f"({inputs}) -> ({outputs}) {made.traced.effects}"
+    return readable(f"({inputs}) -> ({outputs}) {made.traced.effects}")
 
 
 @overload

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tessera.frontend.bind import Leaf, Signature
+from tessera.frontend.several import several
+from tessera.frontend.tree import Tree
 from tessera.types.dim import Dim
 
 
@@ -15,7 +17,11 @@ def explain_difference(name: str, old: Signature, new: Signature, outside: Seque
     """
     lines = [f"`{name}` was specialized again because"]
     if old.tree != new.tree:
-        lines.append(f"  the form of its arguments changed from {old.tree} to {new.tree}")
+        before, after = ({name: str(form) for name, form in _forms(tree)} for tree in (old.tree, new.tree))
+        for name in dict.fromkeys((*before, *after)):
+            if before.get(name) != after.get(name):
+                was, now = (one.get(name, "nothing").replace("*", "a leaf") for one in (before, after))
+                lines.append(f"  the form of `{name}` changed from {was} to {now}")
         return "\n".join(lines)
     if old == new:
         lines += [f"  `{path}`, which it reads from outside, changed" for path in outside]
@@ -23,6 +29,10 @@ def explain_difference(name: str, old: Signature, new: Signature, outside: Seque
         if before != after:
             lines += [f"  {line}" for line in _changes(path, before, after)]
     return "\n".join(lines)
+
+
+def _forms(tree: Tree) -> Iterator[tuple[str, Tree]]:
+    return zip(several(tree.data), tree.children, strict=True)
 
 
 def _changes(path: str, before: Leaf, after: Leaf) -> list[str]:

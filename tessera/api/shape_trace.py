@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera.api.jit import Jit
-from tessera.diagnostics.error import TesseraError
+from tessera.diagnostics.error import TesseraError, readable
 from tessera.diagnostics.span import Span
 from tessera.frontend.bind import named_sizes
 from tessera.frontend.facts import Assumption
@@ -60,7 +60,7 @@ class ShapeTrace:
             # Without names, sizes would only repeat the shapes.
             rows = [(*row[:3], row[5]) for row in rows]
         lines = [self.name, *_table(rows), *(f"guard: {guard}" for guard in self.guards)]
-        return "\n".join([*lines, *([str(self.error)] if self.error is not None else [])])
+        return "\n".join([*map(readable, lines), *([str(self.error)] if self.error is not None else [])])
 
 
 def shape_trace(function: Callable[..., Any]) -> Callable[..., ShapeTrace]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeAlias
@@ -34,6 +35,19 @@ class Fix:
 
 FixLike: TypeAlias = "Fix | str | Callable[[Span | None], Fix | str | None] | None"
 """A way out, advice, or how to find one from the source at a place."""
+
+
+_DIVISION = re.compile(r"(?<=[\w)] )(floordiv|mod)(?= [\w(])")
+_SIGNS = {"floordiv": "//", "mod": "%"}
+
+
+def readable(text: str) -> str:
+    """A text in which sizes are written as in Python: IR has words for signs that begin a comment there.
+
+    >>> readable("`(N floordiv 2)` and `floordiv`")
+    '`(N // 2)` and `floordiv`'
+    """
+    return _DIVISION.sub(lambda match: _SIGNS[match[0]], text)
 
 
 class TesseraError(Exception):
@@ -89,11 +103,11 @@ class TesseraError(Exception):
     def render(self) -> str:
         """The whole text, as a compiler prints it."""
         head = f"error[{self.code}]" if self.code else "error"
-        lines = [f"{head}: {self.message}"]
+        lines = [f"{head}: {readable(self.message)}"]
         margin = _margin(self.span, self.fix.span if self.fix else None)
         if self.span is not None:
             lines += _snippet(self.span, self.span.source_line, "^" * self.span.width, margin)
-        lines += [f"{margin} = note: {note}" for note in self.notes]
+        lines += [f"{margin} = note: {readable(note)}" for note in self.notes]
         if self.fix is not None:
             lines += _help(self.fix, margin)
         return "\n".join(lines)
@@ -163,8 +177,8 @@ def _snippet(span: Span, text: str, marks: str, margin: str) -> list[str]:
 
 def _help(fix: Fix, margin: str) -> list[str]:
     if fix.span is None:
-        return [f"{margin} = help: {fix.message}"]
+        return [f"{margin} = help: {readable(fix.message)}"]
     text, span = fix.span.source_line, fix.span
     start, width = span.column - 1, max(0, span.end_column - span.column)
     changed = text[:start] + fix.replacement + text[start + width :]
-    return [f"help: {fix.message}", *_snippet(span, changed, "+" * max(1, len(fix.replacement)), margin)]
+    return [f"help: {readable(fix.message)}", *_snippet(span, changed, "+" * max(1, len(fix.replacement)), margin)]

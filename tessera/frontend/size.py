@@ -7,7 +7,7 @@ from operator import index
 from typing import Any, NoReturn, TypeAlias
 
 from tessera.diagnostics.codes import ShapeError, SpecializationError
-from tessera.diagnostics.error import FixLike
+from tessera.diagnostics.error import FixLike, readable
 from tessera.diagnostics.span import Span, user_span
 from tessera.frontend.fixes import fixes_of
 from tessera.ir.base import dispatch
@@ -30,7 +30,7 @@ class Size:
         self.dim = dim
 
     def __repr__(self) -> str:
-        return str(self.dim)
+        return readable(str(self.dim))
 
     def __hash__(self) -> int:
         return hash(self.dim)
@@ -191,7 +191,7 @@ class Condition:
             f"the branch `{self}` depends on a free dimension",
             span=self.span,
             notes=(f"`{self.left}` is free, and the answer is not the same for all its values",),
-            fix="write a number in the annotation to make the dimension static, or choose with `tessera.ops.where`",
+            fix=lambda span: fixes_of("values").branch_fix(span),
         )
 
 

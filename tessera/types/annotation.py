@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from tessera.diagnostics.codes import AnnotationError
-from tessera.diagnostics.error import Fix
+from tessera.diagnostics.error import Fix, readable
 from tessera.diagnostics.span import Span
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, DType
@@ -90,7 +90,7 @@ class TensorAnnotation:
         return "" if self.dtype is None else str(PolicyType(self.dtype, self.policy))
 
     def __str__(self) -> str:
-        items = [str(dim) if dim.is_static else f'"{dim}"' for dim in self.dims]
+        items = [str(dim) if dim.is_static else f'"{readable(str(dim))}"' for dim in self.dims]
         items += [self.element] if self.dtype is not None else []
         # `Tensor[()]` is the one way Python has to write an empty subscript.
         return f"{self.head}[{', '.join(items) or '()'}]"

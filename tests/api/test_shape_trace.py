@@ -88,5 +88,5 @@ def test_guards_are_named_and_those_that_the_call_breaks_too() -> None:
         return x + y
 
     shown = str(ts.shape_trace(add)(zeros(3), zeros(4)))
-    assert "guard: (B mod 2) == 0, broken here (1 and 0), for `B % 2 == 0`" in shown
+    assert "guard: (B % 2) == 0, broken here (1 and 0), for `B % 2 == 0`" in shown
     assert "guard: B == S, broken here (3 and 4), for" in shown

@@ -25,7 +25,7 @@ def test_arithmetic_gives_sizes_and_plain_ints() -> None:
     assert isinstance(B - B + 3, int)
     assert str(2 + B) == str(B + 2) == "B + 2"
     assert str(10 - B) == "-B + 10"
-    assert str(B % 8) == "(B mod 8)"
+    assert str(B % 8) == "(B % 8)"
     assert size_of(Dim.constant(7)) == 7
 
 

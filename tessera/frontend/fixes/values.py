@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import re
 
 from tessera.diagnostics.edit import Expression, expression_at
 from tessera.diagnostics.error import Fix
@@ -30,6 +31,25 @@ def length_fix(span: Span | None) -> Fix | str:
         return advice
     size = f"{expression.inner(node.args[0]).operand}.shape[0]"
     return expression.whole.edit(size, f"write `{size}`, which may stay free") or advice
+
+
+def branch_fix(span: Span | None) -> Fix | str:
+    """A rule to keep in place of a question to branch on, where an `assert` or a `require` asks it."""
+    line = span.source_line if span is not None else ""
+    asserted = _ASSERT.match(line)
+    if span is not None and asserted is not None and span.column == asserted.end() + 1:
+        expression = expression_at(span)
+        require = (expression.name_of("require") if expression is not None else None) or "tessera.require"
+        place, text = Span(span.file, span.line, asserted.end(1) + 1, span.line, len(line) + 1), line[span.column - 1 :]
+        if expression is not None and span.end_column == len(line) + 1:
+            return Fix(place, f"{require}({text})", "demand it: every call is then checked")
+        return f"demand it instead, as in `{require}({expression.whole.text if expression else '...'})`"
+    if span is not None and "require(" in line[: span.column - 1]:
+        return "give each rule to a `require` of its own: `and`, `or` and `not` ask for an answer now"
+    return "write a number in the annotation to make the dimension static, or choose with `tessera.ops.where`"
+
+
+_ASSERT = re.compile(r"(\s*)assert\s+")
 
 
 def numpy_fix(span: Span | None, advice: str) -> Fix | str:
