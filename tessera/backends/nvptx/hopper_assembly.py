@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tessera.backends.nvptx.waits import Waits, bounded_wait
-from tessera.ir.target.hopper_limits import PRODUCTS
+from tessera.ir.target.hopper_limits import FORMS
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dtype import DType
@@ -167,7 +167,7 @@ def issue(
     A step is the left side (registers or one descriptor) and the right one's descriptor. `ends` says whether the group
     of products begins and ends here; a `fresh` accumulator is written, not added to.
     """
-    product = PRODUCTS[dtype]
+    product = FORMS[dtype]
     count = len(acc)
     registers = "{" + ", ".join(f"${place}" for place in range(count)) + "}"
     kind = "f" if product.accumulator.is_float else "r"

@@ -14,7 +14,7 @@ from tessera.backends.nvptx.matrix_roles import Role
 from tessera.backends.nvptx.matrix_skew import SkewedLoop, skew_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, TileAttr
-from tessera.ir.target.hopper_limits import PRODUCTS
+from tessera.ir.target.hopper_limits import FORMS
 from tessera.ir.target.hopper_types import (
     CURSOR,
     ColumnVectorAttr,
@@ -24,6 +24,7 @@ from tessera.ir.target.hopper_types import (
     RowVectorAttr,
 )
 from tessera.types.dim import Dim
+from tessera.types.dtype import f32
 from tessera.types.shape import is_at_least
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class Consumer(Role):
 
     def _dot(self, op: SpecOp) -> None:
         product, given = self.plan.products[op], self.values[op.operands[2]]
-        if not PRODUCTS[product.rhs.dtype].is_promoted:
+        if not FORMS[product.rhs.dtype].is_promoted:
             self.values[op.result] = self.close(self._issue(product, self.open(given)))
             self.leave(op)
             return
@@ -178,7 +179,8 @@ class Consumer(Role):
     def start(self, product: Product, acc: SSAValue, lhs: SSAValue) -> SSAValue:
         """Start a product whose sides are there."""
         operands = [acc, lhs, self.side(product.rhs), self._cursor(product.lhs), self._cursor(product.rhs)]
-        values = {"lhs_major": product.lhs.major, "rhs_major": product.rhs.major}
+        mode = "tf32" if product.rhs.dtype is f32 else ""
+        values = {"lhs_major": product.lhs.major, "rhs_major": product.rhs.major, "mode": mode}
         return self.emit("mma_issue", operands, values, [acc.type]).result
 
     def side(self, side: Side) -> SSAValue:
@@ -263,7 +265,7 @@ class Consumer(Role):
         rest = [part for part in source.ops if part not in self.plan.hidden and part.name != "ttile.index"]
         if len(found) != 1 or len(rest) != 2 or len(op.results) != 1 or found[0].lhs.load is None:
             return None
-        if PRODUCTS[found[0].rhs.dtype].is_promoted:
+        if FORMS[found[0].rhs.dtype].is_promoted:
             return None
         acc = found[0].op.operands[2]
         is_carried = isinstance(acc, BlockArgument) and acc.block is source

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tessera.ir.base.op import SpecOp
+from tessera.ir.base.policies import policies_of
 from tessera.ir.base.types import BufferAttr, TileAttr
-from tessera.ir.target.hopper_limits import MAX_BOX, MAX_RANK, PRODUCTS, ROWS, SPAN, STEP
+from tessera.ir.target.hopper_limits import FORMS, MAX_BOX, MAX_RANK, PRODUCTS, ROWS, SPAN, STEP
 from tessera.ir.target.hopper_limits import Product as Form
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
+from tessera.types.policy import tf32
 from tessera.types.promotion import holds
 
 _ELEMENTS = (
@@ -127,10 +129,18 @@ def plan_of(kernel: SpecOp, units: Units = WARPGROUPS) -> Plan:
     rows = _sizes(dots[0].results[0])[0]
     consumers = units.groups(rows, [_sizes(op.results[0])[1] for op in dots])
     passed: set[Operation] = set()
+    if units is WARPGROUPS and is_tf32(kernel):
+        units = Units(units.name, FORMS, units.groups)
     products = {op: _product(op, rows, rows // (ROWS * consumers), passed, units) for op in dots}
     hidden = _hidden(ops, passed, set(dots))
     _check_tiles(ops, rows, hidden)
     return Plan(rows, consumers, products, hidden, _columns(ops))
+
+
+def is_tf32(kernel: SpecOp) -> bool:
+    """Whether a kernel multiplies what its program has rounded to tf32: no other kernel's f32 may lose its low bits."""
+    policies = policies_of(kernel)
+    return kernel.value("kind") == "contraction" and bool(policies) and all(one.compute is tf32 for one in policies)
 
 
 def _ops(block: Block) -> Iterator[SpecOp]:
@@ -154,7 +164,7 @@ def _product(op: SpecOp, rows: int, blocks: int, passed: set[Operation], units: 
             f"a product of {M} x {N} is not one of {rows} rows and 8 to {2 * _MOST_SUMS // blocks} columns"
         )
     lhs, rhs = _side(op.operands[0], 1, passed), _side(op.operands[1], 0, passed)
-    lhs = _with_rows_there(lhs) if units is WARPGROUPS else lhs
+    lhs = _with_rows_there(lhs) if units.name == WARPGROUPS.name else lhs
     found, acc = units.products.get(lhs.dtype), op.results[0].type
     is_promoted = found is not None and found.is_promoted
     parts = -(-N // _PART) if is_promoted else 1
@@ -207,9 +217,7 @@ def _with_rows_there(side: Side) -> Side:
     for dim, extent in enumerate(buffer.shape[:-1]):
         if extent.value is not None and sizes[dim] > 1:
             sizes[dim] = min(sizes[dim], -(-extent.value // 8) * 8)
-    return Side(
-        side.load, side.value, Box(side.box.inner, tuple(sizes), side.box.pieces), side.major, side.dtype
-    )
+    return Side(side.load, side.value, Box(side.box.inner, tuple(sizes), side.box.pieces), side.major, side.dtype)
 
 
 def _widens(op: SpecOp) -> bool:

@@ -8,12 +8,13 @@ from typing import Any
 
 from tessera.ir.base.choice import Choice, Chooser
 from tessera.ir.base.tape import Tape
-from tessera.ir.schedule.emit.contraction_kernel import blocks_of, lies_across
+from tessera.ir.schedule.emit.contraction_kernel import blocks_of, layout_of
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.emit.map_kernel import map_tiles
 from tessera.ir.tile.facets import Contraction
 from tessera.types.dim import product
 from tessera.types.machine import Machine
+from tessera.types.policy import SILENT, Policy
 
 
 def knobs_of(kind: str, machine: Machine) -> Sequence[tuple[str, Sequence[Any]]]:
@@ -27,7 +28,7 @@ def knobs_of(kind: str, machine: Machine) -> Sequence[tuple[str, Sequence[Any]]]
     return ()
 
 
-def extents_of(body: Tape) -> dict[str, Any]:
+def extents_of(body: Tape, policy: Policy = SILENT) -> dict[str, Any]:
     """What a contraction's choices depend on: its rows, columns and products summed, and what it multiplies."""
     for record in body.records:
         lower = spec_of(record).lower
@@ -35,8 +36,7 @@ def extents_of(body: Tape) -> dict[str, Any]:
             types = [body.types[operand] for operand in record.operands]
             maps = lower.maps(types, record.attributes)
             extents = {"m": product(maps.m), "n": product(maps.n), "k": product(maps.k)}
-            lies = {"dtype": types[0].dtype, "is_across": lies_across(body, record, maps)}
-            return {**extents, "batch": product(maps.batch), **lies}
+            return {**extents, "batch": product(maps.batch), **layout_of(body, record, maps, policy)}
     return {}
 
 

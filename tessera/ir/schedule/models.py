@@ -38,15 +38,15 @@ def contraction_block(candidates: Sequence[Any], context: Mapping[str, Any]) -> 
 
 
 _RATES = {
-    **{(128, 256): 1.0, (128, 240): 0.99, (128, 224): 0.96, (128, 208): 0.92, (128, 192): 0.98, (128, 176): 0.92},
-    **{(128, 160): 0.93, (128, 144): 0.92, (128, 128): 0.9, (128, 112): 0.78, (128, 96): 0.72, (128, 80): 0.66},
-    **{(256, 128): 0.97, (192, 192): 0.98, (192, 128): 0.95, (128, 64): 0.62},
-    **{(64, 256): 0.8, (64, 128): 0.66, (64, 64): 0.42},
+    **dict(zip(((128, 16 * at) for at in range(16, 10, -1)), (1.0, 0.99, 0.96, 0.92, 0.98, 0.92), strict=True)),
+    **dict(zip(((128, 16 * at) for at in range(10, 3, -1)), (0.93, 0.92, 0.9, 0.78, 0.72, 0.66, 0.62), strict=True)),
+    **dict(zip(((256, 128), (192, 192), (192, 128)), (0.97, 0.98, 0.95), strict=True)),
+    **dict(zip(((64, 256), (64, 128), (64, 64)), (0.8, 0.66, 0.42), strict=True)),
 }
 """How much of its peak a multiprocessor reaches on blocks of a size, measured on an H200."""
 _RATES_TWICE = {
-    **{(192, 128): 1.0, (128, 256): 0.95, (256, 128): 0.94, (128, 128): 0.86},
-    **{(64, 256): 0.72, (128, 64): 0.55, (64, 128): 0.58, (64, 64): 0.36},
+    **dict(zip(((192, 128), (128, 256), (256, 128), (128, 128)), (1.0, 0.95, 0.94, 0.86), strict=True)),
+    **dict(zip(((64, 256), (128, 64), (64, 128), (64, 64)), (0.72, 0.55, 0.58, 0.36), strict=True)),
 }
 """The same of 8-bit floats, for the blocks that do not run out of registers."""
 _SPAN = 64
@@ -64,16 +64,18 @@ _LARGE = 4096
 def _matrix_block(candidates: Sequence[Any], context: Mapping[str, Any], machine: Machine) -> Any:
     """The block whose waves over all multiprocessors take the least time; plain multiply-adds want a square one."""
     dtype = context.get("dtype")
-    if dtype is not None and dtype.name not in _NARROW:
+    name = context.get("mode") or ("bf16" if dtype is None else dtype.name)
+    is_across = bool(context.get("is_across"))
+    if name not in _NARROW or (name not in _TURNED and (is_across or context.get("is_left_across"))):
         return next(block for block in candidates if block[:2] == (64, 64))
     # Sums of 8-bit floats are added up outside of matrix units, beside those on their way there.
-    is_twice = dtype is not None and dtype.name.startswith("f8")
+    is_twice = name.startswith("f8")
     if is_twice:
         candidates = [block for block in candidates if block[:2] in _RATES_TWICE]
     m, n, k, batch = (_size(context.get(name), typical) for name, typical in _EXTENTS)
 
     if m <= 64:
-        return _few_rows(candidates, batch * n, machine, bool(context.get("is_across")))
+        return _few_rows(candidates, batch * n, machine, is_across)
 
     candidates = [block for block in candidates if block[:2] in _RATES]
 
@@ -81,7 +83,7 @@ def _matrix_block(candidates: Sequence[Any], context: Mapping[str, Any], machine
         BM, BN, _ = block
         waves = -(-(batch * -(-m // BM) * -(-n // BN)) // machine.blocks)
         rate = (_RATES_TWICE if is_twice else _RATES)[BM, BN]
-        if context.get("is_across"):
+        if is_across:
             # Copied in whole spans, of which the last is not used in whole.
             rate *= BN / _rounded(BN, _SPAN)
         return waves * (k * BM * BN / (_PRODUCTS * rate) + BM * BN / _EPILOGUE + 1000)
@@ -90,7 +92,7 @@ def _matrix_block(candidates: Sequence[Any], context: Mapping[str, Any], machine
 
 
 def _few_rows(candidates: Sequence[Any], columns: int, machine: Machine, is_across: bool) -> Any:
-    """The right side is read at the rate of memory: long pieces of its rows, on as many multiprocessors as there are."""
+    """The right side is read at the rate of memory: long pieces of its rows, on all multiprocessors."""
     is_half = 2 * -(-columns // 64) <= machine.blocks and not is_across
     wanted = (64, 32, 128) if is_half else (64, 64, 128)
     return wanted if wanted in candidates else min(candidates, key=lambda block: (block[0] != 64, abs(block[1] - 64)))
@@ -113,8 +115,10 @@ def _unit_block(candidates: Sequence[Any], context: Mapping[str, Any], machine: 
     return min(candidates, key=cost)
 
 
-_NARROW = ("bf16", "f16", "i8", "f8e4m3", "f8e5m2")
+_NARROW = ("bf16", "f16", "i8", "f8e4m3", "f8e5m2", "tf32")
 """What matrix units multiply."""
+_TURNED = ("bf16", "f16")
+"""What they multiply as it lies; sides of all others lie along what is summed."""
 _EXTENTS = (("m", _LARGE), ("n", _LARGE), ("k", _LARGE), ("batch", 1))
 
 

@@ -53,3 +53,7 @@ PRODUCTS: dict[DType, Product] = {
     dt.f8e5m2: Product("f32.e5m2.e5m2", dt.f32, is_promoted=True),
 }
 """By the dtype of both sides."""
+TF32 = Product("f32.tf32.tf32", dt.f32)
+"""The product of f32 where all of its numbers are ones of tf32: of others the matrix units cut the low bits off."""
+FORMS: dict[DType, Product] = {**PRODUCTS, dt.f32: TF32}
+"""All of them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from xdsl.ir import SSAValue
 
@@ -16,6 +17,7 @@ from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import DType, f32, f64, i32
 from tessera.types.machine import Machine
+from tessera.types.policy import Policy, tf32
 
 BLOCKS = ((64, 128, 64), (128, 128, 64), (64, 64, 64), (128, 256, 64), (32, 64, 64), (96, 256, 128))
 """Candidate (BM, BN, BK)."""
@@ -51,10 +53,24 @@ def accumulator(body: Tape, record: Record) -> DType:
     return dtypes[-1] if dtypes[-1].bits >= 32 else i32
 
 
-def lies_across(body: Tape, record: Record, maps: ContractionMaps) -> bool:
-    """Whether the right side of a product lies along its columns in memory, and not along what is summed."""
+def layout_of(body: Tape, record: Record, maps: ContractionMaps, policy: Policy) -> dict[str, Any]:
+    """What a choice of blocks asks of the sides of a product: what they are, and whether they lie across k.
+
+    `mode` is `tf32` where they were rounded to that.
+    """
+    asked = record.policy or policy
+    return {
+        "dtype": body.types[record.operands[0]].dtype,
+        "mode": "tf32" if asked.compute is tf32 else "",
+        "is_left_across": _lies_across(body, record.operands[0], maps.lhs),
+        "is_across": _lies_across(body, record.operands[1], maps.rhs),
+    }
+
+
+def _lies_across(body: Tape, value: int, map: IndexMap) -> bool:
+    """Whether a side of a product lies along its rows or columns in memory, and not along what is summed."""
     makers = {result: maker for maker in body.records for result in maker.results}
-    value, at = record.operands[1], tuple(maps.rhs)
+    at = tuple(map)
     while value in makers:
         maker = makers[value]
         lower, source = spec_of(maker).lower, maker.operands[0]
@@ -90,6 +106,7 @@ class ContractionKernel:
 
     def emit(self) -> SpecOp:
         request, maps = self.request, self.maps
+        layout = layout_of(self.body, self.record, maps, request.policy)
         BM, BN, BK = request.chooser.choose(
             f"contraction.block@{request.name}",
             blocks_of(request.machine),
@@ -99,13 +116,13 @@ class ContractionKernel:
                 "n": self.n,
                 "k": self.k,
                 "batch": product(maps.batch),
-                "dtype": self.body.types[self.record.operands[0]].dtype,
-                "is_across": lies_across(self.body, self.record, maps),
+                **layout,
             },
         ).value
-        dtype = self.body.types[self.record.operands[0]].dtype
+        dtype: DType = layout["dtype"]
         # A row of a step is 128 bytes at least; 8-bit floats are summed outside of matrix units after each.
-        depth = 128 if request.machine.has("mma.sync") and dtype.bytes == 1 else BK
+        is_span = dtype.bytes == 1 or (layout["mode"] == "tf32" and request.machine.has("wgmma"))
+        depth = 128 // dtype.bytes if request.machine.has("mma.sync") and is_span else BK
         grid = [*maps.batch, self.m.ceildiv(BM), self.n.ceildiv(BN)]
         self.tile: TileBuilder = request.builder(grid, "contraction", False)
         tile = self.tile

@@ -15,6 +15,7 @@ from tessera.ir.tile.language import TileBuilder
 from tessera.types.dim import Dim, product
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
+from tessera.types.policy import SILENT, Policy
 from tessera.types.tensor_type import TensorType
 
 
@@ -26,6 +27,8 @@ class Request:
     body: Tape
     machine: Machine
     chooser: Chooser
+    policy: Policy = SILENT
+    """What records work under that have no policy of their own."""
 
     @property
     def sizes(self) -> list[str]:

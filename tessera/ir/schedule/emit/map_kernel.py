@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from xdsl.ir import SSAValue
 
@@ -19,6 +19,22 @@ BLOCK = 4096
 
 TURNED = (32, 64)
 """Elements of a tile along both dims, where a GPU reads along one and writes along the other."""
+
+
+ROWS = 2048
+"""Elements of a tile of several rows, where the innermost dim is shorter than that."""
+
+
+def small_rows(extents: Sequence[Dim], machine: Machine) -> tuple[int, int] | None:
+    """Rows and columns of a tile for a GPU, where so few elements lie along the innermost dim that threads would idle.
+
+    None where they do not, or nothing is known.
+    """
+    inner = extents[-1].value if extents else None
+    if not machine.is_gpu or len(extents) < 2 or inner is None or not 1 < inner <= ROWS // 2:
+        return None
+    columns = 1 << (inner - 1).bit_length()
+    return ROWS // columns, columns
 
 
 def map_tiles(machine: Machine) -> tuple[int, ...]:
@@ -46,7 +62,10 @@ def emit_map(request: Request) -> SpecOp:
         return _emit_point(request)
     across = _turned_axis(addresses, names, walk) if request.machine.is_gpu else None
     if across is not None:
-        return _emit_turned(request, walk, across, flat)
+        return _emit_squares(request, walk, {walk.names[across]: TURNED[0], walk.names[-1]: TURNED[1]}, flat)
+    sizes = small_rows(walk.extents, request.machine)
+    if sizes is not None:
+        return _emit_squares(request, walk, dict(zip(walk.names[-2:], sizes, strict=True)), flat)
     *outer, inner = walk.extents
     tile = request.builder([*outer, inner.ceildiv(BLOCK)], "map", flat)
     width = request.choose("map.tile", map_tiles(request.machine), extent=inner)
@@ -78,9 +97,8 @@ def _turned_axis(addresses: Sequence[Dim], names: Sequence[str], walk: Walk) -> 
     return None
 
 
-def _emit_turned(request: Request, walk: Walk, across: int, flat: bool) -> SpecOp:
-    """A walk in square tiles, so that neither what lies along one dim nor what lies along the other is read in bits."""
-    sizes = {walk.names[across]: TURNED[0], walk.names[-1]: TURNED[1]}
+def _emit_squares(request: Request, walk: Walk, sizes: Mapping[str, int], flat: bool) -> SpecOp:
+    """A walk in tiles along two dims, so that neither what lies along one nor what lies along the other is in bits."""
     grid = [extent.ceildiv(sizes.get(name, 1)) for name, extent in zip(walk.names, walk.extents, strict=True)]
     tile = request.builder(grid, "map", flat)
     places = {name: tile.program_id(axis) for axis, name in enumerate(walk.names)}

@@ -11,6 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.ir.base.choice import Choice, Chooser, StaticChooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
+from tessera.ir.base.policies import policy_over
 from tessera.ir.base.region_tape import tape_of
 from tessera.ir.base.spec import Cost
 from tessera.ir.base.verify import symbol_table
@@ -51,7 +52,7 @@ class ChooseTiles(Pass):
     def _context(self, fuse: SpecOp, bodies: Mapping[str, SpecOp]) -> dict[str, Any]:
         body = bodies.get(fuse.value("body"))
         return {
-            **(extents_of(tape_of(body.regions[0].block)) if body is not None else {}),
+            **(extents_of(tape_of(body.regions[0].block), policy_over(fuse)) if body is not None else {}),
             "machine": self.machine,
             "flops": fuse.value("flops"),
             "bytes": fuse.value("bytes"),

@@ -55,7 +55,7 @@ class EmitTiles(Pass):
                 function = functions[name]
                 chooser = asked[name] = Recorded(self.chooser, choices_for(fuse))
                 body = tape_of(function.regions[0].block)
-                kernels = self._emit(fuse, Request(name, body, self.machine, chooser))
+                kernels = self._emit(fuse, Request(name, body, self.machine, chooser, policy_over(fuse)))
                 effects = PURE.join(*(spec_of(record).effects_for(record.attributes) for record in body.records))
                 policies = _policies(fuse, body)
                 for kernel in kernels:

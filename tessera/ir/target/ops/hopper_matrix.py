@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, IndexAttr, ShapedAttr
-from tessera.ir.target.hopper_limits import PRODUCTS, ROWS, SPAN, STEP, Product
+from tessera.ir.target.hopper_limits import FORMS, PRODUCTS, ROWS, SPAN, STEP, Product
 from tessera.ir.target.hopper_types import (
     ColumnVectorAttr,
     CursorAttr,
@@ -33,7 +33,9 @@ def _check_issue(op: SpecOp) -> None:
         op.fail(f"a product gives its accumulator's type {acc}, not {op.results[0].type}")
     if len(op.operands) != 5 or any(not isinstance(value.type, CursorAttr) for value in op.operands[3:]):
         op.fail("a product takes a place in a ring for each side")
-    check_sides(op, acc, lhs, rhs)
+    if op.value("mode") not in ("", "tf32"):
+        op.fail(f"`mode` is tf32 or none, got `{op.value('mode')}`")
+    check_sides(op, acc, lhs, rhs, FORMS if op.value("mode") else PRODUCTS)
 
 
 def _check_add(op: SpecOp) -> None:
@@ -156,6 +158,7 @@ SPECS = (
         attributes=(
             Attribute("lhs_major", "str", "k", "which dim of the left side lies along memory: k or mn"),
             Attribute("rhs_major", "str", "k", "which dim of the right side lies along memory: k or mn"),
+            Attribute("mode", "str", "", "tf32: sides of f32 hold numbers of tf32"),
         ),
         effects=frozenset(["memory"]),
         verify=_check_issue,

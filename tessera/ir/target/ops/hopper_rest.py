@@ -31,12 +31,18 @@ def _check_rest(op: SpecOp) -> None:
     shapes = {value.type.shape for value in op.operands if isinstance(value.type, FragmentAttr)}
     if len(shapes) != 1 or op.value("columns") < 8 or op.value("columns") % 8:
         op.fail(f"`{op.name}` takes fragments of one shape, in parts of whole eights of columns")
-    block, tiles = op.regions[0].block, op.parent_op()
     for part in op.walk():
         if part is not op and part.name in _ELSEWHERE:
             op.fail(f"`{part.name}` is not done some columns at a time, beside the products of another program")
-    if not isinstance(tiles, SpecOp) or tiles.name != "ttarget.tiles":
-        return
+    tiles = op.parent_op()
+    if isinstance(tiles, SpecOp) and tiles.name == "ttarget.tiles":
+        _check_place(op, tiles)
+        _check_steps(op, tiles.regions[0].block)
+
+
+def _check_place(op: SpecOp, tiles: SpecOp) -> None:
+    """It ends its program, and takes nothing of it but what it is given."""
+    block = op.regions[0].block
     following = op.next_op
     if following is None or following.name != "ttarget.yield" or tiles.value("mailbox") >= 0:
         op.fail(f"`{op.name}` is the end of a program, and the next one is known")
@@ -49,7 +55,6 @@ def _check_rest(op: SpecOp) -> None:
                 op.fail(
                     f"`{part.name}` takes what is another program's by then", "give it to the rest, or make it there"
                 )
-    _check_steps(op, tiles.regions[0].block)
 
 
 def _check_steps(op: SpecOp, body: Block) -> None:
@@ -86,7 +91,7 @@ SPECS = (
     OpSpec(
         name="ttarget.rest",
         summary="What a program does with its sums, some columns at a time. It runs in the first steps of the "
-        "CTA's next program, before their waits, while two products are in flight; after the last program it runs alone.",
+        "CTA's next program, before their waits, while two products are in flight; after the last program, alone.",
         operands=("values*",),
         results=(),
         attributes=(Attribute("columns", "int", 64, "of a part"),),
