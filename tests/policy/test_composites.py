@@ -177,3 +177,21 @@ def test_l6_1_tf32_is_in_the_type_the_ir_and_the_account() -> None:
     plain = ts.jit(lambda a, b: a @ b)
     same(np.asarray(plain(ROWS, ROWS.T.copy())), matmul_reference(ROWS, ROWS.T.copy()))
     assert "tf32" not in str(plain.lower(ROWS, ROWS.T.copy()))
+
+
+@pytest.mark.parametrize("policy", [*POLICIES[:3], ts.Policy(storage=ts.f16, denormals="flush")], ids=str)
+def test_n9_2_masks_keep_their_infinities_under_every_policy(policy: Any) -> None:
+    q = RNG.standard_normal((1, 2, 16, 16)).astype(np.float32)
+    mask = np.zeros((1, 1, 16, 16), np.float32)
+    mask[..., 3, :] = -np.inf
+    mask[..., 4, 1:] = -np.inf
+    given = np.asarray(ts.jit(lambda q, mask: ops.attention(q, q, q, mask=mask), policy=policy)(q, mask))
+    given = given.astype(np.float64)
+    assert np.isfinite(given).all()
+    assert (given[:, :, 3] == 0).all(), "a query that sees no key gives zeros"
+    # One that sees a single key gives its value, as it is kept.
+    assert np.abs(given[:, :, 4] - q[:, :, 0]).max() <= 0.2 * np.abs(q[:, :, 0]).max()
+    rows = np.where(np.arange(4)[:, None] == 1, -np.inf, np.ones((4, 8), np.float32))
+    total = np.asarray(ts.jit(lambda x: ops.logsumexp_safe(x, axis=1), policy=policy)(rows.astype(np.float32)))
+    assert np.isneginf(total.astype(np.float64)[1]) or policy.saturation == "saturate"
+    assert not np.isnan(total.astype(np.float64)).any()

@@ -188,7 +188,7 @@ class Work:
         total = self.attributes.get("accumulate") or policy.accumulate
         if isinstance(policy.storage, BlockFormat) or (self.op == "einsum" and total not in (None, dt.f32)):
             return self._rounded_product(self._blocks(operands, total), result)
-        kept = [self._kept(value) if self._is_float(value) else value for value in operands]
+        kept = [self._kept(value) if self._is_factor(value, at) else value for at, value in enumerate(operands)]
         if total is not None and total.bits < 32:
             return self.narrowed(self._summed(kept, total), result)
         attributes = dict(self.attributes)
@@ -243,7 +243,8 @@ class Work:
                 assert total is not None
                 return self._summed(kept, total)
             compute = self.policy.compute
-            kept = [self.narrowed(v, compute) if self._is_float(v) and isinstance(compute, DType) else v for v in kept]
+            if isinstance(compute, DType):
+                kept = [self.narrowed(v, compute) if self._is_factor(v, at) else v for at, v in enumerate(kept)]
             return self._computed(kept, total)
         (left, one), (right, other) = (self._in_blocks(value, at) for at, value in enumerate(operands))
         made = self._computed([left, right], total)
@@ -253,8 +254,8 @@ class Work:
         """An operand divided by the scale of its tensor, in blocks, as it is computed with; and that scale."""
         b, policy = self.b, self.policy
         assert isinstance(policy.storage, BlockFormat)
-        if not self._is_float(value) or (self.op in ATTENTION and at > 2):
-            return value, None  # a mask is added, not multiplied
+        if not self._is_factor(value, at):
+            return value, None
         wide, axis = cast(b, value, dt.f32), self._summed_axis(b.type_of(value), at)
         scale = tensor_scale(b, wide, policy.storage.name)
         kept = b.emit("round_blocks", b.emit("div", wide, scale), format=policy.storage.name, axis=axis)
@@ -267,6 +268,10 @@ class Work:
         decompose = REGISTRY["einsum"].decompose
         assert decompose is not None
         return decompose(_Under(self), operands, self.attributes)
+
+    def _is_factor(self, value: Any, at: int) -> bool:
+        """Whether an operand is a float that is multiplied; a mask is added, and its infinities must stay."""
+        return self._is_float(value) and not (self.op in ATTENTION and at > 2)
 
     def _is_float(self, value: Any) -> bool:
         return self.b.type_of(value).dtype.is_float

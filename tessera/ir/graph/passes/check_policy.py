@@ -81,7 +81,7 @@ def _check_op(op: SpecOp, policy: Policy) -> None:
 
 def _check_product(op: SpecOp, policy: Policy) -> None:
     for number, value in enumerate(op.operands):
-        is_mask = op.spec.short_name in ATTENTION and number > 2 and isinstance(policy.storage, BlockFormat)
+        is_mask = op.spec.short_name in ATTENTION and number > 2
         if not _dtype(value).is_float or is_mask:
             continue
         formats = set(_formats(value))
