@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tessera.backends.nvptx.backend import DEFAULT, NvptxBackend
+from tessera.backends.nvptx.empty_sides import without_products
 from tessera.backends.nvptx.host import STATE, HostCode, host_code, unaligned_kernels
 from tessera.backends.nvptx.host_maps import area_bytes
 from tessera.backends.nvptx.kernel_code import KernelCode
@@ -118,7 +119,8 @@ def _targets(
     sizes = [op.value("sizes") for op in calls if op.value("kernel") == kernel.value("symbol")]
     if all(size.value is not None and size.value > 0 for given in sizes for size in given):
         return [matrix]
-    return [matrix, backend.lower(kernel, aligned)]
+    # What goes around matrix units is a call with an empty tensor, where most kernels have nothing to multiply.
+    return [matrix, backend.lower(without_products(kernel, matrix) or kernel, aligned)]
 
 
 def device_objects(parts: DeviceParts, backend: NvptxBackend) -> tuple[bytes, ...]:
