@@ -73,12 +73,27 @@ def multiplied(op: SpecOp, acc: Array, left: Array, right: Array) -> Array:
         return (acc.astype(np.float64) + a @ b[:, : acc.shape[1]]).astype(acc.dtype)
 
 
-def simulate(kernel: SpecOp, buffers: Sequence[Array], sizes: Mapping[str, int]) -> None:
-    """Run a `ttarget.matrix_kernel` on arrays, which it writes in place.
+@dataclass(frozen=True)
+class Event:
+    """An op that a role has done: its name, and how many stages of its ring it had passed, or -1."""
+
+    role: str
+    op: str
+    passed: int = -1
+
+
+def simulate(kernel: SpecOp, buffers: Sequence[Array], sizes: Mapping[str, int]) -> list[Event]:
+    """Run a `ttarget.matrix_kernel` on arrays, which it writes in place; what its roles did, in the order of time.
 
     Raises DeadlockError where roles wait for each other.
     """
-    _Simulation(kernel, buffers, sizes).run()
+    simulation = _Simulation(kernel, buffers, sizes)
+    simulation.run()
+    return simulation.events
+
+
+_EVENTS = {"copy": 2, "mma_issue": 4, "mma_add": 4, "release": 1, "store_tile": -1, "mma_wait": -1}
+"""Ops that are written down, and which of their operands says how many stages were passed."""
 
 
 class _Simulation:
@@ -87,6 +102,7 @@ class _Simulation:
     def __init__(self, kernel: SpecOp, buffers: Sequence[Array], sizes: Mapping[str, int]) -> None:
         self.kernel, self.sizes = kernel, dict(sizes)
         self.values: dict[SSAValue, Any] = dict(zip(kernel.regions[0].block.args, buffers, strict=True))
+        self.events: list[Event] = []
 
     def run(self) -> None:
         for op in self.kernel.regions[0].block.ops:
@@ -98,7 +114,9 @@ class _Simulation:
             elif op.name == "ttarget.tensor_map":
                 self.values[op.result] = (self.values[op.operands[0]], op.value("box"))
             elif op.name == "ttarget.roles":
-                self._turns([_Role(self, region.block).walk(region.block) for region in op.regions])
+                names = ("producer", "consumers")
+                pairs = zip(names, op.regions, strict=True)
+                self._turns([_Role(self, name).walk(region.block) for name, region in pairs])
 
     def _turns(self, roles: list[Walk]) -> None:
         """One step of the consumers at a time, and after each the producer as far as it gets, until both have ended."""
@@ -127,8 +145,8 @@ def _poison(tile: SSAValue) -> Array:
 class _Role:
     """One role's walk through its block."""
 
-    def __init__(self, simulation: _Simulation, block: Block) -> None:
-        self.simulation, self.sizes = simulation, simulation.sizes
+    def __init__(self, simulation: _Simulation, name: str) -> None:
+        self.simulation, self.sizes, self.name = simulation, simulation.sizes, name
         self.values = dict(simulation.values)
         self.flying: list[Product] = []
 
@@ -149,8 +167,16 @@ class _Role:
             else:
                 found = getattr(self, f"_{name}")(op)
                 self.values.update(zip(op.results, found, strict=True))
+                self._done(op)
                 yield ""
         return []
+
+    def _done(self, op: SpecOp) -> None:
+        """Write down what moved or was computed."""
+        name = op.name.removeprefix("ttarget.")
+        if name in _EVENTS:
+            at = _EVENTS[name]
+            self.simulation.events.append(Event(self.name, name, self.values[op.operands[at]] if at >= 0 else -1))
 
     def _inside(self, block: Block, arguments: Sequence[Any]) -> Walk:
         self.values.update(zip(block.args, arguments, strict=True))

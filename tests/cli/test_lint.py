@@ -1,0 +1,51 @@
+"""`tessera lint`: resources and bank conflicts of a function's kernels, for a GPU that need not be here."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tessera.cli.main import app
+
+RUNNER = CliRunner()
+MODULE = """
+import tessera as ts
+
+def rows(x):
+    return ts.ops.softmax(x, axis=-1)
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "linted.py").write_text(MODULE)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    return "linted:rows"
+
+
+def test_it_says_what_a_kernel_takes(module: str) -> None:
+    done = RUNNER.invoke(app, ["lint", module, "--shape", "x=64x1024"])
+    assert done.exit_code == 0, done.output
+    assert "threads a block" in done.output
+    assert "of 64 warps" in done.output
+
+
+def test_it_says_it_in_json_too(module: str) -> None:
+    done = RUNNER.invoke(app, ["lint", module, "--shape", "x=64x1024", "--json"])
+    (kernel,) = json.loads(done.output)
+    assert kernel["complaints"] == []
+    assert kernel["blocks"] >= 1
+    assert kernel["registers"] > 16
+
+
+def test_what_cannot_be_looked_at_is_told(module: str) -> None:
+    done = RUNNER.invoke(app, ["lint", module])
+    assert done.exit_code == 2
+    assert "nothing says what `x` is" in done.output
+    wrong = RUNNER.invoke(app, ["lint", module, "--shape", "x=8x8", "--architecture", "sm_12"])
+    assert wrong.exit_code == 2
+    assert "there is no GPU `sm_12` to compile for" in wrong.output
