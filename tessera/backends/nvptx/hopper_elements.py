@@ -39,7 +39,7 @@ class Thread:
 
 
 def math_of(f: FunctionText, fn: str, args: Sequence[Value], dtype: DType, exact: bool = False) -> Value:
-    """A function of one element. Powers are the machine's own, within 2 or 3 ulp, unless `exact`; others the house's."""
+    """A function of one element. Powers are the machine's, within 2 or 3 ulp, unless `exact`; others the house's."""
     if dtype is f32 and fn == "exp2" and not exact:
         return power(f, args[0])
     if dtype is f32 and fn == "exp" and not exact:

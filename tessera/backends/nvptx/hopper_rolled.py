@@ -67,9 +67,7 @@ class Rolled:
         return [emitter.values[value] for value in last.operands], [emitter.values[v] for v in self.rest.operands]
 
     def _parts(self, values: Sequence[Any], place: Value) -> list[Part]:
-        """The rest of a program, in parts: what is read from memory for all rows, which is on its way while products
-        are started, and everything else.
-        """
+        """The rest of a program, in parts: what all rows read, which comes early, and everything else."""
         block = self.rest.regions[0].block
         early = [op for op in block.ops if isinstance(op, SpecOp) and _is_early(op)]
         late = [op for op in block.ops if isinstance(op, SpecOp) and op not in early]

@@ -1,0 +1,168 @@
+"""Products of many blocks: what runs beside what, in which parts, and that every chosen block is one that fits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tessera as ts
+from tessera.backends.nvptx.hopper_fragments import FRAGMENT, Layout, Registers
+from tessera.backends.nvptx.hopper_rolled import window_of
+from tessera.backends.nvptx.matrix_lower import EPILOGUES, LAGS, PAIRS
+from tessera.compiler.compile import lower
+from tessera.compiler.options import Options
+from tessera.ir.base.op import SpecOp
+from tessera.ir.schedule.emit.contraction_kernel import MATRIX_BLOCKS
+from tessera.ir.schedule.models import contraction_block
+from tessera.ir.target.llvm.instructions import Value
+from tessera.ir.target.machine_code import compile_text
+from tessera.ir.target.ops.hopper_rest import parts_of
+from tessera.runtime.devices.cuda_assembler import PROBLEM, assemble_with_words, assembler
+from tessera.types.dim import Dim
+from tessera.types.dtype import bf16, f32
+from tessera.types.machine import GPUS
+from tests.backends.nvptx.matrices import BACKEND, kernels_of, matrix_of, nn, nt, text_of
+
+MANY = [(2048, 640), (2560, 640)]
+"""160 blocks of 128 x 256, more than there are multiprocessors."""
+
+
+def e4m3(x: Any, w: Any) -> Any:
+    return ts.ops.matmul(x, ts.ops.transpose(w), dtype=ts.bf16)
+
+
+def layer(x: Any, w: Any, b: Any) -> Any:
+    return ts.ops.gelu(ts.ops.matmul(x, ts.ops.transpose(w)) + b, approximate="tanh")
+
+
+def lowered(function: Any, shapes: Any, block: Any, dtype: Any = ml_dtypes.bfloat16, **ways: Any) -> SpecOp:
+    (kernel,) = kernels_of(function, shapes, dtype=dtype, overrides={"contraction.block": block})
+    found = replace(BACKEND, **ways).matrix(kernel)
+    assert found is not None
+    return found
+
+
+def test_the_rest_of_a_program_stands_apart_where_there_is_a_next_one() -> None:
+    text = text_of(lowered(layer, [*MANY, (2560,)], (128, 256, 64)))
+    rest = text.split("ttarget.rest")[1]
+    assert "gelu_tanh" in rest
+    assert "ttarget.store_tile" in rest
+    assert "ttarget.rest" not in text_of(lowered(layer, [*MANY, (2560,)], (128, 256, 64), epilogue="after"))
+    # One block for each multiprocessor; steps too few; rows that are stored one by one.
+    for shapes in ([(1024, 640), (2560, 640)], [(2048, 192), (2560, 192)], [(2048, 640), (2561, 640)]):
+        assert "ttarget.rest" not in text_of(lowered(nt, shapes, (128, 256, 64)))
+
+
+def test_pairs_are_for_many_programs_and_an_even_number_of_rows() -> None:
+    large = [(8192, 256), (8192, 256)]
+    assert "pair = true" in text_of(lowered(nt, large, (128, 256, 64)))
+    assert "pair = true" not in text_of(lowered(nt, large, (128, 256, 64), pairs="never"))
+    assert "pair = true" not in text_of(lowered(nt, MANY, (128, 256, 64)))
+    assert 'half = "rows"' in text_of(lowered(nt, MANY, (128, 256, 64), pairs="always"))
+    assert 'half = "pieces"' in text_of(lowered(nn, [(2048, 640), (640, 2560)], (128, 256, 64), pairs="always"))
+    odd = [(2049, 640), (2560, 640)]
+    assert "pair = true" not in text_of(lowered(nt, odd, (128, 256, 64), pairs="always"))
+
+
+def test_a_pair_meets_before_and_after_and_copies_to_both() -> None:
+    text = BACKEND.code(lowered(nt, MANY, (128, 128, 64), pairs="always")).text
+    assert '"nvvm.cluster_dim"="2,1,1"' in text
+    assert text.count("barrier.cluster.wait") == 2
+    assert "multicast::cluster" in text
+    assert "multicast" not in BACKEND.code(lowered(nt, MANY, (128, 128, 64), pairs="never")).text
+
+
+CASES: dict[str, tuple[Any, ...]] = {
+    "rest": (layer, [*MANY, (2560,)], (128, 256, 64)),
+    "odd width": (nt, MANY, (128, 144, 64)),
+    "odd width across": (nn, [(2048, 640), (640, 2560)], (128, 208, 64)),
+    "rest of two blocks": (nt, MANY, (256, 128, 64)),
+    "rest of three consumers": (nt, MANY, (192, 128, 64)),
+    "parts": (e4m3, MANY, (128, 256, 64), ml_dtypes.float8_e4m3fn),
+    "few rows": (nt, [(16, 640), (2560, 640)], (64, 64, 128)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_assembler_undoes_nothing(name: str) -> None:
+    pairs = "always" if name in ("rest", "odd width across", "parts") else "never"
+    code = BACKEND.code(lowered(*CASES[name], pairs=pairs))
+    if assembler() is None:
+        pytest.skip("there is no ptxas here; the text was written")
+    words = assemble_with_words(compile_text(code.text, BACKEND.code_target), "sm_90a")[1]
+    assert not PROBLEM.search(words)
+    assert "0 bytes spill stores" in words
+
+
+def test_few_rows_are_copied_as_they_are() -> None:
+    text = text_of(lowered(nt, [(16, 640), (2560, 640)], (64, 64, 128)))
+    assert "{box = [16, 64]}" in text
+    assert f"bytes = {(16 + 64) * 128 * 2}" in text
+
+
+def test_products_under_tf32_are_on_matrix_units_and_no_others_of_f32() -> None:
+    given = [np.zeros((256, 256), np.float32)] * 2
+    options = Options.of(backend="cuda", features=("sm_90a",))
+    for policy, wanted in ((ts.compute(ts.tf32), True), (None, False)):
+        jitted = ts.jit(nt) if policy is None else ts.jit(nt, policy=policy)
+        texts = lower(jitted.trace(*given).tape, options).texts
+        assert any("k8.f32.tf32.tf32" in text for text in texts) == wanted
+    # Where a side lies across k there is no such product, and plain multiply-adds take the rounded numbers.
+    texts = lower(ts.jit(nn, policy=ts.compute(ts.tf32)).trace(*given).tape, options).texts
+    assert not any("tf32.tf32" in text for text in texts)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 32), st.integers(1, 2), st.booleans(), st.data())
+def test_parts_of_columns_have_every_element_once(eights: int, blocks: int, is_packed: bool, data: Any) -> None:
+    layout = Layout(FRAGMENT, blocks, 8 * eights)
+    count = layout.count // (2 if is_packed else 1)
+    values = [Value("i32" if is_packed else "float", f"%{at}") for at in range(count)]
+    tile = Registers(layout, bf16, None, values) if is_packed else Registers(layout, f32, values)
+    width = 8 * data.draw(st.integers(1, eights))
+    seen: list[str] = []
+    for first in range(0, 8 * eights, width):
+        part = window_of(tile, first, min(width, 8 * eights - first))
+        assert len(part.flat()) * (2 if is_packed else 1) == part.layout.count
+        seen += [value.text for value in part.flat()]
+    assert sorted(seen) == sorted(value.text for value in values)
+
+
+def test_parts_are_all_columns() -> None:
+    kernel = lowered(nt, MANY, (128, 144, 64))
+    (rest,) = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.rest"]
+    assert parts_of(rest) == [(0, 64), (64, 64), (128, 16)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 9000), st.integers(1, 9000), st.integers(1, 20000), st.booleans(), st.sampled_from(["", "tf32"]))
+def test_the_model_has_a_block_for_every_size(m: int, n: int, k: int, is_across: bool, mode: str) -> None:
+    context = {"machine": GPUS["sm_90a"], "m": Dim.of(m), "n": Dim.of(n), "k": Dim.of(k), "is_across": is_across}
+    found = contraction_block(MATRIX_BLOCKS, {**context, "mode": mode, "dtype": f32 if mode else bf16})
+    assert found in MATRIX_BLOCKS
+    if m <= 64 and not mode:
+        assert found[0] == 64
+
+
+@pytest.mark.parametrize("block", MATRIX_BLOCKS)
+def test_every_block_fits_both_orientations(block: tuple[int, int, int]) -> None:
+    for function, shapes in ((nt, MANY), (nn, [(2048, 640), (640, 2560)])):
+        assert matrix_of(function, shapes, overrides={"contraction.block": block}).name == "ttarget.matrix_kernel"
+
+
+def test_choices_are_the_users_too() -> None:
+    given = [np.zeros(shape, ml_dtypes.bfloat16) for shape in MANY]
+    options = Options.of(
+        backend="cuda",
+        features=("sm_90a",),
+        overrides={"matrix.pair": PAIRS[1], "matrix.epilogue": EPILOGUES[1], "matrix.lag": LAGS[1]},
+    )
+    (target,) = lower(ts.jit(nt).trace(*given).tape, options).targets
+    assert target.value("pair")
+    assert "ttarget.rest" not in text_of(target)

@@ -1,0 +1,187 @@
+"""Products on matrix units however they are scheduled: one set of bits, and functions after them on every number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.runtime.devices.cuda_driver import is_available
+from tests.device.poison import poisoned
+
+pytestmark = [
+    pytest.mark.device("sm_90"),
+    pytest.mark.skipif(not is_available(), reason="there is no NVIDIA GPU here"),
+]
+
+RNG = np.random.default_rng(5)
+BF16 = np.dtype(ml_dtypes.bfloat16)
+STEPS = ("bias", "act", "dropout", "residual")
+
+
+def random(*shape: int, dtype: Any = BF16) -> Any:
+    return RNG.standard_normal(shape).astype(np.float32).astype(dtype)
+
+
+def wide(array: Any) -> Any:
+    return np.asarray(array).astype(np.float64)
+
+
+def distance(made: Any, wanted: Any) -> float:
+    return float(np.linalg.norm(wide(made) - wanted) / np.linalg.norm(wanted))
+
+
+def on_gpu(function: Callable[..., Any], *arrays: Any, **options: Any) -> Any:
+    with poisoned():
+        return np.asarray(ts.jit(function, backend="cuda", **options)(*arrays))
+
+
+def nt(x: Any, w: Any) -> Any:
+    return ts.ops.matmul(x, ts.ops.transpose(w))
+
+
+def nn(x: Any, w: Any) -> Any:
+    return ts.ops.matmul(x, w)
+
+
+def layer(x: Any, w: Any, b: Any, r: Any) -> Any:
+    return ts.ops.gelu(ts.ops.matmul(x, w) + b, approximate="tanh") + r
+
+
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"matrix.epilogue": "after"},
+    {"matrix.pair": "always"},
+    {"matrix.pair": "always", "matrix.epilogue": "after"},
+    {"contraction.block": (128, 256, 64)},
+    {"contraction.block": (128, 144, 64)},
+    {"contraction.block": (192, 128, 64)},
+    {"contraction.block": (256, 128, 64)},
+    {"contraction.block": (64, 64, 128), "matrix.pair": "always"},
+]
+
+
+@pytest.mark.parametrize("form", ["nt", "nn", "layer"])
+def test_bits_depend_on_no_choice(form: str) -> None:
+    """Blocks, pairs of CTAs, and when what follows the products is done; more programs than multiprocessors."""
+    m, n, k = 3328, 3400, 584
+    x, w = random(m, k), random(*((n, k) if form == "nt" else (k, n)))
+    given = (x, w, random(n), random(m, n)) if form == "layer" else (x, w)
+    function = {"nt": nt, "nn": nn, "layer": layer}[form]
+    found = [on_gpu(function, *given, overrides=way).tobytes() for way in WAYS]
+    assert [one == found[0] for one in found] == [True] * len(WAYS)
+    right = wide(w).T if form == "nt" else wide(w)
+    if form != "layer":
+        assert distance(np.frombuffer(found[0], BF16).reshape(m, n), wide(x) @ right) <= 2.0**-8
+
+
+@pytest.mark.parametrize("name", ["e4m3", "i8", "f16"])
+def test_bits_of_other_dtypes_depend_on_no_choice(name: str) -> None:
+    dtype = {"e4m3": ml_dtypes.float8_e4m3fn, "i8": np.int8, "f16": np.float16}[name]
+    x, w = (random(size, 640, dtype=np.float32) for size in (1792, 2816))
+    x, w = ((8 * one).astype(dtype) if name == "i8" else one.astype(dtype) for one in (x, w))
+
+    def program(a: Any, b: Any) -> Any:
+        return ts.ops.matmul(a, ts.ops.transpose(b), dtype=ts.i32 if name == "i8" else ts.f32)
+
+    ways = [*WAYS[:5], {"contraction.block": (192, 128, 64)}, {"matrix.lag": 0}]
+    found = [on_gpu(program, x, w, overrides=way) for way in ways]
+    assert len({one.tobytes() for one in found}) == 1
+    assert distance(found[0], wide(x) @ wide(w).T) <= (0.0 if name == "i8" else 3e-4)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 16, 33, 64])
+@pytest.mark.parametrize("form", ["nt", "nn"])
+def test_few_rows(rows: int, form: str) -> None:
+    x, w = random(rows, 520), random(*((1000, 520) if form == "nt" else (520, 1000)))
+    right = wide(w).T if form == "nt" else wide(w)
+    assert distance(on_gpu(nt if form == "nt" else nn, x, w), wide(x) @ right) <= 2.0**-8
+
+
+def test_tf32_is_asked_for() -> None:
+    """Products of f32 are those of f32 unless a policy says tf32; then they are of numbers rounded to that."""
+    x, w = random(300, 264, dtype=np.float32), random(520, 264, dtype=np.float32)
+    exact = wide(x) @ wide(w).T
+    assert distance(on_gpu(nt, x, w), exact) <= 1e-6
+    found = on_gpu(nt, x, w, policy=ts.compute(ts.tf32))
+    rounded = [wide(ts.ops.round_to(one, ts.tf32)) for one in (x, w)]
+    assert distance(found, rounded[0] @ rounded[1].T) <= 1e-6
+    assert 1e-5 < distance(found, exact) <= 1e-3
+
+
+def values() -> Any:
+    """Every number of bf16, infinities and NaN among them."""
+    return np.arange(1 << 16, dtype=np.uint16).view(BF16)
+
+
+def steps_apart(made: Any, wanted: Any) -> Any:
+    """How many numbers of bf16 lie between; 0 where both are NaN."""
+    places: list[Any] = []
+    for one in (made, wanted.astype(BF16)):
+        bits = np.asarray(one).view(np.uint16).astype(np.int64)
+        places.append(np.where(bits < 0x8000, bits, 0x8000 - bits))
+    both = np.isnan(wide(made)) & np.isnan(wanted)
+    return np.where(both, 0, np.abs(places[0] - places[1]))
+
+
+def gelu_tanh(v: Any) -> Any:
+    inner = np.sqrt(2 / np.pi) * (v + 0.044715 * v**3)
+    return v / (1 + np.exp(-2 * inner))
+
+
+FUNCTIONS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "gelu": (lambda y: ts.ops.gelu(y, approximate="tanh"), gelu_tanh),
+    "silu": (ts.ops.silu, lambda v: v / (1 + np.exp(-v))),
+    "sigmoid": (ts.ops.sigmoid, lambda v: 1 / (1 + np.exp(-v))),
+    "quotient": (lambda y: 3.0 / y, lambda v: 3.0 / v),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_after_products_are_within_a_step_of_every_number(name: str) -> None:
+    ours, exact = FUNCTIONS[name]
+    given = values()
+    x, w = np.zeros((8, 64), BF16), np.zeros((given.size, 64), BF16)
+
+    def program(a: Any, b: Any, c: Any) -> Any:
+        return ours(ts.ops.matmul(a, ts.ops.transpose(b)) + c)
+
+    made = on_gpu(program, x, w, given)[5]
+    with np.errstate(all="ignore"):
+        v = wide(given)
+        wanted = exact(v)
+        if name in ("gelu", "silu"):
+            wanted = np.where(v == -np.inf, 0.0, wanted)
+    # What is below the smallest normal number of f32 may be 0.
+    tiny = np.abs(wanted) < 2.0**-125
+    apart = steps_apart(made, wanted)
+    assert apart[~tiny].max() <= 1, (v[~tiny][apart[~tiny].argmax()], apart[~tiny].max())
+    assert np.all(np.abs(wide(made)[tiny]) < 2.0**-124)
+
+
+@pytest.mark.parametrize("number", range(16))
+def test_all_subsets_of_an_epilogue_are_one_kernel_and_equal_plain_ops(number: int) -> None:
+    steps = [name for place, name in enumerate(STEPS) if number >> place & 1]
+    operands = random(300, 200), random(200, 264), random(264), random(300, 264), ts.random.key(5)
+
+    def chained(x: Any, w: Any, b: Any, r: Any, key: Any) -> Any:
+        e = ts.ops.epilogue
+        made = {"bias": e.bias(b), "act": e.act("relu"), "dropout": e.dropout(0.25, key), "residual": e.residual(r)}
+        return e.chain([made[name] for name in steps])(x @ w)
+
+    def plain(x: Any, w: Any, b: Any, r: Any, key: Any) -> Any:
+        y = x @ w
+        y = y + b if "bias" in steps else y
+        y = ts.ops.relu(y) if "act" in steps else y
+        y = ts.random.dropout(y, key, 0.25) if "dropout" in steps else y
+        return ts.ops.residual(r, y) if "residual" in steps else y
+
+    fused = ts.jit(chained, backend="cuda")
+    with poisoned():
+        first = np.asarray(fused(*operands))
+    assert first.tobytes() == on_gpu(plain, *operands, fusion=False).tobytes()
+    assert len(fused.explain(*operands).report["kernels"]) == 1
