@@ -6,6 +6,7 @@ from tessera.runtime.devices.cuda_driver import driver, is_available, synchroniz
 from tessera.runtime.devices.cuda_memory import POOL
 from tessera.runtime.devices.cuda_stream import Event, Graph, Stream, capture, current_stream, stream
 from tessera.runtime.devices.cuda_tensor import CudaTensor
+from tessera.runtime.devices.cuda_tensor_map import tensor_map_counts
 
 array = CudaTensor.of
 write = CudaTensor.write
@@ -25,5 +26,6 @@ __all__ = [
     "is_available",
     "stream",
     "synchronize",
+    "tensor_map_counts",
     "write",
 ]

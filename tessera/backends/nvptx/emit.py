@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
-from tessera.backends.nvptx import emit_access, emit_exchange, emit_order, values
+from tessera.backends.nvptx import emit_access, emit_exchange, emit_lanes, emit_order, values
+from tessera.backends.nvptx.falling import falling
 from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.layout import Layout, Threads, Tile
-from tessera.backends.nvptx.rows_ahead import BLOCKS, Stage, rows_ahead
+from tessera.backends.nvptx.rows_ahead import BLOCKS, HELD, Stage, rows_ahead
+from tessera.backends.nvptx.rows_matrix import Matrices, lane_of, load_rows, matrix_rows
 from tessera.backends.nvptx.text import WARP, DeviceModule, barrier, special, warp_barrier
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
@@ -21,13 +23,15 @@ from tessera.ir.target.llvm.dims import dim_value
 from tessera.ir.target.llvm.instructions import Index, Value, known
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim, product
-from tessera.types.dtype import i64
+from tessera.types.dtype import bf16, f32, i64
 from tessera.types.machine import Machine
 
 BLOCK = 128
 """Threads of a block that runs several small programs side by side."""
 RESIDENT = 16
 """Blocks for each multiprocessor that go through the grid in turns, where programs have memory of their own."""
+MUCH = 32
+"""Turns of a loop written one after the other whose loads all come first."""
 _EXCHANGE = "%EXCHANGE%"
 """Stands for the bytes of a program's exchange until all of it is written."""
 
@@ -49,16 +53,26 @@ class Emitter:
 
     def __init__(self, kernel: SpecOp, machine: Machine, exponential: str = values.EXACT) -> None:
         self.kernel, self.machine, self.exponential = kernel, machine, exponential
+        self.falling = falling(kernel)
         self.name: str = kernel.value("symbol")
         self.threads: int = kernel.value("threads")
         self.programs = max(1, BLOCK // self.threads)
         self.rows = rows_ahead(kernel, machine, self.programs) if self.threads > 1 else []
-        self.stage_bytes = 0
+        self.matrix = matrix_rows(kernel, self.rows, machine, self.programs)
+        self.matrices: Matrices | None = None
+        self.stage_bytes = self.matrix_bytes = 0
         self.module = DeviceModule(machine)
         block = kernel.regions[0].block
         arguments = [*[("ptr", f"b{at}") for at in range(len(block.args))]]
         arguments += [("i64", f"s{at}") for at in range(len(kernel.value("symbols")))]
-        self.f = self.module.kernel(self.name, [*arguments, ("ptr", "scratch")], self.threads * self.programs)
+        self.f = self.module.kernel(
+            self.name,
+            [*arguments, ("ptr", "scratch")],
+            self.threads * self.programs,
+            # One that has much on its way needs registers for it more than others beside it.
+            blocks=HELD if self.rows else int(any(_has_much_ahead(op) for op in kernel.walk())),
+            registers=kernel.value("max_registers"),
+        )
         self.env: dict[str, Index] = {}
         self.indices: dict[SSAValue, Index] = {}
         self.buffers: dict[SSAValue, Value] = {}
@@ -80,7 +94,8 @@ class Emitter:
         self.env.update(zip(self.kernel.value("symbols"), f.arguments[count:-1], strict=True))
         place = f.cast("zext", special(f, "tid.x"), "i64")
         self.slot: Index = f.udiv(place, self.threads) if self.programs > 1 else 0
-        self.thread = f.urem(place, self.threads) if self.programs > 1 else place
+        self.lane = f.urem(place, self.threads) if self.programs > 1 else place
+        self.thread = self.lane if self.matrix is None else lane_of(self)
         self._place_scratch()
         for part in self.kernel.walk():
             for value in (*part.results, *(arg for region in part.regions for arg in region.block.args)):
@@ -97,11 +112,13 @@ class Emitter:
 
     def _finished(self) -> KernelCode:
         exchange = -(-self.exchange_bytes // 16) * 16
-        shared = (self.shared_bytes + self.stage_bytes + exchange) * self.programs
-        if shared > self.machine.shared:
+        shared = (self.shared_bytes + self.stage_bytes + exchange) * self.programs + self.matrix_bytes
+        most, who = self.machine.shared, f"{self.machine.cpu} has"
+        if 0 < self.kernel.value("max_shared") < most:
+            most, who = self.kernel.value("max_shared"), "`max_shared` allows"
+        if shared > most:
             raise TargetVerifyError(
-                f"`@{self.name}` needs {shared} bytes of shared memory for a block, and {self.machine.cpu} has "
-                f"{self.machine.shared}",
+                f"`@{self.name}` needs {shared} bytes of shared memory for a block, and {who} {most}",
                 span=self.kernel.span,
                 fix="choose smaller tiles",
             )
@@ -173,16 +190,21 @@ class Emitter:
         self.stage_bytes = stage.size
         step = f.mul(f.cast("zext", special(f, "nctaid.x"), "i64"), self.programs)
         stage.fetch(first, total)
+        if self.matrix is not None:
+            start = (self.shared_bytes + stage.size) * self.programs
+            self.matrices = Matrices(self, self.matrix, start)
+            self.matrix_bytes = self.matrices.end - start
+            self.matrices.bring()
 
         def round_(number: Value) -> None:
             stage.arrive()
             self.memo = {}
             (place,) = op.regions[0].block.args
             self.indices[place] = number
-            for row in self.rows:
-                for index in range(0, row.count, row.loop.value("step")):
-                    self.indices[row.loop.regions[0].block.args[0]] = index
-                    emit_access.load_ahead(self, row.load, stage.place(row.buffer), number)
+            if self.matrices is not None:
+                load_rows(self, stage)
+            else:
+                emit_access.load_rows(self, stage, number)
             self.wait()
             stage.fetch(f.add(number, step), total)
             self._program(op, grid, number, kept=True)
@@ -249,14 +271,17 @@ class Emitter:
             return self._apart(lambda: self._turn(op, index, values))
 
         def turns(index: Value, values: list[Value]) -> list[Value]:
-            for number in range(unroll):
-                values = self._apart(lambda at=number, had=values: self._turn(op, f.add(index, at * step), had))
+            places = [f.add(index, number * step) for number in range(unroll)]
+            for place in places:
+                emit_access.load_early(self, op, place)
+            for place in places:
+                values = self._apart(lambda at=place, had=values: self._turn(op, at, had))
             return values
 
         begin: Index = low
         if unroll > 1:
             begin = f.add(low, f.round_down(span, step * unroll))
-            carried = f.loop(low, begin, step * unroll, turns, carried)
+            carried = f.loop(low, begin, step * unroll, lambda at, had: self._apart(lambda: turns(at, had)), carried)
         self._bind(op.results, f.loop(begin, whole, step, turn, carried))
 
     def on_tail(self, op: SpecOp) -> None:
@@ -330,7 +355,7 @@ class Emitter:
         """Shared memory of the program for `size` bytes, whatever was there before."""
         self.exchange_bytes = max(self.exchange_bytes, size)
         f = self.f
-        start: Index = (self.shared_bytes + sum(row.bytes for row in self.rows)) * self.programs
+        start: Index = (self.shared_bytes + sum(row.bytes for row in self.rows)) * self.programs + self.matrix_bytes
         if self.programs > 1:
             start = f.add(f.mul(self.slot, Value("i64", _EXCHANGE)), start)
         return f.gep(self.module.shared_base(), start, "i8")
@@ -355,18 +380,32 @@ class Emitter:
         operands = [self.of(value) for value in op.operands]
         dtype = self.tiles[op.operands[0]].dtype
         fn = op.value("fn")
+        falls = op in self.falling
         elements = zip(*operands, strict=True)
-        self._made(op, [values.computed(self.f, fn, list(parts), dtype, self.exponential) for parts in elements])
+        self._made(op, [values.computed(self.f, fn, list(parts), dtype, self.exponential, falls) for parts in elements])
 
     def on_convert(self, op: SpecOp) -> None:
         source = self.tiles[op.operands[0]]
         registers = self.registers(source)
         _, to = self.layout(op.result)
-        made = self._made(op, values.cast(self.f, registers, source.dtype, to))
+        made = self._made(op, self._paired(op) or values.cast(self.f, registers, source.dtype, to))
+        made.wide = (source.dtype, registers) if to.bits == 16 and source.dtype is f32 else None
         if not op.value("rounding") and source.dtype.is_float and source.dtype.bits < to.bits:
             made.narrow = source.narrow or (source.dtype, registers)
         if source.turned is not None and made.narrow is not None and source.turned.narrow is None:
             made.turned = source.turned
+
+    def _paired(self, op: SpecOp) -> list[Value] | None:
+        """A sum or a product of bf16 that is rounded to bf16 again, in one instruction for two of them."""
+        maker = op.operands[0].owner
+        if not self.machine.has("sm_90") or not isinstance(maker, SpecOp) or maker.name != "ttarget.math":
+            return None
+        parts = [self.tiles[value].narrow for value in maker.operands]
+        is_known = maker.value("fn") in values.PAIRED and self.layout(op.result)[1] is bf16
+        if not is_known or None in parts or any(part[0] is not bf16 or len(part[1]) % 2 for part in parts if part):
+            return None
+        left, right = (part[1] for part in parts if part)
+        return values.paired(self.f, maker.value("fn"), left, right)
 
     def on_round(self, op: SpecOp) -> None:
         source, *random = (self.of(value) for value in op.operands)
@@ -425,6 +464,10 @@ class Emitter:
         """The end of a block: what it gives is read where it ends."""
 
 
+def _has_much_ahead(op: Operation) -> bool:
+    return isinstance(op, SpecOp) and op.name == "ttarget.loop" and op.value("unroll") >= MUCH
+
+
 _HANDLERS: dict[str, Callable[[Emitter, SpecOp], None]] = {
     "programs": Emitter.on_programs,
     "index": Emitter.on_index,
@@ -447,6 +490,8 @@ _HANDLERS: dict[str, Callable[[Emitter, SpecOp], None]] = {
     "fold_place": emit_exchange.emit_fold_place,
     "transpose": emit_exchange.emit_transpose,
     "dot": emit_exchange.emit_dot,
+    "shuffle": emit_lanes.emit_shuffle,
+    "vote": emit_lanes.emit_vote,
     "fetch": emit_order.emit_fetch,
     "sort": emit_order.emit_sort,
     "yield": Emitter.on_nothing,

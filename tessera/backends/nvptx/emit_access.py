@@ -114,6 +114,9 @@ def emit_load(emitter: Any, op: SpecOp) -> None:
     if buffer in emitter.held:
         emitter.tiles[op.result] = _held(access, emitter.held[buffer].tiles[_place(access)])
         return
+    if emitter.matrices is not None and op in emitter.matrix.shared:
+        emitter.tiles[op.result] = Tile(access.layout, access.dtype, [emitter.matrices.shared_value(op, _turn(access))])
+        return
     key = None if buffer not in emitter.buffers or buffer in emitter.writes or access.tiles else _key(access)
     is_constant = buffer in emitter.kernel.regions[0].block.args and buffer not in emitter.writes
     if key is not None and is_constant and key in emitter.memo:
@@ -123,6 +126,13 @@ def emit_load(emitter: Any, op: SpecOp) -> None:
     tile = emitter.tiles[op.result] = _turned(access, is_constant) if is_turned else _loaded(access, is_constant)
     if key is not None and is_constant:
         emitter.memo[key] = tile
+
+
+def _turn(access: Access) -> int:
+    """Where a step of a row begins, in a loop that is written out."""
+    place = access.env[access.op.value("axes")[0]]
+    assert isinstance(place, int), "loops by matrices are written out"
+    return place
 
 
 def _loaded(access: Access, is_constant: bool) -> Tile:
@@ -135,7 +145,7 @@ def _loaded(access: Access, is_constant: bool) -> Tile:
 def _is_turned(access: Access) -> bool:
     """Whether elements lie together along the first of two axes, and not along the last."""
     op, axes = access.op, access.op.value("axes")
-    if len(axes) != 2 or access.tiles or op.value("way") != "strided" or access.layout.threads <= 1:
+    if access.swizzle or len(axes) != 2 or access.tiles or op.value("way") != "strided" or access.layout.threads <= 1:
         return False
     along = op.value("offset").coefficient(axes[0])
     is_whole = access.layout.size % access.layout.threads == 0
@@ -176,6 +186,28 @@ def _turned(access: Access, is_constant: bool) -> Tile:
     return Tile(access.layout, dtype, found)
 
 
+def load_early(emitter: Any, loop: SpecOp, place: Index) -> None:
+    """Loads of a turn of a loop, before what comes of those of other turns: so all of them are on their way."""
+    block = loop.regions[0].block
+    emitter.indices[block.args[0]] = place
+    for op in block.ops:
+        if not isinstance(op, SpecOp) or op.name != "ttarget.load" or op.operands[0] in emitter.writes:
+            continue
+        if op.operands[0].owner is not emitter.kernel.regions[0].block or any(
+            value is not block.args[0] and value.owner in (*block.ops, block) for value in op.operands[1:]
+        ):
+            continue
+        emit_load(emitter, op)
+
+
+def load_rows(emitter: Any, stage: Any, number: Index) -> None:
+    """The rows of a program, which lie in shared memory, for all loads of it that follow."""
+    for row in stage.rows:
+        for index in range(0, row.count, row.loop.value("step")):
+            emitter.indices[row.loop.regions[0].block.args[0]] = index
+            load_ahead(emitter, row.load, stage.place(row.buffer), number)
+
+
 def load_ahead(emitter: Any, op: SpecOp, place: Value, number: Index) -> None:
     """A tile of a row that lies in shared memory, for the loads of it that follow in this program."""
     access = _access(emitter, op, op.operands[0], op.result, 1)
@@ -185,6 +217,12 @@ def load_ahead(emitter: Any, op: SpecOp, place: Value, number: Index) -> None:
     program = next(name for name, value in names.items() if emitter.indices[value] is number)
     staged = replace(access, base=place, env={**access.env, program: 0})
     emitter.memo[key] = _loaded(staged, False)
+
+
+def hold(emitter: Any, op: SpecOp, register: Value) -> None:
+    """Say what a load gives, for those that follow in this program."""
+    access = _access(emitter, op, op.operands[0], op.result, 1)
+    emitter.memo[_key(access)] = Tile(access.layout, access.dtype, [register])
 
 
 def _key(access: Access) -> Any:
@@ -243,6 +281,9 @@ def emit_store(emitter: Any, op: SpecOp) -> None:
     registers = emitter.registers(tile)
     if buffer in emitter.held:
         emitter.held[buffer].tiles[_place(access)] = tile
+        return
+    if emitter.matrices is not None and op in emitter.matrix.stores:
+        emitter.matrices.store(op, tile, access, _turn(access))
         return
     group = 1 if op.value("mode") != "set" or op.value("way") == "uniform" else access.group()
     for register in range(0, access.layout.registers, group):

@@ -1,18 +1,20 @@
 """The host program of a GPU as native code: it puts kernels into a queue, and waits only where a value decides the way.
 
 `tessera_entry(inputs, outputs, sizes, workspace, state)` gets pointers of the device. `state` is a table of words that
-the runtime fills: the queue, functions of the driver, a word of host memory to read values into, then the handles of
-the kernels and the places of the constants. What it gives back is 0, or the driver's error with the number of the
-kernel above it.
+the runtime fills: the queue, functions of the driver, the area of kept tensor maps, what begins and ends a range of a
+profiler (0 where nobody looks), then the handles of the kernels and the places of the constants. What it gives back is
+0, or the driver's error with the number of the kernel above it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.ir import SSAValue
 
+from tessera.backends.nvptx.host_call import write_call
+from tessera.backends.nvptx.host_maps import KeptMaps
 from tessera.backends.nvptx.kernel_code import KernelCode, MapCode, matrix_symbol
 from tessera.diagnostics.codes import FeatureError
 from tessera.ir.base.op import SpecOp
@@ -23,7 +25,7 @@ from tessera.ir.target.llvm.text import FunctionText, ModuleText
 from tessera.ir.target.reach import is_multiple
 from tessera.types.dim import Dim, product
 
-STATE = ("stream", "launch", "copy", "read", "wait", "fill", "encode", "pitch", "cell")
+STATE = ("stream", "launch", "copy", "read", "wait", "fill", "encode", "pitch", "maps", "push", "pop")
 """The words of the table before handles and constants."""
 MOST_BLOCKS = (1 << 31) - 1
 TOO_MANY = 1
@@ -31,7 +33,12 @@ TOO_MANY = 1
 _LINE = 256
 _MAP = 128
 """Bytes of a tensor map."""
-_MAP_DTYPES = {"f16": 6, "f32": 7, "f64": 8, "bf16": 9, "i32": 3, "u32": 2, "i16": 1, "u16": 1, "i64": 5, "u64": 4}
+MAP_DTYPES = {
+    **dict.fromkeys(("u8", "i8", "i4", "bool", "f8e4m3", "f8e5m2"), 0),
+    **dict.fromkeys(("u16", "i16"), 1),
+    **dict(zip(("u32", "i32", "u64", "i64", "f16", "f32", "f64", "bf16"), range(2, 10), strict=True)),
+}
+"""The driver's numbers of dtypes: bytes are copied as they are."""
 _MAP_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 _MAP_PROMOTION = 3  # 256 bytes at a time into the second cache
 
@@ -45,6 +52,8 @@ class HostCode:
     constants: tuple[bytes, ...]
     scratches: tuple[tuple[str, int, int, str], ...] = field(default=())
     """For each kernel with memory of its own: its grid, programs of a block, slots and bytes of one, as texts."""
+    maps: int = 0
+    """Places that need a tensor map, for which the runtime keeps an area."""
 
 
 def host_code(
@@ -57,8 +66,15 @@ def host_code(
     entry = _Entry(f, program, symbols, kernels)
     entry.run()
     f.ret(f.const_i(0))
+    write_call(module, len(program.regions[0].block.args), len(_results_of(program)))
     scratches = tuple(dict.fromkeys(entry.scratches))
-    return HostCode(module.text(), tuple(entry.names), tuple(entry.constants), scratches)
+    return HostCode(module.text(), tuple(entry.names), tuple(entry.constants), scratches, entry.kept.places)
+
+
+def _results_of(program: SpecOp) -> Sequence[SSAValue]:
+    last = program.regions[0].block.last_op
+    assert last is not None
+    return last.operands
 
 
 def unaligned_kernels(program: SpecOp) -> frozenset[str]:
@@ -96,7 +112,8 @@ class _Entry(HostProgram):
         self.slots, self.parameters = f.alloca("i64", longest), f.alloca("ptr", longest + most)
         for at in range(longest):
             f.store(f.gep(self.slots, at, "i64"), f.gep(self.parameters, most + at, "ptr"), align=8)
-        self.numbers = f.alloca("i64", 32)
+        self.kept = KeptMaps(f, self.words["maps"])
+        self.numbers, self.cell = f.alloca("i64", 32), f.alloca("i64")
         self.area = f.alloca("i64", 16)
         self.own = self.dim((program.value("workspace") or Dim.constant(0)).ceildiv(_LINE) * _LINE)
 
@@ -110,9 +127,13 @@ class _Entry(HostProgram):
 
     def _driver(self, word: str, args: Sequence[Value], kernel: int = -1) -> None:
         """Call a function of the driver and leave with its error, if it has one."""
-        f = self.f
-        code = f.raw("i32", f"call i32 {self.words[word].text}({', '.join(map(str, args))})")
-        tail = (kernel + 1) << 32
+        self._leave(self._asked(word, args), kernel)
+
+    def _asked(self, word: str, args: Sequence[Value]) -> Value:
+        return self.f.raw("i32", f"call i32 {self.words[word].text}({', '.join(map(str, args))})")
+
+    def _leave(self, code: Value, kernel: int) -> None:
+        f, tail = self.f, (kernel + 1) << 32
         f.if_(
             f.icmp("ne", code, Value("i32", "0")),
             lambda: f.ret(f.op("or", f.cast("zext", code, "i64"), f.const_i(tail))),
@@ -175,9 +196,20 @@ class _Entry(HostProgram):
             one, width = Value("i32", "1"), f.cast("trunc", blocks, "i32")
             shape = [width, one, one, Value("i32", str(code.threads)), one, one, Value("i32", str(code.shared))]
             parameters = f.gep(self.parameters, self.most - len(code.maps), "ptr")
-            self._driver("launch", [handle, *shape, self.words["stream"], parameters, Value("ptr", "null")], number)
+            given = [handle, *shape, self.words["stream"], parameters, Value("ptr", "null")]
+            self._leave(self._in_range(code.name, lambda: self._asked("launch", given)), number)
 
         f.if_(f.icmp("sgt", total, 0), run)
+
+    def _in_range(self, name: str, run: Callable[[], Value]) -> Value:
+        """Do something in a range of a profiler, where there is one that looks."""
+        f = self.f
+        is_watched = f.icmp("ne", self.words["push"], Value("ptr", "null"))
+        text = f.module.constant("i8", [*name.encode(), 0], align=1)
+        f.if_(is_watched, lambda: self._asked("push", [text]) and None)
+        made = run()
+        f.if_(is_watched, lambda: self._asked("pop", []) and None)
+        return made
 
     def _token(self) -> Value:
         """A number that no launch had before, and not 0: by it a kernel knows what its own CTAs wrote to scratch."""
@@ -222,13 +254,21 @@ class _Entry(HostProgram):
     def _encode(
         self, map_: MapCode, place: Value, buffer: Value, extents: Sequence[Dim], pitch: Value, kernel: int
     ) -> None:
-        """Have the driver make a tensor map: a few hundred nanoseconds of arithmetic, no message to the device."""
+        """Put a tensor map at its place: the one that was made for this buffer before, or a new one."""
+        f = self.f
+        sizes = [self.dim(dim) for dim in extents]
+        start = f.raw("i64", f"ptrtoint {buffer} to i64")
+        self.kept.get([start, pitch, *sizes], place, lambda: self._make(map_, place, buffer, sizes, pitch, kernel))
+
+    def _make(
+        self, map_: MapCode, place: Value, buffer: Value, sizes: Sequence[Value], pitch: Value, kernel: int
+    ) -> None:
+        """Have the driver make a tensor map."""
         f, rank = self.f, len(map_.dims)
         dims, strides = f.gep(self.numbers, 0, "i64"), f.gep(self.numbers, 8, "i64")
         box, steps = f.gep(self.numbers, 16, "i64"), f.gep(self.numbers, 24, "i64")
         stride = pitch
-        for at, dim in enumerate(extents):
-            extent = self.dim(dim)
+        for at, extent in enumerate(sizes):
             f.store(extent, f.gep(dims, at, "i64"), align=8)
             if at > 0:
                 f.store(stride, f.gep(strides, at - 1, "i64"), align=8)
@@ -236,14 +276,14 @@ class _Entry(HostProgram):
         for at, size in enumerate(map_.box):
             f.store(Value("i32", str(size)), f.gep(box, at, "i32"), align=4)
             f.store(Value("i32", "1"), f.gep(steps, at, "i32"), align=4)
-        small = [_MAP_DTYPES.get(map_.dtype, 0), rank, 0, _MAP_SWIZZLES[map_.swizzle], _MAP_PROMOTION, 0]
+        small = [MAP_DTYPES[map_.dtype], rank, 0, _MAP_SWIZZLES[map_.swizzle], _MAP_PROMOTION, 0]
         dtype, count, plain, swizzle, promotion, fill = (Value("i32", str(number)) for number in small)
         given = [place, dtype, count, buffer, dims, strides, box, steps, plain, swizzle, promotion, fill]
         self._driver("encode", given, kernel)
 
     def read(self, buffer: SSAValue, type_: str) -> Value:
         """The one element of a buffer, once the queue has come to it."""
-        f, cell = self.f, self.words["cell"]
+        f, cell = self.f, self.cell  # of this call: another thread may be in the same program
         size = f.const_i(max(1, int(type_[1:]) // 8))
         self._driver("read", [cell, self.pointers[buffer], size, self.words["stream"]])
         self._driver("wait", [self.words["stream"]])

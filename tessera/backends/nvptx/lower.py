@@ -29,6 +29,10 @@ IN_REGISTERS = 144
 """Elements of a row that one thread keeps in registers: its loops are then written out."""
 SHARED_SCRATCH = 96 << 10
 """Bytes of scratch that are put in a block's own memory; more lies in global memory."""
+MAP_TURNS = 2
+"""Turns of a map that are written one after the other: all that a whole block of it has."""
+ON_ITS_WAY, SIMPLE = 512, 12
+"""Bytes that a thread of a loop over columns has asked for before it looks at the first, if the loop has few ops."""
 
 _RENAMED = {
     "ttile.elementwise": "math",
@@ -40,6 +44,8 @@ _RENAMED = {
     "ttile.broadcast": "spread",
     "ttile.reduce": "fold",
     "ttile.arg_reduce": "fold_place",
+    "ttile.shuffle": "shuffle",
+    "ttile.vote": "vote",
     "ttile.dot": "dot",
     "ttile.transpose": "transpose",
 }
@@ -58,6 +64,9 @@ def threads_of(kernel: SpecOp) -> int:
         return LARGEST
     if max(sizes, default=1) == 1:
         return 1
+    schedule: dict[str, Any] = kernel.value("schedule") or {}
+    if "warps" in schedule:
+        return min(LARGEST, schedule["warps"] * 32)
     if "ttile.dot" in names:
         return LARGEST
     if kernel.value("kind") == "row" and max(sizes) > 32:
@@ -100,6 +109,7 @@ class Lowering(Writer):
             "ttile.fetch": self._fetch,
             "ttile.sort": self._sort,
             "ttile.barrier": self._barrier,
+            "ttile.butterfly": self._butterfly,
             "ttile.coordinate": self._coordinate,
             "ttile.index": self._index,
             "ttile.program_id": self._program_id,
@@ -119,9 +129,11 @@ class Lowering(Writer):
         values = {name: self.kernel.value(name) for name in ("symbol", "symbols", "writes")}
         values.update(lanes=self.machine.lanes, features=self._features(), scratch=self.scratch)
         values.update(threads=self.threads, align=self.align)
+        asked: dict[str, Any] = self.kernel.value("schedule") or {}
+        values.update({name: asked[name] for name in ("max_registers", "max_shared") if name in asked})
         made = make(DIALECT["kernel"], values=values, types=(), regions=[self.entry])
         _align_accesses(made)
-        made.set_value("vector", _widest(made))
+        made.set_value("vector", min(_widest(made), _asked_vector(self.kernel)))
         return made
 
     def _features(self) -> tuple[str, ...]:
@@ -186,7 +198,7 @@ class Lowering(Writer):
             space = "registers"
         elif op.value("space") == "shared" or (size is not None and self.threads > 1 and self._has_room(size)):
             space = "shared"
-        values = {"offset": self.scratch, "space": space}
+        values = {"offset": self.scratch, "space": space, "swizzle": op.value("swizzle") if space == "shared" else 0}
         self.values[op.result] = self.emit("scratch", (), values, [type]).result
         self.scratch = self.scratch + (type.data.bytes + 63) // 64 * 64
 
@@ -252,6 +264,10 @@ class Lowering(Writer):
         if self.threads > 1:
             self.emit("barrier")
 
+    def _butterfly(self, op: SpecOp) -> None:
+        values = {"way": "xor", **op.values()}
+        self.values[op.result] = self.emit("shuffle", self.of(op.operands), values, self.vectors(op.results)).result
+
     def _sort(self, op: SpecOp) -> None:
         self.emit("barrier")
         self.emit("sort", self.of(op.operands), op.values())
@@ -296,8 +312,19 @@ class Lowering(Writer):
             return 1
         sizes = [prod(dim.value or 1 for dim in type.shape) for type in _tiles_in(op)]
         if self.kernel.value("kind") == "row" and self.threads > 32:
-            return 16
+            return self._ahead(op)
+        if self.kernel.value("kind") == "map" and max(sizes, default=1) == 8 * self.threads:
+            return MAP_TURNS
         return 8 if max(sizes, default=1) <= 2 * self.threads else 1
+
+    def _ahead(self, op: SpecOp) -> int:
+        """Turns of a loop over columns: few programs run, so each thread has much of a simple loop on its way."""
+        loads = [part.results[0].type for part in op.walk() if part.name == "ttile.load"]
+        sizes = [type.data.bytes.value or 0 for type in loads if isinstance(type, TileAttr)]
+        if len(list(op.walk())) > SIMPLE or not sizes:
+            return 16
+        turns = ON_ITS_WAY * self.threads // max(1, sum(sizes))
+        return max(8, min(64, 1 << max(0, turns.bit_length() - 1)))
 
     def _copy(
         self, name: str, op: SpecOp, bounds: Sequence[SSAValue], carried: Sequence[SSAValue], top: Dim | None
@@ -384,6 +411,13 @@ def _align_accesses(kernel: SpecOp) -> None:
         steps = multiple_of(op.value("offset"), {**multiples, **dict.fromkeys(op.value("axes")[:-1], 1)})
         known = gcd(gcd(buffer_alignment(buffer), item * steps) if steps else buffer_alignment(buffer), ALIGNED)
         op.set_value("align", max(item, known & -known))
+
+
+def _asked_vector(kernel: SpecOp) -> int:
+    """Neighbours that the author of a kernel wants one thread to have at most: of its schedule, or of a load."""
+    hints = [op.value("hints") for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.load"]
+    given: list[dict[str, Any]] = [said for said in (kernel.value("schedule"), *hints) if said]
+    return min([16, *(said["vector"] for said in given if "vector" in said)])
 
 
 def _widest(kernel: SpecOp) -> int:

@@ -7,6 +7,7 @@ takes no registers; at the top of a round the row is read from shared memory, be
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from tessera.backends.nvptx.text import SHARED, WARP, assembly
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.llvm.instructions import Index, Value
+from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.machine import Machine
 
 CHUNK = 16
@@ -72,7 +74,7 @@ def _row_of(op: SpecOp, kernel: SpecOp, outer: SpecOp) -> RowAhead | None:
     along = across[1].coefficient(names[step]) if across is not None else None
     if across is None or along is None or along[0].value != 1 or along[1].value != 0 or across[0].value is None:
         return None
-    count = _end_of(loop) or 0
+    count = end_of(loop) or 0
     assert isinstance(buffer.type, BufferAttr)
     item = buffer.type.dtype.bytes
     size, pitch = count * item, across[0].value * item
@@ -80,7 +82,7 @@ def _row_of(op: SpecOp, kernel: SpecOp, outer: SpecOp) -> RowAhead | None:
     return RowAhead(op, loop, count, size, pitch) if is_whole else None
 
 
-def _end_of(loop: SpecOp) -> int | None:
+def end_of(loop: SpecOp) -> int | None:
     """Where a loop from 0 ends, where that is known."""
     low, high = (value.owner for value in loop.operands[:2])
     if not isinstance(low, SpecOp) or not isinstance(high, SpecOp):
@@ -108,18 +110,15 @@ class Stage:
         return f.gep(self.emitter.module.shared_base(), f.add(self.base, self.offsets[buffer]), "i8")
 
     def fetch(self, number: Index, total: Index) -> None:
-        """Begin to copy the rows of a program, if there is such a one."""
+        """Begin to copy the rows of a program, or nothing where there is no such one; without a branch."""
         f, emitter = self.emitter.f, self.emitter
-
-        def copy() -> None:
-            for row in self.rows:
-                self._copy(row, number)
-
-        f.if_(f.icmp("slt", number, total), copy)
+        size = f.select(f.icmp("slt", number, total), Value("i32", str(CHUNK)), Value("i32", "0"))
+        for row in self.rows:
+            self._copy(row, number, size)
         assembly(f, "cp.async.commit_group;", "", [])
         assert emitter.threads > 1
 
-    def _copy(self, row: RowAhead, number: Index) -> None:
+    def _copy(self, row: RowAhead, number: Index, size: Value) -> None:
         f, emitter = self.emitter.f, self.emitter
         first = f.mul(emitter.thread, CHUNK)
         source = f.gep(emitter.buffers[row.buffer], f.add(f.mul(number, row.pitch), first), "i8")
@@ -127,16 +126,23 @@ class Stage:
         symbol = f"ptrtoint (ptr addrspace(3) @{SHARED} to i32)"
         place = f.raw("i32", f"add i32 {f.cast('trunc', target, 'i32').text}, {symbol}")
         wide = f.raw("i64", f"ptrtoint {source} to i64")
-        chunks, step = row.bytes // CHUNK, emitter.threads
-        for at in range(0, chunks, step):
-            text = f"cp.async.cg.shared.global [$0+{CHUNK * at}], [$1+{CHUNK * at}], {CHUNK};"
-            if at + step <= chunks:
-                assembly(f, text, "r,l", [place, wide])
-            else:
-                inside = f.icmp("slt", f.add(emitter.thread, at), chunks)
-                f.if_(inside, lambda text=text: assembly(f, text, "r,l", [place, wide]) and None)
+        copy_chunks(f, [place, wide, size], emitter.thread, emitter.threads, row.bytes // CHUNK)
 
     def arrive(self) -> None:
         """Wait for the copies of this program's threads, all of them."""
         assembly(self.emitter.f, "cp.async.wait_group 0;", "~{memory}", [])
         self.emitter.wait()
+
+
+def copy_chunks(f: FunctionText, given: Sequence[Value], thread: Value, threads: int, chunks: int) -> None:
+    """Begin to copy so many chunks, one after the other to each thread.
+
+    `given` is where the thread's first one goes in shared memory and comes from, and what of each is read.
+    """
+    for at in range(0, chunks, threads):
+        text = f"cp.async.cg.shared.global [$0+{CHUNK * at}], [$1+{CHUNK * at}], {CHUNK}, $2;"
+
+        def copy(text: str = text) -> None:
+            assembly(f, text, "r,l,r", given)
+
+        f.if_(f.icmp("slt", f.add(thread, at), chunks) if at + threads > chunks else Value("i1", "true"), copy)

@@ -9,7 +9,7 @@ import math as _math
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.ir.target.llvm import convert, math
+from tessera.ir.target.llvm import convert, math, math_exp
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.types import bytes_of
@@ -79,16 +79,43 @@ def _plain(f: FunctionText, value: Value, source: DType, to: DType) -> Value:
     return value if source is to else convert.cast(f, value, source, to)
 
 
+PAIRED = ("add", "sub", "mul")
+"""Functions of two bf16 that Hopper has for two pairs at a time; rounded once, as they are by way of f32.
+
+An f32 has more than twice the bits of a bf16 and two, so that rounding to it first is never seen.
+"""
+
+
+def paired(f: FunctionText, name: str, left: Sequence[Value], right: Sequence[Value]) -> list[Value]:
+    """A function of `PAIRED` on bf16, an even number of them, rounded to bf16."""
+    found: list[Value] = []
+    for at in range(0, len(left), 2):
+        words = [_whole(f, part[at], part[at + 1]) for part in (left, right)]
+        text = f'call i32 asm "{name}.rn.bf16x2 $0, $1, $2;", "=r,r,r"({words[0]}, {words[1]})'
+        found += _halves(f, f.raw("i32", text))
+    return found
+
+
 def _to_bf16(f: FunctionText, values: Sequence[Value]) -> list[Value]:
     """Two at a time, to nearest even, as one instruction of the machine does it."""
     found: list[Value] = []
     for first, second in zip(values[::2], values[1::2], strict=False):
         pair = f.insert(f.insert(Value("<2 x float>", "poison"), first, 0), second, 1)
-        bits = f.bitcast(f.raw("<2 x bfloat>", f"fptrunc {pair} to <2 x bfloat>"), "<2 x i16>")
-        found += [f.extract(bits, 0), f.extract(bits, 1)]
+        found += _halves(f, f.bitcast(f.raw("<2 x bfloat>", f"fptrunc {pair} to <2 x bfloat>"), "i32"))
     if len(values) % 2:
         found.append(f.bitcast(f.raw("bfloat", f"fptrunc {values[-1]} to bfloat"), "i16"))
     return found
+
+
+def _halves(f: FunctionText, word: Value) -> list[Value]:
+    """Two elements of 16 bits by shifts, which merge with those that widen them: vectors are taken apart first."""
+    return [f.cast("trunc", word, "i16"), f.cast("trunc", f.op("lshr", word, f.const_like(word, 16)), "i16")]
+
+
+def _whole(f: FunctionText, low: Value, high: Value) -> Value:
+    """The word of which `_halves` gives these; of the halves of one word it is that word."""
+    above = f.op("shl", f.cast("zext", high, "i32"), Value("i32", "16"))
+    return f.op("or", f.cast("zext", low, "i32"), above)
 
 
 def packed(f: FunctionText, values: Sequence[Value]) -> Value:
@@ -97,20 +124,30 @@ def packed(f: FunctionText, values: Sequence[Value]) -> Value:
     size = bytes_of(element)
     if count == 1:
         return values[0]
-    type_ = f"<{count} x {element}>"
-    whole = Value(type_, "poison")
-    for lane, value in enumerate(values):
-        whole = f.insert(whole, value, lane)
+    if element == "i16" and count % 2 == 0:
+        words = [_whole(f, low, high) for low, high in zip(values[::2], values[1::2], strict=True)]
+        return words[0] if count == 2 else _vector(f, words)
+    whole = _vector(f, values)
     words = count * size // 4
     if size >= 4 or not words:
         return whole
     return f.bitcast(whole, "i32" if words == 1 else f"<{words} x i32>")
 
 
+def _vector(f: FunctionText, values: Sequence[Value]) -> Value:
+    whole = Value(f"<{len(values)} x {values[0].type}>", "poison")
+    for lane, value in enumerate(values):
+        whole = f.insert(whole, value, lane)
+    return whole
+
+
 def unpacked(f: FunctionText, whole: Value, element: str, count: int) -> list[Value]:
     """The elements of what `packed` made, or was loaded so."""
     if count == 1:
         return [whole]
+    if element == "i16" and count % 2 == 0:
+        words = [whole] if count == 2 else [f.extract(whole, at) for at in range(count // 2)]
+        return [part for word in words for part in _halves(f, word)]
     vector = f.bitcast(whole, f"<{count} x {element}>")
     return [f.extract(vector, lane) for lane in range(count)]
 
@@ -126,10 +163,17 @@ def packed_type(element: str, count: int) -> str:
     return "i32" if words == 1 else f"<{words} x i32>"
 
 
-def computed(f: FunctionText, name: str, parts: list[Value], dtype: DType, exponential: str = EXACT) -> Value:
-    """A function of the table; extremes of f32 by their own instruction, for which 0 is larger than -0."""
+def computed(
+    f: FunctionText, name: str, parts: list[Value], dtype: DType, exponential: str = EXACT, falls: bool = False
+) -> Value:
+    """A function of the table; extremes of f32 by their own instruction, for which 0 is larger than -0.
+
+    `falls` promises that the argument of an `exp` is not positive.
+    """
     if name == "exp" and dtype is dt.f32 and exponential == HARDWARE:
         return _exponential(f, parts[0])
+    if name == "exp" and falls:
+        return math_exp.exp(f, parts[0], negative=True)
     if name in ("max", "min") and dtype is dt.f32:
         return f.intrinsic("maximum" if name == "max" else "minimum", *parts)
     return math.emit(f, name, parts, dtype)

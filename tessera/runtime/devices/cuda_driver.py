@@ -9,11 +9,11 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from tessera.diagnostics.codes import DeviceError, OutOfMemoryError
+from tessera.runtime.devices.cuda_waits import hanging
 
 LIBRARY = "libcuda.so.1"
 OUT_OF_MEMORY = 2
@@ -24,8 +24,13 @@ _ADVICE = {
     715: "the kernel was compiled for another GPU; remove the cache folder and compile again",
     716: "a kernel read at an address that is not aligned to its access",
     209: "the code is for another GPU than this one",
+    702: "the kernel ran too long for a device that drives a display; use another, or smaller arguments",
+    719: "a kernel was stopped in the middle; run the program with `debug=True`, where waits that never end say where",
     222: "the driver is older than the code; update the NVIDIA driver",
 }
+_STOPPED = (702, 715, 718, 719)
+"""What the driver says when a kernel stopped itself, or was stopped."""
+_HANGING = "whoever opens the barrier does so too seldom: count arrivals, and stages acquired against stages released"
 _ATTRIBUTES = {"blocks": 16, "major": 75, "minor": 76, "shared": 97, "l2": 38, "registers": 82}
 
 
@@ -111,6 +116,9 @@ def error_of(code: int, what: str, library: Any = None) -> Exception:
     if library is not None and not library.cuGetErrorName(code, ctypes.byref(name)):
         library.cuGetErrorString(code, ctypes.byref(text))
         said = f"{(name.value or b'').decode()} ({code}): {(text.value or b'').decode()}"
+    hangs = hanging() if code in _STOPPED else ""
+    if hangs:
+        return DeviceError(hangs, notes=(f"`{what}` failed: {said}",), fix=_HANGING)
     kind = OutOfMemoryError if code == OUT_OF_MEMORY else DeviceError
     return kind(f"`{what}` failed: {said}", fix=_ADVICE.get(code))
 
@@ -146,55 +154,6 @@ class Module:
         if shared > 48 << 10:
             self.driver.call("cuFuncSetAttribute", handle, 8, shared)
         return handle.value or 0
-
-    def global_address(self, name: str) -> int:
-        """Where a variable of the module is on the device."""
-        address, size = ctypes.c_uint64(), ctypes.c_size_t()
-        self.driver.call("cuModuleGetGlobal_v2", ctypes.byref(address), ctypes.byref(size), self.handle, name.encode())
-        return address.value
-
-
-class Parameters:
-    """Arguments of a launch, laid out once: ints are 64 bits, bytes are structures given by value."""
-
-    def __init__(self, values: Sequence[int | float | bytes]) -> None:
-        self.cells: list[Any] = []
-        self.array = (ctypes.c_void_p * max(1, len(values)))()
-        for place, value in enumerate(values):
-            if isinstance(value, bytes):
-                raw = ctypes.create_string_buffer(len(value) + 64)
-                start = -(-ctypes.addressof(raw) // 64) * 64
-                ctypes.memmove(start, value, len(value))
-                self.cells.append(raw)
-                self.array[place] = start
-                continue
-            cell = ctypes.c_float(value) if isinstance(value, float) else ctypes.c_int64(value)
-            self.cells.append(cell)
-            self.array[place] = ctypes.addressof(cell)
-
-
-def launch(
-    function: int,
-    grid: tuple[int, int, int],
-    threads: int,
-    parameters: Parameters,
-    *,
-    shared: int = 0,
-    stream: int = 0,
-) -> None:
-    """Put a kernel in a queue."""
-    driver().call(
-        "cuLaunchKernel",
-        ctypes.c_void_p(function),
-        *grid,
-        threads,
-        1,
-        1,
-        shared,
-        ctypes.c_void_p(stream),
-        parameters.array,
-        None,
-    )
 
 
 def synchronize(stream: int | None = None) -> None:

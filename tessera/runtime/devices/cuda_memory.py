@@ -60,6 +60,10 @@ class Pool:
                 found = self._homes.setdefault(key, Home(self, key[1]))
         return found
 
+    def homes(self, stream: int) -> list[Home]:
+        """Where blocks for a queue come from, of all sizes."""
+        return [home for (queue, _), home in list(self._homes.items()) if queue == stream]
+
     @property
     def held(self) -> int:
         """Bytes that have owners."""

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import DeviceError, GuardError, LoadError, RuntimeArgumentError
 from tessera.runtime.devices.cuda_assembler import machine_code
+from tessera.runtime.devices.cuda_call import NativeCall, Plan
 from tessera.runtime.devices.cuda_driver import Module, driver, error_of
-from tessera.runtime.devices.cuda_memory import ALIGNMENT, POOL, Home, copy_in
+from tessera.runtime.devices.cuda_memory import ALIGNMENT, POOL, copy_in
+from tessera.runtime.devices.cuda_ranges import ranges
 from tessera.runtime.devices.cuda_stream import QUEUE, wait_for
 from tessera.runtime.devices.cuda_tensor import NOWHERE, CudaTensor, Form, form_of
+from tessera.runtime.devices.cuda_tensor_map import TensorMaps
+from tessera.runtime.devices.cuda_waits import watch
 from tessera.runtime.executable import Executable, Port
 from tessera.runtime.loader import link
 from tessera.types.dim import parse_dim
 from tessera.types.dtype import BY_NAME
+from tessera.types.machine import GPUS
 
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 5)
 _FUNCTIONS = (
@@ -27,27 +32,20 @@ _FUNCTIONS = (
     "cuTensorMapEncodeTiled",
     "cuMemcpy2DAsync_v2",
 )
-_KEPT = 256
+_STATE = ("stream", "launch", "copy", "read", "wait", "fill", "encode", "pitch", "maps", "push", "pop")
+"""The words of the table that the entry reads first: the queue, the functions above, and what is not the driver's."""
+_KEPT = 64
+"""Plans of a program: a call goes through them one by one."""
 _NUMBER = 0xFFFFFFFF
 """The part of what the entry says that is the driver's."""
 _NO_CONTEXT = 201
 
 
-class Plan:
-    """What a call with tensors of these forms in a queue needs, worked out once."""
-
-    __slots__ = ("given", "outputs", "sizes", "state", "taken", "workspace")
-
-    def __init__(self, sizes: Any, outputs: tuple[tuple[Form, Home], ...], workspace: Home | None, state: Any) -> None:
-        self.sizes, self.outputs, self.workspace, self.state = sizes, outputs, workspace, state
-        self.taken: Any = None
-        self.given: Any = ctypes.c_void_p * max(1, len(outputs))
-
-
 class CudaProgram:
     """An executable ready to run on the device.
 
-    `call` takes tensors of the device; NotImplemented is its answer to anything else. `run` takes whatever can be made
+    `call` is a builtin that takes tensors of the device of forms that were seen before, in the queue they belong to;
+    NotImplemented is its answer to anything else. `run` takes whatever can be made
     into such tensors, copying those in host memory (`copies` counts them), and explains what cannot.
 
     Raises: DeviceError (T0720) without a device or where it fails, LoadError (T0704) for code of another one,
@@ -63,16 +61,26 @@ class CudaProgram:
                 span=None,
                 fix="compile it here",
             )
-        self.executable, self.calls, self.copies = executable, 0, 0
+        if tuple(facts.get("state", ())) != _STATE:
+            raise LoadError(
+                "executable was made by another version of Tessera, whose host programs read another table",
+                span=None,
+                fix="compile it again",
+            )
+        self.executable, self.copies = executable, 0
         entry, *kernels, constants = executable.objects
         self._code = link([entry], {})
         self._entry = _ENTRY(self._code.address("tessera_entry"))
+        self._native = NativeCall(self._code.address("tessera_call"), self._code)
+        self.call: Callable[..., Any] = self._native.builtin
         self._modules: list[Module] = []
         handles: dict[str, int] = {}
         for fact, ptx in zip(facts["kernels"], kernels, strict=True):
             module = Module(machine_code(ptx, facts["architecture"]))
             self._modules.append(module)
             handles[fact["name"]] = module.function(fact["name"], fact["shared"])
+            if fact.get("waits"):
+                watch(module, fact["name"], fact["waits"])
         self._constants = CudaTensor.empty([len(constants)], "u8")
         copy_in(self._constants.address, _address_of(constants), len(constants), self._constants.stream)
         self._words: list[int] = [handles[name] for name in facts["called"]]
@@ -80,45 +88,32 @@ class CudaProgram:
         for size in facts["constants"]:
             self._words.append(start)
             start += size
+        self._maps = TensorMaps(facts["maps"])
         self._states: dict[int, Any] = {}
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._sizes = Sizes(executable)
 
     def _state(self, stream: int) -> Any:
-        """The table that the entry reads, for a queue; the word that values are read into is its own."""
+        """The table that the entry reads, for a queue."""
         found = self._states.get(stream)
         if found is None:
             cuda = driver()
-            cell = ctypes.c_void_p()
-            cuda.call("cuMemAllocHost_v2", ctypes.byref(cell), ctypes.c_size_t(64))
-            words = [stream, *(cuda.address(name) for name in _FUNCTIONS), cell.value or 0, *self._words]
+            functions = [cuda.address(name) for name in _FUNCTIONS]
+            words = [stream, *functions, self._maps.address, *ranges(), *self._words]
             found = self._states[stream] = (ctypes.c_void_p * len(words))(*words)
         return found
 
-    def call(self, *tensors: Any) -> Any:
-        """The result of one output, or a tuple, of tensors on the device whose forms were seen before."""
-        stream = QUEUE.handle
-        try:
-            plan = self._plans[(stream, *[tensor.form for tensor in tensors])]
-        except (KeyError, AttributeError):
-            return NotImplemented
-        for tensor in tensors:
-            if tensor.lane != stream:
-                return NotImplemented
-        return self.launch(plan, tensors, stream)
+    @property
+    def calls(self) -> int:
+        """How often the entry has run."""
+        return self._native.calls
 
-    def launch(self, plan: Plan, tensors: Sequence[CudaTensor], stream: int) -> Any:
+    def launch(self, plan: Plan, tensors: Sequence[CudaTensor], stream: int) -> list[CudaTensor]:
         """Make room for the results and let the entry fill the queue."""
         made = [CudaTensor(home.take(), form, stream, home) for form, home in plan.outputs]
         own = plan.workspace
         workspace = own.take() if own is not None else 0
-        code = self._entry(
-            plan.taken(*[tensor.address for tensor in tensors]),
-            plan.given(*[tensor.address for tensor in made]),
-            plan.sizes,
-            workspace,
-            plan.state,
-        )
+        code = self._entry(_addresses(tensors), _addresses(made), plan.sizes, workspace, plan.state)
         if own is not None:
             own.free.append(workspace)
         if code:
@@ -126,8 +121,8 @@ class CudaProgram:
                 # The first call of a thread that has not met the device yet.
                 return self.launch(plan, tensors, stream)
             raise self._failure(code)
-        self.calls += 1
-        return made[0] if len(made) == 1 else tuple(made)
+        self._native.count()
+        return made
 
     def _failure(self, code: int) -> Exception:
         number, kernel = code & _NUMBER, (code >> 32) - 1
@@ -153,27 +148,36 @@ class CudaProgram:
         tensors = [self._tensor(number, argument, port) for number, (argument, port) in pairs]
         stream = QUEUE.handle
         plan = self._plan(stream, tensors)
-        # What is being recorded waits for nothing outside: `capture` has waited for all before.
-        others = set[int]() if QUEUE.is_recording else {tensor.stream for tensor in tensors} - {stream}
+        recording = QUEUE.recording
+        if recording is not None:
+            # What is being recorded waits for nothing outside: `capture` has waited for all before.
+            made = self.launch(plan, tensors, stream)
+            recording.hold([*tensors, *made])
+            return _given_back(made)
+        others = {tensor.stream for tensor in tensors} - {stream}
         for other in others:
             wait_for(stream, other)
-        result = self.launch(plan, tensors, stream)
+        made = self.launch(plan, tensors, stream)
         for other in others:
             # Their memory goes back to their own queues, which must not be ahead of this one then.
             wait_for(other, stream)
-        return result
+        return _given_back(made)
 
     def _plan(self, stream: int, tensors: Sequence[CudaTensor]) -> Plan:
-        key = (stream, *[tensor.form for tensor in tensors])
+        key: tuple[Any, ...] = (stream, *[tensor.form for tensor in tensors])
         plan = self._plans.get(key)
         if plan is None:
             if len(self._plans) >= _KEPT:
                 self._plans.clear()
+                self._native.clear()
             sizes, forms, workspace = self._sizes.plan([tensor.shape for tensor in tensors])
             outputs = tuple((form, POOL.home(form.bytes, stream)) for form in forms)
             own = POOL.home(workspace, stream) if workspace else None
-            plan = self._plans[key] = Plan(sizes, outputs, own, self._state(stream))
-            plan.taken = ctypes.c_void_p * max(1, len(tensors))
+            plan = Plan(stream, key[1:], sizes, outputs, own, self._state(stream))
+            if QUEUE.recording is None:
+                # While recording every call comes this way, so that the graph hears of its tensors.
+                self._plans[key] = plan
+                self._native.add(plan)
         return plan
 
     def _tensor(self, number: int, argument: Any, port: Port) -> CudaTensor:
@@ -196,9 +200,31 @@ class CudaProgram:
         return tensor
 
 
+_ALIKE = {"sm_87": "sm_80"}
+"""Devices that run the code of another, with as much shared memory."""
+
+
 def code_for(architecture: str) -> str:
-    """The code that a device runs: that of its generation."""
-    return {"sm_8": "sm_80", "sm_9": "sm_90a", "sm_1": "sm_100a"}.get(architecture[:4], architecture)
+    """The code that a device runs: its own, or that of another of its generation which asks for no more than it has.
+
+    Raises LoadError (T0704) for a device that no code is made for.
+    """
+    architecture = _ALIKE.get(architecture, architecture)
+    if architecture not in GPUS:
+        raise LoadError(
+            f"no code is made for {architecture}",
+            span=None,
+            fix=f'code is made for {", ".join(GPUS)}; on the processor: `jit(backend="x86")`',
+        )
+    return architecture
+
+
+def _given_back(made: list[CudaTensor]) -> Any:
+    return made[0] if len(made) == 1 else tuple(made)
+
+
+def _addresses(tensors: Sequence[CudaTensor]) -> Any:
+    return (ctypes.c_void_p * max(1, len(tensors)))(*[tensor.address for tensor in tensors])
 
 
 def _address_of(data: bytes) -> int:

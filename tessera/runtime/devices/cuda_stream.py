@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Generator
+import weakref
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
+from tessera.diagnostics.codes import DeviceError
 from tessera.runtime.devices.cuda_driver import driver
+from tessera.runtime.devices.cuda_memory import POOL, Home
 
 _NON_BLOCKING = 1
 _RELAXED = 2
@@ -15,11 +19,15 @@ _RELAXED = 2
 
 class _Queue(threading.local):
     handle: int = 0
-    is_recording: bool = False
+    recording: Graph | None = None
 
 
 QUEUE = _Queue()
-"""The queue that this thread's calls go to, and whether they are recorded instead of run."""
+"""The queue that this thread's calls go to, and the graph that they are recorded in instead of run, if any."""
+
+
+_HANDLES: dict[int, int] = {0: 0}
+"""Each handle as one object, which native code knows it by."""
 
 
 def current_stream() -> int:
@@ -84,7 +92,8 @@ def wait_for(waiting: int, other: int) -> None:
 def stream(queue: Stream | int) -> Generator[None]:
     """Calls of this thread go to a queue."""
     before = QUEUE.handle
-    QUEUE.handle = queue.handle if isinstance(queue, Stream) else queue
+    given = queue.handle if isinstance(queue, Stream) else queue
+    QUEUE.handle = _HANDLES.setdefault(given, given)
     try:
         yield
     finally:
@@ -92,11 +101,18 @@ def stream(queue: Stream | int) -> Generator[None]:
 
 
 class Graph:
-    """Calls recorded by `capture`, to be run again with the same tensors, whose elements may change in between."""
+    """Calls recorded by `capture`, to be run again with the same tensors, whose elements may change in between.
+
+    All memory that they touch belongs to the graph as long as it lives: tensors are held, and what was used for a while
+    inside is not given to anybody else.
+    """
 
     def __init__(self) -> None:
         self.stream = Stream()
         self._executable = ctypes.c_void_p()
+        self._held: list[Any] = []
+        self._own: list[weakref.ref[Any]] = []
+        self._blocks: list[tuple[Home, int]] = []
 
     def replay(self) -> None:
         """Run all of it, after what is in the current queue now and before what comes there next."""
@@ -105,22 +121,48 @@ class Graph:
         driver().call("cuGraphLaunch", self._executable, ctypes.c_void_p(self.stream.handle))
         wait_for(current_stream(), self.stream.handle)
 
+    def hold(self, tensors: Sequence[Any]) -> None:
+        """Keep tensors of a recorded call; what was made inside may die inside, and its memory is used again there."""
+        for tensor in tensors:
+            if tensor.stream == self.stream.handle:
+                self._own.append(weakref.ref(tensor))
+            else:
+                self._held.append(tensor)
+
+    def _take_blocks(self) -> None:
+        """What was made inside and lives stays; memory of the rest is free now, and nobody else may have it."""
+        self._held += [tensor for one in self._own if (tensor := one()) is not None]
+        self._own.clear()
+        for home in POOL.homes(self.stream.handle):
+            while home.free:
+                self._blocks.append((home, home.free.pop()))
+
     @contextmanager
     def recording(self) -> Generator[Graph]:
+        if self._executable.value:
+            raise DeviceError("a graph is recorded once", fix="begin another with `capture`")
         cuda, queue = driver(), ctypes.c_void_p(self.stream.handle)
         graph = ctypes.c_void_p()
         wait_for(self.stream.handle, current_stream())
         self.stream.synchronize()
         with stream(self.stream):
             cuda.call("cuStreamBeginCapture_v2", queue, _RELAXED)
-            QUEUE.is_recording = True
+            QUEUE.recording = self
             try:
                 yield self
             finally:
-                QUEUE.is_recording = False
+                QUEUE.recording = None
                 code = cuda.library.cuStreamEndCapture(queue, ctypes.byref(graph))
+                self._take_blocks()
         cuda.check(code, "cuStreamEndCapture")
         cuda.call("cuGraphInstantiateWithFlags", ctypes.byref(self._executable), graph, ctypes.c_ulonglong(0))
+
+    def __del__(self) -> None:
+        if self._executable.value:
+            # It may be running; its memory goes home to a queue that is behind it.
+            driver().library.cuGraphExecDestroy(self._executable)
+        for home, address in self._blocks:
+            home.free.append(address)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -11,10 +12,12 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.backends.nvptx.host import STATE
+from tessera.backends.nvptx.host import MAP_DTYPES, STATE
 from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
+from tessera.runtime.devices.cuda_tensor_map import TensorMaps
 from tessera.runtime.loader import link
+from tessera.types.dtype import BY_NAME
 
 _CALL = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 12)
 MATRIX, PLAIN = 0xA0, 0xB0
@@ -36,42 +39,72 @@ def numbers(address: int, count: int) -> list[int]:
     return list((ctypes.c_uint64 * count).from_address(address))
 
 
-def run(m: int, n: int, k: int) -> dict[str, list[Any]]:
-    """What the entry asks of the driver for a product of this size."""
-    made = executable()
-    asked: dict[str, list[Any]] = {"launch": [], "encode": [], "pitch": []}
+class Asked:
+    """The entry with a driver that writes down what it is asked for; a map's bytes begin with the buffer's address."""
 
-    def launch(*args: int) -> int:
-        asked["launch"].append((args[0], args[1] & 0xFFFFFFFF))
+    def __init__(self, watched: bool = False) -> None:
+        self.made = executable()
+        self.launch: list[Any] = []
+        self.encode: list[Any] = []
+        self.pitch: list[Any] = []
+        self.given: list[int] = []
+        self.ranges: list[str] = []
+        self.maps = TensorMaps(self.made.metadata["maps"])
+        self._own = {
+            name: _CALL(getattr(self, f"_{name}")) for name in ("launch", "encode", "pitch", *["push", "pop"] * watched)
+        }
+        words = [ctypes.cast(self._own[name], ctypes.c_void_p).value if name in self._own else 0 for name in STATE]
+        words[STATE.index("maps")] = self.maps.address
+        handles = [MATRIX if name.endswith("__matrix") else PLAIN for name in self.made.metadata["called"]]
+        self._state = (ctypes.c_void_p * (len(words) + len(handles)))(*words, *handles)
+        self._code = link([self.made.objects[0]], {})
+
+    def _launch(self, *args: int) -> int:
+        self.launch.append((args[0], args[1] & 0xFFFFFFFF))
+        if args[0] == MATRIX:
+            first = numbers(args[9], 1)[0]
+            self.given.append(numbers(first, 1)[0])
+        self.ranges.append("launch")
         return 0
 
-    def encode(*args: int) -> int:
-        asked["encode"].append((args[3], numbers(args[4], 2), numbers(args[5], 1)[0]))
+    def _encode(self, *args: int) -> int:
+        self.encode.append((args[3], numbers(args[4], 2), numbers(args[5], 1)[0]))
+        (ctypes.c_uint64 * 16).from_address(args[0])[:] = [args[3]] * 16
         return 0
 
-    def pitch(*args: int) -> int:
+    def _pitch(self, *args: int) -> int:
         words = numbers(args[0], 16)
-        asked["pitch"].append((words[4], words[6], words[11], words[13], words[14], words[15]))
+        self.pitch.append((words[4], words[6], words[11], words[13], words[14], words[15]))
         return 0
 
-    own = {"launch": _CALL(launch), "encode": _CALL(encode), "pitch": _CALL(pitch)}
-    words = [ctypes.cast(own[name], ctypes.c_void_p).value if name in own else 0 for name in STATE]
-    handles = [MATRIX if name.endswith("__matrix") else PLAIN for name in made.metadata["called"]]
-    state = (ctypes.c_void_p * (len(words) + len(handles)))(*words, *handles)
-    sizes = {"M": m, "N": n, "K": k}
-    values = (ctypes.c_int64 * 3)(*[sizes[name] for name in made.symbols])
-    code = link([made.objects[0]], {})
-    entry = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 5)(code.address("tessera_entry"))
-    pointers, results = (ctypes.c_void_p * 2)(0x10000, 0x20000), (ctypes.c_void_p * 1)(0x30000)
-    assert entry(pointers, results, values, 0x40000, state) == 0
-    return asked
+    def _push(self, *args: int) -> int:
+        self.ranges.append((ctypes.c_char_p(args[0]).value or b"").decode())
+        return 0
+
+    def _pop(self, *_: int) -> int:
+        self.ranges.append("end")
+        return 0
+
+    def run(self, m: int, n: int, k: int, x: int = 0x10000) -> Asked:
+        """A product of this size, whose left side is at `x`."""
+        sizes = {"M": m, "N": n, "K": k}
+        values = (ctypes.c_int64 * 3)(*[sizes[name] for name in self.made.symbols])
+        entry = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 5)(self._code.address("tessera_entry"))
+        pointers, results = (ctypes.c_void_p * 2)(x, 0x20000), (ctypes.c_void_p * 1)(0x30000)
+        assert entry(pointers, results, values, 0x40000, self._state) == 0
+        return self
+
+
+def run(m: int, n: int, k: int) -> Asked:
+    """What the entry asks of the driver for a product of this size."""
+    return Asked().run(m, n, k)
 
 
 def test_rows_of_whole_16_bytes_are_read_where_they_lie() -> None:
     asked = run(300, 520, 200)
-    assert asked["pitch"] == []
-    assert asked["encode"] == [(0x10000, [200, 300], 400), (0x20000, [200, 520], 400), (0x30000, [520, 300], 1040)]
-    assert asked["launch"] == [(MATRIX, 9)]
+    assert asked.pitch == []
+    assert asked.encode == [(0x10000, [200, 300], 400), (0x20000, [200, 520], 400), (0x30000, [520, 300], 1040)]
+    assert asked.launch == [(MATRIX, 9)]
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(77, 100, 33), (129, 257, 75)])
@@ -80,16 +113,62 @@ def test_other_rows_are_copied_first_and_side_by_side(m: int, n: int, k: int) ->
     asked = run(m, n, k)
     width, wide = 2 * k, -(-2 * k // 16) * 16
     second = 0x40000 + -(-m * wide // 256) * 256
-    assert asked["pitch"] == [(0x10000, width, 0x40000, wide, width, m), (0x20000, width, second, wide, width, n)]
-    assert asked["encode"] == [(0x40000, [k, m], wide), (second, [k, n], wide)]
-    assert [handle for handle, _ in asked["launch"]] == [MATRIX]
+    assert asked.pitch == [(0x10000, width, 0x40000, wide, width, m), (0x20000, width, second, wide, width, n)]
+    assert asked.encode == [(0x40000, [k, m], wide), (second, [k, n], wide)]
+    assert [handle for handle, _ in asked.launch] == [MATRIX]
 
 
 def test_nothing_to_sum_is_no_work_for_matrix_units() -> None:
     asked = run(5, 7, 0)
-    assert asked["encode"] == asked["pitch"] == []
-    assert [handle for handle, _ in asked["launch"]] == [PLAIN]
+    assert asked.encode == asked.pitch == []
+    assert [handle for handle, _ in asked.launch] == [PLAIN]
 
 
 def test_an_empty_result_is_no_launch() -> None:
-    assert run(0, 7, 8)["launch"] == []
+    assert run(0, 7, 8).launch == []
+
+
+def test_a_tensor_map_is_made_once_for_what_it_is_made_of() -> None:
+    asked = Asked()
+    for _ in range(3):
+        asked.run(300, 520, 200)
+    assert len(asked.encode) == asked.maps.created == 3
+    assert asked.maps.reused == 6
+    asked.run(300, 520, 200, x=0x50000).run(300, 520, 208).run(300, 520, 200)
+    # Another left side; then another row of both sides, and of none of them twice.
+    assert asked.maps.created == len(asked.encode) == 3 + 1 + 2
+    assert asked.given == [0x10000] * 3 + [0x50000] + [0x10000] * 2
+
+
+def test_as_many_maps_are_kept_as_there_is_room_for() -> None:
+    asked, places = Asked(), [0x10000 * number for number in range(1, 41)]
+    for x in places + places[-10:]:
+        asked.run(300, 520, 200, x=x)
+    assert asked.maps.created == 40 + 2
+    assert asked.given == places + places[-10:]
+
+
+def test_threads_share_maps_and_never_see_half_of_one() -> None:
+    asked = Asked()
+
+    def runs(number: int) -> None:
+        for turn in range(60):
+            asked.run(300, 520, 200, x=0x10000 * (1 + (turn * 7 + number) % 24))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(runs, range(4)))
+    wanted = sorted(0x10000 * (1 + (turn * 7 + number) % 24) for turn in range(60) for number in range(4))
+    assert sorted(asked.given) == wanted
+    assert asked.maps.created + asked.maps.reused == 3 * 240
+
+
+def test_launches_are_ranges_of_a_profiler_that_looks_on() -> None:
+    asked = Asked(watched=True).run(300, 520, 200)
+    name = next(name for name in asked.made.metadata["called"] if name.endswith("__matrix"))
+    assert asked.ranges == [name, "launch", "end"]
+    assert run(300, 520, 200).ranges == ["launch"]
+
+
+def test_a_dtype_that_tensor_maps_do_not_have_is_not_taken_for_bytes() -> None:
+    assert {dtype.name for dtype in BY_NAME.values()} <= set(MAP_DTYPES)
+    assert MAP_DTYPES["bf16"] != MAP_DTYPES["u8"]

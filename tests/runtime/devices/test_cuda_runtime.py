@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 from typing import Any
 
@@ -10,16 +9,17 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.diagnostics.codes import DeviceError, GuardError, OutOfMemoryError, RuntimeArgumentError
+from tessera.diagnostics.codes import DeviceError, GuardError, LoadError, OutOfMemoryError, RuntimeArgumentError
 from tessera.runtime import dlpack
 from tessera.runtime.devices import cuda_dlpack
-from tessera.runtime.devices.cuda_driver import Parameters, error_of, is_available
+from tessera.runtime.devices.cuda_call import NativeCall, Plan
+from tessera.runtime.devices.cuda_driver import error_of, is_available
 from tessera.runtime.devices.cuda_memory import Home, Pool, rounded
-from tessera.runtime.devices.cuda_program import CudaProgram, Plan, Sizes, code_for
+from tessera.runtime.devices.cuda_program import CudaProgram, Sizes, code_for
 from tessera.runtime.devices.cuda_tensor import NOWHERE, CudaTensor, form_of
-from tessera.runtime.devices.cuda_tensor_map import TensorMap, TensorMaps
 from tessera.runtime.executable import Executable, Guard, Port
 from tessera.types.dtype import bf16, f32
+from tessera.types.machine import GPUS
 
 
 @pytest.mark.skipif(is_available(), reason="there is an NVIDIA GPU here")
@@ -93,8 +93,23 @@ def test_shapes_and_guards_are_checked_before_anything_runs() -> None:
         sizes.plan([(5, 10), (10,)])
 
 
-def test_code_is_that_of_the_generation() -> None:
-    assert [code_for(name) for name in ("sm_86", "sm_90a", "sm_100a")] == ["sm_80", "sm_90a", "sm_100a"]
+@pytest.mark.parametrize(
+    ("device", "code", "shared"),
+    [
+        *((name, name, 99) for name in ("sm_86", "sm_89", "sm_120a")),
+        *((name, name, 227) for name in ("sm_90a", "sm_100a")),
+        *((name, "sm_80", 163) for name in ("sm_80", "sm_87")),
+    ],
+)
+def test_code_asks_for_no_more_shared_memory_than_a_device_has(device: str, code: str, shared: int) -> None:
+    assert code_for(device) == code
+    assert GPUS[code].shared == shared << 10
+
+
+@pytest.mark.parametrize("device", ["sm_75", "sm_103a", "sm_121a"])
+def test_a_device_that_no_code_is_made_for_is_refused(device: str) -> None:
+    with pytest.raises(LoadError, match=f"no code is made for {device}"):
+        code_for(device)
 
 
 def test_a_capsule_shows_the_tensor_and_keeps_it() -> None:
@@ -117,28 +132,6 @@ def test_a_tensor_of_a_gpu_is_not_taken_for_one_of_the_host() -> None:
     capsule = cuda_dlpack.export(object(), 1 << 30, f32, (2,), 0)
     with pytest.raises(RuntimeArgumentError, match="DLPack device 2, not in host memory"):
         dlpack.Import(capsule)
-
-
-def test_parameters_are_laid_out_once() -> None:
-    given = Parameters([7, 2.5, b"\1" * 128])
-    assert ctypes.c_int64.from_address(given.array[0] or 0).value == 7
-    assert ctypes.c_float.from_address(given.array[1] or 0).value == 2.5
-    assert (given.array[2] or 1) % 64 == 0
-
-
-def test_a_tensor_map_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[TensorMap] = []
-
-    def encode(wanted: TensorMap) -> bytes:
-        made.append(wanted)
-        return bytes(128)
-
-    monkeypatch.setattr("tessera.runtime.devices.cuda_tensor_map.encode", encode)
-    maps = TensorMaps()
-    for _ in range(3):
-        maps.get(TensorMap(4096, "bf16", (64, 64), (128,), (64, 8)))
-    assert len(made) == maps.misses == 1
-    assert maps.hits == 2
 
 
 class Library:
@@ -200,9 +193,8 @@ def _program(codes: list[int]) -> tuple[CudaProgram, list[int]]:
         asked.append(1)
         return codes.pop(0)
 
-    program.calls = 0
     program.executable = Executable((), (), (), metadata={"called": ["softmax"]})
-    program.__dict__["_entry"] = entry
+    program.__dict__.update(_entry=entry, _native=NativeCall(0, None))
     return program, asked
 
 
@@ -210,9 +202,8 @@ def test_a_thread_that_has_not_met_the_device_is_introduced(monkeypatch: pytest.
     cuda = Driver([])
     monkeypatch.setattr("tessera.runtime.devices.cuda_program.driver", lambda: cuda)
     program, asked = _program([201, 0])
-    plan = Plan(None, (), None, None)
-    plan.taken = ctypes.c_void_p * 1
-    program.launch(plan, [], 0)
+    program.launch(Plan(0, (), None, (), None, None), [], 0)
+    assert program.calls == 1
     assert len(asked) == 2
     assert cuda.entered == 1
 
@@ -220,8 +211,7 @@ def test_a_thread_that_has_not_met_the_device_is_introduced(monkeypatch: pytest.
 def test_a_launch_that_fails_names_its_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tessera.runtime.devices.cuda_program.driver", lambda: Driver([]))
     program, _ = _program([701 | 1 << 32])
-    plan = Plan(None, (), None, None)
-    plan.taken = ctypes.c_void_p * 1
+    plan = Plan(0, (), None, (), None, None)
     with pytest.raises(DeviceError, match="softmax") as caught:
         program.launch(plan, [], 0)
     assert "choose smaller tiles" in str(caught.value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tessera.ir.target.llvm.math_exp import exp, tables
+from tessera.ir.target.llvm.math_exp import exp, over, tables
 from tessera.ir.target.llvm.text import FunctionText, Value
 from tessera.ir.target.llvm.vector_ops import (
     absolute,
@@ -23,7 +23,7 @@ from tessera.ir.target.llvm.vector_ops import (
 def _normal_tail(f: FunctionText, a: Value) -> Value:
     """`e**(a**2 / 2)` times the normal distribution's share above `a >= 0`: smooth, from 1/2 down like `0.4 / a`."""
     t = tables(a)
-    ratio = f.op("fdiv", f.const_like(a, t.normal_k), plus(f, a, t.normal_k))
+    ratio = over(f, f.const_like(a, t.normal_k), plus(f, a, t.normal_k))
     return mul(f, horner(f, ratio, t.normal_tail), ratio)
 
 

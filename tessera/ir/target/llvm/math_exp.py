@@ -27,6 +27,7 @@ from tessera.ir.target.llvm.vector_ops import (
     product,
     shift,
     sub,
+    times,
     total,
     with_sign,
 )
@@ -38,28 +39,40 @@ def tables(x: Value) -> Tables:
 
 
 class Reduced(NamedTuple):
-    """`x` as `n * unit + rest`; the integer is a float in `n`, and sits in the low bits of `marked`."""
+    """`x` as `n * unit + rest`; the integer is a float in `n`, and sits in the low bits of `marked`.
+
+    Of an `x` known not to be positive, a GPU's thread has `2**(n + LIFTED)` in `power`.
+    """
 
     n: Value
     rest: Value
     marked: Value
+    power: Value | None = None
 
 
-def nearest(f: FunctionText, x: Value, scale: float) -> tuple[Value, Value]:
-    """The integer nearest to `x * scale`: as a float, and left in the low bits of another."""
-    magic = f.const_like(x, tables(x).magic)
+LIFTED = 65
+"""Even with the bias, so that ties fall as they do elsewhere; large enough that no power below 1 is a denormal."""
+
+
+def nearest(f: FunctionText, x: Value, scale: float, lift: int = 0) -> tuple[Value, Value]:
+    """The integer nearest to `x * scale`: as a float, and left in the low bits of another, there with `lift` added."""
+    magic = f.const_like(x, tables(x).magic + lift)
     marked = fma(f, x, f.const_like(x, scale), magic)
     return sub(f, marked, magic), marked
 
 
-def reduce_ln2(f: FunctionText, x: Value, tail: Value | None = None) -> Reduced:
-    """`x + tail` as `n * ln 2 + rest`, the rest at most about half of ln 2."""
-    high, low = tables(x).ln2
-    n, marked = nearest(f, x, math.log2(math.e))
+def reduce_ln2(f: FunctionText, x: Value, tail: Value | None = None, falling: bool = False) -> Reduced:
+    """`x + tail` as `n * ln 2 + rest`, the rest at most about half of ln 2; `falling` promises `x <= 0`."""
+    t = tables(x)
+    high, low = t.ln2
+    is_lifted = falling and is_thread(f, x)
+    # Lifted, the low bits are the exponent of a power that is a normal number: it takes a shift to make it.
+    n, marked = nearest(f, x, math.log2(math.e), t.bias + LIFTED if is_lifted else 0)
+    power = from_bits(f, shift(f, "shl", bits(f, marked), t.mantissa)) if is_lifted else None
     rest = fma(f, n, f.const_like(x, -high), x)
     if tail is not None:
         rest = add(f, rest, tail)
-    return Reduced(n, fma(f, n, f.const_like(x, -low), rest), marked)
+    return Reduced(n, fma(f, n, f.const_like(x, -low), rest), marked, power)
 
 
 def power_of_two(f: FunctionText, marked: Value, offset: int = 0) -> Value:
@@ -71,6 +84,8 @@ def power_of_two(f: FunctionText, marked: Value, offset: int = 0) -> Value:
 
 def scaled(f: FunctionText, x: Value, reduced: Reduced) -> Value:
     """`x * 2**n`, rounded once, down through denormals and up to infinity."""
+    if reduced.power is not None:
+        return times(f, mul(f, x, reduced.power), 2.0**-LIFTED)
     if is_whole_register(f, x):
         suffix, mask = ("ps", "i16") if x.element == "float" else ("pd", "i8")
         name = f"x86.avx512.mask.scalef.{suffix}.512"
@@ -95,12 +110,12 @@ def scaled(f: FunctionText, x: Value, reduced: Reduced) -> Value:
 def _exp_parts(
     f: FunctionText, x: Value, tail: Value | None, low: float | None, high: float | None
 ) -> tuple[Value, Reduced]:
-    """`e**(x + tail)` before its power of two is put on."""
+    """`e**(x + tail)` before its power of two is put on; without a bound above, `x <= 0` is promised."""
     if low is not None:
         x = at_least(f, x, low)
     if high is not None:
         x = at_most(f, x, high)
-    reduced = reduce_ln2(f, x, tail)
+    reduced = reduce_ln2(f, x, tail, falling=high is None)
     return horner(f, reduced.rest, tables(x).exp), reduced
 
 
@@ -168,30 +183,65 @@ def tanh(f: FunctionText, x: Value) -> Value:
     reduced = reduce_ln2(f, add(f, magnitude, magnitude))
     power = power_of_two(f, reduced.marked)
     grown = fma(f, _expm1_rest(f, reduced.rest), power, plus(f, power, -1.0))
-    return with_sign(f, f.op("fdiv", grown, plus(f, grown, 2.0)), x)
+    return with_sign(f, over(f, grown, plus(f, grown, 2.0)), x)
 
 
-def _gated(f: FunctionText, x: Value, power: Value, tail: Value | None = None) -> Value:
-    """`x / (1 + e**-power)` with `power` the size of an odd function of `x`, from the side that does not overflow."""
+def over(f: FunctionText, top: Value, bottom: Value) -> Value:
+    """`top / bottom`, rounded once, for a finite `top` and a `bottom` from 1 to 2**64 that is 1 or 2 if `top` is tiny.
+
+    A GPU's division also does what is neither, in a branch that keeps it from doing several at a time. This is the rest
+    of it: a reciprocal and its correction, a quotient corrected twice.
+    """
+    if not is_thread(f, top):
+        return f.op("fdiv", top, bottom)
+    negated = f.fneg(bottom)
+    guess = f.call("llvm.nvvm.rcp.approx.ftz.f", [bottom], "float")
+    inverse = fma(f, guess, fma(f, negated, guess, f.const_like(top, 1.0)), guess)
+    quotient = mul(f, top, inverse)
+    for _ in range(2):
+        # What is too much, so that a zero is taken away from a zero, which keeps its sign.
+        excess = fma(f, bottom, quotient, f.fneg(top))
+        quotient = fma(f, f.fneg(excess), inverse, quotient)
+    return quotient
+
+
+ALL_OF_IT = 32.0
+"""From here on `x / (1 + e**-power)` is `x`: the power is at least as large, and 1 plus so little is 1."""
+
+
+def _gated(f: FunctionText, x: Value, power: Value, tail: Value | None = None, is_own: bool = False) -> Value:
+    """`x / (1 + e**-power)` with `power` the size of an odd function of `x`, from the side that does not overflow.
+
+    `is_own` says that the power is the size of `x` itself.
+    """
     # A margin, so that `x * e**-|x|` has reached 0 where both stop falling.
     low = tables(x).exp_range[0] - 10.0
-    mantissa, reduced = _exp_parts(f, f.fneg(power), None if tail is None else f.fneg(tail), low, None)
-    small = scaled(f, mantissa, reduced)
-    below = scaled(f, mul(f, mantissa, at_least(f, x, low)), reduced)
+    fallen = at_least(f, f.fneg(power), low)
+    mantissa, reduced = _exp_parts(f, fallen, None if tail is None else f.fneg(tail), None, None)
+    if not is_thread(f, x):
+        small, below = (scaled(f, part, reduced) for part in (mantissa, mul(f, mantissa, at_least(f, x, low))))
+        top = f.select(f.fcmp("oge", x, f.const_like(x, 0.0)), x, below)
+        return f.op("fdiv", top, plus(f, small, 1.0))
+    assert reduced.power is not None
+    # Exact, and so where `x` is put on later; of a denormal `x` the mantissa is 1.
+    lifted, down = mul(f, mantissa, reduced.power), f.const_like(x, 2.0**-LIFTED)
+    below = mul(f, mul(f, lifted, fallen if is_own else at_least(f, x, low)), down)
     top = f.select(f.fcmp("oge", x, f.const_like(x, 0.0)), x, below)
-    return f.op("fdiv", top, plus(f, small, 1.0))
+    # Rounded once, as it would be after scaling: that is exact, or far below what 1 has a place for.
+    quotient = over(f, top, fma(f, lifted, down, f.const_like(x, 1.0)))
+    return f.select(f.fcmp("ogt", x, f.const_like(x, ALL_OF_IT)), x, quotient)
 
 
 def sigmoid(f: FunctionText, x: Value) -> Value:
     """`1 / (1 + e**-x)`."""
     small = exp(f, f.fneg(absolute(f, x)), negative=True)
     top = f.select(f.fcmp("oge", x, f.const_like(x, 0.0)), f.const_like(x, 1.0), small)
-    return f.op("fdiv", top, plus(f, small, 1.0))
+    return over(f, top, plus(f, small, 1.0))
 
 
 def silu(f: FunctionText, x: Value) -> Value:
     """`x * sigmoid(x)`; its limit -0 at minus infinity."""
-    return _gated(f, x, absolute(f, x))
+    return _gated(f, x, absolute(f, x), is_own=True)
 
 
 def gelu_tanh(f: FunctionText, x: Value) -> Value:

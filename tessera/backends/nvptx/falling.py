@@ -1,0 +1,96 @@
+"""Exponentials whose arguments are not positive, differences to the largest of a row: those take fewer instructions.
+
+Nothing is known of what a row holds; what is looked at is how both sides of the difference are computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from xdsl.ir import BlockArgument, OpResult, SSAValue
+
+from tessera.ir.base.op import SpecOp
+
+_SAME = frozenset(
+    f"ttarget.{name}" for name in ("load", "convert", "math", "select", "constant", "spread", "index", "coordinate")
+)
+"""Ops that give the same for the same operands; loads of arguments that are not written do."""
+
+
+def falling(kernel: SpecOp) -> frozenset[SpecOp]:
+    """The `exp` ops of a kernel whose arguments are at most 0, or NaN, wherever anybody looks at the result."""
+    written: set[SSAValue] = {kernel.regions[0].block.args[place] for place in kernel.value("writes")}
+    found = (op for op in kernel.walk() if isinstance(op, SpecOp) and _function(op) == "exp")
+    return frozenset(op for op in found if _falls(op, written))
+
+
+def _function(op: object) -> str:
+    return op.value("fn") if isinstance(op, SpecOp) and op.name == "ttarget.math" else ""
+
+
+def _falls(op: SpecOp, written: set[SSAValue]) -> bool:
+    shifted, here = op.operands[0].owner, op.parent_op()
+    if _function(shifted) != "sub" or not isinstance(here, SpecOp):
+        return False
+    assert isinstance(shifted, SpecOp)
+    value, top = shifted.operands
+    for there, other in _at_most(top):
+        if there.name == here.name and _has_same_turns(there, here, written):
+            turn, other_turn = (loop.regions[0].block.args[0] for loop in (here, there))
+            places: dict[SSAValue, SSAValue] = {turn: other_turn}
+            if _is_same(value, other, places, written):
+                return True
+    return False
+
+
+def _at_most(top: SSAValue) -> Iterator[tuple[SpecOp, SSAValue]]:
+    """Values that are not above another, each with the loop in which it is so for every turn."""
+    owner = top.owner
+    if not isinstance(owner, SpecOp):
+        return
+    if owner.name == "ttarget.spread" or (owner.name == "ttarget.fold" and owner.value("kind") == "max"):
+        yield from _at_most(owner.operands[0])
+    elif _function(owner) == "max":
+        for part in owner.operands:
+            yield from _at_most(part)
+    elif owner.name in ("ttarget.loop", "ttarget.tail"):
+        assert isinstance(top, OpResult)
+        yield from _at_most(owner.operands[2 + top.index])
+        block = owner.regions[0].block
+        last = block.last_op
+        assert last is not None
+        joined, carried = last.operands[top.index].owner, block.args[1 + top.index]
+        if _function(joined) == "max":
+            assert isinstance(joined, SpecOp)
+            if carried in joined.operands:
+                yield from ((owner, _unclipped(part)) for part in joined.operands if part is not carried)
+
+
+def _unclipped(value: SSAValue) -> SSAValue:
+    """What is clipped: beyond the bound nobody looks."""
+    owner = value.owner
+    return _unclipped(owner.operands[0]) if isinstance(owner, SpecOp) and owner.name == "ttarget.clip" else value
+
+
+def _has_same_turns(a: SpecOp, b: SpecOp, written: set[SSAValue]) -> bool:
+    ends = zip(a.operands[:2], b.operands[:2], strict=True)
+    return a.value("step") == b.value("step") and all(_is_same(left, right, {}, written) for left, right in ends)
+
+
+def _is_same(
+    a: SSAValue, b: SSAValue, places: Mapping[SSAValue, SSAValue], written: set[SSAValue], depth: int = 32
+) -> bool:
+    """Whether two values are computed alike, where `places` are turns of two loops that are taken to be the same."""
+    if a is b or places.get(a) is b:
+        return a not in written
+    if not depth or isinstance(a, BlockArgument) or isinstance(b, BlockArgument) or a.type != b.type:
+        return False
+    left, right = a.owner, b.owner
+    if not isinstance(left, SpecOp) or not isinstance(right, SpecOp):
+        return False
+    if left.name != right.name or left.name not in _SAME or len(left.operands) != len(right.operands):
+        return False
+    if left.name == "ttarget.load" and not isinstance(left.operands[0], BlockArgument):
+        return False
+    pairs = zip(left.operands, right.operands, strict=True)
+    return left.values() == right.values() and all(_is_same(x, y, places, written, depth - 1) for x, y in pairs)

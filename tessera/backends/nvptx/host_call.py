@@ -1,0 +1,190 @@
+"""The way from a call in Python to the entry of a host program, as native code that knows how many tensors there are.
+
+`tessera_call` is a builtin of CPython. It takes tensors of the device whose forms, all of them, belong to one of the
+plans of the program, in the queue that the thread is in; room for the results must be there. To anything else its
+answer is NotImplemented, and Python goes the long way.
+"""
+
+from __future__ import annotations
+
+from tessera.ir.target.llvm.instructions import Value
+from tessera.ir.target.llvm.text import FunctionText, ModuleText
+
+RECORD = ("type", "refused", "queue", "handle", "calls", "plans", "address", "form", "lane", "stream", "_owner")
+"""Words that the runtime fills: Python's objects, how often the entry ran, the first plan, where a tensor has what."""
+PLAN = ("next", "self", "stream", "sizes", "state", "workspace", "needed")
+"""Words of a plan before the forms of its inputs, then form, home, free blocks of each output and how many it needs.
+
+The last two of them are the free blocks that the workspace comes from, and how many those must be.
+"""
+_TYPE, _POINTER = 8, 16
+"""Bytes from the start of an object to its type, and to the pointer of a capsule."""
+_NULL = Value("ptr", "null")
+
+
+def write_call(module: ModuleText, inputs: int, outputs: int) -> None:
+    """Write `tessera_call` for an entry with so many inputs and outputs."""
+    given = [("ptr", "self"), ("ptr", "given"), ("i64", "count")]
+    _Call(module.function("tessera_call", given, ret="ptr"), inputs, outputs).run()
+
+
+class _Call:
+    """The writing of one such function."""
+
+    def __init__(self, f: FunctionText, inputs: int, outputs: int) -> None:
+        self.f, self.inputs, self.outputs = f, inputs, outputs
+        # Room at least for one, so that the entry is given addresses.
+        self.addresses, self.results = (f.alloca("i64", max(1, count)) for count in (inputs, outputs))
+
+    def run(self) -> None:
+        f = self.f
+        this, given, count = f.arguments
+        self.record = self._pointer(this, _POINTER // 8)
+        self._refuse_unless(f.icmp("eq", count, self.inputs))
+        tensors = [self._pointer(given, at) for at in range(self.inputs)]
+        self.type = self._word("type")
+        is_tensor = Value("i1", "true")
+        for tensor in tensors:
+            is_tensor = f.op("and", is_tensor, f.icmp("eq", self._pointer(tensor, _TYPE // 8), self.type))
+        self._refuse_unless(is_tensor)
+        queue = self._queue()
+        is_here = Value("i1", "true")
+        for tensor in tensors:
+            is_here = f.op("and", is_here, f.icmp("eq", self._slot(tensor, "lane"), queue))
+        self._refuse_unless(is_here)
+        plan = self._plan(queue, [self._slot(tensor, "form") for tensor in tensors])
+        self._launch(plan, queue, tensors)
+
+    def _pointer(self, base: Value, at: int) -> Value:
+        return self.f.load(self.f.gep(base, at, "ptr"), "ptr")
+
+    def _word(self, name: str) -> Value:
+        return self._pointer(self.record, RECORD.index(name))
+
+    def _place(self, tensor: Value, slot: str) -> Value:
+        offset = self.f.load(self.f.gep(self.record, RECORD.index(slot), "i64"), "i64")
+        return self.f.gep(tensor, offset, "i8")
+
+    def _slot(self, tensor: Value, slot: str) -> Value:
+        return self.f.load(self._place(tensor, slot), "ptr")
+
+    def _refuse(self) -> None:
+        refused = self._word("refused")
+        self.f.call("Py_IncRef", [refused])
+        self.f.ret(refused)
+
+    def _refuse_unless(self, condition: Value) -> None:
+        self.f.if_(condition, lambda: None, self._refuse)
+
+    def _queue(self) -> Value:
+        """The queue of this thread as Python's number; who holds on to it does so all the while."""
+        f = self.f
+        found = f.call("PyObject_GetAttr", [self._word("queue"), self._word("handle")], "ptr")
+        f.if_(f.icmp("eq", found, _NULL), lambda: f.ret(_NULL))
+        f.call("Py_DecRef", [found])
+        return found
+
+    def _plan(self, queue: Value, forms: list[Value]) -> Value:
+        """The plan for these forms in the queue."""
+        f = self.f
+
+        def goes_on(state: list[Value]) -> Value:
+            return f.op("and", f.icmp("ne", state[0], _NULL), f.op("xor", state[1], Value("i1", "true")))
+
+        def look(state: list[Value]) -> list[Value]:
+            plan = state[0]
+            same = f.icmp("eq", self._pointer(plan, PLAN.index("stream")), queue)
+            for at, form in enumerate(forms):
+                same = f.op("and", same, f.icmp("eq", self._pointer(plan, len(PLAN) + at), form))
+            return [f.select(same, plan, self._pointer(plan, PLAN.index("next"))), same]
+
+        plan, found = f.while_([self._word("plans"), Value("i1", "false")], goes_on, look)
+        self._refuse_unless(found)
+        return plan
+
+    def _launch(self, plan: Value, queue: Value, tensors: list[Value]) -> None:
+        f = self.f
+        first = len(PLAN) + self.inputs
+        parts = [[self._pointer(plan, first + 4 * at + part) for part in range(3)] for at in range(self.outputs)]
+        own = self._pointer(plan, PLAN.index("workspace"))
+        has_own = f.icmp("ne", own, _NULL)
+        for at, (_, _, free) in enumerate(parts):
+            self._refuse_unless(self._has(free, plan, first + 4 * at + 3))
+        f.if_(has_own, lambda: self._refuse_unless(self._has(own, plan, PLAN.index("needed"))))
+        for at, tensor in enumerate(tensors):
+            f.store(self._number(self._slot(tensor, "address")), f.gep(self.addresses, at, "i64"), align=8)
+        made = [self._made(at, queue, *part) for at, part in enumerate(parts)]
+        keeper = self._pointer(plan, PLAN.index("self"))
+        f.call("Py_IncRef", [keeper])
+        none = Value("i64", "0")
+        block, space = f.if_(has_own, lambda: self._taken(own), lambda: [_NULL, none])
+        code = self._entered(plan, space)
+
+        def give_back() -> None:
+            f.call("PyList_Append", [own, block], "i32")
+            f.call("Py_DecRef", [block])
+
+        f.if_(has_own, give_back)
+        f.call("Py_DecRef", [keeper])
+
+        def fail() -> None:
+            # Python asks once more, and says what was wrong.
+            for tensor in made:
+                f.call("Py_DecRef", [tensor])
+            self._refuse()
+
+        f.if_(f.icmp("ne", code, 0), fail)
+        calls = f.gep(self.record, RECORD.index("calls"), "i64")
+        f.store(f.add(f.load(calls, "i64"), 1), calls, align=8)
+        f.ret(self._result(made))
+
+    def _has(self, free: Value, plan: Value, at: int) -> Value:
+        """Whether a list has as many blocks as all that take of it."""
+        f = self.f
+        return f.icmp("sge", f.call("PyList_Size", [free], "i64"), f.load(f.gep(plan, at, "i64"), "i64"))
+
+    def _number(self, number: Value) -> Value:
+        return self.f.call("PyLong_AsUnsignedLongLong", [number], "i64")
+
+    def _taken(self, free: Value) -> list[Value]:
+        """The last block of a list, as Python's number, which is ours then, and as an address."""
+        f = self.f
+        last = f.sub(f.call("PyList_Size", [free], "i64"), 1)
+        block = f.call("PyList_GetItem", [free, last], "ptr")
+        f.call("Py_IncRef", [block])
+        f.call("PyList_SetSlice", [free, last, f.add(last, 1), _NULL], "i32")
+        return [block, self._number(block)]
+
+    def _made(self, at: int, queue: Value, form: Value, home: Value, free: Value) -> Value:
+        """A tensor for an output."""
+        f = self.f
+        block, address = self._taken(free)
+        f.store(address, f.gep(self.results, at, "i64"), align=8)
+        tensor = f.call("PyType_GenericAlloc", [self.type, f.const_i(0)], "ptr")
+        f.if_(f.icmp("eq", tensor, _NULL), lambda: f.ret(_NULL))
+        for value in (form, home, queue, queue):
+            f.call("Py_IncRef", [value])
+        slots = {"address": block, "form": form, "stream": queue, "lane": queue, "_owner": home}
+        for slot, value in slots.items():
+            f.store(value, self._place(tensor, slot), align=8)
+        return tensor
+
+    def _entered(self, plan: Value, space: Value) -> Value:
+        """Run the entry while other threads have Python."""
+        f = self.f
+        sizes, state = (self._pointer(plan, PLAN.index(name)) for name in ("sizes", "state"))
+        saved = f.call("PyEval_SaveThread", [], "ptr")
+        workspace = f.raw("ptr", f"inttoptr {space} to ptr")
+        code = f.call("tessera_entry", [self.addresses, self.results, sizes, workspace, state], "i64")
+        f.call("PyEval_RestoreThread", [saved])
+        return code
+
+    def _result(self, made: list[Value]) -> Value:
+        f = self.f
+        if len(made) == 1:
+            return made[0]
+        several = f.call("PyTuple_New", [f.const_i(len(made))], "ptr")
+        f.if_(f.icmp("eq", several, _NULL), lambda: f.ret(_NULL))
+        for at, tensor in enumerate(made):
+            f.call("PyTuple_SetItem", [several, f.const_i(at), tensor], "i32")
+        return several

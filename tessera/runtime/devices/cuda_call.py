@@ -1,0 +1,119 @@
+"""The builtin by which a program for a GPU is called, and the plans that it finds its way by: see `host_call.py`."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tessera.diagnostics.error import InternalError
+from tessera.runtime.devices.cuda_memory import Home
+from tessera.runtime.devices.cuda_stream import QUEUE
+from tessera.runtime.devices.cuda_tensor import CudaTensor, Form
+
+_METH_FASTCALL = 0x80
+_WORDS = ("type", "refused", "queue", "handle", "calls", "plans")
+_SLOTS = ("address", "form", "lane", "stream", "_owner")
+_CALLS, _PLANS = _WORDS.index("calls"), _WORDS.index("plans")
+_HANDLE = "handle"
+# A capsule keeps the pointer to its name, not a copy.
+_NAME = ctypes.c_char_p(b"tessera.cuda_call")
+
+_capsule_new = ctypes.pythonapi.PyCapsule_New
+_capsule_new.restype = ctypes.py_object
+_capsule_new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+_new_function = ctypes.pythonapi.PyCFunction_NewEx
+_new_function.restype = ctypes.py_object
+_new_function.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
+
+
+class _MethodDefinition(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    ]
+
+
+class Plan:
+    """What a call with tensors of these forms in a queue needs, worked out once, and the words that native code reads.
+
+    `sizes` and `state` are arrays that the entry is given; `outputs` are forms with where their memory comes from.
+    """
+
+    __slots__ = ("_kept", "next", "outputs", "sizes", "state", "words", "workspace")
+
+    def __init__(
+        self,
+        stream: int,
+        forms: Sequence[Form],
+        sizes: Any,
+        outputs: Sequence[tuple[Form, Home]],
+        workspace: Home | None,
+        state: Any,
+    ) -> None:
+        self.sizes, self.outputs, self.workspace, self.state = sizes, tuple(outputs), workspace, state
+        self.next: Plan | None = None
+        # Native code looks for the very objects, so they live as long as the plan.
+        self._kept = (stream, tuple(forms))
+        found = [0, id(self), id(stream), _address(sizes), _address(state)]
+        homes = [home for home in (*(home for _, home in self.outputs), workspace) if home is not None]
+        found += [0, 0] if workspace is None else [id(workspace.free), homes.count(workspace)]
+        found += [id(form) for form in forms]
+        for form, home in self.outputs:
+            found += [id(form), id(home), id(home.free), homes.count(home)]
+        self.words = (ctypes.c_void_p * len(found))(*found)
+
+
+def _address(array: Any) -> int:
+    return 0 if array is None else ctypes.addressof(array)
+
+
+class NativeCall:
+    """The builtin of one program; `builtin` gives NotImplemented for what fits no plan."""
+
+    def __init__(self, function: int, owner: object) -> None:
+        """`function` is the address of `tessera_call`, which `owner` keeps in memory."""
+        words = [id(CudaTensor), id(NotImplemented), id(QUEUE), id(_HANDLE), 0, 0, *_places()]
+        self._record = (ctypes.c_int64 * len(words))(*words)
+        self._definition = _MethodDefinition(b"call", function, _METH_FASTCALL, None)
+        self._plans: list[Plan] = []
+        """The first plan, if there is one; the others follow it."""
+        capsule = _capsule_new(ctypes.addressof(self._record), _NAME, None)
+        # The function holds on to what it is made of; a program that has gone may still be in somebody's hands.
+        kept = (self._record, self._definition, self._plans, owner)
+        self.builtin: Callable[..., Any] = _new_function(ctypes.addressof(self._definition), capsule, kept)
+
+    @property
+    def calls(self) -> int:
+        """How often the entry has run."""
+        return self._record[_CALLS]
+
+    def count(self) -> None:
+        """Count a run of the entry by another way."""
+        self._record[_CALLS] += 1
+
+    def add(self, plan: Plan) -> None:
+        """Let calls find a plan, before all others."""
+        plan.next = self._plans[0] if self._plans else None
+        plan.words[0] = 0 if plan.next is None else ctypes.addressof(plan.next.words)
+        self._plans[:], self._record[_PLANS] = [plan], ctypes.addressof(plan.words)
+
+    def clear(self) -> None:
+        """Forget all plans; one that a thread is at work with stays until it is done."""
+        self._record[_PLANS] = 0
+        self._plans.clear()
+
+
+def _places() -> list[int]:
+    """Where tensors have their parts, in bytes from their start, from one made for the purpose."""
+    probe = object.__new__(CudaTensor)
+    marks = {slot: object() for slot in _SLOTS}
+    for slot, mark in marks.items():
+        setattr(probe, slot, mark)
+    words = list((ctypes.c_void_p * (CudaTensor.__basicsize__ // 8)).from_address(id(probe)))
+    found = [words.index(id(mark)) * 8 for mark in marks.values() if words.count(id(mark)) == 1]
+    if len(found) != len(_SLOTS) or words[1] != id(CudaTensor):
+        raise InternalError("this Python lays its objects out differently", where="runtime/devices/cuda_call.py")
+    return found

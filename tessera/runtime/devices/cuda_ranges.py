@@ -1,0 +1,95 @@
+"""Ranges of a profiler (NVTX): kernels by name in its timeline, where one looks on; without one nothing is loaded.
+
+A profiler names its library in NVTX_INJECTION64_PATH. That library asks for tables of places where functions would be,
+and writes its own there; the host program calls what it finds in two of them around each launch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import cache
+from typing import Any
+
+_LIBRARY = "NVTX_INJECTION64_PATH"
+_CALLBACKS, _VERSION = 1, 3
+"""The tables a profiler asks for: where its functions go, and the version of the protocol."""
+_PROTOCOL = 3
+_CORE = 1
+"""The one group of functions that there is here: marks and ranges."""
+_CORE_FUNCTIONS = 16
+_PUSH, _POP = 9, 11
+"""Their places among those of the group: `nvtxRangePushA` and `nvtxRangePop`."""
+
+_GET_TABLE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint, ctypes.c_void_p, ctypes.c_void_p)
+_SET_VERSION = ctypes.CFUNCTYPE(None, ctypes.c_uint)
+_EXPORT = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint)
+
+
+class _Callbacks(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("table", _GET_TABLE)]
+
+
+class _Version(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("version", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("set_version", _SET_VERSION),
+    ]
+
+
+class Ranges:
+    """What a profiler gave; `push` and `pop` are addresses of functions, 0 where it did not want to know."""
+
+    def __init__(self, initialize: Any) -> None:
+        self._functions = (ctypes.c_void_p * _CORE_FUNCTIONS)()
+        start, size = ctypes.addressof(self._functions), ctypes.sizeof(ctypes.c_void_p)
+        # Places of functions; there is none with the number 0, and none behind the last.
+        places = [0, *(start + at * size for at in range(1, _CORE_FUNCTIONS)), 0]
+        self._places = (ctypes.c_void_p * len(places))(*places)
+        self._tables = _Callbacks(ctypes.sizeof(_Callbacks), _GET_TABLE(self._table))
+        self._version = _Version(ctypes.sizeof(_Version), _PROTOCOL, 0, _SET_VERSION(_ignored))
+        # It may come back for tables later, so they stay.
+        self._export = _EXPORT(self._exported)
+        is_watched = bool(initialize(self._export))
+        self.push = (self._functions[_PUSH] or 0) if is_watched else 0
+        self.pop = (self._functions[_POP] or 0) if is_watched else 0
+        if not self.push or not self.pop:
+            self.push = self.pop = 0
+
+    def _table(self, group: int, places: int, count: int) -> int:
+        if group != _CORE:
+            return 0
+        ctypes.c_void_p.from_address(places).value = ctypes.addressof(self._places)
+        if count:
+            ctypes.c_uint.from_address(count).value = _CORE_FUNCTIONS
+        return 1
+
+    def _exported(self, number: int) -> int:
+        found = {_CALLBACKS: self._tables, _VERSION: self._version}.get(number)
+        return 0 if found is None else ctypes.addressof(found)
+
+
+def _ignored(_: int) -> None:
+    """The version that the profiler has: it is told ours, and does as it likes."""
+
+
+@cache
+def ranges() -> tuple[int, int]:
+    """The functions that begin and end a range, as addresses; zeros where no profiler looks on."""
+    path = os.environ.get(_LIBRARY)
+    if not path:
+        return 0, 0
+    try:
+        library = ctypes.CDLL(path)
+        initialize = library.InitializeInjectionNvtx2
+    except (OSError, AttributeError):
+        return 0, 0
+    initialize.argtypes, initialize.restype = [_EXPORT], ctypes.c_int
+    found = _KEPT.setdefault(path, Ranges(initialize))
+    return found.push, found.pop
+
+
+_KEPT: dict[str, Ranges] = {}
+"""Tables that profilers hold pointers to: as long as the process lives."""

@@ -1,0 +1,128 @@
+"""Functions as a thread of a GPU computes them, run here: the bits of a processor, with fewer instructions.
+
+The one thing a processor lacks is the GPU's guess at a reciprocal; one that is off by up to a unit stands in for it.
+Of a number just below a power of two it has to be right, as the GPU's own division takes for granted; on a GPU
+`tests/device/test_rows.py` divides by the numbers from 1 to 2.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessera.ir.target.llvm import math, math_exp
+from tessera.ir.target.llvm.text import FunctionText, ModuleText, TargetText, Value
+from tessera.types.dtype import f32
+from tests.backends.x86.jit import Compiled, build, targets
+
+Array = np.ndarray[Any, Any]
+NAMES = ("exp of what falls", "silu", "sigmoid", "gelu_tanh", "gelu_erf", "tanh", "erf")
+_USUAL = (1e-45, 1e-38, 3.4e38, 9.0, 16.6, 17.3, 31.9, 32.0, 33.0, 87.3, 87.4, 88.7, 103.9, 104.0, 104.1, 106.0, 114.0)
+CORNERS = np.array([*_USUAL, *(-number for number in _USUAL), 0.0, -0.0, np.inf, -np.inf, np.nan], np.float32)
+_GUESS = "llvm.nvvm.rcp.approx.ftz.f"
+_STAND_IN = """
+define internal float @guess(float %x) #0 {
+  %near = fdiv float 1.0, %x
+  %bits = bitcast float %near to i32
+  %given = bitcast float %x to i32
+  %mixed = mul i32 %given, -1640531535
+  %number = urem i32 %mixed, 3
+  %some = sub i32 %number, 1
+  %mantissa = and i32 %given, 8388607
+  %is_last = icmp eq i32 %mantissa, 8388607
+  %off = select i1 %is_last, i32 0, i32 %some
+  %moved = add i32 %bits, %off
+  %found = bitcast i32 %moved to float
+  ret float %found
+}
+"""
+
+
+class _Here(ModuleText):
+    """A module for a thread that runs on this processor."""
+
+    def text(self) -> str:
+        whole = super().text().replace(f"declare float @{_GUESS}(float)\n", "")
+        return whole.replace(f"@{_GUESS}(", "@guess(") + (_STAND_IN if f"@{_GUESS}(" in whole else "")
+
+
+def _write(f: FunctionText, name: str, x: Value) -> Value:
+    if name == "exp of what falls":
+        return math_exp.exp(f, x, negative=True)
+    return math.emit(f, name, [x], f32)
+
+
+@cache
+def compiled(name: str, lanes: int) -> Compiled:
+    wide = targets()[0]
+    target = TargetText(lanes, wide.cpu, wide.features)
+    module = _Here(target)
+    f = module.function("run", [("ptr", "out"), ("ptr", "x"), ("i64", "n")])
+    out, source, count = f.arguments
+    type_ = "float" if lanes == 1 else f"<{lanes} x float>"
+
+    def body(at: Value) -> None:
+        found = _write(f, name, f.load(f.gep(source, at, "float"), type_))
+        f.store(found, f.gep(out, at, "float"))
+
+    f.loop(0, count, lanes, body)
+    f.ret()
+    return build(module)
+
+
+def run(name: str, x: Array, lanes: int) -> Array:
+    given, out = np.ascontiguousarray(x), np.full(len(x), np.nan, np.float32)
+    compiled(name, lanes)("run", out, given, len(given))
+    return out
+
+
+def check(name: str, x: Array) -> None:
+    if name == "exp of what falls":
+        x = -abs(x)
+    x = np.resize(x, -(-len(x) // 8) * 8).astype(np.float32)
+    here, there = (run(name, x, lanes) for lanes in (8, 1))
+    same = (here.view(np.int32) == there.view(np.int32)) | (np.isnan(here) & np.isnan(there))
+    assert same.all(), list(zip(x[~same], here[~same], there[~same], strict=True))[:5]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_threads_have_the_bits_of_a_processor(name: str) -> None:
+    rng = np.random.default_rng(11)
+    usual = rng.standard_normal(200_000) * rng.choice([0.01, 1.0, 10.0, 60.0], 200_000)
+    anything = rng.integers(0, 2**32, 200_000, dtype=np.uint32).view(np.float32)
+    check(name, np.concatenate([CORNERS, usual.astype(np.float32), anything]))
+
+
+@given(st.lists(st.floats(width=32), min_size=1, max_size=32), st.sampled_from(NAMES))
+def test_of_any_numbers(values: list[float], name: str) -> None:
+    check(name, np.array(values, np.float32))
+
+
+@given(st.integers(0, (1 << 23) - 1), st.integers(0, (1 << 23) - 1))
+def test_quotients_are_rounded_once(top: int, bottom: int) -> None:
+    """Mantissas of any kind, which are what divisions go wrong over."""
+    numbers = (np.array([[top], [bottom]], np.uint32) | 0x3F800000).view(np.float32)
+    assert _quotient(numbers[0, 0], numbers[1, 0]) == numbers[0, 0] / numbers[1, 0]
+
+
+def _quotient(top: np.float32, bottom: np.float32) -> np.float32:
+    out, given = np.zeros(1, np.float32), np.array([top, bottom], np.float32)
+    _division()("run", out, given)
+    return out[0]
+
+
+@cache
+def _division() -> Compiled:
+    wide = targets()[0]
+    module = _Here(TargetText(1, wide.cpu, wide.features))
+    f = module.function("run", [("ptr", "out"), ("ptr", "x")])
+    out, source = f.arguments
+    top, bottom = (f.load(f.gep(source, at, "float"), "float") for at in (0, 1))
+    f.store(math_exp.over(f, top, bottom), out)
+    f.ret()
+    return build(module)

@@ -1,0 +1,155 @@
+"""Recordings with a driver that does nothing: what a graph holds, and what it gives back when it goes."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from typing import Any
+
+import pytest
+
+from tessera.runtime.devices import cuda_memory, cuda_program, cuda_stream
+from tessera.runtime.devices.cuda_call import NativeCall
+from tessera.runtime.devices.cuda_memory import Pool
+from tessera.runtime.devices.cuda_program import CudaProgram, Sizes
+from tessera.runtime.devices.cuda_stream import QUEUE, Graph
+from tessera.runtime.devices.cuda_tensor import CudaTensor, form_of
+from tessera.runtime.executable import Executable, Port
+from tessera.types.dtype import f32
+
+FORM = form_of(f32, (64,))
+OTHER = 5
+"""A queue beside that of the graph, whose handle the driver below leaves 0."""
+
+
+class Driver:
+    """Says yes to everything; memory is numbers."""
+
+    ordinal = 0
+
+    def __init__(self) -> None:
+        self.next = 1 << 20
+        self.freed: list[int] = []
+        self.library: Any = self
+
+    def enter(self) -> bool:
+        return False
+
+    def check(self, code: int, what: str) -> None:
+        assert not code, what
+
+    def call(self, name: str, *arguments: Any) -> None:
+        if name == "cuMemFree_v2":
+            self.freed.append(arguments[0].value)
+
+    def cuMemAlloc_v2(self, address: Any, size: Any) -> int:  # noqa: N802 - the driver's name
+        address._obj.value = self.next
+        self.next += 1 << 20
+        return 0
+
+    def __getattr__(self, name: str) -> Any:
+        return _entered
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch) -> Pool:
+    cuda, made = Driver(), Pool()
+    for module in (cuda_memory, cuda_program, cuda_stream):
+        monkeypatch.setattr(module, "driver", lambda: cuda)
+    for module in (cuda_program, cuda_stream):
+        monkeypatch.setattr(module, "POOL", made)
+    made.__dict__["cuda"] = cuda
+    return made
+
+
+def program() -> CudaProgram:
+    """A function of one tensor with a workspace, whose kernels are left out."""
+    made = object.__new__(CudaProgram)
+    port = Port("f32", ("N",), "x")
+    facts: dict[str, Any] = {"workspace": "4*N", "scratches": [], "called": []}
+    made.executable = Executable((), (port,), (port,), symbols=("N",), binding=(0,), metadata=facts)
+    made.copies = 0
+    table = (ctypes.c_void_p * 1)()
+    fields = {"_plans": {}, "_sizes": Sizes(made.executable), "_states": {0: table}, "_native": NativeCall(0, None)}
+    made.__dict__.update(fields, _entry=_entered, call=_refused)
+    return made
+
+
+def _entered(*_: Any) -> int:
+    return 0
+
+
+def _refused(*_: Any) -> Any:
+    return NotImplemented
+
+
+def tensor(pool: Pool, stream: int) -> CudaTensor:
+    home = pool.home(FORM.bytes, stream)
+    return CudaTensor(home.take(), FORM, stream, home)
+
+
+def test_a_graph_holds_what_its_calls_were_given_and_gave(pool: Pool) -> None:
+    function, x = program(), tensor(pool, OTHER)
+    given = x.address
+    with Graph().recording() as graph:
+        y = function(x)
+    made = y.address
+    del x, y
+    gc.collect()
+    pool.trim()
+    assert not {given, made} & set(pool.__dict__["cuda"].freed)
+    del graph
+    gc.collect()
+    pool.trim()
+    assert {given, made} <= set(pool.__dict__["cuda"].freed)
+
+
+def test_a_graph_keeps_the_workspace_and_what_died_inside(pool: Pool) -> None:
+    function, x = program(), tensor(pool, OTHER)
+    with Graph().recording() as graph:
+        y = function(function(x))
+    assert all(not home.free for home in pool.homes(graph.stream.handle))
+    assert pool.trim() == 0
+    reserved = pool.reserved
+    del graph, x, y
+    gc.collect()
+    assert pool.trim() == reserved
+
+
+def test_memory_of_what_died_inside_is_used_again_inside(pool: Pool) -> None:
+    function, x = program(), tensor(pool, OTHER)
+    with Graph().recording():
+        y = function(x)
+        for _ in range(10):
+            y = function(y)
+    # The argument, two results that take turns, and the workspace.
+    assert pool.reserved == 4 * 512
+
+
+def test_every_call_of_a_recording_is_heard_of(pool: Pool) -> None:
+    """None slips by on the short way: plans are not kept while a graph is recorded."""
+    function, x = program(), tensor(pool, OTHER)
+    with Graph().recording() as graph:
+        for _ in range(3):
+            function(x)
+    assert function.calls == 3
+    assert len(graph._held) == 3  # pyright: ignore[reportPrivateUsage]
+    assert function.__dict__["_plans"] == {}
+    assert QUEUE.recording is None
+
+
+def test_a_recording_that_fails_gives_back_what_it_took(pool: Pool) -> None:
+    function, x = program(), tensor(pool, OTHER)
+
+    def fail() -> None:
+        with Graph().recording():
+            function(x)
+            raise ValueError("stop")
+
+    with pytest.raises(ValueError, match="stop"):
+        fail()
+    gc.collect()
+    assert QUEUE.recording is None
+    del x
+    gc.collect()
+    assert pool.trim() == 3 * 512
