@@ -89,6 +89,18 @@ def _by_kernel(x: Any) -> Any:
     return _positive(x)
 
 
+@ts.kernel
+def _looking(x: ts.KTile["M", "N", ts.f32]) -> Any:
+    T = ts.tile.context()
+    block = ts.tile.load(x, rows=T.m, cols=T.d)
+    across = ts.tile.butterfly(ts.tile.shuffle(block, "down", 1), 16)
+    return ts.tile.where(ts.tile.vote(across > block, "any"), across, block)
+
+
+def _neighbours(x: Any) -> Any:
+    return _looking(x)
+
+
 def _causal(q: Any, k: Any, v: Any) -> Any:
     return ts.ops.attention(q, k, v, causal=True)
 
@@ -103,6 +115,7 @@ PROGRAMS: dict[str, Program] = {
     "drawn": Program(_drawn, ((8,),), backends=("x86",)),
     "finished": Program(_finished, ((4, 8), (8, 16), (16,))),
     "by_kernel": Program(_by_kernel, ((4, 8),)),
+    "neighbours": Program(_neighbours, ((4, 64),)),
     "product": Program(_product, ((256, 192), (512, 192)), BF16),
     "layer": Program(_layer, ((256, 192), (192, 512), (512,)), BF16),
     "compared": Program(_compared, ((256, 192), (192, 512)), BF16),
