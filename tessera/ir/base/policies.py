@@ -43,11 +43,11 @@ def policy_over(op: Operation) -> Policy:
     return SILENT
 
 
-def declare_policies(op: Operation, policies: Iterable[Policy]) -> None:
-    """Write down what an op works under; where nobody says anything nothing is written."""
+def declare_policies(op: Operation, policies: Iterable[Policy], *, always: bool = False) -> None:
+    """Write down what an op works under; nothing where nobody says anything, unless `always`: then `{}`."""
     listed = sorted({str(policy): policy for policy in policies}.items())
     said = tuple(policy.entries for _, policy in listed)
-    if not any(said):
+    if not any(said) and not always:
         op.attributes.pop(POLICY, None)
     else:
         op.attributes[POLICY] = attribute_of("any", said[0] if len(said) == 1 else said)

@@ -30,7 +30,7 @@ from tessera.ir.schedule.tiles import choices_for, write_choice
 from tessera.ir.tile.facets import Library
 from tessera.types.effect import PURE
 from tessera.types.machine import Machine
-from tessera.types.policy import Policy
+from tessera.types.policy import SILENT, Policy
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class EmitTiles(Pass):
                 for kernel in kernels:
                     _copy_ahead(kernel, stages_of(fuse.value("pipeline")) or _chosen_stages(fuse))
                     declare_effects(kernel, effects)
-                    declare_policies(kernel, policies)
+                    declare_policies(kernel, policies, always=bool(policy_over(fuse)))
                     module.body.block.insert_op_before(kernel, function)
                 made[name] = tuple(kernel.value("symbol") for kernel in kernels)
                 function.detach()
@@ -99,7 +99,12 @@ def _copy_ahead(kernel: SpecOp, stages: int) -> None:
 
 
 def _policies(fuse: SpecOp, body: Tape) -> set[Policy]:
-    """What the ops of a body work under: their own policies, and that of the program where they have none."""
+    """What the ops of a body work under: their own policies, and that of the program where they have none.
+
+    A kernel that its user wrote does as it says itself, whatever it is called under.
+    """
+    if any("kernel" in record.attributes for record in body.records):
+        return {SILENT}
     outer = policy_over(fuse)
     return {record.policy or outer for record in body.records if record.operands} or {outer}
 
