@@ -25,12 +25,16 @@ from benchmarks.environment import describe
 from tessera import KTile, Schedule, bf16, f32, kernel, tile
 
 Run = Callable[[], Any]
-_PAUSE, _ROUNDS = 0.06, 7
+_PAUSE, _ROUNDS, _HELD = 0.05, 7, 3_000_000
 
 SQUARE = ((2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192), (8192, 14336, 4096))
 RAGGED = ((4097, 4097, 4097), (4095, 4100, 4104), (3001, 5003, 2008))
 SKINNY = ((16, 4096, 4096), (16, 8192, 8192), (128, 8192, 8192), (256, 4096, 4096), (512, 4096, 4096))
-UNNAMED = ((6144, 6144, 6144), (5120, 2560, 10240), (1024, 8192, 4096), (3072, 12288, 3072), (768, 3072, 16384))
+UNNAMED = (
+    *((6144, 6144, 6144), (5120, 2560, 10240), (1024, 8192, 4096), (3072, 12288, 3072), (768, 3072, 16384)),
+    *((1536, 4608, 2048), (3840, 3840, 3840), (2304, 9216, 1536), (640, 5120, 5120), (1792, 7168, 3584)),
+    *((12288, 1536, 4096), (384, 6144, 6144), (96, 11008, 4096), (32, 5120, 13824), (2560, 1280, 20480)),
+)
 HEADS = ((8, 16, 1024), (8, 16, 2048), (4, 16, 4096), (2, 16, 8192), (1, 16, 16384))
 
 
@@ -74,14 +78,31 @@ def by_hand(x: Any, w: Any) -> Any:
     return matmul(x, w)
 
 
-def e4m3(x: Any, w: Any) -> Any:
-    """8-bit floats, summed in f32."""
-    return ts.ops.matmul(x, ts.ops.transpose(w), dtype=ts.bf16)
+def e4m3(x: Any, w: Any, s: Any, t: Any) -> Any:
+    """8-bit floats, summed in f32, with a scale for each side."""
+    return ts.ops.cast(ts.ops.matmul(x, ts.ops.transpose(w), dtype=ts.f32) * (s * t), ts.bf16)
+
+
+def f16(x: Any, w: Any) -> Any:
+    """The other float of two bytes."""
+    return ts.ops.matmul(x, ts.ops.transpose(w))
+
+
+def i8(x: Any, w: Any) -> Any:
+    """Integers of 8 bits, summed in 32."""
+    return ts.ops.matmul(x, ts.ops.transpose(w), dtype=ts.i32)
+
+
+def f32_by_tf32(x: Any, w: Any) -> Any:
+    """Products of f32 that is rounded to tf32 first, which takes kernels of its own."""
+    return ts.ops.matmul(x, ts.ops.transpose(w))
 
 
 FUNCTIONS: dict[str, Any] = {
-    function.__name__: ts.jit(function, backend="cuda") for function in (nt, nn, gelu, by_hand, e4m3, full, causal)
+    function.__name__: ts.jit(function, backend="cuda")
+    for function in (nt, nn, gelu, by_hand, e4m3, f16, i8, full, causal)
 }
+FUNCTIONS["tf32"] = ts.jit(f32_by_tf32, backend="cuda", policy=ts.compute(ts.tf32))
 
 
 def timed(torch: Any, runs: dict[str, Run], flops: float) -> dict[str, float]:
@@ -93,6 +114,9 @@ def timed(torch: Any, runs: dict[str, Run], flops: float) -> dict[str, float]:
             time.sleep(_PAUSE)
             for _ in range(2):
                 run()
+            # The queue is held until all is in it: what is compared is the device's time.
+            torch.cuda.synchronize()
+            torch.cuda._sleep(_HELD)
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
             for _ in range(count):
@@ -116,35 +140,51 @@ def shared(torch: Any, value: Any) -> Any:
     return ts.cuda.array(value.view(torch.uint8).cpu().numpy().view(ml_dtypes.float8_e4m3fn))
 
 
+def sides(torch: Any, form: str, size: Sequence[int]) -> tuple[Any, Any, list[Any]]:
+    """Random operands of a product, and what else its function takes."""
+    m, n, k = size
+    shapes = (m, k), ((k, n) if form in ("nn", "by_hand") else (n, k))
+    if form == "i8":
+        x, w = (torch.randint(-128, 128, shape, device="cuda", dtype=torch.int8) for shape in shapes)
+        return x, w, []
+    names = {"e4m3": "float8_e4m3fn", "f16": "float16", "tf32": "float32"}
+    x, w = (torch.randn(*shape, device="cuda").to(getattr(torch, names.get(form, "bfloat16"))) for shape in shapes)
+    if form == "gelu":
+        return x, w, [torch.randn(n, device="cuda").bfloat16()]
+    return x, w, [torch.full((), scale, device="cuda") for scale in (0.5, 2.0)] if form == "e4m3" else []
+
+
+def peer_of(torch: Any, form: str, x: Any, right: Any, more: Sequence[Any]) -> Run:
+    """The same product by cuBLAS."""
+    if form == "gelu":
+        return lambda: torch._addmm_activation(more[0], x, right, use_gelu=True)
+    if form == "e4m3":
+        return lambda: torch._scaled_mm(x, right, *more, out_dtype=torch.bfloat16, use_fast_accum=False)
+    if form == "i8":
+        return lambda: torch._int_mm(x, right)
+    out = torch.empty(len(x), right.shape[1], device="cuda", dtype=x.dtype)
+    torch.backends.cuda.matmul.allow_tf32 = form == "tf32"
+    return lambda: torch.mm(x, right, out=out)
+
+
 def product_row(torch: Any, form: str, size: Sequence[int]) -> dict[str, Any]:
     """One product beside cuBLAS."""
     (m, n, k), jitted = size, FUNCTIONS[form]
-    is_along = form not in ("nn", "by_hand")
-    dtype = torch.float8_e4m3fn if form == "e4m3" else torch.bfloat16
-    x = torch.randn(m, k, device="cuda").to(dtype)
-    w = torch.randn(*((n, k) if is_along else (k, n)), device="cuda").to(dtype)
-    b = torch.randn(n, device="cuda").bfloat16()
-    right = w.T if is_along else w
-    given = [shared(torch, value) for value in ((x, w, b) if form == "gelu" else (x, w))]
+    x, w, more = sides(torch, form, size)
+    right = w if form in ("nn", "by_hand") else w.T
+    given = [shared(torch, value) for value in (x, w, *more)]
     wanted = x.double() @ right.double()
     if form == "gelu":
-        wanted = torch.nn.functional.gelu((wanted.bfloat16() + b).double(), approximate="tanh")
+        wanted = torch.nn.functional.gelu((wanted.bfloat16() + more[0]).double(), approximate="tanh")
     first = jitted(*given)
     again = jitted(*given)
     torch.cuda.synchronize()
     same = bool((torch.from_dlpack(first) == torch.from_dlpack(again)).all())
     error = error_of(torch, first, wanted)
     del wanted, first, again
-    out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
-    if form == "gelu":
-        peer: Run = lambda: torch._addmm_activation(b, x, right, use_gelu=True)  # noqa: E731
-    elif form == "e4m3":
-        one = torch.ones((), device="cuda")
-        peer = lambda: torch._scaled_mm(x, right, one, one, out_dtype=torch.bfloat16, use_fast_accum=False)  # noqa: E731
-    else:
-        peer = lambda: torch.mm(x, right, out=out)  # noqa: E731
     flops = 2.0 * m * n * k
-    times = timed(torch, {"tessera": lambda: jitted(*given), "torch": peer}, flops)
+    runs = {"tessera": lambda: jitted(*given), "torch": peer_of(torch, form, x, right, more)}
+    times = timed(torch, runs, flops)
     return {
         "form": form,
         "size": list(size),
@@ -212,6 +252,14 @@ def attention_rows(torch: Any, quick: bool) -> list[dict[str, Any]]:
     return rows
 
 
+def product_plan() -> list[tuple[str, tuple[int, int, int]]]:
+    """All rows of products."""
+    plan = [("nt", size) for size in (*SQUARE, *RAGGED, *SKINNY, *UNNAMED)]
+    plan += [("nn", size) for size in (*SQUARE, *SKINNY)]
+    plan += [(form, size) for form in ("gelu", "by_hand", "e4m3") for size in SQUARE[1:3]]
+    return plan + [(form, SQUARE[1]) for form in ("f16", "i8", "tf32")]
+
+
 def main() -> None:
     """Run all rows and write them down."""
     torch: Any = importlib.import_module("torch")  # a peer, not a dependency
@@ -221,9 +269,7 @@ def main() -> None:
     parser.add_argument("--out", default="")
     asked = parser.parse_args()
     rows: list[dict[str, Any]] = []
-    plan = [("nt", size) for size in (*SQUARE, *RAGGED, *SKINNY, *UNNAMED)]
-    plan += [("nn", size) for size in (*SQUARE, *SKINNY[2:])]
-    plan += [(form, size) for form in ("gelu", "by_hand", "e4m3") for size in SQUARE[1:3]]
+    plan = product_plan()
     if asked.quick:
         plan = [("nt", SQUARE[1]), ("nn", SQUARE[1]), ("gelu", SQUARE[1]), ("nt", RAGGED[0]), ("nt", SKINNY[3])]
     if asked.only != "attention":
