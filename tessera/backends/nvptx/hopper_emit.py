@@ -13,7 +13,7 @@ from tessera.backends.nvptx import hopper_pairs as pairs
 from tessera.backends.nvptx.hopper_assembly import number, op32
 from tessera.backends.nvptx.hopper_elements import Thread, thread_of
 from tessera.backends.nvptx.hopper_fragments import Registers
-from tessera.backends.nvptx.hopper_order import Mailbox, mailboxes
+from tessera.backends.nvptx.hopper_order import Mailbox, mailboxes, program_at
 from tessera.backends.nvptx.hopper_rolled import Part, Rolled, rest_in
 from tessera.backends.nvptx.hopper_shared import Cursor, Ring, SharedTile
 from tessera.backends.nvptx.hopper_tiles import TileOps
@@ -73,7 +73,7 @@ def emit_matrix_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = Fals
         blocks=1,
         cluster=2 if kernel.value("pair") else 1,
     )
-    base = f.raw("i32", f"ptrtoint ptr {module.shared_base().text} to i32")
+    base = module.shared_address(f)
     waits = Waits() if bounded else None
     module.variables = GLOBALS if bounded else ""
     MatrixEmitter(f, kernel, base, waits).run()
@@ -186,6 +186,8 @@ class MatrixEmitter:
                 for place, arrivals in enumerate([1, 1, *[WARPGROUP * setting.consumers] * 2]):
                     asm.barrier_init(f, op32(f, "add", setting.base, offset + 8 * place), arrivals)
             asm.effect(f, "fence.mbarrier_init.release.cluster;")
+            for at in range(self.map_count):
+                asm.effect(f, "prefetch.tensormap [$0];", "l", [f.raw("i64", f"ptrtoint {f.arguments[at]} to i64")])
 
         f.if_(f.icmp("eq", setting.tid, number(0)), make)
         if self.is_pair:
@@ -298,44 +300,12 @@ class MatrixEmitter:
 
     def wide_places(self, op: SpecOp, place: Value, counts: Sequence[Value]) -> list[Value]:
         """The program at a place in time, along each axis of the grid, as i64."""
-        return [self.f.raw("i64", f"zext {found} to i64") for found in self._program(op, place, counts)]
+        return [self.f.raw("i64", f"zext {found} to i64") for found in program_at(self.f, op, place, counts)]
 
     def mailbox(self, offset: int) -> Mailbox:
         """Where the producer says which tile is next."""
         setting, (counter, token) = self.setting, self.f.arguments[-2:]
         return Mailbox(self.f, setting.base, offset, counter, token, setting.bounded)
-
-    def _program(self, op: SpecOp, place: Value, counts: Sequence[Value]) -> list[Value]:
-        """The program at a place in time: places of the last axis but one in groups, all of the last axis with each.
-
-        Programs of a group run together, so that what they read stays in the second cache.
-        """
-        f, group = self.f, op.value("group")
-        found: list[Value] = []
-        rest = place
-        inner = list(counts[-2:])
-        for count in reversed(counts[:-2]):
-            outer = _times(f, inner)
-            inner.insert(0, count)
-            rest, head = place, op32(f, "urem", op32(f, "udiv", place, outer), count)
-            found.insert(0, head)
-        if len(counts) > 2:
-            rest = op32(f, "urem", place, _times(f, counts[-2:]))
-        if len(counts) == 1:
-            return [self._last(op, place, counts[0])]
-        rows, columns = counts[-2:]
-        whole = op32(f, "mul", columns, group)
-        number_of, inside = op32(f, "udiv", rest, whole), op32(f, "urem", rest, whole)
-        first = op32(f, "mul", number_of, group)
-        left = op32(f, "sub", rows, first)
-        size = f.select(f.icmp("ult", left, number(group)), left, number(group))
-        row = op32(f, "add", first, op32(f, "urem", inside, size))
-        return [*found, row, self._last(op, op32(f, "udiv", inside, size), columns)]
-
-    def _last(self, op: SpecOp, place: Value, count: Value) -> Value:
-        if not op.value("is_descending"):
-            return place
-        return op32(self.f, "sub", op32(self.f, "sub", count, 1), place)
 
     def _steps(self, op: SpecOp) -> None:
         f, block = self.f, op.regions[0].block
@@ -456,13 +426,6 @@ class MatrixEmitter:
             pairs.arrive_at_both(f, address, condition)
         else:
             asm.barrier_arrive(f, address, condition)
-
-
-def _times(f: FunctionText, counts: Sequence[Value]) -> Value:
-    found = counts[0]
-    for count in counts[1:]:
-        found = op32(f, "mul", found, count)
-    return found
 
 
 def flat(values: Sequence[Any]) -> list[Value]:

@@ -1,9 +1,11 @@
-"""Tiles as they come: the producer takes the next number from a counter of all CTAs, and consumers read it from it."""
+"""The order of tiles, and tiles as they come: the producer takes numbers from a counter, and consumers read them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tessera.backends.nvptx import hopper_assembly as asm
-from tessera.backends.nvptx.hopper_assembly import op32
+from tessera.backends.nvptx.hopper_assembly import number, op32
 from tessera.backends.nvptx.text import special
 from tessera.backends.nvptx.waits import Waits
 from tessera.ir.base.op import SpecOp
@@ -82,3 +84,44 @@ class Mailbox:
         asm.effect(f, "st.shared.u32 [$0], $1;", "r,r", [cell, found])
         asm.barrier_signal(f, full)
         return found
+
+
+def program_at(f: FunctionText, op: SpecOp, place: Value, counts: Sequence[Value]) -> list[Value]:
+    """The program at a place in time: places of the last axis but one in groups, all of the last axis with each.
+
+    Programs of a group run together, so that what they read stays in the second cache.
+    """
+    group = op.value("group")
+    found: list[Value] = []
+    rest = place
+    inner = list(counts[-2:])
+    for count in reversed(counts[:-2]):
+        outer = _times(f, inner)
+        inner.insert(0, count)
+        rest, head = place, op32(f, "urem", op32(f, "udiv", place, outer), count)
+        found.insert(0, head)
+    if len(counts) > 2:
+        rest = op32(f, "urem", place, _times(f, counts[-2:]))
+    if len(counts) == 1:
+        return [_last(f, op, place, counts[0])]
+    rows, columns = counts[-2:]
+    whole = op32(f, "mul", columns, group)
+    number_of, inside = op32(f, "udiv", rest, whole), op32(f, "urem", rest, whole)
+    first = op32(f, "mul", number_of, group)
+    left = op32(f, "sub", rows, first)
+    size = f.select(f.icmp("ult", left, number(group)), left, number(group))
+    row = op32(f, "add", first, op32(f, "urem", inside, size))
+    return [*found, row, _last(f, op, op32(f, "udiv", inside, size), columns)]
+
+
+def _last(f: FunctionText, op: SpecOp, place: Value, count: Value) -> Value:
+    if not op.value("is_descending"):
+        return place
+    return op32(f, "sub", op32(f, "sub", count, 1), place)
+
+
+def _times(f: FunctionText, counts: Sequence[Value]) -> Value:
+    found = counts[0]
+    for count in counts[1:]:
+        found = op32(f, "mul", found, count)
+    return found

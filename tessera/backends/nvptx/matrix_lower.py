@@ -15,7 +15,7 @@ from tessera.backends.nvptx.matrix_rest import rest_of
 from tessera.backends.nvptx.matrix_roles import Producer
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import TileAttr
+from tessera.ir.base.types import BufferAttr, TileAttr
 from tessera.ir.target.dialect import DIALECT
 from tessera.ir.target.hopper_limits import ALIGNMENT, ROWS, SPAN
 from tessera.ir.target.hopper_types import RING, TENSOR_MAP, SharedAttr
@@ -54,14 +54,21 @@ def lower_matrix_kernel(
     if narrowed_powers(kernel):
         kernel = kernel.clone()
         fold_powers(kernel)
-    return MatrixLowering(kernel, plan_of(kernel), pairs, lag, epilogue, machine.blocks).run()
+    return MatrixLowering(kernel, plan_of(kernel), pairs, lag, epilogue, machine.blocks, machine.l2).run()
 
 
 class MatrixLowering(Writer):
     """The lowering of one kernel."""
 
     def __init__(
-        self, kernel: SpecOp, plan: Plan, pairs: str = "never", lag: int = 0, epilogue: str = "", blocks: int = 0
+        self,
+        kernel: SpecOp,
+        plan: Plan,
+        pairs: str = "never",
+        lag: int = 0,
+        epilogue: str = "",
+        blocks: int = 0,
+        l2: int = 0,
     ) -> None:
         super().__init__()
         self.kernel, self.plan = kernel, plan
@@ -70,7 +77,7 @@ class MatrixLowering(Writer):
         self.values.update(zip(self.source.args, self.entry.args, strict=True))
         self.maps: dict[tuple[SSAValue, tuple[int, ...]], SSAValue] = {}
         self.staging: dict[DType, SSAValue] = {}
-        self.pairs, self.lag, self.blocks = pairs, lag, blocks
+        self.pairs, self.lag, self.blocks, self.l2 = pairs, lag, blocks, l2
         self.is_pair = self._is_pair()
         self.stores = {op: box for op in self._stores() if (box := _box_out(op)) is not None}
         self.rest = rest_of(self, blocks) if epilogue == EPILOGUES[0] else None
@@ -178,12 +185,30 @@ class MatrixLowering(Writer):
         last = len(grid) - 1
         values: dict[str, Any] = {"grid": grid}
         if self._is_uneven():
-            return {**values, "group": _GROUP, "is_descending": True, "mailbox": self.mailbox}
+            return {**values, "group": self._group(), "is_descending": True, "mailbox": self.mailbox}
         for product in self.plan.products.values():
             left, right = (_axes_of_load(side.load) for side in product.sides)
             if last in right - left and last - 1 in left - right:
                 return {**values, "group": _GROUP}
         return values
+
+    def _group(self) -> int:
+        """Places of the last axis but one that run together: as many as have what loops read in the second cache."""
+        grid = self.kernel.value("grid")
+        share = 0.0
+        for side in (side for product in self.plan.products.values() for side in product.sides):
+            if side.load is None or side.load.parent_block() is self.source:
+                continue
+            buffer = side.load.operands[0].type
+            assert isinstance(buffer, BufferAttr)
+            places = product_of(grid[axis] for axis in _axes_of_load(side.load) if axis < len(grid) - 1)
+            if buffer.data.bytes.value is None or not places.value:
+                return _GROUP
+            share += buffer.data.bytes.value / places.value
+        group = _GROUP
+        while group > 1 and group * share > self.l2:
+            group //= 2
+        return group
 
     def _producer(self, rings: Sequence[RingPlan]) -> Block:
         return Producer(self, rings).role(self._order())

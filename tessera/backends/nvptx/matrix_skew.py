@@ -361,7 +361,7 @@ class SkewedLoop:
         consumer, step = self.consumer, self.op.value("step")
         clips = [op for op in self.source.ops if isinstance(op, SpecOp) and op.name == "ttile.clip"]
         bounds = [found for op in clips if (found := self._bound_of(op)) is not None]
-        if not bounds:
+        if not bounds or self._is_short([bound for bound, _ in bounds]):
             return None
         names = {"_begin": begin, "_high": high}
         for bound, where in bounds:
@@ -370,6 +370,23 @@ class SkewedLoop:
         expr = end_of_whole(Dim.symbol("_begin"), Dim.symbol("_high"), [bound for bound, _ in bounds], step)
         values = {"names": tuple(names), "expr": expr}
         return consumer.emit("index", list(names.values()), values, [INDEX]).result
+
+    def _is_short(self, bounds: Sequence[Dim]) -> bool:
+        """Whether no more than one step is known to be without clips, which is not worth a loop of its own."""
+        low, high = (_number(index) for index in self.op.operands[:2])
+        step = self.op.value("step")
+        if low is None or high is None:
+            return False
+        begin = Dim.constant(low + step)
+        end = end_of_whole(begin, Dim.constant(high), bounds, step).value
+        return end is not None and end - low - step <= step
+
+
+def _number(index: SSAValue) -> int | None:
+    """An index that is known."""
+    op = index.op if isinstance(index, OpResult) else None
+    is_index = isinstance(op, SpecOp) and op.name == "ttile.index"
+    return op.value("expr").value if is_index and isinstance(op, SpecOp) else None
 
 
 def end_of_whole(begin: Dim, high: Dim, bounds: Sequence[Dim], step: int) -> Dim:

@@ -69,6 +69,11 @@ class DeviceModule(ModuleText):
         self._uses_shared = True
         return Value("ptr", f"addrspacecast (ptr addrspace(3) @{SHARED} to ptr)")
 
+    def shared_address(self, f: FunctionText) -> Value:
+        """The same as an i32 address of shared memory: a generic pointer would be made again wherever it is used."""
+        self._uses_shared = True
+        return f.raw("i32", f"ptrtoint ptr addrspace(3) @{SHARED} to i32")
+
     def nothing(self) -> Value:
         """Sixteen bytes of global memory that may be read."""
         self._uses_nothing = True
