@@ -18,12 +18,10 @@ from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import PolicyError
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.policies import POLICY, policies_of
+from tessera.ir.base.policies import POLICY, check_kernel_policy, policies_of
 from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.graph.from_tape import from_tape, to_tape
 from tessera.ir.graph.passes.check_policy import CheckPolicy
-from tessera.ir.target.passes.check_policy import CheckPolicy as CheckTarget
-from tessera.ir.tile.passes.check_policy import CheckPolicy as CheckTile
 from tessera.types.policy import SILENT, Policy
 from tests.policy.programs import POLICIES, random_program
 
@@ -51,7 +49,7 @@ def functions_of(text: str) -> Iterator[SpecOp]:
         yield from (op for op in module.ops if isinstance(op, SpecOp))
 
 
-@pytest.mark.parametrize("policy", [FULL, ts.Training(), ts.NVFP4(ts.f16), POLICIES[-1]], ids=str)
+@pytest.mark.parametrize("policy", [FULL, ts.Training(), ts.NVFP4(ts.f16), ts.Inference()], ids=str)
 def test_g3_2_the_policy_is_on_what_the_function_becomes_at_all_four_levels(policy: Policy) -> None:
     texts = ts.jit(layer, policy=policy).lower(X)
     heads = [*functions_of(texts.graph)]
@@ -148,9 +146,10 @@ def test_what_is_traced_under_a_policy_keeps_it(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3, len(POLICIES), 2))
 def test_kernels_keep_the_policy_that_they_carry(seed: int) -> None:
     program = random_program(seed)
-    texts = ts.jit(program).lower(*program.arrays())
-    CheckTile().run(parse_module(texts.tile))
-    CheckTarget().run(parse_module(texts.target))
+    lowering = lower(ts.jit(program).trace(*program.arrays()).tape, Options())
+    assert any(policies_of(kernel) for kernel in lowering.kernels)
+    for kernel in (*lowering.kernels, *lowering.targets):
+        check_kernel_policy(kernel)
 
 
 def test_g3_a_function_that_does_not_keep_its_policy_is_refused() -> None:
