@@ -10,6 +10,7 @@ from tessera.backends.nvptx.ampere_copies import TileCopy
 from tessera.backends.nvptx.ampere_tiles import WarpTiles
 from tessera.backends.nvptx.hopper_assembly import number, op32
 from tessera.backends.nvptx.hopper_emit import MatrixEmitter
+from tessera.backends.nvptx.hopper_order import program_at
 from tessera.backends.nvptx.hopper_shared import Cursor, SharedTile
 from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.text import DeviceModule, special
@@ -78,7 +79,7 @@ class WarpEmitter(MatrixEmitter):
         """The one program of this CTA."""
         f, block = self.f, op.regions[0].block
         counts = [f.cast("trunc", dim_value(f, dim, self.setting.sizes), "i32") for dim in op.value("grid")]
-        places = self._program(op, special(f, "ctaid.x"), counts)
+        places = program_at(f, op, special(f, "ctaid.x"), counts)
         wide = [f.raw("i64", f"zext {place} to i64") for place in places]
         self.values.update(zip(block.args[: len(counts)], wide, strict=True))
         self.run_block(block)
