@@ -57,6 +57,15 @@ def test_bits_do_not_depend_on_the_block(size: tuple[int, int, int]) -> None:
     assert len({one.tobytes() for one in made}) == 1
 
 
+@pytest.mark.parametrize("size", [(128, 256, 64), (300, 520, 200), (77, 100, 33)])
+def test_f32_that_was_rounded_to_tf32(size: tuple[int, int, int]) -> None:
+    m, n, k = size
+    x, w = random((m, k), np.float32), random((n, k), np.float32)
+    found = on_gpu(nt, x, w, overrides=WARPS, policy=ts.compute(ts.tf32))
+    rounded = [wide(ts.ops.round_to(one, ts.tf32)) for one in (x, w)]
+    assert distance(found, rounded[0] @ rounded[1].T) <= 2e-6
+
+
 def layer(x: Any, w: Any, b: Any, r: Any) -> Any:
     return ts.ops.gelu(ts.ops.matmul(x, w) + b, approximate="tanh") + r
 

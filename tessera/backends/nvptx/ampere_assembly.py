@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tessera.backends.nvptx.hopper_assembly import effect, pure
-from tessera.ir.target.ampere_limits import PRODUCTS
+from tessera.ir.target.ampere_limits import FORMS
 from tessera.ir.target.hopper_limits import SPAN
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
@@ -110,7 +110,7 @@ def multiply(
     f: FunctionText, dtype: DType, acc: Sequence[Value], left: Sequence[Value], right: Sequence[Sequence[Value]]
 ) -> list[Value]:
     """16 rows by 8 columns for each of the right sides: four sums for each, added to."""
-    product = PRODUCTS[dtype]
+    product = FORMS[dtype]
     kind, element = ("f", "float") if product.accumulator.is_float else ("r", "i32")
     count = len(acc)
     constraints = [*[f"={kind}"] * count, *map(str, range(count)), *["r"] * (len(left) + 2 * len(right))]

@@ -15,12 +15,12 @@ from tessera.backends.nvptx.matrix_plan import Box, Plan, UnfitError, Units, pla
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, TileAttr
-from tessera.ir.target.ampere_limits import ACROSS, FEATURES, MAX_GROUPS, PRODUCTS
+from tessera.ir.target.ampere_limits import ACROSS, FEATURES, FORMS, MAX_GROUPS, PRODUCTS
 from tessera.ir.target.dialect import DIALECT
 from tessera.ir.target.hopper_limits import ALIGNMENT, ROWS, SPAN
 from tessera.ir.target.hopper_types import CURSOR, FragmentAttr, SharedAttr
 from tessera.types.dim import Dim
-from tessera.types.dtype import DType
+from tessera.types.dtype import DType, f32
 from tessera.types.machine import Machine
 from tessera.types.tensor_type import TensorType
 
@@ -45,7 +45,7 @@ def _groups(rows: int, columns: Sequence[int]) -> int:
     raise UnfitError(f"products of {rows} x {', '.join(map(str, columns))} do not fit the registers of whole warps")
 
 
-WARPS = Units("mma.sync", PRODUCTS, _groups)
+WARPS = Units("mma.sync", PRODUCTS, _groups, FORMS)
 """Matrix units of single warps, as every machine from sm_80 on has them."""
 
 
@@ -232,7 +232,8 @@ class Warps(Consumer):
         acc = self.values[op.operands[2]]
         assert isinstance(acc.type, FragmentAttr)
         operands = [acc, lhs, self.side(product.rhs), self._cursor(product.lhs), self._cursor(product.rhs)]
-        values = {"lhs_major": product.lhs.major, "rhs_major": product.rhs.major}
+        mode = "tf32" if product.rhs.dtype is f32 else ""
+        values = {"lhs_major": product.lhs.major, "rhs_major": product.rhs.major, "mode": mode}
         self.values[op.result] = self.emit("mma_sync", operands, values, [acc.type]).result
 
     def _arrive(self, rings: Sequence[int]) -> None:

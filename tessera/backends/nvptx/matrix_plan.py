@@ -44,12 +44,14 @@ class UnfitError(Exception):
 class Units:
     """Matrix units of a machine: their instruction, what they multiply, and which groups of four warps share a tile.
 
-    `groups` takes the rows of all products and the columns of each.
+    `groups` takes the rows of all products and the columns of each. `rounded` is what they multiply where a program
+    has rounded its f32 to tf32.
     """
 
     name: str
     products: Mapping[DType, Form]
     groups: Callable[[int, Sequence[int]], int]
+    rounded: Mapping[DType, Form] | None = None
 
 
 def _warpgroups(rows: int, columns: Sequence[int]) -> int:
@@ -58,7 +60,7 @@ def _warpgroups(rows: int, columns: Sequence[int]) -> int:
     return _CONSUMERS[rows]
 
 
-WARPGROUPS = Units("wgmma", PRODUCTS, _warpgroups)
+WARPGROUPS = Units("wgmma", PRODUCTS, _warpgroups, FORMS)
 """Those of Hopper."""
 
 
@@ -129,8 +131,8 @@ def plan_of(kernel: SpecOp, units: Units = WARPGROUPS) -> Plan:
     rows = _sizes(dots[0].results[0])[0]
     consumers = units.groups(rows, [_sizes(op.results[0])[1] for op in dots])
     passed: set[Operation] = set()
-    if units is WARPGROUPS and is_tf32(kernel):
-        units = Units(units.name, FORMS, units.groups)
+    if units.rounded is not None and is_tf32(kernel):
+        units = Units(units.name, units.rounded, units.groups)
     products = {op: _product(op, rows, rows // (ROWS * consumers), passed, units) for op in dots}
     hidden = _hidden(ops, passed, set(dots))
     _check_tiles(ops, rows, hidden)

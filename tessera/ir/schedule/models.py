@@ -101,7 +101,9 @@ def _few_rows(candidates: Sequence[Any], columns: int, machine: Machine, is_acro
 def _unit_block(candidates: Sequence[Any], context: Mapping[str, Any], machine: Machine) -> Any:
     """The block whose waves move the least through shared memory; plain multiply-adds want a square one."""
     dtype = context.get("dtype")
-    if dtype is not None and dtype.name not in ("bf16", "f16", "i8"):
+    name = "bf16" if dtype is None else context.get("mode") or dtype.name
+    is_turned = context.get("is_across") or context.get("is_left_across")
+    if name not in _BY_WARPS or (is_turned and name not in _TURNED):
         return next(block for block in candidates if block[:2] == (64, 64))
     if machine.has("tcgen05"):
         candidates = [block for block in candidates if block[0] == 128]
@@ -117,6 +119,8 @@ def _unit_block(candidates: Sequence[Any], context: Mapping[str, Any], machine: 
 
 _NARROW = ("bf16", "f16", "i8", "f8e4m3", "f8e5m2", "tf32")
 """What matrix units multiply."""
+_BY_WARPS = ("bf16", "f16", "i8", "tf32")
+"""What those of single warps do."""
 _TURNED = ("bf16", "f16")
 """What they multiply as it lies; sides of all others lie along what is summed."""
 _EXTENTS = (("m", _LARGE), ("n", _LARGE), ("k", _LARGE), ("batch", 1))

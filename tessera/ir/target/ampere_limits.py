@@ -24,3 +24,5 @@ PRODUCTS: dict[DType, Product] = {
     dt.i8: Product("m16n8k32.row.col.s32.s8.s8.s32", dt.i32),
 }
 """By the dtype of both sides: each takes 32 bytes of k."""
+FORMS: dict[DType, Product] = {**PRODUCTS, dt.f32: Product("m16n8k8.row.col.f32.tf32.tf32.f32", dt.f32)}
+"""The same, and that of f32 where all of its numbers are ones of tf32."""

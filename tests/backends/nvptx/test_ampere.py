@@ -17,7 +17,7 @@ from tessera.backends.nvptx.ampere_lower import WARPS, lower_warp_kernel
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.matrix_plan import UnfitError, plan_of
 from tessera.backends.nvptx.matrix_units import AUTOMATIC, PLAIN, units_of
-from tessera.compiler.compile import compile_tape
+from tessera.compiler.compile import compile_tape, lower
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import FeatureError, OverrideError
 from tessera.ir.base.op import OpError
@@ -28,7 +28,7 @@ from tessera.ir.target.ampere_limits import FEATURES
 from tessera.ir.target.door import check_kernels
 from tessera.types.dim import Dim
 from tessera.types.machine import GPUS
-from tests.backends.nvptx.matrices import kernels_of, matrix_of, nn, nt, tn
+from tests.backends.nvptx.matrices import kernels_of, matrix_of, nn, nt, text_of, tn
 from tests.backends.nvptx.units import LARGE, PROGRAMS, checked, kernel_of, lowered, of, shown, words_of
 
 OTHERS = ("sm_80", "sm_86", "sm_89", "sm_120a")
@@ -79,6 +79,20 @@ def test_other_dtypes_have_products(dtype: Any, name: str) -> None:
     lowering = of(summed, [(256, 256), (256, 256)], "sm_80", dtype)
     assert f"mma.sync.aligned.{name}" in lowering.texts[0]
     assert "0 bytes spill stores" in words_of(lowering)
+
+
+def test_f32_has_products_where_it_was_rounded_to_tf32() -> None:
+    """And only there: the low bits of other numbers would be cut off."""
+    arrays = [np.zeros((256, 256), np.float32)] * 2
+    options = Options.of(backend="cuda", features=("sm_80",))
+    plain = lower(ts.jit(nt).trace(*arrays).tape, options)
+    asked = lower(ts.jit(nt, policy=ts.compute(ts.tf32)).trace(*arrays).tape, options)
+    assert not any("mma.sync" in text for text in plain.texts)
+    assert any("m16n8k8.row.col.f32.tf32.tf32.f32" in text for text in asked.texts)
+    (written,) = [text for text in map(text_of, asked.targets) if "ttarget.mma_sync" in text]
+    broken = written.replace('mode = "tf32"', 'mode = "f32"')
+    with pytest.raises(OpError, match="`mode` is tf32 or none"):
+        checked(broken)
 
 
 def test_ragged_edges_are_zeros_that_copies_make() -> None:

@@ -121,7 +121,7 @@ class ContractionKernel:
         ).value
         dtype: DType = layout["dtype"]
         # A row of a step is 128 bytes at least; 8-bit floats are summed outside of matrix units after each.
-        is_span = dtype.bytes == 1 or (layout["mode"] == "tf32" and request.machine.has("wgmma"))
+        is_span = dtype.bytes == 1 or layout["mode"] == "tf32"
         depth = 128 // dtype.bytes if request.machine.has("mma.sync") and is_span else BK
         grid = [*maps.batch, self.m.ceildiv(BM), self.n.ceildiv(BN)]
         self.tile: TileBuilder = request.builder(grid, "contraction", False)

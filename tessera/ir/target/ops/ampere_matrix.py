@@ -6,7 +6,16 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, IndexAttr
 from tessera.ir.target.ampere_async import check_copies
-from tessera.ir.target.ampere_limits import ACROSS, FEATURES, MAX_GROUPS, MAX_STAGES, MOST_SHARED, PIECE, PRODUCTS
+from tessera.ir.target.ampere_limits import (
+    ACROSS,
+    FEATURES,
+    FORMS,
+    MAX_GROUPS,
+    MAX_STAGES,
+    MOST_SHARED,
+    PIECE,
+    PRODUCTS,
+)
 from tessera.ir.target.hopper_limits import ROWS, SPAN
 from tessera.ir.target.hopper_types import CURSOR, CursorAttr, FragmentAttr, OperandAttr, SharedAttr
 from tessera.ir.target.ops.hopper_kernel import check_arguments, check_parts
@@ -125,7 +134,9 @@ def _check_product(op: SpecOp) -> None:
         op.fail(f"a product gives its accumulator's type {acc}, not {op.results[0].type}")
     if len(op.operands) != 5 or any(not isinstance(value.type, CursorAttr) for value in op.operands[3:]):
         op.fail("a product takes a stage for each side")
-    check_sides(op, acc, lhs, rhs, PRODUCTS)
+    if op.value("mode") not in ("", "tf32"):
+        op.fail(f"`mode` is tf32 or none, got `{op.value('mode')}`")
+    check_sides(op, acc, lhs, rhs, FORMS if op.value("mode") else PRODUCTS)
     kernel = _kernel(op)
     rows = acc.shape[0].value or 0
     if kernel is not None and rows % (ROWS * max(1, kernel.value("consumers"))):
@@ -222,6 +233,7 @@ SPECS = (
         attributes=(
             Attribute("lhs_major", "str", "k", "which dim of the left side lies along memory: k or mn"),
             Attribute("rhs_major", "str", "k", "which dim of the right side lies along memory: k or mn"),
+            Attribute("mode", "str", "", "tf32: sides of f32, all of whose numbers are ones of tf32"),
         ),
         effects=frozenset(["memory"]),
         verify=_check_product,
