@@ -1,0 +1,236 @@
+"""Kernels of rows for a GPU: which powers fall, how rows go by matrices, sums of bf16 two at a time, short rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tessera as ts
+from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.falling import falling
+from tessera.backends.nvptx.rows_ahead import rows_ahead
+from tessera.backends.nvptx.rows_matrix import matrix_rows, thread_distance
+from tessera.compiler.compile import Lowering, lower
+from tessera.compiler.options import Options
+from tessera.ir.base.op import SpecOp
+from tessera.ir.schedule.interpret import run_program
+from tessera.ir.target.machine_code import compile_texts
+from tessera.types.machine import GPUS
+
+BF16 = ml_dtypes.bfloat16
+HOPPER = GPUS["sm_90a"]
+
+
+def lowered(function: Callable[..., Any], *arrays: Any, machine: str = "sm_90a") -> Lowering:
+    tape = ts.jit(function).trace(*arrays).tape
+    return lower(tape, Options.of(backend="cuda", features=(machine,)))
+
+
+def ptx_of(lowering: Lowering, machine: str = "sm_90a") -> str:
+    return "\n".join(ptx.decode() for ptx in compile_texts(lowering.texts, NvptxBackend(GPUS[machine]).code_target))
+
+
+def softmax(x: Any) -> Any:
+    return ts.ops.softmax(x, axis=-1)
+
+
+def scaled_softmax(x: Any) -> Any:
+    return ts.ops.softmax(x * 0.125 + 1.0, axis=-1)
+
+
+def log_softmax(x: Any) -> Any:
+    return ts.ops.log_softmax(x, axis=-1)
+
+
+def of_maximum(x: Any) -> Any:
+    return ts.ops.exp(x - x.max(axis=-1, keepdims=True)).sum(axis=-1)
+
+
+def of_mean(x: Any) -> Any:
+    return ts.ops.exp(x - x.mean(axis=-1, keepdims=True)).sum(axis=-1)
+
+
+def of_minimum(x: Any) -> Any:
+    return ts.ops.exp(x - x.min(axis=-1, keepdims=True)).sum(axis=-1)
+
+
+def of_another(x: Any) -> Any:
+    return ts.ops.exp(x - (x * 0.5).max(axis=-1, keepdims=True)).sum(axis=-1)
+
+
+def the_other_way(x: Any) -> Any:
+    return ts.ops.exp(x.max(axis=-1, keepdims=True) - x).sum(axis=-1)
+
+
+def of_less(x: Any) -> Any:
+    return ts.ops.exp(x - ts.ops.minimum(x.max(axis=-1, keepdims=True), 0.0)).sum(axis=-1)
+
+
+def powers(function: Any, shape: tuple[int, int], dtype: Any = np.float32) -> tuple[int, int]:
+    """How many powers the kernels of a program have, and how many of them are known to fall."""
+    total = falls = 0
+    for target in lowered(function, np.zeros(shape, dtype)).targets:
+        names = [op.value("fn") for op in target.walk() if isinstance(op, SpecOp) and op.name == "ttarget.math"]
+        total, falls = total + names.count("exp"), falls + len(falling(target))
+    return total, falls
+
+
+@pytest.mark.parametrize("function", [softmax, scaled_softmax, log_softmax, of_maximum])
+@pytest.mark.parametrize("shape", [(8, 1024), (8, 1000), (4, 6000)])
+def test_a_difference_to_the_largest_of_its_row_falls(function: Any, shape: tuple[int, int]) -> None:
+    total, falls = powers(function, shape)
+    assert total == falls > 0
+
+
+@pytest.mark.parametrize("function", [softmax, scaled_softmax, log_softmax])
+def test_a_narrow_row_is_looked_at_as_it_is_computed_with(function: Any) -> None:
+    total, falls = powers(function, (8, 1024), BF16)
+    assert total == falls > 0
+
+
+@pytest.mark.parametrize("function", [of_mean, of_minimum, of_another, the_other_way, of_less])
+def test_no_other_difference_does(function: Any) -> None:
+    total, falls = powers(function, (8, 1000))
+    assert total > 0
+    assert falls == 0
+
+
+def layernorm(x: Any, w: Any, b: Any) -> Any:
+    return ts.ops.layernorm(x, w, b)
+
+
+@cache
+def norm(columns: int, dtype: Any = BF16, machine: str = "sm_90a") -> Lowering:
+    arrays = [np.zeros(shape, dtype) for shape in ((8, columns), (columns,), (columns,))]
+    return lowered(layernorm, *arrays, machine=machine)
+
+
+def test_rows_of_two_bytes_go_by_matrices() -> None:
+    (target,) = norm(1024).targets
+    rows = rows_ahead(target, HOPPER, 4)
+    found = matrix_rows(target, rows, HOPPER, 4)
+    assert found is not None
+    assert len(found.buffers) == 2
+    assert len(found.stores) == 1
+    ptx = ptx_of(norm(1024))
+    # Four parts of the row, of the weights and of the bias; four parts that leave, 16 bytes to a thread.
+    assert ptx.count("ldmatrix.sync.aligned.m8n8.x4.trans") == 12
+    assert ptx.count("stmatrix.sync.aligned.m8n8.x4.trans") == ptx.count("st.global.v4.b32") == 4
+    assert "st.global.b16" not in ptx
+
+
+@pytest.mark.parametrize(
+    ("columns", "dtype", "machine"), [(1000, BF16, "sm_90a"), (1024, np.float32, "sm_90a"), (1024, BF16, "sm_80")]
+)
+def test_other_rows_do_not(columns: int, dtype: Any, machine: str) -> None:
+    assert "matrix.sync" not in ptx_of(norm(columns, dtype, machine), machine)
+
+
+def test_a_matrix_gives_each_lane_its_steps_in_order() -> None:
+    """What `ldmatrix` does with the rows that threads point to, as the PTX manual has it, for a part of 8 steps."""
+    part = np.arange(256)
+    starts = [128 * (p // 8) + 64 * (p % 2) + 16 * (p % 8 // 2) for p in range(32)]
+    for p in range(32):
+        lane = 8 * (p % 4) + p // 4
+        steps: list[int] = []
+        for matrix in range(4):
+            rows = [part[starts[8 * matrix + row] // 2 :][:8] for row in range(8)]
+            # Transposed: the thread's column is its number by 4, its two rows are the next ones.
+            steps += [rows[2 * (p % 4)][p // 4], rows[2 * (p % 4) + 1][p // 4]]
+        assert steps == [32 * step + lane for step in range(8)]
+
+
+def test_lanes_meet_by_crossing_one_bit_of_their_threads() -> None:
+    thread_of = {8 * (p % 4) + p // 4: p for p in range(32)}
+    for distance in (1, 2, 4, 8, 16):
+        pairs = [(lane, lane + distance) for lane in range(32) if not lane & distance]
+        assert {thread_of[low] ^ thread_of[high] for low, high in pairs} == {thread_distance(distance)}
+
+
+def added(x: Any, y: Any) -> Any:
+    return ts.ops.relu(x + y) * y - x
+
+
+def test_bf16_is_added_and_multiplied_two_at_a_time() -> None:
+    arrays = [np.zeros((64, 4096), BF16)] * 2
+    ptx = ptx_of(lowered(added, *arrays))
+    for name in ("add", "mul", "sub"):
+        assert f"{name}.rn.bf16x2" in ptx
+        assert f"{name}.rn.f32" not in ptx
+    older = ptx_of(lowered(added, *arrays, machine="sm_80"), "sm_80")
+    assert "rn.bf16x2" not in older.replace("cvt.rn.bf16x2", "")
+
+
+def _nearest(exact: Fraction) -> np.ndarray[Any, Any]:
+    """The bf16 nearest to a number, ties to even, by trying its neighbours."""
+    near = np.array([float(exact)], np.float64).astype(np.float32).astype(BF16)
+    whole = int(near.view(np.int16)[0])
+    found = [np.array([bits], np.int16).view(BF16) for bits in (whole - 1, whole, whole + 1)]
+    finite = [one for one in found if np.isfinite(one[0])]
+    return min(finite, key=lambda one: (abs(Fraction(float(one[0])) - exact), int(one.view(np.int16)[0]) & 1))
+
+
+_NUMBERS = st.integers(0, 0xFFFF).map(lambda bits: np.array([bits], np.uint16).view(BF16))
+
+
+@given(_NUMBERS, _NUMBERS, st.sampled_from(["add", "mul"]))
+def test_rounding_to_f32_first_is_never_seen(a: Any, b: Any, name: str) -> None:
+    wide = [part.astype(np.float32) for part in (a, b)]
+    if not all(np.isfinite(part[0]) for part in wide):
+        return
+    with np.errstate(all="ignore"):
+        twice = (wide[0] + wide[1] if name == "add" else wide[0] * wide[1]).astype(BF16)
+    left, right = (Fraction(float(part[0])) for part in wide)
+    exact = left + right if name == "add" else left * right
+    if np.isfinite(twice[0]) and exact and abs(exact) < Fraction(3.3e38):
+        assert float(twice[0]) == float(_nearest(exact)[0])
+
+
+def rotary(x: Any, c: Any, s: Any) -> Any:
+    return ts.ops.rotary(x, c, s)
+
+
+def joined(x: Any) -> Any:
+    return ts.ops.concat([x, x * 2.0, x + 1.0], axis=-1)
+
+
+def scaled(x: Any) -> Any:
+    return x * x[:, :1]
+
+
+def test_rotary_is_one_kernel_that_moves_16_bytes_at_a_time() -> None:
+    arrays = [np.zeros(shape, BF16) for shape in ((2, 4, 64, 128), (64, 64), (64, 64))]
+    lowering = lowered(rotary, *arrays)
+    assert len(lowering.kernels) == 1
+    ptx = ptx_of(lowering)
+    assert ptx.count("ld.global.nc.v4.b32") == 4
+    assert ptx.count("st.global.v4.b32") == 2
+
+
+@settings(max_examples=8)
+@given(st.integers(1, 3), st.integers(1, 20), st.integers(1, 40))
+def test_short_rows_mean_what_they_did(outer: int, rows: int, columns: int) -> None:
+    x = np.random.default_rng(outer + rows + columns).standard_normal((outer, rows, columns)).astype(np.float32)
+    for function in (joined, scaled):
+        (expected,) = run_program(lower(ts.jit(function).trace(x).tape, Options()).module, x)
+        (found,) = run_program(lowered(function, x).module, x)
+        assert found.tobytes() == expected.tobytes()
+
+
+def column_sums(x: Any) -> Any:
+    return x.sum(axis=0)
+
+
+def test_sums_of_columns_have_their_loads_first() -> None:
+    ptx = ptx_of(lowered(column_sums, np.zeros((4096, 256), BF16)))
+    head = ptx[: ptx.index("add.rn.f32")]
+    assert head.count("ld.global.nc.v2.b32") == 64
+    assert ".minnctapersm 1" in ptx
