@@ -7,6 +7,7 @@ from typing import Any
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
+from tessera.ir.schedule.check_lives import check_lifetimes
 
 KINDS = ("map", "row", "contraction", "assembly", "library")
 MOST_STAGES = 8
@@ -81,6 +82,7 @@ SPECS = (
         regions=("body",),
         form="plan",
         is_isolated=True,
+        verify=check_lifetimes,
     ),
     OpSpec(
         name="tsched.return",
