@@ -16,7 +16,7 @@ from tests.numerics.bounds import BOUNDS
 from tests.policy.programs import OTHERS, POLICIES, Program, random_program
 
 PROGRAMS = int(os.environ.get("POLICY_PROGRAMS", "500"))
-BATCH = 10
+BATCH = 20
 
 
 def bits_of(tensor: Any) -> Any:
@@ -39,11 +39,24 @@ def test_n8_a_program_of_each_policy_equals_the_reference(seed: int) -> None:
     check(random_program(seed))
 
 
+def check_together(programs: list[Program]) -> None:
+    """Several programs as one function, which compiles in less time than they do one by one."""
+    arrays = [program.arrays() for program in programs]
+
+    def every(given: list[Any]) -> list[Any]:
+        return [program(*own) for program, own in zip(programs, given, strict=True)]
+
+    compiled, wanted = ts.jit(every)(arrays), ts.jit(every, backend="reference")(arrays)
+    for program, ours, theirs in zip(programs, compiled, wanted, strict=True):
+        for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+            assert one.dtype is other.dtype
+            np.testing.assert_array_equal(bits_of(one), bits_of(other), f"step {number} of {program}")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(len(POLICIES), PROGRAMS, BATCH))
 def test_n8_programs_equal_the_reference_to_the_last_bit(first: int) -> None:
-    for seed in range(first, min(first + BATCH, PROGRAMS)):
-        check(random_program(seed))
+    check_together([random_program(seed) for seed in range(first, min(first + BATCH, PROGRAMS))])
 
 
 def test_programs_are_of_all_policies_and_ops() -> None:
