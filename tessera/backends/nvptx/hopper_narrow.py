@@ -1,13 +1,14 @@
 """Functions whose result is rounded to bf16 at once: the machine's own powers and reciprocals are close enough.
 
 `ex2.approx` is within 2 and `rcp.approx` within 1 unit of the last place of f32 (PTX ISA), so before the rounding each
-is within 0.01 units of bf16; `gelu_erf` within 0.1 above -4, where it is 1e-4, and within 4 below. Both machine
-functions share one slow unit: two reciprocals are made of one, and a gate is computed on the side where it is small.
+is within 0.01 units of bf16; `gelu_erf` within 0.1 above -4, where it is 1e-4, and within 4 below. As few instructions
+as can be: beside products they take no time of their own, but energy, and that is what large products are bound by.
 """
 
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable, Mapping, Sequence
 
 from tessera.backends.nvptx.hopper_assembly import pure
@@ -23,10 +24,8 @@ _TANH_CUBE = 0.044715
 _ERFC = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
 """Coefficients of `erfc(z) exp(z * z)` in `1 / (1 + p z)`, highest power first (Abramowitz and Stegun 7.1.26)."""
 _ERFC_P = 0.3275911
-_FLAT = 24.0
-"""Beyond this both gelu are 0 on one side and their argument on the other."""
-_FLAT_SILU = 160.0
-"""The same of silu."""
+FLOORS = {"gelu_tanh": -24.0, "gelu_erf": -24.0, "silu": -160.0}
+"""Below these functions are -0, and what they are made of is an infinity times 0: arguments are held there."""
 _LARGE, _SMALL = 2.0**100, 2.0**-100
 """Divisors beyond these are brought between them, since reciprocals of some would be flushed to 0 or infinite."""
 
@@ -57,71 +56,35 @@ def reciprocal(f: FunctionText, x: Value) -> Value:
     return pure(f, "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], "float")
 
 
-def _reciprocals(f: FunctionText, values: Sequence[Value]) -> list[Value]:
-    """1 / x of each, whose products in pairs are far from overflow: one reciprocal for two."""
-    found: list[Value] = []
-    for at in range(0, len(values) - 1, 2):
-        one, other = values[at : at + 2]
-        both = reciprocal(f, mul(f, one, other))
-        found += [mul(f, both, other), mul(f, both, one)]
-    return found + [reciprocal(f, value) for value in values[len(found) :]]
+def _exp(f: FunctionText, x: Value) -> Value:
+    return power(f, times(f, x, _LOG2E))
 
 
-def _exp(f: FunctionText, values: Sequence[Value]) -> list[Value]:
-    return [power(f, times(f, x, _LOG2E)) for x in values]
+def _sigmoid(f: FunctionText, x: Value) -> Value:
+    return reciprocal(f, plus(f, power(f, times(f, x, -_LOG2E)), 1.0))
 
 
-def _sigmoid(f: FunctionText, values: Sequence[Value]) -> list[Value]:
-    tails = [power(f, times(f, absolute(f, x), -_LOG2E)) for x in values]
-    shares = _reciprocals(f, [plus(f, tail, 1.0) for tail in tails])
-    zero, one = f.const_like(values[0], 0.0), f.const_like(values[0], 1.0)
-    above = [f.select(f.fcmp("olt", x, zero), tail, one) for x, tail in zip(values, tails, strict=True)]
-    return [mul(f, a, share) for a, share in zip(above, shares, strict=True)]
+def _silu(f: FunctionText, x: Value) -> Value:
+    return mul(f, x, _sigmoid(f, x))
 
 
-def _with_tails(
-    f: FunctionText, values: Sequence[Value], sizes: Sequence[Value], tails: Sequence[Value]
-) -> list[Value]:
-    """`x / (1 + t)` where `x` is positive, else `x t / (1 + t)`: without cancellation, and no infinity times 0.
-
-    Both are what is positive of `x`, or -0, less `|x| t / (1 + t)`.
-    """
-    shares = _reciprocals(f, [plus(f, tail, 1.0) for tail in tails])
-    found: list[Value] = []
-    for x, size, tail, share in zip(values, sizes, tails, shares, strict=True):
-        rest = f.intrinsic("maximum", x, f.const_like(x, -0.0))
-        found.append(fma(f, f.fneg(mul(f, size, tail)), share, rest))
-    return found
-
-
-def _silu(f: FunctionText, values: Sequence[Value]) -> list[Value]:
-    sizes = [at_most(f, absolute(f, x), _FLAT_SILU) for x in values]
-    return _with_tails(f, values, sizes, [power(f, times(f, size, -_LOG2E)) for size in sizes])
-
-
-def _gelu_tanh(f: FunctionText, values: Sequence[Value]) -> list[Value]:
-    """`x / (1 + exp(-2 u))`, which is `x / 2 (1 + tanh u)`."""
+def _gelu_tanh(f: FunctionText, x: Value) -> Value:
+    """`x / (1 + exp(-2 u))`, which is `x / 2 (1 + tanh u)` without its cancellation."""
     linear, cubic = -2 * _LOG2E * _TANH_SCALE, -2 * _LOG2E * _TANH_CUBE * _TANH_SCALE
-    sizes = [at_most(f, absolute(f, x), _FLAT) for x in values]
-    slopes = [fma(f, mul(f, x, x), f.const_like(x, cubic), f.const_like(x, linear)) for x in sizes]
-    return _with_tails(f, values, sizes, [power(f, mul(f, x, slope)) for x, slope in zip(sizes, slopes, strict=True)])
+    slope = fma(f, mul(f, x, x), f.const_like(x, cubic), f.const_like(x, linear))
+    return mul(f, x, reciprocal(f, plus(f, power(f, mul(f, x, slope)), 1.0)))
 
 
-def _gelu_erf(f: FunctionText, values: Sequence[Value]) -> list[Value]:
-    """`x / 2 erfc(-x / sqrt 2)`, from the tail that is small."""
-    sizes = [at_most(f, absolute(f, x), _FLAT) for x in values]
-    scale = _ERFC_P * math.sqrt(0.5)
-    turned = _reciprocals(f, [fma(f, x, f.const_like(x, scale), f.const_like(x, 1.0)) for x in sizes])
-    found: list[Value] = []
-    for x, size, t in zip(values, sizes, turned, strict=True):
-        tail = mul(f, t, horner(f, t, [0.5 * one for one in _ERFC]))
-        tail = mul(f, tail, power(f, times(f, mul(f, size, size), -0.5 * _LOG2E)))
-        rest = f.intrinsic("maximum", x, f.const_like(x, -0.0))
-        found.append(fma(f, f.fneg(size), tail, rest))
-    return found
+def _gelu_erf(f: FunctionText, x: Value) -> Value:
+    """`x / 2 erfc(-x / sqrt 2)`: what is positive of `x`, or -0, less `|x|` times the tail that is small."""
+    size = at_most(f, absolute(f, x), -FLOORS["gelu_erf"])
+    t = reciprocal(f, fma(f, size, f.const_like(x, _ERFC_P * math.sqrt(0.5)), f.const_like(x, 1.0)))
+    tail = mul(f, t, horner(f, t, [0.5 * one for one in _ERFC]))
+    tail = mul(f, tail, power(f, times(f, mul(f, size, size), -0.5 * _LOG2E)))
+    return fma(f, f.fneg(size), tail, f.intrinsic("maximum", x, f.const_like(x, -0.0)))
 
 
-NARROW: Mapping[str, Callable[[FunctionText, Sequence[Value]], list[Value]]] = {
+NARROW: Mapping[str, Callable[[FunctionText, Value], Value]] = {
     "exp": _exp,
     "sigmoid": _sigmoid,
     "silu": _silu,
@@ -131,11 +94,21 @@ NARROW: Mapping[str, Callable[[FunctionText, Sequence[Value]], list[Value]]] = {
 """By name, for f32."""
 
 
-def narrow_math(f: FunctionText, fn: str, values: Sequence[Value]) -> list[Value]:
+def narrow_math(f: FunctionText, fn: str, values: Sequence[Value], is_floored: bool = False) -> list[Value]:
     """A function of f32 whose results are rounded to bf16; equal values are computed once."""
-    distinct = {value.text: value for value in values}
-    made = dict(zip(distinct, NARROW[fn](f, list(distinct.values())), strict=True))
-    return [made[value.text] for value in values]
+    made: dict[str, Value] = {}
+    for x in values:
+        if x.text not in made:
+            floor = None if is_floored else FLOORS.get(fn)
+            made[x.text] = NARROW[fn](f, x if floor is None else at_least(f, x, floor))
+    return [made[x.text] for x in values]
+
+
+def floored(f: FunctionText, fn: str, pairs: Sequence[Value]) -> list[Value]:
+    """Pairs of bf16, none of them below the floor of a function; NaN stays."""
+    (word,) = struct.unpack("<I", struct.pack("<f", FLOORS[fn]))
+    both = Value("i32", str((word >> 16) * 0x10001))
+    return [pure(f, "max.NaN.bf16x2 $0, $1, $2;", "=r,r,r", [pair, both], "i32") for pair in pairs]
 
 
 def quotients(f: FunctionText, above: Sequence[Value], below: Sequence[Value]) -> list[Value]:

@@ -14,7 +14,7 @@ from tessera.backends.nvptx.approximations import is_exact
 from tessera.backends.nvptx.approximations import is_rounded as _is_rounded
 from tessera.backends.nvptx.hopper_assembly import number, op32
 from tessera.backends.nvptx.hopper_fragments import COLUMNS, FRAGMENT, ROWS, Layout, Registers, is_paired
-from tessera.backends.nvptx.hopper_narrow import NARROW, PAIRED, narrow_math, paired_math, quotients
+from tessera.backends.nvptx.hopper_narrow import FLOORS, NARROW, PAIRED, floored, narrow_math, paired_math, quotients
 from tessera.backends.nvptx.hopper_shared import SharedTile
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, ShapedAttr
@@ -189,7 +189,11 @@ class TileOps:
         if short and fn == "div":
             return Registers(tiles[0].layout, type.dtype, quotients(self.f, *columns))
         if short and fn in NARROW:
-            return Registers(tiles[0].layout, type.dtype, narrow_math(self.f, fn, columns[0]))
+            pairs = self._pairs(op) if fn in FLOORS else None
+            if pairs is None:
+                return Registers(tiles[0].layout, type.dtype, narrow_math(self.f, fn, columns[0]))
+            held = Registers(tiles[0].layout, bf16, None, floored(self.f, fn, pairs[0])).floats(self.f)
+            return Registers(tiles[0].layout, type.dtype, narrow_math(self.f, fn, held, is_floored=True))
         made: dict[tuple[str, ...], Value] = {}
         found: list[Value] = []
         for args in zip(*columns, strict=True):
