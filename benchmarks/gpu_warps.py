@@ -30,7 +30,7 @@ def attention(torch: Any, form: Any) -> dict[str, Any]:
     backend = importlib.import_module("torch.nn.attention")
     q, k, v = (torch.randn(HEADS, device="cuda", dtype=torch.bfloat16) for _ in range(3))
     given = [ts.cuda.array(one) for one in (q, k, v)]
-    jitted = ts.jit(form, backend="cuda", overrides=UNITS)
+    jitted: Any = ts.jit(form, backend="cuda", overrides=UNITS)
 
     def peer() -> Any:
         with backend.sdpa_kernel(backend.SDPBackend.FLASH_ATTENTION):

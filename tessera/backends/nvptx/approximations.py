@@ -45,7 +45,7 @@ def is_narrow(op: SpecOp) -> bool:
 def approximations(kernel: SpecOp, exponential: str) -> tuple[str, ...]:
     """What a `ttarget` kernel computes otherwise than the reference's polynomials, each with its bound."""
     found: set[str] = set()
-    is_matrix = kernel.name == "ttarget.matrix_kernel"
+    is_matrix = kernel.name != "ttarget.kernel"
     for op in kernel.walk():
         if not isinstance(op, SpecOp) or op.name != "ttarget.math":
             continue

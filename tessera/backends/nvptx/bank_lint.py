@@ -49,9 +49,11 @@ class SharedAccess:
 
 
 def shared_accesses(kernel: SpecOp) -> list[SharedAccess]:
-    """Every access of shared memory of a `ttarget.kernel` or `ttarget.matrix_kernel` whose lanes are known."""
+    """Every access of shared memory of a kernel whose lanes are known."""
     if kernel.name == "ttarget.matrix_kernel":
         return list(_of_matrix_kernel(kernel))
+    if kernel.name in ("ttarget.warp_kernel", "ttarget.tensor_kernel"):
+        return list(_of_warps(kernel))
     if kernel.name != "ttarget.kernel" or kernel.value("threads") <= 1:
         return []
     return list(_of_kernel(kernel))
@@ -364,3 +366,34 @@ def core_matrix_turns(is_swizzled: bool = True) -> Turns:
     """What eight rows of 16 bytes cost, which a matrix unit reads at once."""
     rows = range(ROWS // 8)
     return turns_of([banked_128(row, 0) if is_swizzled else row * SPAN for row in rows], 16)
+
+
+# Kernels of single warps, and with tensor memory.
+
+
+def _of_warps(kernel: SpecOp) -> Iterator[SharedAccess]:
+    for op in kernel.walk():
+        if not isinstance(op, SpecOp):
+            continue
+        if op.name == "ttarget.copy_async":
+            yield SharedAccess(op, "copies rows in pieces of 16 bytes", rows_turns())
+        elif op.name in ("ttarget.mma_sync", "ttarget.tensor_mma"):
+            yield SharedAccess(op, "reads swizzled tiles", core_matrix_turns())
+        elif op.name == "ttarget.store_rows":
+            tile = op.operands[1].type
+            assert isinstance(tile, SharedAttr)
+            size = tile.dtype.bytes
+            yield SharedAccess(op, "puts rows together", staging_turns(size) if size == 4 else pairs_turns())
+            yield SharedAccess(op, "reads whole rows", rows_turns())
+
+
+def rows_turns(is_swizzled: bool = True) -> Turns:
+    """What four rows of a span cost, whose pieces of 16 bytes are one for each lane."""
+    places = [(lane >> 3, (lane & 7) * 16) for lane in range(WARP)]
+    return turns_of([banked_128(*at) if is_swizzled else at[0] * SPAN + at[1] for at in places], 16)
+
+
+def pairs_turns(is_swizzled: bool = True) -> Turns:
+    """What pairs of 2-byte elements of eight rows cost, as products of single warps leave them."""
+    places = [(lane >> 2, (lane & 3) * 4) for lane in range(WARP)]
+    return turns_of([banked_128(*at) if is_swizzled else at[0] * SPAN + at[1] for at in places], 4)

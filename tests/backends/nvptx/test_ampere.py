@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera.backends.nvptx.ampere_lower import WARPS, lower_warp_kernel
 from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.bank_lint import conflicts, pairs_turns, rows_turns, shared_accesses
 from tessera.backends.nvptx.matrix_plan import UnfitError, plan_of
 from tessera.backends.nvptx.matrix_units import AUTOMATIC, PLAIN, units_of
 from tessera.compiler.compile import compile_tape, lower
@@ -100,6 +101,16 @@ def test_ragged_edges_are_zeros_that_copies_make() -> None:
     text = of(nt, [(300, 200), (520, 200)], "sm_80").texts[0]
     assert "selp.b32 n" in text
     assert "st.shared.v4.b32" in text  # rows that begin anywhere are put together by threads
+
+
+@pytest.mark.parametrize(("name", "architecture"), [("layer", "sm_80"), ("full", "sm_80"), ("layer", "sm_100a")])
+def test_no_lanes_meet_in_a_bank(name: str, architecture: str) -> None:
+    """Copies, matrices and rows on their way out; without the swizzle up to eight rows would share their banks."""
+    kernel = kernel_of(lowered(name, architecture))
+    assert len(shared_accesses(kernel)) >= 3
+    assert conflicts(kernel) == []
+    assert pairs_turns(is_swizzled=False).degree == 8
+    assert rows_turns(is_swizzled=False).degree == 1
 
 
 def test_nothing_is_copied_beyond_a_tile() -> None:
@@ -327,6 +338,13 @@ def test_explain_says_which_units_run_what() -> None:
     assert f": {PLAIN} (mma.sync: there is no `mma.sync` of f32" in line
     here = compile_tape(ts.jit(nt).trace(*arrays).tape, Options.of(backend="cuda", features=("sm_90a",)))
     assert here.metadata["report"]["machine"] == "cuda-sm_90a"
+
+
+def test_explain_lists_what_the_machine_approximates() -> None:
+    """An epilogue of these kernels has the same short functions as one of Hopper's, and they are listed."""
+    lowering = lowered("layer", "sm_80")
+    assert isinstance(lowering.backend, NvptxBackend)
+    assert any("gelu_tanh" in text for text in lowering.backend.approximations(kernel_of(lowering)))
 
 
 def test_kernels_of_users_take_the_same_way() -> None:
