@@ -1,4 +1,4 @@
-"""Products and attention on an NVIDIA GPU, through `ts.jit`, beside cuBLAS and cuDNN in one process.
+"""Products on an NVIDIA GPU, through `ts.jit`, beside cuBLAS in one process.
 
     PYTHONPATH=. python3 -m benchmarks.gpu_gemm [--quick] [--out FILE]
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -35,7 +34,6 @@ UNNAMED = (
     *((1536, 4608, 2048), (3840, 3840, 3840), (2304, 9216, 1536), (640, 5120, 5120), (1792, 7168, 3584)),
     *((12288, 1536, 4096), (384, 6144, 6144), (96, 11008, 4096), (32, 5120, 13824), (2560, 1280, 20480)),
 )
-HEADS = ((8, 16, 1024), (8, 16, 2048), (4, 16, 4096), (2, 16, 8192), (1, 16, 16384))
 
 
 def nt(x: Any, w: Any) -> Any:
@@ -195,42 +193,6 @@ def product_row(torch: Any, form: str, size: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def attention_row(torch: Any, form: str, size: Sequence[int], head: int) -> dict[str, Any]:
-    """One attention beside cuDNN."""
-    jitted, is_causal = FUNCTIONS[form], form == "causal"
-    batch, heads, length = size
-    q, k, v = (torch.randn(batch, heads, length, head, device="cuda").bfloat16() for _ in range(3))
-    given = [ts.cuda.array(value) for value in (q, k, v)]
-    sdpa = torch.nn.functional.scaled_dot_product_attention
-    backends = torch.nn.attention.SDPBackend
-
-    def peer() -> Any:
-        with torch.nn.attention.sdpa_kernel(backends.CUDNN_ATTENTION):
-            return sdpa(q, k, v, is_causal=is_causal)
-
-    part = (slice(0, 1), slice(0, 2))
-    scores = q[part].double() @ k[part].double().transpose(-1, -2) / math.sqrt(head)
-    if is_causal:
-        scores += torch.full_like(scores, -math.inf).triu(1)
-    wanted = torch.softmax(scores, -1) @ v[part].double()
-    first, again = jitted(*given), jitted(*given)
-    torch.cuda.synchronize()
-    same = bool((torch.from_dlpack(first) == torch.from_dlpack(again)).all())
-    mine = torch.from_dlpack(first)[part].double()
-    error = float(((mine - wanted).norm() / wanted.norm()).item())
-    del scores, wanted, first, again, mine
-    flops = 4.0 * batch * heads * length * length * head / (2 if is_causal else 1)
-    times = timed(torch, {"tessera": lambda: jitted(*given), "torch": peer}, flops)
-    return {
-        "form": form,
-        "size": [*size, head],
-        "error": error,
-        "same_bits": same,
-        **{name: flops / seconds / 1e12 for name, seconds in times.items()},
-        "ratio": times["torch"] / times["tessera"],
-    }
-
-
 def show(row: dict[str, Any]) -> dict[str, Any]:
     """Print a row as it comes."""
     print(
@@ -239,17 +201,6 @@ def show(row: dict[str, Any]) -> dict[str, Any]:
         flush=True,
     )
     return row
-
-
-def attention_rows(torch: Any, quick: bool) -> list[dict[str, Any]]:
-    """All attention rows."""
-    rows: list[dict[str, Any]] = []
-    for form in ("full", "causal"):
-        for size in HEADS[2:3] if quick else HEADS:
-            rows.append(show(attention_row(torch, form, size, 128)))
-        if not quick:
-            rows.append(show(attention_row(torch, form, (4, 32, 4096), 64)))
-    return rows
 
 
 def product_plan() -> list[tuple[str, tuple[int, int, int]]]:
@@ -265,17 +216,12 @@ def main() -> None:
     torch: Any = importlib.import_module("torch")  # a peer, not a dependency
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", default="")
     parser.add_argument("--out", default="")
     asked = parser.parse_args()
-    rows: list[dict[str, Any]] = []
     plan = product_plan()
     if asked.quick:
         plan = [("nt", SQUARE[1]), ("nn", SQUARE[1]), ("gelu", SQUARE[1]), ("nt", RAGGED[0]), ("nt", SKINNY[3])]
-    if asked.only != "attention":
-        rows += [show(product_row(torch, form, size)) for form, size in plan]
-    if asked.only != "products":
-        rows += attention_rows(torch, asked.quick)
+    rows = [show(product_row(torch, form, size)) for form, size in plan]
     facts = describe()
     facts["hardware"]["gpu"] = torch.cuda.get_device_name()
     facts["versions"]["cuda"] = torch.version.cuda
