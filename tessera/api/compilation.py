@@ -145,7 +145,9 @@ def key_parts(tape: Tape, options: Options) -> dict[str, str]:
     """What a key is made of, a digest each."""
     texts = {"options": options.text, "machine": machine_text(), "compiler": compiler_text()}
     digests = {part: hashlib.sha256(text.encode()).hexdigest() for part, text in texts.items()}
-    return {"program": tape_hash(tape), **digests}
+    # A debug build names lines when it runs: the same program on other lines is another one.
+    lines = {"lines": hashlib.sha256("\n".join(spans_of(tape)).encode()).hexdigest()} if options.debug else {}
+    return {"program": tape_hash(tape), **digests, **lines}
 
 
 def _key(parts: dict[str, str]) -> str:

@@ -135,7 +135,9 @@ def lower(
     chooser = StaticChooser(dict(options.overrides), MODELS)
     stages = Stages(lambda: from_tape(tape), keep_snapshots, keep_locations)
     module = from_tape(tape)
-    stages.run("graph", graph.pipeline(), module, graph.DOOR)
+    # Callbacks are of processors: a GPU's host program has none.
+    checks = options.debug and not isinstance(backend, NvptxBackend)
+    stages.run("graph", graph.pipeline(checks=checks), module, graph.DOOR)
     stages.run(
         "schedule",
         schedule.pipeline(backend.machine, chooser, library or standard_library(), fusion=options.fusion),

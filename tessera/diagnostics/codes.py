@@ -233,6 +233,12 @@ class CallbackError(TesseraError):
     code = "T0709"
 
 
+class PositionError(TesseraError):
+    """An index of a run lies outside its axis, in a debug build, which does not clamp it in silence."""
+
+    code = "T0710"
+
+
 class NumericsError(TesseraError):
     """A result is not what was promised of its numbers: finite, or within bounds."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import struct
 import threading
 from collections.abc import Callable, Generator, Sequence
@@ -10,7 +11,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, cast
 
-from tessera.diagnostics.codes import CallbackError, LoadError, RuntimeArgumentError
+from tessera.diagnostics.codes import CallbackError, LoadError, PositionError, RuntimeArgumentError
+from tessera.diagnostics.error import HERE
+from tessera.diagnostics.span import Span
 from tessera.runtime import run_record
 from tessera.runtime.launch import FAILED
 from tessera.runtime.tensor import Tensor
@@ -24,7 +27,7 @@ _SHOW_ALL, _EDGE = 200, 3  # elements shown in full, and at each end of a longer
 class Callback:
     """One place where a program calls Python: what it calls, and the dtype and rank of each buffer.
 
-    `call` is `debug_print` (of `text`), `io_callback` (function number `slot`) or `fresh_key`.
+    `call` is `debug_print` (of `text`), `io_callback` (function number `slot`), `check_index` or `fresh_key`.
     """
 
     call: str
@@ -122,6 +125,27 @@ def _fitted(function: Callable[..., Any], result: Any, dtype: str, shape: tuple[
     return tensor.contiguous()
 
 
+def check_index(text: str, indices: Tensor, extent: Tensor) -> None:
+    """Raise PositionError (T0710) at the first index outside of an axis, counted from either end."""
+    size, flat = extent.item(), indices.reshape(-1).tolist()
+    wrong = next((at for at, index in enumerate(flat) if not -size <= index < size), None)
+    if wrong is None:
+        return
+    where: dict[str, Any] = json.loads(text)
+    place: list[int] = []
+    for length in reversed(indices.shape):
+        wrong, own = divmod(wrong, length)
+        place.insert(0, own)
+    raise PositionError(
+        f"index {indices[tuple(place)].item()} is outside of an axis of {size} elements",
+        span=Span(*where["place"]) if where["place"] else HERE,
+        notes=(
+            f"it stands at {place} of the indices, {list(indices.shape)} {indices.dtype}, that `{where['op']}` uses",
+            f"rule: an index is in -{size}..{size - 1}; a debug build checks, others clamp",
+        ),
+    )
+
+
 def fresh_key() -> bytes:
     """The sixteen bytes of a key that nobody has drawn before: the next of the run, whose seed is on record."""
     return struct.pack("=QQ", *run_record.current().next_words())
@@ -200,6 +224,8 @@ class Callbacks:
         values = [_copied(slots[i], dtype, shapes[i]) for i, (dtype, _) in enumerate(one.inputs)]
         if one.call == "debug_print":
             show(one.text, values)
+        elif one.call == "check_index":
+            check_index(one.text, *values)
         elif one.call == "fresh_key":
             ctypes.memmove(slots[count], fresh_key(), 16)
         else:

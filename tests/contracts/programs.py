@@ -13,6 +13,7 @@ import numpy as np
 import tessera as ts
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
+from tessera.ir.base.dispatch import apply
 from tessera.ir.base.tape import Tape
 from tessera.ir.graph.ops import REGISTRY
 from tests.graph.eager import RuleError
@@ -55,6 +56,12 @@ def _printed(x: Any) -> Any:
 
 def _asked(x: Any) -> Any:
     return ts.io_callback(np.negative, x, result=x)
+
+
+def _looked_at(x: Any) -> Any:
+    places = ts.ops.arange(4)
+    apply("check_index", (places, ts.ops.full((), 8, ts.i64)), {"op": "take"})  # as debug builds do
+    return ts.ops.take(x, places)
 
 
 def _drawn(x: Any) -> Any:
@@ -112,6 +119,7 @@ PROGRAMS: dict[str, Program] = {
     "running": Program(_running, ((4, 8),)),
     "printed": Program(_printed, ((8,),), backends=("x86",)),
     "asked": Program(_asked, ((8,),), backends=("x86",)),
+    "looked_at": Program(_looked_at, ((8,),), backends=("x86",)),
     "drawn": Program(_drawn, ((8,),), backends=("x86",)),
     "finished": Program(_finished, ((4, 8), (8, 16), (16,))),
     "by_kernel": Program(_by_kernel, ((4, 8),)),

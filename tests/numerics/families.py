@@ -15,7 +15,19 @@ from tests.numerics.forms import Form
 from tests.numerics.forms_elementwise import Forms
 
 CONTROL = frozenset(
-    {"cond", "while", "fori", "scan", "debug_print", "io_callback", "fresh_key", "axis_index", "fused", "kernel_call"}
+    {
+        "cond",
+        "while",
+        "fori",
+        "scan",
+        "debug_print",
+        "io_callback",
+        "check_index",
+        "fresh_key",
+        "axis_index",
+        "fused",
+        "kernel_call",
+    }
 )
 """Ops that take programs (`test_control.py` has some), meet the world outside (`tests/effects`), take nothing, or are
 parts of kernels that users write (`tests/kernel`)."""

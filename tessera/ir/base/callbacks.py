@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.diagnostics.span import Span
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.types.dtype import DType
 
@@ -25,6 +27,12 @@ def calling(functions: Sequence[Callable[..., Any]]) -> Generator[None]:
         _FUNCTIONS.reset(token)
 
 
+def placed(op: str, span: Span | None) -> str:
+    """What a check carries along: whose operands it looks at, and where that stands."""
+    place = None if span is None else (span.file, span.line, span.column, span.end_line, span.end_column)
+    return json.dumps({"op": op, "place": place})
+
+
 def perform(
     call: str, slot: int, text: str, values: Sequence[Array], wanted: Sequence[tuple[DType, Sequence[int]]]
 ) -> tuple[Array, ...]:
@@ -35,6 +43,9 @@ def perform(
     tensors = [Tensor.of(np.array(value, order="C")) for value in values]
     if call == "debug_print":
         callback.show(text, tensors)
+        return ()
+    if call == "check_index":
+        callback.check_index(text, *tensors)
         return ()
     if call == "fresh_key":
         return (np.frombuffer(callback.fresh_key(), np.uint64).copy(),)

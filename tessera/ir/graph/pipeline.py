@@ -35,8 +35,8 @@ DOOR = Legality("graph", frozenset(["tgraph"]), _refusal)
 what they sum in."""
 
 
-def pipeline() -> Sequence[Pass]:
-    """From what was traced to what can be scheduled."""
+def pipeline(*, checks: bool = False) -> Sequence[Pass]:
+    """From what was traced to what can be scheduled; with `checks`, indices are looked at before they are used."""
     return (
         # Before anything changes, so that what is refused is shown as it was written.
         CheckEffects(),
@@ -49,7 +49,7 @@ def pipeline() -> Sequence[Pass]:
         # Before decomposition, while a repeated composite op is still one op to compare.
         EliminateCommon(),
         # After it nothing is left without a way down; all that is composite and not fused as a whole is taken apart.
-        Decompose(),
+        Decompose(checks=checks),
         # Decompositions are written for the general case: most of the scalars they make fold here.
         Canonicalize(),
         FoldConstants(),

@@ -119,6 +119,15 @@ def _decompose_index(b: Builder, operands: Sequence[Any], attributes: Attributes
     return b.emit("index_legal", x, *legal, axes=axes, place=attributes["place"])
 
 
+def _index_positions(types: Sequence[TensorType], attributes: Attributes) -> Sequence[tuple[int, Dim]]:
+    return [(1 + at, types[0].shape[axis]) for at, axis in enumerate(axes_attribute(attributes, "axes"))]
+
+
+def axis_positions(types: Sequence[TensorType], attributes: Attributes) -> Sequence[tuple[int, Dim]]:
+    """The second operand along one axis of the first."""
+    return [(1, types[0].shape[int(attributes["axis"]) % types[0].rank])]
+
+
 def index_reference(x: Array, *indices: Array, axes: Sequence[int], place: int) -> Array:
     """NumPy's own indexing, with legal indices, and the indexed dims moved to their place."""
     moved = np.moveaxis(x, tuple(axes), tuple(range(len(axes))))
@@ -333,6 +342,7 @@ SPECS: tuple[OpSpec, ...] = (
             Sample("outside", indexed((5, 4), (30,), low=-9, high=9), {"axes": (0,), "place": 0}),
         ),
         decompose=_decompose_index,
+        positions=_index_positions,
     ),
     _reader(
         "take",
@@ -396,6 +406,7 @@ SPECS: tuple[OpSpec, ...] = (
             Sample("first axis", indexed((5, 3), (2, 3)), {"axis": 0}),
         ),
         decompose=_decompose_along,
+        positions=axis_positions,
     ),
     OpSpec(
         name="tgraph.one_hot",

@@ -10,7 +10,7 @@ import numpy as np
 from tessera.ir.base.arrays import Array, dtype_of, rounded, widened
 from tessera.ir.base.spec import Attribute, Attributes, Builder, Cost, InferContext, Nondeterminism, OpSpec, Sample
 from tessera.ir.graph.building import cast
-from tessera.ir.graph.ops.indexing import STORED, check_not_empty, legal_array, legal_indices
+from tessera.ir.graph.ops.indexing import STORED, axis_positions, check_not_empty, legal_array, legal_indices
 from tessera.ir.graph.rules import FLOATS, INTEGERS, integer_operand, same_dtype, traffic
 from tessera.ir.graph.samples import Make
 from tessera.ir.tile.facets import Library
@@ -165,6 +165,7 @@ def _writer(name: str, summary: str, mode: str, reference: Any, dtypes: tuple[st
         dtypes=dtypes,
         cost=_cost,
         decompose=_decompose_scatter(mode),
+        positions=axis_positions,
     )
 
 
