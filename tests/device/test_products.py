@@ -158,11 +158,11 @@ def test_functions_after_products_are_within_a_step_of_every_number(name: str) -
         wanted = exact(v)
         if name in ("gelu", "silu"):
             wanted = np.where(v == -np.inf, 0.0, wanted)
-    # What is below the smallest normal number of f32 may be 0.
-    tiny = np.abs(wanted) < 2.0**-125
+    # Where a gate is below the smallest normal number of f32, what it lets through is 0.
+    tiny = np.abs(wanted) < 2.0**-118
     apart = steps_apart(made, wanted)
     assert apart[~tiny].max() <= 1, (v[~tiny][apart[~tiny].argmax()], apart[~tiny].max())
-    assert np.all(np.abs(wide(made)[tiny]) < 2.0**-124)
+    assert np.all(np.abs(wide(made)[tiny]) < 2.0**-117)
 
 
 @pytest.mark.parametrize("number", range(16))
