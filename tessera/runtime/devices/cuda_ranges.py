@@ -15,11 +15,13 @@ _LIBRARY = "NVTX_INJECTION64_PATH"
 _CALLBACKS, _VERSION = 1, 3
 """The tables a profiler asks for: where its functions go, and the version of the protocol."""
 _PROTOCOL = 3
-_CORE = 1
-"""The one group of functions that there is here: marks and ranges."""
-_CORE_FUNCTIONS = 16
-_PUSH, _POP = 9, 11
-"""Their places among those of the group: `nvtxRangePushA` and `nvtxRangePop`."""
+_GROUPS = {1: 16, 2: 9, 3: 15, 4: 7, 5: 16, 6: 7}
+"""Groups of functions, each with how many it has: a profiler wants to see all of them, of which only the first is used.
+
+Marks and ranges; names of what CUDA, OpenCL and CUDA's runtime have; domains; locks.
+"""
+_CORE, _PUSH, _POP = 1, 9, 11
+"""The first group, and the places of `nvtxRangePushA` and `nvtxRangePop` in it."""
 
 _GET_TABLE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint, ctypes.c_void_p, ctypes.c_void_p)
 _SET_VERSION = ctypes.CFUNCTYPE(None, ctypes.c_uint)
@@ -43,32 +45,36 @@ class Ranges:
     """What a profiler gave; `push` and `pop` are addresses of functions, 0 where it did not want to know."""
 
     def __init__(self, initialize: Any) -> None:
-        self._functions = (ctypes.c_void_p * _CORE_FUNCTIONS)()
-        start, size = ctypes.addressof(self._functions), ctypes.sizeof(ctypes.c_void_p)
-        # Places of functions; there is none with the number 0, and none behind the last.
-        places = [0, *(start + at * size for at in range(1, _CORE_FUNCTIONS)), 0]
-        self._places = (ctypes.c_void_p * len(places))(*places)
+        self._functions = {group: (ctypes.c_void_p * count)() for group, count in _GROUPS.items()}
+        self._places = {group: _places(functions) for group, functions in self._functions.items()}
         self._tables = _Callbacks(ctypes.sizeof(_Callbacks), _GET_TABLE(self._table))
         self._version = _Version(ctypes.sizeof(_Version), _PROTOCOL, 0, _SET_VERSION(_ignored))
         # It may come back for tables later, so they stay.
         self._export = _EXPORT(self._exported)
         is_watched = bool(initialize(self._export))
-        self.push = (self._functions[_PUSH] or 0) if is_watched else 0
-        self.pop = (self._functions[_POP] or 0) if is_watched else 0
+        self.push, self.pop = (self._functions[_CORE][at] or 0 if is_watched else 0 for at in (_PUSH, _POP))
         if not self.push or not self.pop:
             self.push = self.pop = 0
 
     def _table(self, group: int, places: int, count: int) -> int:
-        if group != _CORE:
+        if group not in _GROUPS:
             return 0
-        ctypes.c_void_p.from_address(places).value = ctypes.addressof(self._places)
+        if places:
+            ctypes.c_void_p.from_address(places).value = ctypes.addressof(self._places[group])
         if count:
-            ctypes.c_uint.from_address(count).value = _CORE_FUNCTIONS
+            ctypes.c_uint.from_address(count).value = _GROUPS[group]
         return 1
 
     def _exported(self, number: int) -> int:
         found = {_CALLBACKS: self._tables, _VERSION: self._version}.get(number)
         return 0 if found is None else ctypes.addressof(found)
+
+
+def _places(functions: Any) -> Any:
+    """Where the functions of a group go; there is none with the number 0, and none behind the last."""
+    start, size = ctypes.addressof(functions), ctypes.sizeof(ctypes.c_void_p)
+    found = [0, *(start + at * size for at in range(1, len(functions))), 0]
+    return (ctypes.c_void_p * len(found))(*found)
 
 
 def _ignored(_: int) -> None:

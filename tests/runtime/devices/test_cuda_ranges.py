@@ -21,7 +21,11 @@ def profiler(functions: dict[int, int], answer: int = 1) -> Any:
         size, get = (ctypes.c_size_t * 2).from_address(export(1))
         assert size == 16
         places, count = ctypes.c_void_p(), ctypes.c_uint()
-        assert not _TABLE(get)(2, ctypes.addressof(places), ctypes.addressof(count))
+        assert not _TABLE(get)(7, ctypes.addressof(places), ctypes.addressof(count))
+        for group in range(2, 7):
+            assert _TABLE(get)(group, ctypes.addressof(places), ctypes.addressof(count)) == 1
+            table = (ctypes.c_void_p * (count.value + 1)).from_address(places.value or 0)
+            assert all(table[1 : count.value])
         assert _TABLE(get)(1, ctypes.addressof(places), ctypes.addressof(count)) == 1
         assert count.value == 16
         table = (ctypes.c_void_p * 17).from_address(places.value or 0)
