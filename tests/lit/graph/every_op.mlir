@@ -905,3 +905,24 @@ tgraph.func @norm(%x0: !tgraph.tensor<[N7], f32>) -> !tgraph.tensor<[], f32> att
   %0 = tgraph.norm %x0 {axes = [0]} : (!tgraph.tensor<[N7], f32>) -> !tgraph.tensor<[], f32>
   tgraph.return %0 : (!tgraph.tensor<[], f32>) -> ()
 }
+// -----
+// CHECK-LABEL: tgraph.func @attention_with_lse(
+// CHECK: tgraph.attention_with_lse
+tgraph.func @attention_with_lse(%x0: !tgraph.tensor<[N2, N3, N5, N8], f32>, %x1: !tgraph.tensor<[N2, N3, N5, N8], f32>, %x2: !tgraph.tensor<[N2, N3, N5, N8], f32>) -> (!tgraph.tensor<[N2, N3, N5, N8], f32>, !tgraph.tensor<[N2, N3, N5], f32>) attributes {names = ["x0", "x1", "x2"]} {
+  %0, %1 = tgraph.attention_with_lse %x0, %x1, %x2 : (!tgraph.tensor<[N2, N3, N5, N8], f32>, !tgraph.tensor<[N2, N3, N5, N8], f32>, !tgraph.tensor<[N2, N3, N5, N8], f32>) -> (!tgraph.tensor<[N2, N3, N5, N8], f32>, !tgraph.tensor<[N2, N3, N5], f32>)
+  tgraph.return %0, %1 : (!tgraph.tensor<[N2, N3, N5, N8], f32>, !tgraph.tensor<[N2, N3, N5], f32>) -> ()
+}
+// -----
+// CHECK-LABEL: tgraph.func @attention_parts(
+// CHECK: tgraph.attention_parts{{.*}} {keys = 4}
+tgraph.func @attention_parts(%x0: !tgraph.tensor<[N2, N4, 1, N8], f32>, %x1: !tgraph.tensor<[N2, N2, N8, N8], f32>, %x2: !tgraph.tensor<[N2, N2, N8, N8], f32>) -> (!tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4), N8], f32>, !tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4)], f32>) attributes {names = ["x0", "x1", "x2"], guards = [[dim<(N4 mod N2)>, dim<0>, "the op's rule"]]} {
+  %0, %1 = tgraph.attention_parts %x0, %x1, %x2 {keys = 4} : (!tgraph.tensor<[N2, N4, 1, N8], f32>, !tgraph.tensor<[N2, N2, N8, N8], f32>, !tgraph.tensor<[N2, N2, N8, N8], f32>) -> (!tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4), N8], f32>, !tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4)], f32>)
+  tgraph.return %0, %1 : (!tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4), N8], f32>, !tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4)], f32>) -> ()
+}
+// -----
+// CHECK-LABEL: tgraph.func @attention_join(
+// CHECK: tgraph.attention_join{{.*}} {dtype = f32}
+tgraph.func @attention_join(%x0: !tgraph.tensor<[N2, N3, N3, N8], f32>, %x1: !tgraph.tensor<[N2, N3, N3], f32>) -> !tgraph.tensor<[N2, N3, 1, N8], f32> attributes {names = ["x0", "x1"]} {
+  %0 = tgraph.attention_join %x0, %x1 {dtype = f32} : (!tgraph.tensor<[N2, N3, N3, N8], f32>, !tgraph.tensor<[N2, N3, N3], f32>) -> !tgraph.tensor<[N2, N3, 1, N8], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N2, N3, 1, N8], f32>) -> ()
+}

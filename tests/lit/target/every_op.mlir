@@ -807,3 +807,222 @@ ttarget.kernel @round_to_f4f2a3cc8b(%0: !ttile.buffer<[], f32>, %1: !ttile.buffe
   })
   ttarget.return
 }
+// -----
+// CHECK-LABEL: ttarget.matrix_kernel @attention_c4f4f15f86__matrix(
+// CHECK: ttarget.partial_rows
+// CHECK: ttarget.grow_rows
+// CHECK: ttarget.join_rows
+ttarget.matrix_kernel @attention_c4f4f15f86__matrix(%0: !ttile.buffer<[1, 1, 256, 128], bf16>, %1: !ttile.buffer<[1, 1, 256, 128], bf16>, %2: !ttile.buffer<[1, 1, 256, 128], bf16>, %3: !ttile.buffer<[1, 1, 256, 128], bf16>) attributes {symbols = [], grid = [1, 1, 2], writes = [3], features = ["wgmma", "tma", "setmaxnreg"], consumers = 2, registers = [24, 240], shared = 229512} {
+  %4 = ttarget.shared_tile {offset = 0, stages = 2} : () -> !ttarget.shared_tile<[128, 128], bf16>
+  %5 = ttarget.shared_tile {offset = 65536, stages = 2} : () -> !ttarget.shared_tile<[128, 128], bf16>
+  %6 = ttarget.shared_tile {offset = 131072, stages = 2} : () -> !ttarget.shared_tile<[128, 128], bf16>
+  %7 = ttarget.shared_tile {offset = 196608, stages = 4} : () -> !ttarget.shared_tile<[64, 64], bf16>
+  %8 = ttarget.ring %4 {offset = 229416, stages = 2} : (!ttarget.shared_tile<[128, 128], bf16>) -> !ttarget.ring
+  %9 = ttarget.tensor_map %0 {box = [1, 1, 128, 64]} : (!ttile.buffer<[1, 1, 256, 128], bf16>) -> !ttarget.tensor_map
+  %10 = ttarget.ring %5 {offset = 229448, stages = 2} : (!ttarget.shared_tile<[128, 128], bf16>) -> !ttarget.ring
+  %11 = ttarget.tensor_map %1 {box = [1, 1, 128, 64]} : (!ttile.buffer<[1, 1, 256, 128], bf16>) -> !ttarget.tensor_map
+  %12 = ttarget.ring %6 {offset = 229480, stages = 2} : (!ttarget.shared_tile<[128, 128], bf16>) -> !ttarget.ring
+  %13 = ttarget.tensor_map %2 {box = [1, 1, 128, 64]} : (!ttile.buffer<[1, 1, 256, 128], bf16>) -> !ttarget.tensor_map
+  %14 = ttarget.tensor_map %3 {box = [1, 1, 64, 64]} : (!ttile.buffer<[1, 1, 256, 128], bf16>) -> !ttarget.tensor_map
+  ttarget.roles ({
+    %15 = ttarget.cursor : () -> !ttarget.cursor
+    %16 = ttarget.cursor : () -> !ttarget.cursor
+    %17 = ttarget.cursor : () -> !ttarget.cursor
+    ttarget.tiles %15, %16, %17 {grid = [1, 1, 2], group = 16, is_descending = true, mailbox = 229376} ({
+    ^bb0(%18: !ttile.index, %19: !ttile.index, %20: !ttile.index, %21: !ttarget.cursor, %22: !ttarget.cursor, %23: !ttarget.cursor):
+      %24 = ttarget.index %20 {names = ["_p"], expr = 128*_p} : (!ttile.index) -> !ttile.index
+      %25 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+      %26 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+      ttarget.acquire %8, %21 : (!ttarget.ring, !ttarget.cursor) -> ()
+      %27 = ttarget.index %18 {names = ["_b"], expr = _b} : (!ttile.index) -> !ttile.index
+      %28 = ttarget.index %19 {names = ["_h"], expr = _h} : (!ttile.index) -> !ttile.index
+      %29 = ttarget.index %24 {names = ["_i"], expr = _i} : (!ttile.index) -> !ttile.index
+      %30 = ttarget.index %26 {names = ["_d"], expr = _d} : (!ttile.index) -> !ttile.index
+      ttarget.copy %9, %8, %21, %4, %27, %28, %29, %30 {pieces = 2} : (!ttarget.tensor_map, !ttarget.ring, !ttarget.cursor, !ttarget.shared_tile<[128, 128], bf16>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> ()
+      %31 = ttarget.advance %8, %21 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
+      %32 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+      %33 = ttarget.index %24 {names = ["_i"], expr = max(0, min(256, _i + 128))} : (!ttile.index) -> !ttile.index
+      %34, %35 = ttarget.steps %32, %33, %22, %23 {step = 128} ({
+      ^bb0(%36: !ttile.index, %37: !ttarget.cursor, %38: !ttarget.cursor):
+        %39 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+        ttarget.acquire %10, %37 : (!ttarget.ring, !ttarget.cursor) -> ()
+        %40 = ttarget.index %18 {names = ["_b"], expr = _b} : (!ttile.index) -> !ttile.index
+        %41 = ttarget.index %19 {names = ["_g"], expr = _g} : (!ttile.index) -> !ttile.index
+        %42 = ttarget.index %36 {names = ["_j"], expr = _j} : (!ttile.index) -> !ttile.index
+        %43 = ttarget.index %39 {names = ["_d"], expr = _d} : (!ttile.index) -> !ttile.index
+        ttarget.copy %11, %10, %37, %5, %40, %41, %42, %43 {pieces = 2} : (!ttarget.tensor_map, !ttarget.ring, !ttarget.cursor, !ttarget.shared_tile<[128, 128], bf16>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> ()
+        %44 = ttarget.advance %10, %37 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
+        %45 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+        ttarget.acquire %12, %38 : (!ttarget.ring, !ttarget.cursor) -> ()
+        %46 = ttarget.index %18 {names = ["_b"], expr = _b} : (!ttile.index) -> !ttile.index
+        %47 = ttarget.index %19 {names = ["_g"], expr = _g} : (!ttile.index) -> !ttile.index
+        %48 = ttarget.index %36 {names = ["_j"], expr = _j} : (!ttile.index) -> !ttile.index
+        %49 = ttarget.index %25 {names = ["_e"], expr = _e} : (!ttile.index) -> !ttile.index
+        ttarget.copy %13, %12, %38, %6, %46, %47, %48, %49 {pieces = 2} : (!ttarget.tensor_map, !ttarget.ring, !ttarget.cursor, !ttarget.shared_tile<[128, 128], bf16>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> ()
+        %50 = ttarget.advance %12, %38 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
+        ttarget.yield %44, %50 : (!ttarget.cursor, !ttarget.cursor) -> ()
+      }) : (!ttile.index, !ttile.index, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.cursor, !ttarget.cursor)
+      ttarget.yield %31, %34, %35 : (!ttarget.cursor, !ttarget.cursor, !ttarget.cursor) -> ()
+    }) : (!ttarget.cursor, !ttarget.cursor, !ttarget.cursor) -> ()
+    ttarget.yield
+  }, {
+    %51 = ttarget.cursor : () -> !ttarget.cursor
+    %52 = ttarget.cursor : () -> !ttarget.cursor
+    %53 = ttarget.cursor : () -> !ttarget.cursor
+    ttarget.tiles %51, %52, %53 {grid = [1, 1, 2], group = 16, is_descending = true, mailbox = 229376} ({
+    ^bb0(%54: !ttile.index, %55: !ttile.index, %56: !ttile.index, %57: !ttarget.cursor, %58: !ttarget.cursor, %59: !ttarget.cursor):
+      %60 = ttarget.index %56 {names = ["_p"], expr = 128*_p} : (!ttile.index) -> !ttile.index
+      %61 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+      %62 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+      %63 = ttarget.constant {value = 0.0} : () -> !ttarget.fragment<[128, 128], f32>
+      %64 = ttarget.constant {value = -inf} : () -> !ttarget.row_vector<[128], f32>
+      %65 = ttarget.constant {value = 0.0} : () -> !ttarget.row_vector<[128], f32>
+      %66 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+      %67 = ttarget.index %60 {names = ["_i"], expr = max(0, min(256, _i + 128))} : (!ttile.index) -> !ttile.index
+      ttarget.await %8, %57 : (!ttarget.ring, !ttarget.cursor) -> ()
+      %68, %69, %70, %71, %72 = ttarget.when %66, %67, %63, %64, %65, %58, %59 ({
+        %73 = ttarget.partial_rows : () -> !ttarget.partial_rows<[128], f32>
+        %74 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+        %75 = ttarget.constant {value = 0.0} : () -> !ttarget.fragment<[128, 128], f32>
+        %76 = ttarget.mma_open %75 : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.pending<[128, 128], f32>
+        ttarget.await %10, %58 : (!ttarget.ring, !ttarget.cursor) -> ()
+        %77 = ttarget.mma_issue %76, %4, %5, %57, %58 : (!ttarget.pending<[128, 128], f32>, !ttarget.shared_tile<[128, 128], bf16>, !ttarget.shared_tile<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor) -> !ttarget.pending<[128, 128], f32>
+        %78 = ttarget.mma_wait %77 : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+        ttarget.release %10, %58 : (!ttarget.ring, !ttarget.cursor) -> ()
+        %79 = ttarget.advance %10, %58 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
+        %80 = ttarget.index %60 {names = ["_i"], expr = min(256, _i + 1) - 128} : (!ttile.index) -> !ttile.index
+        %81 = ttarget.when %80, %66, %78 ({
+          %82 = ttarget.clip %78, %60, %66 {names = ["_i", "_j"], axes = ["_i", "_j"], axis = "_j", bound = min(256, _i + 1), identity = -inf} : (!ttarget.fragment<[128, 128], f32>, !ttile.index, !ttile.index) -> !ttarget.fragment<[128, 128], f32>
+          ttarget.yield %82 : (!ttarget.fragment<[128, 128], f32>) -> ()
+        }) : (!ttile.index, !ttile.index, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+        %83 = ttarget.fold_rows %81 {kind = "max"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.row_vector<[128], f32>
+        %84 = ttarget.math %64, %83 {fn = "max"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+        %85 = ttarget.constant {value = -inf} : () -> !ttarget.row_vector<[128], f32>
+        %86 = ttarget.math %84, %85 {fn = "eq"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], bool>
+        %87 = ttarget.constant {value = 0.0} : () -> !ttarget.row_vector<[128], f32>
+        %88 = ttarget.select %86, %87, %84 : (!ttarget.row_vector<[128], bool>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+        %89 = ttarget.constant {value = 0.12751743082459868} : () -> !ttarget.row_vector<[128], f32>
+        %90 = ttarget.math %88, %89 {fn = "mul"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+        %91 = ttarget.math %90 {fn = "neg"} : (!ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+        %92 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+        %93 = ttarget.constant {value = 0.12751743082459868} : () -> !ttarget.fragment<[128, 128], f32>
+        %94 = ttarget.spread %91 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
+        %95 = ttarget.math %81, %93, %94 {fn = "fma"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+        %96 = ttarget.math %95 {fn = "exp2"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+        %97 = ttarget.math %64, %89, %91 {fn = "fma"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+        %98 = ttarget.math %97 {fn = "exp2"} : (!ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+        %99 = ttarget.grow_rows %73, %98, %96 : (!ttarget.partial_rows<[128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.partial_rows<[128], f32>
+        %100 = ttarget.spread %98 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
+        %101 = ttarget.math %63, %100 {fn = "mul"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+        %102 = ttarget.convert %96 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+        %103 = ttarget.pack %102 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.operand<[128, 128], bf16>
+        %104 = ttarget.index %66 {names = ["_l"], expr = _l + 128} : (!ttile.index) -> !ttile.index
+        %105 = ttarget.index %104, %67, %60 {names = ["_begin", "_high", "_i"], expr = max(_begin, min(128*((-_begin + min(256, _i + 1)) floordiv 128) + _begin, _high))} : (!ttile.index, !ttile.index, !ttile.index) -> !ttile.index
+        %106, %107, %108, %109, %110, %111, %112 = ttarget.steps %104, %105, %63, %84, %99, %101, %103, %79, %59 {step = 128} ({
+        ^bb0(%113: !ttile.index, %114: !ttarget.fragment<[128, 128], f32>, %115: !ttarget.row_vector<[128], f32>, %116: !ttarget.partial_rows<[128], f32>, %117: !ttarget.fragment<[128, 128], f32>, %118: !ttarget.operand<[128, 128], bf16>, %119: !ttarget.cursor, %120: !ttarget.cursor):
+          %121 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+          %122 = ttarget.constant {value = 0.0} : () -> !ttarget.fragment<[128, 128], f32>
+          %123 = ttarget.mma_open %122 : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.pending<[128, 128], f32>
+          ttarget.await %10, %119 : (!ttarget.ring, !ttarget.cursor) -> ()
+          ttarget.turn {way = "take"}
+          %124 = ttarget.mma_issue %123, %4, %5, %57, %119 : (!ttarget.pending<[128, 128], f32>, !ttarget.shared_tile<[128, 128], bf16>, !ttarget.shared_tile<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor) -> !ttarget.pending<[128, 128], f32>
+          ttarget.await %12, %120 : (!ttarget.ring, !ttarget.cursor) -> ()
+          %125 = ttarget.mma_open %117 : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.pending<[128, 128], f32>
+          %126 = ttarget.mma_issue %125, %118, %6, %57, %120 {rhs_major = "mn"} : (!ttarget.pending<[128, 128], f32>, !ttarget.operand<[128, 128], bf16>, !ttarget.shared_tile<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor) -> !ttarget.pending<[128, 128], f32>
+          ttarget.turn {way = "pass"}
+          %127 = ttarget.mma_wait %124 {left = 1} : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          ttarget.release %10, %119 : (!ttarget.ring, !ttarget.cursor) -> ()
+          %128 = ttarget.advance %10, %119 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
+          %129 = ttarget.fold_rows %127 {kind = "max"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.row_vector<[128], f32>
+          %130 = ttarget.math %115, %129 {fn = "max"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %131 = ttarget.constant {value = -inf} : () -> !ttarget.row_vector<[128], f32>
+          %132 = ttarget.math %130, %131 {fn = "eq"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], bool>
+          %133 = ttarget.constant {value = 0.0} : () -> !ttarget.row_vector<[128], f32>
+          %134 = ttarget.select %132, %133, %130 : (!ttarget.row_vector<[128], bool>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %135 = ttarget.constant {value = 0.12751743082459868} : () -> !ttarget.row_vector<[128], f32>
+          %136 = ttarget.math %134, %135 {fn = "mul"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %137 = ttarget.math %136 {fn = "neg"} : (!ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %138 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+          %139 = ttarget.constant {value = 0.12751743082459868} : () -> !ttarget.fragment<[128, 128], f32>
+          %140 = ttarget.spread %137 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          %141 = ttarget.math %127, %139, %140 {fn = "fma"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          %142 = ttarget.math %141 {fn = "exp2"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          %143 = ttarget.math %115, %135, %137 {fn = "fma"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %144 = ttarget.math %143 {fn = "exp2"} : (!ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %145 = ttarget.grow_rows %116, %144, %142 : (!ttarget.partial_rows<[128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.partial_rows<[128], f32>
+          %146 = ttarget.spread %144 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          %147 = ttarget.mma_wait %126 : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          ttarget.release %12, %120 : (!ttarget.ring, !ttarget.cursor) -> ()
+          %148 = ttarget.advance %12, %120 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
+          %149 = ttarget.math %147, %146 {fn = "mul"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          %150 = ttarget.convert %142 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+          %151 = ttarget.pack %150 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.operand<[128, 128], bf16>
+          ttarget.yield %147, %130, %145, %149, %151, %128, %148 : (!ttarget.fragment<[128, 128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.partial_rows<[128], f32>, !ttarget.fragment<[128, 128], f32>, !ttarget.operand<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor) -> ()
+        }) : (!ttile.index, !ttile.index, !ttarget.fragment<[128, 128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.partial_rows<[128], f32>, !ttarget.fragment<[128, 128], f32>, !ttarget.operand<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.fragment<[128, 128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.partial_rows<[128], f32>, !ttarget.fragment<[128, 128], f32>, !ttarget.operand<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor)
+        %152, %153, %154, %155, %156, %157, %158 = ttarget.steps %105, %67, %106, %107, %108, %109, %110, %111, %112 {step = 128} ({
+        ^bb0(%159: !ttile.index, %160: !ttarget.fragment<[128, 128], f32>, %161: !ttarget.row_vector<[128], f32>, %162: !ttarget.partial_rows<[128], f32>, %163: !ttarget.fragment<[128, 128], f32>, %164: !ttarget.operand<[128, 128], bf16>, %165: !ttarget.cursor, %166: !ttarget.cursor):
+          %167 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+          %168 = ttarget.constant {value = 0.0} : () -> !ttarget.fragment<[128, 128], f32>
+          %169 = ttarget.mma_open %168 : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.pending<[128, 128], f32>
+          ttarget.await %10, %165 : (!ttarget.ring, !ttarget.cursor) -> ()
+          ttarget.turn {way = "take"}
+          %170 = ttarget.mma_issue %169, %4, %5, %57, %165 : (!ttarget.pending<[128, 128], f32>, !ttarget.shared_tile<[128, 128], bf16>, !ttarget.shared_tile<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor) -> !ttarget.pending<[128, 128], f32>
+          ttarget.await %12, %166 : (!ttarget.ring, !ttarget.cursor) -> ()
+          %171 = ttarget.mma_open %163 : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.pending<[128, 128], f32>
+          %172 = ttarget.mma_issue %171, %164, %6, %57, %166 {rhs_major = "mn"} : (!ttarget.pending<[128, 128], f32>, !ttarget.operand<[128, 128], bf16>, !ttarget.shared_tile<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor) -> !ttarget.pending<[128, 128], f32>
+          ttarget.turn {way = "pass"}
+          %173 = ttarget.mma_wait %170 {left = 1} : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          ttarget.release %10, %165 : (!ttarget.ring, !ttarget.cursor) -> ()
+          %174 = ttarget.advance %10, %165 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
+          %175 = ttarget.clip %173, %60, %159 {names = ["_i", "_j"], axes = ["_i", "_j"], axis = "_j", bound = min(256, _i + 1), identity = -inf} : (!ttarget.fragment<[128, 128], f32>, !ttile.index, !ttile.index) -> !ttarget.fragment<[128, 128], f32>
+          %176 = ttarget.fold_rows %175 {kind = "max"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.row_vector<[128], f32>
+          %177 = ttarget.math %161, %176 {fn = "max"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %178 = ttarget.constant {value = -inf} : () -> !ttarget.row_vector<[128], f32>
+          %179 = ttarget.math %177, %178 {fn = "eq"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], bool>
+          %180 = ttarget.constant {value = 0.0} : () -> !ttarget.row_vector<[128], f32>
+          %181 = ttarget.select %179, %180, %177 : (!ttarget.row_vector<[128], bool>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %182 = ttarget.constant {value = 0.12751743082459868} : () -> !ttarget.row_vector<[128], f32>
+          %183 = ttarget.math %181, %182 {fn = "mul"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %184 = ttarget.math %183 {fn = "neg"} : (!ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %185 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+          %186 = ttarget.constant {value = 0.12751743082459868} : () -> !ttarget.fragment<[128, 128], f32>
+          %187 = ttarget.spread %184 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          %188 = ttarget.math %175, %186, %187 {fn = "fma"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          %189 = ttarget.math %188 {fn = "exp2"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          %190 = ttarget.math %161, %182, %184 {fn = "fma"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %191 = ttarget.math %190 {fn = "exp2"} : (!ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %192 = ttarget.grow_rows %162, %191, %189 : (!ttarget.partial_rows<[128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.partial_rows<[128], f32>
+          %193 = ttarget.spread %191 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          %194 = ttarget.mma_wait %172 : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          ttarget.release %12, %166 : (!ttarget.ring, !ttarget.cursor) -> ()
+          %195 = ttarget.advance %12, %166 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
+          %196 = ttarget.math %194, %193 {fn = "mul"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          %197 = ttarget.convert %189 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+          %198 = ttarget.pack %197 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.operand<[128, 128], bf16>
+          ttarget.yield %194, %177, %192, %196, %198, %174, %195 : (!ttarget.fragment<[128, 128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.partial_rows<[128], f32>, !ttarget.fragment<[128, 128], f32>, !ttarget.operand<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor) -> ()
+        }) : (!ttile.index, !ttile.index, !ttarget.fragment<[128, 128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.partial_rows<[128], f32>, !ttarget.fragment<[128, 128], f32>, !ttarget.operand<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.fragment<[128, 128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.partial_rows<[128], f32>, !ttarget.fragment<[128, 128], f32>, !ttarget.operand<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor)
+        ttarget.await %12, %158 : (!ttarget.ring, !ttarget.cursor) -> ()
+        %199 = ttarget.mma_open %155 : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.pending<[128, 128], f32>
+        %200 = ttarget.mma_issue %199, %156, %6, %57, %158 {rhs_major = "mn"} : (!ttarget.pending<[128, 128], f32>, !ttarget.operand<[128, 128], bf16>, !ttarget.shared_tile<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor) -> !ttarget.pending<[128, 128], f32>
+        %201 = ttarget.mma_wait %200 : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+        ttarget.release %12, %158 : (!ttarget.ring, !ttarget.cursor) -> ()
+        %202 = ttarget.advance %12, %158 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
+        %203 = ttarget.join_rows %154 : (!ttarget.partial_rows<[128], f32>) -> !ttarget.row_vector<[128], f32>
+        ttarget.yield %201, %153, %203, %157, %202 : (!ttarget.fragment<[128, 128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.cursor, !ttarget.cursor) -> ()
+      }) : (!ttile.index, !ttile.index, !ttarget.fragment<[128, 128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.fragment<[128, 128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.cursor, !ttarget.cursor)
+      ttarget.release %8, %57 : (!ttarget.ring, !ttarget.cursor) -> ()
+      %204 = ttarget.advance %8, %57 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
+      %205 = ttarget.constant {value = 0.0} : () -> !ttarget.row_vector<[128], f32>
+      %206 = ttarget.math %70, %205 {fn = "eq"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], bool>
+      %207 = ttarget.constant {value = 1.0} : () -> !ttarget.row_vector<[128], f32>
+      %208 = ttarget.select %206, %207, %70 : (!ttarget.row_vector<[128], bool>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+      %209 = ttarget.spread %208 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
+      %210 = ttarget.math %68, %209 {fn = "div"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+      %211 = ttarget.convert %210 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+      ttarget.store_tile %211, %14, %7, %3, %54, %55, %60, %61 {names = ["_b", "_h", "_i", "_e"], axes = ["_i", "_e"], map = [_b, _h, _i, _e], bounds = [-1, -1]} : (!ttarget.fragment<[128, 128], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[1, 1, 256, 128], bf16>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> ()
+      ttarget.yield %204, %71, %72 : (!ttarget.cursor, !ttarget.cursor, !ttarget.cursor) -> ()
+    }) : (!ttarget.cursor, !ttarget.cursor, !ttarget.cursor) -> ()
+    ttarget.yield
+  })
+  ttarget.return
+}
