@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -73,6 +75,32 @@ def test_programs_of_unequal_length_are_handed_out() -> None:
     tiles = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.tiles"]
     assert all(op.value("mailbox") >= 0 and op.value("is_descending") for op in tiles)
     assert BACKEND.code(kernel).counts
+
+
+def gram(x: Any) -> Any:
+    return ts.ops.matmul(x, ts.ops.transpose(x))
+
+
+def test_descriptors_are_made_once_and_before_everything() -> None:
+    """Both sides of a product with itself are seen through one tensor map, and none is made in a loop."""
+    kernel = matrix_of(gram, [(512, 256)], overrides={"contraction.block": (64, 64, 64)})
+    maps = [op for op in kernel.walk() if op.name == "ttarget.tensor_map"]
+    assert len(maps) == 2  # what is read, and what is written
+    assert all(op.parent_op() is kernel for op in maps)
+    copies = [op for op in kernel.walk() if op.name == "ttarget.copy"]
+    assert len(copies) == 2
+    assert copies[0].operands[0] is copies[1].operands[0]
+
+
+def test_roles_of_their_own_were_faster_than_one_program_for_all() -> None:
+    """As measured at 4096: a producer beside consumers, and kernels in which every warp copies and multiplies."""
+    folder = Path(__file__).parents[3] / "benchmarks" / "results"
+
+    def best(file: str) -> float:
+        rows = json.loads((folder / file).read_text())["rows"]
+        return max(row["tessera"] for row in rows if row["form"] == "nt" and row["size"] == [4096, 4096, 4096])
+
+    assert best("hopper.json") > best("gpu-warps.json")
 
 
 PIPELINES = {

@@ -15,6 +15,7 @@ from tessera.ir.graph.samples import Make
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.shape import equal_dims, is_at_least, path, text
+from tessera.types.space import problem
 from tessera.types.tensor_type import TensorType
 
 STATE = frozenset({"state"})
@@ -61,6 +62,9 @@ def _infer_prune(ctx: InferContext, types: Sequence[TensorType], attributes: Att
 def _infer_move(op: str) -> Infer:
     def infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
         _check_cache(ctx, op, *types)
+        wrong = problem("global", attributes["space"])
+        if wrong:
+            raise ctx.fail(f"`{op}`: {wrong}", help="write `shared` to bring a cache near, `host` to move it away")
         return list(types)
 
     return infer

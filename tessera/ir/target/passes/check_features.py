@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.diagnostics.codes import FeatureError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
+from tessera.ir.target.spaces import check_moves
 
 # Names of LLVM; the level of the x86-64 psABI (section 3.1.1, "Processor Architecture") that first has each.
 _LEVELS = {
@@ -42,6 +43,7 @@ class CheckFeatures(Pass):
     def _check(self, kernel: SpecOp) -> None:
         missing = [name for name in kernel.value("features") if name not in self.features]
         if not missing:
+            check_moves(kernel, self.features)
             return
         listed = ", ".join(missing)
         raise FeatureError(

@@ -1,0 +1,64 @@
+"""Kernels move between memory spaces with what their machine has, and ops that do otherwise are refused with a way."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from xdsl.dialects.builtin import ModuleOp
+
+import tessera as ts
+from tessera.diagnostics.codes import FeatureError, ShapeError
+from tessera.ir.base.dialect_of import load_dialects
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.text import parse_module
+from tessera.ir.target.passes.check_features import CheckFeatures
+from tessera.ir.target.spaces import check_moves, moves_of
+from tessera.types.machine import GPUS
+from tessera.types.space import moves
+from tests.backends.nvptx.kernels import lowered
+from tests.backends.nvptx.matrices import product_text
+
+
+def product() -> SpecOp:
+    load_dialects()
+    (kernel,) = [op for op in parse_module(product_text()).ops if isinstance(op, SpecOp)]
+    return kernel
+
+
+def test_what_kernels_of_ours_move_is_moved_at_once() -> None:
+    kernels = [product(), *lowered("transpose").targets, *lowered("long row").targets]
+    ops = [op for kernel in kernels for op in kernel.walk() if isinstance(op, SpecOp)]
+    pairs = {(move.source, move.target) for op in ops for move in moves_of(op)}
+    assert {("global", "shared"), ("shared", "global"), ("global", "register"), ("register", "global")} <= pairs
+    assert ("register", "shared") in pairs
+    assert all(moves(*pair) for pair in pairs)
+    for kernel in kernels:
+        check_moves(kernel, GPUS["sm_90a"].features)
+
+
+def test_a_machine_without_the_copy_engine_is_told_how_it_copies() -> None:
+    kernel = product()
+    with pytest.raises(
+        FeatureError, match="moving from global to shared memory by tma is not this machine's"
+    ) as caught:
+        check_moves(kernel, GPUS["sm_80"].features)
+    assert "it moves there by cp.async" in caught.value.render()
+    kernel.set_value("features", ())
+    with pytest.raises(FeatureError, match="by tma is not this machine's"):
+        CheckFeatures(GPUS["sm_80"].features).run(ModuleOp([kernel.clone()]))
+
+
+def test_a_cache_goes_to_a_memory_that_there_is() -> None:
+    def brought(keys: ts.Tensor, length: ts.Tensor) -> ts.Tensor:
+        return ts.KVCache(keys, keys, length).prefetch(into="moon").K
+
+    def tensor_memory(keys: ts.Tensor, length: ts.Tensor) -> ts.Tensor:
+        return ts.KVCache(keys, keys, length).prefetch(into="tmem").K
+
+    arrays = [np.zeros((1, 2, 8, 4), np.float32), np.array(3, np.int64)]
+    with pytest.raises(ShapeError, match="there is no memory `moon`; there are register, shared, tmem, global"):
+        ts.jit(brought).trace(*arrays)
+    with pytest.raises(
+        ShapeError, match="nothing moves from global to tmem memory at once: go from global to register"
+    ):
+        ts.jit(tensor_memory).trace(*arrays)

@@ -1,0 +1,63 @@
+"""Memory spaces: a lattice of who sees what, and every pair of spaces is moved between, or refused with a way round."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tessera.frontend.kernel.memory import SPACES as LANGUAGE
+from tessera.ir.target.ops.memory import SPACES as SCRATCH
+from tessera.types.machine import GPUS
+from tessera.types.space import CIRCLES, SPACES, TRANSFERS, is_seen_by, join, moves, problem, route
+
+NAMES = tuple(SPACES)
+PAIRS = list(itertools.product(NAMES, NAMES))
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_a_pair_is_moved_at_once_or_by_way_of_others(source: str, target: str) -> None:
+    said = problem(source, target)
+    if moves(source, target):
+        assert said == ""
+        return
+    way = route(source, target)
+    assert said.startswith(f"nothing moves from {source} to {target} memory at once: go from {source} to ") or (
+        source == target == "tmem"
+    )
+    assert all(moves(one, other) for one, other in itertools.pairwise(way))
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_the_join_is_that_of_a_lattice(source: str, target: str) -> None:
+    top = join(source, target)
+    assert top == join(target, source)
+    assert join(top, source) == join(top, target) == top
+    for third in NAMES:
+        assert join(join(source, target), third) == join(source, join(target, third))
+    assert CIRCLES.index(SPACES[top].circle) >= max(CIRCLES.index(SPACES[one].circle) for one in (source, target))
+    assert join(source, source) == source
+
+
+def test_who_sees_what() -> None:
+    assert [circle for circle in CIRCLES if is_seen_by("shared", circle)] == ["thread", "block"]
+    assert not is_seen_by("host", "thread")
+    assert is_seen_by("managed", "thread")
+
+
+@pytest.mark.parametrize("cpu", sorted(GPUS))
+def test_a_machine_moves_with_what_it_has(cpu: str) -> None:
+    """Tensor memory is Blackwell's; all copy from global to shared memory, each in its way."""
+    features = GPUS[cpu].features
+    assert problem("global", "shared", features) == ""
+    has_tensor_memory = "tcgen05" in features
+    assert (problem("tmem", "register", features) == "") == has_tensor_memory
+    said = problem("shared", "global", features)
+    assert said == "" if "tma" in features else "takes tma" in said
+
+
+def test_all_parts_speak_of_the_same_spaces() -> None:
+    assert set(LANGUAGE) <= set(SPACES)
+    assert {space.removesuffix("s") for space in SCRATCH} - {"private"} <= set(SPACES)
+    assert {name for pair in TRANSFERS for name in pair} == set(SPACES)
+    assert problem("moon", "shared").startswith("there is no memory `moon`; there are register, shared")
