@@ -9,8 +9,9 @@ from xdsl.dialects.builtin import ModuleOp
 import tessera as ts
 from tessera.diagnostics.codes import FeatureError, ShapeError
 from tessera.ir.base.dialect_of import load_dialects
-from tessera.ir.base.op import SpecOp
+from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.text import parse_module
+from tessera.ir.base.verify import verify
 from tessera.ir.target.passes.check_features import CheckFeatures
 from tessera.ir.target.spaces import check_moves, moves_of
 from tessera.types.machine import GPUS
@@ -62,3 +63,28 @@ def test_a_cache_goes_to_a_memory_that_there_is() -> None:
         ShapeError, match="nothing moves from global to tmem memory at once: go from global to register"
     ):
         ts.jit(tensor_memory).trace(*arrays)
+
+
+def test_a_copy_goes_to_shared_memory_that_its_barrier_counts() -> None:
+    """Neither to another tile than its ring's, nor to a buffer: each would be a wrong space, or a wait for nothing."""
+    load_dialects()
+    text = product_text()
+    copy = next(line for line in text.splitlines() if line.strip().startswith("ttarget.copy"))
+    tile = copy.split("ttarget.copy ")[1].split(", ")[3]
+    tiles = [line for line in text.splitlines() if "= ttarget.shared_tile" in line and "[64, 64]" in line]
+    staging = tiles[-1].split(" = ")[0].strip()
+    shared = copy.split("!ttarget.cursor, ")[1].split(", !ttile.index")[0]
+    other = copy.replace(f", {tile}, ", f", {staging}, ").replace(shared, "!ttarget.shared_tile<[64, 64], bf16>")
+    with pytest.raises(OpError, match="fills a tile of its ring"):
+        verify(parse_module(text.replace(copy, other)))
+    buffer = copy.replace(f", {tile}, ", ", %0, ").replace(shared, "!ttile.buffer<[256, 192], bf16>")
+    with pytest.raises(OpError, match="fills a tile of its ring"):
+        verify(parse_module(text.replace(copy, buffer)))
+
+
+def test_what_is_copied_and_never_waited_for_is_refused() -> None:
+    load_dialects()
+    lines = product_text().splitlines()
+    gone = ("ttarget.await", "ttarget.release")
+    with pytest.raises(OpError, match="a product reads a stage that nobody waited for"):
+        verify(parse_module("\n".join(line for line in lines if not line.strip().startswith(gone))))
