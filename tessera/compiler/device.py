@@ -100,9 +100,7 @@ def device_parts(
     return DeviceParts(targets, tuple(codes), host, tuple(units))
 
 
-def _targets(
-    backend: NvptxBackend, program: SpecOp, kernel: SpecOp, aligned: bool, units: list[str]
-) -> list[SpecOp]:
+def _targets(backend: NvptxBackend, program: SpecOp, kernel: SpecOp, aligned: bool, units: list[str]) -> list[SpecOp]:
     """A kernel for matrix units where it fits them, and the one that runs anywhere, where that may be wanted.
 
     `units` gets a line on a kernel with products: where it runs, and why not elsewhere.
