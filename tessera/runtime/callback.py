@@ -6,7 +6,7 @@ import ctypes
 import json
 import struct
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, cast
@@ -127,23 +127,35 @@ def _fitted(function: Callable[..., Any], result: Any, dtype: str, shape: tuple[
 
 def check_index(text: str, indices: Tensor, extent: Tensor) -> None:
     """Raise PositionError (T0710) at the first index outside of an axis, counted from either end."""
-    size, flat = extent.item(), indices.reshape(-1).tolist()
+    size, flat = extent.item(), list(_numbers(indices.tolist()))
     wrong = next((at for at, index in enumerate(flat) if not -size <= index < size), None)
     if wrong is None:
         return
+    index = flat[wrong]
     where: dict[str, Any] = json.loads(text)
     place: list[int] = []
     for length in reversed(indices.shape):
         wrong, own = divmod(wrong, length)
         place.insert(0, own)
     raise PositionError(
-        f"index {indices[tuple(place)].item()} is outside of an axis of {size} elements",
+        f"index {index} is outside of an axis of {size} elements",
         span=Span(*where["place"]) if where["place"] else HERE,
         notes=(
-            f"it stands at {place} of the indices, {list(indices.shape)} {indices.dtype}, that `{where['op']}` uses",
+            f"it stands at {place} of the indices, {list(indices.shape)} {indices.dtype}, that `{where['op']}` uses"
+            if place
+            else f"`{where['op']}` uses it alone",
             f"rule: an index is in -{size}..{size - 1}; a debug build checks, others clamp",
         ),
     )
+
+
+def _numbers(values: Any) -> Iterator[int]:
+    """The numbers of nested lists, in order."""
+    if not isinstance(values, list):
+        yield values
+        return
+    for item in cast("list[Any]", values):
+        yield from _numbers(item)
 
 
 def fresh_key() -> bytes:
