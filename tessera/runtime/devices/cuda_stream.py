@@ -108,11 +108,12 @@ class Graph:
     """
 
     def __init__(self) -> None:
-        self.stream = Stream()
         self._executable = ctypes.c_void_p()
         self._held: list[Any] = []
         self._own: list[weakref.ref[Any]] = []
         self._blocks: list[tuple[Home, int]] = []
+        self._library: Any = driver().library
+        self.stream = Stream()
 
     def replay(self) -> None:
         """Run all of it, after what is in the current queue now and before what comes there next."""
@@ -159,8 +160,9 @@ class Graph:
 
     def __del__(self) -> None:
         if self._executable.value:
-            # It may be running; its memory goes home to a queue that is behind it.
-            driver().library.cuGraphExecDestroy(self._executable)
+            # It may be running, and what it held goes home to queues that are not behind it.
+            self._library.cuStreamSynchronize(ctypes.c_void_p(self.stream.handle))
+            self._library.cuGraphExecDestroy(self._executable)
         for home, address in self._blocks:
             home.free.append(address)
 

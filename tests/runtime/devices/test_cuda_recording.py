@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tessera.diagnostics.codes import DeviceError
 from tessera.runtime.devices import cuda_memory, cuda_program, cuda_stream
 from tessera.runtime.devices.cuda_call import NativeCall
 from tessera.runtime.devices.cuda_memory import Pool
@@ -30,6 +31,7 @@ class Driver:
     def __init__(self) -> None:
         self.next = 1 << 20
         self.freed: list[int] = []
+        self.asked: list[str] = []
         self.library: Any = self
 
     def enter(self) -> bool:
@@ -48,6 +50,7 @@ class Driver:
         return 0
 
     def __getattr__(self, name: str) -> Any:
+        self.asked.append(name)
         return _entered
 
 
@@ -136,6 +139,18 @@ def test_every_call_of_a_recording_is_heard_of(pool: Pool) -> None:
     assert len(graph._held) == 3  # pyright: ignore[reportPrivateUsage]
     assert function.__dict__["_plans"] == {}
     assert QUEUE.recording is None
+
+
+def test_a_graph_is_recorded_once_and_waited_for_when_it_goes(pool: Pool) -> None:
+    asked: list[str] = pool.__dict__["cuda"].asked
+    graph = Graph()
+    graph._executable.value = 7  # pyright: ignore[reportPrivateUsage]
+    with pytest.raises(DeviceError, match="recorded once"), graph.recording():
+        pass
+    asked.clear()
+    del graph
+    gc.collect()
+    assert asked == ["cuStreamSynchronize", "cuGraphExecDestroy"]
 
 
 def test_a_recording_that_fails_gives_back_what_it_took(pool: Pool) -> None:
