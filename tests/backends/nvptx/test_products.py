@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -154,6 +157,17 @@ def test_the_model_has_a_block_for_every_size(m: int, n: int, k: int, is_across:
 def test_every_block_fits_both_orientations(block: tuple[int, int, int]) -> None:
     for function, shapes in ((nt, MANY), (nn, [(2048, 640), (640, 2560)])):
         assert matrix_of(function, shapes, overrides={"contraction.block": block}).name == "ttarget.matrix_kernel"
+
+
+def test_products_reach_their_peer_as_recorded() -> None:
+    """Of cuBLAS, on one machine in turns: each of bf16 19 parts of 20 at least, and all that are large together all."""
+    file = Path(__file__).parents[3] / "benchmarks" / "results" / "gpu-products.json"
+    rows = [row for row in json.loads(file.read_text())["rows"] if row["form"] in ("nt", "nn", "by_hand")]
+    assert len(rows) > 30
+    assert all(row["same_bits"] and row["error"] < 2.0**-8 for row in rows)
+    assert all(row["ratio"] >= 0.95 for row in rows)
+    large = [row["ratio"] for row in rows if min(row["size"]) >= 2048 and row["size"][0] % 2048 == 0]
+    assert math.prod(large) >= 1.0
 
 
 def test_choices_are_the_users_too() -> None:
