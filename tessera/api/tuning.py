@@ -61,7 +61,7 @@ class Tuning:
         for schedule in self._candidates(kernel, args, kwargs):
             variant = kernel.with_schedule(schedule)
             try:
-                text = variant.program(*args, **kwargs).work()
+                text = _code(variant, args, kwargs)
                 if text in seen:
                     self.dropped.append((schedule, f"the same code here as {seen[text]}"))
                     continue
@@ -133,6 +133,13 @@ def _locked(path: str) -> Generator[None]:
     with open(f"{path}.lock", "w", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # let go when the file is closed, or its process ends
         yield
+
+
+def _code(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """What tells candidates apart: a processor sees blocks alone, a GPU warps, stages and vectors too."""
+    if kernel.options.backend == "cuda":
+        return kernel.program(*args, kind="gpu", **kwargs).text()
+    return kernel.program(*args, **kwargs).work()
 
 
 def _wait(kernel: Kernel) -> None:

@@ -215,7 +215,7 @@ class BlockLowering(Lowering):
                 self.values[op.result] = self.emit("spread", operands, {"axes": ()}, self.vectors(op.results)).result
         elif op.name in ("ttile.reduce", "ttile.arg_reduce"):
             self._row_fold(op)
-        elif op.name in ("ttile.load", "ttile.store", "ttile.coordinate", "ttile.clip"):
+        elif op.name in ("ttile.load", "ttile.store", "ttile.coordinate", "ttile.clip") and op.value("axes"):
             self._row_access(op)
         else:
             self.lower(op)

@@ -40,16 +40,10 @@ def _counter(b: KernelBuilder, tile: Tile) -> Tile:
 
 def _word(b: KernelBuilder, key: TensorRef, place: int, shape: tuple[int, ...]) -> Tile:
     """A word of the key at every element."""
-    names, scope = axis_names(b, [None] * len(shape))
-    values = {
-        "coords": names,
-        "axes": names,
-        "map": (Dim.constant(place),),
-        "bounds": tuple(Dim.constant(-1) for _ in names),
-        "pad": 0,
-    }
+    values = {"coords": (), "axes": (), "map": (Dim.constant(place),), "bounds": (), "pad": 0}
+    one = b.tile("load", [key.number], values, key.type.with_shape(()))
     type = key.type.with_shape(shape)
-    return Tile(b.tile("load", [key.number, *(scope[name] for name in names)], values, type), type, [None] * len(shape))
+    return Tile(b.tile("broadcast", [one], {"axes": ()}, type), type, [None] * len(shape))
 
 
 def _draw(b: KernelBuilder, counter: Tile, key: Tile, stream: Tile) -> Tile:
