@@ -109,7 +109,8 @@ def _other(name: str, x: Any, y: Any, choice: int) -> Any:
     if name in ("cast", "round_to"):
         return _converted(name, x, choice)
     if name in ("sum", "max", "mean", "var", "norm", "prod"):
-        return getattr(ops, name)(x, axis=choice % 2, keepdims=True) + x * 0
+        found, zeros = _alike(getattr(ops, name)(x, axis=choice % 2, keepdims=True), x * 0)
+        return found + zeros
     if name == "cumsum":
         with ts.policy(accumulate=ts.f32):
             return ops.cumsum(x, axis=choice % 2)

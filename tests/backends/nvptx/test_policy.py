@@ -61,14 +61,15 @@ def test_ptx_of_a_policy_assembles(name: str) -> None:
         assert assemble(text, "sm_90a").startswith(b"\x7fELF")
 
 
-def report_of(function: Any, x: Any, **options: Any) -> str:
+def report_of(function: Any, x: Any, gpu: str = "sm_90a", **options: Any) -> str:
     jitted: Any = ts.jit(function)
-    made = compile_tape(jitted.trace(x).tape, Options.of(backend="cuda", features=("sm_90a",), **options))
+    made = compile_tape(jitted.trace(x).tape, Options.of(backend="cuda", features=(gpu,), **options))
     return made.metadata["report"]["numerics"]
 
 
-def test_what_matrix_kernels_approximate_is_in_the_artifact_with_its_bound() -> None:
-    found = report_of(lambda x: ops.gelu(x @ x), BIG)
+@pytest.mark.parametrize("gpu", ["sm_80", "sm_90a"])
+def test_what_matrix_kernels_approximate_is_in_the_artifact_with_its_bound(gpu: str) -> None:
+    found = report_of(lambda x: ops.gelu(x @ x), BIG, gpu)
     assert found.startswith("reproducible; the machine's own gelu_")
     assert "units of the last place of bf16" in found
     assert report_of(lambda x: x @ x, BIG) == "reproducible"
@@ -102,3 +103,6 @@ def test_attention_without_approximations() -> None:
     assert "exp2 within 2 units of the last place of f32" in report_of(attend, q)
     exact = lowered(ts.Policy(), attend, q, overrides={"math.exp": "exact"})
     assert not any("ex2.approx" in text for text in exact.texts)
+    if assembler() is not None:
+        for text in compile_texts(exact.texts, NvptxBackend().code_target):
+            assert assemble(text, "sm_90a").startswith(b"\x7fELF")
