@@ -21,7 +21,8 @@ class Options:
     """Every choice that changes the code; a choice that does not (threads, paths) is a setting, not an option.
 
     `overrides` fixes choices of the schedule by name, as a sorted tuple of pairs. `features` replaces what the machine
-    was found to have (`("avx2", "fma")`), None keeps it. `debug` proves tile kernels in bounds and free of races.
+    was found to have (`("avx2", "fma")`), None keeps it. `debug` proves tile kernels in bounds and free of races,
+    and lets waits on a GPU that never end say where.
     `fast_math` rounds `a * b + c` once: faster, and other bits than the reference's.
 
     >>> Options.of(fusion=False, overrides={"tile.n": 64}).text
