@@ -10,14 +10,32 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TOY: dict[str, dict[str, Any]] = {
+    "contracts": {"B": 2, "S": 5, "H": 2, "E": 8},
     "demo": {"D": 64, "batches": (1, 5), "lengths": (17, 1), "rounds": 1},
     "effects": {"B": 16, "D": 4, "rounds": 3},
     "flash_attention": {"lengths": ((17, 17), (5, 33)), "D": 16},
     "matmul": {"sizes": ((33, 17, 40), (1, 64, 3))},
     "mlp": {"batches": (1, 7), "sizes": (20, 33, 16, 10)},
+    "numerics": {"B": 4, "K": 32, "N": 8, "draws": 400},
+    "pipelines": {"sizes": ((33, 40, 17),), "ranks": 2},
     "softmax": {"shapes": ((7, 33), (3, 1))},
     "transformer": {"layers": 2, "D": 64, "lengths": (17, 1)},
 }
+
+
+MILESTONES = {
+    "foundation: constraints, effects, verifiers": {"contracts", "effects"},
+    "numerics: policies, stable softmax": {"numerics"},
+    "memory and parallelism: copies ahead, pipelines, mesh checks": {"pipelines"},
+    "backends: kernels for the matrix units of a machine": {"matmul", "flash_attention"},
+    "documents and examples": {"matmul", "softmax", "flash_attention"},
+}
+
+
+def test_every_milestone_has_an_example_and_the_last_its_three() -> None:
+    assert all(names and names <= TOY.keys() for names in MILESTONES.values())
+    pages = {page.stem for page in (EXAMPLES.parent / "docs" / "examples").glob("*.md")}
+    assert MILESTONES["documents and examples"] <= pages
 
 
 def test_every_example_has_toy_sizes() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.api.compilation import SPANS, cache_key, placed, spans_of
 from tessera.api.specialization import Specialization
 from tessera.compiler.options import Options
+from tessera.diagnostics.error import readable
 from tessera.frontend.trace_function import TracedFunction
 from tessera.ir.base.tape import POLICY, Tape
 from tessera.ir.base.tape_text import tape_text
@@ -65,7 +66,7 @@ class Explanation:
         lines += [f"  proved: {fact}" for fact in self.proved]
         for name, value in self.report.items():
             lines += _shown(name, value)
-        return "\n".join(lines)
+        return readable("\n".join(lines))
 
 
 def _shown(name: str, value: Any) -> list[str]:
