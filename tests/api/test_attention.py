@@ -17,14 +17,33 @@ def heads(shape: tuple[int, ...], dtype: Any, seed: int) -> Any:
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
+def whole(q: Any, k: Any, v: Any) -> Any:
+    return ts.ops.attention(q, k, v)
+
+
+def masked(q: Any, k: Any, v: Any) -> Any:
+    return ts.ops.attention(q, k, v, causal=True)
+
+
+def whole_with_lse(q: Any, k: Any, v: Any) -> Any:
+    return ts.ops.attention(q, k, v, return_lse=True)
+
+
+def masked_with_lse(q: Any, k: Any, v: Any) -> Any:
+    return ts.ops.attention(q, k, v, causal=True, return_lse=True)
+
+
+def lse_alone(q: Any) -> Any:
+    return ts.ops.attention(q, q, q, return_lse=True)[1]
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_log_sum_exps_come_beside_the_result(causal: bool) -> None:
     q, k, v = (
         heads((1, count, length, 16), np.float32, seed)
         for seed, (count, length) in enumerate([(4, 9), (2, 40), (2, 40)])
     )
-    both = ts.jit(lambda q, k, v: ts.ops.attention(q, k, v, causal=causal, return_lse=True))
-    alone = ts.jit(lambda q, k, v: ts.ops.attention(q, k, v, causal=causal))
+    both, alone = ts.jit(masked_with_lse if causal else whole_with_lse), ts.jit(masked if causal else whole)
     out, lse = map(np.asarray, both(q, k, v))
     wanted, sums = reference("attention_with_lse", q, k, v, causal=causal)
     assert out.tobytes() == np.asarray(alone(q, k, v)).tobytes()
@@ -34,7 +53,7 @@ def test_log_sum_exps_come_beside_the_result(causal: bool) -> None:
 
 def test_the_log_sum_exp_alone_needs_no_result() -> None:
     q = heads((1, 2, 5, 8), np.float32, 3)
-    lse = ts.jit(lambda q: ts.ops.attention(q, q, q, return_lse=True)[1])(q)
+    lse = ts.jit(lse_alone)(q)
     np.testing.assert_allclose(np.asarray(lse), reference("attention_with_lse", q, q, q)[1], rtol=1e-5)
 
 
@@ -59,7 +78,7 @@ def test_a_single_query_goes_over_parts_of_the_keys(keys: int) -> None:
         heads((2, count, length, 16), ml_dtypes.bfloat16, seed)
         for seed, (count, length) in enumerate([(6, 1), (2, keys), (2, keys)])
     )
-    jitted = ts.jit(lambda q, k, v: ts.ops.attention(q, k, v, causal=True))
+    jitted = ts.jit(masked)
     found = np.asarray(jitted(q, k, v))
     assert "attention_parts" in jitted.lower(q, k, v).schedule
     wanted = reference("attention", q, k, v, causal=True)
@@ -70,5 +89,5 @@ def test_a_single_query_goes_over_parts_of_the_keys(keys: int) -> None:
 def test_few_keys_and_several_queries_stay_whole() -> None:
     for queries, keys in ((1, 4095), (2, 5000)):
         q, k = heads((1, 2, queries, 16), ml_dtypes.bfloat16, 1), heads((1, 2, keys, 16), ml_dtypes.bfloat16, 2)
-        text = ts.jit(lambda q, k: ts.ops.attention(q, k, k)).lower(q, k).schedule
+        text = ts.jit(whole).lower(q, k, k).schedule
         assert "attention_parts" not in text

@@ -1,0 +1,166 @@
+"""Attention on matrix units: row sums apart, queries ahead, masks where they count, users' kernels, single queries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+import tessera as ts
+from tessera import KTile, Schedule, bf16, f32, kernel, tile
+from tessera.ir.base.dialect_of import load_dialects, make
+from tessera.ir.base.op import OpError
+from tessera.ir.base.text import parse_module
+from tessera.ir.base.verify import verify
+from tessera.ir.target.dialect import DIALECT
+from tessera.ir.target.hopper_types import FragmentAttr
+from tessera.ir.target.machine_code import compile_texts
+from tessera.runtime.devices.cuda_assembler import assemble, assembler
+from tessera.tile import INF
+from tessera.types import dtype as dt
+from tessera.types.tensor_type import TensorType
+from tests.backends.nvptx.matrices import BACKEND, attention_text, causal, kernels_of, matrix_of, text_of
+
+PLAIN = [(2, 2, 512, 128)] * 3
+
+
+def with_lse(q: Any, k: Any, v: Any) -> Any:
+    return ts.ops.attention(q, k, v, causal=True, return_lse=True)
+
+
+def single(q: Any, k: Any, v: Any) -> Any:
+    return ts.ops.attention(q, k, v)
+
+
+@kernel.schedule(Schedule(block=(128, 128), warps=8))
+def flash(
+    q: KTile["B*H", "S", "D", bf16],
+    k: KTile["B*H", "T", "D", bf16],
+    v: KTile["B*H", "T", "D", bf16],
+    *,
+    causal: bool = False,
+) -> Any:
+    T = tile.context()
+    Q = tile.load(q, rows=T.m, cols=T.d)
+    acc = tile.zeros((T.m, T.d), f32)
+    m, total = tile.full((T.m,), -INF), tile.zeros((T.m,), f32)
+    for n in tile.range_n(k.shape, T.n, prefetch=2):
+        S = tile.dot(Q, tile.transpose(tile.load(k, n, cols=T.d))) * tile.rsqrt(float(T.d))
+        if causal:
+            tile.mask_causal(S, tile.row_index(), tile.col_index(n))
+        P, m_c, l_c = tile.softmax_online(S)
+        acc, m, total = tile.softmax_accumulate(acc, m, total, P, tile.load(v, n, cols=T.d), m_c, l_c)
+    return tile.cast(acc / total[:, None], bf16)
+
+
+def by_hand(q: Any, k: Any, v: Any) -> Any:
+    return flash(q, k, v, causal=True)
+
+
+def loops(text: str) -> list[str]:
+    """The bodies of loops with products."""
+    return [part for part in text.split("ttarget.steps")[1:] if "ttarget.mma_issue" in part]
+
+
+@pytest.mark.parametrize("function", [causal, with_lse, by_hand])
+def test_row_sums_are_joined_after_the_loop(function: Any) -> None:
+    text = text_of(matrix_of(function, PLAIN))
+    assert text.count("ttarget.partial_rows : ") == 1
+    assert text.count("ttarget.join_rows") == 1
+    for body in loops(text):
+        body = body.split("ttarget.join_rows")[0]
+        assert body.count("ttarget.grow_rows") == 1
+        assert 'kind = "sum"' not in body
+
+
+def test_kernels_of_users_take_powers_of_two_of_unscaled_scores() -> None:
+    """One multiply-add before each power, as in the built-in op: the factor of the scores is inside of it."""
+    (mine,) = kernels_of(by_hand, PLAIN)
+    assert 'fn = "exp"' in text_of(mine)
+    text = text_of(matrix_of(by_hand, PLAIN))
+    assert 'fn = "exp"' not in text
+    for body in loops(text):
+        wide = [line for line in body.splitlines() if "fragment<[128, 128], f32>" in line and "ttarget.math" in line]
+        names = [line.split('fn = "')[1].split('"')[0] for line in wide]
+        assert sorted(names[: names.index("exp2") + 1]) == ["exp2", "fma"]
+
+
+def test_queries_of_the_next_block_have_a_place_where_there_is_room() -> None:
+    text = attention_text()
+    first = next(
+        line for line in text.splitlines() if "ttarget.shared_tile {" in line or "ttarget.shared_tile " in line
+    )
+    assert "stages = 2" in first
+    rings = [line for line in text.splitlines() if " = ttarget.ring " in line]
+    assert [line.count("stages = 2") for line in rings] == [1, 1, 1]
+
+
+def test_the_mask_of_a_first_step_is_in_a_branch() -> None:
+    text = text_of(matrix_of(causal, PLAIN))
+    branch = next(part for part in text.split("ttarget.when")[1:] if "ttarget.mma_issue" not in part.split("})")[0])
+    assert "ttarget.clip" in branch.split("})")[0]
+
+
+@pytest.mark.parametrize(("length", "group"), [(1024, 16), (4096, 16), (8192, 8), (16384, 4), (65536, 1)])
+def test_heads_that_run_together_have_their_keys_in_the_second_cache(length: int, group: int) -> None:
+    """50 MiB: twelve heads of 8192 keys, and powers of two are taken."""
+    text = text_of(matrix_of(causal, [(1, 16, length, 128)] * 3))
+    assert f"group = {group}, is_descending = true" in text if group > 1 else "group = " not in text
+
+
+def test_shared_heads_count_once_for_all_that_share_them() -> None:
+    text = text_of(matrix_of(causal, [(1, 64, 16384, 128), (1, 8, 16384, 128), (1, 8, 16384, 128)]))
+    assert "group = 16, is_descending = true" in text
+
+
+@pytest.mark.parametrize("keys", [4096, 5000])
+def test_single_queries_fill_a_block_with_the_heads_of_a_group(keys: int) -> None:
+    parts, join = kernels_of(single, [(2, 16, 1, 128), (2, 2, keys, 128), (2, 2, keys, 128)])
+    found = BACKEND.matrix(parts)
+    assert found is not None
+    assert found.value("consumers") == 1
+    assert [dim.value for dim in found.value("grid")] == [2, 2, 1, -(-keys // 2048)]
+    assert BACKEND.matrix(join) is None
+    # Even parts take equally long, and nobody hands them out.
+    assert ("mailbox" in text_of(found)) == (keys % 2048 > 0)
+
+
+WRONG = {
+    "sums of other rows": ("!ttarget.partial_rows<[64], f32>", "takes a number for each row of"),
+    "sums that are not in parts": ("!ttarget.row_vector<[128], f32>", "gives a float for each row"),
+    "sums of whole numbers": ("!ttarget.partial_rows<[128], i32>", "gives a float for each row"),
+}
+
+
+@pytest.mark.parametrize("name", list(WRONG))
+def test_sums_that_do_not_fit_are_refused(name: str) -> None:
+    new, message = WRONG[name]
+    load_dialects()
+    with pytest.raises(OpError) as caught:
+        verify(parse_module(attention_text().replace("!ttarget.partial_rows<[128], f32>", new)))
+    assert message in str(caught.value)
+
+
+def test_what_is_joined_is_one_number_for_each_row() -> None:
+    load_dialects()
+    module = parse_module(attention_text())
+    join = next(op for op in module.walk() if op.name == "ttarget.join_rows")
+    wrong = make(DIALECT["join_rows"], [join.operands[0]], types=[FragmentAttr.of(TensorType.of([128, 128], dt.f32))])
+    assert join.parent is not None
+    join.parent.insert_op_after(wrong, join)
+    with pytest.raises(OpError, match="joins sums of threads to one for each row"):
+        verify(module)
+
+
+@pytest.mark.skipif(assembler() is None, reason="there is no ptxas here")
+@pytest.mark.parametrize("shape", [(300, 300), (333, 200)])
+@pytest.mark.parametrize("function", [with_lse, by_hand])
+def test_ragged_lengths_assemble_without_spilling(function: Any, shape: Sequence[int]) -> None:
+    """The assembler refuses to keep products in flight where registers run out."""
+    queries, keys = shape
+    made = matrix_of(function, [(2, 2, queries, 128), (2, 2, keys, 128), (2, 2, keys, 128)])
+    (ptx,) = compile_texts([BACKEND.code(made).text], BACKEND.code_target)
+    assert b"prefetch.tensormap" in ptx
+    assert b"cvta.shared" not in ptx
+    assert assemble(ptx, "sm_90a").startswith(b"\x7fELF")
