@@ -17,7 +17,7 @@ class Writer:
     """Where ops are written, and what stands for each value of the tile kernel there."""
 
     def __init__(self) -> None:
-        self.block = Block()
+        self.block: Block = Block()
         self.values: dict[SSAValue, SSAValue] = {}
         self.span: Span | None = None
 
