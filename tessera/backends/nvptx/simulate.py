@@ -149,6 +149,7 @@ class _Role:
         self.simulation, self.sizes, self.name = simulation, simulation.sizes, name
         self.values = dict(simulation.values)
         self.flying: list[Product] = []
+        self.place: tuple[int, ...] = ()
 
     def of(self, values: Sequence[SSAValue]) -> list[Any]:
         return [self.values[value] for value in values]
@@ -160,7 +161,7 @@ class _Role:
             name = op.name.removeprefix("ttarget.")
             if name == "yield":
                 return self.of(op.operands)
-            if name in ("tiles", "steps", "when"):
+            if name in ("tiles", "steps", "when", "rest"):
                 yield from getattr(self, f"_{name}")(op)
             elif name in ("acquire", "await"):
                 yield from self._wait(op)
@@ -188,6 +189,7 @@ class _Role:
         carried = self.of(op.operands)
         extents = [dim.evaluate(self.sizes) for dim in op.value("grid")]
         for place in itertools.product(*(range(extent) for extent in extents)):
+            self.place = place
             carried = yield from self._inside(op.regions[0].block, [*place, *carried])
         return carried
 
@@ -204,6 +206,10 @@ class _Role:
             given = yield from self._inside(op.regions[0].block, [])
         self.values.update(zip(op.results, given, strict=True))
         return given
+
+    def _rest(self, op: SpecOp) -> Walk:
+        """All columns at once, and at once: when it runs beside other products is nothing that numbers show."""
+        return (yield from self._inside(op.regions[0].block, [*self.place, *self.of(op.operands)]))
 
     def _index(self, op: SpecOp) -> list[Any]:
         env = dict(zip(op.value("names"), self.of(op.operands), strict=True))

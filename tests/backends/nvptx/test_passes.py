@@ -20,7 +20,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.schedule.emit.contraction_kernel import MATRIX_BLOCKS
 from tessera.ir.tile.interpret import run_kernel
-from tests.backends.nvptx.matrices import causal, full, kernels_of, layer, nn, nt, tn
+from tests.backends.nvptx.matrices import causal, full, kernels_of, layer, nn, nt, text_of, tn
 
 
 def arrays_of(kernel: SpecOp, seed: int = 0) -> list[Any]:
@@ -34,10 +34,10 @@ def arrays_of(kernel: SpecOp, seed: int = 0) -> list[Any]:
     return found
 
 
-def hopper(kernel: SpecOp) -> SpecOp:
+def hopper(kernel: SpecOp, **choices: Any) -> SpecOp:
     """The kernel after the pass."""
     module = ModuleOp([kernel.clone()])
-    LowerToHopper().run(module)
+    LowerToHopper(**choices).run(module)
     module.verify()
     (made,) = [op for op in module.ops if isinstance(op, SpecOp)]
     assert made.name == "ttarget.matrix_kernel"
@@ -97,6 +97,32 @@ def test_any_number_of_buffers_gives_the_same(stages: int) -> None:
     np.testing.assert_array_equal(simulated(kernel), product_of("nt", kernel))
 
 
+def into_f32(x: Any, w: Any) -> Any:
+    return ts.ops.matmul(x, ts.ops.transpose(w), dtype=ts.f32)
+
+
+E4M3 = ml_dtypes.float8_e4m3fn
+CHOICES: dict[str, tuple[dict[str, Any], str, tuple[int, int, int], tuple[int, int, int], Any]] = {
+    "pairs": ({"pairs": "always"}, "half", (256, 512, 192), (128, 256, 64), ml_dtypes.bfloat16),
+    "apart": ({"lag": 3}, "ttarget.lag", (128, 128, 1280), (128, 128, 64), E4M3),
+    "together": ({"lag": 0}, "ttarget.mma_add", (128, 128, 1280), (128, 128, 64), E4M3),
+    "beside": ({"epilogue": "beside"}, "ttarget.rest", (768, 768, 256), (64, 64, 64), ml_dtypes.bfloat16),
+    "after": ({"epilogue": "after"}, "ttarget.store_tile", (768, 768, 256), (64, 64, 64), ml_dtypes.bfloat16),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_choices_of_the_lowering_change_the_kernel_and_not_its_meaning(name: str) -> None:
+    choices, sign, (m, n, k), block, dtype = CHOICES[name]
+    function = into_f32 if dtype is E4M3 else nt
+    (kernel,) = kernels_of(function, [(m, k), (n, k)], dtype, overrides={"contraction.block": block})
+    made = hopper(kernel, **choices)
+    assert sign in text_of(made)
+    arrays = arrays_of(kernel)
+    simulate(made, arrays, {})
+    np.testing.assert_array_equal(arrays[-1].astype(np.float64), product_of("nt", kernel))
+
+
 @pytest.mark.parametrize("name", sorted(ORIENTATIONS))
 def test_the_interpreter_of_tiles_gives_the_same(name: str) -> None:
     function, shapes = ORIENTATIONS[name]
@@ -116,10 +142,6 @@ def test_attention_keeps_its_meaning(function: Any) -> None:
     (kernel,) = kernels_of(function, [(1, 1, 70, 64), (1, 1, 150, 64), (1, 1, 150, 64)])
     expected, found = both(kernel)
     np.testing.assert_allclose(found, expected, atol=0.06)
-
-
-def into_f32(x: Any, w: Any) -> Any:
-    return ts.ops.matmul(x, ts.ops.transpose(w), dtype=ts.f32)
 
 
 def test_eight_bit_floats_keep_their_meaning() -> None:

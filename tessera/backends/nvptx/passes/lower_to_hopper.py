@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.backend import DEFAULT, NvptxBackend
+from tessera.backends.nvptx.matrix_lower import EPILOGUES, LAGS, PAIRS
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.types.machine import GPUS
@@ -18,13 +19,17 @@ class LowerToHopper(Pass):
 
     Before: loops of `ttile.load` and `ttile.dot`. After: swizzled `shared_tile`s in a `ring` of stages, a producer that
     copies into it (`acquire`, `copy`) and consumers that multiply out of it (`await`, `mma_issue`, `release`), both in
-    `tiles`, the persistent walk through the grid.
+    `tiles`, the persistent walk through the grid. `pairs`, `lag` and `epilogue` are its choices: whether two CTAs copy
+    for each other, how far consumers are apart, and whether results are made beside the next products.
     """
 
     machine: str = DEFAULT
+    pairs: str = PAIRS[0]
+    lag: int = LAGS[0]
+    epilogue: str = EPILOGUES[0]
 
     def run(self, module: ModuleOp) -> None:
-        backend = NvptxBackend(GPUS[self.machine])
+        backend = NvptxBackend(GPUS[self.machine], pairs=self.pairs, lag=self.lag, epilogue=self.epilogue)
         for op in list(module.ops):
             made = backend.matrix(op) if isinstance(op, SpecOp) and op.name == "ttile.kernel" else None
             if made is not None:
