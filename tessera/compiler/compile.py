@@ -5,25 +5,17 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backends.nvptx.backend import NvptxBackend
-from tessera.backends.x86.backend import X86Backend
-from tessera.backends.x86.host import callback_of, callbacks_in, host_text, interface_of
-from tessera.backends.x86.machine import host_machine, machine_of, target_text
-from tessera.compiler.device import (
-    DeviceParts,
-    device_backend,
-    device_metadata,
-    device_objects,
-    device_parts,
-    with_choices,
-)
+from tessera.backends.x86.host import callback_of, callbacks_in, interface_of
+from tessera.compiler.device import DeviceLine
 from tessera.compiler.failure import leaving_a_script
+from tessera.compiler.host import HostLine
+from tessera.compiler.line import Begin, Code, Line
 from tessera.compiler.options import Options
 from tessera.compiler.report import report_of
+from tessera.diagnostics.codes import OverrideError
 from tessera.ir.base.choice import StaticChooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.pipeline import Stages
@@ -36,8 +28,7 @@ from tessera.ir.schedule import pipeline as schedule
 from tessera.ir.schedule.fusions import programs_in
 from tessera.ir.schedule.library import KernelLibrary
 from tessera.ir.schedule.models import MODELS
-from tessera.ir.target.door import check_kernels
-from tessera.ir.target.machine_code import CodeTarget, begin, compile_texts
+from tessera.ir.target.machine_code import begin
 from tessera.ir.tile import pipeline as tile
 from tessera.runtime.executable import Executable, Guard, Port
 from tessera.types.tensor_type import TensorType
@@ -50,14 +41,24 @@ class Lowering:
     module: ModuleOp
     program: SpecOp
     kernels: tuple[SpecOp, ...]
-    targets: tuple[SpecOp, ...]
-    texts: tuple[str, ...]
-    shared: tuple[str, ...]
-    host: str
+    code: Code
     stages: Stages
     chooser: StaticChooser
-    backend: X86Backend | NvptxBackend
-    device: DeviceParts | None = None
+
+    @property
+    def targets(self) -> tuple[SpecOp, ...]:
+        """The kernels as Target IR."""
+        return self.code.targets
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The kernels as LLVM text, and what they share."""
+        return self.code.texts
+
+    @property
+    def host(self) -> str:
+        """The host program as LLVM text."""
+        return self.code.host
 
 
 def compile_tape(tape: Tape, options: Options, library: KernelLibrary | None = None) -> Executable:
@@ -69,7 +70,7 @@ def compile_tape(tape: Tape, options: Options, library: KernelLibrary | None = N
     with leaving_a_script(tape, options):
         lowering = lower(tape, options, library, begin=begin)
         with lowering.stages.measure("target", "machine-code"):
-            objects = _objects(lowering)
+            objects = lowering.code.objects()
     lowering.stages.finish()
     lowering.chooser.check_overrides()
     face = interface_of(lowering.program)
@@ -81,44 +82,17 @@ def compile_tape(tape: Tape, options: Options, library: KernelLibrary | None = N
         binding=face.binding,
         guards=tuple(Guard(what, str(left), str(right)) for left, right, what in lowering.program.value("guards")),
         metadata={
-            **_machine_facts(lowering),
+            **lowering.code.metadata(lowering.program),
             "report": report_of(
-                lowering.program, lowering.kernels, lowering.chooser, _approximations(lowering), _device_facts(lowering)
+                lowering.program,
+                lowering.kernels,
+                lowering.chooser,
+                lowering.code.approximations(),
+                lowering.code.facts(),
             ),
             "callbacks": [callback_of(op).fields() for op in callbacks_in(lowering.program)],
         },
     )
-
-
-def _device_facts(lowering: Lowering) -> dict[str, Any]:
-    """What `explain` says of a GPU: whether anyone ran such code, and the matrix units of each kernel with products."""
-    if lowering.device is None or not isinstance(lowering.backend, NvptxBackend):
-        return {}
-    machine = lowering.backend.machine
-    known = machine.name if machine.is_proven else f"{machine.name}, never executed: assembled only"
-    return {"machine": known, **({"matrix units": list(lowering.device.units)} if lowering.device.units else {})}
-
-
-def _objects(lowering: Lowering) -> Sequence[bytes]:
-    if isinstance(lowering.backend, NvptxBackend):
-        assert lowering.device is not None
-        return device_objects(lowering.device, lowering.backend)
-    return compile_texts([lowering.host, *lowering.texts, *lowering.shared], lowering.backend.code_target)
-
-
-def _approximations(lowering: Lowering) -> dict[str, tuple[str, ...]]:
-    """What kernels compute by functions of the machine's own, by kernel."""
-    if not isinstance(lowering.backend, NvptxBackend):
-        return {}
-    return {kernel.value("symbol"): lowering.backend.approximations(kernel) for kernel in lowering.targets}
-
-
-def _machine_facts(lowering: Lowering) -> dict[str, Any]:
-    """What the code needs of the machine it runs on."""
-    if isinstance(lowering.backend, NvptxBackend):
-        assert lowering.device is not None
-        return device_metadata(lowering.device, lowering.backend, lowering.program)
-    return {"features": list(lowering.backend.machine.features)}
 
 
 def lower(
@@ -128,48 +102,38 @@ def lower(
     *,
     keep_snapshots: bool = False,
     keep_locations: bool = False,
-    begin: Callable[[str, CodeTarget], None] | None = None,
+    begin: Begin | None = None,
 ) -> Lowering:
     """All of a compilation but the machine code; `begin` gets each kernel's text as soon as there is one."""
-    backend = _backend(options)
+    line = _line(options)
     chooser = StaticChooser(dict(options.overrides), MODELS)
     stages = Stages(lambda: from_tape(tape), keep_snapshots, keep_locations)
     module = from_tape(tape)
-    # Callbacks are of processors: a GPU's host program has none.
-    checks = options.debug and not isinstance(backend, NvptxBackend)
-    stages.run("graph", graph.pipeline(checks=checks), module, graph.DOOR)
+    # Checks of a debug build call Python.
+    stages.run("graph", graph.pipeline(checks=options.debug and line.has_callbacks), module, graph.DOOR)
     stages.run(
         "schedule",
-        schedule.pipeline(backend.machine, chooser, library or standard_library(), fusion=options.fusion),
+        schedule.pipeline(line.machine, chooser, library or standard_library(), fusion=options.fusion),
         module,
         schedule.DOOR,
     )
     stages.run("tile", tile.pipeline(debug=options.debug, fast_math=options.fast_math), module, tile.DOOR)
     (program,) = programs_in(module)
     kernels = tuple(op for op in module.ops if isinstance(op, SpecOp) and op.name == "ttile.kernel")
-    if isinstance(backend, NvptxBackend):
-        backend = with_choices(backend, chooser, fast_math=options.fast_math)
-        device = device_parts(backend, program, kernels, stages, begin)
-        texts = tuple(code.text for code in device.codes)
-        return Lowering(
-            module, program, kernels, device.targets, texts, (), device.host.text, stages, chooser, backend, device
+    code = line.finish(program, kernels, stages, chooser, begin)
+    return Lowering(module, program, kernels, code, stages, chooser)
+
+
+_LINES: dict[str, Callable[[Options], Line]] = {"x86": HostLine.of, "cuda": DeviceLine.of}
+"""Who finishes a program, by the name of its backend."""
+
+
+def _line(options: Options) -> Line:
+    if options.backend not in _LINES:
+        raise OverrideError(
+            f"there is no backend `{options.backend}`", fix=f"`backend` is one of {', '.join(sorted(_LINES))}"
         )
-    with stages.measure("target", "lower"):
-        targets = tuple(backend.lower(kernel) for kernel in kernels)
-    with stages.measure("target", "door"):
-        check_kernels(targets, backend.machine)
-    with stages.measure("target", "emit"):
-        texts, shared = backend.parts(targets, begin)
-        host = host_text(program, target_text(backend.machine))
-    return Lowering(
-        module, program, kernels, targets, tuple(texts), tuple(shared.values()), host, stages, chooser, backend
-    )
-
-
-def _backend(options: Options) -> X86Backend | NvptxBackend:
-    if options.backend == "cuda":
-        return device_backend(options)
-    return X86Backend(host_machine() if options.features is None else machine_of(frozenset(options.features)))
+    return _LINES[options.backend](options)
 
 
 def standard_library() -> KernelLibrary:
@@ -187,7 +151,7 @@ def lower_tape(tape: Tape, options: Options, library: KernelLibrary | None = Non
         "schedule": f"{plan}\n{_module_text(lowering.program)}",
         "tile": _module_text(*lowering.kernels),
         "target": _module_text(*lowering.targets),
-        "llvm": "\n".join((lowering.host, *lowering.texts, *lowering.shared)),
+        "llvm": "\n".join((lowering.host, *lowering.texts)),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,14 +17,15 @@ from tessera.backends.nvptx.values import EXACT, HARDWARE
 from tessera.backends.x86.backend import X86Backend
 from tessera.backends.x86.host import interface_of
 from tessera.backends.x86.machine import machine_of, target_text
+from tessera.compiler.line import Begin
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import OverrideError
 from tessera.ir.base.choice import Chooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.pipeline import Stages
 from tessera.ir.target.door import check_kernels
-from tessera.ir.target.machine_code import CodeTarget, compile_texts
-from tessera.types.machine import GPUS
+from tessera.ir.target.machine_code import compile_texts
+from tessera.types.machine import GPUS, Machine
 
 _HOST = X86Backend(machine_of(frozenset()))
 """The host program computes little: one for every x86-64 processor will do, and travels with its kernels."""
@@ -34,18 +35,98 @@ _HOST = X86Backend(machine_of(frozenset()))
 class DeviceParts:
     """What a program for a GPU is made of: its kernels, lowered and as text, and its host program."""
 
+    backend: NvptxBackend
     targets: tuple[SpecOp, ...]
     codes: tuple[KernelCode, ...]
-    host: HostCode
+    entry: HostCode
     units: tuple[str, ...] = ()
     """Which matrix units run which kernel with products, and why others do not."""
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Kernels as LLVM text."""
+        return tuple(code.text for code in self.codes)
 
-def device_backend(options: Options) -> NvptxBackend:
-    """The backend for the GPU that the features name, or for a Hopper one.
+    @property
+    def host(self) -> str:
+        """The host program as LLVM text."""
+        return self.entry.text
 
-    Raises OverrideError (T0402) where they name none.
-    """
+    def objects(self) -> Sequence[bytes]:
+        """The entry as an ELF object, the PTX of each kernel, and all constants one after the other."""
+        ptx = compile_texts(self.texts, self.backend.code_target)
+        entry = compile_texts([self.host], _HOST.code_target)
+        return (*entry, *ptx, b"".join(_padded(data) for data in self.entry.constants))
+
+    def metadata(self, program: SpecOp) -> dict[str, Any]:
+        """What the runtime must know beside the code; plain values only."""
+        host = self.entry
+        return {
+            "target": "cuda",
+            "architecture": self.backend.machine.cpu,
+            "kernels": [
+                {
+                    "name": code.name,
+                    "shared": code.shared,
+                    "threads": code.threads,
+                    "resident": code.resident,
+                    "waits": list(code.waits),
+                }
+                for code in self.codes
+            ],
+            "called": list(host.kernels),
+            "constants": [len(_padded(data)) for data in host.constants],
+            "workspace": str(program.value("workspace") or 0),
+            "scratches": [list(scratch) for scratch in host.scratches],
+            "state": list(STATE),
+            "maps": area_bytes(host.maps),
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """Whether anyone ran such code, and the matrix units of each kernel with products."""
+        machine = self.backend.machine
+        known = machine.name if machine.is_proven else f"{machine.name}, never executed: assembled only"
+        return {"machine": known, **({"matrix units": list(self.units)} if self.units else {})}
+
+    def approximations(self) -> dict[str, tuple[str, ...]]:
+        """What kernels compute by functions of the machine's own, by kernel."""
+        return {kernel.value("symbol"): self.backend.approximations(kernel) for kernel in self.targets}
+
+
+@dataclass(frozen=True)
+class DeviceLine:
+    """The `Line` of a GPU."""
+
+    backend: NvptxBackend
+    fast_math: bool = False
+
+    @staticmethod
+    def of(options: Options) -> DeviceLine:
+        """For the GPU that the features name, or for a Hopper one.
+
+        Raises OverrideError (T0402) where they name none.
+        """
+        return DeviceLine(_backend(options), options.fast_math)
+
+    @property
+    def machine(self) -> Machine:
+        """The GPU."""
+        return self.backend.machine
+
+    @property
+    def has_callbacks(self) -> bool:
+        """It cannot: kernels of a stream wait for nobody."""
+        return False
+
+    def finish(
+        self, program: SpecOp, kernels: Sequence[SpecOp], stages: Stages, chooser: Chooser, begin: Begin | None
+    ) -> DeviceParts:
+        """Kernels for matrix units and others, and the host program that launches them."""
+        backend = with_choices(self.backend, chooser, fast_math=self.fast_math)
+        return _parts(backend, program, kernels, stages, begin)
+
+
+def _backend(options: Options) -> NvptxBackend:
     names = options.features or (DEFAULT,)
     found = [GPUS[name] for name in names if name in GPUS]
     if not found:
@@ -74,12 +155,12 @@ def with_choices(backend: NvptxBackend, chooser: Chooser, *, fast_math: bool = F
     return replace(backend, pairs=pair.value, lag=lag.value, epilogue=epilogue.value)
 
 
-def device_parts(
+def _parts(
     backend: NvptxBackend,
     program: SpecOp,
     kernels: Sequence[SpecOp],
     stages: Stages,
-    begin: Callable[[str, CodeTarget], None] | None = None,
+    begin: Begin | None,
 ) -> DeviceParts:
     """Everything but the machine code."""
     unaligned = unaligned_kernels(program)
@@ -97,7 +178,7 @@ def device_parts(
         face = interface_of(program)
         known = {code.name: code for code in codes}
         host = host_code(program, face.symbols, known, target_text(_HOST.machine))
-    return DeviceParts(targets, tuple(codes), host, tuple(units))
+    return DeviceParts(backend, targets, tuple(codes), host, tuple(units))
 
 
 def _targets(backend: NvptxBackend, program: SpecOp, kernel: SpecOp, aligned: bool, units: list[str]) -> list[SpecOp]:
@@ -119,38 +200,6 @@ def _targets(backend: NvptxBackend, program: SpecOp, kernel: SpecOp, aligned: bo
         return [matrix]
     # What goes around matrix units is a call with an empty tensor, where most kernels have nothing to multiply.
     return [matrix, backend.lower(without_products(kernel, matrix) or kernel, aligned)]
-
-
-def device_objects(parts: DeviceParts, backend: NvptxBackend) -> tuple[bytes, ...]:
-    """The entry as an ELF object, the PTX of each kernel, and all constants one after the other."""
-    ptx = compile_texts([code.text for code in parts.codes], backend.code_target)
-    entry = compile_texts([parts.host.text], _HOST.code_target)
-    return (*entry, *ptx, b"".join(_padded(data) for data in parts.host.constants))
-
-
-def device_metadata(parts: DeviceParts, backend: NvptxBackend, program: SpecOp) -> dict[str, Any]:
-    """What the runtime must know beside the code; plain values only."""
-    host = parts.host
-    return {
-        "target": "cuda",
-        "architecture": backend.machine.cpu,
-        "kernels": [
-            {
-                "name": code.name,
-                "shared": code.shared,
-                "threads": code.threads,
-                "resident": code.resident,
-                "waits": list(code.waits),
-            }
-            for code in parts.codes
-        ],
-        "called": list(host.kernels),
-        "constants": [len(_padded(data)) for data in host.constants],
-        "workspace": str(program.value("workspace") or 0),
-        "scratches": [list(scratch) for scratch in host.scratches],
-        "state": list(STATE),
-        "maps": area_bytes(host.maps),
-    }
 
 
 def _padded(data: bytes) -> bytes:

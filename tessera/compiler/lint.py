@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.bank_lint import SharedAccess, shared_accesses
 from tessera.backends.nvptx.resources import Resources, resources_of
 from tessera.compiler.compile import lower
+from tessera.compiler.device import DeviceParts
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import OverrideError
 from tessera.ir.base.tape import Tape
@@ -40,15 +40,13 @@ def lint_tape(tape: Tape, options: Options) -> tuple[Looked, ...]:
 
     Raises OverrideError (T0402) for a program that is not compiled for one.
     """
-    lowering = lower(tape, options)
-    backend = lowering.backend
-    if not isinstance(backend, NvptxBackend) or lowering.device is None:
+    parts = lower(tape, options).code
+    if not isinstance(parts, DeviceParts):
         raise OverrideError("only kernels for a GPU are looked at", fix='compile with `backend="cuda"`')
-    codes = lowering.device.codes
-    texts = compile_texts([code.text for code in codes], backend.code_target)
+    texts = compile_texts(parts.texts, parts.backend.code_target)
     found: list[Looked] = []
-    for target, code, ptx in zip(lowering.targets, codes, texts, strict=True):
+    for target, code, ptx in zip(parts.targets, parts.codes, texts, strict=True):
         fact = {"name": code.name, "threads": code.threads, "shared": code.shared, "resident": code.resident}
-        resources = resources_of(fact, ptx.decode(), backend.machine.cpu)
+        resources = resources_of(fact, ptx.decode(), parts.backend.machine.cpu)
         found.append(Looked(resources, tuple(shared_accesses(target))))
     return tuple(found)

@@ -140,3 +140,9 @@ def test_a_collective_of_many_ranks_is_refused() -> None:
 
     with pytest.raises(ScheduleError, match="needs 4 ranks"):
         compile_tape(trace(program, typed("A B")), Options())
+
+
+def test_a_backend_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    with pytest.raises(OverrideError, match=r"there is no backend `abacus`") as found:
+        compile_tape(spine(), Options.of(backend="abacus"))
+    assert "cuda, x86" in str(found.value)

@@ -13,7 +13,7 @@ from tessera.ir.target.machine_code import compile_text
 from tessera.runtime.devices.cuda_assembler import machine_code
 from tessera.runtime.devices.cuda_driver import Module, driver, is_available
 from tessera.types.occupancy import Usage, occupancy
-from tests.backends.nvptx.kernels import PROGRAMS, lowered
+from tests.backends.nvptx.kernels import PROGRAMS, lowered, parts_of
 from tests.backends.nvptx.test_occupancy import ANSWERS
 
 pytestmark = [
@@ -87,9 +87,9 @@ def test_the_arithmetic_is_the_drivers(request: pytest.FixtureRequest) -> None:
 def test_kernels_of_ours_run_as_often_as_foreseen(name: str) -> None:
     """From the registers that a kernel really has; the estimate before that is within a fifth."""
     lowering = lowered(name)
-    assert lowering.device is not None
-    for code in lowering.device.codes:
-        ptx = compile_text(code.text, lowering.backend.code_target)
+    parts = parts_of(lowering)
+    for code in parts.codes:
+        ptx = compile_text(code.text, parts.backend.code_target)
         function = Module(machine_code(ptx, "sm_90a")).function(code.name, code.shared)
         registers = registers_of(function)
         foreseen = occupancy("sm_90a", Usage(code.threads, registers, code.shared))

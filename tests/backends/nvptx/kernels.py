@@ -10,6 +10,7 @@ import numpy as np
 
 import tessera as ts
 from tessera.compiler.compile import Lowering, lower
+from tessera.compiler.device import DeviceParts
 from tessera.compiler.options import Options
 
 One = Callable[[Any], Any]
@@ -59,3 +60,9 @@ def lowered(
     return lower(
         jitted.trace(*arrays).tape, Options.of(backend="cuda", features=(architecture,), overrides=dict(overrides))
     )
+
+
+def parts_of(lowering: Lowering) -> DeviceParts:
+    """The parts of a program for a GPU."""
+    assert isinstance(lowering.code, DeviceParts)
+    return lowering.code

@@ -21,6 +21,7 @@ from tessera.ir.base.op import OpError
 from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.target.blackwell_limits import MAX_COLUMNS, MIN_COLUMNS, columns_for
 from tessera.types.machine import GPUS
+from tests.backends.nvptx.kernels import parts_of
 from tests.backends.nvptx.matrices import kernels_of, nn, nt, tn
 from tests.backends.nvptx.units import LARGE, PROGRAMS, checked, kernel_of, lowered, of, shown, words_of
 
@@ -54,13 +55,11 @@ def test_what_does_not_fit_runs_on_warps_or_by_multiply_adds_and_is_said() -> No
     """Attention has two products that turn in one loop; f32 has no products of matrix units at all."""
     attention = lowered("causal", "sm_100a")
     assert kernel_of(attention).name == "ttarget.warp_kernel"
-    assert attention.device is not None
-    assert "mma.sync (tcgen05: tensor memory takes one product" in attention.device.units[0]
+    assert "mma.sync (tcgen05: tensor memory takes one product" in parts_of(attention).units[0]
     plain = of(nt, LARGE, "sm_100a", np.float32)
     assert kernel_of(plain).name == "ttarget.kernel"
-    assert plain.device is not None
-    assert "multiply-adds (tcgen05: " in plain.device.units[0]
-    assert "; mma.sync: " in plain.device.units[0]
+    assert "multiply-adds (tcgen05: " in parts_of(plain).units[0]
+    assert "; mma.sync: " in parts_of(plain).units[0]
 
 
 def test_explain_says_that_it_was_never_executed() -> None:

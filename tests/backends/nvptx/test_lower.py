@@ -13,7 +13,7 @@ from tessera.types.dim import Dim
 from tessera.types.dtype import f32
 from tessera.types.machine import GPUS
 from tessera.types.tensor_type import TensorType
-from tests.backends.nvptx.kernels import lowered
+from tests.backends.nvptx.kernels import lowered, parts_of
 
 ROW, COLUMN = Dim.symbol("i"), Dim.symbol("j")
 
@@ -67,11 +67,11 @@ def test_scratch_is_as_near_as_its_size_allows(name: str, space: str) -> None:
 
 def test_memory_that_is_private_is_had_by_as_many_programs_as_run() -> None:
     lowering = lowered("free row")
-    assert lowering.device is not None
-    (code,) = lowering.device.codes
+    parts = parts_of(lowering)
+    (code,) = parts.codes
     assert code.slots == GPUS["sm_90a"].blocks * 16 * code.programs
     assert code.scratch.symbols
-    assert lowering.device.host.scratches
+    assert parts.entry.scratches
 
 
 def test_arguments_of_rounds_begin_anywhere() -> None:

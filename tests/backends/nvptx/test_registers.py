@@ -18,7 +18,7 @@ from tessera.backends.nvptx.register_estimate import (
 )
 from tessera.ir.target.machine_code import compile_text
 from tessera.runtime.devices.cuda_assembler import assemble_with_words, assembler
-from tests.backends.nvptx.kernels import PROGRAMS, lowered
+from tests.backends.nvptx.kernels import PROGRAMS, lowered, parts_of
 from tests.backends.nvptx.matrices import BACKEND, full, matrix_of, nt
 
 BAND = 0.20
@@ -30,7 +30,7 @@ def ptx_of(name: str, dtype: str = "f32") -> tuple[str, ...]:
     """The PTX of each kernel of a program."""
     given = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "f64": np.float64}[dtype]
     lowering = lowered(name, "sm_90a", given)
-    return tuple(compile_text(text, lowering.backend.code_target).decode() for text in lowering.texts)
+    return tuple(compile_text(text, parts_of(lowering).backend.code_target).decode() for text in lowering.texts)
 
 
 QUICK = ("map", "row in registers", "columns", "concatenation")

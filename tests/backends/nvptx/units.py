@@ -19,6 +19,7 @@ from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
 from tessera.ir.target.machine_code import compile_text
 from tessera.runtime.devices.cuda_assembler import PROBLEM, assemble_with_words, assembler
+from tests.backends.nvptx.kernels import parts_of
 from tests.backends.nvptx.matrices import causal, full, layer, nn, nt, text_of, tn, wide
 
 HEADS = [(1, 2, 256, 64), (1, 2, 384, 64), (1, 2, 384, 64)]
@@ -63,12 +64,12 @@ def kernel_of(lowering: Lowering) -> SpecOp:
 
 def words_of(lowering: Lowering) -> str:
     """What the assembler says of the one kernel of a program; skips where there is none."""
-    assert lowering.device is not None
-    (code,) = lowering.device.codes
-    ptx = compile_text(code.text, lowering.backend.code_target)
+    parts = parts_of(lowering)
+    (code,) = parts.codes
+    ptx = compile_text(code.text, parts.backend.code_target)
     if assembler() is None:
         pytest.skip("there is no ptxas here; the text was written, and PTX made of it")
-    words = assemble_with_words(ptx, lowering.backend.machine.cpu)[1]
+    words = assemble_with_words(ptx, parts.backend.machine.cpu)[1]
     assert not PROBLEM.search(words)
     return words
 
