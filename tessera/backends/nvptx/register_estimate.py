@@ -8,7 +8,7 @@ its roles have (`setmaxnreg`), every thread gets an equal share at the start, an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tessera.types.frozen import frozen
@@ -16,13 +16,16 @@ from tessera.types.occupancy import registers_for
 
 OVERHEAD = 4
 """What moves and addresses in flight take beside what is live: fitted, as what follows, to what `ptxas -v` says."""
-LEAST = 16
+LEAST = 26
+"""Below this nobody saves: it costs no block its place."""
 SHORT, FEW = 48, 17
 """Loops of so many instructions that load so many words are unrolled by the assembler: loads of more turns are live."""
 AHEAD = 3
 """Turns whose loads from shared memory come early, in kernels that leave room for few blocks anyway."""
-FREE = 34
-"""Words that cost no block its place: up to here loads from global memory come early too."""
+FREE, ENOUGH, MUCH = 34, 28, 40
+"""Words up to which loads come early; what is kept to where they would take more; and what cannot be kept to."""
+ROOM, SPARE = 1.3, 8
+"""What is made of room that a kernel says it has (`.minnctapersm`): more of it is computed side by side."""
 
 _REGISTER = re.compile(r"%(?:rd|rs|rq|r|fd|f|p|h)\d+")
 _LABEL = re.compile(r"^(\$L[\w$]*):$")
@@ -47,7 +50,7 @@ class RegisterEstimate:
     @property
     def spills(self) -> bool:
         """Whether more is live at once than a thread may have."""
-        return self.live + LEAST // 2 > self.limit
+        return self.live + 2 * OVERHEAD > self.limit
 
     def __str__(self) -> str:
         spill = ", and will spill" if self.spills else ""
@@ -78,11 +81,11 @@ def estimate_registers(ptx: str, architecture: str = "sm_90a") -> RegisterEstima
     """The registers that the kernel of a PTX text will take on an architecture."""
     limit = registers_for(architecture, _directive(ptx, "reqntid"), _directive(ptx, "minnctapersm"))
     limit = min(limit, _directive(ptx, "maxnreg", limit))
-    live, early = _most_live(_body(ptx))
+    live, wanted = _pressure(_body(ptx), has_room=bool(_directive(ptx, "minnctapersm", 0)))
     grown = [int(count) for count in re.findall(r"setmaxnreg\.inc\.sync\.aligned\.u32\s+(\d+)", ptx)]
     if grown:
         return RegisterEstimate(live, limit, max(grown))
-    return RegisterEstimate(live, min(limit, max(LEAST, early + OVERHEAD)), limit)
+    return RegisterEstimate(live, min(limit, max(LEAST, wanted)), limit)
 
 
 def _directive(ptx: str, name: str, default: int = 1) -> int:
@@ -191,8 +194,11 @@ def _blocks(lines: Iterable[str]) -> list[_Block]:
 # What is live.
 
 
-def _most_live(lines: Iterable[str]) -> tuple[int, int]:
-    """The most words that are live at once, of registers that differ between threads; and with loads that come early."""
+def _pressure(lines: Iterable[str], has_room: bool) -> tuple[int, int]:
+    """The most words that are live at once as the text has it, and what the assembler is expected to make of it.
+
+    It moves loads: up, as long as registers cost nothing, and down to where they are used where that keeps them few.
+    """
     blocks = _blocks(lines)
     names: dict[str, int] = {}
     for block in blocks:
@@ -200,19 +206,54 @@ def _most_live(lines: Iterable[str]) -> tuple[int, int]:
             for name in (*one.made, *one.read):
                 names.setdefault(name, len(names))
     counted = _counted(blocks, names)
-    weights = _weights(names, counted)
-    live_out = _live_out(blocks, names)
-    found: list[int] = []
-    for block, after in zip(blocks, live_out, strict=True):
-        alive = after & counted
-        here = _size(alive, weights)
-        for one in reversed(block.instructions):
-            made = _bits(one.made, names) & counted
-            here = max(here, _size(alive | made, weights))
-            alive = (alive & ~made) | (_bits(one.read, names) & counted)
-        found.append(here)
-    most = max(found)
-    return most, max(_loaded_early(block, number, found[number], most) for number, block in enumerate(blocks))
+    live = _Live(names, counted, _live_out(blocks, names))
+    plain = [live.most(number, block.instructions) for number, block in enumerate(blocks)]
+    late = max(live.most(number, _loads_late(block.instructions)) for number, block in enumerate(blocks))
+    most = max(plain)
+    early = max(_loaded_early(block, number, plain[number], most) for number, block in enumerate(blocks))
+    if has_room and most > MUCH:
+        return most, round(ROOM * most) + SPARE
+    return most, (early if early <= FREE or late > MUCH else max(late, ENOUGH)) + OVERHEAD
+
+
+@dataclass
+class _Live:
+    """What is live at the ends of blocks, to be followed backwards through them."""
+
+    names: Mapping[str, int]
+    counted: int
+    after: list[int]
+
+    def most(self, number: int, instructions: Sequence[_Instruction]) -> int:
+        """The most words that are live at once in a block, of registers that differ between threads."""
+        weights = _weights(self.names, self.counted)
+        alive = self.after[number] & self.counted
+        found = _size(alive, weights)
+        for one in reversed(instructions):
+            made = _bits(one.made, self.names) & self.counted
+            found = max(found, _size(alive | made, weights))
+            alive = (alive & ~made) | (_bits(one.read, self.names) & self.counted)
+        return found
+
+
+def _loads_late(instructions: Sequence[_Instruction]) -> list[_Instruction]:
+    """The same instructions with every load just before what reads it, or before what it must not pass."""
+    placed = sorted((_latest(instructions, at), at) for at in range(len(instructions)))
+    return [instructions[at] for _, at in placed]
+
+
+def _latest(instructions: Sequence[_Instruction], at: int) -> float:
+    one = instructions[at]
+    if not one.name.startswith(("ld.global", "ld.shared")) or "volatile" in one.name:
+        return float(at)
+    is_free = ".nc" in one.name
+    for place in range(at + 1, len(instructions)):
+        other = instructions[place]
+        meets = set(one.made) & set(other.read) or set(one.read) & set(other.made)
+        is_wall = other.name.startswith(("bar", "membar", "fence", "mbarrier", "cp."))
+        if meets or is_wall or (other.name.startswith("st.") and not is_free) or place == len(instructions) - 1:
+            return place - 0.5
+    return float(at)
 
 
 def _loaded_early(block: _Block, number: int, live: int, most: int) -> int:
