@@ -90,7 +90,7 @@ def test_compiled_code_checks_what_is_left_and_no_more() -> None:
     assert "guard: D % 8 == 0 (at " in shown
     assert "proved: B <= 9999 (by B in 1..=4096)" in shown
     assert "proved: D % 4 == 0 (by D % 8 == 0)" in shown
-    assert "proved: B*D == 8*(D floordiv 8)*B (by D % 8 == 0)" in shown
+    assert "proved: B*D == 8*(D // 8)*B (by D % 8 == 0)" in shown
 
 
 # What is proved.
