@@ -133,6 +133,17 @@ def test_slices_are_parts_of_dims() -> None:
     np.testing.assert_array_equal(agree(swapped, x)[0], np.concatenate([x[:, 8:], x[:, :8]], 1))
 
 
+def test_a_slice_to_the_end_of_a_free_dim_makes_it_a_number() -> None:
+    @kernel
+    def rest(x: KTile["M", "N", f32]) -> Any:
+        T = tile.context()
+        return tile.sum(tile.load(x, T.m, slice(3, None)), 1)
+
+    for width in (4, 20):
+        x = normal(5, width)
+        np.testing.assert_allclose(agree(rest, x)[0], x[:, 3:].sum(1), atol=1e-5)
+
+
 def test_programs_that_write_one_cell_by_numbers_are_found() -> None:
     with pytest.raises(RaceError):
         scattered.with_options(debug=True)(normal(40, 8), np.zeros(40, np.int32), normal(8))
@@ -146,8 +157,8 @@ def three_axes(T: Any, x: Any) -> Any:
     return tile.load(x, tile.zeros((T.m, T.n), i32), T.n)
 
 
-def no_mask(T: Any, x: Any) -> Any:
-    return tile.load(x, T.m, slice(0, x.shape[1]))
+def every_other(T: Any, x: Any) -> Any:
+    return tile.load(x, T.m, slice(0, 8, 2))
 
 
 def number_as_mask(T: Any, x: Any) -> Any:
@@ -159,7 +170,7 @@ def number_as_mask(T: Any, x: Any) -> Any:
     [
         (KernelError, "a tile of f32 is no position", float_position),
         (ShapeError, "two axes at most", three_axes),
-        (KernelError, "is no part of dim 1", no_mask),
+        (KernelError, "is no part of dim 1", every_other),
         (KernelError, "a condition of bool", number_as_mask),
     ],
 )

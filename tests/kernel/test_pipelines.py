@@ -138,7 +138,7 @@ def too_early(x: KTile["M", "K", f32]) -> Any:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (unread, "begins with 1 slots filled, and ends with 0"),
+        (unread, "begins with 1 of its slots filled, and ends with 0"),
         (same_again, "does not end a step with the one after"),
         (too_early, "read before anything was copied"),
     ],

@@ -7,7 +7,7 @@ the copy, how far ahead it goes, and the wait for it are the compiler's to place
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tessera.frontend.kernel.builder import KernelBuilder, current
@@ -70,7 +70,7 @@ class Pipeline:
         self._is_open = False
         unread = [slot for slot in self.held if not slot.is_ahead]
         if kind is None and unread:
-            raise current().fail(f"{len(unread)} slots were filled and never read", "read every slot that is loaded")
+            raise current().fail(f"{_slots(unread)} filled and never read", "read every slot that is loaded")
 
     def advance(self) -> Slot:
         """The next slot, free for a copy or filled ahead."""
@@ -93,6 +93,10 @@ class Pipeline:
 def pipeline(slot_count: int = 2) -> Pipeline:
     """A pipeline of 2 or 3 buffers; copies, and the waits for them, are placed by the compiler."""
     return Pipeline(slot_count)
+
+
+def _slots(slots: Sequence[Slot]) -> str:
+    return "a slot was" if len(slots) == 1 else f"{len(slots)} slots were"
 
 
 class Ahead:
@@ -174,7 +178,7 @@ class CarriedSlots:
             now = {pipeline.distance(slot) for slot in pipeline.held}
             if before != now:
                 raise b.fail(
-                    f"a step of this loop begins with {len(before)} slots filled, and ends with {len(now)}",
+                    f"a step of this loop begins with {len(before)} of its slots filled, and ends with {len(now)}",
                     "fill before the loop what each step fills for the next: `steps = tile.range_k(...)`, and load at "
                     "`steps.first`",
                 )

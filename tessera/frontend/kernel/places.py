@@ -115,11 +115,14 @@ def _part(b: KernelBuilder, tensor: TensorRef, place: int, position: slice[Any, 
     """`slice(start, stop)`: so many elements of a dim, from anywhere on."""
     start, stop = dim_of(0 if position.start is None else position.start), dim_of(position.stop)
     stop = tensor.dims[place] if position.stop is None else stop
-    size = (stop - start).value if start is not None and stop is not None else None
-    if start is None or size is None or size < 1 or position.step is not None:
+    length = stop - start if start is not None and stop is not None and position.step is None else Dim.constant(0)
+    if length.value is None and not length.symbols & set(b.coords):
+        raise NeedsNumber(length)
+    size = length.value
+    if start is None or size is None or size < 1:
         raise b.fail(
             f"{position} is no part of dim {place} of `{tensor.name}`",
-            "a part has a size that is known when the kernel is compiled, as in `slice(0, 64)`",
+            "a part is neighbours, as many as are known when the kernel is compiled: `slice(0, 64)`",
         )
     name = b.at_value("_part", start)
     return Spot(Dim.symbol(name), Axis(name, tensor.dims[place]), size)
@@ -157,6 +160,7 @@ def _whole(b: KernelBuilder, tensor: TensorRef, place: int, position: Any) -> Sp
         raise b.misfit(
             f"`T.d` is {int(position)}, and dim {place} of `{tensor.name}` has {dim} elements",
             "rule: `d` is a whole dim, the last one of the first tensor that has rows and columns",
+            fix=f"write `slice(None)` for all of `{tensor.name}`, whatever its size",
         )
     bound = tensor.filled.get(place)
     return Spot(Dim.symbol(b.zero()), Axis(b.zero(), bound, dim), dim.value)
