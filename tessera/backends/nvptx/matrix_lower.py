@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
@@ -220,7 +220,8 @@ class MatrixLowering(Writer):
 def _asked_stages(kernel: SpecOp) -> int | None:
     """Buffers of each tile that a schedule asks for, or a loop; None where neither does."""
     loops = [op.value("buffers") for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.for"]
-    return (kernel.value("schedule") or {}).get("stages") or max(loops, default=0) or None
+    schedule: Mapping[str, Any] = kernel.value("schedule") or {}
+    return schedule.get("stages") or max(loops, default=0) or None
 
 
 def _box_out(op: SpecOp) -> Box | None:
