@@ -17,7 +17,7 @@ from tessera.types.tensor_type import TensorType
 def candidates(usual: tuple[int, ...], numeric: Sequence[str]) -> tuple[tuple[int, ...], ...]:
     """Blocks of rows, columns and depth to choose from, the usual ones first; columns stay where they change bits."""
     m, n, k = usual
-    rows = (m, m // 2, m * 2)
+    rows = (m, m // 2, m * 2, m // 4)
     columns = (n,) if "n" in numeric else (n, n // 2, n * 2)
     return tuple((max(1, row), max(1, column), k) for row in rows for column in columns)
 

@@ -11,10 +11,12 @@ import pytest
 
 from tessera import KTile, KVCache, Schedule, bf16, f32, kernel, tile
 from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.compiler.kernel_instance import KernelInstance, candidates
 from tessera.frontend.kernel.discover import ranked, share_at_work
 from tessera.ir.target.machine_code import compile_text
 from tessera.ir.tile.write_records import write_kernel
 from tessera.types.machine import GPUS
+from tessera.types.tensor_type import TensorType
 from tests.kernel import document, kernels, test_pipelines, test_schedule
 
 BACKEND = NvptxBackend()
@@ -163,3 +165,14 @@ def test_the_attention_of_the_document_has_code_for_a_gpu(causal: bool) -> None:
     cache = KVCache.empty(2, 4, 512, 128, bf16)
     for made in (document.small_attention, document.memory_limited_attention):
         assert "define ptx_kernel" in BACKEND.code(code_of(made, q, cache, dropout=0.0, causal=causal)).text
+
+
+@pytest.mark.parametrize(("width", "rows"), [(229, 4), (1024, 4), (2048, 2), (4096, 1), (7168, 1)])
+def test_wide_rows_are_taken_fewer_at_a_time(width: int, rows: int) -> None:
+    definition, types = kernels.softmax.definition, [TensorType.of(["M", width], f32)]
+
+    def build(block: tuple[int, ...]) -> Any:
+        return KernelInstance(definition, {}, Schedule(block=block)).program(types, "gpu")
+
+    usual = definition.complete(None, "gpu").block
+    assert ranked(candidates(usual, ()), build, GPUS["sm_90a"])[0][0] == rows

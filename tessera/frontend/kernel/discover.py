@@ -14,6 +14,8 @@ from tessera.types.schedule import Schedule
 from tessera.types.tensor_type import TensorType
 
 Block = tuple[int, ...]
+HELD = 4096
+"""Elements of a tile in registers: 16 for each of 256 threads."""
 REUSE = 128 * 256 / (128 + 256)
 """Products for each element read, `m * n / (m + n)`, of the largest blocks that matrix units take."""
 
@@ -47,15 +49,28 @@ def _busy(count: int, places: int) -> float:
 
 
 def ranked(blocks: Sequence[Block], build: Callable[[Block], KernelProgram], machine: Machine) -> tuple[Block, ...]:
-    """Candidates, the one that keeps most of the machine busy first; in the order they come in where none is better."""
-    scores: dict[Block, float] = {}
-    for block in blocks:
-        program = build(block)
-        score = share_at_work(program, block, machine)
-        if score is None:
-            return tuple(blocks)
-        scores[block] = -1.0 if violations(program, Schedule(block=block), machine) else score
-    return tuple(sorted(blocks, key=lambda block: -round(scores[block], 3)))
+    """Candidates, the one that keeps most of the machine busy first; in the order they come in where none is better.
+
+    Tiles of more elements than threads hold well come last, whatever the sizes are: they are code without end.
+    """
+    programs = {block: build(block) for block in blocks}
+    scores = {block: share_at_work(program, block, machine) for block, program in programs.items()}
+    if None in scores.values():
+        return tuple(sorted(blocks, key=lambda block: _excess(programs[block])))
+
+    def order(block: Block) -> tuple[int, float]:
+        refused = violations(programs[block], Schedule(block=block), machine)
+        return _excess(programs[block]), 1.0 if refused else -round(scores[block] or 0.0, 3)
+
+    return tuple(sorted(blocks, key=order))
+
+
+def _excess(program: KernelProgram) -> int:
+    """Elements of the largest tile beyond what 256 threads hold well; products have rules of their own."""
+    if footprint_of(program, Schedule()).has_products:
+        return 0
+    sizes = [type.size.value or 0 for type in program.types if isinstance(type, TensorType)]
+    return max(0, max(sizes, default=0) - HELD)
 
 
 __all__ = ["ranked", "share_at_work"]
