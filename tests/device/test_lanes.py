@@ -109,3 +109,23 @@ def test_a_side_that_is_turned_over_by_a_kernel() -> None:
     with poisoned():
         found = np.asarray(ts.jit(call, backend="cuda")(a, b))
     np.testing.assert_array_equal(found, a @ b.T)
+
+
+@kernel
+def doubled_over(x: KTile["M", "N", f32], out: KTile["N", "M", f32]) -> None:
+    """A tile that is turned over in registers: its elements change hands."""
+    T = tile.context()
+    tile.store(out, tile.transpose(tile.load(x, rows=T.m, cols=T.n) * 2.0), rows=T.n, cols=T.m)
+
+
+@pytest.mark.parametrize("vector", [1, 2, 4])
+def test_a_tile_that_is_turned_over_by_a_kernel(vector: int) -> None:
+    x = np.random.default_rng(5).standard_normal((96, 128)).astype(np.float32)
+    made = doubled_over.with_schedule(Schedule(block=(32, 64), vector=vector))
+
+    def call(x: Any) -> Any:
+        return made(x)
+
+    with poisoned():
+        found = np.asarray(ts.jit(call, backend="cuda")(x))
+    np.testing.assert_array_equal(found, 2 * x.T)

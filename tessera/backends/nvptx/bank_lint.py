@@ -253,22 +253,30 @@ def _is_moved(op: SpecOp) -> bool:
 
 
 def _of_transpose(kernel: SpecOp, op: SpecOp) -> Iterator[SharedAccess]:
-    source, layout = op.operands[0], _layout(kernel, op.result)
-    rows, columns = _layout(kernel, source).shape
-    size = _bytes(source)
+    written, read = handed_turns(_layout(kernel, op.operands[0]), _layout(kernel, op.result), _bytes(op.operands[0]))
+    yield SharedAccess(op, "written as it lies", written)
+    yield SharedAccess(op, "read the other way round", read)
 
-    def address(element: int | None) -> int | None:
+
+def handed_turns(source: Layout, target: Layout, size: int) -> tuple[Turns, Turns]:
+    """What it costs to hand a tile to those who have its transpose: writes in vectors, and reads across."""
+    columns = source.shape[1]
+    spacing = Spacing.of_turned(source, target, size)
+    group = max(1, min(source.vector, WIDEST // size))
+
+    def written(element: int | None) -> int | None:
         if element is None:
             return None
-        row, column = _place(element, layout.shape)
-        return size * (column * pitch_of(rows, columns, size) + row)
+        line, inside = divmod(element, columns)
+        return size * (spacing.start(line, columns) + inside)
 
-    yield SharedAccess(op, "read the other way round", _worst(layout, 1, size, address), "")
+    def read(element: int | None) -> int | None:
+        if element is None:
+            return None
+        inside, line = _place(element, target.shape)
+        return size * (spacing.start(line, columns) + inside)
 
-
-def pitch_of(rows: int, columns: int, size: int) -> int:
-    """Elements from a row to the next of a tile that is read by columns."""
-    return columns if rows == 1 or columns == 1 else columns + max(1, 4 // size)
+    return _worst(source, group, group * size, written), _worst(target, 1, size, read)
 
 
 def _of_spread(kernel: SpecOp, op: SpecOp) -> Iterator[SharedAccess]:

@@ -111,11 +111,18 @@ def emit_transpose(emitter: Any, op: SpecOp) -> None:
 def transposed(emitter: Any, source: Tile, layout: Layout) -> list[Value]:
     """The registers of a tile with its axes swapped."""
     f: FunctionText = emitter.f
-    (start,) = shared_tiles(emitter, [source])
+    rows, columns = source.layout.shape
+    size = bytes_of(_memory(source.dtype))
+    spacing = Spacing.of_turned(source.layout, layout, size)
+    start: Value = emitter.exchange(-(-spacing.start(rows, columns) * size // 16) * 16)
+    emitter.wait()
+    share(emitter, source, start, spacing)
+    emitter.wait()
     found: list[Value] = []
     for register in range(layout.registers):
-        row, column = emitter.at(layout).coordinates(register)
-        found.append(read(emitter, start, _flat(f, [column, row], source.layout.shape), source.dtype))
+        inside, line = emitter.at(layout).coordinates(register)
+        flat = f.add(f.add(f.mul(line, columns), inside), f.mul(f.udiv(line, spacing.every), spacing.free))
+        found.append(read(emitter, start, flat, source.dtype))
     return found
 
 

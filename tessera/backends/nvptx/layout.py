@@ -82,6 +82,14 @@ class Spacing:
             return Spacing()
         return Spacing(1 if is_left else vector, 16 // size)
 
+    @staticmethod
+    def of_turned(source: Layout, target: Layout, size: int) -> Spacing:
+        """How a tile lies that others read across: out of step with banks, or 16 bytes apart where vectors need it."""
+        if min(source.vector, 16 // size) > 1:
+            return Spacing(target.vector, 16 // size)
+        rows, columns = source.shape
+        return Spacing(target.vector, skew_of(rows, columns, target.vector, size))
+
     def start(self, line: int, length: int) -> int:
         """Where a line begins."""
         return line * length + line // self.every * self.free

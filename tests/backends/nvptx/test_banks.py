@@ -15,11 +15,12 @@ from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.bank_lint import (
     conflicts,
     core_matrix_turns,
+    handed_turns,
     shared_accesses,
     staging_turns,
     turned_turns,
 )
-from tessera.backends.nvptx.layout import Layout
+from tessera.backends.nvptx.layout import Layout, Spacing
 from tessera.ir.base.dialect_of import load_dialects
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.text import parse_module
@@ -157,6 +158,29 @@ def test_what_is_foreseen_is_what_a_profiler_counted() -> None:
     for one, now in zip(recorded, gpu_banks.foreseen(), strict=True):
         assert one["case"] == now["case"]
         assert (now["store"], now["load"]) == (one["store counted"], one["load counted"]), one["case"]
+
+
+def test_transposes_are_handed_over_with_room_between_lines() -> None:
+    """Clean where threads have single elements; where they have vectors, four lanes in a bank at most, and not 32."""
+    for size in (1, 2, 4, 8):
+        for vector in (1, 2) if size == 8 else (1, 2, 4):
+            source, target = Layout((64, 64), 256, vector), Layout((64, 64), 256, vector)
+            written, read = handed_turns(source, target, size)
+            assert written.degree == 1, (size, vector)
+            assert read.degree <= (1 if min(vector, 16 // size) == 1 else 4), (size, vector)
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4, 8]))
+def test_lines_with_room_between_them_do_not_meet(rows: int, columns: int, vector: int, size: int) -> None:
+    """Every element has a place of its own, inside of what is asked for, and vectors begin where they are aligned."""
+    source, target = Layout((rows, columns), 32, vector), Layout((columns, rows), 32, vector)
+    spacing = Spacing.of_turned(source, target, size)
+    places = [spacing.start(row, columns) + column for row in range(rows) for column in range(columns)]
+    assert len(set(places)) == rows * columns
+    assert max(places) < spacing.start(rows, columns)
+    width = min(source.vector, max(1, 16 // size))
+    starts = [spacing.start(row, columns) + column for row in range(rows) for column in range(0, columns, width)]
+    assert all(place % width == 0 for place in starts)
 
 
 REFUSED = [
