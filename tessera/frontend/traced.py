@@ -50,7 +50,7 @@ class TracedTensor(StandIn, TensorMethods):
         return size_of(self.trace.known(self.type.size))
 
     def __repr__(self) -> str:
-        dims = ", ".join(str(dim) if dim.is_static else f'"{dim}"' for dim in self.type.shape)
+        dims = ", ".join(str(dim) if dim.is_static else f'"{size_of(dim)}"' for dim in self.type.shape)
         return f"Traced[{dims}{', ' if dims else ''}{PolicyType(self.dtype, self.policy)}]"
 
     def __len__(self) -> int:

@@ -81,3 +81,15 @@ def test_checks_keep_the_meaning(indices: list[int], use: str) -> None:
         assert (declared_effects(function) or set()) == ({"io"} if checks else set())
     for left, right in zip(*results, strict=True):
         np.testing.assert_array_equal(left, right)
+
+
+def test_draws_stay_draws_beside_checks() -> None:
+    @ts.jit(debug=True)
+    def noisy(x: Any, i: Any, key: Any) -> Any:
+        return x[i] + ts.random.uniform(key, (i.shape[0], 3))
+
+    plain = ts.jit(noisy.function)
+    given = X, np.array([0, 3]), ts.random.key(1)
+    np.testing.assert_array_equal(np.asarray(noisy(*given)), np.asarray(plain(*given)))
+    assert noisy.effects == {"random"}
+    assert ts.jit(lambda key: ts.random.bits(key, (3,)), debug=True)(ts.random.key(1)).shape == (3,)

@@ -14,7 +14,6 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.base.rewrite import Pattern, Rewriter, rewrite
 from tessera.ir.graph.building import size
 from tessera.ir.graph.passes.canonicalize import put_instead
-from tessera.types.effect import PURE
 
 
 @dataclass(frozen=True)
@@ -30,10 +29,10 @@ class Decompose(Pass):
 
     def run(self, module: ModuleOp) -> None:
         rewrite(module, _checked if self.checks else _patterns)
-        for function in [op for op in module.ops if op.name == "tgraph.func"] if self.checks else ():
-            declared = declared_effects(function) or PURE
-            if not declared.covers(effects_of(function)):
-                declare_effects(function, declared.join(["io"]))
+        for function in module.ops if self.checks else ():
+            if any(op.name == "tgraph.check_index" for op in function.walk()):
+                declared = declared_effects(function)
+                declare_effects(function, effects_of(function) if declared is None else declared.join(["io"]))
 
 
 def _patterns(op: SpecOp) -> Sequence[Pattern]:
