@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 import tessera as ts
 from tessera import KTile, Schedule, bf16, f32, kernel, tile
+from tessera.backends.nvptx.simulate import simulate
 from tessera.ir.base.dialect_of import load_dialects, make
 from tessera.ir.base.op import OpError
 from tessera.ir.base.text import parse_module
+from tessera.ir.base.types import BufferAttr
 from tessera.ir.base.verify import verify
 from tessera.ir.target.dialect import DIALECT
 from tessera.ir.target.hopper_types import FragmentAttr
@@ -21,6 +25,7 @@ from tessera.tile import INF
 from tessera.types import dtype as dt
 from tessera.types.tensor_type import TensorType
 from tests.backends.nvptx.matrices import BACKEND, attention_text, causal, kernels_of, matrix_of, text_of
+from tests.graph.eager import reference
 
 PLAIN = [(2, 2, 512, 128)] * 3
 
@@ -151,6 +156,33 @@ def test_what_is_joined_is_one_number_for_each_row() -> None:
     join.parent.insert_op_after(wrong, join)
     with pytest.raises(OpError, match="joins sums of threads to one for each row"):
         verify(module)
+
+
+@pytest.mark.parametrize(
+    ("function", "queries", "keys", "head"),
+    [(with_lse, 130, 300, 128), (with_lse, 200, 70, 64), (by_hand, 129, 260, 128)],
+)
+def test_matrix_kernels_mean_attention(function: Any, queries: int, keys: int, head: int) -> None:
+    """Skewed, masked in part and summed in parts: on NumPy, with copies and products as late as waits let them be."""
+    rng = np.random.default_rng(queries * 1000 + keys)
+    shapes = [(2, 2, queries, head), (2, 2, keys, head), (2, 2, keys, head)]
+    q, k, v = (rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in shapes)
+    made = matrix_of(function, shapes)
+    wanted: Any = reference("attention_with_lse", q, k, v, causal=True)
+    outs = [np.full(wanted[0].shape, np.nan, ml_dtypes.bfloat16)]
+    outs += [np.full(wanted[1].shape, np.nan, np.float32)] * (function is with_lse)
+    buffers: list[Any] = [q, k, v, *outs]
+    for at, argument in enumerate(made.regions[0].block.args):
+        assert isinstance(argument.type, BufferAttr)
+        buffers[at] = buffers[at].reshape([dim.value or 0 for dim in argument.type.shape])
+    simulate(made, buffers, {})
+    # A query that sees no key gives 0; in a user's kernel, which does not say what then, 0 / 0.
+    seen = np.arange(queries) + keys - queries >= 0
+    found = buffers[3].reshape(wanted[0].shape).astype(np.float32)
+    rows = seen if function is by_hand else np.ones_like(seen)
+    np.testing.assert_allclose(found[:, :, rows], wanted[0].astype(np.float32)[:, :, rows], rtol=0.05, atol=0.02)
+    if function is with_lse:
+        np.testing.assert_allclose(buffers[4].reshape(wanted[1].shape), wanted[1], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.skipif(assembler() is None, reason="there is no ptxas here")
