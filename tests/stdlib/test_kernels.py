@@ -196,6 +196,11 @@ SOUND: list[tuple[str, list[list[Any]], list[dt.DType], dict[str, Any], int]] = 
     ("attention", FREE, [dt.f32] * 3, {"causal": True}, 3),
     ("attention", FIXED_HEAD, [dt.f32] * 3, {}, 0),
     ("cached_attention", [*FIXED_HEAD, []], [dt.f32] * 3 + [dt.i64], {"causal": True}, 2),
+    ("attention_with_lse", FREE, [dt.f32] * 3, {"causal": True}, 3),
+    ("attention_with_lse", FIXED_HEAD, [dt.f32] * 3, {}, 0),
+    ("attention_parts", [["B", 8, 1, 16], ["B", 2, "K", 16], ["B", 2, "K", 16]], [dt.f32] * 3, {"keys": 256}, 2),
+    ("attention_parts", [["B", 8, 1, 16], ["B", 2, 512, 16], ["B", 2, 512, 16]], [dt.f32] * 3, {"keys": 256}, 0),
+    ("attention_join", [["B", "H", "P", "D"], ["B", "H", "P"]], [dt.f32] * 2, {"dtype": dt.f32}, 0),
 ]
 
 
