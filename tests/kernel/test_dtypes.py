@@ -1,0 +1,68 @@
+"""Products of tiles in every dtype that is multiplied: near float64 by what their sums may lose, on both machines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import KTile, Schedule, kernel, tile
+from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.ir.tile.write_records import write_kernel
+from tests.kernel.compare import agree
+
+RNG = np.random.default_rng(14)
+BACKEND = NvptxBackend()
+DTYPES: dict[str, tuple[Any, Any, bool]] = {
+    "f64": (np.float64, ts.f64, False),
+    "f32": (np.float32, ts.f32, False),
+    "bf16": (ml_dtypes.bfloat16, ts.f32, True),
+    "f16": (np.float16, ts.f32, True),
+    "e4m3": (ml_dtypes.float8_e4m3fn, ts.f32, True),
+    "e5m2": (ml_dtypes.float8_e5m2, ts.f32, True),
+    "i8": (np.int8, ts.i32, True),
+}
+"""What is multiplied, what it is summed in, and whether a Hopper GPU has matrix units for it."""
+
+
+@kernel(Schedule(block=(64, 64, 64)))
+def product(a: KTile["M", "K"], b: KTile["N", "K"], *, total: Any) -> Any:
+    """a times b turned over."""
+    T = tile.context()
+    acc = tile.zeros((T.m, T.n), total)
+    for k in tile.range_k(a.shape, T.k):
+        acc += tile.dot(tile.load(a, rows=T.m, cols=k), tile.load(b, rows=T.n, cols=k).T)
+    return acc
+
+
+def numbers(dtype: Any, *shape: int) -> Any:
+    if dtype is np.int8:
+        return RNG.integers(-128, 128, shape).astype(np.int8)
+    return RNG.standard_normal(shape).astype(np.float32).astype(dtype)
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_products_of_every_dtype_are_near_float64(name: str) -> None:
+    dtype, total, _ = DTYPES[name]
+    M, K, N = 33, 130, 20
+    a, b = numbers(dtype, M, K), numbers(dtype, N, K)
+    (found,) = agree(product, a, b, total=total)
+    left, right = a.astype(np.float64), b.astype(np.float64).T
+    # Each of K sums is rounded once, by at most half a step of what it is then.
+    step = {"f64": 2.0**-53, "i8": 0.0}.get(name, 2.0**-24)
+    assert np.all(np.abs(found - left @ right) <= K * step * (np.abs(left) @ np.abs(right)))
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_matrix_units_take_what_they_can(name: str) -> None:
+    dtype, total, has_units = DTYPES[name]
+    operands = np.zeros((256, 256), dtype), np.zeros((256, 256), dtype)
+    wide = Schedule(block=(128, 128, 128) if has_units else (64, 64, 64))
+    program = product.with_schedule(wide).program(*operands, kind="gpu", total=total)
+    target = BACKEND.matrix(write_kernel(program))
+    assert (target is not None) == has_units
+    code = BACKEND.code(target if target is not None else BACKEND.lower(write_kernel(program)))
+    assert ("wgmma.mma_async" in code.text) == has_units
