@@ -16,7 +16,7 @@ from tessera.frontend.several import several
 from tessera.runtime.devices.cuda_driver import is_available
 from tessera.stdlib import efficient_layernorm, flash_attention_2, rotary_embedding, stable_softmax
 from tests.device.poison import poisoned
-from tests.kernel import document, kernels, test_gather, test_pipelines, test_schedule
+from tests.kernel import document, kernels, test_dtypes, test_gather, test_pipelines, test_schedule
 from tests.kernel.compare import attention
 from tests.kernel.test_attention import make_cache
 from tests.kernel.test_epilogue import STEPS, chained, put_through
@@ -74,6 +74,17 @@ def test_products_of_any_block_are_right(block: tuple[int, int, int]) -> None:
     a, b = normal(300, 200, dtype=NARROW), normal(200, 520, dtype=NARROW)
     found = wide(on_gpu(test_schedule.product.with_schedule(schedule), a, b))
     np.testing.assert_allclose(found, a.astype(np.float64) @ b.astype(np.float64), rtol=2.0**-7, atol=2.0**-6)
+
+
+@pytest.mark.parametrize("name", test_dtypes.DTYPES)
+def test_products_of_every_dtype_are_near_float64(name: str) -> None:
+    dtype, total, _ = test_dtypes.DTYPES[name]
+    a, b = test_dtypes.numbers(dtype, 300, 264), test_dtypes.numbers(dtype, 520, 264)
+    exact = a.astype(np.float64) @ b.astype(np.float64).T
+    found = wide(on_gpu(test_dtypes.product, a, b, total=total))
+    # Matrix units keep fewer digits in sums of 8-bit floats.
+    allowed = {"f64": 1e-14, "e4m3": 3e-4, "e5m2": 3e-4, "i8": 0.0}.get(name, 1e-6)
+    assert np.linalg.norm(found - exact) <= allowed * np.linalg.norm(exact)
 
 
 def test_one_kernel_under_many_schedules_has_one_result() -> None:
