@@ -88,8 +88,11 @@ def array_dtype(given: Any) -> DType:
     found = _SEEN.get(given)
     if found is None:
         name = _BY_ARRAY_NAME.get(given.name)
-        if name is None or given.byteorder == ">":
+        if name is None:
             raise DTypeError(f"arrays of `{given}` are not supported", fix=f"the dtypes are {', '.join(BY_NAME)}")
+        if given.byteorder == ">":
+            fix = f'convert it first: `x.astype("{given.name}")`'
+            raise DTypeError(f"arrays of `{given}` are not supported: their bytes are in the other order", fix=fix)
         found = _SEEN[given] = BY_NAME[name]
     return found
 

@@ -13,6 +13,7 @@ import pytest
 
 import tessera as ts
 from tessera.api import eager
+from tessera.diagnostics.codes import DTypeError
 from tessera.diagnostics.error import TesseraError
 from tessera.frontend.trace import Trace
 from tessera.ir.base import dispatch
@@ -174,3 +175,16 @@ OTHERS: dict[str, Callable[[], Any]] = {
 def test_wrong_arguments_of_other_functions(name: str) -> None:
     with pytest.raises(TesseraError):
         OTHERS[name]()
+
+
+def _same(x: Any) -> Any:
+    return x
+
+
+def test_arrays_of_swapped_bytes_say_how_to_turn_them() -> None:
+    x = np.arange(3, dtype=np.float32)
+    with pytest.raises(DTypeError, match=r"`>f4` are not supported: their bytes are in the other order") as caught:
+        ts.jit(_same)(x.astype(">f4"))
+    assert caught.value.fix is not None
+    assert caught.value.fix.message == 'convert it first: `x.astype("float32")`'
+    assert ts.jit(_same)(x.astype(">f4").astype("float32")).tolist() == x.tolist()

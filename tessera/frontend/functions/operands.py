@@ -30,7 +30,7 @@ def dtype_of(value: Any) -> DType:
     dtype = concrete_dtype(value)
     if dtype is None:
         raise TracingError(
-            f"expected a tensor, got {shown(value)} of type `{type(value).__name__}`",
+            f"expected a tensor, got {shown(value)}",
             fix=lambda span: fixes_of("values").tensor_fix(span, value),
         )
     return dtype
