@@ -20,7 +20,13 @@ from tests.graph.eager import RuleError
 from tests.tile.test_clean_suite import tape_of
 
 BF16 = ml_dtypes.bfloat16
-OPTIONS = {"x86": Options(), "cuda": Options.of(backend="cuda", features=("sm_90a",))}
+OPTIONS = {
+    "x86": Options(),
+    "cuda": Options.of(backend="cuda", features=("sm_90a",)),
+    "sm_80": Options.of(backend="cuda", features=("sm_80",)),
+    "sm_100a": Options.of(backend="cuda", features=("sm_100a",)),
+}
+BOTH = ("x86", "cuda")
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,7 @@ class Program:
     function: Callable[..., Any]
     shapes: tuple[tuple[int, ...], ...]
     dtype: Any = np.float32
-    backends: tuple[str, ...] = ("x86", "cuda")
+    backends: tuple[str, ...] = BOTH
 
 
 def _branches(x: Any) -> Any:
@@ -124,7 +130,9 @@ PROGRAMS: dict[str, Program] = {
     "finished": Program(_finished, ((4, 8), (8, 16), (16,))),
     "by_kernel": Program(_by_kernel, ((4, 8),)),
     "neighbours": Program(_neighbours, ((4, 64),)),
-    "product": Program(_product, ((256, 192), (512, 192)), BF16),
+    "product": Program(_product, ((256, 192), (512, 192)), BF16, (*BOTH, "sm_80", "sm_100a")),
+    "large_product": Program(_product, ((8192, 4096), (8192, 4096)), BF16, ("cuda",)),
+    "eighths": Program(_product, ((8192, 4096), (8192, 4096)), ml_dtypes.float8_e4m3fn, ("cuda",)),
     "layer": Program(_layer, ((256, 192), (192, 512), (512,)), BF16),
     "compared": Program(_compared, ((256, 192), (192, 512)), BF16),
     "causal": Program(_causal, ((1, 1, 256, 128), (1, 1, 256, 128), (1, 1, 256, 128)), BF16),
@@ -136,7 +144,7 @@ def tape(example: str) -> Tape:
     kind, _, op = example.partition(" ")
     if kind != "sample":
         program = PROGRAMS[kind]
-        return ts.jit(program.function).trace(*(np.ones(shape, program.dtype) for shape in program.shapes)).tape
+        return ts.jit(program.function).trace(*(np.zeros(shape, program.dtype) for shape in program.shapes)).tape
     spec = REGISTRY[op]
     try:
         return tape_of(spec, spec.samples[0], is_free=True)
