@@ -82,10 +82,6 @@ def _layer(x: Any, w: Any, b: Any) -> Any:
     return ts.ops.gelu(x @ w + b, approximate="tanh")
 
 
-def _compared(x: Any, w: Any) -> Any:
-    return x @ w > 1.0
-
-
 def _finished(x: Any, w: Any, b: Any) -> Any:
     epilogue = ts.ops.epilogue
     return epilogue.chain([epilogue.bias(b)])(x @ w)
@@ -134,7 +130,6 @@ PROGRAMS: dict[str, Program] = {
     "large_product": Program(_product, ((8192, 4096), (8192, 4096)), BF16, ("cuda",)),
     "eighths": Program(_product, ((8192, 4096), (8192, 4096)), ml_dtypes.float8_e4m3fn, ("cuda",)),
     "layer": Program(_layer, ((256, 192), (192, 512), (512,)), BF16),
-    "compared": Program(_compared, ((256, 192), (192, 512)), BF16),
     "causal": Program(_causal, ((1, 1, 256, 128), (1, 1, 256, 128), (1, 1, 256, 128)), BF16),
 }
 
