@@ -139,6 +139,16 @@ def test_heads_are_read_where_they_lie() -> None:
     assert turned == ["map 1", "library 1"]
 
 
+def test_a_dim_of_one_more_or_less_is_no_copy() -> None:
+    """The same memory in another shape, wherever the dim stands: what makes it writes it once."""
+
+    def program(q: Any) -> Any:
+        out = ops.attention(q, q, q)
+        return out.reshape(1, *out.shape), out.reshape(*out.shape[:2], 1, *out.shape[2:])
+
+    assert groups(program, typed("B 2 S 8")) == ["library 1"]
+
+
 def test_fusion_can_be_switched_off_as_a_whole_and_for_a_kind() -> None:
     def program(x: Any, w: Any, b: Any) -> Any:
         return ops.relu(x @ w + b)
