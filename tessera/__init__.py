@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tessera.api.effects import deterministic
     from tessera.api.jit import Jit, jit
     from tessera.api.kernel import Kernel, kernel
-    from tessera.api.placement import device
+    from tessera.api.placement import device, prefetch
     from tessera.api.precision import AdaptivePrecision, LossScaler
     from tessera.api.quantized import Quantized, quantize
     from tessera.api.shape_trace import ShapeTrace, shape_trace
@@ -88,7 +88,7 @@ _HOME = {
     "tessera.api.state": "KVCache",
     "tessera.api.callbacks": "debug_print io_callback",
     "tessera.api.effects": "deterministic",
-    "tessera.api.placement": "device",
+    "tessera.api.placement": "device prefetch",
     "tessera.types.device": "cpu gpu",
     "tessera.compiler.options": "Options",
     "tessera.api.kernel": "kernel Kernel",
@@ -157,6 +157,7 @@ __all__ = [
     "op",
     "ops",
     "policy",
+    "prefetch",
     "quantize",
     "random",
     "register_tree",

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+from tessera.api.state import KVCache
 from tessera.compiler.options import Options, at_place
 from tessera.diagnostics.codes import ArgumentError, DeviceError, TracingError
 from tessera.frontend.policies import PolicyScope
@@ -45,6 +46,38 @@ def device(where: Device | Gpus, /, *, otherwise: Device | None = None) -> Gener
     policy, bits = (SILENT, static_bits()) if active is None else (active.policy, active.bits)
     with dispatch.recording(PolicyScope(policy, bits, place)):
         yield place
+
+
+SPACES = {"smem": "shared", "shared": "shared"}
+"""Memories that something is brought into ahead of its use."""
+OVERLAPS = ("compute",)
+
+
+@contextmanager
+def prefetch(cache: KVCache, /, *, into: str = "smem", overlap: str = "compute") -> Generator[KVCache]:
+    """Within it, keys and values of a cache are on their way to where they are read: `smem`, beside `compute`.
+
+    The movement is an op of the program (`tgraph.kv_prefetch`), which gives the cache as it is then. On a GPU kernels
+    that read it copy block after block ahead of their products; on a machine of one memory nothing moves. Results are
+    the same.
+
+    Raises: ArgumentError (T0202) for what is no cache, or another memory.
+
+    >>> @ts.jit
+    ... def attend(q: ts.Tensor[1, 2, 3, 8, ts.f32], cache: ts.KVCache):
+    ...     with ts.prefetch(cache, into="smem", overlap="compute") as near:
+    ...         return ts.ops.attention(q, near.K, near.V)
+    >>> cache = ts.KVCache.empty(1, 2, 4, 8)
+    >>> attend(ts.ones((1, 2, 3, 8)), cache).shape
+    (1, 2, 3, 8)
+    """
+    if not isinstance(cache, KVCache):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ArgumentError(f"`prefetch` takes a KVCache, got {type(cache).__name__}", fix="give it the cache itself")
+    if into not in SPACES:
+        raise ArgumentError(f"`into` is one of {', '.join(SPACES)}, got {into!r}", fix='write `into="smem"`')
+    if overlap not in OVERLAPS:
+        raise ArgumentError(f"`overlap` is `compute`, got {overlap!r}", fix='write `overlap="compute"`')
+    yield cache.prefetch(SPACES[into])
 
 
 def _found(wanted: Device, otherwise: Device | None) -> Device:

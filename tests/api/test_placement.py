@@ -113,6 +113,27 @@ def test_what_is_no_device_is_refused() -> None:
     assert repr(ts.gpu) == "gpu"
 
 
+def test_a_cache_on_its_way_is_an_op_of_the_program_and_changes_no_result() -> None:
+    def attend(q: Any, cache: Any, *, ahead: bool) -> Any:
+        with ts.device(ts.cpu), ts.prefetch(cache, into="smem", overlap="compute") as near:
+            return ts.ops.attention(q, *((near.K, near.V) if ahead else (cache.K, cache.V)))
+
+    rng = np.random.default_rng(0)
+    k, v, q = (ts.array(rng.normal(size=(1, 2, rows, 8)).astype(np.float32)) for rows in (5, 5, 3))
+    cache = ts.KVCache.empty(1, 2, 5, 8).append(k, v)
+    program = ts.jit(attend)
+    wanted = np.asarray(ts.ops.attention(q, k, v))
+    for ahead in (True, False):
+        np.testing.assert_array_equal(np.asarray(program(q, cache, ahead=ahead)), wanted)
+        assert "kv_prefetch" in program.lower(q, cache, ahead=ahead).tape
+    assert "state(cache)" in str(program.effects)
+    for wrong in ({"into": "tape"}, {"overlap": "sleep"}):
+        with pytest.raises(ArgumentError, match=r"`(into|overlap)` is"), ts.prefetch(cache, **wrong):
+            pass
+    with pytest.raises(ArgumentError, match="takes a KVCache"), ts.prefetch(q):  # pyright: ignore[reportArgumentType]
+        pass
+
+
 def test_a_backend_that_a_function_names_comes_first() -> None:
     named = ts.jit(twice.function, backend="reference")
     with ts.device(ts.cpu):
