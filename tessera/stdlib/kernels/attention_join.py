@@ -23,13 +23,13 @@ def _write(call: Call) -> list[SpecOp]:
     b = call.builder([*parts.shape[:2], width.ceildiv(columns)])
     start = b.index(Dim.symbol("_p") * columns, {"_p": b.program_id(2)})
     coords = {"_b": b.program_id(0), "_h": b.program_id(1), "_e": start}
-    row, dtype = [Dim.symbol("_b"), Dim.symbol("_h")], lse.dtype
+    row, dtype = [Dim.symbol("_b"), Dim.symbol("_h")], lse.dtype.compute
     bounds = {} if width.value is not None and width.value % columns == 0 else {"_e": width}
     place = Place(coords, ("_e",), (columns,), bounds)
 
     def logarithms(p: SSAValue) -> tuple[SSAValue, Place]:
         at = Place({**coords, "_s": p}, ("_s",), (_BLOCK,), {"_s": count})
-        return b.load(call.input(b, 1), call.at(1, [*row, Dim.symbol("_s")]), at), at
+        return b.cast(b.load(call.input(b, 1), call.at(1, [*row, Dim.symbol("_s")]), at), dtype), at
 
     def larger(p: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         found, at = logarithms(p)
@@ -50,9 +50,9 @@ def _write(call: Call) -> list[SpecOp]:
 
     def joined(p: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         at = [*row, Dim.symbol("_s")]
-        one = b.load(call.input(b, 1), call.at(1, at), Place({**coords, "_s": p}))
+        one = b.cast(b.load(call.input(b, 1), call.at(1, at), Place({**coords, "_s": p})), dtype)
         share = b.elementwise("div", b.elementwise("exp", b.elementwise("sub", one, top)), divisor)
-        part = b.load(call.input(b, 0), call.at(0, [*at, Dim.symbol("_e")]), place.with_coords(_s=p))
+        part = b.cast(b.load(call.input(b, 0), call.at(0, [*at, Dim.symbol("_e")]), place.with_coords(_s=p)), dtype)
         return [b.elementwise("fma", b.broadcast(share, (columns,), ()), part, carried[0])]
 
     acc = b.loop(low, high, 1, joined, [b.full(0.0, (columns,), dtype)])[0]
@@ -62,7 +62,7 @@ def _write(call: Call) -> list[SpecOp]:
 
 def _finite(call: Call, b: TileBuilder, top: SSAValue) -> SSAValue:
     """What to take off: where nothing was seen any number will do, and -inf would not."""
-    dtype = call.operands[1].dtype
+    dtype = call.operands[1].dtype.compute
     nothing = b.elementwise("eq", top, b.full(_LOW, (), dtype))
     return b.select(nothing, b.full(0.0, (), dtype), top)
 
