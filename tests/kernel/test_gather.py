@@ -207,3 +207,45 @@ def test_a_kernel_of_narrow_floats_gathers_too() -> None:
 
     ids, table = numbers(11, 40), ts.array(normal(11, 24)).cast(bf16)
     np.testing.assert_array_equal(arrays(rows(ids, table))[0], arrays(table)[0][ids])
+
+
+SMALL = Schedule(block=(32, 32, 32))
+
+
+@kernel(SMALL)
+def positive(a: KTile["M", "K", f32], b: KTile["K", "N", f32], out: KTile["M", "N", f32]) -> None:
+    """What is positive of a product."""
+    T = tile.context()
+    acc = tile.zeros((T.m, T.n), f32)
+    for k in tile.range_k(a.shape, T.k):
+        acc += tile.dot(tile.load(a, rows=T.m, cols=k), tile.load(b, rows=k, cols=T.n))
+    tile.store(out, acc, rows=T.m, cols=T.n, mask=acc > 0.0)
+
+
+@kernel(SMALL)
+def sent(a: KTile["M", "K", f32], b: KTile["K", "N", f32], to: KTile["M", i32], out: KTile["M", "N", f32]) -> None:
+    """Rows of a product put where numbers say."""
+    T = tile.context()
+    acc = tile.zeros((T.m, T.n), f32)
+    for k in tile.range_k(a.shape, T.k):
+        acc += tile.dot(tile.load(a, rows=T.m, cols=k), tile.load(b, rows=k, cols=T.n))
+    tile.store(out, acc, tile.load(to, T.m), T.n)
+
+
+@kernel(SMALL)
+def looked_up(ids: KTile["M", i32], a: KTile["V", "K", f32], b: KTile["K", "N", f32]) -> Any:
+    """A product of rows that numbers find."""
+    T = tile.context()
+    acc, rows = tile.zeros((T.m, T.n), f32), tile.load(ids, T.m)
+    for k in tile.range_k(a.shape, T.k):
+        acc += tile.dot(tile.load(a, rows, k), tile.load(b, rows=k, cols=T.n))
+    return acc
+
+
+def test_products_are_stored_where_masks_and_numbers_say_and_take_rows_that_numbers_find() -> None:
+    a, b, to = normal(50, 70), normal(70, 40), RNG.permutation(50).astype(np.int32)
+    np.testing.assert_allclose(agree(positive, a, b)[0], np.maximum(a @ b, 0), atol=1e-4)
+    moved = np.zeros((50, 40))
+    moved[to] = a @ b
+    np.testing.assert_allclose(agree(sent, a, b, to)[0], moved, atol=1e-4)
+    np.testing.assert_allclose(agree(looked_up, to[:33], a, b)[0], a[to[:33]] @ b, atol=1e-4)
