@@ -30,7 +30,11 @@ PRODUCT = {
     "box": ("box = [128, 64]", "box = [128, 32]", "a row of a swizzled box is 128 bytes, got 32 of bf16"),
     "long box": ("box = [256, 64]", "box = [257, 64]", "has 1 to 256 elements along each, got [257, 64]"),
     "rank of a box": ("box = [256, 64]", "box = [1, 256, 64]", "a box of 2 dims"),
-    "short box": ("box = [128, 64]", "box = [64, 64]", "40960 bytes are copied to a stage, and its barrier counts 49152"),
+    "short box": (
+        "box = [128, 64]",
+        "box = [64, 64]",
+        "40960 bytes are copied to a stage, and its barrier counts 49152",
+    ),
     "writes": ("writes = [2]", "writes = [3]", "`writes` names arguments 0..2, got [3]"),
     "empty loop": (
         "step = 64, is_nonempty = true",

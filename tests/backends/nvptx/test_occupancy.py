@@ -160,7 +160,9 @@ def test_caps_that_cannot_be_kept_are_refused(name: str) -> None:
 
 def test_caps_are_for_programs_of_threads() -> None:
     text = SCRATCH.replace("ttarget.barrier", "").replace(', space = "shared"', "")
-    text = text.replace('lanes = 32, features = ["sm_80"]', 'lanes = 8, features = ["avx2"]').replace("threads = 32", "{}")
+    text = text.replace('lanes = 32, features = ["sm_80"]', 'lanes = 8, features = ["avx2"]').replace(
+        "threads = 32", "{}"
+    )
     verify(parse_module(text.replace(", {}", "")))
     with pytest.raises(OpError, match="caps of registers and shared memory are for programs of threads"):
         verify(parse_module(text.replace("{}", "max_registers = 32")))
