@@ -176,3 +176,14 @@ def test_wide_rows_are_taken_fewer_at_a_time(width: int, rows: int) -> None:
 
     usual = definition.complete(None, "gpu").block
     assert ranked(candidates(usual, ()), build, GPUS["sm_90a"])[0][0] == rows
+
+
+@pytest.mark.parametrize("size", [512, 8192])
+def test_products_without_matrix_units_have_no_more_sums_than_threads_hold(size: int) -> None:
+    operands = np.zeros((size, 64), np.float32), np.zeros((64, size), np.float32)
+
+    def build(block: tuple[int, ...]) -> Any:
+        return kernels.matmul.with_schedule(Schedule(block=block)).program(*operands, kind="gpu")
+
+    m, n, _ = ranked(candidates((128, 128, 64), ()), build, GPUS["sm_90a"])[0]
+    assert m * n <= 128 * 128

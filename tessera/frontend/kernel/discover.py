@@ -16,6 +16,8 @@ from tessera.types.tensor_type import TensorType
 Block = tuple[int, ...]
 HELD = 4096
 """Elements of a tile in registers: 16 for each of 256 threads."""
+SUMS = 128 * 128
+"""Sums of a program without matrix units: 64 for each of 256 threads."""
 REUSE = 128 * 256 / (128 + 256)
 """Products for each element read, `m * n / (m + n)`, of the largest blocks that matrix units take."""
 
@@ -66,9 +68,11 @@ def ranked(blocks: Sequence[Block], build: Callable[[Block], KernelProgram], mac
 
 
 def _excess(program: KernelProgram) -> int:
-    """Elements of the largest tile beyond what 256 threads hold well; products have rules of their own."""
-    if footprint_of(program, Schedule()).has_products:
-        return 0
+    """Elements of the largest tile beyond what 256 threads hold well: of sums, as many as matrix units take."""
+    need = footprint_of(program, Schedule())
+    if need.has_products:
+        is_narrow = all(buffer.type.dtype.bytes <= 2 for buffer in need.staged)
+        return 0 if is_narrow else max(0, max((type.size.value or 0 for type in need.held), default=0) - SUMS)
     sizes = [type.size.value or 0 for type in program.types if isinstance(type, TensorType)]
     return max(0, max(sizes, default=0) - HELD)
 
