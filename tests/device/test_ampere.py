@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera import KTile, Schedule, bf16, f32, kernel, tile
 from tessera.runtime.devices.cuda_driver import is_available
 from tests.device.test_matrix import attended, causal, distance, full, into_i32, nn, nt, on_gpu, random, wide
 
@@ -87,6 +88,31 @@ def test_attention_of_any_length(shape: tuple[int, ...], is_causal: bool) -> Non
     k, v = (random((batch, shared, keys, head)) for _ in range(2))
     found = on_gpu(causal if is_causal else full, q, k, v, overrides=WARPS)
     assert distance(found, attended(q, k, v, is_causal)) <= 4e-3
+
+
+@kernel.schedule(Schedule(block=(128, 64, 64), warps=8))
+def heads(x: KTile["M", "K", bf16], w: KTile["K", "N", bf16], out: KTile["M", 2, "N", bf16]) -> None:
+    """One product into both places of each row, the second first."""
+    T = tile.context()
+    acc = tile.zeros((T.m, T.n), f32)
+    for k in tile.range_k(x.shape, T.k):
+        acc += tile.dot(tile.load(x, rows=T.m, cols=k), tile.load(w, rows=k, cols=T.n))
+    tile.store(out, tile.cast(acc, bf16), T.m, 1, T.n)
+    tile.store(out, tile.cast(acc, bf16), T.m, 0, T.n)
+
+
+@pytest.mark.parametrize("columns", [36, 40, 100])
+def test_rows_that_end_within_a_piece_leave_what_is_behind_them_alone(columns: int) -> None:
+    """Rows of 2 x 36 begin at multiples of 16 bytes, and what is behind 36 columns was stored before."""
+    x, w = random((300, 72)), random((72, columns))
+
+    def both(x: Any, w: Any) -> Any:
+        return heads(x, w)
+
+    found = on_gpu(both, x, w, overrides=WARPS)
+    assert found.shape == (300, 2, columns)
+    for place in (0, 1):
+        assert distance(found[:, place], wide(x) @ wide(w)) <= 2.0**-8
 
 
 @ts.jit(backend="cuda", overrides=WARPS)

@@ -32,7 +32,7 @@ def emit_warp_kernel(kernel: SpecOp, machine: Machine) -> KernelCode:
     groups = kernel.value("consumers")
     threads = WARPGROUP * groups
     f = module.kernel(kernel.value("symbol"), [*arguments, ("ptr", "scratch")], threads, blocks=2 if groups == 1 else 1)
-    base = f.raw("i32", f"ptrtoint ptr {module.shared_base().text} to i32")
+    base = module.shared_address(f)
     WarpEmitter(f, kernel, base).run()
     f.ret()
     return KernelCode(

@@ -9,13 +9,13 @@ from xdsl.ir import Block, OpResult, SSAValue
 
 from tessera.backends.nvptx.kernel_code import matrix_symbol
 from tessera.backends.nvptx.matrix_consumer import Consumer, index_expr
-from tessera.backends.nvptx.matrix_lower import MatrixLowering
+from tessera.backends.nvptx.matrix_lower import MatrixLowering, asked_stages
 from tessera.backends.nvptx.matrix_memory import RingPlan, Room, rings_of, tile_of
 from tessera.backends.nvptx.matrix_plan import Box, Plan, UnfitError, Units, plan_of
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, TileAttr
-from tessera.ir.target.ampere_limits import ACROSS, FEATURES, FORMS, MAX_GROUPS, PRODUCTS
+from tessera.ir.target.ampere_limits import ACROSS, FEATURES, FORMS, MAX_GROUPS, MAX_STAGES, PRODUCTS
 from tessera.ir.target.dialect import DIALECT
 from tessera.ir.target.hopper_limits import ALIGNMENT, ROWS, SPAN
 from tessera.ir.target.hopper_types import CURSOR, FragmentAttr, SharedAttr
@@ -118,14 +118,18 @@ class WarpLowering(MatrixLowering):
             self.staging[dtype] = self.emit("shared_tile", (), values, [SharedAttr.of(type)]).result
 
     def _choose_stages(self, rings: Sequence[RingPlan], staging: int) -> None:
-        """Stages that leave room for a second CTA where its threads have registers, else all that fit."""
+        """Stages that leave room for a second CTA where its threads have registers, else all that fit.
+
+        A schedule that has asked for others gets them as far as there is room, but no fewer than two.
+        """
         turning = [ring for ring in rings if ring.is_turning]
         still = staging + sum(ring.bytes for ring in rings if not ring.is_turning)
         each = sum(ring.bytes for ring in turning)
-        room = self.machine.shared
-        if self.plan.consumers == 1 and still + 2 * each <= (room - _RESERVED) // 2:
+        room, asked = self.machine.shared, asked_stages(self.kernel)
+        if asked is None and self.plan.consumers == 1 and still + 2 * each <= (room - _RESERVED) // 2:
             room = (room - _RESERVED) // 2
-        stages = min(_MOST_STAGES, (room - still) // each if each else 1)
+        most = _MOST_STAGES if asked is None else min(MAX_STAGES, max(2, asked))
+        stages = min(most, (room - still) // each if each else 1)
         if still > room or (turning and stages < 2):
             raise UnfitError(f"two stages of {each} bytes do not fit beside {still} of {self.machine.shared}")
         for ring in turning:

@@ -215,7 +215,7 @@ class WarpTiles(TileOps):
     # Rows out.
 
     def _store_rows(self, op: SpecOp) -> None:
-        """Rows of whole 16 bytes are put together in shared memory, others leave element by element."""
+        """Rows that begin and end at multiples of 16 bytes are put together in shared memory, others go by element."""
         f, buffer = self.f, op.operands[2]
         assert isinstance(buffer.type, BufferAttr)
         shape, size = buffer.type.shape, buffer.type.dtype.bytes
@@ -227,7 +227,13 @@ class WarpTiles(TileOps):
         stride = f.mul(dim_value(f, parts[0], env), size)
         base = f.raw("i64", f"ptrtoint {self.values[buffer]} to i64")
         corner = f.add(base, f.mul(dim_value(f, place, env), size))
-        rest = f.raw("i64", f"and i64 {f.op('or', corner, stride).text}, {PIECE - 1}")
+        ends = f.op("or", corner, stride)
+        bound: Dim = op.value("bounds")[1]
+        if bound.value != -1:
+            # A row that ends within a piece may have another one right behind it, which is not this tile's to write.
+            left = f.sub(dim_value(f, bound, env), env[op.value("axes")[1]])
+            ends = f.op("or", ends, f.mul(left, size))
+        rest = f.raw("i64", f"and i64 {ends.text}, {PIECE - 1}")
 
         def one_by_one() -> None:
             places = self._places(op, op.operands[0].type, 3)

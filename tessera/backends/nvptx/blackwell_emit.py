@@ -45,7 +45,7 @@ def emit_tensor_kernel(kernel: SpecOp, machine: Machine) -> KernelCode:
     arguments += [("i64", f"size{at}") for at in range(len(kernel.value("symbols")))]
     threads = WARPGROUP * (1 + kernel.value("consumers"))
     f = module.kernel(kernel.value("symbol"), [*arguments, ("ptr", "scratch")], threads, blocks=1)
-    base = f.raw("i32", f"ptrtoint ptr {module.shared_base().text} to i32")
+    base = module.shared_address(f)
     TensorEmitter(f, kernel, base).run()
     f.ret()
     return KernelCode(

@@ -10,6 +10,7 @@ from xdsl.ir import Block, OpResult, SSAValue
 from tessera.backends.nvptx.ampere_lower import WarpLowering
 from tessera.backends.nvptx.kernel_code import matrix_symbol
 from tessera.backends.nvptx.matrix_consumer import Consumer
+from tessera.backends.nvptx.matrix_lower import asked_stages
 from tessera.backends.nvptx.matrix_memory import RingPlan, Room, choose_stages, rings_of, tile_of
 from tessera.backends.nvptx.matrix_plan import Plan, Product, UnfitError, Units, plan_of
 from tessera.ir.base.dialect_of import make
@@ -78,7 +79,7 @@ class TensorLowering(WarpLowering):
         types = [op.operands[0].type for op in self.rows_out]
         dtypes = {type.dtype for type in types if isinstance(type, TileAttr)}
         each = WARPGROUP_ROWS * SPAN * self.plan.consumers
-        choose_stages(rings, each * len(dtypes))
+        choose_stages(rings, each * len(dtypes), asked_stages(self.kernel))
         for ring in rings:
             if not ring.is_turning:
                 raise UnfitError("a side that is copied once has no stages to turn")

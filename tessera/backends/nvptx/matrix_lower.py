@@ -120,7 +120,7 @@ class MatrixLowering(Writer):
         types = [op.operands[0].type for op in self.stores]
         dtypes = {type.dtype for type in types if isinstance(type, TileAttr)}
         each = staging_bytes(self.plan.consumers)
-        choose_stages(rings, each * len(dtypes), _asked_stages(self.kernel))
+        choose_stages(rings, each * len(dtypes), asked_stages(self.kernel))
         for ring in rings:
             for side in ring.loads:
                 type = tile_of(side)
@@ -217,7 +217,7 @@ class MatrixLowering(Writer):
         return Consumer(self, rings).role(self._order())
 
 
-def _asked_stages(kernel: SpecOp) -> int | None:
+def asked_stages(kernel: SpecOp) -> int | None:
     """Buffers of each tile that a schedule asks for, or a loop; None where neither does."""
     loops = [op.value("buffers") for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.for"]
     schedule: Mapping[str, Any] = kernel.value("schedule") or {}

@@ -73,8 +73,8 @@ class CopyCheck:
     def _wait(self, op: SpecOp) -> None:
         if self.open:
             op.fail("a wait comes before copies are made a group", "put a `ttarget.commit_copies` before it")
-        left = op.value("left")
-        done = self.groups[: len(self.groups) - left] if left else self.groups
+        # Nothing is done yet where fewer are under way than may be left.
+        done = self.groups[: max(0, len(self.groups) - op.value("left"))]
         self.groups = self.groups[len(done) :]
         self.there.update(cell for group in done for cell in group)
         self.read.clear()

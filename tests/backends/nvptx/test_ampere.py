@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tessera as ts
+from tessera import KTile, Schedule, bf16, f32, kernel, tile
 from tessera.backends.nvptx.ampere_lower import WARPS, lower_warp_kernel
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.bank_lint import conflicts, pairs_turns, rows_turns, shared_accesses
@@ -27,6 +28,7 @@ from tessera.ir.schedule.emit.contraction_kernel import WARP_BLOCKS
 from tessera.ir.schedule.models import contraction_block
 from tessera.ir.target.ampere_limits import FEATURES
 from tessera.ir.target.door import check_kernels
+from tessera.ir.target.machine_code import compile_text
 from tessera.types.dim import Dim
 from tessera.types.machine import GPUS
 from tests.backends.nvptx.kernels import parts_of
@@ -193,6 +195,11 @@ FAULTS = {
         "columns of the tile lie along memory, and `_m` walks _m, _k",
     ),
     "strided": ("map = [_m, _k], bounds = [-1, 192]", "map = [_m, 2*_k], bounds = [-1, 192]", "`_k` walks _m, 2*_k"),
+    "strided store": (
+        "map = [_m, _n], bounds = [-1, -1]",
+        "map = [_m, 2*_n], bounds = [-1, -1]",
+        "columns of the tile lie along memory, and `_n` walks _m, 2*_n",
+    ),
     "negative wait": ("ttarget.wait_copies\n", "ttarget.wait_copies {left = -1}\n", "counts groups of copies, got -1"),
     "too many left": ("ttarget.wait_copies\n", "ttarget.wait_copies {left = 1}\n", "which nobody waited for"),
     "writes": ("writes = [2]", "writes = [1]", "writes argument 2, and the kernel writes [1]"),
@@ -234,6 +241,13 @@ def test_a_sequence_that_lacks_one_step_is_refused(text: Any) -> None:
     for at in steps:
         with pytest.raises(OpError):
             checked("\n".join(lines[:at] + lines[at + 1 :]))
+
+
+@pytest.mark.parametrize("left", [6, 7, 8, 11, 100])
+def test_a_wait_that_leaves_too_much_is_refused(left: int) -> None:
+    """Five groups may be left, and one more is what the product reads; also where so many are never under way."""
+    with pytest.raises(OpError, match="a product reads stage 0, which nobody waited for"):
+        checked(attention_text().replace("{left = 5}", f"{{left = {left}}}"))
 
 
 def test_a_copy_does_not_go_where_others_read() -> None:
@@ -346,6 +360,47 @@ def test_explain_lists_what_the_machine_approximates() -> None:
     lowering = lowered("layer", "sm_80")
     (found,) = parts_of(lowering).approximations().values()
     assert any("gelu_tanh" in text for text in found)
+
+
+BLOCK = Schedule(block=(128, 64, 64), warps=8)
+
+
+@kernel.schedule(BLOCK)
+def beside(x: KTile["M", "K", bf16], w: KTile["K", "N", bf16], out: KTile["M", 2, "N", bf16]) -> None:
+    """A product into the first of two places of each row."""
+    T = tile.context()
+    acc = tile.zeros((T.m, T.n), f32)
+    for k in tile.range_k(x.shape, T.k):
+        acc += tile.dot(tile.load(x, rows=T.m, cols=k), tile.load(w, rows=k, cols=T.n))
+    tile.store(out, tile.cast(acc, bf16), T.m, 0, T.n)
+
+
+def called(made: Any) -> Any:
+    """A function that calls a kernel, which makes room for its results itself."""
+
+    def call(x: Any, w: Any) -> Any:
+        return made(x, w)
+
+    return call
+
+
+@pytest.mark.parametrize(("columns", "is_whole"), [(36, False), (40, True)])
+def test_rows_that_end_within_a_piece_leave_what_is_behind_them_alone(columns: int, is_whole: bool) -> None:
+    """Rows of 2 x 36 begin at multiples of 16 bytes, and 36 columns end at none: no store of 16 bytes is left."""
+    lowering = of(called(beside), [(256, 64), (64, columns)], "sm_80")
+    assert "ttarget.store_rows" in shown(lowering)
+    parts = parts_of(lowering)
+    (code,) = parts.codes
+    assert (b"st.global.v4.b32" in compile_text(code.text, parts.backend.code_target)) == is_whole
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_100a"])
+def test_a_schedule_has_the_stages_that_it_asks_for(architecture: str) -> None:
+    """Without one there are four, or as many as fit; more than fit are cut down, and two are the least."""
+    for asked, wanted in ((1, 2), (2, 2), (3, 3), (5, 5)):
+        made = beside.with_schedule(BLOCK.with_stages(asked))
+        text = shown(of(called(made), [(256, 512), (512, 64)], architecture))
+        assert f"stages = {wanted}}} : () -> !ttarget.shared_tile<[128, 64], bf16>" in text
 
 
 def test_kernels_of_users_take_the_same_way() -> None:

@@ -13,7 +13,6 @@ from tessera.ir.target.ampere_limits import (
     MAX_GROUPS,
     MAX_STAGES,
     MOST_SHARED,
-    PIECE,
     PRODUCTS,
 )
 from tessera.ir.target.hopper_limits import ROWS, SPAN
@@ -86,9 +85,12 @@ def _check_copy(op: SpecOp) -> None:
     _check_global(op, 2)
     if not isinstance(buffer, BufferAttr) or buffer.dtype != tile.dtype:
         op.fail(f"`{op.name}` moves elements as they are, got {buffer} for {tile}")
-    if SPAN % PIECE or tile.dtype.bytes > PIECE:
-        op.fail(f"copies move {PIECE} bytes at a time, and an element of {tile.dtype} has {tile.dtype.bytes}")
     _check_places(op, 3, len(tile.shape), len(buffer.shape))
+    _check_along(op)
+
+
+def _check_along(op: SpecOp) -> None:
+    """Columns of a tile are neighbours in memory: pieces of 16 bytes are moved as they are."""
     column, last = op.value("axes")[-1], op.value("map")[-1].coefficient(op.value("axes")[-1])
     if last is None or last[0] != Dim.constant(1) or any(column in expr.symbols for expr in op.value("map")[:-1]):
         op.fail(f"columns of the tile lie along memory, and `{column}` walks {', '.join(map(str, op.value('map')))}")
@@ -151,6 +153,7 @@ def _check_store(op: SpecOp) -> None:
         op.fail(f"`{op.name}` stores elements of 2 or 4 bytes as they are, got {fragment} for {buffer}")
     _check_global(op, 2)
     _check_places(op, 3, len(fragment.shape), len(buffer.shape))
+    _check_along(op)
     kernel = _kernel(op)
     if kernel is None:
         return
@@ -241,7 +244,7 @@ SPECS = (
     OpSpec(
         name="ttarget.store_rows",
         summary="A fragment to memory in rows of 16 bytes, which warps put together in shared memory; element by "
-        "element where rows of the buffer are not multiples of 16 bytes.",
+        "element where rows do not begin and end at multiples of 16 bytes.",
         operands=("fragment", "staging", "buffer", "at*"),
         results=(),
         attributes=_ACCESS,
