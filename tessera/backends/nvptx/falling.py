@@ -43,19 +43,26 @@ def _falls(op: SpecOp, written: set[SSAValue]) -> bool:
     return False
 
 
-def _at_most(top: SSAValue) -> Iterator[tuple[SpecOp, SSAValue]]:
-    """Values that are not above another, each with the loop in which it is so for every turn."""
+def _at_most(top: SSAValue, axes: tuple[int, ...] | None = None) -> Iterator[tuple[SpecOp, SSAValue]]:
+    """Values that are not above another, each with the loop in which it is so for every turn.
+
+    `axes` are those that the value is spread along afterwards: a row's largest is no bound of a column.
+    """
     owner = top.owner
     if not isinstance(owner, SpecOp):
         return
-    if owner.name == "ttarget.spread" or (owner.name == "ttarget.fold" and owner.value("kind") == "max"):
-        yield from _at_most(owner.operands[0])
+    if owner.name == "ttarget.spread" and axes is None:
+        yield from _at_most(owner.operands[0], owner.value("axes"))
+    elif owner.name == "ttarget.fold" and owner.value("kind") == "max":
+        rank = len(getattr(owner.operands[0].type, "shape", ()))
+        if axes in (None, tuple(axis for axis in range(rank) if axis != owner.value("axis"))):
+            yield from _at_most(owner.operands[0])
     elif _function(owner) == "max":
         for part in owner.operands:
-            yield from _at_most(part)
+            yield from _at_most(part, axes)
     elif owner.name in ("ttarget.loop", "ttarget.tail"):
         assert isinstance(top, OpResult)
-        yield from _at_most(owner.operands[2 + top.index])
+        yield from _at_most(owner.operands[2 + top.index], axes)
         block = owner.regions[0].block
         last = block.last_op
         assert last is not None

@@ -20,7 +20,10 @@ from tessera.backends.nvptx.rows_ahead import rows_ahead
 from tessera.backends.nvptx.rows_matrix import matrix_rows, thread_distance
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
+from tessera.ir.base.dialect_of import load_dialects
 from tessera.ir.base.op import SpecOp
+from tessera.ir.base.text import parse_module
+from tessera.ir.base.verify import verify
 from tessera.ir.schedule.interpret import run_program
 from tessera.ir.target.machine_code import compile_texts
 from tessera.types.machine import GPUS
@@ -101,6 +104,61 @@ def test_no_other_difference_does(function: Any) -> None:
     total, falls = powers(function, (8, 1000))
     assert total > 0
     assert falls == 0
+
+
+CROSSED = """builtin.module attributes {tessera.version = 2 : i64} {
+  ttarget.kernel @k(%0: !ttile.buffer<[64, 256], f32>, %1: !ttile.buffer<[64], f32>) attributes {
+      symbols = [], writes = [1], lanes = 32, features = ["sm_80"], scratch = 0, threads = 128} {
+    ttarget.programs {grid = [1]} ({
+    ^bb0(%2: !ttile.index):
+      %3 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+      %4 = ttarget.index {names = [], expr = 256} : () -> !ttile.index
+      %5 = ttarget.constant {value = -3.0e+38} : () -> TILE
+      %6 = ttarget.loop %3, %4, %5 {step = 64} ({
+      ^bb0(%7: !ttile.index, %8: TILE):
+        LOAD
+        %10 = ttarget.math %8, %9 {fn = "max"} : (TILE, TILE) -> TILE
+        ttarget.yield %10 : (TILE) -> ()
+      }) : (!ttile.index, !ttile.index, TILE) -> TILE
+      %11 = ttarget.fold %6 {kind = "max", axis = AXIS} : (TILE) -> ROW
+      %12 = ttarget.constant {value = 0.0} : () -> ROW
+      %13 = ttarget.loop %3, %4, %12 {step = 64} ({
+      ^bb0(%7: !ttile.index, %14: ROW):
+        LOAD
+        %15 = ttarget.spread %11 {axes = [0]} : (ROW) -> TILE
+        %16 = ttarget.math %9, %15 {fn = "sub"} : (TILE, TILE) -> TILE
+        %17 = ttarget.math %16 {fn = "exp"} : (TILE) -> TILE
+        %18 = ttarget.fold %17 {kind = "sum", axis = 1} : (TILE) -> ROW
+        %19 = ttarget.math %14, %18 {fn = "add"} : (ROW, ROW) -> ROW
+        ttarget.yield %19 : (ROW) -> ()
+      }) : (!ttile.index, !ttile.index, ROW) -> ROW
+      ttarget.store %13, %1, %3 WHERE : (ROW, !ttile.buffer<[64], f32>, !ttile.index) -> ()
+      ttarget.yield
+    })
+    ttarget.return
+  }
+}"""
+TYPES = {
+    "LOAD": '%9 = ttarget.load %0, %7, %3 {names = ["_k", "_m"], axes = ["_m", "_k"], offset = _k + 256*_m, '
+    'way = "contiguous", align = 4, pad = 0.0} : (!ttile.buffer<[64, 256], f32>, !ttile.index, !ttile.index) -> TILE',
+    "TILE": "!ttarget.vector<[64, 64], f32>",
+    "WHERE": '{names = ["_m"], axes = ["_m"], offset = _m, way = "contiguous", align = 4}',
+    "ROW": "!ttarget.vector<[64], f32>",
+}
+
+
+@pytest.mark.parametrize(("axis", "falls"), [(1, 1), (0, 0)])
+def test_the_largest_of_a_column_is_no_bound_of_a_row(axis: int, falls: int) -> None:
+    """Tiles as wide as high, from which either could be taken."""
+    text = CROSSED.replace("AXIS", str(axis))
+    for name, type in TYPES.items():
+        text = text.replace(name, type)
+    load_dialects()
+    module = parse_module(text)
+    verify(module)
+    (target,) = [op for op in module.walk() if op.name == "ttarget.kernel"]
+    assert isinstance(target, SpecOp)
+    assert len(falling(target)) == falls
 
 
 def layernorm(x: Any, w: Any, b: Any) -> Any:
