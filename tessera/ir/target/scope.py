@@ -7,6 +7,7 @@ from math import gcd
 
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
+from tessera.ir.base.kernel_frame import around
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.limits import LINE
@@ -15,10 +16,7 @@ from tessera.types.dim import Dim
 
 def kernel_around(op: Operation) -> SpecOp | None:
     """The kernel that an op stands in; None outside of one."""
-    at: Operation | None = op
-    while at is not None and at.name != "ttarget.kernel":
-        at = at.parent_op()
-    return at if isinstance(at, SpecOp) else None
+    return around(op, "ttarget.kernel")
 
 
 def check_symbols(op: SpecOp, what: str, dims: Iterable[Dim], names: Iterable[str]) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tessera.ir.base.kernel_frame import around, check_arguments
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
-from tessera.ir.base.types import BufferAttr, IndexAttr
+from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.ampere_async import check_copies
 from tessera.ir.target.ampere_limits import (
     ACROSS,
@@ -16,9 +17,18 @@ from tessera.ir.target.ampere_limits import (
     PRODUCTS,
 )
 from tessera.ir.target.hopper_limits import ROWS, SPAN
-from tessera.ir.target.hopper_types import CURSOR, CursorAttr, FragmentAttr, OperandAttr, SharedAttr
-from tessera.ir.target.ops.hopper_kernel import check_arguments, check_parts
-from tessera.ir.target.ops.hopper_matrix import check_sides
+from tessera.ir.target.hopper_types import CURSOR, CursorAttr, FragmentAttr, SharedAttr
+from tessera.ir.target.matrix_frame import (
+    MAJORS,
+    MATRIX_KERNEL,
+    SHARED,
+    check_body,
+    check_features,
+    check_foreign,
+    check_shared,
+)
+from tessera.ir.target.ops.hopper_kernel import check_parts
+from tessera.ir.target.ops.hopper_matrix import PLACES, check_places, check_product
 from tessera.types.dim import Dim
 
 _SETUP = ("ttarget.shared_tile",)
@@ -33,25 +43,16 @@ _FOREIGN = (
 
 def _check_kernel(op: SpecOp) -> None:
     check_arguments(op)
-    missing = [feature for feature in FEATURES if feature not in op.value("features")]
-    if missing:
-        op.fail(
-            f"a kernel of warps needs {', '.join(FEATURES)}, and the target lacks {', '.join(missing)}",
-            "lower for sm_80 or later, or let products run on plain multiply-adds",
-        )
+    cure = "lower for sm_80 or later, or let products run on plain multiply-adds"
+    check_features(op, "a kernel of warps", FEATURES, cure)
     if not 1 <= op.value("consumers") <= MAX_GROUPS:
         op.fail(f"a CTA has 1 to {MAX_GROUPS} groups of four warps, got {op.value('consumers')}")
     _check_across(op)
-    if not 0 <= op.value("shared") <= MOST_SHARED:
-        op.fail(f"a CTA has at most {MOST_SHARED} bytes of shared memory, got {op.value('shared')}")
-    block = op.regions[0].block
-    names = [part.name for part in block.ops]
-    if names[-2:] != ["ttarget.tiles", "ttarget.return"] or any(name not in _SETUP for name in names[:-2]):
-        op.fail(f"`@{op.value('symbol')}` is memory, then its program, got {', '.join(names)}")
-    for part in op.walk():
-        if part.name in _FOREIGN:
-            op.fail(f"`{part.name}` needs the copy engine or products of warpgroups, which single warps do not have")
+    check_shared(op, MOST_SHARED)
+    check_body(op, _SETUP, "ttarget.tiles", "its program")
+    check_foreign(op, _FOREIGN, "needs the copy engine or products of warpgroups, which single warps do not have")
     check_parts(op)
+    block = op.regions[0].block
     stages = [part.value("stages") for part in block.ops if isinstance(part, SpecOp) and part.name in _SETUP]
     check_copies(block, max(stages, default=1))
 
@@ -85,7 +86,7 @@ def _check_copy(op: SpecOp) -> None:
     _check_global(op, 2)
     if not isinstance(buffer, BufferAttr) or buffer.dtype != tile.dtype:
         op.fail(f"`{op.name}` moves elements as they are, got {buffer} for {tile}")
-    _check_places(op, 3, len(tile.shape), len(buffer.shape))
+    check_places(op, 3, tile, buffer)
     _check_along(op)
 
 
@@ -99,26 +100,9 @@ def _check_along(op: SpecOp) -> None:
 def _check_global(op: SpecOp, place: int) -> None:
     """What is copied lies in global memory: it is an argument of the kernel."""
     buffer = op.operands[place]
-    kernel = _kernel(op)
+    kernel = around(op, *_KERNELS)
     if kernel is not None and buffer.owner is not kernel.regions[0].block:
         op.fail(f"`{op.name}` is between global and shared memory, and its buffer is no argument of the kernel")
-
-
-def _kernel(op: SpecOp) -> SpecOp | None:
-    at = op.parent_op()
-    while at is not None and at.name not in _KERNELS:
-        at = at.parent_op()
-    return at if isinstance(at, SpecOp) else None
-
-
-def _check_places(op: SpecOp, first: int, rank: int, dims: int) -> None:
-    names, axes = op.value("names"), op.value("axes")
-    if len(op.operands) - first != len(names) or any(not isinstance(v.type, IndexAttr) for v in op.operands[first:]):
-        op.fail(f"`{op.name}` names {len(names)} indices and has {len(op.operands) - first}")
-    if len(axes) != rank or len(op.value("bounds")) != rank or not set(axes) <= set(names):
-        op.fail(f"`{op.name}` has axes {list(axes)} for a tile of {rank} dims")
-    if len(op.value("map")) != dims:
-        op.fail(f"`{op.name}` has a map of {len(op.value('map'))} expressions for {dims} dims")
 
 
 def _check_wait(op: SpecOp) -> None:
@@ -127,19 +111,11 @@ def _check_wait(op: SpecOp) -> None:
 
 
 def _check_product(op: SpecOp) -> None:
-    acc, lhs, rhs = (value.type for value in op.operands[:3])
+    acc = op.operands[0].type
     if not isinstance(acc, FragmentAttr):
         op.fail(f"a product of warps adds to a fragment, got {acc}")
-    if not isinstance(lhs, (SharedAttr, OperandAttr)) or not isinstance(rhs, SharedAttr):
-        op.fail(f"the left side is shared or in registers and the right one shared, got {lhs} and {rhs}")
-    if op.results[0].type != acc:
-        op.fail(f"a product gives its accumulator's type {acc}, not {op.results[0].type}")
-    if len(op.operands) != 5 or any(not isinstance(value.type, CursorAttr) for value in op.operands[3:]):
-        op.fail("a product takes a stage for each side")
-    if op.value("mode") not in ("", "tf32"):
-        op.fail(f"`mode` is tf32 or none, got `{op.value('mode')}`")
-    check_sides(op, acc, lhs, rhs, FORMS if op.value("mode") else PRODUCTS)
-    kernel = _kernel(op)
+    check_product(op, acc, "a stage", PRODUCTS, FORMS)
+    kernel = around(op, *_KERNELS)
     rows = acc.shape[0].value or 0
     if kernel is not None and rows % (ROWS * max(1, kernel.value("consumers"))):
         op.fail(f"{rows} rows are not shared by {kernel.value('consumers')} groups of {ROWS} rows each")
@@ -152,9 +128,9 @@ def _check_store(op: SpecOp) -> None:
     if not fragment.dtype == tile.dtype == buffer.dtype or fragment.dtype.bytes not in (2, 4):
         op.fail(f"`{op.name}` stores elements of 2 or 4 bytes as they are, got {fragment} for {buffer}")
     _check_global(op, 2)
-    _check_places(op, 3, len(fragment.shape), len(buffer.shape))
+    check_places(op, 3, fragment, buffer)
     _check_along(op)
-    kernel = _kernel(op)
+    kernel = around(op, *_KERNELS)
     if kernel is None:
         return
     wanted = ROWS * kernel.value("consumers")
@@ -167,27 +143,16 @@ def _check_store(op: SpecOp) -> None:
         op.fail(f"`{op.name}` writes argument {written}, and the kernel writes {list(kernel.value('writes'))}")
 
 
-_ACCESS = (
-    Attribute("names", "strs", doc="the name of each index operand"),
-    Attribute("axes", "strs", doc="the coordinates along the tile, the one along memory last"),
-    Attribute("map", "dims", doc="one expression per dim of the buffer"),
-    Attribute("bounds", "dims", doc="one extent per axis; -1 for none"),
-)
-
 SPECS = (
     OpSpec(
         name="ttarget.warp_kernel",
         summary="A kernel of warps: a CTA does one program, and all of its threads copy, multiply and store.",
         results=(),
         attributes=(
-            Attribute("symbol", "symbol", doc="the kernel's name"),
-            Attribute("symbols", "strs", doc="the sizes it is given at a call"),
-            Attribute("grid", "dims", doc="programs along each axis"),
-            Attribute("writes", "ints", doc="the arguments it writes"),
-            Attribute("features", "strs", doc="what it needs of the machine"),
+            *MATRIX_KERNEL,
             Attribute("consumers", "int", doc="groups of four warps"),
             Attribute("across", "int", 1, "warps of a group that stand side by side, each with a share of columns"),
-            Attribute("shared", "int", doc="bytes of shared memory"),
+            SHARED,
         ),
         regions=("body",),
         form="function",
@@ -210,7 +175,7 @@ SPECS = (
         summary="Starts copying a tile into a stage, 16 bytes at a time by all threads; zeros stand outside bounds.",
         operands=("tile", "cursor", "buffer", "at*"),
         results=(),
-        attributes=_ACCESS,
+        attributes=PLACES,
         effects=frozenset(["memory"]),
         verify=_check_copy,
     ),
@@ -234,8 +199,7 @@ SPECS = (
         operands=("acc", "lhs", "rhs", "cursors*"),
         results=("fragment",),
         attributes=(
-            Attribute("lhs_major", "str", "k", "which dim of the left side lies along memory: k or mn"),
-            Attribute("rhs_major", "str", "k", "which dim of the right side lies along memory: k or mn"),
+            *MAJORS,
             Attribute("mode", "str", "", "tf32: sides of f32, all of whose numbers are ones of tf32"),
         ),
         effects=frozenset(["memory"]),
@@ -247,7 +211,7 @@ SPECS = (
         "element where rows do not begin and end at multiples of 16 bytes.",
         operands=("fragment", "staging", "buffer", "at*"),
         results=(),
-        attributes=_ACCESS,
+        attributes=PLACES,
         effects=frozenset(["memory"]),
         verify=_check_store,
     ),

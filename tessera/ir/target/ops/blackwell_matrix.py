@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tessera.ir.base.kernel_frame import check_arguments
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import IndexAttr
@@ -11,37 +12,36 @@ from tessera.ir.target.blackwell_types import TensorMemoryAttr
 from tessera.ir.target.hopper_async import check_producer
 from tessera.ir.target.hopper_limits import SHARED_BYTES
 from tessera.ir.target.hopper_types import CursorAttr, FragmentAttr, RingAttr, SharedAttr
-from tessera.ir.target.ops.hopper_kernel import check_arguments, check_parts
+from tessera.ir.target.matrix_frame import (
+    MAJORS,
+    MATRIX_KERNEL,
+    SETUP,
+    SHARED,
+    check_body,
+    check_features,
+    check_foreign,
+    check_shared,
+    roles_of,
+)
+from tessera.ir.target.ops.hopper_kernel import check_parts
 from tessera.ir.target.ops.hopper_matrix import check_sides
 from tessera.types.dtype import f32
 
-_SETUP = ("ttarget.tensor_map", "ttarget.shared_tile", "ttarget.ring")
 _FOREIGN = ("ttarget.mma_issue", "ttarget.mma_wait", "ttarget.release", "ttarget.turn", "ttarget.mma_sync")
 """What does not go together with products in tensor memory."""
 
 
 def _check_kernel(op: SpecOp) -> None:
     check_arguments(op)
-    missing = [feature for feature in FEATURES if feature not in op.value("features")]
-    if missing:
-        op.fail(
-            f"a kernel with tensor memory needs {', '.join(FEATURES)}, and the target lacks {', '.join(missing)}",
-            "lower for sm_100a, or for mma.sync, which every machine from sm_80 on has",
-        )
+    cure = "lower for sm_100a, or for mma.sync, which every machine from sm_80 on has"
+    check_features(op, "a kernel with tensor memory", FEATURES, cure)
     if op.value("consumers") not in (1, 2):
         op.fail(f"1 or 2 warpgroups read tensor memory, got {op.value('consumers')}")
-    if not 0 <= op.value("shared") <= SHARED_BYTES:
-        op.fail(f"a CTA has at most {SHARED_BYTES} bytes of shared memory, got {op.value('shared')}")
-    block = op.regions[0].block
-    names = [part.name for part in block.ops]
-    if names[-2:] != ["ttarget.roles", "ttarget.return"] or any(name not in _SETUP for name in names[:-2]):
-        op.fail(f"`@{op.value('symbol')}` is memory, then roles, got {', '.join(names)}")
-    for part in op.walk():
-        if part.name in _FOREIGN:
-            op.fail(f"`{part.name}` is of other matrix units than those with tensor memory")
+    check_shared(op, SHARED_BYTES)
+    check_body(op, SETUP, "ttarget.roles", "roles")
+    check_foreign(op, _FOREIGN, "is of other matrix units than those with tensor memory")
     check_parts(op)
-    (roles,) = [part for part in block.ops if part.name == "ttarget.roles"]
-    producer, consumer = (region.block for region in roles.regions)
+    producer, consumer = roles_of(op)
     check_producer(producer)
     check = TensorCheck()
     check.run(consumer)
@@ -117,13 +117,9 @@ SPECS = (
         "starts products, all of them read the sums.",
         results=(),
         attributes=(
-            Attribute("symbol", "symbol", doc="the kernel's name"),
-            Attribute("symbols", "strs", doc="the sizes it is given at a call"),
-            Attribute("grid", "dims", doc="programs along each axis"),
-            Attribute("writes", "ints", doc="the arguments it writes"),
-            Attribute("features", "strs", doc="what it needs of the machine"),
+            *MATRIX_KERNEL,
             Attribute("consumers", "int", doc="warpgroups that read sums; one more copies"),
-            Attribute("shared", "int", doc="bytes of shared memory"),
+            SHARED,
         ),
         regions=("body",),
         form="function",
@@ -155,10 +151,7 @@ SPECS = (
         summary="Starts a product into tensor memory: in the first step in place of what is there, later added to it.",
         operands=("memory", "lhs", "rhs", "at*"),
         results=(),
-        attributes=(
-            Attribute("lhs_major", "str", "k", "which dim of the left side lies along memory: k or mn"),
-            Attribute("rhs_major", "str", "k", "which dim of the right side lies along memory: k or mn"),
-        ),
+        attributes=MAJORS,
         effects=frozenset(["memory"]),
         verify=_check_product,
     ),

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from xdsl.ir import Operation, SSAValue
 
+from tessera.ir.base.kernel_frame import STEP, around, check_arguments, check_step
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
-from tessera.ir.base.types import INDEX, BufferAttr, IndexAttr, ShapedAttr
+from tessera.ir.base.types import INDEX, IndexAttr, ShapedAttr
 from tessera.ir.target.blackwell_limits import ALLOCATION
 from tessera.ir.target.hopper_async import ConsumerCheck, check_producer
 from tessera.ir.target.hopper_limits import REGISTERS, SHARED_BYTES, WARPGROUP
 from tessera.ir.target.hopper_types import CursorAttr, OperandAttr, PendingAttr
+from tessera.ir.target.matrix_frame import (
+    MATRIX_KERNEL,
+    SETUP,
+    SHARED,
+    check_body,
+    check_features,
+    check_shared,
+    roles_of,
+)
 from tessera.ir.target.types import VectorAttr
 from tessera.types.frozen import frozen
 
@@ -18,7 +28,6 @@ FEATURES = ("wgmma", "tma", "setmaxnreg")
 """What a matrix kernel cannot be without; all of them are sm_90a's own."""
 MAILBOX = 40
 """Bytes of a mailbox: two places of four bytes, each with a barrier that says it is full and one that it is empty."""
-_SETUP = ("ttarget.tensor_map", "ttarget.shared_tile", "ttarget.ring")
 _AROUND = ("ttarget.cursor", "ttarget.yield", "ttarget.tensor_alloc", "ttarget.tensor_dealloc", "ttarget.lag")
 """What a role does beside its tiles."""
 
@@ -32,32 +41,14 @@ class _Part:
     what: str
 
 
-def check_arguments(op: SpecOp) -> None:
-    """Arguments are buffers, those written are among them, and the grid speaks of sizes that are given."""
-    block = op.regions[0].block
-    for argument in block.args:
-        if not isinstance(argument.type, BufferAttr):
-            op.fail(f"argument {argument.index} of `@{op.value('symbol')}` is {argument.type}, not a buffer")
-    if any(not 0 <= place < len(block.args) for place in op.value("writes")):
-        op.fail(f"`writes` names arguments 0..{len(block.args) - 1}, got {list(op.value('writes'))}")
-    known = set(op.value("symbols"))
-    for dim in op.value("grid"):
-        if not dim.symbols <= known:
-            op.fail(f"the grid uses {sorted(dim.symbols - known)}, and the kernel's sizes are {sorted(known)}")
-
-
 def _check_kernel(op: SpecOp) -> None:
-    block = op.regions[0].block
     check_arguments(op)
-    _check_features(op)
+    check_features(op, "a matrix kernel", FEATURES, "lower for sm_90a, or let products run on plain multiply-adds")
     _check_budget(op)
-    names = [part.name for part in block.ops]
-    if names[-2:] != ["ttarget.roles", "ttarget.return"] or any(name not in _SETUP for name in names[:-2]):
-        op.fail(f"`@{op.value('symbol')}` is memory, then roles, got {', '.join(names)}")
+    check_body(op, SETUP, "ttarget.roles", "roles")
     check_parts(op)
     _check_pair(op)
-    (roles,) = [part for part in block.ops if part.name == "ttarget.roles"]
-    producer, consumer = (region.block for region in roles.regions)
+    producer, consumer = roles_of(op)
     check_producer(producer)
     ConsumerCheck().run(consumer)
     _check_stages(consumer.first_op)
@@ -79,15 +70,6 @@ def _check_pair(op: SpecOp) -> None:
             part.fail("the programs of a pair are neighbours in time, in groups of an even number")
 
 
-def _check_features(op: SpecOp) -> None:
-    missing = [feature for feature in FEATURES if feature not in op.value("features")]
-    if missing:
-        op.fail(
-            f"a matrix kernel needs {', '.join(FEATURES)}, and the target lacks {', '.join(missing)}",
-            "lower for sm_90a, or let products run on plain multiply-adds",
-        )
-
-
 def _check_budget(op: SpecOp) -> None:
     consumers, registers = op.value("consumers"), op.value("registers")
     if not 1 <= consumers <= 3:
@@ -100,8 +82,7 @@ def _check_budget(op: SpecOp) -> None:
             f"{consumers} consumers with {registers[1]} registers a thread and a producer with {registers[0]} take "
             f"{total}, and there are {REGISTERS}"
         )
-    if not 0 <= op.value("shared") <= SHARED_BYTES:
-        op.fail(f"a CTA has at most {SHARED_BYTES} bytes of shared memory, got {op.value('shared')}")
+    check_shared(op, SHARED_BYTES)
 
 
 def check_parts(op: SpecOp) -> None:
@@ -212,8 +193,7 @@ def _check_tiles(op: SpecOp) -> None:
 
 
 def _check_steps(op: SpecOp) -> None:
-    if op.value("step") <= 0:
-        op.fail(f"`step` must be positive, got {op.value('step')}")
+    check_step(op)
     if any(not isinstance(value.type, IndexAttr) for value in op.operands[:2]):
         op.fail(f"`{op.name}` runs from an index to an index, got {[str(v.type) for v in op.operands[:2]]}")
     if [result.type for result in op.results] != [value.type for value in op.operands[2:]]:
@@ -235,11 +215,9 @@ def _check_when(op: SpecOp) -> None:
 def _check_turn(op: SpecOp) -> None:
     if op.value("way") not in ("take", "pass"):
         op.fail(f"a turn is taken or passed, got `{op.value('way')}`")
-    at = op.parent_op()
-    while at is not None and at.name != "ttarget.matrix_kernel":
-        at = at.parent_op()
-    if isinstance(at, SpecOp) and at.value("consumers") != 2:
-        op.fail(f"two consumers take turns, and there are {at.value('consumers')}")
+    kernel = around(op, "ttarget.matrix_kernel")
+    if kernel is not None and kernel.value("consumers") != 2:
+        op.fail(f"two consumers take turns, and there are {kernel.value('consumers')}")
 
 
 def _check_lag(op: SpecOp) -> None:
@@ -291,14 +269,10 @@ SPECS = (
         summary="A kernel of warpgroups: CTAs take programs of the grid in turn, a producer copies, consumers compute.",
         results=(),
         attributes=(
-            Attribute("symbol", "symbol", doc="the kernel's name"),
-            Attribute("symbols", "strs", doc="the sizes it is given at a call"),
-            Attribute("grid", "dims", doc="programs along each axis"),
-            Attribute("writes", "ints", doc="the arguments it writes"),
-            Attribute("features", "strs", doc="what it needs of the machine"),
+            *MATRIX_KERNEL,
             Attribute("consumers", "int", doc="warpgroups that compute; one more copies"),
             Attribute("registers", "ints", (), "of a producer's and of a consumer's thread; none: equal shares"),
-            Attribute("shared", "int", doc="bytes of shared memory"),
+            SHARED,
             Attribute("pair", "bool", False, "whether two CTAs take neighbours in time, and copy for each other"),
         ),
         regions=("body",),
@@ -336,7 +310,7 @@ SPECS = (
         operands=("low", "high", "carried*"),
         results=("carried*",),
         attributes=(
-            Attribute("step", "int", doc="the step, positive"),
+            STEP,
             Attribute("is_nonempty", "bool", False, "whether there is a step whenever no size is 0"),
         ),
         regions=("body",),

@@ -17,6 +17,7 @@ from tessera.ir.target.hopper_types import (
     RowVectorAttr,
     SharedAttr,
 )
+from tessera.ir.target.matrix_frame import MAJORS
 from tessera.ir.target.scope import check_written
 from tessera.types.dtype import DType
 
@@ -24,18 +25,30 @@ _MAJORS = ("k", "mn")
 
 
 def _check_issue(op: SpecOp) -> None:
-    acc, lhs, rhs = (value.type for value in op.operands[:3])
+    acc = op.operands[0].type
     if not isinstance(acc, PendingAttr):
         op.fail(f"products add to an accumulator that is open to them, got {acc}", "open it with `ttarget.mma_open`")
+    check_product(op, acc, "a place in a ring", PRODUCTS, FORMS)
+
+
+def check_product(
+    op: SpecOp, acc: ShapedAttr, place: str, products: Mapping[DType, Product], forms: Mapping[DType, Product]
+) -> None:
+    """Fails where an op is no product of a left side, which may be in registers, and a shared one into `acc`."""
+    lhs, rhs = (value.type for value in op.operands[1:3])
     if not isinstance(lhs, (SharedAttr, OperandAttr)) or not isinstance(rhs, SharedAttr):
         op.fail(f"the left side is shared or in registers and the right one shared, got {lhs} and {rhs}")
     if op.results[0].type != acc:
         op.fail(f"a product gives its accumulator's type {acc}, not {op.results[0].type}")
-    if len(op.operands) != 5 or any(not isinstance(value.type, CursorAttr) for value in op.operands[3:]):
-        op.fail("a product takes a place in a ring for each side")
+    _check_cursors(op, place)
     if op.value("mode") not in ("", "tf32"):
         op.fail(f"`mode` is tf32 or none, got `{op.value('mode')}`")
-    check_sides(op, acc, lhs, rhs, FORMS if op.value("mode") else PRODUCTS)
+    check_sides(op, acc, lhs, rhs, forms if op.value("mode") else products)
+
+
+def _check_cursors(op: SpecOp, place: str) -> None:
+    if len(op.operands) != 5 or any(not isinstance(value.type, CursorAttr) for value in op.operands[3:]):
+        op.fail(f"a product takes {place} for each side")
 
 
 def _check_add(op: SpecOp) -> None:
@@ -44,8 +57,7 @@ def _check_add(op: SpecOp) -> None:
         op.fail(f"`{op.name}` adds to a fragment and gives one, got {fragment} and {op.results[0].type}")
     if not isinstance(lhs, SharedAttr) or not isinstance(rhs, SharedAttr):
         op.fail(f"both sides of `{op.name}` are shared, got {lhs} and {rhs}")
-    if len(op.operands) != 5 or any(not isinstance(value.type, CursorAttr) for value in op.operands[3:]):
-        op.fail("a product takes a place in a ring for each side")
+    _check_cursors(op, "a place in a ring")
     check_sides(op, fragment, lhs, rhs)
     columns, parts = fragment.shape[1].value or 0, op.value("parts")
     if parts < 1 or columns % (8 * parts) or (parts > 1 and op.value("rhs_major") != "k"):
@@ -115,6 +127,11 @@ def _check_access(op: SpecOp, tile: object, buffer: object, first: int) -> None:
         op.fail(f"`{op.name}` moves a fragment or a vector of it from or to a buffer, got {tile} and {buffer}")
     if tile.dtype != buffer.dtype:
         op.fail(f"`{op.name}` moves {tile.dtype} and the buffer holds {buffer.dtype}")
+    check_places(op, first, tile, buffer)
+
+
+def check_places(op: SpecOp, first: int, tile: ShapedAttr, buffer: BufferAttr) -> None:
+    """Fails where an access does not say for each axis of its tile, and each dim of its buffer, where it is."""
     names, axes = op.value("names"), op.value("axes")
     if len(op.operands) - first != len(names) or any(not isinstance(v.type, IndexAttr) for v in op.operands[first:]):
         op.fail(f"`{op.name}` names {len(names)} indices and has {len(op.operands) - first}")
@@ -133,13 +150,13 @@ def _check_store(op: SpecOp) -> None:
     check_written(op, op.operands[1])
 
 
-_ACCESS = (
+PLACES = (
     Attribute("names", "strs", doc="the name of each index operand"),
     Attribute("axes", "strs", doc="the coordinates along the tile"),
     Attribute("map", "dims", doc="one expression per dim of the buffer"),
     Attribute("bounds", "dims", doc="one extent per axis; -1 for none"),
-    Attribute("windows", "dims", (), doc="expression, extent, ...: outside is not touched"),
 )
+_ACCESS = (*PLACES, Attribute("windows", "dims", (), doc="expression, extent, ...: outside is not touched"))
 
 
 SPECS = (
@@ -156,8 +173,7 @@ SPECS = (
         operands=("acc", "lhs", "rhs", "cursors*"),
         results=("pending",),
         attributes=(
-            Attribute("lhs_major", "str", "k", "which dim of the left side lies along memory: k or mn"),
-            Attribute("rhs_major", "str", "k", "which dim of the right side lies along memory: k or mn"),
+            *MAJORS,
             Attribute("mode", "str", "", "tf32: sides of f32 hold numbers of tf32"),
         ),
         effects=frozenset(["memory"]),
@@ -170,8 +186,7 @@ SPECS = (
         operands=("fragment", "lhs", "rhs", "cursors*"),
         results=("sums",),
         attributes=(
-            Attribute("lhs_major", "str", "k", "which dim of the left side lies along memory: k or mn"),
-            Attribute("rhs_major", "str", "k", "which dim of the right side lies along memory: k or mn"),
+            *MAJORS,
             Attribute("parts", "int", 1, "in how many parts of the columns: fewer registers for sums on their way"),
         ),
         effects=frozenset(["memory"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, OpResult, SSAValue
 
+from tessera.ir.base.kernel_frame import STEP, check_step
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import INDEX, BufferAttr, IndexAttr
@@ -183,8 +184,7 @@ def _written(op: SpecOp) -> list[SSAValue]:
 
 
 def _check_loop(op: SpecOp) -> None:
-    if op.value("step") <= 0:
-        op.fail(f"`step` must be positive, got {op.value('step')}")
+    check_step(op)
     if any(not isinstance(value.type, IndexAttr) for value in op.operands[:2]):
         op.fail(f"`{op.name}` runs from an index to an index, got {[str(v.type) for v in op.operands[:2]]}")
     carried = [value.type for value in op.operands[2:]]
@@ -245,7 +245,7 @@ def _carrying(name: str, summary: str) -> OpSpec:
         operands=("low", "high", "carried*"),
         results=("carried*",),
         attributes=(
-            Attribute("step", "int", doc="the step, positive"),
+            STEP,
             Attribute("is_partial", "bool", False, "whether a last part of a step is a turn too"),
             Attribute("unroll", "int", 1, "turns written one after the other; 0 for all of them"),
         ),

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
+from tessera.ir.base.kernel_frame import KERNEL, STEP, around, check_arguments, check_step
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import INDEX, BufferAttr, IndexAttr
 
 
-def _check_kernel(op: SpecOp) -> None:
-    block = op.regions[0].block
-    for argument in block.args:
-        if not isinstance(argument.type, BufferAttr):
-            op.fail(f"argument {argument.index} of `@{op.value('symbol')}` is {argument.type}, not a buffer")
-    if any(not 0 <= place < len(block.args) for place in op.value("writes")):
-        op.fail(f"`writes` names arguments 0..{len(block.args) - 1}, got {list(op.value('writes'))}")
-    known = set(op.value("symbols"))
-    for dim in op.value("grid"):
-        if not dim.symbols <= known:
-            op.fail(f"the grid uses {sorted(dim.symbols - known)}, and the kernel's sizes are {sorted(known)}")
-
-
 def _check_program(op: SpecOp) -> None:
-    kernel = op.parent_op()
-    while kernel is not None and kernel.name != "ttile.kernel":
-        kernel = kernel.parent_op()
-    if isinstance(kernel, SpecOp) and not 0 <= op.value("axis") < len(kernel.value("grid")):
+    kernel = around(op, "ttile.kernel")
+    if kernel is not None and not 0 <= op.value("axis") < len(kernel.value("grid")):
         op.fail(f"the grid has {len(kernel.value('grid'))} axes, got axis {op.value('axis')}")
 
 
 def _check_for(op: SpecOp) -> None:
-    if op.value("step") <= 0:
-        op.fail(f"`step` must be positive, got {op.value('step')}")
+    check_step(op)
     if op.value("prefetch") < 0:
         op.fail(f"`prefetch` counts steps ahead, got {op.value('prefetch')}")
     if op.value("buffers") and not op.value("prefetch") < op.value("buffers"):
@@ -63,16 +48,13 @@ SPECS = (
         summary="One program for every point of the grid; arguments are buffers, sizes are known by name.",
         results=(),
         attributes=(
-            Attribute("symbol", "symbol", doc="the kernel's name"),
-            Attribute("symbols", "strs", doc="the sizes it is given at a call"),
-            Attribute("grid", "dims", doc="programs along each axis"),
-            Attribute("writes", "ints", doc="the arguments it writes"),
+            *KERNEL,
             Attribute("kind", "str", "map", "what it was made from: map, row, contraction, assembly, library"),
             Attribute("schedule", "any", None, "what its author chose, by name: block, warps, stages, vector, swizzle"),
         ),
         regions=("body",),
         form="function",
-        verify=_check_kernel,
+        verify=check_arguments,
     ),
     OpSpec(name="ttile.return", summary="The end of a program.", results=(), is_terminator=True),
     OpSpec(
@@ -99,7 +81,7 @@ SPECS = (
         operands=("low", "high", "carried*"),
         results=("carried*",),
         attributes=(
-            Attribute("step", "int", doc="the step, positive"),
+            STEP,
             Attribute("prefetch", "int", 0, "how many steps ahead to copy what is loaded, where the machine can"),
             Attribute("buffers", "int", 0, "buffers of each tile that is loaded; 0 for as many as the machine likes"),
         ),

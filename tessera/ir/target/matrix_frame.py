@@ -1,0 +1,57 @@
+"""What kernels of all matrix units have in common: attributes, features, shared memory, set-up and what follows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.ir import Block
+
+from tessera.ir.base.kernel_frame import KERNEL
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.spec import Attribute
+
+MATRIX_KERNEL = (
+    *KERNEL,
+    Attribute("features", "strs", doc="what it needs of the machine"),
+)
+SHARED = Attribute("shared", "int", doc="bytes of shared memory")
+MAJORS = (
+    Attribute("lhs_major", "str", "k", "which dim of the left side lies along memory: k or mn"),
+    Attribute("rhs_major", "str", "k", "which dim of the right side lies along memory: k or mn"),
+)
+SETUP = ("ttarget.tensor_map", "ttarget.shared_tile", "ttarget.ring")
+"""What a kernel with roles has before them."""
+
+
+def check_features(op: SpecOp, what: str, features: Sequence[str], cure: str) -> None:
+    """A kernel is for a machine that has what it cannot be without."""
+    missing = [feature for feature in features if feature not in op.value("features")]
+    if missing:
+        op.fail(f"{what} needs {', '.join(features)}, and the target lacks {', '.join(missing)}", cure)
+
+
+def check_shared(op: SpecOp, most: int) -> None:
+    """A CTA has no more shared memory than there is."""
+    if not 0 <= op.value("shared") <= most:
+        op.fail(f"a CTA has at most {most} bytes of shared memory, got {op.value('shared')}")
+
+
+def check_body(op: SpecOp, setup: Sequence[str], last: str, what: str) -> None:
+    """A kernel sets up its memory, then does one thing."""
+    names = [part.name for part in op.regions[0].block.ops]
+    if names[-2:] != [last, "ttarget.return"] or any(name not in setup for name in names[:-2]):
+        op.fail(f"`@{op.value('symbol')}` is memory, then {what}, got {', '.join(names)}")
+
+
+def check_foreign(op: SpecOp, foreign: Sequence[str], why: str) -> None:
+    """A kernel has no op of other matrix units."""
+    for part in op.walk():
+        if part.name in foreign:
+            op.fail(f"`{part.name}` {why}")
+
+
+def roles_of(op: SpecOp) -> tuple[Block, Block]:
+    """What the producer does, and what the consumers do."""
+    (roles,) = [part for part in op.regions[0].block.ops if part.name == "ttarget.roles"]
+    producer, consumer = roles.regions
+    return producer.block, consumer.block
