@@ -17,6 +17,10 @@ app = typer.Typer(
 )
 
 
+_TARGET = "What to look at, as `module:function`, such as `examples.softmax:by_hand`."
+_SHAPE = "A parameter's shape: `x=64x128` or `x=64x128:bf16`; once for each parameter without an annotation."
+
+
 @app.command()
 def explain(
     code: Annotated[str, typer.Argument(help="An error code, such as T0101; see `--list`.", show_default=False)] = "",
@@ -43,10 +47,10 @@ def doctor(
 
 @app.command()
 def inspect(
-    target: Annotated[str, typer.Argument(help="What to look at, as `module:function`.")],
-    shape: Annotated[list[str] | None, typer.Option(help="A parameter's shape: `x=64x128` or `x=64x128:bf16`.")] = None,
-    output: Annotated[str, typer.Option(help="Where the page goes.")] = "inspect.html",
-    rows: Annotated[int, typer.Option(help="Most lines of a cell in the terminal.")] = 24,
+    target: Annotated[str, typer.Argument(help=_TARGET)],
+    shape: Annotated[list[str] | None, typer.Option(help=_SHAPE)] = None,
+    output: Annotated[str, typer.Option(help="The file that the page is written to.")] = "inspect.html",
+    rows: Annotated[int, typer.Option(help="Most lines of a cell in the terminal; the page has all.")] = 24,
 ) -> None:
     """Show a function at all four levels side by side, and write a page where a click lights up a line everywhere."""
     from tessera.cli.inspect import show
@@ -56,8 +60,8 @@ def inspect(
 
 @app.command()
 def lint(
-    target: Annotated[str, typer.Argument(help="What to look at, as `module:function`.")],
-    shape: Annotated[list[str] | None, typer.Option(help="A parameter's shape: `x=64x128` or `x=64x128:bf16`.")] = None,
+    target: Annotated[str, typer.Argument(help=_TARGET)],
+    shape: Annotated[list[str] | None, typer.Option(help=_SHAPE)] = None,
     architecture: Annotated[str, typer.Option(help="The GPU to compile for; none need be here.")] = "sm_90a",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
