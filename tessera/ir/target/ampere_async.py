@@ -29,6 +29,8 @@ class CopyCheck:
         self.groups: list[list[Cell]] = []
         """Groups under way, the oldest first."""
         self.there: set[Cell] = set()
+        self.perhaps: set[Cell] = set()
+        """Cells that only a loop waited for which may have no steps; a wait for all copies settles it."""
         self.read: set[Cell] = set()
         """Cells that some warp may still be reading: read since all waited for each other."""
 
@@ -68,6 +70,7 @@ class CopyCheck:
         if cell in self.open or any(cell in group for group in self.groups):
             op.fail(f"a copy goes to stage {cell[1]}, and another one is under way to it")
         self.there.discard(cell)
+        self.perhaps.discard(cell)
         self.open.append(cell)
 
     def _wait(self, op: SpecOp) -> None:
@@ -77,6 +80,9 @@ class CopyCheck:
         done = self.groups[: max(0, len(self.groups) - op.value("left"))]
         self.groups = self.groups[len(done) :]
         self.there.update(cell for group in done for cell in group)
+        if not op.value("left"):
+            self.there |= self.perhaps
+            self.perhaps.clear()
         self.read.clear()
 
     def _product(self, op: SpecOp) -> None:
@@ -94,11 +100,15 @@ class CopyCheck:
         body = op.regions[0].block
         last = body.last_op
         assert last is not None
+        before = set(self.there)
         self._bind(body.args[1:], op.operands[2:])
         for _ in range(self.turns):
             self.run(body)
             self._bind(body.args[1:], last.operands)
         self._bind(op.results, last.operands)
+        if not op.value("is_nonempty"):
+            self.perhaps |= self.there - before
+            self.there &= before
 
     def _bind(self, names: Sequence[SSAValue], values: Sequence[SSAValue]) -> None:
         found = {

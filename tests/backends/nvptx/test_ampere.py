@@ -250,6 +250,23 @@ def test_a_wait_that_leaves_too_much_is_refused(left: int) -> None:
         checked(attention_text().replace("{left = 5}", f"{{left = {left}}}"))
 
 
+def test_what_only_a_loop_waits_for_may_not_be_there_after_it() -> None:
+    """A loop may have no steps; one that has is known to, and a wait after it settles the matter."""
+    lines = product_text().splitlines()
+    (end,) = [at for at, line in enumerate(lines) if line.strip().startswith("}) : ") and "fragment" in line]
+    (product,) = [line for line in lines if "ttarget.mma_sync" in line]
+    again = product.replace(
+        "%21 = ttarget.mma_sync %17, %3, %4, %18, %18", "%90 = ttarget.mma_sync %14, %3, %4, %8, %8"
+    )
+    assert again != product
+    text = "\n".join([*lines[: end + 1], again, *lines[end + 1 :]])
+    checked(text)
+    text = text.replace(", is_nonempty = true", "")
+    with pytest.raises(OpError, match="a product reads stage 0, which nobody waited for"):
+        checked(text)
+    checked(text.replace(again, f"ttarget.wait_copies\n{again}"))
+
+
 def test_a_copy_does_not_go_where_others_read() -> None:
     """Copies of the next step before all warps have met: some may still read what they go to."""
     lines = product_text().splitlines()
