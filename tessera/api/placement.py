@@ -18,7 +18,7 @@ from tessera.types.policy import SILENT
 
 
 @contextmanager
-def device(where: Device | Gpus, /, *, otherwise: Device | None = None) -> Generator[Device]:
+def device(where: Device | Gpus, /, *, otherwise: Device | Gpus | None = None) -> Generator[Device]:
     """Within it, ops run on a device: `gpu[n]`, or `cpu`. Of nested scopes the inner one has its way.
 
     Ops called at once, jitted functions and kernels take tensors from anywhere and give them where they ran. Inside a
@@ -32,9 +32,8 @@ def device(where: Device | Gpus, /, *, otherwise: Device | None = None) -> Gener
     >>> place.kind in ("cpu", "gpu"), y.tolist()
     (True, [2.0, 4.0])
     """
-    wanted = where[0] if isinstance(where, Gpus) else where
-    if not isinstance(wanted, Device):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ArgumentError(f"`device` takes `gpu[n]` or `cpu`, got {where!r}", fix="write `device(gpu[0])`")
+    wanted = _named("device", where)
+    otherwise = None if otherwise is None else _named("otherwise", otherwise)
     active: Any = dispatch.active()
     is_traced = active is not None and not getattr(active, "is_scope", False)
     # What is traced may be meant for another machine: only one that runs it must have the device.
@@ -73,11 +72,19 @@ def prefetch(cache: KVCache, /, *, into: str = "smem", overlap: str = "compute")
     """
     if not isinstance(cache, KVCache):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ArgumentError(f"`prefetch` takes a KVCache, got {type(cache).__name__}", fix="give it the cache itself")
-    if into not in SPACES:
+    if into not in tuple(SPACES):
         raise ArgumentError(f"`into` is one of {', '.join(SPACES)}, got {into!r}", fix='write `into="smem"`')
     if overlap not in OVERLAPS:
         raise ArgumentError(f"`overlap` is `compute`, got {overlap!r}", fix='write `overlap="compute"`')
     yield cache.prefetch(SPACES[into])
+
+
+def _named(what: str, where: Any) -> Device:
+    """The device that is meant; raises for what is none."""
+    wanted = where[0] if isinstance(where, Gpus) else where
+    if not isinstance(wanted, Device):
+        raise ArgumentError(f"`{what}` takes `gpu[n]` or `cpu`, got {where!r}", fix="write `device(gpu[0])`")
+    return wanted
 
 
 def _found(wanted: Device, otherwise: Device | None) -> Device:

@@ -27,9 +27,12 @@ class Tuning:
     def __init__(self, space: Any, metric: str, budget_ms: float, cache: str) -> None:
         if metric not in METRICS:
             raise ScheduleError(f"`metric` is one of {', '.join(METRICS)}, got {metric!r}")
-        if not budget_ms > 0:
-            raise ScheduleError(f"`budget_ms` must be positive, got {budget_ms}")
-        self.space, self.budget_ms, self.cache = Space.of(space), budget_ms, cache
+        if isinstance(budget_ms, bool) or not isinstance(budget_ms, int | float) or not budget_ms > 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ScheduleError(f"`budget_ms` must be a positive number, got {budget_ms!r}")
+        if cache is not None and not isinstance(cache, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance, reportUnnecessaryComparison]
+            raise ScheduleError(f"`cache` is the path of a folder or of a `.json` file, got {cache!r}")
+        self.space, self.budget_ms = Space.of(space), budget_ms
+        self.cache = "" if cache is None else os.fspath(cache)  # pyright: ignore[reportUnnecessaryComparison]
         self.pinned: tuple[str, ...] = ()
         self.trials: list[tuple[Schedule, float]] = []
         """What was measured last: schedules with their milliseconds, fastest first."""
@@ -42,9 +45,9 @@ class Tuning:
         key = _key(kernel, args, kwargs)
         found = self._variants.get(key)
         if found is None:
-            stored = self._stored(kernel).get(key)
+            stored = self.kept(kernel, key)
             if stored is not None:
-                found = kernel.with_schedule(Schedule.from_json(json.dumps(stored)))
+                found = kernel.with_schedule(stored)
             elif dispatch.active() is not None:
                 # A compilation never measures: inside a trace the first schedule of the space stands.
                 return kernel.with_schedule(next(iter(self.space)))
@@ -110,9 +113,21 @@ class Tuning:
             return {}
         try:
             with open(self._path(kernel), encoding="utf-8") as file:
-                return json.load(file)
+                found: Any = json.load(file)
         except (FileNotFoundError, json.JSONDecodeError):
             return {}
+        return found if isinstance(found, dict) else {}  # pyright: ignore[reportUnknownVariableType]
+
+    def kept(self, kernel: Kernel, key: str) -> Schedule | None:
+        """What was chosen before, as long as the space still has it."""
+        found = self._stored(kernel).get(key)
+        if found is None:
+            return None
+        try:
+            schedule = Schedule.from_json(json.dumps(found))
+        except ScheduleError:  # of another version, or written by hand: it is measured again
+            return None
+        return schedule if schedule in tuple(self.space) else None
 
     def _store(self, kernel: Kernel, key: str, schedule: Schedule | None) -> None:
         if not self.cache or schedule is None:

@@ -16,6 +16,7 @@ def flash_attention_2(
 ) -> Any:
     """Attention of H heads of queries to G of keys and values, each shared by H/G; the last query is at the last key.
 
+    A row that sees no key gives 0.
     Sums are f32 and the result has the dtype of the queries. The block `n` of a schedule decides in which steps the sum
     is rescaled, so it is part of the result; `m`, warps and stages are not.
     """
@@ -29,7 +30,7 @@ def flash_attention_2(
             tile.mask_causal(S, tile.row_index(), tile.col_index(n))
         P, m_c, l_c = tile.softmax_online(S)
         acc, m, total = tile.softmax_accumulate(acc, m, total, P, tile.load(v, n, cols=T.d), m_c, l_c)
-    return tile.cast(acc / total[:, None], q.dtype)
+    return tile.cast(acc / tile.where(total > 0.0, total, 1.0)[:, None], q.dtype)
 
 
 @kernel
@@ -38,7 +39,8 @@ def rotary_embedding(
 ) -> None:
     """Queries or keys turned by the angles of their places: `P` is half of `D`, and pairs are `P` elements apart."""
     T = tile.context()
-    half = int(T.d) // 2
+    half = int(cos.shape[1])
+    assert int(T.d) == 2 * half, "a row of `x` has an element pair for each angle of `cos` and `sin`"
     first = tile.load(x, rows=T.m, cols=slice(0, half))
     second = tile.load(x, rows=T.m, cols=slice(half, 2 * half))
     c, s = tile.load(cos, T.m, slice(0, half)), tile.load(sin, T.m, slice(0, half))

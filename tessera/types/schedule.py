@@ -131,7 +131,11 @@ class Schedule:
     @staticmethod
     def from_json(text: str) -> Schedule:
         """The schedule that `to_json` wrote."""
-        values: dict[str, Any] = json.loads(text)
+        given: Any = json.loads(text)
+        known = [item.name for item in fields(Schedule)]
+        values: dict[str, Any] = dict(given) if isinstance(given, dict) else {}  # pyright: ignore[reportUnknownArgumentType]
+        if not isinstance(given, dict) or not values.keys() <= set(known):
+            raise ScheduleError(f"a schedule is {{name: value}} of {', '.join(known)}, got {text}")
         for name in ("block", "lineage"):
             if name in values:
                 values[name] = tuple(values[name])
@@ -210,7 +214,14 @@ class Space:
         if isinstance(given, Mapping):
             named: Mapping[str, Any] = given
             return Space(tuple((_axis(name), _values(values)) for name, values in named.items()))
-        return tuple(given)
+        listed: tuple[Any, ...] = tuple(given) if isinstance(given, list | tuple) else (given,)
+        wrong = [one for one in listed if not isinstance(one, Schedule)]
+        if wrong or not listed:
+            raise ScheduleError(
+                f"a space is names with lists, a chain, or a list of schedules, got {wrong[0] if wrong else given!r}",
+                fix="write `space=dict(BM=[64, 128])`",
+            )
+        return listed
 
     def __len__(self) -> int:
         total = 1

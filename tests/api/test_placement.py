@@ -138,3 +138,17 @@ def test_a_backend_that_a_function_names_comes_first() -> None:
     named = ts.jit(twice.function, backend="reference")
     with ts.device(ts.cpu):
         np.testing.assert_array_equal(np.asarray(named(np.ones(2, np.float32))), [2, 2])
+
+
+@pytest.mark.parametrize("otherwise", ["cpu", 3])
+def test_where_to_go_otherwise_is_a_device_too(otherwise: Any) -> None:
+    said = f"`otherwise` takes `gpu\\[n\\]` or `cpu`, got {otherwise!r}"
+    with pytest.raises(ArgumentError, match=said), ts.device(ts.cpu, otherwise=otherwise):
+        pass
+
+
+def test_a_list_names_no_memory() -> None:
+    into: Any = ["smem"]
+    cache = ts.KVCache.empty(1, 1, 4, 8)
+    with pytest.raises(ArgumentError, match="`into` is one of smem, shared, got"), ts.prefetch(cache, into=into):
+        pass

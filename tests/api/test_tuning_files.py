@@ -8,6 +8,14 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tessera.api.tuning import Tuning
+from tessera.diagnostics.codes import ScheduleError
+from tessera.types.schedule import Schedule
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,3 +50,42 @@ def test_32_processes_keep_what_each_has_chosen(tmp_path: Path) -> None:
     stored = json.loads((tmp_path / "k.json").read_text())
     assert len(stored) == 32 * 5
     assert sorted(path.name for path in tmp_path.iterdir()) == ["k.json", "k.json.lock"]
+
+
+def tuning_of(**given: Any) -> Tuning:
+    usual: dict[str, Any] = {"space": {"BM": [8, 16]}, "metric": "latency_ms", "budget_ms": 1.0, "cache": ""}
+    return Tuning(**{**usual, **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"budget_ms": "a"}, "`budget_ms` must be a positive number, got 'a'"),
+        ({"budget_ms": None}, "`budget_ms` must be a positive number, got None"),
+        ({"budget_ms": True}, "`budget_ms` must be a positive number, got True"),
+        ({"budget_ms": float("nan")}, "`budget_ms` must be a positive number, got nan"),
+        ({"space": None}, "a space is names with lists, a chain, or a list of schedules, got None"),
+        ({"space": "BM"}, "a space is .* got 'BM'"),
+        ({"space": []}, "a space is .* got \\[\\]"),
+        ({"cache": 3}, "`cache` is the path of a folder or of a `.json` file, got 3"),
+    ],
+)
+def test_what_is_no_tuning_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ScheduleError, match=message):
+        tuning_of(**given)
+
+
+def test_what_a_file_keeps_counts_while_the_space_has_it(tmp_path: Path) -> None:
+    kernel: Any = SimpleNamespace(name="k")
+    first, schedule = tuning_of(cache=str(tmp_path)), Schedule(block=(16,))
+    (tmp_path / "k.json").write_text(json.dumps({"key": json.loads(schedule.to_json())}))
+    assert first.kept(kernel, "key") == schedule
+    assert first.kept(kernel, "other") is None
+    assert tuning_of(cache=str(tmp_path), space={"BM": [8, 32]}).kept(kernel, "key") is None
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", "{torn", "3", '{"key": [16]}', '{"key": {"blocks": [16]}}'])
+def test_a_file_of_something_else_is_measured_again(tmp_path: Path, text: str) -> None:
+    (tmp_path / "k.json").write_text(text)
+    kernel: Any = SimpleNamespace(name="k")
+    assert tuning_of(cache=str(tmp_path)).kept(kernel, "key") is None

@@ -10,6 +10,7 @@ import pytest
 
 import tessera as ts
 from tessera import Schedule
+from tessera.diagnostics.codes import KernelError
 from tessera.stdlib import efficient_layernorm, flash_attention_2, rotary_embedding, stable_softmax
 from tests.kernel.compare import agree, arrays, attention
 
@@ -59,6 +60,22 @@ def test_pairs_are_turned_by_their_angles() -> None:
     exact = np.concatenate([first * cos - second * sin, second * cos + first * sin], -1)
     assert rotary_embedding(x, cos, sin).shape == x.shape
     np.testing.assert_allclose(found, exact, atol=1e-6)
+
+
+@pytest.mark.parametrize(("width", "angles"), [(16, 6), (16, 1), (16, 12), (7, 3)])
+def test_angles_are_half_as_many_as_what_is_turned(width: int, angles: int) -> None:
+    x, turn = normal(2, 5, width), normal(5, angles)
+    with pytest.raises(KernelError, match="a row of `x` has an element pair for each angle"):
+        rotary_embedding(x, np.cos(turn), np.sin(turn))
+
+
+@pytest.mark.parametrize(("queries", "keys", "blind"), [(70, 7, 63), (5, 0, 5), (130, 64, 66)])
+def test_a_row_that_sees_no_key_gives_zeros(queries: int, keys: int, blind: int) -> None:
+    q, k, v = normal(2, queries, 16), normal(2, keys, 16), normal(2, keys, 16)
+    found = arrays(flash_attention_2(q, k, v, causal=True))[0]
+    np.testing.assert_array_equal(found[:, :blind], 0)
+    expected = np.asarray(ts.ops.attention(q[None], k[None], v[None], causal=True))[0]
+    np.testing.assert_allclose(found, expected, atol=2e-6)
 
 
 def test_they_are_ops_of_programs() -> None:
