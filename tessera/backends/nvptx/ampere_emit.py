@@ -13,38 +13,25 @@ from tessera.backends.nvptx.hopper_emit import MatrixEmitter
 from tessera.backends.nvptx.hopper_order import program_at
 from tessera.backends.nvptx.hopper_shared import Cursor, SharedTile
 from tessera.backends.nvptx.kernel_code import KernelCode
-from tessera.backends.nvptx.text import DeviceModule, special
+from tessera.backends.nvptx.matrix_frame import framed
+from tessera.backends.nvptx.text import special
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.hopper_limits import WARPGROUP
 from tessera.ir.target.llvm.dims import dim_value
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
-from tessera.types.dim import Dim, product
 from tessera.types.machine import Machine
 
 
 def emit_warp_kernel(kernel: SpecOp, machine: Machine) -> KernelCode:
     """The LLVM module of a `ttarget.warp_kernel`, with what a launch of it must know."""
-    module = DeviceModule(machine)
-    block = kernel.regions[0].block
-    arguments = [("ptr", f"buffer{at}") for at in range(len(block.args))]
-    arguments += [("i64", f"size{at}") for at in range(len(kernel.value("symbols")))]
     groups = kernel.value("consumers")
-    threads = WARPGROUP * groups
-    f = module.kernel(kernel.value("symbol"), [*arguments, ("ptr", "scratch")], threads, blocks=2 if groups == 1 else 1)
-    base = module.shared_address(f)
-    WarpEmitter(f, kernel, base).run()
-    f.ret()
-    return KernelCode(
-        kernel.value("symbol"),
-        module.text(),
-        product(kernel.value("grid")),
-        tuple(kernel.value("symbols")),
-        threads,
-        1,
-        kernel.value("shared"),
-        Dim.constant(0),
-        0,
+    return framed(
+        kernel,
+        machine,
+        WARPGROUP * groups,
+        lambda f, base: WarpEmitter(f, kernel, base).run(),
+        blocks=2 if groups == 1 else 1,
     )
 
 

@@ -7,22 +7,18 @@ from typing import Any
 
 from xdsl.ir import Block, OpResult, SSAValue
 
-from tessera.backends.nvptx.kernel_code import matrix_symbol
 from tessera.backends.nvptx.matrix_consumer import Consumer, index_expr
-from tessera.backends.nvptx.matrix_lower import MatrixLowering, asked_stages
-from tessera.backends.nvptx.matrix_memory import RingPlan, Room, rings_of, tile_of
-from tessera.backends.nvptx.matrix_plan import Box, Plan, UnfitError, Units, plan_of
-from tessera.ir.base.dialect_of import make
+from tessera.backends.nvptx.matrix_lower import MatrixLowering, asked_stages, stored_dtypes
+from tessera.backends.nvptx.matrix_memory import RingPlan, Room, rings_of
+from tessera.backends.nvptx.matrix_plan import Box, Plan, UnfitError, Units, check_machine, plan_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, TileAttr
 from tessera.ir.target.ampere_limits import ACROSS, FEATURES, FORMS, MAX_GROUPS, MAX_STAGES, PRODUCTS
-from tessera.ir.target.dialect import DIALECT
-from tessera.ir.target.hopper_limits import ALIGNMENT, ROWS, SPAN
-from tessera.ir.target.hopper_types import CURSOR, FragmentAttr, SharedAttr
+from tessera.ir.target.hopper_limits import ROWS, SPAN
+from tessera.ir.target.hopper_types import CURSOR, FragmentAttr
 from tessera.types.dim import Dim
-from tessera.types.dtype import DType, f32
+from tessera.types.dtype import f32
 from tessera.types.machine import Machine
-from tessera.types.tensor_type import TensorType
 
 _MOST_SUMS = 128
 """Accumulators of a thread, of all products together."""
@@ -51,8 +47,7 @@ WARPS = Units("mma.sync", PRODUCTS, _groups, FORMS)
 
 def lower_warp_kernel(kernel: SpecOp, machine: Machine) -> SpecOp:
     """The `ttarget.warp_kernel` of a `ttile.kernel`; raises `UnfitError` where it has to run in another way."""
-    if not all(machine.has(feature) for feature in FEATURES):
-        raise UnfitError(f"{machine.name} lacks {' or '.join(FEATURES)}")
+    check_machine(machine, FEATURES)
     return WarpLowering(kernel, plan_of(kernel, WARPS), machine).run()
 
 
@@ -73,16 +68,7 @@ class WarpLowering(MatrixLowering):
         order = {name: value for name, value in self._order().items() if name != "mailbox"}
         body = Warps(self, rings).whole(order["grid"])
         self.emit("tiles", (), order, (), [body])
-        self.emit("return")
-        values = {name: self.kernel.value(name) for name in ("symbols", "writes", "grid")}
-        values.update(
-            symbol=matrix_symbol(self.kernel.value("symbol")),
-            features=FEATURES,
-            consumers=self.plan.consumers,
-            across=self._across(),
-            shared=room.top,
-        )
-        return make(DIALECT["warp_kernel"], values=values, types=(), regions=[self.entry])
+        return self._finish("warp_kernel", FEATURES, room, across=self._across())
 
     def _across(self) -> int:
         """Warps of a group side by side, so that what each reads of both sides is the least: nearly a square.
@@ -102,20 +88,10 @@ class WarpLowering(MatrixLowering):
 
     def _place(self, rings: Sequence[RingPlan], room: Room) -> None:
         """Shared memory for stages, and for rows on their way out."""
-        types = [op.operands[0].type for op in self.rows_out]
-        dtypes = {type.dtype for type in types if isinstance(type, TileAttr)}
-        each = ROWS * SPAN * self.plan.consumers
-        self._choose_stages(rings, each * len(dtypes))
-        for ring in rings:
-            for side in ring.loads:
-                type = tile_of(side)
-                offset = room.take((type.bytes.value or 0) * ring.stages, ALIGNMENT)
-                values = {"offset": offset, "stages": ring.stages}
-                ring.tiles.append(self.emit("shared_tile", (), values, [SharedAttr.of(type)]).result)
-        for dtype in sorted(dtypes, key=_name):
-            type = TensorType.of([ROWS * self.plan.consumers, SPAN // dtype.bytes], dtype)
-            values = {"offset": room.take(each, ALIGNMENT), "stages": 1}
-            self.staging[dtype] = self.emit("shared_tile", (), values, [SharedAttr.of(type)]).result
+        dtypes, rows = stored_dtypes(self.rows_out), ROWS * self.plan.consumers
+        self._choose_stages(rings, rows * SPAN * len(dtypes))
+        self._place_tiles(rings, room)
+        self._place_staging(dtypes, room, rows, 1)
 
     def _choose_stages(self, rings: Sequence[RingPlan], staging: int) -> None:
         """Stages that leave room for a second CTA where its threads have registers, else all that fit.
@@ -136,10 +112,6 @@ class WarpLowering(MatrixLowering):
             ring.stages = stages
 
 
-def _name(dtype: DType) -> str:
-    return dtype.name
-
-
 def _columns_of(value: SSAValue) -> int:
     assert isinstance(value.type, TileAttr)
     return value.type.shape[-1].value or 0
@@ -152,12 +124,29 @@ def _span_of(store: SpecOp) -> int:
     return SPAN // type.dtype.bytes
 
 
-class Warps(Consumer):
-    """The walk of all warps, which copy as well as compute."""
+class RowsOut(Consumer):
+    """A walk whose results leave in rows of 16 bytes, put together in shared memory."""
 
     def __init__(self, lowering: WarpLowering, rings: Sequence[RingPlan]) -> None:
         super().__init__(lowering, rings)
         self.rows_out = lowering.rows_out
+
+    def _store(self, op: SpecOp) -> None:
+        if op not in self.rows_out:
+            super()._store(op)
+            return
+        values = self._access(op, op.operands[0], 2)
+        values.pop("windows")
+        tile, buffer, *at = self.of(op.operands)
+        assert isinstance(tile.type, FragmentAttr)
+        self.emit("store_rows", [tile, self.lowering.staging[tile.type.dtype], buffer, *at], values)
+
+
+class Warps(RowsOut):
+    """The walk of all warps, which copy as well as compute."""
+
+    def __init__(self, lowering: WarpLowering, rings: Sequence[RingPlan]) -> None:
+        super().__init__(lowering, rings)
         self.turning: list[int] = []
         """The rings of the loop at hand that are still to be waited for in this turn."""
         self.count = 0
@@ -309,15 +298,3 @@ class Warps(Consumer):
         values: dict[str, Any] = {"step": step, "is_nonempty": self.is_nonempty(op)}
         made = self.emit("steps", [low, high, *starts], values, [value.type for value in starts], [body])
         self.values.update(zip(op.results, made.results[:-1], strict=True))
-
-    # Results.
-
-    def _store(self, op: SpecOp) -> None:
-        if op not in self.rows_out:
-            super()._store(op)
-            return
-        values = self._access(op, op.operands[0], 2)
-        values.pop("windows")
-        tile, buffer, *at = self.of(op.operands)
-        assert isinstance(tile.type, FragmentAttr)
-        self.emit("store_rows", [tile, self.lowering.staging[tile.type.dtype], buffer, *at], values)

@@ -13,18 +13,17 @@ from tessera.backends.nvptx import hopper_assembly as asm
 from tessera.backends.nvptx.ampere_emit import WarpEmitter
 from tessera.backends.nvptx.ampere_tiles import WarpTiles
 from tessera.backends.nvptx.hopper_assembly import number, op32
-from tessera.backends.nvptx.hopper_emit import MAP_TYPE, MatrixEmitter, map_code
+from tessera.backends.nvptx.hopper_emit import MatrixEmitter
 from tessera.backends.nvptx.hopper_fragments import Registers
 from tessera.backends.nvptx.hopper_shared import Ring, SharedTile
 from tessera.backends.nvptx.kernel_code import KernelCode
-from tessera.backends.nvptx.text import DeviceModule
+from tessera.backends.nvptx.matrix_frame import framed
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import ShapedAttr
 from tessera.ir.target.blackwell_limits import FORMATS, PRODUCTS, ROWS
 from tessera.ir.target.hopper_limits import WARPGROUP
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
-from tessera.types.dim import Dim, product
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
@@ -37,29 +36,8 @@ _SUMS_F32 = 1 << 4
 
 def emit_tensor_kernel(kernel: SpecOp, machine: Machine) -> KernelCode:
     """The LLVM module of a `ttarget.tensor_kernel`, with what a launch of it must know."""
-    module = DeviceModule(machine)
-    block = kernel.regions[0].block
-    maps = [op for op in block.ops if op.name == "ttarget.tensor_map"]
-    arguments = [(MAP_TYPE, f"map{at}") for at in range(len(maps))]
-    arguments += [("ptr", f"buffer{at}") for at in range(len(block.args))]
-    arguments += [("i64", f"size{at}") for at in range(len(kernel.value("symbols")))]
     threads = WARPGROUP * (1 + kernel.value("consumers"))
-    f = module.kernel(kernel.value("symbol"), [*arguments, ("ptr", "scratch")], threads, blocks=1)
-    base = module.shared_address(f)
-    TensorEmitter(f, kernel, base).run()
-    f.ret()
-    return KernelCode(
-        kernel.value("symbol"),
-        module.text(),
-        product(kernel.value("grid")),
-        tuple(kernel.value("symbols")),
-        threads,
-        1,
-        kernel.value("shared"),
-        Dim.constant(0),
-        0,
-        tuple(map_code(op, kernel.value("writes")) for op in maps if isinstance(op, SpecOp)),
-    )
+    return framed(kernel, machine, threads, lambda f, base: TensorEmitter(f, kernel, base).run())
 
 
 @frozen

@@ -7,23 +7,18 @@ from typing import Any
 
 from xdsl.ir import Block, OpResult, SSAValue
 
-from tessera.backends.nvptx.ampere_lower import WarpLowering
-from tessera.backends.nvptx.kernel_code import matrix_symbol
-from tessera.backends.nvptx.matrix_consumer import Consumer
-from tessera.backends.nvptx.matrix_lower import asked_stages
-from tessera.backends.nvptx.matrix_memory import RingPlan, Room, choose_stages, rings_of, tile_of
-from tessera.backends.nvptx.matrix_plan import Plan, Product, UnfitError, Units, plan_of
-from tessera.ir.base.dialect_of import make
+from tessera.backends.nvptx.ampere_lower import RowsOut, WarpLowering
+from tessera.backends.nvptx.matrix_lower import asked_stages, stored_dtypes
+from tessera.backends.nvptx.matrix_memory import RingPlan, Room, choose_stages, rings_of
+from tessera.backends.nvptx.matrix_plan import Plan, Product, UnfitError, Units, check_machine, plan_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, TileAttr
 from tessera.ir.target.blackwell_limits import ALLOCATION, FEATURES, PRODUCTS, ROWS, WIDEST, columns_for
 from tessera.ir.target.blackwell_types import TensorMemoryAttr
-from tessera.ir.target.dialect import DIALECT
-from tessera.ir.target.hopper_limits import ALIGNMENT, SPAN
 from tessera.ir.target.hopper_limits import ROWS as WARPGROUP_ROWS
-from tessera.ir.target.hopper_types import CURSOR, RING, FragmentAttr, SharedAttr
+from tessera.ir.target.hopper_limits import SPAN
+from tessera.ir.target.hopper_types import CURSOR, FragmentAttr
 from tessera.types.machine import Machine
-from tessera.types.tensor_type import TensorType
 
 _ONE_GROUP = 128
 """Columns that one warpgroup has registers for; more are shared by two."""
@@ -44,8 +39,7 @@ TENSORS = Units("tcgen05", PRODUCTS, _groups)
 
 def lower_tensor_kernel(kernel: SpecOp, machine: Machine) -> SpecOp:
     """The `ttarget.tensor_kernel` of a `ttile.kernel`; raises `UnfitError` where it has to run in another way."""
-    if not all(machine.has(feature) for feature in FEATURES):
-        raise UnfitError(f"{machine.name} lacks {' or '.join(FEATURES)}")
+    check_machine(machine, FEATURES)
     return TensorLowering(kernel, plan_of(kernel, TENSORS), machine).run()
 
 
@@ -65,51 +59,27 @@ class TensorLowering(WarpLowering):
         order = self._order()
         producer, consumer = self._producer(rings), Summing(self, rings).role(order)
         self.emit("roles", (), {}, (), [producer, consumer])
-        self.emit("return")
-        values = {name: self.kernel.value(name) for name in ("symbols", "writes", "grid")}
-        values.update(
-            symbol=matrix_symbol(self.kernel.value("symbol")),
-            features=FEATURES,
-            consumers=self.plan.consumers,
-            shared=room.top,
-        )
-        return make(DIALECT["tensor_kernel"], values=values, types=(), regions=[self.entry])
+        return self._finish("tensor_kernel", FEATURES, room)
 
     def _place(self, rings: Sequence[RingPlan], room: Room) -> None:
-        types = [op.operands[0].type for op in self.rows_out]
-        dtypes = {type.dtype for type in types if isinstance(type, TileAttr)}
-        each = WARPGROUP_ROWS * SPAN * self.plan.consumers
-        choose_stages(rings, each * len(dtypes), asked_stages(self.kernel))
-        for ring in rings:
-            if not ring.is_turning:
-                raise UnfitError("a side that is copied once has no stages to turn")
-            for side in ring.loads:
-                type = tile_of(side)
-                offset = room.take((type.bytes.value or 0) * ring.stages, ALIGNMENT)
-                values = {"offset": offset, "stages": ring.stages}
-                ring.tiles.append(self.emit("shared_tile", (), values, [SharedAttr.of(type)]).result)
-        for dtype in sorted(dtypes, key=lambda dtype: dtype.name):
-            type = TensorType.of([WARPGROUP_ROWS * self.plan.consumers, SPAN // dtype.bytes], dtype)
-            values = {"offset": room.take(each, ALIGNMENT), "stages": 1}
-            self.staging[dtype] = self.emit("shared_tile", (), values, [SharedAttr.of(type)]).result
-        for ring in rings:
-            values = {"offset": room.take(16 * ring.stages, 8), "stages": ring.stages}
-            ring.ring = self.emit("ring", ring.tiles, values, [RING]).result
-            for side in ring.loads:
-                assert side.load is not None
-                assert side.box is not None
-                self.map_of(side.load.operands[0], side.box)
+        dtypes, rows = stored_dtypes(self.rows_out), WARPGROUP_ROWS * self.plan.consumers
+        choose_stages(rings, rows * SPAN * len(dtypes), asked_stages(self.kernel))
+        if any(not ring.is_turning for ring in rings):
+            raise UnfitError("a side that is copied once has no stages to turn")
+        self._place_tiles(rings, room)
+        self._place_staging(dtypes, room, rows, 1)
+        self._place_rings(rings, room)
         self.allocation = room.take(ALLOCATION, 8)
 
 
-class Summing(Consumer):
+class Summing(RowsOut):
     """The walk of the consumers: one thread starts products, all wait for their sum and go on with it."""
 
     lowering: TensorLowering
 
     def __init__(self, lowering: TensorLowering, rings: Sequence[RingPlan]) -> None:
         super().__init__(lowering, rings)
-        self.rows_out, self.allocation = lowering.rows_out, lowering.allocation
+        self.allocation = lowering.allocation
         self.memory: SSAValue | None = None
 
     def role(self, order: Mapping[str, Any]) -> Block:
@@ -175,16 +145,6 @@ class Summing(Consumer):
         type = self.memory.type
         assert isinstance(type, TensorMemoryAttr)
         self.values[op.results[0]] = self.emit("tensor_load", [self.memory], {}, [FragmentAttr.of(type.data)]).result
-
-    def _store(self, op: SpecOp) -> None:
-        if op not in self.rows_out:
-            super()._store(op)
-            return
-        values = self._access(op, op.operands[0], 2)
-        values.pop("windows")
-        tile, buffer, *at = self.of(op.operands)
-        assert isinstance(tile.type, FragmentAttr)
-        self.emit("store_rows", [tile, self.lowering.staging[tile.type.dtype], buffer, *at], values)
 
 
 def _is_zero(value: SSAValue) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from xdsl.ir import Block, BlockArgument, SSAValue
+from xdsl.ir import Block, SSAValue
 
 from tessera.backends.nvptx import hopper_assembly as asm
 from tessera.backends.nvptx import hopper_pairs as pairs
@@ -17,12 +17,11 @@ from tessera.backends.nvptx.hopper_order import Mailbox, mailboxes, program_at
 from tessera.backends.nvptx.hopper_rolled import Part, Rolled, rest_in
 from tessera.backends.nvptx.hopper_shared import Cursor, Ring, SharedTile
 from tessera.backends.nvptx.hopper_tiles import TileOps
-from tessera.backends.nvptx.kernel_code import KernelCode, MapCode
-from tessera.backends.nvptx.text import DeviceModule, special
+from tessera.backends.nvptx.kernel_code import KernelCode
+from tessera.backends.nvptx.matrix_frame import framed
+from tessera.backends.nvptx.text import special
 from tessera.backends.nvptx.waits import GLOBALS, Waits
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import BufferAttr
-from tessera.ir.schedule.emit.maps import strides
 from tessera.ir.target.hopper_limits import SPAN, WARPGROUP
 from tessera.ir.target.hopper_types import SharedAttr
 from tessera.ir.target.llvm.dims import dim_value
@@ -33,8 +32,6 @@ from tessera.types.machine import Machine
 
 _TURNS = 4
 """The first of two named barriers at which consumers take turns."""
-MAP_TYPE = 'ptr byval([128 x i8]) align 64 "nvvm.grid_constant"'
-"""A tensor map as a kernel takes it: by value, never copied."""
 
 
 @dataclass(frozen=True)
@@ -56,60 +53,20 @@ class Setting:
 def emit_matrix_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = False) -> KernelCode:
     """The LLVM module of a `ttarget.matrix_kernel`, with what a launch of it must know.
 
-    Its tensor maps are in the order they stand in the kernel. A kernel whose waits are `bounded` says where it
-    would hang, and stops.
+    A kernel whose waits are `bounded` says where it would hang, and stops.
     """
-    module = DeviceModule(machine)
-    block = kernel.regions[0].block
-    maps = [op for op in block.ops if op.name == "ttarget.tensor_map"]
-    arguments = [(MAP_TYPE, f"map{at}") for at in range(len(maps))]
-    arguments += [("ptr", f"buffer{at}") for at in range(len(block.args))]
-    arguments += [("i64", f"size{at}") for at in range(len(kernel.value("symbols")))]
-    threads = WARPGROUP * (1 + kernel.value("consumers"))
-    f = module.kernel(
-        kernel.value("symbol"),
-        [*arguments, ("ptr", "scratch"), *[("i64", "token") for _ in mailboxes(kernel)]],
-        threads,
-        blocks=1,
-        cluster=2 if kernel.value("pair") else 1,
-    )
-    base = module.shared_address(f)
     waits = Waits() if bounded else None
-    module.variables = GLOBALS if bounded else ""
-    MatrixEmitter(f, kernel, base, waits).run()
-    f.ret()
-    return KernelCode(
-        kernel.value("symbol"),
-        module.text(),
-        product(kernel.value("grid")),
-        tuple(kernel.value("symbols")),
-        threads,
-        1,
-        kernel.value("shared"),
-        Dim.constant(0),
-        0,
-        tuple(map_code(op, kernel.value("writes")) for op in maps if isinstance(op, SpecOp)),
-        machine.blocks,
-        bool(mailboxes(kernel)),
-        waits=tuple(waits.told) if waits else (),
+    tokens = len(mailboxes(kernel))
+    code = framed(
+        kernel,
+        machine,
+        WARPGROUP * (1 + kernel.value("consumers")),
+        lambda f, base: MatrixEmitter(f, kernel, base, waits).run(),
+        cluster=2 if kernel.value("pair") else 1,
+        tokens=tokens,
+        variables=GLOBALS if bounded else "",
     )
-
-
-def map_code(op: SpecOp, writes: Sequence[int]) -> MapCode:
-    """A tensor map of a whole contiguous argument."""
-    buffer = op.operands[0]
-    assert isinstance(buffer, BlockArgument)
-    type = buffer_type(buffer)
-    distances = [stride * type.dtype.bytes for stride in strides(type.shape)[:-1]]
-    return MapCode(
-        buffer.index,
-        type.dtype.name,
-        type.shape[::-1],
-        tuple(distances[::-1]),
-        tuple(op.value("box")[::-1]),
-        bytes=type.dtype.bytes,
-        is_output=buffer.index in writes,
-    )
+    return replace(code, resident=machine.blocks, counts=tokens > 0, waits=tuple(waits.told) if waits else ())
 
 
 class MatrixEmitter:
@@ -456,9 +413,3 @@ def unflat(like: Sequence[Any], values: Sequence[Value]) -> list[Any]:
         else:
             found.append(part if isinstance(one, list) else part[0])
     return found
-
-
-def buffer_type(value: SSAValue) -> BufferAttr:
-    """The type of a buffer."""
-    assert isinstance(value.type, BufferAttr)
-    return value.type

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
@@ -10,7 +10,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 from tessera.backends.nvptx.kernel_code import matrix_symbol
 from tessera.backends.nvptx.matrix_consumer import Consumer
 from tessera.backends.nvptx.matrix_memory import RingPlan, Room, choose_stages, rings_of, staging_bytes, tile_of
-from tessera.backends.nvptx.matrix_plan import Box, Plan, Side, UnfitError, box_of, plan_of
+from tessera.backends.nvptx.matrix_plan import Box, Plan, Side, UnfitError, box_of, check_machine, plan_of
 from tessera.backends.nvptx.matrix_rest import rest_of
 from tessera.backends.nvptx.matrix_roles import Producer
 from tessera.ir.base.dialect_of import make
@@ -49,8 +49,7 @@ def lower_matrix_kernel(
     kernel: SpecOp, machine: Machine, *, pairs: str = "never", lag: int = 0, epilogue: str = "beside"
 ) -> SpecOp:
     """The `ttarget.matrix_kernel` of a `ttile.kernel`; raises `UnfitError` where it has to run in another way."""
-    if not all(machine.has(feature) for feature in FEATURES):
-        raise UnfitError(f"{machine.name} lacks {' or '.join(FEATURES)}")
+    check_machine(machine, FEATURES)
     if narrowed_powers(kernel):
         kernel = kernel.clone()
         fold_powers(kernel)
@@ -91,17 +90,20 @@ class MatrixLowering(Writer):
         self._memory(rings, room)
         producer, consumer = self._producer(rings), self._consumer(rings)
         self.emit("roles", (), {}, (), [producer, consumer])
+        return self._finish("matrix_kernel", FEATURES, room, registers=self._registers(), pair=self.is_pair)
+
+    def _finish(self, kind: str, features: Sequence[str], room: Room, **more: Any) -> SpecOp:
+        """The kernel of what was emitted."""
         self.emit("return")
         values = {name: self.kernel.value(name) for name in ("symbols", "writes", "grid")}
         values.update(
             symbol=matrix_symbol(self.kernel.value("symbol")),
-            features=FEATURES,
+            features=tuple(features),
             consumers=self.plan.consumers,
-            registers=self._registers(),
             shared=room.top,
-            pair=self.is_pair,
+            **more,
         )
-        return make(DIALECT["matrix_kernel"], values=values, types=(), regions=[self.entry])
+        return make(DIALECT[kind], values=values, types=(), regions=[self.entry])
 
     def is_inside(self, index: SSAValue, bound: Dim, size: int) -> bool:
         """Whether a tile of a size that begins at an index never reaches a bound."""
@@ -117,21 +119,33 @@ class MatrixLowering(Writer):
         return _TURNING if is_turning else _REGISTERS[self.plan.consumers]
 
     def _memory(self, rings: Sequence[RingPlan], room: Room) -> None:
-        types = [op.operands[0].type for op in self.stores]
-        dtypes = {type.dtype for type in types if isinstance(type, TileAttr)}
-        each = staging_bytes(self.plan.consumers)
-        choose_stages(rings, each * len(dtypes), asked_stages(self.kernel))
+        dtypes = stored_dtypes(self.stores)
+        choose_stages(rings, staging_bytes(self.plan.consumers) * len(dtypes), asked_stages(self.kernel))
+        self._place_tiles(rings, room)
+        self._place_staging(dtypes, room, ROWS, 2 * self.plan.consumers)
+        self.mailbox = room.take(MAILBOX, 8) if self._is_uneven() else -1
+        self._place_rings(rings, room)
+        for op, box in self.stores.items():
+            self.map_of(op.operands[1], box)
+
+    def _place_tiles(self, rings: Sequence[RingPlan], room: Room) -> None:
+        """Shared memory for what is copied, stage after stage."""
         for ring in rings:
             for side in ring.loads:
                 type = tile_of(side)
                 offset = room.take((type.bytes.value or 0) * ring.stages, ALIGNMENT)
                 values = {"offset": offset, "stages": ring.stages}
                 ring.tiles.append(self.emit("shared_tile", (), values, [SharedAttr.of(type)]).result)
-        for dtype in sorted(dtypes, key=lambda dtype: dtype.name):
-            type = TensorType.of([ROWS, SPAN // dtype.bytes], dtype)
-            values = {"offset": room.take(each, ALIGNMENT), "stages": 2 * self.plan.consumers}
+
+    def _place_staging(self, dtypes: Sequence[DType], room: Room, rows: int, stages: int) -> None:
+        """Shared memory for rows on their way out."""
+        for dtype in dtypes:
+            type = TensorType.of([rows, SPAN // dtype.bytes], dtype)
+            values = {"offset": room.take(rows * SPAN * stages, ALIGNMENT), "stages": stages}
             self.staging[dtype] = self.emit("shared_tile", (), values, [SharedAttr.of(type)]).result
-        self.mailbox = room.take(MAILBOX, 8) if self._is_uneven() else -1
+
+    def _place_rings(self, rings: Sequence[RingPlan], room: Room) -> None:
+        """Barriers of stages, and maps of what is copied to them."""
         for ring in rings:
             copied = ring.copied if ring.copied < ring.bytes else 0
             values = {"offset": room.take(16 * ring.stages, 8), "stages": ring.stages, "bytes": copied}
@@ -140,8 +154,6 @@ class MatrixLowering(Writer):
                 assert side.load is not None
                 assert side.box is not None
                 self.map_of(side.load.operands[0], self.half_of(side)[1])
-        for op, box in self.stores.items():
-            self.map_of(op.operands[1], box)
 
     def _is_pair(self) -> bool:
         """Whether two CTAs take programs of neighbouring rows, whose right side both read."""
@@ -222,6 +234,12 @@ def asked_stages(kernel: SpecOp) -> int | None:
     loops = [op.value("buffers") for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.for"]
     schedule: Mapping[str, Any] = kernel.value("schedule") or {}
     return schedule.get("stages") or max(loops, default=0) or None
+
+
+def stored_dtypes(stores: Iterable[SpecOp]) -> list[DType]:
+    """The dtypes of tiles that stores take, by name."""
+    types = [op.operands[0].type for op in stores]
+    return sorted({type.dtype for type in types if isinstance(type, TileAttr)}, key=lambda dtype: dtype.name)
 
 
 def _box_out(op: SpecOp) -> Box | None:

@@ -18,6 +18,7 @@ from tessera.ir.target.hopper_limits import Product as Form
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
+from tessera.types.machine import Machine
 from tessera.types.policy import tf32
 from tessera.types.promotion import holds
 
@@ -38,6 +39,12 @@ _PART = 128
 
 class UnfitError(Exception):
     """Why a kernel does not run on matrix units."""
+
+
+def check_machine(machine: Machine, features: Sequence[str]) -> None:
+    """Raises `UnfitError` for a machine that lacks what a kernel cannot be without."""
+    if not all(machine.has(feature) for feature in features):
+        raise UnfitError(f"{machine.name} lacks {' or '.join(features)}")
 
 
 @frozen

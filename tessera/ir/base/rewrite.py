@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 
 from tessera.ir.base.build import Build
@@ -17,6 +18,16 @@ Pattern: TypeAlias = "Callable[[SpecOp, Rewriter], bool]"
 
 Find: TypeAlias = Callable[[SpecOp], Sequence[Pattern]]
 """The patterns for an op; a dict by `op.name` behind it keeps an op that has none at the price of a look-up."""
+
+
+def replace_ops(module: ModuleOp, name: str, make: Callable[[SpecOp], SpecOp | None]) -> None:
+    """Put what is made of each op of a name in its place; those that nothing is made of stay."""
+    for op in list(module.ops):
+        made = make(op) if isinstance(op, SpecOp) and op.name == name else None
+        if made is not None:
+            module.body.block.insert_op_before(made, op)
+            op.detach()
+            op.erase()
 
 
 class BudgetError(Exception):

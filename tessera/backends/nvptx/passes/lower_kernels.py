@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.backend import DEFAULT, NvptxBackend
-from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
+from tessera.ir.base.rewrite import replace_ops
 from tessera.types.machine import GPUS
 
 
@@ -24,8 +24,4 @@ class LowerKernels(Pass):
 
     def run(self, module: ModuleOp) -> None:
         backend = NvptxBackend(GPUS[self.machine])
-        for op in list(module.ops):
-            if isinstance(op, SpecOp) and op.name == "ttile.kernel":
-                module.body.block.insert_op_before(backend.lower(op), op)
-                op.detach()
-                op.erase()
+        replace_ops(module, "ttile.kernel", backend.lower)

@@ -8,8 +8,8 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.matrix_units import TENSORS
-from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
+from tessera.ir.base.rewrite import replace_ops
 from tessera.types.machine import GPUS
 
 
@@ -26,9 +26,4 @@ class LowerToBlackwell(Pass):
 
     def run(self, module: ModuleOp) -> None:
         backend = NvptxBackend(GPUS[self.machine], units=TENSORS)
-        for op in list(module.ops):
-            made = backend.matrix(op) if isinstance(op, SpecOp) and op.name == "ttile.kernel" else None
-            if made is not None:
-                module.body.block.insert_op_before(made, op)
-                op.detach()
-                op.erase()
+        replace_ops(module, "ttile.kernel", backend.matrix)

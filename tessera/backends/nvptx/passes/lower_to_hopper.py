@@ -8,8 +8,8 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.backend import DEFAULT, NvptxBackend
 from tessera.backends.nvptx.matrix_lower import EPILOGUES, LAGS, PAIRS
-from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
+from tessera.ir.base.rewrite import replace_ops
 from tessera.types.machine import GPUS
 
 
@@ -30,9 +30,4 @@ class LowerToHopper(Pass):
 
     def run(self, module: ModuleOp) -> None:
         backend = NvptxBackend(GPUS[self.machine], pairs=self.pairs, lag=self.lag, epilogue=self.epilogue)
-        for op in list(module.ops):
-            made = backend.matrix(op) if isinstance(op, SpecOp) and op.name == "ttile.kernel" else None
-            if made is not None:
-                module.body.block.insert_op_before(made, op)
-                op.detach()
-                op.erase()
+        replace_ops(module, "ttile.kernel", backend.matrix)

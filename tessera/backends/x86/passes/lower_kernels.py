@@ -8,8 +8,8 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.x86.lower import lower_kernel
 from tessera.backends.x86.machine import host_features, machine_of
-from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
+from tessera.ir.base.rewrite import replace_ops
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,4 @@ class LowerKernels(Pass):
 
     def run(self, module: ModuleOp) -> None:
         machine = machine_of(frozenset(self.features) or host_features())
-        for op in list(module.ops):
-            if isinstance(op, SpecOp) and op.name == "ttile.kernel":
-                module.body.block.insert_op_before(lower_kernel(op, machine), op)
-                op.detach()
-                op.erase()
+        replace_ops(module, "ttile.kernel", lambda op: lower_kernel(op, machine))
