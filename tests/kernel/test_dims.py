@@ -70,3 +70,17 @@ def test_a_row_of_no_elements_is_no_tile(function: Any) -> None:
     assert caught.value.span is not None
     assert caught.value.fix is not None
     assert np.asarray(function(ones(0, 4))).shape == (0,)
+
+
+@kernel
+def pairs(x: KTile["S", "2*P"], angles: KTile["S", "P"]) -> Any:
+    """Rows with two elements for each angle."""
+    T = tile.context()
+    return tile.load(x, T.m, T.d) + tile.sum(tile.load(angles, T.m, slice(None)), 1)[:, None]
+
+
+def test_a_dim_that_is_computed_is_what_it_says() -> None:
+    assert pairs(np.ones((3, 8), np.float32), np.ones((3, 4), np.float32)).shape == (3, 8)
+    for width, angles in ((8, 3), (7, 3), (8, 8)):
+        with pytest.raises(ts.TesseraError, match="x.shape\\[1\\]` (is declared|must be) `2\\*P`"):
+            pairs(np.ones((3, width), np.float32), np.ones((3, angles), np.float32))

@@ -150,6 +150,19 @@ def _check_names(b: KernelBuilder, given: Given) -> None:
                 b.same(declared, dim, f"`{place}` is declared {declared}")
             sizes.setdefault(name, dim)
             owner.setdefault(name, place)
+    _check_arithmetic(b, given)
+
+
+def _check_arithmetic(b: KernelBuilder, given: Given) -> None:
+    """Dims such as `2*P` are what they say, where a dim of another tensor is `P` itself."""
+    named = given.sizes()
+    for parameter in given.definition.inputs:
+        if parameter.annotation is None or parameter.kind == "cache":
+            continue
+        dims = zip(parameter.annotation.dims, given.type(parameter.name).shape, strict=True)
+        for axis, (declared, dim) in enumerate(dims):
+            if declared.symbol_name is None and declared.symbols and declared.symbols <= named.keys():
+                b.same(declared.substitute(named), dim, f"`{parameter.name}.shape[{axis}]` is declared `{declared}`")
 
 
 class CacheRef:
