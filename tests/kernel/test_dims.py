@@ -82,5 +82,5 @@ def pairs(x: KTile["S", "2*P"], angles: KTile["S", "P"]) -> Any:
 def test_a_dim_that_is_computed_is_what_it_says() -> None:
     assert pairs(np.ones((3, 8), np.float32), np.ones((3, 4), np.float32)).shape == (3, 8)
     for width, angles in ((8, 3), (7, 3), (8, 8)):
-        with pytest.raises(ts.TesseraError, match="x.shape\\[1\\]` (is declared|must be) `2\\*P`"):
+        with pytest.raises(ts.TesseraError, match=r"x.shape\[1\]` (is declared|must be) `2\*P`"):
             pairs(np.ones((3, width), np.float32), np.ones((3, angles), np.float32))
