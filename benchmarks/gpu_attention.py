@@ -12,17 +12,14 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import tessera as ts
-from benchmarks.environment import describe
-from benchmarks.gpu_gemm import Run, timed
-from tessera import KTile, Schedule, bf16, f32, kernel, tile
-from tessera.tile import INF
+from benchmarks.gpu_gemm import Run, timed, write_down
+from examples.flash_attention import flash as example
+from tessera import Schedule
 
 LENGTHS = ((8, 16, 1024), (8, 16, 2048), (4, 16, 4096), (2, 16, 8192), (1, 16, 16384))
 SHARED = ((4, 32, 4096), (1, 64, 8192))
@@ -45,30 +42,11 @@ def decode(q: Any, k: Any, v: Any) -> Any:
     return ts.ops.attention(q, k, v)
 
 
-@kernel.schedule(Schedule(block=(128, 128), warps=8))
-def flash(
-    q: KTile["B*H", "S", "D", bf16],
-    k: KTile["B*H", "T", "D", bf16],
-    v: KTile["B*H", "T", "D", bf16],
-    *,
-    causal: bool = False,
-) -> Any:
-    """The flash attention of the examples, in bf16."""
-    T = tile.context()
-    Q = tile.load(q, rows=T.m, cols=T.d)
-    acc = tile.zeros((T.m, T.d), f32)
-    m, total = tile.full((T.m,), -INF), tile.zeros((T.m,), f32)
-    for n in tile.range_n(k.shape, T.n, prefetch=2):
-        S = tile.dot(Q, tile.transpose(tile.load(k, n, cols=T.d))) * tile.rsqrt(float(T.d))
-        if causal:
-            tile.mask_causal(S, tile.row_index(), tile.col_index(n))
-        P, m_c, l_c = tile.softmax_online(S)
-        acc, m, total = tile.softmax_accumulate(acc, m, total, P, tile.load(v, n, cols=T.d), m_c, l_c)
-    return tile.cast(acc / total[:, None], bf16)
+flash = example.with_schedule(Schedule(block=(128, 128), warps=8))
 
 
 def flash_full(q: Any, k: Any, v: Any) -> Any:
-    """A user's kernel."""
+    """The kernel of the example, as a user would schedule it."""
     return flash(q, k, v)
 
 
@@ -201,12 +179,7 @@ def main() -> None:
         made = decode_row(torch, size) if form == "decode" else attention_row(torch, form, size, head, shared)
         rows.append(show(made))
     print(means(rows))
-    facts = describe()
-    facts["hardware"]["gpu"] = torch.cuda.get_device_name()
-    facts["versions"]["cuda"] = torch.version.cuda
-    facts["versions"]["cudnn"] = torch.backends.cudnn.version()
-    if asked.out:
-        Path(asked.out).write_text(json.dumps({**facts, "rows": rows}, indent=1) + "\n")
+    write_down(torch, rows, asked.out)
 
 
 if __name__ == "__main__":

@@ -211,6 +211,16 @@ def product_plan() -> list[tuple[str, tuple[int, int, int]]]:
     return plan + [(form, SQUARE[1]) for form in ("f16", "i8", "tf32")]
 
 
+def write_down(torch: Any, rows: Sequence[dict[str, Any]], out: str) -> None:
+    """All rows to a file, with the machine and the versions they were measured on; nothing where it has no name."""
+    facts = describe()
+    facts["hardware"]["gpu"] = torch.cuda.get_device_name()
+    facts["versions"]["cuda"] = torch.version.cuda
+    facts["versions"]["cudnn"] = torch.backends.cudnn.version()
+    if out:
+        Path(out).write_text(json.dumps({**facts, "rows": rows}, indent=1) + "\n")
+
+
 def main() -> None:
     """Run all rows and write them down."""
     torch: Any = importlib.import_module("torch")  # a peer, not a dependency
@@ -222,12 +232,7 @@ def main() -> None:
     if asked.quick:
         plan = [("nt", SQUARE[1]), ("nn", SQUARE[1]), ("gelu", SQUARE[1]), ("nt", RAGGED[0]), ("nt", SKINNY[3])]
     rows = [show(product_row(torch, form, size)) for form, size in plan]
-    facts = describe()
-    facts["hardware"]["gpu"] = torch.cuda.get_device_name()
-    facts["versions"]["cuda"] = torch.version.cuda
-    facts["versions"]["cudnn"] = torch.backends.cudnn.version()
-    if asked.out:
-        Path(asked.out).write_text(json.dumps({**facts, "rows": rows}, indent=1) + "\n")
+    write_down(torch, rows, asked.out)
 
 
 if __name__ == "__main__":

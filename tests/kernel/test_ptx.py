@@ -8,30 +8,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tessera import KTile, bf16, f32, kernel, tile
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.ir.tile.write_records import write_kernel
-from tessera.tile import INF
 from tests.kernel import kernels, test_schedule
 
 BACKEND = NvptxBackend()
-
-
-@kernel
-def narrow_flash(
-    q: KTile["B", "S", "D", bf16], k: KTile["B", "T", "D", bf16], v: KTile["B", "T", "D", bf16], *, causal: bool
-) -> Any:
-    """Attention of narrow floats."""
-    T = tile.context()
-    Q = tile.load(q, rows=T.m, cols=T.d)
-    acc, m, total = tile.zeros((T.m, T.d), f32), tile.full((T.m,), -INF), tile.zeros((T.m,), f32)
-    for n in tile.range_n(k.shape, T.n, prefetch=2):
-        S = tile.dot(Q, tile.transpose(tile.load(k, n, cols=T.d))) * tile.rsqrt(float(T.d))
-        if causal:
-            tile.mask_causal(S, tile.row_index(), tile.col_index(n))
-        P, m_c, l_c = tile.softmax_online(S)
-        acc, m, total = tile.softmax_accumulate(acc, m, total, P, tile.load(v, n, cols=T.d), m_c, l_c)
-    return tile.cast(acc / total[:, None], bf16)
 
 
 def zeros(*shape: int, dtype: Any = np.float32) -> Any:
@@ -50,8 +31,8 @@ PLAIN: list[tuple[Any, list[Any], dict[str, Any]]] = [
 MATRIX: list[tuple[Any, list[Any], dict[str, Any]]] = [
     (test_schedule.product, [zeros(512, 512, dtype=NARROW)] * 2, {}),
     (kernels.linear, [zeros(512, 512, dtype=NARROW), zeros(512, 512, dtype=NARROW), zeros(512)], {}),
-    (narrow_flash, [zeros(8, 256, 128, dtype=NARROW)] * 3, {"causal": False}),
-    (narrow_flash, [zeros(8, 256, 128, dtype=NARROW)] * 3, {"causal": True}),
+    (kernels.flash, [zeros(8, 256, 128, dtype=NARROW)] * 3, {"causal": False}),
+    (kernels.flash, [zeros(8, 256, 128, dtype=NARROW)] * 3, {"causal": True}),
 ]
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import KTile, Schedule, bf16, f32, kernel, tile
+from examples.flash_attention import flash as example
+from tessera import Schedule
 from tessera.backends.nvptx.simulate import simulate
 from tessera.ir.base.dialect_of import load_dialects, make
 from tessera.ir.base.op import OpError
@@ -21,7 +22,6 @@ from tessera.ir.target.dialect import DIALECT
 from tessera.ir.target.hopper_types import FragmentAttr
 from tessera.ir.target.machine_code import compile_texts
 from tessera.runtime.devices.cuda_assembler import assemble, assembler
-from tessera.tile import INF
 from tessera.types import dtype as dt
 from tessera.types.tensor_type import TensorType
 from tests.backends.nvptx.matrices import BACKEND, attention_text, causal, kernels_of, matrix_of, text_of
@@ -38,25 +38,7 @@ def single(q: Any, k: Any, v: Any) -> Any:
     return ts.ops.attention(q, k, v)
 
 
-@kernel.schedule(Schedule(block=(128, 128), warps=8))
-def flash(
-    q: KTile["B*H", "S", "D", bf16],
-    k: KTile["B*H", "T", "D", bf16],
-    v: KTile["B*H", "T", "D", bf16],
-    *,
-    causal: bool = False,
-) -> Any:
-    T = tile.context()
-    Q = tile.load(q, rows=T.m, cols=T.d)
-    acc = tile.zeros((T.m, T.d), f32)
-    m, total = tile.full((T.m,), -INF), tile.zeros((T.m,), f32)
-    for n in tile.range_n(k.shape, T.n, prefetch=2):
-        S = tile.dot(Q, tile.transpose(tile.load(k, n, cols=T.d))) * tile.rsqrt(float(T.d))
-        if causal:
-            tile.mask_causal(S, tile.row_index(), tile.col_index(n))
-        P, m_c, l_c = tile.softmax_online(S)
-        acc, m, total = tile.softmax_accumulate(acc, m, total, P, tile.load(v, n, cols=T.d), m_c, l_c)
-    return tile.cast(acc / total[:, None], bf16)
+flash = example.with_schedule(Schedule(block=(128, 128), warps=8))
 
 
 def by_hand(q: Any, k: Any, v: Any) -> Any:
