@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tessera.diagnostics.codes import LoadError
+from tessera.runtime.builtin import FASTCALL, ONE_ARGUMENT, MethodDefinition
 from tessera.runtime.cache import default_store, key_of
 from tessera.runtime.loader import link
 from tessera.types.dtype import ALL
@@ -20,7 +21,6 @@ _PARTS = ("layout", "memory", "pool", "copy", "tensor", "array", "dlpack", "inte
 # The copy loop is written once and made for each width of an element.
 _TEMPLATE, _WIDTHS = "copy_plane", (8, 16, 32, 64)
 _SLOTS = 32  # entries of the tables by dtype code in %Environment
-_METH_FASTCALL, _METH_O = 0x80, 0x08
 
 # DLPack type codes (DLDataTypeCode in dlpack.h); i4 lies one to a byte, as int8 does.
 _DLPACK_KINDS = {"int": 0, "uint": 1, "float": 2, "bool": 6}
@@ -50,19 +50,6 @@ class MemoryStats(ctypes.Structure):
     ]
 
 
-class _MethodDefinition(ctypes.Structure):
-    _fields_ = [
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    ]
-
-
-_new_function = ctypes.pythonapi.PyCFunction_NewEx
-_new_function.restype = ctypes.py_object
-_new_function.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
-
 _pointer, _long, _int, _object = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.py_object
 
 
@@ -77,8 +64,8 @@ class Support:
         address = self.code.address
         self.environment = Environment.from_address(address("tessera_environment"))
         self.memory = MemoryStats.from_address(address("tessera_memory_stats"))
-        self._definitions: list[_MethodDefinition] = []
-        self._dispatch = self._definition("call", "tessera_dispatch", _METH_FASTCALL)
+        self._definitions: list[MethodDefinition] = []
+        self._dispatch = self._definition("call", "tessera_dispatch", FASTCALL)
         self.shape: Callable[[object], tuple[int, ...]] = self._builtin("shape", "tessera_tensor_shape")
         self.strides: Callable[[object], tuple[int, ...]] = self._builtin("strides", "tessera_tensor_strides")
         self.describe: Callable[[object], tuple[int, int, int, int, int, int]] = self._builtin(
@@ -115,16 +102,15 @@ class Support:
 
     def dispatcher(self, program: object, owner: object) -> Callable[..., Any]:
         """The builtin that calls one executable: `program` is the capsule of its record, `owner` keeps both alive."""
-        return _new_function(ctypes.addressof(self._dispatch), program, owner)
+        return self._dispatch.builtin(program, owner)
 
-    def _definition(self, name: str, symbol: str, flags: int) -> _MethodDefinition:
-        definition = _MethodDefinition(name.encode(), self.code.address(symbol), flags, None)
+    def _definition(self, name: str, symbol: str, flags: int) -> MethodDefinition:
+        definition = MethodDefinition(name.encode(), self.code.address(symbol), flags, None)
         self._definitions.append(definition)
         return definition
 
     def _builtin(self, name: str, symbol: str) -> Callable[[object], Any]:
-        definition = self._definition(name, symbol, _METH_O)
-        return _new_function(ctypes.addressof(definition), None, None)
+        return self._definition(name, symbol, ONE_ARGUMENT).builtin(None, None)
 
     def _with_gil(self, symbol: str, result: Any, *arguments: Any) -> Callable[..., Any]:
         return ctypes.PYFUNCTYPE(result, *arguments)(self.code.address(symbol))

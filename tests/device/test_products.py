@@ -12,6 +12,7 @@ import pytest
 import tessera as ts
 from tessera.runtime.devices.cuda_driver import is_available
 from tests.device.poison import poisoned
+from tests.device.test_matrix import distance, nn, nt, on_gpu, wide
 
 pytestmark = [
     pytest.mark.device("sm_90"),
@@ -25,27 +26,6 @@ STEPS = ("bias", "act", "dropout", "residual")
 
 def random(*shape: int, dtype: Any = BF16) -> Any:
     return RNG.standard_normal(shape).astype(np.float32).astype(dtype)
-
-
-def wide(array: Any) -> Any:
-    return np.asarray(array).astype(np.float64)
-
-
-def distance(made: Any, wanted: Any) -> float:
-    return float(np.linalg.norm(wide(made) - wanted) / np.linalg.norm(wanted))
-
-
-def on_gpu(function: Callable[..., Any], *arrays: Any, **options: Any) -> Any:
-    with poisoned():
-        return np.asarray(ts.jit(function, backend="cuda", **options)(*arrays))
-
-
-def nt(x: Any, w: Any) -> Any:
-    return ts.ops.matmul(x, ts.ops.transpose(w))
-
-
-def nn(x: Any, w: Any) -> Any:
-    return ts.ops.matmul(x, w)
 
 
 def layer(x: Any, w: Any, b: Any, r: Any) -> Any:

@@ -93,20 +93,7 @@ def test_copies_go_as_far_ahead_as_a_loop_asks(prefetch: int) -> None:
 
 
 def test_a_pipeline_across_steps_goes_to_matrix_units() -> None:
-    @kernel(Schedule(block=(128, 128, 64)))
-    def ahead(a: KTile["M", "K", bf16], b: KTile["K", "N", bf16], *, slots: int) -> Any:
-        T = tile.context()
-        acc = tile.zeros((T.m, T.n), f32)
-        steps = tile.range_k(a.shape, T.k)
-        with tile.pipeline(slot_count=slots) as slot:
-            slot.load(a, rows=T.m, cols=steps.first)
-            for k in steps:
-                block = slot.read()
-                slot = slot.next()
-                slot.load(a, rows=T.m, cols=k.next)
-                acc += tile.dot(block, tile.load(b, rows=k, cols=T.n))
-        return acc
-
+    ahead = test_pipelines.ahead.with_schedule(Schedule(block=(128, 128, 64)))
     assert code_of(ahead, SQUARE, SQUARE, slots=2).name == "ttarget.matrix_kernel"
     plain = np.zeros((64, 64), np.float32)
     assert code_of(test_pipelines.ahead, plain, plain, slots=3).name == "ttarget.kernel"  # f32 has no matrix unit

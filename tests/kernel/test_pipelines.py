@@ -21,7 +21,7 @@ def normal(*shape: int) -> Any:
 
 
 @kernel(SMALL)
-def ahead(a: KTile["M", "K", f32], b: KTile["K", "N", f32], *, slots: int) -> Any:
+def ahead(a: KTile["M", "K"], b: KTile["K", "N"], *, slots: int) -> Any:
     """A product whose left blocks are one step ahead."""
     T = tile.context()
     acc = tile.zeros((T.m, T.n), f32)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera.diagnostics.error import InternalError
+from tessera.runtime.builtin import FASTCALL, MethodDefinition
 from tessera.runtime.devices.cuda_memory import Home
 from tessera.runtime.devices.cuda_stream import QUEUE
 from tessera.runtime.devices.cuda_tensor import CudaTensor, Form
 
-_METH_FASTCALL = 0x80
 _WORDS = ("type", "refused", "queue", "handle", "calls", "plans")
 _SLOTS = ("address", "form", "lane", "stream", "_owner")
 _CALLS, _PLANS = _WORDS.index("calls"), _WORDS.index("plans")
@@ -22,18 +22,6 @@ _NAME = ctypes.c_char_p(b"tessera.cuda_call")
 _capsule_new = ctypes.pythonapi.PyCapsule_New
 _capsule_new.restype = ctypes.py_object
 _capsule_new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-_new_function = ctypes.pythonapi.PyCFunction_NewEx
-_new_function.restype = ctypes.py_object
-_new_function.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
-
-
-class _MethodDefinition(ctypes.Structure):
-    _fields_ = [
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    ]
 
 
 class Plan:
@@ -77,13 +65,13 @@ class NativeCall:
         """`function` is the address of `tessera_call`, which `owner` keeps in memory."""
         words = [id(CudaTensor), id(NotImplemented), id(QUEUE), id(_HANDLE), 0, 0, *_places()]
         self._record = (ctypes.c_int64 * len(words))(*words)
-        self._definition = _MethodDefinition(b"call", function, _METH_FASTCALL, None)
+        self._definition = MethodDefinition(b"call", function, FASTCALL, None)
         self._plans: list[Plan] = []
         """The first plan, if there is one; the others follow it."""
         capsule = _capsule_new(ctypes.addressof(self._record), _NAME, None)
         # The function holds on to what it is made of; a program that has gone may still be in somebody's hands.
         kept = (self._record, self._definition, self._plans, owner)
-        self.builtin: Callable[..., Any] = _new_function(ctypes.addressof(self._definition), capsule, kept)
+        self.builtin: Callable[..., Any] = self._definition.builtin(capsule, kept)
 
     @property
     def calls(self) -> int:
