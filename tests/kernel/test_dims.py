@@ -9,7 +9,7 @@ import pytest
 
 import tessera as ts
 from tessera import KTile, kernel, tile
-from tessera.diagnostics.codes import GuardError, ShapeError
+from tessera.diagnostics.codes import GuardError, KernelError, ShapeError
 
 
 @kernel
@@ -84,3 +84,50 @@ def test_a_dim_that_is_computed_is_what_it_says() -> None:
     for width, angles in ((8, 3), (7, 3), (8, 8)):
         with pytest.raises(ts.TesseraError, match=r"x.shape\[1\]` (is declared|must be) `2\*P`"):
             pairs(np.ones((3, width), np.float32), np.ones((3, angles), np.float32))
+
+
+@kernel
+def eighth(x: KTile["M", "N", ts.f32]) -> Any:
+    T = tile.context()
+    return tile.load(x, 7, T.d)
+
+
+@kernel
+def last(x: KTile["M", "N", ts.f32]) -> Any:
+    T = tile.context()
+    return tile.load(x, x.shape[0] - 1, T.d)
+
+
+@kernel
+def negative(x: KTile["M", "N", ts.f32]) -> Any:
+    T = tile.context()
+    return tile.load(x, -1, T.d)
+
+
+def inside_eighth(x: Any) -> Any:
+    return eighth(x)
+
+
+def test_an_element_by_its_number_is_there() -> None:
+    rows = np.arange(40, dtype=np.float32).reshape(10, 4)
+    np.testing.assert_array_equal(np.asarray(eighth(rows)), rows[7])
+    np.testing.assert_array_equal(np.asarray(last(rows)), rows[-1])
+    with pytest.raises(GuardError, match="a kernel goes to element 7 of dim 0 of `x`"):
+        eighth(rows[:7])
+    with pytest.raises(ts.TesseraError, match="dim 0 of `x`"):
+        last(rows[:0])
+    with pytest.raises(ShapeError, match="there is no element -1 of dim 0 of `x`"):
+        negative(rows)
+    with pytest.raises(ShapeError, match="element 7 of dim 0 of `x`, which has 3"):
+        ts.jit(inside_eighth)(rows[:3])
+
+
+@kernel
+def from_the_end(x: KTile["M", "N", ts.f32], out: KTile["M", 4, ts.f32]) -> None:
+    T = tile.context()
+    tile.store(out, tile.load(x, T.m, slice(-4, 0)), rows=T.m, cols=slice(0, 4))
+
+
+def test_a_part_does_not_begin_before_its_dim() -> None:
+    with pytest.raises(KernelError, match="is no part of dim 1 of `x`"):
+        from_the_end(ones(3, 9))

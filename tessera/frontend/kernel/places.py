@@ -24,7 +24,7 @@ from tessera.frontend.kernel.tiles import (
     unary,
 )
 from tessera.ir.tile.records import Memory
-from tessera.types.dim import Dim, minimum
+from tessera.types.dim import Dim, maximum, minimum
 from tessera.types.dtype import DType, i32, i64
 from tessera.types.frozen import frozen
 from tessera.types.policy import SILENT, Policy
@@ -108,7 +108,20 @@ def spot_of(b: KernelBuilder, tensor: TensorRef, place: int, position: Any) -> S
             f"{type(position).__name__} is no position in `{tensor.name}`",
             "a position is `T.m`, `T.n`, `T.d`, the index of a tile loop, a number, a tile of them, a slice, or `:`",
         )
+    _check_element(b, tensor, place, given)
     return Spot(given)
+
+
+def _check_element(b: KernelBuilder, tensor: TensorRef, place: int, at: Dim) -> None:
+    """One element is there: proved, refused, or a guard; only a place that programs compute is theirs to keep."""
+    dim = tensor.type.shape[place]
+    if at.symbols & set(b.coords):
+        return
+    rule = f"element {at} of dim {place} of `{tensor.name}`, which has {dim}"
+    if at.value is not None and (at.value < 0 or (dim.value is not None and at.value >= dim.value)):
+        raise b.misfit(f"there is no {rule}", "rule: elements are counted from 0, and not from the end")
+    b.same(maximum(at, 0), at, f"a kernel goes to {rule}")
+    b.same(minimum(at + 1, dim), at + 1, f"a kernel goes to {rule}")
 
 
 def _part(b: KernelBuilder, tensor: TensorRef, place: int, position: slice[Any, Any, Any]) -> Spot:
@@ -119,11 +132,13 @@ def _part(b: KernelBuilder, tensor: TensorRef, place: int, position: slice[Any, 
     if length.value is None and not length.symbols & set(b.coords):
         raise NeedsNumber(length)
     size = length.value
-    if start is None or size is None or size < 1:
+    if start is None or size is None or size < 1 or (start.value or 0) < 0:
         raise b.fail(
             f"{position} is no part of dim {place} of `{tensor.name}`",
             "a part is neighbours, as many as are known when the kernel is compiled: `slice(0, 64)`",
         )
+    if not start.symbols & set(b.coords):
+        b.same(maximum(start, 0), start, f"a part of dim {place} of `{tensor.name}` begins at {start}")
     name = b.at_value("_part", start)
     return Spot(Dim.symbol(name), Axis(name, tensor.dims[place]), size)
 
