@@ -23,11 +23,12 @@ OTHER_NAMES = {
     "axis_index", "replicated",  # tessera.dist
     "debug_print", "io_callback", "fresh_key", "check_index",  # tessera, tessera.random.key
     "kv_append", "kv_prune", "kv_offload", "kv_prefetch", "cached_attention",  # KVCache
+    "attention_with_lse",  # attention(..., return_lse=True)
     "cast", "slice", "index_get",  # astype, x[...]
 }  # fmt: skip
 PARTS = {
     "conv_windows", "cumulative", "dim_size", "constant", "fused", "kernel_call", "philox", "scatter_rows", "sort_rows",
-    "take_along_legal", "index_legal", "take_legal",
+    "take_along_legal", "index_legal", "take_legal", "attention_parts", "attention_join",
 }  # fmt: skip
 """What decompositions are made of; users do not call them."""
 

@@ -22,6 +22,7 @@ from tessera.ir.tile.language import Place
 from tessera.ir.tile.passes import check_barriers
 from tessera.ir.tile.passes.check_barriers import CheckBarriers, find_worker_race
 from tessera.ir.tile.passes.check_bounds import CheckBounds
+from tessera.ir.tile.passes.check_policy import CheckPolicy
 from tessera.ir.tile.passes.check_races import CheckRaces
 from tessera.ir.tile.pipeline import pipeline
 from tessera.ir.tile.race_observer import RaceObserver
@@ -103,7 +104,7 @@ def test_the_error_names_lines_cell_and_elements() -> None:
 
 
 def test_a_debug_build_checks() -> None:
-    assert [type(one) for one in pipeline(debug=True)][-1] is CheckBarriers
+    assert [type(one) for one in pipeline(debug=True)][-4:] == [CheckBounds, CheckRaces, CheckBarriers, CheckPolicy]
     assert not any(type(one) in (CheckBarriers, CheckBounds, CheckRaces) for one in pipeline())
 
 

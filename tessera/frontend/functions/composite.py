@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.diagnostics.codes import TracingError
-from tessera.frontend.arguments import number
+from tessera.frontend.arguments import flag, number
 from tessera.frontend.functions import elementwise
 from tessera.frontend.functions.operands import axis_of, check_tensors, dtype_of, promoted, rank_of
 from tessera.ir.base.dispatch import apply
@@ -99,13 +99,14 @@ def attention(
     in f32 (f64 for f64), -inf for a row that sees no key.
     """
     factor = None if scale is None else number("attention", "scale", scale)
+    is_pair = flag("attention", "return_lse", return_lse)
     if v is None:
-        if return_lse:
+        if is_pair:
             raise TracingError("`attention` over a cache gives no log-sum-exp", fix="pass `return_lse=False`")
         return _attend_cache(q, k, causal, factor)
     operands = promoted("attention", (q, k, v), FLOATING)
     masks = () if mask is None else (_additive(mask),)
-    name = "attention_with_lse" if return_lse else "attention"
+    name = "attention_with_lse" if is_pair else "attention"
     return apply(name, (*operands, *masks), {"causal": causal, "scale": factor})
 
 
