@@ -77,7 +77,7 @@ def _check(name: str, result: Any, exact: Any, K: int, last: float = 2.0**-24) -
     """Rounding of K sums walks at random; the last rounding is relative to the value itself."""
     error = np.abs(np.asarray(result).astype(np.float64) - exact)
     allowed = 8 * 2.0**-24 * K + 2 * last * np.abs(exact)
-    print(f"{name:<22} largest error {error.max():.1e}")
+    print(f"{name:<22} error at most {np.max(error / allowed):.2f} of what rounding may do")
     assert np.all(error <= allowed)
 
 

@@ -66,7 +66,8 @@ def _choices(chooser: StaticChooser) -> list[str]:
             plain += 1
         else:
             lines.append(f"{key} = {choice.value} ({choice.source})")
-    return [*lines, f"fusion at {plain} groups = True (default)"] if plain else lines
+    groups = "1 group" if plain == 1 else f"{plain} groups"
+    return [*lines, f"fusion at {groups} = True (default)"] if plain else lines
 
 
 def _group_line(call: SpecOp) -> str:

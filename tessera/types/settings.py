@@ -104,6 +104,16 @@ def cache_place() -> tuple[str, int]:
     return _cache_folder(os.environ), _cache_bytes(os.environ)
 
 
+def compile_workers(default: int) -> int:
+    """Processes that make machine code (`TESSERA_COMPILE_WORKERS`)."""
+    return _count(os.environ, "TESSERA_COMPILE_WORKERS", default, least=1)
+
+
+def cuda_device() -> int:
+    """The GPU that this process works on, by its number (`TESSERA_CUDA_DEVICE`)."""
+    return _count(os.environ, "TESSERA_CUDA_DEVICE", 0, least=0)
+
+
 def _count(values: Mapping[str, str], name: str, default: int, *, least: int, most: int = 10**9) -> int:
     text = values.get(name)
     if not text:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tessera.diagnostics.codes import SettingsError
-from tessera.types.settings import Settings, usable_cpus
+from tessera.types.settings import Settings, compile_workers, cuda_device, usable_cpus
 
 
 def test_nothing_set_gives_defaults() -> None:
@@ -53,3 +53,18 @@ def test_bytes(text: str, bytes_: int | None) -> None:
 def test_nonsense_is_named(name: str, text: str) -> None:
     with pytest.raises(SettingsError, match=f"`{name}` is `{text}`"):
         Settings.from_environment({name: text})
+
+
+def test_counts_of_workers_and_the_number_of_a_gpu_are_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TESSERA_COMPILE_WORKERS", raising=False)
+    monkeypatch.delenv("TESSERA_CUDA_DEVICE", raising=False)
+    assert (compile_workers(3), cuda_device()) == (3, 0)
+    monkeypatch.setenv("TESSERA_COMPILE_WORKERS", "2")
+    monkeypatch.setenv("TESSERA_CUDA_DEVICE", "1")
+    assert (compile_workers(3), cuda_device()) == (2, 1)
+    monkeypatch.setenv("TESSERA_COMPILE_WORKERS", "0")
+    monkeypatch.setenv("TESSERA_CUDA_DEVICE", "x")
+    with pytest.raises(SettingsError, match="`TESSERA_COMPILE_WORKERS` is `0`; it must be a whole number"):
+        compile_workers(3)
+    with pytest.raises(SettingsError, match="`TESSERA_CUDA_DEVICE` is `x`"):
+        cuda_device()

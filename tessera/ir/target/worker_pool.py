@@ -16,6 +16,7 @@ from queue import LifoQueue
 from typing import IO, Any, NoReturn
 
 from tessera.ir.target import worker as protocol
+from tessera.types.settings import compile_workers
 
 _ROOT = str(Path(__file__).resolve().parents[3])
 _LIMIT = 8
@@ -185,8 +186,7 @@ _pool_lock = threading.Lock()
 
 def default_size() -> int:
     """`TESSERA_COMPILE_WORKERS`, or one worker for each core we may use."""
-    given = os.environ.get("TESSERA_COMPILE_WORKERS")
-    return max(1, int(given)) if given else min(_LIMIT, len(os.sched_getaffinity(0)))
+    return compile_workers(min(_LIMIT, len(os.sched_getaffinity(0))))
 
 
 def pool() -> WorkerPool:

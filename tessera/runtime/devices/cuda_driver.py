@@ -7,13 +7,13 @@ no device that is a DeviceError (T0720) that says so.
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 from functools import cache
 from typing import Any
 
 from tessera.diagnostics.codes import DeviceError, OutOfMemoryError
 from tessera.runtime.devices.cuda_waits import hanging
+from tessera.types.settings import cuda_device
 
 LIBRARY = "libcuda.so.1"
 OUT_OF_MEMORY = 2
@@ -126,7 +126,7 @@ def error_of(code: int, what: str, library: Any = None) -> Exception:
 @cache
 def driver() -> Driver:
     """The driver with the device that `TESSERA_CUDA_DEVICE` names, 0 where it does not."""
-    return Driver(int(os.environ.get("TESSERA_CUDA_DEVICE", "0")))
+    return Driver(cuda_device())
 
 
 def is_available() -> bool:
