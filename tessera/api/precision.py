@@ -45,6 +45,7 @@ class LossScaler:
         least: float = 2.0**-14,
     ) -> None:
         start = policy.loss_scale if policy is not None and policy.loss_scale is not None else scale
+        _check_numbers("a loss scaler", scale=start, growth=growth, backoff=backoff, interval=interval)
         rules = (
             ("scale", start, start > 0, "above 0"),
             ("growth", growth, growth > 1.0, "above 1"),
@@ -99,6 +100,13 @@ class LossScaler:
         return f"LossScaler(scale={self.scale:g}, {len(self.history)} steps, {skipped} skipped)"
 
 
+def _check_numbers(what: str, **given: Any) -> None:
+    """Raises for what cannot even be compared."""
+    for name, value in given.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise PolicyError(f"{what} takes `{name}` as a number, got {value!r}", fix=f"change `{name}`")
+
+
 def _check_values(what: str, tensors: Any) -> None:
     """Raises where a decision is wanted from tensors that have no values yet."""
     if any(isinstance(leaf, StandIn) for leaf in flatten(tensors)[0]):
@@ -146,7 +154,12 @@ class Switch:
 
     @staticmethod
     def of(fields: Mapping[str, Any]) -> Switch:
-        """The switch of such fields."""
+        """The switch of such fields; raises PolicyError where one is missing."""
+        missing = [name for name in ("step", "reason", "before", "after") if name not in fields]
+        if missing:
+            raise PolicyError(
+                f"a switch has no `{missing[0]}`, got {sorted(fields)}", fix="keep all of `Switch.fields`"
+            )
         return Switch(
             int(fields["step"]), fields["reason"], parse_policy(fields["before"]), parse_policy(fields["after"])
         )
@@ -181,6 +194,7 @@ class AdaptivePrecision:
                 raise PolicyError(
                     f"`{name}` is a Policy, got {given!r}", fix="write `AdaptivePrecision(Training(), ...)`"
                 )
+        _check_numbers("adaptive precision", above=above, below=below, patience=patience)
         rules = (
             ("above", above, above > 0, "above 0"),
             ("below", below, 0 <= below < above, "from 0, and less than `above`"),

@@ -12,7 +12,7 @@ import pytest
 
 import tessera as ts
 from tessera import ops
-from tessera.api.precision import Switch
+from tessera.api.precision import AdaptivePrecision, LossScaler, Switch
 from tessera.diagnostics.codes import PolicyError
 
 RNG = np.random.default_rng(9)
@@ -147,3 +147,13 @@ def test_gradients_of_a_tree_come_without_their_scale_as_tensors() -> None:
     assert found[0]["b"][0].dtype is ts.f32
     assert not scaler.step({"w": np.array([np.inf], np.float32)}, found.append)
     assert repr(scaler) == "LossScaler(scale=2, 2 steps, 1 skipped)"
+
+
+def test_what_is_no_number_and_no_switch_is_refused() -> None:
+    wrong: Any = "a"
+    with pytest.raises(PolicyError, match="a loss scaler takes `scale` as a number, got 'a'"):
+        LossScaler(scale=wrong)
+    with pytest.raises(PolicyError, match="adaptive precision takes `above` as a number, got 'a'"):
+        AdaptivePrecision(ts.Training(), ts.Training(), above=wrong)
+    with pytest.raises(PolicyError, match="a switch has no `reason`"):
+        Switch.of({"step": 1})
