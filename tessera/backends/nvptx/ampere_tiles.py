@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
-
-from xdsl.ir import SSAValue
+from typing import Any
 
 from tessera.backends.nvptx import ampere_assembly as warp_asm
 from tessera.backends.nvptx import hopper_assembly as asm
@@ -22,11 +20,7 @@ from tessera.ir.target.hopper_limits import ROWS as MMA_ROWS
 from tessera.ir.target.hopper_limits import SPAN, STEP
 from tessera.ir.target.llvm.dims import dim_value
 from tessera.ir.target.llvm.instructions import Index, Value
-from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dim import Dim
-
-if TYPE_CHECKING:
-    from tessera.backends.nvptx.hopper_emit import Setting
 
 _STEPS = SPAN // STEP
 """Steps of k in a span of columns."""
@@ -38,19 +32,10 @@ _WARPS = 4
 class WarpTiles(TileOps):
     """The ops of one program, one after the other."""
 
-    def __init__(
-        self,
-        f: FunctionText,
-        kernel: SpecOp,
-        setting: Setting,
-        values: dict[SSAValue, Any],
-        is_first: Value,
-        thread: Callable[[int], elements.Thread],
-    ) -> None:
-        super().__init__(f, kernel, setting, values, is_first, thread)
+    def begin(self, kernel: SpecOp) -> None:
         self.own["ttarget.mma_sync"] = self._multiply
-        self.lane = op32(f, "and", setting.tid, 31)
-        self.warp = op32(f, "and", setting.warp, 3)
+        self.lane = op32(self.f, "and", self.setting.tid, 31)
+        self.warp = op32(self.f, "and", self.setting.warp, 3)
         """The warp's number in its group."""
         self.across: int = kernel.value("across") if kernel.name == "ttarget.warp_kernel" else 1
         """Warps of a group side by side, each with its share of the columns."""

@@ -73,6 +73,10 @@ class TileOps:
             "ttarget.clip": self._clip,
             "ttarget.fragment_load": self._load,
         }
+        self.begin(kernel)
+
+    def begin(self, kernel: SpecOp) -> None:
+        """What units of another kind have beside all this is worked out here, once."""
 
     def run(self, op: SpecOp) -> None:
         """Write one op."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -30,29 +29,15 @@ from tests.backends.nvptx.matrices import (
     BACKEND,
     attention_text,
     causal,
-    full,
     kernels_of,
-    layer,
     matrix_of,
     nn,
     nt,
     product_text,
     text_of,
     tn,
-    wide,
 )
-
-HEADS = [(1, 2, 256, 64), (1, 2, 384, 64), (1, 2, 384, 64)]
-PROGRAMS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
-    "nt": (nt, [(512, 256), (512, 256)]),
-    "nn": (nn, [(512, 256), (256, 512)]),
-    "tn": (tn, [(256, 512), (256, 512)]),
-    "layer": (layer, [(512, 256), (256, 512), (512,)]),
-    "f32 result": (wide, [(300, 72), (72, 264)]),
-    "ragged": (nt, [(77, 33), (100, 33)]),
-    "full": (full, HEADS),
-    "causal": (causal, HEADS),
-}
+from tests.backends.nvptx.units import HEADS, PROGRAMS
 
 
 def words_of(code: KernelCode) -> str:
