@@ -96,6 +96,7 @@ class Binder:
             leaves.append(_static_leaf(value, parameter.name))
             return _LEAF_TREE
         flat, tree = flatten(value)
+        _check_form(parameter, tree)
         annotations = parameter.annotations(tree) if parameter.is_annotated else [None] * len(flat)
         for index, (leaf, annotation) in enumerate(zip(flat, annotations, strict=True)):
             leaf = _scalar_tensor(leaf, annotation)
@@ -178,6 +179,17 @@ def _scalar_tensor(leaf: Any, annotation: TensorAnnotation | None) -> Any:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, bool | int | float)
+
+
+def _check_form(parameter: Parameter, tree: Tree) -> None:
+    """Refuse a tree where a tensor is declared; types of states say themselves what their tensors are."""
+    declared, kind = parameter.annotation, tree.type
+    if isinstance(declared, TensorAnnotation) and kind is not None and not hasattr(kind, "field_annotations"):
+        raise RuntimeArgumentError(
+            f"`{parameter.name}` must be a tensor, got {kind.__name__}",
+            notes=(f"it is declared {declared}",),
+            fix="`ts.array(...)` makes a tensor of numbers in lists",
+        )
 
 
 def _static_leaf(value: Any, path: str) -> Leaf:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tessera as ts
-from tessera.diagnostics.codes import AnnotationError
+from tessera.diagnostics.codes import AnnotationError, RuntimeArgumentError
 from tessera.frontend.annotations import leaf_annotations
 from tessera.frontend.tree import flatten
 from tessera.types.annotation import TensorAnnotation, annotation_of, parse_annotation
@@ -164,3 +164,13 @@ def test_a_closure_that_refers_to_itself_has_annotations() -> None:
     made = make()
     assert made.parameters[0].annotation == annotation_of(("N", ts.f32))
     assert made(ts.array([8.0, 8.0, 8.0])).tolist() == [2.0] * 3
+
+
+@pytest.mark.parametrize("value", [[1, 2], (1.0, 2.0), {"a": 1}, [], None, [[1.0]]])
+def test_a_tree_is_no_tensor(value: Any) -> None:
+    def function(x: ts.Tensor["N", ts.f32]) -> Any:
+        return x + 1
+
+    with pytest.raises(RuntimeArgumentError, match=rf"`x` must be a tensor, got {type(value).__name__}") as found:
+        ts.jit(function)(value)
+    assert 'it is declared Tensor["N", f32]' in found.value.notes
