@@ -114,7 +114,7 @@ class Tuning:
         try:
             with open(self._path(kernel), encoding="utf-8") as file:
                 found: Any = json.load(file)
-        except (FileNotFoundError, json.JSONDecodeError):
+        except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
             return {}
         return found if isinstance(found, dict) else {}  # pyright: ignore[reportUnknownVariableType]
 
@@ -133,7 +133,12 @@ class Tuning:
         if not self.cache or schedule is None:
             return
         path = self._path(kernel)
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        try:
+            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        except OSError as error:
+            raise ScheduleError(
+                f"no schedule can be kept in {path}: {error.strerror}", fix="give another `cache`"
+            ) from error
         with _locked(path):
             values = {**self._stored(kernel), key: json.loads(schedule.to_json())}
             temporary = f"{path}.{os.getpid()}"

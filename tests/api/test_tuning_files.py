@@ -11,8 +11,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+import tessera as ts
 from tessera.api.tuning import Tuning
 from tessera.diagnostics.codes import ScheduleError
 from tessera.types.schedule import Schedule
@@ -89,3 +91,15 @@ def test_a_file_of_something_else_is_measured_again(tmp_path: Path, text: str) -
     (tmp_path / "k.json").write_text(text)
     kernel: Any = SimpleNamespace(name="k")
     assert tuning_of(cache=str(tmp_path)).kept(kernel, "key") is None
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    @ts.kernel.autotune(space={"BM": [8]}, budget_ms=1.0, cache=str(tmp_path / "file" / "folder"))
+    def twice(x: ts.KTile["N", ts.f32]) -> Any:
+        T = ts.tile.context()
+        return ts.tile.load(x, T.m) * 2.0
+
+    with pytest.raises(ScheduleError, match=r"no schedule can be kept in .*twice.json"):
+        twice(np.ones(4, np.float32))
