@@ -44,8 +44,7 @@ class Mailbox:
     def begin(self) -> None:
         """The first CTA's producer begins the count."""
         text = (
-            "{ .reg .pred P; setp.eq.u32 P, $2, 0; @P st.global.u32 [$0], 0; "
-            "@P st.release.gpu.global.u64 [$0+8], $1; }"
+            "{ .reg .pred P; setp.eq.u32 P, $2, 0; @P st.global.u32 [$0], 0; @P st.release.gpu.global.u64 [$0+8], $1; }"
         )
         asm.effect(self.f, text, "l,l,r", [self._address, self.token, special(self.f, "ctaid.x")])
 
