@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import takewhile
@@ -17,6 +17,7 @@ from tessera import __version__
 from tessera.api.specialization import Loaded, Origin
 from tessera.compiler.options import Options, at_place
 from tessera.diagnostics.codes import LoadError, OverrideError
+from tessera.diagnostics.span import Span
 from tessera.frontend.several import several
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.tape_text import tape_hash
@@ -63,14 +64,14 @@ SPANS = "spans"
 """Where an executable says which lines its program was traced from, an entry for each record of the tape."""
 
 
-def spans_of(tape: Tape) -> list[str]:
+def spans_of(tape: Tape, written: Callable[[Span], str] = str) -> list[str]:
     """Where each record of a tape stands in the source, those of bodies after the record they belong to."""
     found: list[str] = []
     for record in tape.records:
-        found.append(str(record.span) if record.span is not None else "")
+        found.append(written(record.span) if record.span is not None else "")
         for value in record.attributes.values():
             bodies = [value] if isinstance(value, Tape) else several(value)
-            found += [span for body in bodies if isinstance(body, Tape) for span in spans_of(body)]
+            found += [span for body in bodies if isinstance(body, Tape) for span in spans_of(body, written)]
     return found
 
 
@@ -145,8 +146,8 @@ def key_parts(tape: Tape, options: Options) -> dict[str, str]:
     """What a key is made of, a digest each."""
     texts = {"options": options.text, "machine": machine_text(), "compiler": compiler_text()}
     digests = {part: hashlib.sha256(text.encode()).hexdigest() for part, text in texts.items()}
-    # A debug build names lines when it runs: the same program on other lines is another one.
-    lines = {"lines": hashlib.sha256("\n".join(spans_of(tape)).encode()).hexdigest()} if options.debug else {}
+    # A debug build names lines when it runs: the same program on other lines, or in another file, is another one.
+    lines = {"lines": hashlib.sha256("\n".join(spans_of(tape, repr)).encode()).hexdigest()} if options.debug else {}
     return {"program": tape_hash(tape), **digests, **lines}
 
 

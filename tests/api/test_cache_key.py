@@ -68,3 +68,19 @@ def test_machine_and_options_are_in_the_key(monkeypatch: pytest.MonkeyPatch) -> 
     assert cache_key(TAPE, Options(debug=True)) != before
     monkeypatch.setattr(compilation, "machine_text", lambda: "another machine")
     assert cache_key(TAPE, Options()) != before
+
+
+def test_a_debug_build_in_another_folder_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of files are shown below the folder one works in, where two of them may read the same."""
+    text = "def doubled(x):\n    return x * 2.0\n"
+    keys: dict[bool, set[str]] = {True: set(), False: set()}
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        names: dict[str, Any] = {}
+        exec(compile(text, str(folder / "model.py"), "exec"), names)
+        tape = ts.jit(names["doubled"]).trace(np.ones(3, np.float32)).tape
+        for debug, found in keys.items():
+            found.add(cache_key(tape, Options(debug=debug)))
+    assert (len(keys[True]), len(keys[False])) == (2, 1)
