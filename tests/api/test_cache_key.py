@@ -80,7 +80,8 @@ def test_a_debug_build_in_another_folder_is_another_one(tmp_path: Path, monkeypa
         monkeypatch.chdir(folder)
         names: dict[str, Any] = {}
         exec(compile(text, str(folder / "model.py"), "exec"), names)
-        tape = ts.jit(names["doubled"]).trace(np.ones(3, np.float32)).tape
+        jitted: Any = ts.jit(names["doubled"])
+        tape = jitted.trace(np.ones(3, np.float32)).tape
         for debug, found in keys.items():
             found.add(cache_key(tape, Options(debug=debug)))
     assert (len(keys[True]), len(keys[False])) == (2, 1)
