@@ -120,11 +120,11 @@ class _Call:
         block, space = f.if_(has_own, lambda: self._taken(own), lambda: [_NULL, none])
         code = self._entered(plan, space)
 
-        def give_back() -> None:
+        def put_back() -> None:
             f.call("PyList_Append", [own, block], "i32")
             f.call("Py_DecRef", [block])
 
-        f.if_(has_own, give_back)
+        f.if_(has_own, put_back)
         f.call("Py_DecRef", [keeper])
 
         def fail() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tessera.ir.base.op import SpecOp
+from tessera.ir.base.spec import Attribute
 from tessera.ir.base.types import ShapedAttr
 
 WARP = 32
@@ -10,6 +11,7 @@ WAYS = ("down", "up", "index", "xor")
 """`down` and `up` look so many lanes on or back, `index` at one lane, `xor` at the partner across."""
 VOTES = {"any": "bool", "all": "bool", "ballot": "u32", "count": "i32"}
 """Votes of a segment, and the dtype of what each lane gets."""
+WIDTH = Attribute("width", "int", WARP, "lanes of a segment, a power of two")
 
 
 def partner(way: str, by: int, width: int, place: int) -> int:

@@ -9,10 +9,10 @@ from typing import Any
 
 from xdsl.ir import Block, SSAValue
 
-from tessera.diagnostics.span import Span
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
+from tessera.ir.base.writer import OpWriter
 from tessera.ir.target.lanes import VOTES
 from tessera.ir.tile.dialect import DIALECT
 from tessera.ir.tile.functions import FUNCTIONS
@@ -46,8 +46,10 @@ class Place:
         return tuple(self.bounds.get(axis, Dim.constant(-1)) for axis in self.axes)
 
 
-class TileBuilder:
+class TileBuilder(OpWriter):
     """Writes one kernel, at the end of a block that moves into loop bodies and back out."""
+
+    dialect = DIALECT
 
     def __init__(
         self,
@@ -59,9 +61,8 @@ class TileBuilder:
         writes: Sequence[int],
         kind: str,
     ) -> None:
-        self.block = Block(arg_types=[BufferAttr.of(type) for type in arguments])
+        super().__init__(Block(arg_types=[BufferAttr.of(type) for type in arguments]))
         self.arguments: list[SSAValue] = list(self.block.args)
-        self.span: Span | None = None
         values = {
             "symbol": symbol,
             "symbols": tuple(symbols),
@@ -77,18 +78,6 @@ class TileBuilder:
         assert block is self.block, "a loop is still open"
         self.emit("return")
         return make(DIALECT["kernel"], values=values, types=(), regions=[block])
-
-    def emit(
-        self,
-        name: str,
-        operands: Sequence[SSAValue] = (),
-        values: Mapping[str, Any] | None = None,
-        types: Sequence[Any] = (),
-        regions: Sequence[Any] = (),
-    ) -> SpecOp:
-        op = make(DIALECT[name], list(operands), values, types=types, regions=regions, span=self.span)
-        self.block.add_op(op)
-        return op
 
     def _tile(self, name: str, operands: Sequence[SSAValue], values: Mapping[str, Any], type: TensorType) -> SSAValue:
         return self.emit(name, operands, values, [TileAttr.of(type)]).result

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
-from tessera.ir.target.lanes import VOTES, WAYS, check_exchange, check_vote
+from tessera.ir.target.lanes import VOTES, WAYS, WIDTH, check_exchange, check_vote
 
 
 def _check_shuffle(op: SpecOp) -> None:
     check_exchange(op, op.value("way"))
 
 
-_WIDTH = Attribute("width", "int", 32, "lanes of a segment, a power of two")
-
 SPECS = (
     OpSpec(
         name="ttarget.shuffle",
         summary="Each element from another lane of its segment; its own where there is none.",
         operands=("block",),
-        attributes=(Attribute("way", "str", doc=", ".join(WAYS)), Attribute("by", "int", doc="lanes, or bits"), _WIDTH),
+        attributes=(Attribute("way", "str", doc=", ".join(WAYS)), Attribute("by", "int", doc="lanes, or bits"), WIDTH),
         verify=_check_shuffle,
     ),
     OpSpec(
         name="ttarget.vote",
         summary="What a segment's bools say together, told to each of its lanes.",
         operands=("block",),
-        attributes=(Attribute("kind", "str", doc=", ".join(VOTES)), _WIDTH),
+        attributes=(Attribute("kind", "str", doc=", ".join(VOTES)), WIDTH),
         verify=check_vote,
     ),
 )

@@ -12,7 +12,7 @@ import numpy as np
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
-from tessera.ir.target.lanes import VOTES, WAYS, check_exchange, check_vote, partner
+from tessera.ir.target.lanes import VOTES, WAYS, WIDTH, check_exchange, check_vote, partner
 
 
 def _check_shuffle(op: SpecOp) -> None:
@@ -46,8 +46,6 @@ def _voted(tile: Any, *, kind: str, width: int) -> Any:
     return np.ascontiguousarray(np.repeat(found, width, axis=-1))
 
 
-_WIDTH = Attribute("width", "int", 32, "lanes of a segment, a power of two")
-
 SPECS = (
     OpSpec(
         name="ttile.shuffle",
@@ -56,7 +54,7 @@ SPECS = (
         attributes=(
             Attribute("way", "str", doc=", ".join(WAYS[:3])),
             Attribute("by", "int", doc="lanes, or the lane"),
-            _WIDTH,
+            WIDTH,
         ),
         type_rule=lambda types, values: [types[0]],
         reference=_shuffled,
@@ -66,7 +64,7 @@ SPECS = (
         name="ttile.butterfly",
         summary="Each element from the lane across: its number with the bits of `by` turned over.",
         operands=("tile",),
-        attributes=(Attribute("by", "int", doc="the bits of the lane's number that are turned over"), _WIDTH),
+        attributes=(Attribute("by", "int", doc="the bits of the lane's number that are turned over"), WIDTH),
         type_rule=lambda types, values: [types[0]],
         reference=_crossed,
         verify=_check_butterfly,
@@ -75,7 +73,7 @@ SPECS = (
         name="ttile.vote",
         summary="What a segment's bools say together, told to each of its lanes; lane 0 is the lowest bit of a ballot.",
         operands=("tile",),
-        attributes=(Attribute("kind", "str", doc=", ".join(VOTES)), _WIDTH),
+        attributes=(Attribute("kind", "str", doc=", ".join(VOTES)), WIDTH),
         reference=_voted,
         verify=check_vote,
     ),
