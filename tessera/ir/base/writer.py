@@ -17,10 +17,12 @@ class OpWriter:
     """A block that grows, and the line that its next ops come from; `dialect` finds ops by their short names."""
 
     dialect: Registry
+    block: Block
+    span: Span | None
 
     def __init__(self, block: Block) -> None:
         self.block = block
-        self.span: Span | None = None
+        self.span = None
 
     def emit(
         self,
