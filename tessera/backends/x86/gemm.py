@@ -13,6 +13,7 @@ from typing import TypeAlias
 from tessera.backends.x86.micro import Left, MicroShape, micro_call, multiply_add
 from tessera.backends.x86.pack import Operand, pack_panel
 from tessera.backends.x86.panels import each_height, kernels_for, pack_lhs, pack_rhs, panel_elements
+from tessera.backends.x86.partition import FEW_ROWS
 from tessera.ir.target.llvm import convert
 from tessera.ir.target.llvm.text import FunctionText, Index, TargetText, Value
 from tessera.ir.target.llvm.types import bytes_of, vector
@@ -44,7 +45,7 @@ class GemmPlan:
         """The plan for an accumulator dtype on a machine."""
         shape = MicroShape.of(target, dtype)
         half = 8 // bytes_of(shape.element)
-        return GemmPlan(shape, MC=96, KC=256 * half, NC=256 * half, MB=768, skinny=8, NS=2048 * half)
+        return GemmPlan(shape, MC=96, KC=256 * half, NC=256 * half, MB=768, skinny=FEW_ROWS, NS=2048 * half)
 
     @property
     def for_rows_in_place(self) -> GemmPlan:
@@ -347,38 +348,46 @@ def _write_stream(g: FunctionText, plan: GemmPlan, dtype: DType) -> None:
     shape, stored, element = plan.shape, convert.storage_type(dtype), plan.shape.element
     type_ = vector(element, shape.lanes)
 
-    def rows_at(k: Value, count: int) -> None:
-        lines = [g.gep(rhs, g.mul(g.add(k, step), stride), stored) for step in range(count)]
+    def lines_at(k: Value, count: int) -> list[Value]:
+        return [g.gep(rhs, g.mul(g.add(k, step), stride), stored) for step in range(count)]
 
-        def factors_of(i: Index) -> list[Value]:
-            first = g.gep(lhs, g.add(g.mul(i, depth), k), element)
-            return [g.splat(g.load(g.gep(first, s, element), element), shape.lanes) for s in range(count)]
+    def factors_of(i: Index, k: Value, count: int) -> list[Value]:
+        first = g.gep(lhs, g.add(g.mul(i, depth), k), element)
+        return [g.splat(g.load(g.gep(first, s, element), element), shape.lanes) for s in range(count)]
 
-        def add_up(i: Index, j: Value, factors: list[Value], values: Iterable[Value]) -> None:
-            address = g.gep(out, g.add(g.mul(i, plan.NS), j), element)
-            acc = g.load(address, type_)
-            for factor, value in zip(factors, values, strict=True):
-                acc = multiply_add(g, factor, value, acc)
-            g.store(acc, address)
+    def add_up(i: Index, j: Value, factors: list[Value], values: Iterable[Value]) -> None:
+        address = g.gep(out, g.add(g.mul(i, plan.NS), j), element)
+        acc = g.load(address, type_)
+        for factor, value in zip(factors, values, strict=True):
+            acc = multiply_add(g, factor, value, acc)
+        g.store(acc, address)
 
-        def alone(j: Value, load: Callable[[Value], Value], factors: list[Value]) -> None:
+    def one_row(k: Value, count: int) -> None:
+        # What is read between two lines of B keeps memory waiting: the factors stay in registers.
+        lines, factors = lines_at(k, count), factors_of(0, k, count)
+
+        def at(j: Value, load: Callable[[Value], Value]) -> None:
             add_up(0, j, factors, (load(g.gep(line, j, stored)) for line in lines))
 
-        def several(j: Value, load: Callable[[Value], Value]) -> None:
+        _along(g, shape, dtype, n, at)
+
+    def several_rows(k: Value, count: int) -> None:
+        lines = lines_at(k, count)
+
+        def at(j: Value, load: Callable[[Value], Value]) -> None:
             values = [load(g.gep(line, j, stored)) for line in lines]
-            g.loop(0, m, 1, lambda i: add_up(i, j, factors_of(i), values))
+            g.loop(0, m, 1, lambda i: add_up(i, j, factors_of(i, k, count), values))
 
-        def one_row() -> None:
-            # What is read between two lines of B keeps memory waiting: the factors stay in registers.
-            factors = factors_of(0)
-            _along(g, shape, dtype, n, lambda j, load: alone(j, load, factors))
+        _along(g, shape, dtype, n, at)
 
-        g.if_(g.icmp("eq", m, 1), one_row, lambda: _along(g, shape, dtype, n, several))
+    def down(rows_at: Callable[[Value, int], None], together: int) -> None:
+        most = g.round_down(depth, together)
+        g.loop(0, most, together, lambda k: rows_at(k, together))
+        g.loop(most, depth, 1, lambda k: rows_at(k, 1))
 
-    together = 12
-    most = g.round_down(depth, together)
-    g.loop(0, most, together, lambda k: rows_at(k, together))
-    g.loop(most, depth, 1, lambda k: rows_at(k, 1))
+    # Memory serves many lines at once faster than few; their factors leave room for the sums in 32 or 16 registers.
+    alone = 20 if shape.lanes * bytes_of(element) == 64 else 12
+    g.if_(g.icmp("eq", m, 1), lambda: down(one_row, alone), lambda: down(several_rows, 12))
     g.ret()
 
 

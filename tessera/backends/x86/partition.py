@@ -13,9 +13,11 @@ _SMALL = 1 << 16
 # Packing an element costs about as much as so many multiply-adds.
 _PACKING = 24
 
+# Up to so many rows the right side is streamed, not packed: it is read once, and its time is that of memory.
+FEW_ROWS = 8
 
 # A thread is late by 2 to the minus so much of a task: the others are done with the rest sooner where tasks are small.
-_LATE = 3
+_LATE = 5
 
 
 class Grid(NamedTuple):
@@ -39,7 +41,7 @@ def choose_grid(f: FunctionText, shape: MicroShape, m: Index, n: Index, k: Index
 
     The cost of a grid is that of its largest task (whole register blocks, and the packing it does for itself), times
     the turns the threads take, and what the last of them is late by. Grids with one to four tasks for every
-    thread are tried.
+    thread are tried; with few rows only one, since memory gives long runs of a row faster than short ones.
     """
     name = _grid_function(f.module, shape)
     packed = f.call(name, [f.index(m), f.index(n), f.index(k), f.index(batch), f.index(threads)], "i64")
@@ -104,5 +106,6 @@ def _write_grid(g: FunctionText, shape: MicroShape) -> None:
         return g.loop(1, g.add(g.smin(tasks, row_units), 1), 1, for_rows, best)
 
     start = [cost(g.const_i(1), g.const_i(1)), one]
-    _, grid = g.loop(1, 5, 1, for_total, start)
+    turns = g.select(g.icmp("sle", m, FEW_ROWS), g.const_i(1), g.const_i(4))
+    _, grid = g.loop(1, g.add(turns, 1), 1, for_total, start)
     g.ret(grid)
