@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tessera import cuda, dist, effects, op, ops, random, tile, verify
+    from tessera import cuda, dist, effects, op, ops, random, stdlib, tile, verify
     from tessera.api.callbacks import debug_print, io_callback
     from tessera.api.constraints import constrain, require
     from tessera.api.control import cond, fori_loop, scan, while_loop
@@ -97,7 +97,7 @@ _HOME = {
 }
 _WHERE = {name: (module, name) for module, names in _HOME.items() for name in names.split()}
 _WHERE["register_tree"] = ("tessera.frontend.tree", "register")
-_MODULES = ("cuda", "dist", "effects", "op", "ops", "random", "tile", "verify")
+_MODULES = ("cuda", "dist", "effects", "op", "ops", "random", "stdlib", "tile", "verify")
 
 __all__ = [
     "NVFP4",
@@ -168,6 +168,7 @@ __all__ = [
     "scaled",
     "scan",
     "shape_trace",
+    "stdlib",
     "stochastic_round",
     "tf32",
     "tile",
