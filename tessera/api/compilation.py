@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tessera import __version__
 from tessera.api.specialization import Loaded, Origin
 from tessera.compiler.options import Options, at_place
-from tessera.diagnostics.codes import LoadError, OverrideError
+from tessera.diagnostics.codes import LoadError
 from tessera.diagnostics.span import Span
 from tessera.frontend.several import several
 from tessera.ir.base.tape import Tape
@@ -33,8 +33,6 @@ def load(tape: Tape, options: Options, name: str = "") -> tuple[Loaded, Origin]:
     options = placed(options, tape)
     if options.backend == "reference":
         return ReferenceProgram(tape), Origin("reference")
-    if options.backend not in ("x86", "cuda"):
-        raise OverrideError(f"there is no backend `{options.backend}`", fix="the backends are x86, cuda and reference")
     # The runtime needs neither xDSL nor llvmlite, so a program that is in the cache runs without loading them.
     from tessera.api.tensor import prepare  # noqa: PLC0415
     from tessera.runtime.cache import default_store  # noqa: PLC0415
@@ -52,6 +50,13 @@ def load(tape: Tape, options: Options, name: str = "") -> tuple[Loaded, Origin]:
     executable.metadata[SPANS] = spans_of(tape)
     store.put(key, executable.to_bytes())
     return _loaded(executable, tape, options), Origin("compiled", key, reason)
+
+
+def stored(tape: Tape, options: Options) -> Executable | None:
+    """What the disk cache has of a program for this processor; nothing of one for a GPU, which would be asked first."""
+    from tessera.runtime.cache import default_store  # noqa: PLC0415 - see `load`
+
+    return _stored(default_store(), cache_key(tape, options)) if options.backend == "x86" else None
 
 
 def placed(options: Options, tape: Tape) -> Options:

@@ -13,10 +13,10 @@ from tessera.api import guards
 from tessera.api.captures import Captures
 from tessera.api.compilation import load
 from tessera.api.outside import Outside
-from tessera.api.recompile import explain_difference
+from tessera.api.recompile import CacheInfo, explain_difference
 from tessera.api.specialization import Specialization
 from tessera.compiler.options import Options, at_place
-from tessera.diagnostics.codes import ArgumentError, PolicyError
+from tessera.diagnostics.codes import ArgumentError, PolicyError, RuntimeArgumentError
 from tessera.diagnostics.error import readable
 from tessera.diagnostics.span import user_span
 from tessera.frontend.annotations import annotation_text, parameters_of, resolve
@@ -28,7 +28,6 @@ from tessera.ir.base import dispatch
 from tessera.runtime.reads import noted
 from tessera.types.device import Device
 from tessera.types.effect import PURE, Effects
-from tessera.types.frozen import frozen
 from tessera.types.policy import SILENT, Policy
 
 if TYPE_CHECKING:
@@ -42,16 +41,6 @@ RECENT = 4
 
 VARIANTS = 16
 """How many specializations of one signature are kept, for different things outside the function; the newest stay."""
-
-
-@frozen
-class CacheInfo:
-    """What a jitted function's calls found: `compiles` made code, the other `misses` loaded it from disk."""
-
-    hits: int
-    misses: int
-    compiles: int
-    size: int
 
 
 _EMPTY: Any = inspect.Parameter.empty
@@ -98,6 +87,7 @@ class Jit(_Hot):
         self._recent: tuple[Callable[..., Any], ...] = ()
         self._lock = threading.RLock()
         self._order, self._positional = _order_of(self.python_signature)
+        self._required = _required(self.python_signature)
         self._hits = self._misses = self._compiles = 0
         self._last: Specialization | None = None
         self._last_miss: tuple[Specialization, Specialization] | None = None
@@ -277,26 +267,59 @@ class Jit(_Hot):
         return self._binder.bind(args, kwargs)
 
     def trace(self, *args: Any, **kwargs: Any) -> TracedFunction:
-        """What the function does for such arguments, as a tape; nothing is compiled or run."""
+        """What the function does for such arguments, as a tape; nothing is compiled or run.
+
+        Without arguments, it is traced as its annotations say, or as it was compiled last.
+        """
         here = self._here()
         with dispatch.suspended():
-            return here._trace(here._binder.bind(args, kwargs).signature)
+            return here._trace(here._asked(args, kwargs))
+
+    def _asked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Signature:
+        """The signature that somebody asks about, who may leave the arguments out where all is known."""
+        if args or kwargs or not self._required:
+            return self._binder.bind(args, kwargs).signature
+        if (declared := self._binder.declared()) is not None:
+            return declared
+        if self._last is not None:
+            return self._last.signature
+        raise RuntimeArgumentError(
+            f"nothing says what `{self.name}` takes: it was not called yet, and its annotations do not say all",
+            fix=f"give arguments, as in `{self.name}.lower({', '.join(self._required)})`, or call it first",
+        )
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
-        """The program at every level of IR, as text: `.graph`, `.schedule`, `.tile`, `.target`, `.llvm`."""
+        """The program at every level of IR, as text: `.graph`, `.schedule`, `.tile`, `.target`, `.llvm`.
+
+        Without arguments, it is that of the annotations, or the one that was compiled last.
+        """
         from tessera.api.lowering import lowered  # noqa: PLC0415 - loads the compiler
 
         return lowered(self.trace(*args, **kwargs), self._here().options)
 
     def explain(self, *args: Any, **kwargs: Any) -> Any:
-        """What runs for such arguments: groups, kernels, choices and their sources, bytes, flops, what is cached."""
-        from tessera.api.lowering import explained  # noqa: PLC0415 - loads the compiler
+        """What runs for such arguments: groups, kernels, choices and their sources, bytes, flops, what is cached.
+
+        Without arguments, all that was compiled so far; before the first call, what the annotations say.
+        """
+        from tessera.api.lowering import Account, explained  # noqa: PLC0415 - loads the compiler
 
         here = self._here()
         with dispatch.suspended():
+            if not args and not kwargs and here._required:
+                known = [(made, one.options) for one in here._all() for made in one.specializations]
+                pages = [explained(made.traced, options, made) for made, options in known]
+                pages = pages or [explained(here._trace(here._asked(args, kwargs)), here.options, None)]
+                return Account(
+                    repr(here).splitlines()[0], CacheInfo.sum(one.cache_info() for one in here._all()), tuple(pages)
+                )
             call = here._binder.bind(args, kwargs)
             found = here._current(call.signature)
             return explained(here._trace(call.signature), here.options, None if found is None else found[0])
+
+    def _all(self) -> tuple[Jit, ...]:
+        """This function, and itself in every scope that it was called in."""
+        return (self, *self._under.values())
 
     def cache_info(self) -> CacheInfo:
         """Counts of calls that found their code, that did not, and of compilations."""
@@ -354,6 +377,13 @@ def _order_of(signature: inspect.Signature) -> tuple[tuple[tuple[str, Any], ...]
         return (), -1
     positional = sum(parameter.kind is not parameter.KEYWORD_ONLY for parameter in parameters)
     return tuple((parameter.name, parameter.default) for parameter in parameters), positional
+
+
+def _required(signature: inspect.Signature) -> tuple[str, ...]:
+    """The parameters that every call gives."""
+    parameters = signature.parameters.values()
+    open_ended = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return tuple([one.name for one in parameters if one.default is _EMPTY and one.kind not in open_ended])
 
 
 def _specialization_text(made: Specialization) -> str:

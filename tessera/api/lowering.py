@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from tessera.api.compilation import SPANS, cache_key, placed, spans_of
+from tessera.api.compilation import SPANS, cache_key, placed, spans_of, stored
 from tessera.api.specialization import Specialization
 from tessera.compiler.options import Options
 from tessera.diagnostics.error import readable
+from tessera.frontend.arguments import shown
+from tessera.frontend.bind import Signature
 from tessera.frontend.trace_function import TracedFunction
 from tessera.ir.base.tape import POLICY, Tape
 from tessera.ir.base.tape_text import tape_text
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from tessera.types.constraint import Constraint
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Lowered:
     """One program as text, from the tape that was traced to the LLVM text that becomes machine code."""
 
@@ -34,6 +36,8 @@ class Lowered:
     def __str__(self) -> str:
         return "\n\n".join(f"// ---- {field.name} ----\n{getattr(self, field.name)}" for field in fields(self))
 
+    __repr__ = __str__
+
 
 def lowered(traced: TracedFunction, options: Options) -> Lowered:
     """The program at every level; it is compiled anew, and the cache is not looked at."""
@@ -46,7 +50,7 @@ def lowered(traced: TracedFunction, options: Options) -> Lowered:
 _LEVELS = ("graph", "schedule", "tile", "target", "llvm")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Explanation:
     """What runs for a call: printed, it is a page; `report` is what the compiler says, by name."""
 
@@ -58,15 +62,35 @@ class Explanation:
     proved: tuple[str, ...]
     report: dict[str, Any]
     captured: tuple[str, ...] = ()
+    static: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        lines = [self.signature, f"  code: {self.source} (key {self.key[:16]})", f"  options: {self.options}"]
+        lines = [self.signature, *(f"  static: {item}" for item in self.static)]
+        lines += [f"  code: {self.source} (key {self.key[:16]})", f"  options: {self.options}"]
         lines += [f"  captured: {item}" for item in self.captured]
         lines += [f"  guard: {guard}" for guard in self.guards]
         lines += [f"  proved: {fact}" for fact in self.proved]
         for name, value in self.report.items():
             lines += _shown(name, value)
         return readable("\n".join(lines))
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Account:
+    """What a function has been compiled to so far, printed as a page; `specializations` has an explanation of each."""
+
+    function: str
+    cache: Any
+    specializations: tuple[Explanation, ...]
+
+    def __str__(self) -> str:
+        found = self.cache
+        counts = f"hits {found.hits}, misses {found.misses}, of which compiled {found.compiles}"
+        return "\n\n".join([f"{self.function}\n  calls: {counts}", *map(str, self.specializations)])
+
+    __repr__ = __str__
 
 
 def _shown(name: str, value: Any) -> list[str]:
@@ -84,17 +108,25 @@ def explained(traced: TracedFunction, options: Options, made: Specialization | N
     policy = Policy.of(tape.promises.get(POLICY, {}))
     under = f" under {policy}" if policy else ""
     guards = dict.fromkeys(_guard_text(item) for item in traced.assumptions)
-    executable = getattr(made.loaded, "executable", None) if made is not None else None
+    executable = getattr(made.loaded, "executable", None) if made is not None else stored(tape, options)
+    waiting = "not made yet" if executable is None else "not made yet, but in the disk cache"
     return Explanation(
         signature=f"({inputs}) -> ({outputs})" + (f" {traced.effects}" if traced.effects else "") + under,
-        key=cache_key(tape, options),
-        source=str(made.origin) if made is not None else "not made yet",
+        key=(made.origin.key if made is not None else "") or cache_key(tape, options),
+        source=str(made.origin) if made is not None else waiting,
         options=options.text,
         guards=tuple(guards),
         proved=tuple(_proved_text(*item) for item in traced.proved),
         report={**_report(executable.metadata, tape), **_resources(executable)} if executable is not None else {},
         captured=tuple(map(_captured_text, made.captures.paths)) if made is not None else (),
+        static=_static_texts(made.signature) if made is not None else (),
     )
+
+
+def _static_texts(signature: Signature) -> tuple[str, ...]:
+    """The Python values that a specialization was made for."""
+    leaves = zip(signature.paths(), signature.leaves, strict=True)
+    return tuple([f"{path} = {shown(leaf.static)}" for path, leaf in leaves if leaf.dtype is None])
 
 
 def _resources(executable: Any) -> dict[str, Any]:

@@ -1,13 +1,30 @@
-"""Why a jitted function was specialized again: what changed between two signatures, and what would free it."""
+"""How often a jitted function was specialized, and why again: what changed between two signatures, what frees it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tessera.frontend.bind import Leaf, Signature
 from tessera.frontend.several import several
 from tessera.frontend.tree import Tree
 from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
+
+
+@frozen
+class CacheInfo:
+    """What a jitted function's calls found: `compiles` made code, the other `misses` loaded it from disk."""
+
+    hits: int
+    misses: int
+    compiles: int
+    size: int
+
+    @classmethod
+    def sum(cls, infos: Iterable[CacheInfo]) -> CacheInfo:
+        """The counts of several functions together."""
+        counts = [(info.hits, info.misses, info.compiles, info.size) for info in infos]
+        return cls(*map(sum, zip(*counts, strict=True)))
 
 
 def explain_difference(name: str, old: Signature, new: Signature, outside: Sequence[str] = ()) -> str:

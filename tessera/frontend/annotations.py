@@ -15,7 +15,7 @@ from tessera.diagnostics.codes import AnnotationError
 from tessera.diagnostics.error import TesseraError
 from tessera.diagnostics.span import Span
 from tessera.frontend.several import several
-from tessera.frontend.tree import Tree
+from tessera.frontend.tree import LEAF, Tree
 from tessera.types.annotation import HEADS, TensorAnnotation
 from tessera.types.frozen import frozen
 
@@ -147,6 +147,34 @@ def leaf_annotations(annotation: Any, tree: Tree) -> list[TensorAnnotation | Non
     return [
         found for given, child in zip(inner, tree.children, strict=True) for found in leaf_annotations(given, child)
     ]
+
+
+def declared_form(annotation: Any) -> tuple[Tree, list[TensorAnnotation]] | None:
+    """The one form of all values of an annotation, and what each leaf is; None where values may have several."""
+    if isinstance(annotation, TensorAnnotation):
+        is_whole = annotation.dtype is not None and annotation.head == "Tensor"
+        return (LEAF, [annotation]) if is_whole else None
+    args, hints = typing.get_args(annotation), _field_hints(annotation)
+    if typing.get_origin(annotation) is tuple and args and Ellipsis not in args:
+        kind, names, inner = tuple, None, args
+    elif hints:
+        kind, names, inner = annotation, tuple(hints), tuple(hints.values())
+        if names != _names_of_fields(annotation):
+            return None
+    else:
+        return None
+    forms = [declared_form(item) for item in inner]
+    known = [form for form in forms if form is not None]
+    if len(known) != len(forms):
+        return None
+    leaves = [leaf for _, found in known for leaf in found]
+    return Tree(kind, names, tuple([tree for tree, _ in known])), leaves
+
+
+def _names_of_fields(record: Any) -> tuple[str, ...]:
+    if dataclasses.is_dataclass(record):
+        return tuple([field.name for field in dataclasses.fields(record)])
+    return tuple(record._fields)
 
 
 def _for_leaf(annotation: Any) -> TensorAnnotation | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tessera.diagnostics.codes import DTypeError, GuardError, PytreeError, RuntimeArgumentError
 from tessera.diagnostics.error import FixLike
-from tessera.frontend.annotations import Parameter, leaf_annotations
+from tessera.frontend.annotations import Parameter, declared_form, leaf_annotations
 from tessera.frontend.concrete import concrete_dtype
 from tessera.frontend.fixes import fixes_of
 from tessera.frontend.several import several
@@ -127,17 +127,25 @@ class Binder:
     def declared(self) -> Signature | None:
         """The signature of all calls, where annotations and defaults say it by themselves; else None."""
         leaves: list[Leaf] = []
+        children: list[Tree] = []
         for name, item in self.signature.parameters.items():
-            annotation = self.parameters[name].annotation
-            if isinstance(annotation, TensorAnnotation) and annotation.dtype and annotation.head == "Tensor":
-                dims = tuple(dim if dim.value is None else dim.value for dim in annotation.dims)
-                leaves.append(Leaf(annotation.dtype, dims, policy=annotation.policy, is_declared=True))
-            elif annotation is None and isinstance(item.default, bool | int | float | str):
-                leaves.append(_static_leaf(item.default, name))
+            parameter = self.parameters[name]
+            form = None if parameter.static else declared_form(parameter.annotation)
+            if form is not None:
+                tree, annotations = form
+                leaves += [_declared_leaf(annotation) for annotation in annotations]
+                children.append(tree)
+            elif item.default is not item.empty:
+                children.append(self._bind_argument(parameter, item.default, leaves, []))
             else:
                 return None
         names = tuple(self.signature.parameters)
-        return Signature(Tree(_Arguments, names, (_LEAF_TREE,) * len(names)), tuple(leaves), self.policy)
+        return Signature(Tree(_Arguments, names, tuple(children)), tuple(leaves), self.policy)
+
+
+def _declared_leaf(annotation: TensorAnnotation) -> Leaf:
+    dims = tuple(dim if dim.value is None else dim.value for dim in annotation.dims)
+    return Leaf(annotation.dtype, dims, policy=annotation.policy, is_declared=True)
 
 
 def _unscaled(path: str, annotation: TensorAnnotation) -> DTypeError:
