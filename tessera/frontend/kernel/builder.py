@@ -82,6 +82,12 @@ class KernelBuilder:
         """Whether all that the kernel gives lies in the triangle that its schedule names."""
         self.ahead: dict[str, tuple[str, int]] = {}
         """Coordinates that stand some elements after another: by name, that one and how many."""
+        self.runs: dict[str, tuple[Dim, int]] = {}
+        """Coordinates of loops: by name, how far they run and by how many elements a step."""
+        self.values: dict[str, Dim] = {}
+        """Coordinates with a value of their own, over those before them."""
+        self.ends: dict[str, tuple[Dim, Dim]] = {}
+        """Coordinates of which only the ends are known: the least and the most that they are."""
         self._names: dict[str, int] = {}
 
     # Values and ops.
@@ -144,7 +150,7 @@ class KernelBuilder:
     def at_value(self, name: str, expr: Dim) -> str:
         """A new coordinate with a value of its own; one that is made in a loop ends with it."""
         made = self.fresh(name)
-        self.coords[made] = self.index(expr)
+        self.coords[made], self.values[made] = self.index(expr), expr
         if self.loops:
             self.loops.append(made)
         return made
@@ -166,6 +172,7 @@ class KernelBuilder:
         """The coordinate that is always 0."""
         if "_z" not in self.coords:
             self.coords["_z"] = self.first("index", (), {"names": (), "expr": Dim.constant(0)}, INDEX)
+            self.values["_z"] = Dim.constant(0)
         return "_z"
 
     def batch_axis(self, number: int, extent: Dim) -> str:

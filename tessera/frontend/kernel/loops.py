@@ -29,7 +29,7 @@ def write_loop(evaluator: Any, node: ast.For, over: Blocks) -> None:
         inner[name] = Tile(b.new(tile.type), tile.type, tile.axes)
     inner[node.target.id] = Loop(coordinate, over.size, over.extent, is_whole=over.is_whole)
     body.arguments = (step, *(inner[name].number for name in start))
-    b.coords[coordinate] = step
+    b.coords[coordinate], b.runs[coordinate] = step, (over.extent, over.size)
     stored, b.has_stores = b.has_stores, False
     evaluator.env = inner
     with b.inside(body, coordinate):

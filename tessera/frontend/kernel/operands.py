@@ -175,6 +175,7 @@ class CacheRef:
         # Whatever the length says, nothing is read outside of the tensors.
         within = maximum(0, minimum(keys.shape[keys.rank - 2], Dim.symbol(coordinate)))
         b.coords[coordinate] = b.first("index", [said], {"names": (coordinate,), "expr": within}, "index")
+        b.ends[coordinate] = (Dim.constant(0), keys.shape[keys.rank - 2])
         self.length = Dim.symbol(coordinate)
         self.K = TensorRef(f"{name}.K", at, keys, filled={keys.rank - 2: self.length})  # pyright: ignore[reportConstantRedefinition]
         self.V = TensorRef(f"{name}.V", at + 1, values, filled={values.rank - 2: self.length})  # pyright: ignore[reportConstantRedefinition]

@@ -138,8 +138,9 @@ class Ahead:
 def _moved(spot: Spot, names: Mapping[str, str]) -> Spot:
     expr = spot.expr.substitute({old: Dim.symbol(new) for old, new in names.items()})
     if spot.axis is None:
-        return Spot(expr)
-    return Spot(expr, Axis(names.get(spot.axis.name, spot.axis.name), spot.axis.bound, spot.axis.dim), spot.size)
+        return Spot(expr, extent=spot.extent)
+    axis = Axis(names.get(spot.axis.name, spot.axis.name), spot.axis.bound, spot.axis.dim)
+    return Spot(expr, axis, spot.size, extent=spot.extent)
 
 
 def begins_ahead(b: KernelBuilder, tile: Tile, over: Any) -> bool:

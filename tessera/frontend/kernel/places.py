@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from tessera.frontend.kernel.builder import KernelBuilder
+from tessera.frontend.kernel.reach import Reach
 from tessera.frontend.kernel.tiles import (
     Axis,
     Extent,
@@ -74,7 +75,8 @@ class TensorRef:
 class Spot:
     """One dim of an access: the expression that finds it, and, if it runs along the tile, its axis and size.
 
-    `found` is a tile of whole numbers that finds it instead, each element for its own place, within `extent`.
+    `found` is a tile of whole numbers that finds it instead, each element for its own place. Where `extent` is given,
+    a place outside of it is not touched.
     """
 
     expr: Dim
@@ -108,20 +110,23 @@ def spot_of(b: KernelBuilder, tensor: TensorRef, place: int, position: Any) -> S
             f"{type(position).__name__} is no position in `{tensor.name}`",
             "a position is `T.m`, `T.n`, `T.d`, the index of a tile loop, a number, a tile of them, a slice, or `:`",
         )
-    _check_element(b, tensor, place, given)
-    return Spot(given)
+    return Spot(given, extent=_element_window(b, tensor, place, given))
 
 
-def _check_element(b: KernelBuilder, tensor: TensorRef, place: int, at: Dim) -> None:
-    """One element is there: proved, refused, or a guard; only a place that programs compute is theirs to keep."""
+def _element_window(b: KernelBuilder, tensor: TensorRef, place: int, at: Dim) -> Dim | None:
+    """One element is there: proved, refused, or a guard; where programs compute it, those that leave do not touch it.
+
+    Gives the window that sees to that, where it is not proved.
+    """
     dim = tensor.type.shape[place]
     if at.symbols & set(b.coords):
-        return
+        return None if Reach(b).is_inside(at, dim) else dim
     rule = f"element {at} of dim {place} of `{tensor.name}`, which has {dim}"
     if at.value is not None and (at.value < 0 or (dim.value is not None and at.value >= dim.value)):
         raise b.misfit(f"there is no {rule}", "rule: elements are counted from 0, and not from the end")
     b.same(maximum(at, 0), at, f"a kernel goes to {rule}")
     b.same(minimum(at + 1, dim), at + 1, f"a kernel goes to {rule}")
+    return None
 
 
 def _part(b: KernelBuilder, tensor: TensorRef, place: int, position: slice[Any, Any, Any]) -> Spot:
@@ -139,8 +144,11 @@ def _part(b: KernelBuilder, tensor: TensorRef, place: int, position: slice[Any, 
         )
     if not start.symbols & set(b.coords):
         b.same(maximum(start, 0), start, f"a part of dim {place} of `{tensor.name}` begins at {start}")
+    # The end of a dim is the bound of the axis; before its beginning lies what a window keeps out.
+    is_proved = not start.symbols & set(b.coords) or Reach(b).is_natural(start)
     name = b.at_value("_part", start)
-    return Spot(Dim.symbol(name), Axis(name, tensor.dims[place]), size)
+    extent = None if is_proved else tensor.type.shape[place]
+    return Spot(Dim.symbol(name), Axis(name, tensor.dims[place]), size, extent=extent)
 
 
 def _by_numbers(b: KernelBuilder, tensor: TensorRef, dim: Dim, numbers: Tile) -> Spot:
@@ -254,6 +262,9 @@ def place_of(
     sizes = tuple(size for _, size, _ in listed)
     bounds = tuple(_bound(axis, size) for axis, size, _ in listed)
     tiles, windows = group.placed(map, sizes)
+    for at, spot in zip(map, spots, strict=True):
+        if spot.extent is not None and spot.found is None:
+            windows += [at, spot.extent]
     if mask is not None:
         tiles.append(_left_out(b, mask, sizes))
         windows += [Dim.symbol(f"t{len(tiles) - 1}"), Dim.constant(1)]
@@ -374,7 +385,7 @@ class Origin:
         if axis is None or axis.name not in b.coords or axis.name == "_z":
             return None
         place = place_of(b, self.spots)
-        if axis.name in place.axes:
+        if axis.name in place.axes or place.windows:
             return None
         coords = (axis.name, *(name for name in place.coords if name != axis.name))
         known = dict(zip(place.coords, place.operands, strict=True)) | {axis.name: b.coords[axis.name]}
