@@ -131,7 +131,8 @@ _LINES: dict[str, Callable[[Options], Line]] = {"x86": HostLine.of, "cuda": Devi
 def _line(options: Options) -> Line:
     if options.backend not in _LINES:
         raise OverrideError(
-            f"there is no backend `{options.backend}`", fix=f"`backend` is one of {', '.join(sorted(_LINES))}"
+            f"there is no backend `{options.backend}`",
+            fix=f"`backend` is one of {', '.join(sorted(_LINES))}, or `reference`, which compiles nothing",
         )
     return _LINES[options.backend](options)
 

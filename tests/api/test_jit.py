@@ -276,8 +276,9 @@ def test_tapes_are_the_same_in_every_process_and_for_every_size() -> None:
 
 def test_an_unknown_backend_is_refused() -> None:
     f = ts.jit(lambda x: x, backend="abacus")
-    with pytest.raises(ts.TesseraError, match="no backend `abacus`"):
+    with pytest.raises(ts.TesseraError, match="no backend `abacus`") as found:
         f(zeros(2))
+    assert "cuda, x86, or `reference`" in found.value.render()
 
 
 def test_collectives_are_typed_and_do_not_run_across_processes() -> None:
