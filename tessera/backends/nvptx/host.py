@@ -281,6 +281,9 @@ class _Entry(HostProgram):
         given = [place, dtype, count, buffer, dims, strides, box, steps, plain, swizzle, promotion, fill]
         self._driver("encode", given, kernel)
 
+    def next_round(self) -> None:
+        """Nothing: rounds are put into the queue one after the other."""
+
     def read(self, buffer: SSAValue, type_: str) -> Value:
         """The one element of a buffer, once the queue has come to it."""
         f, cell = self.f, self.cell  # of this call: another thread may be in the same program

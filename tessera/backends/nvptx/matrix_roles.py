@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from tessera.backends.nvptx.matrix_lower import MatrixLowering
 
 
-class Role(Writer):
+class Role(Writer, ABC):
     """One role's walk through the program; it re-does the index arithmetic, and carries its places in rings."""
 
     def __init__(self, lowering: MatrixLowering, rings: Sequence[RingPlan]) -> None:
@@ -66,9 +67,9 @@ class Role(Writer):
         else:
             self.lower(op)
 
+    @abstractmethod
     def lower(self, op: SpecOp) -> None:
         """Lower what is the role's own."""
-        raise NotImplementedError
 
     def inside(self, op: SpecOp) -> list[int]:
         """The rings that turn inside a loop."""

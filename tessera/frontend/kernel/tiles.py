@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +19,14 @@ from tessera.types.tensor_type import TensorType
 INF = float("inf")
 
 
-class Operand:
+class Operand(ABC):
     """What computes as a tile: every operator of Python works on it, by element."""
 
     __slots__ = ()
 
+    @abstractmethod
     def materialized(self) -> Tile:
         """The tile that it is."""
-        raise NotImplementedError
 
     def __add__(self, other: Any) -> Tile:
         return binary("add", self, other)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from xdsl.ir import Block, SSAValue
@@ -29,7 +30,7 @@ def sizes_at(f: FunctionText, pointer: Value, names: Sequence[str]) -> dict[str,
     return {name: f.load(f.gep(pointer, at, "i64"), "i64") for at, name in enumerate(names)}
 
 
-class HostProgram:
+class HostProgram(ABC):
     """The function that runs the program: every buffer is a pointer, every op a few instructions.
 
     Its first arguments are inputs, outputs, sizes and workspace. A backend says how constants, copies and calls are
@@ -44,30 +45,31 @@ class HostProgram:
         for at, argument in enumerate(program.regions[0].block.args):
             self.pointers[argument] = f.load(f.gep(inputs, at, "ptr"), "ptr")
 
+    @abstractmethod
     def constant(self, op: SpecOp) -> None:
         """Let the result point to the bytes of a constant."""
-        raise NotImplementedError
 
+    @abstractmethod
     def copy(self, op: SpecOp) -> None:
         """Copy one buffer to another."""
-        raise NotImplementedError
 
+    @abstractmethod
     def call(self, op: SpecOp) -> None:
         """Run a kernel."""
-        raise NotImplementedError
 
+    @abstractmethod
     def call_back(self, op: SpecOp) -> None:
         """Call Python."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read(self, buffer: SSAValue, type_: str) -> Value:
         """The one element of a buffer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def write(self, number: Value, buffer: SSAValue) -> None:
         """An i64 into a buffer of one integer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def next_round(self) -> None:
         """Between rounds of a loop: let signals be heard, where the program runs with nobody else to hear them."""
 
