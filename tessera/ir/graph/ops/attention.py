@@ -275,6 +275,14 @@ def _angles(rows: tuple[int, ...], length: int, size: int) -> Make:
     return make
 
 
+_ATTENDED = (
+    Sample("plain", attended(2, 3, 3, 5, 5, 8)),
+    Sample("grouped, longer keys", attended(2, 4, 2, 3, 9, 8), {"causal": True}),
+    Sample("more queries than keys", attended(1, 2, 1, 6, 4, 4), {"causal": True}),
+    Sample("mask", attended(2, 2, 1, 4, 6, 8, "random"), {"scale": 0.5}),
+)
+"""What attention is shown by, with the log-sum-exps of its rows and without."""
+
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="tgraph.attention",
@@ -284,11 +292,8 @@ SPECS: tuple[OpSpec, ...] = (
         infer=_infer_attention,
         reference=attention_reference,
         samples=(
-            Sample("plain", attended(2, 3, 3, 5, 5, 8)),
+            *_ATTENDED,
             Sample("causal", attended(1, 2, 2, 7, 7, 16), {"causal": True}),
-            Sample("grouped, longer keys", attended(2, 4, 2, 3, 9, 8), {"causal": True}),
-            Sample("more queries than keys", attended(1, 2, 1, 6, 4, 4), {"causal": True}),
-            Sample("mask", attended(2, 2, 1, 4, 6, 8, "random"), {"scale": 0.5}),
             Sample("hidden row", attended(1, 2, 2, 4, 4, 8, "row"), {"causal": True}),
         ),
         dtypes=FLOATS,
@@ -304,12 +309,7 @@ SPECS: tuple[OpSpec, ...] = (
         attributes=(CAUSAL, SCALE),
         infer=_infer_with_lse,
         reference=attention_with_lse_reference,
-        samples=(
-            Sample("plain", attended(2, 3, 3, 5, 5, 8)),
-            Sample("grouped, longer keys", attended(2, 4, 2, 3, 9, 8), {"causal": True}),
-            Sample("more queries than keys", attended(1, 2, 1, 6, 4, 4), {"causal": True}),
-            Sample("mask", attended(2, 2, 1, 4, 6, 8, "random"), {"scale": 0.5}),
-        ),
+        samples=_ATTENDED,
         dtypes=FLOATS,
         cost=attention_cost,
         lower=Library("attention", reads_views=True),
