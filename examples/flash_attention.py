@@ -33,7 +33,7 @@ def attend(
 def flash(
     q: KTile["B*H", "S", "D"], k: KTile["B*G", "T", "D"], v: KTile["B*G", "T", "D"], *, causal: bool = False
 ) -> Any:
-    """Each program owns a block of queries of one head, and walks along the keys once."""
+    """Each program owns a block of queries of one head, and walks along the keys once; a row that sees none gives 0."""
     T = tile.context()
     Q = tile.load(q, rows=T.m, cols=T.d)
     acc = tile.zeros((T.m, T.d), f32)
@@ -44,7 +44,7 @@ def flash(
             tile.mask_causal(S, tile.row_index(), tile.col_index(n))
         P, m_c, l_c = tile.softmax_online(S)
         acc, m, total = tile.softmax_accumulate(acc, m, total, P, tile.load(v, n, cols=T.d), m_c, l_c)
-    return tile.cast(acc / total[:, None], q.dtype)
+    return tile.cast(acc / tile.where(total > 0.0, total, 1.0)[:, None], q.dtype)
 
 
 def exact(q: Any, k: Any, v: Any, causal: bool) -> Any:

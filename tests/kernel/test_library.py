@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 from typing import Any
 
 import ml_dtypes
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from examples.flash_attention import flash
 from tessera import Schedule
 from tessera.diagnostics.codes import KernelError
 from tessera.stdlib import efficient_layernorm, flash_attention_2, rotary_embedding, stable_softmax
@@ -76,6 +79,18 @@ def test_a_row_that_sees_no_key_gives_zeros(queries: int, keys: int, blind: int)
     np.testing.assert_array_equal(found[:, :blind], 0)
     expected = np.asarray(ts.ops.attention(q[None], k[None], v[None], causal=True))[0]
     np.testing.assert_allclose(found, expected, atol=2e-6)
+
+
+def body_of(kernel: Any) -> str:
+    """What a kernel does, without its name and what is said about it."""
+    (written,) = ast.parse(inspect.getsource(kernel.definition.function)).body
+    assert isinstance(written, ast.FunctionDef)
+    return "\n".join(ast.unparse(part) for part in (written.args, *written.body[1:]))
+
+
+def test_the_example_shows_the_kernel_of_the_library() -> None:
+    assert body_of(flash) == body_of(flash_attention_2)
+    assert body_of(flash) != body_of(stable_softmax)
 
 
 def test_they_are_ops_of_programs() -> None:
