@@ -110,7 +110,7 @@ class _Product:
         rhs_stride = self.rhs.operand.row_stride if self.rhs.lies else None
 
         def columns(j: Value) -> None:
-            kernels = kernels_for(f, shape, f.sub(n, j), strided=self.rhs.lies)
+            kernels = kernels_for(f, shape, f.sub(n, j), strided=self.rhs.lies, in_rows=self._reads_rows)
             panel = self._right(j, at)
 
             def rows(i: Value, height: int) -> None:
@@ -123,13 +123,17 @@ class _Product:
 
         f.loop(0, n, shape.columns, columns)
 
+    @property
+    def _reads_rows(self) -> bool:
+        return self.lhs.operand.base is not None and self.lhs.lies
+
     def _left(self, row: Value, at: Index, height: int) -> Left:
         f, operand = self.f, self.lhs.operand
-        if operand.base is None or not self.lhs.lies:
+        if operand.base is None or not self._reads_rows:
             place = f.add(f.mul(row, self.extents[2]), f.mul(at, height))
-            return Left(f.gep(self.lhs.panels, place, self.shape.element), 1, height)
+            return Left(f.gep(self.lhs.panels, place, self.shape.element), 1)
         place = f.add(f.mul(row, operand.row_stride), at)
-        return Left(f.gep(operand.base, place, self.shape.element), operand.row_stride, 1)
+        return Left(f.gep(operand.base, place, self.shape.element), operand.row_stride)
 
     def _right(self, column: Value, at: Index) -> Value:
         f, operand = self.f, self.rhs.operand

@@ -236,7 +236,9 @@ class _Gemm:
                 0,
                 nc,
                 self.shape.columns,
-                lambda jr: panel(jr, kernels_for(f, self.shape, f.sub(nc, jr), p.rows, p.columns)),
+                lambda jr: panel(
+                    jr, kernels_for(f, self.shape, f.sub(nc, jr), p.rows, p.columns, in_rows=p.lhs.is_runs)
+                ),
             )
 
         f.loop(i, end, plan.MC, rows)
@@ -254,9 +256,9 @@ class _Gemm:
         f, lhs = self.f, self.problem.lhs
         if lhs.base is not None and lhs.is_rows_of(self.shape.dtype):
             start = f.gep(lhs.base, f.add(f.mul(row, lhs.row_stride), k), self.element)
-            return Left(start, lhs.row_stride, 1)
+            return Left(start, lhs.row_stride)
         start = f.gep(self.lhs_panels, f.mul(at, kc), self.element)
-        return Left(start, kc, 1) if lhs.is_runs else Left(start, 1, height)
+        return Left(start, kc if lhs.is_runs else 1)
 
     def _finish(self, tile: Value, stride: Index, rows: Index, row: Value, column: Value) -> None:
         """Call the epilogue on a finished tile."""

@@ -76,24 +76,29 @@ def multiply_add(f: FunctionText, a: Value, b: Value, c: Value) -> Value:
 
 
 def micro_kernel(
-    module: ModuleText, shape: MicroShape, height: int, vectors: int | None = None, strided: bool = False
+    module: ModuleText,
+    shape: MicroShape,
+    height: int,
+    vectors: int | None = None,
+    strided: bool = False,
+    in_rows: bool = False,
 ) -> Value:
     """A pointer to the outlined kernel of `height` rows and `vectors` (all) registers, for `micro_call`.
 
-    It computes `out[i, :] = (accumulate ? out[i, :] : 0) + sum over k of lhs[i, k] * rhs[k, :]`. `lhs` has any strides:
-    a packed panel or a matrix as it lies; `rhs` is a packed panel (`vectors * lanes` elements for each k), or with
-    `strided` rows any distance apart. Rows of `out` are any distance apart.
+    It computes `out[i, :] = (accumulate ? out[i, :] : 0) + sum over k of lhs[i, k] * rhs[k, :]`. `lhs` is a packed
+    panel (`height` elements for each k), or with `in_rows` rows any distance apart; `rhs` is a packed panel
+    (`vectors * lanes` elements for each k), or with `strided` rows any distance apart. So are the rows of `out`.
     """
     width = vectors or shape.vectors
-    arguments = [("ptr", "lhs"), ("i64", "across"), ("i64", "along"), ("ptr", "rhs"), ("i64", "k"), ("ptr", "out")]
+    arguments = [("ptr", "lhs"), ("i64", "across"), ("ptr", "rhs"), ("i64", "k"), ("ptr", "out")]
     arguments += [("i64", "stride"), ("i1", "accumulate")]
     if strided:
         arguments.append(("i64", "rhs_stride"))
     name = module.outline(
-        ("micro", shape, height, width, strided),
+        ("micro", shape, height, width, strided, in_rows),
         f"micro{height}x{width}",
         arguments,
-        lambda g: _write_micro(g, shape, height, width),
+        lambda g: _write_micro(g, shape, height, width, in_rows),
         shared=True,
     )
     return Value("ptr", f"@{name}")
@@ -101,11 +106,10 @@ def micro_kernel(
 
 @frozen
 class Left:
-    """The left operand of a register block: where it begins, and how far its rows and its columns are apart."""
+    """The left operand of a register block: where it begins, and how far apart its rows are (1 in a panel)."""
 
     base: Value
     across: Index
-    along: Index
 
 
 def micro_call(
@@ -120,13 +124,13 @@ def micro_call(
     rhs_stride: Index | None = None,
 ) -> None:
     """Call a kernel of `micro_kernel`; `rhs_stride` exactly for a strided one. Strides count elements."""
-    left = [lhs.base, f.index(lhs.across), f.index(lhs.along)]
+    left = [lhs.base, f.index(lhs.across)]
     args = [*left, rhs, f.index(k), out, f.index(out_stride), accumulate]
     f.call_pointer(kernel, args if rhs_stride is None else [*args, f.index(rhs_stride)])
 
 
-def _write_micro(g: FunctionText, shape: MicroShape, height: int, vectors: int) -> None:
-    lhs, across, along, rhs, k, out, stride, accumulate, *rest = g.arguments
+def _write_micro(g: FunctionText, shape: MicroShape, height: int, vectors: int, in_rows: bool) -> None:
+    lhs, across, rhs, k, out, stride, accumulate, *rest = g.arguments
     rhs_stride: Index = rest[0] if rest else vectors * shape.lanes
     element, type_ = shape.element, vector(shape.element, shape.lanes)
     rows = [out]
@@ -136,10 +140,13 @@ def _write_micro(g: FunctionText, shape: MicroShape, height: int, vectors: int) 
     zeros = [g.const(element, 0, shape.lanes)] * len(addresses)
     start = g.if_(accumulate, lambda: [g.load(address, type_) for address in addresses], lambda: zeros)
 
-    # One index walks along all rows of the left operand: their starts stay in registers.
+    # One index walks along all rows of the left operand: their starts stay in registers, each on its own.
+    along = 1 if in_rows else height
     lefts = [lhs]
     for _ in range(height - 1):
-        lefts.append(g.gep(lefts[-1], across, element))
+        lefts.append(g.gep(lefts[-1], across if in_rows else 1, element))
+    if in_rows:
+        lefts = [g.opaque(left) for left in lefts]
 
     def step(at: Value, rhs: Value, accs: list[Value]) -> list[Value]:
         line = [g.load(g.gep(rhs, v * shape.lanes, element), type_) for v in range(vectors)]

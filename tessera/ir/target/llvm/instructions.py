@@ -401,6 +401,10 @@ class Instructions:
         self.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
         self.line(f"call void @llvm.prefetch.p0({pointer}, i32 {int(write)}, i32 {locality}, i32 1)")
 
+    def opaque(self, pointer: Value) -> Value:
+        """The same pointer, of unknown origin: a loop then keeps it in a register instead of working it out again."""
+        return self.raw("ptr", f'call ptr asm "", "=r,0"({pointer})')
+
     def alloca(self, type_: str, count: int = 1, align: int = 64) -> Value:
         """Stack room made once at entry."""
         name = self._name()
