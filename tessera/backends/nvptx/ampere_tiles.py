@@ -221,9 +221,7 @@ class WarpTiles(TileOps):
         rest = f.raw("i64", f"and i64 {ends.text}, {PIECE - 1}")
 
         def one_by_one() -> None:
-            places = self._places(op, op.operands[0].type, 3)
-            inside = places.inside(op.value("axes"), op.value("bounds"), ())
-            elements.store(places, self._tile(op.operands[0]), self.values[buffer], shape, op.value("map"), inside)
+            elements.store(self._cells(op, op.operands[0], 2), self._tile(op.operands[0]))
 
         f.if_(f.icmp("eq", rest, f.const_i(0)), lambda: self._through_rows(op, corner, stride, env), one_by_one)
 

@@ -17,7 +17,6 @@ from tessera.backends.nvptx.hopper_fragments import (
     is_paired,
 )
 from tessera.backends.nvptx.hopper_narrow import exponential, power
-from tessera.ir.schedule.emit.maps import linear
 from tessera.ir.target.llvm import convert, math
 from tessera.ir.target.llvm.dims import dim_value
 from tessera.ir.target.llvm.instructions import Index, Value
@@ -160,22 +159,29 @@ def _wide(f: FunctionText, value: Value) -> Value:
     return f.raw("i64", f"zext {value} to i64")
 
 
-def load(
-    places: Places,
-    buffer: Value,
-    shape: Sequence[Dim],
-    dtype: DType,
-    map: Sequence[Dim],
-    inside: list[Value] | None,
-    pad: float,
-) -> Registers:
+@frozen
+class Cells:
+    """Where the elements of a tile lie in a buffer: their offset, an expression of places, and which are inside."""
+
+    places: Places
+    buffer: Value
+    offset: Dim
+    inside: list[Value] | None
+
+    def condition(self, place: int) -> Value:
+        """Whether an element is there."""
+        return Value("i1", "true") if self.inside is None else self.inside[place]
+
+
+def load(cells: Cells, dtype: DType, pad: float) -> Registers:
     """Elements of a buffer; those outside read its first one, and become the pad."""
+    places, buffer, inside = cells.places, cells.buffer, cells.inside
     f, made = places.f, dict[tuple[str, str], Value]()
     found: list[Value] = []
     stored = convert.storage_type(dtype)
     outside = f.const(convert.compute_type(dtype), pad)
     starts: dict[str, Value] = {}
-    for place, (start, rest) in enumerate(places.split(linear(map, shape))):
+    for place, (start, rest) in enumerate(places.split(cells.offset)):
         condition = None if inside is None else inside[place]
         key = (f"{start.text} {rest}", "" if condition is None else condition.text)
         if key not in made:
@@ -192,52 +198,36 @@ def load(
 _STORES = {1: ("b8", "r", "i32"), 2: ("b16", "h", "i16"), 4: ("b32", "r", "i32"), 8: ("b64", "l", "i64")}
 
 
-def store(
-    places: Places,
-    tile: Registers,
-    buffer: Value,
-    shape: Sequence[Dim],
-    map: Sequence[Dim],
-    inside: list[Value] | None,
-    once: Value | None = None,
-) -> None:
+def store(cells: Cells, tile: Registers, once: Value | None = None) -> None:
     """Elements to a buffer, those inside; of a vector, which several threads hold, by the thread that `once` names."""
-    f = places.f
+    f = cells.places.f
     suffix, kind, type = _STORES[tile.dtype.bytes]
     words = _words(f, tile)
-    base = f.raw("i64", f"ptrtoint {buffer} to i64")
-    for place, offset in enumerate(places.evaluate(linear(map, shape))):
+    base = f.raw("i64", f"ptrtoint {cells.buffer} to i64")
+    for place, offset in enumerate(cells.places.evaluate(cells.offset)):
         bits = words[place] if words[place].type == type else f.cast("zext", words[place], type)
         address = f.add(base, f.mul(offset, tile.dtype.bytes))
-        condition = Value("i1", "true") if inside is None else inside[place]
+        condition = cells.condition(place)
         if once is not None:
             condition = f.op("and", condition, once)
         text = f"{{ .reg .pred P; setp.ne.b32 P, $2, 0; @P st.global.{suffix} [$0], $1; }}"
         effect(f, text, f"l,{kind},r", [address, bits, flag(f, condition)])
 
 
-def store_pairs(
-    places: Places,
-    tile: Registers,
-    buffer: Value,
-    shape: Sequence[Dim],
-    map: Sequence[Dim],
-    inside: list[Value] | None,
-    first: int,
-) -> None:
+def store_pairs(cells: Cells, tile: Registers, first: int) -> None:
     """Columns of a fragment from the `first` on, two at a time: rows of the buffer have an even number of elements."""
-    f = places.f
+    places, f = cells.places, cells.places.f
     is_packed = is_paired(tile.dtype)
     words = tile.packed(f) if is_packed else [f.bitcast(value, "i32") for value in tile.floats(f)]
-    base = f.raw("i64", f"ptrtoint {buffer} to i64")
-    offsets = places.evaluate(linear(map, shape))
+    base = f.raw("i64", f"ptrtoint {cells.buffer} to i64")
+    offsets = places.evaluate(cells.offset)
     store = "st.global.b32 [$0], $2;" if is_packed else "st.global.v2.b32 [$0], {$2, $3};"
     for place in range(0, places.layout.count, 2):
         if first_column(places.layout.column(place)) < first:
             continue
         given = [words[place // 2]] if is_packed else words[place : place + 2]
         address = f.add(base, f.mul(offsets[place], tile.dtype.bytes))
-        condition = Value("i1", "true") if inside is None else inside[place]
+        condition = cells.condition(place)
         text = f"{{ .reg .pred P; setp.ne.b32 P, $1, 0; @P {store} }}"
         effect(f, text, ",".join(["l", "r", *["r"] * len(given)]), [address, flag(f, condition), *given])
 

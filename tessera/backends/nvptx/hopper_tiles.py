@@ -18,6 +18,7 @@ from tessera.backends.nvptx.hopper_narrow import FLOORS, NARROW, PAIRED, floored
 from tessera.backends.nvptx.hopper_shared import SharedTile
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, ShapedAttr
+from tessera.ir.schedule.emit.maps import linear
 from tessera.ir.target.hopper_limits import ROWS as MMA_ROWS
 from tessera.ir.target.hopper_limits import SPAN, WARPGROUP
 from tessera.ir.target.hopper_types import ColumnVectorAttr, PartialRowsAttr, RowVectorAttr
@@ -300,27 +301,19 @@ class TileOps:
     def _load(self, op: SpecOp) -> Registers:
         buffer = op.operands[0]
         assert isinstance(buffer.type, BufferAttr)
-        places = self._places(op, op.results[0].type, 1)
-        inside = places.inside(op.value("axes"), op.value("bounds"), op.value("windows"))
-        pad = op.value("pad")
-        return elements.load(
-            places, self.values[buffer], buffer.type.shape, buffer.type.dtype, op.value("map"), inside, pad
-        )
+        return elements.load(self._cells(op, op.results[0], 0), buffer.type.dtype, op.value("pad"))
 
     def _store(self, op: SpecOp) -> None:
-        buffer = op.operands[1]
+        cells = self._cells(op, op.operands[0], 1)
+        elements.store(cells, self._tile(op.operands[0]), self._once(cells.places.layout))
+
+    def _cells(self, op: SpecOp, tile: SSAValue, place: int) -> elements.Cells:
+        """Where the elements of a tile lie in the buffer that is the operand at a place; coordinates come after it."""
+        buffer = op.operands[place]
         assert isinstance(buffer.type, BufferAttr)
-        places = self._places(op, op.operands[0].type, 2)
-        inside = places.inside(op.value("axes"), op.value("bounds"), op.value("windows"))
-        elements.store(
-            places,
-            self._tile(op.operands[0]),
-            self.values[buffer],
-            buffer.type.shape,
-            op.value("map"),
-            inside,
-            self._once(places.layout),
-        )
+        places = self._places(op, tile.type, place + 1)
+        inside = places.inside(op.value("axes"), op.value("bounds"), op.values().get("windows", ()))
+        return elements.Cells(places, self.values[buffer], linear(op.value("map"), buffer.type.shape), inside)
 
     def _once(self, layout: Layout) -> Value | None:
         """Which of the threads that hold an element of a vector stores it."""
@@ -338,21 +331,14 @@ class TileOps:
         assert isinstance(buffer.type, BufferAttr)
         is_whole = self._is_whole(buffer.type.shape[-1] * buffer.type.dtype.bytes, self.values[buffer])
 
-        tile, shape, map = self._tile(op.operands[0]), buffer.type.shape, op.value("map")
-
-        def one_by_one() -> None:
-            places = self._places(op, op.operands[0].type, 4)
-            inside = places.inside(op.value("axes"), op.value("bounds"), ())
-            elements.store(places, tile, self.values[buffer], shape, map, inside)
+        tile = self._tile(op.operands[0])
 
         def through_shared() -> None:
             whole = self._through_shared(op)
             if whole < tile.layout.columns:
-                places = self._places(op, op.operands[0].type, 4)
-                inside = places.inside(op.value("axes"), op.value("bounds"), ())
-                elements.store_pairs(places, tile, self.values[buffer], shape, map, inside, whole)
+                elements.store_pairs(self._cells(op, op.operands[0], 3), tile, whole)
 
-        f.if_(is_whole, through_shared, one_by_one)
+        f.if_(is_whole, through_shared, lambda: elements.store(self._cells(op, op.operands[0], 3), tile))
 
     def _is_whole(self, row: Dim, buffer: Value) -> Value:
         """Whether rows of so many bytes begin at multiples of 16; where they always do, a tensor map was made of it."""
