@@ -11,10 +11,18 @@ from contextlib import contextmanager
 from typing import Any
 
 from tessera.diagnostics.codes import KernelError
-from tessera.diagnostics.error import TesseraError
+from tessera.diagnostics.error import FixLike, TesseraError
 from tessera.frontend.kernel.builder import KernelBuilder
+from tessera.frontend.kernel.instead import (
+    attribute_refusal,
+    call_refusal,
+    is_of_library,
+    is_of_tensors,
+    tensor_refusal,
+)
 from tessera.frontend.kernel.loops import write_loop
 from tessera.frontend.kernel.pipelines import Pipeline
+from tessera.frontend.kernel.places import TensorRef
 from tessera.frontend.kernel.source import Source, rebound_name, source_of
 from tessera.frontend.kernel.structure import Blocks
 from tessera.frontend.kernel.tiles import Index, Loop, NeedsNumber, Operand
@@ -93,7 +101,7 @@ class Evaluator:
                 raise self.refuse(statement, f"`{_word(statement)}` is not part of the kernel language")
             handler(statement)
 
-    def refuse(self, node: Any, message: str, fix: str = "") -> KernelError:
+    def refuse(self, node: Any, message: str, fix: FixLike = "") -> KernelError:
         span = self.source.span(node)
         return KernelError(message, span=span, notes=() if fix else (f"supported: {SUPPORTED}",), fix=fix or None)
 
@@ -217,7 +225,7 @@ class Evaluator:
         finally:
             self.b.span = outer
 
-    def _applied(self, node: Any, work: Callable[[], Any]) -> Any:
+    def _applied(self, node: Any, work: Callable[[], Any], *operands: Any) -> Any:
         """What Python makes of values, at the span of the node; what Python refuses is a KernelError there."""
         with self._at(node):
             try:
@@ -225,7 +233,8 @@ class Evaluator:
             except (TesseraError, NeedsNumber, _Returned):
                 raise
             except (TypeError, ValueError, ZeroDivisionError, AttributeError, KeyError, IndexError) as error:
-                raise self.refuse(node, f"Python says: {error}", "see what the operands are") from error
+                told = tensor_refusal(operands) or (f"Python says: {error}", "see what the operands are")
+                raise self.refuse(node, *told) from error
 
     def _eval_constant(self, node: ast.Constant) -> Any:
         return node.value
@@ -255,7 +264,11 @@ class Evaluator:
         raise self.refuse(node, f"`{name}` is not defined", "define it before the kernel, or pass it as an argument")
 
     def _eval_attribute(self, node: ast.Attribute) -> Any:
-        owner = self.expression(node.value)
+        owner: Any = self.expression(node.value)
+        is_own = node.attr in dir(owner)
+        told = None if is_own else attribute_refusal(owner, node.attr, ast.unparse(node))
+        if told is not None:
+            raise self.refuse(node, *told)
         return self._applied(node, lambda: getattr(owner, node.attr))
 
     def _eval_tuple(self, node: ast.Tuple) -> Any:
@@ -266,17 +279,17 @@ class Evaluator:
 
     def _eval_binop(self, node: ast.BinOp) -> Any:
         left, right = self.expression(node.left), self.expression(node.right)
-        return self._applied(node, lambda: _BINARY[type(node.op)](left, right))
+        return self._applied(node, lambda: _BINARY[type(node.op)](left, right), left, right)
 
     def _eval_unaryop(self, node: ast.UnaryOp) -> Any:
         value = self.expression(node.operand)
-        return self._applied(node, lambda: _UNARY[type(node.op)](value))
+        return self._applied(node, lambda: _UNARY[type(node.op)](value), value)
 
     def _eval_compare(self, node: ast.Compare) -> Any:
         if len(node.ops) != 1:
             raise self.refuse(node, "comparisons are of two", "join them with `&`")
         left, right = self.expression(node.left), self.expression(node.comparators[0])
-        return self._applied(node, lambda: _COMPARE[type(node.ops[0])](left, right))
+        return self._applied(node, lambda: _COMPARE[type(node.ops[0])](left, right), left, right)
 
     def _eval_boolop(self, node: ast.BoolOp) -> Any:
         is_and, value = isinstance(node.op, ast.And), None
@@ -291,7 +304,7 @@ class Evaluator:
 
     def _eval_subscript(self, node: ast.Subscript) -> Any:
         owner, key = self.expression(node.value), self.expression(node.slice)
-        return self._applied(node, lambda: owner[key])
+        return self._applied(node, lambda: owner[key], owner)
 
     def _eval_slice(self, node: ast.Slice) -> Any:
         parts = (node.lower, node.upper, node.step)
@@ -329,17 +342,15 @@ class Evaluator:
             return None  # stops in the interpreter, where there is something to look at
         if function is builtins.print:
             raise self.refuse(node, "a compiled kernel cannot print", "run it with `kernel.interpret(...)`")
-        is_own = isinstance(function, types.FunctionType) and not _is_language(function)
+        values = (*arguments, *named.values())
+        if _takes_no_tiles(function) and any(isinstance(value, Operand | Loop | TensorRef) for value in values):
+            scope = _outside_names(self.source.function)
+            raise self.refuse(node, *call_refusal(node, self.source.span(node.func), values, scope))
+        is_own = isinstance(function, types.FunctionType) and not _is_language(function) and not is_of_library(function)
         if is_own and function.__name__ == "<lambda>":
             return self._applied(node, lambda: function(*arguments, **named))  # it has no statements to evaluate
         if is_own:
             return self._inlined(node, function, arguments, named)
-        if _is_foreign(function) and any(_is_value(value) for value in (*arguments, *named.values())):
-            raise self.refuse(
-                node,
-                f"`{ast.unparse(node.func)}` is not of the kernel language and takes no tiles",
-                "use what `tile` has",
-            )
         return self._applied(node, lambda: function(*arguments, **named))
 
     def _inlined(self, node: ast.Call, function: Any, arguments: list[Any], named: dict[str, Any]) -> Any:
@@ -379,16 +390,19 @@ def _is_language(function: Any) -> bool:
 _KNOWN = (float, int, bool, len, tuple, list, abs, round, isinstance, str)
 
 
+def _takes_no_tiles(function: Any) -> bool:
+    """Whether a function is neither of the language nor one of the user's, which are evaluated."""
+    if is_of_tensors(function) or is_of_library(function):
+        return True
+    return not isinstance(function, types.FunctionType) and _is_foreign(function)
+
+
 def _is_foreign(function: Any) -> bool:
     if function in _KNOWN or _is_language(function) or str(type(function).__module__).startswith("tessera."):
         return False
     return not str(getattr(getattr(function, "__self__", None), "__class__", type(None)).__module__).startswith(
         "tessera."
     )
-
-
-def _is_value(value: Any) -> bool:
-    return isinstance(value, Operand | Loop)
 
 
 def _word(node: Any) -> str:

@@ -1,0 +1,72 @@
+"""Functions that are no part of the language: the error names what to write, and that is there."""
+
+# What is refused has no types to give.
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import KTile, kernel, tile
+from tessera.diagnostics.codes import KernelError
+from tessera.frontend.kernel.instead import BETWEEN, ELEMENTS, OTHERWISE, advice_for
+
+X = np.ones((4, 8), np.float32)
+
+
+@kernel
+def clipped(x: KTile["M", "N", ts.f32]) -> Any:
+    T = tile.context()
+    return np.clip(tile.load(x, T.m, T.n), 0.0, 1.0)  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+@kernel
+def larger(x: KTile["M", "N", ts.f32]) -> Any:
+    T = tile.context()
+    return max(tile.load(x, T.m, T.n), 0.0)  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+
+@kernel
+def of_the_tensor(x: KTile["M", "N", ts.f32]) -> Any:
+    return np.exp(x)  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+@kernel
+def misspelt(x: KTile["M", "N", ts.f32]) -> Any:
+    T = tile.context()
+    return tile.maximun(tile.load(x, T.m, T.n), 0.0)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@kernel
+def unknown(x: KTile["M", "N", ts.f32]) -> Any:
+    T = tile.context()
+    return np.fft.fft(tile.load(x, T.m, T.n))  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("function", "message", "fix"),
+    [
+        (clipped, "`np.clip` is not of the kernel language", "tile.minimum(tile.maximum(x, low), high)"),
+        (larger, "`max` is not of the kernel language", "tile.maximum(a, b)"),
+        (of_the_tensor, "`x` is a tensor in memory", "tile.load(x, rows=T.m, cols=T.n)"),
+        (misspelt, "`tile.maximun` is not of the kernel language", "tile.maximum"),
+        (unknown, "`np.fft.fft` is not of the kernel language", "on whole tensors outside the kernel"),
+    ],
+    ids=lambda item: getattr(item, "name", ""),
+)
+def test_the_error_names_what_to_write(function: Any, message: str, fix: str) -> None:
+    with pytest.raises(KernelError, match=re.escape(message)) as caught:
+        function(X)
+    assert caught.value.fix is not None
+    assert fix in caught.value.fix.message
+
+
+def test_all_that_is_named_is_there() -> None:
+    texts = [*OTHERWISE.values(), *BETWEEN.values(), *(advice_for(name) for name in ELEMENTS)]
+    named = set(re.findall(r"tile\.(\w+)", " ".join(texts)))
+    assert named >= ELEMENTS
+    assert all(hasattr(tile, name) for name in named)
