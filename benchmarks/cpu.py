@@ -106,7 +106,8 @@ def main(
     match: Annotated[str, typer.Option(help="Only workloads whose name contains this.")] = "",
     peers: Annotated[str, typer.Option(help="Only against these: numpy, torch, jax.")] = "",
     quick: Annotated[bool, typer.Option("--quick", help="A few rows of each family, ten rounds.")] = False,
-    rounds: Annotated[int, typer.Option(min=1, help="Samples of each contender.")] = 15,
+    rounds: Annotated[int, typer.Option(min=1, help="Samples of each contender, at least.")] = 15,
+    seconds: Annotated[float, typer.Option(help="Go on for so long, up to four times the rounds.")] = 4.0,
     pause: Annotated[float, typer.Option(help="Seconds before each turn, so that other pools stop spinning.")] = 0.03,
     clock: Annotated[str, typer.Option(help="wall, cpu, or auto: cpu for one thread, wall for more.")] = "auto",
     name: Annotated[str, typer.Option(help="Name of the files in benchmarks/results.")] = "",
@@ -114,8 +115,9 @@ def main(
 ) -> None:
     """Time Tessera and its peers on the same inputs, in turns, in one process for each number of threads.
 
-    Every contender's answer is checked against float64 first. Times are medians; ratios are against the fastest peer
-    of each row. Allocating the result is part of everybody's time. Peers that are not installed are left out.
+    Every contender's answer is checked against float64 first. Times are medians; a ratio is the median over
+    rounds of a peer's time over ours, for the peer that does best in the row. Allocating the result is part of
+    everybody's time. Peers that are not installed are left out.
     """
     # In a file or a pipe there is no width to keep to, and a table cut short says nothing.
     console = Console(stderr=child is not None, width=None if sys.stdout.isatty() else 200)
@@ -125,11 +127,13 @@ def main(
         raise typer.BadParameter(str(error)) from None
     if not works:
         raise typer.BadParameter("no workload is left")
-    plans = [Plan(count, 10 if quick else rounds, pause, clock=clock) for count in _numbers(threads)]
+    length = (10, 0.0) if quick else (rounds, seconds)
+    plans = [Plan(count, *length, pause, clock=clock) for count in _numbers(threads)]
     if child is not None:
         child.write_text(json.dumps([asdict(row) for row in run_here(plans[0], works, _names(peers), console)]))
         return
     common = ["--families", families, "--match", match, "--peers", peers, "--rounds", str(rounds), "--clock", clock]
+    common += ["--seconds", str(seconds)]
     common += ["--pause", str(pause), *(["--quick"] if quick else [])]
     rows: list[Row] = []
     for plan in plans:

@@ -25,10 +25,14 @@ HOPELESS, HOPELESS_SECONDS = 20.0, 0.5
 
 @dataclass(frozen=True)
 class Plan:
-    """How to measure; `pause` lets the idle threads of other libraries' pools stop spinning."""
+    """How to measure; `pause` lets the idle threads of other libraries' pools stop spinning.
+
+    Every row has `rounds` rounds at least; short ones go on for `seconds`, up to four times as many.
+    """
 
     threads: int
     rounds: int = 15
+    seconds: float = 0.0
     pause: float = 0.03
     disturbance: float = 0.08
     clock: str = "auto"
@@ -58,6 +62,16 @@ class Row:
     def median(self, contender: str) -> float:
         """The median time of one call."""
         return statistics.median(self.samples[contender])
+
+    def ratio(self, contender: str, to: str) -> float | None:
+        """The median of what one time is of another's in the same round; None where they had no round in common.
+
+        What slows the machine for longer than a round slows both, and falls out.
+        """
+        ones, others = self.samples[contender], self.samples[to]
+        if len(ones) != len(others):
+            return None
+        return statistics.median(one / other for one, other in zip(ones, others, strict=True))
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, medians included."""
@@ -147,8 +161,15 @@ def _take_turns(entries: Sequence[Entry], plan: Plan, row: Row) -> None:
     disturbed: list[tuple[float, dict[str, float]]] = []
     gc.collect()
     gc.disable()
+    end = time.perf_counter() + plan.seconds
+
+    def is_enough() -> bool:
+        if len(kept) < plan.rounds:
+            return len(disturbed) >= plan.rounds
+        return len(kept) >= 4 * plan.rounds or time.perf_counter() > end
+
     try:
-        while len(kept) < plan.rounds and len(disturbed) < plan.rounds:
+        while not is_enough():
             turn = order.sample(list(entries), len(entries))
             before = Moment.now()
             times = {entry.contender.name: _turn(entry, plan) for entry in turn}
@@ -161,8 +182,8 @@ def _take_turns(entries: Sequence[Entry], plan: Plan, row: Row) -> None:
         gc.enable()
     # Too few quiet rounds: the least disturbed of the others fill up.
     disturbed.sort(key=lambda item: item[0])
-    missing = plan.rounds - len(kept)
-    row.disturbed_rounds = max(0, missing)
+    missing = max(0, plan.rounds - len(kept))
+    row.disturbed_rounds = missing
     rounds = (*kept, *(times for _, times in disturbed[:missing]))
     for name in (entry.contender.name for entry in entries):
         row.samples[name] = [times[name] for times in rounds]

@@ -51,26 +51,27 @@ class Result:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A row judged: the fastest peer, and its time over ours with free sizes and with fixed ones."""
+    """A row judged: the peer that does best against us, and its time over ours with free sizes and with fixed ones."""
 
     peer: str
     ratio: float
-    ratio_static: float | None
-
-    @property
-    def share(self) -> float | None:
-        """How much of the speed with fixed sizes is kept with free ones."""
-        return None if self.ratio_static is None else self.ratio / self.ratio_static
+    ratio_static: float | None = None
+    share: float | None = None
+    """How much of the speed with fixed sizes is kept with free ones."""
 
 
 def verdict(row: Row) -> Verdict | None:
     """None where we or all peers are missing."""
-    peers = {name: row.median(name) for name in row.samples if name not in (OURS, OURS_STATIC)}
-    if OURS not in row.samples or not peers:
+    if OURS not in row.samples:
         return None
-    peer = min(peers, key=lambda name: peers[name])
-    static = peers[peer] / row.median(OURS_STATIC) if OURS_STATIC in row.samples else None
-    return Verdict(peer, peers[peer] / row.median(OURS), static)
+    ratios = {name: row.ratio(name, OURS) for name in row.samples if name not in (OURS, OURS_STATIC)}
+    judged = {name: ratio for name, ratio in ratios.items() if ratio is not None}
+    if not judged:
+        return None
+    peer = min(judged, key=lambda name: judged[name])
+    if OURS_STATIC not in row.samples:
+        return Verdict(peer, judged[peer])
+    return Verdict(peer, judged[peer], row.ratio(peer, OURS_STATIC), row.ratio(OURS_STATIC, OURS))
 
 
 def _verdict_json(row: Row) -> dict[str, Any]:

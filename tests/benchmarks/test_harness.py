@@ -112,6 +112,29 @@ def test_a_verdict_is_against_the_best_peer() -> None:
     assert verdict(row(jax=1.0)) is None
 
 
+def test_a_slow_spell_of_the_machine_does_not_change_a_ratio() -> None:
+    speeds = [1.0, 1.5, 1.0, 1.5, 1.5]
+    samples = {OURS: [speed * 1.0 for speed in speeds], "jax": [speed * 1.2 for speed in speeds]}
+    # The medians of the two fall into different spells; what they are of each other in a round does not.
+    samples["jax"][1], samples[OURS][0] = 1.2, 1.5
+    found = verdict(Row("rows", "a", 1, 1.0, "cpu", samples))
+    assert found is not None
+    assert found.ratio == pytest.approx(1.2)
+
+
+def test_peers_with_other_rounds_are_not_judged() -> None:
+    samples = {OURS: [1.0, 1.0], "numpy": [9.0], "jax": [2.0, 2.0]}
+    found = verdict(Row("rows", "a", 1, 1.0, "cpu", samples))
+    assert found is not None
+    assert (found.peer, found.ratio) == ("jax", 2.0)
+
+
+def test_short_rows_have_more_rounds() -> None:
+    plan = Plan(threads=1, rounds=3, seconds=60.0, disturbance=1e9)
+    found = measure(WORK, [contender("right", softmax)], plan, {}, silent)
+    assert len(found.samples["right"]) == 4 * plan.rounds
+
+
 def test_a_family_needs_its_mean_every_row_and_its_free_sizes() -> None:
     good = row("a", tessera=1.0, tessera_static=1.0, jax=2.0)
     assert [family.is_reached for family in summary([good])] == [True, True]
