@@ -8,7 +8,7 @@ from typing import Any
 
 from xdsl.ir import Block, Operation, SSAValue
 
-from tessera.backends.nvptx import emit_access, emit_exchange, emit_lanes, emit_order, values
+from tessera.backends.nvptx import emit_access, emit_exchange, emit_lanes, emit_order, emit_values, values
 from tessera.backends.nvptx.falling import falling
 from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.layout import Layout, Threads, Tile
@@ -18,12 +18,10 @@ from tessera.backends.nvptx.text import WARP, DeviceModule, barrier, special, wa
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, IndexAttr
-from tessera.ir.target.llvm import convert, rounding
 from tessera.ir.target.llvm.dims import dim_value
 from tessera.ir.target.llvm.instructions import Index, Value, known
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim, product
-from tessera.types.dtype import bf16, f32, i64
 from tessera.types.machine import Machine
 
 BLOCK = 128
@@ -346,7 +344,8 @@ class Emitter:
     def of(self, value: SSAValue) -> Sequence[Value]:
         return self.registers(self.tiles[value])
 
-    def _made(self, op: SpecOp, registers: Sequence[Value]) -> Tile:
+    def made(self, op: SpecOp, registers: Sequence[Value]) -> Tile:
+        """The tile that an op gives."""
         layout, dtype = self.layout(op.result)
         tile = self.tiles[op.result] = Tile(layout, dtype, registers)
         return tile
@@ -374,63 +373,6 @@ class Emitter:
             part = dim_value(f, self._private_parts[op.result], self.env)
             self.buffers[op.result] = f.gep(f.arguments[-1], f.add(own, part), "i8")
 
-    # Arithmetic.
-
-    def on_math(self, op: SpecOp) -> None:
-        operands = [self.of(value) for value in op.operands]
-        dtype = self.tiles[op.operands[0]].dtype
-        fn = op.value("fn")
-        falls = op in self.falling
-        elements = zip(*operands, strict=True)
-        self._made(op, [values.computed(self.f, fn, list(parts), dtype, self.exponential, falls) for parts in elements])
-
-    def on_convert(self, op: SpecOp) -> None:
-        source = self.tiles[op.operands[0]]
-        registers = self.registers(source)
-        _, to = self.layout(op.result)
-        made = self._made(op, self._paired(op) or values.cast(self.f, registers, source.dtype, to))
-        made.wide = (source.dtype, registers) if to.bits == 16 and source.dtype is f32 else None
-        if not op.value("rounding") and source.dtype.is_float and source.dtype.bits < to.bits:
-            made.narrow = source.narrow or (source.dtype, registers)
-        if source.turned is not None and made.narrow is not None and source.turned.narrow is None:
-            made.turned = source.turned
-
-    def _paired(self, op: SpecOp) -> list[Value] | None:
-        """A sum or a product of bf16 that is rounded to bf16 again, in one instruction for two of them."""
-        maker = op.operands[0].owner
-        if not self.machine.has("sm_90") or not isinstance(maker, SpecOp) or maker.name != "ttarget.math":
-            return None
-        parts = [self.tiles[value].narrow for value in maker.operands]
-        is_known = maker.value("fn") in values.PAIRED and self.layout(op.result)[1] is bf16
-        if not is_known or None in parts or any(part[0] is not bf16 or len(part[1]) % 2 for part in parts if part):
-            return None
-        left, right = (part[1] for part in parts if part)
-        return values.paired(self.f, maker.value("fn"), left, right)
-
-    def on_round(self, op: SpecOp) -> None:
-        source, *random = (self.of(value) for value in op.operands)
-        bits = random[0] if random else [None] * len(source)
-        ways = [rounding.Rounding(**op.values(), random=part) for part in bits]
-        self._made(op, [rounding.round_to(self.f, value, way) for value, way in zip(source, ways, strict=True)])
-
-    def on_bitcast(self, op: SpecOp) -> None:
-        _, to = self.layout(op.result)
-        type_ = values.register_type(to)
-        self._made(op, [self.f.bitcast(value, type_) for value in self.of(op.operands[0])])
-
-    def on_select(self, op: SpecOp) -> None:
-        parts = zip(*[self.of(value) for value in op.operands], strict=True)
-        self._made(op, [self.f.select(condition, first, second) for condition, first, second in parts])
-
-    def on_constant(self, op: SpecOp) -> None:
-        layout, dtype = self.layout(op.result)
-        value = op.value("value")
-        if isinstance(value, Dim):
-            scalar = values.cast(self.f, [dim_value(self.f, value, self.env)], i64, dtype)[0]
-        else:
-            scalar = values.constant(self.f, dtype, value)
-        self._made(op, [scalar] * layout.registers)
-
     def coordinates(
         self, env: dict[str, Index], axes: Sequence[str], layout: Layout, register: int
     ) -> dict[str, Index]:
@@ -439,26 +381,6 @@ class Emitter:
         for axis, step in zip(axes, self.at(layout).coordinates(register), strict=True):
             here[axis] = self.f.add(here[axis], step)
         return here
-
-    def on_coordinate(self, op: SpecOp) -> None:
-        layout, dtype = self.layout(op.result)
-        env = self.named(op, op.value("names"), 0)
-        found: list[Value] = []
-        for register in range(layout.registers):
-            value = dim_value(self.f, op.value("expr"), self.coordinates(env, op.value("axes"), layout, register))
-            found.append(convert.cast(self.f, value, i64, dtype) if dtype is not i64 else value)
-        self._made(op, found)
-
-    def on_clip(self, op: SpecOp) -> None:
-        f, source = self.f, self.tiles[op.operands[0]]
-        env = self.named(op, op.value("names"), 1)
-        other = values.constant(f, source.dtype, op.value("identity"))
-        found: list[Value] = []
-        for register, value in enumerate(self.registers(source)):
-            here = self.coordinates(env, op.value("axes"), source.layout, register)
-            inside = f.icmp("slt", here[op.value("axis")], dim_value(f, op.value("bound"), here))
-            found.append(f.select(inside, value, other))
-        self._made(op, found)
 
     def on_nothing(self, op: SpecOp) -> None:
         """The end of a block: what it gives is read where it ends."""
@@ -477,14 +399,14 @@ _HANDLERS: dict[str, Callable[[Emitter, SpecOp], None]] = {
     "scratch": Emitter.on_scratch,
     "load": emit_access.emit_load,
     "store": emit_access.emit_store,
-    "math": Emitter.on_math,
-    "convert": Emitter.on_convert,
-    "round": Emitter.on_round,
-    "bitcast": Emitter.on_bitcast,
-    "select": Emitter.on_select,
-    "constant": Emitter.on_constant,
-    "coordinate": Emitter.on_coordinate,
-    "clip": Emitter.on_clip,
+    "math": emit_values.emit_math,
+    "convert": emit_values.emit_convert,
+    "round": emit_values.emit_round,
+    "bitcast": emit_values.emit_bitcast,
+    "select": emit_values.emit_select,
+    "constant": emit_values.emit_constant,
+    "coordinate": emit_values.emit_coordinate,
+    "clip": emit_values.emit_clip,
     "spread": emit_exchange.emit_spread,
     "fold": emit_exchange.emit_fold,
     "fold_place": emit_exchange.emit_fold_place,

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from xdsl.ir import Block, SSAValue
 
-from tessera.backends.x86.blocks import Layout, Vectors, register_type
-from tessera.backends.x86.emit_access import Access, constant_in_register
+from tessera.backends.x86 import emit_values
+from tessera.backends.x86.blocks import Layout, Vectors
+from tessera.backends.x86.emit_access import Access
 from tessera.backends.x86.emit_block_dot import emit_block_dot
-from tessera.backends.x86.emit_fold import fold, fold_place
 from tessera.backends.x86.emit_lanes import emit_shuffle, emit_vote
 from tessera.backends.x86.emit_order import emit_fetch, emit_sort
 from tessera.backends.x86.emit_product import emit_product, product_scratch, product_tasks, slot_of
 from tessera.backends.x86.emit_split import emit_split, split_of
 from tessera.backends.x86.emit_versions import Version, emit_versions, is_worth_versions
-from tessera.backends.x86.lanes import LaneCoordinate, lane_values
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, IndexAttr
-from tessera.ir.target.llvm import convert, math, rounding
 from tessera.ir.target.llvm.dims import dim_value
 from tessera.ir.target.llvm.instructions import Index, TargetText, Value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim, product
-from tessera.types.dtype import i64
 
 SMALL = 1 << 15
 """Elements below which one thread does all: waking another takes longer."""
@@ -295,148 +292,8 @@ class Emitter:
         for number in range(access.layout.count):
             access.store(self.blocks[op.operands[0]], number)
 
-    # Arithmetic.
-
-    def _lazily(self, op: SpecOp, make: Callable[[int], Value]) -> None:
-        layout, dtype = self.layout(op.result)
-        self.blocks[op.result] = Vectors(layout, dtype, make)
-
-    def on_math(self, op: SpecOp) -> None:
-        operands = [self.blocks[value] for value in op.operands]
-        name, dtype = op.value("fn"), operands[0].dtype
-        self._lazily(op, lambda number: math.emit(self.f, name, [block[number] for block in operands], dtype))
-
-    def on_convert(self, op: SpecOp) -> None:
-        source = self.blocks[op.operands[0]]
-        _, to = self.layout(op.result)
-        self._lazily(op, lambda number: _converted(self.f, source[number], source.dtype, to))
-
-    def on_round(self, op: SpecOp) -> None:
-        source, *random = (self.blocks[value] for value in op.operands)
-
-        def make(number: int) -> Value:
-            bits = random[0][number] if random else None
-            return rounding.round_to(self.f, source[number], rounding.Rounding(**op.values(), random=bits))
-
-        self._lazily(op, make)
-
-    def on_bitcast(self, op: SpecOp) -> None:
-        source = self.blocks[op.operands[0]]
-        layout, to = self.layout(op.result)
-        from tessera.ir.target.llvm.types import vector  # noqa: PLC0415 - rare
-
-        type_ = vector(register_type(to), layout.lanes)
-        self._lazily(op, lambda number: self.f.bitcast(source[number], type_))
-
-    def on_select(self, op: SpecOp) -> None:
-        condition, first, second = (self.blocks[value] for value in op.operands)
-        self._lazily(op, lambda n: self.f.select(condition[n], first[n], second[n]))
-
-    def on_constant(self, op: SpecOp) -> None:
-        layout, dtype = self.layout(op.result)
-        value = op.value("value")
-        if isinstance(value, Dim):
-            scalar = convert.cast(self.f, dim_value(self.f, value, self.env), i64, dtype)
-            self._lazily(op, lambda number: self.f.splat(scalar, layout.lanes))
-        else:
-            self._lazily(op, lambda number: constant_in_register(self.f, dtype, value, layout.lanes))
-
-    def at(self, op: SpecOp, axes: Sequence[str], env: Mapping[str, Index], layout: Layout, number: int) -> Any:
-        """The coordinates of one vector, scalars by name and the one along lanes."""
-        outer, first = layout.place(number)
-        found = dict(env)
-        for axis, index in zip(axes[:-1], outer, strict=True):
-            found[axis] = self.f.add(found[axis], index)
-        if not axes:
-            return found, None
-        start = self.f.add(found[axes[-1]], first)
-        found[axes[-1]] = start
-        return found, LaneCoordinate(axes[-1], start, layout.lanes)
-
-    def on_coordinate(self, op: SpecOp) -> None:
-        layout, _ = self.layout(op.result)
-        env = self.named(op, op.value("names"), 0)
-
-        def make(number: int) -> Value:
-            here, along = self.at(op, op.value("axes"), env, layout, number)
-            value = lane_values(self.f, op.value("expr"), here, along, {})
-            return value if value.lanes == layout.lanes else self.f.splat(value, layout.lanes)
-
-        self._lazily(op, make)
-
-    def on_clip(self, op: SpecOp) -> None:
-        source = self.blocks[op.operands[0]]
-        if self.version is not None and self.version.is_whole(op):
-            self.blocks[op.result] = source
-            return
-        env = self.named(op, op.value("names"), 1)
-        layout, axis = source.layout, op.value("axis")
-
-        def make(number: int) -> Value:
-            f = self.f
-            here, along = self.at(op, op.value("axes"), env, layout, number)
-            other = constant_in_register(f, source.dtype, op.value("identity"), layout.lanes)
-            if along is not None and along.name in op.value("bound").symbols and layout.lanes > 1:
-                bounds = lane_values(f, op.value("bound"), here, along, {})
-                inside = f.icmp("slt", f.splat(f.index(here[axis]), layout.lanes), bounds)
-                return f.select(inside, source[number], other)
-            left = f.sub(dim_value(f, op.value("bound"), here), here[axis])
-            if along is not None and along.name == axis and layout.lanes > 1:
-                return f.select(f.lane_mask(left, layout.lanes), source[number], other)
-            return f.select(f.icmp("sgt", left, 0), source[number], other)
-
-        self._lazily(op, make)
-
-    def on_spread(self, op: SpecOp) -> None:
-        source = self.blocks[op.operands[0]]
-        layout, _ = self.layout(op.result)
-        axes: tuple[int, ...] = op.value("axes")
-        rank = len(layout.sizes)
-
-        def make(number: int) -> Value:
-            outer, first = layout.place(number)
-            if rank - 1 in axes:
-                inner = tuple(outer[axis] for axis in axes[:-1])
-                return source[source.layout.number(inner, first // source.layout.lanes)]
-            indices = [outer[axis] for axis in axes]
-            return self.f.splat(_element(self.f, source, indices), layout.lanes)
-
-        self._lazily(op, make)
-
-    def on_fold(self, op: SpecOp) -> None:
-        source = self.blocks[op.operands[0]]
-        layout, dtype = self.layout(op.result)
-        values = fold(self.f, source, op.value("kind"), op.value("axis"), layout)
-        self.blocks[op.result] = Vectors.of(layout, dtype, values)
-
-    def on_fold_place(self, op: SpecOp) -> None:
-        values, places = (self.blocks[value] for value in op.operands)
-        layout, dtype = self.layout(op.result)
-        found = fold_place(self.f, values, places, op.value("kind"), op.value("axis"), layout)
-        self.blocks[op.result] = Vectors.of(layout, dtype, found)
-
     def on_nothing(self, op: SpecOp) -> None:
         """The end of a block: what it gives is read where it ends."""
-
-
-def _element(f: FunctionText, source: Vectors, indices: Sequence[int]) -> Value:
-    """One element of a block, as a scalar."""
-    if not indices:
-        return f.extract(source[0], 0)
-    chunk, lane = divmod(indices[-1], source.layout.lanes)
-    return f.extract(source[source.layout.number(indices[:-1], chunk)], lane)
-
-
-def _converted(f: FunctionText, value: Value, source: Any, to: Any) -> Value:
-    """Between register types: narrow floats are widened first and narrowed last."""
-    if source is to:
-        return value
-    is_narrow = source.is_float and source.compute is not source
-    wide = convert.widened(f, value, source) if is_narrow else value
-    given = source.compute if is_narrow else source
-    if to.is_float and to.compute is not to:
-        return convert.narrowed(f, convert.before_narrowing(f, wide, given, to), to)
-    return convert.cast(f, wide, given, to.compute)
 
 
 def _used_from_outside(op: SpecOp) -> list[SSAValue]:
@@ -462,17 +319,17 @@ _HANDLERS: dict[str, Callable[[Emitter, SpecOp], None]] = {
     "scratch": Emitter.on_scratch,
     "load": Emitter.on_load,
     "store": Emitter.on_store,
-    "math": Emitter.on_math,
-    "convert": Emitter.on_convert,
-    "bitcast": Emitter.on_bitcast,
-    "round": Emitter.on_round,
-    "select": Emitter.on_select,
-    "constant": Emitter.on_constant,
-    "coordinate": Emitter.on_coordinate,
-    "clip": Emitter.on_clip,
-    "spread": Emitter.on_spread,
-    "fold": Emitter.on_fold,
-    "fold_place": Emitter.on_fold_place,
+    "math": emit_values.emit_math,
+    "convert": emit_values.emit_convert,
+    "bitcast": emit_values.emit_bitcast,
+    "round": emit_values.emit_round,
+    "select": emit_values.emit_select,
+    "constant": emit_values.emit_constant,
+    "coordinate": emit_values.emit_coordinate,
+    "clip": emit_values.emit_clip,
+    "spread": emit_values.emit_spread,
+    "fold": emit_values.emit_fold,
+    "fold_place": emit_values.emit_fold_place,
     "shuffle": emit_shuffle,
     "vote": emit_vote,
     "fetch": emit_fetch,

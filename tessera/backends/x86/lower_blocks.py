@@ -14,6 +14,7 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from tessera.backends.x86.block_owners import check_owners, is_fresh
 from tessera.backends.x86.block_rows import is_same_index, rows_of
+from tessera.backends.x86.block_sides import check_memory, check_products, lines_of, memory_behind
 from tessera.backends.x86.lower_tiles import Lowering
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
@@ -21,10 +22,8 @@ from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
 from tessera.ir.schedule.emit.maps import linear
 from tessera.ir.target.reach import is_multiple, largest
 from tessera.ir.target.types import VectorAttr
-from tessera.ir.tile.ops.access import is_shared
 from tessera.types.dim import Dim, minimum
-from tessera.types.dtype import DType, u8
-from tessera.types.promotion import holds
+from tessera.types.dtype import u8
 from tessera.types.tensor_type import TensorType
 
 _PASSING = ("ttile.load", "ttile.cast", "ttile.transpose")
@@ -43,8 +42,8 @@ class BlockLowering(Lowering):
         self.homes: dict[SSAValue, SSAValue] = {}
         self.segment: list[SpecOp] = []
         self.in_row = False
-        _check_memory(self.kernel)
-        _check_products(self.kernel)
+        check_memory(self.kernel)
+        check_products(self.kernel)
         check_owners(self.kernel)
         self.rows = rows_of(self.kernel)
         self.lines = lines_of(self.kernel)
@@ -336,7 +335,7 @@ class BlockLowering(Lowering):
             self.homes[op.result] = self.home(op.result) if fresh else self.home(acc)
         assert fresh or self.homes[acc] is self.homes[op.result], "an accumulator is used after its product"
         rows, coords = self.rows.extent, self.rows.coords
-        load, is_turned = _memory_behind(rhs, op)
+        load, is_turned = memory_behind(rhs, op)
         k, n, where, offset = self._side(load, is_turned, op)
         names = dict(coords) | where
         width = acc.type.shape[1].value or 0
@@ -390,101 +389,5 @@ class BlockLowering(Lowering):
         return extents["_depth"], extents["_col"], coords, offset
 
 
-_BY_ELEMENT = ("ttile.elementwise", "ttile.cast", "ttile.round", "ttile.bitcast", "ttile.select", "ttile.clip")
-_MADE = (*_BY_ELEMENT, "ttile.load", "ttile.constant", "ttile.coordinate")
-
-
-def lines_of(kernel: SpecOp) -> set[SSAValue]:
-    """Tiles of one axis that lie along rows: those spread down a block, and all they are computed from.
-
-    Any other tile of one axis is a column. Raises TargetVerifyError for a line that is used as a column too.
-    """
-    found: set[SSAValue] = set()
-    waiting = [
-        op.operands[0]
-        for op in kernel.walk()
-        if isinstance(op, SpecOp) and op.name == "ttile.broadcast" and op.value("axes") == (1,)
-    ]
-    while waiting:
-        value = waiting.pop()
-        if value in found or not isinstance(value.type, TileAttr) or len(value.type.shape) != 1:
-            continue
-        op = value.op if isinstance(value, OpResult) else None
-        if not isinstance(op, SpecOp) or op.name not in _MADE or _is_written(kernel, op):
-            raise TargetVerifyError(
-                "what is spread down a block is loaded from memory that is only read, or computed from such, on x86",
-                span=op.span if isinstance(op, SpecOp) else None,
-            )
-        found.add(value)
-        waiting += op.operands if op.name in _BY_ELEMENT else []
-    for value in found:
-        for use in value.uses:
-            user = use.operation
-            is_spread = user.name == "ttile.broadcast" and isinstance(user, SpecOp) and user.value("axes") == (1,)
-            if not is_spread and not any(result in found for result in user.results):
-                assert isinstance(user, SpecOp)
-                raise TargetVerifyError("a tile is used along rows and down columns of a block", span=user.span)
-    return found
-
-
-def _is_written(kernel: SpecOp, load: SpecOp) -> bool:
-    """Whether a load reads what the kernel may write."""
-    if load.name != "ttile.load":
-        return False
-    arguments: list[SSAValue] = list(kernel.regions[0].block.args)
-    return load.operands[0] not in arguments or arguments.index(load.operands[0]) in kernel.value("writes")
-
-
 def _is_start(user: Operation, index: int) -> bool:
     return user.name == "ttile.dot" and index == 2
-
-
-def _check_memory(kernel: SpecOp) -> None:
-    """Rows go one after the other here, each through all ops between two products: none waits for others."""
-    for op in kernel.walk():
-        if isinstance(op, SpecOp) and op.results and is_shared(op.results[0]):
-            raise TargetVerifyError("a kernel that multiplies tiles has no shared memory on x86", span=op.span)
-
-
-def _check_products(kernel: SpecOp) -> None:
-    """Raises TargetVerifyError for what no walk over rows computes."""
-    for op in kernel.walk():
-        if not isinstance(op, SpecOp):
-            continue
-        if op.name == "ttile.dot":
-            _memory_behind(op.operands[1], op)
-        elif op.name in ("ttile.reduce", "ttile.arg_reduce") and op.value("axis") == 0:
-            raise TargetVerifyError(
-                "a kernel that multiplies tiles folds them along their rows on x86, not down their columns",
-                span=op.span,
-                fix="transpose the product, or fold in a kernel of its own",
-            )
-
-
-def _memory_behind(value: SSAValue, product: SpecOp) -> tuple[SpecOp, bool]:
-    """The load that a product's operand comes from, and whether it is read transposed.
-
-    The product reads that memory itself, so raises TargetVerifyError where another op makes the operand, or a cast on
-    the way changes numbers.
-    """
-    turned, casts = False, list[tuple[DType, DType]]()
-    while isinstance(value, OpResult) and value.op.name in ("ttile.cast", "ttile.transpose"):
-        turned ^= value.op.name == "ttile.transpose"
-        source = value.op.operands[0]
-        assert isinstance(value.type, TileAttr)
-        assert isinstance(source.type, TileAttr)
-        casts.append((source.type.dtype, value.type.dtype))
-        value = source
-    fix = "store the tile to scratch first, and load it from there"
-    load = value.op if isinstance(value, OpResult) else None
-    if not isinstance(load, SpecOp) or load.name != "ttile.load":
-        raise TargetVerifyError("the right operand of a product is read from memory on x86", span=product.span, fix=fix)
-    memory = casts[-1][0] if casts else None
-    for _, target in casts:
-        if memory is not None and not holds(target, memory):
-            raise TargetVerifyError(
-                f"{memory} is rounded to {target} on its way to a product, which reads memory itself on x86",
-                span=product.span,
-                fix=fix,
-            )
-    return load, turned

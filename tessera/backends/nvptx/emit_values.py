@@ -1,0 +1,110 @@
+"""Arithmetic on tiles that threads hold, as LLVM text: functions, casts, constants, coordinates and clips."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tessera.backends.nvptx import values
+from tessera.ir.base.op import SpecOp
+from tessera.ir.target.llvm import convert, rounding
+from tessera.ir.target.llvm.dims import dim_value
+from tessera.ir.target.llvm.instructions import Value
+from tessera.types.dim import Dim
+from tessera.types.dtype import bf16, f32, i64
+
+if TYPE_CHECKING:
+    from tessera.backends.nvptx.emit import Emitter
+
+
+def emit_math(emitter: Emitter, op: SpecOp) -> None:
+    """A function of each element."""
+    operands = [emitter.of(value) for value in op.operands]
+    dtype = emitter.tiles[op.operands[0]].dtype
+    fn = op.value("fn")
+    falls = op in emitter.falling
+    elements = zip(*operands, strict=True)
+    emitter.made(
+        op, [values.computed(emitter.f, fn, list(parts), dtype, emitter.exponential, falls) for parts in elements]
+    )
+
+
+def emit_convert(emitter: Emitter, op: SpecOp) -> None:
+    """Elements in another dtype."""
+    source = emitter.tiles[op.operands[0]]
+    registers = emitter.registers(source)
+    _, to = emitter.layout(op.result)
+    made = emitter.made(op, _paired(emitter, op) or values.cast(emitter.f, registers, source.dtype, to))
+    made.wide = (source.dtype, registers) if to.bits == 16 and source.dtype is f32 else None
+    if not op.value("rounding") and source.dtype.is_float and source.dtype.bits < to.bits:
+        made.narrow = source.narrow or (source.dtype, registers)
+    if source.turned is not None and made.narrow is not None and source.turned.narrow is None:
+        made.turned = source.turned
+
+
+def _paired(emitter: Emitter, op: SpecOp) -> list[Value] | None:
+    """A sum or a product of bf16 that is rounded to bf16 again, in one instruction for two of them."""
+    maker = op.operands[0].owner
+    if not emitter.machine.has("sm_90") or not isinstance(maker, SpecOp) or maker.name != "ttarget.math":
+        return None
+    parts = [emitter.tiles[value].narrow for value in maker.operands]
+    is_known = maker.value("fn") in values.PAIRED and emitter.layout(op.result)[1] is bf16
+    if not is_known or None in parts or any(part[0] is not bf16 or len(part[1]) % 2 for part in parts if part):
+        return None
+    left, right = (part[1] for part in parts if part)
+    return values.paired(emitter.f, maker.value("fn"), left, right)
+
+
+def emit_round(emitter: Emitter, op: SpecOp) -> None:
+    """Elements rounded to fewer bits, in the way that is asked for."""
+    source, *random = (emitter.of(value) for value in op.operands)
+    bits = random[0] if random else [None] * len(source)
+    ways = [rounding.Rounding(**op.values(), random=part) for part in bits]
+    emitter.made(op, [rounding.round_to(emitter.f, value, way) for value, way in zip(source, ways, strict=True)])
+
+
+def emit_bitcast(emitter: Emitter, op: SpecOp) -> None:
+    """The bits of elements, seen as another dtype."""
+    _, to = emitter.layout(op.result)
+    type_ = values.register_type(to)
+    emitter.made(op, [emitter.f.bitcast(value, type_) for value in emitter.of(op.operands[0])])
+
+
+def emit_select(emitter: Emitter, op: SpecOp) -> None:
+    """One of two, by element."""
+    parts = zip(*[emitter.of(value) for value in op.operands], strict=True)
+    emitter.made(op, [emitter.f.select(condition, first, second) for condition, first, second in parts])
+
+
+def emit_constant(emitter: Emitter, op: SpecOp) -> None:
+    """One number everywhere."""
+    layout, dtype = emitter.layout(op.result)
+    value = op.value("value")
+    if isinstance(value, Dim):
+        scalar = values.cast(emitter.f, [dim_value(emitter.f, value, emitter.env)], i64, dtype)[0]
+    else:
+        scalar = values.constant(emitter.f, dtype, value)
+    emitter.made(op, [scalar] * layout.registers)
+
+
+def emit_coordinate(emitter: Emitter, op: SpecOp) -> None:
+    """An expression of the coordinates of each element."""
+    layout, dtype = emitter.layout(op.result)
+    env = emitter.named(op, op.value("names"), 0)
+    found: list[Value] = []
+    for register in range(layout.registers):
+        value = dim_value(emitter.f, op.value("expr"), emitter.coordinates(env, op.value("axes"), layout, register))
+        found.append(convert.cast(emitter.f, value, i64, dtype) if dtype is not i64 else value)
+    emitter.made(op, found)
+
+
+def emit_clip(emitter: Emitter, op: SpecOp) -> None:
+    """Elements below a bound along an axis; the others become the identity."""
+    f, source = emitter.f, emitter.tiles[op.operands[0]]
+    env = emitter.named(op, op.value("names"), 1)
+    other = values.constant(f, source.dtype, op.value("identity"))
+    found: list[Value] = []
+    for register, value in enumerate(emitter.registers(source)):
+        here = emitter.coordinates(env, op.value("axes"), source.layout, register)
+        inside = f.icmp("slt", here[op.value("axis")], dim_value(f, op.value("bound"), here))
+        found.append(f.select(inside, value, other))
+    emitter.made(op, found)
