@@ -41,8 +41,8 @@ def block(x: Any, p: Any, heads: int) -> Any:
     return x + (hidden @ p.down + p.down_bias)
 
 
-def forward(x: ts.Tensor["B", "S", "D", ts.f32], layers: list[Layer], heads: int = 8) -> Any:
-    """All layers, one after the other; every size but the number of heads is free."""
+def forward(x: ts.Tensor["B", "S", "D", ts.f32], layers: Sequence[Any], heads: int = 8) -> Any:
+    """All layers, one after the other; batch and length are free, the layers have the sizes they come with."""
     for parameters in layers:
         x = block(x, parameters, heads)
     return x

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tessera.api.jit import Jit
+from tessera.api.kernel_vjp import check_called, check_declared, is_checking, vjp_name
 from tessera.api.tuning import Tuning
 from tessera.compiler.kernel_instance import KernelInstance
 from tessera.compiler.options import Options, at_place
@@ -20,6 +21,7 @@ from tessera.frontend.kernel.bind import KernelBinder, fused_shape
 from tessera.frontend.kernel.definition import KernelDefinition
 from tessera.frontend.kernel.tiles import NeedsNumber
 from tessera.frontend.size import size_of
+from tessera.frontend.trace_function import TracedFunction
 from tessera.frontend.tree import flatten
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
@@ -108,14 +110,17 @@ class Kernel:
         try:
             name = instance.registered(types)
         except NeedsNumber as need:
-            if self._jit.is_own_trace:
+            if self._jit.is_own_trace or is_checking():
                 raise
             raise KernelError(
                 f"`{self.name}` needs `{need.dim}` as a number, since it is the size of a tile, and here it is free",
                 fix="declare that dim with its size, as in `Tensor[..., 128, f32]`",
             ) from None
-        results: tuple[Any, ...] = apply("kernel_call", operands, {"kernel": name})
+        slot = {} if self.vjp is None else {"vjp": vjp_name(self.vjp)}
+        results: tuple[Any, ...] = apply("kernel_call", operands, {"kernel": name, **slot})
         shaped = [_apart(result, lead) for result in results]
+        if slot and not is_checking():  # a kernel may be called in its own derivative
+            check_called(self.definition, self._tensors(bound.arguments), shaped, self._static_arguments(bound))
         return shaped[0] if len(shaped) == 1 else tuple(shaped)
 
     def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> inspect.BoundArguments:
@@ -128,6 +133,15 @@ class Kernel:
 
     def _statics(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return {parameter.name: arguments[parameter.name] for parameter in self.definition.statics}
+
+    def _tensors(self, arguments: Mapping[str, Any]) -> list[tuple[str, Any]]:
+        """The tensors of a call as they were given, with the names of their parameters."""
+        return [(one.name, leaf) for one in self.definition.inputs for leaf in flatten(arguments[one.name])[0]]
+
+    def _static_arguments(self, bound: inspect.BoundArguments) -> dict[str, Any]:
+        """What a derivative may ask for by keyword: static arguments, and the random key."""
+        key = bound.arguments.get(KEY)
+        return {**self._statics(bound.arguments), **({} if key is None else {KEY: key})}
 
     def _operands(
         self, arguments: Mapping[str, Any], to_shape: Callable[[Any, Any], Any], dims: Callable[[Any], Any]
@@ -172,6 +186,10 @@ class Kernel:
             Tensor.of(result.reshape((*lead, *result.shape[1:]) if count else result.shape)) for result in results
         ]
         return shaped[0] if len(shaped) == 1 else tuple(shaped)
+
+    def trace(self, *args: Any, **kwargs: Any) -> TracedFunction:
+        """The kernel as the one op of a program, for such arguments; nothing is compiled or run."""
+        return self._jit.retried(lambda: self._jit.trace(*args, **kwargs))
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """The kernel at every level of IR, as text: `.graph`, `.schedule`, `.tile`, `.target`, `.llvm`."""
@@ -222,9 +240,19 @@ class Kernel:
         return KernelInstance(self.definition, self._statics(arguments), self.given), types
 
     def defvjp(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Give the kernel its derivative: a function of its operands, its results and their gradients."""
+        """Give the kernel its derivative: a function of its operands, its results and their gradients.
+
+        It gives one gradient for each operand, of its shape and dtype, or None; it may ask for static arguments by
+        keyword. Each call of the kernel checks it for the types at hand, and names it in the program.
+        """
+        check_declared(self.definition, function)
         self.definition.vjp = function
         return function
+
+    @property
+    def vjp(self) -> Callable[..., Any] | None:
+        """The derivative that the kernel was given."""
+        return self.definition.vjp
 
     def register(self, name: str = "") -> Kernel:
         """Let the kernel be called as `tessera.ops.<name>`."""
@@ -240,7 +268,9 @@ class Kernel:
         return self if instance is None else functools.partial(self, instance)
 
     def __repr__(self) -> str:
-        return f"kernel {self.name}{self.definition.signature} {self.schedule}"
+        vjp = self.definition.vjp
+        derivative = "" if vjp is None else f" with vjp `{vjp_name(vjp)}`"
+        return f"kernel {self.name}{self.definition.signature} {self.schedule}{derivative}"
 
 
 class _Shaped:

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 
 from rich.console import Console
 from rich.text import Text
 
-from tessera.cli.inspect import TargetError, arguments_for, find
+from tessera.cli.arguments import Given, TargetError, arguments_for, find, sizes_text, traced
 from tessera.compiler.lint import Looked, lint_tape
 from tessera.diagnostics.error import TesseraError
 
 
-def show(target: str, shapes: Sequence[str], architecture: str, *, as_json: bool = False) -> int:
+def show(target: str, given: Given, architecture: str, *, as_json: bool = False) -> int:
     """Print what was seen; 1 where there is something to complain of, 2 where nothing could be looked at."""
     console = Console(highlight=False, soft_wrap=True)
     try:
         function = find(target)
-        tape = function.trace(*arguments_for(function, shapes)).tape
-        looked = lint_tape(tape, replace(function.options, backend="cuda", features=(architecture,)))
+        arguments = arguments_for(function, given)
+        looked = lint_tape(
+            traced(function, arguments), replace(function.options, backend="cuda", features=(architecture,))
+        )
     except TargetError as error:
         console.print(Text(f"tessera lint: {error}"), style="red")
         return 2
@@ -32,6 +33,8 @@ def show(target: str, shapes: Sequence[str], architecture: str, *, as_json: bool
     else:
         for one in looked:
             _print(console, one)
+        if text := sizes_text(function, arguments):
+            console.print(Text(text))
     return 1 if any(one.complaints for one in looked) else 0
 
 

@@ -17,16 +17,27 @@ app = typer.Typer(
 )
 
 
-_TARGET = "What to look at, as `module:function`, such as `examples.softmax:by_hand`."
-_SHAPE = "A parameter's shape: `x=64x128` or `x=64x128:bf16`; once for each parameter without an annotation."
+_TARGET = "What to look at, as `module:function`: a jitted function, a kernel or a plain function."
+_SHAPE = "Shape of a parameter without an annotation: `x=64x128`, `x=64x128:bf16`, `params\\[w]=64x128`, `p.bias=128`."
+_SIZE = "Size of a dim that annotations name: `N=1024`."
+_VALUE = "Python value of a parameter: `causal=True`."
+Target = Annotated[str, typer.Argument(help=_TARGET, metavar="MODULE:FUNCTION")]
+Shapes = Annotated[list[str] | None, typer.Option("--shape", help=_SHAPE, metavar="NAME=SHAPE")]
+Sizes = Annotated[list[str] | None, typer.Option("--size", help=_SIZE, metavar="DIM=NUMBER")]
+Values = Annotated[list[str] | None, typer.Option("--value", help=_VALUE, metavar="NAME=VALUE")]
 
 
 @app.command()
 def explain(
-    code: Annotated[str, typer.Argument(help="An error code, such as T0101; see `--list`.", show_default=False)] = "",
+    code: Annotated[
+        str,
+        typer.Argument(
+            help="An error code, such as T0101; without one, all are listed.", metavar="[CODE]", show_default=False
+        ),
+    ] = "",
     list_all: Annotated[bool, typer.Option("--list", help="List every code with its one-line meaning.")] = False,
 ) -> None:
-    """Tell the long story of an error: what the rule is, a program that breaks it, and the cure."""
+    """Tell of an error: the rule, a program that breaks it, and the cure."""
     from tessera.cli.explain import list_codes, show_page
 
     if list_all or not code:
@@ -47,28 +58,42 @@ def doctor(
 
 @app.command()
 def inspect(
-    target: Annotated[str, typer.Argument(help=_TARGET)],
-    shape: Annotated[list[str] | None, typer.Option(help=_SHAPE)] = None,
-    output: Annotated[str, typer.Option(help="The file that the page is written to.")] = "inspect.html",
+    target: Target,
+    shape: Shapes = None,
+    size: Sizes = None,
+    value: Values = None,
+    output: Annotated[str, typer.Option(help="The file that the page is written to.", metavar="FILE")] = "inspect.html",
     rows: Annotated[int, typer.Option(help="Most lines of a cell in the terminal; the page has all.")] = 24,
 ) -> None:
-    """Show a function at all four levels side by side, and write a page where a click lights up a line everywhere."""
+    """Show a function at all four levels of IR, side by side.
+
+    Also writes a page where a click on a line lights up what it came from and became.
+    Example: `tessera inspect examples.softmax:by_hand`
+    """
+    from tessera.cli.arguments import Given
     from tessera.cli.inspect import show
 
-    raise typer.Exit(show(target, shape or (), output, rows))
+    raise typer.Exit(show(target, Given(shape or (), size or (), value or ()), output, rows))
 
 
 @app.command()
 def lint(
-    target: Annotated[str, typer.Argument(help=_TARGET)],
-    shape: Annotated[list[str] | None, typer.Option(help=_SHAPE)] = None,
+    target: Target,
+    shape: Shapes = None,
+    size: Sizes = None,
+    value: Values = None,
     architecture: Annotated[str, typer.Option(help="The GPU to compile for; none need be here.")] = "sm_90a",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what each kernel takes of a GPU (registers, shared memory, occupancy), and where lanes wait for a bank."""
+    """Say what each kernel takes of a GPU, and where it waits.
+
+    Registers, shared memory, occupancy, and accesses of shared memory in which lanes wait for a bank; no GPU is needed.
+    Example: `tessera lint examples.softmax:rows --size N=1024`
+    """
+    from tessera.cli.arguments import Given
     from tessera.cli.lint import show
 
-    raise typer.Exit(show(target, shape or (), architecture, as_json=as_json))
+    raise typer.Exit(show(target, Given(shape or (), size or (), value or ()), architecture, as_json=as_json))
 
 
 cache = typer.Typer(help="The cache of compiled code on disk.", no_args_is_help=True)
@@ -94,9 +119,9 @@ def cache_clear() -> None:
 @app.command()
 def version() -> None:
     """Print the version."""
-    from importlib.metadata import version
+    from tessera import __version__
 
-    typer.echo(version("tessera"))
+    typer.echo(__version__)
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ from tessera.types.annotation import HEADS, TensorAnnotation
 from tessera.types.frozen import frozen
 
 _EMPTY: Any = inspect.Parameter.empty
+_PLAIN = frozenset(("Any", "None", "bool", "float", "int", "str"))
 
 
 @frozen
@@ -67,7 +68,7 @@ def resolve(function: Callable[..., Any], name: str, annotation: Any) -> Any:
     if annotation is _EMPTY:
         return None
     if isinstance(annotation, str):
-        if not any(head in annotation for head in HEADS) and not annotation.isidentifier():
+        if annotation in _PLAIN:
             return None
         annotation = _evaluated(function, name, annotation)
     return annotation if mentions_tensors(annotation) else None
@@ -77,12 +78,17 @@ def _evaluated(function: Callable[..., Any], name: str, text: str) -> Any:
     target = inspect.unwrap(function)
     scope = dict(getattr(target, "__globals__", {}))
     scope |= _closure_of(target) if inspect.isfunction(target) else {}
+    speaks_of_tensors = any(f"{head}[" in text for head in HEADS)
     try:
         return eval(text, scope)
     except TesseraError as error:
         raise error.at(_annotation_span(target, name) or error.span) from None
+    except (AttributeError, TypeError, SyntaxError):
+        if speaks_of_tensors:
+            raise
+        return None  # what only type checkers read may name what is not there
     except NameError as error:
-        if not any(f"{head}[" in text for head in HEADS):
+        if not speaks_of_tensors:
             return None
         raise AnnotationError(
             f"the annotation of `{name}` uses `{error.name}`, which is not defined", span=_annotation_span(target, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -16,6 +16,9 @@ from tessera.frontend.tree import flatten
 from tessera.types.annotation import TensorAnnotation, annotation_of, parse_annotation
 from tessera.types.dtype import ALL
 from tessera.types.policy import accum, compute, loss_scale, saturate, stochastic_round, tf32
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 DIMS = [
     '"B"',
@@ -174,3 +177,20 @@ def test_a_tree_is_no_tensor(value: Any) -> None:
     with pytest.raises(RuntimeArgumentError, match=rf"`x` must be a tensor, got {type(value).__name__}") as found:
         ts.jit(function)(value)
     assert 'it is declared Tensor["N", f32]' in found.value.notes
+
+
+class Weights(NamedTuple):
+    """One layer."""
+
+    w: ts.Tensor["D", ts.f32]
+
+
+def test_a_record_inside_a_list_is_declared_though_its_text_names_no_tensor() -> None:
+    @ts.jit
+    def f(x: ts.Tensor["D", ts.f32], layers: list[Weights], other: dict[str, Fraction] | None = None) -> Any:
+        return x + layers[0].w
+
+    graph = f.trace(ts.ones(3), [Weights(ts.ones(3))]).tape
+    assert [str(graph.types[value]) for value in graph.inputs] == ["[D] f32", "[D] f32"]
+    with pytest.raises(RuntimeArgumentError, match=r"`layers\[0\].w` must be f32, got i32"):
+        f(ts.ones(3), [Weights(ts.ones(3, ts.i32))])

@@ -1,0 +1,277 @@
+"""What a function is looked at with: the function that a command names, and arguments made up for it."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import sys
+import textwrap
+import typing
+from collections import namedtuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tessera.api.jit import Jit, jit
+from tessera.api.kernel import Kernel
+from tessera.api.state import KVCache
+from tessera.frontend.annotations import declared_form
+from tessera.frontend.tree import unflatten
+from tessera.ir.base.arrays import numpy_dtype
+from tessera.types.annotation import TensorAnnotation
+from tessera.types.dtype import BY_NAME, f32
+
+_SHAPE = re.compile(r"(?P<path>[\w.\[\]'\"]+)=(?P<dims>(?:\d+(?:x\d+)*)?)(?::(?P<dtype>\w+))?")
+_STEP = re.compile(r"\.(?P<field>[^\W\d]\w*)|\[(?P<index>\d+)\]|\[(?P<quote>['\"]?)(?P<key>[^\W\d]\w*)(?P=quote)\]")
+_EXAMPLE = "64x128"
+
+
+class TargetError(Exception):
+    """What was asked for is not a function that can be looked at; the message says why."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a command line says of arguments: shapes of tensors, sizes of named dims, Python values."""
+
+    shapes: Sequence[str] = ()
+    sizes: Sequence[str] = ()
+    values: Sequence[str] = ()
+
+
+@dataclass
+class Arguments:
+    """Arguments by name, and the size of each named dim; `chosen` are those that nobody asked for."""
+
+    by_name: dict[str, Any] = field(default_factory=dict[str, Any])
+    sizes: dict[str, int] = field(default_factory=dict[str, int])
+    chosen: dict[str, int] = field(default_factory=dict[str, int])
+
+    def size(self, name: str) -> int:
+        """The size of a dim: different ones for different names, so that nothing is equal by accident."""
+        if name not in self.sizes:
+            self.sizes[name] = self.chosen[name] = 16 * (len(self.sizes) + 1)
+        return self.sizes[name]
+
+    def example(self, annotation: TensorAnnotation) -> Any:
+        """A tensor, or a cache, as it is declared."""
+        shape = [dim.evaluate({name: self.size(name) for name in dim.symbols}) for dim in annotation.dims]
+        dtype = annotation.dtype or f32
+        if annotation.head == "KVCache":
+            batch, heads, capacity, head_dim = shape
+            return KVCache.empty(batch, heads, capacity, head_dim, dtype)
+        return np.zeros(shape, numpy_dtype(dtype))
+
+
+def find(target: str) -> Jit | Kernel:
+    """The function or kernel that `module:function` names, jitted if it is neither."""
+    module, _, name = target.partition(":")
+    if not name:
+        raise TargetError(f"`{target}` must be module:function, such as `model:forward`")
+    sys.path.insert(0, "")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise TargetError(str(error)) from error
+    if isinstance(found, Jit | Kernel):
+        return found
+    if not callable(found):
+        raise TargetError(f"`{target}` is a {type(found).__name__}, not a function")
+    return jit(found)
+
+
+def arguments_for(function: Jit | Kernel, given: Given) -> Arguments:
+    """An argument for each parameter: as given, or as it is declared, or its default.
+
+    Raises TargetError for a parameter of which none is known, and for what is given to none.
+    """
+    shapes, values = _shapes(given.shapes), dict(_value(text) for text in given.values)
+    arguments = Arguments(sizes=dict(_size(text) for text in given.sizes))
+    asked = set(arguments.sizes)
+    names: set[str] = set()
+    for parameter, annotation in _declared(function):
+        name = parameter.name
+        names |= _symbols(annotation)
+        if name in values:
+            arguments.by_name[name] = values.pop(name)
+        elif name in shapes:
+            arguments.by_name[name] = _built(shapes.pop(name))
+        elif (made := _made(annotation, arguments)) is not None:
+            arguments.by_name[name] = made
+        elif parameter.default is parameter.empty and parameter.kind not in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        ):
+            raise TargetError(f"nothing says what `{name}` is; annotate it, or give {_suggested(function, parameter)}")
+    unknown = sorted({*shapes, *values})
+    if unknown:
+        raise TargetError(f"the function has no parameter `{unknown[0]}`")
+    if asked - names:
+        raise TargetError(f"no annotation names a dim `{min(asked - names)}`; named are {', '.join(sorted(names))}")
+    return arguments
+
+
+def _declared(function: Jit | Kernel) -> Iterator[tuple[inspect.Parameter, Any]]:
+    """The parameters of a call, and what each is declared to be where that says something of tensors."""
+    if isinstance(function, Kernel):
+        known = {one.name: one.annotation for one in function.definition.inputs}
+        yield from ((item, known.get(name)) for name, item in function.signature.parameters.items())
+    else:
+        for parameter in function.parameters:
+            yield function.python_signature.parameters[parameter.name], parameter.annotation
+
+
+def _symbols(annotation: Any) -> set[str]:
+    if isinstance(annotation, TensorAnnotation):
+        return {name for dim in annotation.dims for name in dim.symbols}
+    form = declared_form(_element(annotation))
+    return set() if form is None else {name for leaf in form[1] for dim in leaf.dims for name in dim.symbols}
+
+
+def _element(annotation: Any) -> Any:
+    """What a list is a list of; every other annotation is itself."""
+    return typing.get_args(annotation)[0] if typing.get_origin(annotation) is list else annotation
+
+
+def _made(annotation: Any, arguments: Arguments) -> Any:
+    """A value as an annotation declares it, a list with one element; None where it does not say enough."""
+    if isinstance(annotation, TensorAnnotation):
+        return arguments.example(annotation)
+    form = declared_form(_element(annotation))
+    if form is None:
+        return None
+    value = unflatten(form[0], [arguments.example(leaf) for leaf in form[1]])
+    return [value] if typing.get_origin(annotation) is list else value
+
+
+def _suggested(function: Jit | Kernel, parameter: inspect.Parameter) -> str:
+    """What to type: a shape for each part of the parameter that the source takes by name, or one for all of it."""
+    name = parameter.name
+    written = str(parameter.annotation)
+    if written in ("int", "float", "bool", "str"):
+        return f"--value {name}=..."
+    target = getattr(function, "function", None)
+    parts = _parts_in_source(target, name) or ([f"[{_first_part(written)}]"] if _is_container(written) else [""])
+    return " ".join(f"--shape '{name}{part}={_EXAMPLE}'" if part else f"--shape {name}={_EXAMPLE}" for part in parts)
+
+
+def _is_container(written: str) -> bool:
+    return written.split("[")[0].rsplit(".", 1)[-1].lower() in ("dict", "list", "tuple", "mapping", "sequence")
+
+
+def _first_part(written: str) -> str:
+    return "key" if written.lower().startswith(("dict", "mapping")) else "0"
+
+
+def _parts_in_source(function: Any, name: str) -> list[str]:
+    """The keys by which a function's own source takes a parameter apart, in order: `params["w"]` is `[w]`."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return []
+    taken = [node for node in ast.walk(tree) if isinstance(node, ast.Subscript)]
+    own = [node for node in taken if isinstance(node.value, ast.Name) and node.value.id == name]
+    keys: list[str] = []
+    for node in sorted(own, key=lambda node: (node.lineno, node.col_offset)):
+        key = node.slice.value if isinstance(node.slice, ast.Constant) else None
+        if isinstance(key, str) and key.isidentifier():
+            keys.append(f"[{key}]")
+    return list(dict.fromkeys(keys))
+
+
+def _shapes(texts: Sequence[str]) -> dict[str, dict[tuple[tuple[str, Any], ...], Any]]:
+    """Of each parameter, its tensors by the steps that lead to them; none lead to the parameter itself."""
+    found: dict[str, dict[tuple[tuple[str, Any], ...], Any]] = {}
+    for text in texts:
+        match = _SHAPE.fullmatch(text)
+        if match is None or (match["dtype"] or "f32") not in BY_NAME:
+            raise TargetError(f"`{text}` is no shape; write name={_EXAMPLE}, or name={_EXAMPLE}:bf16")
+        name = re.match(r"\w*", match["path"])
+        rest = match["path"][len(name[0]) if name else 0 :]
+        steps = tuple(_steps(rest, text))
+        dims = [int(dim) for dim in match["dims"].split("x") if dim]
+        array = np.zeros(dims, numpy_dtype(BY_NAME[match["dtype"] or "f32"]))
+        found.setdefault(name[0] if name else "", {})[steps] = array
+    return found
+
+
+def _steps(path: str, text: str) -> Iterator[tuple[str, Any]]:
+    at = 0
+    while at < len(path):
+        step = _STEP.match(path, at)
+        if step is None:
+            raise TargetError(
+                f"`{text}` names no part; write `params[w]={_EXAMPLE}`, `layers[0]=...` or `p.weight=...`"
+            )
+        kind = step.lastgroup if step.lastgroup != "quote" else "key"
+        value = step["field"] or step["key"] or int(step["index"])
+        yield str(kind), value
+        at = step.end()
+
+
+def _built(parts: Mapping[tuple[tuple[str, Any], ...], Any]) -> Any:
+    """The value whose parts are given: dicts for keys, lists for numbers, named tuples for fields."""
+    if () in parts:
+        if len(parts) > 1:
+            raise TargetError("a parameter is one tensor or has parts, not both")
+        return parts[()]
+    inner: dict[tuple[str, Any], dict[tuple[tuple[str, Any], ...], Any]] = {}
+    for (first, *rest), array in parts.items():
+        inner.setdefault(first, {})[tuple(rest)] = array
+    kinds = {kind for kind, _ in inner}
+    if len(kinds) > 1:
+        raise TargetError("the parts of one container are all keys, all numbers or all fields")
+    children = {key: _built(rest) for (_, key), rest in inner.items()}
+    if kinds == {"key"}:
+        return children
+    if kinds == {"index"}:
+        if sorted(children) != list(range(len(children))):
+            raise TargetError(f"the parts of a list are counted from 0 without gaps, got {sorted(children)}")
+        return [children[number] for number in sorted(children)]
+    fields: Any = namedtuple("Parts", list(children))  # noqa: PYI024  # pyright: ignore[reportUntypedNamedTuple]
+    return fields(**children)
+
+
+def _size(text: str) -> tuple[str, int]:
+    match = re.fullmatch(r"([^\W\d]\w*)=(\d+)", text)
+    if match is None:
+        raise TargetError(f"`{text}` is no size of a dim; write N=1024")
+    return match[1], int(match[2])
+
+
+def _value(text: str) -> tuple[str, Any]:
+    name, sign, value = text.partition("=")
+    if not sign or not name.isidentifier():
+        raise TargetError(f"`{text}` is no value of a parameter; write causal=True")
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return name, value  # a text without its quotes, which shells take away
+
+
+def traced(function: Jit | Kernel, arguments: Arguments) -> Any:
+    """The function as a tape, for such arguments."""
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    for parameter, _ in _declared(function):
+        if parameter.name in arguments.by_name:
+            value = arguments.by_name[parameter.name]
+            if parameter.kind is parameter.POSITIONAL_ONLY:
+                positional.append(value)
+            else:
+                named[parameter.name] = value
+    return function.trace(*positional, **named).tape
+
+
+def sizes_text(function: Jit | Kernel, arguments: Arguments) -> str:
+    """Which sizes were made up, where they matter: a kernel takes some of them as numbers."""
+    if not isinstance(function, Kernel) or not arguments.chosen:
+        return ""
+    sizes = ", ".join(f"{name} = {size}" for name, size in arguments.chosen.items())
+    return f"looked at with {sizes}; for others, --size {next(reversed(arguments.chosen))}=1024"

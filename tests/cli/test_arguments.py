@@ -1,0 +1,123 @@
+"""What commands look at functions with: shapes, sizes and values as they are typed, and what is made up."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tessera.cli.arguments import Arguments, Given, TargetError, arguments_for, find, sizes_text, traced
+from tessera.cli.main import app
+
+MODULE = """
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tessera as ts
+from tessera import KTile, kernel, tile
+
+
+class Layer(NamedTuple):
+    w: ts.Tensor["D", "D", ts.f32]
+    b: ts.Tensor["D", ts.bf16]
+
+
+@ts.jit
+def declared(x: ts.Tensor["B", "D", ts.f32], layers: list[Layer], cache: ts.KVCache["B", 2, 8, "E", ts.f16]):
+    return x @ layers[0].w, cache
+
+
+def keyed(params: dict[str, Any], pair, *, count: int):
+    return params["w"] @ params["b"] + pair[0] * pair[1] * count
+
+
+def fields(p):
+    return p.w + p.b
+
+
+@kernel
+def rows(x: KTile["M", "N"], *, scale: float):
+    T = tile.context()
+    block = tile.load(x, rows=T.m, cols=T.d)
+    return tile.cast(block / tile.tile_reduce_rowsum(block)[:, None] * scale, x.dtype)
+"""
+
+
+@pytest.fixture
+def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    (tmp_path / "looked_at.py").write_text(MODULE)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+
+    def look_at(name: str, **given: Any) -> Arguments:
+        return arguments_for(find(f"looked_at:{name}"), Given(**given))
+
+    return look_at
+
+
+def test_what_is_declared_is_made_up(look: Any) -> None:
+    found = look("declared").by_name
+    assert found["x"].shape == (16, 32)
+    (layer,) = found["layers"]
+    assert type(layer).__name__ == "Layer"
+    assert (layer.w.shape, layer.b.shape, str(layer.b.dtype)) == ((32, 32), (32,), "bfloat16")
+    assert found["cache"].shape == (16, 2, 8, 48)
+    asked = look("declared", sizes=["D=7"])
+    assert asked.by_name["x"].shape[1] == 7
+    assert asked.chosen.keys() == {"B", "E"}
+
+
+def test_parts_are_given_by_their_paths(look: Any) -> None:
+    shapes = ["params[w]=4x8", "params['b']=8:bf16", "pair[1]=4", "pair[0]="]
+    found = look("keyed", shapes=shapes, values=["count=3"]).by_name
+    assert {key: array.shape for key, array in found["params"].items()} == {"w": (4, 8), "b": (8,)}
+    assert [array.shape for array in found["pair"]] == [(), (4,)]
+    assert found["count"] == 3
+    assert traced(find("looked_at:fields"), look("fields", shapes=["p.w=2", "p.b=2"])).names == ["p.w", "p.b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("keyed", {}, r"nothing says what `params` is; .* --shape 'params\[w\]=64x128' --shape 'params\[b\]=64x128'"),
+        ("keyed", {"shapes": ["params=2x2"]}, "nothing says what `pair` is; .* --shape pair=64x128"),
+        ("keyed", {"shapes": ["params=2x2", "pair=2"]}, "nothing says what `count` is; .* --value count="),
+        ("keyed", {"shapes": ["params=2", "params[w]=2"]}, "one tensor or has parts, not both"),
+        ("keyed", {"shapes": ["params[w]=2", "params[0]=2"]}, "all keys, all numbers or all fields"),
+        ("keyed", {"shapes": ["params[1]=2"]}, "counted from 0 without gaps"),
+        ("keyed", {"shapes": ["params[=2"]}, "names no part"),
+        ("keyed", {"shapes": ["params=2by2"]}, "is no shape"),
+        ("fields", {"shapes": ["p=2", "q=2"]}, "no parameter `q`"),
+        ("declared", {"sizes": ["Q=2"]}, "no annotation names a dim `Q`; named are B, D, E"),
+        ("declared", {"sizes": ["D=many"]}, "is no size of a dim"),
+        ("rows", {"values": ["scale"]}, "is no value of a parameter"),
+    ],
+)
+def test_what_cannot_be_made_is_told_with_what_to_type(look: Any, name: str, given: Any, message: str) -> None:
+    with pytest.raises(TargetError, match=message):
+        look(name, **given)
+
+
+def test_a_kernel_is_looked_at_with_sizes_and_says_which(look: Any) -> None:
+    given = Given(sizes=["N=1024"], values=["scale=2.0"])
+    kernel = find("looked_at:rows")
+    arguments = arguments_for(kernel, given)
+    assert str(traced(kernel, arguments).types[0]) == "[M, 1024] f32"
+    assert sizes_text(kernel, arguments) == "looked at with M = 32; for others, --size M=1024"
+    assert sizes_text(find("looked_at:declared"), look("declared")) == ""
+
+
+def test_commands_take_them(look: Any, tmp_path: Path) -> None:
+    look("fields", shapes=["p.w=2", "p.b=2"])
+    given = ["looked_at:rows", "--size", "N=64", "--value", "scale=2.0"]
+    done = CliRunner().invoke(app, ["lint", *given])
+    assert done.exit_code == 0, done.output
+    assert "threads a block" in done.output
+    done = CliRunner().invoke(app, ["inspect", *given, "--output", str(tmp_path / "page.html")])
+    assert done.exit_code == 0, done.output
+    assert "looked at with M = 32" in done.output
+    helped = CliRunner().invoke(app, ["inspect", "--help"], env={"COLUMNS": "200"}).output
+    assert "params[w]=64x128" in helped
