@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 import statistics
 import sys
@@ -159,4 +160,5 @@ def main(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    main()

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
+import argparse
 import math
-import sys
 from typing import Any
 
 import numpy as np
@@ -82,4 +82,6 @@ def _compare(lengths: tuple[tuple[int, int], ...], D: int) -> None:
 
 
 if __name__ == "__main__":
-    main(where=ts.gpu[0] if "--gpu" in sys.argv else ts.cpu)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gpu", action="store_true", help="run on the first GPU, not on the processor")
+    main(where=ts.gpu[0] if parser.parse_args().gpu else ts.cpu)

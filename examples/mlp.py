@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import math
-import sys
 from typing import Any
 
 import numpy as np
@@ -61,4 +61,5 @@ def main(*, batches: tuple[int, ...] = (1, 7, 64), sizes: tuple[int, int, int, i
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 import numpy as np
@@ -45,4 +46,5 @@ def main(B: int = 64, K: int = 256, N: int = 128, draws: int = 2000) -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     main()

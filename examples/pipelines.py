@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 import numpy as np
@@ -56,4 +57,5 @@ def main(sizes: tuple[tuple[int, int, int], ...] = ((300, 256, 200), (65, 1000, 
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     main()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
 import math
-import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -89,4 +89,5 @@ def main(*, layers: int = 4, D: int = 512, heads: int = 8, lengths: Sequence[int
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    main()

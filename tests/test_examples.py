@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import runpy
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -46,3 +48,17 @@ def test_every_example_has_toy_sizes() -> None:
 def test_an_example_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     importlib.import_module(f"examples.{name}").main(**TOY[name])
     assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", TOY)
+@pytest.mark.parametrize(("argument", "status"), [("--help", 0), ("--nonsense", 2), ("nonsense", 2)])
+def test_an_example_says_what_it_is_and_takes_nothing_it_does_not_know(
+    name: str, argument: str, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = EXAMPLES / f"{name}.py"
+    monkeypatch.setattr(sys, "argv", [str(file), argument])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(file), run_name="__main__")
+    assert ended.value.code == status
+    printed = capsys.readouterr()
+    assert f"usage: {name}.py" in printed.out + printed.err
