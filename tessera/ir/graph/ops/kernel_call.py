@@ -31,7 +31,7 @@ def kernel_of(attributes: Attributes) -> UserKernel:
     return KERNELS[attributes["kernel"]]
 
 
-def kernel_reference(*arrays: Array, kernel: str) -> tuple[Array, ...]:
+def kernel_reference(*arrays: Array, kernel: str, vjp: str = "") -> tuple[Array, ...]:
     """What the kernel gives, run program by program on NumPy."""
     return KERNELS[kernel].reference(arrays)
 
@@ -64,7 +64,10 @@ SPECS: tuple[OpSpec, ...] = (
         summary="The results of a kernel written in the kernel language.",
         operands=("operands*",),
         results=("results*",),
-        attributes=(Attribute("kernel", "str", doc="its name, and a digest of what it computes"),),
+        attributes=(
+            Attribute("kernel", "str", doc="its name, and a digest of what it computes"),
+            Attribute("vjp", "str", "", "the function that gives its derivative; empty where it has none"),
+        ),
         infer=_infer,
         reference=kernel_reference,
         nondeterminism=_unordered,
