@@ -7,22 +7,41 @@ import os
 import platform
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tessera.diagnostics.error import InternalError, TesseraError
+from tessera.runtime.cache import Store
 from tessera.types.machine import GPUS, Machine
 from tessera.types.settings import Settings
 
 # What the x86 backend looks at, widest first; the rest of a CPU's flags would only hide these.
 FEATURES = ("amx_bf16", "amx_int8", "avx512_bf16", "avx512_fp16", "avx512_vnni", "avx512f", "avx2", "fma", "f16c")
 REQUIRED = ("numpy", "ml_dtypes", "xdsl", "llvmlite", "islpy", "typer", "rich")
-OPTIONAL = ("cuda-bindings", "mpi4py", "torch", "jax", "onnx")
+OPTIONAL = {"torch": "to share tensors with it, and by benchmarks", "jax": "by benchmarks"}
+VARIABLES = (
+    "TESSERA_NUM_THREADS",
+    "TESSERA_CACHE_DIR",
+    "TESSERA_CACHE_BYTES",
+    "TESSERA_MEMORY_BYTES",
+    "TESSERA_SPIN_MICROSECONDS",
+    "TESSERA_COMPILE_WORKERS",
+    "TESSERA_CUDA_DEVICE",
+    "TESSERA_TIMING",
+    "TESSERA_DUMP",
+    "TESSERA_VERIFY",
+    "TESSERA_REPRODUCERS",
+    "TESSERA_PTXAS",
+)
+"""Every variable that is read; the page of T0705 says what each does."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +56,14 @@ class Finding:
 
 def examine() -> list[Finding]:
     """Everything the report says, in order."""
-    return [*examine_cpu(), *examine_runtime(), *examine_dependencies(), *examine_gpu()]
+    return [
+        *examine_cpu(),
+        *examine_runtime(),
+        *examine_variables(),
+        *examine_dependencies(),
+        *examine_gpu(),
+        *examine_line(),
+    ]
 
 
 def examine_cpu() -> list[Finding]:
@@ -64,17 +90,66 @@ def examine_cpu() -> list[Finding]:
 
 
 def examine_runtime() -> list[Finding]:
-    """Threads, the cache folder, large pages."""
-    settings = Settings.from_environment()
-    source = "TESSERA_NUM_THREADS" if os.environ.get("TESSERA_NUM_THREADS") else "one per usable CPU"
-    folder, is_writable = settings.cache_dir, _is_writable(settings.cache_dir)
+    """Threads, the cache folder and what it holds, large pages."""
+    found = [Finding("runtime", "python", f"{platform.python_version()} ({sys.executable})")]
     pages = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-    return [
-        Finding("runtime", "python", f"{platform.python_version()} ({sys.executable})"),
-        Finding("runtime", "threads", f"{settings.threads} ({source})"),
-        Finding("runtime", "cache", f"{folder}{'' if is_writable else ' is not writable'}", not is_writable),
-        Finding("runtime", "huge pages", pages.read_text().strip() if pages.exists() else "unknown"),
+    found.append(Finding("runtime", "huge pages", pages.read_text().strip() if pages.exists() else "unknown"))
+    try:
+        settings = Settings.from_environment()
+    except TesseraError as error:
+        return [*found, Finding("runtime", "settings", error.message, is_problem=True)]
+    source = "TESSERA_NUM_THREADS" if os.environ.get("TESSERA_NUM_THREADS") else "one per usable CPU"
+    folder = settings.cache_dir
+    if _is_writable(folder):
+        usage = Store(folder, settings.cache_bytes).usage()
+        held = f"{usage.entries} entries, {usage.bytes / 2**20:.1f} of {settings.cache_bytes / 2**20:.0f} MiB"
+        cache = Finding("runtime", "cache", f"{folder} ({held})")
+    else:
+        cache = Finding("runtime", "cache", f"{folder} is not writable", is_problem=True)
+    return [*found, Finding("runtime", "threads", f"{settings.threads} ({source})"), cache]
+
+
+def examine_variables() -> list[Finding]:
+    """The variables of ours that are set, and those that look like ours and are none."""
+    names = sorted(name for name in os.environ if name.startswith("TESSERA_"))
+    known = [Finding("variables", name, os.environ[name]) for name in names if name in VARIABLES]
+    strange = [
+        Finding("variables", name, "no variable of this name is read", True) for name in names if name not in VARIABLES
     ]
+    return [*known, *strange] or [Finding("variables", "set", "none (`tessera explain T0705` lists them)")]
+
+
+def examine_line() -> list[Finding]:
+    """Whether a program really goes through: traced, compiled anew, loaded and run."""
+    start = time.perf_counter()
+    try:
+        value = _trial()
+    except (ImportError, OSError, TesseraError, InternalError) as error:
+        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        return [Finding("trial", "compile and run", text, is_problem=True)]
+    is_right = value == 3.0
+    text = f"a small program, in {time.perf_counter() - start:.1f} s" if is_right else f"1 + 2 gave {value}"
+    return [Finding("trial", "compile and run", text, is_problem=not is_right)]
+
+
+def _trial() -> float:
+    """1 + 2 by native code that no cache had."""
+    from tessera.api.eager import array  # noqa: PLC0415 - where something is missing, the rest is still told
+    from tessera.api.jit import jit  # noqa: PLC0415
+
+    def add(x: Any, y: Any) -> Any:
+        return x + y
+
+    with tempfile.TemporaryDirectory() as folder:
+        before = os.environ.get("TESSERA_CACHE_DIR")
+        os.environ["TESSERA_CACHE_DIR"] = folder
+        try:
+            return jit(add)(array([1.0]), array([2.0])).tolist()[0]
+        finally:
+            if before is None:
+                del os.environ["TESSERA_CACHE_DIR"]
+            else:
+                os.environ["TESSERA_CACHE_DIR"] = before
 
 
 def examine_dependencies() -> list[Finding]:
@@ -82,7 +157,8 @@ def examine_dependencies() -> list[Finding]:
     findings = [Finding("dependencies", "tessera", _version("tessera") or "not installed, run from a checkout")]
     for name in REQUIRED:
         findings.append(Finding("dependencies", name, _version(name) or "missing", not _version(name)))
-    findings += [Finding("dependencies", name, _version(name) or "not installed (optional)") for name in OPTIONAL]
+    for name, use in OPTIONAL.items():
+        findings.append(Finding("dependencies", name, _version(name) or f"not installed (wanted only {use})"))
     return findings
 
 
@@ -94,9 +170,23 @@ def examine_gpu() -> list[Finding]:
     text = driver.read_text().splitlines()[0] if driver.exists() else "no driver"
     return [
         Finding("gpu", "nvidia", f"{len(nvidia)} device(s), {text}" if nvidia else "none"),
-        Finding("gpu", "amd", "present" if amd else "none"),
+        _cuda_backend(),
+        Finding("gpu", "amd", "present, and not used" if amd else "none"),
         Finding("gpu", "compiles for", ", ".join(_machine_text(machine) for machine in GPUS.values())),
     ]
+
+
+def _cuda_backend() -> Finding:
+    """What `backend="cuda"` would run on, as the driver says itself."""
+    from tessera.runtime.devices.cuda_driver import driver  # noqa: PLC0415 - loads a library where there is one
+
+    try:
+        found = driver()
+        major, minor = divmod(found.version // 10, 100)
+        text = f"ready: {found.name}, {found.architecture}, driver for CUDA {major}.{minor}"
+    except TesseraError as error:
+        text = f"compiles here and does not run: {error.message}"
+    return Finding("gpu", "cuda backend", text)
 
 
 def _machine_text(machine: Machine) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import tessera
+from tessera.cli.doctor import VARIABLES, examine_line, examine_runtime, examine_variables
 from tessera.cli.main import app
-from tessera.diagnostics.codes import all_codes
+from tessera.diagnostics.codes import CodegenError, all_codes
 from tessera.diagnostics.explain import explain
 from tessera.runtime.cache import Store, key_of
 
@@ -21,7 +24,9 @@ RUNNER = CliRunner()
 def test_help_names_every_command() -> None:
     result = RUNNER.invoke(app, ["--help"])
     assert result.exit_code == 0
-    assert [name for name in ("explain", "doctor", "cache", "version") if name not in result.output] == []
+    assert [
+        name for name in ("explain", "doctor", "inspect", "lint", "cache", "version") if name not in result.output
+    ] == []
 
 
 def test_the_package_run_as_a_module_is_the_command() -> None:
@@ -54,10 +59,60 @@ def test_explain_of_an_unknown_code_fails() -> None:
 def test_the_doctor_reports_each_section() -> None:
     result = RUNNER.invoke(app, ["doctor", "--json"])
     findings = json.loads(result.output)
-    assert {finding["section"] for finding in findings} == {"cpu", "runtime", "dependencies", "gpu"}
+    assert {finding["section"] for finding in findings} == {
+        "cpu",
+        "runtime",
+        "variables",
+        "dependencies",
+        "gpu",
+        "trial",
+    }
     assert result.exit_code == int(any(finding["is_problem"] for finding in findings))
     table = RUNNER.invoke(app, ["doctor"]).output
     assert [finding["name"] for finding in findings if finding["name"] not in table] == []
+
+
+def test_the_doctor_knows_every_variable_and_so_does_the_page() -> None:
+    sources = (Path(__file__).parents[2] / "tessera").rglob("*.py")
+    read = {name for file in sources for name in re.findall(r"TESSERA_[A-Z_]+[A-Z]", file.read_text(encoding="utf-8"))}
+    assert read == set(VARIABLES)
+    assert re.findall(r"^\| `(TESSERA_\w+)`", explain("T0705"), re.MULTILINE) == list(VARIABLES)
+
+
+def test_the_doctor_tells_of_variables_that_are_wrong_or_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESSERA_NUM_THREADS", "many")
+    monkeypatch.setenv("TESSERA_THREADS", "2")
+    found = [*examine_runtime(), *examine_variables()]
+    problems = {finding.name: finding.value for finding in found if finding.is_problem}
+    assert problems.keys() == {"settings", "TESSERA_THREADS"}
+    assert "`TESSERA_NUM_THREADS` is `many`" in problems["settings"]
+
+
+def test_the_doctor_compiles_and_runs_and_says_when_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    (trial,) = examine_line()
+    assert not trial.is_problem
+
+    def refuse(*_: object) -> None:
+        raise CodegenError("no LLVM")
+
+    monkeypatch.setattr("tessera.api.compilation._compiled", refuse)
+    (trial,) = examine_line()
+    assert trial.is_problem
+    assert "no LLVM" in trial.value
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert RUNNER.invoke(app, ["version"]).output == f"{tessera.__version__}\n"
+
+
+@pytest.mark.parametrize("command", [[], ["explain"], ["doctor"], ["inspect"], ["lint"], ["cache"], ["version"]])
+def test_every_help_fits_a_terminal_and_says_something_of_each_option(command: list[str]) -> None:
+    shown = RUNNER.invoke(app, [*command, "--help"], env={"COLUMNS": "100"})
+    assert shown.exit_code == 0
+    assert max(map(len, shown.output.splitlines())) <= 100
+    options = re.findall(r"^.\s+(?:\*\s+)?(--?[a-z-]+)\s+(?:\S+\s{2,})?(.*)$", shown.output, re.MULTILINE)
+    assert options
+    assert [name for name, text in options if not text.strip(" │")] == []
 
 
 def test_the_doctor_says_which_gpus_were_never_tried() -> None:
