@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tessera.backends.nvptx import ampere_assembly as warp_asm
@@ -9,12 +10,13 @@ from tessera.backends.nvptx import hopper_assembly as asm
 from tessera.backends.nvptx.ampere_copies import TileCopy
 from tessera.backends.nvptx.ampere_tiles import WarpTiles
 from tessera.backends.nvptx.hopper_assembly import number, op32
-from tessera.backends.nvptx.hopper_emit import MatrixEmitter
+from tessera.backends.nvptx.hopper_emit import MatrixEmitter, watched
 from tessera.backends.nvptx.hopper_order import program_at
 from tessera.backends.nvptx.hopper_shared import Cursor, SharedTile
 from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.matrix_frame import framed
 from tessera.backends.nvptx.text import special
+from tessera.backends.nvptx.waits import GLOBALS, Waits
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.hopper_limits import WARPGROUP
 from tessera.ir.target.llvm.dims import dim_value
@@ -23,23 +25,29 @@ from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.machine import Machine
 
 
-def emit_warp_kernel(kernel: SpecOp, machine: Machine) -> KernelCode:
-    """The LLVM module of a `ttarget.warp_kernel`, with what a launch of it must know."""
+def emit_warp_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = False) -> KernelCode:
+    """The LLVM module of a `ttarget.warp_kernel`, with what a launch of it must know.
+
+    A kernel whose waits are `bounded` says where its threads would wait for each other for ever, and stops.
+    """
     groups = kernel.value("consumers")
-    return framed(
+    waits = Waits(kernel.value("shared"), machine.shared) if bounded else None
+    code = framed(
         kernel,
         machine,
         WARPGROUP * groups,
-        lambda f, base: WarpEmitter(f, kernel, base).run(),
+        lambda f, base: WarpEmitter(f, kernel, base, waits).run(),
         blocks=2 if groups == 1 else 1,
+        variables=GLOBALS if bounded else "",
     )
+    return watched(code, waits)
 
 
 class WarpEmitter(MatrixEmitter):
     """The writing of one kernel."""
 
-    def __init__(self, f: FunctionText, kernel: SpecOp, base: Value) -> None:
-        super().__init__(f, kernel, base, None)
+    def __init__(self, f: FunctionText, kernel: SpecOp, base: Value, bounded: Waits | None) -> None:
+        super().__init__(f, kernel, base, bounded)
         self.setting = replace(self.setting, group=op32(f, "lshr", self.setting.warp, 2), first=0)
         self.is_producer = False
         self.own.update(
@@ -53,7 +61,13 @@ class WarpEmitter(MatrixEmitter):
             }
         )
 
+    def meeting_threads(self) -> Sequence[int]:
+        return (WARPGROUP * self.kernel.value("consumers"),)
+
     def run(self) -> None:
+        if self.meetings.places:
+            self.f.if_(self.f.icmp("eq", self.setting.tid, number(0)), self.meetings.make)
+            asm.named_barrier(self.f, number(0), WARPGROUP * self.setting.consumers)
         for op in self.kernel.regions[0].block.ops:
             assert isinstance(op, SpecOp)
             if op.name == "ttarget.shared_tile":
@@ -91,4 +105,4 @@ class WarpEmitter(MatrixEmitter):
 
     def _wait_copies(self, op: SpecOp) -> None:
         warp_asm.wait(self.f, op.value("left"))
-        asm.named_barrier(self.f, number(0), WARPGROUP * self.setting.consumers)
+        self.meetings.meet(number(0), WARPGROUP * self.setting.consumers)

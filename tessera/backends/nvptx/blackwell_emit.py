@@ -13,11 +13,12 @@ from tessera.backends.nvptx import hopper_assembly as asm
 from tessera.backends.nvptx.ampere_emit import WarpEmitter
 from tessera.backends.nvptx.ampere_tiles import WarpTiles
 from tessera.backends.nvptx.hopper_assembly import number, op32
-from tessera.backends.nvptx.hopper_emit import MatrixEmitter
+from tessera.backends.nvptx.hopper_emit import MatrixEmitter, watched
 from tessera.backends.nvptx.hopper_fragments import Registers
 from tessera.backends.nvptx.hopper_shared import Ring, SharedTile
 from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.matrix_frame import framed
+from tessera.backends.nvptx.waits import GLOBALS, Waits
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import ShapedAttr
 from tessera.ir.target.blackwell_limits import FORMATS, PRODUCTS, ROWS
@@ -34,10 +35,21 @@ _VERSION = 1 << 46
 _SUMS_F32 = 1 << 4
 
 
-def emit_tensor_kernel(kernel: SpecOp, machine: Machine) -> KernelCode:
-    """The LLVM module of a `ttarget.tensor_kernel`, with what a launch of it must know."""
+def emit_tensor_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = False) -> KernelCode:
+    """The LLVM module of a `ttarget.tensor_kernel`, with what a launch of it must know.
+
+    A kernel whose waits are `bounded` says where it would hang, and stops.
+    """
     threads = WARPGROUP * (1 + kernel.value("consumers"))
-    return framed(kernel, machine, threads, lambda f, base: TensorEmitter(f, kernel, base).run())
+    waits = Waits(kernel.value("shared"), machine.shared) if bounded else None
+    code = framed(
+        kernel,
+        machine,
+        threads,
+        lambda f, base: TensorEmitter(f, kernel, base, waits).run(),
+        variables=GLOBALS if bounded else "",
+    )
+    return watched(code, waits)
 
 
 @frozen
@@ -52,8 +64,8 @@ class Memory:
 class TensorEmitter(WarpEmitter):
     """The writing of one kernel."""
 
-    def __init__(self, f: FunctionText, kernel: SpecOp, base: Value) -> None:
-        MatrixEmitter.__init__(self, f, kernel, base, None)
+    def __init__(self, f: FunctionText, kernel: SpecOp, base: Value, bounded: Waits | None) -> None:
+        MatrixEmitter.__init__(self, f, kernel, base, bounded)
         self.own.update(
             {
                 "ttarget.tiles": self._tiles,
@@ -87,6 +99,7 @@ class TensorEmitter(WarpEmitter):
             places = [ring.offset + 8 * at for ring in rings for at in range(2 * ring.stages)]
             for place in (*places, *(offset + 8 for offset in offsets)):
                 asm.barrier_init(f, op32(f, "add", setting.base, place), 1)
+            self.meetings.make()
             asm.effect(f, "fence.mbarrier_init.release.cluster;")
 
         f.if_(f.icmp("eq", setting.tid, number(0)), make)
@@ -111,7 +124,7 @@ class TensorEmitter(WarpEmitter):
     # Tensor memory.
 
     def _meet(self) -> None:
-        asm.named_barrier(self.f, number(_READERS), WARPGROUP * self.setting.consumers)
+        self.meetings.meet(number(_READERS), WARPGROUP * self.setting.consumers)
 
     def _is_warp(self, op: SpecOp) -> Value:
         first = self.setting.first // 32
@@ -205,7 +218,7 @@ class TensorEmitter(WarpEmitter):
         self._arrive(self._memory(op.operands[0]).barrier)
 
     def _done(self, op: SpecOp) -> None:
-        asm.barrier_wait(self.f, self._memory(op.operands[0]).barrier, number(0), None)
+        asm.barrier_wait(self.f, self._memory(op.operands[0]).barrier, number(0), self.setting.bounded)
         asm.effect(self.f, "tcgen05.fence::after_thread_sync;")
 
     def _load(self, op: SpecOp) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.backends.nvptx.waits import Waits, bounded_wait
+from tessera.backends.nvptx.waits import Waits, bounded_meeting, bounded_wait
 from tessera.ir.target.hopper_limits import FORMS
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
@@ -105,6 +105,11 @@ def barrier_wait(f: FunctionText, address: Value, parity: Value, bounded: Waits 
             "bra AGAIN; DONE: }"
         )
     effect(f, text, "r,r", [address, parity])
+
+
+def barrier_meet(f: FunctionText, address: Value, bounded: Waits) -> None:
+    """Arrive, and wait for all others that do; one that never ends says where, and traps."""
+    effect(f, bounded_meeting(bounded.number()), "r", [address])
 
 
 # Bulk copies.

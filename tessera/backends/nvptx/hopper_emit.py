@@ -17,6 +17,7 @@ from tessera.backends.nvptx.hopper_order import Mailbox, mailboxes, program_at
 from tessera.backends.nvptx.hopper_rolled import Part, Rolled, rest_in
 from tessera.backends.nvptx.hopper_shared import Cursor, Ring, SharedTile
 from tessera.backends.nvptx.hopper_tiles import TileOps
+from tessera.backends.nvptx.hopper_turns import TURNING, Meetings
 from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.matrix_frame import framed
 from tessera.backends.nvptx.text import special
@@ -29,9 +30,6 @@ from tessera.ir.target.llvm.instructions import Index, Value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dim import Dim, product
 from tessera.types.machine import Machine
-
-_TURNS = 4
-"""The first of two named barriers at which consumers take turns."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ def emit_matrix_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = Fals
 
     A kernel whose waits are `bounded` says where it would hang, and stops.
     """
-    waits = Waits() if bounded else None
+    waits = Waits(kernel.value("shared"), machine.shared) if bounded else None
     tokens = len(mailboxes(kernel))
     code = framed(
         kernel,
@@ -66,7 +64,12 @@ def emit_matrix_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = Fals
         tokens=tokens,
         variables=GLOBALS if bounded else "",
     )
-    return replace(code, resident=machine.blocks, counts=tokens > 0, waits=tuple(waits.told) if waits else ())
+    return replace(watched(code, waits), resident=machine.blocks, counts=tokens > 0)
+
+
+def watched(code: KernelCode, waits: Waits | None) -> KernelCode:
+    """A kernel with what is known of its waits, where they end; barriers for them are behind its own shared memory."""
+    return code if waits is None else replace(code, waits=tuple(waits.told), shared=waits.shared)
 
 
 class MatrixEmitter:
@@ -94,6 +97,7 @@ class MatrixEmitter:
         self.held: Callable[[], None] | None = None
         """What is written before the next wait for products."""
         self.is_producer = True
+        self.meetings = Meetings(f, base, bounded, self.meeting_threads())
         self.own: dict[str, Callable[[SpecOp], None]] = {
             "ttarget.index": self._index,
             "ttarget.cursor": self._cursor,
@@ -108,6 +112,10 @@ class MatrixEmitter:
             "ttarget.turn": self._turn,
             "ttarget.lag": self._lag,
         }
+
+    def meeting_threads(self) -> Sequence[int]:
+        """How many threads come to each place at which some wait for others."""
+        return TURNING if any(op.name == "ttarget.turn" for op in self.kernel.walk()) else ()
 
     def run(self) -> None:
         f, count = self.f, 0
@@ -142,6 +150,7 @@ class MatrixEmitter:
             for offset in mailboxes(self.kernel):
                 for place, arrivals in enumerate([1, 1, *[WARPGROUP * setting.consumers] * 2]):
                     asm.barrier_init(f, op32(f, "add", setting.base, offset + 8 * place), arrivals)
+            self.meetings.make()
             asm.effect(f, "fence.mbarrier_init.release.cluster;")
             for at in range(self.map_count):
                 asm.effect(f, "prefetch.tensormap [$0];", "l", [f.raw("i64", f"ptrtoint {f.arguments[at]} to i64")])
@@ -169,11 +178,8 @@ class MatrixEmitter:
             if registers:
                 asm.set_registers(f, registers[1], grows=True)
             self.is_producer = False
-            if any(op.name == "ttarget.turn" for op in self.kernel.walk()):
-                # The first turn is the first consumer's, as if the second had passed it.
-                begin = f.icmp("eq", setting.group, number(1))
-                text = f"{{ .reg .pred P; setp.ne.b32 P, $0, 0; @P bar.arrive {_TURNS}, {2 * WARPGROUP}; }}"
-                asm.effect(f, text, "r", [asm.flag(f, begin)])
+            if self.meetings.threads:
+                self.meetings.begin_turns(setting.group)
             self.tiles = TileOps(f, self.kernel, self.setting, self.values, self.is_first, self._thread)
             self.run_block(consumer)
             asm.copies_done(f, self.is_first)
@@ -187,6 +193,11 @@ class MatrixEmitter:
         """Where this thread stands in a tile of which each consumer has so many rows."""
         return thread_of(self.f, self.setting.tid, self.setting.group, rows)
 
+    def enter(self, op: SpecOp) -> None:
+        """What is written next belongs to an op."""
+        if self.setting.bounded is not None:
+            self.setting.bounded.enter(op, self.is_producer)
+
     def run_block(self, block: Block) -> None:
         """Write the ops of a block, in order."""
         self.run_ops([op for op in block.ops if isinstance(op, SpecOp)])
@@ -194,8 +205,7 @@ class MatrixEmitter:
     def run_ops(self, ops: Sequence[SpecOp]) -> None:
         """Write ops, in order."""
         for op in ops:
-            if self.setting.bounded is not None:
-                self.setting.bounded.enter(op, self.is_producer)
+            self.enter(op)
             if op.name == "ttarget.mma_wait" and self.held is not None:
                 late, self.held = self.held, None
                 late()
@@ -240,6 +250,7 @@ class MatrixEmitter:
             self.values.update(zip(block.args[: len(grid)], wide, strict=True))
             self.values.update(zip(block.args[len(grid) :], unflat(cursors, carried[2:]), strict=True))
             self.run_block(block)
+            self.enter(op)
             last = block.last_op
             assert last is not None
             if mailbox < 0:
@@ -305,12 +316,10 @@ class MatrixEmitter:
         self.values.update(zip(op.results, unflat(given, found), strict=True))
 
     def _turn(self, op: SpecOp) -> None:
-        f, group = self.f, self.setting.group
         if op.value("way") == "take":
-            asm.named_barrier(f, op32(f, "add", group, _TURNS), 2 * WARPGROUP)
+            self.meetings.take_turn(self.setting.group)
         else:
-            other = f.raw("i32", f"sub i32 {_TURNS + 1}, {group.text}")
-            asm.effect(f, f"bar.arrive $0, {2 * WARPGROUP};", "r", [other])
+            self.meetings.pass_turn(self.setting.group)
 
     def _lag(self, op: SpecOp) -> None:
         """The first consumer goes ahead; stages fill no faster than memory is read, which sets the others apart."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tessera.backends.nvptx import hopper_assembly as asm
 from tessera.backends.nvptx.hopper_assembly import number, op32
 from tessera.backends.nvptx.text import special
-from tessera.backends.nvptx.waits import Waits
+from tessera.backends.nvptx.waits import Waits, bounded_look
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
@@ -54,10 +54,13 @@ class Mailbox:
 
     def take_first(self) -> Value:
         """The same once the count has begun, which the first CTA sees to before it copies anything."""
-        text = (
-            "{ .reg .pred P; .reg .u64 seen; AGAIN: ld.acquire.gpu.global.u64 seen, [$0+8]; "
-            "setp.ne.u64 P, seen, $1; @P bra AGAIN; }"
-        )
+        if self.bounded is not None:
+            text = bounded_look(self.bounded.number("for the first CTA to begin the count of programs"))
+        else:
+            text = (
+                "{ .reg .pred P; .reg .u64 seen; AGAIN: ld.acquire.gpu.global.u64 seen, [$0+8]; "
+                "setp.ne.u64 P, seen, $1; @P bra AGAIN; }"
+            )
         asm.effect(self.f, text, "l,l", [self._address, self.token])
         return self.take()
 

@@ -6,6 +6,8 @@ and traps. Which wait it is, the kernel says by a number; what the numbers mean 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tessera.ir.base.op import SpecOp
 
 LIMIT = 2_000_000_000
@@ -18,11 +20,21 @@ GLOBALS = (
 )
 
 
-class Waits:
-    """The waits of one kernel as they are written, each with the op that it is for."""
+ELSEWHERE = 0xFFFFFFFF
+"""What a record has in place of a barrier's address where a wait is for a word of global memory."""
 
-    def __init__(self) -> None:
+
+class Waits:
+    """The waits of one kernel as they are written, each with the op that it is for.
+
+    `shared` is where the kernel's own shared memory ends, `most` what there may be: barriers at which threads meet are
+    put between them, since those of the machine wait for ever.
+    """
+
+    def __init__(self, shared: int = 0, most: int = 0) -> None:
         self.told: list[str] = []
+        self.shared = shared
+        self._most = most
         self._here = "a barrier"
 
     def enter(self, op: SpecOp, is_producer: bool) -> None:
@@ -31,11 +43,20 @@ class Waits:
         where = f" at {op.span}" if op.span is not None else ""
         self._here = f"{role} in `{op.name}`{_which(op)}{where}"
 
-    def number(self) -> int:
-        """A number for the wait that is written here."""
-        if self._here not in self.told:
-            self.told.append(self._here)
-        return self.told.index(self._here)
+    def number(self, what: str = "") -> int:
+        """A number for the wait that is written here; `what` is it for, where the op does not say so."""
+        said = f"{self._here}, {what}" if what else self._here
+        if said not in self.told:
+            self.told.append(said)
+        return self.told.index(said)
+
+    def meetings(self, threads: Sequence[int]) -> int | None:
+        """Where barriers begin at which so many threads meet; None where shared memory has no room for all of them."""
+        place = -(-self.shared // 8) * 8
+        if place + 8 * len(threads) > self._most:
+            return None
+        self.shared = place + 8 * len(threads)
+        return place
 
 
 def _which(op: SpecOp) -> str:
@@ -50,15 +71,36 @@ def _which(op: SpecOp) -> str:
 
 def bounded_wait(number: int) -> str:
     """The assembly of a wait: `$0` is the barrier, `$1` the parity of the phase that has to end."""
+    return _bounded(number, "", "mbarrier.try_wait.parity.shared::cta.b64 P1, [$0], $1;", ("$0", "$1"))
+
+
+def bounded_meeting(number: int) -> str:
+    """The assembly of threads that wait for each other at a barrier, `$0`: a thread arrives, and waits for the others.
+
+    It waits for the phase in which it arrived, so that nobody counts phases.
+    """
+    begin = ".reg .b64 state; mbarrier.arrive.shared::cta.b64 state, [$0]; "
+    return _bounded(number, begin, "mbarrier.test_wait.shared::cta.b64 P1, [$0], state;", ("$0", "0"))
+
+
+def bounded_look(number: int) -> str:
+    """The assembly of a wait for a word of global memory, 8 bytes behind `$0`, to become `$1`."""
+    look = "ld.acquire.gpu.global.u64 seen, [$0+8]; setp.eq.u64 P1, seen, $1;"
+    return _bounded(number, ".reg .b64 seen; ", look, (str(ELSEWHERE), "0"))
+
+
+def _bounded(number: int, begin: str, look: str, said: tuple[str, str]) -> str:
+    """Look until P1 says that it is done, or until the time is over: then `said` goes into the record, and all ends."""
+    parts = zip((16, 20), said, strict=True)
+    told = "".join(f"mov.b32 word, {what}; st.global.b32 [place+{at}], word; " for at, what in parts)
     return (
-        "{ .reg .pred P1, P2; .reg .b64 begun, now, place; .reg .b32 word; mov.u64 begun, %globaltimer; "
-        "AGAIN: mbarrier.try_wait.parity.shared::cta.b64 P1, [$0], $1; @P1 bra DONE; "
+        "{ .reg .pred P1, P2; .reg .b64 begun, now, place; .reg .b32 word; "
+        f"{begin}mov.u64 begun, %globaltimer; AGAIN: {look} @P1 bra DONE; "
         f"mov.u64 now, %globaltimer; sub.u64 now, now, begun; setp.lt.u64 P2, now, {LIMIT}; @P2 bra AGAIN; "
         f"ld.global.u64 place, [{RECORD}]; setp.eq.u64 P1, place, 0; @P1 bra STOP; "
         f"atom.global.cas.b32 word, [{TAKEN}], 0, 1; setp.ne.b32 P1, word, 0; @P1 bra AGAIN; "
         f"mov.b32 word, {number}; st.global.b32 [place+4], word; "
         "mov.u32 word, %ctaid.x; st.global.b32 [place+8], word; mov.u32 word, %tid.x; st.global.b32 [place+12], word; "
-        "st.global.b32 [place+16], $0; st.global.b32 [place+20], $1; membar.sys; "
-        "mov.b32 word, 1; st.global.b32 [place], word; membar.sys; "
+        f"{told}membar.sys; mov.b32 word, 1; st.global.b32 [place], word; membar.sys; "
         "STOP: trap; DONE: }"
     )

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _BYTES = 64
 _PORTABLE_AND_MAPPED = 1 | 2
 _WORDS = 6
+_ELSEWHERE = 0xFFFFFFFF
+"""In place of a barrier's address: a wait for a word in global memory."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,11 @@ class Watched:
         if not is_told:
             return ""
         where = self.waits[number] if number < len(self.waits) else f"wait {number}"
-        return (
-            f"`{self.kernel}` waits for a barrier that never opens: {where}, thread {thread} of CTA {block}, "
-            f"barrier at shared address {barrier}, phase {parity}"
-        )
+        who = f"{where}, thread {thread} of CTA {block}"
+        if barrier == _ELSEWHERE:
+            return f"`{self.kernel}` waits for another CTA, which says nothing: {who}"
+        at = f"barrier at shared address {barrier}, phase {parity}"
+        return f"`{self.kernel}` waits for a barrier that never opens: {who}, {at}"
 
 
 _WATCHED: list[Watched] = []
