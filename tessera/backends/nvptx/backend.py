@@ -97,9 +97,9 @@ class NvptxBackend:
         if kernel.name == "ttarget.matrix_kernel":
             return emit_matrix_kernel(kernel, self.machine, bounded=self.bounded)
         if kernel.name == "ttarget.warp_kernel":
-            return emit_warp_kernel(kernel, self.machine)
+            return emit_warp_kernel(kernel, self.machine, bounded=self.bounded)
         if kernel.name == "ttarget.tensor_kernel":
-            return emit_tensor_kernel(kernel, self.machine)
+            return emit_tensor_kernel(kernel, self.machine, bounded=self.bounded)
         return emit_kernel(kernel, self.machine, self.exponential)
 
     def codes(
