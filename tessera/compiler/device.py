@@ -12,7 +12,7 @@ from tessera.backends.nvptx.host import STATE, HostCode, host_code, unaligned_ke
 from tessera.backends.nvptx.host_maps import area_bytes
 from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.matrix_lower import EPILOGUES, LAGS, PAIRS
-from tessera.backends.nvptx.matrix_units import Units, units_lines, units_of
+from tessera.backends.nvptx.matrix_units import Lowered, units_lines
 from tessera.backends.nvptx.values import EXACT, HARDWARE
 from tessera.backends.x86.backend import X86Backend
 from tessera.backends.x86.host import interface_of
@@ -25,6 +25,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.pipeline import Stages
 from tessera.ir.target.door import check_kernels
 from tessera.ir.target.machine_code import compile_texts
+from tessera.ir.tile.matrix.units import units_of
 from tessera.types.machine import GPUS, Machine
 
 _HOST = X86Backend(machine_of(frozenset()))
@@ -186,7 +187,7 @@ def _targets(backend: NvptxBackend, program: SpecOp, kernel: SpecOp, aligned: bo
 
     `units` gets a line on a kernel with products: where it runs, and why not elsewhere.
     """
-    found = backend.fitted(kernel) if aligned else Units(None, ("its arguments begin anywhere",))
+    found = backend.fitted(kernel) if aligned else Lowered(None, ("its arguments begin anywhere",))
     units += units_lines(kernel, found)
     matrix = found.kernel
     if matrix is None:

@@ -7,59 +7,37 @@ from typing import Any
 
 from xdsl.ir import Block, OpResult, SSAValue
 
-from tessera.backends.nvptx.matrix_consumer import Consumer, index_expr
-from tessera.backends.nvptx.matrix_lower import MatrixLowering, asked_stages, stored_dtypes
+from tessera.backends.nvptx.matrix_consumer import Consumer
+from tessera.backends.nvptx.matrix_lower import MatrixLowering
 from tessera.backends.nvptx.matrix_memory import RingPlan, Room, rings_of
-from tessera.backends.nvptx.matrix_plan import Box, Plan, UnfitError, Units, check_machine, plan_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, TileAttr
-from tessera.ir.target.ampere_limits import ACROSS, FEATURES, FORMS, MAX_GROUPS, MAX_STAGES, PRODUCTS
-from tessera.ir.target.hopper_limits import ROWS, SPAN
+from tessera.ir.target.ampere_limits import ACROSS, FEATURES
+from tessera.ir.target.hopper_limits import ROWS
 from tessera.ir.target.hopper_types import CURSOR, FragmentAttr
+from tessera.ir.tile.matrix.fit import check_fit
+from tessera.ir.tile.matrix.loops import index_expr
+from tessera.ir.tile.matrix.plan import Plan, Units, plan_of
+from tessera.ir.tile.matrix.stores import stores_in
+from tessera.ir.tile.matrix.units import WARPS
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
 from tessera.types.machine import Machine
 
-_MOST_SUMS = 128
-"""Accumulators of a thread, of all products together."""
-_MOST_STAGES = 4
-"""More stages than this wait for nothing that a second CTA would not hide."""
-_COLUMNS = 16
-"""Columns of a right side that one `ldmatrix` reads."""
-_RESERVED = 1 << 10
-"""Shared bytes that each CTA takes for the machine itself."""
-
-
-def _groups(rows: int, columns: Sequence[int]) -> int:
-    """The fewest groups of four warps whose sums fit their registers: the more rows a warp has, the less it reads."""
-    if any(count % _COLUMNS for count in columns):
-        raise UnfitError(f"products have columns in {_COLUMNS}s, got {', '.join(map(str, columns))}")
-    blocks, rest = divmod(rows, ROWS)
-    for groups in range(1, MAX_GROUPS + 1):
-        if not rest and blocks and blocks % groups == 0 and blocks // groups * sum(columns) // 2 <= _MOST_SUMS:
-            return groups
-    raise UnfitError(f"products of {rows} x {', '.join(map(str, columns))} do not fit the registers of whole warps")
-
-
-WARPS = Units("mma.sync", PRODUCTS, _groups, FORMS)
-"""Matrix units of single warps, as every machine from sm_80 on has them."""
-
 
 def lower_warp_kernel(kernel: SpecOp, machine: Machine) -> SpecOp:
     """The `ttarget.warp_kernel` of a `ttile.kernel`; raises `UnfitError` where it has to run in another way."""
-    check_machine(machine, FEATURES)
-    return WarpLowering(kernel, plan_of(kernel, WARPS), machine).run()
+    check_fit(kernel, WARPS, machine)
+    return WarpLowering(kernel, plan_of(kernel, WARPS), machine, WARPS).run()
 
 
 class WarpLowering(MatrixLowering):
     """The lowering of one kernel."""
 
-    def __init__(self, kernel: SpecOp, plan: Plan, machine: Machine) -> None:
-        super().__init__(kernel, plan)
-        self.machine = machine
-        self.rows_out = frozenset(op for op in self.stores if _columns_of(op.operands[0]) % _span_of(op) == 0)
+    def __init__(self, kernel: SpecOp, plan: Plan, machine: Machine, units: Units) -> None:
+        super().__init__(kernel, plan, machine, units)
+        self.rows_out = self.stores
         """Stores that leave in rows of 16 bytes; all others are element by element."""
-        self.stores: dict[SpecOp, Box] = {}
         self.mailbox = -1
 
     def run(self) -> SpecOp:
@@ -78,7 +56,7 @@ class WarpLowering(MatrixLowering):
         names = {op.name for op in self.kernel.walk()}
         products = list(self.plan.products.values())
         is_plain = len(products) == 1 and products[0].lhs.load is not None and "ttile.reduce" not in names
-        stores = [op.operands[0] for op in self._stores()]
+        stores = [op.operands[0] for op in stores_in(self.kernel)]
         if not is_plain or any(not isinstance(v.type, TileAttr) or len(v.type.shape) != 2 for v in stores):
             return 1
         columns = _columns_of(products[0].op.results[0])
@@ -88,40 +66,14 @@ class WarpLowering(MatrixLowering):
 
     def _place(self, rings: Sequence[RingPlan], room: Room) -> None:
         """Shared memory for stages, and for rows on their way out."""
-        dtypes, rows = stored_dtypes(self.rows_out), ROWS * self.plan.consumers
-        self._choose_stages(rings, rows * SPAN * len(dtypes))
+        self._choose_stages(rings)
         self._place_tiles(rings, room)
-        self._place_staging(dtypes, room, rows, 1)
-
-    def _choose_stages(self, rings: Sequence[RingPlan], staging: int) -> None:
-        """Stages that leave room for a second CTA where its threads have registers, else all that fit.
-
-        A schedule that has asked for others gets them as far as there is room, but no fewer than two.
-        """
-        turning = [ring for ring in rings if ring.is_turning]
-        still = staging + sum(ring.bytes for ring in rings if not ring.is_turning)
-        each = sum(ring.bytes for ring in turning)
-        room, asked = self.machine.shared, asked_stages(self.kernel)
-        if asked is None and self.plan.consumers == 1 and still + 2 * each <= (room - _RESERVED) // 2:
-            room = (room - _RESERVED) // 2
-        most = _MOST_STAGES if asked is None else min(MAX_STAGES, max(2, asked))
-        stages = min(most, (room - still) // each if each else 1)
-        if still > room or (turning and stages < 2):
-            raise UnfitError(f"two stages of {each} bytes do not fit beside {still} of {self.machine.shared}")
-        for ring in turning:
-            ring.stages = stages
+        self._place_staging(room)
 
 
 def _columns_of(value: SSAValue) -> int:
     assert isinstance(value.type, TileAttr)
     return value.type.shape[-1].value or 0
-
-
-def _span_of(store: SpecOp) -> int:
-    """Elements of a span of the buffer that a store goes to."""
-    type = store.operands[0].type
-    assert isinstance(type, TileAttr)
-    return SPAN // type.dtype.bytes
 
 
 class RowsOut(Consumer):
@@ -194,8 +146,7 @@ class Warps(RowsOut):
         op = value.op if isinstance(value, OpResult) else None
         if not isinstance(op, SpecOp) or op.parent_block() not in [step.owner for step in where]:
             return self.values[value]
-        if op.name != "ttile.index":
-            raise UnfitError("where a tile lies is read from memory, and copies are made ahead of that")
+        assert op.name == "ttile.index"
         return self.emit("index", [self._moved(part, where) for part in op.operands], op.values(), [INDEX]).result
 
     def _fetch(self, ring: RingPlan, at: SSAValue, high: SSAValue, cursor: SSAValue) -> None:
@@ -233,8 +184,8 @@ class Warps(RowsOut):
         """Wait for what a product reads; a wait for a step of the loop has waited for all that came before it."""
         wanted = [at for at in rings if at not in self.there]
         for at in [at for at in wanted if at in self.turning]:
-            if self.turning[0] != at or self.fetch is None:
-                raise UnfitError("products of a loop read what it copies in another order than it copies it")
+            assert self.turning[0] == at
+            assert self.fetch is not None
             ring = self.rings[at]
             self.emit("wait_copies", (), {"left": (ring.stages - 1) * self.count - 1})
             self._fetch(ring, *self.fetch)
@@ -261,11 +212,6 @@ class Warps(RowsOut):
             before = set(self.there)
             self._plain_loop(op)
         else:
-            source = op.regions[0].block
-            if self.turning or any(self.rings[at].block is not source for at in inner):
-                raise UnfitError("a loop within a loop copies, and stages turn in one loop at a time")
-            if op.parent_block() is not self.lowering.source:
-                raise UnfitError("a loop that copies stands in a loop, and its stages would begin anew")
             self._pipelined(op, inner)
         # A loop may have no steps.
         self.there = before
@@ -289,8 +235,7 @@ class Warps(RowsOut):
         self.turning, self.count = list(inner), len(inner)
         self.fetch = self._later(index, (stages - 1) * step), high, self._stage(cursor, stages - 1, stages)
         self.walk(source)
-        if self.turning:
-            raise UnfitError("a loop copies what its own products do not read")
+        assert not self.turning
         last = source.last_op
         assert last is not None
         self.emit("yield", [*self.of(last.operands), self._stage(cursor, 1, stages)])

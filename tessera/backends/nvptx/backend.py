@@ -13,7 +13,7 @@ from tessera.backends.nvptx.hopper_emit import emit_matrix_kernel
 from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.lower import lower_kernel
 from tessera.backends.nvptx.matrix_lower import EPILOGUES, LAGS, PAIRS, lower_matrix_kernel
-from tessera.backends.nvptx.matrix_units import AUTOMATIC, Units, lower_to_units
+from tessera.backends.nvptx.matrix_units import Lowered, lower_to_units
 from tessera.backends.nvptx.values import EXACT
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.effects import keep_promises
@@ -21,6 +21,7 @@ from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.types import attribute_of
 from tessera.ir.base.verify import verify
 from tessera.ir.target.machine_code import CodeTarget
+from tessera.ir.tile.matrix.units import AUTOMATIC
 from tessera.types.machine import GPUS, Machine
 
 DEFAULT = "sm_90a"
@@ -75,7 +76,7 @@ class NvptxBackend:
         """A `ttile.kernel` as one that runs on matrix units; None where it does not fit them."""
         return self.fitted(kernel).kernel
 
-    def fitted(self, kernel: SpecOp) -> Units:
+    def fitted(self, kernel: SpecOp) -> Lowered:
         """A `ttile.kernel` for the matrix units that take it, and what others said that do not."""
         found = lower_to_units(kernel, self.machine, self.units, self._warpgroups)
         if found.kernel is not None:

@@ -5,55 +5,37 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from xdsl.ir import Block, OpResult, SSAValue
+from xdsl.ir import Block, SSAValue
 
 from tessera.backends.nvptx.ampere_lower import RowsOut, WarpLowering
-from tessera.backends.nvptx.matrix_lower import asked_stages, stored_dtypes
-from tessera.backends.nvptx.matrix_memory import RingPlan, Room, choose_stages, rings_of
-from tessera.backends.nvptx.matrix_plan import Plan, Product, UnfitError, Units, check_machine, plan_of
+from tessera.backends.nvptx.matrix_memory import RingPlan, Room, rings_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, TileAttr
-from tessera.ir.target.blackwell_limits import ALLOCATION, FEATURES, PRODUCTS, ROWS, WIDEST, columns_for
+from tessera.ir.target.blackwell_limits import ALLOCATION, FEATURES, columns_for
 from tessera.ir.target.blackwell_types import TensorMemoryAttr
-from tessera.ir.target.hopper_limits import ROWS as WARPGROUP_ROWS
-from tessera.ir.target.hopper_limits import SPAN
 from tessera.ir.target.hopper_types import CURSOR, FragmentAttr
+from tessera.ir.tile.matrix.fit import check_fit
+from tessera.ir.tile.matrix.loops import sum_of
+from tessera.ir.tile.matrix.plan import Plan, Product, Units, plan_of
+from tessera.ir.tile.matrix.units import TENSORS
 from tessera.types.machine import Machine
-
-_ONE_GROUP = 128
-"""Columns that one warpgroup has registers for; more are shared by two."""
-
-
-def _groups(rows: int, columns: Sequence[int]) -> int:
-    if rows != ROWS or len(columns) != 1 or columns[0] % 16 or columns[0] > WIDEST:
-        raise UnfitError(
-            f"tensor memory takes one product of {ROWS} rows by columns in 16s up to {WIDEST}, "
-            f"got {rows} by {', '.join(map(str, columns))}"
-        )
-    return 1 if columns[0] <= _ONE_GROUP else 2
-
-
-TENSORS = Units("tcgen05", PRODUCTS, _groups)
-"""Matrix units that sum in tensor memory."""
 
 
 def lower_tensor_kernel(kernel: SpecOp, machine: Machine) -> SpecOp:
     """The `ttarget.tensor_kernel` of a `ttile.kernel`; raises `UnfitError` where it has to run in another way."""
-    check_machine(machine, FEATURES)
-    return TensorLowering(kernel, plan_of(kernel, TENSORS), machine).run()
+    check_fit(kernel, TENSORS, machine)
+    return TensorLowering(kernel, plan_of(kernel, TENSORS), machine, TENSORS).run()
 
 
 class TensorLowering(WarpLowering):
     """The lowering of one kernel."""
 
-    def __init__(self, kernel: SpecOp, plan: Plan, machine: Machine) -> None:
-        super().__init__(kernel, plan, machine)
+    def __init__(self, kernel: SpecOp, plan: Plan, machine: Machine, units: Units) -> None:
+        super().__init__(kernel, plan, machine, units)
         self.allocation = 0
         """Where in shared memory the address of tensor memory is."""
 
     def run(self) -> SpecOp:
-        if self._is_uneven():
-            raise UnfitError("programs that take unequally long are handed out as CTAs get done, and these are not")
         rings, room = rings_of(self.plan), Room()
         self._place(rings, room)
         order = self._order()
@@ -62,12 +44,7 @@ class TensorLowering(WarpLowering):
         return self._finish("tensor_kernel", FEATURES, room)
 
     def _place(self, rings: Sequence[RingPlan], room: Room) -> None:
-        dtypes, rows = stored_dtypes(self.rows_out), WARPGROUP_ROWS * self.plan.consumers
-        choose_stages(rings, rows * SPAN * len(dtypes), asked_stages(self.kernel))
-        if any(not ring.is_turning for ring in rings):
-            raise UnfitError("a side that is copied once has no stages to turn")
-        self._place_tiles(rings, room)
-        self._place_staging(dtypes, room, rows, 1)
+        super()._place(rings, room)
         self._place_rings(rings, room)
         self.allocation = room.take(ALLOCATION, 8)
 
@@ -104,13 +81,9 @@ class Summing(RowsOut):
         self.emit("yield")
         return outer
 
-    def _dot(self, op: SpecOp) -> None:
-        raise UnfitError("a product outside of a sum has nothing to overlap with in tensor memory")
-
     def _loop(self, op: SpecOp) -> None:
-        product = self._sum_of(op)
-        if product is None or not _is_zero(op.operands[2]):
-            raise UnfitError("tensor memory takes loops that add up one product from nothing")
+        product = sum_of(op, self.plan, self.rings)
+        assert product is not None
         self._tensor_sum(op, product)
 
     def _tensor_sum(self, op: SpecOp, product: Product) -> None:
@@ -145,8 +118,3 @@ class Summing(RowsOut):
         type = self.memory.type
         assert isinstance(type, TensorMemoryAttr)
         self.values[op.results[0]] = self.emit("tensor_load", [self.memory], {}, [FragmentAttr.of(type.data)]).result
-
-
-def _is_zero(value: SSAValue) -> bool:
-    op = value.op if isinstance(value, OpResult) else None
-    return isinstance(op, SpecOp) and op.name == "ttile.constant" and op.value("value") == 0

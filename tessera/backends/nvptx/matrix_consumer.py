@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xdsl.ir import Block, BlockArgument, OpResult, SSAValue
+from xdsl.ir import Block, SSAValue
 
 from tessera.backends.nvptx.matrix_memory import RingPlan
-from tessera.backends.nvptx.matrix_plan import Product, Side
-from tessera.backends.nvptx.matrix_rest import PART, Rest
 from tessera.backends.nvptx.matrix_roles import Role
-from tessera.backends.nvptx.matrix_skew import SkewedLoop, skew_of
+from tessera.backends.nvptx.matrix_skew import SkewedLoop
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, TileAttr
 from tessera.ir.target.hopper_limits import FORMS
@@ -23,9 +21,12 @@ from tessera.ir.target.hopper_types import (
     PendingAttr,
     RowVectorAttr,
 )
+from tessera.ir.tile.matrix.loops import is_longer, rings_read, sum_of
+from tessera.ir.tile.matrix.plan import Product, Side
+from tessera.ir.tile.matrix.rest import PART, Rest, has_steps
+from tessera.ir.tile.matrix.skew import skew_of
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
-from tessera.types.shape import is_at_least
 
 if TYPE_CHECKING:
     from tessera.backends.nvptx.matrix_lower import MatrixLowering
@@ -38,12 +39,6 @@ _RENAMED = {
     "ttile.constant": "constant",
     "ttile.broadcast": "spread",
 }
-
-
-def index_expr(value: SSAValue) -> Dim | None:
-    """An index as an expression over sizes alone, or None."""
-    op = value.op if isinstance(value, OpResult) else None
-    return op.value("expr") if isinstance(op, SpecOp) and op.name == "ttile.index" and not op.operands else None
 
 
 class Consumer(Role):
@@ -63,17 +58,17 @@ class Consumer(Role):
         others = self.plan.consumers - 1
         if not others or len(loops) != 1 or len(self.rings) != 1 or len(self.plan.products) != 1:
             return
-        if self._sum_of(loops[0]) is not None:
+        if sum_of(loops[0], self.plan, self.rings) is not None:
             return
         stages = self.lowering.lag * self.rings[0].stages // (4 * others)
         steps = stages * others + 1
-        if stages and self.is_longer(loops[0], loops[0].value("step") * (steps - 1)):
+        if stages and is_longer(loops[0], loops[0].value("step") * (steps - 1)):
             assert self.rings[0].ring is not None
             self.emit("lag", [self.rings[0].ring, starts[0]], {"stages": stages})
 
     def program(self) -> None:
         rest = self.lowering.rest
-        if rest is None or self._sum_of(rest.loop) is None or not self._has_steps(rest):
+        if rest is None or sum_of(rest.loop, self.plan, self.rings) is None or not has_steps(rest):
             self.walk(self.lowering.source)
             return
         for op in self.lowering.source.ops:
@@ -82,15 +77,6 @@ class Consumer(Role):
             if op is rest.last:
                 break
         self._leave_rest(rest)
-
-    def _has_steps(self, rest: Rest) -> bool:
-        """Whether there is a step of products for each part of the rest, and two more."""
-        type = rest.value.type
-        assert isinstance(type, TileAttr)
-        parts = -(-(type.shape[1].value or 0) // PART)
-        bounds = [index_expr(value) for value in rest.loop.operands[:2]]
-        is_known = all(bound is not None and bound.value is not None for bound in bounds)
-        return is_known and self.is_longer(rest.loop, (parts + 1) * rest.loop.value("step"))
 
     def _leave_rest(self, rest: Rest) -> None:
         """The ops after the products, which the next program of the CTA does: in a block of their own."""
@@ -136,8 +122,7 @@ class Consumer(Role):
 
     def _rings(self, product: Product) -> list[int]:
         """The rings that a product reads."""
-        loads = [side.load for side in product.sides if side.load is not None]
-        return [at for at, ring in enumerate(self.rings) if any(side.load in loads for side in ring.loads)]
+        return rings_read(product, self.rings)
 
     def _dot(self, op: SpecOp) -> None:
         product, given = self.plan.products[op], self.values[op.operands[2]]
@@ -216,7 +201,7 @@ class Consumer(Role):
     # Loops.
 
     def _loop(self, op: SpecOp) -> None:
-        product, skew = self._sum_of(op), skew_of(op, self.plan)
+        product, skew = sum_of(op, self.plan, self.rings), skew_of(op, self.plan)
         # What the whole loop reads is waited for once.
         outer = {at for at, ring in enumerate(self.rings) if ring.last is op}
         for at in outer:
@@ -258,32 +243,9 @@ class Consumer(Role):
         self.cursors.update(zip(rings, made.results[count : count + len(rings)], strict=True))
         return made
 
-    def _sum_of(self, op: SpecOp) -> Product | None:
-        """The product that a loop does nothing but add up, with both sides from memory."""
-        source = op.regions[0].block
-        found = [self.plan.products[part] for part in source.ops if part in self.plan.products]  # type: ignore[index]
-        rest = [part for part in source.ops if part not in self.plan.hidden and part.name != "ttile.index"]
-        if len(found) != 1 or len(rest) != 2 or len(op.results) != 1 or found[0].lhs.load is None:
-            return None
-        if FORMS[found[0].rhs.dtype].is_promoted:
-            return None
-        acc = found[0].op.operands[2]
-        is_carried = isinstance(acc, BlockArgument) and acc.block is source
-        # A ring that another loop fills is not left here.
-        own = all(self.rings[at].last is found[0].op for at in self._rings(found[0]))
-        return found[0] if is_carried and own and self.is_nonempty(op) else None
-
     def is_nonempty(self, op: SpecOp) -> bool:
         """Whether a loop has a step whenever all sizes are at least 1, which is when a matrix kernel is launched."""
-        return self.is_longer(op, 0)
-
-    def is_longer(self, op: SpecOp, length: int) -> bool:
-        """Whether a loop runs over more than a length, whenever all sizes are at least 1."""
-        low, high = (index_expr(value) for value in op.operands[:2])
-        if low is None or high is None:
-            return False
-        sizes = {name: Dim.symbol(name) + 1 for name in (high - low).symbols}
-        return is_at_least((high - low).substitute(sizes), length + 1)
+        return is_longer(op, 0)
 
     def _sum(self, op: SpecOp, product: Product) -> None:
         """One product is always in flight: a stage is released one step after it was read."""

@@ -6,28 +6,22 @@ from collections.abc import Callable
 
 from tessera.backends.nvptx.ampere_lower import lower_warp_kernel
 from tessera.backends.nvptx.blackwell_lower import lower_tensor_kernel
-from tessera.backends.nvptx.matrix_plan import UnfitError
 from tessera.ir.base.op import SpecOp
+from tessera.ir.tile.matrix.fit import choose_units
+from tessera.ir.tile.matrix.units import PLAIN, TENSORS, WARPGROUPS, WARPS
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
-AUTOMATIC = "automatic"
-PLAIN = "multiply-adds"
-WARPS, WARPGROUPS, TENSORS = "mma.sync", "wgmma", "tcgen05"
-_ORDER = {WARPGROUPS: (WARPGROUPS,), TENSORS: (TENSORS, WARPS), WARPS: (WARPS,)}
-"""The best units that a machine may have, each with what takes over where they do not fit."""
-KERNELS = {"ttarget.matrix_kernel": WARPGROUPS, "ttarget.warp_kernel": WARPS, "ttarget.tensor_kernel": TENSORS}
+KERNELS = {
+    "ttarget.matrix_kernel": WARPGROUPS.name,
+    "ttarget.warp_kernel": WARPS.name,
+    "ttarget.tensor_kernel": TENSORS.name,
+}
 """The units that a kernel is for, by its op."""
 
 
-def units_of(machine: Machine) -> tuple[str, ...]:
-    """What `matrix.units` can be on a machine."""
-    found = tuple(name for name in (TENSORS, WARPGROUPS, WARPS) if machine.has(name))
-    return (AUTOMATIC, *found, PLAIN)
-
-
 @frozen
-class Units:
+class Lowered:
     """A kernel for matrix units, or None where no units take it; `said` is what each said that did not."""
 
     kernel: SpecOp | None
@@ -36,23 +30,15 @@ class Units:
 
 def lower_to_units(
     kernel: SpecOp, machine: Machine, asked: str, warpgroups: Callable[[SpecOp, Machine], SpecOp]
-) -> Units:
+) -> Lowered:
     """A `ttile.kernel` for the units that are asked for, or for the best that take it."""
-    if asked == AUTOMATIC:
-        tried = next((ways for name, ways in _ORDER.items() if machine.has(name)), ())
-    else:
-        tried = () if asked == PLAIN else (asked,)
-    ways = {WARPGROUPS: warpgroups, WARPS: lower_warp_kernel, TENSORS: lower_tensor_kernel}
-    said: list[str] = []
-    for name in tried:
-        try:
-            return Units(ways[name](kernel, machine), tuple(said))
-        except UnfitError as error:
-            said.append(f"{name}: {error}")
-    return Units(None, tuple(said))
+    ways = {WARPGROUPS.name: warpgroups, WARPS.name: lower_warp_kernel, TENSORS.name: lower_tensor_kernel}
+    choice = choose_units(kernel, machine, asked)
+    lowered = None if choice.units is None else ways[choice.units.name](kernel, machine)
+    return Lowered(lowered, choice.said)
 
 
-def units_lines(kernel: SpecOp, found: Units) -> list[str]:
+def units_lines(kernel: SpecOp, found: Lowered) -> list[str]:
     """What `explain` says of a kernel with products: where it runs, and why not elsewhere."""
     if not any(op.name == "ttile.dot" for op in kernel.walk()):
         return []

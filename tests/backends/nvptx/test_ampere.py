@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import KTile, Schedule, bf16, f32, kernel, tile
-from tessera.backends.nvptx.ampere_lower import WARPS, lower_warp_kernel
+from tessera.backends.nvptx.ampere_lower import lower_warp_kernel
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.bank_lint import conflicts, pairs_turns, rows_turns, shared_accesses
-from tessera.backends.nvptx.matrix_plan import UnfitError, plan_of
-from tessera.backends.nvptx.matrix_units import AUTOMATIC, PLAIN, units_of
 from tessera.compiler.compile import compile_tape, lower
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import FeatureError, OverrideError
@@ -29,6 +27,8 @@ from tessera.ir.schedule.models import contraction_block
 from tessera.ir.target.ampere_limits import FEATURES
 from tessera.ir.target.door import check_kernels
 from tessera.ir.target.machine_code import compile_text
+from tessera.ir.tile.matrix.plan import UnfitError, plan_of
+from tessera.ir.tile.matrix.units import AUTOMATIC, PLAIN, WARPS, units_of
 from tessera.types.dim import Dim
 from tessera.types.machine import GPUS
 from tests.backends.nvptx.kernels import parts_of

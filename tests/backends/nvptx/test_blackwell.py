@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera.backends.nvptx.blackwell_emit import instruction
 from tessera.backends.nvptx.blackwell_lower import lower_tensor_kernel
-from tessera.backends.nvptx.matrix_plan import UnfitError
 from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
 from tessera.ir.base.op import OpError
 from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.target.blackwell_limits import MAX_COLUMNS, MIN_COLUMNS, columns_for
+from tessera.ir.tile.matrix.plan import UnfitError
 from tessera.types.machine import GPUS
 from tests.backends.nvptx.kernels import parts_of
 from tests.backends.nvptx.matrices import kernels_of, nn, nt, tn

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.backend import NvptxBackend
-from tessera.backends.nvptx.matrix_units import WARPS
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.rewrite import replace_ops
+from tessera.ir.tile.matrix.units import WARPS
 from tessera.types.machine import GPUS
 
 
@@ -25,5 +25,5 @@ class LowerToAmpere(Pass):
     machine: str = "sm_80"
 
     def run(self, module: ModuleOp) -> None:
-        backend = NvptxBackend(GPUS[self.machine], units=WARPS)
+        backend = NvptxBackend(GPUS[self.machine], units=WARPS.name)
         replace_ops(module, "ttile.kernel", backend.matrix)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.backend import NvptxBackend
-from tessera.backends.nvptx.matrix_units import TENSORS
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.rewrite import replace_ops
+from tessera.ir.tile.matrix.units import TENSORS
 from tessera.types.machine import GPUS
 
 
@@ -25,5 +25,5 @@ class LowerToBlackwell(Pass):
     machine: str = "sm_100a"
 
     def run(self, module: ModuleOp) -> None:
-        backend = NvptxBackend(GPUS[self.machine], units=TENSORS)
+        backend = NvptxBackend(GPUS[self.machine], units=TENSORS.name)
         replace_ops(module, "ttile.kernel", backend.matrix)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
 
 from xdsl.ir import Operation, SSAValue
 
-from tessera.backends.nvptx.matrix_plan import Product
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, TileAttr
 from tessera.ir.target.reach import is_multiple
+from tessera.ir.tile.matrix.loops import index_expr, is_longer
+from tessera.ir.tile.matrix.plan import Plan, Product
 from tessera.types.dim import product as product_of
 from tessera.types.frozen import frozen
-
-if TYPE_CHECKING:
-    from tessera.backends.nvptx.matrix_lower import MatrixLowering
 
 PART = 64
 """Columns of a part: as many as leave through shared memory together."""
@@ -41,22 +38,27 @@ class Rest:
         return self.last.results[0]
 
 
-def rest_of(lowering: MatrixLowering, blocks: int) -> Rest | None:
-    """What programs leave to the next; None where they do not, or where none of `blocks` CTAs has a next one."""
-    ops = [op for op in lowering.source.ops if isinstance(op, SpecOp)]
+def has_next(kernel: SpecOp, blocks: int) -> bool:
+    """Whether one of so many CTAs has a program after its first."""
+    total = product_of(kernel.value("grid")).value
+    return total is not None and total > blocks
+
+
+def rest_of(kernel: SpecOp, plan: Plan, stores: Collection[SpecOp]) -> Rest | None:
+    """What programs can leave to the next; `stores` are those that go through shared memory."""
+    ops = [op for op in kernel.regions[0].block.ops if isinstance(op, SpecOp)]
     loops = [op for op in ops if op.name == "ttile.for"]
-    total = product_of(lowering.kernel.value("grid")).value
-    if len(loops) != 1 or len(lowering.plan.products) != 1 or total is None or total <= blocks:
+    if len(loops) != 1 or len(plan.products) != 1:
         return None
-    (product,) = lowering.plan.products.values()
+    (product,) = plan.products.values()
     loop = loops[0]
     last = _rounded(loop) or loop
     after = [op for op in ops[ops.index(loop) + 1 :] if op is not last]
     if product.op.parent_block() is not loop.regions[0].block or len(loop.results) != 1:
         return None
-    if any(op.name not in _AFTER for op in after) or not _fits(lowering, product, last) or not after:
+    if any(op.name not in _AFTER for op in after) or not _fits(plan, last) or not after:
         return None
-    if not all(_is_plain(lowering, op, product) for op in after):
+    if not all(_is_plain(op, product, stores) for op in after):
         return None
     return Rest(loop, last, tuple(_needed(ops, after, {loop, last})))
 
@@ -71,17 +73,26 @@ def _rounded(loop: SpecOp) -> SpecOp | None:
     return user if isinstance(type, TileAttr) and type.dtype.is_float and type.dtype.bytes == 2 else None
 
 
-def _fits(lowering: MatrixLowering, product: Product, last: SpecOp) -> bool:
+def has_steps(rest: Rest) -> bool:
+    """Whether there is a step of products for each part of the rest, and two more."""
+    type = rest.value.type
+    assert isinstance(type, TileAttr)
+    parts = -(-(type.shape[1].value or 0) // PART)
+    bounds = [index_expr(value) for value in rest.loop.operands[:2]]
+    is_known = all(bound is not None and bound.value is not None for bound in bounds)
+    return is_known and is_longer(rest.loop, (parts + 1) * rest.loop.value("step"))
+
+
+def _fits(plan: Plan, last: SpecOp) -> bool:
     type = last.results[0].type
     assert isinstance(type, TileAttr)
-    plan = lowering.plan
     rows, columns = (dim.value or 0 for dim in type.shape)
     sums = rows * columns // (128 * plan.consumers)
     left = sums * type.dtype.bytes // 4
     return sums + left <= _MOST[plan.consumers]
 
 
-def _is_plain(lowering: MatrixLowering, op: SpecOp, product: Product) -> bool:
+def _is_plain(op: SpecOp, product: Product, stores: Collection[SpecOp]) -> bool:
     """Whether an op is done some columns at a time, without a branch."""
     wanted = product.op.results[0].type
     assert isinstance(wanted, TileAttr)
@@ -92,7 +103,7 @@ def _is_plain(lowering: MatrixLowering, op: SpecOp, product: Product) -> bool:
         return True
     buffer = op.operands[1].type
     assert isinstance(buffer, BufferAttr)
-    return op in lowering.stores and is_multiple(buffer.shape[-1] * buffer.dtype.bytes, 16)
+    return op in stores and is_multiple(buffer.shape[-1] * buffer.dtype.bytes, 16)
 
 
 def _needed(ops: Sequence[SpecOp], after: Sequence[SpecOp], known: set[SpecOp]) -> list[SpecOp]:

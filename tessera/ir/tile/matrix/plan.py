@@ -1,7 +1,8 @@
-"""Which kernels run on matrix units, and how: the sides of each product, and what the copy engine can bring.
+"""What a kernel asks of matrix units: the sides of each product, and what the copy engine can bring.
 
-Nothing here knows a kernel by its name or its loops: a kernel qualifies when each of its products has sides that a
-`wgmma` takes, and everything else it does keeps to the layouts that fragments have.
+Nothing here knows a kernel by its name or its loops: a kernel fits when each of its products has sides that the units
+take, and everything else it does keeps to the layouts that fragments have. `plan_of` finds all of that; `planned` reads
+it back from a kernel that has its attributes.
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.policies import policies_of
 from tessera.ir.base.types import BufferAttr, TileAttr
-from tessera.ir.target.hopper_limits import FORMS, MAX_BOX, MAX_RANK, PRODUCTS, ROWS, SPAN, STEP
+from tessera.ir.target.hopper_limits import MAX_BOX, MAX_RANK, ROWS, SPAN, STEP
 from tessera.ir.target.hopper_limits import Product as Form
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
-from tessera.types.machine import Machine
 from tessera.types.policy import tf32
 from tessera.types.promotion import holds
 
@@ -27,8 +27,6 @@ _ELEMENTS = (
     *("ttile.clip", "ttile.broadcast", "ttile.reduce", "ttile.load", "ttile.store", "ttile.transpose"),
 )
 _OTHERS = ("ttile.program_id", "ttile.index", "ttile.for", "ttile.yield", "ttile.return", "ttile.dot")
-_CONSUMERS = {64: 1, 128: 2, 192: 3, 256: 2}
-"""Warpgroups for so many rows; two of them take 128 rows each where there are 256."""
 _MOST_SUMS = 128
 """Accumulators of a thread that leave room for addresses and what an epilogue needs."""
 _MOST_PROMOTED = 192
@@ -41,34 +39,27 @@ class UnfitError(Exception):
     """Why a kernel does not run on matrix units."""
 
 
-def check_machine(machine: Machine, features: Sequence[str]) -> None:
-    """Raises `UnfitError` for a machine that lacks what a kernel cannot be without."""
-    if not all(machine.has(feature) for feature in features):
-        raise UnfitError(f"{machine.name} lacks {' or '.join(features)}")
-
-
 @frozen
 class Units:
     """Matrix units of a machine: their instruction, what they multiply, and which groups of four warps share a tile.
 
     `groups` takes the rows of all products and the columns of each. `rounded` is what they multiply where a program
-    has rounded its f32 to tf32.
+    has rounded its f32 to tf32. One instruction takes `rows`, and `columns` (all of a product's where 0). `features`
+    are those that a kernel for them cannot be without; `trims` says that rows which are not there need no copying.
     """
 
     name: str
+    features: tuple[str, ...]
+    rows: int
+    columns: int
     products: Mapping[DType, Form]
     groups: Callable[[int, Sequence[int]], int]
     rounded: Mapping[DType, Form] | None = None
+    trims: bool = False
 
-
-def _warpgroups(rows: int, columns: Sequence[int]) -> int:
-    if rows not in _CONSUMERS:
-        raise UnfitError(f"products have {' or '.join(map(str, _CONSUMERS))} rows, got {rows}")
-    return _CONSUMERS[rows]
-
-
-WARPGROUPS = Units("wgmma", PRODUCTS, _warpgroups, FORMS)
-"""Those of Hopper."""
+    def instruction(self, columns: int, parts: int, dtype: DType) -> tuple[int, int, int]:
+        """Rows, columns and depth of one instruction of a product of so many columns in so many parts."""
+        return self.rows, self.columns or columns // parts, STEP // dtype.bytes
 
 
 @frozen
@@ -126,7 +117,7 @@ class Plan:
     """Tiles of one dim that have a number for each column; all others have one for each row."""
 
 
-def plan_of(kernel: SpecOp, units: Units = WARPGROUPS) -> Plan:
+def plan_of(kernel: SpecOp, units: Units) -> Plan:
     """How a kernel runs on matrix units; raises `UnfitError` with the reason where it does not."""
     ops = list(_ops(kernel.regions[0].block))
     dots = [op for op in ops if op.name == "ttile.dot"]
@@ -138,9 +129,8 @@ def plan_of(kernel: SpecOp, units: Units = WARPGROUPS) -> Plan:
     rows = _sizes(dots[0].results[0])[0]
     consumers = units.groups(rows, [_sizes(op.results[0])[1] for op in dots])
     passed: set[Operation] = set()
-    if units.rounded is not None and is_tf32(kernel):
-        units = Units(units.name, units.rounded, units.groups)
-    products = {op: _product(op, rows, rows // (ROWS * consumers), passed, units) for op in dots}
+    forms = units.rounded if units.rounded is not None and is_tf32(kernel) else units.products
+    products = {op: _product(op, rows, rows // (ROWS * consumers), passed, units, forms) for op in dots}
     hidden = _hidden(ops, passed, set(dots))
     _check_tiles(ops, rows, hidden)
     return Plan(rows, consumers, products, hidden, _columns(ops))
@@ -165,7 +155,9 @@ def _sizes(value: SSAValue) -> tuple[int, ...]:
     return tuple(dim.value or 0 for dim in value.type.shape)
 
 
-def _product(op: SpecOp, rows: int, blocks: int, passed: set[Operation], units: Units) -> Product:
+def _product(
+    op: SpecOp, rows: int, blocks: int, passed: set[Operation], units: Units, forms: Mapping[DType, Form]
+) -> Product:
     M, N = _sizes(op.results[0])
     K = _sizes(op.operands[0])[1]
     if rows != M or N % 8 or not 8 <= N <= 256 or N // 2 * blocks > _MOST_SUMS:
@@ -173,8 +165,8 @@ def _product(op: SpecOp, rows: int, blocks: int, passed: set[Operation], units: 
             f"a product of {M} x {N} is not one of {rows} rows and 8 to {2 * _MOST_SUMS // blocks} columns"
         )
     lhs, rhs = _side(op.operands[0], 1, passed), _side(op.operands[1], 0, passed)
-    lhs = _with_rows_there(lhs) if units.name == WARPGROUPS.name else lhs
-    found, acc = units.products.get(lhs.dtype), op.results[0].type
+    lhs = _with_rows_there(lhs) if units.trims else lhs
+    found, acc = forms.get(lhs.dtype), op.results[0].type
     is_promoted = found is not None and found.is_promoted
     parts = -(-N // _PART) if is_promoted else 1
     sums = N // 2 * blocks + N // parts // 2

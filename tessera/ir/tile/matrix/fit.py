@@ -1,0 +1,155 @@
+"""Whether a kernel runs on matrix units: its products, shared memory for its rings, and the form of its loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from xdsl.ir import Block, OpResult, SSAValue
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.tile.matrix.loops import is_zero, rings_read, sum_of
+from tessera.ir.tile.matrix.plan import Plan, UnfitError, Units, plan_of
+from tessera.ir.tile.matrix.programs import is_uneven
+from tessera.ir.tile.matrix.rings import Ring, rings_of
+from tessera.ir.tile.matrix.stages import asked_stages, stages_by_engine, stages_by_threads
+from tessera.ir.tile.matrix.stores import shared_stores, staging_bytes
+from tessera.ir.tile.matrix.units import AUTOMATIC, PLAIN, TENSORS, UNITS, WARPGROUPS, WARPS, check_machine, tried_on
+from tessera.types.frozen import frozen
+from tessera.types.machine import Machine
+
+
+@frozen
+class Choice:
+    """The units that take a kernel, None where none do; `said` is what each said that does not."""
+
+    units: Units | None
+    said: tuple[str, ...]
+
+
+def choose_units(kernel: SpecOp, machine: Machine, asked: str = AUTOMATIC) -> Choice:
+    """The units that are asked for, or the best that take a kernel."""
+    tried = tried_on(machine)
+    if asked != AUTOMATIC:
+        tried = () if asked == PLAIN else (UNITS[asked],)
+    said: list[str] = []
+    for units in tried:
+        try:
+            check_fit(kernel, units, machine)
+        except UnfitError as error:
+            said.append(f"{units.name}: {error}")
+        else:
+            return Choice(units, tuple(said))
+    return Choice(None, tuple(said))
+
+
+def check_fit(kernel: SpecOp, units: Units, machine: Machine) -> None:
+    """Raises `UnfitError` with the reason where units of a machine do not take a kernel."""
+    check_machine(machine, units.features)
+    plan = plan_of(kernel, units)
+    _CHECKS[units.name](kernel, plan, rings_of(plan), machine)
+
+
+def _check_warpgroups(kernel: SpecOp, plan: Plan, rings: Sequence[Ring], machine: Machine) -> None:
+    stages_of(kernel, plan, rings, WARPGROUPS, machine)
+
+
+def _check_tensors(kernel: SpecOp, plan: Plan, rings: Sequence[Ring], machine: Machine) -> None:
+    if is_uneven(kernel):
+        raise UnfitError("programs that take unequally long are handed out as CTAs get done, and these are not")
+    stages_of(kernel, plan, rings, TENSORS, machine)
+    if any(not ring.is_turning for ring in rings):
+        raise UnfitError("a side that is copied once has no stages to turn")
+    for op in kernel.regions[0].block.ops:
+        assert isinstance(op, SpecOp)
+        if op.name == "ttile.dot":
+            raise UnfitError("a product outside of a sum has nothing to overlap with in tensor memory")
+        if op.name == "ttile.for" and (sum_of(op, plan, rings) is None or not is_zero(op.operands[2])):
+            raise UnfitError("tensor memory takes loops that add up one product from nothing")
+
+
+def _check_warps(kernel: SpecOp, plan: Plan, rings: Sequence[Ring], machine: Machine) -> None:
+    stages_of(kernel, plan, rings, WARPS, machine)
+    _Turns(plan, rings).walk(kernel.regions[0].block)
+
+
+_CHECKS: dict[str, Callable[[SpecOp, Plan, Sequence[Ring], Machine], None]] = {
+    WARPGROUPS.name: _check_warpgroups,
+    TENSORS.name: _check_tensors,
+    WARPS.name: _check_warps,
+}
+
+
+def stages_of(kernel: SpecOp, plan: Plan, rings: Sequence[Ring], units: Units, machine: Machine) -> list[int]:
+    """The stages of each ring; raises `UnfitError` where shared memory does not hold two."""
+    staging = staging_bytes(units, plan.consumers, shared_stores(kernel, units))
+    asked = asked_stages(kernel)
+    if units is WARPS:
+        return stages_by_threads(rings, staging, machine, plan.consumers, asked)
+    return stages_by_engine(rings, staging, asked)
+
+
+class _Turns:
+    """A walk that follows in which order threads wait for what they copied: groups of copies are all they can count."""
+
+    def __init__(self, plan: Plan, rings: Sequence[Ring]) -> None:
+        self.plan, self.rings = plan, rings
+        self.turning: list[int] = []
+        """The rings of the loop at hand that are still to be waited for in this turn."""
+        self.there: set[int] = set()
+
+    def walk(self, block: Block) -> None:
+        """Raises `UnfitError` where a loop cannot be carried out."""
+        for op in block.ops:
+            assert isinstance(op, SpecOp)
+            if op.name == "ttile.for":
+                self._loop(op)
+            elif op in self.plan.products:
+                self._arrive(rings_read(self.plan.products[op], self.rings))
+
+    def _arrive(self, rings: Sequence[int]) -> None:
+        wanted = [at for at in rings if at not in self.there]
+        for at in [at for at in wanted if at in self.turning]:
+            if self.turning[0] != at:
+                raise UnfitError("products of a loop read what it copies in another order than it copies it")
+            self.turning.pop(0)
+        self.there.update(wanted)
+
+    def _loop(self, op: SpecOp) -> None:
+        source = op.regions[0].block
+        inner = [at for at, ring in enumerate(self.rings) if _is_inside(ring.block, op)]
+        before = set(self.there)
+        if not inner:
+            self._arrive([at for at, ring in enumerate(self.rings) if ring.last is op])
+            before = set(self.there)
+            self.walk(source)
+        else:
+            if any(self.rings[at].block is not source for at in inner):
+                raise UnfitError("a loop within a loop copies, and stages turn in one loop at a time")
+            for side in (side for at in inner for side in self.rings[at].loads):
+                assert side.load is not None
+                for index in side.load.operands[1:]:
+                    _check_ahead(index, source)
+            self.turning = list(inner)
+            self.walk(source)
+            if self.turning:
+                raise UnfitError("a loop copies what its own products do not read")
+        # A loop may have no steps.
+        self.there = before
+
+
+def _check_ahead(index: SSAValue, source: Block) -> None:
+    """Raises `UnfitError` for an index of a loop that is not known before its step."""
+    op = index.op if isinstance(index, OpResult) else None
+    if not isinstance(op, SpecOp) or op.parent_block() is not source:
+        return
+    if op.name != "ttile.index":
+        raise UnfitError("where a tile lies is read from memory, and copies are made ahead of that")
+    for part in op.operands:
+        _check_ahead(part, source)
+
+
+def _is_inside(block: Block, op: SpecOp) -> bool:
+    at = block.parent_op()
+    while at is not None and at is not op:
+        at = at.parent_op()
+    return at is op

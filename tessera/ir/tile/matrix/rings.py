@@ -1,0 +1,89 @@
+"""Rings of a kernel: loads that a product waits for together, kept in several stages of shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from xdsl.ir import Block, Operation
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import TileAttr
+from tessera.ir.target.hopper_limits import SPAN
+from tessera.ir.tile.matrix.plan import Plan, Side
+from tessera.types.dim import Dim
+from tessera.types.tensor_type import TensorType
+
+
+@dataclass
+class Ring:
+    """Loads of one block that one product waits for together."""
+
+    block: Block
+    loads: list[Side]
+    last: SpecOp
+    """The last op of the block that reads the stage: a product, or the loop that has it inside."""
+    stages: int = 1
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a stage."""
+        return sum(tile_of(side).bytes.value or 0 for side in self.loads)
+
+    @property
+    def copied(self) -> int:
+        """Bytes that are copied to a stage."""
+        boxes = [(side.box, side.dtype.bytes) for side in self.loads if side.box is not None]
+        return sum(prod(box.sizes) * box.pieces * each for box, each in boxes)
+
+    @property
+    def is_turning(self) -> bool:
+        """Whether it is filled many times in one program."""
+        return self.loop is not None
+
+    @property
+    def loop(self) -> SpecOp | None:
+        """The loop that it turns in."""
+        around = self.block.parent_op()
+        return around if isinstance(around, SpecOp) and around.name == "ttile.for" else None
+
+
+def tile_of(side: Side) -> TensorType:
+    """The type of a loaded side in shared memory: the axis along memory is its columns, in whole spans."""
+    assert side.box is not None
+    type = side.value.type
+    assert isinstance(type, TileAttr)
+    rows = type.shape[1 - side.box.inner]
+    return type.data.with_shape([rows, Dim.of(side.box.pieces * SPAN // type.dtype.bytes)])
+
+
+def rings_of(plan: Plan) -> list[Ring]:
+    """The rings of a kernel, in the order in which products wait for them."""
+    found: list[Ring] = []
+    by_load: dict[SpecOp, Ring] = {}
+    for product in plan.products.values():
+        here: dict[Block, Ring] = {}
+        for side in product.sides:
+            if side.load is None:
+                continue
+            block = side.load.parent_block()
+            assert block is not None
+            reader = _ancestor(product.op, block)
+            if side.load in by_load:
+                by_load[side.load].last = reader
+                continue
+            if block not in here:
+                here[block] = Ring(block, [], reader)
+                found.append(here[block])
+            here[block].loads.append(side)
+            by_load[side.load] = here[block]
+    return found
+
+
+def _ancestor(op: Operation, block: Block) -> SpecOp:
+    """The op of a block that an op is, or is inside of."""
+    at: Operation | None = op
+    while at is not None and at.parent_block() is not block:
+        at = at.parent_op()
+    assert isinstance(at, SpecOp), "a product reads what is loaded where it can see it"
+    return at
