@@ -222,8 +222,6 @@ class _Gemm:
                 def block(at: Value, height: int) -> None:
                     waiting = f.gep(wait, f.mul(at, plan.NC), self.element)
                     out, stride = self._place(f.add(ic, at), f.add(j, jr), waiting, one_block, direct)
-                    if p.result is not None:
-                        self._ask_for(out, stride, height)
                     lhs = self._left(f.add(ic, at), k, at, kc, height)
                     micro_call(
                         f, kernels[self.shape.heights.index(height)], lhs, rhs, kc, out, stride, f.icmp("ne", k, 0)
@@ -242,14 +240,6 @@ class _Gemm:
             )
 
         f.loop(i, end, plan.MC, rows)
-
-    def _ask_for(self, out: Value, stride: Value, height: int) -> None:
-        """Fetch the lines of a register block while its sums run: they are written at the end, and may lie far away."""
-        f = self.f
-        for _ in range(height):
-            for v in range(self.shape.vectors):
-                f.prefetch(f.gep(out, v * self.shape.lanes, self.element), write=True)
-            out = f.gep(out, stride, self.element)
 
     def _left(self, row: Value, k: Value, at: Value, kc: Value, height: int) -> Left:
         """Rows of the left operand as they lie, or a copy of them, or their panel."""

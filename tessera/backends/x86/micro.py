@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tessera.ir.target.llvm.convert import compute_type
 from tessera.ir.target.llvm.text import FunctionText, Index, ModuleText, TargetText, Value
 from tessera.ir.target.llvm.types import is_float, vector
@@ -133,18 +135,12 @@ def _write_micro(g: FunctionText, shape: MicroShape, height: int, vectors: int, 
     lhs, across, rhs, k, out, stride, accumulate, *rest = g.arguments
     rhs_stride: Index = rest[0] if rest else vectors * shape.lanes
     element, type_ = shape.element, vector(shape.element, shape.lanes)
-    rows = [out]
-    for _ in range(height - 1):
-        rows.append(g.gep(rows[-1], stride, element))
+    rows = _lines(g, out, stride, height, element)
     addresses = [g.gep(row, v * shape.lanes, element) for row in rows for v in range(vectors)]
     zeros = [g.const(element, 0, shape.lanes)] * len(addresses)
     start = g.if_(accumulate, lambda: [g.load(address, type_) for address in addresses], lambda: zeros)
-
     # One index walks along all rows of the left operand: their starts stay in registers, each on its own.
-    along = 1 if in_rows else height
-    lefts = [lhs]
-    for _ in range(height - 1):
-        lefts.append(g.gep(lefts[-1], across if in_rows else 1, element))
+    lefts = _lines(g, lhs, across if in_rows else 1, height, element)
     if in_rows:
         lefts = [g.opaque(left) for left in lefts]
 
@@ -160,14 +156,53 @@ def _write_micro(g: FunctionText, shape: MicroShape, height: int, vectors: int, 
         at, right, *accs = values
         for _ in range(count):
             accs = step(at, right, accs)
-            at, right = g.add(at, along), g.gep(right, rhs_stride, element)
+            at, right = g.add(at, 1 if in_rows else height), g.gep(right, rhs_stride, element)
         return [at, right, *accs]
 
-    unroll = shape.unroll if height == shape.rows and vectors == shape.vectors else 1
-    whole = g.round_down(k, unroll)
-    values = g.loop(0, whole, unroll, lambda i, values: steps(unroll, values), [g.const_i(0), rhs, *start])
-    if unroll > 1:
-        values = g.loop(whole, k, 1, lambda i, values: steps(1, values), values)
+    def ask(line: Value) -> None:
+        for v in range(vectors):
+            g.prefetch(g.gep(line, v * shape.lanes, element), write=True)
+
+    values = [g.const_i(0), rhs, *start]
+    if height == shape.rows and vectors == shape.vectors and shape.unroll > 1:
+        values = _in_turns(g, k, shape.unroll, height, g.gep(rows[-1], stride, element), stride, steps, ask, values)
+    else:
+        values = g.loop(0, k, 1, lambda i, values: steps(1, values), values)
     for address, value in zip(addresses, values[2:], strict=True):
         g.store(value, address)
     g.ret()
+
+
+def _lines(g: FunctionText, first: Value, apart: Index, count: int, element: str) -> list[Value]:
+    lines = [first]
+    for _ in range(count - 1):
+        lines.append(g.gep(lines[-1], apart, element))
+    return lines
+
+
+def _in_turns(
+    g: FunctionText,
+    k: Value,
+    unroll: int,
+    height: int,
+    below: Value,
+    stride: Index,
+    steps: Callable[[int, list[Value]], list[Value]],
+    ask: Callable[[Value], None],
+    values: list[Value],
+) -> list[Value]:
+    """Several steps of k a turn. The first turns ask for a row each of the block below, which comes next.
+
+    Its lines are then on their way when it begins; asked for all at once they would hold up everything else.
+    """
+    element = values[-1].element
+
+    def turn(i: Value, values: list[Value]) -> list[Value]:
+        ask(values[0])
+        return [g.gep(values[0], stride, element), *steps(unroll, values[1:])]
+
+    whole = g.round_down(k, unroll)
+    first = g.smin(whole, unroll * height)
+    values = g.loop(0, first, unroll, turn, [below, *values])[1:]
+    values = g.loop(first, whole, unroll, lambda i, values: steps(unroll, values), values)
+    return g.loop(whole, k, 1, lambda i, values: steps(1, values), values)
