@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +22,15 @@ from tessera.types.dtype import DType
 
 WIDEST = 16
 """Bytes that one thread moves at once."""
+MANY = 32
+"""Pieces of a load from which on what they share is written once: LLVM takes the square of what it finds in time."""
+
+
+def split(dim: Dim, moving: AbstractSet[str]) -> tuple[Dim, Dim]:
+    """The terms of a dim without any of the names, and those with one."""
+    with_names = [(term, bool(Dim((term,)).symbols & moving)) for term in dim.terms]
+    fixed, rest = (tuple(term for term, moves in with_names if moves is which) for which in (False, True))
+    return Dim(fixed), Dim(rest)
 
 
 @dataclass
@@ -39,6 +49,10 @@ class Access:
     swizzle: int = 0
     """Bytes of the pieces that change places in memory by the number of their `row`, which has so many elements."""
     row: int = 1
+    offset: Dim | None = None
+    """Where an element is from `base` on, where that is not the buffer's own."""
+    ends: tuple[Value | None, ...] = ()
+    """Bounds that are computed already, if any are."""
 
     @property
     def f(self) -> FunctionText:
@@ -70,13 +84,23 @@ class Access:
             found[f"t{number}"] = self.f.cast("sext" if tile.dtype.kind == "int" else "zext", value, "i64")
         return found
 
+    def with_shared_parts(self) -> Access:
+        """The same with what does not depend on the element computed here, once."""
+        f, op = self.f, self.op
+        moving = {*op.value("axes"), *(f"t{number}" for number in range(len(self.tiles)))}
+        fixed, rest = split(op.value("offset"), moving)
+        base = f.gep(self.base, dim_value(f, fixed, self.env), self.element)
+        ends = [None if bound.symbols & moving else dim_value(f, bound, self.env) for bound in op.value("bounds")]
+        return replace(self, base=base, offset=rest, ends=tuple(ends))
+
     def mask(self, here: Mapping[str, Index], register: int, owner: bool) -> Value | None:
         """Whether the element takes part; None where it always does."""
         f, op = self.f, self.op
         at = self.emitter.at(self.layout)
         parts: list[Value | None] = [at.is_owner(register) if owner else at.is_there(register)]
-        for axis, bound in zip(op.value("guarded"), op.value("bounds"), strict=True):
-            parts.append(f.icmp("slt", here[axis], dim_value(f, bound, here)))
+        for number, (axis, bound) in enumerate(zip(op.value("guarded"), op.value("bounds"), strict=True)):
+            end = self.ends[number] if self.ends else None
+            parts.append(f.icmp("slt", here[axis], dim_value(f, bound, here) if end is None else end))
         windows: tuple[Dim, ...] = op.value("windows")
         for expr, extent in zip(windows[::2], windows[1::2], strict=True):
             parts.append(f.icmp("ult", dim_value(f, expr, here), dim_value(f, extent, here)))
@@ -88,7 +112,7 @@ class Access:
         return found
 
     def address(self, here: Mapping[str, Index]) -> Value:
-        place: Index = dim_value(self.f, self.op.value("offset"), here)
+        place: Index = dim_value(self.f, self.op.value("offset") if self.offset is None else self.offset, here)
         if self.swizzle:
             piece = self.swizzle // self.dtype.bytes
             turned = self.f.urem(self.f.udiv(place, self.row), self.row // piece)
@@ -138,6 +162,9 @@ def _turn(access: Access) -> int:
 def _loaded(access: Access, is_constant: bool) -> Tile:
     """A tile from memory."""
     group = access.group()
+    is_free = access.op.value("offset").symbols & set(access.emitter.kernel.value("symbols"))
+    if is_free and access.layout.registers >= MANY * group and not access.swizzle:
+        access = access.with_shared_parts()
     groups = [_load_group(access, at, group, is_constant) for at in range(0, access.layout.registers, group)]
     return Tile(access.layout, access.dtype, [part for parts in groups for part in parts])
 

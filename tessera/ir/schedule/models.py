@@ -66,7 +66,7 @@ def _matrix_block(candidates: Sequence[Any], context: Mapping[str, Any], machine
     dtype = context.get("dtype")
     name = context.get("mode") or ("bf16" if dtype is None else dtype.name)
     is_across = bool(context.get("is_across"))
-    if name not in _NARROW or (name not in _TURNED and (is_across or context.get("is_left_across"))):
+    if not _takes(_NARROW, name, context):
         return next(block for block in candidates if block[:2] == (64, 64))
     # Sums of 8-bit floats are added up outside of matrix units, beside those on their way there.
     is_twice = name.startswith("f8")
@@ -102,8 +102,7 @@ def _unit_block(candidates: Sequence[Any], context: Mapping[str, Any], machine: 
     """The block whose waves move the least through shared memory; plain multiply-adds want a square one."""
     dtype = context.get("dtype")
     name = "bf16" if dtype is None else context.get("mode") or dtype.name
-    is_turned = context.get("is_across") or context.get("is_left_across")
-    if name not in _BY_WARPS or (is_turned and name not in _TURNED):
+    if not _takes(_BY_WARPS, name, context):
         return next(block for block in candidates if block[:2] == (64, 64))
     if machine.has("tcgen05"):
         candidates = [block for block in candidates if block[0] == 128]
@@ -115,6 +114,12 @@ def _unit_block(candidates: Sequence[Any], context: Mapping[str, Any], machine: 
         return waves * (BM * BN + _MOVED * (BM + BN))
 
     return min(candidates, key=cost)
+
+
+def _takes(names: Sequence[str], name: str, context: Mapping[str, Any]) -> bool:
+    """Whether matrix units for dtypes of such names take a product; its sides may be read through windows of none."""
+    is_turned = bool(context.get("is_across") or context.get("is_left_across"))
+    return name in names and not context.get("is_windowed") and (name in _TURNED or not is_turned)
 
 
 _NARROW = ("bf16", "f16", "i8", "f8e4m3", "f8e5m2", "tf32")

@@ -25,9 +25,13 @@ WARP_KEYS = 64
 """The same for matrix units of single warps, whose machines have less shared memory."""
 QUERIES = (128, 64, 32, 96)
 """Candidates for queries of a block, which change nothing but speed."""
+THREAD_QUERIES = (32, 64, 128)
+"""The same where threads of a GPU multiply and add."""
 _WHOLE = 256
 """A head up to this size is one tile; a larger or a free one is taken in parts."""
 _PART = 64
+_THREAD_PART = 32
+"""Columns of such a part of queries and keys where threads multiply and add."""
 _LOG2E = math.log2(math.e)
 _LN2 = math.log(2)
 _LOW = float("-inf")
@@ -54,10 +58,6 @@ class _Extent:
         return self.size.value == self.tile
 
 
-def _head(name: str, size: Dim) -> _Extent:
-    return _Extent(name, size, size.value if size.value and size.value <= _WHOLE else _PART)
-
-
 class Attention:
     """The writing of one kernel; a program has a block of queries of one head, and a part of the values' columns."""
 
@@ -74,7 +74,8 @@ class Attention:
         self.dtype: DType = q.dtype.compute
         self.rows = _Extent("_i", self._row_count, int(call.choose("attention.queries", self._candidates)))
         self.keys = _Extent("_j", self._key_count, self.width)
-        self.depth, self.columns = _head("_d", q.shape[3]), _head("_e", v.shape[3])
+        self.depth = self._in_tiles("_d", q.shape[3], _THREAD_PART if self.is_by_threads else _PART)
+        self.columns = self._in_tiles("_e", v.shape[3], _PART)
         parts = [] if self.columns.is_one else [self.columns.size.ceildiv(self.columns.tile)]
         self.grid = self._grid()
         self.b: TileBuilder = call.builder([*self.grid, *parts])
@@ -82,9 +83,29 @@ class Attention:
         # A head of one part starts at 0.
         self.coords["_e"] = self.b.index(0) if self.columns.is_one else self._start(len(self.grid), _PART)
 
+    def _in_tiles(self, name: str, size: Dim, part: int) -> _Extent:
+        """The size of a head: one tile, or parts."""
+        return _Extent(name, size, size.value if size.value and self._is_whole(size.value) else part)
+
+    def _is_whole(self, size: int) -> bool:
+        if not self.is_by_threads or self.call.machine.shared == 0:
+            return size <= _WHOLE
+        # Rows that a warp does not share evenly are held by single threads, which is for few of them alone; a product
+        # has both its sides in shared memory.
+        rows, item = self.rows.tile, self.dtype.bytes
+        scores = rows * size * item + self.width * (size * item + 16)
+        sums = rows * (self.width * item + 16) + self.width * size * item
+        held = max(scores, sums)
+        return (size < _PART or size % 32 == 0) and held <= self.call.machine.shared
+
     def _start(self, axis: int, tile: int) -> SSAValue:
         """Where the tiles of a program begin along an axis of the grid."""
         return self.b.index(Dim.symbol("_p") * tile, {"_p": self.b.program_id(axis)})
+
+    @property
+    def is_by_threads(self) -> bool:
+        """Whether threads of a GPU multiply and add: all that a tile has is written out, so code is to be small."""
+        return self.call.lanes == 32
 
     # Where things lie: what kernels of another grid do in their own way.
 
@@ -146,9 +167,10 @@ class Attention:
 
     @property
     def _candidates(self) -> tuple[int, ...]:
-        # A warp's worth of lanes and no matrix instruction: few queries, as threads hold all their scores.
-        is_held = self.call.lanes == 32 and (self.is_cached or self.call.operands[0].dtype.bits >= 32)
-        return QUERIES[2::-1] if is_held else QUERIES
+        # Threads hold all scores of their queries.
+        if self.is_by_threads:
+            return (16, *THREAD_QUERIES) if self.dtype.bits > 32 else THREAD_QUERIES
+        return QUERIES
 
     @property
     def is_causal(self) -> bool:
@@ -180,8 +202,8 @@ class Attention:
 
     def write(self) -> SpecOp:
         b, rows, columns = self.b, self.rows.tile, self.columns.tile
-        first = self._queries(b.index(0))
-        end = self._end
+        first = self._queries(b.index(0)) if self._has_first else None
+        end = self._covered(self._end, self.width)
 
         def block(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
             scores = self._masked(self._scores(first, j), j)
@@ -239,7 +261,16 @@ class Attention:
         scale = b.elementwise("div", b.full(_LOG2E, rows.sizes, self.dtype), root)
         return self._across(scale, self.depth.tile)
 
-    def _scores(self, first: SSAValue, j: SSAValue) -> SSAValue:
+    @property
+    def _has_first(self) -> bool:
+        """Whether the first part of queries is kept; threads take all parts in one loop, which is written once."""
+        return self.depth.is_one or not self.is_by_threads
+
+    def _covered(self, end: Dim, step: int) -> Dim:
+        """Where a loop in steps ends: threads have no code of its own for what is left behind whole steps."""
+        return end.ceildiv(step) * step if self.is_by_threads and end.value is None else end
+
+    def _scores(self, first: SSAValue | None, j: SSAValue) -> SSAValue:
         """Queries by keys: the first part of the head, then the others where it is not one tile."""
         b = self.b
 
@@ -251,10 +282,13 @@ class Attention:
         def rest(d: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
             return [part(self._queries(d), d, carried[0])]
 
-        scores = part(first, b.index(0), b.full(0.0, (self.rows.tile, self.width), self.dtype))
+        scores = b.full(0.0, (self.rows.tile, self.width), self.dtype)
+        if first is not None:
+            scores = part(first, b.index(0), scores)
         if self.depth.is_one:
             return scores
-        return b.loop(b.index(self.depth.tile), b.index(self.depth.size), self.depth.tile, rest, [scores])[0]
+        start, end = 0 if first is None else self.depth.tile, self._covered(self.depth.size, self.depth.tile)
+        return b.loop(b.index(start), b.index(end), self.depth.tile, rest, [scores])[0]
 
     def _masked(self, scores: SSAValue, j: SSAValue) -> SSAValue:
         """Scores plus the mask; -inf for keys that are not there, or not to be seen."""
@@ -310,6 +344,10 @@ class NarrowAttention(Attention):
     they are multiplied, their sum is of what they were. Keys that are not to be seen have a power of 0, and their
     values are multiplied by it.
     """
+
+    @property
+    def is_by_threads(self) -> bool:
+        return False
 
     @property
     def width(self) -> int:

@@ -56,7 +56,7 @@ def accumulator(body: Tape, record: Record) -> DType:
 def layout_of(body: Tape, record: Record, maps: ContractionMaps, policy: Policy) -> dict[str, Any]:
     """What a choice of blocks asks of the sides of a product: what they are, and whether they lie across k.
 
-    `mode` is `tf32` where they were rounded to that.
+    `mode` is `tf32` where they were rounded to that; `is_windowed` says that one side is read through windows.
     """
     asked = record.policy or policy
     return {
@@ -64,6 +64,7 @@ def layout_of(body: Tape, record: Record, maps: ContractionMaps, policy: Policy)
         "mode": "tf32" if asked.compute is tf32 else "",
         "is_left_across": _lies_across(body, record.operands[0], maps.lhs),
         "is_across": _lies_across(body, record.operands[1], maps.rhs),
+        "is_windowed": bool(maps.windows),
     }
 
 

@@ -1,0 +1,117 @@
+"""Attention that no matrix units take: threads multiply and add, in their own tiles, and give the processor's bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.backends.nvptx.emit_access import split
+from tessera.compiler.compile import Lowering, lower
+from tessera.compiler.options import Options
+from tessera.ir.schedule.interpret import run_program
+from tessera.ir.target.machine_code import compile_texts
+from tessera.runtime.devices.cuda_assembler import assemble_with_words, assembler
+from tessera.types.dim import Dim
+from tests.backends.nvptx.kernels import parts_of
+
+SMALL = 200_000
+"""Bytes of PTX: with matrix units' tiles these kernels have five times as many."""
+bf16: Any = ml_dtypes.bfloat16
+
+
+def full(q: Any, k: Any, v: Any) -> Any:
+    return ts.ops.attention(q, k, v)
+
+
+def causal(q: Any, k: Any, v: Any) -> Any:
+    return ts.ops.attention(q, k, v, causal=True)
+
+
+def masked(q: Any, k: Any, v: Any) -> Any:
+    return ts.ops.attention(q, k, v, q.sum(axis=-1)[:, :, :, None])
+
+
+def with_lse(q: Any, k: Any, v: Any) -> Any:
+    return ts.ops.attention(q, k, v, causal=True, return_lse=True)
+
+
+def convolved(x: Any, w: Any) -> Any:
+    return ts.ops.conv2d(x, w, padding=1)
+
+
+def tensors(dtype: Any, queries: int, keys: int, head: int) -> list[Any]:
+    rng = np.random.default_rng(queries + keys)
+    shapes = [(1, 2, queries, head), *[(1, 2, keys, head)] * 2]
+    return [rng.standard_normal(shape).astype(dtype) for shape in shapes]
+
+
+def lowered(function: Callable[..., Any], arrays: list[Any], dynamic: bool, architecture: str | None) -> Lowering:
+    options = Options() if architecture is None else Options.of(backend="cuda", features=(architecture,))
+    return lower(ts.jit(function, dynamic=dynamic).trace(*arrays).tape, options)
+
+
+@pytest.mark.parametrize(
+    ("function", "dtype", "dynamic", "sizes"),
+    [
+        (full, np.float32, True, (40, 300, 72)),
+        (causal, np.float32, True, (300, 300, 32)),
+        (with_lse, np.float32, False, (33, 257, 80)),
+        (masked, np.float32, True, (5, 256, 64)),
+        (causal, np.float64, False, (20, 300, 128)),
+        (full, bf16, True, (70, 90, 100)),
+        (causal, bf16, False, (70, 512, 192)),
+        (full, np.float32, False, (1, 700, 80)),
+    ],
+)
+def test_threads_give_the_bits_of_the_processor(
+    function: Any, dtype: Any, dynamic: bool, sizes: tuple[int, int, int]
+) -> None:
+    arrays = tensors(dtype, *sizes)
+    here, there = (lowered(function, arrays, dynamic, name) for name in (None, "sm_90a"))
+    assert {target.name for target in parts_of(there).targets} == {"ttarget.kernel"}
+    for found, expected in zip(run_program(there.module, *arrays), run_program(here.module, *arrays), strict=True):
+        assert found.tobytes() == expected.tobytes()
+
+
+@pytest.mark.skipif(assembler() is None, reason="there is no ptxas here")
+@pytest.mark.parametrize(
+    ("function", "dtype", "dynamic", "head", "architecture"),
+    [
+        (causal, np.float32, True, 128, "sm_90a"),
+        (with_lse, bf16, True, 128, "sm_90a"),
+        (causal, np.float64, True, 64, "sm_80"),
+        (full, np.float32, False, 80, "sm_90a"),
+        (full, np.float32, False, 192, "sm_80"),
+        (causal, np.float64, False, 256, "sm_90a"),
+    ],
+)
+def test_their_code_is_small_and_holds_what_it_computes(
+    function: Any, dtype: Any, dynamic: bool, head: int, architecture: str
+) -> None:
+    """A head of any size fits shared memory; scores stay in registers."""
+    parts = parts_of(lowered(function, tensors(dtype, 300, 300, head), dynamic, architecture))
+    (ptx,) = compile_texts(parts.texts, parts.backend.code_target)
+    assert len(ptx) < SMALL
+    _, words = assemble_with_words(ptx, architecture)
+    assert "0 bytes spill stores" in words
+
+
+def test_a_product_through_windows_has_the_blocks_of_multiply_adds() -> None:
+    x, w = np.zeros((1, 8, 20, 20), bf16), np.zeros((16, 8, 3, 3), bf16)
+    lowering = lowered(convolved, [x, w], False, "sm_90a")
+    (block,) = [choice.value for key, choice in lowering.chooser.asked.items() if key.startswith("contraction.block")]
+    assert block == (64, 64, 64)
+    assert "multiply-adds" in parts_of(lowering).units[0]
+
+
+def test_what_elements_share_and_what_they_do_not_are_the_whole_place() -> None:
+    i, j, n, m = (Dim.symbol(name) for name in "ijnm")
+    place = 3 * n * m + i * m + j + n // 2 * 5 + (i // 2) * n + 7
+    fixed, rest = split(place, {"i", "j"})
+    assert fixed == 3 * n * m + n // 2 * 5 + 7
+    assert fixed + rest == place
