@@ -7,6 +7,7 @@ from typing import Any
 
 from xdsl.ir import Block, OpResult, SSAValue
 
+from tessera.backends.nvptx.matrix_choices import prepared
 from tessera.backends.nvptx.matrix_consumer import Consumer
 from tessera.backends.nvptx.matrix_lower import MatrixLowering
 from tessera.backends.nvptx.matrix_memory import RingPlan, Room, rings_of
@@ -15,9 +16,9 @@ from tessera.ir.base.types import INDEX, TileAttr
 from tessera.ir.target.ampere_limits import ACROSS, FEATURES
 from tessera.ir.target.hopper_limits import ROWS
 from tessera.ir.target.hopper_types import CURSOR, FragmentAttr
-from tessera.ir.tile.matrix.fit import check_fit
+from tessera.ir.tile.copied import SHARED
 from tessera.ir.tile.matrix.loops import index_expr
-from tessera.ir.tile.matrix.plan import Plan, Units, plan_of
+from tessera.ir.tile.matrix.plan import Units
 from tessera.ir.tile.matrix.stores import stores_in
 from tessera.ir.tile.matrix.units import WARPS
 from tessera.types.dim import Dim
@@ -27,17 +28,15 @@ from tessera.types.machine import Machine
 
 def lower_warp_kernel(kernel: SpecOp, machine: Machine) -> SpecOp:
     """The `ttarget.warp_kernel` of a `ttile.kernel`; raises `UnfitError` where it has to run in another way."""
-    check_fit(kernel, WARPS, machine)
-    return WarpLowering(kernel, plan_of(kernel, WARPS), machine, WARPS).run()
+    kernel = prepared(kernel, machine, WARPS)
+    return WarpLowering(kernel, machine, WARPS).run()
 
 
 class WarpLowering(MatrixLowering):
     """The lowering of one kernel."""
 
-    def __init__(self, kernel: SpecOp, plan: Plan, machine: Machine, units: Units) -> None:
-        super().__init__(kernel, plan, machine, units)
-        self.rows_out = self.stores
-        """Stores that leave in rows of 16 bytes; all others are element by element."""
+    def __init__(self, kernel: SpecOp, machine: Machine, units: Units) -> None:
+        super().__init__(kernel, machine, units)
         self.mailbox = -1
 
     def run(self) -> SpecOp:
@@ -79,12 +78,8 @@ def _columns_of(value: SSAValue) -> int:
 class RowsOut(Consumer):
     """A walk whose results leave in rows of 16 bytes, put together in shared memory."""
 
-    def __init__(self, lowering: WarpLowering, rings: Sequence[RingPlan]) -> None:
-        super().__init__(lowering, rings)
-        self.rows_out = lowering.rows_out
-
     def _store(self, op: SpecOp) -> None:
-        if op not in self.rows_out:
+        if op.value("space") != SHARED:
             super()._store(op)
             return
         values = self._access(op, op.operands[0], 2)

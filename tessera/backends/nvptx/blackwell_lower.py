@@ -8,30 +8,30 @@ from typing import Any
 from xdsl.ir import Block, SSAValue
 
 from tessera.backends.nvptx.ampere_lower import RowsOut, WarpLowering
+from tessera.backends.nvptx.matrix_choices import prepared
 from tessera.backends.nvptx.matrix_memory import RingPlan, Room, rings_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, TileAttr
 from tessera.ir.target.blackwell_limits import ALLOCATION, FEATURES, columns_for
 from tessera.ir.target.blackwell_types import TensorMemoryAttr
 from tessera.ir.target.hopper_types import CURSOR, FragmentAttr
-from tessera.ir.tile.matrix.fit import check_fit
 from tessera.ir.tile.matrix.loops import sum_of
-from tessera.ir.tile.matrix.plan import Plan, Product, Units, plan_of
+from tessera.ir.tile.matrix.plan import Product, Units
 from tessera.ir.tile.matrix.units import TENSORS
 from tessera.types.machine import Machine
 
 
 def lower_tensor_kernel(kernel: SpecOp, machine: Machine) -> SpecOp:
     """The `ttarget.tensor_kernel` of a `ttile.kernel`; raises `UnfitError` where it has to run in another way."""
-    check_fit(kernel, TENSORS, machine)
-    return TensorLowering(kernel, plan_of(kernel, TENSORS), machine, TENSORS).run()
+    kernel = prepared(kernel, machine, TENSORS)
+    return TensorLowering(kernel, machine, TENSORS).run()
 
 
 class TensorLowering(WarpLowering):
     """The lowering of one kernel."""
 
-    def __init__(self, kernel: SpecOp, plan: Plan, machine: Machine, units: Units) -> None:
-        super().__init__(kernel, plan, machine, units)
+    def __init__(self, kernel: SpecOp, machine: Machine, units: Units) -> None:
+        super().__init__(kernel, machine, units)
         self.allocation = 0
         """Where in shared memory the address of tensor memory is."""
 

@@ -21,6 +21,7 @@ from tessera.ir.target.hopper_types import (
     PendingAttr,
     RowVectorAttr,
 )
+from tessera.ir.tile.copied import SHARED
 from tessera.ir.tile.matrix.loops import is_longer, rings_read, sum_of
 from tessera.ir.tile.matrix.plan import Product, Side
 from tessera.ir.tile.matrix.rest import PART, Rest, has_steps
@@ -314,12 +315,12 @@ class Consumer(Role):
         self.values[op.result] = made.result
 
     def _store(self, op: SpecOp) -> None:
-        values, box = self._access(op, op.operands[0], 2), self.lowering.stores.get(op)
+        values = self._access(op, op.operands[0], 2)
         tile, buffer, *at = self.of(op.operands)
-        if box is None:
+        if op.value("space") != SHARED:
             self.emit("fragment_store", [tile, buffer, *at], values)
             return
         assert isinstance(tile.type, FragmentAttr)
         values.pop("windows")
-        map = self.lowering.map_of(op.operands[1], box)
+        map = self.lowering.map_of(op.operands[1], op.value("box"))
         self.emit("store_tile", [tile, map, self.lowering.staging[tile.type.dtype], buffer, *at], values)

@@ -8,6 +8,7 @@ from typing import Any
 from xdsl.ir import Block, OpResult, SSAValue
 
 from tessera.backends.nvptx.kernel_code import matrix_symbol
+from tessera.backends.nvptx.matrix_choices import prepared
 from tessera.backends.nvptx.matrix_consumer import Consumer
 from tessera.backends.nvptx.matrix_memory import RingPlan, Room, rings_of
 from tessera.backends.nvptx.matrix_roles import Producer
@@ -19,14 +20,14 @@ from tessera.ir.target.hopper_types import RING, TENSOR_MAP, SharedAttr
 from tessera.ir.target.ops.hopper_kernel import FEATURES, MAILBOX
 from tessera.ir.target.reach import fits, largest
 from tessera.ir.target.writer import Writer
-from tessera.ir.tile.matrix.fit import check_fit, stages_of
-from tessera.ir.tile.matrix.plan import Box, Plan, Side, Units, plan_of
+from tessera.ir.tile.copied import SHARED
+from tessera.ir.tile.matrix.fit import stages_of
+from tessera.ir.tile.matrix.plan import Side, Units, planned
 from tessera.ir.tile.matrix.programs import are_pairs_faster, group_of, is_uneven, pair_problem
 from tessera.ir.tile.matrix.rest import has_next, rest_of
 from tessera.ir.tile.matrix.rings import tile_of
-from tessera.ir.tile.matrix.stores import shared_stores, staged_rows, stored_dtypes
+from tessera.ir.tile.matrix.stores import staged_rows, stored_dtypes, stores_in
 from tessera.ir.tile.matrix.units import WARPGROUPS
-from tessera.ir.tile.passes.fold_powers import fold_powers, narrowed_powers
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.machine import Machine
@@ -48,12 +49,8 @@ def lower_matrix_kernel(
     kernel: SpecOp, machine: Machine, *, pairs: str = "never", lag: int = 0, epilogue: str = "beside"
 ) -> SpecOp:
     """The `ttarget.matrix_kernel` of a `ttile.kernel`; raises `UnfitError` where it has to run in another way."""
-    check_fit(kernel, WARPGROUPS, machine)
-    if narrowed_powers(kernel):
-        kernel = kernel.clone()
-        fold_powers(kernel)
-    plan = plan_of(kernel, WARPGROUPS)
-    return MatrixLowering(kernel, plan, machine, WARPGROUPS, pairs, lag, epilogue).run()
+    kernel = prepared(kernel, machine, WARPGROUPS)
+    return MatrixLowering(kernel, machine, WARPGROUPS, pairs, lag, epilogue).run()
 
 
 class MatrixLowering(Writer):
@@ -62,7 +59,6 @@ class MatrixLowering(Writer):
     def __init__(
         self,
         kernel: SpecOp,
-        plan: Plan,
         machine: Machine,
         units: Units,
         pairs: str = "never",
@@ -70,7 +66,8 @@ class MatrixLowering(Writer):
         epilogue: str = "",
     ) -> None:
         super().__init__()
-        self.kernel, self.plan, self.machine, self.units = kernel, plan, machine, units
+        self.kernel, self.machine, self.units = kernel, machine, units
+        self.plan = planned(kernel)
         self.source = kernel.regions[0].block
         self.block = self.entry = Block(arg_types=[argument.type for argument in self.source.args])
         self.values.update(zip(self.source.args, self.entry.args, strict=True))
@@ -80,9 +77,9 @@ class MatrixLowering(Writer):
         # A CTA of single warps does one program, and finds little of others in the second cache.
         self.l2 = machine.l2 if units is WARPGROUPS else 0
         self.is_pair = self._is_pair()
-        self.stores = shared_stores(kernel, units)
+        self.stores = [op for op in stores_in(kernel) if op.value("space") == SHARED]
         is_beside = epilogue == EPILOGUES[0] and has_next(kernel, machine.blocks)
-        self.rest = rest_of(kernel, plan, self.stores) if is_beside else None
+        self.rest = rest_of(kernel, self.plan, self.stores) if is_beside else None
 
     def run(self) -> SpecOp:
         rings = rings_of(self.plan)
@@ -124,8 +121,8 @@ class MatrixLowering(Writer):
         self._place_staging(room)
         self.mailbox = room.take(MAILBOX, 8) if is_uneven(self.kernel) else -1
         self._place_rings(rings, room)
-        for op, box in self.stores.items():
-            self.map_of(op.operands[1], box)
+        for op in self.stores:
+            self.map_of(op.operands[1], op.value("box"))
 
     def _choose_stages(self, rings: Sequence[RingPlan]) -> None:
         for ring, stages in zip(rings, stages_of(self.kernel, self.plan, rings, self.units, self.machine), strict=True):
@@ -165,22 +162,22 @@ class MatrixLowering(Writer):
             return False
         return not pair_problem(self.kernel, self.plan, group_of(self.kernel, self.plan, self.l2))
 
-    def half_of(self, side: Side) -> tuple[str, Box]:
+    def half_of(self, side: Side) -> tuple[str, tuple[int, ...]]:
         """What a CTA copies half of for both of its pair, and the box it copies."""
         box = side.box
         assert box is not None
         if not self.is_pair or all(side.load is not product.rhs.load for product in self.plan.products.values()):
-            return "", box
+            return "", box.sizes
         if side.major == "mn":
-            return "pieces", box
+            return "pieces", box.sizes
         outer = [max(1, size // 2) for size in box.sizes[:-1]]
-        return "rows", Box(box.inner, (*outer, box.sizes[-1]), box.pieces)
+        return "rows", (*outer, box.sizes[-1])
 
-    def map_of(self, buffer: SSAValue, box: Box) -> SSAValue:
+    def map_of(self, buffer: SSAValue, box: Sequence[int]) -> SSAValue:
         """The tensor map of a buffer for boxes of a size."""
-        key = (buffer, box.sizes)
+        key = (buffer, tuple(box))
         if key not in self.maps:
-            made = self.emit("tensor_map", [self.values[buffer]], {"box": box.sizes}, [TENSOR_MAP])
+            made = self.emit("tensor_map", [self.values[buffer]], {"box": tuple(box)}, [TENSOR_MAP])
             self.maps[key] = made.result
         return self.maps[key]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from tessera.backends.nvptx.ampere_lower import lower_warp_kernel
 from tessera.backends.nvptx.blackwell_lower import lower_tensor_kernel
 from tessera.ir.base.op import SpecOp
-from tessera.ir.tile.matrix.fit import choose_units
 from tessera.ir.tile.matrix.units import PLAIN, TENSORS, WARPGROUPS, WARPS
+from tessera.ir.tile.passes.select_matrix_units import chosen_units
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
@@ -33,7 +33,7 @@ def lower_to_units(
 ) -> Lowered:
     """A `ttile.kernel` for the units that are asked for, or for the best that take it."""
     ways = {WARPGROUPS.name: warpgroups, WARPS.name: lower_warp_kernel, TENSORS.name: lower_tensor_kernel}
-    choice = choose_units(kernel, machine, asked)
+    choice = chosen_units(kernel, machine, asked)
     lowered = None if choice.units is None else ways[choice.units.name](kernel, machine)
     return Lowered(lowered, choice.said)
 

@@ -49,11 +49,11 @@ class CheckFeatures(Pass):
         raise FeatureError(
             f"`@{kernel.value('symbol')}` needs {listed}, and the machine has {', '.join(self.features) or 'none'}",
             span=kernel.span,
-            fix=_advice(missing[0], self.features),
+            fix=advice_on(missing[0], self.features),
         )
 
 
-def _advice(feature: str, features: Sequence[str]) -> str:
+def advice_on(feature: str, features: Sequence[str]) -> str:
     """Who has the feature, and what the machine has in its place."""
     level = next((level for level, names in _LEVELS.items() if feature in names), None)
     if level is None:

@@ -16,6 +16,9 @@ from tessera.ir.base.policies import policies_of
 from tessera.ir.base.types import BufferAttr, TileAttr
 from tessera.ir.target.hopper_limits import MAX_BOX, MAX_RANK, ROWS, SPAN, STEP
 from tessera.ir.target.hopper_limits import Product as Form
+from tessera.ir.target.matrix_instructions import INSTRUCTIONS
+from tessera.ir.tile.copied import COLUMNS, REGISTERS
+from tessera.ir.tile.copied import ROWS as ALONG
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
@@ -43,23 +46,23 @@ class UnfitError(Exception):
 class Units:
     """Matrix units of a machine: their instruction, what they multiply, and which groups of four warps share a tile.
 
-    `groups` takes the rows of all products and the columns of each. `rounded` is what they multiply where a program
-    has rounded its f32 to tf32. One instruction takes `rows`, and `columns` (all of a product's where 0). `features`
-    are those that a kernel for them cannot be without; `trims` says that rows which are not there need no copying.
+    `groups` takes the rows of all products and the columns of each; there are `most` of them. `rounded` is what units
+    multiply where a program has rounded its f32 to tf32. `features` are those that a kernel for them cannot be without;
+    `trims` says that rows which are not there need no copying.
     """
 
     name: str
     features: tuple[str, ...]
-    rows: int
-    columns: int
     products: Mapping[DType, Form]
     groups: Callable[[int, Sequence[int]], int]
+    most: int
     rounded: Mapping[DType, Form] | None = None
     trims: bool = False
 
     def instruction(self, columns: int, parts: int, dtype: DType) -> tuple[int, int, int]:
         """Rows, columns and depth of one instruction of a product of so many columns in so many parts."""
-        return self.rows, self.columns or columns // parts, STEP // dtype.bytes
+        one = INSTRUCTIONS[self.name]
+        return one.rows, min(one.columns[-1], columns // parts), STEP // dtype.bytes
 
 
 @frozen
@@ -96,6 +99,7 @@ class Product:
     op: SpecOp
     lhs: Side
     rhs: Side
+    instruction: tuple[int, int, int]
     parts: int = 1
     """In how many parts of its columns it is computed, where its sums are added up outside of matrix units."""
 
@@ -127,13 +131,49 @@ def plan_of(kernel: SpecOp, units: Units) -> Plan:
         if op.name not in _ELEMENTS and op.name not in _OTHERS:
             raise UnfitError(f"`{op.name}` does not keep to fragments")
     rows = _sizes(dots[0].results[0])[0]
-    consumers = units.groups(rows, [_sizes(op.results[0])[1] for op in dots])
+    consumers = _groups(kernel, rows, [_sizes(op.results[0])[1] for op in dots], units)
     passed: set[Operation] = set()
     forms = units.rounded if units.rounded is not None and is_tf32(kernel) else units.products
     products = {op: _product(op, rows, rows // (ROWS * consumers), passed, units, forms) for op in dots}
     hidden = _hidden(ops, passed, set(dots))
     _check_tiles(ops, rows, hidden)
     return Plan(rows, consumers, products, hidden, _columns(ops))
+
+
+def planned(kernel: SpecOp) -> Plan:
+    """The plan of a kernel for which everything was chosen, read from its attributes."""
+    ops = list(_ops(kernel.regions[0].block))
+    passed: set[Operation] = set()
+    products: dict[SpecOp, Product] = {}
+    for op in ops:
+        if op.name == "ttile.dot":
+            rows, columns, depth = op.value("instruction")
+            is_whole = len(INSTRUCTIONS[op.value("unit")].columns) > 1
+            parts = _sizes(op.results[0])[1] // columns if is_whole else 1
+            sides = _planned_side(op.operands[0], 1, passed), _planned_side(op.operands[1], 0, passed)
+            products[op] = Product(op, *sides, (rows, columns, depth), parts)
+    rows = _sizes(next(iter(products)).results[0])[0]
+    return Plan(rows, kernel.value("warpgroups"), products, _hidden(ops, passed, set(products)), _columns(ops))
+
+
+def _planned_side(value: SSAValue, summed: int, passed: set[Operation]) -> Side:
+    value, summed = _source(value, summed, passed)
+    assert isinstance(value.type, TileAttr)
+    load = _copied_load(value)
+    if load is None:
+        return Side(None, value, None, "k", value.type.dtype)
+    passed.add(load)
+    box, inner = tuple(load.value("box")), int(load.value("layout") == ALONG)
+    pieces = -(-_sizes(value)[inner] // box[-1])
+    return Side(load, value, Box(inner, box, pieces), "k" if inner == summed else "mn", value.type.dtype)
+
+
+def _groups(kernel: SpecOp, rows: int, columns: Sequence[int], units: Units) -> int:
+    """The groups that a kernel says, else those that the units like."""
+    liked, asked = units.groups(rows, columns), kernel.value("warpgroups")
+    if asked and (asked > units.most or rows % (ROWS * asked)):
+        raise UnfitError(f"{rows} rows are not shared by {asked} groups of {ROWS} at a time, at most {units.most}")
+    return asked or liked
 
 
 def is_tf32(kernel: SpecOp) -> bool:
@@ -164,11 +204,11 @@ def _product(
         raise UnfitError(
             f"a product of {M} x {N} is not one of {rows} rows and 8 to {2 * _MOST_SUMS // blocks} columns"
         )
-    lhs, rhs = _side(op.operands[0], 1, passed), _side(op.operands[1], 0, passed)
-    lhs = _with_rows_there(lhs) if units.trims else lhs
+    lhs, rhs = _side(op.operands[0], 1, passed, units.trims), _side(op.operands[1], 0, passed, False)
     found, acc = forms.get(lhs.dtype), op.results[0].type
     is_promoted = found is not None and found.is_promoted
-    parts = -(-N // _PART) if is_promoted else 1
+    written: Sequence[int] = op.value("instruction")
+    parts = (N // written[1] if written else -(-N // _PART)) if is_promoted else 1
     sums = N // 2 * blocks + N // parts // 2
     if is_promoted and (N % (8 * parts) or sums > (_MOST_PROMOTED if rows != 192 else _MOST_SUMS)):
         raise UnfitError(f"sums of {lhs.dtype} are kept beside those on their way, and of {M} x {N} there are too many")
@@ -179,11 +219,35 @@ def _product(
         raise UnfitError(f"the right side of a product is computed, and `{units.name}` reads it from shared memory")
     if K * lhs.dtype.bytes % STEP or (not found.is_transposable and "mn" in (lhs.major, rhs.major)):
         raise UnfitError(f"k is {K}, and {lhs.dtype} goes {STEP // lhs.dtype.bytes} at a time, along memory")
-    return Product(op, lhs, rhs, parts)
+    if written and tuple(written) != units.instruction(N, parts, lhs.dtype):
+        wanted = " x ".join(map(str, units.instruction(N, parts, lhs.dtype)))
+        raise UnfitError(f"`instruction` is {' x '.join(map(str, written))}, and for {lhs.dtype} it is {wanted}")
+    return Product(op, lhs, rhs, units.instruction(N, parts, lhs.dtype), parts)
 
 
-def _side(value: SSAValue, summed: int, passed: set[Operation]) -> Side:
+def _side(value: SSAValue, summed: int, passed: set[Operation], trims: bool) -> Side:
     """One side, read through conversions that lose nothing and transposes; axis `summed` of `value` is k."""
+    value, summed = _source(value, summed, passed)
+    assert isinstance(value.type, TileAttr)
+    load = _copied_load(value)
+    if load is not None:
+        box = box_of(load, load.results[0], 1)
+        if box.rest and box.inner == summed:
+            raise UnfitError(f"k is {_sizes(value)[box.inner]}, and a tile along it is made of whole spans")
+        # Across k, what a last span has too much of is copied and not multiplied.
+        box = Box(box.inner, box.sizes, box.pieces + bool(box.rest))
+        passed.add(load)
+        side = Side(load, value, box, "k" if box.inner == summed else "mn", value.type.dtype)
+        return _as_written(side, _with_rows_there(side), trims)
+    if summed != 1:
+        raise UnfitError("a side that is computed is transposed, and fragments are not")
+    if value.type.dtype.bytes != 2:
+        raise UnfitError(f"a side that is computed is {value.type.dtype}, and only 2-byte floats stay in registers")
+    return Side(None, value, None, "k", value.type.dtype)
+
+
+def _source(value: SSAValue, summed: int, passed: set[Operation]) -> tuple[SSAValue, int]:
+    """What a side is made of, before conversions that lose nothing and transposes, and which of its axes is k."""
     while isinstance(value, OpResult) and isinstance(value.op, SpecOp):
         source = value.op
         if source.name == "ttile.transpose":
@@ -192,21 +256,33 @@ def _side(value: SSAValue, summed: int, passed: set[Operation]) -> Side:
             break
         passed.add(source)
         value = source.operands[0]
-    assert isinstance(value.type, TileAttr)
+    return value, summed
+
+
+def _copied_load(value: SSAValue) -> SpecOp | None:
+    """The load that a side comes from, unless that goes to registers."""
     source = value.op if isinstance(value, OpResult) else None
-    if isinstance(source, SpecOp) and source.name == "ttile.load":
-        box = box_of(source, source.results[0], 1)
-        if box.rest and box.inner == summed:
-            raise UnfitError(f"k is {_sizes(value)[box.inner]}, and a tile along it is made of whole spans")
-        # Across k, what a last span has too much of is copied and not multiplied.
-        box = Box(box.inner, box.sizes, box.pieces + bool(box.rest))
-        passed.add(source)
-        return Side(source, value, box, "k" if box.inner == summed else "mn", value.type.dtype)
-    if summed != 1:
-        raise UnfitError("a side that is computed is transposed, and fragments are not")
-    if value.type.dtype.bytes != 2:
-        raise UnfitError(f"a side that is computed is {value.type.dtype}, and only 2-byte floats stay in registers")
-    return Side(None, value, None, "k", value.type.dtype)
+    is_load = isinstance(source, SpecOp) and source.name == "ttile.load"
+    return source if isinstance(source, SpecOp) and is_load and source.value("space") != REGISTERS else None
+
+
+def _as_written(whole: Side, trimmed: Side, trims: bool) -> Side:
+    """A side as its load says that it is copied, else as units like it."""
+    assert whole.load is not None
+    assert whole.box is not None
+    assert trimmed.box is not None
+    box, layout = tuple(whole.load.value("box")), whole.load.value("layout")
+    if layout not in ("", layout_of(whole.box)):
+        raise UnfitError(f"`layout` is {layout}, and {layout_of(whole.box)} of the tile lie along memory")
+    if box not in ((), whole.box.sizes, trimmed.box.sizes):
+        raise UnfitError(f"`box` is {list(box)}, and what is copied at a time is {list(trimmed.box.sizes)}")
+    is_trimmed = box == trimmed.box.sizes if box else trims
+    return trimmed if is_trimmed else whole
+
+
+def layout_of(box: Box) -> str:
+    """What of a tile lies along memory."""
+    return (COLUMNS, ALONG)[box.inner]
 
 
 def _with_rows_there(side: Side) -> Side:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import TileAttr
 from tessera.ir.target.hopper_limits import ROWS, SPAN
+from tessera.ir.tile.copied import COLUMNS, REGISTERS, SHARED
 from tessera.ir.tile.matrix.plan import Box, UnfitError, Units, box_of
 from tessera.types.dtype import DType, bf16, f16
 
@@ -17,12 +18,24 @@ def stores_in(kernel: SpecOp) -> list[SpecOp]:
 
 
 def shared_stores(kernel: SpecOp, units: Units) -> dict[SpecOp, Box]:
-    """The stores that can go through shared memory, each with the boxes in which the copy engine takes them.
+    """The stores that go through shared memory, each with the boxes in which the copy engine takes them.
 
-    Where threads move them on, they are whole spans: rows leave 16 bytes at a time.
+    Where threads move them on, they are whole spans: rows leave 16 bytes at a time. Raises `UnfitError` for a store
+    that says it goes there and cannot.
     """
-    found = {op: box for op in stores_in(kernel) if (box := _box_out(op)) is not None}
-    return found if units.trims else {op: box for op, box in found.items() if _columns_of(op) % _span_of(op) == 0}
+    found: dict[SpecOp, Box] = {}
+    for op in stores_in(kernel):
+        box, space = _box_out(op), op.value("space")
+        is_able = box is not None and (units.trims or _columns_of(op) % _span_of(op) == 0)
+        if space == SHARED and not is_able:
+            raise UnfitError("a store says that it goes through shared memory, and is not made of whole spans there")
+        if box is not None and op.value("box") and tuple(op.value("box")) != box.sizes:
+            raise UnfitError(f"`box` is {list(op.value('box'))}, and what is stored at a time is {list(box.sizes)}")
+        if op.value("layout") == COLUMNS:
+            raise UnfitError("a store says that columns lie along memory, and rows leave")
+        if box is not None and is_able and space != REGISTERS:
+            found[op] = box
+    return found
 
 
 def _box_out(op: SpecOp) -> Box | None:

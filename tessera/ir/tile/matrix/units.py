@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 from tessera.ir.target import ampere_limits, blackwell_limits, hopper_limits
 from tessera.ir.target.hopper_limits import ROWS
+from tessera.ir.target.matrix_instructions import PLAIN
 from tessera.ir.target.ops.hopper_kernel import FEATURES as HOPPER_FEATURES
 from tessera.ir.tile.matrix.plan import UnfitError, Units
 from tessera.types.machine import Machine
 
 AUTOMATIC = "automatic"
-PLAIN = "multiply-adds"
-"""What runs products where no units take them."""
 _CONSUMERS = {64: 1, 128: 2, 192: 3, 256: 2}
 """Warpgroups for so many rows; two of them take 128 rows each where there are 256."""
 _MOST_SUMS = 128
@@ -51,19 +50,19 @@ def _tensors(rows: int, columns: Sequence[int]) -> int:
 
 
 WARPGROUPS = Units(
-    "wgmma",
-    HOPPER_FEATURES,
-    ROWS,
-    0,
-    hopper_limits.PRODUCTS,
-    _warpgroups,
-    hopper_limits.FORMS,
-    trims=True,
+    "wgmma", HOPPER_FEATURES, hopper_limits.PRODUCTS, _warpgroups, 3, rounded=hopper_limits.FORMS, trims=True
 )
 """Those of Hopper."""
-WARPS = Units("mma.sync", ampere_limits.FEATURES, 16, 8, ampere_limits.PRODUCTS, _warps, ampere_limits.FORMS)
+WARPS = Units(
+    "mma.sync",
+    ampere_limits.FEATURES,
+    ampere_limits.PRODUCTS,
+    _warps,
+    ampere_limits.MAX_GROUPS,
+    rounded=ampere_limits.FORMS,
+)
 """Matrix units of single warps, as every machine from sm_80 on has them."""
-TENSORS = Units("tcgen05", blackwell_limits.FEATURES, blackwell_limits.ROWS, 0, blackwell_limits.PRODUCTS, _tensors)
+TENSORS = Units("tcgen05", blackwell_limits.FEATURES, blackwell_limits.PRODUCTS, _tensors, 2)
 """Matrix units that sum in tensor memory."""
 UNITS = {units.name: units for units in (TENSORS, WARPGROUPS, WARPS)}
 """By the name of their instruction, the best first."""

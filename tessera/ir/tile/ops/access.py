@@ -20,6 +20,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, IndexAttr, TileAttr
 from tessera.ir.target.banks import check_swizzle
+from tessera.ir.tile.copied import PLACE, check_place
 
 _ACCESS = (
     Attribute("coords", "strs", doc="the name of each index operand"),
@@ -56,6 +57,7 @@ def _check_access(op: SpecOp, buffer: object, tile: object, first: int) -> None:
         op.fail(f"a tile has static sizes, got {list(tile.shape)}")
     if len(op.value("windows")) % 2:
         op.fail("`windows` are pairs of an expression and an extent")
+    check_place(op, buffer, tile)
 
 
 def _check_indices(op: SpecOp, tile: TileAttr, first: int) -> None:
@@ -125,6 +127,7 @@ SPECS = (
             *_ACCESS,
             Attribute("pad", "any", 0, "what an element outside reads as"),
             Attribute("hints", "any", None, "what its author asks of the machine: vector, stages, swizzle, space"),
+            *PLACE,
         ),
         effects=frozenset(["memory"]),
         verify=_check_load,
@@ -137,6 +140,7 @@ SPECS = (
         attributes=(
             *_ACCESS,
             Attribute("mode", "str", "set", "set; add, in order; atomic_add, atomic_max, atomic_min, in none"),
+            *PLACE,
         ),
         effects=frozenset(["memory"]),
         verify=_check_store,

@@ -8,6 +8,12 @@ from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import INDEX, BufferAttr, IndexAttr
 
 
+def _check_kernel(op: SpecOp) -> None:
+    check_arguments(op)
+    if op.value("warpgroups") < 0:
+        op.fail(f"`warpgroups` counts groups of four warps, got {op.value('warpgroups')}")
+
+
 def _check_program(op: SpecOp) -> None:
     kernel = around(op, "ttile.kernel")
     if kernel is not None and not 0 <= op.value("axis") < len(kernel.value("grid")):
@@ -51,10 +57,11 @@ SPECS = (
             *KERNEL,
             Attribute("kind", "str", "map", "what it was made from: map, row, contraction, assembly, library"),
             Attribute("schedule", "any", None, "what its author chose, by name: block, warps, stages, vector, swizzle"),
+            Attribute("warpgroups", "int", 0, "groups of four warps that share the rows of its products; 0 for none"),
         ),
         regions=("body",),
         form="function",
-        verify=check_arguments,
+        verify=_check_kernel,
     ),
     OpSpec(name="ttile.return", summary="The end of a program.", results=(), is_terminator=True),
     OpSpec(

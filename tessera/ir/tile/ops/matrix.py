@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.spec import OpSpec
+from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import TileAttr
+from tessera.ir.target.matrix_instructions import INSTRUCTIONS, PLAIN
 
 
 def _check_dot(op: SpecOp) -> None:
@@ -18,6 +19,18 @@ def _check_dot(op: SpecOp) -> None:
         op.fail(f"the accumulator must be {[lhs.shape[0], rhs.shape[1]]}, got {list(acc.shape)}")
     if op.results[0].type != acc:
         op.fail(f"`ttile.dot` gives its accumulator's type {acc}, not {op.results[0].type}")
+    _check_unit(op, [*(dim.value or 0 for dim in acc.shape), lhs.shape[1].value or 0])
+
+
+def _check_unit(op: SpecOp, sizes: list[int]) -> None:
+    """What was chosen for a product is an instruction that there is, and divides it."""
+    unit, instruction = op.value("unit"), op.value("instruction")
+    if unit not in ("", PLAIN, *INSTRUCTIONS):
+        op.fail(f"`unit` is one of {', '.join(INSTRUCTIONS)} and {PLAIN}, got {unit}")
+    if instruction and unit not in INSTRUCTIONS:
+        op.fail(f"`instruction` is that of a `unit`, and there is {unit or 'none'}", "name the unit too")
+    if instruction and (problem := INSTRUCTIONS[unit].problem(unit, instruction, sizes)):
+        op.fail(problem)
 
 
 def _check_transpose(op: SpecOp) -> None:
@@ -31,6 +44,10 @@ SPECS = (
         name="ttile.dot",
         summary="`acc + lhs @ rhs`: each element a chain of fused multiply-adds over k, in order.",
         operands=("lhs", "rhs", "acc"),
+        attributes=(
+            Attribute("unit", "str", "", "matrix units it runs on: wgmma, mma.sync, tcgen05; or multiply-adds"),
+            Attribute("instruction", "ints", (), "rows, columns and depth of one instruction of them"),
+        ),
         verify=_check_dot,
     ),
     OpSpec(

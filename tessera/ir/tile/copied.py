@@ -1,0 +1,37 @@
+"""Where a tile goes on its way between memory and a program, as passes choose it: attributes of loads and stores."""
+
+from __future__ import annotations
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.spec import Attribute
+from tessera.ir.base.types import BufferAttr, TileAttr
+from tessera.ir.target.hopper_limits import MAX_BOX, SPAN
+
+SHARED, REGISTERS = "shared", "registers"
+SPACES = (SHARED, REGISTERS)
+ROWS, COLUMNS = "rows", "columns"
+LAYOUTS = (ROWS, COLUMNS)
+PLACE = (
+    Attribute("space", "str", "", "where a machine puts it: shared memory, in whole boxes, or registers"),
+    Attribute("layout", "str", "", "in shared memory: rows or columns of the tile lie along it"),
+    Attribute("swizzle", "int", 0, "bytes of lines there whose pieces change places by line"),
+    Attribute("box", "ints", (), "elements along each dim of the buffer that are copied at a time"),
+)
+"""Attributes that a pass gives an access."""
+
+
+def check_place(op: SpecOp, buffer: BufferAttr, tile: TileAttr) -> None:
+    """Raises OpError for places that no machine has."""
+    space, layout, swizzle, box = (op.value(attribute.name) for attribute in PLACE)
+    if space not in ("", *SPACES):
+        op.fail(f"`space` is one of {', '.join(SPACES)}, got {space}")
+    if space != SHARED and (layout or swizzle or box):
+        op.fail(f"layout, swizzle and box are those of shared memory, and `space` is {space or 'not chosen'}")
+    if layout not in ("", *LAYOUTS):
+        op.fail(f"`layout` is one of {', '.join(LAYOUTS)}, got {layout}")
+    if swizzle not in (0, SPAN):
+        op.fail(f"lines of {SPAN} bytes are swizzled, got {swizzle}")
+    if layout and len(tile.shape) != 2:
+        op.fail(f"a tile of {len(tile.shape)} dims has no {layout}")
+    if box and (len(box) != len(buffer.shape) or any(not 1 <= size <= MAX_BOX for size in box)):
+        op.fail(f"`box` has 1 to {MAX_BOX} elements along each of {len(buffer.shape)} dims, got {list(box)}")

@@ -1,0 +1,221 @@
+"""Passes that choose for matrix units change no meaning, choose once, and keep or refuse what a kernel says itself."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from xdsl.dialects.builtin import ModuleOp
+
+import tessera as ts
+from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.simulate import simulate
+from tessera.diagnostics.error import TesseraError
+from tessera.ir.base.arrays import numpy_dtype
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import parse_pipeline
+from tessera.ir.base.text import parse_module
+from tessera.ir.base.types import BufferAttr
+from tessera.ir.base.verify import verify
+from tessera.ir.tile.interpret import run_kernel
+from tessera.types.machine import GPUS
+from tests.backends.nvptx.matrices import causal, full, kernels_of, layer, nn, nt, text_of, tn
+
+E4M3 = ml_dtypes.float8_e4m3fn
+PASSES = ("tile-select-matrix-units", "tile-choose-spaces")
+FOR_MACHINES = ("tile-select-matrix-units",)
+MACHINES = ("sm_80", "sm_90a", "sm_100a")
+
+
+def narrow(x: Any, w: Any) -> Any:
+    return ts.ops.matmul(x, ts.ops.transpose(w), dtype=ts.f32)
+
+
+PROGRAMS: dict[str, tuple[Any, list[tuple[int, ...]], Any]] = {
+    "nt": (nt, [(70, 40), (72, 40)], ml_dtypes.bfloat16),
+    "nn": (nn, [(70, 72), (72, 136)], ml_dtypes.bfloat16),
+    "tn": (tn, [(40, 72), (40, 72)], np.float16),
+    "layer": (layer, [(70, 40), (40, 72), (72,)], ml_dtypes.bfloat16),
+    "8-bit": (narrow, [(40, 150), (64, 150)], E4M3),
+    "full": (full, [(1, 1, 40, 64), (1, 1, 90, 64), (1, 1, 90, 64)], ml_dtypes.bfloat16),
+    "causal": (causal, [(1, 1, 70, 64), (1, 1, 90, 64), (1, 1, 90, 64)], ml_dtypes.bfloat16),
+    "wide": (nt, [(70, 40), (72, 40)], np.float32),
+}
+
+
+@cache
+def kernel_text(name: str) -> str:
+    """The one tile kernel of a program."""
+    function, shapes, dtype = PROGRAMS[name]
+    (kernel,) = kernels_of(function, shapes, dtype)
+    return text_of(kernel)
+
+
+def kernel_of(text: str) -> SpecOp:
+    (kernel,) = [op for op in parse_module(text).ops if isinstance(op, SpecOp)]
+    return kernel
+
+
+def after(text: str, passes: str) -> str:
+    """The text of a kernel after passes; what they leave verifies."""
+    module = parse_module(text)
+    for one in parse_pipeline(passes):
+        one.run(module)
+    verify(module)
+    return text_of(kernel_of_module(module))
+
+
+def kernel_of_module(module: ModuleOp) -> SpecOp:
+    (kernel,) = [op for op in module.ops if isinstance(op, SpecOp)]
+    return kernel
+
+
+def line(machine: str, count: int = len(PASSES)) -> str:
+    """The passes for a machine, up to one of them."""
+    return ",".join(f'{name}{{machine = "{machine}"}}' if name in FOR_MACHINES else name for name in PASSES[:count])
+
+
+def arrays_of(kernel: SpecOp, seed: int = 0) -> list[Any]:
+    """Small whole numbers, of which all sums are exact."""
+    rng = np.random.default_rng(seed)
+    found: list[Any] = []
+    for argument in kernel.regions[0].block.args:
+        assert isinstance(argument.type, BufferAttr)
+        shape = [dim.value or 0 for dim in argument.type.shape]
+        found.append(rng.integers(-4, 5, shape).astype(numpy_dtype(argument.type.dtype)))
+    return found
+
+
+def interpreted(text: str) -> Any:
+    kernel = kernel_of(text)
+    arrays = arrays_of(kernel)
+    run_kernel(kernel, arrays, {})
+    return arrays[kernel.value("writes")[0]].astype(np.float64)
+
+
+@cache
+def meaning(name: str) -> Any:
+    return interpreted(kernel_text(name))
+
+
+def lowered(text: str, machine: str) -> str:
+    """What a kernel becomes on a machine; empty where no matrix units take it."""
+    found = NvptxBackend(GPUS[machine]).matrix(kernel_of(text))
+    return "" if found is None else text_of(found)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("machine", MACHINES)
+def test_choosing_twice_is_choosing_once_and_changes_no_code(name: str, machine: str) -> None:
+    once = after(kernel_text(name), line(machine))
+    assert once != kernel_text(name)
+    assert after(once, line(machine)) == once
+    assert lowered(once, machine) == lowered(kernel_text(name), machine)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.sampled_from(sorted(PROGRAMS)), st.sampled_from(MACHINES), st.integers(1, len(PASSES)))
+def test_the_interpreter_gives_the_same_before_and_after(name: str, machine: str, count: int) -> None:
+    np.testing.assert_array_equal(interpreted(after(kernel_text(name), line(machine, count))), meaning(name))
+
+
+def simulated(text: str) -> Any:
+    """What a kernel gives as one for warpgroups."""
+    kernel = kernel_of(text)
+    arrays = arrays_of(kernel)
+    place = kernel.value("writes")[0]
+    arrays[place][...] = np.asarray(77).astype(arrays[place].dtype)
+    made = NvptxBackend(GPUS["sm_90a"]).matrix(kernel)
+    assert made is not None
+    assert made.name == "ttarget.matrix_kernel"
+    simulate(made, arrays, {})
+    return arrays[place].astype(np.float64)
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.sampled_from((8, 16, 32, 64)))
+def test_columns_of_an_instruction_are_kept_where_sums_are_added_up_outside(columns: int) -> None:
+    """Any number of columns that divides them: it says how many sums are on their way at a time."""
+    chosen = after(kernel_text("8-bit"), line("sm_90a", 1))
+    assert "instruction = [64, 64, 32]" in chosen
+    written = chosen.replace("instruction = [64, 64, 32]", f"instruction = [64, {columns}, 32]")
+    assert after(written, line("sm_90a")).count(f"instruction = [64, {columns}, 32]") == 1
+    np.testing.assert_array_equal(simulated(written), meaning("8-bit"))
+
+
+def test_a_kernel_runs_on_the_units_that_it_names() -> None:
+    chosen = after(kernel_text("nt"), line("sm_80", 1))
+    assert 'unit = "mma.sync"' in chosen
+    assert "ttarget.warp_kernel" in lowered(chosen, "sm_90a")
+    plain = re.sub(r"(ttile\.dot [^:]*) :", r'\1 {unit = "multiply-adds"} :', kernel_text("nt"))
+    assert lowered(kernel_text("nt"), "sm_90a")
+    assert not lowered(plain, "sm_90a")
+
+
+def test_one_kernel_is_for_one_kind_of_units() -> None:
+    chosen = after(kernel_text("full"), line("sm_90a", 1))
+    mixed = chosen.replace('unit = "wgmma", instruction = [64, 64, 16]', 'unit = "mma.sync"', 1)
+    with pytest.raises(TesseraError, match=r"are on mma\.sync and wgmma, and a kernel is for one of them"):
+        after(mixed, line("sm_90a", 1))
+
+
+def placed(text: str, at: int, place: str) -> str:
+    """A kernel in which an access, counted from 0, says its place: loads first, then stores."""
+    lines = text.splitlines()
+    numbers = [number for name in ("load", "store") for number, line in enumerate(lines) if f"ttile.{name} " in line]
+    lines[numbers[at]] = lines[numbers[at]].replace("{coords", f"{{{place}, coords", 1)
+    return "\n".join(lines)
+
+
+def test_a_left_side_may_stay_in_registers_and_a_right_side_may_not() -> None:
+    left = placed(kernel_text("nn"), 0, 'space = "registers"')
+    chosen = after(left, line("sm_90a"))
+    assert chosen.count('space = "shared"') == 2
+    text = lowered(left, "sm_90a")
+    assert "ttarget.pack" in text
+    assert text.count("ttarget.copy ") == 1
+    np.testing.assert_array_equal(simulated(left), meaning("nn"))
+    right = placed(after(kernel_text("nn"), line("sm_90a", 1)), 1, 'space = "registers"')
+    with pytest.raises(TesseraError, match="a side that is computed is transposed, and fragments are not"):
+        after(right, line("sm_90a"))
+
+
+def test_results_leave_element_by_element_where_a_store_says_so() -> None:
+    store = placed(kernel_text("nt"), -1, 'space = "registers"')
+    assert "ttarget.store_tile" in lowered(kernel_text("nt"), "sm_90a")
+    assert "ttarget.store_tile" not in lowered(store, "sm_90a")
+    np.testing.assert_array_equal(simulated(store), meaning("nt"))
+
+
+def test_few_rows_are_copied_whole_where_a_load_says_so() -> None:
+    (kernel,) = kernels_of(nt, [(16, 128), (64, 128)], overrides={"contraction.block": (64, 64, 64)})
+    text = text_of(kernel)
+    assert "box = [16, 64]" in after(text, line("sm_90a"))
+    whole = placed(text, 0, 'space = "shared", box = [64, 64]')
+    assert "{box = [16, 64]}" not in lowered(whole, "sm_90a")
+    np.testing.assert_array_equal(simulated(whole), interpreted(text))
+
+
+@pytest.mark.parametrize(
+    ("at", "place", "said"),
+    [
+        (0, 'space = "shared", box = [64, 32]', r"`box` is \[64, 32\], and what is copied at a time is \[64, 64\]"),
+        (0, 'space = "shared", layout = "columns"', "`layout` is columns, and rows of the tile lie along memory"),
+        (-1, 'space = "shared", box = [8, 64]', r"`box` is \[8, 64\], and what is stored at a time is \[64, 64\]"),
+        (-1, 'space = "shared", layout = "columns"', "columns lie along memory, and rows leave"),
+    ],
+)
+def test_places_that_do_not_fit_are_refused(at: int, place: str, said: str) -> None:
+    written = placed(kernel_text("nt"), at, place)
+    for passes in (line("sm_90a", 1), line("sm_90a")):
+        with pytest.raises(TesseraError, match=said):
+            after(written, passes)
+    chosen = placed(after(kernel_text("nt"), line("sm_90a", 1)), at, place)
+    with pytest.raises(TesseraError, match=said):
+        after(chosen, "tile-choose-spaces")
