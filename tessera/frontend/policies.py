@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.diagnostics.codes import PolicyError
 from tessera.diagnostics.span import user_span
 from tessera.frontend.concrete import concrete_type
+from tessera.frontend.inference import Inference
 from tessera.frontend.traced import TracedTensor
 from tessera.ir.base import dispatch
 from tessera.ir.graph.ops import REGISTRY
@@ -41,6 +42,12 @@ class TraceBuilder:
     def type_of(self, value: Any) -> TensorType:
         return self.trace.tape.types[self.trace.value_of(value)]
 
+    def check(self, name: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> None:
+        """Run the rule of an op that is not put on the tape: what is wrong is said of it, not of what it becomes."""
+        spec, values = REGISTRY[name], tuple(map(self.trace.value_of, operands))
+        types = [self.trace.tape.types[value] for value in values]
+        spec.infer(Inference(self.trace, spec, values, user_span(), attributes), types, attributes)
+
 
 class EagerBuilder:
     """Builds by running each op at once, on the device `place` if there is one."""
@@ -55,6 +62,15 @@ class EagerBuilder:
         found = concrete_type(value)
         assert found is not None, "ops get tensors"
         return found
+
+    def check(self, name: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> None:
+        """Run the rule of an op that is not called itself."""
+        from tessera.frontend.trace import Trace  # noqa: PLC0415 - which needs this file for its policies
+
+        trace = Trace()
+        names = [one.rstrip("*") for one in REGISTRY[name].operands]
+        inputs = [trace.add_input(names[min(at, len(names) - 1)], self.type_of(v)) for at, v in enumerate(operands)]
+        TraceBuilder(trace).check(name, inputs, attributes)
 
 
 def record_under(trace: Trace, policy: Policy, op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:

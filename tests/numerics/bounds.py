@@ -234,22 +234,6 @@ def _terms(asked: Asked) -> int:
     return int(np.prod(list(sizes.values()), dtype=np.int64))
 
 
-def _rotary(asked: Asked) -> Array:
-    x, cos, sin = (np.abs(array) for array in asked.arrays)
-    nothing = np.zeros_like(cos)
-    return 2 * asked.eps * asked.sides * (np.abs(asked.again(x, cos, nothing)) + np.abs(asked.again(x, nothing, sin)))
-
-
-def _avg_pool(asked: Asked) -> Array:
-    window = math.prod(asked.attributes["window"])
-    return asked.eps * asked.sides * (window + 2) * asked.again(np.abs(asked.arrays[0]))
-
-
-def _residual(asked: Asked) -> Array:
-    x, y, *_ = (np.abs(array.astype(np.float64)) for array in asked.arrays)
-    return 2 * asked.eps * (x + y / (1.0 - asked.attributes["dropout"]))
-
-
 def _normal(asked: Asked) -> Array:
     """Box and Muller: a share off by two roundings moves the logarithm by as much, and the root where it is near 0."""
     first, _ = philox.split(philox.bits(asked.arrays[0], asked.exact.shape))
@@ -287,9 +271,6 @@ BOUNDS: dict[str, Bound] = {
     "conv2d": _chain(lambda asked: math.prod(asked.arrays[1].shape[1:])),
     "conv_windows": _chain(lambda asked: math.prod(asked.arrays[0].shape[1:])),
     "einsum": _product(_terms),
-    "rotary": _rotary,
-    "avg_pool": _avg_pool,
-    "residual": _residual,
     "normal": _normal,
 }  # fmt: skip
 """Ops whose compiled results may differ from their reference; all others must be equal to the last bit."""

@@ -46,6 +46,8 @@ OTHERS = (
     "norm",
     "prod",
     "cumsum",
+    "scatter_add",
+    "avg_pool",
     "sort",
     "take",
 )
@@ -92,13 +94,12 @@ def _applied(values: list[Any], step: tuple[str, int, int, int]) -> Any:
 
 
 def _product(name: str, x: Any, y: Any) -> Any:
-    """Products over more than one axis, as a matrix again; a convolution has no accumulator of 16 bits."""
+    """Products over more than one axis, as a matrix again."""
     if name == "dot_general":
         left, right = ops.reshape(x, (4, 4, SIZE)), ops.reshape(y, (SIZE, 4, 4))
         made = ops.reshape(ops.dot_general(left, right, contract=((1, 2), (1, 0))), (4, 1, 4, 1))
         return ops.reshape(ops.broadcast_to(made, (4, 4, 4, 4)), (SIZE, SIZE))
-    with ts.policy(accumulate=ts.f32):
-        made = ops.conv1d(ops.reshape(x, (1, SIZE, SIZE)), ops.reshape(y, (8, SIZE, 2)), padding="same")
+    made = ops.conv1d(ops.reshape(x, (1, SIZE, SIZE)), ops.reshape(y, (8, SIZE, 2)), padding="same")
     return ops.concat([made[0], made[0]], axis=0)
 
 
@@ -112,8 +113,11 @@ def _other(name: str, x: Any, y: Any, choice: int) -> Any:
         found, zeros = _alike(getattr(ops, name)(x, axis=choice % 2, keepdims=True), x * 0)
         return found + zeros
     if name == "cumsum":
-        with ts.policy(accumulate=ts.f32):
-            return ops.cumsum(x, axis=choice % 2)
+        return ops.cumsum(x, axis=choice % 2)
+    if name == "scatter_add":
+        return ops.scatter_add(x, ts.array([(5 * at + choice) % 7 for at in range(SIZE)]), x, axis=choice % 2)
+    if name == "avg_pool":
+        return ops.avg_pool(x, 3, stride=1, padding=1, count_padding=bool(choice % 2))
     return _moved(name, x, choice)
 
 

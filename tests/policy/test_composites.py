@@ -107,28 +107,6 @@ def test_composite_ops_take_the_accumulator(name: str) -> None:
     np.testing.assert_allclose(narrow, reference, rtol=1e-5, atol=1e-6)
 
 
-REFUSED = {
-    "cumsum": lambda x: ops.cumsum(x, axis=1),
-    "cumprod": lambda x: ops.cumprod(x, axis=1),
-    "avg_pool": lambda x: ops.avg_pool(x, 2),
-    "scatter_add": lambda x: ops.scatter_add(x, ts.array(np.zeros(6, np.int64)), x),
-    "attention": lambda x: ops.attention(*[ops.reshape(x, (1, 1, 6, 48))] * 3),
-    "conv1d": lambda x: ops.conv1d(ops.reshape(x, (1, 6, 48)), ops.reshape(x, (6, 6, 8))),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_ops_without_an_accumulator_are_refused_by_name(name: str) -> None:
-    with (
-        ts.policy(accumulate=ts.bf16),
-        pytest.raises(PolicyError, match=rf"`{name}` (keeps its sums|sums) in f32") as e,
-    ):
-        ts.jit(REFUSED[name])(ROWS)
-    assert "accum(bf16)" in str(e.value)
-    with ts.policy(accumulate=ts.f32):
-        ts.jit(REFUSED[name])(ROWS)
-
-
 def test_products_over_pairs_of_axes_take_a_narrow_accumulator() -> None:
     a, b = (RNG.standard_normal(shape).astype(np.float32) for shape in ((2, 3, 4, 5), (5, 2, 7, 4)))
     with ts.policy(accumulate=ts.f16):

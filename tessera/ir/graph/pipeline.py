@@ -17,13 +17,14 @@ from tessera.ir.graph.passes.eliminate_common import EliminateCommon
 from tessera.ir.graph.passes.fold_constants import FoldConstants
 from tessera.ir.graph.passes.merge_collectives import MergeCollectives
 from tessera.ir.graph.passes.state_accumulators import StateAccumulators
+from tessera.ir.graph.policy_rules import is_summing
 
 _STRUCTURE = frozenset(spec.name for spec in STRUCTURE)
 
 
 def _refusal(op: SpecOp) -> str | None:
     spec = op.spec
-    if "accumulate" in op.kinds and op.value("accumulate") is None:
+    if "accumulate" in op.kinds and is_summing(op.values()) and op.value("accumulate") is None:
         return "it does not say what it sums in"
     if spec.lower is not None or op.name in _STRUCTURE or spec.region_names or not spec.is_pure:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from tessera.diagnostics.codes import PolicyError
 from tessera.diagnostics.error import HERE
@@ -14,7 +14,8 @@ from tessera.ir.graph.ops import REGISTRY
 from tessera.ir.graph.ops.quantize import tensor_scale
 from tessera.ir.graph.ops.reduce import accumulator
 from tessera.ir.graph.policy_integers import held, is_integer, saturated, saturates
-from tessera.ir.tile.facets import Pointwise, Reduction
+from tessera.ir.graph.policy_sums import attended, convolved, matrix_product, paired_product
+from tessera.ir.tile.facets import Contraction, Pointwise, Reduction
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import DType
@@ -38,10 +39,15 @@ COMPOSITES = frozenset(
     | {"avg_pool", "dropout", "scatter_add"}
 )
 """Ops of several steps that round once, at their end."""
-WITHOUT_ACCUMULATOR = frozenset({"cumulative", "cumsum", "cumprod", "avg_pool", "scatter_add"})
-"""Ops of several steps whose running sums are in f32, and in nothing else."""
 CHOOSING = frozenset({"where", "cast", "bitcast", "round_to", "round_stochastic", "philox", "max", "min"})
 """Ops that look pointwise or like a fold and change no value but as they say themselves."""
+
+
+@runtime_checkable
+class Checking(Protocol):
+    """A builder at the user's line, which can run the rule of an op that it does not build."""
+
+    def check(self, name: str, operands: Sequence[Any], attributes: Attributes) -> None: ...
 
 
 def is_arithmetic(spec: OpSpec) -> bool:
@@ -139,11 +145,12 @@ class Work:
         policy, b = self.policy, self.b
         types = [b.type_of(value) for value in operands]
         attributes = dict(self.attributes)
-        if attributes.get("accumulate", policy) is None and policy.accumulate is not None and types[0].dtype.is_float:
+        states = is_summing(attributes)
+        if states and attributes["accumulate"] is None and types[0].dtype.is_float:
             attributes["accumulate"] = policy.accumulate
         if self.op == "mean" and policy.accumulate not in (None, dt.f32):
             return self._mean(operands[0])
-        if self.op in COMPOSITES and policy.accumulate not in (None, dt.f32):
+        if self.op in COMPOSITES and policy.accumulate not in (None, dt.f32) and not states:
             return self._composite(operands, policy.accumulate)
         if not policy.changes_values:
             return b.emit(self.op, *operands, **attributes)
@@ -158,7 +165,7 @@ class Work:
     def _composite(self, operands: Sequence[Any], total: DType) -> Any:
         """An op of several steps, each of its sums in the accumulator that is asked for."""
         b, decompose = self.b, REGISTRY[self.op].decompose
-        if self.op in WITHOUT_ACCUMULATOR or decompose is None:
+        if decompose is None:
             raise self.fail(
                 f"`{self.op}` keeps its sums in f32, not in {total}", "put it in `with policy(accumulate=f32):`"
             )
@@ -189,13 +196,11 @@ class Work:
         if isinstance(policy.storage, BlockFormat) or (self.op == "einsum" and total not in (None, dt.f32)):
             return self._rounded_product(self._blocks(operands, total), result)
         kept = [self._kept(value) if self._is_factor(value, at) else value for at, value in enumerate(operands)]
-        if total is not None and total.bits < 32:
-            return self.narrowed(self._summed(kept, total), result)
+        if total is not None and (total.bits < 32 or (self.op in ATTENTION and total is not dt.f32)):
+            return self._rounded_product(self._summed(kept, total), result)
         attributes = dict(self.attributes)
         if total is not None and "accumulate" in attributes:
             attributes["accumulate"] = total
-        elif total is not None and total is not dt.f32:
-            raise self.fail(f"`{self.op}` sums in f32, not in {total}", "use `matmul`, which takes an accumulator")
         if not policy.changes_values:
             return b.emit(self.op, *kept, **attributes)
         return self._rounded_product(self._computed(kept, total), result)
@@ -227,8 +232,10 @@ class Work:
     def _rounded_product(self, made: Any, result: DType) -> Any:
         if not isinstance(made, tuple):
             return self.narrowed(made, result)
-        out, *rest = made  # what comes beside the product is f32 already  # pyright: ignore[reportUnknownVariableType]
-        return (self.narrowed(out, result), *rest)  # pyright: ignore[reportUnknownVariableType]
+        several: tuple[Any, ...] = made  # pyright: ignore[reportUnknownVariableType]
+        # What comes beside the product is kept in f32, whatever is stored: said so, it is no result left unrounded.
+        rest = [self.b.emit("round_to", one, format="f32") for one in several[1:]]
+        return (self.narrowed(several[0], result), *rest)
 
     def _blocks(self, operands: Sequence[Any], total: DType | None) -> Any:
         """A product of operands that are kept in blocks; the scales of whole tensors are put on where they can be."""
@@ -245,6 +252,8 @@ class Work:
             compute = self.policy.compute
             if isinstance(compute, DType):
                 kept = [self.narrowed(v, compute) if self._is_factor(v, at) else v for at, v in enumerate(kept)]
+            if self.op in ATTENTION and total not in (None, dt.f32):
+                return self._summed(kept, total)
             return self._computed(kept, total)
         (left, one), (right, other) = (self._in_blocks(value, at) for at, value in enumerate(operands))
         made = self._computed([left, right], total)
@@ -320,40 +329,18 @@ class Work:
         return 1
 
     def _summed(self, operands: Sequence[Any], total: DType) -> Any:
-        """A product whose running sum is narrow: its terms in f32, summed by the recipe of reductions."""
+        """A product in an accumulator that its kernel does not have: its terms in f32, summed by that recipe."""
         b = self.b
-        if self.op not in ("matmul", "dot_general"):
-            raise self.fail(f"`{self.op}` sums in f32 or f64, not in {total}", "write it as `matmul`, or sum in f32")
-        left, right = (cast(b, value, dt.f32) for value in operands[:2])
+        if isinstance(b, Checking):
+            b.check(self.op, operands, {**self.attributes, **dict.fromkeys(self.attributes.keys() & {"accumulate"})})
+        if self.op in ATTENTION:
+            return attended(b, self.op, operands, self.attributes, total, Summing(b, total).emit)
+        left, right = operands[:2]
         if self.op == "dot_general":
-            return self._summed_pairs(left, right, total)
-        one, a, c = Dim.constant(1), b.type_of(left), b.type_of(right)
-        if a.rank < 2 or c.rank < 2:
-            raise self.fail(f"`matmul` that sums in {total} takes matrices, got rank {a.rank} and {c.rank}")
-        terms = b.emit(
-            "mul",
-            b.emit("reshape", left, shape=(*a.shape, one)),
-            b.emit("reshape", right, shape=(*c.shape[:-2], one, *c.shape[-2:])),
-        )
-        # Terms are rounded to the accumulator as they join it, so the sum takes them as they are.
-        axis = b.type_of(terms).rank - 2
-        return b.emit("sum", terms, axes=(axis,), keepdims=False, accumulate=total)
-
-    def _summed_pairs(self, left: Any, right: Any, total: DType) -> Any:
-        """The same of pairs of axes: batches, what is left of both sides, and last what is summed."""
-        b, sides = self.b, list[Any]()
-        for value, side in ((left, "lhs"), (right, "rhs")):
-            shape = b.type_of(value).shape
-            batch, contract = (tuple(self.attributes[f"{side}_{what}"]) for what in ("batch", "contract"))
-            free = tuple(axis for axis in range(len(shape)) if axis not in (*batch, *contract))
-            sides.append((b.emit("transpose", value, axes=(*batch, *free, *contract)), len(batch), len(free)))
-        (x, count, own), (y, _, others) = sides
-        one, a, c = Dim.constant(1), b.type_of(x).shape, b.type_of(y).shape
-        ones = (one,) * others, (one,) * own
-        x = b.emit("reshape", x, shape=(*a[: count + own], *ones[0], *a[count + own :]))
-        y = b.emit("reshape", y, shape=(*c[:count], *ones[1], *c[count:]))
-        axes = tuple(range(count + own + others, b.type_of(x).rank))
-        return b.emit("sum", b.emit("mul", x, y), axes=axes, keepdims=False, accumulate=total)
+            return paired_product(b, left, right, self.attributes, total)
+        if self.op in ("conv1d", "conv2d"):
+            return convolved(b, left, right, self.attributes, total)
+        return matrix_product(b, left, right, total)
 
 
 @frozen
@@ -365,11 +352,11 @@ class Summing:
 
     def emit(self, name: str, *operands: Any, **attributes: Any) -> Any:
         spec = REGISTRY[name]
-        if name in COMPOSITES and name not in WITHOUT_ACCUMULATOR and spec.decompose is not None:
-            return spec.decompose(self, operands, spec.with_defaults(attributes))
-        if isinstance(spec.lower, Reduction) and any(one.name == "accumulate" for one in spec.attributes):
+        if is_summing(spec.with_defaults(attributes)) and name not in PRODUCTS:
             is_float = self.type_of(operands[0]).dtype.is_float
             attributes = {"accumulate": self.total if is_float else None, **attributes}
+        elif name in COMPOSITES and spec.decompose is not None:
+            return spec.decompose(self, operands, spec.with_defaults(attributes))
         return self.b.emit(name, *operands, **attributes)
 
     def type_of(self, value: Any) -> TensorType:
@@ -434,10 +421,18 @@ def drawn_bits(b: Builder, shape: tuple[Dim, ...], key: Any, stream: Any) -> Any
     return b.emit("cast", b.emit("philox", index, key, stream), dtype=dt.u32)
 
 
+def is_summing(attributes: Attributes) -> bool:
+    """Whether an op adds up, or multiplies, and so has an accumulator to state: not every kind of a fold does."""
+    chooses = attributes.get("kind") in ("max", "min") or attributes.get("mode") == "set"
+    return "accumulate" in attributes and not chooses
+
+
 def stated_accumulator(op: str, types: Sequence[TensorType], result: TensorType) -> DType:
     """What an op that sums keeps its sums in where it does not say."""
     if isinstance(REGISTRY[op].lower, Reduction):
         return accumulator(types[0].dtype)
+    if op not in PRODUCTS and not isinstance(REGISTRY[op].lower, Contraction):
+        return result.dtype.compute  # folds in the order of their elements: in what they give
     dtypes = [type.dtype for type in (*types, result)]
     if any(dtype.is_float for dtype in dtypes):
         return dt.f64 if dt.f64 in dtypes else dt.f32

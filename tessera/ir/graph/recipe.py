@@ -82,6 +82,22 @@ def narrow_fold(kind: str, x: Array, axes: Sequence[int], total: DType, *, keepd
     return fold(kind, lanes, (1,)).reshape(kept_shape(x, axes, keepdims))
 
 
+def running_fold(kind: str, x: Array, axis: int, total: DType) -> Array:
+    """Each element folded with all before it along an axis, in order: in a wide accumulator, or one rounded each time.
+
+    The first element joins nothing, and a narrow accumulator rounds it as it rounds every other step.
+    """
+    ufunc = _UFUNCS[kind]
+    with np.errstate(all="ignore"):
+        if total.compute is total:
+            return ufunc.accumulate(x.astype(numpy_dtype(total)), axis=axis)
+        out = np.moveaxis(x.astype(np.float32), axis, 0)
+        for at in range(out.shape[0]):
+            joined = ufunc(out[at - 1], out[at]) if at else out[at]
+            out[at] = rounded(joined, total).astype(np.float32)
+    return np.moveaxis(out, 0, axis)
+
+
 def reduce(
     kind: str, x: Array, axes: Sequence[int], *, keepdims: bool = False, accumulate: DType | None = None
 ) -> Array:

@@ -7,12 +7,14 @@ from typing import Any
 
 from xdsl.ir import SSAValue
 
+from tessera.diagnostics.codes import PolicyError
 from tessera.diagnostics.span import Span
 from tessera.ir.base.op import SpecOp
 from tessera.ir.schedule.emit.maps import compose
 from tessera.ir.tile.facets import IndexMap
 from tessera.ir.tile.language import TileBuilder
 from tessera.types.dim import Dim
+from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 from tessera.types.tensor_type import TensorType
@@ -51,6 +53,23 @@ class Call:
     machine: Machine = GENERIC
     features: tuple[str, ...] = ()
     """What that machine has."""
+
+    @property
+    def narrow_accumulator(self) -> str | None:
+        """The format that running sums are rounded to at each step; None where they are in a dtype that computes.
+
+        Raises PolicyError (T0107) for a GPU, where no such kernel is known to give these bits.
+        """
+        asked: DType | None = self.attributes.get("accumulate")
+        if asked is None or not asked.is_float or asked.compute is asked:
+            return None
+        if self.machine.is_gpu:
+            raise PolicyError(
+                f"running sums in {asked} are not supported on a GPU",
+                span=self.span,
+                fix="sum in f32 or f64 there, as in `with policy(accumulate=f32):`, or run it on the processor",
+            )
+        return str(asked)
 
     def at(self, number: int, at: Sequence[Dim]) -> Sequence[Dim]:
         """Where an element of operand `number` is in the argument that holds it: elsewhere, if it is a view of it."""

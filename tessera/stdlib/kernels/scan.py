@@ -45,12 +45,15 @@ def _write(call: Call) -> list[SpecOp]:
     step = Dim.symbol("_k")
     along = count - 1 - step if call.attributes["reverse"] else step
     at = (Dim.symbol("_o"), along, Dim.symbol("_j") if is_vector else Dim.constant(0))
-    compute = out.dtype.compute
+    asked: DType | None = call.attributes.get("accumulate")
+    compute = (asked or out.dtype).compute
+    narrow = call.narrow_accumulator
 
     def fold(k: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         here = place.with_coords(_k=k)
         element = b.cast(b.load(call.input(b, 0), at, here), compute)
         total = b.elementwise(_FUNCTIONS[kind], carried[0], element)
+        total = total if narrow is None else b.round(total, format=narrow)
         b.store(b.cast(total, out.dtype), call.output(b, 0), at, here)
         return [total]
 

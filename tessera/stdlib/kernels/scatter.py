@@ -44,6 +44,7 @@ def _write(call: Call) -> list[SpecOp]:
     if is_vector:
         coords["_j"] = b.index(Dim.symbol("_p") * width, {"_p": b.program_id(1)})
     bounds = {} if inner.value is not None and inner.value % width == 0 else {"_j": inner}
+    narrow = call.narrow_accumulator
     outer_at, column = Dim.symbol("_o"), Dim.symbol("_j") if is_vector else Dim.constant(0)
 
     def put(n: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
@@ -53,6 +54,7 @@ def _write(call: Call) -> list[SpecOp]:
         update = b.load(call.input(b, 2), [outer_at, number, column], place)
         if call.attributes["mode"] == "add":
             update = b.elementwise("add", b.load(call.output(b, 0), [outer_at, row, column], place), update)
+            update = update if narrow is None else b.round(update, format=narrow)
         b.store(update, call.output(b, 0), [outer_at, row, column], place)
         return carried
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, rounded
+from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, rounded
 from tessera.ir.base.spec import Attribute, Attributes, Builder, Cost, Folder, InferContext, OpSpec, Sample
 from tessera.ir.graph.building import cast, expanded, part, restated, widened
 from tessera.ir.graph.rules import FLOATS, float_operand, integer_operand, same_dim, same_dtype, traffic, visits
@@ -239,10 +239,12 @@ def _decompose_rotary(b: Builder, operands: Sequence[Any], attributes: Attribute
 
 def rotary_reference(x: Array, cos: Array, sin: Array, *, interleaved: bool = False) -> Array:
     """Each pair turned by its angle; a pair is (i, i + half), or neighbours where interleaved."""
-    wide, c, s = (array.astype(np.float64) for array in (x, cos, sin))
+    wide = x.astype(numpy_dtype(dtype_of(x).compute))
+    c, s = cos.astype(wide.dtype), sin.astype(wide.dtype)
     half = x.shape[-1] // 2
     first, second = (wide[..., ::2], wide[..., 1::2]) if interleaved else (wide[..., :half], wide[..., half:])
-    turned = (first * c - second * s, second * c + first * s)
+    with np.errstate(all="ignore"):
+        turned = (first * c - second * s, second * c + first * s)
     out = np.stack(turned, -1).reshape(x.shape) if interleaved else np.concatenate(turned, -1)
     return rounded(out, dtype_of(x))
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tessera.ir.base.arrays import Array, dtype_of, rounded
+from tessera.ir.base.arrays import widened as widened_array
 from tessera.ir.base.spec import Attribute, Attributes, Builder, Folder, InferContext, OpSpec, Sample
 from tessera.ir.graph import scalar_reference as scalars
 from tessera.ir.graph.building import cast, widened
@@ -45,10 +46,14 @@ def _decompose_residual(b: Builder, operands: Sequence[Any], attributes: Attribu
 
 def residual_reference(x: Array, y: Array, *keys: Array, dropout: float = 0.0) -> Array:
     """The sum, with elements of `y` dropped by the key's mask and the rest scaled up; rounded once."""
-    branch = y.astype(np.float64)
-    if dropout > 0:
-        branch = np.where(keep_mask(keys[0], y.shape, dropout), branch * (1.0 / (1.0 - dropout)), 0.0)
-    return rounded(x.astype(np.float64) + branch, dtype_of(x))
+    branch: Array = widened_array(y)
+    with np.errstate(all="ignore"):
+        if dropout > 0:
+            share = branch.dtype.type(1.0 / (1.0 - dropout))
+            dropped: Array = ~keep_mask(keys[0], y.shape, dropout)
+            branch = branch * share
+            branch[dropped] = 0
+        return rounded(widened_array(x) + branch, dtype_of(x))
 
 
 def _infer_cast_like(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:

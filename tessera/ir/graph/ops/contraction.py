@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, exact, rounded
+from tessera.ir.base.arrays import Array, dtype_of, exact, numpy_dtype, rounded
 from tessera.ir.base.spec import Attribute, Attributes, Cost, InferContext, OpSpec, Sample
 from tessera.ir.graph.rules import FLOATS, INTEGERS, axes_attribute, same_dim, traffic
 from tessera.ir.graph.samples import normal
@@ -58,7 +58,9 @@ def contraction_dtype(ctx: InferContext, op: str, types: Sequence[TensorType], a
         raise ctx.fail_dtype(f"`{op}` of {operand_dtype} cannot give {result}", help="cast the result instead")
     if accumulate is not None and (accumulate.bits < 32 or accumulate.is_float != operand_dtype.is_float):
         wanted = "f32 or f64" if operand_dtype.is_float else "a 32- or 64-bit integer"
-        raise ctx.fail_dtype(f"`{op}` of {operand_dtype} accumulates in {wanted}, not {accumulate}")
+        is_narrow = operand_dtype.is_float and accumulate.is_float
+        help = f"put it in `with policy(accumulate={accumulate}):`, which sums by another recipe" if is_narrow else ""
+        raise ctx.fail_dtype(f"`{op}` of {operand_dtype} accumulates in {wanted}, not {accumulate}", help=help)
     return result
 
 
@@ -137,16 +139,17 @@ def reference_sum(a: Array, b: Array, result: DType, accumulate: DType | None) -
 def chained(a: Array, b: Array, result: DType, accumulate: DType | None) -> Array:
     """`a @ b` on stacks of matrices by the recipe of contractions: one chain of fused multiply-adds over k, in order.
 
-    A product of two f32 is exact in f64, so adding there and rounding to f32 is a fused multiply-add. Integers wrap and
-    f64 has no wider type to do this in; there NumPy's order serves.
+    A product of two f32 is exact in f64, so adding there and rounding to the accumulator is a fused multiply-add.
+    Integers wrap and f64 has no wider type to do this in; there NumPy's order serves.
     """
     x, y = exact_pair(a, b)
     with np.errstate(over="ignore", invalid="ignore"):
-        if x.dtype != np.float64 or reference_sum(a, b, result, accumulate) is not dt.f32:
+        if x.dtype != np.float64 or dt.f64 in (dtype_of(a), dtype_of(b)):
             return rounded(np.matmul(x, y), result)
-        total = np.zeros(np.matmul(x[..., :0], y[..., :0, :]).shape, np.float32)
+        kept = numpy_dtype(reference_sum(a, b, result, accumulate))
+        total = np.zeros(np.matmul(x[..., :0], y[..., :0, :]).shape, kept)
         for k in range(x.shape[-1]):
-            total = (total + x[..., :, k : k + 1] * y[..., k : k + 1, :]).astype(np.float32)
+            total = (total + x[..., :, k : k + 1] * y[..., k : k + 1, :]).astype(kept)
     return rounded(total, result)
 
 

@@ -14,9 +14,7 @@ from tessera.ir.graph.ops.contraction import (
     chained,
     contraction_dtype,
     coordinate,
-    exact_pair,
     reference_dtype,
-    reference_sum,
 )
 from tessera.ir.graph.rules import FLOATS, at_least, axes_attribute, same_dim, traffic
 from tessera.ir.graph.samples import normal
@@ -230,12 +228,10 @@ def conv_windows_reference(
     dtype: DType | None = None,
 ) -> Array:
     """Pad with zeros, lay every window out as a column, and multiply matrices."""
-    wide_w, wide_x = exact_pair(w, x)
-    if not grouped:
-        wide_w, wide_x = wide_w[np.newaxis], wide_x[:, np.newaxis]
+    taken_w, taken_x = (w, x) if grouped else (w[np.newaxis], x[:, np.newaxis])
     before, after, spatial = static_shape(low), static_shape(high), len(stride)
-    padded = np.pad(wide_x, [(0, 0)] * 3 + list(zip(before, after, strict=True)))
-    taps, sizes = wide_w.shape[3:], padded.shape[3:]
+    padded = np.pad(taken_x, [(0, 0)] * 3 + list(zip(before, after, strict=True)))
+    taps, sizes = taken_w.shape[3:], padded.shape[3:]
     extents = [(sizes[a] - (taps[a] - 1) * dilation[a] - 1) // stride[a] + 1 for a in range(spatial)]
     columns = np.zeros((*padded.shape[:3], *taps, *extents), padded.dtype)
     every = (slice(None),) * 3
@@ -244,12 +240,11 @@ def conv_windows_reference(
         stop = [begin[a] + (extents[a] - 1) * stride[a] + 1 for a in range(spatial)]
         window = tuple(slice(begin[a], stop[a], stride[a]) for a in range(spatial))
         columns[(*every, *tap)] = padded[(*every, *window)]
-    inner, places = int(np.prod(wide_w.shape[2:])), int(np.prod(extents))
-    rows = wide_w.reshape(*wide_w.shape[:2], inner)
+    inner, places = int(np.prod(taken_w.shape[2:])), int(np.prod(extents))
+    rows = taken_w.reshape(*taken_w.shape[:2], inner)
     matrix = columns.reshape(*padded.shape[:2], inner, places)
-    result = reference_dtype(w, x, dtype)
-    out = chained(rows, matrix, result, reference_sum(w, x, result, accumulate))
-    out = out.reshape(*padded.shape[:2], wide_w.shape[1], *extents)
+    out = chained(rows, matrix, reference_dtype(w, x, dtype), accumulate)
+    out = out.reshape(*padded.shape[:2], taken_w.shape[1], *extents)
     return out if grouped else out[:, 0]
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, rounded, widened
 from tessera.ir.base.spec import Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
 from tessera.ir.graph.ops.elementwise import NUMBERS, check_dtype
-from tessera.ir.graph.ops.reduce import check_axes
+from tessera.ir.graph.ops.reduce import ACCUMULATE, check_accumulator, check_axes
+from tessera.ir.graph.recipe import running_fold
 from tessera.ir.graph.rules import traffic
 from tessera.ir.graph.samples import named, normal
 from tessera.ir.tile.facets import Library
@@ -20,6 +21,9 @@ from tessera.types.tensor_type import TensorType
 
 KINDS: dict[str, Any] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 
+SUMS = ("sum", "prod")
+"""Kinds whose running value is one that was not among the elements: what they keep it in is said."""
+
 AXIS = (
     Attribute("axis", "int", doc="the axis run along"),
     Attribute("reverse", "bool", False, doc="run from the end to the start"),
@@ -27,7 +31,7 @@ AXIS = (
 
 
 def _result_dtype(kind: str, dtype: DType) -> DType:
-    return sum_of(dtype) if kind in ("sum", "prod") else dtype
+    return sum_of(dtype) if kind in SUMS else dtype
 
 
 def _infer_kind(
@@ -38,12 +42,19 @@ def _infer_kind(
         raise ctx.fail(f"`{op}` has no kind `{kind}`", help=f"kinds are {', '.join(KINDS)}")
     check_dtype(ctx, op, "x", x, NUMBERS)
     check_axes(ctx, op, x, (attributes["axis"],))
+    total = attributes.get("accumulate")
+    if total is not None and kind not in SUMS:
+        raise ctx.fail_dtype(f"`{op}` of kind {kind} chooses among its elements, and has no accumulator: got {total}")
+    check_accumulator(ctx, op, x, total)
     return [x.with_dtype(_result_dtype(kind, x.dtype))]
 
 
-def running(x: Array, *, kind: str, axis: int, reverse: bool = False) -> Array:
+def running(x: Array, *, kind: str, axis: int, reverse: bool = False, accumulate: DType | None = None) -> Array:
     """Each element folded with all before it, one after the other, in the dtype of computation; then rounded."""
     target = _result_dtype(kind, dtype_of(x))
+    if accumulate is not None and target.is_float and accumulate is not target.compute:
+        result = running_fold(kind, np.flip(x, axis) if reverse else x, axis, accumulate)
+        return rounded(np.flip(result, axis) if reverse else result, target)
     wide = widened(x) if target.is_float else x.astype(numpy_dtype(target))
     ordered = np.flip(wide, axis) if reverse else wide
     with np.errstate(all="ignore"):
@@ -80,8 +91,8 @@ def _shorthand(name: str, kind: str, summary: str) -> OpSpec:
     def infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
         return _infer_kind(ctx, name, kind, types, attributes)
 
-    def reference(x: Array, *, axis: int, reverse: bool = False) -> Array:
-        return running(x, kind=kind, axis=axis, reverse=reverse)
+    def reference(x: Array, *, axis: int, reverse: bool = False, accumulate: DType | None = None) -> Array:
+        return running(x, kind=kind, axis=axis, reverse=reverse, accumulate=accumulate)
 
     def decompose(builder: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
         return builder.emit("cumulative", operands[0], kind=kind, **attributes)
@@ -90,7 +101,7 @@ def _shorthand(name: str, kind: str, summary: str) -> OpSpec:
         name=f"tgraph.{name}",
         summary=summary,
         operands=("x",),
-        attributes=AXIS,
+        attributes=(*AXIS, ACCUMULATE) if kind in SUMS else AXIS,
         infer=infer,
         reference=reference,
         samples=_samples(),
@@ -105,7 +116,7 @@ CUMULATIVE = OpSpec(
     summary="Each element folded with all before it along one axis, in order; narrow floats in f32, sums of integers "
     "in 64 bits.",
     operands=("x",),
-    attributes=(Attribute("kind", "str", doc="sum, prod, max or min"), *AXIS),
+    attributes=(Attribute("kind", "str", doc="sum, prod, max or min"), *AXIS, ACCUMULATE),
     infer=_infer_cumulative,
     reference=running,
     samples=(*_samples(kind="sum"), *_samples(kind="prod"), *_samples(kind="max"), *_samples(kind="min")),

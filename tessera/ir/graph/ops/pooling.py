@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, rounded, static
+from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, rounded, static
 from tessera.ir.base.spec import Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
-from tessera.ir.graph.building import cast, constant, part, restated, widened
+from tessera.ir.graph.building import cast, constant, part, restated
 from tessera.ir.graph.ops.convolution import (
     WINDOW,
     check_window,
@@ -20,9 +20,12 @@ from tessera.ir.graph.ops.convolution import (
     window_extents,
     window_padding,
 )
+from tessera.ir.graph.ops.reduce import ACCUMULATE, check_accumulator
+from tessera.ir.graph.recipe import running_fold
 from tessera.ir.graph.rules import FLOATS, axes_attribute, float_operand, traffic
 from tessera.ir.graph.samples import normal
 from tessera.types.dim import Dim, product
+from tessera.types.dtype import DType
 from tessera.types.shape import text
 from tessera.types.tensor_type import TensorType
 
@@ -43,6 +46,7 @@ def _infer(op: str) -> Any:
             raise ctx.fail(f"`{op}` of {text(x.shape)} needs a window of 1..{x.rank} positive numbers, got {window}")
         full = _stepped(attributes)
         check_window(ctx, op, full, len(window))
+        check_accumulator(ctx, op, x, attributes.get("accumulate"))
         kept = x.rank - len(window)
         extents = window_extents(ctx, op, x.shape[kept:], tuple(map(Dim.of, window)), full)
         return [x.with_shape((*x.shape[:kept], *extents))]
@@ -95,11 +99,24 @@ def _decompose_max(b: Builder, operands: Sequence[Any], attributes: Attributes) 
     return restated(b, out, _pooled_shape(b.type_of(x).shape, attributes))
 
 
+def _window_sum(b: Builder, x: Any, attributes: Attributes) -> Any:
+    """Each window added up in the accumulator; one that is narrow is rounded as each element joins."""
+    compute = b.type_of(x).dtype.compute
+    asked: DType = attributes["accumulate"] or compute
+
+    def held(value: Any) -> Any:
+        is_narrow = asked.compute is not asked
+        return cast(b, b.emit("round_to", value, format=asked.name), asked.compute) if is_narrow else value
+
+    first, *rest = _windows(b, cast(b, x, asked.compute), attributes, 0.0)
+    return cast(b, reduce(lambda total, one: held(b.emit("add", total, one)), rest, held(first)), compute)
+
+
 def _decompose_avg(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
     (x,) = operands
-    kind, wide = b.type_of(x), widened(b, x)
-    compute = b.type_of(wide).dtype
-    total = reduce(lambda left, right: b.emit("add", left, right), _windows(b, wide, attributes, 0.0))
+    kind = b.type_of(x)
+    compute = kind.dtype.compute
+    total = _window_sum(b, x, attributes)
     window = axes_attribute(attributes, "window")
     if attributes["count_padding"]:
         out = b.emit("div", total, constant(b, float(np.prod(window)), compute))
@@ -135,14 +152,17 @@ def max_pool_reference(x: Array, **attributes: Any) -> Array:
     return rounded(_stacked(x.astype(np.float64), attributes, -np.inf).max(0), dtype_of(x))
 
 
-def avg_pool_reference(x: Array, **attributes: Any) -> Array:
-    """The mean of each window; padding counts as zeros, or not at all."""
+def avg_pool_reference(x: Array, *, accumulate: DType | None = None, **attributes: Any) -> Array:
+    """The mean of each window, its elements added in order; padding counts as zeros, or not at all."""
+    compute = dtype_of(x).compute
+    asked = accumulate or compute
     with np.errstate(all="ignore"):
-        total = _stacked(x.astype(np.float64), attributes, 0.0).sum(0)
+        terms = _stacked(x.astype(numpy_dtype(asked.compute)), attributes, 0.0)
+        total = running_fold("sum", terms, 0, asked)[-1].astype(numpy_dtype(compute))
         window: tuple[int, ...] = tuple(attributes["window"])
-        count: Any = float(np.prod(window))
+        count: Any = total.dtype.type(np.prod(window))
         if not attributes["count_padding"]:
-            count = _stacked(np.ones(x.shape[x.ndim - len(window) :]), attributes, 0.0).sum(0)
+            count = _stacked(np.ones(x.shape[x.ndim - len(window) :], total.dtype), attributes, 0.0).sum(0)
         return rounded(total / count, dtype_of(x))
 
 
@@ -178,7 +198,7 @@ SPECS: tuple[OpSpec, ...] = (
         name="tgraph.avg_pool",
         summary="The mean of each window of the trailing axes, in f32 and rounded once.",
         operands=("x",),
-        attributes=(*ATTRIBUTES, Attribute("count_padding", "bool", True, "padding counts as zeros")),
+        attributes=(*ATTRIBUTES, Attribute("count_padding", "bool", True, "padding counts as zeros"), ACCUMULATE),
         infer=_infer("avg_pool"),
         reference=avg_pool_reference,
         samples=(

@@ -101,7 +101,11 @@ def _fold_round(folder: Folder, operands: Sequence[Any], attributes: Attributes)
     """What is rounded in a way already is not rounded in the same way again; a view shows what is rounded.
 
     An element's rounding depends on its value alone. Stochastic rounding, which goes by the element's place, stays.
+    What is in f32 is a number of f32.
     """
+    is_plain = attributes["saturation"] != "saturate" and attributes["denormals"] == "keep"
+    if attributes["format"] == "f32" and is_plain and folder.type_of(operands[0]).dtype is dt.f32:
+        return operands[0]
     before = folder.producer(operands[0])
     if before is None:
         return None

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, rounded, widened
+from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, rounded
 from tessera.ir.base.spec import Attribute, Attributes, Builder, Cost, InferContext, Nondeterminism, OpSpec, Sample
 from tessera.ir.graph.building import cast
 from tessera.ir.graph.ops.indexing import STORED, axis_positions, check_not_empty, legal_array, legal_indices
@@ -15,10 +15,19 @@ from tessera.ir.graph.rules import FLOATS, INTEGERS, integer_operand, same_dtype
 from tessera.ir.graph.samples import Make
 from tessera.ir.tile.facets import Library
 from tessera.types.dim import product
+from tessera.types.dtype import DType
 from tessera.types.shape import equal_dims, normalize_axis, path, text
 from tessera.types.tensor_type import TensorType
 
 NUMBERS = (*FLOATS, *INTEGERS)
+
+
+def _check_total(ctx: InferContext, op: str, x: TensorType, total: DType | None) -> None:
+    """Raises unless sums of floats are kept in a float, and those of integers in the dtype that they have."""
+    if total is None or total is x.dtype.compute or (x.dtype.is_float and total.is_float):
+        return
+    wanted = "a float" if x.dtype.is_float else str(x.dtype.compute)
+    raise ctx.fail_dtype(f"`{op}` of {x.dtype} accumulates in {wanted}, not {total}")
 
 
 def _infer_scatter(op: str) -> Any:
@@ -28,6 +37,7 @@ def _infer_scatter(op: str) -> Any:
         same_dtype(ctx, op, (x, updates))
         if op == "scatter_add" and x.dtype.is_bool:
             raise ctx.fail_dtype("`scatter_add` adds numbers, got bool", help="cast to i32, or use `scatter`")
+        _check_total(ctx, op, x, attributes.get("accumulate"))
         axis = normalize_axis(ctx, op, attributes["axis"], x.rank)
         wanted = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
         if updates.rank != len(wanted):
@@ -50,7 +60,8 @@ def _decompose_scatter(mode: str) -> Any:
         kind, index = b.type_of(x), b.type_of(indices)
         axis = int(attributes["axis"]) % kind.rank
         outer, inner = product(kind.shape[:axis]), product(kind.shape[axis + 1 :])
-        compute = kind.dtype.compute if mode == "add" else kind.dtype
+        total: DType | None = attributes.get("accumulate")
+        compute = (total or kind.dtype).compute if mode == "add" else kind.dtype
         legal = legal_indices(b, indices, kind.shape[axis])
         out = b.emit(
             "scatter_rows",
@@ -58,6 +69,7 @@ def _decompose_scatter(mode: str) -> Any:
             b.emit("reshape", legal, shape=(index.size,)),
             b.emit("reshape", cast(b, updates, compute), shape=(outer, index.size, inner)),
             mode=mode,
+            accumulate=total,
         )
         return cast(b, b.emit("reshape", out, shape=kind.shape), kind.dtype)
 
@@ -74,6 +86,12 @@ def _infer_rows(ctx: InferContext, types: Sequence[TensorType], attributes: Attr
         )
     if attributes["mode"] not in ("set", "add"):
         raise ctx.fail(f"`scatter_rows` has modes set and add, not {attributes['mode']!r}")
+    total: DType | None = attributes["accumulate"]
+    if total is not None and attributes["mode"] == "set":
+        raise ctx.fail_dtype(f"`scatter_rows` that sets adds nothing up, and has no accumulator: got {total}")
+    _check_total(ctx, "scatter_rows", x, total)
+    if total is not None and total.compute is not x.dtype.compute:
+        raise ctx.fail_dtype(f"`scatter_rows` of {x.dtype} keeps its sums in its result, which does not hold {total}")
     for own, left in ((0, x.shape[0]), (1, indices.shape[0]), (2, x.shape[2])):
         equal_dims(
             ctx, "scatter_rows", left, updates.shape[own], f"{left} and {path('updates', own, updates.shape[own])}"
@@ -81,25 +99,33 @@ def _infer_rows(ctx: InferContext, types: Sequence[TensorType], attributes: Attr
     return [x]
 
 
-def scatter_rows_reference(x: Array, indices: Array, updates: Array, *, mode: str) -> Array:
-    """One index after the other."""
+def scatter_rows_reference(
+    x: Array, indices: Array, updates: Array, *, mode: str, accumulate: DType | None = None
+) -> Array:
+    """One index after the other; a narrow accumulator rounds what was added to, and nothing else."""
     out = x.copy()
+    narrow = None if accumulate is None or accumulate.compute is accumulate else accumulate
     with np.errstate(over="ignore", invalid="ignore"):
         for number, row in enumerate(indices):
-            out[:, row] = updates[:, number] if mode == "set" else out[:, row] + updates[:, number]
+            made = updates[:, number] if mode == "set" else out[:, row] + updates[:, number]
+            out[:, row] = made if narrow is None else rounded(made, narrow).astype(x.dtype)
     return out
 
 
-def _scattered(x: Array, indices: Array, updates: Array, axis: int, mode: str) -> Array:
+def _scattered(
+    x: Array, indices: Array, updates: Array, axis: int, mode: str, accumulate: DType | None = None
+) -> Array:
     axis %= x.ndim
     shape = (
         int(np.prod(x.shape[:axis], dtype=np.int64)),
         x.shape[axis],
         int(np.prod(x.shape[axis + 1 :], dtype=np.int64)),
     )
-    wide, added = (widened(x), widened(updates)) if mode == "add" else (x, updates)
+    compute = numpy_dtype((accumulate or dtype_of(x)).compute) if mode == "add" else x.dtype
+    wide, added = x.astype(compute), updates.astype(compute)
     flat = legal_array(indices, x.shape[axis]).reshape(-1)
-    out = scatter_rows_reference(wide.reshape(shape), flat, added.reshape(shape[0], flat.size, shape[2]), mode=mode)
+    rows = added.reshape(shape[0], flat.size, shape[2])
+    out = scatter_rows_reference(wide.reshape(shape), flat, rows, mode=mode, accumulate=accumulate)
     return rounded(out.reshape(x.shape), dtype_of(x))
 
 
@@ -108,9 +134,17 @@ def scatter_reference(x: Array, indices: Array, updates: Array, *, axis: int = 0
     return _scattered(x, indices, updates, axis, "set")
 
 
-def scatter_add_reference(x: Array, indices: Array, updates: Array, *, axis: int = 0, ordered: bool = True) -> Array:
+def scatter_add_reference(
+    x: Array,
+    indices: Array,
+    updates: Array,
+    *,
+    axis: int = 0,
+    ordered: bool = True,
+    accumulate: DType | None = None,
+) -> Array:
     """Updates of equal indices add up in order, in f32, rounded once; in that order also where any would do."""
-    return _scattered(x, indices, updates, axis, "add")
+    return _scattered(x, indices, updates, axis, "add", accumulate)
 
 
 def _unordered(attributes: Attributes) -> Nondeterminism | None:
@@ -149,6 +183,7 @@ SAMPLES = (
 
 
 AXIS = Attribute("axis", "int", 0, "the axis that is indexed")
+ACCUMULATE = Attribute("accumulate", "dtype", None, "dtype of the running sums; default f32 (f64 for f64), integers")
 ORDERED = Attribute("ordered", "bool", True, "in the order of the indices; without it, runs may differ")
 
 
@@ -157,7 +192,7 @@ def _writer(name: str, summary: str, mode: str, reference: Any, dtypes: tuple[st
         name=f"tgraph.{name}",
         summary=summary,
         operands=("x", "indices", "updates"),
-        attributes=(AXIS, ORDERED) if mode == "add" else (AXIS,),
+        attributes=(AXIS, ORDERED, ACCUMULATE) if mode == "add" else (AXIS,),
         infer=_infer_scatter(name),
         reference=reference,
         nondeterminism=_unordered if mode == "add" else None,
@@ -188,7 +223,7 @@ SPECS: tuple[OpSpec, ...] = (
         name="tgraph.scatter_rows",
         summary="x[:, indices[i]] = updates[:, i], or +=, for i in order, at legal indices.",
         operands=("x", "indices", "updates"),
-        attributes=(Attribute("mode", "str", doc="set or add"),),
+        attributes=(Attribute("mode", "str", doc="set or add"), ACCUMULATE),
         infer=_infer_rows,
         reference=scatter_rows_reference,
         samples=(

@@ -12,6 +12,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.policies import policies_of
 from tessera.ir.graph.passes.apply_policy import ASKED
+from tessera.ir.graph.policy_rules import is_summing
 from tessera.types.annotation import parse_policy
 from tessera.types.dtype import DType
 from tessera.types.promotion import holds
@@ -32,7 +33,7 @@ class CheckNumerics(Pass):
             asked = [] if found is None else [parse_policy(getattr(found, "data", ""))]
             inherited = next((one.accumulate for one in (*asked, *policies_of(function)) if one.accumulate), None)
             for op in function.walk():
-                if isinstance(op, SpecOp) and "accumulate" in op.kinds:
+                if isinstance(op, SpecOp) and "accumulate" in op.kinds and is_summing(op.values()):
                     _check(op, inherited)
 
 

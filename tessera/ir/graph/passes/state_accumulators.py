@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.ir.base.build import tensor_value
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.graph.policy_rules import stated_accumulator
+from tessera.ir.graph.policy_rules import is_summing, stated_accumulator
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,11 @@ class StateAccumulators(Pass):
 
     def run(self, module: ModuleOp) -> None:
         for op in module.walk():
-            if isinstance(op, SpecOp) and "accumulate" in op.kinds and op.value("accumulate") is None:
+            if (
+                isinstance(op, SpecOp)
+                and "accumulate" in op.kinds
+                and op.value("accumulate") is None
+                and is_summing(op.values())
+            ):
                 types = [tensor_value(value) for value in op.operands]
                 op.set_value("accumulate", stated_accumulator(op.spec.short_name, types, tensor_value(op.results[0])))
