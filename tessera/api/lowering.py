@@ -138,7 +138,7 @@ def _resources(executable: Any) -> dict[str, Any]:
     return {"resources": [str(one) for one in resources_in(executable.metadata, executable.objects)]}
 
 
-_ORDER = ("groups", "kernels", "choices", "flops", "bytes", "workspace")
+_ORDER = ("groups", "kernels", "movements", "choices", "flops", "bytes", "workspace")
 
 
 def _report(metadata: Mapping[str, Any], tape: Tape) -> dict[str, Any]:
@@ -150,8 +150,9 @@ def _report(metadata: Mapping[str, Any], tape: Tape) -> dict[str, Any]:
             places[then].append(now)
     ordered = [name for name in _ORDER if name in report]
     report = {name: report[name] for name in (*ordered, *(name for name in report if name not in _ORDER))}
-    if "groups" in report:
-        report["groups"] = [_placed(line, places) for line in report["groups"]]
+    for name in ("groups", "movements"):
+        if name in report:
+            report[name] = [_placed(line, places) for line in report[name]]
     return report
 
 

@@ -10,7 +10,9 @@ from typing import Any
 from tessera.api.state import KVCache
 from tessera.compiler.options import Options, at_place
 from tessera.diagnostics.codes import ArgumentError, DeviceError, TracingError
+from tessera.frontend.functions.operands import is_tensor
 from tessera.frontend.policies import PolicyScope
+from tessera.frontend.tree import flatten, unflatten
 from tessera.ir.base import dispatch
 from tessera.ir.graph.policy_rules import static_bits
 from tessera.types.device import DEVICE, Device, Gpus
@@ -53,30 +55,63 @@ OVERLAPS = ("compute",)
 
 
 @contextmanager
-def prefetch(cache: KVCache, /, *, into: str = "smem", overlap: str = "compute") -> Generator[KVCache]:
-    """Within it, keys and values of a cache are on their way to where they are read: `smem`, beside `compute`.
+def prefetch(obj: Any, /, *, into: str = "smem", overlap: str = "compute") -> Generator[Any]:
+    """Within it, a tensor, a cache, or a container of them is on its way to where it is read: `smem`, beside `compute`.
 
-    The movement is an op of the program (`tgraph.kv_prefetch`), which gives the cache as it is then. On a GPU kernels
-    that read it copy block after block ahead of their products; on a machine of one memory nothing moves. Results are
-    the same.
+    Inside a jitted function the movement is an op of the program (`tgraph.prefetch`, of caches `tgraph.kv_prefetch`),
+    and whatever reads the object in the block reads it there; so does what reads the one that is given. The loops that
+    load it copy ahead, and `explain` lists it with its kernels. On a GPU blocks are copied ahead of their products; on
+    a machine of one memory nothing moves. Results are the same.
 
-    Raises: ArgumentError (T0202) for what is no cache, or another memory.
+    Raises: ArgumentError (T0202) for what holds no tensors, for another memory, or for other work to go on beside.
 
     >>> @ts.jit
     ... def attend(q: ts.Tensor[1, 2, 3, 8, ts.f32], cache: ts.KVCache):
-    ...     with ts.prefetch(cache, into="smem", overlap="compute") as near:
-    ...         return ts.ops.attention(q, near.K, near.V)
+    ...     with ts.prefetch(cache, into="smem", overlap="compute"):
+    ...         return ts.ops.attention(q, cache.K, cache.V)
     >>> cache = ts.KVCache.empty(1, 2, 4, 8)
     >>> attend(ts.ones((1, 2, 3, 8)), cache).shape
     (1, 2, 3, 8)
     """
-    if not isinstance(cache, KVCache):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ArgumentError(f"`prefetch` takes a KVCache, got {type(cache).__name__}", fix="give it the cache itself")
-    if into not in tuple(SPACES):
+    if not isinstance(into, str) or into not in SPACES:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ArgumentError(f"`into` is one of {', '.join(SPACES)}, got {into!r}", fix='write `into="smem"`')
-    if overlap not in OVERLAPS:
+    if not isinstance(overlap, str) or overlap not in OVERLAPS:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ArgumentError(f"`overlap` is `compute`, got {overlap!r}", fix='write `overlap="compute"`')
-    yield cache.prefetch(SPACES[into])
+    leaves, tree = flatten(obj)
+    if not leaves or not all(is_tensor(leaf) for leaf in leaves):
+        raise ArgumentError(
+            f"`prefetch` takes a tensor, a KVCache or a container of tensors, got {type(obj).__name__}",
+            fix="give it what is about to be read",
+        )
+    trace: Any = dispatch.tracing()
+    if trace is None:
+        yield obj  # ops run at once, one after the other: there is nothing to go on beside
+        return
+    near = _near(obj, leaves, tree, SPACES[into], overlap)
+    # Whatever reads the object in the block reads it where it is then.
+    read = [(found, found.value) for leaf in leaves if (found := _read_as(trace, leaf)) is not None]
+    for leaf, there in zip(leaves, flatten(near)[0], strict=True):
+        found = _read_as(trace, leaf)
+        if found is not None:
+            found.value = there.value
+    try:
+        yield near
+    finally:
+        for found, value in read:
+            found.value = value
+
+
+def _near(obj: Any, leaves: Sequence[Any], tree: Any, space: str, overlap: str) -> Any:
+    """The object as it is on its way."""
+    if isinstance(obj, KVCache):
+        return obj.prefetch(space)
+    given = {"space": space, "overlap": overlap}
+    return unflatten(tree, [dispatch.apply("prefetch", (leaf,), given) for leaf in leaves])
+
+
+def _read_as(trace: Any, leaf: Any) -> Any:
+    """Where a trace keeps the value that a tensor is read as; None for one of a trace around it."""
+    return leaf if getattr(leaf, "trace", None) is trace else trace.lifted.get(id(leaf))
 
 
 def _named(what: str, where: Any) -> Device:

@@ -13,6 +13,7 @@ from tessera.compiler.device import DeviceLine
 from tessera.compiler.failure import leaving_a_script
 from tessera.compiler.host import HostLine
 from tessera.compiler.line import Begin, Code, Line
+from tessera.compiler.movements import movements_of
 from tessera.compiler.options import Options
 from tessera.compiler.report import report_of
 from tessera.diagnostics.codes import OverrideError
@@ -89,6 +90,7 @@ def compile_tape(tape: Tape, options: Options, library: KernelLibrary | None = N
                 lowering.chooser,
                 lowering.code.approximations(),
                 lowering.code.facts(),
+                movements_of(lowering.program, lowering.code.targets),
             ),
             "callbacks": [callback_of(op).fields() for op in callbacks_in(lowering.program)],
         },

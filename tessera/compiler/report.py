@@ -17,11 +17,12 @@ def report_of(
     chooser: StaticChooser,
     approximations: Mapping[str, Sequence[str]] | None = None,
     device: Mapping[str, Any] | None = None,
+    movements: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Plain values only: the report travels in the executable.
 
     `approximations` are what kernels, by name, compute by functions of the machine's own, each with its bound;
-    `device` is what there is to say of a GPU.
+    `device` is what there is to say of a GPU, `movements` what is brought somewhere ahead of its use.
     """
     calls = [op for op in program.walk() if isinstance(op, SpecOp) and op.name == "tsched.call"]
     flops = _total(call.value("flops") for call in calls)
@@ -30,6 +31,7 @@ def report_of(
         "groups": [_group_line(call) for call in calls if call.value("flops") is not None],
         "kernels": [f"{kernel.value('symbol')}: {kernel.value('kind')}, grid {_grid(kernel)}" for kernel in kernels],
         **(device or {}),
+        **({"movements": list(movements)} if movements else {}),
         "choices": _choices(chooser),
         "numerics": _numerics(kernels, approximations or {}),
         **_policies(kernels),

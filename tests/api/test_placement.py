@@ -130,8 +130,6 @@ def test_a_cache_on_its_way_is_an_op_of_the_program_and_changes_no_result() -> N
     for wrong in ({"into": "tape"}, {"overlap": "sleep"}):
         with pytest.raises(ArgumentError, match=r"`(into|overlap)` is"), ts.prefetch(cache, **wrong):
             pass
-    with pytest.raises(ArgumentError, match="takes a KVCache"), ts.prefetch(q):  # pyright: ignore[reportArgumentType]
-        pass
 
 
 def test_a_backend_that_a_function_names_comes_first() -> None:

@@ -23,6 +23,7 @@ OTHER_NAMES = {
     "axis_index", "replicated",  # tessera.dist
     "debug_print", "io_callback", "fresh_key", "check_index",  # tessera, tessera.random.key
     "kv_append", "kv_prune", "kv_offload", "kv_prefetch", "cached_attention",  # KVCache
+    "prefetch",  # tessera.prefetch
     "attention_with_lse",  # attention(..., return_lse=True)
     "cast", "slice", "index_get",  # astype, x[...]
 }  # fmt: skip

@@ -50,6 +50,7 @@ FAMILIES: dict[str, Forms] = {
     **dict.fromkeys(("cumulative", "cumsum", "cumprod", "cummax"), elementwise.cumulative),
     "reshape": movement.reshape,
     "transpose": movement.transpose,
+    "prefetch": movement.prefetch,
     "broadcast_to": movement.broadcast_to,
     "expand_dims": movement.expand_dims,
     "squeeze": movement.squeeze,
@@ -111,7 +112,18 @@ FAMILIES: dict[str, Forms] = {
 
 BY_BYTES = frozenset(
     {"expand_dims", "squeeze", "slice", "flip", "roll", "tile", "repeat", "split", "diagonal", "concat", "stack", "pad"}
-    | {"reshape", "tril", "triu", "eye", "iota", "gather", "embedding", "take_along_axis", "take_along_legal"}
+    | {
+        "prefetch",
+        "reshape",
+        "tril",
+        "triu",
+        "eye",
+        "iota",
+        "gather",
+        "embedding",
+        "take_along_axis",
+        "take_along_legal",
+    }
 )
 """Ops that only move elements: what depends on the dtype shows in one form, the other forms need one dtype."""
 

@@ -70,6 +70,11 @@ def transpose(spec: OpSpec, dtype: DType) -> list[Form]:
     return forms
 
 
+def prefetch(spec: OpSpec, dtype: DType) -> list[Form]:
+    """A matrix as it is."""
+    return [Form("near", X, MATRIX[::5]), Form("cube", XYZ, CUBE[:2])]
+
+
 def broadcast_to(spec: OpSpec, dtype: DType) -> list[Form]:
     """Repeated along a new axis, along one of 1, and from a scalar."""
     like = Operand(("A", "B"), "bool", passed=False)

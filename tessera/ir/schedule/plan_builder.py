@@ -18,6 +18,7 @@ from tessera.ir.schedule.dialect import DIALECT
 from tessera.ir.schedule.emit.frame import size_names
 from tessera.ir.schedule.flow_plan import plan_flow
 from tessera.ir.schedule.grouping import Ask, group_tape
+from tessera.ir.schedule.movements import space_of_alias
 from tessera.ir.schedule.program import Program, data_of
 from tessera.ir.schedule.promises import check_promises
 
@@ -112,7 +113,8 @@ class _Writer:
         else:
             root = self.program.alias_of(value)
             assert root != value, f"{record.op} is read before it is computed"
-            op = make(DIALECT["alias"], [self.value(root)], types=[type], span=record.span)
+            space = {"space": space_of_alias(self.program, value)}
+            op = make(DIALECT["alias"], [self.value(root)], space, types=[type], span=record.span)
         self.block.add_op(op)
         self.values[value] = op.result
         return op.result

@@ -30,10 +30,12 @@ def coordinates(rank: int) -> IndexMap:
 class View:
     """`out[d] = x[map(d)]`: no arithmetic, no kernel of its own.
 
-    `maps(x, outs, attributes)` gives one map per result.
+    `maps(x, outs, attributes)` gives one map per result. `space(attributes)` is the memory that what is seen is
+    brought to ahead of its use, for views that are there to say so.
     """
 
     maps: Callable[[TensorType, Sequence[TensorType], Attributes], Sequence[IndexMap]]
+    space: Callable[[Attributes], str] | None = None
 
 
 @frozen

@@ -22,3 +22,19 @@ tgraph.func @double(%x: !tgraph.tensor<[s0], f32>) -> !tgraph.tensor<[s0], f32> 
   %0 = tgraph.add %x, %x : (!tgraph.tensor<[s0], f32>, !tgraph.tensor<[s0], f32>) -> !tgraph.tensor<[s0], f32>
   tgraph.return %0 : (!tgraph.tensor<[s0], f32>) -> ()
 }
+
+// The loads of what is on its way are told so, and the loop around them copies a step ahead; others are left alone.
+// CHECK-LABEL: tsched.module @moved(
+// CHECK:       ttile.kernel @product(
+// CHECK:         ttile.for {{.*}}prefetch = 1
+// CHECK:         ttile.load %{{[a-z0-9]+}}, {{.*}}map = [_m, _k], bounds = [M, K]} :
+// CHECK-NEXT:    ttile.load {{.*}}hints = {space = "shared"}} :
+tsched.module @moved(%x: !tgraph.tensor<[M, K], f32>, %w: !tgraph.tensor<[K, N], f32>) -> !tgraph.tensor<[M, N], f32> {
+  %near = tsched.alias %w {space = "shared"} : !tgraph.tensor<[K, N], f32>
+  %y = tsched.fuse @product(%x, %near) {kind = "contraction", sizes = [["M", dim<M>], ["K", dim<K>], ["N", dim<N>]]} : !tgraph.tensor<[M, N], f32>
+  tsched.return %y
+}
+tgraph.func @product(%x: !tgraph.tensor<[M, K], f32>, %w: !tgraph.tensor<[K, N], f32>) -> !tgraph.tensor<[M, N], f32> {
+  %0 = tgraph.matmul %x, %w : (!tgraph.tensor<[M, K], f32>, !tgraph.tensor<[K, N], f32>) -> !tgraph.tensor<[M, N], f32>
+  tgraph.return %0 : (!tgraph.tensor<[M, N], f32>) -> ()
+}

@@ -94,3 +94,14 @@ tgraph.func @flow(%p: !tgraph.tensor<[], bool>, %x: !tgraph.tensor<[B], f32>) ->
   }) : (!tgraph.tensor<[], bool>, !tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32>
   tgraph.return %0 : (!tgraph.tensor<[B], f32>) -> ()
 }
+
+// A tensor on its way is the same memory, and stays a view of it that says where it goes.
+// CHECK-LABEL: tsched.module @moved(
+// CHECK-NEXT:    %[[W:[a-z0-9]+]] = tsched.alias %w {space = "shared"}
+// CHECK-NEXT:    %[[Y:[a-z0-9]+]] = tsched.fuse @{{.*}}(%x, %[[W]]) {kind = "contraction"
+// CHECK-NEXT:    tsched.return %[[Y]]
+tgraph.func @moved(%x: !tgraph.tensor<[M, K], f32>, %w: !tgraph.tensor<[K, N], f32>) -> !tgraph.tensor<[M, N], f32> {
+  %0 = tgraph.prefetch %w {space = "shared"} : (!tgraph.tensor<[K, N], f32>) -> !tgraph.tensor<[K, N], f32>
+  %1 = tgraph.matmul %x, %0 : (!tgraph.tensor<[M, K], f32>, !tgraph.tensor<[K, N], f32>) -> !tgraph.tensor<[M, N], f32>
+  tgraph.return %1 : (!tgraph.tensor<[M, N], f32>) -> ()
+}

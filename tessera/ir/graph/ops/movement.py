@@ -55,6 +55,7 @@ def view(
     samples: tuple[Sample, ...],
     fold: Any = None,
     results: tuple[str, ...] = ("out",),
+    space: Callable[[Attributes], str] | None = None,
 ) -> OpSpec:
     """The declaration of an op that only reads elsewhere."""
     return OpSpec(
@@ -69,7 +70,7 @@ def view(
         dtypes=STORED,
         cost=moving_cost(),
         fold=fold,
-        lower=View(maps),
+        lower=View(maps, space),
     )
 
 

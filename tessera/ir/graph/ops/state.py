@@ -75,6 +75,13 @@ def _decompose_move(b: Builder, operands: Sequence[Any], attributes: Attributes)
     return tuple(operands)
 
 
+def _decompose_prefetch(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    """Keys and values are on their way; the length is one number."""
+    keys, values, length = operands
+    space = attributes["space"]
+    return b.emit("prefetch", keys, space=space), b.emit("prefetch", values, space=space), length
+
+
 def _rows(b: Builder, flags: Any, capacity: Dim) -> Any:
     """A bool for each position, to meet [batch, heads, position, head dim]."""
     return b.emit("reshape", flags, shape=(capacity, Dim.constant(1)))
@@ -167,7 +174,7 @@ CACHE = ("keys", "values", "length")
 GROWN = ("new_keys", "new_values", "new_length")
 
 
-def _mover(name: str, summary: str, space: str) -> OpSpec:
+def _mover(name: str, summary: str, space: str, decompose: Any) -> OpSpec:
     return OpSpec(
         name=f"tgraph.{name}",
         summary=summary,
@@ -180,13 +187,13 @@ def _mover(name: str, summary: str, space: str) -> OpSpec:
         samples=(Sample("filled", _cache(5)),),
         dtypes=FLOATS,
         cost=visits(0),
-        decompose=_decompose_move,
+        decompose=decompose,
     )
 
 
 SPECS: tuple[OpSpec, ...] = (
-    _mover("kv_offload", "A cache moved out of the way, to a larger memory.", "host"),
-    _mover("kv_prefetch", "A cache brought to where it is about to be read.", "shared"),
+    _mover("kv_offload", "A cache moved out of the way, to a larger memory.", "host", _decompose_move),
+    _mover("kv_prefetch", "A cache brought to where it is about to be read.", "shared", _decompose_prefetch),
     OpSpec(
         name="tgraph.kv_append",
         summary="Keys and values written to a cache at position `length`, which grows, beyond the capacity if need be.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, ShapedAttr
+from tessera.types.space import problem
 
 
 def _check_alloc(op: SpecOp) -> None:
@@ -16,6 +17,9 @@ def _check_alias(op: SpecOp) -> None:
     source, out = op.operands[0].type, op.result.type
     if not isinstance(source, ShapedAttr) or not isinstance(out, ShapedAttr) or source.dtype is not out.dtype:
         op.fail(f"`{op.name}` gives the same elements in another shape, not {out} of {source}")
+    wrong = problem("global", op.value("space")) if op.value("space") else ""
+    if wrong:
+        op.fail(f"`{op.name}`: {wrong}", "write `shared`, the memory of a program")
 
 
 def _check_copy(op: SpecOp) -> None:
@@ -48,6 +52,7 @@ SPECS = (
         form="host",
         operands=("source",),
         results=("seen",),
+        attributes=(Attribute("space", "str", "", "the memory that who reads it copies it to, ahead of its use"),),
         verify=_check_alias,
     ),
     OpSpec(

@@ -25,6 +25,7 @@ from tessera.ir.schedule.emit.row_kernel import emit_row
 from tessera.ir.schedule.fusions import fusions_in
 from tessera.ir.schedule.knobs import Recorded
 from tessera.ir.schedule.library import KernelLibrary, NoLibrary
+from tessera.ir.schedule.movements import moved_arguments, tell_loads
 from tessera.ir.schedule.ops.plan import stages_of
 from tessera.ir.schedule.tiles import choices_for, write_choice
 from tessera.ir.tile.facets import Library
@@ -49,6 +50,10 @@ class EmitTiles(Pass):
         functions = symbol_table(module)
         made: dict[str, tuple[str, ...]] = {}
         asked: dict[str, Recorded] = {}
+        moved: dict[str, dict[int, str]] = {}
+        for fuse in fusions_in(module):
+            body = tape_of(functions[fuse.value("body")].regions[0].block)
+            moved.setdefault(fuse.value("body"), {}).update(moved_arguments(fuse, body))
         for fuse in fusions_in(module):
             name = fuse.value("body")
             if name not in made:
@@ -60,6 +65,7 @@ class EmitTiles(Pass):
                 policies = _policies(fuse, body)
                 for kernel in kernels:
                     _copy_ahead(kernel, stages_of(fuse.value("pipeline")) or _chosen_stages(fuse))
+                    tell_loads(kernel, moved[name])
                     declare_effects(kernel, effects)
                     declare_policies(kernel, policies, always=bool(policy_over(fuse)))
                     module.body.block.insert_op_before(kernel, function)
