@@ -82,7 +82,9 @@ def _parsed(text: Any) -> list[tuple[str, str | None, str | None, str | None]]:
     try:
         return list(string.Formatter().parse(text))
     except (TypeError, ValueError) as error:
-        raise TracingError(f"`debug_print` takes a text with a `{{}}` for each value: {error}") from None
+        raise TracingError(
+            f"`debug_print` takes a text with a `{{}}` for each value: {error}", fix='write `debug_print("x = {}", x)`'
+        ) from None
 
 
 def _looked_up(text: str, field: str, values: Sequence[Any], named: Mapping[str, Any]) -> Any:
@@ -114,7 +116,9 @@ def io_callback(function: Callable[..., Any], *values: Any, result: Any = None, 
     Tensor([2] f32, [3, 3])
     """
     if not callable(function):
-        raise TracingError(f"`io_callback` calls a function, got {function!r}")
+        raise TracingError(
+            f"`io_callback` calls a function, got {function!r}", fix="give it a function, and the tensors after it"
+        )
     for value in values:
         dtype_of(value)
     is_single = not isinstance(result, tuple)

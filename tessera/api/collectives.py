@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from tessera.diagnostics.codes import TracingError
+from tessera.diagnostics.codes import ArgumentError, TracingError
+from tessera.frontend.arguments import whole
 from tessera.frontend.functions.operands import axis_of, dtype_of, rank_of
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
@@ -22,6 +23,9 @@ _MESH: ContextVar[dict[str, int] | None] = ContextVar("mesh", default=None)
 @contextmanager
 def mesh(**sizes: int) -> Generator[None]:
     """Within it, the mesh has these axes: `with mesh(dp=4, tp=2): ...`."""
+    for name, size in sizes.items():
+        if whole("mesh", name, size) < 1:
+            raise ArgumentError(f"`mesh` takes `{name}` from 1, got {size}", fix=f"write `mesh({name}=2)`")
     token = _MESH.set({**(_MESH.get() or {}), **sizes})
     try:
         yield
@@ -64,7 +68,7 @@ def replicated(x: Any, axis: str) -> Any:
 
 
 def _reduction(name: str, op: str) -> str:
-    if op not in _REDUCTIONS:
+    if not isinstance(op, str) or op not in _REDUCTIONS:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TracingError(f"`{name}` has no reduction `{op}`", fix=f"`op` is one of {', '.join(_REDUCTIONS)}")
     return op
 
@@ -76,7 +80,9 @@ def _collective(name: str, x: Any, attributes: dict[str, Any]) -> Any:
 
 def _on_mesh(name: str, operands: tuple[Any, ...], attributes: dict[str, Any]) -> Any:
     if not isinstance(attributes["axis"], str):
-        raise TracingError(f"`{name}` takes the name of a mesh axis, got {attributes['axis']!r}")
+        raise TracingError(
+            f"`{name}` takes the name of a mesh axis, got {attributes['axis']!r}", fix='write its name: `axis="tp"`'
+        )
     axis, sizes = attributes["axis"], _MESH.get() or {}
     if axis not in sizes:
         raise TracingError(
@@ -84,7 +90,9 @@ def _on_mesh(name: str, operands: tuple[Any, ...], attributes: dict[str, Any]) -
             fix=f"call it within `with tessera.dist.mesh({axis}=...)`",
         )
     if dispatch.tracing() is None:
-        raise TracingError(f"`{name}` is part of a program: call it in a jitted function")
+        raise TracingError(
+            f"`{name}` is part of a program: call it in a jitted function", fix="put `@jit` on the function around it"
+        )
     return apply(name, operands, {**attributes, "size": (Dim.constant(sizes[axis]),)})
 
 

@@ -10,8 +10,9 @@ from typing import Any, TypeVar, overload
 from tessera.diagnostics.codes import DeterminismError, EffectError
 from tessera.diagnostics.span import user_span
 from tessera.frontend import effect_scopes as scopes
+from tessera.frontend.arguments import callables, flag, word
 from tessera.frontend.trace_function import PROMISES
-from tessera.types.effect import KINDS, Effects, EffectTextError, effects_in_text
+from tessera.types.effect import KINDS, Effects, effects_in_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -34,6 +35,7 @@ def suspend(*effects: str, defer: bool = False) -> Generator[None]:
     (Tensor([2] f32, [2, 2]), {})
     """
     named = _parsed(effects)
+    flag("suspend", "defer", defer)
     if scopes.active_trace() is not None:
         with scopes.entered(scopes.Suspension(named, defer=defer)):
             yield
@@ -54,8 +56,8 @@ def _parsed(effects: tuple[str, ...]) -> Effects:
         raise EffectError("`suspend` takes at least one effect", fix=f"effects are {', '.join(KINDS)}")
     try:
         return Effects(effects)
-    except (EffectTextError, TypeError, AttributeError) as error:
-        raise EffectError(str(error), fix='name them one by one, as in `suspend("io", "random")`') from None
+    except EffectError as error:
+        raise EffectError(error.message, fix='name them one by one, as in `suspend("io", "random")`') from None
 
 
 @overload
@@ -86,6 +88,7 @@ def deterministic(function: Any = None, /, *, seed: int | None = None) -> Any:
     declared = user_span()
 
     def decorate(target: Any) -> Any:
+        callables("deterministic", function=target)
         rebuild = getattr(target, "with_function", None)
         if rebuild is not None:  # a jitted function: what it wraps is what has to keep the promise
             return rebuild(decorate(target.function))
@@ -139,6 +142,7 @@ def infer(text: str) -> dict[str, Effects]:
     """
     from tessera.ir.base.dialect_of import installed, load_dialects  # noqa: PLC0415 - loads the compiler
 
+    word("infer", "text", text)
     load_dialects()
     table = {spec.name: spec.effects for registry in installed().values() for spec in registry}
     return effects_in_text(text, table)

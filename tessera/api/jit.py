@@ -20,7 +20,7 @@ from tessera.diagnostics.codes import ArgumentError, PolicyError, RuntimeArgumen
 from tessera.diagnostics.error import readable
 from tessera.diagnostics.span import user_span
 from tessera.frontend.annotations import annotation_text, parameters_of, resolve
-from tessera.frontend.arguments import callables, word
+from tessera.frontend.arguments import callables, flag, word
 from tessera.frontend.bind import Binder, Call, Signature, static_arguments
 from tessera.frontend.returned import check_returned
 from tessera.frontend.trace_function import TracedFunction, trace_function
@@ -44,6 +44,7 @@ VARIANTS = 16
 
 
 _EMPTY: Any = inspect.Parameter.empty
+_NO_RULES: tuple[str, ...] = ()
 
 
 def _not_yet(*_: Any) -> Any:
@@ -71,6 +72,7 @@ class Jit(_Hot):
         policy: Policy = SILENT,
     ) -> None:
         callables("jit", function=function)
+        flag("jit", "dynamic", dynamic)
         functools.update_wrapper(self, function)
         self.name = getattr(function, "__name__", type(function).__name__)
         self.function, self.dynamic, self.options = function, dynamic, options or Options()
@@ -400,7 +402,7 @@ def jit(
     *,
     static_argnames: Iterable[str] | str = (),
     dynamic: bool = False,
-    constraints: Iterable[str] | str = (),
+    constraints: Iterable[str] | str = _NO_RULES,
     policy: Policy = SILENT,
     **options: Any,
 ) -> Jit: ...
@@ -413,7 +415,7 @@ def jit(
     *,
     static_argnames: Iterable[str] | str = (),
     dynamic: bool = False,
-    constraints: Iterable[str] | str = (),
+    constraints: Iterable[str] | str = _NO_RULES,
     policy: Policy = SILENT,
     **options: Any,
 ) -> Callable[[Callable[..., Any]], Jit]: ...
@@ -425,7 +427,7 @@ def jit(
     *,
     static_argnames: Iterable[str] | str = (),
     dynamic: bool = False,
-    constraints: Iterable[str] | str = (),
+    constraints: Iterable[str] | str = _NO_RULES,
     policy: Policy = SILENT,
     **options: Any,
 ) -> Any:
@@ -455,7 +457,7 @@ def jit(
     """
     names = (static_argnames,) if isinstance(static_argnames, str) else _names(static_argnames)
     settings = Options.of(**options)
-    rules = _written(constraints) if constraints else ()
+    rules = () if constraints is _NO_RULES else _written(constraints)
     if not isinstance(policy, Policy):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise PolicyError(f"`jit` takes a Policy as `policy`, got {policy!r}", fix="write `jit(policy=Training())`")
 
@@ -469,7 +471,10 @@ def _names(static_argnames: Iterable[str]) -> tuple[str, ...]:
     try:
         return tuple([word("jit", "static_argnames", name) for name in static_argnames])
     except TypeError:
-        raise ArgumentError(f"`jit` takes `static_argnames` as texts, got {static_argnames!r}") from None
+        raise ArgumentError(
+            f"`jit` takes `static_argnames` as texts, got {static_argnames!r}",
+            fix='write `static_argnames=("causal",)`',
+        ) from None
 
 
 def _signature_of(function: Callable[..., Any]) -> inspect.Signature:

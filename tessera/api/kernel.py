@@ -13,8 +13,9 @@ from tessera.api.kernel_vjp import check_called, check_declared, is_checking, vj
 from tessera.api.tuning import Tuning
 from tessera.compiler.kernel_instance import KernelInstance
 from tessera.compiler.options import Options, at_place
-from tessera.diagnostics.codes import KernelError, RuntimeArgumentError
+from tessera.diagnostics.codes import ArgumentError, KernelError, RuntimeArgumentError
 from tessera.diagnostics.error import CompilationError
+from tessera.frontend.arguments import callables, shown, word
 from tessera.frontend.functions.movement import reshape
 from tessera.frontend.functions.operands import shape_dims
 from tessera.frontend.kernel.bind import KernelBinder, fused_shape
@@ -47,6 +48,7 @@ class Kernel:
         definition: KernelDefinition | None = None,
         options: Options | None = None,
     ) -> None:
+        callables("kernel", function=function)
         functools.update_wrapper(self, function)
         self.definition = definition or KernelDefinition(function)
         self.name, self.given, self.tuning = self.definition.name, schedule, tuning
@@ -152,6 +154,10 @@ class Kernel:
         for parameter in self.definition.inputs:
             leaves, _ = flatten(arguments[parameter.name])
             for leaf in leaves:
+                if not hasattr(leaf, "shape"):
+                    raise RuntimeArgumentError(
+                        f"`{parameter.name}` must be a tensor, got {shown(leaf)}", fix="`ts.array(...)` makes one"
+                    )
                 shape = fused_shape(parameter, dims(leaf))
                 if shape is not None and parameter.kind != "cache" and not lead:
                     lead = tuple(dims(leaf)[: len(dims(leaf)) - len(shape) + 1])
@@ -217,7 +223,9 @@ class Kernel:
 
         It says what is needed, what there is, and the nearest legal schedule; `machine` may be a GPU's architecture.
         """
-        chosen = GPUS[machine] if isinstance(machine, str) else machine
+        chosen = GPUS.get(machine) if isinstance(machine, str) else machine
+        if not isinstance(chosen, Machine):
+            raise ArgumentError(f"`check` knows no machine {machine!r}", fix=f"machines are {', '.join(GPUS)}")
         instance, types = self._for(args, kwargs)
         instance.check(types, chosen)
 
@@ -245,6 +253,7 @@ class Kernel:
         It gives one gradient for each operand, of its shape and dtype, or None; it may ask for static arguments by
         keyword. Each call of the kernel checks it for the types at hand, and names it in the program.
         """
+        callables("defvjp", function=function)
         check_declared(self.definition, function)
         self.definition.vjp = function
         return function
@@ -258,7 +267,7 @@ class Kernel:
         """Let the kernel be called as `tessera.ops.<name>`."""
         # The facade stands above this room, and knows nothing of kernels: found by name.
         ops = importlib.import_module("tessera.ops")
-        wanted = name or self.name
+        wanted = word("register", "name", name) or self.name
         if hasattr(ops, wanted) and not isinstance(getattr(ops, wanted), Kernel):
             raise KernelError(f"`tessera.ops` has a `{wanted}` already", fix="give the kernel another name")
         vars(ops)[wanted] = self

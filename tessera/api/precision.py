@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import PolicyError
+from tessera.frontend.arguments import callables, flag
 from tessera.frontend.concrete import StandIn
 from tessera.frontend.tree import flatten, unflatten
 from tessera.types.annotation import parse_policy
@@ -44,8 +45,13 @@ class LossScaler:
         largest: float = 2.0**24,
         least: float = 2.0**-14,
     ) -> None:
+        if policy is not None and not isinstance(policy, Policy):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise PolicyError(
+                f"a loss scaler takes a Policy, got {policy!r}", fix="write `LossScaler(loss_scale(1024.0))`"
+            )
         start = policy.loss_scale if policy is not None and policy.loss_scale is not None else scale
         _check_numbers("a loss scaler", scale=start, growth=growth, backoff=backoff, interval=interval)
+        _check_numbers("a loss scaler", largest=largest, least=least)
         rules = (
             ("scale", start, start > 0, "above 0"),
             ("growth", growth, growth > 1.0, "above 1"),
@@ -64,7 +70,9 @@ class LossScaler:
 
     def scaled(self, loss: Any) -> Any:
         """The loss, or the gradient that goes into the backward pass, times the scale."""
-        return loss * self.scale
+        from tessera.frontend.functions.operands import as_tensor  # noqa: PLC0415 - the ops load when one is run
+
+        return (loss if isinstance(loss, int | float) else as_tensor(loss)) * self.scale
 
     def unscaled(self, gradients: Any) -> Any:
         """A tree of gradients in f32, without the scale."""
@@ -77,6 +85,7 @@ class LossScaler:
 
     def step(self, gradients: Any, update: Callable[[Any], Any]) -> bool:
         """Call `update` with the gradients without the scale, unless one is not finite; then skip, and back off."""
+        callables("LossScaler.step", update=update)
         _check_values("LossScaler.step", gradients)
         clear = self.unscaled(gradients)
         is_finite = all_finite(clear)
@@ -86,6 +95,7 @@ class LossScaler:
 
     def update(self, is_finite: bool) -> bool:
         """Note a step and adapt; gives back whether it was good."""
+        is_finite = flag("LossScaler.update", "is_finite", is_finite)
         self.history.append(ScaleStep(len(self.history), self.scale, is_finite))
         if not is_finite:
             self.scale, self.good_steps = max(self.scale * self.backoff, self.least), 0

@@ -7,6 +7,7 @@ from typing import Any
 
 from tessera.diagnostics.codes import DTypeError
 from tessera.frontend import tree
+from tessera.frontend.arguments import listed, whole
 from tessera.frontend.functions.contraction import matmul
 from tessera.frontend.functions.operands import dtype_of, parse_dtype, rank_of
 from tessera.frontend.functions.quantize import dequantize, scale_of
@@ -33,7 +34,8 @@ class Quantized:
     __array_ufunc__ = None  # NumPy then leaves `array @ q` to `q.__rmatmul__`
 
     def __init__(self, values: Any, scale: Any, block: Sequence[int] = ()) -> None:
-        self.values, self.scale, self.block = values, scale, tuple(block)
+        self.values, self.scale = values, scale
+        self.block = tuple([whole("Quantized", "block", size) for size in listed("Quantized", "block", block)])
 
     def __class_getitem__(cls, items: Any) -> TensorAnnotation:
         return annotation_of(items, "Quantized")

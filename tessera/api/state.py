@@ -96,6 +96,10 @@ def _known(length: Any) -> int | None:
             return None
         # Calls give caches back token by token: the number is read where it lies.
         return c_int64.from_address(length.address).value if length.dtype is i64 else int(length)
+    if is_concrete(length) and getattr(length, "size", 1) != 1:
+        raise ShapeError(
+            f"a cache has one length, got {list(length.shape)} of them", fix="begin with `KVCache.empty(...)`"
+        )
     return int(length) if isinstance(length, int) or is_concrete(length) else None
 
 

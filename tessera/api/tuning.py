@@ -25,12 +25,16 @@ class Tuning:
     """A space of schedules, and what was chosen from it by the shapes it was chosen for."""
 
     def __init__(self, space: Any, metric: str, budget_ms: float, cache: str) -> None:
-        if metric not in METRICS:
-            raise ScheduleError(f"`metric` is one of {', '.join(METRICS)}, got {metric!r}")
+        if not isinstance(metric, str) or metric not in METRICS:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ScheduleError(f"`metric` is one of {', '.join(METRICS)}, got {metric!r}", fix="leave it out")
         if isinstance(budget_ms, bool) or not isinstance(budget_ms, int | float) or not budget_ms > 0:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ScheduleError(f"`budget_ms` must be a positive number, got {budget_ms!r}")
+            raise ScheduleError(
+                f"`budget_ms` must be a positive number, got {budget_ms!r}", fix="write `budget_ms=200`"
+            )
         if cache is not None and not isinstance(cache, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance, reportUnnecessaryComparison]
-            raise ScheduleError(f"`cache` is the path of a folder or of a `.json` file, got {cache!r}")
+            raise ScheduleError(
+                f"`cache` is the path of a folder or of a `.json` file, got {cache!r}", fix='write `cache="~/.sched"`'
+            )
         self.space, self.budget_ms = Space.of(space), budget_ms
         self.cache = "" if cache is None else os.fspath(cache)  # pyright: ignore[reportUnnecessaryComparison]
         self.pinned: tuple[str, ...] = ()

@@ -60,6 +60,10 @@ def numerics(
         raise RangeError(
             f"`verify.numerics` takes a function, got {function!r}", fix="write `@verify.numerics(bounded=[-1, 1])`"
         )
+    if inputs is not None and not isinstance(inputs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise RangeError(
+            f"`inputs` are ranges by the names of arguments, got {inputs!r}", fix='write `inputs={"x": [-1, 1]}`'
+        )
     ranges = tuple((name, _pair(name, given)) for name, given in (inputs or {}).items())
     rules = Rules(stable, None if bounded is None else _pair("bounded", bounded), ranges, debug)
 

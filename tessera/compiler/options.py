@@ -36,6 +36,9 @@ class Options:
     features: tuple[str, ...] | None = None
     overrides: tuple[tuple[str, Knob], ...] = ()
 
+    def __post_init__(self) -> None:
+        _check(self)
+
     @staticmethod
     def of(**given: Any) -> Options:
         """Options from keywords; `overrides` may be a mapping, and `target` is another word for `backend`.
@@ -51,7 +54,7 @@ class Options:
         if "overrides" in given:
             given["overrides"] = _sorted_pairs(given["overrides"])
         if given.get("features") is not None:
-            given["features"] = tuple(sorted(given["features"]))
+            given["features"] = _features(given["features"])
         return Options(**given)
 
     def override(self, knob: str) -> Knob | None:
@@ -66,7 +69,12 @@ class Options:
     @staticmethod
     def parse(text: str) -> Options:
         """The options that `text` was made from."""
-        return Options.of(**json.loads(text))
+        try:
+            return Options.of(**json.loads(text))
+        except (TypeError, ValueError) as error:
+            raise OverrideError(
+                f"{text!r} is no text of options: {error}", fix="give what `options.text` gave"
+            ) from None
 
 
 BACKENDS = {"gpu": "cuda", "cpu": "x86"}
@@ -92,8 +100,33 @@ def _nearest(span: Span | None, name: str, known: Sequence[str]) -> Fix | str:
     return (part.edit(close[0], f"there is an option `{close[0]}`") if part is not None and close else None) or advice
 
 
+def _check(made: Options) -> None:
+    backend: Any = made.backend
+    if not isinstance(backend, str):
+        raise OverrideError(f"`backend` is a name, got {backend!r}", fix="the backends are x86, cuda and reference")
+    for name in ("fusion", "debug", "fast_math"):
+        value = getattr(made, name)
+        if not isinstance(value, bool):
+            raise OverrideError(f"`{name}` is True or False, got {value!r}", fix=f"write `{name}=True`")
+
+
+def _features(given: Any) -> tuple[str, ...]:
+    """Names of features in order; a text alone would be taken for its letters."""
+    names: Any = given
+    listed: list[Any] = sorted(names, key=str) if isinstance(given, list | tuple | set | frozenset) else [None]
+    if not all(isinstance(name, str) for name in listed):
+        raise OverrideError(f"`features` are names, got {given!r}", fix='write `features=("avx2", "fma")`')
+    return tuple(listed)
+
+
 def _sorted_pairs(overrides: Any) -> tuple[tuple[str, Knob], ...]:
-    pairs: Iterable[tuple[str, Any]] = dict(overrides).items()
+    try:
+        pairs: Iterable[tuple[str, Any]] = dict(overrides).items()
+    except (TypeError, ValueError):
+        raise OverrideError(
+            f"`overrides` are values by the names of choices, got {overrides!r}",
+            fix='write `overrides={"map.tile": 64}`',
+        ) from None
     return tuple(sorted((str(knob), _frozen(value)) for knob, value in pairs))
 
 

@@ -63,8 +63,23 @@ def listed(op: str, name: str, value: Any, count: int | None = None) -> tuple[An
     return several(value)
 
 
+_WRITTEN = {
+    "an int": "2",
+    "a number": "0.5",
+    "True or False": "True",
+    "a text": '"..."',
+    "a function": "lambda x: x",
+    "a tuple or list": "(1, 2)",
+}
+"""What an argument of a kind looks like in a call."""
+
+
 def _refuse(op: str, name: str, wanted: str, value: Any) -> NoReturn:
-    raise ArgumentError(f"`{op}` takes `{name}` as {wanted}, got {shown(value)}")
+    example = _WRITTEN.get(wanted)
+    raise ArgumentError(
+        f"`{op}` takes `{name}` as {wanted}, got {shown(value)}",
+        fix=f"write {wanted}, as in `{name}={example}`" if example else f"give `{name}` {wanted}",
+    )
 
 
 def shown(value: Any) -> str:

@@ -105,7 +105,9 @@ class Binder:
                 path = leaf_paths(tree, parameter.name)[index]
                 if annotation is not None:
                     raise RuntimeArgumentError(
-                        f"`{path}` must be a tensor, got {type(leaf).__name__}", notes=(f"it is declared {annotation}",)
+                        f"`{path}` must be a tensor, got {type(leaf).__name__}",
+                        notes=(f"it is declared {annotation}",),
+                        fix="`ts.array(...)` makes a tensor of numbers in lists",
                     )
                 leaves.append(_static_leaf(leaf, path))
                 continue

@@ -30,6 +30,8 @@ ATTRIBUTE = "__tessera_constraints__"
 
 def written(texts: Iterable[str] | str, span: Span | None = None) -> tuple[Constraint, ...]:
     """The constraints of texts in the call at `span`; raises `ConstraintError` (T0105) at one that is none."""
+    if not isinstance(texts, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConstraintError(f"{texts!r} is not a constraint", fix='write it as text: `"D % 8 == 0"`')
     listed = (texts,) if isinstance(texts, str) else tuple(texts)
     found: list[Constraint] = []
     for text in listed:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import FusionError
+from tessera.frontend.arguments import listed
 from tessera.frontend.functions import composite, elementwise
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
@@ -29,7 +30,7 @@ def bias(b: Any) -> Step:
 
 def act(name: str = "relu", **options: Any) -> Step:
     """An activation by name: relu, gelu, silu, sigmoid or tanh."""
-    if name not in ACTIVATIONS:
+    if not isinstance(name, str) or name not in ACTIVATIONS:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise FusionError(f"there is no activation `{name}`", fix=f"the activations are {', '.join(ACTIVATIONS)}")
     function: Callable[..., Any] = getattr(elementwise, name)
     return Step("act", lambda x: function(x, **options))
@@ -85,7 +86,7 @@ def chain(steps: Sequence[Step]) -> EpilogueChain:
     Tensor([2, 2] f32, [[0, 4],
                         [0, 4]])
     """
-    for step in steps:
+    for step in listed("chain", "steps", steps):
         if not isinstance(step, Step):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise FusionError(
                 f"{type(step).__name__} is no step of an epilogue",

@@ -133,6 +133,15 @@ def register(
 
     `fields` names the children in paths, where they are attributes.
     """
+    if not isinstance(kind, type):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise PytreeError(
+            f"`register_tree` takes a class, got {kind!r}", fix="give it the class, not one of its values"
+        )
+    for name, function in (("split", split), ("join", join)):
+        if not callable(function):
+            raise PytreeError(
+                f"`register_tree` takes `{name}` as a function, got {function!r}", fix="see its docstring"
+            )
     if kind in _NODES:
         raise PytreeError(f"`{kind.__name__}` is a container already")
 

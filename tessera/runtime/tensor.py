@@ -79,7 +79,7 @@ class Tensor(Operators):
         Arrays, DLPack tensors and buffers are shared where they are contiguous. Numbers and lists need a `dtype`, and
         are rounded to it; for the others it must agree. Raises RuntimeArgumentError (T0701).
         """
-        wanted = BY_NAME[dtype] if isinstance(dtype, str) else dtype
+        wanted = dtype if dtype is None else dtype_named(dtype)
         if isinstance(value, Tensor):
             made = value
         elif arrays.is_array(value):
@@ -102,7 +102,12 @@ class Tensor(Operators):
         """
         support = native()
         arrays.attach(support)
-        checked = dtype if dtype is not None and dtype.name == "i4" else None
+        if not arrays.is_array(array):
+            raise RuntimeArgumentError(
+                f"`from_numpy` takes an array of NumPy, got {type(array).__name__}",
+                fix="use `Tensor.of(values, dtype)`",
+            )
+        checked = dtype if dtype is not None and dtype_named(dtype).name == "i4" else None
         shared = NotImplemented if checked else support.from_array(array)
         if shared is not NotImplemented:
             return shared
@@ -125,7 +130,13 @@ class Tensor(Operators):
     @staticmethod
     def from_buffer(buffer: Any) -> Tensor:
         """Share the memory of an object with the buffer protocol (`bytes`, `array.array`, `memoryview`)."""
-        view = memoryview(buffer)
+        try:
+            view = memoryview(buffer)
+        except TypeError:
+            raise RuntimeArgumentError(
+                f"`from_buffer` takes an object with a buffer, got {type(buffer).__name__}",
+                fix="use `Tensor.of(values, dtype)`",
+            ) from None
         name = _BY_FORMAT.get(view.format.lstrip("@=<"))
         if name is None or not view.c_contiguous:
             why = "is not contiguous" if name else f"has items of format `{view.format}`"
@@ -138,6 +149,7 @@ class Tensor(Operators):
     def empty(shape: Sequence[int], dtype: DType) -> Tensor:
         """A tensor with memory of its own and undefined contents; raises OutOfMemoryError (T0707)."""
         check_sizes(shape)
+        dtype_named(dtype)
         # An empty tensor has strides all the same, and they must be numbers too.
         total = dtype.bytes * math.prod(dim or 1 for dim in shape)
         # A size beyond 64 bits would be cut off on its way into native code.
@@ -341,9 +353,23 @@ class _Raw:
         self.__array_struct__ = struct
 
 
+def dtype_named(given: Any) -> DType:
+    """A dtype from itself or its name; raises RuntimeArgumentError (T0701) for what is none."""
+    if given.__class__ is DType:
+        return given
+    found = BY_NAME.get(given) if isinstance(given, str) else None
+    if found is None:
+        raise RuntimeArgumentError(f"{given!r} is no dtype", fix=f"dtypes are {', '.join(BY_NAME)}")
+    return found
+
+
 def check_sizes(shape: Sequence[int]) -> None:
-    """Raises RuntimeArgumentError (T0701) for a size below 0."""
-    if any(dim < 0 for dim in shape):
+    """Raises RuntimeArgumentError (T0701) for a size below 0, and for what is no shape."""
+    try:
+        has_negative = any(dim < 0 for dim in shape)
+    except TypeError:
+        raise RuntimeArgumentError(f"a shape is a tuple of sizes, got {shape!r}", fix="write `(2, 3)`") from None
+    if has_negative:
         raise RuntimeArgumentError(f"a size is negative in {list(shape)}", fix="sizes are 0 or more")
 
 

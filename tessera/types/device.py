@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tessera.diagnostics.codes import ArgumentError
 from tessera.types.frozen import frozen
 
 DEVICE = "tessera.device"
@@ -39,7 +40,7 @@ class Gpus:
 
     def __getitem__(self, index: int) -> Device:
         if isinstance(index, bool) or not isinstance(index, int) or index < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise IndexError(f"`gpu` is indexed by a number from 0 on, got {index!r}")
+            raise ArgumentError(f"`gpu` is indexed by a number from 0 on, got {index!r}", fix="write `gpu[0]`")
         return Device("gpu", index)
 
     def __repr__(self) -> str:

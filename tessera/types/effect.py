@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Self
+from typing import Any, Self, cast
+
+from tessera.diagnostics.codes import EffectError
 
 KINDS = ("random", "io", "memory", "state", "collective")
 """Every kind of effect. `random` reads a random key, `io` meets the outside world, `memory` reads or writes memory in
 place, `state` changes a named state (a key-value cache), `collective` waits for other ranks."""
 
 _EFFECT = re.compile(r"\s*(?P<kind>[a-z]+)\s*(?:\(\s*(?P<resource>[^()\s][^()]*?)\s*\))?\s*")
-
-
-class EffectTextError(ValueError):
-    """A text is no effect."""
 
 
 class Effects(frozenset[str]):
@@ -32,8 +30,8 @@ class Effects(frozenset[str]):
     __slots__ = ()
 
     def __new__(cls, effects: Iterable[str] = ()) -> Self:
-        """The set of these; raises EffectTextError for what is no effect."""
-        given = {_canonical(effect) for effect in effects}
+        """The set of these; raises EffectError for what is no effect."""
+        given = {_canonical(effect) for effect in _listed(effects)}
         return super().__new__(cls, (e for e in given if _kind(e) == e or _kind(e) not in given))
 
     @staticmethod
@@ -87,10 +85,20 @@ class Effects(frozenset[str]):
         return Effects, (sorted(self),)
 
 
-def _canonical(effect: str) -> str:
-    match = _EFFECT.fullmatch(effect)
+def _listed(effects: Any) -> Iterable[Any]:
+    """Effects one by one; a text is one of them, not a list of letters."""
+    if isinstance(effects, str) or not isinstance(effects, Iterable):
+        raise EffectError(f"effects are given as a list of names, got {effects!r}", fix='write `["io", "random"]`')
+    return cast("Iterable[Any]", effects)
+
+
+def _canonical(effect: Any) -> str:
+    match = _EFFECT.fullmatch(effect) if isinstance(effect, str) else None
     if match is None or match["kind"] not in KINDS:
-        raise EffectTextError(f"`{effect.strip()}` is no effect; effects are {', '.join(KINDS)}")
+        shown = f"`{effect.strip()}`" if isinstance(effect, str) else repr(effect)
+        raise EffectError(
+            f"{shown} is no effect; effects are {', '.join(KINDS)}", fix=f"write one of {', '.join(KINDS)}"
+        )
     return f"{match['kind']}({match['resource']})" if match["resource"] else match["kind"]
 
 
@@ -118,7 +126,8 @@ def may_swap(left: Iterable[str], right: Iterable[str]) -> bool:
     world outside may look at any of it. Other effects stay in order with their own kind, unless both name a resource
     and the resources differ.
     """
-    return not any(_conflict(one, other) for one in left for other in right)
+    before, after = (one if isinstance(one, Effects) else Effects(one) for one in (left, right))
+    return not any(_conflict(one, other) for one in before for other in after)
 
 
 def _conflict(left: str, right: str) -> bool:
@@ -177,7 +186,7 @@ def report(text: str) -> list[str]:
     """What functions do, from lines `name: effects and names of others`, and answers to questions about them.
 
     `? f <= g` asks whether `f` does no more than `g`, `? f >< g` whether they may change places; sides are names or
-    effects, and `#` begins a comment. Raises EffectTextError at a name that stands for nothing.
+    effects, and `#` begins a comment. Raises EffectError at a name that stands for nothing.
 
     >>> report("load: memory; step: io, load; ? load <= step; ? step >< random")
     ['load: memory', 'step: io, memory', 'load <= step: yes', 'step >< random: yes']
@@ -201,7 +210,7 @@ def _answer(question: str, found: Mapping[str, Effects]) -> bool:
             sides = [side.strip() for side in question.split(sign)]
             left, right = (found[side] if side in found else Effects.parse(side) for side in sides)
             return right.covers(left) if sign == "<=" else may_swap(left, right)
-    raise EffectTextError(f"`{question}` asks nothing; write `f <= g` or `f >< g`")
+    raise EffectError(f"`{question}` asks nothing; write `f <= g` or `f >< g`")
 
 
 def main() -> int:
@@ -210,8 +219,8 @@ def main() -> int:
 
     try:
         print("\n".join(report(sys.stdin.read())))
-    except EffectTextError as error:
-        print(error, file=sys.stderr)
+    except EffectError as error:
+        print(error.message, file=sys.stderr)
         return 2
     return 0
 

@@ -72,12 +72,17 @@ def _check_kinds(policy: Policy) -> None:
     for name, kind, wanted in kinds:
         given = getattr(policy, name)
         if given is not None and not isinstance(given, kind):
-            raise PolicyError(f"`{_SPOKEN.get(name, name)}` takes {wanted}, got {given!r}")
+            raise PolicyError(f"`{_SPOKEN.get(name, name)}` takes {wanted}, got {given!r}", fix=f"write {wanted}")
     factor: Any = policy.loss_scale
     if factor is not None and (isinstance(factor, bool) or not isinstance(factor, int | float)):
-        raise PolicyError(f"`loss_scale` takes a number, got {factor!r}")
+        raise PolicyError(f"`loss_scale` takes a number, got {factor!r}", fix="write `loss_scale(1024.0)`")
     if factor is not None and not factor > 0:
-        raise PolicyError(f"`loss_scale` takes a positive factor, got {factor!r}")
+        raise PolicyError(f"`loss_scale` takes a positive factor, got {factor!r}", fix="write `loss_scale(1024.0)`")
+
+
+def _check_policy(given: Any) -> None:
+    if not isinstance(given, Policy):
+        raise PolicyError(f"this is no policy: {given!r}", fix="write one, such as `Training()` or `accum(f32)`")
 
 
 def _check_type(dtype: DType, policy: Policy) -> None:
@@ -122,7 +127,7 @@ class Policy:
         _check_kinds(self)
         for name, known in _CHOICES.items():
             given = getattr(self, name)
-            if given not in known:
+            if not isinstance(given, str) or given not in known:
                 shown = ", ".join(repr(one) for one in known if one)
                 raise PolicyError(f"a policy has no {name} {given!r}", fix=f"`{name}` is one of {shown}")
         if isinstance(self.storage, DType):
@@ -154,6 +159,7 @@ class Policy:
 
     def joined(self, other: Policy) -> Policy:
         """Both policies as one; raises PolicyError when they set one field differently."""
+        _check_policy(other)
         changes = _said(other)
         for name, theirs in changes.items():
             ours = getattr(self, name)
@@ -163,6 +169,7 @@ class Policy:
 
     def overridden(self, inner: Policy) -> Policy:
         """This policy with what `inner` says in its place: of nested scopes the inner one has its way."""
+        _check_policy(inner)
         if not self or not inner:
             return inner or self
         return replace(self, **_said(inner))
@@ -256,6 +263,8 @@ def storage(format: DType | BlockFormat) -> Policy:
 
 def loss_scale(factor: float) -> Policy:
     """Gradients of this type are multiplied by `factor` while they are stored."""
+    if factor is None:  # pyright: ignore[reportUnnecessaryComparison]
+        raise PolicyError("`loss_scale` takes a number, got None", fix="write `loss_scale(1024.0)`")
     made = Policy(loss_scale=factor)
     return replace(made, loss_scale=float(factor))
 
@@ -273,7 +282,7 @@ def tile_scaled(*block: int) -> Policy:
 def _sizes(name: str, given: tuple[Any, ...], least: int) -> tuple[int, ...]:
     for one in given:
         if isinstance(one, bool) or not isinstance(one, int) or one < least:
-            raise PolicyError(f"`{name}` takes whole numbers from {least}, got {one!r}")
+            raise PolicyError(f"`{name}` takes whole numbers from {least}, got {one!r}", fix=f"write `{name}({least})`")
     return given
 
 
@@ -311,7 +320,7 @@ def Inference(storage: DType = f8e4m3, compute: DType = bf16) -> Policy:  # noqa
 
 def NVFP4(accum: DType = f32) -> Policy:  # noqa: N802 - a policy by its name
     """Operands of products in blocks of 16 numbers of 4 bits with scales of 8; sums in f16 or f32."""
-    if accum.name not in ("f16", "f32"):
+    if getattr(accum, "name", "") not in ("f16", "f32"):
         raise PolicyError(f"`NVFP4` sums in f16 or f32, not {accum}", fix="write `NVFP4(accum=f32)`")
     return Policy(storage=nvfp4, compute=bf16, accumulate=accum, saturation="saturate")
 

@@ -11,7 +11,7 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, fields, replace
-from typing import Any
+from typing import Any, cast
 
 from tessera.diagnostics.codes import ScheduleError
 from tessera.types.frozen import frozen
@@ -55,7 +55,9 @@ class Schedule:
         block: Any = self.block
         if isinstance(block, int):
             block = (block,)
-        object.__setattr__(self, "block", tuple(block))
+        if not isinstance(block, tuple | list):
+            raise ScheduleError(f"`block` is rows, columns and depth, got {block!r}", fix="write `block=(128, 128)`")
+        object.__setattr__(self, "block", tuple(cast("Any", block)))
         _check(self)
 
     @property
@@ -131,11 +133,16 @@ class Schedule:
     @staticmethod
     def from_json(text: str) -> Schedule:
         """The schedule that `to_json` wrote."""
-        given: Any = json.loads(text)
+        try:
+            given: Any = json.loads(text)
+        except (TypeError, ValueError) as error:
+            raise ScheduleError(f"this is no text of a schedule: {error}", fix="give what `to_json` gave") from None
         known = [item.name for item in fields(Schedule)]
         values: dict[str, Any] = dict(given) if isinstance(given, dict) else {}  # pyright: ignore[reportUnknownArgumentType]
         if not isinstance(given, dict) or not values.keys() <= set(known):
-            raise ScheduleError(f"a schedule is {{name: value}} of {', '.join(known)}, got {text}")
+            raise ScheduleError(
+                f"a schedule is {{name: value}} of {', '.join(known)}, got {text}", fix="give what `to_json` gave"
+            )
         for name in ("block", "lineage"):
             if name in values:
                 values[name] = tuple(values[name])
@@ -165,32 +172,43 @@ def _shown(value: Any) -> str:
 def _check(made: Schedule) -> None:
     """What no machine could carry out; what one machine cannot is `legality`'s to say."""
     if len(made.block) > 3:
-        raise ScheduleError(f"`block` is rows, columns and depth at most, got {made.block}")
+        raise ScheduleError(
+            f"`block` is rows, columns and depth at most, got {made.block}", fix="write `block=(128, 128, 64)`"
+        )
     sizes = {**dict(zip(("block m", "block n", "block k"), made.block, strict=False)), "d": made.d}
     counts = {"warps": made.warps, "stages": made.stages, "vector": made.vector}
     for name, value in {**sizes, **counts}.items():
         if value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, int):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ScheduleError(f"`{name}` is a whole number, got {value!r}")
+            raise ScheduleError(f"`{name}` is a whole number, got {value!r}", fix=f"give `{name}` a number, such as 4")
         if value < 1:
-            raise ScheduleError(f"`{name}` must be at least 1, got {value}")
+            raise ScheduleError(f"`{name}` must be at least 1, got {value}", fix=f"give `{name}` a number, such as 4")
     for name, value in (("warps", made.warps), ("vector", made.vector)):
         if value is not None and value & (value - 1):
             near = 1 << (value.bit_length() - 1)
             raise ScheduleError(f"`{name}` must be a power of two, got {value}", fix=f"write {name}={near}")
     _check_caps(made)
-    if made.swizzle is not None and made.swizzle not in SWIZZLES:
-        raise ScheduleError(f"`swizzle` is one of {', '.join(SWIZZLES)}, got {made.swizzle!r}")
-    if made.triangular is not None and made.triangular not in TRIANGLES:
-        raise ScheduleError(f"`triangular` is one of {', '.join(TRIANGLES)}, got {made.triangular!r}")
+    words: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
+        ("swizzle", made.swizzle, SWIZZLES),
+        ("triangular", made.triangular, TRIANGLES),
+    )
+    for name, value, known in words:
+        if value is not None and (type(value) is not str or value not in known):
+            raise ScheduleError(
+                f"`{name}` is one of {', '.join(known)}, got {value!r}", fix=f'write `{name}="{known[-1]}"`'
+            )
 
 
 def _check_caps(made: Schedule) -> None:
     caps = (("max_registers", made.max_registers, *REGISTER_CAPS), ("max_shared", made.max_shared, 0, 1 << 30))
     for name, value, low, high in caps:
-        if value is not None and (isinstance(value, bool) or not low <= value <= high):
-            raise ScheduleError(f"`{name}` is a whole number from {low} to {high}, got {value!r}")
+        number: Any = value
+        is_whole = isinstance(number, int) and not isinstance(number, bool)
+        if value is not None and not (is_whole and low <= value <= high):
+            raise ScheduleError(
+                f"`{name}` is a whole number from {low} to {high}, got {value!r}", fix=f"write `{name}={high}` or less"
+            )
 
 
 @frozen

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.types.effect import ALL, KINDS, PURE, Effects, EffectTextError, effects_in_text, may_swap, report
+from tessera.diagnostics.codes import EffectError
+from tessera.types.effect import ALL, KINDS, PURE, Effects, effects_in_text, may_swap, report
 
 NAMES = st.sampled_from([*KINDS, "state(cache)", "state(other)", "collective(dp)", "memory(x)"])
 SETS = st.frozensets(NAMES, max_size=5).map(Effects)
@@ -51,7 +52,7 @@ def test_text_and_pickle_give_the_set_back(a: Effects) -> None:
 
 @pytest.mark.parametrize("text", ["rand", "state()", "state(a", "io io", "IO", "state(a)(b)"])
 def test_a_text_that_is_no_effect_is_refused(text: str) -> None:
-    with pytest.raises(EffectTextError, match="is no effect; effects are random, io"):
+    with pytest.raises(EffectError, match="is no effect; effects are random, io"):
         Effects.parse(text)
 
 

@@ -44,6 +44,7 @@ def check_tensors(*values: Any) -> None:
 
 def rank_of(value: Any) -> int:
     """How many dims a tensor has."""
+    dtype_of(value)
     return len(value.shape)
 
 

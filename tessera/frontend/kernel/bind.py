@@ -48,11 +48,17 @@ class KernelBinder(Binder):
         names = [f"{kind.name}_{field}" for field in CACHE_FIELDS] if is_cache else [kind.name]
         if len(flat) != len(names):
             wanted = "a KVCache" if is_cache else "a tensor"
-            raise RuntimeArgumentError(f"`{kind.name}` must be {wanted}, got {type(value).__name__}")
+            fix = (
+                "begin with `KVCache.empty(...)`" if is_cache else "`ts.array(...)` makes a tensor of numbers in lists"
+            )
+            raise RuntimeArgumentError(f"`{kind.name}` must be {wanted}, got {type(value).__name__}", fix=fix)
         for name, leaf in zip(names, flat, strict=True):
             dtype = concrete_dtype(leaf)
             if dtype is None:
-                raise RuntimeArgumentError(f"`{kind.name}` must be a tensor, got {type(leaf).__name__}")
+                raise RuntimeArgumentError(
+                    f"`{kind.name}` must be a tensor, got {type(leaf).__name__}",
+                    fix="`ts.array(...)` makes a tensor of numbers in lists",
+                )
             wanted = kind.annotation.dtype if kind.annotation is not None and not is_cache else None
             if wanted is not None and wanted is not dtype:
                 raise RuntimeArgumentError(

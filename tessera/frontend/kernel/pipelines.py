@@ -54,7 +54,7 @@ class Pipeline:
     """Buffers that are filled ahead of their use: `with tile.pipeline(slot_count=2) as slot:`."""
 
     def __init__(self, slot_count: int) -> None:
-        if slot_count not in (2, 3):
+        if not isinstance(slot_count, int) or slot_count not in (2, 3):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise current().fail(f"`slot_count` is 2 or 3, got {slot_count}")
         self.slot_count = slot_count
         self.slots = [Slot(self) for _ in range(slot_count)]

@@ -8,9 +8,10 @@ from typing import Any
 
 from xdsl.ir import Attribute, Operation
 
+from tessera.diagnostics.codes import EffectError
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.types import ValueAttr, attribute_of
-from tessera.types.effect import ALL, Effects, EffectTextError, may_swap
+from tessera.types.effect import ALL, Effects, may_swap
 from tessera.types.frozen import frozen
 
 EFFECTS = "tessera.effects"
@@ -46,8 +47,8 @@ def declared_effects(op: Operation) -> Effects | None:
         return None
     try:
         return Effects(found)
-    except (EffectTextError, TypeError) as error:
-        raise OpError(op, f'`{EFFECTS}` is a list of effects, such as ["random"]: {error}') from error
+    except EffectError as error:
+        raise OpError(op, f'`{EFFECTS}` is a list of effects, such as ["random"]: {error.message}') from error
 
 
 def declare_effects(op: Operation, effects: Effects) -> None:

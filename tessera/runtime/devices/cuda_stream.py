@@ -9,7 +9,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tessera.diagnostics.codes import DeviceError
+from tessera.diagnostics.codes import DeviceError, RuntimeArgumentError
 from tessera.runtime.devices.cuda_driver import driver
 from tessera.runtime.devices.cuda_memory import POOL, Home
 
@@ -79,7 +79,8 @@ class Event:
         return found.value
 
     def __del__(self) -> None:
-        driver().library.cuEventDestroy_v2(ctypes.c_void_p(self.handle))
+        if getattr(self, "handle", 0):  # without a device there was never one
+            driver().library.cuEventDestroy_v2(ctypes.c_void_p(self.handle))
 
 
 def wait_for(waiting: int, other: int) -> None:
@@ -93,6 +94,8 @@ def stream(queue: Stream | int) -> Generator[None]:
     """Calls of this thread go to a queue."""
     before = QUEUE.handle
     given = queue.handle if isinstance(queue, Stream) else queue
+    if isinstance(given, bool) or not isinstance(given, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise RuntimeArgumentError(f"`stream` takes a queue, got {queue!r}", fix="write `with stream(Stream()):`")
     QUEUE.handle = _HANDLES.setdefault(given, given)
     try:
         yield

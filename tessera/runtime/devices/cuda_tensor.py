@@ -12,7 +12,7 @@ from tessera.runtime.devices import cuda_dlpack
 from tessera.runtime.devices.cuda_driver import driver
 from tessera.runtime.devices.cuda_memory import POOL, Home, copy_in, copy_out, copy_within
 from tessera.runtime.devices.cuda_stream import current_stream, wait_for
-from tessera.runtime.tensor import Tensor
+from tessera.runtime.tensor import Tensor, dtype_named
 from tessera.types.dtype import BY_NAME, DType
 
 if TYPE_CHECKING:
@@ -68,7 +68,10 @@ class CudaTensor:
     @staticmethod
     def empty(shape: Sequence[int], dtype: DType | str) -> CudaTensor:
         """Memory with nothing in it; raises OutOfMemoryError (T0707)."""
-        form = form_of(BY_NAME[dtype] if isinstance(dtype, str) else dtype, tuple(shape))
+        try:
+            form = form_of(dtype_named(dtype), tuple(shape))
+        except TypeError:
+            raise RuntimeArgumentError(f"a shape is a tuple of sizes, got {shape!r}", fix="write `(2, 3)`") from None
         stream = current_stream()
         home = POOL.home(form.bytes, stream)
         return CudaTensor(home.take(), form, stream, home)
@@ -111,6 +114,11 @@ class CudaTensor:
 
     def write(self, value: Any) -> None:
         """Elements of a tensor in host memory into this one."""
+        if not isinstance(self, CudaTensor):  # pyright: ignore[reportUnnecessaryIsInstance] - also called as `cuda.write`
+            raise RuntimeArgumentError(
+                f"`write` writes into a tensor of a GPU, got {type(self).__name__}",
+                fix="make one with `cuda.array(...)`",
+            )
         host = Tensor.of(value, self.dtype if isinstance(value, list) else None).contiguous()
         if host.shape != self.shape or host.dtype != self.dtype:
             raise RuntimeArgumentError(
