@@ -1,4 +1,7 @@
-"""Sorting rows: each in the memory of one program, together with the places its elements came from."""
+"""Sorting rows: each in the memory of one program, together with the places its elements came from.
+
+Where only the first few are wanted, and that is cheaper, they are selected instead (`select.py`).
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ from xdsl.ir import SSAValue
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import Place
+from tessera.stdlib.kernels import select
 from tessera.stdlib.kernels.call import Call, LibraryKernel
-from tessera.types.dim import Dim
+from tessera.types.dim import Dim, minimum
 from tessera.types.dtype import DType, i8, i64, u8
 
 
@@ -17,9 +21,19 @@ def _key(dtype: DType) -> DType:
 
 
 def _write(call: Call) -> list[SpecOp]:
+    """In order as a whole, or only the first few: as the static model has it, unless somebody chooses."""
+    if int(call.attributes.get("keep", -1)) < 0:
+        return _write_sorted(call)
+    ways = ["select", "sort"] if select.is_selected(call) else ["sort", "select"]
+    return select.write(call) if call.choose("topk.way", ways) == "select" else _write_sorted(call)
+
+
+def _write_sorted(call: Call) -> list[SpecOp]:
     """A row a program: keys and places into scratch, sorted there, and out; a result no one wants stays inside."""
-    (x,) = call.operands
+    (x,), (values, _) = call.operands, call.results
     rows, count = x.shape
+    # A row has what is kept of it, which the shape rule knows and a kernel does not.
+    kept = count if values.shape[1] == count else minimum(values.shape[1], count)
     width = call.choose("sort.tile", [times * call.lanes for times in (2, 1, 4)])
     key = _key(x.dtype)
     b = call.builder([rows])
@@ -29,8 +43,8 @@ def _write(call: Call) -> list[SpecOp]:
     column = [Dim.symbol("_j")]
     at = [Dim.symbol("_i"), *column]
 
-    def here(j: SSAValue) -> Place:
-        return Place({"_i": row, "_j": j}, ("_j",), (width,), {"_j": count})
+    def here(j: SSAValue, extent: Dim = count) -> Place:
+        return Place({"_i": row, "_j": j}, ("_j",), (width,), {"_j": extent})
 
     def fill(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         place = here(j)
@@ -39,7 +53,7 @@ def _write(call: Call) -> list[SpecOp]:
         return carried
 
     def empty(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        place = here(j)
+        place = here(j, kept)
         if call.outputs[0] is not None:
             b.store(b.cast(b.load(keys, column, place), x.dtype), call.output(b, 0), at, place)
         if call.outputs[1] is not None:
@@ -48,7 +62,7 @@ def _write(call: Call) -> list[SpecOp]:
 
     b.loop(low, high, width, fill)
     b.sort(keys, places, [spare_keys, spare_places], high, descending=bool(call.attributes["descending"]))
-    b.loop(low, high, width, empty)
+    b.loop(low, high if kept == count else b.index(kept), width, empty)
     return [b.finish()]
 
 

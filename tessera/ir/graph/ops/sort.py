@@ -9,7 +9,6 @@ import numpy as np
 
 from tessera.ir.base.arrays import Array, widened
 from tessera.ir.base.spec import Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
-from tessera.ir.graph.building import part
 from tessera.ir.graph.rules import FLOATS, INTEGERS, at_least, index_dtype, traffic
 from tessera.ir.graph.samples import Make, normal
 from tessera.ir.tile.facets import Library
@@ -20,6 +19,7 @@ from tessera.types.tensor_type import TensorType
 ORDERED = (*FLOATS, *INTEGERS, "i4", "bool")
 AXIS = Attribute("axis", "int", -1, "the axis that is sorted")
 DESCENDING = Attribute("descending", "bool", False, "largest first")
+KEEP = Attribute("keep", "int", -1, "how many of each row, from the first; -1 for all")
 
 
 def _infer_sort(op: str, results: str) -> Any:
@@ -43,10 +43,15 @@ def _infer_rows(ctx: InferContext, types: Sequence[TensorType], attributes: Attr
     (x,) = types
     if x.rank != 2:
         raise ctx.fail(f"`sort_rows` needs [rows, elements], got {text(x.shape)}")
-    return [x, x.with_dtype(index_dtype())]
+    keep = int(attributes["keep"])
+    if keep < 0:
+        return [x, x.with_dtype(index_dtype())]
+    at_least(ctx, x.shape[1] - keep, 0, f"`sort_rows` keeps {keep} of rows of {x.shape[1]} elements")
+    kept = x.with_shape((x.shape[0], Dim.constant(keep)))
+    return [kept, kept.with_dtype(index_dtype())]
 
 
-def _sorted(b: Builder, x: Any, axis: int, *, descending: bool, keep: int | None = None) -> tuple[Any, Any]:
+def _sorted(b: Builder, x: Any, axis: int, *, descending: bool, keep: int = -1) -> tuple[Any, Any]:
     """Values and positions along one axis, by way of rows."""
     shape = b.type_of(x).shape
     axis %= len(shape)
@@ -56,9 +61,9 @@ def _sorted(b: Builder, x: Any, axis: int, *, descending: bool, keep: int | None
     outer = tuple(shape[own] for own in order[:-1])
     rows = b.emit("reshape", moved, shape=(product(outer), shape[axis]))
     results: list[Any] = []
-    for found in b.emit("sort_rows", rows, descending=descending):
-        kept, extent = (found, shape[axis]) if keep is None else (part(b, found, 1, 0, keep), Dim.constant(keep))
-        back = b.emit("reshape", kept, shape=(*outer, extent))
+    extent = shape[axis] if keep < 0 else Dim.constant(keep)
+    for found in b.emit("sort_rows", rows, descending=descending, keep=keep):
+        back = b.emit("reshape", found, shape=(*outer, extent))
         inverse = tuple(order.index(own) for own in range(len(shape)))
         results.append(back if axis == last else b.emit("transpose", back, axes=inverse))
     return results[0], results[1]
@@ -87,11 +92,12 @@ def order_of(row: Array, *, descending: bool) -> Array:
     return np.argsort(np.where(missing, wide.size + 1, signed), kind="stable")
 
 
-def sort_rows_reference(x: Array, *, descending: bool = False) -> tuple[Array, Array]:
-    """Values and positions, row by row."""
+def sort_rows_reference(x: Array, *, descending: bool = False, keep: int = -1) -> tuple[Array, Array]:
+    """Values and positions, row by row; only the first ones, where `keep` says how many."""
     order = np.zeros(x.shape, np.int64)
     for number, row in enumerate(x):
         order[number] = order_of(row, descending=descending)
+    order = order if keep < 0 else np.ascontiguousarray(order[:, :keep])
     return np.take_along_axis(x, order, 1), order
 
 
@@ -118,6 +124,13 @@ def topk_reference(x: Array, *, k: int, axis: int = -1, largest: bool = True) ->
 def _cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
     # n log n comparisons, with the logarithm of a few thousand; exact counts do not matter here
     return Cost(operands[0].size * 12, traffic(operands, results))
+
+
+def _cost_rows(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
+    if attributes["keep"] < 0:
+        return _cost(operands, results, attributes)
+    # one look at each element, and a short way to each that is kept
+    return Cost(operands[0].size * 2 + results[0].size * 64, traffic(operands, results))
 
 
 def _ties(*shape: int) -> Make:
@@ -188,16 +201,18 @@ SPECS: tuple[OpSpec, ...] = (
         summary="Each row of a matrix in order, and where its elements came from; stable, NaN last.",
         operands=("x",),
         results=("values", "indices"),
-        attributes=(DESCENDING,),
+        attributes=(DESCENDING, KEEP),
         infer=_infer_rows,
         reference=sort_rows_reference,
         samples=(
             Sample("rows", normal((5, 33))),
             Sample("ties and NaN", _ties(3, 23)),
             Sample("descending", _ties(3, 23), {"descending": True}),
+            Sample("the first few", _ties(3, 40), {"keep": 4}),
+            Sample("the first half, descending", _ties(3, 23), {"descending": True, "keep": 12}),
         ),
         dtypes=ORDERED,
-        cost=_cost,
+        cost=_cost_rows,
         lower=Library("sort"),
     ),
 )
