@@ -28,8 +28,8 @@ from tessera.types.machine import GPUS
 from tests.backends.nvptx.matrices import causal, full, kernels_of, layer, nn, nt, text_of, tn
 
 E4M3 = ml_dtypes.float8_e4m3fn
-PASSES = ("tile-select-matrix-units", "tile-choose-spaces")
-FOR_MACHINES = ("tile-select-matrix-units",)
+PASSES = ("tile-select-matrix-units", "tile-choose-spaces", "tile-pipeline-copies")
+FOR_MACHINES = ("tile-select-matrix-units", "tile-pipeline-copies")
 MACHINES = ("sm_80", "sm_90a", "sm_100a")
 
 
@@ -219,3 +219,24 @@ def test_places_that_do_not_fit_are_refused(at: int, place: str, said: str) -> N
     chosen = placed(after(kernel_text("nt"), line("sm_90a", 1)), at, place)
     with pytest.raises(TesseraError, match=said):
         after(chosen, "tile-choose-spaces")
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.sampled_from(("nt", "8-bit", "causal")), st.integers(2, 8))
+def test_any_stages_that_a_loop_says_are_kept(name: str, stages: int) -> None:
+    stages = min(stages, 4) if name == "causal" else stages  # there is no room for more
+    written = kernel_text(name).replace("{step", f"{{stages = {stages}, step")
+    assert f"stages = {stages}" in after(written, line("sm_90a", 3))
+    assert f"stages = {stages}" in lowered(written, "sm_90a")
+    np.testing.assert_allclose(simulated(written), meaning(name), atol=0.06 if name == "causal" else 0)
+
+
+def test_stages_for_which_there_is_no_room_are_refused_and_not_cut() -> None:
+    (kernel,) = kernels_of(nt, [(256, 512), (512, 512)], overrides={"contraction.block": (128, 256, 64)})
+    text = text_of(kernel)
+    assert "stages = 4" in after(text, line("sm_90a"))
+    written = text.replace("{step", "{stages = 7, step")
+    said = "7 stages of 49152 bytes do not fit beside all else in 232448, and 4 do"
+    for passes in (line("sm_90a"), line("sm_90a", 1)):
+        with pytest.raises(TesseraError, match=said):
+            after(written, passes)

@@ -65,7 +65,6 @@ class WarpLowering(MatrixLowering):
 
     def _place(self, rings: Sequence[RingPlan], room: Room) -> None:
         """Shared memory for stages, and for rows on their way out."""
-        self._choose_stages(rings)
         self._place_tiles(rings, room)
         self._place_staging(room)
 

@@ -8,6 +8,7 @@ from tessera.ir.tile.matrix.plan import Units
 from tessera.ir.tile.matrix.units import WARPGROUPS
 from tessera.ir.tile.passes.choose_spaces import choose_spaces
 from tessera.ir.tile.passes.fold_powers import fold_powers, narrowed_powers
+from tessera.ir.tile.passes.pipeline_copies import pipeline_copies
 from tessera.ir.tile.passes.select_matrix_units import select_matrix_units
 from tessera.types.machine import Machine
 
@@ -22,4 +23,5 @@ def prepared(kernel: SpecOp, machine: Machine, units: Units) -> SpecOp:
         fold_powers(kernel)
     # Before stages are counted, which are of what is in shared memory.
     choose_spaces(kernel, units)
+    pipeline_copies(kernel, units, machine)
     return kernel

@@ -21,7 +21,6 @@ from tessera.ir.target.ops.hopper_kernel import FEATURES, MAILBOX
 from tessera.ir.target.reach import fits, largest
 from tessera.ir.target.writer import Writer
 from tessera.ir.tile.copied import SHARED
-from tessera.ir.tile.matrix.fit import stages_of
 from tessera.ir.tile.matrix.plan import Side, Units, planned
 from tessera.ir.tile.matrix.programs import are_pairs_faster, group_of, is_uneven, pair_problem
 from tessera.ir.tile.matrix.rest import has_next, rest_of
@@ -116,17 +115,12 @@ class MatrixLowering(Writer):
         return _TURNING if is_turning else _REGISTERS[self.plan.consumers]
 
     def _memory(self, rings: Sequence[RingPlan], room: Room) -> None:
-        self._choose_stages(rings)
         self._place_tiles(rings, room)
         self._place_staging(room)
         self.mailbox = room.take(MAILBOX, 8) if is_uneven(self.kernel) else -1
         self._place_rings(rings, room)
         for op in self.stores:
             self.map_of(op.operands[1], op.value("box"))
-
-    def _choose_stages(self, rings: Sequence[RingPlan]) -> None:
-        for ring, stages in zip(rings, stages_of(self.kernel, self.plan, rings, self.units, self.machine), strict=True):
-            ring.stages = stages
 
     def _place_tiles(self, rings: Sequence[RingPlan], room: Room) -> None:
         """Shared memory for what is copied, stage after stage."""

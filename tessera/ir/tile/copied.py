@@ -5,7 +5,7 @@ from __future__ import annotations
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute
 from tessera.ir.base.types import BufferAttr, TileAttr
-from tessera.ir.target.hopper_limits import MAX_BOX, SPAN
+from tessera.ir.target.hopper_limits import MAX_BOX, MAX_STAGES, SPAN
 
 SHARED, REGISTERS = "shared", "registers"
 SPACES = (SHARED, REGISTERS)
@@ -18,6 +18,17 @@ PLACE = (
     Attribute("box", "ints", (), "elements along each dim of the buffer that are copied at a time"),
 )
 """Attributes that a pass gives an access."""
+STAGES = Attribute("stages", "int", 0, "places that it has in shared memory, where no loop says so")
+
+
+def check_stages(op: SpecOp) -> None:
+    """Raises OpError for a load with places in shared memory that it does not go to, or that its loop has."""
+    around = op.parent_op()
+    is_inside = around is not None and around.name == "ttile.for"
+    if op.value("stages") and (op.value("space") != SHARED or is_inside):
+        op.fail("`stages` are those of a load to shared memory that no loop does; others have those of their loop")
+    if not 0 <= op.value("stages") <= MAX_STAGES:
+        op.fail(f"there are 1 to {MAX_STAGES} stages, got {op.value('stages')}")
 
 
 def check_place(op: SpecOp, buffer: BufferAttr, tile: TileAttr) -> None:

@@ -11,7 +11,13 @@ from tessera.ir.tile.matrix.loops import is_zero, rings_read, sum_of
 from tessera.ir.tile.matrix.plan import Plan, UnfitError, Units, plan_of
 from tessera.ir.tile.matrix.programs import is_uneven
 from tessera.ir.tile.matrix.rings import Ring, rings_of
-from tessera.ir.tile.matrix.stages import asked_stages, stages_by_engine, stages_by_threads
+from tessera.ir.tile.matrix.stages import (
+    asked_stages,
+    check_written,
+    stages_by_engine,
+    stages_by_threads,
+    written_stages,
+)
 from tessera.ir.tile.matrix.stores import shared_stores, staging_bytes
 from tessera.ir.tile.matrix.units import AUTOMATIC, PLAIN, TENSORS, UNITS, WARPGROUPS, WARPS, check_machine, tried_on
 from tessera.types.frozen import frozen
@@ -80,12 +86,15 @@ _CHECKS: dict[str, Callable[[SpecOp, Plan, Sequence[Ring], Machine], None]] = {
 
 
 def stages_of(kernel: SpecOp, plan: Plan, rings: Sequence[Ring], units: Units, machine: Machine) -> list[int]:
-    """The stages of each ring; raises `UnfitError` where shared memory does not hold two."""
+    """The stages of each ring; raises `UnfitError` where shared memory does not hold two, or what a kernel says."""
     staging = staging_bytes(units, plan.consumers, shared_stores(kernel, units))
-    asked = asked_stages(kernel)
+    asked = written_stages(rings) or asked_stages(kernel)
     if units is WARPS:
-        return stages_by_threads(rings, staging, machine, plan.consumers, asked)
-    return stages_by_engine(rings, staging, asked)
+        found = stages_by_threads(rings, staging, machine, plan.consumers, asked)
+    else:
+        found = stages_by_engine(rings, staging, asked)
+    check_written(rings, found, machine.shared)
+    return found
 
 
 class _Turns:

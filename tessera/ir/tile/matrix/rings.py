@@ -23,7 +23,6 @@ class Ring:
     loads: list[Side]
     last: SpecOp
     """The last op of the block that reads the stage: a product, or the loop that has it inside."""
-    stages: int = 1
 
     @property
     def bytes(self) -> int:
@@ -40,6 +39,14 @@ class Ring:
     def is_turning(self) -> bool:
         """Whether it is filled many times in one program."""
         return self.loop is not None
+
+    @property
+    def written(self) -> int:
+        """The stages that its loop says, or its loads; 0 where nobody has chosen."""
+        loop = self.loop
+        if loop is not None:
+            return loop.value("stages")
+        return max((side.load.value("stages") for side in self.loads if side.load is not None), default=0)
 
     @property
     def loop(self) -> SpecOp | None:

@@ -27,6 +27,23 @@ def asked_stages(kernel: SpecOp) -> int | None:
     return schedule.get("stages") or max(loops, default=0) or None
 
 
+def written_stages(rings: Sequence[Ring]) -> int:
+    """The stages that loops of rings say; raises `UnfitError` where they say different ones."""
+    found = sorted({ring.written for ring in rings if ring.is_turning} - {0})
+    if len(found) > 1:
+        raise UnfitError(f"loops have {' and '.join(map(str, found))} stages, and all that turn have as many")
+    return found[0] if found else 0
+
+
+def check_written(rings: Sequence[Ring], stages: Sequence[int], shared: int) -> None:
+    """Raises `UnfitError` for rings that say more stages than there is room for."""
+    for ring, found in zip(rings, stages, strict=True):
+        if ring.written not in (0, found):
+            raise UnfitError(
+                f"{ring.written} stages of {ring.bytes} bytes do not fit beside all else in {shared}, and {found} do"
+            )
+
+
 def stages_by_engine(rings: Sequence[Ring], staging: int, asked: int | None = None) -> list[int]:
     """As many stages as there is room for, alike for all rings that turn; raises `UnfitError` where two do not fit.
 
@@ -44,7 +61,7 @@ def stages_by_engine(rings: Sequence[Ring], staging: int, asked: int | None = No
     spare = room - stages * each
     found: list[int] = []
     for ring in rings:
-        is_early = not ring.is_turning and _whole(ring.bytes) <= spare
+        is_early = not ring.is_turning and ring.written != 1 and _whole(ring.bytes) <= spare
         spare -= _whole(ring.bytes) if is_early else 0
         found.append(stages if ring.is_turning else 1 + is_early)
     return found

@@ -20,7 +20,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, IndexAttr, TileAttr
 from tessera.ir.target.banks import check_swizzle
-from tessera.ir.tile.copied import PLACE, check_place
+from tessera.ir.tile.copied import PLACE, STAGES, check_place, check_stages
 
 _ACCESS = (
     Attribute("coords", "strs", doc="the name of each index operand"),
@@ -77,6 +77,7 @@ def _check_indices(op: SpecOp, tile: TileAttr, first: int) -> None:
 
 def _check_load(op: SpecOp) -> None:
     _check_access(op, op.operands[0].type, op.results[0].type, 1)
+    check_stages(op)
 
 
 def _check_store(op: SpecOp) -> None:
@@ -128,6 +129,7 @@ SPECS = (
             Attribute("pad", "any", 0, "what an element outside reads as"),
             Attribute("hints", "any", None, "what its author asks of the machine: vector, stages, swizzle, space"),
             *PLACE,
+            STAGES,
         ),
         effects=frozenset(["memory"]),
         verify=_check_load,

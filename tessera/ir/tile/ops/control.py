@@ -6,6 +6,7 @@ from tessera.ir.base.kernel_frame import KERNEL, STEP, around, check_arguments, 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import INDEX, BufferAttr, IndexAttr
+from tessera.ir.target.hopper_limits import MAX_STAGES
 
 
 def _check_kernel(op: SpecOp) -> None:
@@ -29,6 +30,8 @@ def _check_for(op: SpecOp) -> None:
             f"{op.value('buffers')} buffers hold what is copied up to {op.value('buffers') - 1} steps ahead, and "
             f"`prefetch` is {op.value('prefetch')}"
         )
+    if op.value("stages") not in (0, *range(2, MAX_STAGES + 1)):
+        op.fail(f"a loop reads one stage while it copies the next, 2 to {MAX_STAGES} of them, got {op.value('stages')}")
     block = op.regions[0].block
     carried = [value.type for value in op.operands[2:]]
     if any(isinstance(type, BufferAttr) for type in carried):
@@ -91,6 +94,7 @@ SPECS = (
             STEP,
             Attribute("prefetch", "int", 0, "how many steps ahead to copy what is loaded, where the machine can"),
             Attribute("buffers", "int", 0, "buffers of each tile that is loaded; 0 for as many as the machine likes"),
+            Attribute("stages", "int", 0, "buffers that it has in shared memory; 0 where nothing is copied there"),
         ),
         regions=("body",),
         verify=_check_for,

@@ -16,6 +16,9 @@ from tessera.ir.tile.matrix.plan import Plan, UnfitError, Units, plan_of
 from tessera.ir.tile.matrix.units import AUTOMATIC, PLAIN, UNITS
 from tessera.types.machine import GPUS, Machine
 
+_WRITTEN = {"ttile.load": "space", "ttile.store": "space", "ttile.for": "stages"}
+"""Attributes that mean something on matrix units alone."""
+
 
 @dataclass(frozen=True)
 class SelectMatrixUnits(Pass):
@@ -71,9 +74,12 @@ def chosen_units(kernel: SpecOp, machine: Machine, asked: str = AUTOMATIC) -> Ch
 
 
 def _is_written(kernel: SpecOp) -> bool:
-    """Whether a kernel says where its tiles go, which only matrix units do."""
-    accesses = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name in ("ttile.load", "ttile.store")]
-    return any(op.value("space") for op in accesses)
+    """Whether a kernel says where its tiles go, which only those on matrix units do."""
+    for op in kernel.walk():
+        name = _WRITTEN.get(op.name)
+        if isinstance(op, SpecOp) and name is not None and op.value(name):
+            return True
+    return False
 
 
 def select_matrix_units(kernel: SpecOp, units: Units | None) -> Plan | None:
