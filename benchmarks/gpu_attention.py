@@ -18,6 +18,7 @@ from typing import Any
 
 import tessera as ts
 from benchmarks.gpu_gemm import Run, timed, write_down
+from benchmarks.gpu_record import need_gpu
 from examples.flash_attention import flash as example
 from tessera import Schedule
 
@@ -167,12 +168,13 @@ def means(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 def main() -> None:
     """Run all rows and write them down."""
-    torch: Any = importlib.import_module("torch")  # a peer, not a dependency
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default="")
     parser.add_argument("--out", default="")
     asked = parser.parse_args()
+    need_gpu()
+    torch: Any = importlib.import_module("torch")  # a peer, not a dependency
     kept = [row for row in plan(asked.quick) if not asked.only or row[0] in asked.only.split(",")]
     rows: list[dict[str, Any]] = []
     for form, size, head, shared in kept:

@@ -21,6 +21,7 @@ import ml_dtypes
 
 import tessera as ts
 from benchmarks.environment import describe
+from benchmarks.gpu_record import need_gpu
 from tessera import KTile, Schedule, bf16, f32, kernel, tile
 
 Run = Callable[[], Any]
@@ -223,11 +224,12 @@ def write_down(torch: Any, rows: Sequence[dict[str, Any]], out: str) -> None:
 
 def main() -> None:
     """Run all rows and write them down."""
-    torch: Any = importlib.import_module("torch")  # a peer, not a dependency
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--out", default="")
     asked = parser.parse_args()
+    need_gpu()
+    torch: Any = importlib.import_module("torch")  # a peer, not a dependency
     plan = product_plan()
     if asked.quick:
         plan = [("nt", SQUARE[1]), ("nn", SQUARE[1]), ("gelu", SQUARE[1]), ("nt", RAGGED[0]), ("nt", SKINNY[3])]

@@ -17,6 +17,7 @@ from typing import Any
 import tessera as ts
 from benchmarks.environment import describe
 from benchmarks.gpu_gemm import FUNCTIONS, causal, full, nn, nt, product_row, show, timed
+from benchmarks.gpu_record import need_gpu
 
 UNITS = {"matrix.units": "mma.sync"}
 BLOCKS = {**UNITS, "contraction.block": (128, 128, 64)}
@@ -58,10 +59,11 @@ def attention(torch: Any, form: Any) -> dict[str, Any]:
 
 def main() -> None:
     """Run all rows and write them down."""
-    torch: Any = importlib.import_module("torch")  # a peer, not a dependency
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", default="")
     asked = parser.parse_args()
+    need_gpu()
+    torch: Any = importlib.import_module("torch")  # a peer, not a dependency
     FUNCTIONS.update({name: ts.jit(form, backend="cuda", overrides=BLOCKS) for name, form, _ in PRODUCTS})
     rows = [show(product_row(torch, name, size)) for name, _, size in PRODUCTS]
     rows += [show(attention(torch, form)) for form in (full, causal)]

@@ -1,0 +1,115 @@
+"""Whether pairs of CTAs are chosen where they win: products with pairs, without, and as the compiler chooses.
+
+    python -m benchmarks.gpu pairs [--only SIZES] [--out FILE]
+
+All three run in one process, in turns, by events of the device. A choice is right where it is no slower than the better
+of both by more than what two measurements of one kernel differ in, which is measured too.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import tessera as ts
+from benchmarks.gpu_gemm import nn, nt, timed
+from benchmarks.gpu_record import absent, chosen, need_gpu, options, write
+from tessera.compiler.compile import lower
+from tessera.compiler.options import Options
+
+FORMS = {"nt": nt, "nn": nn}
+SIZES: dict[str, tuple[str, tuple[int, int, int]]] = {
+    f"{form}-{m}x{n}x{k}": (form, (m, n, k))
+    for form, sizes in {
+        "nt": (
+            *((1024, 1024, 1024), (2048, 2048, 2048), (3072, 3072, 3072), (4096, 4096, 4096), (8192, 8192, 8192)),
+            *((4096, 4096, 512), (8192, 14336, 4096), (1024, 8192, 4096), (12288, 1536, 4096), (6144, 6144, 6144)),
+        ),
+        "nn": ((2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192), (5120, 2560, 10240)),
+    }.items()
+    for m, n, k in sizes
+}
+WAYS = {"pairs": {"matrix.pair": "always"}, "single": {"matrix.pair": "never"}, "model": {}, "model again": {}}
+
+
+def shapes_of(form: str, size: Sequence[int]) -> list[tuple[int, int]]:
+    """The shapes of both sides."""
+    m, n, k = size
+    return [(m, k), (n, k) if form == "nt" else (k, n)]
+
+
+def is_paired(form: str, size: Sequence[int], overrides: Mapping[str, Any]) -> bool:
+    """Whether the kernel of a product is one of pairs; nothing runs for that."""
+    # The shapes and dtype are all that counts, and an array that repeats one element takes no memory.
+    element = np.zeros((), ml_dtypes.bfloat16)
+    arrays = [np.broadcast_to(element, shape) for shape in shapes_of(form, size)]
+    options_ = Options.of(backend="cuda", features=("sm_90a",), overrides=overrides)
+    targets = lower(ts.jit(FORMS[form]).trace(*arrays).tape, options_).targets
+    return any(op.name == "ttarget.matrix_kernel" and op.value("pair") for op in targets)
+
+
+def judged(times: Mapping[str, float], model_pairs: bool, can_pair: bool) -> dict[str, Any]:
+    """What follows from seconds of each way: whether the choice is the better one, or as good as one can tell."""
+    noise = abs(times["model"] - times["model again"]) / min(times["model"], times["model again"])
+    best = min(times["pairs"], times["single"])
+    own = times["pairs" if model_pairs else "single"]
+    return {
+        "microseconds": {name: round(1e6 * value, 3) for name, value in times.items()},
+        "chosen": "pairs" if model_pairs else "single",
+        "can_pair": can_pair,
+        "gain_of_pairs": round(times["single"] / times["pairs"], 4),
+        "lost": round(own / best - 1, 4),
+        "noise": round(noise, 4),
+        "is_right": own <= best * (1 + max(noise, 0.005)),
+    }
+
+
+def row_of(torch: Any, name: str) -> dict[str, Any]:
+    """One product in all ways."""
+    form, size = SIZES[name]
+    x, w = (torch.randn(*shape, device="cuda").bfloat16() for shape in shapes_of(form, size))
+    given = [ts.cuda.array(one) for one in (x, w)]
+    made = {way: ts.jit(FORMS[form], backend="cuda", overrides=overrides) for way, overrides in WAYS.items()}
+    wanted = x.double() @ (w.double().T if form == "nt" else w.double())
+    for way, function in made.items():
+        found = torch.from_dlpack(function(*given)).double()
+        if not float((found - wanted).norm() / wanted.norm()) < 1e-2:
+            raise SystemExit(f"{name} is wrong by {way}")
+    del wanted
+    runs = {way: (lambda function=function: function(*given)) for way, function in made.items()}
+    times = timed(torch, runs, 2.0 * size[0] * size[1] * size[2])
+    facts = [is_paired(form, size, overrides) for overrides in ({}, WAYS["pairs"])]
+    return {"form": form, "size": list(size), **judged(times, *facts)}
+
+
+def record_of(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The record but for where it was made."""
+    wrong = [f"{row['form']} {row['size']}" for row in rows if not row["is_right"]]
+    most = max((row["lost"] for row in rows), default=0.0)
+    return {"right": len(rows) - len(wrong), "of": len(rows), "wrong": wrong, "most_lost": most, "rows": list(rows)}
+
+
+def main() -> None:
+    """The command line."""
+    parser = options("pairs", __doc__)
+    asked = parser.parse_args()
+    names = chosen(asked.only, list(SIZES), parser)
+    need_gpu()
+    try:
+        torch: Any = importlib.import_module("torch")  # its events, not a dependency
+    except ImportError:
+        absent("there is no torch here, whose events are the clock: nothing was measured, and nothing written")
+    rows: list[dict[str, Any]] = []
+    for name in names:
+        rows.append(row_of(torch, name))
+        row = rows[-1]
+        print(f"{name:24} {row['chosen']:7} gain {row['gain_of_pairs']:.3f} lost {row['lost']:.3f}", flush=True)
+    write(asked.out, record_of(rows))
+
+
+if __name__ == "__main__":
+    main()
