@@ -54,9 +54,10 @@ class KernelBuilder:
     def __init__(
         self, name: str, arguments: Sequence[TensorType], schedule: Schedule, sizes: Mapping[str, int]
     ) -> None:
-        self.name, self.schedule, self.sizes = name, schedule, sizes
+        self.name, self.schedule, self.sizes, self.inputs = name, schedule, sizes, len(arguments)
         self.types: list[Any] = [Memory(type) for type in arguments]
-        self.inputs = len(arguments)
+        self.makers: dict[int, TileOp] = {}
+        """The op that makes each value."""
         self.prologue: list[TileOp] = []
         self.body = Body()
         self.span: Span | None = None
@@ -88,6 +89,10 @@ class KernelBuilder:
         """Coordinates with a value of their own, over those before them."""
         self.ends: dict[str, tuple[Dim, Dim]] = {}
         """Coordinates of which only the ends are known: the least and the most that they are."""
+        self.named: list[str] = []
+        """Coordinates in the order in which they were made, those of loops that have ended too."""
+        self.positions: list[tuple[str, int]] = []
+        """Tiles of whole numbers that are positions, each with the name of the tensor."""
         self._names: dict[str, int] = {}
 
     # Values and ops.
@@ -110,6 +115,7 @@ class KernelBuilder:
 
     def add(self, op: TileOp) -> None:
         self.body.ops.append(op)
+        self.makers.update(dict.fromkeys(op.results, op))
 
     def tile(self, name: str, operands: Sequence[int], values: Mapping[str, Any], type: TensorType) -> int:
         return self.emit(name, operands, values, [type])[0]
@@ -140,7 +146,8 @@ class KernelBuilder:
         """A coordinate's name that no other has."""
         count = self._names.get(name, 0)
         self._names[name] = count + 1
-        return f"{name}{count}" if count else name
+        self.named.append(f"{name}{count}" if count else name)
+        return self.named[-1]
 
     def index(self, expr: Dim) -> int:
         """An expression over coordinates and sizes as an index."""

@@ -11,6 +11,7 @@ from typing import Any
 from tessera.diagnostics.codes import AnnotationError, KernelError
 from tessera.frontend.annotations import resolve
 from tessera.frontend.kernel.builder import KernelBuilder
+from tessera.frontend.kernel.counts import check_positions
 from tessera.frontend.kernel.evaluate import Evaluator
 from tessera.frontend.kernel.operands import Given, Parameter, Whole, bound_operands, parameter_of
 from tessera.frontend.kernel.results import declare_results, return_tiles
@@ -95,6 +96,7 @@ class KernelDefinition:
             env = self.environment(b, given, statics)
             value = Evaluator(b, self.source, env).run()
             return_tiles(b, self, given, value)
+            check_positions(b)
         return self._finished(b, types)
 
     def environment(self, b: KernelBuilder, given: Given, statics: Mapping[str, Any]) -> dict[str, Any]:

@@ -156,6 +156,7 @@ def _by_numbers(b: KernelBuilder, tensor: TensorRef, dim: Dim, numbers: Tile) ->
         raise b.fail(
             f"a tile of {numbers.dtype} is no position in `{tensor.name}`", "cast it to whole numbers, such as i32"
         )
+    b.positions.append((tensor.name, numbers.number))
     return Spot(Dim.constant(0), found=numbers, extent=dim)
 
 

@@ -11,22 +11,24 @@ ZERO, ONE = Dim.constant(0), Dim.constant(1)
 class Reach:
     """The ends of expressions over the coordinates that a kernel has here; what is not known has no end.
 
-    Sizes are natural numbers. Those that a loop or the grid runs over are at least 1, since a step is being taken.
+    Sizes are natural numbers. Those that a loop or the grid runs over are at least 1, since a step is being taken;
+    `afterwards`, when the kernel is written, it is a step of every loop that it had.
     """
 
-    def __init__(self, b: KernelBuilder) -> None:
+    def __init__(self, b: KernelBuilder, *, afterwards: bool = False) -> None:
+        coords = dict.fromkeys([*b.axes, "_z", *b.named]) if afterwards else b.coords
         self.values = b.values
         self.ranges: dict[str, tuple[Dim, Dim]] = {}
         runs = dict(b.runs)
         runs |= {axis.name: (axis.extent, axis.size) for axis in b.axes.values() if axis.extent != UNKNOWN}
         for name, (extent, step) in runs.items():
-            if name in b.coords:
+            if name in coords:
                 self.ranges[name] = (ZERO, _last(extent, step))
-        self.ranges |= {name: ends for name, ends in b.ends.items() if name in b.coords}
-        self.order = [name for name in b.coords if name in self.ranges or name in self.values]
-        self.unknown = set(b.coords) - set(self.order)
+        self.ranges |= {name: ends for name, ends in b.ends.items() if name in coords}
+        self.order = [name for name in coords if name in self.ranges or name in self.values]
+        self.unknown = set(coords) - set(self.order)
         named = (extent.symbol_name for name, (extent, _) in runs.items() if name in self.ranges)
-        self.positive = {size for size in named if size is not None and size not in b.coords}
+        self.positive = {size for size in named if size is not None and size not in coords}
 
     def is_inside(self, at: Dim, extent: Dim) -> bool:
         """Whether `0 <= at < extent` follows."""

@@ -304,6 +304,10 @@ def _widens(op: SpecOp) -> bool:
     return source.dtype.bits < target.dtype.bits and holds(target.dtype, source.dtype)
 
 
+MOST_PLACES = (1 << 31) - 1
+"""The elements of a dim that the copy engine can go to: it is told places in 32 bits with a sign."""
+
+
 def box_of(op: SpecOp, tile: SSAValue, first: int) -> Box:
     """An access as the copy engine makes it; raises `UnfitError` where it cannot.
 
@@ -319,6 +323,9 @@ def box_of(op: SpecOp, tile: SSAValue, first: int) -> Box:
     rank, sizes = len(buffer.type.shape), _sizes(tile)
     if rank > MAX_RANK or op.value("windows") or len(op.operands) != first + len(op.value("coords")):
         raise UnfitError(f"a tensor of {rank} dims, windows or index tiles are beyond the copy engine")
+    largest = max((dim.value or 0 for dim in buffer.type.shape), default=0)
+    if largest > MOST_PLACES:
+        raise UnfitError(f"the copy engine counts places up to {MOST_PLACES}, and a dim has {largest} elements")
     if op.name == "ttile.load" and op.value("pad"):
         raise UnfitError(f"what the copy engine reads outside is 0, not {op.value('pad')}")
     box, inner = [1] * rank, -1
