@@ -21,6 +21,7 @@ from tessera.ir.schedule.emit.contraction_kernel import emit_contraction
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.emit.frame import Request
 from tessera.ir.schedule.emit.map_kernel import emit_map
+from tessera.ir.schedule.emit.plain_roundings import drop_plain_roundings
 from tessera.ir.schedule.emit.row_kernel import emit_row
 from tessera.ir.schedule.fusions import fusions_in
 from tessera.ir.schedule.knobs import Recorded
@@ -67,6 +68,7 @@ class EmitTiles(Pass):
                     _copy_ahead(kernel, stages_of(fuse.value("pipeline")) or _chosen_stages(fuse))
                     tell_loads(kernel, moved[name])
                     declare_effects(kernel, effects)
+                    drop_plain_roundings(kernel, policies)
                     declare_policies(kernel, policies, always=bool(policy_over(fuse)))
                     module.body.block.insert_op_before(kernel, function)
                 made[name] = tuple(kernel.value("symbol") for kernel in kernels)
