@@ -325,7 +325,11 @@ class _KernelJit(Jit):
         call.__signature__ = kernel.signature  # type: ignore[attr-defined]
         super().__init__(call, options=kernel.options)
         self.is_own_trace = False
+        self.written = kernel.__repr__
         self._binder: KernelBinder = KernelBinder(kernel.definition, self.parameters, kernel.signature)
+
+    def __repr__(self) -> str:
+        return self.written()
 
     @property
     def fast(self) -> Callable[..., Any]:

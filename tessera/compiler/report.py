@@ -29,7 +29,9 @@ def report_of(
     moved = _total(call.value("bytes") for call in calls)
     return {
         "groups": [_group_line(call) for call in calls if call.value("flops") is not None],
-        "kernels": [f"{kernel.value('symbol')}: {kernel.value('kind')}, grid {_grid(kernel)}" for kernel in kernels],
+        "kernels": [
+            f"{kernel.value('symbol')}: {kernel.value('kind')}, grid {_grid(kernel, calls)}" for kernel in kernels
+        ],
         **(device or {}),
         **({"movements": list(movements)} if movements else {}),
         "choices": _choices(chooser),
@@ -77,8 +79,17 @@ def _group_line(call: SpecOp) -> str:
     return f"{call.value('kernel')}: {call.value('flops')} flops, {call.value('bytes')} bytes{where}"
 
 
-def _grid(kernel: SpecOp) -> str:
-    return f"[{', '.join(map(str, kernel.value('grid')))}]"
+def _grid(kernel: SpecOp, calls: Sequence[SpecOp]) -> str:
+    """The grid in sizes of the program, once for each that calls of the kernel give it."""
+    names: Sequence[str] = kernel.value("symbols") or ()
+    given = [call.value("sizes") for call in calls if call.value("kernel") == kernel.value("symbol")]
+    grids = [
+        [dim.substitute(dict(zip(names, sizes, strict=True))) for dim in kernel.value("grid")]
+        for sizes in given
+        if len(sizes) == len(names)
+    ]
+    texts = [f"[{', '.join(map(str, grid))}]" for grid in grids or [kernel.value("grid")]]
+    return " and ".join(dict.fromkeys(texts))
 
 
 def _total(dims: Any) -> Dim:

@@ -78,7 +78,8 @@ class Binder:
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise RuntimeArgumentError(str(error)) from None
+            named = ", ".join(f"`{name}`" for name in self.signature.parameters) or "none"
+            raise RuntimeArgumentError(str(error).replace("'", "`"), fix=f"its parameters are {named}") from None
         bound.apply_defaults()
         names = tuple(bound.arguments)
         leaves: list[Leaf] = []
@@ -290,7 +291,8 @@ def _disagreement(
     return GuardError(
         f"`{left}` is {first[0]} and `{right}` is {second[0]}, but both are `{name}`",
         notes=(f"rule: dims of one name are equal (`{name}`)",),
-        fix=fitting(signature, tensors, f"{paths[small]}.shape[{axis}]", size),
+        fix=fitting(signature, tensors, f"{paths[small]}.shape[{axis}]", size)
+        or f'declare them with two names, or as `"_"` where sizes need not agree, if they are not the same `{name}`',
     )
 
 

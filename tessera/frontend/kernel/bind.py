@@ -79,6 +79,7 @@ class KernelBinder(Binder):
             raise RuntimeArgumentError(
                 f"`{name}` must have {len(declared)} dims, got {len(shape)}: {list(shape)}",
                 notes=(f"it is declared {annotation}",),
+                fix=f"give it {len(declared)} dims, as `reshape` does" if len(shape) < len(declared) else None,
             )
         found: list[int | Dim | None] = []
         for axis, size in enumerate(shape):
