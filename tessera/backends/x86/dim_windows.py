@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TypeAlias
 
 from tessera.ir.target.llvm.dims import dim_value
@@ -14,22 +15,23 @@ Inside: TypeAlias = Callable[[FunctionText, Sequence[Value]], tuple[Value, Mappi
 """`inside(f, frame)`: the operand's pointer and the values of its symbols, in a function written for the frame."""
 
 
-def split_by_axis(dim: Dim, axes: tuple[str, str]) -> tuple[Dim, Dim] | None:
-    """A sum as (what does not depend on the second axis, the rest), or None where a term depends on both."""
-    parts = (Dim.constant(0), Dim.constant(0))
+def split_by_axis(dim: Dim, axes: tuple[str, str]) -> tuple[Dim, Dim, Dim] | None:
+    """A sum as the parts of neither axis, of the first and of the second, or None where a term depends on both."""
+    parts = [Dim.constant(0)] * 3
     for monomial, coefficient in dim.terms:
         term = Dim(((monomial, coefficient),))
         if set(axes) <= term.symbols:
             return None
-        parts = (parts[0], parts[1] + term) if axes[1] in term.symbols else (parts[0] + term, parts[1])
-    return parts
+        part = 1 + axes.index(next(axis for axis in axes if axis in term.symbols)) if term.symbols & set(axes) else 0
+        parts[part] = parts[part] + term
+    return parts[0], parts[1], parts[2]
 
 
 class DimWindows:
     """The `Windows` of an offset and of (coordinate, extent) pairs; `make` gives None where they do not split."""
 
     def __init__(
-        self, axes: tuple[str, str], parts: Sequence[tuple[Dim, Dim]], extents: Sequence[Dim], inside: Inside
+        self, axes: tuple[str, str], parts: Sequence[tuple[Dim, Dim, Dim]], extents: Sequence[Dim], inside: Inside
     ) -> None:
         self._axes, self._parts, self._extents, self._inside = axes, parts, extents, inside
 
@@ -46,15 +48,26 @@ class DimWindows:
         """The operand's pointer."""
         return self._inside(f, frame)[0]
 
+    def depends_on(self, names: AbstractSet[str]) -> bool:
+        """Whether more than the start of the offset depends on any of these symbols."""
+        (_, row, column), *places = self._parts
+        dims = (row, column, *(part for parts in places for part in parts), *self._extents)
+        return any(names & dim.symbols for dim in dims)
+
+    def start(self, f: FunctionText, frame: Sequence[Value]) -> list[Value]:
+        """The offset and coordinates of the first row and column."""
+        env = self._inside(f, frame)[1]
+        return [dim_value(f, start, env) for start, _, _ in self._parts]
+
     def row(self, f: FunctionText, row: Value, frame: Sequence[Value]) -> list[Value]:
-        """The offset and coordinates as far as the row decides them, and what no axis does."""
+        """The offset and coordinates as far as the row decides them."""
         env = {**self._inside(f, frame)[1], self._axes[0]: row}
-        return [dim_value(f, first, env) for first, _ in self._parts]
+        return [dim_value(f, first, env) for _, first, _ in self._parts]
 
     def column(self, f: FunctionText, column: Value, frame: Sequence[Value]) -> list[Value]:
         """The offset and coordinates as far as the column decides them."""
         env = {**self._inside(f, frame)[1], self._axes[1]: column}
-        return [dim_value(f, second, env) for _, second in self._parts]
+        return [dim_value(f, second, env) for _, _, second in self._parts]
 
     def extents(self, f: FunctionText, frame: Sequence[Value]) -> list[Value]:
         """The extents of the windows."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tessera.backends.x86.micro import MicroShape, micro_kernel
 from tessera.backends.x86.pack import Operand, pack_panel
-from tessera.backends.x86.windows import pack_windows
+from tessera.backends.x86.pack_windows import pack_windows
 from tessera.ir.target.llvm.text import FunctionText, Index, Value
 
 
@@ -75,11 +75,27 @@ def pack_lhs(
     """Pack `rows` of the left operand, `depth` of its columns: the panel that begins at row `i` is at `i * depth`."""
     if lhs.windows is not None:
 
-        def cut(g: FunctionText, rows: Value, panel: Callable[[Value, int], None]) -> None:
+        def cut(g: FunctionText, rows: Value, panel: Callable[[Value, Index], None]) -> None:
             each_height(g, shape, rows, panel, known_rows)
 
         key, chunk = ("rows", shape, known_rows), 16 * shape.rows
-        pack_windows(f, to, lhs.windows, lhs.dtype, shape.dtype, key, cut, chunk, 1, row, rows, k, depth, lhs.frame)
+        pack_windows(
+            f,
+            to,
+            lhs.windows,
+            lhs.dtype,
+            shape.dtype,
+            key,
+            cut,
+            chunk,
+            1,
+            min(shape.lanes, 8),
+            row,
+            rows,
+            k,
+            depth,
+            lhs.frame,
+        )
         return
 
     def block(at: Value, height: int) -> None:
@@ -107,8 +123,13 @@ def pack_rhs(
     turned = rhs.transposed
     if turned.windows is not None:
 
-        def cut(g: FunctionText, columns: Value, panel: Callable[[Value, int], None]) -> None:
-            _each_width(g, shape, columns, lambda at, vectors, _: panel(at, vectors * shape.lanes), known_columns)
+        def cut(g: FunctionText, columns: Value, panel: Callable[[Value, Index], None]) -> None:
+            g.loop(
+                0,
+                columns,
+                shape.columns,
+                lambda at: panel(at, _width_for(g, shape, g.sub(columns, at), known_columns)),
+            )
 
         key, chunk = ("columns", shape, known_columns), 4 * shape.columns
         pack_windows(
@@ -121,6 +142,7 @@ def pack_rhs(
             cut,
             chunk,
             shape.columns,
+            shape.lanes,
             column,
             columns,
             k,
@@ -155,6 +177,16 @@ def _each_width(
         inside = f.op("and", f.icmp("sgt", left, above), f.icmp("sle", left, vectors * shape.lanes))
         f.if_(inside, lambda vectors=vectors: panel(whole, vectors, left))
         above = vectors * shape.lanes
+
+
+def _width_for(f: FunctionText, shape: MicroShape, left: Value, known_columns: int | None) -> Index:
+    """Columns of the panel where so many are left."""
+    widths = shape.widths_of(known_columns)
+    width: Index = widths[0] * shape.lanes if widths else shape.columns
+    for vectors in widths[1:]:
+        narrower = vectors * shape.lanes
+        width = f.select(f.icmp("sle", left, narrower), f.const_i(narrower), f.index(width))
+    return width
 
 
 def panel_elements(shape: MicroShape, rows_or_columns: int, depth: int) -> int:

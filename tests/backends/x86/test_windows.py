@@ -43,9 +43,12 @@ class Patches:
     def base(self, f: FunctionText, frame: Sequence[Value]) -> Value:
         return frame[0]
 
+    def start(self, f: FunctionText, frame: Sequence[Value]) -> list[Value]:
+        return [f.const_i(-self.pad * (self.width + 1)), f.const_i(-self.pad), f.const_i(-self.pad)]
+
     def row(self, f: FunctionText, row: Value, frame: Sequence[Value]) -> list[Value]:
-        y = f.sub(f.mul(f.udiv(row, self.out[1]), self.stride), self.pad)
-        x = f.sub(f.mul(f.urem(row, self.out[1]), self.stride), self.pad)
+        y = f.mul(f.udiv(row, self.out[1]), self.stride)
+        x = f.mul(f.urem(row, self.out[1]), self.stride)
         return [f.add(f.mul(y, self.width), x), y, x]
 
     def column(self, f: FunctionText, column: Value, frame: Sequence[Value]) -> list[Value]:
@@ -105,6 +108,8 @@ def convolution(target: TargetText, patches: Patches, dtype: DType, side: str, o
         (Patches(31, 5, 5, 1, 2), dt.bf16),
         (Patches(3, 3, 3, 1, 0), dt.f32),
         (Patches(20, 20, 1, 1, 0), dt.f32),
+        (Patches(7, 40, 3, 1, 0), dt.f32),
+        (Patches(12, 65, 3, 2, 1), dt.f32),
     ],
     ids=str,
 )
@@ -130,6 +135,6 @@ def test_gathered_patches_are_the_patches(target: TargetText, side: str, patches
 
 def test_sums_split_by_axis() -> None:
     m, k, size = (Dim.symbol(name) for name in ("_m", "_k", "N"))
-    assert split_by_axis(m // 7 * size + k % 3 - 4, ("_m", "_k")) == (m // 7 * size - 4, k % 3)
+    assert split_by_axis(m // 7 * size + k % 3 - 4, ("_m", "_k")) == (Dim.constant(-4), m // 7 * size, k % 3)
     assert split_by_axis(m * k, ("_m", "_k")) is None
     assert split_by_axis((m + k) // 2, ("_m", "_k")) is None

@@ -1,0 +1,194 @@
+"""Vectors of elements seen through windows: places tabled once, then runs of memory read as runs.
+
+The place of an element is a sum of a part of its row and a part of its column, and so is its coordinate in each window
+it must lie in. A vector has neighbouring rows of one column. How its rows lie in memory is the same for every column,
+so it is found out once: in one run, in two, with a gap after each, or anyhow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from tessera.backends.x86.windows import Windows
+from tessera.ir.target.llvm import convert
+from tessera.ir.target.llvm.text import FunctionText, Index, Value
+from tessera.ir.target.llvm.types import mangled, vector
+from tessera.types.dtype import DType
+
+DEPTH = 256
+"""Columns that fit the tables."""
+
+Read: TypeAlias = Callable[[Value], Value]
+"""`read(column)`: the vector's elements of a column, zero outside the windows, in the accumulator's dtype."""
+
+
+class WindowVectors:
+    """The tables of one operand in one function, and vectors of `lanes` rows read with them."""
+
+    def __init__(
+        self,
+        g: FunctionText,
+        windows: Windows,
+        dtype: DType,
+        accumulator: DType,
+        frame: Sequence[Value],
+        rows: int,
+        lanes: int,
+    ) -> None:
+        self.g, self.windows, self.dtype, self.accumulator = g, windows, dtype, accumulator
+        self.frame, self.lanes = frame, lanes
+        self.stored = convert.storage_type(dtype)
+        extents = windows.extents(g, frame)
+        self._extents = [g.splat(g.cast("trunc", extent, "i32"), lanes) for extent in extents]
+        # A vector may begin at the last row.
+        self._row_offsets, self._row_places = self._tables(rows + lanes, len(extents))
+        self._column_offsets, self._column_places = self._tables(DEPTH, len(extents))
+        self._base = self._base_of(frame)
+
+    def _tables(self, size: int, windows: int) -> tuple[Value, list[Value]]:
+        return self.g.alloca("i64", size), [self.g.alloca("i32", size) for _ in range(windows)]
+
+    def _base_of(self, frame: Sequence[Value]) -> Value:
+        start = self.windows.start(self.g, frame)
+        return self.g.gep(self.windows.base(self.g, frame), start[0], self.stored)
+
+    def move(self, frame: Sequence[Value]) -> None:
+        """Read from where another frame has its elements, with the same tables."""
+        self._base = self._base_of(frame)
+
+    def fill_rows(self, first: Index, count: Index, pad: int) -> None:
+        """Table `count` rows from `first`; vectors may begin up to a multiple of `pad`: they repeat the last row."""
+        g = self.g
+        last = g.sub(count, 1)
+
+        def one(i: Value) -> None:
+            terms = self.windows.row(g, g.add(first, g.smin(i, last)), self.frame)
+            self._put(i, self._row_offsets, self._row_places, terms)
+
+        g.loop(0, g.add(g.round_up(count, pad), self.lanes), 1, one)
+
+    def fill_columns(self, first: Index, count: Index) -> None:
+        """Table up to `DEPTH` columns from `first`."""
+        g = self.g
+        starts = self.windows.start(g, self.frame)[1:]
+
+        def one(i: Value) -> None:
+            offset, *places = self.windows.column(g, g.add(first, i), self.frame)
+            places = [g.add(place, start) for place, start in zip(places, starts, strict=True)]
+            self._put(i, self._column_offsets, self._column_places, [offset, *places])
+
+        g.loop(0, count, 1, one)
+
+    def _put(self, i: Value, offsets: Value, places: Sequence[Value], terms: Sequence[Value]) -> None:
+        g = self.g
+        g.store(terms[0], g.gep(offsets, i, "i64"))
+        for table, term in zip(places, terms[1:], strict=True):
+            g.store(g.cast("trunc", term, "i32"), g.gep(table, i, "i32"))
+
+    def at(self, row: Index, body: Callable[[Read], None]) -> None:
+        """`body(read)` for the vector that begins at a tabled row: written once for each way its rows may lie."""
+        g, lanes = self.g, self.lanes
+        offsets = g.load(g.gep(self._row_offsets, row, "i64"), vector("i64", lanes))
+        places = [g.load(g.gep(table, row, "i32"), vector("i32", lanes)) for table in self._row_places]
+        first, last = g.extract(offsets, 0), g.sub(g.extract(offsets, lanes - 1), lanes - 1)
+        beside = _lies(g, offsets, first, 1)
+        after = _lies(g, offsets, last, 1)
+        vectors = _Vector(self, offsets, places)
+        begin, end = (g.gep(self._base, offset, self.stored) for offset in (first, last))
+
+        def spread() -> None:
+            g.if_(
+                _all(g, _lies(g, offsets, first, 2)),
+                lambda: body(lambda column: vectors.spread(column, begin)),
+                lambda: body(vectors.gathered),
+            )
+
+        def broken() -> None:
+            g.if_(
+                _all(g, g.op("or", beside, after)),
+                lambda: body(lambda column: vectors.two_runs(column, begin, end, beside)),
+                spread,
+            )
+
+        g.if_(_all(g, beside), lambda: body(lambda column: vectors.run(column, begin)), broken)
+
+    def line(self, column: Value, start: Value | None = None) -> Value:
+        """Where a column begins, or the part of it that begins at `start` in the first column."""
+        g = self.g
+        return g.gep(start or self._base, g.load(g.gep(self._column_offsets, column, "i64"), "i64"), self.stored)
+
+    def inside(self, column: Value, places: Sequence[Value]) -> Value | None:
+        """Which lanes lie in all windows; None where there is no window."""
+        g, mask = self.g, None
+        for place, table, extent in zip(places, self._column_places, self._extents, strict=True):
+            term = g.splat(g.load(g.gep(table, column, "i32"), "i32"), self.lanes)
+            here = g.icmp("ult", g.op("add", place, term), extent)
+            mask = here if mask is None else g.op("and", mask, here)
+        return mask
+
+
+class _Vector:
+    """One vector's rows, and its elements of a column by each way to read them."""
+
+    def __init__(self, of: WindowVectors, offsets: Value, places: Sequence[Value]) -> None:
+        self.of, self.g, self.offsets, self.places = of, of.g, offsets, places
+        self.type = vector(of.stored, of.lanes)
+
+    def run(self, column: Value, begin: Value) -> Value:
+        """Rows beside each other."""
+        g, mask = self.g, self.of.inside(column, self.places)
+        pointer = self.of.line(column, begin)
+        return self._cast(g.load(pointer, self.type) if mask is None else g.masked_load(pointer, self.type, mask))
+
+    def two_runs(self, column: Value, begin: Value, end: Value, is_first: Value) -> Value:
+        """A run from the first row on, and one that ends with the last row: where an image begins a new line."""
+        g, mask = self.g, self.of.inside(column, self.places)
+        is_last = g.op("xor", is_first, g.const("i1", True, self.of.lanes))
+        if mask is not None:
+            is_first, is_last = g.op("and", is_first, mask), g.op("and", is_last, mask)
+        left = g.masked_load(self.of.line(column, begin), self.type, is_first)
+        return self._cast(g.masked_load(self.of.line(column, end), self.type, is_last, left))
+
+    def spread(self, column: Value, begin: Value) -> Value:
+        """Every second element of a run, as a step of two leaves them."""
+        g, mask, lanes = self.g, self.of.inside(column, self.places), self.of.lanes
+
+        def picked() -> Value:
+            # The second half begins one early, so that nothing is read past the last row.
+            start = self.of.line(column, begin)
+            low, high = g.load(start, self.type), g.load(g.gep(start, lanes - 1, self.of.stored), self.type)
+            half = lanes // 2
+            return g.shuffle(low, high, [*range(0, lanes, 2), *(lanes + 1 + 2 * i for i in range(half))])
+
+        if mask is None:
+            return self._cast(picked())
+        (value,) = g.if_(_all(g, mask), picked, lambda: self._gather(self.of.line(column), mask))
+        return self._cast(value)
+
+    def gathered(self, column: Value) -> Value:
+        """Rows anywhere."""
+        mask = self.of.inside(column, self.places) or self.g.const("i1", True, self.of.lanes)
+        return self._cast(self._gather(self.of.line(column), mask))
+
+    def _gather(self, line: Value, mask: Value) -> Value:
+        pointers = self.g.raw(vector("ptr", self.of.lanes), f"getelementptr {self.of.stored}, {line}, {self.offsets}")
+        name = f"llvm.masked.gather.{mangled(self.type)}.{mangled(pointers.type)}"
+        return self.g.call(name, [pointers, mask, Value(self.type, "zeroinitializer")], self.type)
+
+    def _cast(self, stored: Value) -> Value:
+        value = convert.widened(self.g, stored, self.of.dtype)
+        return convert.cast(self.g, value, self.of.dtype, self.of.accumulator)
+
+
+def _lies(g: FunctionText, offsets: Value, start: Value, step: int) -> Value:
+    """Which lanes lie at `start + step * lane`."""
+    lanes = offsets.lanes
+    steps = g.lanes_const("i64", [step * lane for lane in range(lanes)])
+    return g.icmp("eq", offsets, g.op("add", g.splat(start, lanes), steps))
+
+
+def _all(g: FunctionText, mask: Value) -> Value:
+    """Whether a mask holds in every lane."""
+    bits = g.bitcast(mask, f"i{mask.lanes}")
+    return g.icmp("eq", bits, g.const(bits.type, -1))
