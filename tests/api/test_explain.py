@@ -142,6 +142,6 @@ def test_a_kernel_is_explained_after_its_calls() -> None:
     doubled(ones(3, 5))
     (page,) = doubled.explain().specializations
     assert page.signature == "(x: [M, N] f32) -> ([M, N] f32)"
-    assert page.report["kernels"][0].endswith("grid [((M + 15) // 16), ((N + 255) // 256)]")
+    assert page.report["kernels"][0].endswith("grid [((M + 15) floordiv 16), ((N + 255) floordiv 256)]")
     assert str(doubled.explain()).startswith("kernel doubled(x: KTile")
     assert doubled.lower().graph == doubled.lower(ones(2, 2)).graph
