@@ -21,7 +21,7 @@ from tessera.types.promotion import integer_range
 
 _MOST_FREE = 64
 """The most that is selected from rows of unknown length; a sort of a row that short costs about as much."""
-_ROUND, _BLOCK, _STRETCH, _STEP = 80, 1, 4, 5
+_ROUND, _BLOCK, _STRETCH, _STEP = 60, 1, 6, 5
 """Nanoseconds of a round, for each block and for each stretch in it, and of one step of a merge sort for an element."""
 _MOST_ROUNDS = 32
 """The most rounds on a GPU, where each waits for memory several times."""
@@ -32,10 +32,10 @@ def _log2(number: int) -> int:
 
 
 def depth_of(count: Dim, width: int) -> int:
-    """Stretches of a block: those of a block cost a round as much as all blocks together."""
+    """Stretches of a block, a power of two: more of them make a round read more, and leave it fewer blocks."""
     stretches = 256 if count.value is None else -(-count.value // width)
     depth = 2
-    while _STRETCH * 4 * depth * depth <= _BLOCK * stretches and depth < 64:
+    while 2 * _STRETCH * depth * depth <= _BLOCK * stretches and depth < 64:
         depth *= 2
     return depth
 

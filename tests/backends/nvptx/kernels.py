@@ -33,6 +33,7 @@ _SINGLE: dict[str, tuple[One, tuple[int, ...], bool]] = {
     "places": (lambda x: ts.ops.argmax(x, axis=1), (5, 300), False),
     "product": (lambda x: ts.ops.relu(x @ x.T), (70, 50), True),
     "sort": (lambda x: ts.ops.sort(x, axis=-1), (3, 200), True),
+    "selection": (lambda x: ts.ops.topk(x, 10, axis=-1)[1], (3, 700), True),
     "running sum": (lambda x: ts.ops.cumsum(x, axis=0), (50, 30), False),
     "transpose": (lambda x: x.T + 1.0, (33, 65), False),
     "concatenation": (lambda x: ts.ops.concat([x, x * 2.0], axis=0), (9, 11), False),

@@ -1,4 +1,4 @@
-"""Sorting and scattering natively: the merge sort at every length around its runs, indices read from memory."""
+"""Sorting, selecting and scattering natively: lengths around runs and blocks, indices read from memory."""
 
 from __future__ import annotations
 
@@ -40,6 +40,40 @@ def test_a_sort_is_stable_at_every_length(dtype: Any, descending: bool) -> None:
         np.testing.assert_array_equal(np.asarray(order(x)), wanted)
         found = np.asarray(values(x)).astype(np.float64)
         np.testing.assert_array_equal(found, np.take_along_axis(x, wanted, 1).astype(np.float64))
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, np.uint32, np.uint64], ids=lambda dtype: np.dtype(dtype).name)
+@pytest.mark.parametrize("largest", [False, True])
+def test_a_selection_is_the_head_of_a_sort_at_every_length(dtype: Any, largest: bool) -> None:
+    """One compilation for all lengths: as many as are taken, a stretch, a block, one more, several blocks."""
+
+    def few(x: Any) -> Any:
+        return ts.ops.topk(x, 5, largest=largest)
+
+    taken = ts.jit(few, dynamic=True)
+    for count in (5, 15, 16, 17, 64, 300, 2050):
+        x = _rows(dtype, count)
+        if np.dtype(dtype).kind in "iu":
+            # All but a few are the key that also stands for nothing.
+            x[1] = np.iinfo(dtype).min if largest else np.iinfo(dtype).max
+            x[1, 1::9] = 3
+        values, places = (np.asarray(part) for part in taken(x))
+        wanted = reference("topk", x, k=5, largest=largest)
+        np.testing.assert_array_equal(places, wanted[1])
+        assert values.tobytes() == wanted[0].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("shape", "k"), [((3, 1), 1), ((3, 0), 0), ((3, 4), 0), ((4, 40), 40), ((0, 9), 2), ((2, 3, 9), 4)]
+)
+def test_selections_of_fixed_rows(shape: tuple[int, ...], k: int) -> None:
+    x = np.random.default_rng(5).standard_normal(shape).astype(np.float32)
+
+    def both(x: Any) -> Any:
+        return ts.ops.topk(x, k)
+
+    for found, wanted in zip(ts.jit(both)(x), reference("topk", x, k=k), strict=True):
+        assert np.asarray(found).tobytes() == wanted.tobytes()
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
