@@ -1,0 +1,84 @@
+"""What PTX alone shows of promises about numbers: denormals that no instruction flushes, and equal text every time."""
+
+# Traced functions are lambdas here, which have no types to give.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import ops
+from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.compiler.compile import lower
+from tessera.compiler.options import Options
+from tessera.ir.target.machine_code import compile_texts
+
+ROOT = Path(__file__).parents[2]
+X = np.zeros(64, np.float32)
+
+
+def steps(x: Any, y: Any) -> Any:
+    """Sums, products, quotients, roots, folds and a product of matrices."""
+    square = ops.reshape(x, (8, 8)) @ ops.reshape(y, (8, 8))
+    return x * y + x / y, ops.sqrt(x), (x - y).sum(), ops.exp(x), ops.softmax(square)
+
+
+def ptx(policy: Any) -> tuple[Any, str]:
+    function: Any = ts.jit(steps, policy=policy)
+    lowering = lower(function.trace(X, X).tape, Options.of(backend="cuda", features=("sm_90a",)))
+    return lowering, b"\n".join(compile_texts(lowering.texts, NvptxBackend().code_target)).decode()
+
+
+@pytest.mark.parametrize("policy", [ts.Policy(), ts.keep_denormals, ts.flush_denormals], ids=repr)
+def test_n1_1_no_instruction_flushes_by_itself(policy: Any) -> None:
+    """Denormals go where the policy says so, in an op that says so, and nowhere else."""
+    lowering, text = ptx(policy)
+    assert "mul.rn.f32" in text
+    assert ".ftz" not in text
+    flushes = [
+        op
+        for kernel in lowering.targets
+        for op in kernel.walk()
+        if op.name == "ttarget.round" and op.value("denormals") == "flush"
+    ]
+    assert bool(flushes) is (policy == ts.flush_denormals)
+
+
+TEXTS = """
+import hashlib
+import ml_dtypes
+import numpy as np
+import tessera as ts
+from tessera.compiler.compile import compile_tape
+from tessera.compiler.options import Options
+x = np.zeros((256, 256), ml_dtypes.bfloat16)
+f = ts.jit(lambda x, w: (ts.ops.gelu(x @ w), ts.ops.softmax(x), x.sum(0)), policy=ts.Training())
+made = compile_tape(f.trace(x, x).tape, Options.of(backend="cuda", features=("sm_90a",)))
+print(hashlib.sha256(made.to_bytes()).hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_d7_code_for_a_gpu_is_the_same_in_every_process(tmp_path: Path) -> None:
+    """Cold, warm, and cold elsewhere with other hashes: what runs is equal, byte for byte."""
+    found: set[str] = set()
+    for folder, seed in (("one", "1"), ("one", "2"), ("two", "3")):
+        own = {"TESSERA_CACHE_DIR": str(tmp_path / folder), "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
+        run = subprocess.run(
+            [sys.executable, "-c", TEXTS],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **own},
+            timeout=300,
+            check=False,
+        )
+        assert run.returncode == 0, run.stderr
+        found.add(run.stdout.strip())
+    assert len(found) == 1
