@@ -266,6 +266,9 @@ class Emitter:
 
     def on_load(self, op: SpecOp) -> None:
         access = self.access(op, op.operands[0], op.result, 1)
+        if access.can_turn:
+            self.blocks[op.result] = Vectors.of(access.layout, access.dtype, access.load_turned())
+            return
         block = Vectors(access.layout, access.dtype, access.load)
         self.blocks[op.result] = block
         self._pending.setdefault(access.base.text, []).append(block)

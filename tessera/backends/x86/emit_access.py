@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tessera.backends.x86.blocks import Layout, Vectors, register_type
 from tessera.backends.x86.lanes import LaneCoordinate, lane_values
+from tessera.backends.x86.transpose import can_transpose, transpose
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.llvm.convert import atomic_instruction, narrowed, storage_type
 from tessera.ir.target.llvm.instructions import Index, Value
@@ -29,6 +31,33 @@ class Access:
     env: Mapping[str, Index]
     indices: Sequence[Vectors]
     is_inside: bool = False
+    is_turned: bool = False
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The coordinates along the block, outermost first; lanes go along the last."""
+        axes: tuple[str, ...] = self.op.value("axes")
+        return (*axes[:-2], axes[-1], axes[-2]) if self.is_turned else axes
+
+    @property
+    def way(self) -> str:
+        """How lanes lie in memory."""
+        return "contiguous" if self.is_turned else self.op.value("way")
+
+    @property
+    def can_turn(self) -> bool:
+        """Whether lanes lie apart that would lie together along the axis before the last, in whole squares of lanes."""
+        layout, axes = self.layout, self.axes
+        if self.way != "strided" or len(axes) < 2 or self.indices or self.dtype.is_bool or self.op.value("windows"):
+            return False
+        across = self.op.value("offset").coefficient(axes[-2])
+        together = across is not None and across[0].value == 1 and axes[-2] not in across[1].symbols
+        return together and can_transpose(layout.lanes, self.dtype.bytes) and layout.sizes[-2:] == (layout.lanes,) * 2
+
+    @property
+    def turned(self) -> Access:
+        """The same elements with lanes along the axis before the last."""
+        return replace(self, is_turned=not self.is_turned)
 
     @property
     def _guards(self) -> list[tuple[str, Dim]]:
@@ -38,7 +67,7 @@ class Access:
     def _at(self, number: int) -> tuple[dict[str, Index], LaneCoordinate | None, dict[str, Value]]:
         """Coordinates for one vector: scalars, the one along lanes, and the index vectors."""
         outer, first = self.layout.place(number)
-        axes: tuple[str, ...] = self.op.value("axes")
+        axes = self.axes
         env = dict(self.env)
         for axis, index in zip(axes[:-1], outer, strict=True):
             env[axis] = self.f.add(env[axis], index)
@@ -98,8 +127,7 @@ class Access:
         f, op, lanes = self.f, self.op, self.layout.lanes
         env, along, tiles = self._at(number)
         stored = storage_type(self.dtype)
-        mask = self._mask(env, along, tiles)
-        way = op.value("way")
+        mask, way = self._mask(env, along, tiles), self.way
         if lanes > 1 and way == "uniform":
             return self._load_for_all(env, stored, mask)
         if lanes == 1:
@@ -112,6 +140,12 @@ class Access:
         else:
             value = self._gather(env, along, tiles, stored, mask, pad)
         return self._in_register(value)
+
+    def load_turned(self) -> list[Value]:
+        """All vectors: squares of them are read along the other axis, where elements lie together, and turned over."""
+        lanes, turned = self.layout.lanes, self.turned
+        squares = range(0, self.layout.count, lanes)
+        return [v for start in squares for v in transpose(self.f, [turned.load(start + row) for row in range(lanes)])]
 
     def _pad(self, lanes: int) -> Value:
         """What an element outside reads as, in memory's type."""

@@ -25,14 +25,22 @@ def transpose(f: FunctionText, rows: Sequence[Value]) -> list[Value]:
     return [column for column in columns if column is not None]
 
 
+def can_transpose(lanes: int, size: int) -> bool:
+    """Whether vectors of so many lanes, elements of so many bytes, can be transposed."""
+    return lanes > 1 and lanes & (lanes - 1) == 0 and lanes * size <= 64
+
+
 def _within_blocks(f: FunctionText, rows: Sequence[Value], per: int) -> list[Value]:
-    """Transpose each `per` by `per` block of `per` rows: result `j` holds column `j` of every block."""
-    if per == 1:
+    """Transpose each `per` by `per` block of `per` rows: result `j` holds column `j` of every block.
+
+    Halves of the rows are interleaved among themselves, then with each other, in runs that grow.
+    """
+    count = len(rows)
+    if count == 1:
         return list(rows)
-    if per == 2:
-        return [_interleave(f, rows[0], rows[1], per, high, 1) for high in (0, 1)]
-    pairs = [[_interleave(f, rows[a], rows[a + 1], per, high, 1) for high in (0, 1)] for a in (0, 2)]
-    return [_interleave(f, pairs[0][high], pairs[1][high], per, part, 2) for high in (0, 1) for part in (0, 1)]
+    first, second = (_within_blocks(f, half, per) for half in (rows[: count // 2], rows[count // 2 :]))
+    pairs = zip(first, second, strict=True)
+    return [_interleave(f, a, b, per, high, count // 2) for a, b in pairs for high in (0, 1)]
 
 
 def _interleave(f: FunctionText, a: Value, b: Value, per: int, high: int, run: int) -> Value:

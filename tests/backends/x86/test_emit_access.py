@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from xdsl.ir import SSAValue
 
+from tessera.backends.x86.backend import X86Backend
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import Place, TileBuilder
@@ -193,3 +194,40 @@ def test_a_size_may_be_called_what_index_tiles_are() -> None:
     place = Place({"i": start}, ("i",), (16,), {"i": size})
     b.store(b.load(b.arguments[0], [size - 1 - I], place), b.arguments[1], [I], place)
     agree(b.finish(), [numbers([37], f32), numbers([37], f32, 1)], t0=37)
+
+
+def squares(dtype: DType, lanes: int) -> SpecOp:
+    """What lies along the columns of [K, N], written along those of [N, K], in squares that stick out of both."""
+    b = builder(([K, N], dtype), ([N, K], dtype), writes=[1])
+
+    def step(i: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        def inner(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+            place = Place({"i": i, "j": j}, ("i", "j"), (lanes, lanes), {"i": N, "j": K})
+            b.store(b.load(b.arguments[0], [J, I], place), b.arguments[1], [I, J], place)
+            return carried
+
+        b.loop(b.index(0), b.index(K), lanes, inner)
+        return carried
+
+    b.loop(b.index(0), b.index(N), lanes, step)
+    return b.finish()
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, bool_], ids=str)
+def test_squares_are_turned_over(dtype: DType) -> None:
+    for machine in machines():
+        kernel = squares(dtype, machine.lanes)
+        built = build(kernel, machine)
+        for n, k in ((1, 1), (16, 16), (7, 40), (33, 5), (37, 19)):
+            arrays, sizes = [numbers([k, n], dtype), numbers([n, k], dtype, 1)], {"N": n, "K": k}
+            found = built.run(arrays, sizes)
+            assert_close(found, interpreted(kernel, arrays, sizes))
+            assert np.array_equal(found[1].view(np.uint8), np.ascontiguousarray(arrays[0].T).view(np.uint8))
+
+
+@pytest.mark.parametrize(("dtype", "is_turned"), [(f32, True), (dt.bf16, True), (dt.i8, True), (bool_, False)], ids=str)
+def test_squares_are_read_where_elements_lie_together(dtype: DType, is_turned: bool) -> None:
+    for machine in machines():
+        backend = X86Backend(machine)
+        text = backend.text(backend.lower(squares(dtype, machine.lanes)))
+        assert ("masked.gather" not in text) == is_turned

@@ -36,10 +36,11 @@ tgraph.func @even(%x: !tgraph.tensor<[B, 32], f32>) -> !tgraph.tensor<[B, 32], f
   tgraph.return %0 : (!tgraph.tensor<[B, 32], f32>) -> ()
 }
 // -----
-// Lanes across rows are strided; those of a row are not.
+// What is turned over is walked in squares of lanes: both sides then have an axis along which elements lie together.
 // CHECK-LABEL: tsched.module @turned(
-// CHECK:             ttarget.load %{{.*}} {names = ["_p0", "_p1"], axes = ["_p1"], offset = B*_p1 + _p0, way = "strided", align = 4}
-// CHECK:             ttarget.store %{{.*}} {names = ["_p0", "_p1"], axes = ["_p1"], offset = C*_p0 + _p1, way = "contiguous", align = 4}
+// CHECK:             ttarget.load %{{.*}} {names = ["_p0", "_p1"], axes = ["_p0", "_p1"], offset = B*_p1 + _p0, way = "strided", align = 4, guarded = ["_p0"], bounds = [B]}
+// CHECK-SAME:        !ttarget.vector<[8, 8], f32>
+// CHECK:             ttarget.store %{{.*}} {names = ["_p0", "_p1"], axes = ["_p0", "_p1"], offset = C*_p0 + _p1, way = "contiguous", align = 4, guarded = ["_p0"], bounds = [B]}
 tgraph.func @turned(%x: !tgraph.tensor<[C, B], f32>) -> !tgraph.tensor<[B, C], f32> attributes {names = ["x"]} {
   %0 = tgraph.transpose %x {axes = [1, 0]} : (!tgraph.tensor<[C, B], f32>) -> !tgraph.tensor<[B, C], f32>
   %1 = tgraph.neg %0 : (!tgraph.tensor<[B, C], f32>) -> !tgraph.tensor<[B, C], f32>

@@ -60,9 +60,11 @@ def emit_map(request: Request) -> SpecOp:
     flat = len(groups) < len(shape)
     if not groups:
         return _emit_point(request)
-    across = _turned_axis(addresses, names, walk) if request.machine.is_gpu else None
-    if across is not None:
+    across = _turned_axis(addresses, names, walk)
+    if across is not None and request.machine.is_gpu:
         return _emit_squares(request, walk, {walk.names[across]: TURNED[0], walk.names[-1]: TURNED[1]}, flat)
+    if across is not None and _fits_squares(request, walk.extents[across]):
+        return _emit_strips(request, walk, across, flat)
     sizes = small_rows(walk.extents, request.machine)
     if sizes is not None:
         return _emit_squares(request, walk, dict(zip(walk.names[-2:], sizes, strict=True)), flat)
@@ -111,6 +113,37 @@ def _emit_squares(request: Request, walk: Walk, sizes: Mapping[str, int], flat: 
     evaluator = Evaluator(request.body, tile, inputs, flat)
     place = Place(coords, tuple(sizes), tuple(sizes.values()), {name: extents[name] for name in sizes})
     _store_all(evaluator, request, outputs, walk.at(), place, flat)
+    return tile.finish()
+
+
+def _fits_squares(request: Request, across: Dim) -> bool:
+    """Whether squares of lanes fit the registers of a processor, and are not known to be mostly empty."""
+    is_empty = across.value is not None and 2 * across.value < request.machine.lanes
+    return not is_empty and all(type.dtype.bytes <= 4 for type in request.body.types)
+
+
+def _emit_strips(request: Request, walk: Walk, across: int, flat: bool) -> SpecOp:
+    """A walk in strips, as many lanes high as wide: what lies together along the other dim is read so, and turned."""
+    lanes, name, last = request.machine.lanes, walk.names[across], walk.names[-1]
+    extents = dict(zip(walk.names, walk.extents, strict=True))
+    grid = [*walk.extents[:-1], walk.extents[-1].ceildiv(BLOCK)]
+    grid[across] = grid[across].ceildiv(lanes)
+    tile = request.builder(grid, "map", flat)
+    coords = {name: tile.program_id(axis) for axis, name in enumerate(walk.names)}
+    start = tile.index(Dim.symbol(last) * BLOCK, coords)
+    stop = tile.index(minimum(extents[last], Dim.symbol(last) * BLOCK + BLOCK), coords)
+    coords[name] = tile.index(Dim.symbol(name) * lanes, {name: coords[name]})
+    inputs, outputs = buffers_of(request.body, tile)
+    evaluator = Evaluator(request.body, tile, inputs, flat)
+
+    def step(index: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        bounds = {axis: extents[axis] for axis in (name, last)}
+        place = Place({**coords, last: index}, (name, last), (lanes, lanes), bounds)
+        with evaluator.scope():
+            _store_all(evaluator, request, outputs, walk.at(), place, flat)
+        return carried
+
+    tile.loop(start, stop, lanes, step)
     return tile.finish()
 
 
