@@ -15,6 +15,7 @@ from tessera.compiler.kernel_instance import KernelInstance
 from tessera.compiler.options import Options, at_place
 from tessera.diagnostics.codes import ArgumentError, KernelError, RuntimeArgumentError
 from tessera.diagnostics.error import CompilationError
+from tessera.frontend.annotations import annotation_text
 from tessera.frontend.arguments import callables, shown, word
 from tessera.frontend.functions.movement import reshape
 from tessera.frontend.functions.operands import shape_dims
@@ -279,7 +280,30 @@ class Kernel:
     def __repr__(self) -> str:
         vjp = self.definition.vjp
         derivative = "" if vjp is None else f" with vjp `{vjp_name(vjp)}`"
-        return f"kernel {self.name}{self.definition.signature} {self.schedule}{derivative}"
+        return f"kernel {self.name}{_written_signature(self.definition)} {self.schedule}{derivative}"
+
+
+def _written_signature(definition: KernelDefinition) -> str:
+    """The parameters as they were written, whether annotations are values or texts of them."""
+    declared = {item.name: item.annotation for item in definition.parameters}
+    items = [
+        item.replace(annotation=_Written(declared[item.name] or item.annotation))
+        if item.annotation is not item.empty
+        else item
+        for item in definition.signature.parameters.values()
+    ]
+    returns = definition.signature.empty if definition.returns is None else _Written(definition.returns)
+    return str(definition.signature.replace(parameters=items, return_annotation=returns))
+
+
+class _Written:
+    """An annotation that shows as its text."""
+
+    def __init__(self, annotation: Any) -> None:
+        self.annotation = annotation
+
+    def __repr__(self) -> str:
+        return annotation_text(self.annotation)
 
 
 class _Shaped:

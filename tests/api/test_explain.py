@@ -143,5 +143,5 @@ def test_a_kernel_is_explained_after_its_calls() -> None:
     (page,) = doubled.explain().specializations
     assert page.signature == "(x: [M, N] f32) -> ([M, N] f32)"
     assert page.report["kernels"][0].endswith("grid [((M + 15) floordiv 16), ((N + 255) floordiv 256)]")
-    assert str(doubled.explain()).startswith("kernel doubled(x: KTile")
+    assert str(doubled.explain()).startswith('kernel doubled(x: KTile["M", "N"]) Schedule(')
     assert doubled.lower().graph == doubled.lower(ones(2, 2)).graph
