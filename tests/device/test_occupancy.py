@@ -15,6 +15,7 @@ from tessera.runtime.devices.cuda_driver import Module, driver, is_available
 from tessera.types.occupancy import Usage, occupancy
 from tests.backends.nvptx.kernels import PROGRAMS, lowered, parts_of
 from tests.backends.nvptx.test_occupancy import ANSWERS
+from tests.backends.nvptx.test_registers import many
 
 pytestmark = [
     pytest.mark.device("sm_90"),
@@ -27,18 +28,6 @@ LIVE = (4, 12, 20, 28, 36, 44, 60, 76, 92, 108, 124, 140, 160, 180, 200, 220, 23
 MOST_SHARED = 227 << 10
 _REGISTERS = 4
 """The driver's number for how many registers a function takes."""
-
-
-def heavy(live: int) -> str:
-    """A kernel that has so many numbers of a thread at once, for blocks of any size."""
-    lines = [".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 k_param_0)\n{\n"]
-    lines.append(f"\t.reg .f32 %f<{live + 1}>;\n\t.reg .b64 %rd<4>;\n\t.reg .b32 %r<2>;\n")
-    lines.append("\tld.param.u64 %rd1, [k_param_0];\n\tmov.u32 %r1, %tid.x;\n\tmul.wide.u32 %rd2, %r1, 4;\n")
-    lines.append("\tadd.s64 %rd3, %rd1, %rd2;\n")
-    lines += [f"\tld.volatile.global.f32 %f{at}, [%rd3+{8192 * at}];\n" for at in range(live)]
-    lines.append("\tbar.sync 0;\n")
-    lines += [f"\tst.volatile.global.f32 [%rd3+{8192 * at}], %f{at};\n" for at in range(live)]
-    return "".join([*lines, "\tret;\n}\n"])
 
 
 def registers_of(function: int) -> int:
@@ -62,7 +51,7 @@ def blocks_of(function: int, threads: int, shared: int) -> int:
 
 def points() -> Iterator[tuple[int, int, int, int]]:
     for live in LIVE:
-        module = Module(heavy(live).encode())
+        module = Module(many(live, threads=0).encode())
         function = module.function("k", MOST_SHARED)
         registers = registers_of(function)
         for threads in THREADS:

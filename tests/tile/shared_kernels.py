@@ -27,17 +27,10 @@ class Lined(TileBuilder):
 
     line = 0
 
-    def emit(
-        self,
-        name: str,
-        operands: Sequence[SSAValue] = (),
-        values: Mapping[str, Any] | None = None,
-        types: Sequence[Any] = (),
-        regions: Sequence[Any] = (),
-    ) -> SpecOp:
+    def emit(self, *given: Any, **rest: Any) -> SpecOp:
         self.line += 1
         self.span = Span("shared.py", self.line)
-        return super().emit(name, operands, values, types, regions)
+        return super().emit(*given, **rest)
 
 
 def transpose(block: int = 8) -> SpecOp:

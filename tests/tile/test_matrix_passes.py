@@ -17,19 +17,20 @@ import tessera as ts
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.simulate import simulate
 from tessera.diagnostics.error import TesseraError
-from tessera.ir.base.arrays import numpy_dtype
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import parse_pipeline
 from tessera.ir.base.text import parse_module
-from tessera.ir.base.types import BufferAttr
 from tessera.ir.base.verify import verify
 from tessera.ir.tile.interpret import run_kernel
 from tessera.types.machine import GPUS
-from tests.backends.nvptx.matrices import causal, full, kernels_of, layer, nn, nt, text_of, tn
+from tests.backends.nvptx.matrices import arrays_of, causal, full, kernels_of, layer, nn, nt, text_of, tn
 
 E4M3 = ml_dtypes.float8_e4m3fn
-PASSES = ("tile-select-matrix-units", "tile-choose-spaces", "tile-pipeline-copies")
-FOR_MACHINES = ("tile-select-matrix-units", "tile-pipeline-copies")
+PASSES = (
+    *("tile-select-matrix-units", "tile-choose-spaces", "tile-pipeline-copies"),
+    *("tile-schedule-programs", "tile-specialize-warps", "tile-overlap-products"),
+)
+WITHOUT_MACHINES = ("tile-choose-spaces", "tile-specialize-warps")
 MACHINES = ("sm_80", "sm_90a", "sm_100a")
 
 
@@ -78,18 +79,7 @@ def kernel_of_module(module: ModuleOp) -> SpecOp:
 
 def line(machine: str, count: int = len(PASSES)) -> str:
     """The passes for a machine, up to one of them."""
-    return ",".join(f'{name}{{machine = "{machine}"}}' if name in FOR_MACHINES else name for name in PASSES[:count])
-
-
-def arrays_of(kernel: SpecOp, seed: int = 0) -> list[Any]:
-    """Small whole numbers, of which all sums are exact."""
-    rng = np.random.default_rng(seed)
-    found: list[Any] = []
-    for argument in kernel.regions[0].block.args:
-        assert isinstance(argument.type, BufferAttr)
-        shape = [dim.value or 0 for dim in argument.type.shape]
-        found.append(rng.integers(-4, 5, shape).astype(numpy_dtype(argument.type.dtype)))
-    return found
+    return ",".join(name if name in WITHOUT_MACHINES else f'{name}{{machine = "{machine}"}}' for name in PASSES[:count])
 
 
 def interpreted(text: str) -> Any:
@@ -240,3 +230,117 @@ def test_stages_for_which_there_is_no_room_are_refused_and_not_cut() -> None:
     for passes in (line("sm_90a"), line("sm_90a", 1)):
         with pytest.raises(TesseraError, match=said):
             after(written, passes)
+
+
+def saying(text: str, words: str) -> str:
+    """A kernel that says how it runs."""
+    return text.replace("attributes {symbols", f"attributes {{{words}, symbols", 1)
+
+
+@cache
+def wide_text() -> str:
+    """A product of two rows and two columns of blocks, with steps enough for what follows products."""
+    (kernel,) = kernels_of(nt, [(256, 320), (256, 320)], overrides={"contraction.block": (128, 128, 64)})
+    return text_of(kernel)
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.sampled_from(("persistent", "dynamic")), st.sampled_from((1, 2, 3, 16)), st.booleans(), st.booleans())
+def test_any_order_of_programs_gives_the_same(walk: str, group: int, descending: bool, pair: bool) -> None:
+    pair = pair and walk == "persistent" and group % 2 == 0
+    order = {"walk": f'"{walk}"', "group": group, "descending": str(descending).lower(), "pair": str(pair).lower()}
+    written = saying(wide_text(), ", ".join(f"{name} = {value}" for name, value in order.items()))
+    text = lowered(written, "sm_90a")
+    assert ("mailbox" in text) == (walk == "dynamic")
+    assert ("pair = true" in text) == pair
+    np.testing.assert_array_equal(simulated(written), interpreted(wide_text()))
+
+
+def test_programs_of_unequal_length_may_be_taken_in_order() -> None:
+    assert "mailbox" in lowered(kernel_text("causal"), "sm_90a")
+    written = saying(kernel_text("causal"), 'walk = "persistent"')
+    assert "mailbox" not in lowered(written, "sm_90a")
+    np.testing.assert_allclose(simulated(written), meaning("causal"), atol=0.06)
+
+
+PAIR = 'walk = "persistent", group = 2, pair = true'
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "machine", "said"),
+    [
+        ("full", PAIR, "sm_90a", "pairs share the right side of one product, and there are 2"),
+        ("8-bit", PAIR, "sm_90a", "pairs need an even number of rows of blocks, and there are 1"),
+        ("nt", 'walk = "once"', "sm_90a", "on wgmma the walk is persistent or dynamic, not once"),
+        ("nt", 'walk = "persistent"', "sm_80", "on mma.sync the walk is once, not persistent"),
+        ("nt", 'roles = "uniform"', "sm_90a", "kernels on wgmma copy by tensor maps, which one thread starts"),
+        ("nt", 'roles = "producer"', "sm_80", "kernels on mma.sync copy by all threads, and `roles` is producer"),
+        ("full", 'epilogue = "beside"', "sm_90a", "what follows the products is not done beside those of the next"),
+        ("nt", 'epilogue = "after", lag = 2', "sm_90a", "groups of warps begin 0 stages apart at most, not 2"),
+    ],
+)
+def test_what_a_kernel_says_and_cannot_do_is_refused(name: str, words: str, machine: str, said: str) -> None:
+    written = saying(kernel_text(name), words)
+    with pytest.raises(TesseraError, match=said):
+        after(written, line(machine))
+    with pytest.raises(TesseraError, match=said):
+        lowered(written, machine)
+
+
+def test_registers_that_a_kernel_says_are_those_of_its_roles() -> None:
+    assert "registers = [40, 232]" in lowered(wide_text(), "sm_90a")
+    written = saying(wide_text(), 'roles = "producer", registers = [56, 224]')
+    assert "registers = [56, 224]" in lowered(written, "sm_90a")
+    with pytest.raises(TesseraError, match="take 70656 of 65536"):
+        after(saying(wide_text(), 'roles = "producer", registers = [72, 240]'), line("sm_90a"))
+
+
+def formed(text: str, words: str) -> str:
+    """A kernel whose loops say what overlaps."""
+    return text.replace("{step", f"{{{words}, step")
+
+
+@pytest.mark.parametrize("name", ["nt", "causal"])
+def test_a_loop_may_run_in_the_order_of_the_program(name: str) -> None:
+    assert "left = 1" in lowered(kernel_text(name), "sm_90a")
+    written = formed(kernel_text(name), 'form = "ordered"')
+    assert "left = 1" not in lowered(written, "sm_90a")
+    np.testing.assert_allclose(simulated(written), meaning(name), atol=0.06 if name == "causal" else 0)
+
+
+def test_groups_of_warps_need_not_start_products_in_turn() -> None:
+    (kernel,) = kernels_of(full, [(1, 1, 128, 128), (1, 1, 256, 128), (1, 1, 256, 128)])
+    text = text_of(kernel)
+    assert "ttarget.turn" in lowered(text, "sm_90a")
+    written = formed(text, 'form = "skewed"')
+    assert "ttarget.turn" not in lowered(written, "sm_90a")
+    assert "turns" not in after(written, line("sm_90a"))
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "said"),
+    [
+        ("causal", 'form = "sum"', "a loop says that it is sum, and on wgmma it is skewed or ordered"),
+        ("nt", 'form = "skewed"', "a loop says that it is skewed, and on wgmma it is sum or ordered"),
+        ("full", 'form = "skewed", turns = true', "two groups of warps start products in turn, and there are 1"),
+    ],
+)
+def test_what_a_loop_says_and_cannot_do_is_refused(name: str, words: str, said: str) -> None:
+    with pytest.raises(TesseraError, match=said):
+        after(formed(kernel_text(name), words), line("sm_90a"))
+
+
+@pytest.mark.parametrize("epilogue", ["beside", "after"])
+def test_what_follows_products_is_done_where_a_kernel_says(epilogue: str) -> None:
+    written = saying(wide_text(), f'epilogue = "{epilogue}"')
+    assert ("ttarget.rest" in lowered(written, "sm_90a")) == (epilogue == "beside")
+    np.testing.assert_array_equal(simulated(written), interpreted(wide_text()))
+
+
+def test_groups_of_warps_are_as_far_apart_as_a_kernel_says() -> None:
+    (kernel,) = kernels_of(narrow, [(128, 1280), (64, 1280)], E4M3, overrides={"contraction.block": (128, 64, 64)})
+    text = text_of(kernel)
+    for lag in (1, 3):
+        written = saying(text, f'epilogue = "after", lag = {lag}')
+        assert f"ttarget.lag %{{}} {{stages = {lag}}}" if lag > 1 else "ttarget.lag" in lowered(written, "sm_90a")
+        np.testing.assert_array_equal(simulated(written), interpreted(text))

@@ -14,8 +14,10 @@ import tessera as ts
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
+from tessera.ir.base.arrays import numpy_dtype
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.text import print_module
+from tessera.ir.base.types import BufferAttr
 from tessera.ir.base.version import stamp
 from tessera.types.machine import GPUS
 
@@ -72,6 +74,17 @@ def text_of(kernel: SpecOp) -> str:
     module = ModuleOp([kernel.clone()])
     stamp(module)
     return print_module(module)
+
+
+def arrays_of(kernel: SpecOp, seed: int = 0) -> list[Any]:
+    """Small whole numbers, of which all sums are exact; what is written begins as something else."""
+    rng = np.random.default_rng(seed)
+    found: list[Any] = []
+    for argument in kernel.regions[0].block.args:
+        assert isinstance(argument.type, BufferAttr)
+        shape = [dim.value or 0 for dim in argument.type.shape]
+        found.append(rng.integers(-4, 5, shape).astype(numpy_dtype(argument.type.dtype)))
+    return found
 
 
 @cache

@@ -15,23 +15,10 @@ from xdsl.dialects.builtin import ModuleOp
 import tessera as ts
 from tessera.backends.nvptx.passes.lower_to_hopper import LowerToHopper
 from tessera.backends.nvptx.simulate import DeadlockError, simulate
-from tessera.ir.base.arrays import numpy_dtype
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import BufferAttr
 from tessera.ir.schedule.emit.contraction_kernel import MATRIX_BLOCKS
 from tessera.ir.tile.interpret import run_kernel
-from tests.backends.nvptx.matrices import causal, full, kernels_of, layer, nn, nt, text_of, tn
-
-
-def arrays_of(kernel: SpecOp, seed: int = 0) -> list[Any]:
-    """Small whole numbers, of which all sums are exact; what is written begins as something else."""
-    rng = np.random.default_rng(seed)
-    found: list[Any] = []
-    for argument in kernel.regions[0].block.args:
-        assert isinstance(argument.type, BufferAttr)
-        shape = [dim.value or 0 for dim in argument.type.shape]
-        found.append(rng.integers(-4, 5, shape).astype(numpy_dtype(argument.type.dtype)))
-    return found
+from tests.backends.nvptx.matrices import arrays_of, causal, full, kernels_of, layer, nn, nt, text_of, tn
 
 
 def hopper(kernel: SpecOp, **choices: Any) -> SpecOp:

@@ -20,8 +20,8 @@ from tessera.ir.base.dialect_of import load_dialects
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
-from tests.backends.nvptx.matrices import BACKEND, causal, kernels_of, matrix_of, nn, nt
-from tests.backends.nvptx.test_passes import arrays_of, hopper
+from tests.backends.nvptx.matrices import BACKEND, arrays_of, causal, kernels_of, matrix_of, nn, nt
+from tests.backends.nvptx.test_passes import hopper
 
 STAGES = 3
 

@@ -92,14 +92,14 @@ HEAD = """.version 8.7
 .target sm_90a
 .address_size 64
 .visible .entry k(.param .u64 k_param_0)
-.reqntid {threads}
+{bounds}
 {{
 """
 
 
 def many(live: int, threads: int = 1024) -> str:
-    """A kernel that has so many numbers of a thread at once."""
-    lines = [HEAD.format(threads=threads), f"\t.reg .f32 \t%f<{live + 1}>;\n"]
+    """A kernel that has so many numbers of a thread at once; blocks of 0 threads may have any size."""
+    lines = [HEAD.format(bounds=f".reqntid {threads}" if threads else ""), f"\t.reg .f32 \t%f<{live + 1}>;\n"]
     lines.append("\t.reg .b64 \t%rd<8>;\n\t.reg .b32 \t%r<4>;\n")
     lines.append("\tld.param.u64 \t%rd1, [k_param_0];\n\tmov.u32 \t%r1, %tid.x;\n\tmul.wide.u32 \t%rd2, %r1, 4;\n")
     lines.append("\tadd.s64 \t%rd3, %rd1, %rd2;\n")
