@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ def __getattr__(name: str) -> Any:
     elif name in _MODULES:
         value = importlib.import_module(f"tessera.{name}")
     else:
-        raise AttributeError(f"module `tessera` has no attribute `{name}`")
+        raise AttributeError(f"module `tessera` has no attribute `{name}`", name=name, obj=sys.modules[__name__])
     globals()[name] = value
     return value
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from operator import index
 from typing import Any, NoReturn, TypeAlias
 
@@ -63,11 +64,28 @@ class Size:
     def __rmod__(self, other: Any) -> Any:
         return _joined(self, other, _remainder_of)
 
+    def __pow__(self, power: Any) -> Any:
+        if isinstance(power, int) and not isinstance(power, bool) and 0 <= power <= _HIGHEST_POWER:
+            return size_of(prod([self.dim] * power, start=Dim.constant(1)))
+        if not isinstance(power, int | float | Size):
+            return NotImplemented
+        return _refuse(self, "raised to a power as a number", _SCALAR_HELP)
+
+    def __rpow__(self, base: Any) -> Any:
+        if not isinstance(base, int | float):
+            return NotImplemented
+        return _refuse(self, "a power of a number", _SCALAR_HELP)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        if not isinstance(other, int | float):
+            return NotImplemented
+        return _refuse(self, "divided by as a number", _SCALAR_HELP)
+
     def __neg__(self) -> Any:
         return size_of(-self.dim)
 
     def __truediv__(self, other: Any) -> Any:
-        if not isinstance(other, int | Size | Dim):
+        if not isinstance(other, int | float | Size | Dim):
             return NotImplemented
         return _refuse(self, "divided as a number", "write `//` for a size, or divide a tensor by it")
 
@@ -103,6 +121,9 @@ class Size:
         return _refuse(self, "turned into a number", lambda span: fixes_of("values").itself_fix(span, help, ("float",)))
 
 
+_HIGHEST_POWER = 8
+"""The highest power of a size that is a size: more would be a polynomial that nobody meant."""
+_SCALAR_HELP = "make a scalar of it first, as in `tessera.ops.cast(x.shape[1], tessera.f32) ** -0.5`"
 _LOOP_HELP = "loop with `tessera.fori_loop` or `tessera.scan`, or write a number in the annotation to make it static"
 
 
@@ -165,6 +186,8 @@ def _remainder_of(own: Dim, given: Dim) -> Dim:
 
 
 def _joined(own: Size, other: Any, combine: Callable[[Dim, Dim], Dim]) -> Any:
+    if isinstance(other, float):
+        _refuse(own, "used with a float as a number", _SCALAR_HELP)
     if isinstance(other, bool) or not isinstance(other, int | Size | Dim):
         return NotImplemented
     return size_of(combine(own.dim, dim_of(other)))

@@ -426,12 +426,14 @@ def _from_values(values: Any, dtype: DType | None) -> Tensor:
         rows = [cast("Sequence[Any] | None", row if isinstance(row, (list, tuple)) else None) for row in level]
         widths = {-1 if row is None else len(row) for row in rows}
         if len(widths) != 1:
-            raise RuntimeArgumentError(f"nested lists differ in length at depth {len(shape)}")
+            raise RuntimeArgumentError(
+                f"nested lists differ in length at depth {len(shape)}", fix="make all lists of one depth equally long"
+            )
         shape.append(widths.pop())
         level = [item for row in rows if row is not None for item in row]
     for item in level:
         if not isinstance(item, (bool, int, float)):
-            raise RuntimeArgumentError(f"a {type(item).__name__} is not a number")
+            raise RuntimeArgumentError(f"a {type(item).__name__} is not a number", fix="elements are numbers or flags")
     return _rebuild(dtype.name, tuple(shape), encode(dtype, level))
 
 

@@ -5,12 +5,14 @@
 # pyright: reportUnknownVariableType=false
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tessera as ts
 from tessera.diagnostics.codes import SpecializationError
 from tessera.frontend.size import Size, size_of
 from tessera.types.dim import Dim
@@ -69,3 +71,36 @@ def test_an_answer_is_right_for_every_value(factor: int, offset: int, bound: int
         return
     for value in range(6):
         assert eval(f"{factor * value + offset} {operator} {bound}") == answer
+
+
+@pytest.mark.parametrize(
+    "with_float",
+    [
+        lambda: S * 0.5,
+        lambda: 0.5 + S,
+        lambda: 1.0 / S,
+        lambda: S / 2.0,
+        lambda: S**-0.5,
+        lambda: S**-1,
+        lambda: 2.0**S,
+    ],
+)
+def test_a_size_is_no_number_for_floats_and_says_what_to_write(with_float: Callable[[], Any]) -> None:
+    with pytest.raises(SpecializationError, match="`S` is a free dimension and cannot be") as caught:
+        with_float()
+    assert caught.value.fix is not None
+
+
+def test_a_small_power_of_a_size_is_a_size() -> None:
+    assert (S**0, S**1, S**2) == (1, S, S * S)
+    with pytest.raises(SpecializationError):
+        _ = S**9
+
+
+def test_a_size_becomes_a_scalar_by_a_cast() -> None:
+    @ts.jit
+    def scaled(x: ts.Tensor["N", ts.f32]) -> Any:
+        return x * ts.ops.cast(x.shape[0], ts.f32) ** -0.5
+
+    assert scaled(ts.ones(4)).tolist() == [0.5] * 4
+    assert scaled(ts.ones(16)).tolist() == [0.25] * 16

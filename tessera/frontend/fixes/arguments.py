@@ -156,5 +156,9 @@ _OTHER_NAMES = {
 def dtype_name_fix(span: Span | None, given: object) -> Fix | str:
     """The name of a dtype in place of what another library calls it."""
     advice = f"the dtypes are {', '.join(BY_NAME)}, as in `tessera.f32`"
-    name = _OTHER_NAMES.get(str(given))
-    return (name is not None and edit_text(span, str(given), name, f"its name is `{name}`")) or advice
+    name = _OTHER_NAMES.get(given.__name__ if isinstance(given, type) else str(given))
+    if name is None:
+        return advice
+    if isinstance(given, type):
+        return f"write `tessera.{name}`"
+    return edit_text(span, str(given), name, f"its name is `{name}`") or advice

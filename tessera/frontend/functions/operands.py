@@ -69,7 +69,9 @@ def as_tensor(value: Any, dtype: DType | None = None) -> Any:
 
 
 def cast(x: Any, dtype: DType) -> Any:
-    """`x` in another dtype; the same value when it has that dtype."""
+    """`x` in another dtype; the same value when it has that dtype. A size becomes a scalar."""
+    if isinstance(x, Size):
+        return as_tensor(x, parse_dtype(dtype))
     return x if dtype_of(x) is dtype else apply("cast", (x,), {"dtype": dtype})
 
 
@@ -79,7 +81,8 @@ def parse_dtype(value: Any) -> DType:
         return value
     if isinstance(value, str) and value in BY_NAME:
         return BY_NAME[value]
-    raise DTypeError(f"`{value}` is not a dtype", fix=lambda span: fixes_of("arguments").dtype_name_fix(span, value))
+    shown = f"{value.__module__}.{value.__name__}".removeprefix("builtins.") if isinstance(value, type) else value
+    raise DTypeError(f"`{shown}` is not a dtype", fix=lambda span: fixes_of("arguments").dtype_name_fix(span, value))
 
 
 def promoted(op: str, values: Sequence[Any], group: OpClass = ARITHMETIC) -> list[Any]:
