@@ -22,6 +22,7 @@ from tessera.ir.base.rounding import round_to
 from tessera.ir.base.types import BufferAttr, IndexAttr, TileAttr
 from tessera.ir.tile import scalars
 from tessera.ir.tile.indexing import Cells, along, cells_of, evaluate
+from tessera.ir.tile.softmax_recipe import attend, softmax
 from tessera.types.dim import Dim
 
 
@@ -352,15 +353,18 @@ _FOLDS: dict[str, str] = {"sum": "add", "prod": "mul", "max": "max", "min": "min
 
 @handles("ttile.reduce")
 def _reduce(run: Run, op: SpecOp) -> Sequence[Any]:
-    axis, dtype = op.value("axis"), _dtype(op.operands[0])
-    tile: Array = np.moveaxis(run[op.operands[0]], axis, 0)
+    return (_folded(run[op.operands[0]], op.value("axis"), op.value("kind"), _dtype(op.operands[0])),)
+
+
+def _folded(tile: Array, axis: int, kind: str, dtype: Any) -> Array:
+    tile = np.moveaxis(tile, axis, 0)
     while tile.shape[0] > 1:
         half = 1 << (tile.shape[0] - 1).bit_length() - 1
         low, high = tile[:half], tile[half:]
-        joined = scalars.apply(_FOLDS[op.value("kind")], [low[: len(high)], high], dtype)
+        joined = scalars.apply(_FOLDS[kind], [low[: len(high)], high], dtype)
         # What has no partner goes on as it is.
         tile = joined if len(high) == half else np.concatenate([joined, low[len(high) :]])
-    return (tile[0],)
+    return tile[0]
 
 
 @handles("ttile.arg_reduce")
@@ -387,3 +391,41 @@ def _dot(run: Run, op: SpecOp) -> Sequence[Any]:
 @handles("ttile.transpose")
 def _transpose(run: Run, op: SpecOp) -> Sequence[Any]:
     return (np.ascontiguousarray(cast("Array", run[op.operands[0]]).T),)
+
+
+class _Run:
+    """The steps of a recipe on arrays, computed in one dtype."""
+
+    def __init__(self, dtype: Any, narrow: Any = None) -> None:
+        self.dtype, self.narrow = dtype, narrow
+
+    def fn(self, name: str, *tiles: Array) -> Array:
+        return scalars.apply(name, list(tiles), self.dtype)
+
+    def rows(self, kind: str, tile: Array) -> Array:
+        return _folded(tile, 1, kind, self.dtype)
+
+    def spread(self, column: Array, like: Array) -> Array:
+        return np.broadcast_to(column[:, None], like.shape)
+
+    def full(self, value: float, like: Array) -> Array:
+        return np.full(like.shape, value, like.dtype)
+
+    def choose(self, flags: Array, yes: Array, no: Array) -> Array:
+        return np.where(flags, yes, no)
+
+    def narrowed(self, tile: Array, like: Array) -> Array:
+        return tile if self.narrow is self.dtype else scalars.cast(tile, self.dtype, self.narrow)
+
+    def dot(self, left: Array, right: Array, acc: Array) -> Array:
+        return scalars.dot(left, right, acc)
+
+
+@handles("ttile.softmax")
+def _softmax(run: Run, op: SpecOp) -> Sequence[Any]:
+    return (softmax(_Run(_dtype(op.operands[0])), run[op.operands[0]], op.value("eps")),)
+
+
+@handles("ttile.attend")
+def _attend(run: Run, op: SpecOp) -> Sequence[Any]:
+    return attend(_Run(_dtype(op.operands[0]), _dtype(op.operands[1])), *run.operands(op))

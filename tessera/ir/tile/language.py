@@ -239,6 +239,17 @@ class TileBuilder(OpWriter):
         rest = type.shape[:axis] + type.shape[axis + 1 :]
         return self._tile("arg_reduce", (values, places), {"kind": kind, "axis": axis}, type.with_shape(rest))
 
+    def softmax(self, tile: SSAValue, eps: float = 0.0) -> SSAValue:
+        """The softmax of whole rows; `tile-expand-softmax` writes it out."""
+        return self._tile("softmax", (tile,), {"eps": eps}, tile_type(tile))
+
+    def attend(
+        self, scores: SSAValue, values: SSAValue, acc: SSAValue, top: SSAValue, total: SSAValue
+    ) -> Sequence[SSAValue]:
+        """One more block of an attention: sums, maxima and sums of powers after it."""
+        types = [value.type for value in (acc, top, total)]
+        return self.emit("attend", (scores, values, acc, top, total), {}, types).results
+
     def shuffle(self, tile: SSAValue, way: str, by: int, width: int = 32) -> SSAValue:
         """Each element from another lane of its segment of the last axis; see `ops/lanes.py`."""
         return self._tile("shuffle", (tile,), {"way": way, "by": by, "width": width}, tile_type(tile))

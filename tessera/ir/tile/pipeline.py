@@ -5,14 +5,16 @@ from __future__ import annotations
 from tessera.ir.base.legality import Legality
 from tessera.ir.base.passes import Pass
 from tessera.ir.tile.passes.drop_bounds import DropBounds
+from tessera.ir.tile.passes.expand_softmax import ExpandSoftmax
 
 DOOR = Legality("tile", frozenset(["tsched", "ttile"]))
 
 
 def pipeline(*, debug: bool = False, fast_math: bool = False) -> list[Pass]:
     """Kernels of the house are right by construction, so only a debug build pays for being told so."""
-    # First: what is left out here is proved once more by the checks of a debug build.
-    passes: list[Pass] = [DropBounds()]
+    # First: no other pass knows ops that stand for others.
+    # Bounds next: what is left out here is proved once more by the checks of a debug build.
+    passes: list[Pass] = [ExpandSoftmax(), DropBounds()]
     if fast_math:
         from tessera.ir.tile.passes.fuse_multiply_adds import FuseMultiplyAdds  # noqa: PLC0415 - few ask for it
 

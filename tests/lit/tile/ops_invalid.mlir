@@ -202,3 +202,39 @@ ttile.kernel @behind() attributes {symbols = ["N"], grid = [], writes = []} {
   }) : (!ttile.index, !ttile.index) -> ()
   ttile.return
 }
+// -----
+// CHECK: error[T0501]: `ttile.softmax` is computed in f32 or f64, got bf16
+// CHECK: help: cast the tile to f32 first
+ttile.kernel @narrow_softmax() attributes {symbols = [], grid = [], writes = []} {
+  %0 = ttile.constant {value = 1.0} : () -> !ttile.tile<[4, 8], bf16>
+  %1 = ttile.softmax %0 : (!ttile.tile<[4, 8], bf16>) -> !ttile.tile<[4, 8], bf16>
+  ttile.return
+}
+// -----
+// CHECK: error[T0501]: `ttile.softmax` is of rows that have elements, got !ttile.tile<[8], f32>
+ttile.kernel @flat_softmax() attributes {symbols = [], grid = [], writes = []} {
+  %0 = ttile.constant {value = 1.0} : () -> !ttile.tile<[8], f32>
+  %1 = ttile.softmax %0 : (!ttile.tile<[8], f32>) -> !ttile.tile<[8], f32>
+  ttile.return
+}
+// -----
+// CHECK: error[T0501]: `ttile.attend` takes scores [M, N] and values [N, D], got [4, 8] and [9, 16]
+ttile.kernel @other_keys() attributes {symbols = [], grid = [], writes = []} {
+  %s = ttile.constant {value = 3.0} : () -> !ttile.tile<[4, 8], f32>
+  %v = ttile.constant {value = 1.0} : () -> !ttile.tile<[9, 16], f32>
+  %acc = ttile.constant {value = 0.0} : () -> !ttile.tile<[4, 16], f32>
+  %top = ttile.constant {value = 0.0} : () -> !ttile.tile<[4], f32>
+  %a, %b, %c = ttile.attend %s, %v, %acc, %top, %top : (!ttile.tile<[4, 8], f32>, !ttile.tile<[9, 16], f32>, !ttile.tile<[4, 16], f32>, !ttile.tile<[4], f32>, !ttile.tile<[4], f32>) -> (!ttile.tile<[4, 16], f32>, !ttile.tile<[4], f32>, !ttile.tile<[4], f32>)
+  ttile.return
+}
+// -----
+// CHECK: error[T0501]: maxima and sums must be [4], got [5] and [4]
+ttile.kernel @other_rows() attributes {symbols = [], grid = [], writes = []} {
+  %s = ttile.constant {value = 3.0} : () -> !ttile.tile<[4, 8], f32>
+  %v = ttile.constant {value = 1.0} : () -> !ttile.tile<[8, 16], f32>
+  %acc = ttile.constant {value = 0.0} : () -> !ttile.tile<[4, 16], f32>
+  %top = ttile.constant {value = 0.0} : () -> !ttile.tile<[5], f32>
+  %sum = ttile.constant {value = 0.0} : () -> !ttile.tile<[4], f32>
+  %a, %b, %c = ttile.attend %s, %v, %acc, %top, %sum : (!ttile.tile<[4, 8], f32>, !ttile.tile<[8, 16], f32>, !ttile.tile<[4, 16], f32>, !ttile.tile<[5], f32>, !ttile.tile<[4], f32>) -> (!ttile.tile<[4, 16], f32>, !ttile.tile<[5], f32>, !ttile.tile<[4], f32>)
+  ttile.return
+}
