@@ -150,15 +150,8 @@ class Jit(_Hot):
             with dispatch.suspended():
                 return self.under(outer.policy, outer.place)(*args, **kwargs)
         if outer is not None:
-            # Inside another trace a jitted function is simply more of that trace.
-            if self.constraints:
-                self._impose(args, kwargs)
-            if not self.policy:
-                return self.function(*args, **kwargs)
-            from tessera.frontend.policies import entered  # noqa: PLC0415 - few functions have any
-
-            with entered(outer, self.policy):
-                return self.function(*args, **kwargs)
+            # Inside another trace a jitted function is simply more of that trace, and what it declares holds.
+            return self._nested.call(outer, args, kwargs)
         arguments = self._arrange(args, kwargs)
         if arguments is not None:
             for other in self._recent:
@@ -190,12 +183,12 @@ class Jit(_Hot):
                 return one, captured
         return None
 
-    def _impose(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        from tessera.frontend.constraints import impose_on_call  # noqa: PLC0415 - few functions have any
+    @property
+    def _nested(self) -> Any:
+        from tessera.frontend.nested import Declared  # noqa: PLC0415 - few functions call another
 
-        bound = self.python_signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        impose_on_call(dispatch.active(), self.constraints, self.parameters, bound.arguments)
+        given = self.python_signature, self.parameters, self.returns, self.constraints, self.policy
+        return Declared(self.function, *given)
 
     def _check_sizes(self, call: Call) -> None:
         from tessera.frontend.constraints import check_call  # noqa: PLC0415 - few functions have any

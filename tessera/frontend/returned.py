@@ -23,10 +23,11 @@ def check_returned(annotation: Any, traced: TracedFunction) -> None:
     for path, slot, wanted in zip(leaf_paths(traced.tree, "result"), traced.slots, declared, strict=True):
         if wanted is not None and slot.output is not None:
             value = tape.outputs[slot.output]
-            _check(path, tape.types[value], wanted, _maker_span(tape, value))
+            check_type(path, tape.types[value], wanted, _maker_span(tape, value))
 
 
-def _check(path: str, type: TensorType, wanted: TensorAnnotation, span: Span | None) -> None:
+def check_type(path: str, type: TensorType, wanted: TensorAnnotation, span: Span | None) -> None:
+    """Raise unless a result has the dtype, the rank and the known sizes that it is declared with."""
     notes = (f"the function is declared to return `{wanted}`", f"`{path}` is {type}")
     if wanted.dtype is not None and wanted.dtype is not type.dtype:
         raise DTypeError(

@@ -1,0 +1,194 @@
+"""A jitted function called inside of another trace: what it declares of arguments and result holds there too."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from tessera.diagnostics.codes import DTypeError, ShapeError
+from tessera.diagnostics.span import Span, user_span
+from tessera.frontend.annotations import Parameter, leaf_annotations
+from tessera.frontend.concrete import concrete_type
+from tessera.frontend.returned import check_type
+from tessera.frontend.traced import TracedTensor
+from tessera.frontend.tree import flatten, leaf_paths, unflatten
+from tessera.types.annotation import ANONYMOUS, TensorAnnotation
+from tessera.types.dim import Dim
+from tessera.types.dtype import DType
+from tessera.types.frozen import frozen
+from tessera.types.policy import SILENT, Policy
+from tessera.types.shape import is_refuted
+from tessera.types.tensor_type import TensorType
+
+if TYPE_CHECKING:
+    from tessera.frontend.trace import Trace
+    from tessera.types.constraint import Constraint
+
+
+@frozen
+class Declared:
+    """A function, and all that it declares."""
+
+    function: Callable[..., Any]
+    signature: inspect.Signature
+    parameters: tuple[Parameter, ...]
+    returns: Any = None
+    constraints: Sequence[Constraint] = ()
+    policy: Policy = SILENT
+
+    @property
+    def says_anything(self) -> bool:
+        """Whether there is more to it than the function itself."""
+        annotated = any(parameter.is_annotated for parameter in self.parameters)
+        return annotated or self.returns is not None or bool(self.constraints)
+
+    def call(self, trace: Trace, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The function as more of a trace, on arguments that are found to be what it declares."""
+        if not self.says_anything:
+            with self._policy(trace):
+                return self.function(*args, **kwargs)
+        bound = self.signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        sizes = _Sizes(trace, user_span())
+        for parameter in self.parameters:
+            if parameter.is_annotated and not parameter.static and parameter.name in bound.arguments:
+                bound.arguments[parameter.name] = sizes.checked(parameter, bound.arguments[parameter.name])
+        sizes.settle()
+        if self.constraints:
+            from tessera.frontend.constraints import impose_on_call  # noqa: PLC0415 - few functions have any
+
+            impose_on_call(trace, self.constraints, self.parameters, bound.arguments)
+        with self._policy(trace), _named(trace, sizes.named):
+            result = sizes.without_policies(self.function(*bound.args, **bound.kwargs))
+        return result if self.returns is None else self._returned(trace, result)
+
+    def _policy(self, trace: Trace) -> Any:
+        if not self.policy:
+            return nullcontext()
+        from tessera.frontend.policies import entered  # noqa: PLC0415 - few functions have any
+
+        return entered(trace, self.policy)
+
+    def _returned(self, trace: Trace, result: Any) -> Any:
+        leaves, tree = flatten(result, as_written=True)
+        wanted = leaf_annotations(self.returns, tree)
+        for path, leaf, annotation in zip(leaf_paths(tree, "result"), leaves, wanted, strict=True):
+            type = _type_of(trace, leaf)
+            if annotation is not None and type is not None:
+                check_type(path, type, annotation, _maker(trace, leaf))
+        return result
+
+
+@contextmanager
+def _named(trace: Trace, names: Mapping[str, Dim]) -> Generator[None]:
+    """Within it, requirements may name sizes as the function does that is called."""
+    facts, before = trace.facts, trace.facts.names
+    facts.names = {**before, **names}
+    try:
+        yield
+    finally:
+        facts.names = before
+
+
+def _type_of(trace: Trace, leaf: Any) -> TensorType | None:
+    """The type of a tensor, as far as the trace knows its sizes; None for what is no tensor."""
+    found = leaf.type if isinstance(leaf, TracedTensor) else concrete_type(leaf)
+    return None if found is None else found.with_shape(tuple(map(trace.known, found.shape)))
+
+
+def _maker(trace: Trace, leaf: Any) -> Span | None:
+    if not isinstance(leaf, TracedTensor) or leaf.trace is not trace:
+        return user_span()
+    return next((record.span for record in trace.tape.records if leaf.value in record.results), None) or user_span()
+
+
+class _Sizes:
+    """The sizes that the names of a function stand for at one call of it."""
+
+    def __init__(self, trace: Trace, span: Span | None) -> None:
+        self.trace, self.span = trace, span
+        self.named: dict[str, Dim] = {}
+        self.sources: dict[str, str] = {}
+        # Sizes that are arithmetic of names wait until all names have been met.
+        self.later: list[tuple[Dim, Dim, str]] = []
+        # Whether the function has policies of its own, and what the caller's tensors had in their place.
+        self.has_policies, self.before = False, dict[DType, Policy]()
+
+    def checked(self, parameter: Parameter, value: Any) -> Any:
+        """An argument, found to be as it is declared; its tensors have the policies of their types."""
+        leaves, tree = flatten(value)
+        annotations, paths = parameter.annotations(tree), leaf_paths(tree, parameter.name)
+        found = [self._leaf(*item) for item in zip(leaves, annotations, paths, strict=True)]
+        is_same = all(new is old for new, old in zip(found, leaves, strict=True))
+        return value if is_same else unflatten(tree, found)
+
+    def _leaf(self, leaf: Any, annotation: TensorAnnotation | None, path: str) -> Any:
+        type = _type_of(self.trace, leaf)
+        if annotation is None or type is None:
+            return leaf
+        notes = (f"it is declared {annotation}", f"`{path}` is {type}")
+        if annotation.dtype is not None and annotation.dtype is not type.dtype:
+            raise DTypeError(
+                f"`{path}` must be {annotation.dtype}, got {type.dtype}",
+                span=self.span,
+                notes=notes,
+                fix=f"cast it before the call, as in `{path}.cast({annotation.dtype})`",
+            )
+        if annotation.rank != type.rank:
+            raise ShapeError(f"`{path}` must have {annotation.rank} dims, got {type.rank}", span=self.span, notes=notes)
+        for axis, (declared, dim) in enumerate(zip(annotation.dims, type.shape, strict=True)):
+            self._meet(declared, dim, f"{path}.shape[{axis}]", notes)
+        if not annotation.policy or annotation.policy.scales is not None:
+            return leaf
+        self.has_policies = True
+        if isinstance(leaf, TracedTensor) and leaf.policy:
+            self.before.setdefault(leaf.dtype, leaf.policy)
+        return TracedTensor(self.trace, self.trace.value_of(leaf), type, annotation.policy)
+
+    def _meet(self, declared: Dim, dim: Dim, path: str, notes: tuple[str, ...]) -> None:
+        name = declared.symbol_name
+        if name == ANONYMOUS:
+            return
+        if name is not None and name not in self.named:
+            self.named[name], self.sources[name] = dim, path
+        elif declared.is_static or name is not None:
+            wanted = declared if name is None else self.named[name]
+            what = f"`{path}` is declared {declared}" if name is None else self._both(name, path)
+            self._equal(dim, wanted, path, what, notes)
+        else:
+            self.later.append((declared, dim, path))
+
+    def without_policies(self, result: Any) -> Any:
+        """A result as its caller has it: the policies of a function's types end where it returns."""
+        if not self.has_policies:
+            return result
+        leaves, tree = flatten(result, as_written=True)
+        return unflatten(tree, [self._outside(leaf) for leaf in leaves])
+
+    def _outside(self, leaf: Any) -> Any:
+        if not isinstance(leaf, TracedTensor) or not leaf.policy:
+            return leaf
+        return TracedTensor(leaf.trace, leaf.value, leaf.type, self.before.get(leaf.dtype, SILENT))
+
+    def _both(self, name: str, path: str) -> str:
+        return f"`{self.sources[name]}` and `{path}` are both `{name}`"
+
+    def settle(self) -> None:
+        """Hold sizes that are arithmetic of names to it."""
+        for declared, dim, path in self.later:
+            if declared.symbols <= self.named.keys():
+                wanted = declared.substitute(self.named)
+                self._equal(dim, wanted, path, f"`{path}` is declared {declared}", ())
+
+    def _equal(self, dim: Dim, wanted: Dim, path: str, what: str, notes: tuple[str, ...]) -> None:
+        facts = self.trace.facts
+        left, right = facts.known(dim), facts.known(wanted)
+        if left == right:
+            return
+        answer = facts.decide(left, right)
+        if is_refuted(left, right) or (answer is not None and answer.is_refuted):
+            raise ShapeError(f"`{path}` must be {right}, got {left}", span=self.span, notes=(f"rule: {what}", *notes))
+        if answer is None or not answer.is_proved:
+            facts.assume(left, right, what, self.span)
