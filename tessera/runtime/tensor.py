@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, cast
 from tessera.diagnostics.codes import OperatorError, OutOfMemoryError, RuntimeArgumentError
 from tessera.diagnostics.error import InternalError
 from tessera.runtime import arrays, dlpack
+from tessera.runtime.buffers import buffer_address
 from tessera.runtime.element import FORMATS, Scalar, decode, encode
 from tessera.runtime.operators import Operators, set_operators
 from tessera.runtime.reads import READERS, tell
@@ -143,7 +144,7 @@ class Tensor(Operators):
             raise RuntimeArgumentError(f"a buffer that {why} is not a tensor")
         shape = tuple(view.shape or ())
         flags = _CONTIGUOUS | (_READ_ONLY if view.readonly else 0)
-        return _wrap(_buffer_address(view), BY_NAME[name], shape, None, view, flags)
+        return _wrap(buffer_address(view), BY_NAME[name], shape, None, view, flags)
 
     @staticmethod
     def empty(shape: Sequence[int], dtype: DType) -> Tensor:
@@ -435,32 +436,6 @@ def _from_values(values: Any, dtype: DType | None) -> Tensor:
         if not isinstance(item, (bool, int, float)):
             raise RuntimeArgumentError(f"a {type(item).__name__} is not a number", fix="elements are numbers or flags")
     return _rebuild(dtype.name, tuple(shape), encode(dtype, level))
-
-
-def _buffer_address(view: memoryview) -> int:
-    if not view.nbytes:
-        return 0
-    if not view.readonly:
-        return ctypes.addressof(ctypes.c_char.from_buffer(view))
-    # ctypes refuses read-only buffers; the buffer record itself says where they are.
-    record = _PyBuffer()
-    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), ctypes.byref(record), 0)
-    try:
-        return int(record.buf)
-    finally:
-        ctypes.pythonapi.PyBuffer_Release(ctypes.byref(record))
-
-
-class _PyBuffer(ctypes.Structure):
-    _fields_ = [
-        ("buf", ctypes.c_void_p),
-        ("obj", ctypes.c_void_p),
-        ("len", ctypes.c_ssize_t),
-        ("itemsize", ctypes.c_ssize_t),
-        ("readonly", ctypes.c_int),
-        ("ndim", ctypes.c_int),
-        ("rest", ctypes.c_void_p * 5),
-    ]
 
 
 def _introduce(support: Support) -> None:
