@@ -82,6 +82,21 @@ def test_no_order_of_roles_changes_a_bit_of_attention(ahead: tuple[int, ...], ct
     np.testing.assert_array_equal(found, expected)
 
 
+@settings(max_examples=8, deadline=None)
+@given(
+    st.sampled_from([(64, 64, 64), (128, 64, 64), (192, 128, 64)]),
+    st.sampled_from([*ORDERS, (3,), (0, 3), (3, 2, 1)]),
+    st.integers(1, 3),
+    st.integers(1, 300),
+)
+def test_no_order_of_roles_changes_a_product(block: Any, ahead: tuple[int, ...], ctas: int, rows: int) -> None:
+    """One to three consumers, each with its rows, of which the last ones may have none that are there."""
+    (kernel,) = kernels_of(nt, [(rows, 200), (72, 200)], overrides={"contraction.block": block})
+    arrays = arrays_of(kernel)
+    simulate(hopper(kernel), arrays, {}, Order(ahead, ctas))
+    np.testing.assert_array_equal(arrays[-1].astype(np.float64), product_of("nt", kernel))
+
+
 @pytest.mark.parametrize("ahead", [(0,), (1,), (0, 2), (1, 2)])
 def test_consumers_take_turns_whoever_is_faster(ahead: tuple[int, ...]) -> None:
     _, events = attended(turning(), Order(ahead))
