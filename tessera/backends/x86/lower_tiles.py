@@ -8,6 +8,7 @@ from typing import Any
 from xdsl.ir import Block, SSAValue
 
 from tessera.backends.x86.match_contraction import Match, match_contraction
+from tessera.backends.x86.whole_rows import row_numbers
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
@@ -51,6 +52,8 @@ class Lowering(Writer):
         """The largest value of each program and step; None where nothing is known."""
         self.inside: dict[SSAValue, Dim] = {}
         """Bounds that an index is below, by who gives it."""
+        self.rows = row_numbers(kernel)
+        """Index tiles that are one number, and are read as that."""
         self.scratch = Dim.constant(0)
         self.narrow = 0
         """Lanes of an epilogue: its tiles become one row of so many, whatever they were."""
@@ -144,8 +147,12 @@ class Lowering(Writer):
     def _fetch(self, op: SpecOp) -> None:
         buffer = op.operands[0].type
         assert isinstance(buffer, BufferAttr)
-        values = {"names": op.value("coords"), "offset": linear(op.value("map"), buffer.shape)}
-        self.values[op.result] = self.emit("fetch", self.of(op.operands), values, [INDEX]).result
+        offset = linear(op.value("map"), buffer.shape)
+        where = {
+            name: at for name, at in zip(op.value("coords"), op.operands[1:], strict=True) if name in offset.symbols
+        }
+        values = {"names": tuple(where), "offset": offset}
+        self.values[op.result] = self.emit("fetch", self.of([op.operands[0], *where.values()]), values, [INDEX]).result
 
     def expr(self, index: SSAValue) -> Dim:
         """An index as an expression; one of which nothing is known has a name of its own."""
@@ -169,21 +176,23 @@ class Lowering(Writer):
     def _access(self, op: SpecOp, buffer: TensorType, sizes: Sequence[Dim], first: int) -> dict[str, Any]:
         coords, axes = op.value("coords"), op.value("axes")
         where = dict(zip(coords, op.operands[first:], strict=False))
+        tiles = op.operands[first + len(coords) :]
+        numbers = {f"t{place}": Dim.symbol(f"_t{place}") for place, tile in enumerate(tiles) if tile in self.rows}
         guarded = [
             (axis, bound)
             for axis, bound, size in zip(axes, op.value("bounds"), sizes, strict=True)
             if bound.value != -1 and not self.is_safe(where[axis], bound, size.value or 1)
         ]
-        offset = linear(op.value("map"), buffer.shape)
+        offset = linear(op.value("map"), buffer.shape).substitute(numbers)
         return {
-            "names": coords,
+            "names": (*coords, *(f"_{name}" for name in numbers)),
             "axes": axes,
             "offset": offset,
-            "way": self.way(offset, axes, len(op.operands) - first - len(coords)),
+            "way": self.way(offset, axes, len(tiles) - len(numbers)),
             "align": buffer.dtype.bytes,
             "guarded": tuple(axis for axis, _ in guarded),
             "bounds": tuple(bound for _, bound in guarded),
-            "windows": op.value("windows"),
+            "windows": tuple(expr.substitute(numbers) for expr in op.value("windows")),
         }
 
     @staticmethod
@@ -199,6 +208,9 @@ class Lowering(Writer):
         return {0: "uniform", 1: "contiguous"}.get(-1 if parts[0].value is None else parts[0].value, "strided")
 
     def _load(self, op: SpecOp) -> None:
+        if op.result in self.rows:
+            self._fetch(op)
+            return
         buffer, tile = op.operands[0].type, op.results[0].type
         assert isinstance(buffer, BufferAttr)
         assert isinstance(tile, TileAttr)
