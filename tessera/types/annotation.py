@@ -131,13 +131,25 @@ def _check_rank(dims: tuple[Dim, ...], head: str) -> None:
         )
 
 
+def _other_fix(item: Any) -> str | None:
+    """What to write in place of what other libraries write."""
+    if item is Ellipsis:
+        return f'write each dimension, `"{ANONYMOUS}"` for any size; without an annotation all ranks are taken'
+    if isinstance(item, type):
+        names = ", ".join(f"`{name}`" for name in ("f32", "bf16", "i64"))
+        return f"dtypes are {names} and their like of `tessera`"
+    return None
+
+
 def _dim(item: Any, head: str) -> Dim:
     if isinstance(item, bool) or not isinstance(item, int | str | Dim):
         what = f"`{item}`" if isinstance(item, DType | PolicyType | ComputeMode) else f"{type(item).__name__} {item!r}"
+        if item is Ellipsis or isinstance(item, type):
+            what = f"`{getattr(item, '__name__', '...')}`"
         raise AnnotationError(
             f"{what} is not a dimension of `{head}[...]`",
             notes=("a dimension is a name in quotes or a size; the dtype, if given, comes last",),
-            fix=lambda span: _order_fix(span, str(item)),
+            fix=lambda span: _order_fix(span, str(item)) or _other_fix(item),
         )
     if isinstance(item, str):
         return _named_dim(item)

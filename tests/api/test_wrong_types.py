@@ -28,6 +28,11 @@ def halved(a: KTile["M", "N"]) -> Any:
     return tile.load(a, rows=T.m, cols=T.n) * 0.5
 
 
+@kernel
+def undeclared(a) -> Any:  # pyright: ignore[reportUnknownParameterType, reportMissingParameterType]
+    return tile.load(a, tile.context().m)
+
+
 def entered(scope: Any) -> None:
     with scope:
         pass
@@ -75,6 +80,7 @@ WRONG: dict[str, tuple[str, Callable[[], Any]]] = {
     "kernel(3)": ("T0401", lambda: T.kernel(3)),
     "Kernel('x')": ("T0202", lambda: T.Kernel("x")),
     "k(3)": ("T0701", lambda: H(3)),
+    "k(x) without annotation": ("T0701", lambda: undeclared(X)),
     "k.interpret(3)": ("T0701", lambda: H.interpret(3)),
     "k.run_tiles(3)": ("T0701", lambda: H.run_tiles(3)),
     "k.check(3)": ("T0701", lambda: H.check(3)),
@@ -110,6 +116,10 @@ WRONG: dict[str, tuple[str, Callable[[], Any]]] = {
     "LossScaler.step(x, 3)": ("T0202", lambda: T.LossScaler().step(X, 3)),
     "Quantized(block=3)": ("T0202", lambda: T.Quantized(X, X, block=3)),
     # Tensors, states and trees
+    "Tensor[..., f32]": ("T0104", lambda: T.Tensor[..., T.f32]),
+    "Tensor['B', np.float32]": ("T0104", lambda: T.Tensor["B", np.float32]),
+    "array([[1], [2, 3]])": ("T0701", lambda: T.array([[1], [2, 3]])),
+    "astype(np.float32)": ("T0102", lambda: T.ones(3).astype(np.float32)),
     "array(object())": ("T0701", lambda: T.array(object())),
     "zeros('x')": ("T0101", lambda: T.zeros("x")),
     "Tensor.of(x, 'nonsense')": ("T0701", lambda: T.Tensor.of(X, "nonsense")),

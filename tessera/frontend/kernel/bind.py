@@ -37,11 +37,18 @@ class KernelBinder(Binder):
     def __init__(self, definition: KernelDefinition, parameters: Sequence[Bound], signature: inspect.Signature) -> None:
         super().__init__(parameters, signature, dynamic=False)
         self.kinds: dict[str, Parameter] = {parameter.name: parameter for parameter in definition.inputs}
+        self.values = {parameter.name for parameter in definition.statics}
         self.numbers: set[str] = set()
 
     def _bind_argument(self, parameter: Bound, value: Any, leaves: list[Leaf], tensors: list[Any]) -> Tree:
         kind = self.kinds.get(parameter.name)
         if kind is None:
+            if parameter.name in self.values and concrete_dtype(value) is not None:
+                raise RuntimeArgumentError(
+                    f"`{parameter.name}` is a Python value of the kernel, and is given a tensor",
+                    notes=("parameters of a kernel that take tensors are annotated",),
+                    fix=f'write `{parameter.name}: KTile["M", "N"]`, a name for each dim',
+                )
             return super()._bind_argument(parameter, value, leaves, tensors)
         flat, tree = flatten(value)
         is_cache = kind.kind == "cache"
