@@ -11,7 +11,6 @@ from tessera.backends.nvptx.empty_sides import without_products
 from tessera.backends.nvptx.host import STATE, HostCode, host_code, unaligned_kernels
 from tessera.backends.nvptx.host_maps import area_bytes
 from tessera.backends.nvptx.kernel_code import KernelCode
-from tessera.backends.nvptx.matrix_lower import EPILOGUES, LAGS, PAIRS
 from tessera.backends.nvptx.matrix_units import Lowered, units_lines
 from tessera.backends.nvptx.values import EXACT, HARDWARE
 from tessera.backends.x86.backend import X86Backend
@@ -25,7 +24,10 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.pipeline import Stages
 from tessera.ir.target.door import check_kernels
 from tessera.ir.target.machine_code import compile_texts
+from tessera.ir.tile.matrix.programs import PAIRS
 from tessera.ir.tile.matrix.units import units_of
+from tessera.ir.tile.order import EPILOGUES
+from tessera.ir.tile.passes.overlap_products import LAGS
 from tessera.types.machine import GPUS, Machine
 
 _HOST = X86Backend(machine_of(frozenset()))

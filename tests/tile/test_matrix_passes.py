@@ -244,7 +244,12 @@ def wide_text() -> str:
     return text_of(kernel)
 
 
-@settings(max_examples=6, deadline=None)
+@cache
+def wide_meaning() -> Any:
+    return interpreted(wide_text())
+
+
+@settings(max_examples=5, deadline=None)
 @given(st.sampled_from(("persistent", "dynamic")), st.sampled_from((1, 2, 3, 16)), st.booleans(), st.booleans())
 def test_any_order_of_programs_gives_the_same(walk: str, group: int, descending: bool, pair: bool) -> None:
     pair = pair and walk == "persistent" and group % 2 == 0
@@ -253,7 +258,7 @@ def test_any_order_of_programs_gives_the_same(walk: str, group: int, descending:
     text = lowered(written, "sm_90a")
     assert ("mailbox" in text) == (walk == "dynamic")
     assert ("pair = true" in text) == pair
-    np.testing.assert_array_equal(simulated(written), interpreted(wide_text()))
+    np.testing.assert_array_equal(simulated(written), wide_meaning())
 
 
 def test_programs_of_unequal_length_may_be_taken_in_order() -> None:
@@ -322,7 +327,7 @@ def test_groups_of_warps_need_not_start_products_in_turn() -> None:
     [
         ("causal", 'form = "sum"', "a loop says that it is sum, and on wgmma it is skewed or ordered"),
         ("nt", 'form = "skewed"', "a loop says that it is skewed, and on wgmma it is sum or ordered"),
-        ("full", 'form = "skewed", turns = true', "two groups of warps start products in turn, and there are 1"),
+        ("full", 'form = "skewed", turns = true', "two groups of warps start products in turn, and there are 3"),
     ],
 )
 def test_what_a_loop_says_and_cannot_do_is_refused(name: str, words: str, said: str) -> None:
@@ -334,13 +339,14 @@ def test_what_a_loop_says_and_cannot_do_is_refused(name: str, words: str, said: 
 def test_what_follows_products_is_done_where_a_kernel_says(epilogue: str) -> None:
     written = saying(wide_text(), f'epilogue = "{epilogue}"')
     assert ("ttarget.rest" in lowered(written, "sm_90a")) == (epilogue == "beside")
-    np.testing.assert_array_equal(simulated(written), interpreted(wide_text()))
+    np.testing.assert_array_equal(simulated(written), wide_meaning())
 
 
 def test_groups_of_warps_are_as_far_apart_as_a_kernel_says() -> None:
-    (kernel,) = kernels_of(narrow, [(128, 1280), (64, 1280)], E4M3, overrides={"contraction.block": (128, 64, 64)})
+    (kernel,) = kernels_of(narrow, [(128, 640), (64, 640)], E4M3, overrides={"contraction.block": (128, 64, 64)})
     text = text_of(kernel)
     for lag in (1, 3):
         written = saying(text, f'epilogue = "after", lag = {lag}')
-        assert f"ttarget.lag %{{}} {{stages = {lag}}}" if lag > 1 else "ttarget.lag" in lowered(written, "sm_90a")
+        (found,) = [part for part in lowered(written, "sm_90a").splitlines() if "ttarget.lag" in part]
+        assert ("stages = 3" in found) == (lag == 3)
         np.testing.assert_array_equal(simulated(written), interpreted(text))

@@ -18,7 +18,6 @@ from tessera.ir.target.hopper_limits import ROWS
 from tessera.ir.target.hopper_types import CURSOR, FragmentAttr
 from tessera.ir.tile.copied import SHARED
 from tessera.ir.tile.matrix.loops import index_expr
-from tessera.ir.tile.matrix.plan import Units
 from tessera.ir.tile.matrix.stores import stores_in
 from tessera.ir.tile.matrix.units import WARPS
 from tessera.types.dim import Dim
@@ -28,21 +27,16 @@ from tessera.types.machine import Machine
 
 def lower_warp_kernel(kernel: SpecOp, machine: Machine) -> SpecOp:
     """The `ttarget.warp_kernel` of a `ttile.kernel`; raises `UnfitError` where it has to run in another way."""
-    kernel = prepared(kernel, machine, WARPS)
-    return WarpLowering(kernel, machine, WARPS).run()
+    return WarpLowering(prepared(kernel, machine, WARPS)).run()
 
 
 class WarpLowering(MatrixLowering):
     """The lowering of one kernel."""
 
-    def __init__(self, kernel: SpecOp, machine: Machine, units: Units) -> None:
-        super().__init__(kernel, machine, units)
-        self.mailbox = -1
-
     def run(self) -> SpecOp:
         rings, room = rings_of(self.plan), Room()
         self._place(rings, room)
-        order = {name: value for name, value in self._order().items() if name != "mailbox"}
+        order = self._order()
         body = Warps(self, rings).whole(order["grid"])
         self.emit("tiles", (), order, (), [body])
         return self._finish("warp_kernel", FEATURES, room, across=self._across())

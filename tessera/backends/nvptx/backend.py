@@ -12,7 +12,7 @@ from tessera.backends.nvptx.emit import emit_kernel
 from tessera.backends.nvptx.hopper_emit import emit_matrix_kernel
 from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.lower import lower_kernel
-from tessera.backends.nvptx.matrix_lower import EPILOGUES, LAGS, PAIRS, lower_matrix_kernel
+from tessera.backends.nvptx.matrix_lower import lower_matrix_kernel
 from tessera.backends.nvptx.matrix_units import Lowered, lower_to_units
 from tessera.backends.nvptx.values import EXACT
 from tessera.diagnostics.codes import TargetVerifyError
@@ -21,7 +21,10 @@ from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.types import attribute_of
 from tessera.ir.base.verify import verify
 from tessera.ir.target.machine_code import CodeTarget
+from tessera.ir.tile.matrix.programs import PAIRS
 from tessera.ir.tile.matrix.units import AUTOMATIC
+from tessera.ir.tile.order import EPILOGUES
+from tessera.ir.tile.passes.overlap_products import LAGS
 from tessera.types.machine import GPUS, Machine
 
 DEFAULT = "sm_90a"

@@ -16,22 +16,21 @@ from tessera.ir.target.blackwell_limits import ALLOCATION, FEATURES, columns_for
 from tessera.ir.target.blackwell_types import TensorMemoryAttr
 from tessera.ir.target.hopper_types import CURSOR, FragmentAttr
 from tessera.ir.tile.matrix.loops import sum_of
-from tessera.ir.tile.matrix.plan import Product, Units
+from tessera.ir.tile.matrix.plan import Product
 from tessera.ir.tile.matrix.units import TENSORS
 from tessera.types.machine import Machine
 
 
 def lower_tensor_kernel(kernel: SpecOp, machine: Machine) -> SpecOp:
     """The `ttarget.tensor_kernel` of a `ttile.kernel`; raises `UnfitError` where it has to run in another way."""
-    kernel = prepared(kernel, machine, TENSORS)
-    return TensorLowering(kernel, machine, TENSORS).run()
+    return TensorLowering(prepared(kernel, machine, TENSORS)).run()
 
 
 class TensorLowering(WarpLowering):
     """The lowering of one kernel."""
 
-    def __init__(self, kernel: SpecOp, machine: Machine, units: Units) -> None:
-        super().__init__(kernel, machine, units)
+    def __init__(self, kernel: SpecOp) -> None:
+        super().__init__(kernel)
         self.allocation = 0
         """Where in shared memory the address of tensor memory is."""
 

@@ -5,16 +5,32 @@ from __future__ import annotations
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.matrix.fit import check_fit
 from tessera.ir.tile.matrix.plan import Units
+from tessera.ir.tile.matrix.programs import PAIRS
 from tessera.ir.tile.matrix.units import WARPGROUPS
+from tessera.ir.tile.order import EPILOGUES
 from tessera.ir.tile.passes.choose_spaces import choose_spaces
 from tessera.ir.tile.passes.fold_powers import fold_powers, narrowed_powers
+from tessera.ir.tile.passes.overlap_products import LAGS, overlap_products
 from tessera.ir.tile.passes.pipeline_copies import pipeline_copies
+from tessera.ir.tile.passes.schedule_programs import schedule_programs
 from tessera.ir.tile.passes.select_matrix_units import select_matrix_units
+from tessera.ir.tile.passes.specialize_warps import specialize_warps
+from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
 
-def prepared(kernel: SpecOp, machine: Machine, units: Units) -> SpecOp:
+@frozen
+class Choices:
+    """What a chooser says of kernels on warpgroups."""
+
+    pairs: str = PAIRS[0]
+    lag: int = LAGS[0]
+    epilogue: str = EPILOGUES[0]
+
+
+def prepared(kernel: SpecOp, machine: Machine, units: Units, choices: Choices | None = None) -> SpecOp:
     """A copy of a kernel with everything chosen that its lowering reads; raises `UnfitError` where it does not fit."""
+    choices = choices or Choices()
     check_fit(kernel, units, machine)
     kernel = kernel.clone()
     # First: all that follows depends on how many warps share a tile.
@@ -24,4 +40,8 @@ def prepared(kernel: SpecOp, machine: Machine, units: Units) -> SpecOp:
     # Before stages are counted, which are of what is in shared memory.
     choose_spaces(kernel, units)
     pipeline_copies(kernel, units, machine)
+    schedule_programs(kernel, units, machine, choices.pairs)
+    specialize_warps(kernel, units)
+    # Last: how far groups of warps are apart depends on stages, and what is left to a next program on there being one.
+    overlap_products(kernel, units, machine, choices.lag, choices.epilogue)
     return kernel

@@ -24,8 +24,9 @@ from tessera.ir.target.hopper_types import (
 from tessera.ir.tile.copied import SHARED
 from tessera.ir.tile.matrix.loops import is_longer, rings_read, sum_of
 from tessera.ir.tile.matrix.plan import Product, Side
-from tessera.ir.tile.matrix.rest import PART, Rest, has_steps
+from tessera.ir.tile.matrix.rest import PART, Rest
 from tessera.ir.tile.matrix.skew import skew_of
+from tessera.ir.tile.order import SKEWED, SUM
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
 
@@ -51,25 +52,15 @@ class Consumer(Role):
         """Rings whose stage was waited for outside of the loop at hand."""
 
     def begin(self, starts: Sequence[SSAValue]) -> None:
-        """Consumers that wait for each product set out one after the other, so that matrix units have work meanwhile.
-
-        Where products are always in flight it was measured to change nothing: the ring is too short to stay apart.
-        """
-        loops = [op for op in self.lowering.source.ops if isinstance(op, SpecOp) and op.name == "ttile.for"]
-        others = self.plan.consumers - 1
-        if not others or len(loops) != 1 or len(self.rings) != 1 or len(self.plan.products) != 1:
-            return
-        if sum_of(loops[0], self.plan, self.rings) is not None:
-            return
-        stages = self.lowering.lag * self.rings[0].stages // (4 * others)
-        steps = stages * others + 1
-        if stages and is_longer(loops[0], loops[0].value("step") * (steps - 1)):
+        """Consumers may set out one after the other: matrix units then have work while one waits for its products."""
+        lag = self.lowering.kernel.value("lag")
+        if lag:
             assert self.rings[0].ring is not None
-            self.emit("lag", [self.rings[0].ring, starts[0]], {"stages": stages})
+            self.emit("lag", [self.rings[0].ring, starts[0]], {"stages": lag})
 
     def program(self) -> None:
         rest = self.lowering.rest
-        if rest is None or sum_of(rest.loop, self.plan, self.rings) is None or not has_steps(rest):
+        if rest is None:
             self.walk(self.lowering.source)
             return
         for op in self.lowering.source.ops:
@@ -202,15 +193,19 @@ class Consumer(Role):
     # Loops.
 
     def _loop(self, op: SpecOp) -> None:
-        product, skew = sum_of(op, self.plan, self.rings), skew_of(op, self.plan)
+        form = op.value("form")
         # What the whole loop reads is waited for once.
         outer = {at for at, ring in enumerate(self.rings) if ring.last is op}
         for at in outer:
             self._await(at)
         self.there |= outer
-        if product is not None:
+        if form == SUM:
+            product = sum_of(op, self.plan, self.rings)
+            assert product is not None
             self._sum(op, product)
-        elif skew is not None:
+        elif form == SKEWED:
+            skew = skew_of(op, self.plan)
+            assert skew is not None
             SkewedLoop(self, op, skew).run()
         else:
             self._plain_loop(op)

@@ -8,7 +8,7 @@ from typing import Any
 from xdsl.ir import Block, OpResult, SSAValue
 
 from tessera.backends.nvptx.kernel_code import matrix_symbol
-from tessera.backends.nvptx.matrix_choices import prepared
+from tessera.backends.nvptx.matrix_choices import Choices, prepared
 from tessera.backends.nvptx.matrix_consumer import Consumer
 from tessera.backends.nvptx.matrix_memory import RingPlan, Room, rings_of
 from tessera.backends.nvptx.matrix_roles import Producer
@@ -21,64 +21,40 @@ from tessera.ir.target.ops.hopper_kernel import FEATURES, MAILBOX
 from tessera.ir.target.reach import fits, largest
 from tessera.ir.target.writer import Writer
 from tessera.ir.tile.copied import SHARED
-from tessera.ir.tile.matrix.plan import Side, Units, planned
-from tessera.ir.tile.matrix.programs import are_pairs_faster, group_of, is_uneven, pair_problem
-from tessera.ir.tile.matrix.rest import has_next, rest_of
+from tessera.ir.tile.matrix.chosen import units_in
+from tessera.ir.tile.matrix.plan import Side, planned
+from tessera.ir.tile.matrix.rest import rest_of
 from tessera.ir.tile.matrix.rings import tile_of
 from tessera.ir.tile.matrix.stores import staged_rows, stored_dtypes, stores_in
 from tessera.ir.tile.matrix.units import WARPGROUPS
+from tessera.ir.tile.order import BESIDE, DYNAMIC
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.machine import Machine
 from tessera.types.tensor_type import TensorType
-
-_REGISTERS: dict[int, tuple[int, ...]] = {1: (), 2: (40, 232), 3: (24, 160)}
-"""Registers of a producer's and a consumer's thread, by the number of consumers."""
-_TURNING = (24, 240)
-"""The same where two products turn in one loop: sums of both are live."""
-PAIRS = ("model", "always", "never")
-"""Whether two CTAs share what both read (`matrix.pair`)."""
-LAGS = (2, 0, 1, 3)
-"""By how many quarters of a ring the last consumer of a sum is behind the first (`matrix.lag`)."""
-EPILOGUES = ("beside", "after")
-"""When a program does what follows its products: beside those of the next one, or at once (`matrix.epilogue`)."""
 
 
 def lower_matrix_kernel(
     kernel: SpecOp, machine: Machine, *, pairs: str = "never", lag: int = 0, epilogue: str = "beside"
 ) -> SpecOp:
     """The `ttarget.matrix_kernel` of a `ttile.kernel`; raises `UnfitError` where it has to run in another way."""
-    kernel = prepared(kernel, machine, WARPGROUPS)
-    return MatrixLowering(kernel, machine, WARPGROUPS, pairs, lag, epilogue).run()
+    return MatrixLowering(prepared(kernel, machine, WARPGROUPS, Choices(pairs, lag, epilogue))).run()
 
 
 class MatrixLowering(Writer):
-    """The lowering of one kernel."""
+    """The lowering of one kernel for which everything was chosen: what it does stands in its attributes."""
 
-    def __init__(
-        self,
-        kernel: SpecOp,
-        machine: Machine,
-        units: Units,
-        pairs: str = "never",
-        lag: int = 0,
-        epilogue: str = "",
-    ) -> None:
+    def __init__(self, kernel: SpecOp) -> None:
         super().__init__()
-        self.kernel, self.machine, self.units = kernel, machine, units
-        self.plan = planned(kernel)
+        self.kernel, self.plan = kernel, planned(kernel)
         self.source = kernel.regions[0].block
         self.block = self.entry = Block(arg_types=[argument.type for argument in self.source.args])
         self.values.update(zip(self.source.args, self.entry.args, strict=True))
         self.maps: dict[tuple[SSAValue, tuple[int, ...]], SSAValue] = {}
         self.staging: dict[DType, SSAValue] = {}
-        self.pairs, self.lag = pairs, lag
-        # A CTA of single warps does one program, and finds little of others in the second cache.
-        self.l2 = machine.l2 if units is WARPGROUPS else 0
-        self.is_pair = self._is_pair()
+        self.mailbox = -1
         self.stores = [op for op in stores_in(kernel) if op.value("space") == SHARED]
-        is_beside = epilogue == EPILOGUES[0] and has_next(kernel, machine.blocks)
-        self.rest = rest_of(kernel, self.plan, self.stores) if is_beside else None
+        self.rest = rest_of(kernel, self.plan, self.stores) if kernel.value("epilogue") == BESIDE else None
 
     def run(self) -> SpecOp:
         rings = rings_of(self.plan)
@@ -86,7 +62,9 @@ class MatrixLowering(Writer):
         self._memory(rings, room)
         producer, consumer = self._producer(rings), self._consumer(rings)
         self.emit("roles", (), {}, (), [producer, consumer])
-        return self._finish("matrix_kernel", FEATURES, room, registers=self._registers(), pair=self.is_pair)
+        return self._finish(
+            "matrix_kernel", FEATURES, room, registers=self.kernel.value("registers"), pair=self.kernel.value("pair")
+        )
 
     def _finish(self, kind: str, features: Sequence[str], room: Room, **more: Any) -> SpecOp:
         """The kernel of what was emitted."""
@@ -110,14 +88,11 @@ class MatrixLowering(Writer):
         top = largest(expr, {f"%p{axis}": extent - 1 for axis, extent in enumerate(grid)})
         return top is not None and fits(top, size, bound)
 
-    def _registers(self) -> tuple[int, ...]:
-        is_turning = self.plan.consumers == 2 and len(self.plan.products) > 1
-        return _TURNING if is_turning else _REGISTERS[self.plan.consumers]
-
     def _memory(self, rings: Sequence[RingPlan], room: Room) -> None:
         self._place_tiles(rings, room)
         self._place_staging(room)
-        self.mailbox = room.take(MAILBOX, 8) if is_uneven(self.kernel) else -1
+        if self.kernel.value("walk") == DYNAMIC:
+            self.mailbox = room.take(MAILBOX, 8)
         self._place_rings(rings, room)
         for op in self.stores:
             self.map_of(op.operands[1], op.value("box"))
@@ -133,7 +108,7 @@ class MatrixLowering(Writer):
 
     def _place_staging(self, room: Room) -> None:
         """Shared memory for rows on their way out."""
-        rows, stages = staged_rows(self.units, self.plan.consumers)
+        rows, stages = staged_rows(units_in(self.kernel), self.plan.consumers)
         for dtype in stored_dtypes(self.stores):
             type = TensorType.of([rows, SPAN // dtype.bytes], dtype)
             values = {"offset": room.take(rows * SPAN * stages, ALIGNMENT), "stages": stages}
@@ -150,17 +125,13 @@ class MatrixLowering(Writer):
                 assert side.box is not None
                 self.map_of(side.load.operands[0], self.half_of(side)[1])
 
-    def _is_pair(self) -> bool:
-        """Whether two CTAs take programs of neighbouring rows, whose right side both read."""
-        if self.pairs == "never" or (self.pairs == "model" and not are_pairs_faster(self.kernel, self.machine.blocks)):
-            return False
-        return not pair_problem(self.kernel, self.plan, group_of(self.kernel, self.plan, self.l2))
-
     def half_of(self, side: Side) -> tuple[str, tuple[int, ...]]:
         """What a CTA copies half of for both of its pair, and the box it copies."""
         box = side.box
         assert box is not None
-        if not self.is_pair or all(side.load is not product.rhs.load for product in self.plan.products.values()):
+        if not self.kernel.value("pair") or all(
+            side.load is not product.rhs.load for product in self.plan.products.values()
+        ):
             return "", box.sizes
         if side.major == "mn":
             return "pieces", box.sizes
@@ -176,12 +147,9 @@ class MatrixLowering(Writer):
         return self.maps[key]
 
     def _order(self) -> dict[str, Any]:
-        """In what order programs are taken: blocks that share what they read together, the longest first."""
-        values: dict[str, Any] = {"grid": self.kernel.value("grid")}
-        group = group_of(self.kernel, self.plan, self.l2)
-        if is_uneven(self.kernel):
-            return {**values, "group": group, "is_descending": True, "mailbox": self.mailbox}
-        return {**values, "group": group} if group else values
+        """In what order programs are taken."""
+        values = {name: self.kernel.value(name) for name in ("grid", "group")}
+        return {**values, "is_descending": self.kernel.value("descending"), "mailbox": self.mailbox}
 
     def _producer(self, rings: Sequence[RingPlan]) -> Block:
         return Producer(self, rings).role(self._order())

@@ -196,7 +196,7 @@ class SkewedLoop:
         consumer, first = self.consumer, self.skew.first
         acc = consumer.open(consumer.values[first.op.operands[2]])
         consumer.wait_for(first)
-        in_turns = between is not None and consumer.plan.consumers == 2
+        in_turns = between is not None and self.op.value("turns")
         if in_turns:
             consumer.emit("turn", (), {"way": "take"})
         pending = consumer.start(first, acc, consumer.side(first.lhs))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tessera.backends.nvptx.ampere_lower import lower_warp_kernel
 from tessera.backends.nvptx.blackwell_lower import lower_tensor_kernel
 from tessera.ir.base.op import SpecOp
+from tessera.ir.tile.matrix.chosen import refusing
 from tessera.ir.tile.matrix.units import PLAIN, TENSORS, WARPGROUPS, WARPS
 from tessera.ir.tile.passes.select_matrix_units import chosen_units
 from tessera.types.frozen import frozen
@@ -34,8 +35,10 @@ def lower_to_units(
     """A `ttile.kernel` for the units that are asked for, or for the best that take it."""
     ways = {WARPGROUPS.name: warpgroups, WARPS.name: lower_warp_kernel, TENSORS.name: lower_tensor_kernel}
     choice = chosen_units(kernel, machine, asked)
-    lowered = None if choice.units is None else ways[choice.units.name](kernel, machine)
-    return Lowered(lowered, choice.said)
+    if choice.units is None:
+        return Lowered(None, choice.said)
+    with refusing(kernel, "walk", "roles", "form", "epilogue"):
+        return Lowered(ways[choice.units.name](kernel, machine), choice.said)
 
 
 def units_lines(kernel: SpecOp, found: Lowered) -> list[str]:

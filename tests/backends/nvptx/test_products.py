@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera.backends.nvptx.hopper_fragments import FRAGMENT, Layout, Registers
 from tessera.backends.nvptx.hopper_rolled import window_of
-from tessera.backends.nvptx.matrix_lower import EPILOGUES, LAGS, PAIRS
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.ir.base.op import SpecOp
@@ -26,6 +25,9 @@ from tessera.ir.schedule.models import contraction_block
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.machine_code import compile_text
 from tessera.ir.target.ops.hopper_rest import parts_of
+from tessera.ir.tile.matrix.programs import PAIRS
+from tessera.ir.tile.order import EPILOGUES
+from tessera.ir.tile.passes.overlap_products import LAGS
 from tessera.runtime.devices.cuda_assembler import PROBLEM, assemble_with_words, assembler
 from tessera.types.dim import Dim
 from tessera.types.dtype import bf16, f32

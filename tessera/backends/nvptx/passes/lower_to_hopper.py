@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.backend import DEFAULT, NvptxBackend
-from tessera.backends.nvptx.matrix_lower import EPILOGUES, LAGS, PAIRS
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.rewrite import replace_ops
+from tessera.ir.tile.matrix.programs import PAIRS
+from tessera.ir.tile.order import EPILOGUES
+from tessera.ir.tile.passes.overlap_products import LAGS
 from tessera.types.machine import GPUS
 
 

@@ -27,6 +27,11 @@ def kernels_on_units(module: ModuleOp) -> Iterator[tuple[SpecOp, Units]]:
                 yield op, UNITS[name]
 
 
+def units_in(kernel: SpecOp) -> Units:
+    """The units of a kernel for which some were chosen."""
+    return UNITS[dots_in(kernel)[0].value("unit")]
+
+
 @contextmanager
 def refusing(kernel: SpecOp, *names: str) -> Generator[None]:
     """What a kernel says by attributes of these names is refused (T0501) where it does not fit."""

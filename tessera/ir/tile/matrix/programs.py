@@ -12,6 +12,8 @@ from tessera.ir.tile.matrix.plan import Plan
 from tessera.types.dim import Dim
 from tessera.types.dim import product as product_of
 
+PAIRS = ("model", "always", "never")
+"""Whether two CTAs share what both read: where it is faster, wherever it can be, or not (`matrix.pair`)."""
 GROUP = 16
 """Rows of blocks that run together, so that a wave reads few rows and few columns."""
 _WAVES = 8
@@ -25,15 +27,20 @@ def is_uneven(kernel: SpecOp) -> bool:
 
 
 def group_of(kernel: SpecOp, plan: Plan, l2: int) -> int:
-    """Places of the last axis but one whose programs run together; 0 where they share nothing."""
+    """Places of the last axis but one whose programs run together."""
     if is_uneven(kernel):
         return _cached_group(kernel, plan, l2)
+    return GROUP if _is_shared(kernel, plan) else 1
+
+
+def _is_shared(kernel: SpecOp, plan: Plan) -> bool:
+    """Whether programs beside each other read the same rows of a product, and those below each other its columns."""
     last = len(kernel.value("grid")) - 1
     for product in plan.products.values():
         left, right = (_axes_of_load(side.load) for side in product.sides)
         if last in right - left and last - 1 in left - right:
-            return GROUP
-    return 0
+            return True
+    return False
 
 
 def _cached_group(kernel: SpecOp, plan: Plan, l2: int) -> int:
@@ -60,12 +67,12 @@ def are_pairs_faster(kernel: SpecOp, blocks: int) -> bool:
     return (product_of(kernel.value("grid")).value or 0) >= _WAVES * blocks
 
 
-def pair_problem(kernel: SpecOp, plan: Plan, group: int) -> str:
+def pair_problem(kernel: SpecOp, plan: Plan) -> str:
     """Why two CTAs cannot take programs of neighbouring rows whose right side both read; empty where they can."""
     grid: Sequence[Dim] = kernel.value("grid")
     if len(plan.products) != 1:
         return f"pairs share the right side of one product, and there are {len(plan.products)}"
-    if is_uneven(kernel) or not group:
+    if is_uneven(kernel) or not _is_shared(kernel, plan):
         return "pairs take programs of neighbouring rows in a fixed order, and these have none"
     (product,) = plan.products.values()
     if any(dim.value is None for dim in grid) or (grid[-2].value or 1) % 2:

@@ -7,12 +7,12 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import INDEX, BufferAttr, IndexAttr
 from tessera.ir.target.hopper_limits import MAX_STAGES
+from tessera.ir.tile.order import ORDER, OVERLAP, check_order, check_overlap
 
 
 def _check_kernel(op: SpecOp) -> None:
     check_arguments(op)
-    if op.value("warpgroups") < 0:
-        op.fail(f"`warpgroups` counts groups of four warps, got {op.value('warpgroups')}")
+    check_order(op)
 
 
 def _check_program(op: SpecOp) -> None:
@@ -32,6 +32,7 @@ def _check_for(op: SpecOp) -> None:
         )
     if op.value("stages") not in (0, *range(2, MAX_STAGES + 1)):
         op.fail(f"a loop reads one stage while it copies the next, 2 to {MAX_STAGES} of them, got {op.value('stages')}")
+    check_overlap(op)
     block = op.regions[0].block
     carried = [value.type for value in op.operands[2:]]
     if any(isinstance(type, BufferAttr) for type in carried):
@@ -60,7 +61,7 @@ SPECS = (
             *KERNEL,
             Attribute("kind", "str", "map", "what it was made from: map, row, contraction, assembly, library"),
             Attribute("schedule", "any", None, "what its author chose, by name: block, warps, stages, vector, swizzle"),
-            Attribute("warpgroups", "int", 0, "groups of four warps that share the rows of its products; 0 for none"),
+            *ORDER,
         ),
         regions=("body",),
         form="function",
@@ -95,6 +96,7 @@ SPECS = (
             Attribute("prefetch", "int", 0, "how many steps ahead to copy what is loaded, where the machine can"),
             Attribute("buffers", "int", 0, "buffers of each tile that is loaded; 0 for as many as the machine likes"),
             Attribute("stages", "int", 0, "buffers that it has in shared memory; 0 where nothing is copied there"),
+            *OVERLAP,
         ),
         regions=("body",),
         verify=_check_for,
