@@ -52,7 +52,7 @@ class Lowering(Writer):
         """The largest value of each program and step; None where nothing is known."""
         self.inside: dict[SSAValue, Dim] = {}
         """Bounds that an index is below, by who gives it."""
-        self.rows = row_numbers(kernel)
+        self.whole_rows = row_numbers(kernel)
         """Index tiles that are one number, and are read as that."""
         self.scratch = Dim.constant(0)
         self.narrow = 0
@@ -177,7 +177,7 @@ class Lowering(Writer):
         coords, axes = op.value("coords"), op.value("axes")
         where = dict(zip(coords, op.operands[first:], strict=False))
         tiles = op.operands[first + len(coords) :]
-        numbers = {f"t{place}": Dim.symbol(f"_t{place}") for place, tile in enumerate(tiles) if tile in self.rows}
+        numbers = {f"t{place}": Dim.symbol(f"_t{place}") for place, tile in enumerate(tiles) if tile in self.whole_rows}
         guarded = [
             (axis, bound)
             for axis, bound, size in zip(axes, op.value("bounds"), sizes, strict=True)
@@ -208,7 +208,7 @@ class Lowering(Writer):
         return {0: "uniform", 1: "contiguous"}.get(-1 if parts[0].value is None else parts[0].value, "strided")
 
     def _load(self, op: SpecOp) -> None:
-        if op.result in self.rows:
+        if op.result in self.whole_rows:
             self._fetch(op)
             return
         buffer, tile = op.operands[0].type, op.results[0].type
