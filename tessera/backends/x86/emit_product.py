@@ -9,9 +9,11 @@ from xdsl.ir import SSAValue
 
 from tessera.backends.x86.blocks import Vectors
 from tessera.backends.x86.dim_windows import DimWindows
+from tessera.backends.x86.few_rows import emit_few_rows, suits_few_rows
 from tessera.backends.x86.gemm import GemmPlan, GemmProblem, Result, emit_gemm, scratch_bytes
 from tessera.backends.x86.pack import Operand
 from tessera.backends.x86.partition import Grid, choose_grid, task_block
+from tessera.backends.x86.window_vectors import DEPTH
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.llvm import convert
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 SMALL = 1 << 17
 """Multiply-adds below which one thread does all."""
+_SIDES = {"lhs": ("_m", "_k"), "rhs": ("_k", "_n")}
 
 
 def accumulator_of(op: SpecOp) -> DType:
@@ -84,7 +87,7 @@ def emit_product(emitter: Emitter, op: SpecOp) -> None:
     last = f.select(cuts, f.add(first, 1), f.udiv(f.mul(batch, f.add(task, 1)), tasks))
     share = task_block(f, plan.shape, m, n, grid, f.select(cuts, f.urem(task, parts), f.const_i(0)))
 
-    def one(number: Value) -> None:
+    def problem_at(number: Value) -> GemmProblem:
         rest: Index = number
         places: list[Index] = []
         for extent in reversed(extents[1:]):
@@ -92,11 +95,11 @@ def emit_product(emitter: Emitter, op: SpecOp) -> None:
             rest = f.udiv(rest, extent)
         here = [f.index(place) for place in reversed([*places, rest])] if extents else []
         frame = (f.arguments[0], *here)
-        problem = GemmProblem(
+        return GemmProblem(
             *share,
             k,
-            lhs=_operand(emitter, op, "lhs", ("_m", "_k"), frame),
-            rhs=_operand(emitter, op, "rhs", ("_k", "_n"), frame),
+            lhs=_operand(emitter, op, "lhs", _SIDES["lhs"], frame),
+            rhs=_operand(emitter, op, "rhs", _SIDES["rhs"], frame),
             scratch=scratch,
             epilogue=_Epilogue(emitter, op),
             result=_result(emitter, op, frame),
@@ -104,9 +107,23 @@ def emit_product(emitter: Emitter, op: SpecOp) -> None:
             rows=op.value("m").value,
             columns=op.value("n").value,
         )
-        emit_gemm(f, plan, problem)
 
-    f.loop(first, last, 1, one)
+    def by_panels() -> None:
+        f.loop(first, last, 1, lambda number: emit_gemm(f, plan, problem_at(number)))
+
+    if not _reads_in_place(emitter, op, plan):
+        by_panels()
+        return
+    f.if_(f.icmp("sle", k, DEPTH), lambda: emit_few_rows(f, plan, first, last, problem_at), by_panels)
+
+
+def _reads_in_place(emitter: Emitter, op: SpecOp, plan: GemmPlan) -> bool:
+    """Whether few rows meet windows whose tables serve the whole batch."""
+    frame = (emitter.f.arguments[0], *[emitter.f.const_i(0)] * len(op.value("batch")))
+    lhs, rhs = (_operand(emitter, op, side, axes, frame) for side, axes in _SIDES.items())
+    batch = {f"_b{axis}" for axis in range(len(op.value("batch")))}
+    is_shared = isinstance(rhs.windows, DimWindows) and not rhs.windows.depends_on(batch)
+    return is_shared and suits_few_rows(plan, op.value("m").value, op.value("k").value, lhs, rhs)
 
 
 def _batch_env(emitter: Emitter, op: SpecOp, frame: Sequence[Value]) -> dict[str, Index]:

@@ -158,7 +158,7 @@ class _Gemm:
         self.lhs_panels = f.gep(problem.scratch, layout.lhs, "i8")
         self.rhs_panels = f.gep(problem.scratch, layout.rhs, "i8")
         self.waiting = f.gep(problem.scratch, layout.waiting, "i8")
-        self.finish = _epilogue_function(f, plan, problem)
+        self.finish = epilogue_function(f, plan, problem)
 
     def packed(self) -> None:
         """Both operands packed; columns outermost, then rows, then k."""
@@ -404,7 +404,7 @@ def _along(
     g.if_(g.icmp("sgt", rest, 0), lambda: at(whole, load_rest))
 
 
-def _epilogue_function(f: FunctionText, plan: GemmPlan, problem: GemmProblem) -> str:
+def epilogue_function(f: FunctionText, plan: GemmPlan, problem: GemmProblem) -> str:
     """Outline the epilogue: a loop over the rows of a tile, once for whole tiles and once for those that stick out."""
     shape = plan.shape
     arguments = [

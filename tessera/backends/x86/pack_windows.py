@@ -10,6 +10,7 @@ from tessera.backends.x86.windows import Windows
 from tessera.ir.target.llvm import convert
 from tessera.ir.target.llvm.text import FunctionText, Index, Value, known
 from tessera.types.dtype import DType
+from tessera.types.frozen import frozen
 
 _TOGETHER = 32
 """Columns that all vectors of a panel are packed for before the next: their lines are still in the first cache."""
@@ -51,6 +52,15 @@ def pack_windows(
     f.call(name, [to, f.index(row), f.index(rows), f.index(k), f.index(depth), *frame])
 
 
+@frozen
+class _Panel:
+    """A panel: its first row among those tabled, how many it has, and where it is packed to."""
+
+    at: Value
+    width: Index
+    to: Value
+
+
 class _Packer:
     """The outlined function of one operand."""
 
@@ -80,31 +90,55 @@ class _Packer:
         g.ret()
 
     def _panel(self, first: Value, at: Value, width: Index, k: Value, depth: Value) -> None:
-        """Pack one panel's columns `k..k+depth`, a vector of rows at a time."""
-        g, lanes = self.g, self.lanes
+        """Pack one panel's columns `k..k+depth`, side by side where it is the widest and its vectors are runs."""
+        g = self.g
         start = g.add(g.mul(g.add(first, at), self.depth), g.mul(k, width))
-        panel = g.gep(self.to, start, self.element)
+        panel = _Panel(at, width, g.gep(self.to, start, self.element))
 
         def some(low: Value) -> None:
             high = g.smin(g.add(low, _TOGETHER), depth)
-
-            def strip(offset: Index, count: int) -> None:
-                def write(read: Read) -> None:
-                    def column(i: Value) -> None:
-                        _store_first(g, read(i), g.gep(panel, g.add(g.mul(i, width), offset), self.element), count)
-
-                    g.loop(low, high, 1, column)
-
-                self.vectors.at(g.add(at, offset), write)
-
-            # Only a width known now may end within a vector.
-            rest = (known(width) or 0) % lanes
-            whole = g.sub(width, rest)
-            g.loop(0, whole, lanes, lambda offset: strip(offset, lanes))
-            if rest:
-                strip(whole, rest)
+            if self.pad == 1:
+                self._each_vector(panel, low, high)
+                return
+            self.vectors.several(
+                at,
+                self.pad // self.lanes,
+                g.icmp("eq", width, self.pad),
+                lambda reads: self._side_by_side(panel, reads, low, high),
+                lambda: self._each_vector(panel, low, high),
+            )
 
         g.loop(0, depth, _TOGETHER, some)
+
+    def _side_by_side(self, panel: _Panel, reads: Sequence[Read], low: Value, high: Value) -> None:
+        g = self.g
+
+        def column(i: Value) -> None:
+            target = g.gep(panel.to, g.mul(i, panel.width), self.element)
+            for number, value in enumerate([read(i) for read in reads]):
+                g.store(value, g.gep(target, number * self.lanes, self.element))
+
+        g.loop(low, high, 1, column)
+
+    def _each_vector(self, panel: _Panel, low: Value, high: Value) -> None:
+        g, lanes = self.g, self.lanes
+
+        def vector(offset: Index, count: int) -> None:
+            def write(read: Read) -> None:
+                def column(i: Value) -> None:
+                    target = g.gep(panel.to, g.add(g.mul(i, panel.width), offset), self.element)
+                    _store_first(g, read(i), target, count)
+
+                g.loop(low, high, 1, column)
+
+            self.vectors.at(g.add(panel.at, offset), write)
+
+        # Only a width known now may end within a vector.
+        rest = (known(panel.width) or 0) % lanes
+        whole = g.sub(panel.width, rest)
+        g.loop(0, whole, lanes, lambda offset: vector(offset, lanes))
+        if rest:
+            vector(whole, rest)
 
 
 def _store_first(g: FunctionText, value: Value, target: Value, lanes: int) -> None:

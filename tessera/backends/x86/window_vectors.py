@@ -8,6 +8,7 @@ so it is found out once: in one run, in two, with a gap after each, or anyhow.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from typing import TypeAlias
 
 from tessera.backends.x86.windows import Windows
@@ -18,6 +19,9 @@ from tessera.types.dtype import DType
 
 DEPTH = 256
 """Columns that fit the tables."""
+
+_NOWHERE = -(1 << 30)
+"""A coordinate outside of every window, whatever the column adds to it."""
 
 Read: TypeAlias = Callable[[Value], Value]
 """`read(column)`: the vector's elements of a column, zero outside the windows, in the accumulator's dtype."""
@@ -58,13 +62,20 @@ class WindowVectors:
         self._base = self._base_of(frame)
 
     def fill_rows(self, first: Index, count: Index, pad: int) -> None:
-        """Table `count` rows from `first`; vectors may begin up to a multiple of `pad`: they repeat the last row."""
+        """Table `count` rows from `first`; vectors may begin up to a multiple of `pad`.
+
+        Rows that do not exist lie outside of all windows and go on as a run; without windows they repeat the last row.
+        """
         g = self.g
         last = g.sub(count, 1)
 
         def one(i: Value) -> None:
-            terms = self.windows.row(g, g.add(first, g.smin(i, last)), self.frame)
-            self._put(i, self._row_offsets, self._row_places, terms)
+            offset, *places = self.windows.row(g, g.add(first, g.smin(i, last)), self.frame)
+            if places:
+                beyond = g.icmp("sgt", i, last)
+                offset = g.add(offset, g.smax(g.sub(i, last), 0))
+                places = [g.select(beyond, g.const_i(_NOWHERE), place) for place in places]
+            self._put(i, self._row_offsets, self._row_places, [offset, *places])
 
         g.loop(0, g.add(g.round_up(count, pad), self.lanes), 1, one)
 
@@ -86,15 +97,38 @@ class WindowVectors:
         for table, term in zip(places, terms[1:], strict=True):
             g.store(g.cast("trunc", term, "i32"), g.gep(table, i, "i32"))
 
+    def _vector(self, row: Index) -> _Vector:
+        g = self.g
+        offsets = g.load(g.gep(self._row_offsets, row, "i64"), vector("i64", self.lanes))
+        places = [g.load(g.gep(table, row, "i32"), vector("i32", self.lanes)) for table in self._row_places]
+        return _Vector(self, offsets, places)
+
+    def several(
+        self,
+        row: Index,
+        count: int,
+        wanted: Value,
+        body: Callable[[list[Read]], None],
+        otherwise: Callable[[], None],
+    ) -> None:
+        """`body(reads)` for `count` vectors from a row on, where `wanted` and each is a run, else `otherwise`."""
+        g = self.g
+        vectors = [self._vector(g.add(row, number * self.lanes)) for number in range(count)]
+        firsts = [g.extract(vector.offsets, 0) for vector in vectors]
+        masks = [_lies(g, vector.offsets, first, 1) for vector, first in zip(vectors, firsts, strict=True)]
+        begins = [g.gep(self._base, first, self.stored) for first in firsts]
+        reads = [partial(vector.run, begin=begin) for vector, begin in zip(vectors, begins, strict=True)]
+        are_runs = _all(g, reduce(partial(g.op, "and"), masks))
+        g.if_(g.op("and", wanted, are_runs), lambda: body(list(reads)), otherwise)
+
     def at(self, row: Index, body: Callable[[Read], None]) -> None:
         """`body(read)` for the vector that begins at a tabled row: written once for each way its rows may lie."""
         g, lanes = self.g, self.lanes
-        offsets = g.load(g.gep(self._row_offsets, row, "i64"), vector("i64", lanes))
-        places = [g.load(g.gep(table, row, "i32"), vector("i32", lanes)) for table in self._row_places]
+        vectors = self._vector(row)
+        offsets = vectors.offsets
         first, last = g.extract(offsets, 0), g.sub(g.extract(offsets, lanes - 1), lanes - 1)
         beside = _lies(g, offsets, first, 1)
         after = _lies(g, offsets, last, 1)
-        vectors = _Vector(self, offsets, places)
         begin, end = (g.gep(self._base, offset, self.stored) for offset in (first, last))
 
         def spread() -> None:
