@@ -8,6 +8,12 @@ from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.groups import Group, Grouping
 from tessera.ir.tile.facets import Pointwise
 
+PLAIN_OPS = "apply the steps as plain ops, which may become kernels of their own"
+OWN_KERNEL = (
+    "write the steps into a kernel, on its block before it is stored, as docs/kernels.md shows for attention; or apply "
+    "them as plain ops"
+)
+
 
 def check_promises(grouping: Grouping) -> None:
     """Raises FusionError (T0403) for the first op that must share a kernel with what it reads and does not."""
@@ -41,5 +47,5 @@ def _broken(record: Record, product: Record | None, own: Group | None, other: Gr
         f"this epilogue cannot be one kernel with its product: {reason}",
         span=record.span,
         notes=(*notes, "rule: `epilogue.chain` is one kernel with the product it follows, or an error"),
-        fix="apply the steps as plain ops, which may become kernels of their own",
+        fix=OWN_KERNEL if other is not None and other.kind == "library" else PLAIN_OPS,
     )
