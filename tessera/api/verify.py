@@ -14,10 +14,12 @@ from tessera.api.verify_results import Verified
 from tessera.diagnostics.codes import NumericsError, RangeError
 from tessera.diagnostics.span import Span
 from tessera.frontend.functions.movement import concat, reshape
+from tessera.frontend.trace_function import PROMISES
 from tessera.frontend.traced import TracedTensor
+from tessera.frontend.tree import flatten, leaf_paths
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
-from tessera.ir.base.tape import Record
+from tessera.ir.base.tape import Record, Tape
 from tessera.types.frozen import frozen
 
 if TYPE_CHECKING:
@@ -109,9 +111,10 @@ def _verified(target: Callable[..., Any], rules: Rules) -> Any:
     _check_names(jitted, rules)
 
     def checked(*args: Any, **kwargs: Any) -> Any:
-        result = own(*args, **kwargs)
         trace: Any = dispatch.tracing()
-        watched = _prove(trace, rules)
+        first = len(trace.tape.records)
+        result = own(*args, **kwargs)
+        watched = _prove(_part(trace, first, jitted, args, kwargs), rules)
         if not rules.debug:
             return result
         inputs = _limited_inputs(trace, rules)
@@ -122,6 +125,9 @@ def _verified(target: Callable[..., Any], rules: Rules) -> Any:
         return result, _flags(trace, [value for _, value in looked_at]), "\n".join(place for place, _ in looked_at)
 
     update_wrapper(checked, own)
+    if rules.bounded is not None:
+        promised = {"numerics.bounded": rules.bounded, "numerics.inputs": dict(rules.inputs)}
+        setattr(checked, PROMISES, {**getattr(own, PROMISES, {}), **promised})
     made = jitted.with_function(checked)
     return Watched(made, own, rules) if rules.debug else made
 
@@ -152,14 +158,32 @@ def _limited_inputs(trace: Trace, rules: Rules) -> dict[int, tuple[float, float]
     return found
 
 
-def _prove(trace: Trace, rules: Rules) -> list[int]:
+def _part(trace: Trace, first: int, jitted: Jit, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tape:
+    """What a function itself put on a tape, from its first record on: all of it, where it is not called by another."""
+    bound = jitted.python_signature.bind(*args, **kwargs)
+    part = Tape(records=trace.tape.records[first:], types=trace.tape.types)
+    for name, argument in bound.arguments.items():
+        leaves, tree = flatten(argument)
+        for leaf, path in zip(leaves, leaf_paths(tree, name), strict=True):
+            if isinstance(leaf, TracedTensor):
+                part.inputs.append(trace.value_of(leaf))
+                part.names.append(path)
+    own = len(part.inputs)
+    if first == 0 and (trace.tape.inputs[:own], trace.tape.names[:own]) == (part.inputs, part.names):
+        return trace.tape
+    made = {value for record in part.records for value in record.results}
+    read = [value for record in part.records for value in record.operands if value not in made]
+    outside = [value for value in dict.fromkeys(read) if value not in part.inputs]
+    part.inputs += outside
+    part.names += ["" for _ in outside]
+    return part
+
+
+def _prove(tape: Tape, rules: Rules) -> list[int]:
     """Where values are computed that intervals do not prove right, by the number of their record; raises for wrong."""
     from tessera.ir.graph.range_proof import unproved  # noqa: PLC0415 - only what is verified needs it
 
-    if rules.bounded is not None:
-        trace.tape.promises["numerics.bounded"] = rules.bounded
-        trace.tape.promises["numerics.inputs"] = dict(rules.inputs)
-    return unproved(trace.tape, rules.bounded, dict(rules.inputs))
+    return unproved(tape, rules.bounded, dict(rules.inputs))
 
 
 def _flags(trace: Trace, watched: Sequence[int]) -> Any:
@@ -192,7 +216,10 @@ class Watched:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if dispatch.tracing() is not None:
-            return self.function(*args, **kwargs)
+            raise RangeError(
+                f"`{self.jitted.name}` is watched as it runs, and inside of another function nothing would look at it",
+                fix="put `verify` around the outermost function, or leave `debug=True` out for what is proved alone",
+            )
         result, flags, places = self.jitted(*args, **kwargs)
         if places:
             self._check(flags, places.split("\n"), args, kwargs)

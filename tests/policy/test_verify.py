@@ -153,3 +153,31 @@ def test_every_value_lies_in_its_interval(program: list[Step], low: float, width
         assert found.may_be_nan or not np.isnan(wide).any(), (program, found)
         inside = np.isnan(wide) | ((wide >= found.low) & (wide <= found.high))
         assert inside.all(), (program, str(found), wide)
+
+
+def test_numbers_that_stand_in_a_program_are_not_held_to_its_bound() -> None:
+    small = ts.verify.numerics(bounded=[-100, 100])(lambda x: x / 1000.0)
+    np.testing.assert_allclose(np.asarray(small(np.array([50.0], np.float32))), [0.05])
+    with pytest.raises(RangeError, match=r"`mul` can give \[-100000, 100000\], outside of \[-100, 100\]"):
+        ts.verify.numerics(bounded=[-100, 100])(lambda x: x * 1000.0)(np.zeros(3, np.float32))
+    with pytest.raises(RangeError, match="`full` can give"):
+        ts.verify.numerics(bounded=[-100, 100])(lambda x: ops.full((3,), 1000.0) * x)(np.zeros(3, np.float32))
+
+
+def test_a_verified_function_inside_of_another_is_proved_by_itself() -> None:
+    inner = ts.verify.numerics(bounded=[-4, 4], inputs={"y": [-2, 2]})(lambda y: y * 2.0)
+    outer = ts.jit(lambda x: inner(ops.clamp(x * 1000.0, -2.0, 2.0)) * 1000.0)
+    assert np.asarray(outer(np.array([1.0], np.float32))).tolist() == [4000.0]
+    assert "numerics.bounded" not in outer.lower(np.zeros(3, np.float32)).graph
+    assert "numerics.bounded" in inner.lower(np.zeros(3, np.float32)).graph
+    wrong = ts.verify.numerics(bounded=[-4, 4], inputs={"y": [-2, 2]})(lambda y: y * 3.0)
+    for call in (lambda x: wrong(x), lambda x: wrong(x + 1.0)):
+        with pytest.raises(RangeError, match=r"`mul` can give \[-6, 6\], outside of \[-4, 4\]"):
+            ts.jit(call)(np.zeros(3, np.float32))
+
+
+def test_what_is_watched_is_refused_where_nobody_would_look() -> None:
+    watched = ts.verify.finite(lambda x: ops.log(x))
+    with pytest.raises(RangeError, match="nothing would look at it") as caught:
+        ts.jit(lambda x: watched(x))(np.zeros(3, np.float32))
+    assert "outermost function" in str(caught.value)

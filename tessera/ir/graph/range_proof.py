@@ -32,7 +32,7 @@ def unproved(tape: Tape, bounded: Bounds | None, inputs: Mapping[str, Bounds]) -
 
 def _is_proved(tape: Tape, record: Record, value: int, known: Mapping[int, Interval], bounded: Bounds | None) -> bool:
     dtype = tape.types[value].dtype
-    if not dtype.is_float:
+    if not dtype.is_float or _is_literal(tape, record, value):
         return True
     largest, found = range_of(dtype), known[value]
     low, high = bounded or (largest.low, largest.high)
@@ -44,6 +44,12 @@ def _is_proved(tape: Tape, record: Record, value: int, known: Mapping[int, Inter
     if found.is_reached and leaves:
         raise _refuted(tape, record, found, known, bounded)
     return False
+
+
+def _is_literal(tape: Tape, record: Record, value: int) -> bool:
+    """Whether a value is a number that stands in the program: what comes of it is bounded, not the number itself."""
+    is_number = record.op == "tgraph.full" and not tape.types[value].shape and value not in tape.outputs
+    return is_number and abs(float(record.attributes["value"])) <= range_of(tape.types[value].dtype).high
 
 
 def _refuted(
