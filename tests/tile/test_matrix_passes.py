@@ -350,3 +350,11 @@ def test_groups_of_warps_are_as_far_apart_as_a_kernel_says() -> None:
         (found,) = [part for part in lowered(written, "sm_90a").splitlines() if "ttarget.lag" in part]
         assert ("stages = 3" in found) == (lag == 3)
         np.testing.assert_array_equal(simulated(written), interpreted(text))
+
+
+def test_a_kernel_that_says_how_it_runs_does_not_run_otherwise() -> None:
+    """No units take products of f32: what it says would be lost."""
+    assert not lowered(kernel_text("wide"), "sm_90a")
+    for written in (saying(kernel_text("wide"), 'walk = "persistent"'), formed(kernel_text("wide"), "stages = 2")):
+        with pytest.raises(TesseraError, match="says what does not fit: wgmma: there is no `wgmma` of f32 by f32"):
+            lowered(written, "sm_90a")

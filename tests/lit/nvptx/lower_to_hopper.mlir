@@ -1,4 +1,7 @@
 // RUN: tessera-opt %s --split -p nvptx-lower-to-hopper | filecheck %s
+// RUN: tessera-opt %s --split -p tile-select-matrix-units,tile-choose-spaces,tile-pipeline-copies | \
+// RUN:   tessera-opt --split -p tile-schedule-programs,tile-specialize-warps,tile-overlap-products | \
+// RUN:   tessera-opt --split -p nvptx-lower-to-hopper | filecheck %s
 
 // Sides along k in memory: a ring of copies ahead, a producer that fills it and consumers that empty it, one product in
 // flight, and both roles in the same persistent walk through the grid; results leave through shared memory.

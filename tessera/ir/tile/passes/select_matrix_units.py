@@ -16,7 +16,12 @@ from tessera.ir.tile.matrix.plan import Plan, UnfitError, Units, plan_of
 from tessera.ir.tile.matrix.units import AUTOMATIC, PLAIN, UNITS
 from tessera.types.machine import GPUS, Machine
 
-_WRITTEN = {"ttile.load": "space", "ttile.store": "space", "ttile.for": "stages"}
+_WRITTEN = {
+    "ttile.kernel": ("warpgroups", "walk", "roles", "epilogue"),
+    "ttile.for": ("stages", "form"),
+    "ttile.load": ("space",),
+    "ttile.store": ("space",),
+}
 """Attributes that mean something on matrix units alone."""
 
 
@@ -67,19 +72,19 @@ def chosen_units(kernel: SpecOp, machine: Machine, asked: str = AUTOMATIC) -> Ch
             check_fit(kernel, UNITS[name], machine)
         return Choice(UNITS[name], ())
     choice = choose_units(kernel, machine, name)
-    if choice.units is None and choice.said and _is_written(kernel):
-        with refusing(kernel, "space", "stages"):
+    if choice.units is None and choice.said and (names := _written(kernel)):
+        with refusing(kernel, *names):
             raise UnfitError("; ".join(choice.said))
     return choice
 
 
-def _is_written(kernel: SpecOp) -> bool:
-    """Whether a kernel says where its tiles go, which only those on matrix units do."""
+def _written(kernel: SpecOp) -> list[str]:
+    """What a kernel says of how it runs, which only those on matrix units do."""
+    found: dict[str, None] = {}
     for op in kernel.walk():
-        name = _WRITTEN.get(op.name)
-        if isinstance(op, SpecOp) and name is not None and op.value(name):
-            return True
-    return False
+        if isinstance(op, SpecOp):
+            found.update(dict.fromkeys(name for name in _WRITTEN.get(op.name, ()) if op.value(name)))
+    return list(found)
 
 
 def select_matrix_units(kernel: SpecOp, units: Units | None) -> Plan | None:
