@@ -17,11 +17,11 @@ from tessera.ir.base.tape import Guard, Record, Tape
 from tessera.ir.graph.dialect import DIALECT
 from tessera.ir.schedule.bodies import row_space
 from tessera.ir.schedule.emit.assembly_kernel import emit_assembly
+from tessera.ir.schedule.emit.column_kernel import emit_row
 from tessera.ir.schedule.emit.contraction_kernel import emit_contraction
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.emit.frame import Request
 from tessera.ir.schedule.emit.map_kernel import emit_map
-from tessera.ir.schedule.emit.row_kernel import emit_row
 from tessera.ir.tile.facets import Assembly, Contraction, Reduction
 from tessera.types.dim import Dim, DimLike
 from tessera.types.dtype import DType, f32

@@ -67,16 +67,25 @@ tgraph.func @row(%x: !tgraph.tensor<[B, C], f32>) -> !tgraph.tensor<[B], f32> at
   tgraph.return %0 : (!tgraph.tensor<[B], f32>) -> ()
 }
 // -----
-// Columns are folded side by side: a program has as many as a register, and those beyond the last are guarded always.
+// Columns are folded side by side: a program has a strip of them, whose sums wait in scratch while rows go by. Inside
+// the strip and among the rows nothing is guarded; the last columns and the last rows are.
 // TILE-LABEL: tsched.module @column(
+// TILE:         tsched.tile %{{.*}} candidates = [64, 32, 128, 16, 8] chosen = 64 {source = "default", knob = "row.columns"}
+// TILE:         ttile.scratch {{.*}} !ttile.buffer<[32, 64], f32>
+// TILE:         ttile.for %{{.*}}, %{{.*}} {step = 32}
+// TILE:           ttile.for %{{.*}}, %{{.*}} {step = 8}
+// TILE:             ttile.elementwise %{{.*}} {fn = "add"}
 // TILE:         ttile.reduce %{{.*}} {kind = "sum", axis = 0} : (!ttile.tile<[32, 8], f32>) -> !ttile.tile<[8], f32>
 
 // CHECK-LABEL: tsched.module @column(
-// CHECK:       ttarget.programs {grid = [((C + 7) floordiv 8)]}
-// CHECK:           ttarget.loop
-// CHECK:             ttarget.load %{{.*}} {names = ["_p0", "_r"], axes = ["_r", "_p0"], offset = C*_r + _p0, way = "contiguous", align = 4, guarded = ["_p0"], bounds = [C]}
-// CHECK:           ttarget.tail
-// CHECK:             ttarget.load %{{.*}}, guarded = ["_r", "_p0"], bounds = [B, C]}
+// CHECK:       ttarget.programs {grid = [((C + 63) floordiv 64)]}
+// CHECK:           ttarget.loop %{{.*}}, %{{.*}} {step = 32}
+// CHECK:             ttarget.loop %{{.*}}, %{{.*}} {step = 8}
+// CHECK:               ttarget.load %{{.*}} {names = ["_p0", "_r"], axes = ["_r", "_p0"], offset = C*_r + _p0, way = "contiguous", align = 4} :
+// CHECK:             ttarget.tail %{{.*}}, %{{.*}} {step = 8}
+// CHECK:               ttarget.load %{{.*}}, way = "contiguous", align = 4, guarded = ["_p0"], bounds = [C]}
+// CHECK:           ttarget.tail %{{.*}}, %{{.*}} {step = 32}
+// CHECK:               ttarget.load %{{.*}}, guarded = ["_r", "_p0"], bounds = [B, C]}
 // CHECK:         ttarget.fold %{{.*}} {kind = "sum", axis = 0} : (!ttarget.vector<[32, 8], f32>) -> !ttarget.vector<[8], f32>
 tgraph.func @column(%x: !tgraph.tensor<[B, C], f32>) -> !tgraph.tensor<[C], f32> attributes {names = ["x"]} {
   %0 = tgraph.sum %x {axes = [0]} : (!tgraph.tensor<[B, C], f32>) -> !tgraph.tensor<[C], f32>

@@ -104,17 +104,28 @@ def test_reductions_that_need_nothing_of_each_other_share_a_pass() -> None:
         ((2,), (M * N,)),
         ((1, 2), (M,)),
         ((0, 1, 2), (Dim.constant(1),)),
-        ((0,), ((N * K).ceildiv(8),)),
-        ((1,), (M, K.ceildiv(8))),
-        ((0, 1), (K.ceildiv(8),)),
+        ((0,), ((N * K).ceildiv(64),)),
+        ((1,), (M, K.ceildiv(64))),
+        ((0, 1), (K.ceildiv(64),)),
         ((0, 2), (N,)),
     ],
     ids=str,
 )
 def test_the_grid_of_a_reduction(axes: tuple[int, ...], grid: tuple[Dim, ...]) -> None:
-    """Rows where the last axis is folded; blocks of columns, as wide as a register, where it is not."""
+    """Rows where the last axis is folded; strips of columns, eight registers wide, where it is not."""
     w = Writer()
     assert kernel(w.body(w.sum(w.input([M, N, K]), axes=axes))).value("grid") == grid
+
+
+def test_columns_that_take_several_passes_or_fit_a_register_have_no_strips() -> None:
+    """Sums that wait in scratch pay where many columns are read once."""
+    w = Writer()
+    x = w.input([M, N])
+    twice = w.body(w.sum(w.exp(w.sub(x, w.max(x, axes=(0,), keepdims=True))), axes=(0,)))
+    assert kernel(twice).value("grid") == (N.ceildiv(8),)
+    w = Writer()
+    assert kernel(w.body(w.sum(w.input([M, 5]), axes=(0,)))).value("grid") == (Dim.constant(1),)
+    assert not ops(kernel(w.body(w.sum(w.input([M, 5]), axes=(0,)))), "scratch")
 
 
 @pytest.mark.parametrize("dtype", [dt.f32, dt.bf16, dt.f64, dt.i8, dt.i32, dt.u8, dt.i64], ids=str)

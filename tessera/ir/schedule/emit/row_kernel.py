@@ -225,8 +225,3 @@ class RowKernel:
         coords = {"_r": place.coords["_r"], "_c": self.zero}
         own = Place(coords, ("_r", "_c"), place.sizes, {"_r": self.extent})
         return (Dim.symbol("_r"), Dim.symbol("_c")), own
-
-
-def emit_row(request: Request, space: RowSpace) -> SpecOp:
-    """The kernel of a group of reductions and what goes with them."""
-    return RowKernel(request, space).emit()

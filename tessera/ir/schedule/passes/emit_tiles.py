@@ -17,12 +17,12 @@ from tessera.ir.base.tape import Tape
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.bodies import row_space
 from tessera.ir.schedule.emit.assembly_kernel import emit_assembly
+from tessera.ir.schedule.emit.column_kernel import emit_row
 from tessera.ir.schedule.emit.contraction_kernel import emit_contraction
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.emit.frame import Request
 from tessera.ir.schedule.emit.map_kernel import emit_map
 from tessera.ir.schedule.emit.plain_roundings import drop_plain_roundings
-from tessera.ir.schedule.emit.row_kernel import emit_row
 from tessera.ir.schedule.fusions import fusions_in
 from tessera.ir.schedule.knobs import Recorded
 from tessera.ir.schedule.library import KernelLibrary, NoLibrary
