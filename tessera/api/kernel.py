@@ -224,11 +224,16 @@ class Kernel:
 
         It says what is needed, what there is, and the nearest legal schedule; `machine` may be a GPU's architecture.
         """
-        chosen = GPUS.get(machine) if isinstance(machine, str) else machine
-        if not isinstance(chosen, Machine):
-            raise ArgumentError(f"`check` knows no machine {machine!r}", fix=f"machines are {', '.join(GPUS)}")
         instance, types = self._for(args, kwargs)
-        instance.check(types, chosen)
+        instance.check(types, _machine("check", machine))
+
+    def discover(self, *args: Any, machine: Machine | str = "sm_90a", **kwargs: Any) -> Schedule:
+        """The schedule that such arguments run under on a machine: the one given, or the one found where none is.
+
+        Its `history()` says how it was found; `kernel.with_schedule(found)` keeps it whatever the sizes are.
+        """
+        instance, types = self._for(args, kwargs)
+        return instance.discovered(types, _machine("discover", machine))
 
     def legal(self, space: Any, *args: Any, machine: Machine | str = "sm_90a", **kwargs: Any) -> list[Schedule]:
         """The schedules of a space that a machine can carry out for such arguments."""
@@ -304,6 +309,14 @@ class _Written:
 
     def __repr__(self) -> str:
         return annotation_text(self.annotation)
+
+
+def _machine(what: str, machine: Machine | str) -> Machine:
+    """A machine, or the GPU of an architecture; raises for what is none."""
+    chosen = GPUS.get(machine) if isinstance(machine, str) else machine
+    if not isinstance(chosen, Machine):
+        raise ArgumentError(f"`{what}` knows no machine {machine!r}", fix=f"machines are {', '.join(GPUS)}")
+    return chosen
 
 
 class _Shaped:

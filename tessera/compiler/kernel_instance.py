@@ -75,13 +75,35 @@ class KernelInstance:
             return self.program(call.operands, kind)
         made = self.program(call.operands, kind)
         usual = self.definition.complete(None, kind).block
-        blocks = candidates(usual, made.numeric)
-        if call.machine.is_gpu:
-            from tessera.frontend.kernel.discover import ranked  # noqa: PLC0415 - for GPUs alone
-
-            blocks = ranked(blocks, lambda block: self._under(block).program(call.operands, kind), call.machine)
-        block = call.choose("kernel.block", blocks)
+        block = call.choose("kernel.block", self._blocks(call.operands, call.machine))
         return made if tuple(block) == usual else self._under(block).program(call.operands, kind)
+
+    def _blocks(self, types: Sequence[TensorType], machine: Machine) -> Sequence[tuple[int, ...]]:
+        """Blocks to choose from, the one that does best by the model of the machine first."""
+        usual = self.definition.complete(None, machine.kind).block
+        blocks = candidates(usual, self.program(types, machine.kind).numeric)
+        if not machine.is_gpu:
+            return blocks
+        from tessera.frontend.kernel.discover import ranked  # noqa: PLC0415 - for GPUs alone
+
+        return ranked(blocks, lambda block: self._under(block).program(types, machine.kind), machine)
+
+    def discovered(self, types: Sequence[TensorType], machine: Machine) -> Schedule:
+        """The schedule that is in force for such operands: the one given, or the one that is found for a machine."""
+        if self.schedule is not None:
+            return self.definition.complete(self.schedule, machine.kind)
+        first, *others = self._blocks(types, machine)
+        why = f"found for {machine.cpu or machine.name}, the first of {1 + len(others)} blocks"
+        return Schedule(block=first, lineage=(f"{why}{self._share(first, types, machine)}",))
+
+    def _share(self, block: tuple[int, ...], types: Sequence[TensorType], machine: Machine) -> str:
+        """How much of a GPU a block keeps at work, where sizes are known."""
+        if not machine.is_gpu:
+            return ""
+        from tessera.frontend.kernel.discover import share_at_work  # noqa: PLC0415 - for GPUs alone
+
+        share = share_at_work(self._under(block).program(types, machine.kind), block, machine)
+        return "" if share is None else f": {share:.0%} of it are at work"
 
     def _under(self, block: Sequence[int]) -> KernelInstance:
         return KernelInstance(self.definition, self.statics, Schedule(block=tuple(block)))

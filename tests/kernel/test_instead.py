@@ -70,3 +70,23 @@ def test_all_that_is_named_is_there() -> None:
     named = set(re.findall(r"tile\.(\w+)", " ".join(texts)))
     assert named >= ELEMENTS
     assert all(hasattr(tile, name) for name in named)
+
+
+@kernel
+def times_a_number(x: KTile["M", "N", ts.f32]) -> Any:
+    T = tile.context()
+    return tile.load(x, T.m, T.n) * np.float32(2.5) + np.int64(1)
+
+
+@kernel
+def plus_an_array(x: KTile["M", "N", ts.f32]) -> Any:
+    T = tile.context()
+    return tile.load(x, T.m, T.n) + np.ones(8, np.float32)
+
+
+def test_numbers_of_numpy_are_numbers_and_arrays_are_to_be_given() -> None:
+    np.testing.assert_array_equal(np.asarray(times_a_number(X)), 3.5)
+    with pytest.raises(KernelError, match="a tile meets ndarray") as caught:
+        plus_an_array(X)
+    assert caught.value.fix is not None
+    assert "as a parameter" in caught.value.fix.message

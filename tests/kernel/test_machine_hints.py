@@ -12,10 +12,11 @@ import pytest
 from tessera import KTile, KVCache, Schedule, bf16, f32, kernel, tile
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.compiler.kernel_instance import KernelInstance, candidates
+from tessera.diagnostics.codes import ArgumentError
 from tessera.frontend.kernel.discover import ranked, share_at_work
 from tessera.ir.target.machine_code import compile_text
 from tessera.ir.tile.write_records import write_kernel
-from tessera.types.machine import GPUS
+from tessera.types.machine import GPUS, Machine
 from tessera.types.tensor_type import TensorType
 from tests.kernel import document, kernels, test_pipelines, test_schedule
 
@@ -143,6 +144,53 @@ def test_the_block_that_keeps_most_of_the_machine_busy_is_chosen() -> None:
         legal = [block for block in others if made.legal([Schedule(block=block, warps=8)], *operands)]
         assert all(shares[first] >= shares[block] - 1e-3 for block in legal)
     assert ranked(blocks, build, machine)[0] in ((128, 256, 64), (256, 128, 64))  # large ones for large products
+
+
+SHAPES = [
+    *((512, 512, 512), (4096, 4096, 4096), (8192, 14336, 4096), (16, 8192, 4096), (128, 4096, 4096), (300, 700, 128)),
+    *((256, 8192, 8192), (4097, 4097, 4097), (1000, 3000, 256), (2048, 2048, 2048), (12288, 1024, 768), (64, 64, 64)),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_schedule_that_nobody_gives_is_found_legal_and_near_the_best_of_the_model(
+    shape: tuple[int, int, int],
+) -> None:
+    M, N, K = shape
+    operands, machine = (np.zeros((M, K), NARROW), np.zeros((K, N), NARROW)), GPUS["sm_90a"]
+    made = kernel.auto(test_schedule.product.definition.function)
+    found = made.discover(*operands)
+    assert "found for sm_90a" in found.history()
+    assert "at work" in found.history()
+    chosen = made.with_schedule(found)
+    chosen.check(*operands)
+
+    def share(block: tuple[int, ...]) -> float:
+        program = made.with_schedule(Schedule(block=block)).program(*operands, kind="gpu")
+        return share_at_work(program, block, machine) or 0.0
+
+    legal = made.legal([Schedule(block=(m, n, 64)) for m in (64, 128, 256) for n in (64, 128, 256)], *operands)
+    assert share(found.block) >= 0.8 * max(share(one.block) for one in legal)
+    assert code_of(chosen, *operands).name == "ttarget.matrix_kernel"
+    assert chosen.discover(*operands) == found
+
+
+@pytest.mark.parametrize("heads", [1, 8, 64])
+def test_a_small_attention_stays_on_matrix_units(heads: int) -> None:
+    operands = [np.zeros((heads, 256, 128), NARROW)] * 3
+    made = kernel.auto(kernels.flash.definition.function)
+    found = made.discover(*operands, causal=False)
+    assert found.m is not None
+    assert found.m % 64 == 0
+    assert code_of(made.with_schedule(found), *operands, causal=False).name == "ttarget.matrix_kernel"
+
+
+def test_a_schedule_that_is_given_stays_and_processors_have_theirs() -> None:
+    given = test_schedule.product.with_schedule(Schedule(block=(64, 64, 64), stages=2))
+    assert given.discover(SQUARE, SQUARE) == Schedule(block=(64, 64, 64), stages=2)
+    assert kernels.softmax.discover(np.zeros((8, 40), np.float32), machine=Machine("generic")).m == 16
+    with pytest.raises(ArgumentError, match="knows no machine 'sm_1'"):
+        kernels.softmax.discover(np.zeros((8, 40), np.float32), machine="sm_1")
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from tessera.frontend.kernel.legality import WARP, footprint_of, violations
+from tessera.frontend.kernel.legality import WARP, Footprint, footprint_of, violations
 from tessera.ir.tile.records import KernelProgram
 from tessera.types.machine import Machine
 from tessera.types.occupancy import Usage
@@ -20,6 +20,9 @@ SUMS = 128 * 128
 """Sums of a program without matrix units: 64 for each of 256 threads."""
 REUSE = 128 * 256 / (128 + 256)
 """Products for each element read, `m * n / (m + n)`, of the largest blocks that matrix units take."""
+
+ROWS = {"wgmma": 64, "tcgen05": 128}
+"""Rows of one instruction of matrix units, by the feature that a machine has them with; others take 16."""
 
 
 def share_at_work(program: KernelProgram, block: Block, machine: Machine) -> float | None:
@@ -60,19 +63,33 @@ def ranked(blocks: Sequence[Block], build: Callable[[Block], KernelProgram], mac
     if None in scores.values():
         return tuple(sorted(blocks, key=lambda block: _excess(programs[block])))
 
-    def order(block: Block) -> tuple[int, float]:
-        refused = violations(programs[block], Schedule(block=block), machine)
-        return _excess(programs[block]), 1.0 if refused else -round(scores[block] or 0.0, 3)
+    def order(block: Block) -> tuple[bool, int, float]:
+        program = programs[block]
+        refused = violations(program, Schedule(block=block), machine)
+        return (
+            _leaves_units(program, block, machine),
+            _excess(program),
+            1.0 if refused else -round(scores[block] or 0.0, 3),
+        )
 
     return tuple(sorted(blocks, key=order))
+
+
+def _leaves_units(program: KernelProgram, block: Block, machine: Machine) -> bool:
+    """Whether products that matrix units could do have rows that those do not take: nothing else costs as much."""
+    rows = next((count for feature, count in ROWS.items() if feature in machine.features), 1)
+    return _is_narrow(footprint_of(program, Schedule())) and block[0] % rows != 0
+
+
+def _is_narrow(need: Footprint) -> bool:
+    return need.has_products and all(buffer.type.dtype.bytes <= 2 for buffer in need.staged)
 
 
 def _excess(program: KernelProgram) -> int:
     """Elements of the largest tile beyond what 256 threads hold well: of sums, as many as matrix units take."""
     need = footprint_of(program, Schedule())
     if need.has_products:
-        is_narrow = all(buffer.type.dtype.bytes <= 2 for buffer in need.staged)
-        return 0 if is_narrow else max(0, max((type.size.value or 0 for type in need.held), default=0) - SUMS)
+        return 0 if _is_narrow(need) else max(0, max((type.size.value or 0 for type in need.held), default=0) - SUMS)
     sizes = [type.size.value or 0 for type in program.types if isinstance(type, TensorType)]
     return max(0, max(sizes, default=0) - HELD)
 

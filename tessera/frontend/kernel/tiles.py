@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tessera.frontend.concrete import is_array
 from tessera.frontend.kernel.builder import KernelBuilder, current
 from tessera.frontend.kernel.extents import Axis, Extent, Index, Loop, NeedsNumber, dim_of, index_of
 from tessera.frontend.several import is_several, several
@@ -300,11 +301,14 @@ def operand(b: KernelBuilder, value: Any, dtype: DType, shape: tuple[int, ...]) 
         from tessera.frontend.kernel.places import number_tile  # noqa: PLC0415 - it makes tiles
 
         return cast_to(b, number_tile(b, value.dim, shape), dtype)
+    if is_array(value) and not value.shape:
+        value = value.item()  # a number of NumPy
     if isinstance(value, bool | int | float):
         if isinstance(value, float) and not dtype.is_float:
             raise b.fail(f"{value} meets a tile of {dtype}", "cast the tile to f32 first: `tile.cast(x, f32)`")
         return constant(b, value, shape, dtype)
-    raise b.fail(f"a tile meets {type(value).__name__}, which is neither a tile nor a number")
+    fix = "give the kernel the array as a parameter, and load a tile of it" if is_array(value) else ""
+    raise b.fail(f"a tile meets {type(value).__name__}, which is neither a tile nor a number", fix)
 
 
 def _meet(b: KernelBuilder, fn: str, first: Tile, second: Tile) -> DType:
