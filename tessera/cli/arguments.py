@@ -255,6 +255,20 @@ def _value(text: str) -> tuple[str, Any]:
         return name, value  # a text without its quotes, which shells take away
 
 
+def looked_at(function: Jit | Kernel, given: Given) -> tuple[Any, str]:
+    """The function as a tape, and what there is to say of the sizes it has there.
+
+    What its module called already, and nothing on the command line describes, is taken as it was called last.
+    """
+    try:
+        arguments = arguments_for(function, given)
+    except TargetError:
+        if given != Given() or not function.cache_info().size:
+            raise
+        return function.trace().tape, "looked at as it was called last"
+    return traced(function, arguments), sizes_text(function, arguments)
+
+
 def traced(function: Jit | Kernel, arguments: Arguments) -> Any:
     """The function as a tape, for such arguments."""
     positional: list[Any] = []

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tessera.cli.arguments import Given, TargetError, arguments_for, find, sizes_text, traced
+from tessera.cli.arguments import Given, TargetError, find, looked_at
 from tessera.compiler.inspect import LEVELS, Inspection, Line, inspect_tape
 from tessera.compiler.inspect_page import page
 from tessera.diagnostics.error import TesseraError
@@ -31,8 +31,8 @@ def show(target: str, given: Given, output: str, rows: int = _ROWS) -> int:
     console = Console()
     try:
         function = find(target)
-        arguments = arguments_for(function, given)
-        found = inspect_tape(traced(function, arguments), function.options)
+        tape, sizes = looked_at(function, given)
+        found = inspect_tape(tape, function.options)
     except TargetError as error:
         console.print(Text(f"tessera inspect: {error}"), style="red", soft_wrap=True)
         return 2
@@ -41,8 +41,8 @@ def show(target: str, given: Given, output: str, rows: int = _ROWS) -> int:
         return 1
     console.print(side_by_side(found, rows or _ROWS))
     Path(output).write_text(page(found, target), encoding="utf-8")
-    if text := sizes_text(function, arguments):
-        console.print(Text(text))
+    if sizes:
+        console.print(Text(sizes))
     console.print(Text(f"the whole of it, to click through: {output}"))
     return 0
 

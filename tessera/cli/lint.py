@@ -8,7 +8,7 @@ from dataclasses import replace
 from rich.console import Console
 from rich.text import Text
 
-from tessera.cli.arguments import Given, TargetError, arguments_for, find, sizes_text, traced
+from tessera.cli.arguments import Given, TargetError, find, looked_at
 from tessera.compiler.lint import Looked, lint_tape
 from tessera.diagnostics.error import TesseraError
 
@@ -18,10 +18,8 @@ def show(target: str, given: Given, architecture: str, *, as_json: bool = False)
     console = Console(highlight=False, soft_wrap=True)
     try:
         function = find(target)
-        arguments = arguments_for(function, given)
-        looked = lint_tape(
-            traced(function, arguments), replace(function.options, backend="cuda", features=(architecture,))
-        )
+        tape, sizes = looked_at(function, given)
+        looked = lint_tape(tape, replace(function.options, backend="cuda", features=(architecture,)))
     except TargetError as error:
         console.print(Text(f"tessera lint: {error}"), style="red")
         return 2
@@ -33,8 +31,8 @@ def show(target: str, given: Given, architecture: str, *, as_json: bool = False)
     else:
         for one in looked:
             _print(console, one)
-        if text := sizes_text(function, arguments):
-            console.print(Text(text))
+        if sizes:
+            console.print(Text(sizes))
     return 1 if any(one.complaints for one in looked) else 0
 
 

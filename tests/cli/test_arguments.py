@@ -6,12 +6,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tessera.cli.arguments import Arguments, Given, TargetError, arguments_for, find, sizes_text, traced
+from tessera.cli.arguments import Arguments, Given, TargetError, arguments_for, find, looked_at, sizes_text, traced
 from tessera.cli.main import app
 
+X = np.ones((2, 2), np.float32)
 MODULE = """
 from __future__ import annotations
 
@@ -33,6 +35,11 @@ def declared(x: ts.Tensor["B", "D", ts.f32], layers: list[Layer], cache: ts.KVCa
 
 def keyed(params: dict[str, Any], pair, *, count: int):
     return params["w"] @ params["b"] + pair[0] * pair[1] * count
+
+
+@ts.jit
+def called(params):
+    return params["w"] + params["b"]
 
 
 def fields(p):
@@ -108,6 +115,17 @@ def test_a_kernel_is_looked_at_with_sizes_and_says_which(look: Any) -> None:
     assert str(traced(kernel, arguments).types[0]) == "[M, 1024] f32"
     assert sizes_text(kernel, arguments) == "looked at with M = 32; for others, --size M=1024"
     assert sizes_text(find("looked_at:declared"), look("declared")) == ""
+
+
+def test_a_function_that_its_module_called_is_looked_at_as_it_was_called(look: Any) -> None:
+    look("fields", shapes=["p.w=2", "p.b=2"])  # the module is loaded
+    called: Any = find("looked_at:called")
+    with pytest.raises(TargetError, match="nothing says what `params` is"):
+        looked_at(called, Given())
+    called({"w": X, "b": X[0]})
+    tape, said = looked_at(called, Given())
+    assert tape.names == ["params['b']", "params['w']"]
+    assert said == "looked at as it was called last"
 
 
 def test_commands_take_them(look: Any, tmp_path: Path) -> None:
