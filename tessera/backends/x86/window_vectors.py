@@ -2,7 +2,7 @@
 
 The place of an element is a sum of a part of its row and a part of its column, and so is its coordinate in each window
 it must lie in. A vector has neighbouring rows of one column. How its rows lie in memory is the same for every column,
-so it is found out once: in one run, in two, with a gap after each, or anyhow.
+so it is found out once: in one run or in two, without or with a gap of one after each row, or anyhow.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ _NOWHERE = -(1 << 30)
 
 Read: TypeAlias = Callable[[Value], Value]
 """`read(column)`: the vector's elements of a column, zero outside the windows, in the accumulator's dtype."""
+_Way: TypeAlias = Callable[..., Value]
+"""A way to read a column, given where runs begin."""
 
 
 class WindowVectors:
@@ -126,26 +128,24 @@ class WindowVectors:
         g, lanes = self.g, self.lanes
         vectors = self._vector(row)
         offsets = vectors.offsets
-        first, last = g.extract(offsets, 0), g.sub(g.extract(offsets, lanes - 1), lanes - 1)
-        beside = _lies(g, offsets, first, 1)
-        after = _lies(g, offsets, last, 1)
-        begin, end = (g.gep(self._base, offset, self.stored) for offset in (first, last))
+        first, last = g.extract(offsets, 0), g.extract(offsets, lanes - 1)
+        begin = g.gep(self._base, first, self.stored)
 
-        def spread() -> None:
-            g.if_(
-                _all(g, _lies(g, offsets, first, 2)),
-                lambda: body(lambda column: vectors.spread(column, begin)),
-                lambda: body(vectors.gathered),
-            )
+        def runs(step: int, one: _Way, two: _Way, otherwise: Callable[[], None]) -> None:
+            start = g.sub(last, step * (lanes - 1))
+            end = g.gep(self._base, start, self.stored)
+            beside, after = _lies(g, offsets, first, step), _lies(g, offsets, start, step)
 
-        def broken() -> None:
-            g.if_(
-                _all(g, g.op("or", beside, after)),
-                lambda: body(lambda column: vectors.two_runs(column, begin, end, beside)),
-                spread,
-            )
+            def broken() -> None:
+                both = partial(two, begin=begin, end=end, is_first=beside)
+                g.if_(_all(g, g.op("or", beside, after)), lambda: body(both), otherwise)
 
-        g.if_(_all(g, beside), lambda: body(lambda column: vectors.run(column, begin)), broken)
+            g.if_(_all(g, beside), lambda: body(partial(one, begin=begin)), broken)
+
+        def with_gaps() -> None:
+            runs(2, vectors.spread, vectors.two_spreads, lambda: body(vectors.gathered))
+
+        runs(1, vectors.run, vectors.two_runs, with_gaps)
 
     def line(self, column: Value, start: Value | None = None) -> Value:
         """Where a column begins, or the part of it that begins at `start` in the first column."""
@@ -186,19 +186,36 @@ class _Vector:
 
     def spread(self, column: Value, begin: Value) -> Value:
         """Every second element of a run, as a step of two leaves them."""
-        g, mask, lanes = self.g, self.of.inside(column, self.places), self.of.lanes
-
-        def picked() -> Value:
-            # The second half begins one early, so that nothing is read past the last row.
-            start = self.of.line(column, begin)
-            low, high = g.load(start, self.type), g.load(g.gep(start, lanes - 1, self.of.stored), self.type)
-            half = lanes // 2
-            return g.shuffle(low, high, [*range(0, lanes, 2), *(lanes + 1 + 2 * i for i in range(half))])
-
+        g, mask = self.g, self.of.inside(column, self.places)
+        line = self.of.line(column, begin)
         if mask is None:
-            return self._cast(picked())
-        (value,) = g.if_(_all(g, mask), picked, lambda: self._gather(self.of.line(column), mask))
+            return self._cast(self._every_second(line))
+        (value,) = g.if_(_all(g, mask), lambda: self._every_second(line), lambda: self._every_second(line, mask))
         return self._cast(value)
+
+    def two_spreads(self, column: Value, begin: Value, end: Value, is_first: Value) -> Value:
+        """Every second element of two runs."""
+        g, mask = self.g, self.of.inside(column, self.places)
+        is_last = g.op("xor", is_first, g.const("i1", True, self.of.lanes))
+        if mask is not None:
+            is_first, is_last = g.op("and", is_first, mask), g.op("and", is_last, mask)
+        left = self._every_second(self.of.line(column, begin), is_first)
+        right = self._every_second(self.of.line(column, end), is_last)
+        return self._cast(g.select(is_last, right, left))
+
+    def _every_second(self, start: Value, mask: Value | None = None) -> Value:
+        """Elements 0, 2, 4, ... where a mask holds, from two loads."""
+        g, lanes = self.g, self.of.lanes
+        # The second load begins one early, so that nothing is read past the last row.
+        pointers = (start, g.gep(start, lanes - 1, self.of.stored))
+        if mask is None:
+            low, high = (g.load(pointer, self.type) for pointer in pointers)
+        else:
+            never = g.const("i1", False, lanes)
+            spans = (range(lanes), range(lanes - 1, 2 * lanes - 1))
+            masks = [g.shuffle(mask, never, [at // 2 if at % 2 == 0 else lanes for at in span]) for span in spans]
+            low, high = (g.masked_load(pointer, self.type, held) for pointer, held in zip(pointers, masks, strict=True))
+        return g.shuffle(low, high, [*range(0, lanes, 2), *range(lanes + 1, 2 * lanes, 2)])
 
     def gathered(self, column: Value) -> Value:
         """Rows anywhere."""
