@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.diagnostics.codes import DTypeError, ShapeError
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.span import Span, user_span
 from tessera.frontend.annotations import leaf_annotations
 from tessera.frontend.trace_function import TracedFunction
 from tessera.frontend.tree import leaf_paths
@@ -23,7 +23,7 @@ def check_returned(annotation: Any, traced: TracedFunction) -> None:
     for path, slot, wanted in zip(leaf_paths(traced.tree, "result"), traced.slots, declared, strict=True):
         if wanted is not None and slot.output is not None:
             value = tape.outputs[slot.output]
-            check_type(path, tape.types[value], wanted, _maker_span(tape, value))
+            check_type(path, tape.types[value], wanted, _maker_span(tape, value) or user_span())
 
 
 def check_type(path: str, type: TensorType, wanted: TensorAnnotation, span: Span | None) -> None:

@@ -143,3 +143,12 @@ def test_defaults_containers_and_bodies() -> None:
         ts.jit(lambda x: ts.fori_loop(0, 3, lambda i, x: eight(x), x))(ones(1, 2))
     constant = ts.array(ones(3, 8))
     assert np.asarray(ts.jit(lambda x: ops.sum(eight(constant)) + x)(ones(1))).tolist() == [49.0]
+
+
+def test_an_argument_that_is_returned_as_it_is_has_a_place_in_the_error() -> None:
+    def same(x: ts.Tensor["N", ts.f32]) -> ts.Tensor["N", ts.bf16]:
+        return x  # pyright: ignore[reportReturnType]
+
+    with pytest.raises(DTypeError, match="is declared bf16") as caught:
+        ts.jit(same)(ones(3))
+    assert caught.value.span is not None

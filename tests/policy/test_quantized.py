@@ -84,3 +84,13 @@ def test_a_quantized_tensor_is_a_tree_and_says_what_it_is() -> None:
     assert isinstance(twice, ts.Quantized)
     np.testing.assert_array_equal(np.asarray(twice.dequantize()), np.asarray(q.dequantize()) * 2)
     np.testing.assert_allclose(np.asarray(A @ q), A @ np.asarray(q.dequantize()), rtol=1e-4, atol=1e-4)
+
+
+def test_nothing_to_scale_has_the_scale_one() -> None:
+    for shape, axis in (((0, 4), 1), ((0, 4), 0), ((4, 0), None)):
+        none = ts.quantize(ts.zeros(shape), ts.i8, axis=axis)
+        assert none.dequantize().shape == shape
+        assert (np.asarray(none.scale) == 1).all()
+    free = ts.jit(lambda x: ts.quantize(x, ts.i8, axis=1).dequantize(), dynamic=True)
+    assert np.asarray(free(np.zeros((0, 4), np.float32))).shape == (0, 4)
+    assert np.isnan(np.asarray(ts.quantize(ts.array([[np.nan, 1.0]]), ts.i8).scale)).all()

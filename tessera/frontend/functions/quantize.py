@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError, DTypeError
@@ -11,7 +11,6 @@ from tessera.frontend.functions.elementwise import abs as magnitude
 from tessera.frontend.functions.elementwise import where
 from tessera.frontend.functions.movement import reshape
 from tessera.frontend.functions.operands import as_tensor, axis_of, cast, check_tensors, parse_dtype, rank_of
-from tessera.frontend.functions.reduction import max as largest
 from tessera.frontend.several import several
 from tessera.ir.base.dispatch import apply
 from tessera.types.dtype import DType, f32
@@ -105,7 +104,7 @@ def dequantize(q: Any, scale: Any, *, dtype: Any = f32, block: Sequence[int] = (
 def scale_of(x: Any, dtype: Any, *, axis: Any = None, block: Sequence[int] = ()) -> Any:
     """The scale that brings the largest of `x` to the largest of a dtype: one for each index of `axis`, or each block.
 
-    Without either there is one for all. What is zero everywhere has the scale 1.
+    Without either there is one for all. What is zero everywhere, or has no elements, has the scale 1.
 
     >>> ts.ops.scale_of(ts.array([[1.0, 254.0], [-127.0, 0.0]]), ts.i8, axis=1)
     Tensor([1, 2] f32, [[1, 2]])
@@ -118,12 +117,17 @@ def scale_of(x: Any, dtype: Any, *, axis: Any = None, block: Sequence[int] = ())
         if len(blocks) != rank or min(blocks) < 1:
             raise ArgumentError(f"`scale_of` takes a `block` of a size for each of {rank} dims, got {blocks}")
         pairs = [part for size, own in zip(value.shape, blocks, strict=True) for part in (size // own, own)]
-        top = largest(magnitude(reshape(value, pairs)), axis=tuple(range(1, 2 * rank, 2)))
+        top = _largest(reshape(value, pairs), range(1, 2 * rank, 2), keepdims=False)
     else:
         kept = {axis_of("scale_of", one, rank) for one in several(() if axis is None else axis)}
-        top = largest(magnitude(value), axis=tuple(at for at in range(rank) if at not in kept), keepdims=True)
+        top = _largest(value, (at for at in range(rank) if at not in kept), keepdims=True)
     share = top / FORMATS[target.name].largest
-    return where(share == 0.0, 1.0, share)
+    return where(share <= 0.0, 1.0, share)
+
+
+def _largest(value: Any, axes: Iterable[int], *, keepdims: bool) -> Any:
+    """The largest magnitude along axes; -inf of no elements, which have a scale like all that has nothing to scale."""
+    return apply("max", (magnitude(value),), {"axes": tuple(axes), "keepdims": keepdims, "identity": True})
 
 
 __all__ = ["dequantize", "quantize", "round_blocks", "round_stochastic", "round_to", "scale_of"]
