@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tessera.backends.x86.blocks import Layout, Vectors, register_type
+from tessera.backends.x86.emit_apart import can_pick, load_apart
 from tessera.backends.x86.lanes import LaneCoordinate, lane_values
 from tessera.backends.x86.transpose import can_transpose, transpose
 from tessera.ir.base.op import SpecOp
@@ -137,6 +138,9 @@ class Access:
         if way == "contiguous":
             address = f.gep(self.base, self._scalar(op.value("offset"), env, along), stored)
             value = f.load(address, type_) if mask is None else f.masked_load(address, type_, mask, pad)
+        elif (step := self._step) is not None:
+            address = f.gep(self.base, self._scalar(op.value("offset"), env, along), stored)
+            value = load_apart(f, address, stored, lanes, step, mask, pad)
         else:
             value = self._gather(env, along, tiles, stored, mask, pad)
         return self._in_register(value)
@@ -146,6 +150,15 @@ class Access:
         lanes, turned = self.layout.lanes, self.turned
         squares = range(0, self.layout.count, lanes)
         return [v for start in squares for v in transpose(self.f, [turned.load(start + row) for row in range(lanes)])]
+
+    @property
+    def _step(self) -> int | None:
+        """Elements from lane to lane, where they are few enough to be picked from vectors."""
+        if self.way != "strided":
+            return None
+        parts = self.op.value("offset").coefficient(self.axes[-1])
+        step = None if parts is None else parts[0].value
+        return step if can_pick(step, self.layout.lanes) else None
 
     def _pad(self, lanes: int) -> Value:
         """What an element outside reads as, in memory's type."""
