@@ -19,7 +19,7 @@ from tessera.compiler.options import Options, at_place
 from tessera.diagnostics.codes import ArgumentError, PolicyError, RuntimeArgumentError
 from tessera.diagnostics.error import readable
 from tessera.diagnostics.span import user_span
-from tessera.frontend.annotations import annotation_text, parameters_of, resolve
+from tessera.frontend.annotations import annotation_text, parameters_of, resolve, signature_of
 from tessera.frontend.arguments import callables, flag, word
 from tessera.frontend.bind import Binder, Call, Signature, static_arguments
 from tessera.frontend.returned import check_returned
@@ -76,7 +76,7 @@ class Jit(_Hot):
         functools.update_wrapper(self, function)
         self.name = getattr(function, "__name__", type(function).__name__)
         self.function, self.dynamic, self.options = function, dynamic, options or Options()
-        self.python_signature = _signature_of(function)
+        self.python_signature = signature_of(function)
         self.parameters = parameters_of(function, self.python_signature, static_argnames)
         self.returns = resolve(function, "return", self.python_signature.return_annotation)
         self.constraints = self._declared(constraints)
@@ -147,8 +147,11 @@ class Jit(_Hot):
     def _call_checked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         outer: Any = dispatch.active()
         if getattr(outer, "is_scope", False):
+            from tessera.frontend.effect_scopes import promised  # noqa: PLC0415 - few calls stand in a scope
+
+            made = promised(self.under(outer.policy, outer.place))
             with dispatch.suspended():
-                return self.under(outer.policy, outer.place)(*args, **kwargs)
+                return made(*args, **kwargs)
         if outer is not None:
             # Inside another trace a jitted function is simply more of that trace, and what it declares holds.
             return self._nested.call(outer, args, kwargs)
@@ -468,13 +471,6 @@ def _names(static_argnames: Iterable[str]) -> tuple[str, ...]:
             f"`jit` takes `static_argnames` as texts, got {static_argnames!r}",
             fix='write `static_argnames=("causal",)`',
         ) from None
-
-
-def _signature_of(function: Callable[..., Any]) -> inspect.Signature:
-    try:
-        return inspect.signature(function)
-    except ValueError as error:
-        raise ArgumentError(f"`jit` takes a function whose parameters can be seen: {error}") from None
 
 
 def _written(constraints: Iterable[str] | str) -> Sequence[Constraint]:

@@ -42,6 +42,7 @@ def explain_difference(name: str, old: Signature, new: Signature, outside: Seque
         return "\n".join(lines)
     if old == new:
         lines += [f"  `{path}`, which it reads from outside, changed" for path in outside]
+        lines += ["    = help: hold a number that changes in a tensor, which is read at each call"] if outside else []
     for path, before, after in zip(new.paths(), old.leaves, new.leaves, strict=True):
         if before != after:
             lines += [f"  {line}" for line in _changes(path, before, after)]

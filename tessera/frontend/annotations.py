@@ -11,7 +11,7 @@ import typing
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tessera.diagnostics.codes import AnnotationError
+from tessera.diagnostics.codes import AnnotationError, ArgumentError
 from tessera.diagnostics.error import TesseraError
 from tessera.diagnostics.span import Span
 from tessera.frontend.several import several
@@ -41,6 +41,22 @@ class Parameter:
 
     def __str__(self) -> str:
         return self.name if self.annotation is None else f"{self.name}: {annotation_text(self.annotation)}"
+
+
+def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    """The parameters of a function to be traced; raises `ArgumentError` (T0202) where they cannot be seen."""
+    if type(function).__module__ == "numpy":
+        name = getattr(function, "__name__", "")
+        raise ArgumentError(
+            f"`jit` takes a function that calls ops, got `numpy.{name}`",
+            fix=f"use `tessera.ops.{name}` if there is one",
+        )
+    try:
+        return inspect.signature(function)
+    except ValueError as error:
+        raise ArgumentError(
+            f"`jit` takes a function whose parameters can be seen: {error}", fix="wrap it in a function of your own"
+        ) from None
 
 
 def parameters_of(

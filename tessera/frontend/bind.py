@@ -75,12 +75,7 @@ class Binder:
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
         """The signature of a call, and its tensors; raises where arguments do not fit the annotations."""
-        try:
-            bound = self.signature.bind(*args, **kwargs)
-        except TypeError as error:
-            named = ", ".join(f"`{name}`" for name in self.signature.parameters) or "none"
-            raise RuntimeArgumentError(str(error).replace("'", "`"), fix=f"its parameters are {named}") from None
-        bound.apply_defaults()
+        bound = bound_arguments(self.signature, args, kwargs)
         names = tuple(bound.arguments)
         leaves: list[Leaf] = []
         tensors: list[Any] = []
@@ -97,7 +92,7 @@ class Binder:
             leaves.append(_static_leaf(value, parameter.name))
             return _LEAF_TREE
         flat, tree = flatten(value)
-        _check_form(parameter, tree)
+        check_form(parameter, tree)
         annotations = parameter.annotations(tree) if parameter.is_annotated else [None] * len(flat)
         for index, (leaf, annotation) in enumerate(zip(flat, annotations, strict=True)):
             leaf = _scalar_tensor(leaf, annotation)
@@ -105,11 +100,7 @@ class Binder:
             if dtype is None:
                 path = leaf_paths(tree, parameter.name)[index]
                 if annotation is not None:
-                    raise RuntimeArgumentError(
-                        f"`{path}` must be a tensor, got {type(leaf).__name__}",
-                        notes=(f"it is declared {annotation}",),
-                        fix="`ts.array(...)` makes a tensor of numbers in lists",
-                    )
+                    raise no_tensor(path, leaf, annotation)
                 leaves.append(_static_leaf(leaf, path))
                 continue
             if annotation is None:
@@ -144,6 +135,28 @@ class Binder:
                 return None
         names = tuple(self.signature.parameters)
         return Signature(Tree(_Arguments, names, tuple(children)), tuple(leaves), self.policy)
+
+
+def bound_arguments(
+    signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> inspect.BoundArguments:
+    """Arguments by the names of parameters, with defaults; raises RuntimeArgumentError (T0701) where they do not fit."""
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        named = ", ".join(f"`{name}`" for name in signature.parameters) or "none"
+        raise RuntimeArgumentError(str(error).replace("'", "`"), fix=f"its parameters are {named}") from None
+    bound.apply_defaults()
+    return bound
+
+
+def no_tensor(path: str, leaf: Any, annotation: TensorAnnotation) -> RuntimeArgumentError:
+    """What is said of an argument that is declared a tensor, and is none."""
+    return RuntimeArgumentError(
+        f"`{path}` must be a tensor, got {type(leaf).__name__}",
+        notes=(f"it is declared {annotation}",),
+        fix="`ts.array(...)` makes a tensor of numbers in lists",
+    )
 
 
 def _declared_leaf(annotation: TensorAnnotation) -> Leaf:
@@ -192,7 +205,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, bool | int | float)
 
 
-def _check_form(parameter: Parameter, tree: Tree) -> None:
+def check_form(parameter: Parameter, tree: Tree) -> None:
     """Refuse a tree where a tensor is declared; types of states say themselves what their tensors are."""
     declared, kind = parameter.annotation, tree.type
     if isinstance(declared, TensorAnnotation) and kind is not None and not hasattr(kind, "field_annotations"):
@@ -210,7 +223,9 @@ def _static_leaf(value: Any, path: str) -> Leaf:
     except TypeError:
         raise PytreeError(
             f"`{path}` is of type `{type(value).__name__}`, which is no tensor, no tree of tensors and not hashable",
-            fix="pass tensors, containers of tensors, or values that can key a cache",
+            fix="pass a tuple in place of the list"
+            if isinstance(value, list)
+            else "pass tensors, containers of tensors, or values that can key a cache",
         ) from None
     return Leaf(None, (), value, key)
 

@@ -60,6 +60,8 @@ WRONG: dict[str, tuple[str, Callable[[], Any]]] = {
     "may_swap(3, 4)": ("T0108", lambda: T.effects.may_swap(3, 4)),
     # jit and its options
     "jit(3)": ("T0202", lambda: T.jit(3)),
+    "jit(np.exp)": ("T0202", lambda: T.jit(np.exp)),
+    "jit(dict)": ("T0202", lambda: T.jit(dict)),
     "jit(static_argnames=3)": ("T0202", lambda: T.jit(static_argnames=3)),
     "jit(dynamic='yes')": ("T0202", lambda: T.jit(dynamic="yes")(len)),
     "jit(constraints=3)": ("T0105", lambda: T.jit(constraints=3)),
