@@ -31,8 +31,6 @@ def check_declared(definition: KernelDefinition, function: Callable[..., Any]) -
     operands = sum(len(CACHE_FIELDS) if one.kind == "cache" else 1 for one in definition.inputs)
     declared = len(definition.results) or len(result_annotations(definition))
     counts = (declared,) if declared else range(1, 9)
-    if not callable(function):
-        raise KernelError(f"the derivative of `{definition.name}` is a function, got {type(function).__name__}")
     if any(_takes(function, operands + 2 * count) for count in counts):
         return
     wanted = f"{operands} operands, {declared or 'its'} results and as many gradients"

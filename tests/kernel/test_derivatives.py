@@ -12,7 +12,7 @@ import pytest
 
 import tessera as ts
 from tessera import KTile, f32, kernel, tile
-from tessera.diagnostics.codes import DTypeError, KernelError, ShapeError
+from tessera.diagnostics.codes import ArgumentError, DTypeError, KernelError, ShapeError
 from tests.kernel import kernels
 
 
@@ -108,7 +108,7 @@ def test_two_results_have_two_gradients() -> None:
         (lambda a, b, out, d: (a, b.cast(ts.f16)), DTypeError, "`b` of `matmul` a gradient of f16, and it is f32"),
         (lambda a, b, out, d: a, KernelError, "gives 1 gradients for 2 operands"),
         (lambda a, b, out, d: (1.0, None), KernelError, "a gradient of type float, which is no tensor"),
-        (3, KernelError, "is a function, got int"),
+        (3, ArgumentError, "takes `function` as a function, got 3"),
     ],
     ids=["shape", "dtype", "count", "number", "no function"],
 )
