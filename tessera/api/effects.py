@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar, overload
 
 from tessera.diagnostics.codes import DeterminismError, EffectError
@@ -12,7 +12,9 @@ from tessera.diagnostics.span import user_span
 from tessera.frontend import effect_scopes as scopes
 from tessera.frontend.arguments import callables, flag, word
 from tessera.frontend.trace_function import PROMISES
+from tessera.ir.base import dispatch
 from tessera.types.effect import KINDS, Effects, effects_in_text
+from tessera.types.policy import SILENT
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -96,7 +98,7 @@ def deterministic(function: Any = None, /, *, seed: int | None = None) -> Any:
 
         @functools.wraps(target)
         def keeping(*args: Any, **kwargs: Any) -> Any:
-            with scopes.entered(scopes.Deterministic(name, seed, declared)):
+            with scopes.entered(scopes.Deterministic(name, seed, declared)), _at_once():
                 return target(*args, **kwargs)
 
         promised = {"tessera.deterministic": True if seed is None else {"seed": seed}}
@@ -104,6 +106,15 @@ def deterministic(function: Any = None, /, *, seed: int | None = None) -> Any:
         return keeping
 
     return decorate if function is None else decorate(function)
+
+
+def _at_once() -> AbstractContextManager[None]:
+    """Outside of any trace, what lets jitted functions see that a promise holds where they are called."""
+    if dispatch.active() is not None:
+        return nullcontext()
+    from tessera.frontend.policies import PolicyScope, static_bits  # noqa: PLC0415 - few functions have any
+
+    return dispatch.recording(PolicyScope(SILENT, static_bits()))
 
 
 def _check_seed(seed: Any, fix: str) -> None:

@@ -6,7 +6,9 @@ import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import wraps
 from typing import Any
+from weakref import WeakKeyDictionary
 from zlib import crc32
 
 from tessera.diagnostics.codes import DeterminismError, EffectError
@@ -100,6 +102,29 @@ def scopes_here() -> list[Scope]:
 def find(kind: type[Any]) -> Any:
     """The innermost scope of a kind, or None."""
     return next((scope for scope in scopes_here() if isinstance(scope, kind)), None)
+
+
+_PROMISED: WeakKeyDictionary[Any, dict[tuple[str, int | None], Any]] = WeakKeyDictionary()
+"""Jitted functions as deterministic ones call them, by name and seed of those."""
+
+
+def promised(jitted: Any) -> Any:
+    """A jitted function that keeps the promise of the deterministic one that calls it; itself, where there is none."""
+    around = find(Deterministic)
+    if around is None:
+        return jitted
+    made, function = _PROMISED.setdefault(jitted, {}), jitted.function
+    if (around.name, around.seed) not in made:
+        name, seed, declared = around.name, around.seed, around.declared
+
+        @wraps(function)
+        def keeping(*args: Any, **kwargs: Any) -> Any:
+            with entered(Deterministic(name, seed, declared)):
+                return function(*args, **kwargs)
+
+        made[name, seed] = jitted.with_function(keeping)
+        made[name, seed].options = jitted.options
+    return made[around.name, around.seed]
 
 
 def settle_order(spec: OpSpec, attributes: dict[str, Any]) -> None:

@@ -281,3 +281,33 @@ def test_the_edit_that_an_error_offers_makes_the_program_legal(tmp_path: Any) ->
         fix = caught.value.fix
         assert fix is not None
         assert fix.replacement == right
+
+
+def test_a_deterministic_function_outside_of_jit_holds_what_it_calls_to_its_promise() -> None:
+    x, at = ts.ones((2,)), ts.array([0, 0])
+    loose = ts.jit(lambda x, at: ts.ops.scatter_add(x, at, x, ordered=False))
+    before = loose(x, at).tolist()
+
+    @ts.deterministic(seed=7)
+    def whole(x: Any, at: Any) -> Any:
+        return loose(x, at)
+
+    with pytest.raises(DeterminismError, match="`whole` is deterministic") as caught:
+        whole(x, at)
+    assert caught.value.span is not None
+    assert loose(x, at).tolist() == before, "elsewhere it is as it was"
+
+    seeded = ts.jit(lambda x: _noisy(x))
+
+    @ts.deterministic(seed=7)
+    def noise(x: Any) -> Any:
+        return seeded(x), ts.ops.exp(x)
+
+    first, second = noise(x), noise(x)
+    assert first[0].tolist() == second[0].tolist()
+    assert first[1].tolist() == ts.ops.exp(x).tolist()
+
+
+def _noisy(x: Any) -> Any:
+    with ts.effects.seeded():
+        return x + ts.random.uniform(ts.random.key(), x.shape)
