@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import update_wrapper
 from inspect import Parameter
 from types import FunctionType
@@ -114,7 +115,8 @@ def _verified(target: Callable[..., Any], rules: Rules) -> Any:
         trace: Any = dispatch.tracing()
         first = len(trace.tape.records)
         result = own(*args, **kwargs)
-        watched = _prove(_part(trace, first, jitted, args, kwargs), rules)
+        given = jitted.python_signature.bind(*args, **kwargs).arguments
+        watched = _prove(_part(trace, first, given, result), rules)
         if not rules.debug:
             return result
         inputs = _limited_inputs(trace, rules)
@@ -158,11 +160,11 @@ def _limited_inputs(trace: Trace, rules: Rules) -> dict[int, tuple[float, float]
     return found
 
 
-def _part(trace: Trace, first: int, jitted: Jit, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tape:
+def _part(trace: Trace, first: int, given: Mapping[str, Any], result: Any) -> Tape:
     """What a function itself put on a tape, from its first record on: all of it, where it is not called by another."""
-    bound = jitted.python_signature.bind(*args, **kwargs)
-    part = Tape(records=trace.tape.records[first:], types=trace.tape.types)
-    for name, argument in bound.arguments.items():
+    returned = [leaf for leaf in flatten(result, as_written=True)[0] if isinstance(leaf, TracedTensor)]
+    part = Tape(records=trace.tape.records[first:], outputs=list(map(trace.value_of, returned)), types=trace.tape.types)
+    for name, argument in given.items():
         leaves, tree = flatten(argument)
         for leaf, path in zip(leaves, leaf_paths(tree, name), strict=True):
             if isinstance(leaf, TracedTensor):
@@ -170,7 +172,7 @@ def _part(trace: Trace, first: int, jitted: Jit, args: Sequence[Any], kwargs: Ma
                 part.names.append(path)
     own = len(part.inputs)
     if first == 0 and (trace.tape.inputs[:own], trace.tape.names[:own]) == (part.inputs, part.names):
-        return trace.tape
+        return replace(trace.tape, outputs=part.outputs)
     made = {value for record in part.records for value in record.results}
     read = [value for record in part.records for value in record.operands if value not in made]
     outside = [value for value in dict.fromkeys(read) if value not in part.inputs]

@@ -140,7 +140,7 @@ class Binder:
 def bound_arguments(
     signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> inspect.BoundArguments:
-    """Arguments by the names of parameters, with defaults; raises RuntimeArgumentError (T0701) where they do not fit."""
+    """Arguments by the names of parameters, defaults too; raises RuntimeArgumentError (T0701) where they do not fit."""
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:

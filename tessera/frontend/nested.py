@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from tessera.diagnostics.codes import DTypeError, ShapeError
 from tessera.diagnostics.span import Span, user_span
 from tessera.frontend.annotations import Parameter, leaf_annotations
+from tessera.frontend.bind import bound_arguments, check_form, no_tensor
 from tessera.frontend.concrete import concrete_type
 from tessera.frontend.returned import check_type
+from tessera.frontend.size import Size
 from tessera.frontend.traced import TracedTensor
 from tessera.frontend.tree import flatten, leaf_paths, unflatten
 from tessera.types.annotation import ANONYMOUS, TensorAnnotation
@@ -46,11 +48,10 @@ class Declared:
 
     def call(self, trace: Trace, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The function as more of a trace, on arguments that are found to be what it declares."""
+        bound = bound_arguments(self.signature, args, kwargs)
         if not self.says_anything:
             with self._policy(trace):
                 return self.function(*args, **kwargs)
-        bound = self.signature.bind(*args, **kwargs)
-        bound.apply_defaults()
         sizes = _Sizes(trace, user_span())
         for parameter in self.parameters:
             if parameter.is_annotated and not parameter.static and parameter.name in bound.arguments:
@@ -119,15 +120,20 @@ class _Sizes:
     def checked(self, parameter: Parameter, value: Any) -> Any:
         """An argument, found to be as it is declared; its tensors have the policies of their types."""
         leaves, tree = flatten(value)
+        check_form(parameter, tree)
         annotations, paths = parameter.annotations(tree), leaf_paths(tree, parameter.name)
         found = [self._leaf(*item) for item in zip(leaves, annotations, paths, strict=True)]
         is_same = all(new is old for new, old in zip(found, leaves, strict=True))
         return value if is_same else unflatten(tree, found)
 
     def _leaf(self, leaf: Any, annotation: TensorAnnotation | None, path: str) -> Any:
-        type = _type_of(self.trace, leaf)
-        if annotation is None or type is None:
+        if annotation is None:
             return leaf
+        type = _type_of(self.trace, leaf)
+        if type is None:
+            if not annotation.dims and isinstance(leaf, bool | int | float | Size):
+                return leaf  # a number is a scalar where one is declared
+            raise no_tensor(path, leaf, annotation)
         notes = (f"it is declared {annotation}", f"`{path}` is {type}")
         if annotation.dtype is not None and annotation.dtype is not type.dtype:
             raise DTypeError(

@@ -2,6 +2,7 @@
 
 # Traced functions are lambdas here, which have no types to give.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
 from __future__ import annotations
 
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 import tessera as ts
 from tessera import ops
-from tessera.diagnostics.codes import DTypeError, GuardError, ShapeError, SpecializationError
+from tessera.diagnostics.codes import DTypeError, GuardError, RuntimeArgumentError, ShapeError, SpecializationError
 
 
 def ones(*shape: int) -> Any:
@@ -39,6 +40,16 @@ def narrow(x: Any) -> ts.Tensor["N", ts.bf16]:
 
 
 @ts.jit
+def plain(x: Any, y: Any) -> Any:
+    return x + y
+
+
+@ts.jit
+def by(x: ts.Tensor["N", ts.f32], factor: ts.Tensor[ts.f32]) -> Any:
+    return x * factor
+
+
+@ts.jit
 def saturating(x: ts.Tensor["N", ts.i8 @ ts.saturate]) -> Any:
     return x + x
 
@@ -56,6 +67,26 @@ def test_ranks_sizes_and_dtypes() -> None:
         assert caught.value.span is not None
         assert "eight(x)" in caught.value.span.source_line
         assert any('it is declared Tensor["N", 8, f32]' in note for note in caught.value.notes)
+
+
+def test_arguments_that_are_missing_or_no_tensors_are_refused_as_in_a_call_from_outside() -> None:
+    for call, words in (
+        (lambda x: pair(x), "missing a required argument: `y`"),
+        (lambda x: pair(x, 3), "`y` must be a tensor, got int"),
+        (lambda x: pair(x, "3"), "`y` must be a tensor, got str"),
+        (lambda x: pair(x, (x, x)), "`y` must be a tensor, got tuple"),
+        (lambda x: plain(x), "missing a required argument: `y`"),
+    ):
+        with pytest.raises(RuntimeArgumentError, match=words) as caught:
+            ts.jit(call)(ones(3))
+        assert caught.value.fix
+        assert caught.value.span is not None
+        assert caught.value.span.file == __file__
+
+
+def test_a_number_is_a_scalar_where_one_is_declared() -> None:
+    scaled = ts.jit(lambda x: by(x, 3) + by(x, x.shape[0]))
+    assert np.asarray(scaled(ones(2))).tolist() == [5.0, 5.0]
 
 
 def test_one_name_is_one_size() -> None:

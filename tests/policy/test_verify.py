@@ -164,6 +164,13 @@ def test_numbers_that_stand_in_a_program_are_not_held_to_its_bound() -> None:
         ts.verify.numerics(bounded=[-100, 100])(lambda x: ops.full((3,), 1000.0) * x)(np.zeros(3, np.float32))
 
 
+@pytest.mark.parametrize("outer", [lambda call: call, lambda call: ts.jit(lambda x: call(x))], ids=["alone", "inside"])
+def test_a_number_that_is_the_result_is_held_to_the_bound(outer: Any) -> None:
+    wrong = outer(ts.verify.numerics(bounded=[-1, 1])(lambda x: (x, ops.full((), 5.0))))
+    with pytest.raises(RangeError, match=r"`full` can give \[5, 5\], outside of \[-1, 1\]"):
+        wrong(np.zeros(3, np.float32))
+
+
 def test_a_verified_function_inside_of_another_is_proved_by_itself() -> None:
     inner = ts.verify.numerics(bounded=[-4, 4], inputs={"y": [-2, 2]})(lambda y: y * 2.0)
     outer = ts.jit(lambda x: inner(ops.clamp(x * 1000.0, -2.0, 2.0)) * 1000.0)
