@@ -12,9 +12,6 @@ from tessera.ir.target.llvm.text import FunctionText, Index, Value, known
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
 
-_TOGETHER = 32
-"""Columns that all vectors of a panel are packed for before the next: their lines are still in the first cache."""
-
 Cut: TypeAlias = Callable[[FunctionText, Value, Callable[[Value, Index], None]], None]
 """`cut(f, rows, panel)` calls `panel(at, width)` for each panel of so many rows; one not known now is of vectors."""
 
@@ -94,23 +91,18 @@ class _Packer:
         g = self.g
         start = g.add(g.mul(g.add(first, at), self.depth), g.mul(k, width))
         panel = _Panel(at, width, g.gep(self.to, start, self.element))
+        if self.pad == 1:
+            self._each_vector(panel, depth)
+            return
+        self.vectors.several(
+            at,
+            self.pad // self.lanes,
+            g.icmp("eq", width, self.pad),
+            lambda reads: self._side_by_side(panel, reads, depth),
+            lambda: self._each_vector(panel, depth),
+        )
 
-        def some(low: Value) -> None:
-            high = g.smin(g.add(low, _TOGETHER), depth)
-            if self.pad == 1:
-                self._each_vector(panel, low, high)
-                return
-            self.vectors.several(
-                at,
-                self.pad // self.lanes,
-                g.icmp("eq", width, self.pad),
-                lambda reads: self._side_by_side(panel, reads, low, high),
-                lambda: self._each_vector(panel, low, high),
-            )
-
-        g.loop(0, depth, _TOGETHER, some)
-
-    def _side_by_side(self, panel: _Panel, reads: Sequence[Read], low: Value, high: Value) -> None:
+    def _side_by_side(self, panel: _Panel, reads: Sequence[Read], depth: Value) -> None:
         g = self.g
 
         def column(i: Value) -> None:
@@ -118,9 +110,9 @@ class _Packer:
             for number, value in enumerate([read(i) for read in reads]):
                 g.store(value, g.gep(target, number * self.lanes, self.element))
 
-        g.loop(low, high, 1, column)
+        g.loop(0, depth, 1, column)
 
-    def _each_vector(self, panel: _Panel, low: Value, high: Value) -> None:
+    def _each_vector(self, panel: _Panel, depth: Value) -> None:
         g, lanes = self.g, self.lanes
 
         def vector(offset: Index, count: int) -> None:
@@ -129,7 +121,7 @@ class _Packer:
                     target = g.gep(panel.to, g.add(g.mul(i, panel.width), offset), self.element)
                     _store_first(g, read(i), target, count)
 
-                g.loop(low, high, 1, column)
+                g.loop(0, depth, 1, column)
 
             self.vectors.at(g.add(panel.at, offset), write)
 
