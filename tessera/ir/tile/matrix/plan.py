@@ -48,7 +48,7 @@ class Units:
 
     `groups` takes the rows of all products and the columns of each; there are `most` of them. `rounded` is what units
     multiply where a program has rounded its f32 to tf32. `features` are those that a kernel for them cannot be without;
-    `trims` says that rows which are not there need no copying.
+    `trims` says that rows which are not there need no copying, `sends` that the copy engine takes results away.
     """
 
     name: str
@@ -58,6 +58,7 @@ class Units:
     most: int
     rounded: Mapping[DType, Form] | None = None
     trims: bool = False
+    sends: bool = False
 
     def instruction(self, columns: int, parts: int, dtype: DType) -> tuple[int, int, int]:
         """Rows, columns and depth of one instruction of a product of so many columns in so many parts."""

@@ -26,7 +26,7 @@ def shared_stores(kernel: SpecOp, units: Units) -> dict[SpecOp, Box]:
     found: dict[SpecOp, Box] = {}
     for op in stores_in(kernel):
         box, space = _box_out(op), op.value("space")
-        is_able = box is not None and (units.trims or _columns_of(op) % _span_of(op) == 0)
+        is_able = box is not None and (units.sends or _columns_of(op) % _span_of(op) == 0)
         if space == SHARED and not is_able:
             raise UnfitError("a store says that it goes through shared memory, and is not made of whole spans there")
         if box is not None and op.value("box") and tuple(op.value("box")) != box.sizes:
@@ -75,7 +75,7 @@ def stored_dtypes(stores: Iterable[SpecOp]) -> list[DType]:
 
 def staged_rows(units: Units, consumers: int) -> tuple[int, int]:
     """Rows of a span on their way out, and in how many places: each consumer of Hopper's has two of 64."""
-    return (ROWS, 2 * consumers) if units.trims else (ROWS * consumers, 1)
+    return (ROWS, 2 * consumers) if units.sends else (ROWS * consumers, 1)
 
 
 def staging_bytes(units: Units, consumers: int, stores: Iterable[SpecOp]) -> int:

@@ -50,7 +50,14 @@ def _tensors(rows: int, columns: Sequence[int]) -> int:
 
 
 WARPGROUPS = Units(
-    "wgmma", HOPPER_FEATURES, hopper_limits.PRODUCTS, _warpgroups, 3, rounded=hopper_limits.FORMS, trims=True
+    "wgmma",
+    HOPPER_FEATURES,
+    hopper_limits.PRODUCTS,
+    _warpgroups,
+    3,
+    rounded=hopper_limits.FORMS,
+    trims=True,
+    sends=True,
 )
 """Those of Hopper."""
 WARPS = Units(

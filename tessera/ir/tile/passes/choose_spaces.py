@@ -47,4 +47,4 @@ def choose_spaces(kernel: SpecOp, units: Units) -> None:
             op.set_value("layout", layout_of(box))
             op.set_value("swizzle", SPAN)
             # Threads put rows that leave together by themselves.
-            op.set_value("box", box.sizes if op in copied or units.trims else ())
+            op.set_value("box", box.sizes if op in copied or units.sends else ())

@@ -56,7 +56,7 @@ def overlap_products(
     for op in kernel.walk():
         if isinstance(op, SpecOp) and op.name == "ttile.for":
             _write_form(op, plan, rings, units)
-    is_able = units is WARPGROUPS and _has_rest(kernel, plan, rings)
+    is_able = units is WARPGROUPS and _has_rest(kernel, plan)
     if kernel.value("epilogue"):
         if kernel.value("epilogue") == BESIDE and not is_able:
             raise UnfitError("what follows the products is not done beside those of the next program")
@@ -91,7 +91,7 @@ def _forms(op: SpecOp, plan: Plan, rings: Sequence[Ring], units: Units) -> list[
     return [*can, *([SKEWED] if skew_of(op, plan) is not None else []), ORDERED]
 
 
-def _has_rest(kernel: SpecOp, plan: Plan, rings: Sequence[Ring]) -> bool:
+def _has_rest(kernel: SpecOp, plan: Plan) -> bool:
     """Whether what follows the products may stand apart: there is one sum, with steps enough to do it beside."""
     stores = [op for op in stores_in(kernel) if op.value("space") == SHARED]
     rest = rest_of(kernel, plan, stores)
