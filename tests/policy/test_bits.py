@@ -16,7 +16,8 @@ from tests.numerics.bounds import BOUNDS
 from tests.policy.programs import OTHERS, POLICIES, Program, random_program
 
 PROGRAMS = int(os.environ.get("POLICY_PROGRAMS", "500"))
-BATCH = 20
+BATCH = 5
+"""Programs that are compiled together: of more, those that round at random become one large kernel."""
 
 
 def bits_of(tensor: Any) -> Any:
