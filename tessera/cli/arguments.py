@@ -70,7 +70,7 @@ class Arguments:
 def find(target: str) -> Jit | Kernel:
     """The function or kernel that `module:function` names, jitted if it is neither."""
     module, _, name = target.partition(":")
-    if not name:
+    if not name or not all(part.isidentifier() for part in module.split(".")):
         raise TargetError(f"`{target}` must be module:function, such as `model:forward`")
     sys.path.insert(0, "")
     try:
@@ -82,7 +82,7 @@ def find(target: str) -> Jit | Kernel:
     if isinstance(found, Jit | Kernel):
         return found
     if not callable(found):
-        raise TargetError(f"`{target}` is a {type(found).__name__}, not a function")
+        raise TargetError(f"`{target}` is of type {type(found).__name__}, not a function")
     return jit(found)
 
 

@@ -139,3 +139,9 @@ def test_commands_take_them(look: Any, tmp_path: Path) -> None:
     assert "looked at with M = 32" in done.output
     helped = CliRunner().invoke(app, ["inspect", "--help"], env={"COLUMNS": "200"}).output
     assert "params[w]=64x128" in helped
+
+
+@pytest.mark.parametrize("target", ["looked_at", "looked_at:", ":rows", "..looked_at:rows", "looked-at:rows", "a..b:f"])
+def test_a_target_is_a_module_and_a_function(target: str) -> None:
+    with pytest.raises(TargetError, match=r"must be module:function, such as `model:forward`"):
+        find(target)
