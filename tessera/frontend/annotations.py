@@ -99,15 +99,16 @@ def _evaluated(function: Callable[..., Any], name: str, text: str) -> Any:
         return eval(text, scope)
     except TesseraError as error:
         raise error.at(_annotation_span(target, name) or error.span) from None
-    except (AttributeError, TypeError, SyntaxError):
-        if speaks_of_tensors:
-            raise
-        return None  # what only type checkers read may name what is not there
-    except NameError as error:
+    except (AttributeError, NameError, TypeError, SyntaxError) as error:
         if not speaks_of_tensors:
-            return None
+            return None  # what only type checkers read may name what is not there
+        missing = error.name if isinstance(error, AttributeError | NameError) else None
         raise AnnotationError(
-            f"the annotation of `{name}` uses `{error.name}`, which is not defined", span=_annotation_span(target, name)
+            f"the annotation of `{name}` uses `{missing}`, which is not defined"
+            if missing
+            else f"the annotation of `{name}` is no annotation: {error}",
+            span=_annotation_span(target, name),
+            fix='write names that are there, as in `Tensor["B", "D", f32]`: dims, and the dtype last',
         ) from None
 
 

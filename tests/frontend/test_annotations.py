@@ -117,6 +117,34 @@ def test_a_bad_annotation_of_a_function_is_shown_where_it_stands() -> None:
     assert caught.value.span.width == len('ts.Tensor["B +", ts.f32]')
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('ts.Tensor["N", ts.f33]', "`f33`"),
+        ('Tensr.Tensor["N", ts.f32]', "uses `Tensr`, which is not defined"),
+        ('ts.Tensor["N", ts.f32] + 3', "is no annotation: unsupported operand"),
+        ('ts.Tensor["N", ts.f32', "is no annotation"),
+    ],
+)
+def test_an_annotation_that_python_cannot_read_is_an_error_of_ours(text: str, message: str) -> None:
+    def f(x: Any) -> Any:
+        return x
+
+    f.__annotations__["x"] = text
+    with pytest.raises(AnnotationError, match="the annotation of `x`") as caught:
+        ts.jit(f)
+    assert message in caught.value.message
+    assert caught.value.fix
+
+
+def test_what_only_type_checkers_read_is_passed_by() -> None:
+    def f(x: Any) -> Any:
+        return x
+
+    f.__annotations__["x"] = "Fraction | nowhere.Thing"
+    assert ts.jit(f)(2.0) == 2.0
+
+
 def test_the_signature_shows_in_repr() -> None:
     @ts.jit
     def scale(x: ts.Tensor["B", 128, ts.bf16 @ ts.accum(ts.f32)], by: ts.Tensor[ts.f32], *, times: int = 1) -> Any:
