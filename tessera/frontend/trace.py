@@ -18,6 +18,7 @@ from tessera.ir.base.spec import OpSpec
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.graph.ops import REGISTRY
 from tessera.types.dim import Dim
+from tessera.types.dtype import f64
 from tessera.types.policy import SILENT, Policy
 from tessera.types.tensor_type import TensorType
 
@@ -89,8 +90,9 @@ class Trace:
         span = user_span()
         full = checked(spec, attributes, span)
         if policy.accumulate is not None and full.get("accumulate", policy) is None:
-            # Integers are summed in 64 bits whatever their products are.
-            full["accumulate"] = policy.accumulate if types[0].dtype.is_float or "dtype" in full else None
+            # Integers are summed in 64 bits whatever their products are, and f64 is left alone.
+            is_held = (types[0].dtype.is_float or "dtype" in full) and all(type.dtype is not f64 for type in types)
+            full["accumulate"] = policy.accumulate if is_held else None
         if spec.nondeterminism is not None:
             effect_scopes().settle_order(spec, full)
             effect_scopes().check_repeatable(spec, full, span)

@@ -141,6 +141,29 @@ def test_products_of_vectors_and_stacks(total: Any, left: Any, right: Any) -> No
     np.testing.assert_array_equal(given, wanted[..., 0] if b.ndim == 1 else wanted)
 
 
+@pytest.mark.parametrize("policy", [ts.accum(ts.f32), ts.accum(ts.bf16), ts.Training()], ids=str)
+def test_f64_is_left_alone(policy: Any) -> None:
+    a, b = RNG.standard_normal((6, 40)), RNG.standard_normal((40, 6))
+
+    def each(a: Any, b: Any) -> Any:
+        return a @ b, a.sum(axis=1), ops.cumsum(a, axis=1), ops.avg_pool(a, window=(2,)), ops.mean(b, axis=0)
+
+    plain: Any = ts.jit(each)(a, b)
+    under: Any = ts.jit(each, policy=policy)(a, b)
+    with ts.policy(policy):
+        eager: Any = each(ts.array(a), ts.array(b))
+    for wanted, *others in zip(plain, under, eager, strict=True):
+        for given in others:
+            np.testing.assert_array_equal(bits_of(given), bits_of(wanted))
+
+
+def test_products_of_f64_in_f32_round_their_factors_first() -> None:
+    a, b = RNG.standard_normal((6, 40)), RNG.standard_normal((40, 7))
+    given = both(lambda a, b: ops.matmul(a, b, accumulate=ts.f32), ts.Policy(), a, b)
+    narrow: Any = ts.jit(lambda a, b: a @ b)(a.astype(np.float32), b.astype(np.float32))
+    np.testing.assert_array_equal(given, np.asarray(narrow).astype(np.float64))
+
+
 def test_products_of_f32_in_f64_are_chains() -> None:
     a, b = ROWS, RNG.standard_normal((40, 7)).astype(np.float32)
     given = both(lambda a, b: a @ b, ts.accum(ts.f64), a, b)

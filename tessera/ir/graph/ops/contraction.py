@@ -139,14 +139,18 @@ def reference_sum(a: Array, b: Array, result: DType, accumulate: DType | None) -
 def chained(a: Array, b: Array, result: DType, accumulate: DType | None) -> Array:
     """`a @ b` on stacks of matrices by the recipe of contractions: one chain of fused multiply-adds over k, in order.
 
-    A product of two f32 is exact in f64, so adding there and rounding to the accumulator is a fused multiply-add.
-    Integers wrap and f64 has no wider type to do this in; there NumPy's order serves.
+    A product of two f32 is exact in f64, so adding there and rounding to the accumulator is a fused multiply-add. What
+    is in f64 and summed in f32 is rounded first. Integers wrap and f64 has no wider type to do this in; there NumPy's
+    order serves.
     """
     x, y = exact_pair(a, b)
+    kept = numpy_dtype(reference_sum(a, b, result, accumulate))
+    is_wide = dt.f64 in (dtype_of(a), dtype_of(b))
     with np.errstate(over="ignore", invalid="ignore"):
-        if x.dtype != np.float64 or dt.f64 in (dtype_of(a), dtype_of(b)):
+        if x.dtype != np.float64 or (is_wide and kept == np.float64):
             return rounded(np.matmul(x, y), result)
-        kept = numpy_dtype(reference_sum(a, b, result, accumulate))
+        if is_wide:
+            x, y = (side.astype(kept).astype(np.float64) for side in (x, y))
         total = np.zeros(np.matmul(x[..., :0], y[..., :0, :]).shape, kept)
         for k in range(x.shape[-1]):
             total = (total + x[..., :, k : k + 1] * y[..., k : k + 1, :]).astype(kept)
