@@ -131,3 +131,15 @@ def test_results_are_the_same_bit_for_bit(form: int, which: set[str]) -> None:
     np.testing.assert_array_equal(np.asarray(found), np.asarray(wanted))
     made = [lower(ts.jit(one).trace(*operands).tape, Options()) for one in (program, FORMS[form])]
     assert len(made[0].kernels) == len(made[1].kernels)
+
+
+@pytest.mark.parametrize("form", range(len(FORMS)))
+def test_compiled_code_keeps_its_bits(form: int) -> None:
+    def program(x: Any, w: Any, v: Any) -> Any:
+        with ts.prefetch((x, w, v)):
+            return FORMS[form](x, w, v)
+
+    rng = np.random.default_rng(4)
+    operands = [rng.normal(size=shape).astype(np.float32) for shape in ((3, 8), (8, 4), (4,))]
+    found, wanted = (np.asarray(ts.jit(one)(*operands)) for one in (program, FORMS[form]))
+    assert found.tobytes() == wanted.tobytes()
