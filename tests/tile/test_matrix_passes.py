@@ -16,6 +16,8 @@ from xdsl.dialects.builtin import ModuleOp
 import tessera as ts
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.simulate import simulate
+from tessera.backends.x86.backend import X86Backend
+from tessera.backends.x86.machine import machine_of
 from tessera.diagnostics.error import TesseraError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import parse_pipeline
@@ -300,6 +302,16 @@ def test_registers_that_a_kernel_says_are_those_of_its_roles() -> None:
         after(saying(wide_text(), 'roles = "producer", registers = [72, 240]'), line("sm_90a"))
 
 
+def test_registers_are_refused_where_threads_share_them_equally() -> None:
+    (kernel,) = kernels_of(nt, [(256, 128), (256, 128)], overrides={"contraction.block": (128, 128, 64)})
+    text = text_of(kernel)
+    assert "ttarget.tensor_kernel" in lowered(text, "sm_100a")
+    written = saying(text, 'roles = "producer", registers = [40, 232]')
+    for make in (lambda: after(written, line("sm_100a")), lambda: lowered(written, "sm_100a")):
+        with pytest.raises(TesseraError, match="threads of kernels on tcgen05 have equal shares of registers"):
+            make()
+
+
 def formed(text: str, words: str) -> str:
     """A kernel whose loops say what overlaps."""
     return text.replace("{step", f"{{{words}, step")
@@ -358,3 +370,28 @@ def test_a_kernel_that_says_how_it_runs_does_not_run_otherwise() -> None:
     for written in (saying(kernel_text("wide"), 'walk = "persistent"'), formed(kernel_text("wide"), "stages = 2")):
         with pytest.raises(TesseraError, match="says what does not fit: wgmma: there is no `wgmma` of f32 by f32"):
             lowered(written, "sm_90a")
+
+
+@pytest.mark.parametrize("words", ['walk = "persistent"', "warpgroups = 1", 'roles = "producer"', 'epilogue = "after"'])
+def test_multiply_adds_have_nothing_of_matrix_units(words: str) -> None:
+    """Whoever asks for them: the products themselves, or an override."""
+    plain = re.sub(r"(ttile\.dot [^:]*) :", r'\1 {unit = "multiply-adds"} :', kernel_text("nt"))
+    said = "says what does not fit: its products are multiply-adds"
+    with pytest.raises(TesseraError, match=said):
+        after(saying(plain, words), line("sm_90a"))
+    with pytest.raises(TesseraError, match=said):
+        after(saying(kernel_text("nt"), words), 'tile-select-matrix-units{machine = "sm_90a", units = "multiply-adds"}')
+
+
+def test_x86_refuses_what_is_said_of_matrix_units() -> None:
+    text = kernel_text("nt")
+    unit = re.sub(r"(ttile\.dot [^:]*) :", r'\1 {unit = "wgmma"} :', text)
+    for written, name in (
+        (saying(text, 'walk = "persistent"'), "walk"),
+        (formed(text, "stages = 2"), "stages"),
+        (unit, "unit"),
+    ):
+        with pytest.raises(TesseraError, match=f"says `{name}`, and x86 has no matrix units"):
+            X86Backend(machine_of(frozenset())).lower(kernel_of(written))
+    plain = unit.replace("wgmma", "multiply-adds")
+    assert X86Backend(machine_of(frozenset())).lower(kernel_of(plain)).name == "ttarget.kernel"

@@ -31,6 +31,22 @@ OVERLAP = (
     Attribute("turns", "bool", False, "whether two groups of warps start products in turn"),
 )
 """Attributes that passes give a loop."""
+_FOR_UNITS = {
+    "ttile.kernel": ("warpgroups", "walk", "roles", "epilogue"),
+    "ttile.for": ("stages", "form"),
+    "ttile.load": ("space",),
+    "ttile.store": ("space",),
+}
+"""Attributes that mean something on matrix units alone."""
+
+
+def said_for_units(kernel: SpecOp) -> list[str]:
+    """What a kernel says of how it runs, by the names of attributes, which only those on matrix units do."""
+    found: dict[str, None] = {}
+    for op in kernel.walk():
+        if isinstance(op, SpecOp):
+            found.update(dict.fromkeys(name for name in _FOR_UNITS.get(op.name, ()) if op.value(name)))
+    return list(found)
 
 
 def check_order(op: SpecOp) -> None:
@@ -40,6 +56,10 @@ def check_order(op: SpecOp) -> None:
             op.fail(f"`{name}` is one of {', '.join(known)}, got {op.value(name)}")
     if op.value("warpgroups") < 0 or op.value("group") < 1 or op.value("lag") < 0:
         op.fail("`warpgroups` and `lag` are at least 0 and `group` at least 1")
+    if (op.value("group") != 1 or op.value("descending")) and not op.value("walk"):
+        op.fail("`group` and `descending` are the order of a `walk`, and none is said", "say the `walk` too")
+    if op.value("lag") and not op.value("epilogue"):
+        op.fail("`lag` is said together with the `epilogue`, and none is said", "say the `epilogue` too")
     if op.value("pair") and (op.value("walk") != PERSISTENT or op.value("group") % 2):
         op.fail("the programs of a pair are neighbours in time: `walk` is persistent, and `group` even")
     _check_registers(op)

@@ -238,3 +238,14 @@ ttile.kernel @other_rows() attributes {symbols = [], grid = [], writes = []} {
   %a, %b, %c = ttile.attend %s, %v, %acc, %top, %sum : (!ttile.tile<[4, 8], f32>, !ttile.tile<[8, 16], f32>, !ttile.tile<[4, 16], f32>, !ttile.tile<[5], f32>, !ttile.tile<[4], f32>) -> (!ttile.tile<[4, 16], f32>, !ttile.tile<[5], f32>, !ttile.tile<[4], f32>)
   ttile.return
 }
+// -----
+// CHECK: error[T0501]: `group` and `descending` are the order of a `walk`, and none is said
+// CHECK: help: say the `walk` too
+ttile.kernel @grouped() attributes {symbols = [], grid = [4, 4], writes = [], group = 4} {
+  ttile.return
+}
+// -----
+// CHECK: error[T0501]: `lag` is said together with the `epilogue`, and none is said
+ttile.kernel @late() attributes {symbols = [], grid = [4, 4], writes = [], lag = 1} {
+  ttile.return
+}

@@ -14,15 +14,8 @@ from tessera.ir.tile.matrix.chosen import dots_in, refusing
 from tessera.ir.tile.matrix.fit import Choice, check_fit, choose_units
 from tessera.ir.tile.matrix.plan import Plan, UnfitError, Units, plan_of
 from tessera.ir.tile.matrix.units import AUTOMATIC, PLAIN, UNITS
+from tessera.ir.tile.order import said_for_units
 from tessera.types.machine import GPUS, Machine
-
-_WRITTEN = {
-    "ttile.kernel": ("warpgroups", "walk", "roles", "epilogue"),
-    "ttile.for": ("stages", "form"),
-    "ttile.load": ("space",),
-    "ttile.store": ("space",),
-}
-"""Attributes that mean something on matrix units alone."""
 
 
 @dataclass(frozen=True)
@@ -65,26 +58,15 @@ def chosen_units(kernel: SpecOp, machine: Machine, asked: str = AUTOMATIC) -> Ch
             span=kernel.span,
             fix=advice_on(name, machine.features),
         )
-    if written and name == PLAIN:
-        return Choice(None, ())
-    if written:
+    if written and name != PLAIN:
         with refusing(kernel, "unit", "instruction", "warpgroups"):
             check_fit(kernel, UNITS[name], machine)
         return Choice(UNITS[name], ())
     choice = choose_units(kernel, machine, name)
-    if choice.units is None and choice.said and (names := _written(kernel)):
+    if choice.units is None and (names := said_for_units(kernel)):
         with refusing(kernel, *names):
-            raise UnfitError("; ".join(choice.said))
+            raise UnfitError("; ".join(choice.said) or f"its products are {PLAIN} on {machine.name}")
     return choice
-
-
-def _written(kernel: SpecOp) -> list[str]:
-    """What a kernel says of how it runs, which only those on matrix units do."""
-    found: dict[str, None] = {}
-    for op in kernel.walk():
-        if isinstance(op, SpecOp):
-            found.update(dict.fromkeys(name for name in _WRITTEN.get(op.name, ()) if op.value(name)))
-    return list(found)
 
 
 def select_matrix_units(kernel: SpecOp, units: Units | None) -> Plan | None:

@@ -43,6 +43,8 @@ def specialize_warps(kernel: SpecOp, units: Units) -> None:
     if written and written != roles:
         copies = "by tensor maps, which one thread starts" if roles == PRODUCER else "by all threads"
         raise UnfitError(f"kernels on {units.name} copy {copies}, and `roles` is {written}")
+    if kernel.value("registers") and units is not WARPGROUPS:
+        raise UnfitError(f"threads of kernels on {units.name} have equal shares of registers, and some are said")
     if written:
         _check_registers(kernel.value("registers"), groups)
         return
