@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from xdsl.ir import SSAValue
+from xdsl.ir import OpResult, SSAValue
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import Place, TileBuilder
@@ -117,8 +117,9 @@ def test_columns_that_divide_have_no_guards() -> None:
     for size, guarded in ((64, False), (N * 16, False), (N, True), (65, True)):
         w = Writer()
         kernel = kernel_of(w.body(w.sum(w.input([5, size]), axes=(0,))), machines()[0])
-        (store,) = targets(kernel, "store")
-        assert bool(store.value("guarded")) == guarded, size
+        stores = [op for op in targets(kernel, "store") if not isinstance(op.operands[1], OpResult)]
+        # Only the last columns of a strip can stick out.
+        assert [bool(store.value("guarded")) for store in stores] == ([False, True] if guarded else [False]), size
 
 
 def block_product(

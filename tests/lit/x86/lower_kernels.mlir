@@ -71,7 +71,7 @@ tgraph.func @row(%x: !tgraph.tensor<[B, C], f32>) -> !tgraph.tensor<[B], f32> at
 // the strip and among the rows nothing is guarded; the last columns and the last rows are.
 // TILE-LABEL: tsched.module @column(
 // TILE:         tsched.tile %{{.*}} candidates = [64, 32, 128, 16, 8] chosen = 64 {source = "default", knob = "row.columns"}
-// TILE:         ttile.scratch {{.*}} !ttile.buffer<[32, 64], f32>
+// TILE:         ttile.scratch {{.*}} !ttile.buffer<[32, 72], f32>
 // TILE:         ttile.for %{{.*}}, %{{.*}} {step = 32}
 // TILE:           ttile.for %{{.*}}, %{{.*}} {step = 8}
 // TILE:             ttile.elementwise %{{.*}} {fn = "add"}

@@ -15,7 +15,7 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.tile.affine import Affine, isl_set
 from tessera.ir.tile.ranges import is_in_bounds
 from tessera.ir.tile.sites import Site
-from tessera.types.dim import Dim
+from tessera.types.dim import Dim, minimum
 
 PROVEN, REFUTED, UNKNOWN = "proven", "refuted", "unknown"
 
@@ -85,8 +85,11 @@ def _variants(site: Site) -> Iterator[Site]:
 
 
 def _ends(high: Dim) -> Sequence[Dim]:
-    if len(high.terms) == 1 and high.terms[0][1] == 1 and [atom.kind for atom in high.terms[0][0]] == ["min"]:
-        return high.terms[0][0][0].args
+    """What stands for an end that is the least of several, and perhaps a number more or less."""
+    for atoms, times in high.terms:
+        if times == 1 and [atom.kind for atom in atoms] == ["min"]:
+            rest = high - minimum(*atoms[0].args)
+            return [end + rest for end in atoms[0].args]
     return ()
 
 

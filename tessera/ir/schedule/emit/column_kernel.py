@@ -48,15 +48,18 @@ class ColumnKernel(RowKernel):
         *outer, columns = self.walk.extents
         self.tile = tile = self.request.builder([*outer, columns.ceildiv(strip)], "row", self.flat)
         self.programs = {name: tile.program_id(axis) for axis, name in enumerate(self.walk.names)}
-        last = Dim.symbol(self.walk.names[-1])
-        self.first = tile.index(last * strip, self.programs)
-        self.past = tile.index(minimum(columns, last * strip + strip), self.programs)
+        self.start = Dim.symbol(self.walk.names[-1]) * strip
+        self.first = tile.index(self.start, self.programs)
+        self.past = tile.index(minimum(columns, self.start + strip), self.programs)
         inputs, self.outputs = buffers_of(self.body, tile)
         self.evaluator = Evaluator(self.body, tile, inputs, self.flat)
         self.zero, self.end = tile.index(0), tile.index(self.extent)
         shape = (LANES, self.width)
         self.writers = [Fold(tile, fold, self.body, spec_of(fold).lower, shape) for fold in self.plan.folds]
-        self.sums = [tile.scratch([LANES, strip], dtype) for writer in self.writers for dtype in _carried(writer)]
+        # A register more than there are columns: whatever the step, no place of a strip is beyond its end.
+        self.sums = [
+            tile.scratch([LANES, strip + self.width], dtype) for writer in self.writers for dtype in _carried(writer)
+        ]
         self._along(lambda: self._keep([start for writer in self.writers for start in writer.start()]))
         tile.loop(self.zero, self.end, LANES, self._rows)
         self._along(self._finish)
@@ -69,7 +72,7 @@ class ColumnKernel(RowKernel):
         def step(column: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
             coords = {**self.programs, name: column}
             self.row_place = Place(coords, (name,), (self.width,), {name: self.walk.extents[-1]})
-            inside = tile.index(Dim.symbol("_a") - Dim.symbol("_b"), {"_a": column, "_b": self.first})
+            inside = tile.index(Dim.symbol("_c") - self.start, {"_c": column, name: self.programs[name]})
             self.own_place = Place({"_k": self.zero, "_c": inside}, ("_k", "_c"), (LANES, self.width))
             with self.evaluator.scope():
                 body()
