@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Union
 
 from tessera.diagnostics.codes import AnnotationError
 from tessera.diagnostics.error import Fix, readable
@@ -88,6 +88,13 @@ class TensorAnnotation:
     def element(self) -> str:
         """The last item as it is written: the dtype with its policies, or nothing."""
         return "" if self.dtype is None else str(PolicyType(self.dtype, self.policy))
+
+    def __or__(self, other: Any) -> Any:
+        """One of several, as in `Tensor["B", f32] | None`."""
+        return Union[self, other]  # noqa: UP007 - this is what `|` means here
+
+    def __ror__(self, other: Any) -> Any:
+        return Union[other, self]  # noqa: UP007
 
     def __str__(self) -> str:
         items = [str(dim) if dim.is_static else f'"{readable(str(dim))}"' for dim in self.dims]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -143,6 +144,23 @@ def test_what_only_type_checkers_read_is_passed_by() -> None:
 
     f.__annotations__["x"] = "Fraction | nowhere.Thing"
     assert ts.jit(f)(2.0) == 2.0
+
+
+def test_a_tensor_or_none() -> None:
+    declared = ts.Tensor["N", ts.f32]
+    for either in (declared | None, None | declared):
+        (plain,) = leaf_annotations(either, flatten(1.0)[1])
+        assert plain is declared
+
+    @ts.jit
+    def f(x: ts.Tensor["N", ts.f32], y: ts.Tensor["N", ts.f32] | None = None) -> Any:
+        return x if y is None else x + y
+
+    x = np.ones(3, np.float32)
+    assert np.asarray(f(x)).tolist() == [1.0] * 3
+    assert np.asarray(f(x, x)).tolist() == [2.0] * 3
+    with pytest.raises(ts.TesseraError, match=r"`x.shape\[0\]` is 3 and `y.shape\[0\]` is 4, but both are `N`"):
+        f(x, np.ones(4, np.float32))
 
 
 def test_the_signature_shows_in_repr() -> None:
