@@ -78,6 +78,21 @@ def test_while_and_switch(module: ModuleText) -> None:
     assert seen == [(8, 60), (16, 70), (3, 0)]
 
 
+def test_a_known_mask_writes_no_more_than_its_lanes_of_what_was_truncated(module: ModuleText) -> None:
+    lanes = module.target.lanes
+    for held in range(1, lanes + 1):
+        f = module.function(f"narrow{held}", [("ptr noalias", "to"), ("ptr noalias", "from")])
+        to, source = f.arguments
+        f.masked_store(f.cast("trunc", f.load(source, f"<{lanes} x i32>"), "i16"), to, f.lane_mask(held, lanes))
+        f.ret()
+    run = build(module)
+    from_ = np.arange(lanes, dtype=np.int32) + 5
+    for held in range(1, lanes + 1):
+        to_ = np.full(lanes, -7, np.int16)
+        run(f"narrow{held}", to_, from_)
+        np.testing.assert_array_equal(to_, np.where(np.arange(lanes) < held, from_, -7))
+
+
 def test_masked_memory_touches_only_its_lanes(module: ModuleText) -> None:
     lanes = module.target.lanes
     f = module.function("copy", [("ptr noalias", "to"), ("ptr noalias", "from"), ("i64", "n")])

@@ -391,6 +391,11 @@ class Instructions:
 
     def masked_store(self, value: Value, pointer: Value, mask: Value, align: int | None = None) -> None:
         """Write the lanes where `mask` holds."""
+        held = [lane for lane, bit in enumerate(mask.text.split(",")) if "true" in bit]
+        if len(held) == 1 and mask.text.startswith("<"):
+            # LLVM 22 makes a scalar store of it as well, but as wide as what was truncated to these lanes.
+            self.store(self.extract(value, held[0]), self.gep(pointer, held[0], value.element), align)
+            return
         name = f"llvm.masked.store.{mangled(value.type)}.p0"
         self.declare(name, "void", [value.type, "ptr", mask.type])
         alignment = align or bytes_of(value.element)
