@@ -32,6 +32,8 @@ class Quantized:
 
     __slots__ = ("block", "scale", "values")
     __array_ufunc__ = None  # NumPy then leaves `array @ q` to `q.__rmatmul__`
+    has_products = True
+    """Tensors leave `x @ q` to it too."""
 
     def __init__(self, values: Any, scale: Any, block: Sequence[int] = ()) -> None:
         self.values, self.scale = values, scale

@@ -76,6 +76,8 @@ class TensorMethods:
         return _functions().pow(other, self)
 
     def __matmul__(self, other: Any) -> Any:
+        if getattr(other, "has_products", False):
+            return NotImplemented  # what has products of its own is asked by Python next
         return _functions().matmul(self, other)
 
     def __rmatmul__(self, other: Any) -> Any:

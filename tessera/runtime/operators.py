@@ -38,6 +38,11 @@ def _binary(name: str) -> Callable[[Any, Any], Any]:
     return method
 
 
+def _product(self: Any, other: Any) -> Any:
+    # What has products of its own (a quantized tensor) is asked by Python next.
+    return NotImplemented if getattr(other, "has_products", False) else apply("matmul", self, other)
+
+
 def _reflected(name: str) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         return apply(name, other, self)
@@ -73,7 +78,7 @@ class Operators:
     __floordiv__, __rfloordiv__ = _binary("floordiv"), _reflected("floordiv")
     __mod__, __rmod__ = _binary("mod"), _reflected("mod")
     __pow__, __rpow__ = _binary("pow"), _reflected("pow")
-    __matmul__, __rmatmul__ = _binary("matmul"), _reflected("matmul")
+    __matmul__, __rmatmul__ = _product, _reflected("matmul")
     __and__, __rand__ = _binary("and"), _reflected("and")
     __or__, __ror__ = _binary("or"), _reflected("or")
     __xor__, __rxor__ = _binary("xor"), _reflected("xor")

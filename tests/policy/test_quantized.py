@@ -86,6 +86,14 @@ def test_a_quantized_tensor_is_a_tree_and_says_what_it_is() -> None:
     np.testing.assert_allclose(np.asarray(A @ q), A @ np.asarray(q.dequantize()), rtol=1e-4, atol=1e-4)
 
 
+def test_tensors_of_every_kind_are_multiplied_by_quantized_ones() -> None:
+    q = ts.quantize(B, ts.i8, axis=1)
+    wanted = np.asarray(A @ q)
+    jitted = ts.jit(lambda x, w: x @ w)  # pyright: ignore[reportUnknownLambdaType]
+    for given in (ts.array(A) @ q, jitted(A, q), jitted(ts.array(A), q)):
+        assert np.asarray(given).tobytes() == wanted.tobytes()
+
+
 def test_nothing_to_scale_has_the_scale_one() -> None:
     for shape, axis in (((0, 4), 1), ((0, 4), 0), ((4, 0), None)):
         none = ts.quantize(ts.zeros(shape), ts.i8, axis=axis)
