@@ -143,7 +143,12 @@ class _Sizes:
                 fix=f"cast it before the call, as in `{path}.cast({annotation.dtype})`",
             )
         if annotation.rank != type.rank:
-            raise ShapeError(f"`{path}` must have {annotation.rank} dims, got {type.rank}", span=self.span, notes=notes)
+            raise ShapeError(
+                f"`{path}` must have {annotation.rank} dims, got {type.rank}",
+                span=self.span,
+                notes=notes,
+                fix=f"give it {annotation.rank} dims, as `reshape` does, or declare {type.rank}",
+            )
         for axis, (declared, dim) in enumerate(zip(annotation.dims, type.shape, strict=True)):
             self._meet(declared, dim, f"{path}.shape[{axis}]", notes)
         if not annotation.policy or annotation.policy.scales is not None:
@@ -195,6 +200,11 @@ class _Sizes:
             return
         answer = facts.decide(left, right)
         if is_refuted(left, right) or (answer is not None and answer.is_refuted):
-            raise ShapeError(f"`{path}` must be {right}, got {left}", span=self.span, notes=(f"rule: {what}", *notes))
+            raise ShapeError(
+                f"`{path}` must be {right}, got {left}",
+                span=self.span,
+                notes=(f"rule: {what}", *notes),
+                fix='give it that size, or declare it with a name of its own, or as `"_"`, if sizes need not agree',
+            )
         if answer is None or not answer.is_proved:
             facts.assume(left, right, what, self.span)

@@ -67,6 +67,7 @@ def test_ranks_sizes_and_dtypes() -> None:
         assert caught.value.span is not None
         assert "eight(x)" in caught.value.span.source_line
         assert any('it is declared Tensor["N", 8, f32]' in note for note in caught.value.notes)
+        assert caught.value.fix
 
 
 def test_arguments_that_are_missing_or_no_tensors_are_refused_as_in_a_call_from_outside() -> None:
