@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import statistics
 import sys
 import time
@@ -138,6 +139,10 @@ def show_times(console: Console, rows: Sequence[tuple[str, Any, Any, tuple[Any, 
         shape = "x".join(str(size) for size in arguments[0].shape)
         table.add_row(name, shape, f"{ours * 1e3:.2f} ms", f"{theirs * 1e3:.2f} ms", f"{theirs / ours:.1f}x")
     console.print(table)
+    busy, cpus = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    if busy > cpus + 1:
+        # Threads that wait for a CPU others hold cost a library that spins far more than one that does not.
+        console.print(f"{busy:.0f} programs share {cpus} CPUs: times, and their ratio, mean little before that ends")
 
 
 def main(

@@ -57,7 +57,7 @@ def _compare(shapes: tuple[tuple[int, int], ...]) -> None:
         exact /= exact.sum(-1, keepdims=True)
         for function in (by_hand, built_in, rows):
             error = float(np.max(np.abs(np.asarray(function(x)) - exact)))
-            print(f"{function.name:<9} {shape[0]}x{shape[1]:<5} largest error {error:.1e}")
+            print(f"{function.name:<9} {f'{shape[0]}x{shape[1]}':<9}  largest error {error:.1e}")
             # Probabilities are at most 1: a few roundings of f32.
             assert error < 16 * 2.0**-24
     print(f"\n{by_hand.explain(x)}")
