@@ -145,7 +145,13 @@ def bound_arguments(
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
         named = ", ".join(f"`{name}`" for name in signature.parameters) or "none"
-        raise RuntimeArgumentError(str(error).replace("'", "`"), fix=f"its parameters are {named}") from None
+        # Python tells of a missing parameter first, and a name typed wrongly is most often why it is missing.
+        takes_any = any(item.kind is item.VAR_KEYWORD for item in signature.parameters.values())
+        unknown = () if takes_any else [name for name in kwargs if name not in signature.parameters]
+        notes = tuple(f"`{name}` is given, and is not a parameter" for name in unknown)
+        raise RuntimeArgumentError(
+            str(error).replace("'", "`"), notes=notes, fix=f"its parameters are {named}"
+        ) from None
     bound.apply_defaults()
     return bound
 

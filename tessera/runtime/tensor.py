@@ -68,7 +68,7 @@ class Tensor(Operators):
     __array_priority__ = 1000.0
 
     def __new__(cls, *arguments: object, **options: object) -> NoReturn:
-        raise OperatorError("tensors are not made by calling `Tensor`", fix="use `Tensor.of(values, dtype)`")
+        raise OperatorError("tensors are not made by calling `Tensor`", fix="use `ts.array(values, dtype)`")
 
     def __class_getitem__(cls, items: Any) -> TensorAnnotation:
         return annotation_of(items)
@@ -92,7 +92,11 @@ class Tensor(Operators):
         else:
             return _from_values(value, wanted)
         if wanted is not None and made.dtype != wanted:
-            raise RuntimeArgumentError(f"the elements are {made.dtype}, not {wanted}")
+            raise RuntimeArgumentError(
+                f"the elements are {made.dtype}, not {wanted}",
+                notes=("arrays and tensors are shared, not converted",),
+                fix=f"convert them with `ts.ops.cast(values, ts.{wanted})`",
+            )
         return made
 
     @staticmethod

@@ -85,6 +85,15 @@ def test_arguments_that_are_missing_or_no_tensors_are_refused_as_in_a_call_from_
         assert caught.value.span.file == __file__
 
 
+def test_a_name_that_is_no_parameter_is_told_where_another_is_missing() -> None:
+    with pytest.raises(RuntimeArgumentError, match="missing a required argument: `y`") as caught:
+        pair(ones(3), why=ones(3))
+    assert caught.value.notes == ("`why` is given, and is not a parameter",)
+    with pytest.raises(RuntimeArgumentError, match="missing a required argument: `y`") as caught:
+        pair(ones(3))
+    assert caught.value.notes == ()
+
+
 def test_a_number_is_a_scalar_where_one_is_declared() -> None:
     scaled = ts.jit(lambda x: by(x, 3) + by(x, x.shape[0]))
     assert np.asarray(scaled(ones(2))).tolist() == [5.0, 5.0]

@@ -233,7 +233,7 @@ def test_text_shows_dims_dtype_and_values() -> None:
         ([1.5], "i32", "1.5 is not a value of i32"),
         (np.array([9], np.int8), "i4", "i4 holds -8..7, but the array has values in 9..9"),
         (np.array([1j]), None, "`complex128` have no Tessera dtype"),
-        (np.ones(3), "f32", "the elements are f64, not f32"),
+        (np.ones(3), "f32", r"the elements are f64, not f32(.|\n)*`ts\.ops\.cast\(values, ts\.f32\)`"),
     ],
 )
 def test_what_is_no_tensor_is_explained(value: Any, dtype: str | None, text: str) -> None:
@@ -242,7 +242,7 @@ def test_what_is_no_tensor_is_explained(value: Any, dtype: str | None, text: str
 
 
 def test_calling_the_class_says_what_to_do() -> None:
-    with pytest.raises(OperatorError, match=r"Tensor\.of"):
+    with pytest.raises(OperatorError, match=r"ts\.array"):
         Tensor([1])
 
 
