@@ -196,7 +196,7 @@ def _root(node: ast.expr) -> str:
 
 
 def _imports(file: str) -> dict[str, str]:
-    """What a file imports: each name it may write, and the path that the name stands for.
+    """What a file imports or shortens: each name it may write, and the path that the name stands for.
 
     A cell or a prompt is no file, and has what was imported before it.
     """
@@ -219,6 +219,20 @@ def _imports_of(text: str) -> dict[str, str]:
             found |= {item.asname or item.name.split(".")[0]: _target(item) for item in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {item.asname or item.name: f"{node.module}.{item.name}" for item in node.names}
+    return found | _shortened(tree.body, found)
+
+
+def _shortened(body: Sequence[ast.stmt], imports: dict[str, str]) -> dict[str, str]:
+    """Names that lines such as `ops = ts.ops` give to parts of Tessera."""
+    found: dict[str, str] = {}
+    for node in body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Attribute() as value):
+                root = _root(value)
+                path = imports.get(root, "") + ast.unparse(value)[len(root) :]
+                found |= {name: path} if root and path.startswith("tessera.") else {}
+            case _:
+                continue
     return found
 
 

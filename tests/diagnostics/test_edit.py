@@ -56,6 +56,23 @@ def test_operands(tmp_path: Path, text: str, count: int, operands: list[str]) ->
         assert line[part.span.column - 1 : part.span.end_column - 1] == part.text
 
 
+@pytest.mark.parametrize(
+    ("text", "operands"),
+    [
+        ("ops.matmul(a, b)", ["a", "b"]),
+        ("ops.concat([a, b[:3]], axis=0)", ["a", "b[:3]"]),
+        ("w.matmul(b)", ["w", "b"]),
+        ("made.matmul(b)", ["made", "b"]),
+    ],
+)
+def test_a_name_for_a_part_of_tessera_is_no_operand_and_other_names_are(
+    tmp_path: Path, text: str, operands: list[str]
+) -> None:
+    imports = "import model\nimport tessera as ts\nops = ts.ops\nw = model.weights\nmade = ts.ones((2, 3))\n"
+    expression, _ = parsed(tmp_path, text, imports=imports)
+    assert [part.text for part in expression.operands(2)] == operands
+
+
 def test_an_edit_types_into_the_right_place(tmp_path: Path) -> None:
     expression, whole = parsed(tmp_path, "ts.ops.concat([x, xé],\n  axis=0)", before="é = ")
     second = expression.operands(2)[1]
@@ -85,6 +102,8 @@ def test_what_a_dot_can_follow(tmp_path: Path) -> None:
         ("from tessera.ops import pad as p\n", "ops.pad", "p"),
         ("import tessera.ops as t\n", "ops.pad", "t.pad"),
         ("import numpy as np\n", "ops.pad", None),
+        ("import tessera as ts\nops = ts.ops\n", "ops.pad", "ops.pad"),
+        ("import numpy as np\nops = np.linalg\n", "ops.pad", None),
     ],
 )
 def test_names_are_written_as_the_file_imports_them(tmp_path: Path, imports: str, path: str, name: str | None) -> None:
