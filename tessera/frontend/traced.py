@@ -18,6 +18,16 @@ from tessera.types.tensor_type import TensorType
 if TYPE_CHECKING:
     from tessera.frontend.trace import Trace
 
+# What other libraries call methods that tensors here have by another name.
+_OTHER_NAMES = {
+    "dim": "ndim",
+    "float": "cast(tessera.f32)",
+    "numel": "size",
+    "t": "T",
+    "to": "cast(dtype)",
+    "view": "reshape(...)",
+}
+
 
 class TracedTensor(StandIn, TensorMethods):
     """Stands for a tensor while a function is traced: every op on it goes onto the tape.
@@ -48,6 +58,15 @@ class TracedTensor(StandIn, TensorMethods):
     def size(self) -> Any:
         """How many elements: an int, or a size."""
         return size_of(self.trace.known(self.type.size))
+
+    if not TYPE_CHECKING:  # a checker would take it to mean that every name is there
+
+        def __getattr__(self, name: str) -> NoReturn:
+            other = _OTHER_NAMES.get(name)
+            by_function = other is None and not name.startswith("_") and function_named(name) is not None
+            instead = f"`tessera.ops.{name}(x)`" if by_function else f"`x.{other}`" if other else ""
+            said = f"a traced tensor has no attribute `{name}`{instead and f': write {instead}'}"
+            raise AttributeError(said, name=name, obj=self)
 
     def __repr__(self) -> str:
         dims = ", ".join(str(dim) if dim.is_static else f'"{size_of(dim)}"' for dim in self.type.shape)

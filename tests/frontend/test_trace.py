@@ -168,3 +168,16 @@ def test_a_dim_named_like_a_coordinate_is_told_apart() -> None:
 
     tape = ts.jit(f).trace(zeros(2, 3)).tape
     assert str(tape.types[0]) == "[d0_, m1_] f32"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("view", r"has no attribute `view`: write `x\.reshape\(\.\.\.\)`"),
+        ("exp", r"has no attribute `exp`: write `tessera\.ops\.exp\(x\)`"),
+        ("no_such", "has no attribute `no_such`$"),
+    ],
+)
+def test_a_method_that_is_not_there_is_told_by_its_name_here(name: str, said: str) -> None:
+    with pytest.raises(AttributeError, match=said):
+        traced(lambda x: getattr(x, name)(), zeros(2, 3))
