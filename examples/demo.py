@@ -140,9 +140,10 @@ def show_times(console: Console, rows: Sequence[tuple[str, Any, Any, tuple[Any, 
         table.add_row(name, shape, f"{ours * 1e3:.2f} ms", f"{theirs * 1e3:.2f} ms", f"{theirs / ours:.1f}x")
     console.print(table)
     busy, cpus = os.getloadavg()[0], len(os.sched_getaffinity(0))
-    if busy > cpus + 1:
-        # Threads that wait for a CPU others hold cost a library that spins far more than one that does not.
-        console.print(f"{busy:.0f} programs share {cpus} CPUs: times, and their ratio, mean little before that ends")
+    if busy > 0.75 * cpus:
+        # OpenBLAS spins while it waits for a thread that has no CPU: ten times slower than with one thread alone.
+        console.print(f"the load is {busy:.1f} on {cpus} CPUs, which makes NumPy look far slower than it is;")
+        console.print("time it when nothing else runs, or with OPENBLAS_NUM_THREADS=1")
 
 
 def main(
