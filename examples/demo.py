@@ -140,9 +140,9 @@ def show_times(console: Console, rows: Sequence[tuple[str, Any, Any, tuple[Any, 
         table.add_row(name, shape, f"{ours * 1e3:.2f} ms", f"{theirs * 1e3:.2f} ms", f"{theirs / ours:.1f}x")
     console.print(table)
     busy, cpus = os.getloadavg()[0], len(os.sched_getaffinity(0))
-    if busy > 0.75 * cpus:
-        # OpenBLAS spins while it waits for a thread that has no CPU: ten times slower than with one thread alone.
-        console.print(f"the load is {busy:.1f} on {cpus} CPUs, which makes NumPy look far slower than it is;")
+    if busy > 0.75 * cpus and os.environ.get("OPENBLAS_NUM_THREADS") != "1":
+        # Measured on two shared CPUs, NumPy's products with two threads took over ten times as long as with one.
+        console.print(f"the load is {busy:.1f} on {cpus} CPUs, which can make NumPy look far slower than it is;")
         console.print("time it when nothing else runs, or with OPENBLAS_NUM_THREADS=1")
 
 
