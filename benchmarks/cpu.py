@@ -108,7 +108,7 @@ def main(
     quick: Annotated[bool, typer.Option("--quick", help="A few rows of each family, ten rounds.")] = False,
     rounds: Annotated[int, typer.Option(min=1, help="Samples of each contender, at least.")] = 15,
     seconds: Annotated[float, typer.Option(help="Go on for so long, up to four times the rounds.")] = 4.0,
-    pause: Annotated[float, typer.Option(help="Seconds before each turn, so that other pools stop spinning.")] = 0.03,
+    pause: Annotated[float, typer.Option(help="Seconds before each turn, so that other pools stop spinning.")] = 0.25,
     clock: Annotated[str, typer.Option(help="wall, cpu, or auto: cpu for one thread, wall for more.")] = "auto",
     name: Annotated[str, typer.Option(help="Name of the files in benchmarks/results.")] = "",
     child: Annotated[Path | None, typer.Option(hidden=True)] = None,

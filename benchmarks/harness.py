@@ -33,7 +33,7 @@ class Plan:
     threads: int
     rounds: int = 15
     seconds: float = 0.0
-    pause: float = 0.03
+    pause: float = 0.25
     disturbance: float = 0.08
     clock: str = "auto"
     seed: int = 0
