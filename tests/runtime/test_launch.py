@@ -268,7 +268,10 @@ def test_code_for_a_processor_with_more_is_refused() -> None:
 
 def test_the_builtin_keeps_its_code_alive_and_lets_it_go() -> None:
     def mapped() -> int:
-        return sum("r-xp 00000000 00:00 0" in line for line in Path("/proc/self/maps").read_text().splitlines())
+        """Bytes of code in memory that no file gives; how many ranges they are in is the kernel's choice."""
+        lines = [line for line in Path("/proc/self/maps").read_text().splitlines() if "r-xp 00000000 00:00 0" in line]
+        ends = [line.split()[0].split("-") for line in lines]
+        return sum(int(high, 16) - int(low, 16) for low, high in ends)
 
     gc.collect()
     before = mapped()
@@ -276,7 +279,7 @@ def test_the_builtin_keeps_its_code_alive_and_lets_it_go() -> None:
     gc.collect()
     x = array(2, 2)
     np.testing.assert_array_equal(call(x, x).numpy(), x + x)
-    assert mapped() == before + 1
+    assert mapped() > before
     del call
     gc.collect()
     assert mapped() == before
