@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -56,6 +57,20 @@ class Fenced:
         assert (self.memory[: self.start] == _CANARY).all(), "memory before the buffer was written"
         assert (self.memory[end:] == _CANARY).all(), "memory behind the buffer was written"
         return self.memory[self.start : end].view(self.like.dtype).reshape(self.like.shape)
+
+
+class Walled:
+    """A copy of an array that begins or ends at memory which may not be touched."""
+
+    def __init__(self, array: Array, at_end: bool) -> None:
+        page = mmap.PAGESIZE
+        room = -(-max(array.nbytes, 1) // page) * page
+        self.memory = mmap.mmap(-1, room + 2 * page)
+        base = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        for wall in (base, base + page + room):
+            assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(wall), ctypes.c_size_t(page), 0) == 0
+        self.address = base + page + (room - array.nbytes if at_end else 0)
+        ctypes.memmove(self.address, array.ctypes.data, array.nbytes)
 
 
 @dataclass

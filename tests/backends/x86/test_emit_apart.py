@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
 from functools import cache
 
 import numpy as np
@@ -19,7 +18,7 @@ from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.tensor_type import TensorType
-from tests.backends.x86.native import Native, build, interpreted, machines, values_of
+from tests.backends.x86.native import Native, Walled, build, interpreted, machines, values_of
 
 N, I = Dim.symbol("N"), Dim.symbol("i")  # noqa: E741 - a coordinate
 STEPS = (2, 3, 4, -1, -2, -4, 5)
@@ -65,20 +64,6 @@ def test_every_step_reads_its_elements(dtype: DType) -> None:
         for native in natives(dtype):
             for found, wanted in zip(native.run(arrays, {"N": size}), expected, strict=True):
                 assert found.tobytes() == wanted.tobytes()
-
-
-class Walled:
-    """A copy of an array that begins or ends at memory which may not be touched."""
-
-    def __init__(self, array: Array, at_end: bool) -> None:
-        page = mmap.PAGESIZE
-        room = -(-array.nbytes // page) * page
-        self.memory = mmap.mmap(-1, room + 2 * page)
-        base = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
-        for wall in (base, base + page + room):
-            assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(wall), ctypes.c_size_t(page), 0) == 0
-        self.address = base + page + (room - array.nbytes if at_end else 0)
-        ctypes.memmove(self.address, array.ctypes.data, array.nbytes)
 
 
 @pytest.mark.parametrize("dtype", [dt.f32, dt.bf16], ids=str)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -19,7 +18,7 @@ from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tests.backends.x86.bodies import Writer, arrays_of, kernel_of, run_tape
-from tests.backends.x86.native import Native, assert_close, build, machines
+from tests.backends.x86.native import Native, Walled, assert_close, build, machines
 
 Array = np.ndarray[Any, Any]
 
@@ -123,20 +122,6 @@ def test_a_depth_known_at_the_call_takes_either_way() -> None:
             inputs = arrays_of(body, sizes)
             expected = run_tape(body, inputs, sizes)
             assert_close(native.run([*inputs, np.ones_like(expected[0])], sizes)[2:], expected)
-
-
-class Walled:
-    """An array that begins or ends at memory which may not be touched."""
-
-    def __init__(self, array: Array, at_end: bool) -> None:
-        page = mmap.PAGESIZE
-        room = -(-max(array.nbytes, 1) // page) * page
-        self.memory = mmap.mmap(-1, room + 2 * page)
-        base = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
-        for wall in (base, base + page + room):
-            assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(wall), ctypes.c_size_t(page), 0) == 0
-        self.address = base + page + (room - array.nbytes if at_end else 0)
-        ctypes.memmove(self.address, array.ctypes.data, array.nbytes)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -18,7 +18,6 @@ from tessera.ir.schedule.emit.row_kernel import LANES, RowKernel
 from tessera.ir.schedule.rows import RowSpace
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim, minimum
-from tessera.types.dtype import DType, i64
 
 _STRIPS = (8, 4, 16, 2, 1)
 """Registers of columns that a strip has, the best first."""
@@ -58,7 +57,7 @@ class ColumnKernel(RowKernel):
         self.writers = [Fold(tile, fold, self.body, spec_of(fold).lower, shape) for fold in self.plan.folds]
         # A register more than there are columns: whatever the step, no place of a strip is beyond its end.
         self.sums = [
-            tile.scratch([LANES, strip + self.width], dtype) for writer in self.writers for dtype in _carried(writer)
+            tile.scratch([LANES, strip + self.width], dtype) for writer in self.writers for dtype in writer.dtypes
         ]
         self._along(lambda: self._keep([start for writer in self.writers for start in writer.start()]))
         tile.loop(self.zero, self.end, LANES, self._rows)
@@ -93,31 +92,17 @@ class ColumnKernel(RowKernel):
         """What one round of rows adds to the lanes of all columns."""
 
         def body() -> None:
-            columns = self.row_place
-            place = Place(
-                {**columns.coords, "_r": row},
-                ("_r", *columns.axes),
-                (LANES, *columns.sizes),
-                {"_r": self.extent, **columns.bounds},
-            )
-            self._keep(self._step(0, self.writers, [], [], self._kept(), place))
+            self._keep(self._step(0, self.writers, [], [], self._kept(), self._lanes_at(row, LANES)))
 
         self._along(body)
         return carried
 
     def _finish(self) -> None:
         """The lanes meet, and what follows from them is stored."""
-        ends = self._kept()
-        for writer in self.writers:
-            parts, ends = ends[: writer.width], ends[writer.width :]
-            self.evaluator.ready[writer.record.results[0]] = (writer.finish(parts), self.row_place.axes)
+        self._join(self.writers, self._kept())
         self._row_values(1)
         for value in self.plan.ready:
             self.evaluator.ready.pop(value, None)
-
-
-def _carried(writer: Fold) -> list[DType]:
-    return [writer.dtype, i64] if writer.is_place else [writer.dtype]
 
 
 def emit_row(request: Request, space: RowSpace) -> SpecOp:

@@ -52,7 +52,7 @@ class Fold:
     @property
     def width(self) -> int:
         """How many tiles are carried."""
-        return 2 if self.is_place else 1
+        return len(self.dtypes)
 
     @property
     def dtype(self) -> DType:
@@ -67,6 +67,11 @@ class Fold:
     def _asked(self) -> DType | None:
         """The accumulator that the op states, if it states one."""
         return self.record.attributes.get("accumulate")
+
+    @property
+    def dtypes(self) -> list[DType]:
+        """Of the tiles that are carried."""
+        return [self.dtype, i64] if self.is_place else [self.dtype]
 
     def start(self) -> list[SSAValue]:
         self.tile.span = self.record.span

@@ -64,28 +64,14 @@ def emit_map(request: Request) -> SpecOp:
     if across is not None and request.machine.is_gpu:
         return _emit_squares(request, walk, {walk.names[across]: TURNED[0], walk.names[-1]: TURNED[1]}, flat)
     if across is not None and _fits_squares(request, walk.extents[across]):
-        return _emit_strips(request, walk, across, flat)
+        # What lies together along the other dim is read so, and turned over in squares.
+        sizes = dict.fromkeys((walk.names[across], walk.names[-1]), request.machine.lanes)
+        return _emit_blocks(request, walk, sizes, flat)
     sizes = small_rows(walk.extents, request.machine)
     if sizes is not None:
         return _emit_squares(request, walk, dict(zip(walk.names[-2:], sizes, strict=True)), flat)
-    *outer, inner = walk.extents
-    tile = request.builder([*outer, inner.ceildiv(BLOCK)], "map", flat)
-    width = request.choose("map.tile", map_tiles(request.machine), extent=inner)
-    coords = {name: tile.program_id(axis) for axis, name in enumerate(walk.names)}
-    last = walk.names[-1]
-    start = tile.index(Dim.symbol(last) * BLOCK, coords)
-    stop = tile.index(minimum(inner, Dim.symbol(last) * BLOCK + BLOCK), coords)
-    inputs, outputs = buffers_of(body, tile)
-    evaluator = Evaluator(body, tile, inputs, flat)
-
-    def step(index: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        place = Place({**coords, last: index}, (last,), (width,), {last: inner})
-        with evaluator.scope():
-            _store_all(evaluator, request, outputs, walk.at(), place, flat)
-        return carried
-
-    tile.loop(start, stop, width, step)
-    return tile.finish()
+    width = request.choose("map.tile", map_tiles(request.machine), extent=walk.extents[-1])
+    return _emit_blocks(request, walk, {walk.names[-1]: width}, flat)
 
 
 def _turned_axis(addresses: Sequence[Dim], names: Sequence[str], walk: Walk) -> int | None:
@@ -122,28 +108,29 @@ def _fits_squares(request: Request, across: Dim) -> bool:
     return not is_empty and all(type.dtype.bytes <= 4 for type in request.body.types)
 
 
-def _emit_strips(request: Request, walk: Walk, across: int, flat: bool) -> SpecOp:
-    """A walk in strips, as many lanes high as wide: what lies together along the other dim is read so, and turned."""
-    lanes, name, last = request.machine.lanes, walk.names[across], walk.names[-1]
-    extents = dict(zip(walk.names, walk.extents, strict=True))
-    grid = [*walk.extents[:-1], walk.extents[-1].ceildiv(BLOCK)]
-    grid[across] = grid[across].ceildiv(lanes)
+def _emit_blocks(request: Request, walk: Walk, sizes: Mapping[str, int], flat: bool) -> SpecOp:
+    """A walk in tiles of `sizes`: the last dim, which is among them, in blocks that programs walk along."""
+    last, extents = walk.names[-1], dict(zip(walk.names, walk.extents, strict=True))
+    steps = {**sizes, last: BLOCK}
+    grid = [extent.ceildiv(steps.get(name, 1)) for name, extent in extents.items()]
     tile = request.builder(grid, "map", flat)
     coords = {name: tile.program_id(axis) for axis, name in enumerate(walk.names)}
     start = tile.index(Dim.symbol(last) * BLOCK, coords)
     stop = tile.index(minimum(extents[last], Dim.symbol(last) * BLOCK + BLOCK), coords)
-    coords[name] = tile.index(Dim.symbol(name) * lanes, {name: coords[name]})
+    for name in sizes:
+        if name != last:
+            coords[name] = tile.index(Dim.symbol(name) * sizes[name], {name: coords[name]})
     inputs, outputs = buffers_of(request.body, tile)
     evaluator = Evaluator(request.body, tile, inputs, flat)
+    bounds = {name: extents[name] for name in sizes}
 
     def step(index: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        bounds = {axis: extents[axis] for axis in (name, last)}
-        place = Place({**coords, last: index}, (name, last), (lanes, lanes), bounds)
+        place = Place({**coords, last: index}, tuple(sizes), tuple(sizes.values()), bounds)
         with evaluator.scope():
             _store_all(evaluator, request, outputs, walk.at(), place, flat)
         return carried
 
-    tile.loop(start, stop, lanes, step)
+    tile.loop(start, stop, sizes[last], step)
     return tile.finish()
 
 

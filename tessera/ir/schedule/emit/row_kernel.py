@@ -178,16 +178,20 @@ class RowKernel:
         starts = [tile for writer in writers for tile in writer.start()]
 
         def step(index: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-            place = Place(
-                {**self.row_place.coords, "_r": index},
-                ("_r", *self.row_place.axes),
-                (lanes, *self.row_place.sizes),
-                {"_r": self.extent, **self.row_place.bounds},
-            )
             with self.evaluator.scope():
-                return self._step(level, writers, stored, kept, carried, place)
+                return self._step(level, writers, stored, kept, carried, self._lanes_at(index, lanes))
 
         ends = self.tile.loop(self.zero, self.end, lanes, step, starts)
+        self._join(writers, ends)
+
+    def _lanes_at(self, row: SSAValue, lanes: int) -> Place:
+        """Where so many elements along the fold lie, from `row` on."""
+        place = self.row_place
+        bounds = {"_r": self.extent, **place.bounds}
+        return Place({**place.coords, "_r": row}, ("_r", *place.axes), (lanes, *place.sizes), bounds)
+
+    def _join(self, writers: list[Fold], ends: list[SSAValue]) -> None:
+        """The lanes of all folds meet."""
         for writer in writers:
             parts, ends = ends[: writer.width], ends[writer.width :]
             self.evaluator.ready[writer.record.results[0]] = (writer.finish(parts), self.row_place.axes)
