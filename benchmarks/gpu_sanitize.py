@@ -1,6 +1,6 @@
 """Every kind of kernel under NVIDIA's sanitizer: accesses, races in shared memory, and barriers, ragged sizes included.
 
-    python -m benchmarks.gpu sanitize [--only NAMES] [--tools memcheck,racecheck,synccheck] [--out FILE]
+    python -m benchmarks.gpu sanitize [--only NAMES] [--tools memcheck,racecheck,synccheck] [--jobs 4] [--out FILE]
 
 Each kernel runs in a process of its own, once for each tool, and its result is held against the reference there. All
 kernels are compiled once before, so that the sanitizer sees launches alone. Leaves with 1 where anything was found.
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -77,6 +78,22 @@ def run_under(sanitizer: str, tool: str, case: str, limit: float) -> Outcome:
     return judged(case, tool, done.returncode, done.stdout + done.stderr, time.perf_counter() - begun)
 
 
+def under_all(sanitizer: str, names: Sequence[str], tools: Sequence[str], limit: float, jobs: int) -> list[Outcome]:
+    """Each kernel under each tool, some at a time; each is said as soon as it has ended."""
+
+    def run_one(name: str, tool: str) -> Outcome:
+        one = run_under(sanitizer, tool, name, limit)
+        print(f"{name:20} {tool:10} {one.outcome:7} {one.seconds:6.1f} s {' | '.join(one.words[:2])}", flush=True)
+        return one
+
+    begun: list[Future[Outcome]] = []
+    with ThreadPoolExecutor(jobs) as pool:
+        for name in names:
+            CASES[name].run()  # compiled, kept on disk, and right
+            begun += [pool.submit(run_one, name, tool) for tool in tools]
+    return [one.result() for one in begun]
+
+
 def summary_of(outcomes: Sequence[Outcome]) -> dict[str, dict[str, int]]:
     """How many kernels came out how, by tool."""
     found: dict[str, dict[str, int]] = {}
@@ -100,6 +117,7 @@ def main() -> None:
     parser = options("sanitize", __doc__)
     parser.add_argument("--tools", default=",".join(TOOLS), help="tools of the sanitizer, separated by commas")
     parser.add_argument("--limit", type=float, default=240.0, help="seconds that one run may take")
+    parser.add_argument("--jobs", type=int, default=4, help="runs at a time")
     parser.add_argument("--run", default="", help="run this kernel here, and check its result")
     asked = parser.parse_args()
     if asked.run:
@@ -108,13 +126,7 @@ def main() -> None:
     names, tools = chosen(asked.only, list(CASES), parser), chosen(asked.tools, TOOLS, parser)
     need_gpu()
     sanitizer = need_tool("compute-sanitizer")
-    outcomes: list[Outcome] = []
-    for name in names:
-        CASES[name].run()  # compiled, kept on disk, and right
-        for tool in tools:
-            outcomes.append(run_under(sanitizer, tool, name, asked.limit))
-            one = outcomes[-1]
-            print(f"{name:20} {tool:10} {one.outcome:7} {one.seconds:6.1f} s {' | '.join(one.words[:2])}", flush=True)
+    outcomes = under_all(sanitizer, names, tools, asked.limit, asked.jobs)
     record = record_of(outcomes)
     write(asked.out, record, [sanitizer])
     raise SystemExit(0 if record["is_clean"] else 1)
