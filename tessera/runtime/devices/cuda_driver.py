@@ -17,6 +17,8 @@ from tessera.types.settings import cuda_device
 
 LIBRARY = "libcuda.so.1"
 OUT_OF_MEMORY = 2
+NO_CONTEXT = 201
+"""What is said to a thread that has not met the device."""
 _ADVICE = {
     OUT_OF_MEMORY: "free tensors that are no longer needed, or use smaller ones",
     700: "a kernel touched memory outside its buffers; run the program with `debug=True` to see where",

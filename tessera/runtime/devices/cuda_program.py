@@ -9,7 +9,7 @@ from typing import Any
 from tessera.diagnostics.codes import DeviceError, GuardError, LoadError, RuntimeArgumentError
 from tessera.runtime.devices.cuda_assembler import machine_code
 from tessera.runtime.devices.cuda_call import NativeCall, Plan
-from tessera.runtime.devices.cuda_driver import Module, driver, error_of
+from tessera.runtime.devices.cuda_driver import NO_CONTEXT, Module, driver, error_of
 from tessera.runtime.devices.cuda_memory import ALIGNMENT, POOL, copy_in
 from tessera.runtime.devices.cuda_ranges import ranges
 from tessera.runtime.devices.cuda_stream import QUEUE, wait_for
@@ -38,7 +38,6 @@ _KEPT = 64
 """Plans of a program: a call goes through them one by one."""
 _NUMBER = 0xFFFFFFFF
 """The part of what the entry says that is the driver's."""
-_NO_CONTEXT = 201
 
 
 class CudaProgram:
@@ -117,7 +116,7 @@ class CudaProgram:
         if own is not None:
             own.free.append(workspace)
         if code:
-            if code & _NUMBER == _NO_CONTEXT and driver().enter():
+            if code & _NUMBER == NO_CONTEXT and driver().enter():
                 # The first call of a thread that has not met the device yet.
                 return self.launch(plan, tensors, stream)
             raise self._failure(code)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tessera.diagnostics.codes import DeviceError, RuntimeArgumentError
-from tessera.runtime.devices.cuda_driver import driver
+from tessera.runtime.devices.cuda_driver import NO_CONTEXT, driver, error_of
 from tessera.runtime.devices.cuda_memory import POOL, Home
 
 _NON_BLOCKING = 1
@@ -107,7 +107,7 @@ class Graph:
     """Calls recorded by `capture`, to be run again with the same tensors, whose elements may change in between.
 
     All memory that they touch belongs to the graph as long as it lives: tensors are held, and what was used for a while
-    inside is not given to anybody else.
+    inside is not given to anybody else. It runs in the queue in which `capture` stood, as its results do.
     """
 
     def __init__(self) -> None:
@@ -116,14 +116,37 @@ class Graph:
         self._own: list[weakref.ref[Any]] = []
         self._blocks: list[tuple[Home, int]] = []
         self._library: Any = driver().library
+        self._launch: Any = self._library.cuGraphLaunch
+        self._home = QUEUE.handle
+        self._queue = ctypes.c_void_p(self._home)
         self.stream = Stream()
+        """The queue that is recorded: the one that everybody shares cannot be."""
 
     def replay(self) -> None:
         """Run all of it, after what is in the current queue now and before what comes there next."""
-        # In its own queue, which its tensors belong to. What comes next in the current one may write what it reads.
-        wait_for(self.stream.handle, current_stream())
-        driver().call("cuGraphLaunch", self._executable, ctypes.c_void_p(self.stream.handle))
-        wait_for(current_stream(), self.stream.handle)
+        here, recording = QUEUE.handle, QUEUE.recording
+        if recording is not None:
+            recording.contain(self)
+        elif here == self._home:
+            # The one call of the driver that a replay costs where nobody has to wait for another queue.
+            code = self._launch(self._executable, self._queue)
+            if code:
+                self._relaunch(code)
+        else:
+            wait_for(self._home, here)
+            driver().call("cuGraphLaunch", self._executable, self._queue)
+            wait_for(here, self._home)
+
+    def _relaunch(self, code: int) -> None:
+        """Again in a thread that has not met the device before; any other failure is told."""
+        if code != NO_CONTEXT or not driver().enter():
+            raise error_of(code, "cuGraphLaunch", self._library)
+        driver().call("cuGraphLaunch", self._executable, self._queue)
+
+    def contain(self, other: Graph) -> None:
+        """Make another graph a part of this one, which is being recorded."""
+        driver().call("cuGraphLaunch", other._executable, ctypes.c_void_p(self.stream.handle))
+        self._held.append(other)
 
     def hold(self, tensors: Sequence[Any]) -> None:
         """Keep tensors of a recorded call; what was made inside may die inside, and its memory is used again there."""
@@ -134,12 +157,18 @@ class Graph:
                 self._held.append(tensor)
 
     def _take_blocks(self) -> None:
-        """What was made inside and lives stays; memory of the rest is free now, and nobody else may have it."""
-        self._held += [tensor for one in self._own if (tensor := one()) is not None]
+        """What was made inside and lives stays; memory of the rest is free now, and nobody else may have it.
+
+        All of it belongs to the queue of the replays from now on.
+        """
+        for tensor in [tensor for one in self._own if (tensor := one()) is not None]:
+            tensor.move(POOL.home(tensor.nbytes, self._home), self._home)
+            self._held.append(tensor)
         self._own.clear()
         for home in POOL.homes(self.stream.handle):
+            new = POOL.home(home.size, self._home)
             while home.free:
-                self._blocks.append((home, home.free.pop()))
+                self._blocks.append((new, home.free.pop()))
 
     @contextmanager
     def recording(self) -> Generator[Graph]:
@@ -160,11 +189,14 @@ class Graph:
                 self._take_blocks()
         cuda.check(code, "cuStreamEndCapture")
         cuda.call("cuGraphInstantiateWithFlags", ctypes.byref(self._executable), graph, ctypes.c_ulonglong(0))
+        cuda.call("cuGraphDestroy", graph)
+        # On the device before the first replay, which would wait for it.
+        cuda.call("cuGraphUpload", self._executable, self._queue)
 
     def __del__(self) -> None:
         if self._executable.value:
             # It may be running, and what it held goes home to queues that are not behind it.
-            self._library.cuStreamSynchronize(ctypes.c_void_p(self.stream.handle))
+            self._library.cuStreamSynchronize(self._queue)
             self._library.cuGraphExecDestroy(self._executable)
         for home, address in self._blocks:
             home.free.append(address)

@@ -158,6 +158,11 @@ class CudaTensor:
             wait_for(self.stream, made.stream)  # its memory may be used again there as soon as it is not held
         return made
 
+    def move(self, home: Home, stream: int) -> None:
+        """Let it belong to another queue from now on, and its memory go to a home there."""
+        self.stream, self._owner = stream, home
+        self.lane = NOWHERE if self.address % ALIGNED else stream
+
     def __len__(self) -> int:
         if not self.ndim:
             raise TypeError("a tensor of rank 0 has no length")
