@@ -43,8 +43,9 @@ def write_loop(evaluator: Any, node: ast.For, over: Blocks) -> None:
     b.has_stores = stored or b.has_stores
     results = [b.new(tile.type) for tile in start.values()]
     values: dict[str, Any] = {"step": over.size}
-    if over.prefetch:
-        values["prefetch"] = over.prefetch
+    if over.prefetch is not None:
+        # What is read, and what is ahead of it.
+        values.update(prefetch=over.prefetch, buffers=over.prefetch + 1)
     operands = (low, b.index(high), *(tile.number for tile in start.values()))
     b.add(TileOp("for", operands, values, tuple(results), b.span, body))
     for (name, tile), number in zip(start.items(), results, strict=True):

@@ -93,7 +93,7 @@ class Blocks:
     `is_whole` where it is a dim of a tensor, and not an extent that the kernel computed or wrote down.
     """
 
-    def __init__(self, extent: Dim, size: int, letter: str, prefetch: int, *, is_whole: bool) -> None:
+    def __init__(self, extent: Dim, size: int, letter: str, prefetch: int | None, *, is_whole: bool) -> None:
         self.extent, self.size, self.letter, self.prefetch = extent, size, letter, prefetch
         self.is_whole = is_whole
         self.starts: list[str] = []
@@ -110,30 +110,31 @@ class Blocks:
         return current().steps(self)
 
 
-def range_n(shape: Any, size: Any, *, prefetch: int = 0) -> Blocks:
+def range_n(shape: Any, size: Any, *, prefetch: int | None = None) -> Blocks:
     """Blocks of `size` along the rows of a shape, or along a size that is given alone.
 
-    `prefetch` says how many blocks ahead to copy, where the machine copies ahead; it never changes a result.
+    `prefetch` says how many blocks ahead to copy, where the machine copies ahead: 0 for none, and the machine's own
+    choice where nothing is said. It never changes a result.
     """
     return _blocks(shape, -2, size, "_j", prefetch)
 
 
-def range_k(shape: Any, size: Any, *, prefetch: int = 0) -> Blocks:
+def range_k(shape: Any, size: Any, *, prefetch: int | None = None) -> Blocks:
     """Blocks of `size` along the columns of a shape, or along a size that is given alone."""
     return _blocks(shape, -1, size, "_k", prefetch)
 
 
-def range_m(shape: Any, size: Any, *, prefetch: int = 0) -> Blocks:
+def range_m(shape: Any, size: Any, *, prefetch: int | None = None) -> Blocks:
     """Blocks of `size` along the rows of a shape, or along a size that is given alone."""
     return _blocks(shape, -2, size, "_i", prefetch)
 
 
-def steps(extent: Any, by: Any, *, prefetch: int = 0) -> Blocks:
+def steps(extent: Any, by: Any, *, prefetch: int | None = None) -> Blocks:
     """Steps of `by` along a size."""
     return _blocks(extent, -1, by, "_k", prefetch)
 
 
-def _blocks(shape: Any, place: int, size: Any, letter: str, prefetch: int) -> Blocks:
+def _blocks(shape: Any, place: int, size: Any, letter: str, prefetch: int | None) -> Blocks:
     b = current()
     given: Any = shape
     if isinstance(shape, TensorRef):
@@ -147,7 +148,7 @@ def _blocks(shape: Any, place: int, size: Any, letter: str, prefetch: int) -> Bl
         raise b.fail(f"a loop runs along a shape or a size, got {type(shape).__name__}")
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise b.fail(f"the step of a loop is a positive number, got {size!r}", "write `T.n`, or a number")
-    if not isinstance(prefetch, int) or not 0 <= prefetch <= 8:  # pyright: ignore[reportUnnecessaryIsInstance]
+    if prefetch is not None and (not isinstance(prefetch, int) or not 0 <= prefetch <= 8):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise b.fail(f"`prefetch` is 0..8 blocks, got {prefetch}")
     return Blocks(extent, int(size), letter, prefetch, is_whole=is_shape or extent.symbol_name is not None)
 

@@ -46,8 +46,8 @@ ttile.kernel @twice(%x: !ttile.buffer<[256, 64], bf16>, %w: !ttile.buffer<[512, 
   ttile.return
 }
 // -----
-// CHECK: error[T0501]: a loop reads one stage while it copies the next, 2 to 8 of them, got 1
-ttile.kernel @one(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2} {
+// CHECK: error[T0501]: a loop has 1 to 8 stages, got 9
+ttile.kernel @nine(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
   %1 = ttile.program_id {axis = 1} : () -> !ttile.index
@@ -55,7 +55,7 @@ ttile.kernel @one(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 1
   %zero = ttile.constant {value = 0} : () -> !ttile.tile<[128, 256], f32>
   %low = ttile.index {names = [], expr = 0} : () -> !ttile.index
   %high = ttile.index {names = [], expr = 192} : () -> !ttile.index
-  %sum = ttile.for %low, %high, %zero {step = 64, stages = 1} ({
+  %sum = ttile.for %low, %high, %zero {step = 64, stages = 9} ({
   ^bb0(%k: !ttile.index, %acc: !ttile.tile<[128, 256], f32>):
     %a = ttile.load %x, %i, %k {coords = ["m", "k"], axes = ["m", "k"], map = [m, k], bounds = [256, 192], space = "shared", layout = "rows", swizzle = 128, box = [128, 64]} : (!ttile.buffer<[256, 192], bf16>, !ttile.index, !ttile.index) -> !ttile.tile<[128, 64], bf16>
     %b = ttile.load %w, %j, %k {coords = ["n", "k"], axes = ["k", "n"], map = [n, k], bounds = [192, 512], space = "shared", layout = "columns", swizzle = 128, box = [256, 64]} : (!ttile.buffer<[512, 192], bf16>, !ttile.index, !ttile.index) -> !ttile.tile<[64, 256], bf16>

@@ -92,7 +92,7 @@ def stages_of(kernel: SpecOp, plan: Plan, rings: Sequence[Ring], units: Units, m
     if units is WARPS:
         found = stages_by_threads(rings, staging, machine, plan.consumers, asked)
     else:
-        found = stages_by_engine(rings, staging, asked)
+        found = stages_by_engine(rings, staging, asked, least=1 if units is WARPGROUPS else 2)
     check_written(rings, found, machine.shared)
     return found
 

@@ -44,10 +44,11 @@ def check_written(rings: Sequence[Ring], stages: Sequence[int], shared: int) -> 
             )
 
 
-def stages_by_engine(rings: Sequence[Ring], staging: int, asked: int | None = None) -> list[int]:
+def stages_by_engine(rings: Sequence[Ring], staging: int, asked: int | None = None, least: int = 2) -> list[int]:
     """As many stages as there is room for, alike for all rings that turn; raises `UnfitError` where two do not fit.
 
-    A schedule that has `asked` for fewer gets them, down to the two that a product in flight needs.
+    A schedule that has `asked` for fewer gets them, down to the `least` that its products need: two where one is
+    always in flight, and one where loops may wait for each.
 
     What is loaded once for each program gets a second stage from what is left: the next program's comes early.
     """
@@ -55,8 +56,9 @@ def stages_by_engine(rings: Sequence[Ring], staging: int, asked: int | None = No
     still = sum(_whole(ring.bytes) for ring in rings if not ring.is_turning)
     room = SHARED_BYTES - _BARRIERS - staging - still
     each = sum(_whole(ring.bytes) for ring in turning)
-    stages = min(MAX_STAGES if asked is None else max(2, asked), MAX_STAGES, room // each if each else 1)
-    if room < 0 or (turning and stages < 2):
+    wanted = MAX_STAGES if asked is None else max(least, asked)
+    stages = min(wanted, MAX_STAGES, room // each if each else 1)
+    if room < 0 or (turning and stages < min(wanted, 2)):
         raise UnfitError(f"two stages of {each} bytes do not fit beside {still + staging} of {SHARED_BYTES}")
     spare = room - stages * each
     found: list[int] = []

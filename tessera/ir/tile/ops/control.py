@@ -30,8 +30,8 @@ def _check_for(op: SpecOp) -> None:
             f"{op.value('buffers')} buffers hold what is copied up to {op.value('buffers') - 1} steps ahead, and "
             f"`prefetch` is {op.value('prefetch')}"
         )
-    if op.value("stages") not in (0, *range(2, MAX_STAGES + 1)):
-        op.fail(f"a loop reads one stage while it copies the next, 2 to {MAX_STAGES} of them, got {op.value('stages')}")
+    if not 0 <= op.value("stages") <= MAX_STAGES:
+        op.fail(f"a loop has 1 to {MAX_STAGES} stages, got {op.value('stages')}")
     check_overlap(op)
     block = op.regions[0].block
     carried = [value.type for value in op.operands[2:]]

@@ -87,6 +87,8 @@ def _forms(op: SpecOp, plan: Plan, rings: Sequence[Ring], units: Units) -> list[
         return [ORDERED]
     if units is not WARPGROUPS:
         return [SUM]
+    if any(ring.loop is op and ring.written == 1 for ring in rings):
+        return [ORDERED]  # what is read is overwritten next, so nothing stays in flight
     can = [SUM] if sum_of(op, plan, rings) is not None else []
     return [*can, *([SKEWED] if skew_of(op, plan) is not None else []), ORDERED]
 
