@@ -7,7 +7,6 @@ from typing import Any
 
 from xdsl.ir import SSAValue
 
-from tessera.diagnostics.codes import PolicyError
 from tessera.diagnostics.span import Span
 from tessera.ir.base.op import SpecOp
 from tessera.ir.schedule.emit.maps import compose
@@ -56,19 +55,10 @@ class Call:
 
     @property
     def narrow_accumulator(self) -> str | None:
-        """The format that running sums are rounded to at each step; None where they are in a dtype that computes.
-
-        Raises PolicyError (T0107) for a GPU, where no such kernel is known to give these bits.
-        """
+        """The format that running sums are rounded to at each step; None where they are in a dtype that computes."""
         asked: DType | None = self.attributes.get("accumulate")
         if asked is None or not asked.is_float or asked.compute is asked:
             return None
-        if self.machine.is_gpu:
-            raise PolicyError(
-                f"running sums in {asked} are not supported on a GPU",
-                span=self.span,
-                fix="sum in f32 or f64 there, as in `with policy(accumulate=f32):`, or run it on the processor",
-            )
         return str(asked)
 
     def at(self, number: int, at: Sequence[Dim]) -> Sequence[Dim]:
