@@ -13,7 +13,7 @@ from tessera.api import guards
 from tessera.api.captures import Captures
 from tessera.api.compilation import load
 from tessera.api.outside import Outside
-from tessera.api.recompile import CacheInfo, explain_difference
+from tessera.api.recompile import Around, CacheInfo, History
 from tessera.api.specialization import Specialization
 from tessera.compiler.options import Options, at_place
 from tessera.diagnostics.codes import ArgumentError, PolicyError, RuntimeArgumentError
@@ -82,6 +82,8 @@ class Jit(_Hot):
         self.constraints = self._declared(constraints)
         self.policy = policy
         self._under: dict[tuple[Policy, Device | None], Jit] = {}
+        self._within: list[Jit] = []
+        self._around, self._history = Around(), History()
         self._binder = Binder(self.parameters, self.python_signature, dynamic=dynamic, policy=policy)
         # Of one signature there may be several, which differ in what they took from outside the function.
         self._specializations: dict[Signature, tuple[Specialization, ...]] = {}
@@ -92,7 +94,6 @@ class Jit(_Hot):
         self._required = _required(self.python_signature)
         self._hits = self._misses = self._compiles = 0
         self._last: Specialization | None = None
-        self._last_miss: tuple[Specialization, Specialization] | None = None
 
     def _declared(self, given: Sequence[Constraint]) -> tuple[Constraint, ...]:
         if not given and not hasattr(self.function, CONSTRAINTS):
@@ -124,8 +125,16 @@ class Jit(_Hot):
             made = self.with_function(self.function)
             made.policy = made._binder.policy = policy.overridden(self.policy)
             made.options = at_place(self.options, place)
+            made._around, made._history = Around(place), self._history
             self._under[policy, place] = made
         return self._under[policy, place]
+
+    def within(self, function: Callable[..., Any], promise: str) -> Jit:
+        """The same function as one calls it that promises something, which `function` around it holds it to."""
+        made = self.with_function(function)
+        made.options, made._history, made._around = self.options, self._history, Around(self._around.place, promise)
+        self._within.append(made)
+        return made
 
     def _here(self) -> Jit:
         """The function as the policy scope around the call has it."""
@@ -243,9 +252,8 @@ class Jit(_Hot):
             made.watch_later(lambda: Captures(self.function, given, before, traced.lifted))
         self._misses += 1
         self._compiles += origin.source != "disk cache"
-        if self._last is not None:
-            self._last_miss = self._last, made
         self._last = made
+        self._history.add(made, self._around)
         others = self._specializations.get(signature, ())
         self._specializations[signature] = (made, *others)[:VARIANTS]
         return made, traced.lifted
@@ -308,35 +316,34 @@ class Jit(_Hot):
                 known = [(made, one.options) for one in here._all() for made in one.specializations]
                 pages = [explained(made.traced, options, made) for made, options in known]
                 pages = pages or [explained(here._trace(here._asked(args, kwargs)), here.options, None)]
-                return Account(
-                    repr(here).splitlines()[0], CacheInfo.sum(one.cache_info() for one in here._all()), tuple(pages)
-                )
+                return Account(repr(here).splitlines()[0], here.cache_info(), tuple(pages))
             call = here._binder.bind(args, kwargs)
             found = here._current(call.signature)
             return explained(here._trace(call.signature), here.options, None if found is None else found[0])
 
     def _all(self) -> tuple[Jit, ...]:
         """This function, and itself in every scope that it was called in."""
-        return (self, *self._under.values())
+        return (self, *(found for one in (*self._under.values(), *self._within) for found in one._all()))
 
     def cache_info(self) -> CacheInfo:
-        """Counts of calls that found their code, that did not, and of compilations."""
+        """Counts of calls that found their code, that did not, and of compilations, in all scopes together."""
+        return CacheInfo.sum(one._own_info() for one in self._all())
+
+    def _own_info(self) -> CacheInfo:
         made = self.specializations
         return CacheInfo(self._hits + sum(one.fast_calls for one in made), self._misses, self._compiles, len(made))
 
     def cache_clear(self) -> None:
-        """Forget all specializations and counts; the disk cache stays."""
-        self._specializations.clear()
-        self._fast, self._recent, self._last, self._last_miss = _not_yet, (), None, None
-        self._hits = self._misses = self._compiles = 0
+        """Forget all specializations and counts, in all scopes; the disk cache stays."""
+        for one in self._all():
+            one._specializations.clear()
+            one._fast, one._recent, one._last = _not_yet, (), None
+            one._hits = one._misses = one._compiles = 0
+        self._history.clear()
 
     def explain_recompile(self) -> str:
         """Why the last new specialization was needed: what changed, and what to write so that it would not."""
-        if self._last_miss is None:
-            return f"`{self.name}` has not been specialized a second time"
-        before, after = self._last_miss
-        outside = after.captures.differences(before.captures)
-        return explain_difference(self.name, before.signature, after.signature, outside)
+        return self._history.explain(self.name)
 
     @property
     def specializations(self) -> tuple[Specialization, ...]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from tessera.api.specialization import Specialization
 from tessera.frontend.bind import Leaf, Signature
 from tessera.frontend.several import several
 from tessera.frontend.tree import Tree
+from tessera.types.device import Device
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
+from tessera.types.policy import Policy
 
 
 @frozen
@@ -27,26 +30,78 @@ class CacheInfo:
         return cls(*map(sum, zip(*counts, strict=True)))
 
 
-def explain_difference(name: str, old: Signature, new: Signature, outside: Sequence[str] = ()) -> str:
-    """The changes from one signature to the next, a line each, with the annotation that would avoid each.
+@frozen
+class Around:
+    """Where a function was called, as far as its code depends on it: a scope's device, and what a caller promises."""
 
-    Between equal signatures, the change is in what the function reads from `outside`, given as paths.
-    """
-    lines = [f"`{name}` was specialized again because"]
-    if old.tree != new.tree:
-        before, after = ({name: str(form) for name, form in _forms(tree)} for tree in (old.tree, new.tree))
-        for name in dict.fromkeys((*before, *after)):
-            if before.get(name) != after.get(name):
-                was, now = (one.get(name, "nothing").replace("*", "a leaf") for one in (before, after))
-                lines.append(f"  the form of `{name}` changed from {was} to {now}")
+    place: Device | None = None
+    promise: str = ""
+
+
+class History:
+    """The last two specializations of a function, in whatever scopes they were made."""
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[Specialization, Around]] = []
+
+    def add(self, made: Specialization, around: Around) -> None:
+        """A new specialization."""
+        self._seen = [*self._seen[-1:], (made, around)]
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._seen = []
+
+    def explain(self, name: str) -> str:
+        """Why the last one was needed: what changed, and what to write so that it would not."""
+        if len(self._seen) < 2:
+            return f"`{name}` has not been specialized a second time"
+        (before, there), (after, here) = self._seen
+        lines = [f"`{name}` was specialized again because", *_scope_changes(there, here)]
+        old, new = before.signature, after.signature
+        lines += _policy_change(old.policy, new.policy) if old.policy != new.policy else []
+        lines += _form_changes(old, new) if old.tree != new.tree else _leaf_changes(old, new)
+        # Between equal signatures in equal places, the change is in what the function reads from outside.
+        lines += _outside_changes(after.captures.differences(before.captures)) if len(lines) == 1 else []
         return "\n".join(lines)
-    if old == new:
-        lines += [f"  `{path}`, which it reads from outside, changed" for path in outside]
-        lines += ["    = help: hold a number that changes in a tensor, which is read at each call"] if outside else []
+
+
+def _scope_changes(old: Around, new: Around) -> list[str]:
+    places = [repr(one.place) if one.place is not None else "none" for one in (old, new)]
+    promises = [one.promise or "none" for one in (old, new)]
+    changed = (("device of the scope around the call", places), ("promise of its caller", promises))
+    return [f"  the {what} changed from {pair[0]} to {pair[1]}" for what, pair in changed if pair[0] != pair[1]]
+
+
+def _policy_change(old: Policy, new: Policy) -> list[str]:
+    before, after = (str(one) if one else "none" for one in (old, new))
+    return [
+        f"  the policy around the call changed from {before} to {after}: each policy is its own code",
+        "    = help: declare it on the function, as in `jit(policy=...)`, or call it in scopes of one policy",
+    ]
+
+
+def _outside_changes(paths: Sequence[str]) -> list[str]:
+    lines = [f"  `{path}`, which it reads from outside, changed" for path in paths]
+    return [*lines, "    = help: hold a number that changes in a tensor, which is read at each call"] if lines else []
+
+
+def _form_changes(old: Signature, new: Signature) -> list[str]:
+    lines: list[str] = []
+    before, after = ({name: str(form) for name, form in _forms(tree)} for tree in (old.tree, new.tree))
+    for name in dict.fromkeys((*before, *after)):
+        if before.get(name) != after.get(name):
+            was, now = (one.get(name, "nothing").replace("*", "a leaf") for one in (before, after))
+            lines.append(f"  the form of `{name}` changed from {was} to {now}")
+    return lines
+
+
+def _leaf_changes(old: Signature, new: Signature) -> list[str]:
+    lines: list[str] = []
     for path, before, after in zip(new.paths(), old.leaves, new.leaves, strict=True):
         if before != after:
             lines += [f"  {line}" for line in _changes(path, before, after)]
-    return "\n".join(lines)
+    return lines
 
 
 def _forms(tree: Tree) -> Iterator[tuple[str, Tree]]:

@@ -122,8 +122,8 @@ def promised(jitted: Any) -> Any:
             with entered(Deterministic(name, seed, declared)):
                 return function(*args, **kwargs)
 
-        made[name, seed] = jitted.with_function(keeping)
-        made[name, seed].options = jitted.options
+        promise = f"`{name}`, which is deterministic" + ("" if seed is None else f" with seed {seed}")
+        made[name, seed] = jitted.within(keeping, promise)
     return made[around.name, around.seed]
 
 
