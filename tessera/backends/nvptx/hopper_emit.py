@@ -21,8 +21,10 @@ from tessera.backends.nvptx.hopper_turns import TURNING, Meetings
 from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.matrix_frame import framed
 from tessera.backends.nvptx.text import special
+from tessera.backends.nvptx.values import memory_type
 from tessera.backends.nvptx.waits import GLOBALS, Waits
 from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.hopper_limits import SPAN, WARPGROUP
 from tessera.ir.target.hopper_types import SharedAttr
 from tessera.ir.target.llvm.dims import dim_value
@@ -100,6 +102,7 @@ class MatrixEmitter:
         self.meetings = Meetings(f, base, bounded, self.meeting_threads())
         self.own: dict[str, Callable[[SpecOp], None]] = {
             "ttarget.index": self._index,
+            "ttarget.fetch": self._fetch,
             "ttarget.cursor": self._cursor,
             "ttarget.advance": self._advance,
             "ttarget.acquire": self._acquire,
@@ -220,6 +223,17 @@ class MatrixEmitter:
     def _index(self, op: SpecOp) -> None:
         env = {**self.setting.sizes, **dict(zip(op.value("names"), self._of(op.operands), strict=True))}
         self.values[op.result] = dim_value(self.f, op.value("expr"), env)
+
+    def _fetch(self, op: SpecOp) -> None:
+        """An index in memory; one thread of a warp need not wait for others to know it, so all read it."""
+        f, buffer = self.f, op.operands[0].type
+        assert isinstance(buffer, BufferAttr)
+        pointer, *at = self._of(op.operands)
+        env = {**self.setting.sizes, **dict(zip(op.value("names"), at, strict=True))}
+        offset, element = dim_value(f, op.value("offset"), env), memory_type(buffer.dtype)
+        loaded = f.load(f.gep(pointer, offset, element), element)
+        wide = f.cast("sext" if buffer.dtype.kind == "int" else "zext", loaded, "i64") if element != "i64" else loaded
+        self.values[op.result] = wide
 
     def _of(self, values: Sequence[SSAValue]) -> list[Any]:
         return [self.values[value] for value in values]
@@ -354,7 +368,9 @@ class MatrixEmitter:
         f, base = self.f, self.setting.base
         map, ring, cursor, tile, *at = self._of(op.operands)
         assert isinstance(tile, SharedTile)
-        coords = [f.cast("trunc", f.index(place), "i32") for place in reversed(at)]
+        made = op.operands[0].owner
+        assert isinstance(made, SpecOp)
+        coords = [f.cast("trunc", f.index(place), "i32") for place in reversed(self._from_cut(made, at))]
         barrier = ring.full(f, base, cursor)
         if op.value("half"):
             self._copy_half(op, tile, cursor, barrier, coords)
@@ -363,6 +379,16 @@ class MatrixEmitter:
             address = tile.address(f, base, cursor.slot, piece * tile.span_bytes)
             first = op32(f, "add", coords[0], piece * tile.span_columns)
             asm.copy_in(f, map, address, barrier, [first, *coords[1:]])
+
+    def _from_cut(self, map: SpecOp, at: Sequence[Index]) -> Sequence[Index]:
+        """Places as a map with a cut takes them: counted from where copies end, and that place before them."""
+        f, cut, buffer = self.f, map.value("cut"), map.operands[0].type
+        if cut < 0:
+            return at
+        assert isinstance(buffer, BufferAttr)
+        *corner, end = at
+        row = f.add(corner[cut], f.sub(f.index(dim_value(f, buffer.shape[cut], self.setting.sizes)), end))
+        return [*corner[:cut], end, row, *corner[cut + 1 :]]
 
     def _copy_half(self, op: SpecOp, tile: SharedTile, at: Cursor, barrier: Value, coords: Sequence[Value]) -> None:
         """This CTA's half of what both of a pair read."""

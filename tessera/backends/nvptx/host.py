@@ -264,16 +264,24 @@ class _Entry(HostProgram):
         self, map_: MapCode, place: Value, buffer: Value, sizes: Sequence[Value], pitch: Value, kernel: int
     ) -> None:
         """Have the driver make a tensor map."""
-        f, rank = self.f, len(map_.dims)
+        f, rank = self.f, len(map_.dims) + (map_.cut >= 0)
         dims, strides = f.gep(self.numbers, 0, "i64"), f.gep(self.numbers, 8, "i64")
         box, steps = f.gep(self.numbers, 16, "i64"), f.gep(self.numbers, 24, "i64")
-        stride = pitch
+        stride, box_sizes = pitch, list(map_.box)
+        pairs: list[tuple[Value, Value]] = []
         for at, extent in enumerate(sizes):
+            pairs.append((extent, stride))
+            if at == map_.cut:
+                # Rows are counted from the end of the dim, to which a copy adds where it ends.
+                pairs.append((f.add(extent, 1), stride))
+                box_sizes.insert(at + 1, 1)
+                buffer = f.gep(buffer, f.sub(f.const_i(0), f.mul(stride, extent)), "i8")
+            stride = f.mul(stride, extent) if at > 0 else stride
+        for at, (extent, distance) in enumerate(pairs):
             f.store(extent, f.gep(dims, at, "i64"), align=8)
             if at > 0:
-                f.store(stride, f.gep(strides, at - 1, "i64"), align=8)
-                stride = f.mul(stride, extent)
-        for at, size in enumerate(map_.box):
+                f.store(distance, f.gep(strides, at - 1, "i64"), align=8)
+        for at, size in enumerate(box_sizes):
             f.store(Value("i32", str(size)), f.gep(box, at, "i32"), align=4)
             f.store(Value("i32", "1"), f.gep(steps, at, "i32"), align=4)
         small = [MAP_DTYPES[map_.dtype], rank, 0, _MAP_SWIZZLES[map_.swizzle], _MAP_PROMOTION, 0]

@@ -20,6 +20,12 @@ class MapCode:
     bytes: int = 1
     """Of one element."""
     is_output: bool = False
+    cut: int = -1
+    """The dim that ends where each copy says, innermost first; -1: none.
+
+    Such a map has one more dim behind it with the same stride, and begins so far before the tensor that a copy whose
+    place there is `end` finds row `at` at `at - end`, counted from the end of the dim: rows from `end` on are outside.
+    """
 
 
 def matrix_symbol(name: str) -> str:

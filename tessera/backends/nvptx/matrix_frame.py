@@ -76,4 +76,5 @@ def _map_code(op: SpecOp, writes: Sequence[int]) -> MapCode:
         tuple(op.value("box")[::-1]),
         bytes=type.dtype.bytes,
         is_output=buffer.index in writes,
+        cut=len(type.shape) - 1 - op.value("cut") if op.value("cut") >= 0 else -1,
     )

@@ -160,7 +160,7 @@ class _Cta:
             elif op.name == "ttarget.ring":
                 self.values[op.result] = Stages(op.value("stages"), len(op.operands), self.consumers)
             elif op.name == "ttarget.tensor_map":
-                self.values[op.result] = (self.values[op.operands[0]], op.value("box"))
+                self.values[op.result] = (self.values[op.operands[0]], op.value("box"), op.value("cut"))
             elif op.name == "ttarget.roles":
                 producer, consumer = (region.block for region in op.regions)
                 roles = [_Role(self, "producer", 0, 1).at(producer)]
@@ -276,6 +276,11 @@ class _Role(Tiles):
         env = dict(zip(op.value("names"), self.of(op.operands), strict=True))
         return [op.value("expr").evaluate({**self.sizes, **env})]
 
+    def on_fetch(self, op: SpecOp) -> list[Any]:
+        buffer, *at = self.of(op.operands)
+        env = dict(zip(op.value("names"), at, strict=True))
+        return [int(buffer.reshape(-1)[op.value("offset").evaluate({**self.sizes, **env})])]
+
     # Consumers among themselves.
 
     def _turn(self, op: SpecOp) -> Walk:
@@ -328,7 +333,10 @@ class _Role(Tiles):
         return []
 
     def on_copy(self, op: SpecOp) -> list[Any]:
-        (buffer, box), ring, at, tile, *corner = self.of(op.operands)
+        (buffer, box, cut), ring, at, tile, *corner = self.of(op.operands)
+        ends = list(buffer.shape)
+        if cut >= 0:
+            ends[cut] = min(ends[cut], corner.pop())
         slot = at % ring.count
         sizes: list[int] = [*box[:-1], box[-1] * op.value("pieces")]
         if op.value("half") == "rows":
@@ -336,7 +344,7 @@ class _Role(Tiles):
         lines: list[Any] = [np.arange(size) + start for size, start in zip(sizes, corner, strict=True)]
         grids: list[Any] = list(np.meshgrid(*lines, indexing="ij"))
         is_inside = np.ones(sizes, np.bool_)
-        for places, extent in zip(grids, buffer.shape, strict=True):
+        for places, extent in zip(grids, ends, strict=True):
             is_inside &= (places >= 0) & (places < extent)
         cells = tuple(np.where(is_inside, places, 0) for places in grids)
         copied = np.where(is_inside, buffer[cells], np.zeros((), buffer.dtype))

@@ -363,11 +363,14 @@ class NarrowAttention(Attention):
         return b.cast(b.load(self.call.input(b, 0), self.call.at(0, self._query_at), place), self.dtype)
 
     def _keys_place(self, other: _Extent, **coords: SSAValue) -> Place:
-        return self._place(self.keys, other, **coords)
+        place = self._place(self.keys, other, **coords)
+        # Blocks are read whole, but for what a cache does not hold: its copies end with it.
+        bounds = {**place.bounds, "_j": self._filled} if self.is_cached else place.bounds
+        return place.along(place.axes, place.sizes, bounds)
 
     @property
     def _is_masked(self) -> bool:
-        return len(self.call.operands) > 3
+        return bool(self._masks)
 
     def _masked(self, scores: SSAValue, j: SSAValue) -> SSAValue:
         if self._is_masked:
@@ -404,8 +407,8 @@ def is_narrow(call: Call) -> bool:
     given, head = call.attributes["scale"], call.operands[0].shape[3].value
     dtypes = {operand.dtype for operand in call.operands[:3]}
     fits = head is not None and head % 64 == 0 and call.operands[2].shape[3].value == head and head <= 128
-    # Matrix units read whole blocks, and what lies beyond the length of a cache is not to be read.
-    fits = fits and not _is_cached(call)
+    # What lies beyond the length of a cache is not to be read, and of all copies those of Hopper alone can end there.
+    fits = fits and (not _is_cached(call) or "wgmma" in call.features)
     return "mma.sync" in call.features and dtypes <= {bf16, f16} and len(dtypes) == 1 and fits and (given or 1.0) > 0
 
 

@@ -12,7 +12,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import Place
 from tessera.stdlib.kernels.attention import Attention, NarrowAttention, is_narrow
 from tessera.stdlib.kernels.call import Call, LibraryKernel
-from tessera.types.dim import Dim, minimum
+from tessera.types.dim import Dim, maximum, minimum
 
 
 class _Parts(Attention):
@@ -56,7 +56,10 @@ class _Parts(Attention):
     def _coordinates(self) -> dict[str, SSAValue]:
         b = self.b
         found = {"_b": b.program_id(0), "_g": b.program_id(1), "_i": self._start(2, self.rows.tile)}
-        return {**found, "_part": b.program_id(3), "_s": self._start(3, self._part)}
+        found |= {"_part": b.program_id(3), "_s": self._start(3, self._part)}
+        if self.is_cached:
+            found["_filled"] = b.fetch(self.call.input(b, 3), self.call.at(3, ()), {})
+        return found
 
     @property
     def is_causal(self) -> bool:
@@ -64,8 +67,15 @@ class _Parts(Attention):
         return False
 
     @property
+    def _filled(self) -> Dim:
+        """How many keys of the part there are; parts beyond the length of a cache have none."""
+        if not self.is_cached:
+            return self.keys.size
+        return maximum(0, minimum(self.keys.size, Dim.symbol("_filled") - Dim.symbol("_s")))
+
+    @property
     def _end(self) -> Dim:
-        return minimum(self._part, self._key_count)
+        return minimum(self._part, self._filled)
 
     @property
     def _head(self) -> Dim:

@@ -116,12 +116,12 @@ PART = 2048
 def _split_keys(b: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
     """One query to many keys: parts of them side by side, joined by their shares of the sum, in order.
 
-    `causal` hides nothing from a last query.
+    `causal` hides nothing from a last query. A fourth operand is a mask, or how many keys of a cache there are.
     """
-    q, k, v = (b.type_of(value) for value in operands[:3])
+    q, k, v, *others = (b.type_of(value) for value in operands)
     keys, head = k.shape[2].value, q.shape[3].value
     is_small = q.shape[2].value == 1 and q.dtype.bytes == 2 and head is not None and v.shape[3].value == head
-    if len(operands) > 3 or not is_small or keys is None or keys < 2 * PART:
+    if any(not other.dtype.is_integer for other in others) or not is_small or keys is None or keys < 2 * PART:
         return None
     parts, lse = b.emit("attention_parts", *operands, keys=PART, scale=attributes["scale"])
     return b.emit("attention_join", parts, lse, dtype=q.dtype)
@@ -135,11 +135,16 @@ def attention_cost(operands: Sequence[TensorType], results: Sequence[TensorType]
     return Cost(scores * ((q.shape[3] + v.shape[3]) * 2 + 5), traffic(operands, results))
 
 
+def check_length(ctx: InferContext, op: str, length: TensorType) -> None:
+    """A cache has one length, an integer."""
+    integer_operand(ctx, op, length, "length")
+    if length.rank:
+        raise ctx.fail(f"`{op}` needs one `length` for the whole cache, got {text(length.shape)}")
+
+
 def _infer_cached(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
     q, k, v, length = types
-    integer_operand(ctx, "cached_attention", length, "length")
-    if length.rank:
-        raise ctx.fail(f"`cached_attention` needs one `length` for the whole cache, got {text(length.shape)}")
+    check_length(ctx, "cached_attention", length)
     return [check_heads(ctx, "cached_attention", q, k, v)]
 
 
@@ -265,8 +270,13 @@ def attended(batch: int, heads: int, shared: int, queries: int, keys: int, size:
     return make
 
 
+def cached(make: Make, filled: int) -> Make:
+    """A sample with how many of its keys there are."""
+    return lambda rng: [*make(rng), np.array(filled, np.int64)]
+
+
 def _cached(filled: int) -> Make:
-    return lambda rng: [*attended(2, 4, 2, 3, 9, 8)(rng), np.array(filled, np.int64)]
+    return cached(attended(2, 4, 2, 3, 9, 8), filled)
 
 
 def _angles(rows: tuple[int, ...], length: int, size: int) -> Make:
@@ -330,6 +340,7 @@ SPECS: tuple[OpSpec, ...] = (
         ),
         dtypes=FLOATS,
         cost=attention_cost,
+        fold=_split_keys,
         lower=Library("attention", reads_views=True),
     ),
     OpSpec(

@@ -8,7 +8,15 @@ import numpy as np
 
 from tessera.ir.base.arrays import Array, rounded
 from tessera.ir.base.spec import Attribute, Attributes, InferContext, OpSpec, Sample
-from tessera.ir.graph.ops.attention import SCALE, attended, attention_cost, attention_with_lse_reference, check_heads
+from tessera.ir.graph.ops.attention import (
+    SCALE,
+    attended,
+    attention_cost,
+    attention_with_lse_reference,
+    cached,
+    check_heads,
+    check_length,
+)
 from tessera.ir.graph.rules import FLOATS, float_operand, same_dtype, visits
 from tessera.ir.graph.samples import Make, normal
 from tessera.ir.tile.facets import Library
@@ -19,8 +27,12 @@ from tessera.types.tensor_type import TensorType
 
 
 def _infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
-    q, k, v = types
+    q, k, v, *lengths = types
     check_heads(ctx, "attention_parts", q, k, v)
+    if len(lengths) > 1:
+        raise ctx.fail(f"`attention_parts` takes one length, got {len(lengths)}")
+    for length in lengths:
+        check_length(ctx, "attention_parts", length)
     if attributes["keys"] < 1:
         raise ctx.fail(f"`attention_parts` needs parts of at least one key, got {attributes['keys']}")
     equal_dims(ctx, "attention_parts", q.shape[2], Dim.constant(1), f"{path('q', 2, q.shape[2])} and one query")
@@ -30,15 +42,15 @@ def _infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attribute
 
 
 def attention_parts_reference(
-    q: Array, k: Array, v: Array, *, keys: int, scale: float | None = None
+    q: Array, k: Array, v: Array, *lengths: Array, keys: int, scale: float | None = None
 ) -> tuple[Array, Array]:
     """Attention with each part of the keys alone: results, and log-sum-exps."""
     wide = q if q.dtype == np.float64 else q.astype(np.float32)
-    starts = range(0, k.shape[2], keys)
-    found = [
-        attention_with_lse_reference(wide, k[:, :, at : at + keys], v[:, :, at : at + keys], scale=scale)
-        for at in starts
-    ]
+    filled = min([k.shape[2], *(max(int(length), 0) for length in lengths)])
+    found: list[tuple[Array, Array]] = []
+    for at in range(0, k.shape[2], keys):
+        part = slice(at, max(at, min(at + keys, filled)))
+        found.append(attention_with_lse_reference(wide, k[:, :, part], v[:, :, part], scale=scale))
     outs = [np.zeros((*q.shape[:2], 0, v.shape[3]), wide.dtype), *(out for out, _ in found)]
     sums = [np.zeros((*q.shape[:2], 0), wide.dtype), *(lse for _, lse in found)]
     return np.concatenate(outs, axis=2), np.concatenate(sums, axis=2)
@@ -74,8 +86,8 @@ def _joined(parts: int, size: int) -> Make:
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="tgraph.attention_parts",
-        summary="Attention of one query of each head to parts of the keys: results and log-sum-exps, in f32.",
-        operands=("q", "k", "v"),
+        summary="Attention of one query of each head to parts of the first `length` keys: results and log-sum-exps, in f32.",
+        operands=("q", "k", "v", "length*"),
         results=("out", "lse"),
         attributes=(Attribute("keys", "int", doc="keys of a part; the last may have fewer"), SCALE),
         infer=_infer,
@@ -83,6 +95,7 @@ SPECS: tuple[OpSpec, ...] = (
         samples=(
             Sample("even", attended(2, 4, 2, 1, 8, 8), {"keys": 4}),
             Sample("ragged", attended(1, 3, 1, 1, 11, 4), {"keys": 4, "scale": 0.5}),
+            Sample("of a cache", cached(attended(1, 4, 2, 1, 12, 4), 5), {"keys": 4}),
         ),
         dtypes=FLOATS,
         cost=attention_cost,

@@ -48,7 +48,8 @@ class Units:
 
     `groups` takes the rows of all products and the columns of each; there are `most` of them. `rounded` is what units
     multiply where a program has rounded its f32 to tf32. `features` are those that a kernel for them cannot be without;
-    `trims` says that rows which are not there need no copying, `sends` that the copy engine takes results away.
+    `trims` says that rows which are not there need no copying, `sends` that the copy engine takes results away, `cuts`
+    that it leaves out rows of a right side from a place on that a program computes, or reads from memory.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Units:
     rounded: Mapping[DType, Form] | None = None
     trims: bool = False
     sends: bool = False
+    cuts: bool = False
 
     def instruction(self, columns: int, parts: int, dtype: DType) -> tuple[int, int, int]:
         """Rows, columns and depth of one instruction of a product of so many columns in so many parts."""
@@ -129,7 +131,8 @@ def plan_of(kernel: SpecOp, units: Units) -> Plan:
     if not dots:
         raise UnfitError("it has no products")
     for op in ops:
-        if op.name not in _ELEMENTS and op.name not in _OTHERS:
+        is_fetch = units.cuts and op.name == "ttile.fetch" and op.parent_op() is kernel
+        if op.name not in _ELEMENTS and op.name not in _OTHERS and not is_fetch:
             raise UnfitError(f"`{op.name}` does not keep to fragments")
     rows = _sizes(dots[0].results[0])[0]
     consumers = _groups(kernel, rows, [_sizes(op.results[0])[1] for op in dots], units)
@@ -205,7 +208,7 @@ def _product(
         raise UnfitError(
             f"a product of {M} x {N} is not one of {rows} rows and 8 to {2 * _MOST_SUMS // blocks} columns"
         )
-    lhs, rhs = _side(op.operands[0], 1, passed, units.trims), _side(op.operands[1], 0, passed, False)
+    lhs, rhs = _side(op.operands[0], 1, passed, units.trims), _side(op.operands[1], 0, passed, False, units.cuts)
     found, acc = forms.get(lhs.dtype), op.results[0].type
     is_promoted = found is not None and found.is_promoted
     written: Sequence[int] = op.value("instruction")
@@ -226,13 +229,13 @@ def _product(
     return Product(op, lhs, rhs, units.instruction(N, parts, lhs.dtype), parts)
 
 
-def _side(value: SSAValue, summed: int, passed: set[Operation], trims: bool) -> Side:
+def _side(value: SSAValue, summed: int, passed: set[Operation], trims: bool, cuts: bool = False) -> Side:
     """One side, read through conversions that lose nothing and transposes; axis `summed` of `value` is k."""
     value, summed = _source(value, summed, passed)
     assert isinstance(value.type, TileAttr)
     load = _copied_load(value)
     if load is not None:
-        box = box_of(load, load.results[0], 1)
+        box = box_of(load, load.results[0], 1, cuts)
         if box.rest and box.inner == summed:
             raise UnfitError(f"k is {_sizes(value)[box.inner]}, and a tile along it is made of whole spans")
         # Across k, what a last span has too much of is copied and not multiplied.
@@ -309,11 +312,12 @@ MOST_PLACES = (1 << 31) - 1
 """The elements of a dim that the copy engine can go to: it is told places in 32 bits with a sign."""
 
 
-def box_of(op: SpecOp, tile: SSAValue, first: int) -> Box:
+def box_of(op: SpecOp, tile: SSAValue, first: int, cuts: bool = False) -> Box:
     """An access as the copy engine makes it; raises `UnfitError` where it cannot.
 
     Each axis of the tile walks one dim of the buffer, one element at a time, one of them the last dim; and what lies
-    beyond a bound lies beyond the buffer, where the engine reads zeros and writes nothing.
+    beyond a bound lies beyond the buffer, where the engine reads zeros and writes nothing. With `cuts` one of the other
+    dims may end earlier, at a place that is the same for the whole tile.
     """
     buffer = op.operands[first - 1]
     axes, bounds, map = op.value("axes"), op.value("bounds"), op.value("map")
@@ -331,11 +335,14 @@ def box_of(op: SpecOp, tile: SSAValue, first: int) -> Box:
         raise UnfitError(f"what the copy engine reads outside is 0, not {op.value('pad')}")
     box, inner = [1] * rank, -1
     for axis, bound, size in zip(axes, bounds, sizes, strict=True):
-        dim = _dim_along(axis, map, buffer.type.shape, bound)
+        dim = _dim_along(axis, map, buffer.type.shape, bound, cuts and not bound.symbols.intersection(axes))
         box[dim] = size
         inner = axes.index(axis) if dim == rank - 1 else inner
     if inner < 0:
         raise UnfitError("no axis of the tile lies along memory")
+    cut = cut_of(op) if cuts else None
+    if cut is not None and rank == MAX_RANK:
+        raise UnfitError(f"dim {cut.dim} of {rank} ends at {cut.end}, and the copy engine has no dim left for that")
     span = SPAN // buffer.type.dtype.bytes
     is_short = sizes[inner] < span and op.name == "ttile.store"
     if is_short or sizes[inner] % 8 or sizes[1 - inner] > MAX_BOX or sizes[1 - inner] % 8:
@@ -344,7 +351,28 @@ def box_of(op: SpecOp, tile: SSAValue, first: int) -> Box:
     return Box(inner, tuple(box), sizes[inner] // span, sizes[inner] % span)
 
 
-def _dim_along(axis: str, map: Sequence[Dim], shape: Sequence[Dim], bound: Dim) -> int:
+@frozen
+class Cut:
+    """Where a load ends within its buffer: the place along a dim from which on it reads zeros."""
+
+    dim: int
+    end: Dim
+
+
+def cut_of(load: SpecOp) -> Cut | None:
+    """Where a load of which the copy engine knows the boxes ends before its buffer does."""
+    buffer = load.operands[0].type
+    assert isinstance(buffer, BufferAttr)
+    for axis, bound in zip(load.value("axes"), load.value("bounds"), strict=True):
+        for dim, expr in enumerate(load.value("map")):
+            if axis in expr.symbols and bound.value != -1:
+                end = expr.substitute({axis: bound})
+                if end != buffer.shape[dim]:
+                    return Cut(dim, end)
+    return None
+
+
+def _dim_along(axis: str, map: Sequence[Dim], shape: Sequence[Dim], bound: Dim, cuts: bool) -> int:
     """The dim that an axis walks."""
     dims = [dim for dim, expr in enumerate(map) if axis in expr.symbols]
     if len(dims) != 1:
@@ -352,7 +380,8 @@ def _dim_along(axis: str, map: Sequence[Dim], shape: Sequence[Dim], bound: Dim) 
     parts = map[dims[0]].coefficient(axis)
     if parts is None or parts[0].value != 1 or axis in parts[1].symbols:
         raise UnfitError(f"`{axis}` walks `{map[dims[0]]}`, not one element at a time")
-    if bound.value != -1 and bound + parts[1] != shape[dims[0]]:
+    is_cut = cuts and dims[0] != len(shape) - 1
+    if not is_cut and bound.value != -1 and bound + parts[1] != shape[dims[0]]:
         raise UnfitError(f"`{axis}` ends at {bound}, and the buffer at {shape[dims[0]]}")
     return dims[0]
 

@@ -58,6 +58,7 @@ WARPGROUPS = Units(
     rounded=hopper_limits.FORMS,
     trims=True,
     sends=True,
+    cuts=True,
 )
 """Those of Hopper."""
 WARPS = Units(

@@ -1,0 +1,122 @@
+"""Attention to the filled part of a cache on matrix units: copies end where a number in memory says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.backends.nvptx.simulate import Order, simulate
+from tessera.compiler.compile import lower
+from tessera.compiler.options import Options
+from tessera.ir.base.dialect_of import load_dialects
+from tessera.ir.base.op import OpError, SpecOp
+from tessera.ir.base.text import parse_module
+from tessera.ir.base.types import BufferAttr
+from tessera.ir.base.verify import verify
+from tessera.ir.target.machine_code import compile_texts
+from tessera.ir.tile.matrix.fit import choose_units
+from tessera.runtime.devices.cuda_assembler import assemble, assembler
+from tessera.types.machine import GPUS
+from tests.backends.nvptx.matrices import BACKEND, text_of
+from tests.graph.eager import reference
+
+Shapes = Sequence[Sequence[int]]
+PREFILL: Shapes = [(2, 4, 130, 64), (2, 2, 300, 64), (2, 2, 300, 64)]
+DECODE: Shapes = [(2, 16, 1, 128), (2, 2, 5000, 128), (2, 2, 5000, 128)]
+
+
+def attend(q: Any, k: Any, v: Any, length: Any) -> Any:
+    return ts.ops.attention(q, ts.KVCache(k, v, length))
+
+
+def attend_causal(q: Any, k: Any, v: Any, length: Any) -> Any:
+    return ts.ops.attention(q, ts.KVCache(k, v, length), causal=True)
+
+
+def kernels_of(function: Any, shapes: Shapes, machine: str = "sm_90a", dtype: Any = ml_dtypes.bfloat16) -> list[SpecOp]:
+    arrays = [*(np.zeros(shape, dtype) for shape in shapes), np.array(1)]
+    options = Options.of(backend="cuda", features=(machine,))
+    return list(lower(ts.jit(function).trace(*arrays).tape, options).kernels)
+
+
+def matrix_of(function: Any, shapes: Shapes, **given: Any) -> SpecOp:
+    found = BACKEND.matrix(kernels_of(function, shapes, **given)[0])
+    assert found is not None
+    return found
+
+
+def filled(shapes: Shapes, length: int) -> list[Any]:
+    """Queries, and a cache with NaN where nothing is filled in yet."""
+    rng = np.random.default_rng(abs(length))
+    q, k, v = (rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in shapes)
+    k[:, :, max(length, 0) :], v[:, :, max(length, 0) :] = np.nan, np.nan
+    return [q, k, v, np.array(length)]
+
+
+def run(made: SpecOp, given: Sequence[Any], *outs: Any) -> list[Any]:
+    buffers: list[Any] = [*given, *outs]
+    for at, argument in enumerate(made.regions[0].block.args):
+        assert isinstance(argument.type, BufferAttr)
+        buffers[at] = buffers[at].reshape([dim.value or 0 for dim in argument.type.shape])
+    simulate(made, buffers, {}, Order((0,)))
+    return buffers[len(given) :]
+
+
+@pytest.mark.parametrize("length", [-3, 1, 128, 200])
+def test_what_lies_beyond_the_length_does_not_enter(length: int) -> None:
+    given = filled(PREFILL, length)
+    for function, is_causal in ((attend, False), (attend_causal, True)):
+        wanted: Any = reference("cached_attention", *given, causal=is_causal)
+        (found,) = run(matrix_of(function, PREFILL), given, np.full(wanted.shape, np.nan, wanted.dtype))
+        found = found.reshape(wanted.shape).astype(np.float32)
+        np.testing.assert_allclose(found, wanted.astype(np.float32), rtol=0.05, atol=0.02)
+
+
+@pytest.mark.parametrize("length", [0, 2050, 5000])
+def test_parts_beyond_the_length_have_nothing_in_them(length: int) -> None:
+    given = filled(DECODE, length)
+    out, lse = np.full((2, 16, 3, 128), np.nan, np.float32), np.full((2, 16, 3), np.nan, np.float32)
+    out, lse = run(matrix_of(attend, DECODE), given, out, lse)
+    wanted: Any = reference("attention_parts", *given, keys=2048, scale=None)
+    np.testing.assert_allclose(out.reshape(wanted[0].shape), wanted[0], rtol=0.05, atol=0.02)
+    np.testing.assert_allclose(lse.reshape(wanted[1].shape), wanted[1], rtol=1e-4, atol=1e-4)
+
+
+def test_other_machines_read_no_more_than_there_is_by_threads() -> None:
+    for machine in ("sm_80", "sm_100a"):
+        (kernel,) = kernels_of(attend, PREFILL, machine)
+        assert choose_units(kernel, GPUS[machine]).units is None
+
+
+@pytest.mark.skipif(assembler() is None, reason="there is no ptxas here")
+@pytest.mark.parametrize(
+    ("function", "shapes"),
+    [(attend, DECODE), (attend_causal, PREFILL), (attend_causal, [(1, 4, 512, 128), *[(1, 4, 1024, 128)] * 2])],
+)
+def test_copies_with_an_end_assemble(function: Any, shapes: Shapes) -> None:
+    made = matrix_of(function, shapes, dtype=np.float16)
+    (ptx,) = compile_texts([BACKEND.code(made).text], BACKEND.code_target)
+    assert ptx.count(b".tensor.5d.shared::cluster.global") >= 2
+    assert assemble(ptx, "sm_90a").startswith(b"\x7fELF")
+
+
+WRONG = {
+    "the dim along memory": ("cut = 2", "cut = 3", "copies end early along an outer dim"),
+    "no dim": ("cut = 2", "cut = -2", "copies end early along an outer dim"),
+    "an end that nobody asks for": (", cut = 2", "", "is found by as many indices, got 5"),
+}
+
+
+@pytest.mark.parametrize("name", list(WRONG))
+def test_ends_that_do_not_fit_are_refused(name: str) -> None:
+    old, new, message = WRONG[name]
+    text = text_of(matrix_of(attend, PREFILL))
+    assert old in text
+    load_dialects()
+    with pytest.raises(OpError, match=message):
+        verify(parse_module(text.replace(old, new)))
