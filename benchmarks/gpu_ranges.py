@@ -1,9 +1,10 @@
-"""Whether a profiler sees a range for each kernel of the library, and for other kernels: by `nsys`, else by `ncu`.
+"""Whether a profiler sees a range for each kernel of the library, and for other kernels: by CUPTI, `nsys` or `ncu`.
 
     python -m benchmarks.gpu ranges [--tool ncu] [--only NAMES] [--out FILE]
 
-`nsys` lists the ranges it saw. `ncu` is run twice for each case: first it lists the kernels that are launched, then,
-for each of them, only what is launched inside of the range of that name.
+CUPTI lists ranges, launches and kernels of this process, which runs all cases one after the other. `nsys` lists the
+ranges it saw. `ncu` is run twice for each case: first it lists the kernels that are launched, then, for each of them,
+only what is launched inside of the range of that name.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 from benchmarks.environment import ROOT
 from benchmarks.gpu_cases import ATTENTION, LIBRARY, PRODUCTS, ROWS, Case
 from benchmarks.gpu_record import absent, chosen, need_gpu, need_tool, options, write
+from benchmarks.gpu_timeline import Timeline, library
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.runtime.devices.cuda_driver import driver
@@ -30,7 +32,7 @@ CASES: dict[str, Case] = {
     **{name: ATTENTION[name] for name in ("causal", "decode")},
     **{name: ROWS[name] for name in ("softmax", "sort")},
 }
-TOOLS = ("nsys", "ncu")
+TOOLS = ("cupti", "nsys", "ncu")
 _METRIC = "gpu__time_duration.sum"
 
 
@@ -62,6 +64,35 @@ def launched(text: str, names: Sequence[str]) -> dict[str, int]:
 def ranges(text: str) -> list[str]:
     """The ranges in what `nsys stats` prints; a range of no domain begins with a colon there."""
     return [row["Range"].lstrip(":") for row in table(text, "Range") if row.get("Range")]
+
+
+def by_cupti(names: Sequence[str]) -> dict[str, dict[str, bool]]:
+    """Which of the kernels that cases launch are in a range of their name, all in this process."""
+    found: dict[str, dict[str, bool]] = {}
+    with Timeline() as timeline:
+        for name in names:
+            CASES[name].run()
+            found[name] = timeline.cut().in_ranges()
+            print(f"{name:20} {found[name]}", flush=True)
+    return found
+
+
+def by_tool(kind: str, tool: str, names: Sequence[str]) -> dict[str, dict[str, bool]]:
+    """The same by a program that runs each case under its eyes."""
+    found: dict[str, dict[str, bool]] = {}
+    for name in names:
+        CASES[name].run()  # compiled, and kept on disk
+        kernels = kernels_of(CASES[name], driver().architecture)
+        found[name] = (by_ncu if kind == "ncu" else by_nsys)(tool, name, kernels)
+        print(f"{name:20} {found[name]}", flush=True)
+    return found
+
+
+def first_tool() -> str | None:
+    """The first way there is."""
+    if library() is not None:
+        return "cupti"
+    return next((tool for tool in TOOLS if shutil.which(tool)), None)
 
 
 def by_ncu(tool: str, case: str, names: Sequence[str]) -> dict[str, bool]:
@@ -108,18 +139,13 @@ def main() -> None:
         return
     names = chosen(asked.only, list(CASES), parser)
     need_gpu()
-    kind = asked.tool or next((tool for tool in TOOLS if shutil.which(tool)), None)
+    kind = asked.tool or first_tool()
     if kind is None:
-        absent("there is neither `nsys` nor `ncu` on the PATH: nothing was measured, and nothing written")
-    tool = need_tool(kind)
-    rows: dict[str, dict[str, bool]] = {}
-    for name in names:
-        CASES[name].run()  # compiled, and kept on disk
-        kernels = kernels_of(CASES[name], driver().architecture)
-        rows[name] = (by_ncu if kind == "ncu" else by_nsys)(tool, name, kernels)
-        print(f"{name:20} {rows[name]}", flush=True)
+        absent("there is no CUPTI, and neither `nsys` nor `ncu` on the PATH: nothing was measured, and nothing written")
+    tools = [] if kind == "cupti" else [need_tool(kind)]
+    rows = by_tool(kind, tools[0], names) if tools else by_cupti(names)
     record = record_of(kind, rows)
-    write(asked.out, record, [tool])
+    write(asked.out, record, tools)
     raise SystemExit(0 if record["is_complete"] else 1)
 
 

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tessera import cuda, dist, effects, op, ops, random, stdlib, tile, verify
+    from tessera import cuda, dist, effects, graph, op, ops, random, stdlib, tile, verify
     from tessera.api.callbacks import debug_print, io_callback
     from tessera.api.constraints import constrain, require
     from tessera.api.control import cond, fori_loop, scan, while_loop
@@ -98,7 +98,7 @@ _HOME = {
 }
 _WHERE = {name: (module, name) for module, names in _HOME.items() for name in names.split()}
 _WHERE["register_tree"] = ("tessera.frontend.tree", "register")
-_MODULES = ("cuda", "dist", "effects", "op", "ops", "random", "stdlib", "tile", "verify")
+_MODULES = ("cuda", "dist", "effects", "graph", "op", "ops", "random", "stdlib", "tile", "verify")
 
 __all__ = [
     "NVFP4",
@@ -143,6 +143,7 @@ __all__ = [
     "fori_loop",
     "full",
     "gpu",
+    "graph",
     "i4",
     "i8",
     "i16",

@@ -200,6 +200,7 @@ def test_without_the_tool_it_says_so(
     name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(gpu_ranges, "library", lambda: None)
     assert left([name, "--out", str(tmp_path / "made.json")]) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "made.json").exists()

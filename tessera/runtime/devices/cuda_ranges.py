@@ -42,7 +42,7 @@ class _Version(ctypes.Structure):
 
 
 class Ranges:
-    """What a profiler gave; `push` and `pop` are addresses of functions, 0 where it did not want to know."""
+    """What a profiler gave: functions to begin and end a range, or none where it did not want to know."""
 
     def __init__(self, initialize: Any) -> None:
         self._functions = {group: (ctypes.c_void_p * count)() for group, count in _GROUPS.items()}
@@ -51,10 +51,12 @@ class Ranges:
         self._version = _Version(ctypes.sizeof(_Version), _PROTOCOL, 0, _SET_VERSION(_ignored))
         # It may come back for tables later, so they stay.
         self._export = _EXPORT(self._exported)
-        is_watched = bool(initialize(self._export))
-        self.push, self.pop = (self._functions[_CORE][at] or 0 if is_watched else 0 for at in (_PUSH, _POP))
-        if not self.push or not self.pop:
-            self.push = self.pop = 0
+        self._is_watched = bool(initialize(self._export))
+
+    def functions(self) -> tuple[int, int]:
+        """The addresses of the two functions as they are now: one that looks on later writes them later."""
+        push, pop = (self._functions[_CORE][at] or 0 if self._is_watched else 0 for at in (_PUSH, _POP))
+        return (push, pop) if push and pop else (0, 0)
 
     def _table(self, group: int, places: int, count: int) -> int:
         if group not in _GROUPS:
@@ -81,21 +83,20 @@ def _ignored(_: int) -> None:
     """The version that the profiler has: it is told ours, and does as it likes."""
 
 
-@cache
 def ranges() -> tuple[int, int]:
     """The functions that begin and end a range, as addresses; zeros where no profiler looks on."""
     path = os.environ.get(_LIBRARY)
-    if not path:
-        return 0, 0
+    found = _profiler(path) if path else None
+    return (0, 0) if found is None else found.functions()
+
+
+@cache
+def _profiler(path: str) -> Ranges | None:
+    """What a profiler's library gave; it keeps pointers to these tables as long as the process lives."""
     try:
         library = ctypes.CDLL(path)
         initialize = library.InitializeInjectionNvtx2
     except (OSError, AttributeError):
-        return 0, 0
+        return None
     initialize.argtypes, initialize.restype = [_EXPORT], ctypes.c_int
-    found = _KEPT.setdefault(path, Ranges(initialize))
-    return found.push, found.pop
-
-
-_KEPT: dict[str, Ranges] = {}
-"""Tables that profilers hold pointers to: as long as the process lives."""
+    return Ranges(initialize)

@@ -52,6 +52,15 @@ class Stream:
         wait_for(self.handle, other.handle if isinstance(other, Stream) else other)
 
 
+_NAMED: dict[str, Stream] = {}
+
+
+def named(name: str) -> Stream:
+    """The queue of a name, the same for everybody who asks for it."""
+    found = _NAMED.get(name)
+    return found if found is not None else _NAMED.setdefault(name, Stream())
+
+
 class Event:
     """A mark in a queue."""
 

@@ -40,13 +40,31 @@ def profiler(functions: dict[int, int], answer: int = 1) -> Any:
 
 def test_a_profiler_is_given_places_for_its_functions() -> None:
     found = Ranges(profiler({9: 0x1000, 11: 0x2000}))
-    assert (found.push, found.pop) == (0x1000, 0x2000)
+    assert found.functions() == (0x1000, 0x2000)
 
 
 @pytest.mark.parametrize(("functions", "answer"), [({9: 0x1000, 11: 0x2000}, 0), ({9: 0x1000}, 1), ({}, 1)])
 def test_half_a_profiler_is_none(functions: dict[int, int], answer: int) -> None:
     found = Ranges(profiler(functions, answer))
-    assert (found.push, found.pop) == (0, 0)
+    assert found.functions() == (0, 0)
+
+
+def test_a_profiler_may_begin_to_look_later() -> None:
+    places: dict[int, int] = {}
+
+    def initialize(export: Any) -> int:
+        _, get = (ctypes.c_size_t * 2).from_address(export(1))
+        found, count = ctypes.c_void_p(), ctypes.c_uint()
+        assert _TABLE(get)(1, ctypes.addressof(found), ctypes.addressof(count)) == 1
+        table = (ctypes.c_void_p * 17).from_address(found.value or 0)
+        places.update({number: table[number] or 0 for number in (9, 11)})
+        return 1
+
+    made = Ranges(initialize)
+    assert made.functions() == (0, 0)
+    for number, address in ((9, 0x1000), (11, 0x2000)):
+        ctypes.c_void_p.from_address(places[number]).value = address
+    assert made.functions() == (0x1000, 0x2000)
 
 
 def _unwanted(path: str) -> None:
@@ -56,12 +74,9 @@ def _unwanted(path: str) -> None:
 def test_without_a_profiler_nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NVTX_INJECTION64_PATH", raising=False)
     monkeypatch.setattr(cuda_ranges.ctypes, "CDLL", _unwanted)
-    ranges.cache_clear()
     assert ranges() == (0, 0)
 
 
 def test_a_profiler_that_is_not_there_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NVTX_INJECTION64_PATH", "/nowhere/profiler.so")
-    ranges.cache_clear()
     assert ranges() == (0, 0)
-    ranges.cache_clear()

@@ -1,0 +1,64 @@
+"""Queues by name, without a GPU: what stands in them means the same, and what is no name is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import dist, graph, op
+from tessera.diagnostics.codes import ArgumentError
+from tessera.runtime.devices import cuda_driver, cuda_stream
+from tessera.runtime.devices.cuda_stream import QUEUE, Stream
+
+
+def reduced(a: Any, b: Any) -> Any:
+    with graph.stream("compute"):
+        out = op.matmul(a, b)
+    with graph.stream("comm"):
+        return dist.all_reduce(out, axis="dp")
+
+
+@pytest.mark.parametrize("backend", ["x86", "reference"])
+def test_a_program_with_queues_means_what_it_means_without(backend: str) -> None:
+    a = np.arange(12, dtype=np.float32).reshape(3, 4)
+    with dist.mesh(dp=1):
+        made = ts.jit(reduced, backend=backend)(a, a.T)
+    np.testing.assert_array_equal(np.asarray(made), a @ a.T)
+
+
+@pytest.mark.parametrize("wrong", ["", 3, None, Stream])
+def test_what_is_no_name_is_refused(wrong: Any) -> None:
+    with pytest.raises(ArgumentError, match="takes the name of a queue"), graph.stream(wrong):
+        pass
+
+
+class Driver:
+    """Gives each queue a number of its own."""
+
+    def __init__(self) -> None:
+        self.queues = 0
+
+    def call(self, name: str, place: Any, flags: int) -> None:
+        assert (name, flags) == ("cuStreamCreate", 1)
+        self.queues += 1
+        place._obj.value = self.queues
+
+
+def test_a_name_is_one_queue_and_the_inner_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Driver()
+    monkeypatch.setattr(cuda_stream, "driver", lambda: made)
+    monkeypatch.setattr(cuda_stream, "_NAMED", {})
+    monkeypatch.setattr(cuda_driver, "is_available", lambda: True)
+    found: list[int] = []
+    with graph.stream("compute"):
+        found.append(QUEUE.handle)
+        with graph.stream("comm"):
+            found.append(QUEUE.handle)
+        with graph.stream("compute"):
+            found.append(QUEUE.handle)
+        found.append(QUEUE.handle)
+    assert found == [1, 2, 1, 1]
+    assert (QUEUE.handle, made.queues) == (0, 2)
