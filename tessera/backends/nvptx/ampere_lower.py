@@ -10,7 +10,7 @@ from xdsl.ir import Block, OpResult, SSAValue
 from tessera.backends.nvptx.matrix_choices import prepared
 from tessera.backends.nvptx.matrix_consumer import Consumer
 from tessera.backends.nvptx.matrix_lower import MatrixLowering
-from tessera.backends.nvptx.matrix_memory import RingPlan, Room, rings_of
+from tessera.backends.nvptx.matrix_memory import RingPlan, rings_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, TileAttr
 from tessera.ir.target.ampere_limits import ACROSS, FEATURES
@@ -34,12 +34,12 @@ class WarpLowering(MatrixLowering):
     """The lowering of one kernel."""
 
     def run(self) -> SpecOp:
-        rings, room = rings_of(self.plan), Room()
-        self._place(rings, room)
+        rings = rings_of(self.plan)
+        self._memory(rings)
         order = self._order()
         body = Warps(self, rings).whole(order["grid"])
         self.emit("tiles", (), order, (), [body])
-        return self._finish("warp_kernel", FEATURES, room, across=self._across())
+        return self._finish("warp_kernel", FEATURES, across=self._across())
 
     def _across(self) -> int:
         """Warps of a group side by side, so that what each reads of both sides is the least: nearly a square.
@@ -57,10 +57,10 @@ class WarpLowering(MatrixLowering):
         fitting = [count for count in ACROSS if columns % (count * ROWS) == 0]
         return min(fitting, key=lambda count: rows // 4 * count + columns // count, default=1)
 
-    def _place(self, rings: Sequence[RingPlan], room: Room) -> None:
+    def _memory(self, rings: Sequence[RingPlan]) -> None:
         """Shared memory for stages, and for rows on their way out."""
-        self._place_tiles(rings, room)
-        self._place_staging(room)
+        self._make_tiles(rings)
+        self._make_staging()
 
 
 def _columns_of(value: SSAValue) -> int:

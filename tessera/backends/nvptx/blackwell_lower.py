@@ -9,10 +9,10 @@ from xdsl.ir import Block, SSAValue
 
 from tessera.backends.nvptx.ampere_lower import RowsOut, WarpLowering
 from tessera.backends.nvptx.matrix_choices import prepared
-from tessera.backends.nvptx.matrix_memory import RingPlan, Room, rings_of
+from tessera.backends.nvptx.matrix_memory import RingPlan, rings_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, TileAttr
-from tessera.ir.target.blackwell_limits import ALLOCATION, FEATURES, columns_for
+from tessera.ir.target.blackwell_limits import FEATURES, columns_for
 from tessera.ir.target.blackwell_types import TensorMemoryAttr
 from tessera.ir.target.hopper_types import CURSOR, FragmentAttr
 from tessera.ir.tile.matrix.loops import sum_of
@@ -29,23 +29,17 @@ def lower_tensor_kernel(kernel: SpecOp, machine: Machine) -> SpecOp:
 class TensorLowering(WarpLowering):
     """The lowering of one kernel."""
 
-    def __init__(self, kernel: SpecOp) -> None:
-        super().__init__(kernel)
-        self.allocation = 0
-        """Where in shared memory the address of tensor memory is."""
-
     def run(self) -> SpecOp:
-        rings, room = rings_of(self.plan), Room()
-        self._place(rings, room)
+        rings = rings_of(self.plan)
+        self._memory(rings)
         order = self._order()
         producer, consumer = self._producer(rings), Summing(self, rings).role(order)
         self.emit("roles", (), {}, (), [producer, consumer])
-        return self._finish("tensor_kernel", FEATURES, room)
+        return self._finish("tensor_kernel", FEATURES)
 
-    def _place(self, rings: Sequence[RingPlan], room: Room) -> None:
-        super()._place(rings, room)
-        self._place_rings(rings, room)
-        self.allocation = room.take(ALLOCATION, 8)
+    def _memory(self, rings: Sequence[RingPlan]) -> None:
+        super()._memory(rings)
+        self._make_rings(rings)
 
 
 class Summing(RowsOut):
@@ -55,7 +49,6 @@ class Summing(RowsOut):
 
     def __init__(self, lowering: TensorLowering, rings: Sequence[RingPlan]) -> None:
         super().__init__(lowering, rings)
-        self.allocation = lowering.allocation
         self.memory: SSAValue | None = None
 
     def role(self, order: Mapping[str, Any]) -> Block:
@@ -65,8 +58,7 @@ class Summing(RowsOut):
         type = product.op.results[0].type
         assert isinstance(type, TileAttr)
         columns = columns_for(type.shape[1].value or 0)
-        values = {"columns": columns, "offset": self.allocation}
-        self.memory = self.emit("tensor_alloc", (), values, [TensorMemoryAttr.of(type.data)]).result
+        self.memory = self.emit("tensor_alloc", (), {"columns": columns}, [TensorMemoryAttr.of(type.data)]).result
         grid = order["grid"]
         body = Block(arg_types=[*[INDEX] * len(grid), *[CURSOR] * len(starts)])
         self.places = list(body.args[: len(grid)])

@@ -317,5 +317,5 @@ class Consumer(Role):
             return
         assert isinstance(tile.type, FragmentAttr)
         values.pop("windows")
-        map = self.lowering.map_of(op.operands[1], op.value("box"))
+        map = self.map_of(op.operands[1], op.value("box"))
         self.emit("store_tile", [tile, map, self.lowering.staging[tile.type.dtype], buffer, *at], values)

@@ -10,15 +10,18 @@ from xdsl.ir import Block, OpResult, SSAValue
 from tessera.backends.nvptx.kernel_code import matrix_symbol
 from tessera.backends.nvptx.matrix_choices import Choices, prepared
 from tessera.backends.nvptx.matrix_consumer import Consumer
-from tessera.backends.nvptx.matrix_memory import RingPlan, Room, rings_of
+from tessera.backends.nvptx.matrix_memory import RingPlan, rings_of
 from tessera.backends.nvptx.matrix_roles import Producer
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.dialect import DIALECT
-from tessera.ir.target.hopper_limits import ALIGNMENT, SPAN
-from tessera.ir.target.hopper_types import RING, TENSOR_MAP, SharedAttr
-from tessera.ir.target.ops.hopper_kernel import FEATURES, MAILBOX
+from tessera.ir.target.hopper_limits import SPAN
+from tessera.ir.target.hopper_types import RING, SharedAttr
+from tessera.ir.target.ops.hopper_kernel import FEATURES
+from tessera.ir.target.passes.hoist_descriptors import hoist_descriptors
+from tessera.ir.target.passes.place_shared import place_shared
 from tessera.ir.target.reach import fits, largest
+from tessera.ir.target.shared_parts import UNPLACED
 from tessera.ir.target.writer import Writer
 from tessera.ir.tile.copied import SHARED
 from tessera.ir.tile.matrix.chosen import units_in
@@ -50,34 +53,35 @@ class MatrixLowering(Writer):
         self.source = kernel.regions[0].block
         self.block = self.entry = Block(arg_types=[argument.type for argument in self.source.args])
         self.values.update(zip(self.source.args, self.entry.args, strict=True))
-        self.maps: dict[tuple[SSAValue, tuple[int, ...]], SSAValue] = {}
         self.staging: dict[DType, SSAValue] = {}
-        self.mailbox = -1
+        self.mailbox = UNPLACED if kernel.value("walk") == DYNAMIC else -1
         self.stores = [op for op in stores_in(kernel) if op.value("space") == SHARED]
         self.rest = rest_of(kernel, self.plan, self.stores) if kernel.value("epilogue") == BESIDE else None
 
     def run(self) -> SpecOp:
         rings = rings_of(self.plan)
-        room = Room()
-        self._memory(rings, room)
+        self._memory(rings)
         producer, consumer = self._producer(rings), self._consumer(rings)
         self.emit("roles", (), {}, (), [producer, consumer])
         return self._finish(
-            "matrix_kernel", FEATURES, room, registers=self.kernel.value("registers"), pair=self.kernel.value("pair")
+            "matrix_kernel", FEATURES, registers=self.kernel.value("registers"), pair=self.kernel.value("pair")
         )
 
-    def _finish(self, kind: str, features: Sequence[str], room: Room, **more: Any) -> SpecOp:
-        """The kernel of what was emitted."""
+    def _finish(self, kind: str, features: Sequence[str], **more: Any) -> SpecOp:
+        """The kernel of what was emitted, its descriptors made before everything and its memory given out."""
         self.emit("return")
         values = {name: self.kernel.value(name) for name in ("symbols", "writes", "grid")}
         values.update(
             symbol=matrix_symbol(self.kernel.value("symbol")),
             features=tuple(features),
             consumers=self.plan.consumers,
-            shared=room.top,
             **more,
         )
-        return make(DIALECT[kind], values=values, types=(), regions=[self.entry])
+        made = make(DIALECT[kind], values=values, types=(), regions=[self.entry])
+        assert isinstance(made, SpecOp)
+        hoist_descriptors(made)
+        place_shared(made)
+        return made
 
     def is_inside(self, index: SSAValue, bound: Dim, size: int) -> bool:
         """Whether a tile of a size that begins at an index never reaches a bound."""
@@ -88,42 +92,32 @@ class MatrixLowering(Writer):
         top = largest(expr, {f"%p{axis}": extent - 1 for axis, extent in enumerate(grid)})
         return top is not None and fits(top, size, bound)
 
-    def _memory(self, rings: Sequence[RingPlan], room: Room) -> None:
-        self._place_tiles(rings, room)
-        self._place_staging(room)
-        if self.kernel.value("walk") == DYNAMIC:
-            self.mailbox = room.take(MAILBOX, 8)
-        self._place_rings(rings, room)
-        for op in self.stores:
-            self.map_of(op.operands[1], op.value("box"))
+    def _memory(self, rings: Sequence[RingPlan]) -> None:
+        self._make_tiles(rings)
+        self._make_staging()
+        self._make_rings(rings)
 
-    def _place_tiles(self, rings: Sequence[RingPlan], room: Room) -> None:
+    def _make_tiles(self, rings: Sequence[RingPlan]) -> None:
         """Shared memory for what is copied, stage after stage."""
         for ring in rings:
             for side in ring.loads:
-                type = tile_of(side)
-                offset = room.take((type.bytes.value or 0) * ring.stages, ALIGNMENT)
-                values = {"offset": offset, "stages": ring.stages}
-                ring.tiles.append(self.emit("shared_tile", (), values, [SharedAttr.of(type)]).result)
+                values = {"stages": ring.stages}
+                ring.tiles.append(self.emit("shared_tile", (), values, [SharedAttr.of(tile_of(side))]).result)
 
-    def _place_staging(self, room: Room) -> None:
+    def _make_staging(self) -> None:
         """Shared memory for rows on their way out."""
         rows, stages = staged_rows(units_in(self.kernel), self.plan.consumers)
         for dtype in stored_dtypes(self.stores):
             type = TensorType.of([rows, SPAN // dtype.bytes], dtype)
-            values = {"offset": room.take(rows * SPAN * stages, ALIGNMENT), "stages": stages}
-            self.staging[dtype] = self.emit("shared_tile", (), values, [SharedAttr.of(type)]).result
+            made = self.emit("shared_tile", (), {"stages": stages}, [SharedAttr.of(type)])
+            self.staging[dtype] = made.result
 
-    def _place_rings(self, rings: Sequence[RingPlan], room: Room) -> None:
-        """Barriers of stages, and maps of what is copied to them."""
+    def _make_rings(self, rings: Sequence[RingPlan]) -> None:
+        """Barriers of stages."""
         for ring in rings:
             copied = ring.copied if ring.copied < ring.bytes else 0
-            values = {"offset": room.take(16 * ring.stages, 8), "stages": ring.stages, "bytes": copied}
+            values = {"stages": ring.stages, "bytes": copied}
             ring.ring = self.emit("ring", ring.tiles, values, [RING]).result
-            for side in ring.loads:
-                assert side.load is not None
-                assert side.box is not None
-                self.map_of(side.load.operands[0], self.half_of(side)[1])
 
     def half_of(self, side: Side) -> tuple[str, tuple[int, ...]]:
         """What a CTA copies half of for both of its pair, and the box it copies."""
@@ -137,14 +131,6 @@ class MatrixLowering(Writer):
             return "pieces", box.sizes
         outer = [max(1, size // 2) for size in box.sizes[:-1]]
         return "rows", (*outer, box.sizes[-1])
-
-    def map_of(self, buffer: SSAValue, box: Sequence[int]) -> SSAValue:
-        """The tensor map of a buffer for boxes of a size."""
-        key = (buffer, tuple(box))
-        if key not in self.maps:
-            made = self.emit("tensor_map", [self.values[buffer]], {"box": tuple(box)}, [TENSOR_MAP])
-            self.maps[key] = made.result
-        return self.maps[key]
 
     def _order(self) -> dict[str, Any]:
         """In what order programs are taken."""

@@ -1,4 +1,4 @@
-"""Shared memory of a kernel for matrix units while it is given out: places of stages, and barriers of their rings."""
+"""Rings of a kernel for matrix units with what they became in Target IR."""
 
 from __future__ import annotations
 
@@ -23,16 +23,3 @@ class RingPlan(Ring):
 def rings_of(plan: Plan) -> list[RingPlan]:
     """The rings of a kernel, in the order in which products wait for them, with the stages that it says."""
     return [RingPlan(ring.block, ring.loads, ring.last, ring.written) for ring in tile_rings(plan)]
-
-
-@dataclass
-class Room:
-    """Shared memory being given out, from the start."""
-
-    top: int = 0
-
-    def take(self, size: int, alignment: int) -> int:
-        """Where the next part begins."""
-        start = -(-self.top // alignment) * alignment
-        self.top = start + size
-        return start

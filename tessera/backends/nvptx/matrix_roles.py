@@ -10,9 +10,12 @@ from xdsl.ir import Block, SSAValue
 
 from tessera.backends.nvptx.matrix_memory import RingPlan
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import INDEX
-from tessera.ir.target.hopper_types import CURSOR
+from tessera.ir.base.types import INDEX, BufferAttr
+from tessera.ir.schedule.emit.maps import linear
+from tessera.ir.target.hopper_types import CURSOR, TENSOR_MAP
 from tessera.ir.target.writer import Writer
+from tessera.ir.tile.matrix.plan import cut_of
+from tessera.types.dim import Dim
 
 if TYPE_CHECKING:
     from tessera.backends.nvptx.matrix_lower import MatrixLowering
@@ -64,12 +67,26 @@ class Role(Writer, ABC):
             self.values[op.result] = self.places[op.value("axis")]
         elif op.name == "ttile.index":
             self.values[op.result] = self.emit("index", self.of(op.operands), op.values(), [INDEX]).result
+        elif op.name == "ttile.fetch":
+            self._read_index(op)
         else:
             self.lower(op)
+
+    def _read_index(self, op: SpecOp) -> None:
+        """An index in memory, which each role reads for itself."""
+        buffer = op.operands[0].type
+        assert isinstance(buffer, BufferAttr)
+        values = {"names": op.value("coords"), "offset": linear(op.value("map"), buffer.shape)}
+        self.values[op.result] = self.emit("fetch", self.of(op.operands), values, [INDEX]).result
 
     @abstractmethod
     def lower(self, op: SpecOp) -> None:
         """Lower what is the role's own."""
+
+    def map_of(self, buffer: SSAValue, box: Sequence[int], cut: int = -1) -> SSAValue:
+        """The tensor map of a buffer for boxes of a size, which may end early along a dim; made where it is read."""
+        values = {"box": tuple(box), "cut": cut}
+        return self.emit("tensor_map", [self.lowering.values[buffer]], values, [TENSOR_MAP]).result
 
     def inside(self, op: SpecOp) -> list[int]:
         """The rings that turn inside a loop."""
@@ -117,16 +134,18 @@ class Producer(Role):
             assert side.load is not None
             assert side.box is not None
             half, box = self.lowering.half_of(side)
-            map = self.lowering.map_of(side.load.operands[0], box)
-            operands = [map, ring.ring, cursor, tile, *self._corner(side.load)]
+            cut = cut_of(side.load)
+            map = self.map_of(side.load.operands[0], box, -1 if cut is None else cut.dim)
+            places = [*side.load.value("map"), *([] if cut is None else [cut.end])]
+            operands = [map, ring.ring, cursor, tile, *self._places(side.load, places)]
             self.emit("copy", operands, {"pieces": side.box.pieces, "half": half})
         self.cursors[at] = self.emit("advance", [ring.ring, cursor], {}, [CURSOR]).result
 
-    def _corner(self, load: SpecOp) -> list[SSAValue]:
-        """Where a load begins in its buffer, along each dim."""
+    def _places(self, load: SpecOp, places: Sequence[Dim]) -> list[SSAValue]:
+        """Where a load begins in its buffer, along each dim, and where it ends."""
         names, indices = load.value("coords"), self.of(load.operands[1:])
         found: list[SSAValue] = []
-        for expr in load.value("map"):
+        for expr in places:
             used = [(name, index) for name, index in zip(names, indices, strict=True) if name in expr.symbols]
             values = {"names": tuple(name for name, _ in used), "expr": expr}
             found.append(self.emit("index", [index for _, index in used], values, [INDEX]).result)

@@ -13,6 +13,7 @@ from tessera.ir.base.text import print_module
 from tessera.ir.base.verify import verify
 from tessera.ir.base.version import stamp
 from tessera.ir.target.passes.check_features import CheckFeatures
+from tessera.ir.target.shared_parts import check_laid_out
 from tessera.types.machine import Machine
 
 
@@ -26,6 +27,8 @@ def check_kernels(kernels: Sequence[SpecOp], machine: Machine) -> ModuleOp:
     stamp(module)
     try:
         verify(module)
+        for kernel in kernels:
+            check_laid_out(kernel)
     except OpError as error:
         path = write_reproducer("target-door", ".mlir", print_module(module))
         command = f"tessera-opt {path} --verify"

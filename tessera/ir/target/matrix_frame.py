@@ -14,7 +14,7 @@ MATRIX_KERNEL = (
     *KERNEL,
     Attribute("features", "strs", doc="what it needs of the machine"),
 )
-SHARED = Attribute("shared", "int", doc="bytes of shared memory")
+SHARED = Attribute("shared", "int", 0, "bytes of shared memory; as many as its parts take where it is not said")
 MAJORS = (
     Attribute("lhs_major", "str", "k", "which dim of the left side lies along memory: k or mn"),
     Attribute("rhs_major", "str", "k", "which dim of the right side lies along memory: k or mn"),

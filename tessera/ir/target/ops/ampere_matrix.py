@@ -27,8 +27,8 @@ from tessera.ir.target.matrix_frame import (
     check_foreign,
     check_shared,
 )
-from tessera.ir.target.ops.hopper_kernel import check_parts
 from tessera.ir.target.ops.hopper_matrix import PLACES, check_places, check_product
+from tessera.ir.target.shared_parts import check_parts
 from tessera.types.dim import Dim
 
 _SETUP = ("ttarget.shared_tile",)

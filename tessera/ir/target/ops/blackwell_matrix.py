@@ -23,8 +23,8 @@ from tessera.ir.target.matrix_frame import (
     check_shared,
     roles_of,
 )
-from tessera.ir.target.ops.hopper_kernel import check_parts
 from tessera.ir.target.ops.hopper_matrix import check_sides
+from tessera.ir.target.shared_parts import BARRIER, OFFSET, check_offset, check_parts
 from tessera.types.dtype import f32
 
 _FOREIGN = ("ttarget.mma_issue", "ttarget.mma_wait", "ttarget.release", "ttarget.turn", "ttarget.mma_sync")
@@ -70,8 +70,7 @@ def _check_alloc(op: SpecOp) -> None:
     rows, width = (dim.value or 0 for dim in type.shape)
     if rows != ROWS or width > columns:
         op.fail(f"{columns} columns have {ROWS} rows of {columns} sums, got {type}")
-    if op.value("offset") % 8:
-        op.fail(f"a barrier begins at a multiple of 8 bytes, got {op.value('offset')}")
+    check_offset(op, "a barrier", BARRIER)
     if op.value("warp") < 0:
         op.fail(f"`warp` is the number of a warp, got {op.value('warp')}")
 
@@ -131,7 +130,7 @@ SPECS = (
         results=("memory",),
         attributes=(
             Attribute("columns", "int", doc="a power of two, 32 to 512"),
-            Attribute("offset", "int", doc="where in shared memory the address and the barrier of products are"),
+            OFFSET,
             Attribute("warp", "int", 0, "the consumers' warp that asks"),
         ),
         effects=frozenset(["memory"]),

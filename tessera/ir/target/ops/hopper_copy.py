@@ -8,6 +8,7 @@ from tessera.ir.base.types import BufferAttr, IndexAttr
 from tessera.ir.target.hopper_limits import ALIGNMENT, MAX_BOX, MAX_RANK, MAX_STAGES, MAX_TRANSACTION, SPAN
 from tessera.ir.target.hopper_types import CURSOR, CursorAttr, FragmentAttr, RingAttr, SharedAttr, TensorMapAttr
 from tessera.ir.target.scope import argument_of
+from tessera.ir.target.shared_parts import BARRIER, OFFSET, check_offset
 
 
 def _check_map(op: SpecOp) -> None:
@@ -21,16 +22,19 @@ def _check_map(op: SpecOp) -> None:
         op.fail(f"a box of {rank} dims has 1 to {MAX_BOX} elements along each, got {list(box)}")
     if box[-1] * buffer.dtype.bytes != SPAN:
         op.fail(f"a row of a swizzled box is {SPAN} bytes, got {box[-1]} of {buffer.dtype}")
+    if op.value("cut") != -1 and not (0 <= op.value("cut") < rank - 1 and rank < MAX_RANK):
+        op.fail(f"copies end early along an outer dim of at most {MAX_RANK - 1}, got {op.value('cut')} of {rank}")
 
 
 def argument_of_kernel(op: SpecOp) -> int | None:
-    """Which argument of its kernel the first operand is."""
-    owner = op.operands[0].owner
-    parent = op.parent_op()
-    if parent is None:
+    """Which argument of its kernel the first operand is, wherever in it the op stands."""
+    at = op.parent_op()
+    if at is None:
         return 0
+    while (parent := at.parent_op()) is not None and not at.name.endswith("kernel"):
+        at = parent
     index = getattr(op.operands[0], "index", None)
-    return index if owner is parent.regions[0].block else None
+    return index if op.operands[0].owner is at.regions[0].block else None
 
 
 def _check_tile(op: SpecOp) -> None:
@@ -40,8 +44,7 @@ def _check_tile(op: SpecOp) -> None:
     rows, columns = (dim.value or 0 for dim in type.shape)
     if rows % 8 or columns * type.dtype.bytes % SPAN or not rows * columns:
         op.fail(f"a shared tile has rows in eights and whole spans of {SPAN} bytes, got {type}")
-    if op.value("offset") % ALIGNMENT:
-        op.fail(f"a swizzled tile begins at a multiple of {ALIGNMENT} bytes, got {op.value('offset')}")
+    check_offset(op, "a swizzled tile", ALIGNMENT)
     if not 1 <= op.value("stages") <= MAX_STAGES:
         op.fail(f"there are 1 to {MAX_STAGES} stages, got {op.value('stages')}")
 
@@ -60,8 +63,7 @@ def _check_ring(op: SpecOp) -> None:
         op.fail(f"a stage of a ring is 1 to {MAX_TRANSACTION} bytes, got {total}")
     if not 0 <= op.value("bytes") <= total:
         op.fail(f"{op.value('bytes')} bytes are copied to a stage of {total}")
-    if op.value("offset") % 8:
-        op.fail(f"barriers begin at a multiple of 8 bytes, got {op.value('offset')}")
+    check_offset(op, "a ring's first barrier", BARRIER)
 
 
 def _check_at(op: SpecOp) -> None:
@@ -78,9 +80,12 @@ def _check_copy(op: SpecOp) -> None:
     if not isinstance(ring.owner, SpecOp) or tile not in ring.owner.operands:
         op.fail(f"`{op.name}` fills a tile of its ring")
     assert isinstance(tile.type, SharedAttr)
-    box = made.value("box")
-    if len(op.operands) - 4 != len(box) or any(not isinstance(v.type, IndexAttr) for v in op.operands[4:]):
-        op.fail(f"a box of {len(box)} dims is found by as many indices, got {len(op.operands) - 4}")
+    box, is_cut = made.value("box"), made.value("cut") >= 0
+    if len(op.operands) - 4 != len(box) + is_cut or any(not isinstance(v.type, IndexAttr) for v in op.operands[4:]):
+        more = " and the place where copies end" if is_cut else ""
+        op.fail(f"a box of {len(box)} dims is found by as many indices{more}, got {len(op.operands) - 4}")
+    if is_cut and op.value("half"):
+        op.fail("a copy that ends early is not shared by two CTAs")
     rows, columns = (dim.value or 0 for dim in tile.type.shape)
     if op.value("half") not in ("", "rows", "pieces"):
         op.fail(f"`half` is rows or pieces, got `{op.value('half')}`")
@@ -114,7 +119,10 @@ SPECS = (
         summary="How the copy engine sees a contiguous argument: boxes of it, swizzled over spans of 128 bytes.",
         operands=("buffer",),
         results=("map",),
-        attributes=(Attribute("box", "ints", doc="elements of a box along each dim, outermost first"),),
+        attributes=(
+            Attribute("box", "ints", doc="elements of a box along each dim, outermost first"),
+            Attribute("cut", "int", -1, "the dim along which each copy says where the tensor ends; -1: at its end"),
+        ),
         verify=_check_map,
     ),
     OpSpec(
@@ -122,7 +130,7 @@ SPECS = (
         summary="Shared memory for a tile, once for each stage.",
         results=("tile",),
         attributes=(
-            Attribute("offset", "int", doc="bytes from the start of shared memory"),
+            OFFSET,
             Attribute("stages", "int", 1, "how many there are"),
         ),
         effects=frozenset(["memory"]),
@@ -134,7 +142,7 @@ SPECS = (
         operands=("tiles*",),
         results=("ring",),
         attributes=(
-            Attribute("offset", "int", doc="where its barriers are in shared memory, in bytes"),
+            OFFSET,
             Attribute("stages", "int", doc="how many"),
             Attribute("bytes", "int", 0, "copied to a stage, where that is less than its tiles have"),
         ),

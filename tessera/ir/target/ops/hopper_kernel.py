@@ -7,8 +7,7 @@ from xdsl.ir import Operation, SSAValue
 from tessera.ir.base.kernel_frame import STEP, around, check_arguments, check_step
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
-from tessera.ir.base.types import INDEX, IndexAttr, ShapedAttr
-from tessera.ir.target.blackwell_limits import ALLOCATION
+from tessera.ir.base.types import INDEX, IndexAttr
 from tessera.ir.target.hopper_async import ConsumerCheck, check_producer
 from tessera.ir.target.hopper_limits import REGISTERS, SHARED_BYTES, WARPGROUP
 from tessera.ir.target.hopper_types import CursorAttr, OperandAttr, PendingAttr
@@ -21,24 +20,13 @@ from tessera.ir.target.matrix_frame import (
     check_shared,
     roles_of,
 )
+from tessera.ir.target.shared_parts import BARRIER, check_offset, check_parts
 from tessera.ir.target.types import VectorAttr
-from tessera.types.frozen import frozen
 
 FEATURES = ("wgmma", "tma", "setmaxnreg")
 """What a matrix kernel cannot be without; all of them are sm_90a's own."""
-MAILBOX = 40
-"""Bytes of a mailbox: two places of four bytes, each with a barrier that says it is full and one that it is empty."""
 _AROUND = ("ttarget.cursor", "ttarget.yield", "ttarget.tensor_alloc", "ttarget.tensor_dealloc", "ttarget.lag")
 """What a role does beside its tiles."""
-
-
-@frozen
-class _Part:
-    """Some bytes of shared memory, and who has them."""
-
-    start: int
-    end: int
-    what: str
 
 
 def _check_kernel(op: SpecOp) -> None:
@@ -66,7 +54,7 @@ def _check_pair(op: SpecOp) -> None:
     if len(grid) < 2 or grid[-2].value is None or grid[-2].value % 2:
         op.fail(f"pairs take two programs along the last axis but one, and the grid is {list(map(str, grid))}")
     for part in parts:
-        if part.name == "ttarget.tiles" and (part.value("group") % 2 or part.value("mailbox") >= 0):
+        if part.name == "ttarget.tiles" and (part.value("group") % 2 or part.value("mailbox") != -1):
             part.fail("the programs of a pair are neighbours in time, in groups of an even number")
 
 
@@ -83,42 +71,6 @@ def _check_budget(op: SpecOp) -> None:
             f"{total}, and there are {REGISTERS}"
         )
     check_shared(op, SHARED_BYTES)
-
-
-def check_parts(op: SpecOp) -> None:
-    """Tiles and barriers lie in shared memory, apart."""
-    parts: list[_Part] = []
-    for part in op.walk():
-        size = _bytes_of(part)
-        if size is None or not isinstance(part, SpecOp):
-            continue
-        start, what = int(part.value("mailbox" if part.name == "ttarget.tiles" else "offset")), part.name
-        if not 0 <= start <= start + size <= op.value("shared"):
-            op.fail(f"`{what}` lies at {start}..{start + size}, and the kernel has {op.value('shared')} shared bytes")
-        for other in parts:
-            if start < other.end and other.start < start + size:
-                op.fail(f"`{what}` at {start}..{start + size} and `{other.what}` at {other.start}..{other.end} overlap")
-        parts.append(_Part(start, start + size, what))
-
-
-def _bytes_of(op: Operation) -> int | None:
-    """Shared bytes that an op takes for itself."""
-    if not isinstance(op, SpecOp):
-        return None
-    if op.name == "ttarget.shared_tile":
-        type = op.results[0].type
-        assert isinstance(type, ShapedAttr)
-        return (type.data.bytes.value or 0) * op.value("stages")
-    if op.name == "ttarget.tiles" and op.value("mailbox") >= 0 and _is_producer(op):
-        return MAILBOX
-    if op.name == "ttarget.tensor_alloc":
-        return ALLOCATION
-    return 16 * op.value("stages") if op.name == "ttarget.ring" else None
-
-
-def _is_producer(op: SpecOp) -> bool:
-    roles = op.parent_op()
-    return roles is not None and op.parent_block() is roles.regions[0].block
 
 
 def _check_stages(first: Operation | None) -> None:
@@ -185,8 +137,8 @@ def _check_carried(op: SpecOp, first: int, heads: int, given: bool = True) -> No
 def _check_tiles(op: SpecOp) -> None:
     if any(not isinstance(value.type, CursorAttr) for value in op.operands):
         op.fail("from tile to tile a role carries its places in rings, and nothing else")
-    if op.value("mailbox") >= 0 and op.value("mailbox") % 8:
-        op.fail(f"a mailbox begins at a multiple of 8 bytes, got {op.value('mailbox')}")
+    if op.value("mailbox") != -1:
+        check_offset(op, "a mailbox", BARRIER, "mailbox")
     if op.value("group") < 1:
         op.fail(f"`group` is at least 1, got {op.value('group')}")
     _check_carried(op, 0, len(op.value("grid")))

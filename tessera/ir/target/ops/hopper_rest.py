@@ -44,7 +44,7 @@ def _check_place(op: SpecOp, tiles: SpecOp) -> None:
     """It ends its program, and takes nothing of it but what it is given."""
     block = op.regions[0].block
     following = op.next_op
-    if following is None or following.name != "ttarget.yield" or tiles.value("mailbox") >= 0:
+    if following is None or following.name != "ttarget.yield" or tiles.value("mailbox") != -1:
         op.fail(f"`{op.name}` is the end of a program, and the next one is known")
     wanted = [*[INDEX] * len(tiles.value("grid")), *[value.type for value in op.operands]]
     if [argument.type for argument in block.args] != wanted:
