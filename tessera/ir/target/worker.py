@@ -18,6 +18,9 @@ from typing import Any, BinaryIO, Self
 
 LENGTH = struct.Struct("<Q")
 
+MACHINES = 8
+"""Descriptions of processors that are kept: more than one program asks for."""
+
 LIGHT_PASSES = (
     "add_sroa_pass",
     "add_simplify_cfg_pass",
@@ -82,6 +85,7 @@ class Generator:
         llvm.initialize_all_targets()
         llvm.initialize_all_asmprinters()
         self.complaints = Complaints()
+        self._machines: dict[tuple[Any, ...], Any] = {}
 
     def compile(self, header: dict[str, Any], text: str) -> tuple[bytes, dict[str, float]]:
         """Object bytes (or assembly text) and the seconds of each step."""
@@ -103,6 +107,15 @@ class Generator:
         return body, {"parse": parsed - started, "optimize": optimized - parsed, "generate": done - optimized}
 
     def _machine(self, header: dict[str, Any]) -> Any:
+        """What code is generated for; kept, as LLVM works out what a processor can do for each one anew."""
+        key = tuple(header[name] for name in ("triple", "cpu", "features", "opt", "reloc", "code_model"))
+        if key not in self._machines:
+            while len(self._machines) >= MACHINES:
+                del self._machines[next(iter(self._machines))]
+            self._machines[key] = self._new_machine(header)
+        return self._machines[key]
+
+    def _new_machine(self, header: dict[str, Any]) -> Any:
         try:
             target = self.llvm.Target.from_triple(header["triple"])
         except RuntimeError as error:
