@@ -18,6 +18,7 @@ from typing import Any
 
 import tessera as ts
 from benchmarks.environment import describe
+from benchmarks.gpu_launch import launch_cost
 from benchmarks.gpu_record import need_gpu
 
 ROWS, COLUMNS = 32768, 4096
@@ -42,10 +43,6 @@ class Work:
 
 def _add(a: Any, b: Any) -> Any:
     return a + b
-
-
-def _blend(a: Any, b: Any, c: Any) -> Any:
-    return a + b * c
 
 
 def _relu(a: Any) -> Any:
@@ -189,30 +186,6 @@ def _error(torch: Any, work: Work, arrays: list[Any], found: Any) -> float:
         raise SystemExit(f"{work.name} is wrong: the error is {error}")
     assert torch.isfinite(given).all()
     return error
-
-
-def launch_cost(torch: Any) -> dict[str, float]:
-    """What a call with three tensors and a result costs the host, in microseconds, while the device is idle."""
-    function = ts.jit(_blend, backend="cuda")
-    y = torch.randn(1024, device="cuda")
-    x = ts.cuda.array(y)
-    kept = [function(x, x, x) for _ in range(4)]
-    program = function.specializations[0].loaded
-    runs: dict[str, Callable[[], Any]] = {
-        "jit": lambda: function(x, x, x),
-        "program": lambda: program.call(x, x, x),
-        "torch": lambda: torch.addcmul(y, y, y),
-    }
-    kept.clear()
-    found: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(30):
-        for name, run in runs.items():
-            torch.cuda.synchronize()
-            start = time.perf_counter()
-            for _ in range(50):
-                run()
-            found[name].append((time.perf_counter() - start) / 50 * 1e6)
-    return {name: statistics.median(times) for name, times in found.items()}
 
 
 def main() -> None:
