@@ -43,6 +43,11 @@ def decode(q: Any, k: Any, v: Any) -> Any:
     return ts.ops.attention(q, k, v)
 
 
+def cached(q: Any, k: Any, v: Any, length: Any) -> Any:
+    """One query to the keys that a cache holds."""
+    return ts.ops.attention(q, ts.KVCache(k, v, length))
+
+
 flash = example.with_schedule(Schedule(block=(128, 128), warps=8))
 
 
@@ -57,7 +62,8 @@ def flash_causal(q: Any, k: Any, v: Any) -> Any:
 
 
 FUNCTIONS: dict[str, Any] = {
-    function.__name__: ts.jit(function, backend="cuda") for function in (full, causal, decode, flash_full, flash_causal)
+    function.__name__: ts.jit(function, backend="cuda")
+    for function in (full, causal, decode, cached, flash_full, flash_causal)
 }
 
 
@@ -79,9 +85,11 @@ def several(outcome: Any) -> list[Any]:
     return [*outcome] if isinstance(outcome, tuple) else [outcome]
 
 
-def checked(torch: Any, jitted: Any, tensors: Sequence[Any], is_causal: bool) -> dict[str, Any]:
+def checked(
+    torch: Any, jitted: Any, tensors: Sequence[Any], is_causal: bool, others: Sequence[Any] = ()
+) -> dict[str, Any]:
     """How far a function is from float64, on the first and the last head, and whether two runs have the same bits."""
-    given = [ts.cuda.array(value) for value in tensors]
+    given = [*(ts.cuda.array(value) for value in tensors), *others]
     first, again = several(jitted(*given)), several(jitted(*given))
     torch.cuda.synchronize()
     same = all(bool((torch.from_dlpack(a) == torch.from_dlpack(b)).all()) for a, b in zip(first, again, strict=True))
@@ -118,25 +126,30 @@ def attention_row(torch: Any, form: str, size: Sequence[int], head: int, shared:
     return {"form": name, "size": [*size, head], **facts, **rates, "ratio": times["torch"] / times["tessera"]}
 
 
-def decode_row(torch: Any, size: Sequence[int], shared: int = 8, head: int = 128) -> dict[str, Any]:
-    """One query of each head, beside a copy: bytes of keys and values, and of what a copy reads and writes, by time."""
+def decode_row(torch: Any, form: str, size: Sequence[int], shared: int = 8, head: int = 128) -> dict[str, Any]:
+    """One query of each head, beside a copy: bytes of keys and values, and of what a copy reads and writes, by time.
+
+    A cache is full, and only the device knows it.
+    """
     batch, heads, length = size
     q = torch.randn(batch, heads, 1, head, device="cuda").bfloat16()
     k, v = (torch.randn(batch, heads // shared, length, head, device="cuda").bfloat16() for _ in range(2))
-    given, jitted = [ts.cuda.array(value) for value in (q, k, v)], FUNCTIONS["decode"]
-    facts = checked(torch, jitted, (q, k, v), is_causal=False)
+    given, jitted = [ts.cuda.array(value) for value in (q, k, v)], FUNCTIONS[form]
+    if form == "cached":
+        given.append(ts.cuda.array(torch.tensor(length, device="cuda")))
+    facts = checked(torch, jitted, (q, k, v), False, given[3:])
     source = torch.empty(_COPIED // 2, device="cuda", dtype=torch.bfloat16).normal_()
     target = torch.empty_like(source)
     runs: dict[str, Run] = {"tessera": lambda: jitted(*given), "copy": lambda: target.copy_(source)}
     times = timed(torch, runs, 4e11)
     moved = 2 * (k.numel() + v.numel())
     rates = {"tessera": moved / times["tessera"] / 1e12, "torch": 2 * _COPIED / times["copy"] / 1e12}
-    return {"form": "decode", "size": [*size, head], **facts, **rates, "ratio": rates["tessera"] / rates["torch"]}
+    return {"form": form, "size": [*size, head], **facts, **rates, "ratio": rates["tessera"] / rates["torch"]}
 
 
 def show(row: dict[str, Any]) -> dict[str, Any]:
     """Print a row as it comes."""
-    unit = "TB/s" if row["form"] == "decode" else "TFLOP/s"
+    unit = "TB/s" if row["form"] in ("decode", "cached") else "TFLOP/s"
     lse = "" if row["lse_error"] is None else f"{row['lse_error']:.1e}"
     print(
         f"{row['form']:12} {'x'.join(map(str, row['size'])):18} {row['tessera']:7.2f} {row['torch']:7.2f} {unit} "
@@ -154,7 +167,8 @@ def plan(quick: bool) -> list[tuple[str, tuple[int, ...], int, int]]:
         if not quick:
             found += [(form, (4, 32, 4096), 64, 1), *[(form, size, 128, 8) for size in SHARED]]
         found.append((f"flash_{form}", LENGTHS[2], 128, 1))
-    return found + [("decode", size, 128, 8) for size in (DECODED[:1] if quick else DECODED)]
+    found += [("decode", size, 128, 8) for size in (DECODED[:1] if quick else DECODED)]
+    return [*found, ("cached", DECODED[0], 128, 8)]
 
 
 def means(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
@@ -178,7 +192,8 @@ def main() -> None:
     kept = [row for row in plan(asked.quick) if not asked.only or row[0] in asked.only.split(",")]
     rows: list[dict[str, Any]] = []
     for form, size, head, shared in kept:
-        made = decode_row(torch, size) if form == "decode" else attention_row(torch, form, size, head, shared)
+        is_decoding = form in ("decode", "cached")
+        made = decode_row(torch, form, size) if is_decoding else attention_row(torch, form, size, head, shared)
         rows.append(show(made))
     print(means(rows))
     write_down(torch, rows, asked.out)

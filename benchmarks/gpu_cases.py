@@ -82,6 +82,14 @@ def _with_lse(q: Any, k: Any, v: Any) -> Any:
     return ts.ops.attention(q, k, v, causal=True, return_lse=True)
 
 
+def _cached(q: Any, k: Any, v: Any) -> Any:
+    """A cache that is filled but for some keys, which are not to be read."""
+    length = k.shape[2] - 75
+    hidden = ts.ops.arange(k.shape[2])[:, None] >= length
+    cache = ts.KVCache(k, ts.ops.where(hidden, float("nan"), v), ts.ops.full((), length, ts.i64))
+    return ts.ops.attention(q, cache, causal=True)
+
+
 def _flash(q: Any, k: Any, v: Any) -> Any:
     return flash_attention_2(q, k, v, causal=True)
 
@@ -164,6 +172,8 @@ ATTENTION: dict[str, Case] = {
     "lse-ragged": Case(_with_lse, _heads(200, 70, 64), is_ragged=True),
     "decode": Case(full, _heads(1, 4096, 128, 16, 8)),
     "decode-ragged": Case(full, _heads(1, 5000, 128, 16, 8), is_ragged=True),
+    "cached": Case(_cached, _heads(200, 330, 128, 4, 2), is_ragged=True),
+    "cached-decode": Case(_cached, _heads(1, 4600, 128, 16, 8), is_ragged=True),
     "attention-warps": Case(causal, _heads(130, 300, 64), overrides=WARPS, is_ragged=True),
 }
 LIBRARY: dict[str, Case] = {

@@ -87,6 +87,57 @@ def test_single_queries_go_over_parts_of_the_keys(keys: int, heads: int, shared:
     assert alone.tobytes() == found[1:].tobytes()
 
 
+def cached(q: Any, k: Any, v: Any, length: Any) -> Any:
+    return ts.ops.attention(q, ts.KVCache(k, v, length))
+
+
+def cached_causal(q: Any, k: Any, v: Any, length: Any) -> Any:
+    return ts.ops.attention(q, ts.KVCache(k, v, length), causal=True)
+
+
+def stale(shape: tuple[int, ...], dtype: Any, length: int) -> Any:
+    """A cache with NaN where nothing is filled in yet."""
+    made = RNG.standard_normal(shape).astype(dtype)
+    made[:, :, length:] = np.nan
+    return made
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize(("queries", "head"), [(200, 128), (130, 64), (1, 128)])
+def test_a_cache_is_read_to_its_length(queries: int, head: int, is_causal: bool, dtype: Any) -> None:
+    """One kernel for all lengths, which are in the device's memory."""
+    jitted = ts.jit(cached_causal if is_causal else cached, backend="cuda")
+    q = RNG.standard_normal((2, 4, queries, head)).astype(dtype)
+    for length in (1, 200, 333, 512, 0):
+        k, v = (stale((2, 2, 512, head), dtype, length) for _ in range(2))
+        with poisoned():
+            found = np.asarray(jitted(q, k, v, ts.cuda.array(np.array(length))))
+        if length == 0:
+            assert not found.astype(np.float32).any()
+            continue
+        wanted, _ = exact(q, k[:, :, :length], v[:, :, :length], is_causal)
+        assert distance(found, wanted) <= (4e-3 if dtype is not np.float16 else 1e-3)
+    assert "ttarget.matrix_kernel" in jitted.lower(q, k, v, np.array(1)).target
+
+
+@pytest.mark.parametrize(("heads", "shared"), [(16, 2), (3, 3), (70, 1)])
+def test_single_queries_to_a_cache_go_over_parts_of_it(heads: int, shared: int) -> None:
+    jitted = ts.jit(cached, backend="cuda")
+    q = random((2, heads, 1, 128), 3.0)
+    for length in (0, 1, 2048, 4097, 5000):
+        k, v = (stale((2, shared, 5000, 128), ml_dtypes.bfloat16, length) for _ in range(2))
+        with poisoned():
+            found = np.asarray(jitted(q, k, v, np.array(length)))
+        if length == 0:
+            assert not found.astype(np.float32).any()
+            continue
+        assert distance(found, exact(q, k[:, :, :length], v[:, :, :length])[0]) <= 4e-3
+    text = jitted.lower(q, k, v, np.array(1)).target
+    assert "attention_parts" in text
+    assert "ttarget.matrix_kernel" in text
+
+
 def test_blocks_of_queries_change_no_bit() -> None:
     q, k, v = random((1, 2, 700, 128)), random((1, 2, 900, 128)), random((1, 2, 900, 128))
     for function in (with_lse, causal_with_lse):

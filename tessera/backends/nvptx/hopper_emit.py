@@ -382,7 +382,8 @@ class MatrixEmitter:
 
     def _from_cut(self, map: SpecOp, at: Sequence[Index]) -> Sequence[Index]:
         """Places as a map with a cut takes them: counted from where copies end, and that place before them."""
-        f, cut, buffer = self.f, map.value("cut"), map.operands[0].type
+        f, buffer = self.f, map.operands[0].type
+        cut: int = map.value("cut")
         if cut < 0:
             return at
         assert isinstance(buffer, BufferAttr)

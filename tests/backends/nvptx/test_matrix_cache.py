@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.backends.nvptx.host import STATE
 from tessera.backends.nvptx.simulate import Order, simulate
-from tessera.compiler.compile import lower
+from tessera.compiler.compile import compile_tape, lower
 from tessera.compiler.options import Options
 from tessera.ir.base.dialect_of import load_dialects
 from tessera.ir.base.op import OpError, SpecOp
@@ -21,8 +23,11 @@ from tessera.ir.base.verify import verify
 from tessera.ir.target.machine_code import compile_texts
 from tessera.ir.tile.matrix.fit import choose_units
 from tessera.runtime.devices.cuda_assembler import assemble, assembler
+from tessera.runtime.devices.cuda_tensor_map import TensorMaps
+from tessera.runtime.loader import link
 from tessera.types.machine import GPUS
 from tests.backends.nvptx.matrices import BACKEND, text_of
+from tests.backends.nvptx.test_matrix_host import numbers
 from tests.graph.eager import reference
 
 Shapes = Sequence[Sequence[int]]
@@ -41,7 +46,8 @@ def attend_causal(q: Any, k: Any, v: Any, length: Any) -> Any:
 def kernels_of(function: Any, shapes: Shapes, machine: str = "sm_90a", dtype: Any = ml_dtypes.bfloat16) -> list[SpecOp]:
     arrays = [*(np.zeros(shape, dtype) for shape in shapes), np.array(1)]
     options = Options.of(backend="cuda", features=(machine,))
-    return list(lower(ts.jit(function).trace(*arrays).tape, options).kernels)
+    jitted: Any = ts.jit(function)
+    return list(lower(jitted.trace(*arrays).tape, options).kernels)
 
 
 def matrix_of(function: Any, shapes: Shapes, **given: Any) -> SpecOp:
@@ -103,6 +109,37 @@ def test_copies_with_an_end_assemble(function: Any, shapes: Shapes) -> None:
     (ptx,) = compile_texts([BACKEND.code(made).text], BACKEND.code_target)
     assert ptx.count(b".tensor.5d.shared::cluster.global") >= 2
     assert assemble(ptx, "sm_90a").startswith(b"\x7fELF")
+
+
+def test_the_map_of_a_cache_begins_before_it_and_counts_from_its_end() -> None:
+    """A row is at the sum of where a copy ends and how far before that it is; the second dim says where it ends."""
+    jitted: Any = ts.jit(attend)
+    arrays = [*(np.zeros(shape, ml_dtypes.bfloat16) for shape in PREFILL), np.array(1)]
+    made = compile_tape(jitted.trace(*arrays).tape, Options.of(backend="cuda", features=("sm_90a",)))
+    maps: list[tuple[int, list[int], list[int], list[int]]] = []
+
+    def encode(*args: int) -> int:
+        rank = args[2] & 0xFFFFFFFF
+        box = list((ctypes.c_uint32 * rank).from_address(args[6]))
+        maps.append((args[3], numbers(args[4], rank), numbers(args[5], rank - 1), box))
+        return 0
+
+    call = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 12)
+    own = {"encode": call(encode), "launch": call(lambda *_: 0)}
+    words = [ctypes.cast(own[name], ctypes.c_void_p).value if name in own else 0 for name in STATE]
+    area = TensorMaps(made.metadata["maps"])
+    words[STATE.index("maps")] = area.address
+    called = len(made.metadata["called"])
+    state = (ctypes.c_void_p * (len(words) + called))(*words, *[1] * called)
+    code = link([made.objects[0]], {})
+    entry = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 5)(code.address("tessera_entry"))
+    at = [0x100000 * number for number in range(1, 7)]
+    assert entry((ctypes.c_void_p * 4)(*at[:4]), (ctypes.c_void_p * 1)(at[4]), None, at[5], state) == 0
+    _, heads, keys, head = PREFILL[1]
+    row = 2 * head
+    dims, strides = [head, keys, keys + 1, heads, 2], [row, row, keys * row, heads * keys * row]
+    for start in at[1:3]:
+        assert (start - keys * row, dims, strides, [head, 128, 1, 1, 1]) in maps
 
 
 WRONG = {
