@@ -1,0 +1,131 @@
+"""Replays with a driver that writes down what it is asked for: one launch at home, waits only between queues."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+
+from tessera.diagnostics.codes import DeviceError
+from tessera.runtime.devices import cuda_memory, cuda_stream
+from tessera.runtime.devices.cuda_memory import Pool
+from tessera.runtime.devices.cuda_stream import Graph, Stream, capture, stream
+from tessera.runtime.devices.cuda_tensor import CudaTensor, form_of
+from tessera.types.dtype import f32
+
+FORM = form_of(f32, (64,))
+
+
+class Driver:
+    """Gives handles by number, and writes down every call with the queue or handle that it ends with."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Any]] = []
+        self.handles, self.blocks = 100, 1 << 20
+        self.answer, self.is_met = 0, True
+        self.library: Any = self
+
+    def enter(self) -> bool:
+        was_met, self.is_met = self.is_met, True
+        return not was_met
+
+    def check(self, code: int, what: str) -> None:
+        assert not code, what
+
+    def call(self, name: str, *given: Any) -> None:
+        code = getattr(self, name)(*given)
+        assert not code or name == "cuGraphLaunch"
+
+    def __getattr__(self, name: str) -> Any:
+        def asked(*given: Any) -> int:
+            if name in ("cuStreamCreate", "cuEventCreate", "cuGraphInstantiateWithFlags"):
+                self.handles += 1
+                given[0]._obj.value = self.handles
+            elif name == "cuMemAlloc_v2":
+                self.blocks += 4096
+                given[0]._obj.value = self.blocks
+            if name in ("cuGraphLaunch", "cuEventRecord", "cuStreamWaitEvent"):
+                # The queue: the second of the first two, the first of the last.
+                queue = given[0 if name == "cuStreamWaitEvent" else 1]
+                self.asked.append((name, queue.value or 0))
+            return self.answer if name == "cuGraphLaunch" else 0
+
+        return asked
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Driver:
+    made, pool = Driver(), Pool()
+    for module in (cuda_memory, cuda_stream):
+        monkeypatch.setattr(module, "driver", lambda: made)
+    monkeypatch.setattr(cuda_stream, "POOL", pool)
+    made.__dict__["pool"] = pool
+    return made
+
+
+def recorded(cuda: Driver) -> tuple[Graph, CudaTensor]:
+    """A graph in which one tensor was made, and another died."""
+    pool: Pool = cuda.__dict__["pool"]
+    with capture() as graph:
+        queue = graph.stream.handle
+        made, dead = (CudaTensor((home := pool.home(FORM.bytes, queue)).take(), FORM, queue, home) for _ in range(2))
+        graph.hold([made, dead])
+        del dead
+    cuda.asked.clear()
+    return graph, made
+
+
+def test_a_replay_at_home_is_one_launch_in_the_queue_of_the_recording(cuda: Driver) -> None:
+    graph, _ = recorded(cuda)
+    graph.replay()
+    assert cuda.asked == [("cuGraphLaunch", 0)]
+    home = Stream()
+    with stream(home):
+        other, _ = recorded(cuda)
+        other.replay()
+    assert cuda.asked == [("cuGraphLaunch", home.handle)]
+
+
+def test_a_replay_elsewhere_waits_and_is_waited_for(cuda: Driver) -> None:
+    graph, _ = recorded(cuda)
+    aside = Stream()
+    with stream(aside):
+        graph.replay()
+    here = aside.handle
+    before = [("cuEventRecord", here), ("cuStreamWaitEvent", 0)]
+    assert cuda.asked == [*before, ("cuGraphLaunch", 0), ("cuEventRecord", 0), ("cuStreamWaitEvent", here)]
+
+
+def test_results_belong_to_the_queue_of_the_replays_and_so_does_their_memory(cuda: Driver) -> None:
+    pool: Pool = cuda.__dict__["pool"]
+    graph, made = recorded(cuda)
+    assert (made.stream, made.lane) == (0, 0)
+    inside = graph.stream.handle
+    home, address = pool.home(FORM.bytes, 0), made.address
+    assert home.free == []
+    del graph
+    gc.collect()
+    assert len(home.free) == 1  # what died inside; the result lives
+    del made
+    assert home.free[-1] == address
+    assert all(not one.free for one in pool.homes(inside))
+
+
+def test_a_recording_in_a_recording_is_launched_there_and_held(cuda: Driver) -> None:
+    graph, _ = recorded(cuda)
+    with capture() as whole:
+        graph.replay()
+        assert cuda.asked[-1] == ("cuGraphLaunch", whole.stream.handle)
+    assert graph in whole._held  # pyright: ignore[reportPrivateUsage]
+
+
+def test_a_thread_that_has_not_met_the_device_asks_again(cuda: Driver) -> None:
+    graph, _ = recorded(cuda)
+    cuda.answer, cuda.is_met = 201, False
+    graph.replay()
+    assert cuda.asked == [("cuGraphLaunch", 0)] * 2
+    cuda.answer = 719
+    cuda.__dict__.update(cuGetErrorName=lambda *_: 1)  # pyright: ignore[reportUnknownLambdaType]
+    with pytest.raises(DeviceError, match="`cuGraphLaunch` failed: error 719"):
+        graph.replay()
