@@ -259,7 +259,8 @@ class Jit(_Hot):
         return made, traced.lifted
 
     def _trace(self, signature: Signature) -> TracedFunction:
-        traced = trace_function(self.function, self.python_signature, signature, self.constraints)
+        given = self.function, self.python_signature, signature, self.constraints
+        traced = trace_function(*given, returns=self.returns)
         if self.returns is not None:
             check_returned(self.returns, traced)
         if "collective" in traced.effects:

@@ -63,7 +63,7 @@ class Declared:
             impose_on_call(trace, self.constraints, self.parameters, bound.arguments)
         with self._policy(trace), _named(trace, sizes.named):
             result = sizes.without_policies(self.function(*bound.args, **bound.kwargs))
-        return result if self.returns is None else self._returned(trace, result)
+        return result if self.returns is None else self._returned(trace, result, sizes)
 
     def _policy(self, trace: Trace) -> Any:
         if not self.policy:
@@ -72,13 +72,17 @@ class Declared:
 
         return entered(trace, self.policy)
 
-    def _returned(self, trace: Trace, result: Any) -> Any:
+    def _returned(self, trace: Trace, result: Any, given: _Sizes) -> Any:
+        from tessera.frontend.returned_sizes import ReturnedSizes  # noqa: PLC0415 - few functions declare any
+
         leaves, tree = flatten(result, as_written=True)
         wanted = leaf_annotations(self.returns, tree)
+        sizes = ReturnedSizes(trace, self.function, given.named, given.sources)
         for path, leaf, annotation in zip(leaf_paths(tree, "result"), leaves, wanted, strict=True):
             type = _type_of(trace, leaf)
             if annotation is not None and type is not None:
                 check_type(path, type, annotation, _maker(trace, leaf))
+                sizes.check(path, type, annotation, _maker(trace, leaf))
         return result
 
 

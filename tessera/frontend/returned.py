@@ -17,7 +17,8 @@ from tessera.types.tensor_type import TensorType
 def check_returned(annotation: Any, traced: TracedFunction) -> None:
     """Raise where a tensor is not of the dtype, rank or known sizes that the return annotation declares.
 
-    Nothing is converted: a narrower dtype than was computed must be asked for. Names of dims only name.
+    Nothing is converted: a narrower dtype than was computed must be asked for. Sizes with names are held to them while
+    the function is traced, by `returned_sizes`.
     """
     tape, declared = traced.tape, leaf_annotations(annotation, traced.tree)
     for path, slot, wanted in zip(leaf_paths(traced.tree, "result"), traced.slots, declared, strict=True):

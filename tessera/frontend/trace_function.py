@@ -65,9 +65,11 @@ def trace_function(
     signature: Signature,
     constraints: Sequence[Constraint] = (),
     trace: Trace | None = None,
+    returns: Any = None,
 ) -> TracedFunction:
     """Run `function` on stand-ins for the arguments that `signature` describes, their sizes as `constraints` say.
 
+    Sizes of what it returns are held to `returns`, its return annotation.
     `trace` is a new one to fill, for those who look at it even where the function is wrong.
     """
     types, declared = input_types(signature)
@@ -90,6 +92,10 @@ def trace_function(
         impose(trace, constraints, signature)
     with dispatch.recording(trace):
         value = function(*bound.args, **bound.kwargs)
+        if returns is not None:
+            from tessera.frontend.returned_sizes import check_sizes  # noqa: PLC0415 - few functions declare any
+
+            check_sizes(trace, function, signature, returns, value)
         # Promises of the function as a whole; those of what it calls were kept while it was traced.
         trace.tape.promises.update(getattr(function, PROMISES, {}))
         if signature.policy:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import linecache
 import re
+from collections.abc import Sequence
+from types import CodeType
 
 from tessera.diagnostics.edit import Expression, expression_at
 from tessera.diagnostics.error import Fix
 from tessera.diagnostics.span import Span
+from tessera.types.annotation import TensorAnnotation
+from tessera.types.dim import Dim
 
 
 def itself_fix(span: Span | None, advice: str, names: tuple[str, ...]) -> Fix | str:
@@ -112,3 +117,32 @@ def _named_in_signature(span: Span, symbol: str) -> list[Expression]:
             if expression is not None and expression.whole.value == symbol:
                 found.append(expression)
     return sorted(found, key=lambda item: (item.whole.span.line, item.whole.span.column))
+
+
+def returned_fix(function: object, shape: Sequence[Dim], wanted: TensorAnnotation) -> Fix | str:
+    """The dims that a function returns, as its annotations name them, in place of those in its return annotation."""
+    declared = TensorAnnotation(tuple(shape), wanted.dtype, wanted.policy)
+    advice = f"declare what is returned, `{declared}`, or return what is declared"
+    code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
+    node = _return_annotation(code) if code is not None else None
+    items = node.slice.elts if node is not None and isinstance(node.slice, ast.Tuple) else [node.slice] if node else []
+    dims = items[: len(shape)]
+    if code is None or len(dims) != len(shape) or not dims or any(not isinstance(item, ast.Constant) for item in dims):
+        return advice
+    first, last = (Span.of_node(code.co_filename, item) for item in (dims[0], dims[-1]))
+    if first.line != last.end_line:
+        return advice
+    text = ", ".join(str(dim) if dim.is_static else f'"{dim}"' for dim in shape)
+    return Fix(Span(first.file, first.line, first.column, last.line, last.end_column), text, advice)
+
+
+def _return_annotation(code: CodeType) -> ast.Subscript | None:
+    """The annotation `Tensor[...]` of what the function of some code returns, as its source has it."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(code.co_filename)))
+    except SyntaxError:
+        return None
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == code.co_name]
+    lines = [(min([node.lineno, *(item.lineno for item in node.decorator_list)]), node) for node in functions]
+    found = next((node for line, node in lines if line == code.co_firstlineno), None)
+    return found.returns if found is not None and isinstance(found.returns, ast.Subscript) else None

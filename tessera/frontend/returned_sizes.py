@@ -1,0 +1,152 @@
+"""Sizes in a return annotation: proved of what is returned, refuted by sizes that a call may have, or guarded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tessera.diagnostics.codes import ShapeError
+from tessera.diagnostics.span import Span, user_span
+from tessera.frontend.annotations import leaf_annotations
+from tessera.frontend.bind import Signature, dim_name
+from tessera.frontend.fixes import fixes_of
+from tessera.frontend.tree import flatten, leaf_paths
+from tessera.types.annotation import ANONYMOUS, TensorAnnotation
+from tessera.types.dim import Dim
+from tessera.types.tensor_type import TensorType
+
+if TYPE_CHECKING:
+    from tessera.frontend.facts import Facts
+    from tessera.frontend.trace import Trace
+
+_TRIES = 64
+"""How many calls are made up, to find one whose sizes break what is declared."""
+_UNBOUNDED = 1 << 20
+"""Where made-up sizes end that no rule ends."""
+
+
+class ReturnedSizes:
+    """What a function declares of the sizes it returns, held against the sizes that its trace returns.
+
+    `names` are sizes that parameters have given names to, `sources` where from; another name stands for the first size
+    that is declared by it.
+    """
+
+    def __init__(self, trace: Trace, function: Any, names: Mapping[str, Dim], sources: Mapping[str, str]) -> None:
+        self.facts, self.function = trace.facts, function
+        self.named, self.sources = dict(names), dict(sources)
+
+    def check(self, path: str, type: TensorType, wanted: TensorAnnotation, span: Span | None) -> None:
+        """Raise ShapeError (T0101) where a size is not what it is declared; what only some calls keep is guarded."""
+        if wanted.rank != type.rank:
+            return  # which is told with the dtypes
+        for axis, (dim, declared) in enumerate(zip(type.shape, wanted.dims, strict=True)):
+            name = declared.symbol_name
+            if name is not None and name not in self.named and name != ANONYMOUS:
+                self.named[name], self.sources[name] = dim, f"{path}.shape[{axis}]"
+            elif name != ANONYMOUS and declared.symbols <= self.named.keys():
+                self._meet((path, axis), type, wanted, span)
+
+    def _meet(self, where: tuple[str, int], type: TensorType, wanted: TensorAnnotation, span: Span | None) -> None:
+        (path, axis), facts = where, self.facts
+        declared = wanted.dims[axis]
+        left, right = facts.known(type.shape[axis]), facts.known(declared.substitute(self.named))
+        if left == right or (declared.is_static and left.is_static):
+            return  # of two numbers in the annotation and the type, those who look at dtypes tell
+        answer = facts.decide(left, right)
+        if answer is not None and answer.is_proved:
+            return
+        sizes = {} if left.is_static and right.is_static else _witness(facts, left, right)
+        if sizes is None:
+            facts.assume(left, right, f"`{path}.shape[{axis}]` is declared {declared}", span)
+            return
+        given = " and ".join(f"{name} = {sizes[name]}" for name in sorted(left.symbols | right.symbols))
+        named = [f"`{name}` is `{self.sources[name]}`" for name in sorted(wanted.symbols & self.sources.keys())]
+        raise ShapeError(
+            f"`{path}.shape[{axis}] = {left}`, and is declared `{declared}`",
+            span=span,
+            notes=(
+                f"the function is declared to return `{wanted}`",
+                f"`{path}` is {type}",
+                *named,
+                f"{f'with {given} ' if given else ''}it is {left.evaluate(sizes)}, and not {right.evaluate(sizes)}",
+            ),
+            fix=lambda _: fixes_of("values").returned_fix(self.function, list(map(self._named, type.shape)), wanted),
+        )
+
+    def _named(self, dim: Dim) -> Dim:
+        """A size in the names of the function; without one, where it has no short name there."""
+        known = self.facts.known(dim)
+        names = {found.symbol_name: Dim.symbol(name) for name, found in reversed(self.named.items())}
+        given = {symbol: names[symbol] for symbol in known.symbols if symbol in names}
+        is_short = given.keys() == known.symbols and "(" not in str(known)
+        return known.substitute(given) if is_short else Dim.symbol(ANONYMOUS)
+
+
+def check_sizes(trace: Trace, function: Any, signature: Signature, returns: Any, result: Any) -> None:
+    """Hold what a whole traced function returns to its return annotation."""
+    from tessera.frontend.constraints import static_numbers  # noqa: PLC0415 - few functions declare any
+
+    found, tree = flatten(result, as_written=True)
+    leaves = list(zip(leaf_paths(tree, "result"), found, leaf_annotations(returns, tree), strict=True))
+    facts = trace.facts
+    wanted = [name for _, _, annotation in leaves if annotation is not None for name in annotation.symbols]
+    names = {name: Dim.symbol(name) for name in facts.declared}
+    names |= {name: Dim.symbol(dim_name(name)) for name in wanted if dim_name(name) in facts.declared}
+    names |= {name: Dim.constant(value) for name, value in static_numbers(signature).items()}
+    names |= {name: facts.names[name] for name in wanted if name in facts.names}
+    sizes = ReturnedSizes(trace, function, names, _sources(trace, names))
+    for path, value, annotation in leaves:
+        type = getattr(value, "type", None)
+        if annotation is not None and annotation.head == "Tensor" and isinstance(type, TensorType):
+            sizes.check(path, type, annotation, maker_span(trace, value) or user_span())
+
+
+def maker_span(trace: Trace, value: Any) -> Span | None:
+    """Where a traced tensor was made; None for one that was not made in this trace."""
+    number = getattr(value, "value", None)
+    return next((record.span for record in trace.tape.records if number in record.results), None)
+
+
+def _sources(trace: Trace, names: Mapping[str, Dim]) -> dict[str, str]:
+    """The size of an input that each name stands for."""
+    found: dict[Dim, str] = {}
+    for path, value in zip(trace.tape.names, trace.tape.inputs, strict=True):
+        for axis, dim in enumerate(trace.tape.types[value].shape):
+            found.setdefault(dim, f"{path}.shape[{axis}]")
+    return {name: found[dim] for name, dim in names.items() if dim in found}
+
+
+def _witness(facts: Facts, left: Dim, right: Dim) -> dict[str, int] | None:
+    """Sizes that keep every rule and every assumption so far, and make two dims differ; None where none is found.
+
+    Sizes without a name are for the call to decide, and so is a dim of them.
+    """
+    if not left.symbols | right.symbols <= facts.declared:
+        return None
+    for sizes in _calls(facts):
+        assumed = [(facts.known(item.left), facts.known(item.right)) for item in facts.assumptions]
+        kept = all(one.evaluate(sizes) == other.evaluate(sizes) for one, other in assumed)
+        rules = facts.solver.constraints if facts.solver is not None else ()
+        if kept and all(rule.holds(sizes) for rule in rules) and left.evaluate(sizes) != right.evaluate(sizes):
+            return sizes
+    return None
+
+
+def _calls(facts: Facts) -> Iterator[dict[str, int]]:
+    """Sizes of calls that rules about single sizes allow: small ones first, none equal to another if that can be."""
+    free = [name for name in facts.order if name not in facts.values]
+    ways: list[Sequence[int]] = []
+    for name in free:
+        low, high, step, rest = max(2, facts.at_least.get(name, 0)), _UNBOUNDED, 1, 0
+        if facts.solver is not None:
+            value = facts.solver.value(name)
+            low, high, step, rest = max(low, value.low), min(high, value.high), value.modulus, value.residue
+            low = low if value.high >= low else max(value.low, 0)
+        ways.append(range(low + (rest - low) % step, high + 1, step)[: 2 * _TRIES])
+    if not all(ways):
+        return
+    for number in range(_TRIES):
+        picks = zip(free, ways, range(len(free)), strict=True)
+        sizes = {name: way[(number * (1 + place) + place) % len(way)] for name, way, place in picks}
+        yield {**sizes, **{name: facts.known(Dim.symbol(name)).evaluate(sizes) for name in facts.values}}
