@@ -15,9 +15,11 @@ NAMES = {
     "products": "products against cuBLAS",
     "attention": "attention against cuDNN",
     "warps": "products and attention on single warps",
+    "launch": "what a cached call costs the host, and what it does",
     "replay": "what it costs the host to run a recorded step of decoding again",
     "ranges": "whether a profiler sees a range for each kernel of the library",
     "pairs": "whether pairs of CTAs are chosen where they win",
+    "choices": "what is chosen by itself against what is asked for: schedules, stages, epilogues",
     "compile": "how long it takes to compile each kernel; needs no GPU",
     "sanitize": "memcheck, racecheck and synccheck of every kind of kernel",
 }

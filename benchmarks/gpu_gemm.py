@@ -104,11 +104,11 @@ FUNCTIONS: dict[str, Any] = {
 FUNCTIONS["tf32"] = ts.jit(f32_by_tf32, backend="cuda", policy=ts.compute(ts.tf32))
 
 
-def timed(torch: Any, runs: dict[str, Run], flops: float) -> dict[str, float]:
+def timed(torch: Any, runs: dict[str, Run], flops: float, rounds: int = _ROUNDS) -> dict[str, float]:
     """Median seconds of one run for each contender; bursts take turns."""
     found: dict[str, list[float]] = {name: [] for name in runs}
     count = max(3, min(20, int(6e-3 / (flops / 7e14) + 1)))
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         for name, run in runs.items():
             time.sleep(_PAUSE)
             for _ in range(2):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tessera.api.eager import install as _install
 from tessera.diagnostics.codes import DTypeError
 from tessera.frontend import tree
 from tessera.frontend.arguments import listed, whole
@@ -16,6 +17,8 @@ from tessera.frontend.several import several
 from tessera.types.annotation import TensorAnnotation, annotation_of
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32, i32
+
+_install()
 
 
 class Quantized:

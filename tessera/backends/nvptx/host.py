@@ -23,6 +23,7 @@ from tessera.ir.target.llvm.host_program import HostProgram, buffer_type
 from tessera.ir.target.llvm.instructions import TargetText, Value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
 from tessera.ir.target.reach import is_multiple
+from tessera.runtime.devices.cuda_tensor_map import MOST_PLACES, TOO_FAR
 from tessera.types.dim import Dim, product
 
 STATE = ("stream", "launch", "copy", "read", "wait", "fill", "encode", "pitch", "maps", "push", "pop")
@@ -158,10 +159,13 @@ class _Entry(HostProgram):
             self._launch(op, plain)
             return
         sizes = dict(zip(matrix.symbols, op.value("sizes"), strict=True))
-        fits = Value("i1", "true")
+        fits, number = Value("i1", "true"), self.names.index(matrix.name)
         for dim in dict.fromkeys(dim.substitute(sizes) for map_ in matrix.maps for dim in map_.dims):
             if dim.value is None or dim.value < 1:
                 fits = self.f.op("and", fits, self.f.icmp("sgt", self.dim(dim), 0))
+            if dim.value is None:
+                is_far = self.f.icmp("sgt", self.dim(dim), MOST_PLACES)
+                self.f.if_(is_far, lambda: self.f.ret(self.f.const_i(TOO_FAR | (number + 1) << 32)))
         other = None if plain is None else lambda: self._launch(op, plain)
         self.f.if_(fits, lambda: self._launch(op, matrix), other)
 

@@ -29,7 +29,8 @@ def share_at_work(program: KernelProgram, block: Block, machine: Machine) -> flo
     """Which share of a GPU's warps works, on the average over all waves of programs; None where sizes are free.
 
     A program with products has a multiprocessor to itself, and small blocks wait for what they read, by the root of how
-    much more they read; of others as many are resident as their registers allow.
+    much more they read; what sticks out over the edges of a result is work for nothing. Of other programs as many are
+    resident as their registers allow.
     """
     extents = [dim.value for dim in program.grid]
     if any(extent is None for extent in extents):
@@ -40,7 +41,7 @@ def share_at_work(program: KernelProgram, block: Block, machine: Machine) -> flo
     need = footprint_of(program, Schedule(block=block))
     if need.has_products:
         m, n = block[:2]
-        return _busy(count, machine.blocks) * min(1.0, m * n / (m + n) / REUSE) ** 0.5
+        return _busy(count, machine.blocks) * _inside(program, count) * min(1.0, m * n / (m + n) / REUSE) ** 0.5
     largest = max((type.size.value or 1 for type in program.types if isinstance(type, TensorType)), default=1)
     threads = max(WARP, min(256, 1 << max(0, (largest // 8).bit_length() - 1)))
     registers = need.registers(threads) + 2 * -(-largest // threads)
@@ -51,6 +52,13 @@ def share_at_work(program: KernelProgram, block: Block, machine: Machine) -> flo
 def _busy(count: int, places: int) -> float:
     """The share of places that have a program, over as many waves as it takes."""
     return count / (-(-count // places) * places)
+
+
+def _inside(program: KernelProgram, count: int) -> float:
+    """Which share of what programs store lies inside of the results."""
+    stored = sum(program.types[op.operands[0]].size.value or 0 for op in program.body.ops if op.name == "store")
+    wanted = sum(type.size.value or 0 for type in program.results)
+    return min(1.0, wanted / (count * stored)) if stored else 1.0
 
 
 def ranked(blocks: Sequence[Block], build: Callable[[Block], KernelProgram], machine: Machine) -> tuple[Block, ...]:

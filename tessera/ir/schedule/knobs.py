@@ -21,7 +21,7 @@ def knobs_of(kind: str, machine: Machine) -> Sequence[tuple[str, Sequence[Any]]]
     """The choices of a kind of group, each with its candidates in order of preference."""
     if kind == "contraction":
         # Only machines that copy ahead have buffers to count; 0 is as many as fit.
-        ahead = (("pipeline.stages", (0, 2, 3, 4, 5, 6, 8)),) if machine.has("tma") else ()
+        ahead = (("pipeline.stages", (0, 2, 3, 4, 5, 6, 8, 1)),) if machine.has("tma") else ()
         return (("contraction.block", blocks_of(machine)), *ahead)
     if kind == "map":
         return (("map.tile", map_tiles(machine)),)

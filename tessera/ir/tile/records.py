@@ -80,7 +80,7 @@ class KernelProgram:
 
     def work(self) -> str:
         """The text of what is done, whatever schedule it came from; hints, which change no result, are left out."""
-        lines = _lines(self.body, "", without=("hints", "prefetch"))
+        lines = _lines(self.body, "", without=("hints", "prefetch", "buffers"))
         return "\n".join([str(list(map(str, self.grid))), *lines])
 
     @property

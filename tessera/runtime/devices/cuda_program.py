@@ -14,7 +14,7 @@ from tessera.runtime.devices.cuda_memory import ALIGNMENT, POOL, copy_in
 from tessera.runtime.devices.cuda_ranges import ranges
 from tessera.runtime.devices.cuda_stream import QUEUE, wait_for
 from tessera.runtime.devices.cuda_tensor import NOWHERE, CudaTensor, Form, form_of
-from tessera.runtime.devices.cuda_tensor_map import TensorMaps
+from tessera.runtime.devices.cuda_tensor_map import TOO_FAR, TensorMaps, too_far
 from tessera.runtime.devices.cuda_waits import watch
 from tessera.runtime.executable import Executable, Port
 from tessera.runtime.loader import link
@@ -126,6 +126,8 @@ class CudaProgram:
     def _failure(self, code: int) -> Exception:
         number, kernel = code & _NUMBER, (code >> 32) - 1
         name = self.executable.metadata["called"][kernel] if kernel >= 0 else "the host program"
+        if number == TOO_FAR:
+            return too_far(name)
         found = error_of(number, name, driver().library)
         if number in (900, 901):
             return DeviceError(

@@ -5,8 +5,15 @@ from __future__ import annotations
 import ctypes
 from weakref import WeakSet
 
+from tessera.diagnostics.codes import DeviceError
+
 _LINE = 64
 _PROGRAMS: WeakSet[TensorMaps] = WeakSet()
+
+MOST_PLACES = (1 << 31) - 1
+"""The elements of a dim that the copy engine can go to: it is told places in 32 bits with a sign."""
+TOO_FAR = 1 << 16
+"""What the entry of a program says where a dim has more; no number of the driver."""
 
 
 class TensorMaps:
@@ -34,3 +41,12 @@ def tensor_map_counts() -> dict[str, int]:
     """Maps that all programs of this process, as far as they live, made and used again."""
     programs = list(_PROGRAMS)
     return {"created": sum(maps.created for maps in programs), "reused": sum(maps.reused for maps in programs)}
+
+
+def too_far(kernel: str) -> DeviceError:
+    """The error for a kernel that is given such a dim."""
+    return DeviceError(
+        f"`{kernel}` cannot be launched: a tensor that the copy engine reads or writes has a dim of more than "
+        f"{MOST_PLACES} elements",
+        fix="declare such a dim with its size, and its kernel does without the engine; or take the tensor in parts",
+    )

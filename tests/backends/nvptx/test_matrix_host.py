@@ -15,7 +15,8 @@ import tessera as ts
 from tessera.backends.nvptx.host import MAP_DTYPES, STATE
 from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
-from tessera.runtime.devices.cuda_tensor_map import TensorMaps
+from tessera.diagnostics.codes import DeviceError
+from tessera.runtime.devices.cuda_tensor_map import MOST_PLACES, TOO_FAR, TensorMaps, too_far
 from tessera.runtime.loader import link
 from tessera.types.dtype import BY_NAME
 
@@ -85,13 +86,13 @@ class Asked:
         self.ranges.append("end")
         return 0
 
-    def run(self, m: int, n: int, k: int, x: int = 0x10000) -> Asked:
-        """A product of this size, whose left side is at `x`."""
+    def run(self, m: int, n: int, k: int, x: int = 0x10000, code: int = 0) -> Asked:
+        """A product of this size, whose left side is at `x`; `code` is what the entry gives."""
         sizes = {"M": m, "N": n, "K": k}
         values = (ctypes.c_int64 * 3)(*[sizes[name] for name in self.made.symbols])
         entry = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 5)(self._code.address("tessera_entry"))
         pointers, results = (ctypes.c_void_p * 2)(x, 0x20000), (ctypes.c_void_p * 1)(0x30000)
-        assert entry(pointers, results, values, 0x40000, self._state) == 0
+        assert entry(pointers, results, values, 0x40000, self._state) == code
         return self
 
 
@@ -172,3 +173,16 @@ def test_launches_are_ranges_of_a_profiler_that_looks_on() -> None:
 def test_a_dtype_that_tensor_maps_do_not_have_is_not_taken_for_bytes() -> None:
     assert {dtype.name for dtype in BY_NAME.values()} <= set(MAP_DTYPES)
     assert MAP_DTYPES["bf16"] != MAP_DTYPES["u8"]
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_a_dim_beyond_the_places_of_the_copy_engine_is_no_launch(place: int) -> None:
+    sizes = [8, 8, 8]
+    sizes[place] = MOST_PLACES
+    asked = Asked()
+    at = next(at for at, name in enumerate(asked.made.metadata["called"]) if name.endswith("__matrix"))
+    assert len(asked.run(*sizes).launch) == 1
+    sizes[place] += 1
+    assert len(asked.run(*sizes, code=TOO_FAR | (at + 1) << 32).launch) == 1
+    with pytest.raises(DeviceError, match="has a dim of more than 2147483647 elements"):
+        raise too_far("product")

@@ -19,6 +19,7 @@ from tessera.ir.target.hopper_limits import Product as Form
 from tessera.ir.target.matrix_instructions import INSTRUCTIONS
 from tessera.ir.tile.copied import COLUMNS, REGISTERS
 from tessera.ir.tile.copied import ROWS as ALONG
+from tessera.runtime.devices.cuda_tensor_map import MOST_PLACES
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
@@ -306,10 +307,6 @@ def _widens(op: SpecOp) -> bool:
     assert isinstance(source, TileAttr)
     assert isinstance(target, TileAttr)
     return source.dtype.bits < target.dtype.bits and holds(target.dtype, source.dtype)
-
-
-MOST_PLACES = (1 << 31) - 1
-"""The elements of a dim that the copy engine can go to: it is told places in 32 bits with a sign."""
 
 
 def box_of(op: SpecOp, tile: SSAValue, first: int, cuts: bool = False) -> Box:
