@@ -76,8 +76,12 @@ def row_of(torch: Any, name: str) -> dict[str, Any]:
     given = [ts.cuda.array(one) for one in (x, w)]
     made = {way: ts.jit(FORMS[form], backend="cuda", overrides=overrides) for way, overrides in WAYS.items()}
     wanted = x.double() @ (w.double().T if form == "nt" else w.double())
+
+    def run(function: Any) -> Any:
+        return function(*given)
+
     with ThreadPoolExecutor() as pool:  # kernels are compiled side by side
-        results = pool.map(lambda function: function(*given), made.values())
+        results: list[Any] = list(pool.map(run, made.values()))
     for way, result in zip(made, results, strict=True):
         found = torch.from_dlpack(result).double()
         if not float((found - wanted).norm() / wanted.norm()) < 1e-2:
