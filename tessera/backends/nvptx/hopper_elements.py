@@ -195,6 +195,28 @@ def load(cells: Cells, dtype: DType, pad: float) -> Registers:
     return Registers(places.layout, dtype, found)
 
 
+def load_pairs(cells: Cells, dtype: DType) -> Registers:
+    """Elements of two bytes, two neighbours of a row at a time: the first is even, and both are inside or become 0."""
+    places, buffer = cells.places, cells.buffer
+    f, made = places.f, dict[tuple[str, int, str], Value]()
+    found: list[Value] = []
+    starts: dict[str, Value] = {}
+    for place, (start, rest) in enumerate(places.split(cells.offset)):
+        condition = cells.condition(place)
+        key = (start.text, rest, condition.text)
+        if place % 2 == 0 and key not in made:
+            if start.text not in starts:
+                starts[start.text] = f.gep(buffer, start, "i16")
+            address = f.gep(starts[start.text], rest, "i16")
+            if cells.inside is None:
+                made[key] = f.load(address, "i32")
+            else:
+                made[key] = f.select(condition, f.load(f.select(condition, address, buffer), "i32"), number(0))
+        if place % 2 == 0:
+            found.append(made[key])
+    return Registers(places.layout, dtype, None, found)
+
+
 _STORES = {1: ("b8", "r", "i32"), 2: ("b16", "h", "i16"), 4: ("b32", "r", "i32"), 8: ("b64", "l", "i64")}
 
 

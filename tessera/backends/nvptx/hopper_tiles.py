@@ -301,7 +301,10 @@ class TileOps:
     def _load(self, op: SpecOp) -> Registers:
         buffer = op.operands[0]
         assert isinstance(buffer.type, BufferAttr)
-        return elements.load(self._cells(op, op.results[0], 0), buffer.type.dtype, op.value("pad"))
+        cells, dtype = self._cells(op, op.results[0], 0), buffer.type.dtype
+        if is_paired(dtype) and cells.places.layout.kind == FRAGMENT and _is_even(op):
+            return elements.load_pairs(cells, dtype)
+        return elements.load(cells, dtype, op.value("pad"))
 
     def _store(self, op: SpecOp) -> None:
         cells = self._cells(op, op.operands[0], 1)
@@ -421,3 +424,19 @@ class TileOps:
                 bits = [f.bitcast(convert.narrowed(f, value, tile.dtype), "i32") for value in pair]
                 text = "st.shared.v2.b32 [$0], {$1, $2};"
                 asm.effect(f, text, "r,r,r", [op32(f, "add", place, inside), *bits])
+
+
+def _is_even(op: SpecOp) -> bool:
+    """Whether a `ttarget.fragment_load` finds elements of a row by twos beside each other, beginning at an even one.
+
+    Both are inside then, or both become 0.
+    """
+    buffer, axis = op.operands[0].type, op.value("axes")[-1]
+    assert isinstance(buffer, BufferAttr)
+    parts, bound = linear(op.value("map"), buffer.shape).coefficient(axis), op.value("bounds")[-1]
+    if parts is None or parts[0].value != 1 or axis in parts[1].symbols or not is_multiple(parts[1], 2):
+        return False
+    if op.value("windows") or op.value("pad") or (bound.value != -1 and not is_multiple(bound, 2)):
+        return False
+    start = dict(zip(op.value("names"), op.operands[1:], strict=True))[axis].owner
+    return isinstance(start, SpecOp) and start.name == "ttarget.index" and is_multiple(start.value("expr"), 2)

@@ -105,6 +105,20 @@ def test_the_assembler_undoes_nothing(name: str) -> None:
     assert "0 bytes spill stores" in words
 
 
+def test_elements_beside_each_other_are_read_together() -> None:
+    """What is added to a product of bf16, for all rows or each; of an odd number of columns, one by one."""
+
+    def reads(columns: int, block: Any, **ways: Any) -> tuple[int, int]:
+        shapes = [(2048, 640), (columns, 640), (columns,)]
+        text = BACKEND.code(lowered(layer, shapes, block, **ways)).text
+        return text.count("load i32, ptr"), text.count("load bfloat, ptr") + text.count("load i16, ptr")
+
+    # A pair for every eight columns of the 256, in the loop of programs and after it.
+    assert reads(2560, (128, 256, 64)) == (2 * 32, 0)
+    assert reads(2562, (128, 256, 64), epilogue="after") == (32, 0)
+    assert reads(2561, (128, 256, 64)) == (0, 64)
+
+
 def test_few_rows_are_copied_as_they_are() -> None:
     text = text_of(lowered(nt, [(16, 640), (2560, 640)], (64, 64, 128)))
     assert "{box = [16, 64]}" in text
