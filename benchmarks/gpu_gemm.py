@@ -1,6 +1,6 @@
 """Products on an NVIDIA GPU, through `ts.jit`, beside cuBLAS in one process.
 
-    PYTHONPATH=. python3 -m benchmarks.gpu_gemm [--quick] [--out FILE]
+    PYTHONPATH=. python3 -m benchmarks.gpu_gemm [--quick] [--jobs N] [--out FILE]
 
 Each function is first held against float64 on fresh random numbers, and run again for the same bits. Then bursts of
 contenders take turns, with a pause before each so that all meet the same clocks, and medians are compared.
@@ -11,18 +11,23 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import multiprocessing
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
+import numpy as np
 
 import tessera as ts
 from benchmarks.environment import describe
 from benchmarks.gpu_record import need_gpu
 from tessera import KTile, Schedule, bf16, f32, kernel, tile
+from tessera.api.compilation import load
+from tessera.ir.base.tape import Tape
 
 Run = Callable[[], Any]
 _PAUSE, _ROUNDS, _HELD = 0.05, 7, 3_000_000
@@ -153,6 +158,27 @@ def sides(torch: Any, form: str, size: Sequence[int]) -> tuple[Any, Any, list[An
     return x, w, [torch.full((), scale, device="cuda") for scale in (0.5, 2.0)] if form == "e4m3" else []
 
 
+_DTYPES: dict[str, Any] = {"e4m3": ml_dtypes.float8_e4m3fn, "f16": np.float16, "i8": np.int8, "tf32": np.float32}
+
+
+def compiled(form: str, size: Sequence[int]) -> str:
+    """Compile a product into the cache of programs, and say where it came from; nothing runs, nor takes memory."""
+    m, n, k = size
+    shapes = [(m, k), (k, n) if form in ("nn", "by_hand") else (n, k), *[(n,)] * (form == "gelu")]
+    element = np.zeros((), _DTYPES.get(form, ml_dtypes.bfloat16))
+    given = [np.broadcast_to(element, shape) for shape in shapes]
+    given += [np.zeros((), np.float32)] * (2 if form == "e4m3" else 0)
+    jitted = FUNCTIONS[form]
+    tape: Tape = jitted.trace(*given).tape
+    return load(tape, jitted.options)[1].source
+
+
+def compile_ahead(plan: Sequence[tuple[str, Sequence[int]]], jobs: int) -> None:
+    """Compile all products of a plan, so many at a time: a GPU that waits for a compiler is time that somebody paid."""
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        list(pool.map(compiled, *zip(*plan, strict=True)))
+
+
 def peer_of(torch: Any, form: str, x: Any, right: Any, more: Sequence[Any]) -> Run:
     """The same product by cuBLAS."""
     if form == "gelu":
@@ -227,12 +253,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--out", default="")
+    parser.add_argument("--jobs", type=int, default=1, help="products to compile at a time, before the first is timed")
     asked = parser.parse_args()
     need_gpu()
     torch: Any = importlib.import_module("torch")  # a peer, not a dependency
     plan = product_plan()
     if asked.quick:
         plan = [("nt", SQUARE[1]), ("nn", SQUARE[1]), ("gelu", SQUARE[1]), ("nt", RAGGED[0]), ("nt", SKINNY[3])]
+    if asked.jobs > 1:
+        compile_ahead(plan, asked.jobs)
     rows = [show(product_row(torch, form, size)) for form, size in plan]
     write_down(torch, rows, asked.out)
 
