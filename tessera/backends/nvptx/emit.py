@@ -8,12 +8,12 @@ from typing import Any
 
 from xdsl.ir import Block, Operation, SSAValue
 
-from tessera.backends.nvptx import emit_access, emit_exchange, emit_lanes, emit_order, emit_values, values
-from tessera.backends.nvptx.falling import falling
+from tessera.backends.nvptx import emit_access, emit_exchange, emit_lanes, emit_order, emit_values, row_extremes, values
+from tessera.backends.nvptx.falling import Bound, falling
 from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.layout import Layout, Threads, Tile
-from tessera.backends.nvptx.rows_ahead import BLOCKS, HELD, Stage, rows_ahead
-from tessera.backends.nvptx.rows_matrix import Matrices, lane_of, load_rows, matrix_rows
+from tessera.backends.nvptx.rows_ahead import BLOCKS, DEPTH, HELD, OWN, Stage, rows_ahead
+from tessera.backends.nvptx.rows_matrix import Matrices, lane_of, load_rows, matrix_bytes, matrix_rows
 from tessera.backends.nvptx.text import WARP, DeviceModule, barrier, special, warp_barrier
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
@@ -52,6 +52,9 @@ class Emitter:
     def __init__(self, kernel: SpecOp, machine: Machine, exponential: str = values.EXACT) -> None:
         self.kernel, self.machine, self.exponential = kernel, machine, exponential
         self.falling = falling(kernel)
+        self.ordinary: frozenset[SpecOp] = frozenset()
+        self.smallest: dict[Bound, list[Value]] = {}
+        """Powers whose arguments are known to be neither positive nor far below 0, and what will say so of others."""
         self.name: str = kernel.value("symbol")
         self.threads: int = kernel.value("threads")
         self.programs = max(1, BLOCK // self.threads)
@@ -183,18 +186,22 @@ class Emitter:
 
     def _rows(self, op: SpecOp, grid: Sequence[Value], first: Value, total: Index) -> None:
         """Programs that take rows in turn, each with the next one on its way."""
-        f, stage = self.f, Stage(self, self.rows, self.shared_bytes * self.programs)
+        f, depth = self.f, self._depth()
+        stage = Stage(self, self.rows, self.shared_bytes * self.programs, depth)
         self.module.shared_base()
         self.stage_bytes = stage.size
         step = f.mul(f.cast("zext", special(f, "nctaid.x"), "i64"), self.programs)
-        stage.fetch(first, total)
+        for ahead in range(depth):
+            stage.begin(ahead * stage.turn)
+            stage.fetch(f.add(first, f.mul(step, ahead)), total)
         if self.matrix is not None:
             start = (self.shared_bytes + stage.size) * self.programs
             self.matrices = Matrices(self, self.matrix, start)
             self.matrix_bytes = self.matrices.end - start
             self.matrices.bring()
 
-        def round_(number: Value) -> None:
+        def round_(number: Value, places: list[Value]) -> list[Value]:
+            stage.begin(places[0] if places else 0)
             stage.arrive()
             self.memo = {}
             (place,) = op.regions[0].block.args
@@ -204,10 +211,17 @@ class Emitter:
             else:
                 emit_access.load_rows(self, stage, number)
             self.wait()
-            stage.fetch(f.add(number, step), total)
+            stage.fetch(f.add(number, f.mul(step, depth)), total)
             self._program(op, grid, number, kept=True)
+            return [f.sub(stage.turn, place) for place in places]
 
-        f.loop(first, total, step, round_)
+        f.loop(first, total, step, round_, [f.const_i(0)] if depth > 1 else [])
+
+    def _depth(self) -> int:
+        """Rows of a program that are on their way at a time."""
+        rows = self.programs * sum(row.bytes for row in self.rows)
+        others = self.shared_bytes * self.programs + matrix_bytes(self.matrix, self.programs)
+        return DEPTH if self.machine.shared // HELD - OWN >= DEPTH * rows + others else 1
 
     def _program(
         self, op: SpecOp, grid: Sequence[Value], number: Value, is_again: bool = False, kept: bool = False
@@ -258,29 +272,30 @@ class Emitter:
         first, last = known(low), known(high)
         carried = self._flat(op.operands[2:])
         if unroll == 0 and first is not None and last is not None:
-            for index in range(first, first + (last - first) // step * step, step):
-                carried = self._turn(op, index, carried)
-            self._bind(op.results, carried)
+            places = range(first, first + (last - first) // step * step, step)
+            if not row_extremes.write_extremes(self, op, places, carried):
+                ends = row_extremes.write_ordinary(self, op, lambda: self._turns(op, places, carried))
+                self.bind(op.results, self._turns(op, places, carried) if ends is None else ends)
             return
         span = f.smax(f.sub(high, low), 0)
         whole = f.add(low, f.round_down(span, step))
 
         def turn(index: Value, values: list[Value]) -> list[Value]:
-            return self._apart(lambda: self._turn(op, index, values))
+            return self.apart(lambda: self._turn(op, index, values))
 
         def turns(index: Value, values: list[Value]) -> list[Value]:
             places = [f.add(index, number * step) for number in range(unroll)]
             for place in places:
                 emit_access.load_early(self, op, place)
             for place in places:
-                values = self._apart(lambda at=place, had=values: self._turn(op, at, had))
+                values = self.apart(lambda at=place, had=values: self._turn(op, at, had))
             return values
 
         begin: Index = low
         if unroll > 1:
             begin = f.add(low, f.round_down(span, step * unroll))
-            carried = f.loop(low, begin, step * unroll, lambda at, had: self._apart(lambda: turns(at, had)), carried)
-        self._bind(op.results, f.loop(begin, whole, step, turn, carried))
+            carried = f.loop(low, begin, step * unroll, lambda at, had: self.apart(lambda: turns(at, had)), carried)
+        self.bind(op.results, f.loop(begin, whole, step, turn, carried))
 
     def on_tail(self, op: SpecOp) -> None:
         f, step = self.f, op.value("step")
@@ -291,22 +306,27 @@ class Emitter:
         number = known(whole)
         start: Index = whole if number is None else number
         if carried:
-            ends = f.if_(has, lambda: self._apart(lambda: self._turn(op, start, carried)), lambda: carried)
-            self._bind(op.results, ends)
+            ends = f.if_(has, lambda: self.apart(lambda: self._turn(op, start, carried)), lambda: carried)
+            self.bind(op.results, ends)
         else:
-            f.if_(has, lambda: self._apart(lambda: self._turn(op, start, [])) and None)
+            f.if_(has, lambda: self.apart(lambda: self._turn(op, start, [])) and None)
 
-    def _apart(self, write: Callable[[], list[Value]]) -> list[Value]:
+    def apart(self, write: Callable[[], list[Value]]) -> list[Value]:
         """Write what may not run, or more than once: what is loaded there is not known behind it."""
         kept = dict(self.memo)
         made = write()
         self.memo = kept
         return made
 
+    def _turns(self, op: SpecOp, places: Sequence[int], carried: list[Value]) -> list[Value]:
+        for index in places:
+            carried = self._turn(op, index, carried)
+        return carried
+
     def _turn(self, op: SpecOp, index: Index, carried: list[Value]) -> list[Value]:
         block = op.regions[0].block
         self.indices[block.args[0]] = index
-        self._bind(block.args[1:], carried)
+        self.bind(block.args[1:], carried)
         self.ops(block)
         last = block.last_op
         assert last is not None
@@ -315,7 +335,7 @@ class Emitter:
     def _flat(self, tiles: Sequence[SSAValue]) -> list[Value]:
         return [value for tile in tiles for value in self.registers(self.tiles[tile])]
 
-    def _bind(self, results: Sequence[SSAValue], flat: Sequence[Value]) -> None:
+    def bind(self, results: Sequence[SSAValue], flat: Sequence[Value]) -> None:
         at = 0
         for result in results:
             layout, dtype = self.layout(result)
@@ -354,7 +374,7 @@ class Emitter:
         """Shared memory of the program for `size` bytes, whatever was there before."""
         self.exchange_bytes = max(self.exchange_bytes, size)
         f = self.f
-        start: Index = (self.shared_bytes + sum(row.bytes for row in self.rows)) * self.programs + self.matrix_bytes
+        start: Index = (self.shared_bytes + self.stage_bytes) * self.programs + self.matrix_bytes
         if self.programs > 1:
             start = f.add(f.mul(self.slot, Value("i64", _EXCHANGE)), start)
         return f.gep(self.module.shared_base(), start, "i8")

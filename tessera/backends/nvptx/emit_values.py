@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tessera.backends.nvptx import values
+from tessera.backends.nvptx.short_functions import ASKED, SHORT, short
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.llvm import convert, rounding
 from tessera.ir.target.llvm.dims import dim_value
@@ -21,10 +22,10 @@ def emit_math(emitter: Emitter, op: SpecOp) -> None:
     operands = [emitter.of(value) for value in op.operands]
     dtype = emitter.tiles[op.operands[0]].dtype
     fn = op.value("fn")
-    falls = op in emitter.falling
+    promise = values.NORMAL if op in emitter.ordinary else values.FALLS if op in emitter.falling else ""
     elements = zip(*operands, strict=True)
     emitter.made(
-        op, [values.computed(emitter.f, fn, list(parts), dtype, emitter.exponential, falls) for parts in elements]
+        op, [values.computed(emitter.f, fn, list(parts), dtype, emitter.exponential, promise) for parts in elements]
     )
 
 
@@ -33,7 +34,9 @@ def emit_convert(emitter: Emitter, op: SpecOp) -> None:
     source = emitter.tiles[op.operands[0]]
     registers = emitter.registers(source)
     _, to = emitter.layout(op.result)
-    made = emitter.made(op, _paired(emitter, op) or values.cast(emitter.f, registers, source.dtype, to))
+    made = emitter.made(
+        op, _paired(emitter, op) or _short(emitter, op) or values.cast(emitter.f, registers, source.dtype, to)
+    )
     made.wide = (source.dtype, registers) if to.bits == 16 and source.dtype is f32 else None
     if not op.value("rounding") and source.dtype.is_float and source.dtype.bits < to.bits:
         made.narrow = source.narrow or (source.dtype, registers)
@@ -52,6 +55,20 @@ def _paired(emitter: Emitter, op: SpecOp) -> list[Value] | None:
         return None
     left, right = (part[1] for part in parts if part)
     return values.paired(emitter.f, maker.value("fn"), left, right)
+
+
+def _short(emitter: Emitter, op: SpecOp) -> list[Value] | None:
+    """A function of a bf16 that is rounded to bf16 again, by a formula that has the same bits on Hopper."""
+    maker = op.operands[0].owner
+    if emitter.machine.cpu not in ASKED or not isinstance(maker, SpecOp) or maker.name != "ttarget.math":
+        return None
+    if maker.value("fn") not in SHORT or emitter.layout(op.result)[1] is not bf16:
+        return None
+    given = emitter.tiles[maker.operands[0]].narrow
+    is_plain = op.value("rounding") in ("", "nearest_even")
+    if given is None or given[0] is not bf16 or len(given[1]) % 2 or not is_plain:
+        return None
+    return short(emitter.f, maker.value("fn"), given[1])
 
 
 def emit_round(emitter: Emitter, op: SpecOp) -> None:

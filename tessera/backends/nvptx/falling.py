@@ -17,21 +17,29 @@ _SAME = frozenset(
 """Ops that give the same for the same operands; loads of arguments that are not written do."""
 
 
-def falling(kernel: SpecOp) -> frozenset[SpecOp]:
-    """The `exp` ops of a kernel whose arguments are at most 0, or NaN, wherever anybody looks at the result."""
+Bound = tuple[SpecOp, SSAValue]
+"""A loop, and a value of its turns that is not above something."""
+
+
+def falling(kernel: SpecOp) -> dict[SpecOp, Bound]:
+    """The `exp` ops of a kernel whose arguments are at most 0, or NaN, wherever anybody looks at the result.
+
+    Each with the same values as they were before, where the largest was taken from them.
+    """
     written: set[SSAValue] = {kernel.regions[0].block.args[place] for place in kernel.value("writes")}
     found = (op for op in kernel.walk() if isinstance(op, SpecOp) and _function(op) == "exp")
-    return frozenset(op for op in found if _falls(op, written))
+    bounds = ((op, _bound(op, written)) for op in found)
+    return {op: bound for op, bound in bounds if bound is not None}
 
 
 def _function(op: object) -> str:
     return op.value("fn") if isinstance(op, SpecOp) and op.name == "ttarget.math" else ""
 
 
-def _falls(op: SpecOp, written: set[SSAValue]) -> bool:
+def _bound(op: SpecOp, written: set[SSAValue]) -> Bound | None:
     shifted, here = op.operands[0].owner, op.parent_op()
     if _function(shifted) != "sub" or not isinstance(here, SpecOp):
-        return False
+        return None
     assert isinstance(shifted, SpecOp)
     value, top = shifted.operands
     for there, other in _at_most(top):
@@ -39,8 +47,8 @@ def _falls(op: SpecOp, written: set[SSAValue]) -> bool:
             turn, other_turn = (loop.regions[0].block.args[0] for loop in (here, there))
             places: dict[SSAValue, SSAValue] = {turn: other_turn}
             if _is_same(value, other, places, written):
-                return True
-    return False
+                return there, other
+    return None
 
 
 def _at_most(top: SSAValue, axes: tuple[int, ...] | None = None) -> Iterator[tuple[SpecOp, SSAValue]]:

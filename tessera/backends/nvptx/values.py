@@ -18,6 +18,7 @@ from tessera.types.dtype import DType
 
 EXACT, HARDWARE = "exact", "hardware"
 """How `exp` of f32 is computed: with the bits of every other machine, or by the GPU's own power of two."""
+FALLS, NORMAL = "falls", "normal"
 
 
 def register_type(dtype: DType) -> str:
@@ -90,10 +91,15 @@ def paired(f: FunctionText, name: str, left: Sequence[Value], right: Sequence[Va
     """A function of `PAIRED` on bf16, an even number of them, rounded to bf16."""
     found: list[Value] = []
     for at in range(0, len(left), 2):
-        words = [_whole(f, part[at], part[at + 1]) for part in (left, right)]
+        words = [word_of(f, part[at], part[at + 1]) for part in (left, right)]
         text = f'call i32 asm "{name}.rn.bf16x2 $0, $1, $2;", "=r,r,r"({words[0]}, {words[1]})'
-        found += _halves(f, f.raw("i32", text))
+        found += halves(f, f.raw("i32", text))
     return found
+
+
+def extreme_pairs(f: FunctionText, name: str, left: Value, right: Value) -> Value:
+    """The larger or smaller of two pairs of bf16, NaN where one is."""
+    return f.raw("i32", f'call i32 asm "{name}.NaN.bf16x2 $0, $1, $2;", "=r,r,r"({left}, {right})')
 
 
 def _to_bf16(f: FunctionText, values: Sequence[Value]) -> list[Value]:
@@ -101,19 +107,19 @@ def _to_bf16(f: FunctionText, values: Sequence[Value]) -> list[Value]:
     found: list[Value] = []
     for first, second in zip(values[::2], values[1::2], strict=False):
         pair = f.insert(f.insert(Value("<2 x float>", "poison"), first, 0), second, 1)
-        found += _halves(f, f.bitcast(f.raw("<2 x bfloat>", f"fptrunc {pair} to <2 x bfloat>"), "i32"))
+        found += halves(f, f.bitcast(f.raw("<2 x bfloat>", f"fptrunc {pair} to <2 x bfloat>"), "i32"))
     if len(values) % 2:
         found.append(f.bitcast(f.raw("bfloat", f"fptrunc {values[-1]} to bfloat"), "i16"))
     return found
 
 
-def _halves(f: FunctionText, word: Value) -> list[Value]:
+def halves(f: FunctionText, word: Value) -> list[Value]:
     """Two elements of 16 bits by shifts, which merge with those that widen them: vectors are taken apart first."""
     return [f.cast("trunc", word, "i16"), f.cast("trunc", f.op("lshr", word, f.const_like(word, 16)), "i16")]
 
 
-def _whole(f: FunctionText, low: Value, high: Value) -> Value:
-    """The word of which `_halves` gives these; of the halves of one word it is that word."""
+def word_of(f: FunctionText, low: Value, high: Value) -> Value:
+    """The word of which `halves` gives these; of the halves of one word it is that word."""
     above = f.op("shl", f.cast("zext", high, "i32"), Value("i32", "16"))
     return f.op("or", f.cast("zext", low, "i32"), above)
 
@@ -125,7 +131,7 @@ def packed(f: FunctionText, values: Sequence[Value]) -> Value:
     if count == 1:
         return values[0]
     if element == "i16" and count % 2 == 0:
-        words = [_whole(f, low, high) for low, high in zip(values[::2], values[1::2], strict=True)]
+        words = [word_of(f, low, high) for low, high in zip(values[::2], values[1::2], strict=True)]
         return words[0] if count == 2 else _vector(f, words)
     whole = _vector(f, values)
     words = count * size // 4
@@ -147,7 +153,7 @@ def unpacked(f: FunctionText, whole: Value, element: str, count: int) -> list[Va
         return [whole]
     if element == "i16" and count % 2 == 0:
         words = [whole] if count == 2 else [f.extract(whole, at) for at in range(count // 2)]
-        return [part for word in words for part in _halves(f, word)]
+        return [part for word in words for part in halves(f, word)]
     vector = f.bitcast(whole, f"<{count} x {element}>")
     return [f.extract(vector, lane) for lane in range(count)]
 
@@ -164,15 +170,17 @@ def packed_type(element: str, count: int) -> str:
 
 
 def computed(
-    f: FunctionText, name: str, parts: list[Value], dtype: DType, exponential: str = EXACT, falls: bool = False
+    f: FunctionText, name: str, parts: list[Value], dtype: DType, exponential: str = EXACT, promise: str = ""
 ) -> Value:
     """A function of the table; extremes of f32 by their own instruction, for which 0 is larger than -0.
 
-    `falls` promises that the argument of an `exp` is not positive.
+    A promise is of the argument of an `exp`: that it is not positive, or besides that its power is a normal number.
     """
     if name == "exp" and dtype is dt.f32 and exponential == HARDWARE:
         return _exponential(f, parts[0])
-    if name == "exp" and falls:
+    if name == "exp" and promise == NORMAL:
+        return math_exp.exp_ordinary(f, parts[0])
+    if name == "exp" and promise == FALLS:
         return math_exp.exp(f, parts[0], negative=True)
     if name in ("max", "min") and dtype is dt.f32:
         return f.intrinsic("maximum" if name == "max" else "minimum", *parts)

@@ -106,6 +106,27 @@ def test_no_other_difference_does(function: Any) -> None:
     assert falls == 0
 
 
+def test_the_largest_of_bf16_is_taken_two_at_a_time() -> None:
+    ptx = ptx_of(lowered(softmax, np.zeros((8, 1024), BF16)))
+    # 32 elements to a thread: 16 pairs, of the largest and of the smallest.
+    assert ptx.count("max.NaN.bf16x2") == ptx.count("min.NaN.bf16x2") == 15
+    assert "bf16x2" not in ptx_of(lowered(softmax, np.zeros((8, 1024), np.float32)))
+
+
+@pytest.mark.parametrize("function", [softmax, scaled_softmax, log_softmax])
+def test_powers_are_written_for_rows_that_do_not_fall_far_too(function: Any) -> None:
+    ptx = ptx_of(lowered(function, np.zeros((8, 1024), BF16)))
+    assert ptx.count("vote.sync.all") == 1
+    # 32 arguments to a thread, which are held from below for a row that falls far, and for no other.
+    held = ptx.count("0fC2D40000;")
+    assert held == 32
+
+
+@pytest.mark.parametrize("function", [of_mean, of_minimum, of_another, the_other_way, of_less])
+def test_other_powers_are_written_once(function: Any) -> None:
+    assert "vote" not in ptx_of(lowered(function, np.zeros((8, 1024), BF16)))
+
+
 CROSSED = """builtin.module attributes {tessera.version = 2 : i64} {
   ttarget.kernel @k(%0: !ttile.buffer<[64, 256], f32>, %1: !ttile.buffer<[64], f32>) attributes {
       symbols = [], writes = [1], lanes = 32, features = ["sm_80"], scratch = 0, threads = 128} {

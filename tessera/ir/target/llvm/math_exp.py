@@ -133,6 +133,20 @@ def exp(
     return f.select(gone, f.const_like(found, 0.0), found)
 
 
+ORDINARY = -87.0
+"""From here up to 0, powers of e are normal numbers: the smallest of those is `e**-87.3`."""
+
+
+def exp_ordinary(f: FunctionText, x: Value) -> Value:
+    """`e**x` of an `x` from `ORDINARY` to 0: nothing is bounded, and its power of two is added to the exponent."""
+    n, marked = nearest(f, x, math.log2(math.e))
+    high, low = tables(x).ln2
+    rest = fma(f, n, f.const_like(x, -low), fma(f, n, f.const_like(x, -high), x))
+    mantissa = bits(f, horner(f, rest, tables(x).exp))
+    # What else is in `marked` is shifted out.
+    return from_bits(f, add(f, mantissa, shift(f, "shl", bits(f, marked), tables(x).mantissa)))
+
+
 def without_vanishing(f: FunctionText, x: Value, low: float) -> tuple[Value, Value]:
     """Where a power would round to 0, and the exponent with 0 there instead.
 

@@ -1,0 +1,193 @@
+"""Loops over a row that are written out: extremes two at a time, and powers without corners where a row has none.
+
+A largest or smallest element is the same in any order, and the same before it is widened; two of bf16 take one
+instruction. Where the smallest element of a row is not far below the largest, powers of the differences are normal
+numbers, which takes fewer instructions than any number would; the threads of a row agree on that once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from xdsl.ir import SSAValue
+
+from tessera.backends.nvptx import values
+from tessera.backends.nvptx.falling import Bound
+from tessera.backends.nvptx.layout import Tile
+from tessera.backends.nvptx.text import ALL_LANES, WARP
+from tessera.ir.base.op import SpecOp
+from tessera.ir.target.llvm.instructions import Value
+from tessera.ir.target.llvm.math_exp import ORDINARY
+from tessera.types.dtype import bf16, f32
+
+if TYPE_CHECKING:
+    from tessera.backends.nvptx.emit import Emitter
+
+CHAINS = 4
+"""Extremes that are taken side by side, so that none waits for the last."""
+_INSTRUCTIONS = {"max": "maximum", "min": "minimum"}
+_INSIDE = frozenset(
+    f"ttarget.{name}" for name in ("load", "store", "convert", "math", "select", "constant", "spread", "index", "yield")
+)
+"""Ops of a loop that may be written in two ways: they wait for nobody."""
+
+
+def joins_of(loop: SpecOp) -> list[SpecOp] | None:
+    """The ops that join each carried value of a loop with one of its turn, where all take the larger or smaller."""
+    block = loop.regions[0].block
+    last = block.last_op
+    assert last is not None
+    joins: list[SpecOp] = []
+    for carried, value in zip(block.args[1:], last.operands, strict=True):
+        join = value.owner
+        if not isinstance(join, SpecOp) or join.name != "ttarget.math" or join.value("fn") not in _INSTRUCTIONS:
+            return None
+        if carried not in join.operands or len(list(carried.uses)) != 1 or len(list(value.uses)) != 1:
+            return None
+        joins.append(join)
+    return joins or None
+
+
+def _part_of(loop: SpecOp, number: int, join: SpecOp) -> SSAValue:
+    carried = loop.regions[0].block.args[1 + number]
+    return next(value for value in join.operands if value is not carried)
+
+
+def write_extremes(emitter: Emitter, loop: SpecOp, places: Sequence[int], carried: Sequence[Value]) -> bool:
+    """Write a loop of extremes of bf16; False where it is not one, and nothing is written."""
+    joins = joins_of(loop)
+    if joins is None or len(places) % 2 or not emitter.machine.has("sm_80"):
+        return False
+    parts = [_part_of(loop, number, join) for number, join in enumerate(joins)]
+    if not all(_is_widened(part) for part in parts):
+        return False
+    taken: list[list[Sequence[Value]]] = [[] for _ in parts]
+    for place in places:
+        emitter.indices[loop.regions[0].block.args[0]] = place
+        for op in loop.regions[0].block.ops:
+            assert isinstance(op, SpecOp)
+            if op not in joins:
+                emitter.emit(op)
+        for part, found in zip(parts, taken, strict=True):
+            narrow = emitter.tiles[part].narrow
+            assert narrow is not None
+            found.append(narrow[1])
+    ends: list[Value] = []
+    for join, part, found in zip(joins, parts, taken, strict=True):
+        count = len(found[0])
+        starts = carried[len(ends) : len(ends) + count]
+        ends += [
+            _with(emitter, join.value("fn"), _extreme(emitter, join.value("fn"), column), start)
+            for start, column in zip(starts, zip(*found, strict=True), strict=True)
+        ]
+        if (loop, part) in emitter.falling.values() and join.value("fn") == "max":
+            emitter.smallest[loop, part] = [_extreme(emitter, "min", column) for column in zip(*found, strict=True)]
+    emitter.bind(loop.results, ends)
+    return True
+
+
+def _is_widened(part: SSAValue) -> bool:
+    """Whether a value is an element of bf16, as an f32."""
+    op = part.owner
+    if not isinstance(op, SpecOp) or op.name != "ttarget.convert":
+        return False
+    before, after = (getattr(value.type, "dtype", None) for value in (op.operands[0], part))
+    return before is bf16 and after is f32
+
+
+def _extreme(emitter: Emitter, name: str, column: Sequence[Value]) -> Value:
+    """The largest or smallest of an even number of bf16, as an f32."""
+    f = emitter.f
+    chains: list[Value] = []
+    for number, (low, high) in enumerate(zip(column[::2], column[1::2], strict=True)):
+        word = values.word_of(f, low, high)
+        if number < CHAINS:
+            chains.append(word)
+        else:
+            chains[number % CHAINS] = values.extreme_pairs(f, name, chains[number % CHAINS], word)
+    while len(chains) > 1:
+        chains = [
+            *(values.extreme_pairs(f, name, a, b) for a, b in zip(chains[::2], chains[1::2], strict=False)),
+            *chains[len(chains) // 2 * 2 :],
+        ]
+    low, high = values.cast(f, values.halves(f, chains[0]), bf16, f32)
+    return _with(emitter, name, low, high)
+
+
+def _with(emitter: Emitter, name: str, a: Value, b: Value) -> Value:
+    return emitter.f.intrinsic(_INSTRUCTIONS[name], a, b)
+
+
+def write_ordinary(emitter: Emitter, loop: SpecOp, write: Callable[[], list[Value]]) -> list[Value] | None:
+    """Write a loop with powers twice: for a row whose powers are all normal numbers, and for any.
+
+    `write` writes its turns; None where the loop has no such powers, and nothing is written.
+    """
+    ops = [op for op in loop.regions[0].block.ops if isinstance(op, SpecOp)]
+    powers = [op for op in ops if op.name == "ttarget.math" and op.value("fn") == "exp"]
+    if emitter.exponential != values.EXACT or emitter.threads != WARP or not powers:
+        return None
+    if not all(_can_be_twice(emitter, op) for op in ops):
+        return None
+    if any(emitter.falling.get(op) not in emitter.smallest for op in powers):
+        return None
+    tests = [_is_ordinary(emitter, op, emitter.falling[op]) for op in powers]
+    if None in tests:
+        return None
+    f, test = emitter.f, _all(emitter, [one for one in tests if one is not None])
+    kept = {buffer: dict(held.tiles) for buffer, held in emitter.held.items()}
+
+    def arm(ordinary: Iterable[SpecOp]) -> list[Value]:
+        emitter.ordinary = frozenset(ordinary)
+        for buffer, tiles in kept.items():
+            emitter.held[buffer].tiles = dict(tiles)
+        ends = emitter.apart(write)
+        emitter.ordinary = frozenset()
+        return ends + [value for tile in _made(emitter, kept) for value in emitter.registers(tile)]
+
+    count = sum(emitter.layout(value)[0].registers for value in loop.results)
+    found = f.if_(test, lambda: arm(powers), lambda: arm(()))
+    at = count
+    for buffer, held in emitter.held.items():
+        for place, tile in held.tiles.items():
+            if kept[buffer].get(place) is not tile:
+                held.tiles[place] = Tile(tile.layout, tile.dtype, found[at : at + tile.layout.registers])
+                at += tile.layout.registers
+    return found[:count]
+
+
+def _can_be_twice(emitter: Emitter, op: SpecOp) -> bool:
+    """Whether nothing outside of registers is changed by an op, or known of it afterwards."""
+    if op.name == "ttarget.store":
+        return op.operands[1] in emitter.held
+    return op.name in _INSIDE and (emitter.matrix is None or op not in emitter.matrix.shared)
+
+
+def _made(emitter: Emitter, kept: dict[SSAValue, dict[int, Tile]]) -> list[Tile]:
+    """What was put into registers, in order."""
+    held = emitter.held.items()
+    return [tile for buffer, one in held for place, tile in one.tiles.items() if kept[buffer].get(place) is not tile]
+
+
+def _is_ordinary(emitter: Emitter, power: SpecOp, bound: Bound) -> Value | None:
+    """Whether what the thread has of a row is not too far below the largest."""
+    f = emitter.f
+    shifted = power.operands[0].owner
+    assert isinstance(shifted, SpecOp)
+    top = shifted.operands[1].owner
+    if not isinstance(top, SpecOp) or top.name != "ttarget.spread" or top.operands[0] not in emitter.tiles:
+        return None
+    smallest, largest = emitter.smallest[bound], emitter.of(top.operands[0])
+    if len(smallest) != 1 or len(largest) != 1:
+        return None
+    return f.fcmp("oge", f.op("fsub", smallest[0], largest[0]), f.const("float", ORDINARY))
+
+
+def _all(emitter: Emitter, tests: Sequence[Value]) -> Value:
+    """Whether all tests hold in all threads of the warp."""
+    f = emitter.f
+    found = tests[0]
+    for test in tests[1:]:
+        found = f.op("and", found, test)
+    return f.call("llvm.nvvm.vote.all.sync", [ALL_LANES, found], "i1")
