@@ -84,7 +84,7 @@ def _loaded(executable: Executable, tape: Tape, options: Options) -> Loaded:
     if options.backend == "cuda":
         from tessera.runtime.devices.cuda_program import CudaProgram  # noqa: PLC0415 - only where there is a device
 
-        return CudaProgram(executable)
+        return CudaProgram(executable, tape.functions)
     from tessera.runtime.launch import LoadedExecutable  # noqa: PLC0415 - see `load`
 
     return LoadedExecutable(executable, functions=tape.functions)

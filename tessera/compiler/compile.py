@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backends.x86.host import callback_of, callbacks_in, interface_of
+from tessera.backends.x86.host import callback_of, interface_of
 from tessera.compiler.device import DeviceLine
 from tessera.compiler.failure import leaving_a_script
 from tessera.compiler.host import HostLine
@@ -29,6 +29,7 @@ from tessera.ir.schedule import pipeline as schedule
 from tessera.ir.schedule.fusions import programs_in
 from tessera.ir.schedule.library import KernelLibrary
 from tessera.ir.schedule.models import MODELS
+from tessera.ir.target.llvm.host_program import callbacks_in
 from tessera.ir.target.machine_code import begin
 from tessera.ir.tile import pipeline as tile
 from tessera.runtime.executable import Executable, Guard, Port
@@ -112,7 +113,7 @@ def lower(
     stages = Stages(lambda: from_tape(tape), keep_snapshots, keep_locations)
     module = from_tape(tape)
     # Checks of a debug build call Python.
-    stages.run("graph", graph.pipeline(checks=options.debug and line.has_callbacks), module, graph.DOOR)
+    stages.run("graph", graph.pipeline(checks=options.debug), module, graph.DOOR)
     stages.run(
         "schedule",
         schedule.pipeline(line.machine, chooser, library or standard_library(), fusion=options.fusion),

@@ -116,11 +116,6 @@ class DeviceLine:
         """The GPU."""
         return self.backend.machine
 
-    @property
-    def has_callbacks(self) -> bool:
-        """It cannot: kernels of a stream wait for nobody."""
-        return False
-
     def finish(
         self, program: SpecOp, kernels: Sequence[SpecOp], stages: Stages, chooser: Chooser, begin: Begin | None
     ) -> DeviceParts:

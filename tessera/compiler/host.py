@@ -62,11 +62,6 @@ class HostLine:
         """The processor."""
         return self.backend.machine
 
-    @property
-    def has_callbacks(self) -> bool:
-        """It can: it runs in the process that called."""
-        return True
-
     def finish(
         self, program: SpecOp, kernels: Sequence[SpecOp], stages: Stages, chooser: Chooser, begin: Begin | None
     ) -> HostParts:

@@ -58,11 +58,6 @@ class Line(Protocol):
         """What earlier passes may know of the machine."""
         ...
 
-    @property
-    def has_callbacks(self) -> bool:
-        """Whether the host program can call Python."""
-        ...
-
     def finish(
         self, program: SpecOp, kernels: Sequence[SpecOp], stages: Stages, chooser: Chooser, begin: Begin | None
     ) -> Code:

@@ -233,21 +233,25 @@ class Callbacks:
             shapes.append(tuple(slots[at : at + rank]))
             at += rank
         count = len(one.inputs)
-        values = [_copied(slots[i], dtype, shapes[i]) for i, (dtype, _) in enumerate(one.inputs)]
+        values = [self.copied(slots[i], dtype, shapes[i]) for i, (dtype, _) in enumerate(one.inputs)]
         if one.call == "debug_print":
             show(one.text, values)
         elif one.call == "check_index":
             check_index(one.text, *values)
         elif one.call == "fresh_key":
-            ctypes.memmove(slots[count], fresh_key(), 16)
+            key = ctypes.create_string_buffer(fresh_key(), 16)
+            self.put(slots[count], ctypes.addressof(key), len(key))
         else:
             wanted = [(dtype, shapes[count + i]) for i, (dtype, _) in enumerate(one.outputs)]
             for i, result in enumerate(call(self._functions[one.slot], values, wanted)):
-                ctypes.memmove(slots[count + i], result.address, result.nbytes)
+                self.put(slots[count + i], result.address, result.nbytes)
 
+    def copied(self, address: int, dtype: str, shape: tuple[int, ...]) -> Tensor:
+        """A tensor with its own copy of memory that the program will use again."""
+        made = Tensor.empty(shape, BY_NAME[dtype])
+        ctypes.memmove(made.address, address, made.nbytes)
+        return made
 
-def _copied(address: int, dtype: str, shape: tuple[int, ...]) -> Tensor:
-    """A tensor with its own copy of memory that the program will use again."""
-    made = Tensor.empty(shape, BY_NAME[dtype])
-    ctypes.memmove(made.address, address, made.nbytes)
-    return made
+    def put(self, address: int, source: int, size: int) -> None:
+        """Bytes to where the program reads them."""
+        ctypes.memmove(address, source, size)

@@ -3,7 +3,7 @@
 `tessera_entry(inputs, outputs, sizes, workspace, state)` gets pointers of the device. `state` is a table of words that
 the runtime fills: the queue, functions of the driver, the area of kept tensor maps, what begins and ends a range of a
 profiler (0 where nobody looks), then the handles of the kernels and the places of the constants. What it gives back is
-0, or the driver's error with the number of the kernel above it.
+0, or the driver's error with the number of the kernel above it, or -1 where a function of Python raised.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from xdsl.ir import SSAValue
 from tessera.backends.nvptx.host_call import write_call
 from tessera.backends.nvptx.host_maps import KeptMaps
 from tessera.backends.nvptx.kernel_code import KernelCode, MapCode, matrix_symbol
-from tessera.diagnostics.codes import FeatureError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
-from tessera.ir.target.llvm.host_program import HostProgram, buffer_type
+from tessera.ir.target.llvm.host_program import HostProgram, buffer_type, callbacks_in
 from tessera.ir.target.llvm.instructions import TargetText, Value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
 from tessera.ir.target.reach import is_multiple
 from tessera.runtime.devices.cuda_tensor_map import MOST_PLACES, TOO_FAR
+from tessera.runtime.launch import CALLBACK
 from tessera.types.dim import Dim, product
 
 STATE = ("stream", "launch", "copy", "read", "wait", "fill", "encode", "pitch", "maps", "push", "pop")
@@ -116,15 +116,22 @@ class _Entry(HostProgram):
         self.kept = KeptMaps(f, self.words["maps"])
         self.numbers, self.cell = f.alloca("i64", 32), f.alloca("i64")
         self.area = f.alloca("i64", 16)
+        self.callbacks = callbacks_in(program)
+        given = (sum(1 + buffer_type(value).rank for value in op.operands) for op in self.callbacks)
+        self.given = f.alloca("i64", max((1, *given)))
         self.own = self.dim((program.value("workspace") or Dim.constant(0)).ceildiv(_LINE) * _LINE)
 
     def _word(self, at: int) -> Value:
         return self.f.load(self.f.gep(self.state, at, "ptr"), "ptr")
 
     def call_back(self, op: SpecOp) -> None:
-        raise FeatureError(
-            f"a program for a GPU cannot do `{op.name}`", span=op.span, fix="leave it outside of the jitted function"
-        )
+        """Give Python the buffers and their dims; it waits for the queue, and what it raised ends the program."""
+        f = self.f
+        dims = [dim for value in op.operands for dim in buffer_type(value).shape]
+        for at, slot in enumerate([*(self.pointers[value] for value in op.operands), *map(self.dim, dims)]):
+            f.store(slot, f.gep(self.given, at, "i64"), align=8)
+        failed = f.call(CALLBACK, [f.const_i(self.callbacks.index(op)), self.given], "i64")
+        f.if_(f.icmp("ne", failed, 0), lambda: f.ret(failed))
 
     def _driver(self, word: str, args: Sequence[Value], kernel: int = -1) -> None:
         """Call a function of the driver and leave with its error, if it has one."""

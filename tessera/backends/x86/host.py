@@ -6,7 +6,7 @@ from xdsl.ir import SSAValue
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.llvm.dims import dim_value
-from tessera.ir.target.llvm.host_program import HostProgram, buffer_type, sizes_at
+from tessera.ir.target.llvm.host_program import HostProgram, buffer_type, callbacks_in, sizes_at
 from tessera.ir.target.llvm.instructions import Index, TargetText, Value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
 from tessera.runtime.callback import Callback
@@ -177,11 +177,6 @@ class _Entry(HostProgram):
     def write(self, number: Value, buffer: SSAValue) -> None:
         f, dtype = self.f, f"i{buffer_type(buffer).dtype.bits}"
         f.store(f.cast("trunc", number, dtype) if dtype != "i64" else number, self.pointers[buffer])
-
-
-def callbacks_in(program: SpecOp) -> list[SpecOp]:
-    """The calls of Python in a program; native code knows each by its place in this list."""
-    return [op for op in program.walk() if isinstance(op, SpecOp) and op.name == "tsched.callback"]
 
 
 def callback_of(op: SpecOp) -> Callback:

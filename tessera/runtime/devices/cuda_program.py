@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import DeviceError, GuardError, LoadError, RuntimeArgumentError
 from tessera.runtime.devices.cuda_assembler import machine_code
@@ -17,10 +17,14 @@ from tessera.runtime.devices.cuda_tensor import NOWHERE, CudaTensor, Form, form_
 from tessera.runtime.devices.cuda_tensor_map import TOO_FAR, TensorMaps, too_far
 from tessera.runtime.devices.cuda_waits import watch
 from tessera.runtime.executable import Executable, Port
+from tessera.runtime.launch import CALLBACK, FAILED
 from tessera.runtime.loader import link
 from tessera.types.dim import parse_dim
 from tessera.types.dtype import BY_NAME
 from tessera.types.machine import GPUS
+
+if TYPE_CHECKING:
+    from tessera.runtime.callback import Callbacks
 
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 5)
 _FUNCTIONS = (
@@ -51,7 +55,8 @@ class CudaProgram:
     RuntimeArgumentError (T0701), GuardError (T0702), OutOfMemoryError (T0707).
     """
 
-    def __init__(self, executable: Executable) -> None:
+    def __init__(self, executable: Executable, functions: Sequence[Callable[..., Any]] = ()) -> None:
+        """`functions` are the Python functions that it calls, by slot."""
         facts = executable.metadata
         cuda = driver()
         if facts["architecture"] != code_for(cuda.architecture):
@@ -68,7 +73,9 @@ class CudaProgram:
             )
         self.executable, self.copies = executable, 0
         entry, *kernels, constants = executable.objects
-        self._code = link([entry], {})
+        self._callbacks = _callbacks(executable, functions)
+        called = {} if self._callbacks is None else {CALLBACK: self._callbacks.address}
+        self._code = link([entry], called)
         self._entry = _ENTRY(self._code.address("tessera_entry"))
         self._native = NativeCall(self._code.address("tessera_call"), self._code)
         self.call: Callable[..., Any] = self._native.builtin
@@ -116,6 +123,9 @@ class CudaProgram:
         if own is not None:
             own.free.append(workspace)
         if code:
+            raised = self._callbacks.take_exception() if code == FAILED and self._callbacks is not None else None
+            if raised is not None:
+                raise raised
             if code & _NUMBER == NO_CONTEXT and driver().enter():
                 # The first call of a thread that has not met the device yet.
                 return self.launch(plan, tensors, stream)
@@ -150,6 +160,8 @@ class CudaProgram:
         stream = QUEUE.handle
         plan = self._plan(stream, tensors)
         recording = QUEUE.recording
+        if recording is not None and self._callbacks is not None:
+            raise DeviceError("a program that calls Python cannot be recorded", fix="call it outside of `capture`")
         if recording is not None:
             # What is being recorded waits for nothing outside: `capture` has waited for all before.
             made = self.launch(plan, tensors, stream)
@@ -175,8 +187,9 @@ class CudaProgram:
             outputs = tuple((form, POOL.home(form.bytes, stream)) for form in forms)
             own = POOL.home(workspace, stream) if workspace else None
             plan = Plan(stream, key[1:], sizes, outputs, own, self._state(stream))
-            if QUEUE.recording is None:
-                # While recording every call comes this way, so that the graph hears of its tensors.
+            if QUEUE.recording is None and self._callbacks is None:
+                # While recording every call comes this way, so that the graph hears of its tensors; and one that may
+                # raise does, since the short way would ask Python once more.
                 self._plans[key] = plan
                 self._native.add(plan)
         return plan
@@ -218,6 +231,17 @@ def code_for(architecture: str) -> str:
             fix=f'code is made for {", ".join(GPUS)}; on the processor: `jit(backend="x86")`',
         )
     return architecture
+
+
+def _callbacks(executable: Executable, functions: Sequence[Callable[..., Any]]) -> Callbacks | None:
+    """What the entry calls back, where it does at all."""
+    found = executable.metadata.get("callbacks")
+    if not found:
+        return None
+    from tessera.runtime.callback import Callback  # noqa: PLC0415 - few programs call back
+    from tessera.runtime.devices.cuda_callback import CudaCallbacks  # noqa: PLC0415
+
+    return CudaCallbacks([Callback.read(fields) for fields in found], functions)
 
 
 def _given_back(made: list[CudaTensor]) -> Any:

@@ -73,7 +73,13 @@ def program() -> CudaProgram:
     made.executable = Executable((), (port,), (port,), symbols=("N",), binding=(0,), metadata=facts)
     made.copies = 0
     table = (ctypes.c_void_p * 1)()
-    fields = {"_plans": {}, "_sizes": Sizes(made.executable), "_states": {0: table}, "_native": NativeCall(0, None)}
+    fields = {
+        "_plans": {},
+        "_sizes": Sizes(made.executable),
+        "_states": {0: table},
+        "_native": NativeCall(0, None),
+        "_callbacks": None,
+    }
     made.__dict__.update(fields, _entry=_entered, call=_refused)
     return made
 

@@ -25,6 +25,11 @@ def buffer_type(value: SSAValue) -> TensorType:
     return value.type.data
 
 
+def callbacks_in(program: SpecOp) -> list[SpecOp]:
+    """The calls of Python in a program; native code knows each by its place in this list."""
+    return [op for op in program.walk() if isinstance(op, SpecOp) and op.name == "tsched.callback"]
+
+
 def sizes_at(f: FunctionText, pointer: Value, names: Sequence[str]) -> dict[str, Index]:
     """The sizes of a program by name, read from where they lie in that order."""
     return {name: f.load(f.gep(pointer, at, "i64"), "i64") for at, name in enumerate(names)}

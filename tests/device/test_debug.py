@@ -1,0 +1,95 @@
+"""Debug builds on the device: an index outside is named with its line, place and value; programs call Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import ops
+from tessera.diagnostics.codes import DeviceError, PositionError
+from tessera.runtime.devices.cuda_driver import is_available
+
+pytestmark = [
+    pytest.mark.device("sm_80"),
+    pytest.mark.skipif(not is_available(), reason="there is no NVIDIA GPU here"),
+]
+
+X = np.arange(12, dtype=np.float32).reshape(4, 3)
+
+
+def picked(x: Any, i: Any) -> Any:
+    return x[i]
+
+
+def taken(x: Any, i: Any) -> Any:
+    return ops.take(x, i, axis=0)
+
+
+def scattered(x: Any, i: Any) -> Any:
+    return ops.scatter_add(x, i, ops.ones((i.shape[0], 3)), axis=0)
+
+
+@pytest.mark.parametrize("use", [picked, taken, scattered])
+def test_an_index_outside_is_named_and_others_change_nothing(use: Callable[..., Any]) -> None:
+    plain, checked = (ts.jit(use, dynamic=True, backend="cuda", debug=debug) for debug in (False, True))
+    inside = np.array([3, -4, 0, 2, -1])
+    np.testing.assert_array_equal(np.asarray(checked(X, inside)), np.asarray(plain(X, inside)))
+    for wrong in (4, -5, 2**40):
+        with pytest.raises(PositionError, match=rf"index {wrong} is outside of an axis of 4 elements") as caught:
+            checked(X, np.array([0, 1, wrong, 9]))
+        assert "it stands at [2" in caught.value.notes[0]
+        assert caught.value.span is not None
+        assert caught.value.span.file == __file__
+        assert caught.value.span.line == use.__code__.co_firstlineno + 1
+    # The device is well, and the next call is right.
+    np.testing.assert_array_equal(np.asarray(checked(X, inside)), np.asarray(plain(X, inside)))
+
+
+def shown(x: Any) -> Any:
+    y = x * 2.0
+    ts.debug_print("y = {}", y)
+    return y + 1.0
+
+
+def test_programs_print_and_call_python_in_order(capfd: pytest.CaptureFixture[str]) -> None:
+    found = ts.jit(shown, backend="cuda")(np.array([1.0, 2.0], np.float32))
+    assert capfd.readouterr().out == "y = [2, 4]\n"
+    assert found.tolist() == [3.0, 5.0]
+
+    def asked(x: Any) -> Any:
+        return ts.io_callback(np.negative, x * 3.0, result=x) + 1.0
+
+    function = ts.jit(asked, backend="cuda")
+    for value in (1.0, 2.0):
+        assert function(np.full(4, value, np.float32)).tolist() == [1.0 - 3.0 * value] * 4
+
+
+def test_what_python_raises_is_raised_once() -> None:
+    calls: list[int] = []
+
+    def wrong(x: Any) -> None:
+        calls.append(1)
+        raise KeyError("no such thing")
+
+    def asked(x: Any) -> Any:
+        ts.io_callback(wrong, x)
+        return x + 1.0
+
+    function = ts.jit(asked, backend="cuda")
+    x = ts.cuda.array(np.ones(4, np.float32))
+    for count in (1, 2):
+        with pytest.raises(KeyError, match="no such thing"):
+            function(x)
+        assert len(calls) == count
+
+
+def test_a_program_that_calls_python_is_not_recorded() -> None:
+    function = ts.jit(shown, backend="cuda")
+    x = ts.cuda.array(np.ones(4, np.float32))
+    function(x)
+    with pytest.raises(DeviceError, match="calls Python cannot be recorded"), ts.cuda.capture():
+        function(x)
