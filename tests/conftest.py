@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -17,6 +18,8 @@ from tests.compilers import hide_compilers
 OWN_CACHE = None if "TESSERA_CACHE_DIR" in os.environ else tempfile.mkdtemp(prefix="tessera-test-cache-")
 os.environ.setdefault("TESSERA_CACHE_DIR", OWN_CACHE or "")
 
+BYTECODE = None if OWN_CACHE is None else f"{OWN_CACHE}-bytecode"
+
 NO_COMPILERS = hide_compilers()
 
 settings.register_profile(
@@ -30,10 +33,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update", action="store_true", help="rewrite golden texts to what the code now prints")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let processes that tests start share bytecode, where whoever runs the tests wants none beside the sources.
+
+    Not for the process itself, nor for workers of a parallel run: they have loaded most of what they need already, and
+    would compile the libraries once more, each for itself.
+    """
+    if os.environ.get("PYTHONDONTWRITEBYTECODE") and "TESSERA_TEST_BYTECODE" not in os.environ and BYTECODE is not None:
+        os.environ["TESSERA_TEST_BYTECODE"] = BYTECODE
+    if "TESSERA_TEST_BYTECODE" in os.environ and (hasattr(config, "workerinput") or not _starts_workers(config)):
+        os.environ["PYTHONPYCACHEPREFIX"] = os.environ["TESSERA_TEST_BYTECODE"]
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+def _starts_workers(config: pytest.Config) -> bool:
+    return bool(config.getoption("numprocesses", None))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is loaded by now out of every collection of garbage to come."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_unconfigure() -> None:
-    shutil.rmtree(NO_COMPILERS, ignore_errors=True)
-    if OWN_CACHE is not None:
-        shutil.rmtree(OWN_CACHE, ignore_errors=True)
+    for folder in (NO_COMPILERS, OWN_CACHE, BYTECODE):
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture
