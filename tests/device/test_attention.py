@@ -12,6 +12,7 @@ import pytest
 import tessera as ts
 from tessera.runtime.devices.cuda_driver import is_available
 from tests.device.poison import poisoned
+from tests.kernel.test_attention_epilogue import both, causal, full, operands
 
 pytestmark = [
     pytest.mark.device("sm_90"),
@@ -159,3 +160,16 @@ def test_uneven_programs_are_all_taken_each_time() -> None:
     for runs in found:
         for (out, _), exactly in zip(runs, wanted, strict=True):
             assert distance(np.asarray(out), exactly) <= 4e-3
+
+
+@pytest.mark.parametrize("number", range(16))
+def test_all_subsets_of_a_chain_are_one_kernel_and_equal_plain_ops(number: int) -> None:
+    """Heads of 64 and of 128, whole and ragged lengths."""
+    head, queries, keys = (64, 256, 256) if number % 2 else (128, 300, 333)
+    given = operands(queries, keys, head, ml_dtypes.bfloat16)
+    fused, plain = both(number, full if number % 3 else causal, backend="cuda")
+    with poisoned():
+        first, second = np.asarray(fused(*given)), np.asarray(plain(*given))
+    assert first.tobytes() == second.tobytes()
+    assert np.isfinite(first.astype(np.float64)).all()
+    assert len(fused.explain(*given).report["kernels"]) == 1

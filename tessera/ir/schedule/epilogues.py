@@ -1,26 +1,36 @@
-"""Which pointwise ops a contraction should take as its epilogue, looked at before groups are formed.
+"""Which pointwise ops a contraction or library kernel should take as its epilogue, looked at before groups are formed.
 
 All that could go there does, but for what reads only values that must lie in memory anyway and is itself wanted by ops
-that can compute it as they read: in there it would be one more result to write.
+that can compute it as they read: in there it would be one more result to write. Library kernels take nothing but what
+was promised to be one kernel with them.
 """
 
 from __future__ import annotations
 
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.program import Program, Read, settled
-from tessera.ir.tile.facets import Contraction, Pointwise, Reduction, coordinates
+from tessera.ir.tile.facets import Contraction, Library, Pointwise, Reduction, coordinates
 from tessera.types.dim import Dim
 
 
 def epilogues(program: Program) -> dict[int, frozenset[int]]:
-    """The records of the epilogue of each contraction, by its number; one that two could take is in both."""
+    """The records of the epilogue of each op that takes one, by its number; one that two could take is in both."""
     finder = _Finder(program)
     records = program.tape.records
-    return {
+    found = {
         number: finder.epilogue(number)
         for number in program.solid
         if isinstance(spec_of(records[number]).lower, Contraction)
     }
+    for number in program.solid:
+        lower = spec_of(records[number]).lower
+        if not isinstance(lower, Pointwise) or not lower.is_promise:
+            continue
+        maker = program.makers.get(program.alias_of(records[number].operands[1]), -1)
+        source = spec_of(records[maker]).lower if maker >= 0 else None
+        if isinstance(source, Library) and source.takes_epilogue:
+            found[maker] = found.get(maker, frozenset()) | finder.promised(maker, number)
+    return found
 
 
 class _Finder:
@@ -48,6 +58,17 @@ class _Finder:
             if number in absorbable and on_moved:
                 moved.add(number)
         return frozenset(inside - moved - {start})
+
+    def promised(self, start: int, end: int) -> frozenset[int]:
+        """The pointwise ops in place between an op and a promise, itself among them; none where it is out of reach."""
+        inside = self._reach(start, self.program.type(self.records[start].results[0]).shape)
+        found: set[int] = set()
+        pending = {end} & inside
+        while pending:
+            number = pending.pop()
+            found.add(number)
+            pending |= {self.program.makers[read.value] for read in self._own(number, inside)} - found - {start}
+        return frozenset(found)
 
     def _reach(self, start: int, shape: tuple[Dim, ...]) -> set[int]:
         """The contraction and every pointwise op that follows from it in place, and waits for nothing else of it."""

@@ -2,7 +2,8 @@
 
 Groups are told apart by kind. A *contraction* takes pointwise ops of its result's shape as its epilogue. A *row* group
 has reductions over one space, with pointwise ops of the whole space and of its rows. A *map* group has pointwise ops
-and gathers of one shape. Assemblies, library kernels, control flow and effects stand alone.
+and gathers of one shape. A *library* kernel takes what was promised to be one kernel with it. Assemblies, control flow
+and effects stand alone.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class Grouper:
         """The group of a producer that a pointwise op or gather may join: one with more to it than a map first."""
         sources = sorted(self._sources(reads), key=lambda group: (group.kind == "map", -group.number))
         for group in sources:
-            if group.kind == "contraction" and number not in self.epilogues[group.first]:
+            if group.kind in ("contraction", "library") and number not in self.epilogues.get(group.first, ()):
                 continue
             if not group.has_room():
                 continue
@@ -115,7 +116,7 @@ class Grouper:
             return self._role(group.space, out, reads) is not None
         here = settled(coordinates(len(out)), out)
         return (
-            group.kind in ("contraction", "map")
+            group.kind in ("contraction", "library", "map")
             and out == group.shape
             and all(self._settled(read) == here for read in reads)
         )

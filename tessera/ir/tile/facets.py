@@ -125,8 +125,10 @@ class Library:
     """A kernel of the library, by name; `api` hands the compiler the library.
 
     A kernel that `reads_views` takes operands at index maps: one that is a view with its rows in one piece (a
-    transposition of heads) need not be copied first.
+    transposition of heads) need not be copied first. One that `takes_epilogue` writes pointwise ops that follow it in
+    place and are promised to share its kernel.
     """
 
     kernel: str
     reads_views: bool = False
+    takes_epilogue: bool = False

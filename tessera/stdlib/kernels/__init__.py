@@ -7,14 +7,18 @@ import pkgutil
 from collections.abc import Sequence
 from typing import Any
 
+from xdsl.ir import SSAValue
+
 from tessera.ir.base.dialect_of import find_spec
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.tape import Tape
-from tessera.ir.schedule.emit.evaluate import producers, spec_of
-from tessera.ir.schedule.emit.frame import Request
+from tessera.ir.base.tape import Record, Tape
+from tessera.ir.schedule.emit.evaluate import Evaluator, producers, spec_of
+from tessera.ir.schedule.emit.frame import Request, buffers_of
 from tessera.ir.schedule.emit.maps import compose
 from tessera.ir.tile.facets import IndexMap, Library, View, coordinates
-from tessera.stdlib.kernels.call import Call, LibraryKernel
+from tessera.ir.tile.language import Place, TileBuilder
+from tessera.stdlib.kernels.call import Call, Epilogue, LibraryKernel
+from tessera.types.dim import Dim
 
 LIBRARY: dict[str, LibraryKernel] = {
     found.name: found
@@ -24,14 +28,14 @@ LIBRARY: dict[str, LibraryKernel] = {
 
 
 class StandardLibrary:
-    """The library as the compiler asks it: by name, for a body of one op."""
+    """The library as the compiler asks it: by name, for a body of one op and what follows it."""
 
     def emit(self, name: str, request: Request) -> Sequence[SpecOp]:
         return LIBRARY[name].write(call_of(request))
 
 
 def call_of(request: Request) -> Call:
-    """The call that a body of one library op stands for."""
+    """The call that the library op of a body stands for."""
     body = request.body
     (record,) = [
         record for record in body.records if (spec := find_spec(record.op)) and isinstance(spec.lower, Library)
@@ -57,7 +61,27 @@ def call_of(request: Request) -> Call:
         tuple(map for _, map in sources),
         request.machine,
         request.machine.features,
+        _epilogue(request, record),
     )
+
+
+def _epilogue(request: Request, record: Record) -> Epilogue | None:
+    """What a body computes after its library op, None where that is all."""
+    body, first = request.body, len(request.body.inputs)
+    after = [place for place, value in enumerate(body.outputs) if value not in record.results]
+    if not after:
+        return None
+
+    def store(builder: TileBuilder, tile: SSAValue, place: Place, at: Sequence[Dim]) -> None:
+        inputs, outputs = buffers_of(body, builder)
+        evaluator = Evaluator(body, builder, inputs, False)
+        evaluator.ready[record.results[0]] = (tile, place.axes)
+        for number in after:
+            made = evaluator.value(body.outputs[number], tuple(at), place)
+            builder.span = evaluator.span_of(body.outputs[number])
+            builder.store(made, outputs[number], at, place)
+
+    return Epilogue(tuple(first + place for place in after), store)
 
 
 def _source(body: Tape, value: int) -> tuple[int, IndexMap | None]:

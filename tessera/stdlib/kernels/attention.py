@@ -212,13 +212,17 @@ class Attention:
         start = [b.full(0.0, (rows, columns), self.dtype), b.full(_LOW, (rows,), self.dtype)]
         start.append(b.full(0.0, (rows,), self.dtype))
         acc, top, total = b.loop(b.index(0), b.index(end, self.coords), self.width, block, start)
-        if self.call.outputs[0] is not None:
+        epilogue = self.call.epilogue
+        if self.call.outputs[0] is not None or epilogue is not None:
             # A query that sees no key has a sum of 0, and gives 0.
             none = b.elementwise("eq", total, b.full(0.0, (rows,), self.dtype))
             divisor = b.select(none, b.full(1.0, (rows,), self.dtype), total)
             out = b.cast(self._quotient(acc, divisor), self.call.results[0].dtype)
-            place = self._place(self.rows, self.columns)
-            b.store(out, self.call.output(b, 0), [*self._row_at, self.columns.at], place)
+            place, at = self._place(self.rows, self.columns), [*self._row_at, self.columns.at]
+            if self.call.outputs[0] is not None:
+                b.store(out, self.call.output(b, 0), at, place)
+            if epilogue is not None:
+                epilogue.store(b, out, place, at)
         if len(self.call.results) > 1 and self.call.outputs[1] is not None:
             lse = b.elementwise("add", self._natural(top), b.elementwise("log", total))
             self._store_rows(lse, self.call.output(b, 1))

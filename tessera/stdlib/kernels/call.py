@@ -11,7 +11,7 @@ from tessera.diagnostics.span import Span
 from tessera.ir.base.op import SpecOp
 from tessera.ir.schedule.emit.maps import compose
 from tessera.ir.tile.facets import IndexMap
-from tessera.ir.tile.language import TileBuilder
+from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
@@ -26,6 +26,17 @@ Choose = Callable[[str, Sequence[Any]], Any]
 def first(knob: str, candidates: Sequence[Any]) -> Any:
     """The answer where no one chooses."""
     return candidates[0]
+
+
+@frozen
+class Epilogue:
+    """What follows an op in its kernel: `store` writes it to the arguments `writes`.
+
+    It takes the builder, a tile of the op's first result in its dtype, its place, and where its elements are.
+    """
+
+    writes: tuple[int, ...]
+    store: Callable[[TileBuilder, SSAValue, Place, Sequence[Dim]], None]
 
 
 @frozen
@@ -52,6 +63,7 @@ class Call:
     machine: Machine = GENERIC
     features: tuple[str, ...] = ()
     """What that machine has."""
+    epilogue: Epilogue | None = None
 
     @property
     def narrow_accumulator(self) -> str | None:
@@ -73,6 +85,7 @@ class Call:
         given = shapes or {}
         types = [type.with_shape(given.get(number, type.shape)) for number, type in enumerate(self.arguments)]
         writes = [number for number in self.outputs if number is not None]
+        writes = sorted({*writes, *(self.epilogue.writes if self.epilogue is not None else ())})
         name = f"{self.name}_{part}" if part else self.name
         made = TileBuilder(name, types, symbols=self.symbols, grid=grid, writes=writes, kind="library")
         made.span = self.span

@@ -311,7 +311,7 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=FLOATS,
         cost=attention_cost,
         fold=_split_keys,
-        lower=Library("attention", reads_views=True),
+        lower=Library("attention", reads_views=True, takes_epilogue=True),
     ),
     OpSpec(
         name="tgraph.attention_with_lse",
@@ -324,7 +324,7 @@ SPECS: tuple[OpSpec, ...] = (
         samples=_ATTENDED,
         dtypes=FLOATS,
         cost=attention_cost,
-        lower=Library("attention", reads_views=True),
+        lower=Library("attention", reads_views=True, takes_epilogue=True),
     ),
     OpSpec(
         name="tgraph.cached_attention",
@@ -341,7 +341,7 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=FLOATS,
         cost=attention_cost,
         fold=_split_keys,
-        lower=Library("attention", reads_views=True),
+        lower=Library("attention", reads_views=True, takes_epilogue=True),
     ),
     OpSpec(
         name="tgraph.split_qkv",
