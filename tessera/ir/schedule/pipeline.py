@@ -38,7 +38,7 @@ def pipeline(machine: Machine, chooser: Chooser, library: KernelLibrary, *, fusi
     """From a simplified graph to kernels and the program that runs them."""
     return (
         # First: all that follows is done for each group.
-        FormGroups(fusion, chooser),
+        FormGroups(fusion, chooser, machine),
         # Before anything is chosen or emitted: a model of twelve equal layers has the kernels of one.
         Deduplicate(),
         # After it, so that groups of one body get one answer.

@@ -26,15 +26,15 @@ from tessera.ir.schedule.promises import check_promises
 class PlanBuilder:
     """Writes plans, and collects the bodies of all their groups; bodies of control flow are plans inside plans."""
 
-    def __init__(self, ask: Ask) -> None:
-        self.ask = ask
+    def __init__(self, ask: Ask, whole_tiles: bool = False) -> None:
+        self.ask, self.whole_tiles = ask, whole_tiles
         self.guards: Sequence[GuardedPair] = ()
         self._functions: list[SpecOp] = []
         self._count = 0
 
     def fill(self, block: Block, tape: Tape, inputs: Sequence[SSAValue]) -> list[SSAValue]:
         """Write the plan of a tape at the end of a block; its results."""
-        program = Program(tape)
+        program = Program(tape, self.whole_tiles)
         writer = _Writer(self, block, program, dict(zip(tape.inputs, inputs, strict=True)))
         grouping = group_tape(program, self.ask)
         check_promises(grouping)

@@ -10,8 +10,10 @@ from typing import Any
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.emit.maps import ZERO, broadcast_at, compose, linear
+from tessera.ir.schedule.walks import SIDES, is_walkable, side_at
 from tessera.ir.tile.facets import (
     Contraction,
+    ContractionMaps,
     Gather,
     IndexMap,
     Library,
@@ -42,11 +44,12 @@ class Program:
 
     A *free* value costs nothing where it is read: a view, a number made from nothing, a conversion to a wider dtype.
     Free records belong to no group; they are repeated in the bodies of all groups that read through them. All others
-    are *solid*: each is computed in one group.
+    are *solid*: each is computed in one group. Where products copy `whole_tiles`, they read narrow sides through views
+    only if those leave them along single dims of memory; others are put there first.
     """
 
-    def __init__(self, tape: Tape) -> None:
-        self.tape = tape
+    def __init__(self, tape: Tape, whole_tiles: bool = False) -> None:
+        self.tape, self.whole_tiles = tape, whole_tiles
         self.makers: dict[int, int] = {}
         self.free: set[int] = set()
         self._weight: dict[int, int] = {}
@@ -182,8 +185,11 @@ class Program:
             return record.operands[:1]
         if isinstance(lower, Contraction):
             types = [self.type(operand) for operand in record.operands]
-            padded = {operand for operand, _, _ in lower.maps(types, record.attributes).windows}
-            return [v for place, v in enumerate(record.operands) if place in padded or self._is_computed(v)]
+            maps = lower.maps(types, record.attributes)
+            placed = {operand for operand, _, _ in maps.windows}
+            if self.whole_tiles and not placed:
+                placed = {place for place in (0, 1) if self._is_scattered(maps, place, record.operands[place])}
+            return [v for place, v in enumerate(record.operands) if place in placed or self._is_computed(v)]
         if isinstance(lower, Library) and lower.reads_views:
             return [operand for operand in record.operands if not self._has_whole_rows(operand)]
         if lower is None or isinstance(lower, Library):
@@ -205,6 +211,13 @@ class Program:
         strides = [address.coefficient(f"d{axis}") for axis in range(rank)]
         last = strides[-1] if strides else None
         return all(stride is not None for stride in strides) and last is not None and last[0].value == 1
+
+    def _is_scattered(self, maps: ContractionMaps, side: int, value: int) -> bool:
+        """Whether a narrow side of a product is seen through views that leave it along no single dims of memory."""
+        if self.type(value).dtype.bytes > 2 or value not in self.free or self._is_computed(value):
+            return False
+        reads = self.trace(value, side_at(maps, side))
+        return not all(is_walkable(read.at, self.type(read.value).shape, SIDES[side]) for read in reads)
 
     def _is_computed(self, value: int) -> bool:
         """Whether a free value is numbers that lie nowhere, seen through views and conversions."""

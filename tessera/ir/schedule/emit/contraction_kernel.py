@@ -11,6 +11,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import Evaluator, spec_of
 from tessera.ir.schedule.emit.frame import Request, buffers_of
+from tessera.ir.schedule.emit.joined_dims import join_dims
 from tessera.ir.schedule.emit.maps import compose, delinear, simplify
 from tessera.ir.tile.facets import Contraction, ContractionMaps, IndexMap, View
 from tessera.ir.tile.language import Place, TileBuilder
@@ -193,4 +194,8 @@ class ContractionKernel:
 def emit_contraction(request: Request) -> SpecOp:
     """The kernel of a group around one contraction."""
     (record,) = [record for record in request.body.records if isinstance(spec_of(record).lower, Contraction)]
-    return ContractionKernel(request, record).emit()
+    made = ContractionKernel(request, record).emit()
+    if request.machine.has("mma.sync"):
+        # The copy engine goes along single dims, and rows of several are still one after the other.
+        join_dims(made)
+    return made

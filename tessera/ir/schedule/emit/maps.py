@@ -62,12 +62,14 @@ def simplify(dim: Dim) -> Dim:
         changed = False
         for atom in _atoms(dim, "mod"):
             inner, size = atom.args
-            whole = Atom("floordiv", "", (inner, size))
             rest_of = _coefficient(dim, atom)
-            count_of = _coefficient(dim, whole)
-            if rest_of is not None and count_of is not None and count_of == rest_of * size:
-                dim = dim - rest_of * _as_dim(atom) - count_of * _as_dim(whole) + rest_of * inner
-                changed = True
+            for whole in _quotients(inner, size):
+                count_of = _coefficient(dim, whole)
+                if rest_of is not None and count_of is not None and count_of == rest_of * size:
+                    dim = dim - rest_of * _as_dim(atom) - count_of * _as_dim(whole) + rest_of * inner
+                    changed = True
+                    break
+            if changed:
                 break
     return dim
 
@@ -78,6 +80,15 @@ def _atoms(dim: Dim, kind: str) -> list[Atom]:
 
 def _as_dim(atom: Atom) -> Dim:
     return Dim((((atom,), 1),))
+
+
+def _quotients(inner: Dim, size: Dim) -> list[Atom]:
+    """The ways in which `inner floordiv size` is written: of a quotient it may be one by both divisors."""
+    found = [Atom("floordiv", "", (inner, size))]
+    for atom in _atoms(inner, "floordiv"):
+        if _as_dim(atom) == inner:
+            found.append(Atom("floordiv", "", (atom.args[0], atom.args[1] * size)))
+    return found
 
 
 def _coefficient(dim: Dim, atom: Atom) -> Dim | None:

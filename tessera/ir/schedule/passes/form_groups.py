@@ -19,6 +19,7 @@ from tessera.ir.schedule.canonical import with_safe_sizes
 from tessera.ir.schedule.dialect import DIALECT
 from tessera.ir.schedule.grouping import ungrouped
 from tessera.ir.schedule.plan_builder import PlanBuilder
+from tessera.types.machine import Machine
 
 
 @dataclass(frozen=True)
@@ -27,13 +28,15 @@ class FormGroups(Pass):
 
     Before: `tgraph.func @main` with `matmul`, `add`, `gelu`. After: `tsched.fuse @group0(%x, %w, %b)` in a
     `tsched.module @main`, and `tgraph.func @group0` with the three ops. With `fusion = false` every op is a group.
+    The machine says whether products copy whole tiles, which are not put together from several dims of memory.
     """
 
     fusion: bool = True
     chooser: Chooser = field(default_factory=StaticChooser)
+    machine: Machine = field(default_factory=lambda: Machine("generic"))
 
     def run(self, module: ModuleOp) -> None:
-        builder = PlanBuilder(self._ask if self.fusion else ungrouped)
+        builder = PlanBuilder(self._ask if self.fusion else ungrouped, self.machine.has("mma.sync"))
         for function in [op for op in module.ops if op.name == "tgraph.func"]:
             assert isinstance(function, SpecOp)
             self._replace(module, function, builder)

@@ -1,0 +1,141 @@
+"""Products where whole tiles are copied: several dims of rows are one, and scattered sides are put in memory first."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tessera as ts
+from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.reference.interpret import run_tape
+from tessera.compiler.compile import lower
+from tessera.compiler.options import Options
+from tessera.ir.base.types import BufferAttr
+from tessera.ir.schedule.emit.joined_dims import groups_of
+from tessera.ir.schedule.emit.maps import delinear, linear
+from tessera.ir.schedule.interpret import run_program
+from tessera.ir.schedule.walks import is_walkable
+from tessera.types.dim import Dim, product
+from tessera.types.machine import GPUS
+
+BF16: Any = ml_dtypes.bfloat16
+BACKEND = NvptxBackend(GPUS["sm_90a"])
+M, K = Dim.symbol("_m"), Dim.symbol("_k")
+
+
+def dims(*sizes: int) -> list[Dim]:
+    return [Dim.constant(size) for size in sizes]
+
+
+def layer(x: Any, w: Any, r: Any) -> Any:
+    return ts.ops.relu(ts.ops.matmul(x, w)) + r
+
+
+def heads(x: Any, w: Any) -> Any:
+    B, H, S, D = x.shape
+    return ts.ops.matmul(ts.ops.reshape(ts.ops.transpose(x, (0, 2, 1, 3)), (B, S, H * D)), w)
+
+
+def strided(x: Any, w: Any) -> Any:
+    return ts.ops.matmul(x[:, ::2], w)
+
+
+def cut(x: Any, w: Any) -> Any:
+    return ts.ops.matmul(x[:, 1:], w)
+
+
+def regrouped(x: Any, w: Any) -> Any:
+    return ts.ops.matmul(ts.ops.reshape(x, (-1, w.shape[0])), w)
+
+
+PROGRAMS: dict[str, tuple[Any, tuple[tuple[int, ...], ...], int]] = {
+    "rows of two dims": (layer, ((2, 33, 64), (64, 72), (2, 33, 72)), 1),
+    "rows of three dims": (layer, ((2, 3, 5, 64), (64, 72), (72,)), 1),
+    "heads side by side": (heads, ((2, 4, 9, 32), (128, 40)), 2),
+    "every second column": (strided, ((40, 128), (64, 72)), 2),
+    "rows but the first": (cut, ((3, 9, 64), (64, 72)), 2),
+    "the same memory otherwise": (regrouped, ((40, 2, 32), (128, 72)), 1),
+}
+"""A function, the shapes of its arguments, and how many kernels it is."""
+
+
+def lowered(function: Any, arrays: Any, machine: str = "sm_90a") -> Any:
+    jitted: Any = ts.jit(function)
+    tape = jitted.trace(*arrays).tape
+    return tape, lower(tape, Options.of(backend="cuda", features=(machine,)))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_products_of_any_form_run_on_matrix_units(name: str) -> None:
+    function, shapes, count = PROGRAMS[name]
+    rng = np.random.default_rng(5)
+    arrays = [rng.integers(-2, 3, shape).astype(BF16) for shape in shapes]
+    tape, found = lowered(function, arrays)
+    products = [kernel for kernel in found.kernels if kernel.value("kind") == "contraction"]
+    assert [BACKEND.matrix(kernel) is not None for kernel in products] == [True]
+    assert len(found.kernels) == count
+    (made,), (wanted,) = run_program(found.module, *arrays), run_tape(tape, arrays)
+    np.testing.assert_array_equal(made.astype(np.float32), wanted.astype(np.float32))
+
+
+def test_free_rows_of_two_dims_are_one() -> None:
+    @ts.jit
+    def free(x: ts.Tensor["B", "S", 64, ts.bf16], w: ts.Tensor[64, 128, ts.bf16]) -> Any:
+        return ts.ops.matmul(x, w)
+
+    tape = free.trace(np.zeros((2, 3, 64), BF16), np.zeros((64, 128), BF16)).tape
+    (kernel,) = lower(tape, Options.of(backend="cuda", features=("sm_90a",))).kernels
+    assert BACKEND.matrix(kernel) is not None
+    types = [argument.type for argument in kernel.regions[0].block.args]
+    rows = [str(type.shape[0]) for type in types if isinstance(type, BufferAttr)]
+    assert rows == ["s0*s1", "64", "s0*s1"]
+
+
+def test_wide_sides_are_read_where_they_lie() -> None:
+    """Threads read them element by element, and a copy would be for nothing."""
+    _, found = lowered(heads, [np.zeros((2, 4, 9, 32), np.float32), np.zeros((128, 40), np.float32)])
+    assert len(found.kernels) == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    columns=st.lists(st.integers(1, 4), min_size=1, max_size=2),
+)
+def test_joined_dims_are_the_same_memory(rows: list[int], columns: list[int]) -> None:
+    shape = dims(*rows, *columns)
+    at = (*delinear(M, dims(*rows)), *delinear(K, dims(*columns)))
+    groups = groups_of(shape, [at])
+    assert [place for first, end in groups for place in range(first, end)] == list(range(len(shape)))
+    joined = [product(shape[first:end]) for first, end in groups]
+    places = [linear(at[first:end], shape[first:end]) for first, end in groups]
+    m, k = int(np.prod(rows)), int(np.prod(columns))
+    for row, column in itertools.product(range(m), range(k)):
+        here = {"_m": row, "_k": column}
+        assert linear(places, joined).evaluate(here) == linear(at, shape).evaluate(here) == row * k + column
+        assert all(0 <= place.evaluate(here) < (size.value or 0) for place, size in zip(places, joined, strict=True))
+    if m > 1 and columns[-1] > 1:
+        assert is_walkable(at, shape, ("_m", "_k"))
+
+
+@pytest.mark.parametrize(
+    ("at", "shape", "is_one"),
+    [
+        ((M, K), (8, 8), True),
+        ((K, M), (8, 8), True),
+        ((Dim.constant(3), M, K + 8), (4, 8, 16), True),
+        ((M, 2 * K), (8, 16), False),
+        ((M, K, Dim.constant(0)), (8, 8, 2), False),
+        ((M // 4, K // 2, M % 4, K % 2), (2, 3, 4, 2), False),
+        ((M // 4, M % 4, K), (2, 5, 8), False),
+        ((M * 2 + K // 4, K % 4), (16, 4), False),
+    ],
+)
+def test_sides_are_walked_along_single_dims(at: tuple[Dim, ...], shape: tuple[int, ...], is_one: bool) -> None:
+    assert is_walkable(at, dims(*shape), ("_m", "_k")) == is_one
