@@ -16,6 +16,7 @@ NAMES = {
     "attention": "attention against cuDNN",
     "warps": "products and attention on single warps",
     "launch": "what a cached call costs the host, and what it does",
+    "maps": "stages that are filled by tensor maps in a second, and waits that stall",
     "replay": "what it costs the host to run a recorded step of decoding again",
     "ranges": "whether a profiler sees a range for each kernel of the library",
     "pairs": "whether pairs of CTAs are chosen where they win",

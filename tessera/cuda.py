@@ -6,7 +6,7 @@ from tessera.runtime.devices.cuda_driver import driver, is_available, synchroniz
 from tessera.runtime.devices.cuda_memory import POOL
 from tessera.runtime.devices.cuda_stream import Event, Graph, Stream, capture, current_stream, stream
 from tessera.runtime.devices.cuda_tensor import CudaTensor
-from tessera.runtime.devices.cuda_tensor_map import tensor_map_counts
+from tessera.runtime.devices.cuda_tensor_map import metrics, tensor_map_counts
 
 array = CudaTensor.of
 write = CudaTensor.write
@@ -24,6 +24,7 @@ __all__ = [
     "driver",
     "empty",
     "is_available",
+    "metrics",
     "stream",
     "synchronize",
     "tensor_map_counts",

@@ -1,7 +1,8 @@
-"""Waits that end: in kernels that are made to be debugged, one that takes too long says where it is, and stops.
+"""Waits that end and are counted: in kernels made to be debugged, one that takes too long says where it is, and stops.
 
 The first thread that gives up writes where it is into a record that the host reads (`runtime/devices/cuda_waits.py`),
-and traps. Which wait it is, the kernel says by a number; what the numbers mean is `Waits.told`, beside it.
+and traps. Which wait it is, the kernel says by a number; what the numbers mean is `Waits.told`, beside it. A warp that
+went on adds to the counts of its wait: that it came by, and whether it was held up, for how many cycles.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ LIMIT = 2_000_000_000
 """Nanoseconds that a wait may take: a pipeline that moves waits for microseconds."""
 RECORD, TAKEN = "wait_record", "wait_taken"
 """Variables of a module: where its record is, and whether somebody writes it already."""
+COUNTS, MOST_COUNTED = "wait_counts", 64
+"""The variable with three words for each wait, and how many waits have some: those of more ops are not counted."""
 GLOBALS = (
     f"@{RECORD} = addrspace(1) externally_initialized global i64 0, align 8\n"
     f"@{TAKEN} = addrspace(1) externally_initialized global i32 0, align 4\n"
+    f"@{COUNTS} = addrspace(1) externally_initialized global [{3 * MOST_COUNTED} x i64] zeroinitializer, align 8\n"
 )
 
 
@@ -71,7 +75,9 @@ def _which(op: SpecOp) -> str:
 
 def bounded_wait(number: int) -> str:
     """The assembly of a wait: `$0` is the barrier, `$1` the parity of the phase that has to end."""
-    return _bounded(number, "", "mbarrier.try_wait.parity.shared::cta.b64 P1, [$0], $1;", ("$0", "$1"))
+    # Whether it is held up is seen without waiting: the machine's own wait takes a while before it says no.
+    first = "mbarrier.test_wait.parity.shared::cta.b64 P1, [$0], $1;"
+    return _bounded(number, "", "mbarrier.try_wait.parity.shared::cta.b64 P1, [$0], $1;", ("$0", "$1"), first)
 
 
 def bounded_meeting(number: int) -> str:
@@ -89,18 +95,35 @@ def bounded_look(number: int) -> str:
     return _bounded(number, ".reg .b64 seen; ", look, (str(ELSEWHERE), "0"))
 
 
-def _bounded(number: int, begin: str, look: str, said: tuple[str, str]) -> str:
-    """Look until P1 says that it is done, or until the time is over: then `said` goes into the record, and all ends."""
+def _bounded(number: int, begin: str, look: str, said: tuple[str, str], first: str = "") -> str:
+    """Look until P1 says that it is done, or until the time is over: then `said` goes into the record, and all ends.
+
+    `first` is how one looks for the first time, where that is another way.
+    """
     parts = zip((16, 20), said, strict=True)
     told = "".join(f"mov.b32 word, {what}; st.global.b32 [place+{at}], word; " for at, what in parts)
     return (
-        "{ .reg .pred P1, P2; .reg .b64 begun, now, place; .reg .b32 word; "
-        f"{begin}mov.u64 begun, %globaltimer; AGAIN: {look} @P1 bra DONE; "
+        "{ .reg .pred P1, P2, P3; .reg .b64 begun, now, place, cycles; .reg .b32 word; "
+        f"{begin}mov.u64 cycles, %clock64; mov.u64 begun, %globaltimer; {first or look} mov.pred P3, P1; "
+        f"@P1 bra DONE; AGAIN: {look} @P1 bra DONE; "
         f"mov.u64 now, %globaltimer; sub.u64 now, now, begun; setp.lt.u64 P2, now, {LIMIT}; @P2 bra AGAIN; "
         f"ld.global.u64 place, [{RECORD}]; setp.eq.u64 P1, place, 0; @P1 bra STOP; "
         f"atom.global.cas.b32 word, [{TAKEN}], 0, 1; setp.ne.b32 P1, word, 0; @P1 bra AGAIN; "
         f"mov.b32 word, {number}; st.global.b32 [place+4], word; "
         "mov.u32 word, %ctaid.x; st.global.b32 [place+8], word; mov.u32 word, %tid.x; st.global.b32 [place+12], word; "
         f"{told}membar.sys; mov.b32 word, 1; st.global.b32 [place], word; membar.sys; "
-        "STOP: trap; DONE: }"
+        f"STOP: trap; DONE: {_counted(number)}}}"
+    )
+
+
+def _counted(number: int) -> str:
+    """One thread of those that went on together counts; P3 says that nothing held them up."""
+    if number >= MOST_COUNTED:
+        return ""
+    at = f"{COUNTS}+{24 * number}"
+    return (
+        "activemask.b32 word; brev.b32 word, word; clz.b32 word, word; { .reg .b32 lane; mov.u32 lane, %laneid; "
+        "setp.ne.b32 P2, word, lane; } @P2 bra COUNTED; mov.b64 now, 1; "
+        f"red.global.add.u64 [{at}], now; @P3 bra COUNTED; red.global.add.u64 [{at}+8], now; "
+        f"mov.u64 now, %clock64; sub.u64 now, now, cycles; red.global.add.u64 [{at}+16], now; COUNTED: "
     )
