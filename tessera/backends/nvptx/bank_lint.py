@@ -12,9 +12,10 @@ from tessera.backends.nvptx.layout import Layout, Spacing, skew_of
 from tessera.diagnostics.span import Span
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
-from tessera.ir.target.banks import SWIZZLES, WARP, Turns, banked_128, swizzled, turns_of, why_not_swizzled
+from tessera.ir.target.banks import SWIZZLES, WARP, Turns, banked, banked_128, swizzled, turns_of, why_not_swizzled
 from tessera.ir.target.hopper_limits import ROWS, SPAN
 from tessera.ir.target.hopper_types import SharedAttr
+from tessera.ir.target.matrix_frame import swizzle_of
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
@@ -353,8 +354,10 @@ def _of_matrix_kernel(kernel: SpecOp) -> Iterator[SharedAccess]:
             tile = op.operands[2].type
             assert isinstance(tile, SharedAttr)
             yield SharedAccess(op, "stages rows for the copy engine", staging_turns(tile.dtype.bytes), "")
-        elif op.name == "ttarget.mma_issue":
-            yield SharedAccess(op, "reads swizzled tiles", core_matrix_turns(), "")
+        elif op.name in ("ttarget.mma_issue", "ttarget.mma_add"):
+            lines = [swizzle_of(value) for value in op.operands[1:3] if isinstance(value.type, SharedAttr)]
+            worst = max(map(core_matrix_turns, lines), key=lambda turns: turns.degree)
+            yield SharedAccess(op, "reads swizzled tiles", worst, "")
 
 
 def staging_turns(size: int, is_swizzled: bool = True) -> Turns:
@@ -370,10 +373,10 @@ def staging_turns(size: int, is_swizzled: bool = True) -> Turns:
     return turns_of(pairs, 8)
 
 
-def core_matrix_turns(is_swizzled: bool = True) -> Turns:
-    """What eight rows of 16 bytes cost, which a matrix unit reads at once."""
+def core_matrix_turns(line: int = SPAN, is_swizzled: bool = True) -> Turns:
+    """What eight rows of 16 bytes cost, which a matrix unit reads at once, in lines of so many bytes."""
     rows = range(ROWS // 8)
-    return turns_of([banked_128(row, 0) if is_swizzled else row * SPAN for row in rows], 16)
+    return turns_of([banked(row, 0, line) if is_swizzled else row * line for row in rows], 16)
 
 
 # Kernels of single warps, and with tensor memory.

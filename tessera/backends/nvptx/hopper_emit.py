@@ -25,7 +25,7 @@ from tessera.backends.nvptx.values import memory_type
 from tessera.backends.nvptx.waits import GLOBALS, Waits
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
-from tessera.ir.target.hopper_limits import SPAN, WARPGROUP
+from tessera.ir.target.hopper_limits import WARPGROUP
 from tessera.ir.target.hopper_types import SharedAttr
 from tessera.ir.target.llvm.dims import dim_value
 from tessera.ir.target.llvm.instructions import Index, Value
@@ -396,7 +396,7 @@ class MatrixEmitter:
         f = self.f
         corner, rows, pieces, first = pairs.half_of(f, op, self.rank, coords)
         start = tile.address(f, self.setting.base, at.slot)
-        start = op32(f, "add", start, op32(f, "mul", rows, SPAN))
+        start = op32(f, "add", start, op32(f, "mul", rows, tile.swizzle))
         for piece in range(pieces):
             number_of = op32(f, "add", first, piece)
             address = op32(f, "add", start, op32(f, "mul", number_of, tile.span_bytes))

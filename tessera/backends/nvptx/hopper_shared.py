@@ -11,8 +11,8 @@ from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
 
-_EIGHT_ROWS = 8 * SPAN
-"""Bytes after which a swizzle repeats: the stride between groups of eight rows."""
+_KINDS = {128: 1, 64: 2, 32: 3}
+"""How a descriptor says the bytes of swizzled lines."""
 
 
 @frozen
@@ -25,29 +25,30 @@ class Cursor:
 
 @frozen
 class SharedTile:
-    """A swizzled tile: columns in spans of 128 bytes, one span after the other, each `rows` x 128 bytes."""
+    """A swizzled tile: columns in spans of `swizzle` bytes, one span after the other, each of all rows."""
 
     offset: int
     rows: int
     columns: int
     dtype: DType
     stages: int
+    swizzle: int = SPAN
 
     @staticmethod
     def of(op: SpecOp) -> SharedTile:
         type = op.results[0].type
         assert isinstance(type, SharedAttr)
         rows, columns = (dim.value or 0 for dim in type.shape)
-        return SharedTile(op.value("offset"), rows, columns, type.dtype, op.value("stages"))
+        return SharedTile(op.value("offset"), rows, columns, type.dtype, op.value("stages"), op.value("swizzle"))
 
     @property
     def span_bytes(self) -> int:
         """Bytes from one span of columns to the next."""
-        return self.rows * SPAN
+        return self.rows * self.swizzle
 
     @property
     def span_columns(self) -> int:
-        return SPAN // self.dtype.bytes
+        return self.swizzle // self.dtype.bytes
 
     @property
     def spans(self) -> int:
@@ -65,20 +66,22 @@ class SharedTile:
 
     def along_k(self, f: FunctionText, address: Value) -> list[Value]:
         """Descriptors of all steps where rows are the product's and columns are k."""
-        first = _descriptor(f, address, 16)
-        moves = [span * self.span_bytes + step * STEP for span in range(self.spans) for step in range(SPAN // STEP)]
+        first = _descriptor(f, address, 16, self.swizzle)
+        steps = range(self.swizzle // STEP)
+        moves = [span * self.span_bytes + step * STEP for span in range(self.spans) for step in steps]
         return [_moved(f, first, move) for move in moves]
 
     def across_k(self, f: FunctionText, address: Value) -> list[Value]:
         """Descriptors of all steps where rows are k and columns are the product's."""
-        first = _descriptor(f, address, self.span_bytes)
+        first = _descriptor(f, address, self.span_bytes, self.swizzle)
         depth = STEP // self.dtype.bytes
-        return [_moved(f, first, step * depth * SPAN) for step in range(self.rows // depth)]
+        return [_moved(f, first, step * depth * self.swizzle) for step in range(self.rows // depth)]
 
 
-def _descriptor(f: FunctionText, address: Value, leading: int) -> Value:
-    """The 64-bit matrix descriptor: address, distance of spans, distance of eight rows, swizzle of 128 bytes."""
-    fixed = (leading >> 4) << 16 | (_EIGHT_ROWS >> 4) << 32 | 1 << 62
+def _descriptor(f: FunctionText, address: Value, leading: int, swizzle: int) -> Value:
+    """The 64-bit matrix descriptor: address, distance of spans, distance of eight rows, kind of swizzle."""
+    fixed = (leading >> 4) << 16 | (8 * swizzle >> 4) << 32 | _KINDS[swizzle] << 62
+    fixed -= (fixed >> 63) << 64  # as LLVM writes a number with a sign
     low = op32(f, "lshr", op32(f, "and", address, 0x3FFFF), 4)
     wide = f.raw("i64", f"zext {low} to i64")
     return f.raw("i64", f"or i64 {wide.text}, {fixed}")

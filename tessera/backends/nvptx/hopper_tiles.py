@@ -147,7 +147,7 @@ class TileOps:
         nothing = [Value(given[0].type, "undef")] * (columns // 2)
         for block in range(layout.blocks):
             for part in range(parts):
-                address = rhs.address(f, base, right_at.slot, part * columns * SPAN)
+                address = rhs.address(f, base, right_at.slot, part * columns * rhs.swizzle)
                 right = rhs.across_k(f, address) if is_turned[1] else rhs.along_k(f, address)
                 left = self._left(lhs, left_at, block, layout.blocks, is_turned[0], len(right))
                 sides = list(zip(left, right, strict=True))
@@ -165,7 +165,7 @@ class TileOps:
             return [words[block * share + 4 * step : block * share + 4 * step + 4] for step in range(steps)]
         assert isinstance(lhs, SharedTile)
         # Rows of this consumer: rows of the tile, or spans of its columns where rows are k.
-        each = lhs.span_bytes * MMA_ROWS // lhs.span_columns if is_turned else MMA_ROWS * SPAN
+        each = lhs.span_bytes * MMA_ROWS // lhs.span_columns if is_turned else MMA_ROWS * lhs.swizzle
         address = lhs.address(f, setting.base, at.slot, block * each)
         address = op32(f, "add", address, op32(f, "mul", setting.group, blocks * each))
         found = lhs.across_k(f, address) if is_turned else lhs.along_k(f, address)

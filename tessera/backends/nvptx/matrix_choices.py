@@ -15,6 +15,7 @@ from tessera.ir.tile.passes.pipeline_copies import pipeline_copies
 from tessera.ir.tile.passes.schedule_programs import schedule_programs
 from tessera.ir.tile.passes.select_matrix_units import select_matrix_units
 from tessera.ir.tile.passes.specialize_warps import specialize_warps
+from tessera.ir.tile.passes.swizzle_tiles import swizzle_tiles
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
@@ -39,6 +40,8 @@ def prepared(kernel: SpecOp, machine: Machine, units: Units, choices: Choices | 
         fold_powers(kernel)
     # Before stages are counted, which are of what is in shared memory.
     choose_spaces(kernel, units)
+    # Boxes are a line wide, and stages hold boxes.
+    swizzle_tiles(kernel, units)
     pipeline_copies(kernel, units, machine)
     schedule_programs(kernel, units, machine, choices.pairs)
     specialize_warps(kernel, units)

@@ -74,6 +74,7 @@ def _map_code(op: SpecOp, writes: Sequence[int]) -> MapCode:
         type.shape[::-1],
         tuple(distances[::-1]),
         tuple(op.value("box")[::-1]),
+        op.value("swizzle"),
         bytes=type.dtype.bytes,
         is_output=buffer.index in writes,
         cut=len(type.shape) - 1 - op.value("cut") if op.value("cut") >= 0 else -1,

@@ -27,7 +27,7 @@ from tessera.ir.tile.copied import SHARED
 from tessera.ir.tile.matrix.chosen import units_in
 from tessera.ir.tile.matrix.plan import Side, planned
 from tessera.ir.tile.matrix.rest import rest_of
-from tessera.ir.tile.matrix.rings import tile_of
+from tessera.ir.tile.matrix.rings import swizzle_of, tile_of
 from tessera.ir.tile.matrix.stores import staged_rows, stored_dtypes, stores_in
 from tessera.ir.tile.matrix.units import WARPGROUPS
 from tessera.ir.tile.order import BESIDE, DYNAMIC
@@ -101,7 +101,7 @@ class MatrixLowering(Writer):
         """Shared memory for what is copied, stage after stage."""
         for ring in rings:
             for side in ring.loads:
-                values = {"stages": ring.stages}
+                values = {"stages": ring.stages, "swizzle": swizzle_of(side)}
                 ring.tiles.append(self.emit("shared_tile", (), values, [SharedAttr.of(tile_of(side))]).result)
 
     def _make_staging(self) -> None:

@@ -85,7 +85,8 @@ class Role(Writer, ABC):
 
     def map_of(self, buffer: SSAValue, box: Sequence[int], cut: int = -1) -> SSAValue:
         """The tensor map of a buffer for boxes of a size, which may end early along a dim; made where it is read."""
-        values = {"box": tuple(box), "cut": cut}
+        assert isinstance(buffer.type, BufferAttr)
+        values = {"box": tuple(box), "swizzle": box[-1] * buffer.type.dtype.bytes, "cut": cut}
         return self.emit("tensor_map", [self.lowering.values[buffer]], values, [TENSOR_MAP]).result
 
     def inside(self, op: SpecOp) -> list[int]:

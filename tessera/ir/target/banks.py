@@ -99,9 +99,19 @@ def check_swizzle(op: SpecOp) -> None:
             op.fail(f"`{use.operation.name}` goes through memory in order, and this is swizzled")
 
 
-def banked_128(row: int, column: int) -> int:
-    """Where a byte of a tile with rows of 128 bytes lies, as the copy engine and matrix units swizzle it.
+def banked(row: int, column: int, line: int) -> int:
+    """Where a byte of a tile with lines of 128, 64 or 32 bytes lies, as the copy engine and matrix units swizzle it.
 
-    Pieces of 16 bytes change places by the row's number among eight (PTX ISA, tensor swizzling modes).
+    Pieces of 16 bytes of a line change places by the number of the 128 bytes that it lies in, counted to 8, 4 or 2 (PTX
+    ISA, tensor swizzling modes).
+
+    >>> [banked(row, 0, 32) for row in range(6)]
+    [0, 32, 64, 96, 144, 176]
     """
-    return row * 128 + ((column >> 4) ^ (row & 7)) * 16 + (column & 15)
+    address = row * line + column
+    return address ^ (address >> 7 & line // 16 - 1) << 4
+
+
+def banked_128(row: int, column: int) -> int:
+    """Where a byte of a tile with the widest lines lies."""
+    return banked(row, column, 128)

@@ -19,6 +19,8 @@ ROWS = 64
 """Rows of one `wgmma`."""
 SPAN = 128
 """Bytes of a row of a swizzled tile: the widest swizzle."""
+SPANS = (SPAN, 64, 32)
+"""Bytes of rows that there are swizzles for, the widest first."""
 STEP = 32
 """Bytes of k that one `wgmma` takes, whatever the dtype."""
 ALIGNMENT = 1024

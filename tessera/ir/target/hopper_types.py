@@ -43,7 +43,7 @@ class OperandAttr(ShapedAttr):
 
 
 class SharedAttr(ShapedAttr):
-    """A tile in shared memory, for each stage: columns in spans of 128 bytes, 16-byte pieces swizzled by row."""
+    """A tile in shared memory, for each stage: columns in spans of some bytes, 16-byte pieces swizzled by row."""
 
     name = "ttarget.shared_tile"
 

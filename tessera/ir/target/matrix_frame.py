@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.ir import Block
+from xdsl.ir import Block, SSAValue
 
 from tessera.ir.base.kernel_frame import KERNEL
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute
+from tessera.ir.target.hopper_limits import SPAN, SPANS
 
 MATRIX_KERNEL = (
     *KERNEL,
@@ -19,6 +20,7 @@ MAJORS = (
     Attribute("lhs_major", "str", "k", "which dim of the left side lies along memory: k or mn"),
     Attribute("rhs_major", "str", "k", "which dim of the right side lies along memory: k or mn"),
 )
+SWIZZLE = Attribute("swizzle", "int", SPAN, "bytes of lines whose pieces of 16 bytes change places by line")
 SETUP = ("ttarget.tensor_map", "ttarget.shared_tile", "ttarget.ring")
 """What a kernel with roles has before them."""
 
@@ -48,6 +50,25 @@ def check_foreign(op: SpecOp, foreign: Sequence[str], why: str) -> None:
     for part in op.walk():
         if part.name in foreign:
             op.fail(f"`{part.name}` {why}")
+
+
+def check_swizzle(op: SpecOp) -> None:
+    """Fails for lines that nothing swizzles."""
+    if op.value("swizzle") not in SPANS:
+        op.fail(f"`swizzle` is of lines of {', '.join(map(str, SPANS))} bytes, got {op.value('swizzle')}")
+
+
+def check_widest(op: SpecOp) -> None:
+    """Fails for a kernel with tiles in other lines than the widest, where nothing reads those."""
+    for part in op.walk():
+        if isinstance(part, SpecOp) and "swizzle" in part.kinds and part.value("swizzle") != SPAN:
+            part.fail(f"only warpgroups read lines of {part.value('swizzle')} bytes, and others those of {SPAN}")
+
+
+def swizzle_of(tile: SSAValue) -> int:
+    """Bytes of the lines of a shared tile."""
+    made = tile.owner
+    return made.value("swizzle") if isinstance(made, SpecOp) and made.name == "ttarget.shared_tile" else SPAN
 
 
 def roles_of(op: SpecOp) -> tuple[Block, Block]:

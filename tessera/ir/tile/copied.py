@@ -5,7 +5,7 @@ from __future__ import annotations
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute
 from tessera.ir.base.types import BufferAttr, TileAttr
-from tessera.ir.target.hopper_limits import MAX_BOX, MAX_STAGES, SPAN
+from tessera.ir.target.hopper_limits import MAX_BOX, MAX_STAGES, SPANS
 
 SHARED, REGISTERS = "shared", "registers"
 SPACES = (SHARED, REGISTERS)
@@ -40,9 +40,11 @@ def check_place(op: SpecOp, buffer: BufferAttr, tile: TileAttr) -> None:
         op.fail(f"layout, swizzle and box are those of shared memory, and `space` is {space or 'not chosen'}")
     if layout not in ("", *LAYOUTS):
         op.fail(f"`layout` is one of {', '.join(LAYOUTS)}, got {layout}")
-    if swizzle not in (0, SPAN):
-        op.fail(f"lines of {SPAN} bytes are swizzled, got {swizzle}")
+    if swizzle not in (0, *SPANS):
+        op.fail(f"lines of {', '.join(map(str, SPANS))} bytes are swizzled, got {swizzle}")
     if layout and len(tile.shape) != 2:
         op.fail(f"a tile of {len(tile.shape)} dims has no {layout}")
     if box and (len(box) != len(buffer.shape) or any(not 1 <= size <= MAX_BOX for size in box)):
         op.fail(f"`box` has 1 to {MAX_BOX} elements along each of {len(buffer.shape)} dims, got {list(box)}")
+    if box and swizzle and box[-1] * buffer.dtype.bytes != swizzle:
+        op.fail(f"a line of {swizzle} bytes is swizzled, and `box` has {box[-1]} elements of {buffer.dtype} in one")

@@ -410,7 +410,9 @@ def is_narrow(call: Call) -> bool:
     """Whether products of the call run on matrix units: where they are, with a scale that keeps the order of scores."""
     given, head = call.attributes["scale"], call.operands[0].shape[3].value
     dtypes = {operand.dtype for operand in call.operands[:3]}
-    fits = head is not None and head % 64 == 0 and call.operands[2].shape[3].value == head and head <= 128
+    # A head is whole lines of shared memory, of which warpgroups read those of 32 bytes too.
+    line = 16 if "wgmma" in call.features else 64
+    fits = head is not None and head % line == 0 and call.operands[2].shape[3].value == head and head <= 128
     # What lies beyond the length of a cache is not to be read, and of all copies those of Hopper alone can end there.
     fits = fits and (not _is_cached(call) or "wgmma" in call.features)
     return "mma.sync" in call.features and dtypes <= {bf16, f16} and len(dtypes) == 1 and fits and (given or 1.0) > 0

@@ -1,10 +1,10 @@
 // RUN: tessera-opt %s --split -p tile-choose-spaces | filecheck %s
 
-// Both sides of a product are copied to shared memory in boxes of 128 bytes along k, its rows leave 64 at a time.
+// Both sides of a product are copied to shared memory, and its rows leave through it.
 // CHECK-LABEL: ttile.kernel @product(
-// CHECK:         ttile.load %x, {{.*}} space = "shared", layout = "rows", swizzle = 128, box = [128, 64]}
-// CHECK:         ttile.load %w, {{.*}} space = "shared", layout = "columns", swizzle = 128, box = [256, 64]}
-// CHECK:         ttile.store {{.*}} space = "shared", layout = "rows", swizzle = 128, box = [64, 32]}
+// CHECK:         ttile.load %x, {{.*}} space = "shared", layout = "rows"}
+// CHECK:         ttile.load %w, {{.*}} space = "shared", layout = "columns"}
+// CHECK:         ttile.store {{.*}} space = "shared", layout = "rows"}
 ttile.kernel @product(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
@@ -26,35 +26,10 @@ ttile.kernel @product(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[51
   ttile.return
 }
 // -----
-// Rows that are not there are not copied: of 128, 24 hold the 20 of the buffer.
-// CHECK-LABEL: ttile.kernel @few(
-// CHECK:         ttile.load %x, {{.*}} box = [24, 64]}
-// CHECK:         ttile.load %w, {{.*}} box = [256, 64]}
-ttile.kernel @few(%x: !ttile.buffer<[20, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[20, 512], f32>) attributes {symbols = [], grid = [1, 2], writes = [2], kind = "contraction", warpgroups = 2} {
-  %0 = ttile.program_id {axis = 0} : () -> !ttile.index
-  %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
-  %1 = ttile.program_id {axis = 1} : () -> !ttile.index
-  %j = ttile.index %1 {names = ["p"], expr = 256*p} : (!ttile.index) -> !ttile.index
-  %zero = ttile.constant {value = 0} : () -> !ttile.tile<[128, 256], f32>
-  %low = ttile.index {names = [], expr = 0} : () -> !ttile.index
-  %high = ttile.index {names = [], expr = 192} : () -> !ttile.index
-  %sum = ttile.for %low, %high, %zero {step = 64} ({
-  ^bb0(%k: !ttile.index, %acc: !ttile.tile<[128, 256], f32>):
-    %a = ttile.load %x, %i, %k {coords = ["m", "k"], axes = ["m", "k"], map = [m, k], bounds = [20, 192]} : (!ttile.buffer<[20, 192], bf16>, !ttile.index, !ttile.index) -> !ttile.tile<[128, 64], bf16>
-    %b = ttile.load %w, %j, %k {coords = ["n", "k"], axes = ["k", "n"], map = [n, k], bounds = [192, 512]} : (!ttile.buffer<[512, 192], bf16>, !ttile.index, !ttile.index) -> !ttile.tile<[64, 256], bf16>
-    %c = ttile.cast %a : (!ttile.tile<[128, 64], bf16>) -> !ttile.tile<[128, 64], f32>
-    %d = ttile.cast %b : (!ttile.tile<[64, 256], bf16>) -> !ttile.tile<[64, 256], f32>
-    %e = ttile.dot %c, %d, %acc {unit = "wgmma", instruction = [64, 256, 16]} : (!ttile.tile<[128, 64], f32>, !ttile.tile<[64, 256], f32>, !ttile.tile<[128, 256], f32>) -> !ttile.tile<[128, 256], f32>
-    ttile.yield %e : (!ttile.tile<[128, 256], f32>) -> ()
-  }) : (!ttile.index, !ttile.index, !ttile.tile<[128, 256], f32>) -> !ttile.tile<[128, 256], f32>
-  ttile.store %sum, %y, %i, %j {coords = ["m", "n"], axes = ["m", "n"], map = [m, n], bounds = [20, 512]} : (!ttile.tile<[128, 256], f32>, !ttile.buffer<[20, 512], f32>, !ttile.index, !ttile.index) -> ()
-  ttile.return
-}
-// -----
-// Threads that copy put rows together by themselves, and need no box for those that leave.
+// Threads that copy put rows together there too.
 // CHECK-LABEL: ttile.kernel @threads(
-// CHECK:         ttile.load %x, {{.*}} space = "shared", layout = "rows", swizzle = 128, box = [128, 64]}
-// CHECK:         ttile.store {{.*}} space = "shared", layout = "rows", swizzle = 128}
+// CHECK:         ttile.load %x, {{.*}} space = "shared", layout = "rows"}
+// CHECK:         ttile.store {{.*}} space = "shared", layout = "rows"}
 ttile.kernel @threads(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index

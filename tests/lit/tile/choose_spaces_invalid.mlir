@@ -2,7 +2,7 @@
 
 // A right side is read from shared memory, and nowhere else.
 // CHECK: error[T0501]: `@right` says what does not fit: a side that is computed is transposed, and fragments are not
-// CHECK: help: leave `space`, `layout`, `box` out, and what fits is chosen
+// CHECK: help: leave `space`, `layout` out, and what fits is chosen
 ttile.kernel @right(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
@@ -90,7 +90,7 @@ ttile.kernel @nowhere(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[51
   ttile.return
 }
 // -----
-// CHECK: error[T0501]: lines of 128 bytes are swizzled, got 64
+// CHECK: error[T0501]: lines of 128, 64, 32 bytes are swizzled, got 96
 ttile.kernel @narrower(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
@@ -101,7 +101,7 @@ ttile.kernel @narrower(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[5
   %high = ttile.index {names = [], expr = 192} : () -> !ttile.index
   %sum = ttile.for %low, %high, %zero {step = 64} ({
   ^bb0(%k: !ttile.index, %acc: !ttile.tile<[128, 256], f32>):
-    %a = ttile.load %x, %i, %k {coords = ["m", "k"], axes = ["m", "k"], map = [m, k], bounds = [256, 192], space = "shared", swizzle = 64} : (!ttile.buffer<[256, 192], bf16>, !ttile.index, !ttile.index) -> !ttile.tile<[128, 64], bf16>
+    %a = ttile.load %x, %i, %k {coords = ["m", "k"], axes = ["m", "k"], map = [m, k], bounds = [256, 192], space = "shared", swizzle = 96} : (!ttile.buffer<[256, 192], bf16>, !ttile.index, !ttile.index) -> !ttile.tile<[128, 64], bf16>
     %b = ttile.load %w, %j, %k {coords = ["n", "k"], axes = ["k", "n"], map = [n, k], bounds = [192, 512]} : (!ttile.buffer<[512, 192], bf16>, !ttile.index, !ttile.index) -> !ttile.tile<[64, 256], bf16>
     %c = ttile.cast %a : (!ttile.tile<[128, 64], bf16>) -> !ttile.tile<[128, 64], f32>
     %d = ttile.cast %b : (!ttile.tile<[64, 256], bf16>) -> !ttile.tile<[64, 256], f32>

@@ -26,6 +26,7 @@ from tessera.ir.target.matrix_frame import (
     check_features,
     check_foreign,
     check_shared,
+    check_widest,
 )
 from tessera.ir.target.ops.hopper_matrix import PLACES, check_places, check_product
 from tessera.ir.target.shared_parts import check_parts
@@ -52,6 +53,7 @@ def _check_kernel(op: SpecOp) -> None:
     check_body(op, _SETUP, "ttarget.tiles", "its program")
     check_foreign(op, _FOREIGN, "needs the copy engine or products of warpgroups, which single warps do not have")
     check_parts(op)
+    check_widest(op)
     block = op.regions[0].block
     stages = [part.value("stages") for part in block.ops if isinstance(part, SpecOp) and part.name in _SETUP]
     check_copies(block, max(stages, default=1))

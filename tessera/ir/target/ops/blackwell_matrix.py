@@ -21,6 +21,7 @@ from tessera.ir.target.matrix_frame import (
     check_features,
     check_foreign,
     check_shared,
+    check_widest,
     roles_of,
 )
 from tessera.ir.target.ops.hopper_matrix import check_sides
@@ -41,6 +42,7 @@ def _check_kernel(op: SpecOp) -> None:
     check_body(op, SETUP, "ttarget.roles", "roles")
     check_foreign(op, _FOREIGN, "is of other matrix units than those with tensor memory")
     check_parts(op)
+    check_widest(op)
     producer, consumer = roles_of(op)
     check_producer(producer)
     check = TensorCheck()

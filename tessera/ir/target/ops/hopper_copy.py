@@ -7,6 +7,7 @@ from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, IndexAttr
 from tessera.ir.target.hopper_limits import ALIGNMENT, MAX_BOX, MAX_RANK, MAX_STAGES, MAX_TRANSACTION, SPAN
 from tessera.ir.target.hopper_types import CURSOR, CursorAttr, FragmentAttr, RingAttr, SharedAttr, TensorMapAttr
+from tessera.ir.target.matrix_frame import SWIZZLE, check_swizzle, swizzle_of
 from tessera.ir.target.scope import argument_of
 from tessera.ir.target.shared_parts import BARRIER, OFFSET, check_offset
 
@@ -20,8 +21,9 @@ def _check_map(op: SpecOp) -> None:
         op.fail(f"the copy engine sees 1 to {MAX_RANK} dims, got {rank}")
     if len(box) != rank or any(not 1 <= size <= MAX_BOX for size in box):
         op.fail(f"a box of {rank} dims has 1 to {MAX_BOX} elements along each, got {list(box)}")
-    if box[-1] * buffer.dtype.bytes != SPAN:
-        op.fail(f"a row of a swizzled box is {SPAN} bytes, got {box[-1]} of {buffer.dtype}")
+    check_swizzle(op)
+    if box[-1] * buffer.dtype.bytes != op.value("swizzle"):
+        op.fail(f"a row of a swizzled box is {op.value('swizzle')} bytes, got {box[-1]} of {buffer.dtype}")
     if op.value("cut") != -1 and not (0 <= op.value("cut") < rank - 1 and rank < MAX_RANK):
         op.fail(f"copies end early along an outer dim of at most {MAX_RANK - 1}, got {op.value('cut')} of {rank}")
 
@@ -42,8 +44,9 @@ def _check_tile(op: SpecOp) -> None:
     if not isinstance(type, SharedAttr) or len(type.shape) != 2 or not all(dim.is_static for dim in type.shape):
         op.fail(f"a shared tile has rows and columns of static sizes, got {type}")
     rows, columns = (dim.value or 0 for dim in type.shape)
-    if rows % 8 or columns * type.dtype.bytes % SPAN or not rows * columns:
-        op.fail(f"a shared tile has rows in eights and whole spans of {SPAN} bytes, got {type}")
+    check_swizzle(op)
+    if rows % 8 or columns * type.dtype.bytes % op.value("swizzle") or not rows * columns:
+        op.fail(f"a shared tile has rows in eights and whole spans of {op.value('swizzle')} bytes, got {type}")
     check_offset(op, "a swizzled tile", ALIGNMENT)
     if not 1 <= op.value("stages") <= MAX_STAGES:
         op.fail(f"there are 1 to {MAX_STAGES} stages, got {op.value('stages')}")
@@ -80,6 +83,8 @@ def _check_copy(op: SpecOp) -> None:
     if not isinstance(ring.owner, SpecOp) or tile not in ring.owner.operands:
         op.fail(f"`{op.name}` fills a tile of its ring")
     assert isinstance(tile.type, SharedAttr)
+    if swizzle_of(tile) != made.value("swizzle"):
+        op.fail(f"lines of {made.value('swizzle')} bytes are copied to a tile with lines of {swizzle_of(tile)}")
     box, is_cut = made.value("box"), made.value("cut") >= 0
     if len(op.operands) - 4 != len(box) + is_cut or any(not isinstance(v.type, IndexAttr) for v in op.operands[4:]):
         more = " and the place where copies end" if is_cut else ""
@@ -107,6 +112,9 @@ def _check_store(op: SpecOp) -> None:
         op.fail(f"`{op.name}` passes through a shared tile on the way to a buffer, got {tile} and {buffer}")
     if not fragment.dtype == tile.dtype == buffer.dtype or fragment.dtype.bytes not in (2, 4):
         op.fail(f"`{op.name}` stores elements of 2 or 4 bytes as they are, got {fragment} for {buffer}")
+    made = op.operands[1].owner
+    if not swizzle_of(op.operands[2]) == SPAN == (made.value("swizzle") if isinstance(made, SpecOp) else SPAN):
+        op.fail(f"rows leave in lines of {SPAN} bytes")
     if argument_of(op.operands[3]) is not None and not op.value("names"):
         op.fail(f"`{op.name}` names its indices")
 
@@ -116,11 +124,12 @@ _STAGE = ("ring", "cursor")
 SPECS = (
     OpSpec(
         name="ttarget.tensor_map",
-        summary="How the copy engine sees a contiguous argument: boxes of it, swizzled over spans of 128 bytes.",
+        summary="How the copy engine sees a contiguous argument: boxes of it, swizzled line by line.",
         operands=("buffer",),
         results=("map",),
         attributes=(
             Attribute("box", "ints", doc="elements of a box along each dim, outermost first"),
+            SWIZZLE,
             Attribute("cut", "int", -1, "the dim along which each copy says where the tensor ends; -1: at its end"),
         ),
         verify=_check_map,
@@ -132,6 +141,7 @@ SPECS = (
         attributes=(
             OFFSET,
             Attribute("stages", "int", 1, "how many there are"),
+            SWIZZLE,
         ),
         effects=frozenset(["memory"]),
         verify=_check_tile,

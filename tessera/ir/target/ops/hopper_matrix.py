@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, IndexAttr, ShapedAttr
-from tessera.ir.target.hopper_limits import FORMS, PRODUCTS, ROWS, SPAN, STEP, Product
+from tessera.ir.target.hopper_limits import FORMS, PRODUCTS, ROWS, STEP, Product
 from tessera.ir.target.hopper_types import (
     ColumnVectorAttr,
     CursorAttr,
@@ -17,7 +17,7 @@ from tessera.ir.target.hopper_types import (
     RowVectorAttr,
     SharedAttr,
 )
-from tessera.ir.target.matrix_frame import MAJORS
+from tessera.ir.target.matrix_frame import MAJORS, swizzle_of
 from tessera.ir.target.scope import check_written
 from tessera.types.dtype import DType
 
@@ -83,13 +83,14 @@ def check_sides(
     wanted = (M, left[1]) if op.value("lhs_major") == "k" else (left[0], M)
     K = left[1] if op.value("lhs_major") == "k" else left[0]
     # Across k a side is whole spans wide, of which a product may read less.
-    span = SPAN // rhs.dtype.bytes
+    span = swizzle_of(op.operands[2]) // rhs.dtype.bytes
     if left != wanted or right != ((N, K) if op.value("rhs_major") == "k" else (K, -(-N // span) * span)):
         op.fail(f"{acc} is not the product of {lhs} ({op.value('lhs_major')}) by {rhs} ({op.value('rhs_major')})")
     if M % ROWS or N % 8 or not 8 <= N <= 256 or K * lhs.dtype.bytes % STEP:
         op.fail(f"products have rows in {ROWS}s, columns in 8s up to 256, {STEP} bytes of k a step, got {M}x{N}x{K}")
-    if op.value("lhs_major") == "mn" and M * lhs.dtype.bytes % SPAN:
-        op.fail(f"a left side across k is whole spans of {SPAN} bytes wide, got {M} of {lhs.dtype}")
+    wide = swizzle_of(op.operands[1])
+    if op.value("lhs_major") == "mn" and M * lhs.dtype.bytes % wide:
+        op.fail(f"a left side across k is whole spans of {wide} bytes wide, got {M} of {lhs.dtype}")
 
 
 def _check_wait(op: SpecOp) -> None:

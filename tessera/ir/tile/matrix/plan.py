@@ -50,7 +50,8 @@ class Units:
     `groups` takes the rows of all products and the columns of each; there are `most` of them. `rounded` is what units
     multiply where a program has rounded its f32 to tf32. `features` are those that a kernel for them cannot be without;
     `trims` says that rows which are not there need no copying, `sends` that the copy engine takes results away, `cuts`
-    that it leaves out rows of a right side from a place on that a program computes, or reads from memory.
+    that it leaves out rows of a right side from a place on that a program computes, or reads from memory. `lines` are
+    the bytes of rows in shared memory that there are swizzles for, the widest first.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Units:
     trims: bool = False
     sends: bool = False
     cuts: bool = False
+    lines: tuple[int, ...] = (SPAN,)
 
     def instruction(self, columns: int, parts: int, dtype: DType) -> tuple[int, int, int]:
         """Rows, columns and depth of one instruction of a product of so many columns in so many parts."""
@@ -209,7 +211,7 @@ def _product(
         raise UnfitError(
             f"a product of {M} x {N} is not one of {rows} rows and 8 to {2 * _MOST_SUMS // blocks} columns"
         )
-    lhs, rhs = _side(op.operands[0], 1, passed, units.trims), _side(op.operands[1], 0, passed, False, units.cuts)
+    lhs, rhs = _side(op.operands[0], 1, passed, units, False), _side(op.operands[1], 0, passed, units, True)
     found, acc = forms.get(lhs.dtype), op.results[0].type
     is_promoted = found is not None and found.is_promoted
     written: Sequence[int] = op.value("instruction")
@@ -230,25 +232,42 @@ def _product(
     return Product(op, lhs, rhs, units.instruction(N, parts, lhs.dtype), parts)
 
 
-def _side(value: SSAValue, summed: int, passed: set[Operation], trims: bool, cuts: bool = False) -> Side:
+def _side(value: SSAValue, summed: int, passed: set[Operation], units: Units, is_right: bool) -> Side:
     """One side, read through conversions that lose nothing and transposes; axis `summed` of `value` is k."""
     value, summed = _source(value, summed, passed)
     assert isinstance(value.type, TileAttr)
     load = _copied_load(value)
     if load is not None:
-        box = box_of(load, load.results[0], 1, cuts)
+        box = box_of(load, load.results[0], 1, units.cuts and is_right)
+        box = _in_lines(load, box, units.lines, box.inner == summed)
         if box.rest and box.inner == summed:
             raise UnfitError(f"k is {_sizes(value)[box.inner]}, and a tile along it is made of whole spans")
         # Across k, what a last span has too much of is copied and not multiplied.
         box = Box(box.inner, box.sizes, box.pieces + bool(box.rest))
         passed.add(load)
         side = Side(load, value, box, "k" if box.inner == summed else "mn", value.type.dtype)
-        return _as_written(side, _with_rows_there(side), trims)
+        return _as_written(side, _with_rows_there(side), units.trims and not is_right)
     if summed != 1:
         raise UnfitError("a side that is computed is transposed, and fragments are not")
     if value.type.dtype.bytes != 2:
         raise UnfitError(f"a side that is computed is {value.type.dtype}, and only 2-byte floats stay in registers")
     return Side(None, value, None, "k", value.type.dtype)
+
+
+def _in_lines(load: SpecOp, box: Box, lines: Sequence[int], is_along: bool) -> Box:
+    """The boxes of a side in lines that are swizzled: those that its load says, else those that waste nothing.
+
+    Along k those are the widest that rows are made of; across k the narrowest that hold a whole row.
+    """
+    tile = load.results[0].type
+    assert isinstance(tile, TileAttr)
+    size, each = _sizes(load.results[0])[box.inner], tile.dtype.bytes
+    width, said = size * each, load.value("swizzle") or (load.value("box") or (0,))[-1] * each
+    if said and said not in lines:
+        raise UnfitError(f"`swizzle` is {said}, and lines there are of {' or '.join(map(str, lines))} bytes")
+    fitting = [line for line in lines if (width % line == 0 if is_along else line >= width)]
+    line = (said or (fitting[0 if is_along else -1] if fitting else lines[0])) // each
+    return Box(box.inner, (*box.sizes[:-1], line), size // line, size % line)
 
 
 def _source(value: SSAValue, summed: int, passed: set[Operation]) -> tuple[SSAValue, int]:

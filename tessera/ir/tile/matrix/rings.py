@@ -9,7 +9,6 @@ from xdsl.ir import Block, Operation
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import TileAttr
-from tessera.ir.target.hopper_limits import SPAN
 from tessera.ir.tile.matrix.plan import Plan, Side
 from tessera.types.dim import Dim
 from tessera.types.tensor_type import TensorType
@@ -61,7 +60,13 @@ def tile_of(side: Side) -> TensorType:
     type = side.value.type
     assert isinstance(type, TileAttr)
     rows = type.shape[1 - side.box.inner]
-    return type.data.with_shape([rows, Dim.of(side.box.pieces * SPAN // type.dtype.bytes)])
+    return type.data.with_shape([rows, Dim.of(side.box.pieces * side.box.sizes[-1])])
+
+
+def swizzle_of(side: Side) -> int:
+    """Bytes of the lines of a loaded side in shared memory."""
+    assert side.box is not None
+    return side.box.sizes[-1] * side.dtype.bytes
 
 
 def rings_of(plan: Plan) -> list[Ring]:

@@ -31,6 +31,8 @@ def shared_stores(kernel: SpecOp, units: Units) -> dict[SpecOp, Box]:
             raise UnfitError("a store says that it goes through shared memory, and is not made of whole spans there")
         if box is not None and op.value("box") and tuple(op.value("box")) != box.sizes:
             raise UnfitError(f"`box` is {list(op.value('box'))}, and what is stored at a time is {list(box.sizes)}")
+        if op.value("swizzle") not in (0, SPAN):
+            raise UnfitError(f"rows leave in lines of {SPAN} bytes, and `swizzle` is {op.value('swizzle')}")
         if op.value("layout") == COLUMNS:
             raise UnfitError("a store says that columns lie along memory, and rows leave")
         if box is not None and is_able and space != REGISTERS:

@@ -8,7 +8,6 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.target.hopper_limits import SPAN
 from tessera.ir.tile.copied import REGISTERS, SHARED
 from tessera.ir.tile.matrix.chosen import kernels_on_units, refusing
 from tessera.ir.tile.matrix.plan import Box, Units, layout_of, plan_of
@@ -17,17 +16,17 @@ from tessera.ir.tile.matrix.stores import shared_stores
 
 @dataclass(frozen=True)
 class ChooseSpaces(Pass):
-    """Give each load and store its `space`; those in shared memory `layout`, `swizzle` and the `box` that is copied.
+    """Give each load and store its `space`; those in shared memory their `layout`.
 
     Before: `ttile.load %w, %j, %k` of 64 x 256 elements that a `wgmma` reads, along k. After: the same with
-    `space = "shared"`, `layout = "columns"`, `swizzle = 128` and `box = [256, 64]`; what only elements read, such as a
-    bias, has `space = "registers"`. What an access says itself is kept, or refused (T0501): a left side of 2-byte
-    floats may be in registers, a right side may not. Kernels without units are left alone.
+    `space = "shared"` and `layout = "columns"`; what only elements read, such as a bias, has `space = "registers"`.
+    What an access says itself is kept, or refused (T0501): a left side of 2-byte floats may be in registers, a right
+    side may not. Kernels without units are left alone.
     """
 
     def run(self, module: ModuleOp) -> None:
         for kernel, units in kernels_on_units(module):
-            with refusing(kernel, "space", "layout", "box"):
+            with refusing(kernel, "space", "layout"):
                 choose_spaces(kernel, units)
 
 
@@ -45,6 +44,3 @@ def choose_spaces(kernel: SpecOp, units: Units) -> None:
         op.set_value("space", REGISTERS if box is None else SHARED)
         if box is not None:
             op.set_value("layout", layout_of(box))
-            op.set_value("swizzle", SPAN)
-            # Threads put rows that leave together by themselves.
-            op.set_value("box", box.sizes if op in copied or units.sends else ())
