@@ -90,6 +90,11 @@ def _cached(q: Any, k: Any, v: Any) -> Any:
     return ts.ops.attention(q, cache, causal=True)
 
 
+def _chain(q: Any, k: Any, v: Any, b: Any, r: Any) -> Any:
+    e = ts.ops.epilogue
+    return e.chain([e.bias(b), e.act("relu"), e.residual(r)])(ts.ops.attention(q, k, v, causal=True))
+
+
 def _flash(q: Any, k: Any, v: Any) -> Any:
     return flash_attention_2(q, k, v, causal=True)
 
@@ -146,6 +151,7 @@ def _sides(m: int, n: int, k: int, form: str = "nt") -> tuple[tuple[int, int], .
 
 PAIRED = {"matrix.pair": "always", "contraction.block": (128, 256, 64)}
 WARPS = {"matrix.units": "mma.sync"}
+ONE_STAGE = {"pipeline.stages": 1}
 PRODUCTS: dict[str, Case] = {
     "nt": Case(nt, _sides(512, 512, 256)),
     "nn": Case(nn, _sides(512, 512, 256, "nn")),
@@ -161,6 +167,8 @@ PRODUCTS: dict[str, Case] = {
     "pair": Case(nt, _sides(512, 1024, 256), overrides=PAIRED),
     "pair-ragged": Case(nt, _sides(500, 1000, 264), overrides=PAIRED, is_ragged=True),
     "beside": Case(nt, _sides(1024, 3072, 512), overrides={"matrix.epilogue": "beside"}),
+    "one-stage": Case(nt, _sides(256, 512, 512), overrides=ONE_STAGE),
+    "one-stage-ragged": Case(nn, _sides(333, 200, 136, "nn"), overrides=ONE_STAGE, is_ragged=True),
     "warps": Case(nt, _sides(256, 256, 128), overrides=WARPS),
     "warps-ragged": Case(nn, _sides(77, 100, 33, "nn"), overrides=WARPS, is_ragged=True),
 }
@@ -174,6 +182,7 @@ ATTENTION: dict[str, Case] = {
     "decode-ragged": Case(full, _heads(1, 5000, 128, 16, 8), is_ragged=True),
     "cached": Case(_cached, _heads(200, 330, 128, 4, 2), is_ragged=True),
     "cached-decode": Case(_cached, _heads(1, 4600, 128, 16, 8), is_ragged=True),
+    "attention-chain": Case(_chain, (*_heads(200, 333, 64), (64,), (1, 2, 200, 64)), is_ragged=True),
     "attention-warps": Case(causal, _heads(130, 300, 64), overrides=WARPS, is_ragged=True),
 }
 LIBRARY: dict[str, Case] = {
