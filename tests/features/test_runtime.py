@@ -288,6 +288,7 @@ ROOMS = {
     "tessera/api": "tests/api",
     "tessera/stdlib": "tests/stdlib",
     "tessera/cli": "tests/cli",
+    "tessera/interop": "tests/interop",
 }
 
 

@@ -1,0 +1,1 @@
+"""Functions of Tessera inside other frameworks: `tessera.interop.torch`."""

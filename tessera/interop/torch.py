@@ -1,0 +1,115 @@
+"""Jitted functions for PyTorch: its tensors go in and come out without copies, and gradients flow where one says how.
+
+Memory is shared by DLPack, on a processor and on a GPU, where the function runs in PyTorch's current queue. PyTorch is
+loaded by the first call, which has its tensors.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from tessera.diagnostics.codes import ArgumentError
+from tessera.frontend.several import is_several, several
+from tessera.runtime.tensor import Tensor
+
+
+class TorchFunction:
+    """A jitted function that takes tensors of PyTorch and gives such.
+
+    `derivative`, a jitted function too, takes the arguments, the results and the gradients of the results; it gives a
+    gradient for each argument, None for one that has none. Without it, results do not ask for gradients.
+    """
+
+    def __init__(self, function: Callable[..., Any], derivative: Callable[..., Any] | None = None) -> None:
+        self.function, self.derivative = function, derivative
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self.derivative is None:
+            return run(self.function, arguments)
+        return _bridge().apply(self, *arguments)
+
+
+def wrap(function: Callable[..., Any], derivative: Callable[..., Any] | None = None) -> TorchFunction:
+    """A jitted function as one of PyTorch's tensors; with a `derivative` it is a part of what PyTorch differentiates.
+
+    A tensor that is not contiguous is made so first, which is the only copy there is. Other arguments, numbers say, go
+    in as they are, and have no gradient.
+
+    Raises: ArgumentError (T0202) for what is no function.
+    """
+    for name, given in (("function", function), ("derivative", derivative)):
+        if given is not None and not callable(given):
+            raise ArgumentError(
+                f"`wrap` takes jitted functions, got {given!r} for `{name}`", fix="write `wrap(jit(f))`"
+            )
+    return TorchFunction(function, derivative)
+
+
+def run(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    """Call a jitted function with what PyTorch has; a tensor, or a tuple of them, comes back."""
+    found = _called(function, arguments)
+    torch: Any = importlib.import_module("torch")
+    return tuple([torch.from_dlpack(one) for one in several(found)]) if is_several(found) else torch.from_dlpack(found)
+
+
+def _called(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    """What a function gives for PyTorch's tensors, as tensors of ours."""
+    torch: Any = importlib.import_module("torch")
+    if not any(isinstance(one, torch.Tensor) and one.is_cuda for one in arguments):
+        return function(*[Tensor.of(_whole(one)) if isinstance(one, torch.Tensor) else one for one in arguments])
+    from tessera.runtime.devices.cuda_stream import stream  # noqa: PLC0415 - only where there is a device
+    from tessera.runtime.devices.cuda_tensor import CudaTensor  # noqa: PLC0415
+
+    # In PyTorch's own queue nobody waits, and memory that it gives away afterwards is used after this.
+    with stream(torch.cuda.current_stream().cuda_stream):
+        return function(*[CudaTensor.of(_whole(one)) if isinstance(one, torch.Tensor) else one for one in arguments])
+
+
+def _whole(tensor: Any) -> Any:
+    return tensor.detach().contiguous()
+
+
+@cache
+def _bridge() -> Any:
+    """The class by which PyTorch differentiates."""
+    torch: Any = importlib.import_module("torch")
+
+    class Bridge(torch.autograd.Function):
+        """One call: what it was given and gave is kept for its gradients."""
+
+        @staticmethod
+        def forward(ctx: Any, own: TorchFunction, *arguments: Any) -> Any:
+            made = run(own.function, arguments)
+            results = several(made) if is_several(made) else (made,)
+            places = [at for at, argument in enumerate(arguments) if isinstance(argument, torch.Tensor)]
+            ctx.own, ctx.count, ctx.places = own, len(arguments), places
+            ctx.others = {at: argument for at, argument in enumerate(arguments) if at not in places}
+            ctx.save_for_backward(*[arguments[at] for at in places], *results)
+            ctx.mark_non_differentiable(*[one for one in results if not one.is_floating_point()])
+            return made
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            kept, places = ctx.saved_tensors, ctx.places
+            given = {**ctx.others, **dict(zip(places, kept[: len(places)], strict=True))}
+            arguments = [given[at] for at in range(ctx.count)]
+            made = _gradients(ctx.own.derivative, [*arguments, *kept[len(places) :], *gradients], ctx.count)
+            return None, *made
+
+    return Bridge
+
+
+def _gradients(derivative: Callable[..., Any], given: Sequence[Any], count: int) -> tuple[Any, ...]:
+    """What a derivative gives, one for each argument."""
+    torch: Any = importlib.import_module("torch")
+    made = _called(derivative, given)
+    found = several(made) if is_several(made) else (made,)
+    if len(found) != count:
+        raise ArgumentError(
+            f"a derivative gives a gradient for each argument: {count}, got {len(found)}",
+            fix="give None for an argument that has none",
+        )
+    return tuple(None if one is None else torch.from_dlpack(one) for one in found)

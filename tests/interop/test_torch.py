@@ -1,0 +1,120 @@
+"""Jitted functions with tensors of PyTorch, on the processor and on a GPU, where these are there."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import pytest
+
+import tessera as ts
+from tessera.diagnostics.codes import ArgumentError
+from tessera.interop.torch import wrap
+from tessera.runtime.devices.cuda_driver import is_available
+
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+needs_torch = pytest.mark.skipif(not HAS_TORCH, reason="there is no PyTorch here")
+WHERE = [
+    pytest.param(("cpu", "x86"), id="cpu"),
+    pytest.param(
+        ("cuda", "cuda"), id="cuda", marks=pytest.mark.skipif(not is_available(), reason="there is no NVIDIA GPU here")
+    ),
+]
+
+
+def blended(x: Any, w: Any) -> Any:
+    return ts.ops.tanh(x @ w)
+
+
+def blended_back(x: Any, w: Any, y: Any, gradient: Any) -> Any:
+    inner = gradient * (1.0 - y * y)
+    return inner @ ts.ops.transpose(w), ts.ops.transpose(x) @ inner
+
+
+def same(x: Any) -> Any:
+    return x + 0.0, x.sum(axis=0)
+
+
+@needs_torch
+@pytest.mark.parametrize("where", WHERE)
+def test_tensors_go_in_and_come_out_without_copies(where: tuple[str, str]) -> None:
+    torch: Any = pytest.importorskip("torch")
+    device, backend = where
+    function = ts.jit(same, backend=backend)
+    seen: list[Any] = []
+
+    def looked(x: Any) -> Any:
+        seen.append(x)
+        made = function(x)
+        seen.extend(made)
+        return made
+
+    x = torch.randn(64, 48, device=device)
+    whole, total = wrap(looked)(x)
+    assert (whole.device.type, total.shape) == (device, (48,))
+    assert [one.address for one in seen] == [one.data_ptr() for one in (x, whole, total)]
+    assert torch.equal(whole, x)
+    torch.testing.assert_close(total, x.sum(0))
+    turned = wrap(looked)(x.T)[0]
+    assert torch.equal(turned, x.T)
+
+
+@needs_torch
+@pytest.mark.parametrize("where", WHERE)
+def test_gradients_flow_through_a_declared_derivative(where: tuple[str, str]) -> None:
+    torch: Any = pytest.importorskip("torch")
+    device, backend = where
+    function = wrap(ts.jit(blended, backend=backend), ts.jit(blended_back, backend=backend))
+    x, w = (torch.randn(*shape, device=device, requires_grad=True) for shape in ((32, 16), (16, 24)))
+    first, second = (one.detach().clone().requires_grad_() for one in (x, w))
+    made, wanted = function(x * 2.0, w), torch.tanh((first * 2.0) @ second)
+    torch.testing.assert_close(made, wanted)
+    for one in (made, wanted):
+        (one * one).sum().backward()
+    torch.testing.assert_close(x.grad, first.grad, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(w.grad, second.grad, rtol=1e-4, atol=1e-4)
+
+
+@needs_torch
+@pytest.mark.parametrize("where", WHERE)
+def test_queues_of_both_sides_are_in_order(where: tuple[str, str]) -> None:
+    torch: Any = pytest.importorskip("torch")
+    device, backend = where
+    if device != "cuda":
+        pytest.skip("a processor has no queues")
+    function = wrap(ts.jit(same, backend=backend))
+    x, side = torch.zeros(1 << 22, 4, device=device), torch.cuda.Stream()
+    for turn in range(5):
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(8):
+                x += 1.0
+            made, _ = function(x)
+            found = made * 1.0
+        side.synchronize()
+        assert bool((found == 8.0 * (turn + 1)).all())
+
+
+@needs_torch
+def test_what_has_no_gradient_gets_none_and_wrong_counts_are_told() -> None:
+    torch: Any = pytest.importorskip("torch")
+
+    def scaled(x: Any, by: Any) -> Any:
+        return x * by
+
+    def back(x: Any, by: Any, y: Any, gradient: Any) -> Any:
+        return gradient * by, None
+
+    x = torch.randn(8, requires_grad=True)
+    by = torch.randn(8)
+    wrap(ts.jit(scaled), ts.jit(back))(x, by).sum().backward()
+    torch.testing.assert_close(x.grad, by)
+    wrong = wrap(ts.jit(scaled), ts.jit(lambda x, by, y, g: (g,)))(x, by)  # pyright: ignore[reportUnknownLambdaType,reportUnknownArgumentType]
+    with pytest.raises(ArgumentError, match="a gradient for each argument: 2, got 1"):
+        wrong.sum().backward()
+
+
+@pytest.mark.parametrize("given", [(3,), (blended, "x")])
+def test_what_is_no_function_is_refused(given: tuple[Any, ...]) -> None:
+    with pytest.raises(ArgumentError, match="`wrap` takes jitted functions"):
+        wrap(*given)
