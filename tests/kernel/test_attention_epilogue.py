@@ -163,6 +163,15 @@ def test_results_before_and_after_a_chain_may_both_be_wanted() -> None:
     assert len(program.explain(q, k, v, b).report["kernels"]) == 1
 
 
+@pytest.mark.parametrize("number", [0, 7, 15])
+def test_a_chain_after_a_query_to_many_keys_is_in_the_kernel_that_joins_them(number: int) -> None:
+    fused, plain = both(number, full)
+    given = operands(1, 4200, 64, ml_dtypes.bfloat16)
+    first, second = np.asarray(fused(*given)), np.asarray(plain(*given))
+    assert first.tobytes() == second.tobytes()
+    assert len(fused.explain(*given).report["kernels"]) == 2
+
+
 def test_a_step_that_needs_the_whole_attention_is_refused() -> None:
     @ts.jit
     def turned(q: Any, k: Any, v: Any) -> Any:

@@ -56,7 +56,11 @@ def _write(call: Call) -> list[SpecOp]:
         return [b.elementwise("fma", b.broadcast(share, (columns,), ()), part, carried[0])]
 
     acc = b.loop(low, high, 1, joined, [b.full(0.0, (columns,), dtype)])[0]
-    b.store(b.cast(acc, out.dtype), call.output(b, 0), [*row, Dim.constant(0), Dim.symbol("_e")], place)
+    made, where = b.cast(acc, out.dtype), [*row, Dim.constant(0), Dim.symbol("_e")]
+    if call.outputs[0] is not None:
+        b.store(made, call.output(b, 0), where, place)
+    if call.epilogue is not None:
+        call.epilogue.store(b, made, place, where)
     return [b.finish()]
 
 

@@ -114,6 +114,6 @@ SPECS: tuple[OpSpec, ...] = (
         ),
         dtypes=("f32", "f64"),
         cost=visits(2),
-        lower=Library("attention_join"),
+        lower=Library("attention_join", takes_epilogue=True),
     ),
 )
