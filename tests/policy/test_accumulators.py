@@ -279,6 +279,20 @@ def test_sums_that_round_are_written_for_a_gpu_too(name: str) -> None:
     assert by_format or by_cast
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_free_dims_do_not_make_code_of_convolutions_endless(groups: int) -> None:
+    """Indices are not taken apart: what was 150 MB of text for LLVM is some 2 MB, and has the bits of known sizes."""
+    function = ts.jit(lambda x, w: ops.conv2d(x, w, groups=groups), dynamic=True, policy=ts.accum(ts.bf16))
+    filters = FILTERS if groups == 2 else np.concatenate([FILTERS, FILTERS], 1)
+    made = lower(function.trace(IMAGE, filters).tape, Options())
+    assert sum(map(len, made.texts)) < 4_000_000
+    free = ts.jit(
+        lambda x, w: ops.conv2d(x, w, groups=groups), dynamic=True, policy=ts.accum(ts.bf16), backend="reference"
+    )
+    known = ts.jit(lambda x, w: ops.conv2d(x, w, groups=groups), policy=ts.accum(ts.bf16))
+    np.testing.assert_array_equal(bits_of(free(IMAGE, filters)), bits_of(known(IMAGE, filters)))
+
+
 @pytest.mark.parametrize("total", [ts.bf16, ts.f16], ids=str)
 def test_mistakes_are_told_of_the_op_that_was_written(total: Any) -> None:
     wrong = {

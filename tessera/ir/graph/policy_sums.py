@@ -10,7 +10,7 @@ from tessera.ir.base.spec import Attributes, Builder
 from tessera.ir.graph.building import cast, constant, expanded, size
 from tessera.ir.graph.ops.convolution import spread, window_extent, window_padding
 from tessera.types import dtype as dt
-from tessera.types.dim import Dim
+from tessera.types.dim import Dim, product
 from tessera.types.dtype import DType
 
 _ONE = Dim.constant(1)
@@ -69,22 +69,24 @@ def convolved(b: Builder, x: Any, w: Any, attributes: Attributes, total: DType) 
         window_extent(image[2 + at], low[at], high[at], filters[2 + at], strides[at], dilations[at])
         for at in range(spatial)
     )
+    split, rows = ((), filters[:1]) if groups == 1 else ((Dim.constant(groups),), (filters[0] // groups,))
+    # Every window is read by one index into the image as a line, so that what is summed lies as it is summed: whatever
+    # sizes are free, no index has to be taken apart again.
+    padded = b.type_of(x).shape[2:]
+    x = b.emit("reshape", x, shape=(image[0], *split, filters[1], product(padded)))
+    shape, index = (*filters[2:], *extents), None
     for at in range(spatial):
-        # Each axis becomes two: the place in the window, and where the window stands.
-        shape = (filters[2 + at], extents[at])
-        inside, outside = (b.emit("iota", shape=shape, axis=axis, dtype=dt.i64) for axis in (0, 1))
+        inside, outside = (b.emit("iota", shape=shape, axis=axis, dtype=dt.i64) for axis in (at, spatial + at))
         inside = b.emit("mul", inside, constant(b, dilations[at], dt.i64))
         outside = b.emit("mul", outside, constant(b, strides[at], dt.i64))
-        x = b.emit("take", x, b.emit("add", inside, outside), axis=2 + 2 * at)
-    windows = [2 + 2 * at for at in range(spatial)]
-    x = b.emit("transpose", x, axes=(0, 1, *windows, *(at + 1 for at in windows)))
-    split, rows = ((), filters[:1]) if groups == 1 else ((Dim.constant(groups),), (filters[0] // groups,))
-    x = b.emit("reshape", x, shape=(image[0], *split, _ONE, *filters[1:], *extents))
-    w = b.emit("reshape", w, shape=(*split, *rows, *filters[1:], *(_ONE,) * spatial))
-    first = 2 + len(split)
-    axes = tuple(range(first, first + 1 + spatial))
-    made = b.emit("sum", b.emit("mul", x, w), axes=axes, keepdims=False, accumulate=total)
-    return b.emit("reshape", made, shape=(image[0], filters[0], *extents)) if split else made
+        along = b.emit("mul", b.emit("add", inside, outside), size(b, product(padded[at + 1 :]), dt.i64))
+        index = along if index is None else b.emit("add", index, along)
+    x = b.emit("take", x, index, axis=2 + len(split))
+    count, places = product(filters[1:]), product(extents)
+    x = b.emit("reshape", x, shape=(image[0], *split, _ONE, count, places))
+    w = b.emit("reshape", w, shape=(*split, *rows, count, _ONE))
+    made = b.emit("sum", b.emit("mul", x, w), axes=(2 + len(split),), keepdims=False, accumulate=total)
+    return b.emit("reshape", made, shape=(image[0], filters[0], *extents))
 
 
 def attended(
