@@ -105,6 +105,8 @@ class Emitter:
                     self.at(layout)
                     if part.name == "ttarget.load" and len(layout.shape) == 2:
                         self.at(emit_access.turned_layout(layout))
+                    if layout.size_of_line:
+                        self.at(layout.line)
         for op in block.ops:
             assert isinstance(op, SpecOp)
             self.emit(op)

@@ -170,12 +170,48 @@ def _fold(emitter: Any, tiles: Sequence[Tile], axis: int, out: Layout, join: Joi
     An axis that is no power of two is cut to one first: what has no partner then goes on as it is.
     """
     current = [list(emitter.registers(tile)) for tile in tiles]
-    extent = tiles[0].layout.shape[axis]
+    layout = tiles[0].layout
+    extent = layout.shape[axis]
     while extent > 1:
+        if extent == layout.size_of_line and layout.size == layout.shape[axis]:
+            return _across_warps(emitter, tiles, current, out, join)
         half = 1 << (extent - 1).bit_length() - 1
         current = _halve(emitter, tiles, current, axis, half, extent - half, join)
         extent = half
     return _handed_out(emitter, tiles, current, axis, out)
+
+
+def _across_warps(
+    emitter: Any, tiles: Sequence[Tile], current: list[list[Value]], out: Layout, join: Join
+) -> list[list[Value]]:
+    """A row of which each thread has one group of neighbours: through shared memory once, for all steps over warps.
+
+    Every thread takes all of them, and exchanges with the lanes of its warp what either can join: so all have the end.
+    """
+    f, layout = emitter.f, tiles[0].layout
+    line, vector = layout.line, layout.vector
+    held = [Tile(line, tile.dtype, part[:vector]) for tile, part in zip(tiles, current, strict=True)]
+    starts = shared_tiles(emitter, held)
+    own = f.mul(f.urem(emitter.thread, WARP), vector)
+
+    def at(place: int) -> list[Value]:
+        there = f.add(own, place)
+        return [read(emitter, start, there, tile.dtype) for start, tile in zip(starts, tiles, strict=True)]
+
+    groups = [[at(warp * WARP * vector + step) for step in range(vector)] for warp in range(layout.threads // WARP)]
+    while len(groups) > 1:
+        half = len(groups) // 2
+        pairs = zip(groups[:half], groups[half:], strict=True)
+        groups = [[list(join(a, b)) for a, b in zip(low, high, strict=True)] for low, high in pairs]
+    (parts,) = groups
+    lanes = WARP // 2
+    while lanes:
+        parts = [list(join(part, [shuffle(f, value, "bfly", lanes) for value in part])) for part in parts]
+        lanes //= 2
+    while len(parts) > 1:
+        half = len(parts) // 2
+        parts = [list(join(a, b)) for a, b in zip(parts[:half], parts[half:], strict=True)]
+    return [[value] * out.registers for value in parts[0]]
 
 
 def _halve(

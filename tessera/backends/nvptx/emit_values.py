@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tessera.backends.nvptx import values
+from tessera.backends.nvptx.row_quotients import quotients
 from tessera.backends.nvptx.short_functions import ASKED, SHORT, short
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.llvm import convert, rounding
@@ -17,11 +18,18 @@ if TYPE_CHECKING:
     from tessera.backends.nvptx.emit import Emitter
 
 
+QUOTIENTS = 4
+"""Quotients by one number, from which on they are written in two ways."""
+
+
 def emit_math(emitter: Emitter, op: SpecOp) -> None:
     """A function of each element."""
     operands = [emitter.of(value) for value in op.operands]
     dtype = emitter.tiles[op.operands[0]].dtype
     fn = op.value("fn")
+    if fn == "div" and dtype is f32 and len(operands[0]) >= QUOTIENTS and len(set(operands[1])) == 1:
+        emitter.made(op, quotients(emitter.f, operands[0], operands[1][0]))
+        return
     promise = values.NORMAL if op in emitter.ordinary else values.FALLS if op in emitter.falling else ""
     elements = zip(*operands, strict=True)
     emitter.made(

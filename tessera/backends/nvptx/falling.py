@@ -43,6 +43,8 @@ def _bound(op: SpecOp, written: set[SSAValue]) -> Bound | None:
     assert isinstance(shifted, SpecOp)
     value, top = shifted.operands
     for there, other in _at_most(top):
+        if other is value:
+            return there, other
         if there.name == here.name and _has_same_turns(there, here, written):
             turn, other_turn = (loop.regions[0].block.args[0] for loop in (here, there))
             places: dict[SSAValue, SSAValue] = {turn: other_turn}
@@ -64,21 +66,43 @@ def _at_most(top: SSAValue, axes: tuple[int, ...] | None = None) -> Iterator[tup
     elif owner.name == "ttarget.fold" and owner.value("kind") == "max":
         rank = len(getattr(owner.operands[0].type, "shape", ()))
         if axes in (None, tuple(axis for axis in range(rank) if axis != owner.value("axis"))):
+            place = owner.parent_op()
+            assert isinstance(place, SpecOp)
+            yield place, owner.operands[0]
             yield from _at_most(owner.operands[0])
+    elif owner.name == "ttarget.select" and _is_lowest(owner.operands[0], owner.operands[2]):
+        # Of nothing but -inf, any number is the largest that is as good as -inf.
+        yield from _at_most(owner.operands[2], axes)
     elif _function(owner) == "max":
         for part in owner.operands:
             yield from _at_most(part, axes)
     elif owner.name in ("ttarget.loop", "ttarget.tail"):
         assert isinstance(top, OpResult)
-        yield from _at_most(owner.operands[2 + top.index], axes)
-        block = owner.regions[0].block
-        last = block.last_op
-        assert last is not None
-        joined, carried = last.operands[top.index].owner, block.args[1 + top.index]
-        if _function(joined) == "max":
-            assert isinstance(joined, SpecOp)
-            if carried in joined.operands:
-                yield from ((owner, _unclipped(part)) for part in joined.operands if part is not carried)
+        yield from _at_most_of_turns(owner, top.index, axes)
+
+
+def _at_most_of_turns(loop: SpecOp, number: int, axes: tuple[int, ...] | None) -> Iterator[tuple[SpecOp, SSAValue]]:
+    """The same of what a loop gives: what it begins with, and what it joins by taking the larger."""
+    yield from _at_most(loop.operands[2 + number], axes)
+    block = loop.regions[0].block
+    last = block.last_op
+    assert last is not None
+    joined, carried = last.operands[number].owner, block.args[1 + number]
+    if _function(joined) == "max":
+        assert isinstance(joined, SpecOp)
+        if carried in joined.operands:
+            yield from ((loop, _unclipped(part)) for part in joined.operands if part is not carried)
+
+
+def _is_lowest(test: SSAValue, value: SSAValue) -> bool:
+    """Whether a test is whether a value is -inf."""
+    if _function(test.owner) != "eq":
+        return False
+    assert isinstance(test.owner, SpecOp)
+    other = [part.owner for part in test.owner.operands if part is not value]
+    if len(other) != 1 or not isinstance(other[0], SpecOp) or other[0].name != "ttarget.constant":
+        return False
+    return other[0].value("value") == float("-inf")
 
 
 def _unclipped(value: SSAValue) -> SSAValue:

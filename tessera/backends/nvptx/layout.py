@@ -51,6 +51,17 @@ class Layout:
         """Whether some threads hold the same elements as others."""
         return self.size < self.threads
 
+    @property
+    def line(self) -> Layout:
+        """The layout of a row of which every thread has one group of neighbours."""
+        return Layout((self.round,), self.threads, self.vector)
+
+    @property
+    def size_of_line(self) -> int:
+        """Elements of such a row, where warps and neighbours can be halved to one each; 0 where they cannot."""
+        is_whole = self.threads > 32 and self.threads & (self.threads - 1) == 0
+        return self.round if is_whole and self.vector & (self.vector - 1) == 0 and self.size >= self.round else 0
+
     def start(self, register: int) -> int:
         """The element of the first thread in a register."""
         turn, rest = divmod(register, self.vector)

@@ -8,6 +8,7 @@ from typing import Any
 
 from xdsl.ir import Block, SSAValue
 
+from tessera.backends.nvptx.text import WARP
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
@@ -431,4 +432,23 @@ def _widest(kernel: SpecOp) -> int:
             assert isinstance(buffer.type, BufferAttr)
             if op.value("way") == "contiguous":
                 found = min(found, max(1, op.value("align") // buffer.type.dtype.bytes))
-    return min(found, 8)
+    return min(found, _neighbours_of_rows(kernel), 8)
+
+
+def _neighbours_of_rows(kernel: SpecOp) -> int:
+    """Neighbours of a thread where whole rows are folded: 4 bytes, since all others are joined without an exchange."""
+    folds = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name.startswith("ttarget.fold")]
+    threads, found = kernel.value("threads"), 8
+    for op in folds:
+        type = op.operands[0].type
+        assert isinstance(type, VectorAttr)
+        sizes = [dim.value or 1 for dim in type.shape]
+        if threads > WARP and sizes[op.value("axis")] == prod(sizes) >= 4 * threads:
+            found = min([found, *(max(1, 4 // item) for item in _item_bytes(kernel))])
+    return found
+
+
+def _item_bytes(kernel: SpecOp) -> list[int]:
+    """Bytes of the elements that a kernel reads."""
+    types = [op.results[0].type for op in kernel.walk() if op.name == "ttarget.load"]
+    return [type.dtype.bytes for type in types if isinstance(type, VectorAttr)]

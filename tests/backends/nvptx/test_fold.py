@@ -53,6 +53,7 @@ class Machine:
 
     def __init__(self, threads: int) -> None:
         self.f: Any = Numbers(threads)
+        self.thread = self.f.lanes
         self.matrix = None
 
     def at(self, layout: Layout) -> Any:
@@ -103,6 +104,8 @@ def folded(array: Any, axis: int, threads: int, widest: int, patch: pytest.Monke
         warps = np.broadcast_to(value, (threads,)).reshape(-1, min(WARP, threads))
         if way == "idx":
             return np.repeat(warps[:, lanes], warps.shape[1])
+        if way == "bfly":
+            return warps[:, np.arange(warps.shape[1]) ^ lanes].reshape(-1)
         # Beyond the end of a warp a lane gets something, on which nothing may depend.
         return np.concatenate([warps[:, lanes:], np.full((len(warps), lanes), np.nan, warps.dtype)], 1).reshape(-1)
 
@@ -126,6 +129,7 @@ def folded(array: Any, axis: int, threads: int, widest: int, patch: pytest.Monke
 
 SHAPES = st.one_of(
     st.tuples(st.integers(1, 300)),
+    st.tuples(st.sampled_from([256, 512, 1000, 1024, 2048, 3000, 4096])),
     st.tuples(st.integers(1, 9), st.integers(1, 300)),
     st.tuples(st.sampled_from([4, 16, 64]), st.sampled_from([16, 96, 128, 192, 229, 256])),
 )
