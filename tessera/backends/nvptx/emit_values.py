@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tessera.backends.nvptx import values
@@ -27,7 +28,7 @@ def emit_math(emitter: Emitter, op: SpecOp) -> None:
     operands = [emitter.of(value) for value in op.operands]
     dtype = emitter.tiles[op.operands[0]].dtype
     fn = op.value("fn")
-    if fn == "div" and dtype is f32 and len(operands[0]) >= QUOTIENTS and len(set(operands[1])) == 1:
+    if fn == "div" and dtype is f32 and _divides_many(operands[1]):
         emitter.made(op, quotients(emitter.f, operands[0], operands[1][0]))
         return
     promise = values.NORMAL if op in emitter.ordinary else values.FALLS if op in emitter.falling else ""
@@ -35,6 +36,11 @@ def emit_math(emitter: Emitter, op: SpecOp) -> None:
     emitter.made(
         op, [values.computed(emitter.f, fn, list(parts), dtype, emitter.exponential, promise) for parts in elements]
     )
+
+
+def _divides_many(bottoms: Sequence[Value]) -> bool:
+    """Whether one number that is not known divides many."""
+    return len(bottoms) >= QUOTIENTS and len(set(bottoms)) == 1 and bottoms[0].text.startswith("%")
 
 
 def emit_convert(emitter: Emitter, op: SpecOp) -> None:
