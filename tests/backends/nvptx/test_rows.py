@@ -26,6 +26,7 @@ from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
 from tessera.ir.schedule.interpret import run_program
 from tessera.ir.target.machine_code import compile_texts
+from tessera.stdlib import efficient_layernorm, stable_softmax
 from tessera.types.machine import GPUS
 
 BF16 = ml_dtypes.bfloat16
@@ -313,3 +314,45 @@ def test_sums_of_columns_have_their_loads_first() -> None:
     head = ptx[: ptx.index("add.rn.f32")]
     assert head.count("ld.global.nc.v2.b32") == 64
     assert ".minnctapersm 1" in ptx
+
+
+def library_softmax(x: Any) -> Any:
+    return stable_softmax(x)
+
+
+def library_layernorm(x: Any, weight: Any, bias: Any) -> Any:
+    return efficient_layernorm(x, weight, bias)
+
+
+@pytest.mark.parametrize(("dtype", "neighbours"), [(BF16, 2), (np.float32, 1)])
+def test_threads_have_four_bytes_of_a_row_that_is_folded_whole(dtype: Any, neighbours: int) -> None:
+    line = np.zeros(4096, dtype)
+    for function, arrays in ((library_softmax, ()), (library_layernorm, (line, line))):
+        (target,) = lowered(function, np.zeros((64, 4096), dtype), *arrays).targets
+        assert target.value("vector") == neighbours
+    # What is not folded, or not by many threads, goes 16 bytes at a time.
+    (target,) = lowered(scaled_rows, np.zeros((64, 4096), dtype)).targets
+    assert target.value("vector") == 16 // line.itemsize
+
+
+def scaled_rows(x: Any) -> Any:
+    return x * 2.0
+
+
+def test_a_fold_over_warps_is_one_exchange() -> None:
+    ptx = ptx_of(lowered(library_softmax, np.zeros((64, 4096), BF16)))
+    # Two folds, each of which waits for what was there before, and for what it writes.
+    assert ptx.count("bar.sync") + ptx.count("barrier.sync") == 4
+    assert ptx.count("shfl.sync.bfly") == 2 * 2 * 5
+    assert "shfl.sync.down" not in ptx
+
+
+def test_powers_of_the_language_fall_too() -> None:
+    total, falls = powers(library_softmax, (64, 4096), BF16)
+    assert total == falls == 1
+
+
+def test_a_row_of_the_language_is_divided_by_its_sum_at_once() -> None:
+    ptx = ptx_of(lowered(library_softmax, np.zeros((64, 4096), BF16)))
+    assert ptx.count("rcp.approx.ftz.f32") == 1
+    assert ptx.count("div.rn.f32") == 16

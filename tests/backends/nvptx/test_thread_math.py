@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tessera.backends.nvptx.row_quotients import quotients
 from tessera.ir.target.llvm import math, math_exp
 from tessera.ir.target.llvm.text import FunctionText, ModuleText, TargetText, Value
 from tessera.types.dtype import f32
@@ -130,5 +131,39 @@ def _division() -> Compiled:
     out, source = f.arguments
     top, bottom = (f.load(f.gep(source, at, "float"), "float") for at in (0, 1))
     f.store(math_exp.over(f, top, bottom), out)
+    f.ret()
+    return build(module)
+
+
+@given(st.lists(st.floats(width=32), min_size=4, max_size=4), st.floats(width=32))
+def test_quotients_by_one_number_are_rounded_once(tops: list[float], bottom: float) -> None:
+    _check_quotients(np.array(tops, np.float32), np.float32(bottom))
+
+
+def test_quotients_by_one_number_of_all_sizes() -> None:
+    rng = np.random.default_rng(3)
+    for bottom in (*rng.uniform(1, 4096, 200), 2.0**-60, 2.0**60, 2.0**61, 1e-40, 0.0, np.inf, np.nan):
+        tops = rng.uniform(0, 1, 4) * 2.0 ** rng.choice([0, -20, -59, -61, -120, -149, 60, 61])
+        _check_quotients(tops.astype(np.float32), np.float32(bottom))
+
+
+def _check_quotients(tops: Array, bottom: np.float32) -> None:
+    out, given = np.zeros(4, np.float32), np.append(tops, bottom).astype(np.float32)
+    _divisions()("run", out, given)
+    with np.errstate(all="ignore"):
+        expected = tops / bottom
+    same = (out.view(np.int32) == expected.view(np.int32)) | (np.isnan(out) & np.isnan(expected))
+    assert same.all(), (tops, bottom, out, expected)
+
+
+@cache
+def _divisions() -> Compiled:
+    wide = targets()[0]
+    module = _Here(TargetText(1, wide.cpu, wide.features))
+    f = module.function("run", [("ptr", "out"), ("ptr", "x")])
+    out, source = f.arguments
+    *tops, bottom = (f.load(f.gep(source, at, "float"), "float") for at in range(5))
+    for at, value in enumerate(quotients(f, tops, bottom)):
+        f.store(value, f.gep(out, at, "float"))
     f.ret()
     return build(module)
