@@ -80,10 +80,19 @@ def _make_class(spec: OpSpec) -> type[SpecOp]:
         "spec": spec,
         "kinds": kinds,
         "defaults": defaults,
+        "counts": _counts(spec),
         "traits": OpTraits(lambda: _traits(spec)),
     }
     title = re.sub(r"(?:^|_)(\w)", lambda match: match.group(1).upper(), spec.short_name)
     return type(f"{title}Op", (SpecOp,), body)
+
+
+def _counts(spec: OpSpec) -> tuple[int, int, int] | None:
+    """How many operands, results and regions every op of a spec has; None where a last name stands for any number."""
+    lists = (spec.operands, spec.results, spec.region_names)
+    if any(names and names[-1].endswith("*") for names in lists):
+        return None
+    return len(lists[0]), len(lists[1]), len(lists[2])
 
 
 def _traits(spec: OpSpec) -> tuple[OpTrait, ...]:
@@ -157,6 +166,8 @@ def properties_of(cls: type[SpecOp], values: Mapping[str, Any]) -> dict[str, Any
             found[name] = cls.defaults[name]
         else:
             raise TypeError(f"`{cls.name}` needs attribute `{name}`")
+    if values.keys() <= cls.kinds.keys():
+        return found
     unknown = values.keys() - cls.kinds.keys() - {name.rstrip("*") for name in cls.spec.region_names}
     if unknown:
         raise TypeError(f"`{cls.name}` has no attribute `{min(unknown)}`; it has {sorted(cls.kinds)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NoReturn, Self
 
 from xdsl.dialects.builtin import StringAttr
@@ -50,6 +50,8 @@ class SpecOp(Operation):
     """The kind of each attribute that is not a tape."""
     defaults: ClassVar[dict[str, Any]]
     """The attribute (an xDSL one) that stands for each default."""
+    counts: ClassVar[tuple[int, int, int] | None]
+    """How many operands, results and regions there are, or None where that may vary."""
 
     def value(self, name: str) -> Any:
         """The plain value of an attribute."""
@@ -83,6 +85,22 @@ class SpecOp(Operation):
         """The only result."""
         (found,) = self.results
         return found
+
+    def walk(self, *, reverse: bool = False, region_first: bool = False) -> Iterator[Operation]:
+        """This op and all inside it, as xDSL gives them, without a generator for every block and region on the way."""
+        if reverse or region_first:
+            yield from super().walk(reverse=reverse, region_first=region_first)
+            return
+        yield self
+        for region in self.regions:
+            for block in region.blocks:
+                following = block.first_op
+                while following is not None:
+                    op, following = following, following.next_op
+                    if op.regions:
+                        yield from op.walk()
+                    else:
+                        yield op
 
     def fail(self, message: str, advice: str = "") -> NoReturn:
         raise OpError(self, message, advice)
@@ -118,10 +136,12 @@ def guards_of(op: Operation) -> Guards:
 
 def check_form(op: SpecOp) -> None:
     """Raises OpError unless the op has the operands, results, regions and attributes of its spec."""
-    spec = op.spec
-    _check_arity(op, "operands", spec.operands, len(op.operands))
-    _check_arity(op, "results", spec.results, len(op.results))
-    _check_arity(op, "regions", spec.region_names, len(op.regions))
+    found = (len(op.operands), len(op.results), len(op.regions))
+    if found != op.counts:
+        spec = op.spec
+        _check_arity(op, "operands", spec.operands, found[0])
+        _check_arity(op, "results", spec.results, found[1])
+        _check_arity(op, "regions", spec.region_names, found[2])
     _check_attributes(op)
 
 
@@ -160,6 +180,8 @@ def _check_attributes(op: SpecOp) -> None:
         if not _fits(kind, attribute.data):
             op.fail(f"`{name}` of `{op.name}` must be a value of kind {kind}, got {attribute.text}")
         _VALUES_SEEN[(kind, id(attribute))] = attribute
+    if len(op.properties) == len(op.kinds):
+        return
     for name in op.kinds.keys() - op.properties.keys():
         if name not in op.defaults:
             op.fail(f"`{op.name}` needs attribute `{name}`")

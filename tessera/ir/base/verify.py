@@ -32,7 +32,7 @@ def _verify_op(op: Operation, visible: set[SSAValue], guards: Guards) -> None:
             _verify_regions(op, visible, guards)
         check_meaning(op, guards)
     elif isinstance(op, ModuleOp):
-        _check_symbols(op)
+        check_symbols(op)
         _verify_regions(op, visible, guards)
     else:
         raise OpError(op, f"`{op.name}` is an op of no dialect of ours")
@@ -64,7 +64,8 @@ def _verify_block(parent: Operation, block: Block, visible: set[SSAValue], guard
     visible.difference_update(added)
 
 
-def _check_symbols(module: ModuleOp) -> None:
+def check_symbols(module: ModuleOp) -> None:
+    """Raises `OpError` where two functions of a module have one name."""
     seen: set[str] = set()
     for op in symbols_in(module):
         if "symbol" not in op.properties and "symbol" not in op.defaults:

@@ -10,15 +10,15 @@ from tessera.diagnostics.error import InternalError
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.reproducer import write_reproducer
 from tessera.ir.base.text import print_module
-from tessera.ir.base.verify import verify
+from tessera.ir.base.verify import check_symbols, verify
 from tessera.ir.base.version import stamp
 from tessera.ir.target.passes.check_features import CheckFeatures
 from tessera.ir.target.shared_parts import check_laid_out
 from tessera.types.machine import Machine
 
 
-def check_kernels(kernels: Sequence[SpecOp], machine: Machine) -> ModuleOp:
-    """The module of lowered kernels, verified.
+def check_kernels(kernels: Sequence[SpecOp], machine: Machine, *, are_verified: bool = False) -> ModuleOp:
+    """The module of lowered kernels, verified here, or each of them already by who lowered it.
 
     Raises FeatureError (T0602) where a kernel needs what the machine does not have, and InternalError with the module
     in a file where one breaks a rule: kernels come from a lowering, so that is a mistake of ours.
@@ -26,7 +26,10 @@ def check_kernels(kernels: Sequence[SpecOp], machine: Machine) -> ModuleOp:
     module = ModuleOp(list(kernels))
     stamp(module)
     try:
-        verify(module)
+        if are_verified:
+            check_symbols(module)
+        else:
+            verify(module)
         for kernel in kernels:
             check_laid_out(kernel)
     except OpError as error:
