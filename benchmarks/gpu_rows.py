@@ -20,6 +20,7 @@ import tessera as ts
 from benchmarks.environment import describe
 from benchmarks.gpu_launch import launch_cost
 from benchmarks.gpu_record import need_gpu
+from tessera.stdlib import efficient_layernorm, rotary_embedding, stable_softmax
 
 ROWS, COLUMNS = 32768, 4096
 HEADS = (8, 32, 4096, 128)
@@ -39,6 +40,8 @@ class Work:
     peer: Callable[..., Any]
     shapes: tuple[tuple[int, ...], ...]
     overrides: tuple[tuple[str, str], ...] = ()
+    wide: tuple[int, ...] = ()
+    """Arguments that are f32."""
 
 
 def _add(a: Any, b: Any) -> Any:
@@ -55,6 +58,22 @@ def _biased_silu(a: Any, b: Any) -> Any:
 
 def _gelu(a: Any) -> Any:
     return ts.ops.gelu(a)
+
+
+def _gelu_tanh(a: Any) -> Any:
+    return ts.ops.gelu(a, approximate="tanh")
+
+
+def _library_softmax(a: Any) -> Any:
+    return stable_softmax(a)
+
+
+def _library_layernorm(a: Any, w: Any, b: Any) -> Any:
+    return efficient_layernorm(a, w, b)
+
+
+def _library_rotary(a: Any, c: Any, s: Any) -> Any:
+    return rotary_embedding(a, c, s)
 
 
 def _rotary(a: Any, c: Any, s: Any) -> Any:
@@ -90,6 +109,9 @@ class Peer:
     def biased_silu(self, a: Any, b: Any) -> Any:
         return self.of.silu(a + b)
 
+    def gelu_tanh(self, a: Any) -> Any:
+        return self.of.gelu(a, approximate="tanh")
+
     def rotary(self, a: Any, c: Any, s: Any) -> Any:
         first, second = a.chunk(2, -1)
         return self.join((first * c - second * s, second * c + first * s), -1)
@@ -107,17 +129,22 @@ class Peer:
 def works(torch: Any) -> list[Work]:
     """What is measured; `torch` is passed in, since it is imported where there is one alone."""
     matrix, line, peer = (ROWS, COLUMNS), (COLUMNS,), Peer(torch)
+    heads, angles = (HEADS[0] * HEADS[1], *HEADS[2:]), (HEADS[2], HEADS[3] // 2)
     hardware = (("math.exp", "hardware"),)
     return [
         Work("add", _add, _add, (matrix, matrix)),
         Work("relu", _relu, torch.relu, (matrix,)),
         Work("bias + silu", _biased_silu, peer.biased_silu, (matrix, line)),
         Work("gelu", _gelu, peer.of.gelu, (matrix,)),
+        Work("gelu, tanh", _gelu_tanh, peer.gelu_tanh, (matrix,)),
         Work("softmax", _softmax, peer.softmax, (matrix,)),
         Work("softmax, hardware exp", _softmax, peer.softmax, (matrix,), hardware),
         Work("rmsnorm", _rmsnorm, peer.rmsnorm, (matrix, line)),
         Work("layernorm", _layernorm, peer.layernorm, (matrix, line, line)),
-        Work("rotary", _rotary, peer.rotary, (HEADS, *[(HEADS[2], HEADS[3] // 2)] * 2)),
+        Work("rotary", _rotary, peer.rotary, (HEADS, angles, angles)),
+        Work("stable_softmax", _library_softmax, peer.softmax, (matrix,)),
+        Work("efficient_layernorm", _library_layernorm, peer.layernorm, (matrix, line, line)),
+        Work("rotary_embedding", _library_rotary, peer.rotary, (heads, angles, angles), (), (1, 2)),
         Work("row sums", _row_sums, _row_sums, (matrix,)),
         Work("column sums", _column_sums, _column_sums, (matrix,)),
     ]
@@ -144,7 +171,8 @@ def measured(torch: Any, run: Callable[[], Any], calls: int) -> Callable[[], flo
 
 def row_of(torch: Any, work: Work, rounds: int, calls: int) -> dict[str, Any]:
     """Check one work, then time it, torch and a copy in turns."""
-    arrays = [torch.randn(*shape, device="cuda").to(torch.bfloat16) for shape in work.shapes]
+    arrays = [torch.randn(*shape, device="cuda") for shape in work.shapes]
+    arrays = [array if at in work.wide else array.to(torch.bfloat16) for at, array in enumerate(arrays)]
     function = ts.jit(work.function, backend="cuda", overrides=dict(work.overrides))
     tensors = [ts.cuda.array(array) for array in arrays]
     found = torch.from_dlpack(function(*tensors))
@@ -160,7 +188,7 @@ def row_of(torch: Any, work: Work, rounds: int, calls: int) -> dict[str, Any]:
         for name, run in runs.items():
             times[name].append(run())
     medians = {name: statistics.median(one) for name, one in times.items()}
-    moved = sum(array.numel() * 2 for array in arrays) + found.numel() * 2
+    moved = sum(array.numel() * array.element_size() for array in (*arrays, found))
     bandwidth, copied = moved / medians["tessera"], 4 * source.numel() / medians["copy"]
     return {
         "name": work.name,
