@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tessera.backends.nvptx import values
+from tessera.backends.nvptx import row_extremes, values
 from tessera.backends.nvptx.row_quotients import quotients
 from tessera.backends.nvptx.short_functions import ASKED, SHORT, short
 from tessera.ir.base.op import SpecOp
@@ -30,6 +30,10 @@ def emit_math(emitter: Emitter, op: SpecOp) -> None:
     fn = op.value("fn")
     if fn == "div" and dtype is f32 and _divides_many(operands[1]):
         emitter.made(op, quotients(emitter.f, operands[0], operands[1][0]))
+        return
+    found = row_extremes.write_powers(emitter, op) if fn == "exp" and op not in emitter.ordinary else None
+    if found is not None:
+        emitter.made(op, found)
         return
     promise = values.NORMAL if op in emitter.ordinary else values.FALLS if op in emitter.falling else ""
     elements = zip(*operands, strict=True)

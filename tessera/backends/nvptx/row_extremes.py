@@ -24,6 +24,8 @@ from tessera.types.dtype import bf16, f32
 if TYPE_CHECKING:
     from tessera.backends.nvptx.emit import Emitter
 
+MANY = 4
+"""Elements of a thread from which on a row is looked at for their powers."""
 CHAINS = 4
 """Extremes that are taken side by side, so that none waits for the last."""
 _INSTRUCTIONS = {"max": "maximum", "min": "minimum"}
@@ -157,6 +159,26 @@ def write_ordinary(emitter: Emitter, loop: SpecOp, write: Callable[[], list[Valu
     return found[:count]
 
 
+def write_powers(emitter: Emitter, op: SpecOp) -> list[Value] | None:
+    """Powers of many elements that a thread has of a row less its largest, where they are bf16: written twice as well.
+
+    Each thread decides for itself. None for other powers, and nothing is written.
+    """
+    shifted = op.operands[0].owner
+    if emitter.exponential != values.EXACT or op not in emitter.falling or not isinstance(shifted, SpecOp):
+        return None
+    given, tops = emitter.tiles[shifted.operands[0]].narrow, set(emitter.of(shifted.operands[1]))
+    if given is None or given[0] is not bf16 or len(given[1]) < MANY or len(given[1]) % 2 or len(tops) > 1:
+        return None
+    f, parts = emitter.f, emitter.of(op.operands[0])
+    test = _is_near(emitter, _extreme(emitter, "min", given[1]), tops.pop())
+    return f.if_(
+        test,
+        lambda: [values.computed(f, "exp", [part], f32, promise=values.NORMAL) for part in parts],
+        lambda: [values.computed(f, "exp", [part], f32, promise=values.FALLS) for part in parts],
+    )
+
+
 def _can_be_twice(emitter: Emitter, op: SpecOp) -> bool:
     """Whether nothing outside of registers is changed by an op, or known of it afterwards."""
     if op.name == "ttarget.store":
@@ -172,7 +194,6 @@ def _made(emitter: Emitter, kept: dict[SSAValue, dict[int, Tile]]) -> list[Tile]
 
 def _is_ordinary(emitter: Emitter, power: SpecOp, bound: Bound) -> Value | None:
     """Whether what the thread has of a row is not too far below the largest."""
-    f = emitter.f
     shifted = power.operands[0].owner
     assert isinstance(shifted, SpecOp)
     top = shifted.operands[1].owner
@@ -181,7 +202,12 @@ def _is_ordinary(emitter: Emitter, power: SpecOp, bound: Bound) -> Value | None:
     smallest, largest = emitter.smallest[bound], emitter.of(top.operands[0])
     if len(smallest) != 1 or len(largest) != 1:
         return None
-    return f.fcmp("oge", f.op("fsub", smallest[0], largest[0]), f.const("float", ORDINARY))
+    return _is_near(emitter, smallest[0], largest[0])
+
+
+def _is_near(emitter: Emitter, smallest: Value, largest: Value) -> Value:
+    f = emitter.f
+    return f.fcmp("oge", f.op("fsub", smallest, largest), f.const("float", ORDINARY))
 
 
 def _all(emitter: Emitter, tests: Sequence[Value]) -> Value:
