@@ -11,6 +11,7 @@ import pytest
 
 import tessera as ts
 from tessera.runtime.devices.cuda_driver import is_available
+from tessera.stdlib import efficient_layernorm, stable_softmax
 from tests.device.poison import poisoned
 
 pytestmark = pytest.mark.skipif(not is_available(), reason="there is no NVIDIA GPU here")
@@ -43,7 +44,7 @@ def test_quotients_by_all_numbers_from_1_to_2() -> None:
         same(function, x)
 
 
-@pytest.mark.parametrize("function", [ts.ops.silu, ts.ops.gelu, gelu_tanh])
+@pytest.mark.parametrize("function", [ts.ops.sigmoid, ts.ops.silu, ts.ops.gelu, gelu_tanh])
 def test_activations_of_every_bf16(function: Any) -> None:
     same(function, np.arange(1 << 16, dtype=np.uint16).view(BF16))
 
@@ -71,6 +72,30 @@ def test_powers_that_fall_far(function: Any, dtype: Any, columns: int) -> None:
     x[4, 7] = np.inf
     x[5] = 3e38
     same(function, x)
+
+
+def library_softmax(x: Any) -> Any:
+    return stable_softmax(x)
+
+
+def library_layernorm(x: Any, weight: Any, bias: Any) -> Any:
+    return efficient_layernorm(x, weight, bias)
+
+
+@pytest.mark.parametrize("dtype", [BF16, np.float16, np.float32])
+@pytest.mark.parametrize("columns", [33, 1024, 3000, 4096])
+def test_rows_of_the_library(dtype: Any, columns: int) -> None:
+    """Logits of all sizes, rows of nothing, and rows with what is no number."""
+    x = (RNG.standard_normal((40, columns)) * RNG.choice([1.0, 30.0, 100.0], (40, 1))).astype(dtype)
+    x[1, ::3] = -np.inf
+    x[2] = -np.inf
+    x[3, 5] = np.nan
+    x[4, 7] = np.inf
+    x[5] = 6e4
+    x[6, 1:] = x[6, 0] - 90
+    same(library_softmax, x)
+    weight, bias = (RNG.standard_normal(columns).astype(dtype) for _ in range(2))
+    same(library_layernorm, x[7:], weight, bias)
 
 
 def column_sums(x: Any) -> Any:
