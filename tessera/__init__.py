@@ -186,6 +186,28 @@ __all__ = [
 ]
 
 
+_OTHER_NAMES = {
+    **dict.fromkeys(("tensor", "as_tensor", "asarray", "from_numpy"), "array(values)"),
+    **{f"float{bits}": f"f{bits}" for bits in (16, 32, 64)},
+    **{f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)},
+    "bfloat16": "bf16",
+    "bool": "bool_",
+    "compile": "jit",
+    "function": "jit",
+    "manual_seed": "random.key(seed)",
+}
+"""What other libraries call what is here by another name."""
+
+
+def _unknown(name: str) -> str:
+    """The sentence about a name that is not here, with what to write instead where that is known."""
+    other = _OTHER_NAMES.get(name)
+    if other is None and not name.startswith("_"):
+        is_function = name in importlib.import_module("tessera.ops").__all__
+        other = f"ops.{name}" if is_function else None
+    return f"module `tessera` has no attribute `{name}`{f': write `tessera.{other}`' if other else ''}"
+
+
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first used, so that `import tessera` itself costs next to nothing."""
     if name in _WHERE:
@@ -194,7 +216,7 @@ def __getattr__(name: str) -> Any:
     elif name in _MODULES:
         value = importlib.import_module(f"tessera.{name}")
     else:
-        raise AttributeError(f"module `tessera` has no attribute `{name}`", name=name, obj=sys.modules[__name__])
+        raise AttributeError(_unknown(name), name=name, obj=sys.modules[__name__])
     globals()[name] = value
     return value
 

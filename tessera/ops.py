@@ -6,6 +6,7 @@ from types import FunctionType as _FunctionType
 
 from tessera.api.eager import install as _install
 from tessera.frontend import epilogue as epilogue
+from tessera.frontend.called import named as _named
 from tessera.frontend.functions import public as _public
 from tessera.frontend.functions.public import *  # noqa: F403
 
@@ -17,6 +18,9 @@ __all__ = sorted(  # pyright: ignore[reportUnsupportedDunderAll] - the functions
     and not item.__module__.endswith(".operands")
     and not name.startswith("_")
 )
+
+# Other arguments than a function has are told here; what calls functions from within has none.
+globals().update({name: _named(vars(_public)[name]) for name in __all__})
 
 
 def __dir__() -> list[str]:

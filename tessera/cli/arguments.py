@@ -8,10 +8,12 @@ import inspect
 import re
 import sys
 import textwrap
+import traceback
 import typing
 from collections import namedtuple
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ import numpy as np
 from tessera.api.jit import Jit, jit
 from tessera.api.kernel import Kernel
 from tessera.api.state import KVCache
+from tessera.diagnostics.error import TesseraError
 from tessera.frontend.annotations import declared_form
 from tessera.frontend.tree import unflatten
 from tessera.ir.base.arrays import numpy_dtype
@@ -28,6 +31,8 @@ from tessera.types.dtype import BY_NAME, f32
 _SHAPE = re.compile(r"(?P<path>[\w.\[\]'\"]+)=(?P<dims>(?:\d+(?:x\d+)*)?)(?::(?P<dtype>\w+))?")
 _STEP = re.compile(r"\.(?P<field>[^\W\d]\w*)|\[(?P<index>\d+)\]|\[(?P<quote>['\"]?)(?P<key>[^\W\d]\w*)(?P=quote)\]")
 _EXAMPLE = "64x128"
+_OWN = str(Path(__file__).parent.parent)
+"""Where files of Tessera are: what is raised there is shown at the line that called it."""
 
 
 class TargetError(Exception):
@@ -280,7 +285,23 @@ def traced(function: Jit | Kernel, arguments: Arguments) -> Any:
                 positional.append(value)
             else:
                 named[parameter.name] = value
-    return function.trace(*positional, **named).tape
+    try:
+        return function.trace(*positional, **named).tape
+    except TesseraError:
+        raise
+    except Exception as error:
+        raise TargetError(_raised(error)) from error
+
+
+def _raised(error: Exception) -> str:
+    """What the function itself raised, where, and which part of its arguments nobody described."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OWN)]
+    place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    said = f"the function raised {type(error).__name__}{place}: {error}"
+    if not isinstance(error, KeyError | AttributeError | IndexError):
+        return said
+    missing = f"[{error.args[0]}]" if isinstance(error, KeyError) else f".{getattr(error, 'name', None) or 'part'}"
+    return f"{said}; if that is a part of a parameter, say what it is, as in --shape 'params{missing}=64x128'"
 
 
 def sizes_text(function: Jit | Kernel, arguments: Arguments) -> str:

@@ -22,6 +22,8 @@ _SHORTER = (
     (re.compile(r"^(call .*\]) \{flops.*\}"), r"\1"),
     (re.compile(r" candidates = \[.*\] chosen"), " chosen"),
 )
+_WIDE = 120
+"""Columns of a terminal from which on all levels have room side by side."""
 _ROWS = 24
 """Lines of a cell; the page has all of them."""
 
@@ -39,7 +41,8 @@ def show(target: str, given: Given, output: str, rows: int = _ROWS) -> int:
     except TesseraError as error:
         console.print(Text(error.render()), soft_wrap=True)
         return 1
-    console.print(side_by_side(found, rows or _ROWS))
+    shown = side_by_side if console.width >= _WIDE else one_by_one
+    console.print(shown(found, rows or _ROWS))
     Path(output).write_text(page(found, target), encoding="utf-8")
     if sizes:
         console.print(Text(sizes))
@@ -57,6 +60,19 @@ def side_by_side(found: Inspection, rows: int) -> Table:
         file, _, line = key.rpartition(":")
         cells = [_cell(found.levels[level], key, rows) for level in LEVELS]
         table.add_row(Text(f"{Path(file).name}:{line}\n{source.strip()}", style="bold"), *cells)
+    return table
+
+
+def one_by_one(found: Inspection, rows: int) -> Table:
+    """The same for a narrow terminal: each source line, and below it what became of it, level by level."""
+    table = Table(show_header=False, expand=True, highlight=False)
+    table.add_column(no_wrap=True)
+    table.add_column(ratio=1, overflow="fold")
+    for key, source in found.sources.items():
+        file, _, line = key.rpartition(":")
+        table.add_row("source", Text(f"{Path(file).name}:{line}\n{source.strip()}", style="bold"), end_section=False)
+        for level in LEVELS:
+            table.add_row(level, _cell(found.levels[level], key, rows), end_section=level == LEVELS[-1])
     return table
 
 

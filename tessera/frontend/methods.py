@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from tessera.frontend.called import named
 from tessera.frontend.several import several
 
 if TYPE_CHECKING:
@@ -237,3 +239,8 @@ class TensorMethods:
 def _unpacked(given: tuple[Any, ...]) -> tuple[Any, ...]:
     """`f(2, 3)` and `f((2, 3))` alike."""
     return several(given[0]) if len(given) == 1 else given
+
+
+for _name, _item in list(vars(TensorMethods).items()):
+    if isinstance(_item, FunctionType) and not _name.startswith("_"):
+        setattr(TensorMethods, _name, named(_item))

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tessera.diagnostics.codes import PytreeError
+from tessera.diagnostics.codes import PytreeError, TracingError
 from tessera.frontend.bind import Signature, arguments_of, input_types
 from tessera.frontend.concrete import StandIn, is_concrete
 from tessera.frontend.facts import Assumption, Facts
@@ -100,7 +100,20 @@ def trace_function(
         trace.tape.promises.update(getattr(function, PROMISES, {}))
         if signature.policy:
             trace.tape.promises[POLICY] = signature.policy.entries
+        if value is None:
+            _check_used(trace, function)
         return finished(trace, value)
+
+
+def _check_used(trace: Trace, function: Callable[..., Any]) -> None:
+    """Raise where a function that returns nothing does nothing else either, and has computed for nothing."""
+    records = trace.tape.records
+    if records and not trace.effects:
+        raise TracingError(
+            f"`{getattr(function, '__name__', 'the function')}` returns nothing: what it computes is lost",
+            span=records[-1].span,
+            fix="end it with `return` and what it computes",
+        )
 
 
 def finished(trace: Trace, value: Any) -> TracedFunction:

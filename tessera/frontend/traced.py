@@ -11,22 +11,13 @@ from tessera.frontend.concrete import StandIn
 from tessera.frontend.fixes import fixes_of
 from tessera.frontend.methods import TensorMethods, function_named
 from tessera.frontend.size import length, rounds, size_of
+from tessera.runtime.operators import no_attribute
 from tessera.types.dtype import DType
 from tessera.types.policy import SILENT, Policy, PolicyType
 from tessera.types.tensor_type import TensorType
 
 if TYPE_CHECKING:
     from tessera.frontend.trace import Trace
-
-# What other libraries call methods that tensors here have by another name.
-_OTHER_NAMES = {
-    "dim": "ndim",
-    "float": "cast(tessera.f32)",
-    "numel": "size",
-    "t": "T",
-    "to": "cast(dtype)",
-    "view": "reshape(...)",
-}
 
 
 class TracedTensor(StandIn, TensorMethods):
@@ -62,11 +53,8 @@ class TracedTensor(StandIn, TensorMethods):
     if not TYPE_CHECKING:  # a checker would take it to mean that every name is there
 
         def __getattr__(self, name: str) -> NoReturn:
-            other = _OTHER_NAMES.get(name)
-            by_function = other is None and not name.startswith("_") and function_named(name) is not None
-            instead = f"`tessera.ops.{name}(x)`" if by_function else f"`x.{other}`" if other else ""
-            said = f"a traced tensor has no attribute `{name}`{instead and f': write {instead}'}"
-            raise AttributeError(said, name=name, obj=self)
+            is_function = not name.startswith("_") and function_named(name) is not None
+            raise AttributeError(no_attribute("a traced tensor", name, is_function), name=name, obj=self)
 
     def __repr__(self) -> str:
         dims = ", ".join(str(dim) if dim.is_static else f'"{size_of(dim)}"' for dim in self.type.shape)

@@ -3,13 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tessera.diagnostics.codes import OperatorError
 
 Operation = Callable[..., Any]
 
 _table: dict[str, Operation] = {}
+
+OTHER_NAMES: Mapping[str, str] = {
+    "dim": "ndim",
+    "double": "cast(tessera.f64)",
+    "float": "cast(tessera.f32)",
+    "half": "cast(tessera.f16)",
+    "long": "cast(tessera.i64)",
+    "numel": "size",
+    "permute": "transpose(...)",
+    "t": "T",
+    "to": "cast(dtype)",
+    "type": "cast(dtype)",
+    "unsqueeze": "expand_dims(axis)",
+    "view": "reshape(...)",
+}
+"""What other libraries call methods that tensors here have by another name."""
+
+
+def no_attribute(what: str, name: str, is_function: bool) -> str:
+    """The sentence about a name that tensors do not have, with what to write instead where that is known."""
+    other = OTHER_NAMES.get(name)
+    instead = f"`x.{other}`" if other else f"`tessera.ops.{name}(x)`" if is_function else ""
+    return f"{what} has no attribute `{name}`{instead and f': write {instead}'}"
 
 
 def set_operators(operations: Mapping[str, Operation]) -> None:
@@ -100,10 +123,18 @@ class Operators:
         return apply("getitem", self, index)
 
     def __setitem__(self, index: Any, value: Any) -> NoReturn:
+        at = index if isinstance(index, int) else "..."
         raise OperatorError(
-            "tensors do not change: `x[...] = value` is not for them",
-            fix="make a new one with `tessera.ops.where` or `tessera.ops.scatter`, or write into `x.numpy().copy()`",
+            f"tensors do not change: `x[{at}] = value` is not for them",
+            fix="make a new one with `tessera.ops.where` or `tessera.ops.scatter`, or change a copy in NumPy: "
+            f"`a = x.numpy().copy()`, `a[{at}] = value`, `x = tessera.array(a)`",
         )
+
+    if not TYPE_CHECKING:  # a checker would take it to mean that every name is there
+
+        def __getattr__(self, name: str) -> NoReturn:
+            is_function = not name.startswith("_") and name in _table
+            raise AttributeError(no_attribute("a tensor", name, is_function), name=name, obj=self)
 
     @property
     def T(self) -> Any:  # noqa: N802 (NumPy's name for it)

@@ -14,7 +14,7 @@ from tessera.frontend.size import Size, dim_of
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.types.dim import Dim
-from tessera.types.dtype import BY_NAME, DType, i64
+from tessera.types.dtype import BY_NAME, DType, f32, i64
 from tessera.types.promotion import ARITHMETIC, OpClass, promote, promote_scalar
 
 
@@ -90,7 +90,10 @@ def promoted(op: str, values: Sequence[Any], group: OpClass = ARITHMETIC) -> lis
     if group.name == "logical":
         return [_truth(value) for value in values]
     dtypes = [None if isinstance(value, bool | int | float | Size) else dtype_of(value) for value in values]
-    target = group.operand(_meeting_dtype(op, dtypes, values))
+    met = _meeting_dtype(op, dtypes, values)
+    target = group.operand(met)
+    if target.is_float and not met.is_float and all(dtype is None for dtype in dtypes):
+        target = f32  # numbers and sizes alone have no dtype that would ask for more than the usual float
     return [
         as_tensor(value, target) if dtype is None else value if dtype is target else cast(value, target)
         for value, dtype in zip(values, dtypes, strict=True)

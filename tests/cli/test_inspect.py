@@ -1,0 +1,62 @@
+"""`tessera inspect` in terminals of any width, and of functions that want parts nobody described."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tessera.cli.arguments import Given, TargetError, find, looked_at
+from tessera.cli.inspect import show
+
+MODULE = """
+import tessera as ts
+from tessera import ops
+
+@ts.jit
+def forward(x: ts.Tensor["B", 8, ts.f32], w: ts.Tensor[8, 4, ts.f32]):
+    return ops.relu(x @ w)
+
+def layer(params, x):
+    return x @ params["w"] + params["b"]
+
+def model(p, x):
+    return x @ p.w
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "inspected_here.py").write_text(MODULE)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.delitem(sys.modules, "inspected_here", raising=False)
+    return "inspected_here"
+
+
+@pytest.mark.parametrize(("width", "is_stacked"), [(80, True), (160, False)])
+def test_levels_stand_below_each_other_where_there_is_no_room(
+    module: str, tmp_path: Path, width: int, is_stacked: bool, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert show(f"{module}:forward", Given(), str(tmp_path / "page.html")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines[:-1])) <= width
+    assert any("%0 = matmul %x, %w {accumulate = f32}" in line for line in lines) == is_stacked
+    assert any("schedule" in line and "target" in line for line in lines) == (not is_stacked)
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "said", "way"),
+    [
+        ("layer", "params[w]", "KeyError at inspected_here.py:10: 'b'", "params[b]=64x128"),
+        ("model", "p.v", "AttributeError at inspected_here.py:13", "params.w=64x128"),
+    ],
+)
+def test_parts_that_nobody_described_are_named(module: str, name: str, path: str, said: str, way: str) -> None:
+    given = Given(shapes=(f"{path}=4x4", "x=2x4"))
+    with pytest.raises(TargetError) as caught:
+        looked_at(find(f"{module}:{name}"), given)
+    assert said in str(caught.value)
+    assert way in str(caught.value)

@@ -1,0 +1,96 @@
+"""Functions on tensors called with other arguments than they have, and functions that return nothing."""
+
+# pyright: reportCallIssue=false, reportUnknownLambdaType=false, reportUnknownMemberType=false
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import ops
+from tessera.diagnostics.codes import ArgumentError, TracingError
+
+X = ts.ones((3, 4))
+
+WRONG: dict[str, tuple[Any, str, str | None]] = {
+    "dim of a function": (lambda x: ops.softmax(x, dim=0), "`softmax` has no parameter `dim`", "write `axis=0`"),
+    "dim of a method": (lambda x: x.sum(dim=1), "`sum` has no parameter `dim`", "write `axis=1`"),
+    "keepdim": (lambda x: ops.max(x, axis=0, keepdim=True), "`max` has no parameter `keepdim`", "`keepdims=True`"),
+    "out": (lambda x: ops.exp(x, out=x), "`exp` has no parameter `out`", "without `out`"),
+    "a misspelling": (lambda x: ops.mean(x, axes=0), "`mean` has no parameter `axes`", "write `axis=0`"),
+    "a tensor": (lambda x: ops.matmul(x, other=x), "`matmul` has no parameter `other`", "write `b=...`"),
+    "no such thing": (lambda x: ops.exp(x, base=2), "`exp` has no parameter `base`", "leave it away"),
+    "too many": (lambda x: ops.softmax(x, 0, 1), "too many positional arguments", None),
+    "too few": (lambda x: ops.matmul(x), "missing a required argument: `b`", None),
+}
+
+
+@pytest.mark.parametrize("is_jitted", [False, True])
+@pytest.mark.parametrize("name", WRONG)
+def test_a_parameter_that_there_is_not_is_told_by_its_name_here(name: str, is_jitted: bool) -> None:
+    function, message, fix = WRONG[name]
+    with pytest.raises(ArgumentError) as caught:
+        (ts.jit(function) if is_jitted else function)(X)
+    assert message in caught.value.message
+    assert caught.value.code == "T0202"
+    assert caught.value.span is not None
+    assert caught.value.span.file == __file__
+    assert "it is `" in caught.value.notes[0]
+    assert (caught.value.fix is None) == (fix is None)
+    assert fix is None or fix in str(caught.value)
+
+
+def test_a_type_error_inside_of_a_function_stays_what_it_is() -> None:
+    class Odd:
+        def __array__(self) -> Any:
+            raise TypeError("not today")
+
+    with pytest.raises(Exception, match=r"not today|Odd") as caught:
+        ops.exp(Odd())
+    assert "has no parameter" not in str(caught.value)
+    assert "called with other arguments" not in str(caught.value)
+
+
+def test_functions_keep_their_names_and_signatures() -> None:
+    assert str(inspect.signature(ops.softmax)) == "(x: 'Any', axis: 'int' = -1) -> 'Any'"
+    assert ops.softmax.__name__ == "softmax"
+    assert (ops.softmax.__doc__ or "").startswith("Normalised exponential")
+
+
+def test_a_function_that_returns_nothing_computes_for_nothing() -> None:
+    @ts.jit
+    def forgotten(x: Any) -> None:
+        ops.exp(x) + 1.0  # pyright: ignore[reportUnusedExpression]
+
+    with pytest.raises(TracingError, match="`forgotten` returns nothing: what it computes is lost") as caught:
+        forgotten(X)
+    assert "return" in str(caught.value.fix)
+
+
+def test_a_function_that_does_something_else_may_return_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    @ts.jit
+    def told(x: Any) -> None:
+        ts.debug_print("sum {s}", s=ops.sum(x))
+
+    @ts.jit
+    def nothing(x: Any) -> None:
+        return None
+
+    assert told(X) is None
+    assert "sum 12" in "".join(capfd.readouterr())
+    assert nothing(X) is None
+
+
+def test_roots_of_sizes_are_of_the_usual_float() -> None:
+    @ts.jit
+    def root(x: ts.Tensor["B", 4, ts.f32]) -> Any:
+        return ops.sqrt(x.shape[0]), x * ops.sqrt(x.shape[0]), ops.log(7)
+
+    one, scaled, logarithm = root(X)
+    assert [part.dtype for part in (one, scaled, logarithm)] == [ts.f32] * 3
+    assert ops.sqrt(4).dtype is ts.f32
+    assert ops.sqrt(ts.array(np.array([4]))).dtype is ts.f64
+    np.testing.assert_allclose(np.asarray(one), np.sqrt(np.float32(3)), rtol=1e-6)
