@@ -87,6 +87,8 @@ class Warps(RowsOut):
 
     def __init__(self, lowering: WarpLowering, rings: Sequence[RingPlan]) -> None:
         super().__init__(lowering, rings)
+        self.there: set[int] = set()
+        """Rings whose stage was waited for."""
         self.turning: list[int] = []
         """The rings of the loop at hand that are still to be waited for in this turn."""
         self.count = 0
@@ -160,7 +162,7 @@ class Warps(RowsOut):
     def _dot(self, op: SpecOp) -> None:
         product = self.plan.products[op]
         lhs = self.side(product.lhs)
-        self._arrive(self._rings(product))
+        self._arrive(product.op.value("awaits"))
         acc = self.values[op.operands[2]]
         assert isinstance(acc.type, FragmentAttr)
         operands = [acc, lhs, self.side(product.rhs), self._cursor(product.lhs), self._cursor(product.rhs)]
@@ -196,7 +198,7 @@ class Warps(RowsOut):
         inner = self.inside(op)
         before = set(self.there)
         if not inner:
-            self._arrive([at for at, ring in enumerate(self.rings) if ring.last is op])
+            self._arrive(op.value("awaits"))
             before = set(self.there)
             self._plain_loop(op)
         else:

@@ -12,6 +12,7 @@ from tessera.ir.tile.passes.choose_spaces import choose_spaces
 from tessera.ir.tile.passes.fold_powers import fold_powers, narrowed_powers
 from tessera.ir.tile.passes.overlap_products import LAGS, overlap_products
 from tessera.ir.tile.passes.pipeline_copies import pipeline_copies
+from tessera.ir.tile.passes.place_barriers import place_barriers
 from tessera.ir.tile.passes.schedule_programs import schedule_programs
 from tessera.ir.tile.passes.select_matrix_units import select_matrix_units
 from tessera.ir.tile.passes.specialize_warps import specialize_warps
@@ -42,6 +43,8 @@ def prepared(kernel: SpecOp, machine: Machine, units: Units, choices: Choices | 
     choose_spaces(kernel, units)
     # Boxes are a line wide, and stages hold boxes.
     swizzle_tiles(kernel, units)
+    # Rings before their stages.
+    place_barriers(kernel)
     pipeline_copies(kernel, units, machine)
     schedule_programs(kernel, units, machine, choices.pairs)
     specialize_warps(kernel, units)

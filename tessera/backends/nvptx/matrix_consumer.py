@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from xdsl.ir import Block, SSAValue
 
@@ -30,9 +30,6 @@ from tessera.ir.tile.order import SKEWED, SUM
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
 
-if TYPE_CHECKING:
-    from tessera.backends.nvptx.matrix_lower import MatrixLowering
-
 _RENAMED = {
     "ttile.elementwise": "math",
     "ttile.cast": "convert",
@@ -45,11 +42,6 @@ _RENAMED = {
 
 class Consumer(Role):
     """The walk of the consumers."""
-
-    def __init__(self, lowering: MatrixLowering, rings: Sequence[RingPlan]) -> None:
-        super().__init__(lowering, rings)
-        self.there: set[int] = set()
-        """Rings whose stage was waited for outside of the loop at hand."""
 
     def begin(self, starts: Sequence[SSAValue]) -> None:
         """Consumers may set out one after the other: matrix units then have work while one waits for its products."""
@@ -144,9 +136,8 @@ class Consumer(Role):
 
     def wait_for(self, product: Product) -> None:
         """Wait until the sides of a product are in shared memory."""
-        for at in self._rings(product):
-            if at not in self.there:
-                self._await(at)
+        for at in product.op.value("awaits"):
+            self._await(at)
 
     def _await(self, at: int) -> None:
         ring = self.rings[at].ring
@@ -180,11 +171,11 @@ class Consumer(Role):
 
     def leave(self, op: SpecOp) -> None:
         """Release the rings that nobody reads after this op, and go on to their next stage."""
-        for at, ring in enumerate(self.rings):
-            if ring.last is op:
-                assert ring.ring is not None
-                self.emit("release", [ring.ring, self.cursors[at]])
-                self._advance(at, ring)
+        for at in op.value("leaves"):
+            ring: RingPlan = self.rings[at]
+            assert ring.ring is not None
+            self.emit("release", [ring.ring, self.cursors[at]])
+            self._advance(at, ring)
 
     def _advance(self, at: int, ring: RingPlan) -> None:
         assert ring.ring is not None
@@ -195,10 +186,8 @@ class Consumer(Role):
     def _loop(self, op: SpecOp) -> None:
         form = op.value("form")
         # What the whole loop reads is waited for once.
-        outer = {at for at, ring in enumerate(self.rings) if ring.last is op}
-        for at in outer:
+        for at in op.value("awaits"):
             self._await(at)
-        self.there |= outer
         if form == SUM:
             product = sum_of(op, self.plan, self.rings)
             assert product is not None
@@ -209,7 +198,6 @@ class Consumer(Role):
             SkewedLoop(self, op, skew).run()
         else:
             self._plain_loop(op)
-        self.there -= outer
         self.leave(op)
 
     def _plain_loop(self, op: SpecOp) -> None:

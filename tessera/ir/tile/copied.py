@@ -18,11 +18,17 @@ PLACE = (
     Attribute("box", "ints", (), "elements along each dim of the buffer that are copied at a time"),
 )
 """Attributes that a pass gives an access."""
-STAGES = Attribute("stages", "int", 0, "places that it has in shared memory, where no loop says so")
+STAGES = (
+    Attribute("stages", "int", 0, "places that it has in shared memory, where no loop says so"),
+    Attribute("ring", "int", -1, "the ring of stages that it is copied to: those of one arrive at one barrier"),
+)
+"""Attributes that passes give a load to shared memory."""
 
 
 def check_stages(op: SpecOp) -> None:
     """Raises OpError for a load with places in shared memory that it does not go to, or that its loop has."""
+    if op.value("ring") < -1 or (op.value("ring") >= 0 and op.value("space") != SHARED):
+        op.fail(f"a `ring` is the number of one in shared memory, got {op.value('ring')}")
     around = op.parent_op()
     is_inside = around is not None and around.name == "ttile.for"
     if op.value("stages") and (op.value("space") != SHARED or is_inside):

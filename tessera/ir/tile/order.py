@@ -31,9 +31,15 @@ OVERLAP = (
     Attribute("turns", "bool", False, "whether two groups of warps start products in turn"),
 )
 """Attributes that passes give a loop."""
+WAITS = (
+    Attribute("awaits", "ints", (), "rings of copies that are full before it"),
+    Attribute("leaves", "ints", (), "rings of copies that nobody reads after it"),
+)
+"""Attributes that a pass gives products and loops."""
 _FOR_UNITS = {
     "ttile.kernel": ("warpgroups", "walk", "roles", "epilogue"),
-    "ttile.for": ("stages", "form"),
+    "ttile.for": ("stages", "form", "awaits", "leaves"),
+    "ttile.dot": ("awaits", "leaves"),
     "ttile.load": ("space",),
     "ttile.store": ("space",),
 }
@@ -71,6 +77,13 @@ def _check_registers(op: SpecOp) -> None:
         op.fail("`registers` are those of a producer's and a consumer's threads, and there is no producer")
     if len(registers) not in (0, 2) or any(count % 8 or not 24 <= count <= 240 for count in registers):
         op.fail(f"registers of a thread are multiples of 8 from 24 to 240, for both roles, got {list(registers)}")
+
+
+def check_waits(op: SpecOp) -> None:
+    """Raises OpError for rings that are no numbers of some."""
+    for name in ("awaits", "leaves"):
+        if any(number < 0 for number in op.value(name)) or len(set(op.value(name))) != len(op.value(name)):
+            op.fail(f"`{name}` are numbers of rings, each once, got {list(op.value(name))}")
 
 
 def check_overlap(op: SpecOp) -> None:

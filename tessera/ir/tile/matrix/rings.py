@@ -9,7 +9,7 @@ from xdsl.ir import Block, Operation
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import TileAttr
-from tessera.ir.tile.matrix.plan import Plan, Side
+from tessera.ir.tile.matrix.plan import Plan, Side, UnfitError
 from tessera.types.dim import Dim
 from tessera.types.tensor_type import TensorType
 
@@ -48,6 +48,12 @@ class Ring:
         return max((side.load.value("stages") for side in self.loads if side.load is not None), default=0)
 
     @property
+    def number(self) -> int:
+        """The number that its loads say; -1 where nobody has chosen."""
+        load = self.loads[0].load
+        return -1 if load is None else load.value("ring")
+
+    @property
     def loop(self) -> SpecOp | None:
         """The loop that it turns in."""
         around = self.block.parent_op()
@@ -74,7 +80,7 @@ def rings_of(plan: Plan) -> list[Ring]:
     found: list[Ring] = []
     by_load: dict[SpecOp, Ring] = {}
     for product in plan.products.values():
-        here: dict[Block, Ring] = {}
+        here: dict[tuple[Block, int], Ring] = {}
         for side in product.sides:
             if side.load is None:
                 continue
@@ -84,12 +90,34 @@ def rings_of(plan: Plan) -> list[Ring]:
             if side.load in by_load:
                 by_load[side.load].last = reader
                 continue
-            if block not in here:
-                here[block] = Ring(block, [], reader)
-                found.append(here[block])
-            here[block].loads.append(side)
-            by_load[side.load] = here[block]
-    return found
+            key = block, side.load.value("ring")
+            if key not in here:
+                here[key] = Ring(block, [], reader)
+                found.append(here[key])
+            here[key].loads.append(side)
+            by_load[side.load] = here[key]
+    return _in_order(found)
+
+
+def _in_order(rings: list[Ring]) -> list[Ring]:
+    """Rings by the numbers that they say, others between them; raises `UnfitError` for numbers that are no order."""
+    said = [ring.number for ring in rings if ring.number >= 0]
+    twice = next((number for number in said if said.count(number) > 1), None)
+    if twice is not None:
+        raise UnfitError(f"loads of ring {twice} are of two blocks, or no product waits for all of them")
+    if any(number >= len(rings) for number in said):
+        raise UnfitError(f"there are {len(rings)} rings, counted from 0, and one is said to be {max(said)}")
+    others = iter([ring for ring in rings if ring.number < 0])
+    by_number = {ring.number: ring for ring in rings}
+    return [by_number[at] if at in said else next(others) for at in range(len(rings))]
+
+
+def is_within(op: Operation, loop: SpecOp) -> bool:
+    """Whether an op is in the body of another."""
+    at = op.parent_op()
+    while at is not None and at is not loop:
+        at = at.parent_op()
+    return at is loop
 
 
 def _ancestor(op: Operation, block: Block) -> SpecOp:

@@ -129,7 +129,7 @@ SPECS = (
             Attribute("pad", "any", 0, "what an element outside reads as"),
             Attribute("hints", "any", None, "what its author asks of the machine: vector, stages, swizzle, space"),
             *PLACE,
-            STAGES,
+            *STAGES,
         ),
         effects=frozenset(["memory"]),
         verify=_check_load,

@@ -7,7 +7,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import INDEX, BufferAttr, IndexAttr
 from tessera.ir.target.hopper_limits import MAX_STAGES
-from tessera.ir.tile.order import ORDER, OVERLAP, check_order, check_overlap
+from tessera.ir.tile.order import ORDER, OVERLAP, WAITS, check_order, check_overlap, check_waits
 
 
 def _check_kernel(op: SpecOp) -> None:
@@ -33,6 +33,7 @@ def _check_for(op: SpecOp) -> None:
     if not 0 <= op.value("stages") <= MAX_STAGES:
         op.fail(f"a loop has 1 to {MAX_STAGES} stages, got {op.value('stages')}")
     check_overlap(op)
+    check_waits(op)
     block = op.regions[0].block
     carried = [value.type for value in op.operands[2:]]
     if any(isinstance(type, BufferAttr) for type in carried):
@@ -97,6 +98,7 @@ SPECS = (
             Attribute("buffers", "int", 0, "buffers of each tile that is loaded; 0 for as many as the machine likes"),
             Attribute("stages", "int", 0, "buffers that it has in shared memory; 0 where nothing is copied there"),
             *OVERLAP,
+            *WAITS,
         ),
         regions=("body",),
         verify=_check_for,

@@ -6,6 +6,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import TileAttr
 from tessera.ir.target.matrix_instructions import INSTRUCTIONS, PLAIN
+from tessera.ir.tile.order import WAITS, check_waits
 
 
 def _check_dot(op: SpecOp) -> None:
@@ -19,6 +20,7 @@ def _check_dot(op: SpecOp) -> None:
         op.fail(f"the accumulator must be {[lhs.shape[0], rhs.shape[1]]}, got {list(acc.shape)}")
     if op.results[0].type != acc:
         op.fail(f"`ttile.dot` gives its accumulator's type {acc}, not {op.results[0].type}")
+    check_waits(op)
     _check_unit(op, [*(dim.value or 0 for dim in acc.shape), lhs.shape[1].value or 0])
 
 
@@ -47,6 +49,7 @@ SPECS = (
         attributes=(
             Attribute("unit", "str", "", "matrix units it runs on: wgmma, mma.sync, tcgen05; or multiply-adds"),
             Attribute("instruction", "ints", (), "rows, columns and depth of one instruction of them"),
+            *WAITS,
         ),
         verify=_check_dot,
     ),
