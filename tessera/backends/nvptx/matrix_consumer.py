@@ -171,8 +171,9 @@ class Consumer(Role):
 
     def leave(self, op: SpecOp) -> None:
         """Release the rings that nobody reads after this op, and go on to their next stage."""
-        for at in op.value("leaves"):
-            ring: RingPlan = self.rings[at]
+        numbers: Sequence[int] = op.value("leaves")
+        for at in numbers:
+            ring = self.rings[at]
             assert ring.ring is not None
             self.emit("release", [ring.ring, self.cursors[at]])
             self._advance(at, ring)
