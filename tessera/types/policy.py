@@ -157,6 +157,12 @@ class Policy:
             self.rounding in ("toward_zero", "stochastic") or self.saturation == "saturate" or self.denormals == "flush"
         )
 
+    @property
+    def only_saturates(self) -> bool:
+        """Whether a value that does not fit becomes the nearest that does, and all others round plainly."""
+        is_plain = self.rounding not in ("toward_zero", "stochastic") and self.denormals != "flush"
+        return self.saturation == "saturate" and is_plain
+
     def joined(self, other: Policy) -> Policy:
         """Both policies as one; raises PolicyError when they set one field differently."""
         _check_policy(other)

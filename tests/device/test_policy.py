@@ -100,6 +100,24 @@ def test_n1_1_the_product_of_the_smallest_numbers_is_as_promised() -> None:
         np.testing.assert_array_equal(given.view(np.uint32), values.view(np.uint32))
 
 
+@pytest.mark.parametrize("storage", [ts.bf16, ts.f16], ids=str)
+def test_products_on_matrix_units_stop_at_the_ends_where_a_policy_says_so(storage: Any) -> None:
+    """Sums beyond the largest number, and NaN among them; all others as without the policy."""
+    a, b = (RNG.standard_normal((256, 256)).astype(np.float32) for _ in range(2))
+    a[:16] *= 2.0**120 if storage is ts.bf16 else 2.0**12
+    b[:, :16] *= 2.0**60 if storage is ts.bf16 else 2.0**10
+    a[21, 4] = np.nan
+    held = ts.Policy(storage=storage, saturation="saturate")
+    function: Any = ts.jit(lambda a, b: a @ b, policy=held, backend="cuda")
+    assert "ttarget.matrix_kernel" in function.lower(a, b).target
+    with poisoned():
+        given = np.asarray(function(a, b)).astype(np.float64)
+        plain = np.asarray(ts.jit(lambda a, b: a @ b, policy=ts.Policy(storage=storage), backend="cuda")(a, b))
+    wide, largest = plain.astype(np.float64), float(ml_dtypes.finfo(plain.dtype).max)
+    assert np.isinf(wide).sum() > 100
+    np.testing.assert_array_equal(given, np.where(np.isnan(wide), np.nan, np.clip(wide, -largest, largest)))
+
+
 @pytest.mark.parametrize("size", [64, 512])
 def test_n2_1_inference_is_within_the_error_of_its_format(size: int) -> None:
     a, b = (RNG.standard_normal((size, size)).astype(np.float32) for _ in range(2))

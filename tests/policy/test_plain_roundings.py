@@ -21,6 +21,7 @@ from tessera.types.machine import GPUS
 from tests.policy.test_bits import bits_of
 
 X = np.zeros((256, 256), np.float32)
+HELD = ts.Policy(storage=ts.bf16, saturation="saturate")
 BLOCKS = ts.Policy(storage=ts.nvfp4, compute=ts.bf16, accumulate=ts.f32)
 UNITS = {"sm_80": "ttarget.warp_kernel", "sm_90a": "ttarget.matrix_kernel", "sm_100a": "ttarget.tensor_kernel"}
 
@@ -34,25 +35,26 @@ def lowered(policy: Any, gpu: str, **overrides: Any) -> Any:
     return lower(function.trace(X, X).tape, Options.of(backend="cuda", features=(gpu,), overrides=overrides))
 
 
+@pytest.mark.parametrize("saturation", ["", "saturate"])
 @pytest.mark.parametrize("format", ["bf16", "f16"])
-def test_bits_are_those_of_the_rounding(format: str) -> None:
+def test_bits_are_those_of_the_rounding(format: str, saturation: Any) -> None:
     """Every upper half of an f32, with ties and their neighbours below it."""
     upper = np.repeat(np.arange(1 << 16, dtype=np.uint32) << 16, 4)
     ends = np.tile(np.array([0, 0x7FFF, 0x8000, 0x8001], np.uint32), 1 << 16)
     ties = np.arange(1 << 16, dtype=np.uint32) * np.uint32(0x1000) + np.uint32(0x38000000)
     x = np.concatenate([upper | ends, ties, ties + np.uint32(1)]).view(np.float32)
     x[np.isnan(x)] = np.nan  # one that warns nobody
-    policy = ts.Policy(storage=getattr(ts, format))
+    policy = ts.Policy(storage=getattr(ts, format), saturation=saturation)
     function = ts.jit(lambda x: x * 1.0, policy=policy)
     assert "ttile.round" not in function.lower(x).tile
     assert "tgraph.round_to" in function.lower(x).graph
-    np.testing.assert_array_equal(bits_of(function(x)), bits_of(round_to(x, format=format)))
+    np.testing.assert_array_equal(bits_of(function(x)), bits_of(round_to(x, format=format, saturation=saturation)))
 
 
 @pytest.mark.parametrize(
     "policy",
     [
-        ts.Policy(storage=ts.bf16, saturation="saturate"),
+        ts.Policy(storage=ts.bf16, saturation="saturate", denormals="flush"),
         ts.Policy(storage=ts.bf16, rounding="toward_zero"),
         ts.Policy(storage=ts.bf16, rounding="stochastic"),
         ts.Policy(storage=ts.f16, denormals="flush"),
@@ -74,7 +76,7 @@ def test_a_value_that_is_computed_with_after_its_rounding_keeps_it() -> None:
 
 
 @pytest.mark.parametrize("gpu", UNITS)
-@pytest.mark.parametrize("policy", [ts.Training(), ts.Training(ts.f16), BLOCKS], ids=str)
+@pytest.mark.parametrize("policy", [ts.Training(), ts.Training(ts.f16), BLOCKS, ts.NVFP4(), HELD], ids=str)
 def test_products_under_policies_are_on_matrix_units(gpu: str, policy: Any) -> None:
     assert lowered(policy, gpu).targets[-1].name == UNITS[gpu]
 

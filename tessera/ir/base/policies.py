@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from xdsl.ir import Attribute, Operation
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from tessera.diagnostics.codes import PolicyError
 from tessera.diagnostics.error import TesseraError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import POLICY
 from tessera.ir.base.types import ShapedAttr, ValueAttr, attribute_of
+from tessera.types.number_format import FORMATS
 from tessera.types.policy import SILENT, Policy
 
 
@@ -69,36 +71,55 @@ _ARITHMETIC = frozenset(
     {"ttile.elementwise", "ttile.dot", "ttile.reduce", "ttarget.math", "ttarget.fold", "ttarget.spread"}
 )
 """Ops of kernels that give values which were not there before, and so have something to round."""
+_FUNCTIONS = frozenset({"ttile.elementwise", "ttarget.math"})
 
 
 def check_kernel_policy(kernel: SpecOp) -> None:
     """Raises PolicyError (T0107) unless a kernel rounds, and sums its products, as one of its policies says.
 
     A value that was computed becomes a narrower float by a rounding that says how, wherever every policy asks for
-    another than the plain one; products are summed in no less than the narrowest accumulator that is asked for.
+    another than the plain one, or plainly where one only asks that it stop at the ends, and it is held at them before;
+    products are summed in no less than the narrowest accumulator that is asked for.
     """
     policies = policies_of(kernel)
     if not policies:
         return
     rounds = [one for one in policies if one.rounds_otherwise]
+    may_be_held = any(one.only_saturates for one in rounds)
     least = min((one.accumulate.bits if one.accumulate is not None else 0 for one in policies), default=0)
     for op in kernel.walk():
         if op.name in _CONVERSIONS and len(rounds) == len(policies):
-            _check_conversion(kernel, op)
+            _check_conversion(kernel, op, may_be_held)
         elif op.name == "ttile.dot":
             dtype = op.results[0].type.dtype if isinstance(op.results[0].type, ShapedAttr) else None
             if dtype is not None and dtype.is_float and dtype.bits < min(least, 32):
                 raise _contradiction(kernel, op, f"sums in {dtype}")
 
 
-def _check_conversion(kernel: SpecOp, op: Operation) -> None:
+def _check_conversion(kernel: SpecOp, op: Operation, may_be_held: bool) -> None:
     dtypes = [getattr(value.type, "dtype", None) for value in (op.operands[0], op.results[0])]
     source, target = dtypes
     if source is None or target is None or source.name != "f32" or not target.is_float or target.bits >= source.bits:
         return
     maker = op.operands[0].owner
     if isinstance(maker, Operation) and maker.name in _ARITHMETIC:
+        if may_be_held and is_held(op.operands[0], FORMATS[target.name].largest):
+            return
         raise _contradiction(kernel, op, f"makes {target} of what `{maker.name}` gives by the plain rounding")
+
+
+def is_held(value: SSAValue, largest: float) -> bool:
+    """Whether a value of a kernel is the least of a number and `largest`, and the greatest of that and `-largest`."""
+    ends = {"min": math.inf, "max": math.inf}
+    for _ in ends:
+        maker = value.owner
+        if not isinstance(maker, SpecOp) or maker.name not in _FUNCTIONS or maker.value("fn") not in ends:
+            break
+        end = maker.operands[1].owner
+        if isinstance(end, SpecOp) and end.name.endswith(".constant"):
+            ends[maker.value("fn")] = abs(float(end.value("value")))
+        value = maker.operands[0]
+    return max(ends.values()) <= largest
 
 
 def _contradiction(kernel: SpecOp, op: Operation, what: str) -> PolicyError:
@@ -114,6 +135,7 @@ __all__ = [
     "carried",
     "check_kernel_policy",
     "declare_policies",
+    "is_held",
     "policies_of",
     "policy_over",
     "policy_text",

@@ -18,3 +18,48 @@ ttile.kernel @cuts() attributes {symbols = [], grid = [1], writes = [], tessera.
   %2 = ttile.cast %1 {rounding = "nearest_even"} : (!ttile.tile<[32], f32>) -> !ttile.tile<[32], bf16>
   ttile.return
 }
+// -----
+// What only has to stop at the ends of its format may be held at them, and cast.
+// CHECK-NOT: `@held`
+ttile.kernel @held() attributes {symbols = [], grid = [1], writes = [], tessera.numerics.policy = {storage = f16, saturation = "saturate"}} {
+  %0 = ttile.constant {value = 1.5} : () -> !ttile.tile<[32], f32>
+  %1 = ttile.constant {value = -65504.0} : () -> !ttile.tile<[32], f32>
+  %2 = ttile.constant {value = 65504.0} : () -> !ttile.tile<[32], f32>
+  %3 = ttile.elementwise %0, %1 {fn = "max"} : (!ttile.tile<[32], f32>, !ttile.tile<[32], f32>) -> !ttile.tile<[32], f32>
+  %4 = ttile.elementwise %3, %2 {fn = "min"} : (!ttile.tile<[32], f32>, !ttile.tile<[32], f32>) -> !ttile.tile<[32], f32>
+  %5 = ttile.cast %4 {rounding = "nearest_even"} : (!ttile.tile<[32], f32>) -> !ttile.tile<[32], f16>
+  ttile.return
+}
+// -----
+// One end, or ends that lie further out, are not enough.
+// CHECK: error[T0107]: `ttile.cast` makes f16 of what `ttile.elementwise` gives by the plain rounding, and kernel `@below` keeps `storage(f16) @ saturate`
+ttile.kernel @below() attributes {symbols = [], grid = [1], writes = [], tessera.numerics.policy = {storage = f16, saturation = "saturate"}} {
+  %0 = ttile.constant {value = 1.5} : () -> !ttile.tile<[32], f32>
+  %1 = ttile.constant {value = 65504.0} : () -> !ttile.tile<[32], f32>
+  %2 = ttile.elementwise %0, %1 {fn = "min"} : (!ttile.tile<[32], f32>, !ttile.tile<[32], f32>) -> !ttile.tile<[32], f32>
+  %3 = ttile.cast %2 {rounding = "nearest_even"} : (!ttile.tile<[32], f32>) -> !ttile.tile<[32], f16>
+  ttile.return
+}
+// -----
+// CHECK: error[T0107]: `ttile.cast` makes f16 of what `ttile.elementwise` gives by the plain rounding, and kernel `@beyond` keeps `storage(f16) @ saturate`
+ttile.kernel @beyond() attributes {symbols = [], grid = [1], writes = [], tessera.numerics.policy = {storage = f16, saturation = "saturate"}} {
+  %0 = ttile.constant {value = 1.5} : () -> !ttile.tile<[32], f32>
+  %1 = ttile.constant {value = -65520.0} : () -> !ttile.tile<[32], f32>
+  %2 = ttile.constant {value = 65520.0} : () -> !ttile.tile<[32], f32>
+  %3 = ttile.elementwise %0, %1 {fn = "max"} : (!ttile.tile<[32], f32>, !ttile.tile<[32], f32>) -> !ttile.tile<[32], f32>
+  %4 = ttile.elementwise %3, %2 {fn = "min"} : (!ttile.tile<[32], f32>, !ttile.tile<[32], f32>) -> !ttile.tile<[32], f32>
+  %5 = ttile.cast %4 {rounding = "nearest_even"} : (!ttile.tile<[32], f32>) -> !ttile.tile<[32], f16>
+  ttile.return
+}
+// -----
+// Held is not rounded toward zero.
+// CHECK: error[T0107]: {{.*}} kernel `@otherwise` keeps `storage(f16) @ round_toward_zero @ saturate`
+ttile.kernel @otherwise() attributes {symbols = [], grid = [1], writes = [], tessera.numerics.policy = {storage = f16, saturation = "saturate", rounding = "toward_zero"}} {
+  %0 = ttile.constant {value = 1.5} : () -> !ttile.tile<[32], f32>
+  %1 = ttile.constant {value = -65504.0} : () -> !ttile.tile<[32], f32>
+  %2 = ttile.constant {value = 65504.0} : () -> !ttile.tile<[32], f32>
+  %3 = ttile.elementwise %0, %1 {fn = "max"} : (!ttile.tile<[32], f32>, !ttile.tile<[32], f32>) -> !ttile.tile<[32], f32>
+  %4 = ttile.elementwise %3, %2 {fn = "min"} : (!ttile.tile<[32], f32>, !ttile.tile<[32], f32>) -> !ttile.tile<[32], f32>
+  %5 = ttile.cast %4 {rounding = "nearest_even"} : (!ttile.tile<[32], f32>) -> !ttile.tile<[32], f16>
+  ttile.return
+}
