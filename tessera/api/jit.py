@@ -386,10 +386,11 @@ def _order_of(signature: inspect.Signature) -> tuple[tuple[tuple[str, Any], ...]
 
 
 def _required(signature: inspect.Signature) -> tuple[str, ...]:
-    """The parameters that every call gives."""
+    """The parameters that every call gives; of a function that has nothing else, those it may get any number of."""
     parameters = signature.parameters.values()
-    open_ended = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return tuple([one.name for one in parameters if one.default is _EMPTY and one.kind not in open_ended])
+    open_ended = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    named = [one.name for one in parameters if one.default is _EMPTY and one.kind not in open_ended]
+    return tuple(named or [f"{open_ended[one.kind]}{one.name}" for one in parameters if one.kind in open_ended])
 
 
 def _specialization_text(made: Specialization) -> str:

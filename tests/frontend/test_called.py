@@ -11,7 +11,7 @@ import pytest
 
 import tessera as ts
 from tessera import ops
-from tessera.diagnostics.codes import ArgumentError, TracingError
+from tessera.diagnostics.codes import ArgumentError, RuntimeArgumentError, TracingError
 
 X = ts.ones((3, 4))
 
@@ -94,3 +94,17 @@ def test_roots_of_sizes_are_of_the_usual_float() -> None:
     assert ops.sqrt(4).dtype is ts.f32
     assert ops.sqrt(ts.array(np.array([4]))).dtype is ts.f64
     np.testing.assert_allclose(np.asarray(one), np.sqrt(np.float32(3)), rtol=1e-6)
+
+
+def test_functions_of_any_number_of_tensors_are_explained() -> None:
+    @ts.jit
+    def total(*tensors: Any) -> Any:
+        return tensors[0] + tensors[1]
+
+    with pytest.raises(RuntimeArgumentError, match="nothing says what `total` takes") as caught:
+        total.explain()
+    assert "*tensors" in str(caught.value)
+    total(X, X)
+    assert "tensors[1]: [3, 4] f32" in str(total.explain())
+    assert str(total.explain(X, X)) in str(total.explain())
+    assert "tgraph.add" in total.lower().graph

@@ -65,6 +65,7 @@ def fit_argument(place: Place, shape: Sequence[int], axis: int, size: int) -> Ca
             text = f"{found[1].operand}[{':, ' * axis}:{size}]"
             return found[1].edit(text, f"cut axis {axis} from {shape[axis]} to {size}")
         widths = [(0, size - shape[axis] if at == axis else 0) for at in range(len(shape))]
-        return found[1].edit(f"{pad}({found[1].text}, {widths})", f"pad axis {axis} from {shape[axis]} to {size}")
+        said = f"pad axis {axis} from {shape[axis]} to {size}, if zeros may stand for what is missing"
+        return found[1].edit(f"{pad}({found[1].text}, {widths})", said)
 
     return find
