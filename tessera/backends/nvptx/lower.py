@@ -187,6 +187,7 @@ class Lowering(Writer):
     def _fetch(self, op: SpecOp) -> None:
         buffer = op.operands[0].type
         assert isinstance(buffer, BufferAttr)
+        self._wait_for(op.operands[0])
         values = {"names": op.value("coords"), "offset": linear(op.value("map"), buffer.shape)}
         self.values[op.result] = self.emit("fetch", self.of(op.operands), values, [INDEX]).result
 
@@ -378,6 +379,10 @@ def _mixed_buffers(kernel: SpecOp) -> set[SSAValue]:
     stored: set[SSAValue] = set()
     loaded: set[SSAValue] = set()
     for op in kernel.walk():
+        if isinstance(op, SpecOp) and op.name == "ttile.fetch" and not _is_waited_for(op):
+            # All threads read the one element, and who wrote it is one of them.
+            seen.setdefault(op.operands[0], set()).add(op)
+            loaded.add(op.operands[0])
         if not isinstance(op, SpecOp) or op.name not in ("ttile.load", "ttile.store"):
             continue
         is_store = op.name == "ttile.store"
@@ -386,6 +391,16 @@ def _mixed_buffers(kernel: SpecOp) -> set[SSAValue]:
         (stored if is_store else loaded).add(buffer)
     shared = {op.results[0] for op in kernel.walk() if isinstance(op, SpecOp) and _is_shared(op)}
     return {buffer for buffer in stored & loaded if len(seen[buffer]) > 1} - shared
+
+
+def _is_waited_for(fetch: SpecOp) -> bool:
+    """Whether a barrier stands between an index in memory and what was last written there, by its author."""
+    at = fetch.prev_op
+    while at is not None and at.name != "ttile.barrier":
+        if at.regions or (at.name == "ttile.store" and at.operands[1] is fetch.operands[0]):
+            return False
+        at = at.prev_op
+    return at is not None
 
 
 def _reach(op: SpecOp) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.verify import verify
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim
-from tessera.types.dtype import f32
+from tessera.types.dtype import f32, i32
 from tessera.types.machine import GPUS
 from tessera.types.tensor_type import TensorType
 from tests.backends.nvptx.kernels import lowered, parts_of
@@ -30,6 +30,20 @@ def passed_on(*, turned: bool, size: int = 16) -> SpecOp:
     return b.finish()
 
 
+def fetched(*, other: bool) -> SpecOp:
+    """Places through scratch, one of which says where a row is read; or `other` memory says so, that nobody writes."""
+    places, rows = TensorType.of([64], i32), TensorType.of([64, 64], f32)
+    buffers = [places, rows, TensorType.of([64], f32)]
+    b = TileBuilder("fetch", buffers, symbols=[], grid=[Dim.constant(1)], writes=[2], kind="library")
+    zero: SSAValue = b.index(0)
+    place = Place({"j": zero}, ("j",), (64,), {})
+    scratch = b.scratch([64], i32)
+    b.store(b.load(b.arguments[0], (COLUMN,), place), scratch, (COLUMN,), place)
+    row = b.fetch(b.arguments[0] if other else scratch, (ROW,), {"i": b.index(7)})
+    b.store(b.load(b.arguments[1], (ROW, COLUMN), place.with_coords(i=row)), b.arguments[2], (COLUMN,), place)
+    return b.finish()
+
+
 def names(kernel: SpecOp) -> list[str]:
     return [op.name for op in kernel.walk()]
 
@@ -45,6 +59,18 @@ def test_threads_wait_where_one_reads_what_another_wrote(turned: bool) -> None:
         written = max(at for at, name in enumerate(found) if name == "ttarget.store" and at < len(found) - 3)
         assert "ttarget.barrier" in found[: written + 1]
         assert found.index("ttarget.barrier") > found.index("ttarget.scratch")
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_threads_wait_for_an_index_that_one_of_them_wrote(other: bool) -> None:
+    target = lower_kernel(fetched(other=other), GPUS["sm_90a"])
+    verify(target)
+    found = [name for name in names(target) if name in ("ttarget.store", "ttarget.barrier", "ttarget.fetch")]
+    if other:
+        assert found == ["ttarget.store", "ttarget.fetch", "ttarget.store"]
+    else:
+        at = found.index("ttarget.fetch")
+        assert found[at - 2 : at] == ["ttarget.store", "ttarget.barrier"]
 
 
 @pytest.mark.parametrize(
