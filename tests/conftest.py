@@ -39,10 +39,10 @@ def pytest_configure(config: pytest.Config) -> None:
     Not for the process itself, nor for workers of a parallel run: they have loaded most of what they need already, and
     would compile the libraries once more, each for itself.
     """
-    if os.environ.get("PYTHONDONTWRITEBYTECODE") and "TESSERA_TEST_BYTECODE" not in os.environ and BYTECODE is not None:
-        os.environ["TESSERA_TEST_BYTECODE"] = BYTECODE
-    if "TESSERA_TEST_BYTECODE" in os.environ and (hasattr(config, "workerinput") or not _starts_workers(config)):
-        os.environ["PYTHONPYCACHEPREFIX"] = os.environ["TESSERA_TEST_BYTECODE"]
+    if os.environ.get("PYTHONDONTWRITEBYTECODE") and "BYTECODE_OF_TESTS" not in os.environ and BYTECODE is not None:
+        os.environ["BYTECODE_OF_TESTS"] = BYTECODE
+    if "BYTECODE_OF_TESTS" in os.environ and (hasattr(config, "workerinput") or not _starts_workers(config)):
+        os.environ["PYTHONPYCACHEPREFIX"] = os.environ["BYTECODE_OF_TESTS"]
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
