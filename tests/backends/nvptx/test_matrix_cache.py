@@ -93,6 +93,24 @@ def test_parts_beyond_the_length_have_nothing_in_them(length: int) -> None:
     np.testing.assert_allclose(lse.reshape(wanted[1].shape), wanted[1], rtol=1e-4, atol=1e-4)
 
 
+def test_a_cache_of_free_capacity_is_taken_in_parts() -> None:
+    @ts.jit
+    def decode(q: ts.Tensor["B", 16, 1, 128, ts.bf16], cache: ts.KVCache["B", 2, "S_max", 128, ts.bf16]) -> Any:
+        return ts.ops.attention(q, cache)
+
+    given = filled(DECODE, 2050)
+    tape = decode.trace(given[0], ts.KVCache(*given[1:])).tape
+    parts, _ = lower(tape, Options.of(backend="cuda", features=("sm_90a",))).kernels
+    made = BACKEND.matrix(parts)
+    assert made is not None
+    out, lse = np.full((2, 16, 3, 128), np.nan, np.float32), np.full((2, 16, 3), np.nan, np.float32)
+    assert made.value("symbols") == ("s0", "s1")
+    simulate(made, [*given, out, lse], {"s0": 2, "s1": 5000})
+    wanted: Any = reference("attention_parts", *given, keys=2048, scale=None)
+    np.testing.assert_allclose(out, wanted[0], rtol=0.05, atol=0.02)
+    np.testing.assert_allclose(lse, wanted[1], rtol=1e-4, atol=1e-4)
+
+
 def test_other_machines_read_no_more_than_there_is_by_threads() -> None:
     for machine in ("sm_80", "sm_100a"):
         (kernel,) = kernels_of(attend, PREFILL, machine)

@@ -116,12 +116,15 @@ PART = 2048
 def _split_keys(b: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
     """One query to many keys: parts of them side by side, joined by their shares of the sum, in order.
 
-    `causal` hides nothing from a last query. A fourth operand is a mask, or how many keys of a cache there are.
+    `causal` hides nothing from a last query. A fourth operand is a mask, or how many keys of a cache there are. A cache
+    whose capacity is free is taken in parts too, as it may be large.
     """
     q, k, v, *others = (b.type_of(value) for value in operands)
     keys, head = k.shape[2].value, q.shape[3].value
     is_small = q.shape[2].value == 1 and q.dtype.bytes == 2 and head is not None and v.shape[3].value == head
-    if any(not other.dtype.is_integer for other in others) or not is_small or keys is None or keys < 2 * PART:
+    is_masked = any(not other.dtype.is_integer for other in others)
+    is_short = not others if keys is None else keys < 2 * PART
+    if is_masked or not is_small or is_short:
         return None
     parts, lse = b.emit("attention_parts", *operands, keys=PART, scale=attributes["scale"])
     return b.emit("attention_join", parts, lse, dtype=q.dtype)
