@@ -50,10 +50,16 @@ def _starts_workers(config: pytest.Config) -> bool:
     return bool(config.getoption("numprocesses", None))
 
 
+def pytest_collection() -> None:
+    """Collect no garbage while tests are found: what is made then, modules and tests, lives as long as the run."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    """Leave what is loaded by now out of every collection of garbage to come."""
-    gc.collect()
+    """Leave what is loaded by now out of every collection of garbage to come, and let those be few."""
     gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
+    gc.enable()
 
 
 def pytest_unconfigure() -> None:
