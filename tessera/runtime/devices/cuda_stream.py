@@ -15,6 +15,8 @@ from tessera.runtime.devices.cuda_memory import POOL, Home
 
 _NON_BLOCKING = 1
 _RELAXED = 2
+_SET = 1
+"""What comes next depends on what is named, and on nothing before."""
 
 
 class _Queue(threading.local):
@@ -120,7 +122,7 @@ class Graph:
     """
 
     def __init__(self) -> None:
-        self._executable = ctypes.c_void_p()
+        self._executable, self._graph = ctypes.c_void_p(), ctypes.c_void_p()
         self._held: list[Any] = []
         self._own: list[weakref.ref[Any]] = []
         self._blocks: list[tuple[Home, int]] = []
@@ -154,7 +156,13 @@ class Graph:
 
     def contain(self, other: Graph) -> None:
         """Make another graph a part of this one, which is being recorded."""
-        driver().call("cuGraphLaunch", other._executable, ctypes.c_void_p(self.stream.handle))
+        cuda, queue = driver(), ctypes.c_void_p(self.stream.handle)
+        status, number, count = ctypes.c_int(), ctypes.c_uint64(), ctypes.c_size_t()
+        graph, before, node = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+        told = (ctypes.byref(one) for one in (status, number, graph, before, count))
+        cuda.call("cuStreamGetCaptureInfo_v2", queue, *told)
+        cuda.call("cuGraphAddChildGraphNode", ctypes.byref(node), graph, before, count, other._graph)
+        cuda.call("cuStreamUpdateCaptureDependencies", queue, ctypes.byref(node), ctypes.c_size_t(1), _SET)
         self._held.append(other)
 
     def hold(self, tensors: Sequence[Any]) -> None:
@@ -184,7 +192,6 @@ class Graph:
         if self._executable.value:
             raise DeviceError("a graph is recorded once", fix="begin another with `capture`")
         cuda, queue = driver(), ctypes.c_void_p(self.stream.handle)
-        graph = ctypes.c_void_p()
         wait_for(self.stream.handle, current_stream())
         self.stream.synchronize()
         with stream(self.stream):
@@ -194,11 +201,10 @@ class Graph:
                 yield self
             finally:
                 QUEUE.recording = None
-                code = cuda.library.cuStreamEndCapture(queue, ctypes.byref(graph))
+                code = cuda.library.cuStreamEndCapture(queue, ctypes.byref(self._graph))
                 self._take_blocks()
         cuda.check(code, "cuStreamEndCapture")
-        cuda.call("cuGraphInstantiateWithFlags", ctypes.byref(self._executable), graph, ctypes.c_ulonglong(0))
-        cuda.call("cuGraphDestroy", graph)
+        cuda.call("cuGraphInstantiateWithFlags", ctypes.byref(self._executable), self._graph, ctypes.c_ulonglong(0))
         # On the device before the first replay, which would wait for it.
         cuda.call("cuGraphUpload", self._executable, self._queue)
 
@@ -207,6 +213,8 @@ class Graph:
             # It may be running, and what it held goes home to queues that are not behind it.
             self._library.cuStreamSynchronize(self._queue)
             self._library.cuGraphExecDestroy(self._executable)
+        if self._graph.value:
+            self._library.cuGraphDestroy(self._graph)
         for home, address in self._blocks:
             home.free.append(address)
 

@@ -150,13 +150,13 @@ def test_every_call_of_a_recording_is_heard_of(pool: Pool) -> None:
 def test_a_graph_is_recorded_once_and_waited_for_when_it_goes(pool: Pool) -> None:
     asked: list[str] = pool.__dict__["cuda"].asked
     graph = Graph()
-    graph._executable.value = 7  # pyright: ignore[reportPrivateUsage]
+    graph._executable.value = graph._graph.value = 7  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(DeviceError, match="recorded once"), graph.recording():
         pass
     asked.clear()
     del graph
     gc.collect()
-    assert asked == ["cuStreamSynchronize", "cuGraphExecDestroy"]
+    assert asked == ["cuStreamSynchronize", "cuGraphExecDestroy", "cuGraphDestroy"]
 
 
 def test_a_recording_that_fails_gives_back_what_it_took(pool: Pool) -> None:

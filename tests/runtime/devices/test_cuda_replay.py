@@ -14,6 +14,14 @@ from tessera.runtime.devices.cuda_stream import Graph, Stream, capture, stream
 from tessera.runtime.devices.cuda_tensor import CudaTensor, form_of
 from tessera.types.dtype import f32
 
+_QUEUE_AT = {
+    "cuGraphLaunch": 1,
+    "cuEventRecord": 1,
+    "cuStreamWaitEvent": 0,
+    "cuStreamGetCaptureInfo_v2": 0,
+    "cuStreamUpdateCaptureDependencies": 0,
+}
+"""Which argument is the queue, for what is written down."""
 FORM = form_of(f32, (64,))
 
 
@@ -45,9 +53,9 @@ class Driver:
             elif name == "cuMemAlloc_v2":
                 self.blocks += 4096
                 given[0]._obj.value = self.blocks
-            if name in ("cuGraphLaunch", "cuEventRecord", "cuStreamWaitEvent"):
-                # The queue: the second of the first two, the first of the last.
-                queue = given[0 if name == "cuStreamWaitEvent" else 1]
+            at = _QUEUE_AT.get(name)
+            if at is not None:
+                queue = given[at]
                 self.asked.append((name, queue.value or 0))
             return self.answer if name == "cuGraphLaunch" else 0
 
@@ -115,8 +123,10 @@ def test_results_belong_to_the_queue_of_the_replays_and_so_does_their_memory(cud
 def test_a_recording_in_a_recording_is_launched_there_and_held(cuda: Driver) -> None:
     graph, _ = recorded(cuda)
     with capture() as whole:
+        cuda.asked.clear()
         graph.replay()
-        assert cuda.asked[-1] == ("cuGraphLaunch", whole.stream.handle)
+        queue = whole.stream.handle
+        assert cuda.asked == [("cuStreamGetCaptureInfo_v2", queue), ("cuStreamUpdateCaptureDependencies", queue)]
     assert graph in whole._held  # pyright: ignore[reportPrivateUsage]
 
 
