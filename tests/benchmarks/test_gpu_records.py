@@ -1,0 +1,32 @@
+"""Records of a GPU that are kept: what they say reaches what was promised, and covers all that is there now."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from benchmarks.gpu_record import RESULTS
+from tessera.stdlib import __all__ as library
+
+
+def record(name: str) -> Any:
+    return json.loads((RESULTS / f"gpu-{name}.json").read_text(encoding="utf-8"))
+
+
+def test_a_profiler_saw_a_range_for_every_kernel_of_the_library() -> None:
+    kept = record("ranges")
+    seen = {row["case"]: row["ranges"] for row in kept["rows"]}
+    assert set(library) <= set(seen)
+    assert all(ranges and all(ranges.values()) for ranges in seen.values())
+    assert kept["is_complete"]
+    assert kept["tool"] in ("cupti", "nsys", "ncu")
+    assert kept["hardware"]["gpu"]
+
+
+def test_stages_and_stalls_were_counted() -> None:
+    for row in record("maps")["rows"]:
+        assert row["stages_per_second"] > 0
+        assert {"created", "reused", "kept", "dropped"} <= set(row["maps"])
+        for side in ("producers", "consumers"):
+            assert 0 <= row[side]["stalls"] <= row[side]["times"]
+        assert row["consumers"]["stalls"] > 0
