@@ -10,6 +10,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.matrix.chosen import refusing
 from tessera.ir.tile.matrix.units import PLAIN, TENSORS, WARPGROUPS, WARPS
 from tessera.ir.tile.passes.select_matrix_units import chosen_units
+from tessera.ir.tile.passes.spread_scalars import spread_ones, spread_scalars
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
@@ -33,6 +34,9 @@ def lower_to_units(
     kernel: SpecOp, machine: Machine, asked: str, warpgroups: Callable[[SpecOp, Machine], SpecOp]
 ) -> Lowered:
     """A `ttile.kernel` for the units that are asked for, or for the best that take it."""
+    if spread_ones(kernel):
+        kernel = kernel.clone()
+        spread_scalars(kernel)
     ways = {WARPGROUPS.name: warpgroups, WARPS.name: lower_warp_kernel, TENSORS.name: lower_tensor_kernel}
     choice = chosen_units(kernel, machine, asked)
     if choice.units is None:
