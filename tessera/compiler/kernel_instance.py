@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,11 +15,14 @@ from tessera.types.schedule import Schedule
 from tessera.types.tensor_type import TensorType
 
 
-def candidates(usual: tuple[int, ...], numeric: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-    """Blocks of rows, columns and depth to choose from, the usual ones first; columns stay where they change bits."""
+def candidates(usual: tuple[int, ...], numeric: Sequence[str], between: bool = False) -> tuple[tuple[int, ...], ...]:
+    """Blocks of rows, columns and depth to choose from, the usual ones first; columns stay where they change bits.
+
+    Matrix units take columns `between` powers of two, which leave fewer multiprocessors idle where programs are few.
+    """
     m, n, k = usual
     rows = (m, m // 2, m * 2, m // 4)
-    columns = (n,) if "n" in numeric else (n, n // 2, n * 2)
+    columns = (n,) if "n" in numeric else (n, n // 2, n * 2, *([n + n // 2] if between else []))
     return tuple((max(1, row), max(1, column), k) for row in rows for column in columns)
 
 
@@ -42,8 +46,13 @@ class KernelInstance:
         return found
 
     def registered(self, types: Sequence[TensorType]) -> str:
-        """The name that ops call it by: the same for the same work, in every process."""
+        """The name that ops call it by: the same for the same work, in every process.
+
+        A schedule that is given and one that is found are told apart, even where they agree on this machine.
+        """
         digest = self.program(types).digest
+        if self.schedule is not None:
+            digest = hashlib.sha256(f"{digest} {self.schedule.choices()}".encode()).hexdigest()
         name = f"{self.definition.name}:{digest[:24]}"
         register(name, self)
         return name
@@ -81,7 +90,8 @@ class KernelInstance:
     def _blocks(self, types: Sequence[TensorType], machine: Machine) -> Sequence[tuple[int, ...]]:
         """Blocks to choose from, the one that does best by the model of the machine first."""
         usual = self.definition.complete(None, machine.kind).block
-        blocks = candidates(usual, self.program(types, machine.kind).numeric)
+        between = machine.is_gpu and self.definition.has_products
+        blocks = candidates(usual, self.program(types, machine.kind).numeric, between)
         if not machine.is_gpu:
             return blocks
         from tessera.frontend.kernel.discover import ranked  # noqa: PLC0415 - for GPUs alone

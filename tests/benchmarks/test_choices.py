@@ -57,3 +57,13 @@ def test_sanitizers_found_nothing_as_recorded() -> None:
         assert len(rows) >= 37
         assert {row["outcome"] for row in rows} == {"clean"}
         assert {"nt", "nn-ragged", "e4m3", "pair", "warps", "warps-ragged"} <= {row["case"] for row in rows}
+
+
+def test_pairs_are_chosen_where_they_win_as_recorded() -> None:
+    made = record("gpu-pairs")
+    assert made["right"] == made["of"] == len(made["rows"]) >= 14
+    assert {row["chosen"] for row in made["rows"]} == {"pairs", "single"}
+    for row in made["rows"]:
+        assert row["can_pair"]
+        assert (row["gain_of_pairs"] > 1.0) == (row["chosen"] == "pairs") or row["lost"] <= max(row["noise"], 0.005)
+    assert made["most_lost"] <= 0.005

@@ -224,3 +224,16 @@ def test_products_without_matrix_units_have_no_more_sums_than_threads_hold(size:
 
     m, n, _ = ranked(candidates((128, 128, 64), ()), build, GPUS["sm_90a"])[0]
     assert m * n <= 128 * 128
+
+
+def test_a_schedule_that_is_given_and_one_that_is_found_are_two_kernels() -> None:
+    """Both have the same blocks on a processor; on a GPU the kernel without a schedule keeps what was found for it."""
+    made = kernel.auto(test_schedule.product.definition.function)
+    usual = made.definition.complete(None, "cpu").block
+    types = [TensorType.of([4096, 4096], bf16)] * 2
+    found, given = (KernelInstance(made.definition, {}, one) for one in (None, Schedule(block=usual)))
+    assert found.program(types).digest == given.program(types).digest
+    names = [one.registered(types) for one in (found, given)]
+    assert names[0] != names[1]
+    assert found.registered(types) == names[0]
+    assert given.registered(types) == KernelInstance(made.definition, {}, Schedule(block=usual)).registered(types)

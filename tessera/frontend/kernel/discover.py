@@ -24,6 +24,9 @@ REUSE = 128 * 256 / (128 + 256)
 ROWS = {"wgmma": 64, "tcgen05": 128}
 """Rows of one instruction of matrix units, by the feature that a machine has them with; others take 16."""
 
+GROUPS, COLUMNS = 3, 256
+"""Groups of warps that share the rows of a product at most, and columns of which one keeps sums in registers."""
+
 
 def share_at_work(program: KernelProgram, block: Block, machine: Machine) -> float | None:
     """Which share of a GPU's warps works, on the average over all waves of programs; None where sizes are free.
@@ -84,9 +87,11 @@ def ranked(blocks: Sequence[Block], build: Callable[[Block], KernelProgram], mac
 
 
 def _leaves_units(program: KernelProgram, block: Block, machine: Machine) -> bool:
-    """Whether products that matrix units could do have rows that those do not take: nothing else costs as much."""
+    """Whether products that matrix units could do have rows or sums that those do not take: nothing costs as much."""
     rows = next((count for feature, count in ROWS.items() if feature in machine.features), 1)
-    return _is_narrow(footprint_of(program, Schedule())) and block[0] % rows != 0
+    # Groups of warps have a third of the rows at least, and keep sums of 256 columns of one instruction's rows.
+    is_large = "wgmma" in machine.features and block[1] * -(-block[0] // (GROUPS * rows)) > COLUMNS
+    return _is_narrow(footprint_of(program, Schedule())) and (block[0] % rows != 0 or is_large)
 
 
 def _is_narrow(need: Footprint) -> bool:
