@@ -46,7 +46,8 @@ def test_attention_reaches_its_peer_as_recorded(form: str, head: int, least: flo
         assert form.startswith("flash") or row["lse_error"] <= 2.0**-20
 
 
-def test_decoding_reads_as_fast_as_a_copy_as_recorded() -> None:
-    (row,) = [row for row in rows("decode") if row["size"] == [16, 64, 32768, 128]]
+@pytest.mark.parametrize("form", ["decode", "cached"])
+def test_decoding_reads_as_fast_as_a_copy_as_recorded(form: str) -> None:
+    (row,) = [row for row in rows(form) if row["size"] == [16, 64, 32768, 128]]
     assert row["ratio"] >= 0.95
     assert row["error"] <= 2.0**-8
