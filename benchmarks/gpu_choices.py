@@ -28,7 +28,7 @@ SHAPES: tuple[Size, ...] = (
 """Products for which a schedule is found: large, ragged, of few rows, and of long sums."""
 BLOCKS = (
     *((64, 64, 64), (64, 128, 64), (64, 256, 64), (128, 64, 64), (128, 128, 64), (128, 192, 64), (128, 256, 64)),
-    *((256, 64, 64), (256, 128, 64), (64, 64, 128), (128, 128, 128)),
+    *((128, 144, 64), (192, 192, 64), (256, 128, 64), (64, 64, 128), (128, 128, 128)),
 )
 SPACE = (*(Schedule(block=block) for block in BLOCKS), Schedule(block=(128, 128, 64), stages=3))
 WAITING: Size = (64, 16384, 8192)
