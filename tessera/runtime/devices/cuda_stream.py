@@ -14,6 +14,7 @@ from tessera.runtime.devices.cuda_driver import NO_CONTEXT, driver, error_of
 from tessera.runtime.devices.cuda_memory import POOL, Home
 
 _NON_BLOCKING = 1
+_UNTIMED = 2
 _RELAXED = 2
 _SET = 1
 """What comes next depends on what is named, and on nothing before."""
@@ -64,11 +65,11 @@ def named(name: str) -> Stream:
 
 
 class Event:
-    """A mark in a queue."""
+    """A mark in a queue; one that is not `timed` is cheaper, and only waited for."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, timed: bool = True) -> None:
         handle = ctypes.c_void_p()
-        driver().call("cuEventCreate", ctypes.byref(handle), 0)
+        driver().call("cuEventCreate", ctypes.byref(handle), 0 if timed else _UNTIMED)
         self.handle = handle.value or 0
 
     def record(self, stream: int | None = None) -> Event:
@@ -96,7 +97,7 @@ class Event:
 
 def wait_for(waiting: int, other: int) -> None:
     """Let one queue go on when another has come to where it is now."""
-    event = Event().record(other)
+    event = Event(timed=False).record(other)
     driver().call("cuStreamWaitEvent", ctypes.c_void_p(waiting), ctypes.c_void_p(event.handle), 0)
 
 
