@@ -56,7 +56,10 @@ class SpecOp(Operation):
     def value(self, name: str) -> Any:
         """The plain value of an attribute."""
         found = self.properties.get(name)
-        return plain(found) if found is not None else self.defaults[name].data
+        if found is None:
+            return self.defaults[name].data
+        assert isinstance(found, ValueAttr), f"{found} is not an attribute of ours"  # `plain`, without a call
+        return found.data
 
     def values(self) -> dict[str, Any]:
         """The plain values of all attributes but tapes, in the order of the spec."""

@@ -27,7 +27,7 @@ from tessera.types.dim import Dim, DimLike
 from tessera.types.dtype import DType, f32
 from tessera.types.machine import Machine
 from tessera.types.tensor_type import TensorType
-from tests.backends.x86.native import assert_close, build, interpreted, machines, values_of
+from tests.backends.x86.native import Native, assert_close, build, interpreted, machines, values_of
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,24 @@ def check(
     for machine in machines():
         outputs = [np.full(array.shape, 1, array.dtype) for array in expected]
         tiles, native = [*given, *outputs], [*given, *outputs]
-        for kernel in kernels_of(body, machine, **overrides):
-            tiles = interpreted(kernel, tiles, sizes)
-            native = build(kernel, machine).run(native, sizes, threads)
+        for built in _built(body, machine, overrides):
+            tiles = interpreted(built.kernel, tiles, sizes)
+            native = built.run(native, sizes, threads)
             assert_close(native, tiles, ulps)
         assert_close(native[len(given) :], expected, ulps if reference_ulps is None else reference_ulps)
+
+
+_BUILT: list[tuple[Tape, Any, list[Native]]] = []
+"""The kernels made last: one body is checked at several sizes, and its kernels are the same for all of them."""
+_KEPT = 4
+
+
+def _built(body: Tape, machine: Machine, overrides: Mapping[str, Any]) -> list[Native]:
+    made_of = machine, dict(overrides), list(body.records), list(body.outputs)
+    for other, key, found in _BUILT:
+        if other is body and key == made_of:
+            return found
+    found = [build(kernel, machine) for kernel in kernels_of(body, machine, **overrides)]
+    _BUILT.append((body, made_of, found))
+    del _BUILT[:-_KEPT]
+    return found

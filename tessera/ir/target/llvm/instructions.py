@@ -46,6 +46,8 @@ def known(value: Index) -> int | None:
     if isinstance(value, int):
         return value
     text = value.text
+    if text[0] == "%":
+        return None
     return int(text) if text.isdigit() or (text[0] == "-" and text[1:].isdigit()) else None
 
 
