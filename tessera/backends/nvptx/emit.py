@@ -12,8 +12,8 @@ from tessera.backends.nvptx import emit_access, emit_exchange, emit_lanes, emit_
 from tessera.backends.nvptx.falling import Bound, falling
 from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.layout import Layout, Threads, Tile
-from tessera.backends.nvptx.rows_ahead import BLOCKS, DEPTH, HELD, OWN, Stage, rows_ahead
-from tessera.backends.nvptx.rows_matrix import Matrices, lane_of, load_rows, matrix_bytes, matrix_rows
+from tessera.backends.nvptx.rows_ahead import BLOCKS, HELD, Stage, rows_ahead
+from tessera.backends.nvptx.rows_matrix import Matrices, lane_of, load_rows, matrix_rows
 from tessera.backends.nvptx.text import WARP, DeviceModule, barrier, special, warp_barrier
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
@@ -63,6 +63,7 @@ class Emitter:
         self.matrices: Matrices | None = None
         self.stage_bytes = self.matrix_bytes = 0
         self.module = DeviceModule(machine)
+        self.has_much_ahead = any(_has_much_ahead(op) for op in kernel.walk())
         block = kernel.regions[0].block
         arguments = [*[("ptr", f"b{at}") for at in range(len(block.args))]]
         arguments += [("i64", f"s{at}") for at in range(len(kernel.value("symbols")))]
@@ -71,7 +72,7 @@ class Emitter:
             [*arguments, ("ptr", "scratch")],
             self.threads * self.programs,
             # One that has much on its way needs registers for it more than others beside it.
-            blocks=HELD if self.rows else int(any(_has_much_ahead(op) for op in kernel.walk())),
+            blocks=HELD if self.rows else int(self.has_much_ahead),
             registers=kernel.value("max_registers"),
         )
         self.env: dict[str, Index] = {}
@@ -107,6 +108,7 @@ class Emitter:
                         self.at(emit_access.turned_layout(layout))
                     if layout.size_of_line:
                         self.at(layout.line)
+                        self.at(layout.single)
         for op in block.ops:
             assert isinstance(op, SpecOp)
             self.emit(op)
@@ -188,22 +190,18 @@ class Emitter:
 
     def _rows(self, op: SpecOp, grid: Sequence[Value], first: Value, total: Index) -> None:
         """Programs that take rows in turn, each with the next one on its way."""
-        f, depth = self.f, self._depth()
-        stage = Stage(self, self.rows, self.shared_bytes * self.programs, depth)
+        f, stage = self.f, Stage(self, self.rows, self.shared_bytes * self.programs)
         self.module.shared_base()
         self.stage_bytes = stage.size
         step = f.mul(f.cast("zext", special(f, "nctaid.x"), "i64"), self.programs)
-        for ahead in range(depth):
-            stage.begin(ahead * stage.turn)
-            stage.fetch(f.add(first, f.mul(step, ahead)), total)
+        stage.fetch(first, total)
         if self.matrix is not None:
             start = (self.shared_bytes + stage.size) * self.programs
             self.matrices = Matrices(self, self.matrix, start)
             self.matrix_bytes = self.matrices.end - start
             self.matrices.bring()
 
-        def round_(number: Value, places: list[Value]) -> list[Value]:
-            stage.begin(places[0] if places else 0)
+        def round_(number: Value) -> None:
             stage.arrive()
             self.memo = {}
             (place,) = op.regions[0].block.args
@@ -213,17 +211,10 @@ class Emitter:
             else:
                 emit_access.load_rows(self, stage, number)
             self.wait()
-            stage.fetch(f.add(number, f.mul(step, depth)), total)
+            stage.fetch(f.add(number, step), total)
             self._program(op, grid, number, kept=True)
-            return [f.sub(stage.turn, place) for place in places]
 
-        f.loop(first, total, step, round_, [f.const_i(0)] if depth > 1 else [])
-
-    def _depth(self) -> int:
-        """Rows of a program that are on their way at a time."""
-        rows = self.programs * sum(row.bytes for row in self.rows)
-        others = self.shared_bytes * self.programs + matrix_bytes(self.matrix, self.programs)
-        return DEPTH if self.machine.shared // HELD - OWN >= DEPTH * rows + others else 1
+        f.loop(first, total, step, round_)
 
     def _program(
         self, op: SpecOp, grid: Sequence[Value], number: Value, is_again: bool = False, kept: bool = False

@@ -22,6 +22,8 @@ from tessera.types.dtype import DType
 
 WIDEST = 16
 """Bytes that one thread moves at once."""
+LINE, PAIR = 128, "<2 x i32>"
+"""Bytes that memory gives best at once, and what a thread of a kernel over columns reads at a time."""
 MANY = 32
 """Pieces of a load from which on what they share is written once: LLVM takes the square of what it finds in time."""
 
@@ -292,12 +294,31 @@ def _load_group(access: Access, register: int, group: int, is_constant: bool) ->
     type_ = values.packed_type(element, count)
     tail = ", !invariant.load !1" if is_constant else ""
     align = min(count * bytes_of(element), WIDEST)
-    loaded = f.raw(type_, f"load {type_}, ptr {address.text}, align {align}{tail}")
+    if is_constant and type_ == PAIR and _is_part_of_line(access):
+        loaded = _with_neighbours(f, address)
+    else:
+        loaded = f.raw(type_, f"load {type_}, ptr {address.text}, align {align}{tail}")
     parts = [values.from_memory(f, part, dtype) for part in values.unpacked(f, loaded, element, count)]
     if mask is not None:
         pad = values.constant(f, dtype, access.op.value("pad"))
         parts = [f.select(mask, part, pad) for part in parts]
     return parts * (group // count)
+
+
+def _is_part_of_line(access: Access) -> bool:
+    """Whether a kernel that has much on its way reads less than a line of memory of each row, and others the rest."""
+    shape = access.layout.shape
+    return access.emitter.has_much_ahead and len(shape) == 2 and shape[-1] * access.dtype.bytes < LINE
+
+
+def _with_neighbours(f: FunctionText, address: Value) -> Value:
+    """Two words, with the whole line coming to the cache that all multiprocessors share: others ask for it next."""
+    text = f"ld.global.nc.L2::{LINE}B.v2.b32 {{$0, $1}}, [$2];"
+    words = f.raw("{ i32, i32 }", f'call {{ i32, i32 }} asm "{text}", "=r,=r,l"({address})')
+    whole = Value(PAIR, "poison")
+    for at in range(2):
+        whole = f.insert(whole, f.raw("i32", f"extractvalue {{ i32, i32 }} {words.text}, {at}"), at)
+    return whole
 
 
 def emit_store(emitter: Any, op: SpecOp) -> None:

@@ -139,8 +139,36 @@ def emit_fold(emitter: Any, op: SpecOp) -> None:
         return [values.computed(f, name, [a[0], b[0]], source.dtype)]
 
     layout, dtype = emitter.layout(op.result)
-    (registers,) = _fold(emitter, [source], op.value("axis"), layout, join)
+    if name in ("max", "min") and _is_whole_row(source, op.value("axis")):
+        registers: Sequence[Value] = [_extreme(emitter, source, name, join)] * layout.registers
+    else:
+        (registers,) = _fold(emitter, [source], op.value("axis"), layout, join)
     emitter.tiles[op.result] = Tile(layout, dtype, registers)
+
+
+def _is_whole_row(source: Tile, axis: int) -> bool:
+    """Whether a tile is one row, of which threads of several warps, or registers of one, have as many elements each."""
+    layout = source.layout
+    is_even = layout.size == layout.shape[axis] and layout.size % layout.round == 0
+    is_spread = layout.threads >= WARP and layout.threads & (layout.threads - 1) == 0
+    return is_even and is_spread and (layout.threads > WARP or layout.registers > 1)
+
+
+def _extreme(emitter: Any, source: Tile, name: str, join: Join) -> Value:
+    """The largest or smallest of a row, in any order: of a thread, of its warp, of all; every thread has it then."""
+    f, layout = emitter.f, source.layout
+    value = values.extreme(f, name, source.dtype, emitter.registers(source), source.narrow)
+    lanes = WARP // 2
+    while lanes:
+        (value,) = join([value], [shuffle(f, value, "bfly", lanes)])
+        lanes //= 2
+    if layout.threads == WARP:
+        return value
+    (start,) = shared_tiles(emitter, [Tile(layout.single, source.dtype, [value])])
+    found = [read(emitter, start, warp, source.dtype) for warp in range(0, layout.threads, WARP)]
+    while len(found) > 1:
+        found = [join([a], [b])[0] for a, b in zip(found[::2], found[1::2], strict=True)]
+    return found[0]
 
 
 def emit_fold_place(emitter: Any, op: SpecOp) -> None:

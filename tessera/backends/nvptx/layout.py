@@ -57,6 +57,11 @@ class Layout:
         return Layout((self.round,), self.threads, self.vector)
 
     @property
+    def single(self) -> Layout:
+        """The layout of one element to a thread."""
+        return Layout((self.threads,), self.threads)
+
+    @property
     def size_of_line(self) -> int:
         """Elements of such a row, where warps and neighbours can be halved to one each; 0 where they cannot."""
         is_whole = self.threads > 32 and self.threads & (self.threads - 1) == 0

@@ -30,6 +30,8 @@ IN_REGISTERS = 144
 """Elements of a row that one thread keeps in registers: its loops are then written out."""
 SHARED_SCRATCH = 96 << 10
 """Bytes of scratch that are put in a block's own memory; more lies in global memory."""
+FOLDED = 32
+"""Elements that one thread has of a row that is folded whole: what it exchanges with others is little beside that."""
 MAP_TURNS = 2
 """Turns of a map that are written one after the other: all that a whole block of it has."""
 ON_ITS_WAY, SIMPLE = 512, 12
@@ -75,7 +77,21 @@ def threads_of(kernel: SpecOp) -> int:
         return max(32, min(LARGEST, max(sizes) // 4))
     if max(sizes) <= 64:
         return 32
+    if _folds_whole_rows(kernel, max(sizes)):
+        return max(32, min(LARGEST, 1 << (max(sizes) // FOLDED).bit_length() - 1))
     return max(32, min(LARGEST, 1 << (max(sizes) // 8).bit_length() - 1))
+
+
+def _folds_whole_rows(kernel: SpecOp, size: int) -> bool:
+    """Whether the largest tiles are single rows, which are folded."""
+    for op in kernel.walk():
+        if isinstance(op, SpecOp) and op.name in ("ttile.reduce", "ttile.arg_reduce"):
+            type = op.operands[0].type
+            assert isinstance(type, TileAttr)
+            sizes = [dim.value or 1 for dim in type.shape]
+            if sizes[op.value("axis")] == prod(sizes) == size:
+                return True
+    return False
 
 
 def _tiles_in(kernel: SpecOp) -> list[TileAttr]:

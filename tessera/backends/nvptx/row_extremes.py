@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 MANY = 4
 """Elements of a thread from which on a row is looked at for their powers."""
-CHAINS = 4
-"""Extremes that are taken side by side, so that none waits for the last."""
 _INSTRUCTIONS = {"max": "maximum", "min": "minimum"}
 _INSIDE = frozenset(
     f"ttarget.{name}" for name in ("load", "store", "convert", "math", "select", "constant", "spread", "index", "yield")
@@ -59,7 +57,7 @@ def _part_of(loop: SpecOp, number: int, join: SpecOp) -> SSAValue:
 def write_extremes(emitter: Emitter, loop: SpecOp, places: Sequence[int], carried: Sequence[Value]) -> bool:
     """Write a loop of extremes of bf16; False where it is not one, and nothing is written."""
     joins = joins_of(loop)
-    if joins is None or len(places) % 2 or not emitter.machine.has("sm_80"):
+    if joins is None or not places or len(places) % 2:
         return False
     parts = [_part_of(loop, number, join) for number, join in enumerate(joins)]
     if not all(_is_widened(part) for part in parts):
@@ -100,21 +98,7 @@ def _is_widened(part: SSAValue) -> bool:
 
 def _extreme(emitter: Emitter, name: str, column: Sequence[Value]) -> Value:
     """The largest or smallest of an even number of bf16, as an f32."""
-    f = emitter.f
-    chains: list[Value] = []
-    for number, (low, high) in enumerate(zip(column[::2], column[1::2], strict=True)):
-        word = values.word_of(f, low, high)
-        if number < CHAINS:
-            chains.append(word)
-        else:
-            chains[number % CHAINS] = values.extreme_pairs(f, name, chains[number % CHAINS], word)
-    while len(chains) > 1:
-        chains = [
-            *(values.extreme_pairs(f, name, a, b) for a, b in zip(chains[::2], chains[1::2], strict=False)),
-            *chains[len(chains) // 2 * 2 :],
-        ]
-    low, high = values.cast(f, values.halves(f, chains[0]), bf16, f32)
-    return _with(emitter, name, low, high)
+    return values.extreme(emitter.f, name, f32, column, (bf16, column))
 
 
 def _with(emitter: Emitter, name: str, a: Value, b: Value) -> Value:

@@ -24,10 +24,6 @@ CHUNK = 16
 """Bytes of one asynchronous copy."""
 HELD = 3
 """Blocks of such programs that a multiprocessor holds: as many as their registers allow."""
-DEPTH = 2
-"""Programs whose rows are on their way at a time, where they have room."""
-OWN = 1 << 10
-"""Bytes of shared memory that every block takes besides."""
 BLOCKS = 24
 """Blocks for each multiprocessor: several times what it holds, so that none waits long for another at the end."""
 
@@ -98,22 +94,15 @@ def end_of(loop: SpecOp) -> int | None:
 class Stage:
     """Shared memory of a program for its next rows, and the copies into it."""
 
-    def __init__(self, emitter: Any, rows: list[RowAhead], start: int, depth: int = 1) -> None:
-        self.emitter, self.rows, self.depth = emitter, rows, depth
+    def __init__(self, emitter: Any, rows: list[RowAhead], start: int) -> None:
+        self.emitter, self.rows = emitter, rows
         self.offsets: dict[SSAValue, int] = {}
-        self.turn = 0
-        """Bytes of the rows of one program; those of several lie one after the other."""
+        self.size = 0
         for row in rows:
-            self.offsets[row.buffer] = self.turn
-            self.turn += row.bytes
-        self.size = depth * self.turn
+            self.offsets[row.buffer] = self.size
+            self.size += row.bytes
         f = emitter.f
-        self._start = f.add(f.mul(emitter.slot, self.size), start)
-        self.base = self._start
-
-    def begin(self, offset: Index) -> None:
-        """Say where the rows of the program that begins now are, from the first ones."""
-        self.base = self.emitter.f.add(self._start, offset)
+        self.base = f.add(f.mul(emitter.slot, self.size), start)
 
     def place(self, buffer: SSAValue) -> Value:
         """Where the row of an argument is, as a pointer."""
@@ -140,8 +129,8 @@ class Stage:
         copy_chunks(f, [place, wide, size], emitter.thread, emitter.threads, row.bytes // CHUNK)
 
     def arrive(self) -> None:
-        """Wait for the copies of this program's rows; those of the next may still be on their way."""
-        assembly(self.emitter.f, f"cp.async.wait_group {self.depth - 1};", "~{memory}", [])
+        """Wait for the copies of this program's threads, all of them."""
+        assembly(self.emitter.f, "cp.async.wait_group 0;", "~{memory}", [])
         self.emitter.wait()
 
 

@@ -30,9 +30,7 @@ ELEMENTS = STEPS * WARP
 """Of a row, that one instruction moves."""
 _SIZE = 2
 """Bytes of an element."""
-TOGETHER = 2
-"""Parts of a row that go out at a time."""
-_STAGED = 2 * TOGETHER * ELEMENTS * _SIZE
+_STAGED = 2 * ELEMENTS * _SIZE
 """Bytes of a program on their way out: while one part is read, the next is written."""
 _ACROSS = {1: 4, 2: 8, 4: 16, 8: 1, 16: 2}
 """The bit in which the threads of two lanes differ, by the distance of the lanes."""
@@ -76,15 +74,6 @@ def matrix_rows(kernel: SpecOp, rows: Sequence[RowAhead], machine: Machine, prog
             shared.append(op)
     stores = frozenset(op for op in ops if _goes_out_whole(op, kernel))
     return MatrixRows(tuple(shared), stores) if room >= 0 else None
-
-
-def matrix_bytes(found: MatrixRows | None, programs: int) -> int:
-    """Bytes of shared memory that a block needs for what goes by matrices, rows ahead aside."""
-    return 0 if found is None else programs * _STAGED + sum(_sizes(found).values())
-
-
-def _sizes(found: MatrixRows) -> dict[SSAValue, int]:
-    return {op.operands[0]: (end_of(_loop_of(op)) or 0) * _SIZE for op in found.shared}
 
 
 def _is_whole(access: SpecOp, loop: object, value: SSAValue | None = None) -> bool:
@@ -142,7 +131,7 @@ class Matrices:
     def __init__(self, emitter: Any, found: MatrixRows, start: int) -> None:
         self.emitter, self.found = emitter, found
         self.places: dict[SSAValue, int] = {}
-        self._sizes = _sizes(found)
+        self._sizes = {op.operands[0]: (end_of(_loop_of(op)) or 0) * _SIZE for op in found.shared}
         for buffer, size in self._sizes.items():
             self.places[buffer], start = start, start + size
         self._out = start
@@ -201,32 +190,24 @@ class Matrices:
         return self._read[op, part][step]
 
     def store(self, op: SpecOp, tile: Tile, access: Any, turn: int) -> None:
-        """One step of a row that is stored; the last of some parts, or of the row, lets all of them go."""
+        """One step of a row that is stored; the last of eight lets all of them go."""
         waiting = self._waiting.setdefault(op, [])
         waiting.append((tile, access))
-        is_last = turn + WARP == end_of(_loop_of(op))
-        if len(waiting) < STEPS * TOGETHER and not is_last:
+        if len(waiting) < STEPS:
             return
         del self._waiting[op]
         f, emitter = self.emitter.f, self.emitter
-        half = turn // (TOGETHER * ELEMENTS) % 2 * (_STAGED // 2)
-        slot = f.add(f.mul(emitter.slot, _STAGED), self._out + half)
+        words = values.packed(f, self._elements([one for one, _ in waiting]))
+        slot = f.add(f.mul(emitter.slot, _STAGED), self._out + turn // ELEMENTS % 2 * (_STAGED // 2))
         text = "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [$0], {$1, $2, $3, $4};"
-        starts = range(0, len(waiting), STEPS)
-        for start in starts:
-            words = values.packed(f, self._elements([one for one, _ in waiting[start : start + STEPS]]))
-            place = self._address(f.add(f.add(slot, start * WARP * _SIZE), self._row))
-            parts = [f.extract(words, at) for at in range(4)]
-            assembly(f, text, "r,r,r,r,r,~{memory}", [place, *parts])
+        parts = [f.extract(words, at) for at in range(4)]
+        assembly(f, text, "r,r,r,r,r,~{memory}", [self._address(f.add(slot, self._row)), *parts])
         warp_barrier(f)
         own = f.mul(emitter.lane, CHUNK)
-        wholes: list[Value] = []
-        for start in starts:
-            place = f.gep(emitter.module.shared_base(), f.add(slot, f.add(own, start * WARP * _SIZE)), "i8")
-            wholes.append(f.raw("<4 x i32>", f"load <4 x i32>, ptr {place.text}, align {CHUNK}"))
-        for start, whole in zip(starts, wholes, strict=True):
-            first = waiting[start][1]
-            f.store(whole, f.gep(first.address(first.env), own, "i8"), align=CHUNK)
+        place = f.gep(emitter.module.shared_base(), f.add(slot, own), "i8")
+        whole = f.raw("<4 x i32>", f"load <4 x i32>, ptr {place.text}, align {CHUNK}")
+        first = waiting[0][1]
+        f.store(whole, f.gep(first.address(first.env), own, "i8"), align=CHUNK)
 
     def _elements(self, tiles: Sequence[Tile]) -> list[Value]:
         """Steps side by side; those that were just rounded are rounded two at a time."""

@@ -1,7 +1,7 @@
 """Functions of one bf16 that are rounded to bf16 at once: the machine's powers and reciprocals, every bit as it was.
 
 There are 65536 such arguments, so that a short formula can be held against the long one at each of them. With powers
-off by up to 2 units of the last place of f32 and reciprocals by 1, as PTX promises, `gelu_erf` rounds to the same bf16
+off by up to 2 units of the last place of f32 and reciprocals by 1, as PTX promises, both `gelu` round to the same bf16
 everywhere; the others do at all arguments but a few, of which a Hopper was asked (`tests/device/test_rows.py`).
 """
 
@@ -21,6 +21,8 @@ _LOWEST = 0xFF7F
 """The bits of the lowest finite bf16, which stands for minus infinity: what is multiplied by a power of 0 is then 0."""
 _ALL_OF_IT = 13.0
 """Half an exponent from which on the gate is 1."""
+_ONE = 1.0 - 2.0**-24
+"""The last f32 before 1: with it a Hopper's tables are right where they would not be with 1, at -2**-8."""
 _TANH_LINEAR, _TANH_CUBIC = 2 * math.sqrt(2 / math.pi), 2 * math.sqrt(2 / math.pi) * 0.044715
 TAIL_SLOPE = 0.30000001192092896
 TAIL = (
@@ -45,7 +47,7 @@ def _reciprocal(f: FunctionText, x: Value) -> Value:
 def _gate(f: FunctionText, half: Value) -> tuple[Value, Value]:
     """Factors of `1 / (1 + 2**(-2 * half))`: a power that is a normal number where the gate is not, and the rest."""
     power = _power(f, at_most(f, half, _ALL_OF_IT))
-    return power, mul(f, power, _reciprocal(f, fma(f, power, power, f.const_like(half, 1.0))))
+    return power, mul(f, power, _reciprocal(f, fma(f, power, power, f.const_like(half, _ONE))))
 
 
 def _sigmoid(f: FunctionText, x: Value) -> Value:

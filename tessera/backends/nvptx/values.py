@@ -6,7 +6,7 @@ As `ir/target/llvm/convert.py`, whose results these are to the last bit, with th
 from __future__ import annotations
 
 import math as _math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera.ir.target.llvm import convert, math, math_exp
@@ -100,6 +100,31 @@ def paired(f: FunctionText, name: str, left: Sequence[Value], right: Sequence[Va
 def extreme_pairs(f: FunctionText, name: str, left: Value, right: Value) -> Value:
     """The larger or smaller of two pairs of bf16, NaN where one is."""
     return f.raw("i32", f'call i32 asm "{name}.NaN.bf16x2 $0, $1, $2;", "=r,r,r"({left}, {right})')
+
+
+_CHAINS = 4
+"""Extremes that are taken side by side, so that none waits for the last."""
+
+
+def extreme(
+    f: FunctionText, name: str, dtype: DType, given: Sequence[Value], narrow: tuple[DType, Sequence[Value]] | None
+) -> Value:
+    """The largest or smallest of many: of bf16 that were widened to f32 by pairs, which is the same."""
+    if narrow is not None and narrow[0] is dt.bf16 and len(given) % 2 == 0:
+        pairs = zip(narrow[1][::2], narrow[1][1::2], strict=True)
+        word = _by_chains([word_of(f, low, high) for low, high in pairs], lambda a, b: extreme_pairs(f, name, a, b))
+        given = cast(f, halves(f, word), dt.bf16, dt.f32)
+    return _by_chains(given, lambda a, b: computed(f, name, [a, b], dtype))
+
+
+def _by_chains(given: Sequence[Value], join: Callable[[Value, Value], Value]) -> Value:
+    chains = list(given[:_CHAINS])
+    for number, value in enumerate(given[_CHAINS:]):
+        chains[number % _CHAINS] = join(chains[number % _CHAINS], value)
+    while len(chains) > 1:
+        joined = [join(a, b) for a, b in zip(chains[::2], chains[1::2], strict=False)]
+        chains = [*joined, *chains[len(chains) // 2 * 2 :]]
+    return chains[0]
 
 
 def _to_bf16(f: FunctionText, values: Sequence[Value]) -> list[Value]:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from tessera.backends.nvptx.backend import NvptxBackend
-from tessera.backends.nvptx.rows_ahead import DEPTH
 from tessera.compiler.compile import compile_tape
 from tessera.diagnostics.codes import CodegenError, FeatureError, OverrideError
 from tessera.ir.target.door import check_kernels
@@ -75,12 +74,12 @@ def test_a_row_stays_in_registers() -> None:
     (ptx,) = ptx_of("row in registers", dtype=ml_dtypes.bfloat16)
     _, words = assemble_with_words(ptx.encode(), "sm_90a")
     assert "0 bytes spill stores" in words
-    # Each element is read once and written once, whatever passes go over it; the next rows come while this one is done.
+    # Each element is read once and written once, whatever passes go over it; the next row comes while this one is done.
     # Lanes take every 32nd element, memory 8 in a row: matrices of shared memory turn the one into the other.
     for word in (r"ldmatrix\.sync", r"stmatrix\.sync", r"ld\.shared\.v4", r"st\.global\.v4"):
         assert len(re.findall(word, ptx)) == 1024 // (32 * 8), word
     assert len(re.findall(r"ld\.shared|st\.global", ptx)) == 2 * 1024 // (32 * 8)
-    assert len(re.findall(r"cp\.async\.cg\.shared\.global", ptx)) == (DEPTH + 1) * 1024 * 2 // (16 * 32)
+    assert len(re.findall(r"cp\.async\.cg\.shared\.global", ptx)) == 2 * 1024 * 2 // (16 * 32)
     assert "ld.global" not in ptx
 
 

@@ -81,6 +81,28 @@ class Machine:
             flat[place[owners]] = np.broadcast_to(values, self.f.lanes.shape)[owners]
         return flat[:-1]
 
+    def stand_in(self, patch: pytest.MonkeyPatch) -> None:
+        """Have shuffles and shared memory done here."""
+        threads = len(self.f.lanes)
+
+        def shuffle(f: Any, value: Any, way: str, lanes: int) -> Any:
+            warps = np.broadcast_to(value, (threads,)).reshape(-1, min(WARP, threads))
+            if way == "idx":
+                return np.repeat(warps[:, lanes], warps.shape[1])
+            if way == "bfly":
+                return warps[:, np.arange(warps.shape[1]) ^ lanes].reshape(-1)
+            # Beyond the end of a warp a lane gets something, on which nothing may depend.
+            return np.concatenate([warps[:, lanes:], np.full((len(warps), lanes), np.nan, warps.dtype)], 1).reshape(-1)
+
+        def shared_tiles(_: Any, tiles: list[Tile]) -> list[Any]:
+            return [self.gathered(tile) for tile in tiles]
+
+        def read(_: Any, start: Any, place: Any, dtype: Any) -> Any:
+            return start[place]
+
+        for stand in (shuffle, shared_tiles, read):
+            patch.setattr(emit_exchange, stand.__name__, stand)
+
 
 def normal(*shape: int) -> Any:
     return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
@@ -100,31 +122,40 @@ def folded(array: Any, axis: int, threads: int, widest: int, patch: pytest.Monke
     layout = Layout(array.shape, threads, widest)
     out = Layout((*array.shape[:axis], *array.shape[axis + 1 :]), threads, widest)
 
-    def shuffle(f: Any, value: Any, way: str, lanes: int) -> Any:
-        warps = np.broadcast_to(value, (threads,)).reshape(-1, min(WARP, threads))
-        if way == "idx":
-            return np.repeat(warps[:, lanes], warps.shape[1])
-        if way == "bfly":
-            return warps[:, np.arange(warps.shape[1]) ^ lanes].reshape(-1)
-        # Beyond the end of a warp a lane gets something, on which nothing may depend.
-        return np.concatenate([warps[:, lanes:], np.full((len(warps), lanes), np.nan, warps.dtype)], 1).reshape(-1)
-
-    patch.setattr(emit_exchange, "shuffle", shuffle)
-
-    def shared_tiles(_: Any, tiles: list[Tile]) -> list[Any]:
-        return [machine.gathered(tile) for tile in tiles]
-
-    def read(_: Any, start: Any, place: Any, dtype: Any) -> Any:
-        return start[place]
-
     def join(a: Any, b: Any) -> Any:
         return [a[0] + b[0]]
 
-    patch.setattr(emit_exchange, "shared_tiles", shared_tiles)
-    patch.setattr(emit_exchange, "read", read)
+    machine.stand_in(patch)
     source: Any = machine.spread(array, layout)
     (registers,) = emit_exchange._fold(machine, [source], axis, out, join)  # pyright: ignore[reportPrivateUsage]
     return machine.gathered(Tile(out, f32, registers)).reshape(out.shape)
+
+
+@given(st.sampled_from([32, 64, 128, 256]), st.integers(1, 9), st.sampled_from([1, 2, 4]), st.booleans())
+def test_extremes_of_a_row_are_those_of_all(threads: int, turns: int, vector: int, is_largest: bool) -> None:
+    machine = Machine(threads)
+    array = normal(1, threads * vector * turns)
+    layout = Layout(array.shape, threads, vector)
+    source: Any = machine.spread(array, layout)
+    take = np.maximum if is_largest else np.minimum
+
+    def extreme(f: Any, name: str, dtype: Any, given: Any, narrow: Any) -> Any:
+        assert name == ("max" if is_largest else "min")
+        return take.reduce(np.broadcast_arrays(machine.f.lanes * 0.0, *given)[1:]).astype(np.float32)
+
+    def join(a: Any, b: Any) -> Any:
+        return [take(a[0], b[0])]
+
+    if not emit_exchange._is_whole_row(source, 1):  # pyright: ignore[reportPrivateUsage]
+        assert threads == WARP
+        assert layout.registers == 1
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        machine.stand_in(patch)
+        patch.setattr(emit_exchange.values, "extreme", extreme)
+        name = "max" if is_largest else "min"
+        found = emit_exchange._extreme(machine, source, name, join)  # pyright: ignore[reportPrivateUsage]
+    assert (np.broadcast_to(found, (threads,)) == take.reduce(array[0])).all()
 
 
 SHAPES = st.one_of(
