@@ -40,6 +40,11 @@ def test_n8_a_program_of_each_policy_equals_the_reference(seed: int) -> None:
     check(random_program(seed))
 
 
+def test_a_product_that_is_a_tie_but_for_a_denormal_is_rounded_once() -> None:
+    """A chain of fused multiply-adds whose sum in f64 lost what decides the tie."""
+    check(random_program(1936))
+
+
 def check_together(programs: list[Program]) -> None:
     """Several programs as one function, which compiles in less time than they do one by one."""
     arrays = [program.arrays() for program in programs]

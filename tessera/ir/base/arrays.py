@@ -111,6 +111,26 @@ def _odd(values: Array) -> Array:
     return np.where(is_changed, (cut | np.uint32(1)).view(np.float32), near)
 
 
+def added_once(product: Array, total: Array) -> Array:
+    """`product + total` in f32, rounded once: what a fused multiply-add gives, for the exact product of two f32 in f64.
+
+    The sum in f64 is rounded already, and where that makes it a tie of f32 the second rounding may go the wrong way. So
+    a sum that lost something there ends in an odd bit, which no tie does.
+    """
+    wide = total.astype(np.float64)
+    near = product + wide
+    with np.errstate(invalid="ignore"):
+        is_suspect = (near.view(np.uint64) & np.uint64(0x1FFFFFFF)) == np.uint64(0x10000000)
+        is_suspect |= np.abs(near) < 2.0**-126
+    if is_suspect.any():
+        part = near - product
+        lost = (product - (near - part)) + (wide - part)
+        is_even = (near.view(np.uint64) & np.uint64(1)) == 0
+        odd = np.nextafter(near, np.where(lost > 0, np.inf, -np.inf))
+        near = np.where(is_even & (lost != 0) & np.isfinite(lost), odd, near)
+    return near.astype(np.float32)
+
+
 def static(dim: Dim | int) -> int:
     """The number a dim is when a reference runs, where every symbol has its value."""
     value = dim if isinstance(dim, int) else dim.value

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, exact, numpy_dtype, rounded
-from tessera.ir.base.spec import Attribute, Attributes, Cost, InferContext, OpSpec, Sample
+from tessera.ir.base.arrays import Array, added_once, dtype_of, exact, numpy_dtype, rounded
+from tessera.ir.base.spec import Attribute, Attributes, Cost, Folder, InferContext, OpSpec, Sample
 from tessera.ir.graph.rules import FLOATS, INTEGERS, axes_attribute, same_dim, traffic
 from tessera.ir.graph.samples import normal
 from tessera.ir.tile.facets import Contraction, ContractionMaps
@@ -139,9 +139,8 @@ def reference_sum(a: Array, b: Array, result: DType, accumulate: DType | None) -
 def chained(a: Array, b: Array, result: DType, accumulate: DType | None) -> Array:
     """`a @ b` on stacks of matrices by the recipe of contractions: one chain of fused multiply-adds over k, in order.
 
-    A product of two f32 is exact in f64, so adding there and rounding to the accumulator is a fused multiply-add. What
-    is in f64 and summed in f32 is rounded first. Integers wrap and f64 has no wider type to do this in; there NumPy's
-    order serves.
+    A product of two f32 is exact in f64, so adding there and rounding once is a fused multiply-add. What is in f64 and
+    summed in f32 is rounded first. Integers wrap and f64 has no wider type to do this in; there NumPy's order serves.
     """
     x, y = exact_pair(a, b)
     kept = numpy_dtype(reference_sum(a, b, result, accumulate))
@@ -153,7 +152,8 @@ def chained(a: Array, b: Array, result: DType, accumulate: DType | None) -> Arra
             x, y = (side.astype(kept).astype(np.float64) for side in (x, y))
         total = np.zeros(np.matmul(x[..., :0], y[..., :0, :]).shape, kept)
         for k in range(x.shape[-1]):
-            total = (total + x[..., :, k : k + 1] * y[..., k : k + 1, :]).astype(kept)
+            product = x[..., :, k : k + 1] * y[..., k : k + 1, :]
+            total = added_once(product, total) if kept == np.float32 else (total + product).astype(kept)
     return rounded(total, result)
 
 
@@ -238,6 +238,33 @@ def _dot_general_maps(types: Sequence[TensorType], attributes: Attributes) -> Co
     )
 
 
+def _gathered_sides(b: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    """Free and summed axes of each side beside each other, in order: products then walk either as one."""
+    made = dict(attributes)
+    sides: list[Any] = []
+    for operand, side in zip(operands, ("lhs", "rhs"), strict=True):
+        shape = b.type_of(operand).shape
+        batch, contract = (axes_attribute(attributes, f"{side}_{kind}") for kind in ("batch", "contract"))
+        free = tuple(axis for axis in range(len(shape)) if axis not in (*batch, *contract))
+        if all(_is_run(shape, axes) for axes in (free, contract)):
+            sides.append(operand)
+            continue
+        order = (*batch, *free, *contract) if side == "lhs" else (*batch, *contract, *free)
+        sides.append(b.emit("transpose", operand, axes=order))
+        made[f"{side}_batch"] = tuple(range(len(batch)))
+        made[f"{side}_contract"] = tuple(order.index(axis) for axis in contract)
+    if all(side is operand for side, operand in zip(sides, operands, strict=True)):
+        return None
+    return b.emit("dot_general", *sides, **made)
+
+
+def _is_run(shape: Sequence[Dim], axes: Sequence[int]) -> bool:
+    """Whether axes follow each other, but for those of one element."""
+    kept = [axis for axis in axes if shape[axis].value != 1]
+    between = [axis for axis in range(kept[0], kept[-1] + 1) if shape[axis].value != 1] if kept else []
+    return kept == between
+
+
 def dot_general_reference(
     a: Array,
     b: Array,
@@ -305,6 +332,7 @@ DOT_GENERAL = OpSpec(
     reference=dot_general_reference,
     cost=_dot_general_cost,
     dtypes=(*FLOATS, *INTEGERS, "i4"),
+    fold=_gathered_sides,
     lower=Contraction(_dot_general_maps),
     samples=(
         Sample("matrix", normal((4, 5), (5, 6)), {"lhs_contract": (1,), "rhs_contract": (0,)}),
