@@ -15,17 +15,22 @@ def dim_value(f: Instructions, dim: Dim, env: Mapping[str, Index]) -> Value:
     Quotients and remainders round toward minus infinity, and are 0 for a divisor of 0, as `Dim.evaluate` has it.
     """
     total: Index = 0
-    for monomial, coefficient in dim.terms:
-        if coefficient < 0 and known(total) != 0:
-            total = f.sub(total, f.mul(_product(f, monomial, env), -coefficient))
+    for number, (monomial, coefficient) in enumerate(dim.terms):
+        part = _product(f, monomial, env)
+        if number == 0:
+            total = part if coefficient == 1 else f.mul(part, coefficient)
+        elif coefficient < 0 and known(total) != 0:
+            total = f.sub(total, f.mul(part, -coefficient))
         else:
-            total = f.add(total, f.mul(_product(f, monomial, env), coefficient))
+            total = f.add(total, part if coefficient == 1 else f.mul(part, coefficient))
     return f.index(total)
 
 
 def _product(f: Instructions, monomial: Monomial, env: Mapping[str, Index]) -> Index:
-    result: Index = 1
-    for atom in monomial:
+    if not monomial:
+        return 1
+    result = _atom(f, monomial[0], env)
+    for atom in monomial[1:]:
         result = f.mul(result, _atom(f, atom, env))
     return result
 

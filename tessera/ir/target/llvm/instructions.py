@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import NamedTuple, TypeAlias
 
 from tessera.ir.target.llvm.types import (
@@ -49,6 +50,16 @@ def known(value: Index) -> int | None:
     if text[0] == "%":
         return None
     return int(text) if text.isdigit() or (text[0] == "-" and text[1:].isdigit()) else None
+
+
+def _lanes(element: str, values: Sequence[float | int]) -> Value:
+    body = ", ".join(f"{element} {constant_text(element, value)}" for value in values)
+    return Value(vector(element, len(values)), f"<{body}>")
+
+
+@cache
+def _iota(element: str, lanes: int) -> Value:
+    return _lanes(element, range(lanes))
 
 
 _FOLD: dict[str, Callable[[int, int], bool]] = {
@@ -138,12 +149,11 @@ class Instructions:
 
     def lanes_const(self, element: str, values: Sequence[float | int]) -> Value:
         """A vector constant given lane by lane."""
-        body = ", ".join(f"{element} {constant_text(element, value)}" for value in values)
-        return Value(vector(element, len(values)), f"<{body}>")
+        return _lanes(element, values)
 
     def iota(self, element: str, lanes: int) -> Value:
         """The vector 0, 1, 2, ..."""
-        return self.lanes_const(element, range(lanes))
+        return _iota(element, lanes)
 
     def poison(self, type_: str) -> Value:
         """A value nobody may look at."""
