@@ -17,6 +17,7 @@ _SAME = frozenset(
 """Ops that give the same for the same operands; loads of arguments that are not written do."""
 
 
+_LOOPS = ("ttarget.loop", "ttarget.tail")
 Bound = tuple[SpecOp, SSAValue]
 """A loop, and a value of its turns that is not above something."""
 
@@ -45,7 +46,7 @@ def _bound(op: SpecOp, written: set[SSAValue]) -> Bound | None:
     for there, other in _at_most(top):
         if other is value:
             return there, other
-        if there.name == here.name and _has_same_turns(there, here, written):
+        if there.name == here.name in _LOOPS and _has_same_turns(there, here, written):
             turn, other_turn = (loop.regions[0].block.args[0] for loop in (here, there))
             places: dict[SSAValue, SSAValue] = {turn: other_turn}
             if _is_same(value, other, places, written):
@@ -76,7 +77,7 @@ def _at_most(top: SSAValue, axes: tuple[int, ...] | None = None) -> Iterator[tup
     elif _function(owner) == "max":
         for part in owner.operands:
             yield from _at_most(part, axes)
-    elif owner.name in ("ttarget.loop", "ttarget.tail"):
+    elif owner.name in _LOOPS:
         assert isinstance(top, OpResult)
         yield from _at_most_of_turns(owner, top.index, axes)
 
