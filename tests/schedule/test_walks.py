@@ -50,6 +50,18 @@ def cut(x: Any, w: Any) -> Any:
     return ts.ops.matmul(x[:, 1:], w)
 
 
+def columns(x: Any, w: Any) -> Any:
+    return ts.ops.matmul(x[:, 8:72], w)
+
+
+def upper(x: Any, w: Any) -> Any:
+    return ts.ops.matmul(x, w[:64])
+
+
+def projected(x: Any, w: Any) -> Any:
+    return ts.ops.einsum("bhsk,hkd->bsd", x, w)
+
+
 def regrouped(x: Any, w: Any) -> Any:
     return ts.ops.matmul(ts.ops.reshape(x, (-1, w.shape[0])), w)
 
@@ -60,6 +72,9 @@ PROGRAMS: dict[str, tuple[Any, tuple[tuple[int, ...], ...], int]] = {
     "heads side by side": (heads, ((2, 4, 9, 32), (128, 40)), 2),
     "every second column": (strided, ((40, 128), (64, 72)), 2),
     "rows but the first": (cut, ((3, 9, 64), (64, 72)), 2),
+    "some columns": (columns, ((40, 128), (64, 72)), 2),
+    "the first rows of the right side": (upper, ((40, 64), (100, 72)), 1),
+    "heads that are summed": (projected, ((2, 4, 9, 32), (4, 32, 40)), 2),
     "the same memory otherwise": (regrouped, ((40, 2, 32), (128, 72)), 1),
 }
 """A function, the shapes of its arguments, and how many kernels it is."""
@@ -121,7 +136,7 @@ def test_joined_dims_are_the_same_memory(rows: list[int], columns: list[int]) ->
         assert linear(places, joined).evaluate(here) == linear(at, shape).evaluate(here) == row * k + column
         assert all(0 <= place.evaluate(here) < (size.value or 0) for place, size in zip(places, joined, strict=True))
     if m > 1 and columns[-1] > 1:
-        assert is_walkable(at, shape, ("_m", "_k"))
+        assert is_walkable(at, shape, {"_m": Dim.constant(m), "_k": Dim.constant(k)})
 
 
 @pytest.mark.parametrize(
@@ -130,6 +145,8 @@ def test_joined_dims_are_the_same_memory(rows: list[int], columns: list[int]) ->
         ((M, K), (8, 8), True),
         ((K, M), (8, 8), True),
         ((Dim.constant(3), M, K + 8), (4, 8, 16), True),
+        ((Dim.constant(3), M, K), (4, 8, 16), False),
+        ((M, K), (9, 8), False),
         ((M, 2 * K), (8, 16), False),
         ((M, K, Dim.constant(0)), (8, 8, 2), False),
         ((M // 4, K // 2, M % 4, K % 2), (2, 3, 4, 2), False),
@@ -138,4 +155,33 @@ def test_joined_dims_are_the_same_memory(rows: list[int], columns: list[int]) ->
     ],
 )
 def test_sides_are_walked_along_single_dims(at: tuple[Dim, ...], shape: tuple[int, ...], is_one: bool) -> None:
-    assert is_walkable(at, dims(*shape), ("_m", "_k")) == is_one
+    assert is_walkable(at, dims(*shape), {"_m": Dim.constant(8), "_k": Dim.constant(8)}) == is_one
+
+
+def test_outer_dims_may_be_cut() -> None:
+    axes = {"_k": Dim.constant(8), "_n": Dim.constant(8)}
+    at = (K, Dim.symbol("_n"))
+    assert is_walkable(at, dims(9, 8), axes, may_cut=True)
+    assert not is_walkable(at, dims(8, 9), axes, may_cut=True)
+
+
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_gathered_sides_mean_the_same(data: st.DataObject) -> None:
+    """Axes of both sides in any order: free, summed and shared ones."""
+    counts = {"b": data.draw(st.integers(0, 1)), "m": data.draw(st.integers(1, 2)), "k": data.draw(st.integers(1, 2))}
+    shared = {letter: [f"{letter}{at}" for at in range(count)] for letter, count in counts.items()}
+    sizes = {name: data.draw(st.integers(1, 3), name) for names in shared.values() for name in names} | {"n0": 3}
+    left = data.draw(st.permutations([*shared["b"], *shared["m"], *shared["k"]]))
+    right = data.draw(st.permutations([*shared["b"], *shared["k"], "n0"]))
+    letters = dict(zip(sizes, "abcdefgh", strict=False))
+    out = "".join(letters[name] for name in [*shared["b"], *(one for one in left if one in shared["m"]), "n0"])
+    equation = f"{''.join(letters[one] for one in left)},{''.join(letters[one] for one in right)}->{out}"
+    rng = np.random.default_rng(1)
+    x, y = (rng.integers(-3, 4, [sizes[name] for name in side]).astype(np.float32) for side in (left, right))
+
+    def summed(x: Any, y: Any) -> Any:
+        return ts.ops.einsum(equation, x, y)
+
+    found = np.asarray(ts.jit(summed)(x, y))
+    np.testing.assert_array_equal(found, np.einsum(equation, x, y))

@@ -10,7 +10,7 @@ from typing import Any
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.emit.maps import ZERO, broadcast_at, compose, linear
-from tessera.ir.schedule.walks import SIDES, is_walkable, side_at
+from tessera.ir.schedule.walks import axes_of, is_walkable, side_at
 from tessera.ir.tile.facets import (
     Contraction,
     ContractionMaps,
@@ -217,7 +217,9 @@ class Program:
         if self.type(value).dtype.bytes > 2 or value not in self.free or self._is_computed(value):
             return False
         reads = self.trace(value, side_at(maps, side))
-        return not all(is_walkable(read.at, self.type(read.value).shape, SIDES[side]) for read in reads)
+        axes = axes_of(maps, side)
+        # Right sides may be cut short as they are copied.
+        return not all(is_walkable(read.at, self.type(read.value).shape, axes, side == 1) for read in reads)
 
     def _is_computed(self, value: int) -> bool:
         """Whether a free value is numbers that lie nowhere, seen through views and conversions."""

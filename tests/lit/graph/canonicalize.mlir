@@ -47,3 +47,14 @@ tgraph.func @round_before_views(%x: !tgraph.tensor<[M, N], f32>, %b: !tgraph.ten
   %3 = tgraph.round_stochastic %2, %b {format = "bf16"} : (!tgraph.tensor<[N, M], f32>, !tgraph.tensor<[N, M], u32>) -> !tgraph.tensor<[N, M], bf16>
   tgraph.return %1, %3 : (!tgraph.tensor<[N, M], bf16>, !tgraph.tensor<[N, M], bf16>) -> ()
 }
+
+// Axes of a side that are apart are brought together, so that products walk them as one; a side in order stays.
+// CHECK-LABEL: tgraph.func @gathered(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: !tgraph.tensor<[B, H, S, D], f32>, %[[W:[a-z0-9]+]]: !tgraph.tensor<[H, D, N], f32>
+// CHECK-NEXT:    %[[T:[a-z0-9]+]] = tgraph.transpose %[[X]] {axes = [0, 2, 1, 3]}
+// CHECK-NEXT:    %[[Y:[a-z0-9]+]] = tgraph.dot_general %[[T]], %[[W]] {lhs_contract = [2, 3], rhs_contract = [0, 1]}
+// CHECK-NEXT:    tgraph.return %[[Y]]
+tgraph.func @gathered(%x: !tgraph.tensor<[B, H, S, D], f32>, %w: !tgraph.tensor<[H, D, N], f32>) -> !tgraph.tensor<[B, S, N], f32> {
+  %0 = tgraph.dot_general %x, %w {lhs_contract = [1, 3], rhs_contract = [0, 1]} : (!tgraph.tensor<[B, H, S, D], f32>, !tgraph.tensor<[H, D, N], f32>) -> !tgraph.tensor<[B, S, N], f32>
+  tgraph.return %0 : (!tgraph.tensor<[B, S, N], f32>) -> ()
+}
