@@ -11,11 +11,11 @@ from xdsl.ir import SSAValue
 
 from tessera.diagnostics.codes import BoundsError
 from tessera.ir.base.arrays import Array, numpy_dtype
+from tessera.ir.base.functions import FUNCTIONS
 from tessera.ir.base.interpret import InterpretError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.graph.ops.contraction import matmul_reference
 from tessera.ir.graph.ops.softmax import softmax_reference
-from tessera.ir.tile.functions import FUNCTIONS
 from tessera.ir.tile.interpret import Access, Breakpoint, Observer, TileRun, run_kernel
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types import dtype as dt

@@ -10,7 +10,7 @@ from tessera.frontend.concrete import is_array
 from tessera.frontend.kernel.builder import KernelBuilder, current
 from tessera.frontend.kernel.extents import Axis, Extent, Index, Loop, NeedsNumber, dim_of, index_of
 from tessera.frontend.several import is_several, several
-from tessera.ir.tile.functions import FUNCTIONS
+from tessera.ir.base.functions import FUNCTIONS
 from tessera.types.annotation import TensorAnnotation, annotation_of
 from tessera.types.dtype import DType, bool_, f32
 from tessera.types.promotion import holds

@@ -10,12 +10,12 @@ from typing import Any
 from xdsl.ir import Block, SSAValue
 
 from tessera.ir.base.dialect_of import make
+from tessera.ir.base.functions import FUNCTIONS
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
 from tessera.ir.base.writer import OpWriter
 from tessera.ir.target.lanes import VOTES
 from tessera.ir.tile.dialect import DIALECT
-from tessera.ir.tile.functions import FUNCTIONS
 from tessera.types.dim import Dim, DimLike
 from tessera.types.dtype import BY_NAME, DType, bool_, i64
 from tessera.types.frozen import frozen

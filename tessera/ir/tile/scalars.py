@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, narrowed, numpy_dtype, rounded
-from tessera.ir.tile.functions import FUNCTIONS
+from tessera.ir.base.arrays import Array, added_once, narrowed, numpy_dtype, rounded
+from tessera.ir.base.functions import FUNCTIONS
 from tessera.types.dtype import DType
 from tessera.types.promotion import integer_range
 
@@ -101,6 +101,11 @@ def _fma(x: Array, y: Array, z: Array) -> Array:
     return x * y + z
 
 
+def _fused_once(x: Array, y: Array, z: Array) -> Array:
+    """`x * y + z` of f32, which come as f64: there the product is exact."""
+    return added_once(np.asarray(x * y), np.asarray(z))
+
+
 _MEANINGS: dict[str, Meaning] = {
     **{name: getattr(np, name) for name in ("abs", "sign", "exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt")},
     **{name: getattr(np, name) for name in ("sin", "cos", "tan", "tanh", "floor", "ceil", "trunc", "isnan", "isinf")},
@@ -145,10 +150,10 @@ assert _MEANINGS.keys() == FUNCTIONS.keys(), _MEANINGS.keys() ^ FUNCTIONS.keys()
 def apply(name: str, tiles: list[Array], dtype: DType) -> Array:
     """A function of the table on tiles of `dtype`.
 
-    f32 is computed in f64 and rounded once: for sums, products, quotients, roots and fused multiply-adds that is the
-    rounding IEEE asks for (but for the double rounding of an fma in one case of 2**29), for others the nearest f32.
+    f32 is computed in f64 and rounded once: for sums, products, quotients and roots that is the rounding IEEE asks for,
+    and a fused multiply-add sees to it; for others it is the nearest f32.
     """
-    meaning = fused if name == "fma" and dtype.bits == 64 and dtype.is_float else _MEANINGS[name]
+    meaning = (fused if dtype.bits == 64 else _fused_once) if name == "fma" and dtype.is_float else _MEANINGS[name]
     values = [tile.astype(np.float64) for tile in tiles] if dtype.is_float else tiles
     with np.errstate(all="ignore"):
         result = np.asarray(meaning(*values))
@@ -182,5 +187,5 @@ def dot(lhs: Array, rhs: Array, acc: Array) -> Array:
         for k in range(lhs.shape[1]):
             x, y = left[:, k : k + 1], right[k : k + 1, :]
             # A product of two f32 is exact in f64.
-            total = fused(x, y, total) if acc.dtype == np.float64 else (x * y + total).astype(acc.dtype)
+            total = fused(x, y, total) if acc.dtype == np.float64 else added_once(x * y, total).astype(acc.dtype)
     return total

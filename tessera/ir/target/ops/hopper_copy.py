@@ -8,7 +8,7 @@ from tessera.ir.base.types import BufferAttr, IndexAttr
 from tessera.ir.target.hopper_limits import ALIGNMENT, MAX_BOX, MAX_RANK, MAX_STAGES, MAX_TRANSACTION, SPAN
 from tessera.ir.target.hopper_types import CURSOR, CursorAttr, FragmentAttr, RingAttr, SharedAttr, TensorMapAttr
 from tessera.ir.target.matrix_frame import SWIZZLE, check_swizzle, swizzle_of
-from tessera.ir.target.scope import argument_of
+from tessera.ir.target.ops.hopper_matrix import check_places
 from tessera.ir.target.shared_parts import BARRIER, OFFSET, check_offset
 
 
@@ -75,6 +75,13 @@ def _check_at(op: SpecOp) -> None:
         op.fail(f"`{op.name}` takes a ring and a place in it, got {[str(v.type) for v in op.operands[:2]]}")
 
 
+def _check_release(op: SpecOp) -> None:
+    _check_at(op)
+    limits = op.operands[2:]
+    if len(limits) not in (0, 2) or any(not isinstance(value.type, IndexAttr) for value in limits):
+        op.fail(f"`{op.name}` takes two indices or none beside its stage, got {[str(v.type) for v in limits]}")
+
+
 def _check_copy(op: SpecOp) -> None:
     map, ring, tile = op.operands[0], op.operands[1], op.operands[3]
     made = map.owner
@@ -115,8 +122,9 @@ def _check_store(op: SpecOp) -> None:
     made = op.operands[1].owner
     if not swizzle_of(op.operands[2]) == SPAN == (made.value("swizzle") if isinstance(made, SpecOp) else SPAN):
         op.fail(f"rows leave in lines of {SPAN} bytes")
-    if argument_of(op.operands[3]) is not None and not op.value("names"):
-        op.fail(f"`{op.name}` names its indices")
+    if isinstance(made, SpecOp) and made.operands[0] is not op.operands[3]:
+        op.fail(f"`{op.name}` goes to one buffer, and its tensor map is of another")
+    check_places(op, 4, fragment, buffer)
 
 
 _STAGE = ("ring", "cursor")
@@ -202,7 +210,7 @@ SPECS = (
         operands=(*_STAGE, "range*"),
         results=(),
         effects=frozenset(["memory"]),
-        verify=_check_at,
+        verify=_check_release,
     ),
     OpSpec(
         name="ttarget.store_tile",

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tessera.ir.base.functions import FUNCTIONS
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import IndexAttr
 from tessera.ir.target.scope import check_symbols
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
+from tessera.types.dtype import bool_
 from tessera.types.rounding import rounding_of
 
 
 def _check_blocks(op: SpecOp) -> None:
     for value in (*op.operands, *op.results):
-        if not isinstance(value.type, (VectorAttr, IndexAttr)):
+        if not isinstance(value.type, VectorAttr):
             op.fail(f"`{op.name}` works on vectors, got {value.type}")
 
 
@@ -25,6 +27,27 @@ def _check_alike(op: SpecOp) -> None:
     shapes = {value.type.shape for value in (*op.operands, *op.results) if isinstance(value.type, VectorAttr)}
     if len(shapes) > 1:
         op.fail(f"`{op.name}` works on blocks of one shape, got {sorted(map(str, map(list, shapes)))}")
+
+
+def _check_math(op: SpecOp) -> None:
+    """As many blocks of one type as the function takes; what it gives is of that type, or bool where it decides."""
+    _check_alike(op)
+    name = op.value("fn")
+    function = FUNCTIONS.get(name)
+    if function is None:
+        op.fail(f"there is no elementwise function `{name}`")
+    if len(op.operands) != function.arity:
+        op.fail(f"`{name}` takes {function.arity} blocks, got {len(op.operands)}")
+    types = [value.type for value in (*op.operands, *op.results) if isinstance(value.type, VectorAttr)]
+    first, wanted = types[0], bool_ if function.is_predicate else types[0].dtype
+    if any(type != first for type in types[:-1]) or type(first) is not type(types[-1]) or types[-1].dtype is not wanted:
+        op.fail(f"`{name}` of blocks of one type gives {wanted} in their layout, got {', '.join(map(str, types))}")
+
+
+def _check_constant(op: SpecOp) -> None:
+    type = op.results[0].type
+    if not isinstance(type, VectorAttr):
+        op.fail(f"`{op.name}` is a value in all lanes of a vector, got {type}")
 
 
 def _check_convert(op: SpecOp) -> None:
@@ -74,6 +97,8 @@ def _check_spread(op: SpecOp) -> None:
     inside = len(axes) == len(block.shape) and all(0 <= axis < len(out.shape) for axis in axes)
     if not inside or list(axes) != sorted(set(axes)):
         op.fail(f"`axes` puts {len(block.shape)} axes among {len(out.shape)}, in order, got {list(axes)}")
+    if block.dtype is not out.dtype:
+        op.fail(f"`{op.name}` spreads numbers as they are, got {block.dtype} for {out.dtype}")
     if any(out.shape[axis] != dim for axis, dim in zip(axes, block.shape, strict=True)):
         op.fail(f"{list(block.shape)} cannot be spread to {list(out.shape)} along {list(axes)}")
 
@@ -109,7 +134,7 @@ SPECS = (
         summary="An elementwise function, expanded in place.",
         operands=("blocks*",),
         attributes=(Attribute("fn", "str", doc="the function's name"),),
-        verify=_check_alike,
+        verify=_check_math,
     ),
     OpSpec(
         name="ttarget.convert",
@@ -121,7 +146,10 @@ SPECS = (
     OpSpec(name="ttarget.bitcast", summary="The same bits.", operands=("block",), verify=_check_bitcast),
     OpSpec(name="ttarget.select", summary="A choice by lane.", operands=("c", "a", "b"), verify=_check_select),
     OpSpec(
-        name="ttarget.constant", summary="One value in all lanes.", attributes=(Attribute("value", "any", doc="it"),)
+        name="ttarget.constant",
+        summary="One value in all lanes.",
+        attributes=(Attribute("value", "any", doc="it"),),
+        verify=_check_constant,
     ),
     OpSpec(
         name="ttarget.coordinate",

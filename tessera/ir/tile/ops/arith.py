@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tessera.ir.base.functions import FUNCTIONS
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import TileAttr
-from tessera.ir.tile.functions import FUNCTIONS
 from tessera.types.rounding import rounding_of
 
 

@@ -10,11 +10,11 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
 from tessera.ir.base.dialect_of import make
+from tessera.ir.base.functions import FUNCTIONS
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import TileAttr
 from tessera.ir.tile.dialect import DIALECT
-from tessera.ir.tile.functions import FUNCTIONS
 from tessera.ir.tile.softmax_recipe import attend, softmax
 from tessera.types.dtype import bool_
 from tessera.types.rounding import rounding_of
