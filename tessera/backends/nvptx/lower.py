@@ -335,7 +335,7 @@ class Lowering(Writer):
             return self._ahead(op)
         if self.kernel.value("kind") == "map" and max(sizes, default=1) == 8 * self.threads:
             return MAP_TURNS
-        return 8 if max(sizes, default=1) <= 2 * self.threads else 1
+        return 8 if max(sizes, default=1) <= 4 * self.threads else 1
 
     def _ahead(self, op: SpecOp) -> int:
         """Turns of a loop over columns: few programs run, so each thread has much of a simple loop on its way."""
