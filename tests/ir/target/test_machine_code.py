@@ -142,6 +142,22 @@ def test_a_crash_of_the_generator_is_an_error_with_the_text_saved_and_the_next_c
     assert compile_text(add(5), X86)[:4] == b"\x7fELF"
 
 
+def test_a_worker_that_knows_many_processors_mistakes_none_for_another() -> None:
+    """More of them than it keeps, in turns: each gets the code that it got when it was new."""
+    text = "define <8 x float> @f(<8 x float> %x) {\n  %y = fadd <8 x float> %x, %x\n  ret <8 x float> %y\n}\n"
+    names = ("", "+avx", "+avx2", "+fma", "+bmi", "+bmi2", "+sse4.2", "+popcnt", "+avx,+fma", "+avx,+bmi")
+    targets = [CodeTarget(triple=X86.triple, cpu="x86-64", features=features) for features in names]
+    machine_code.use_store(lambda: None)
+    try:
+        first = [compile_text(text, target) for target in targets]
+        for order in (targets, targets[::-1]):
+            machine_code.forget()
+            assert {target: compile_text(text, target) for target in order} == dict(zip(targets, first, strict=True))
+    finally:
+        machine_code.use_store(default_store)
+    assert len(set(first)) > 1
+
+
 def test_a_generator_that_takes_too_long_is_ended() -> None:
     # Half a second of work, so that no answer is there when the first look is taken, however late that is.
     long = "\n".join(add(number).replace("@f", f"@f{number}") for number in range(1000))
