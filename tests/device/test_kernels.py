@@ -19,6 +19,7 @@ from tests.device.poison import poisoned
 from tests.kernel import document, kernels, test_dtypes, test_gather, test_pipelines, test_schedule
 from tests.kernel.compare import attention
 from tests.kernel.test_attention import make_cache
+from tests.kernel.test_attention_epilogue import attention_then, subset
 from tests.kernel.test_epilogue import STEPS, chained, put_through
 
 pytestmark = [
@@ -183,3 +184,14 @@ def test_an_epilogue_is_one_launch_and_equals_plain_ops(number: int) -> None:
         found = wide(fused(*operands, key))
     np.testing.assert_allclose(found, wide(plain(*operands, key)), rtol=1e-3, atol=2e-3)
     assert len(fused.explain(*operands, key).report["kernels"]) == 1
+
+
+@pytest.mark.parametrize("number", [0, 4, 11, 15])
+def test_what_follows_an_attention_in_a_kernel_is_that_of_the_processor(number: int) -> None:
+    """Elements that are dropped are the same ones: both machines draw by the place of each."""
+    q, k, v, r = (normal(2, rows, 64, dtype=NARROW) for rows in (300, 333, 333, 300))
+    given = {"steps": subset(number), **({"key": ts.random.key(3)} if "dropout" in subset(number) else {})}
+    found = wide(on_gpu(attention_then, q, k, v, normal(64) * 0.0 + 0.5, r, **given))
+    wanted = wide(attention_then(q, k, v, normal(64) * 0.0 + 0.5, r, **given))
+    np.testing.assert_allclose(found, wanted, atol=4e-2)
+    assert ((found == 0) == (wanted == 0)).mean() > 0.999
