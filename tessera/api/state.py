@@ -5,6 +5,7 @@ from __future__ import annotations
 from ctypes import c_int64
 from typing import Any
 
+from tessera.api import eager  # noqa: F401 - caches grow outside of `jit` too
 from tessera.diagnostics.codes import GuardError, ShapeError
 from tessera.frontend import tree
 from tessera.frontend.concrete import is_concrete, is_own
