@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from pathlib import Path
@@ -18,6 +19,17 @@ from tests.policy.programs import OTHERS, POLICIES, Program, random_program
 PROGRAMS = int(os.environ.get("POLICY_PROGRAMS", "500"))
 BATCH = 5
 """Programs that are compiled together: of more, those that round at random become one large kernel."""
+
+
+def is_tried(seed: int) -> bool:
+    """Whether a program is among those of an ordinary run: of those that round at random every other one.
+
+    They take five times the time of others to compile. Long runs take all.
+    """
+    return PROGRAMS > 500 or POLICIES[seed % len(POLICIES)].rounding != "stochastic" or seed // len(POLICIES) % 2 == 1
+
+
+SEEDS = list(itertools.islice(filter(is_tried, itertools.count(len(POLICIES))), max(PROGRAMS - len(POLICIES), 0)))
 
 
 def bits_of(tensor: Any) -> Any:
@@ -60,14 +72,16 @@ def check_together(programs: list[Program]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(len(POLICIES), PROGRAMS, BATCH))
+@pytest.mark.parametrize("first", range(0, len(SEEDS), BATCH))
 def test_n8_programs_equal_the_reference_to_the_last_bit(first: int) -> None:
-    check_together([random_program(seed) for seed in range(first, min(first + BATCH, PROGRAMS))])
+    check_together([random_program(seed) for seed in SEEDS[first : first + BATCH]])
 
 
 def test_programs_are_of_all_policies_and_ops() -> None:
-    programs = [random_program(seed) for seed in range(500)]
-    assert {program.policy for program in programs} == set(POLICIES)
+    programs = [random_program(seed) for seed in (*range(len(POLICIES)), *SEEDS)]
+    assert len(programs) == PROGRAMS
+    for policy in POLICIES:
+        assert sum(program.policy == policy for program in programs) >= 20
     names = {step[0] for program in programs for step in program.steps}
     assert names >= set(OTHERS)
     assert len(names) >= 25
