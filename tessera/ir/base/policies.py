@@ -72,6 +72,8 @@ _ARITHMETIC = frozenset(
 )
 """Ops of kernels that give values which were not there before, and so have something to round."""
 _FUNCTIONS = frozenset({"ttile.elementwise", "ttarget.math"})
+_CHOOSING = frozenset({"max", "min"})
+"""Functions and folds that give one of the values they take: where those were numbers of a format, so is that."""
 
 
 def check_kernel_policy(kernel: SpecOp) -> None:
@@ -101,11 +103,22 @@ def _check_conversion(kernel: SpecOp, op: Operation, may_be_held: bool) -> None:
     source, target = dtypes
     if source is None or target is None or source.name != "f32" or not target.is_float or target.bits >= source.bits:
         return
-    maker = op.operands[0].owner
-    if isinstance(maker, Operation) and maker.name in _ARITHMETIC:
+    maker = _computed(op.operands[0])
+    if maker is not None:
         if may_be_held and is_held(op.operands[0], FORMATS[target.name].largest):
             return
         raise _contradiction(kernel, op, f"makes {target} of what `{maker.name}` gives by the plain rounding")
+
+
+def _computed(value: SSAValue) -> Operation | None:
+    """The op that computed a value, seen through those that only choose among values; None for what was there."""
+    maker = value.owner
+    if not isinstance(maker, SpecOp) or maker.name not in _ARITHMETIC:
+        return None
+    said = [maker.value(one.name) for one in maker.spec.attributes if one.name in ("fn", "kind")]
+    if not _CHOOSING.intersection(said):
+        return maker
+    return next((found for operand in maker.operands if (found := _computed(operand)) is not None), None)
 
 
 def is_held(value: SSAValue, largest: float) -> bool:

@@ -1,0 +1,164 @@
+"""Every pass has a property that holds for many programs: of what it changes, or of what it lets through."""
+
+# Traced functions have no types to give here.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from xdsl.dialects.builtin import ModuleOp
+
+import tessera as ts
+from tessera.api.lowering import lowered
+from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.lower import lower_kernel
+from tessera.compiler.options import Options
+from tessera.ir.base.passes import find_pass, pass_modules
+from tessera.ir.base.text import parse_module, print_module
+from tessera.ir.base.version import stamp
+from tessera.ir.graph.passes.state_accumulators import StateAccumulators
+from tessera.ir.target.door import check_kernels
+from tessera.types.machine import GPUS
+from tests.backends.x86.bodies import kernels_of
+from tests.backends.x86.random_bodies import Sample, boxes, maps, products, rows
+from tests.policy.programs import POLICIES, random_program
+
+ROOT = Path(__file__).parents[2]
+GRAPH, MATRIX = "tests/ir/graph/test_passes.py", "tests/tile/test_matrix_passes.py"
+SAME = f"{MATRIX}::test_the_interpreter_gives_the_same_before_and_after"
+PLAN = "tests/schedule/test_meaning.py::test_a_plan_gives_what_the_graph_gives"
+NVPTX = "tests/backends/nvptx"
+HERE = "tests/contracts/test_properties.py"
+CHECKED = f"{HERE}::test_checks_let_through_what_the_line_makes_and_change_nothing"
+PROPERTIES = {
+    "graph-apply-policy": "tests/policy/test_execution.py::test_the_pass_and_the_trace_mean_the_same",
+    "graph-canonicalize": f"{GRAPH}::test_canonicalize_keeps_every_bit_and_leaves_no_pair_of_transposes",
+    "graph-check-effects": CHECKED,
+    "graph-check-numerics": CHECKED,
+    "graph-check-policy": "tests/policy/test_passthrough.py::test_what_is_traced_under_a_policy_keeps_it",
+    "graph-check-ranges": "tests/policy/test_verify.py::test_every_value_lies_in_its_interval",
+    "graph-check-rules": "tests/effects/test_order.py::test_who_may_decide_over_a_collective",
+    "graph-decompose": f"{GRAPH}::test_decompose_keeps_the_meaning_and_leaves_only_what_has_a_way_down",
+    "graph-eliminate-common": f"{GRAPH}::test_eliminate_common_keeps_every_bit_and_leaves_no_two_equal_ops",
+    "graph-fold-constants": f"{GRAPH}::test_fold_constants_keeps_every_bit_and_computes_what_it_can",
+    "graph-infer-effects": "tests/effects/test_inference.py::test_a_composite_has_the_union_of_its_parts",
+    "graph-merge-collectives": "tests/effects/test_order.py::test_merging_keeps_meaning_and_order",
+    "graph-state-accumulators": f"{HERE}::test_every_sum_states_its_accumulator_and_one_that_does_keeps_it",
+    "nvptx-lower-kernels": f"{HERE}::test_kernels_of_random_bodies_have_code_for_a_gpu",
+    "nvptx-lower-to-ampere": f"{NVPTX}/test_ampere.py::test_a_sequence_that_lacks_one_step_is_refused",
+    "nvptx-lower-to-blackwell": f"{NVPTX}/test_blackwell.py::test_a_sequence_that_lacks_one_step_is_refused",
+    "nvptx-lower-to-hopper": f"{NVPTX}/test_passes.py::test_a_product_of_any_size_keeps_its_meaning",
+    "schedule-check-effects": CHECKED,
+    "schedule-check-policy": CHECKED,
+    "schedule-choose-tiles": "tests/determinism/test_bits.py::test_any_schedule_gives_the_same_bits",
+    "schedule-deduplicate": PLAN,
+    "schedule-emit-tiles": PLAN,
+    "schedule-form-groups": PLAN,
+    "schedule-place-buffers": "tests/schedule/test_meaning.py::test_a_host_program_gives_what_the_graph_gives",
+    "schedule-plan-memory": "tests/schedule/test_memory.py::test_buffers_that_live_at_one_time_are_apart_for_all_sizes",
+    "target-check-effects": CHECKED,
+    "target-check-features": f"{NVPTX}/test_ampere.py::test_a_kernel_goes_to_machines_that_have_what_it_needs",
+    "target-check-policy": CHECKED,
+    "target-hoist-descriptors": "tests/target/test_layout_passes.py::test_maps_are_made_once_wherever_they_were",
+    "target-place-shared": "tests/target/test_layout_passes.py::test_parts_lie_apart_and_those_with_places_stay",
+    "tile-check-barriers": "tests/tile/test_check_barriers.py::test_proofs_and_refutations_agree_with_running",
+    "tile-check-bounds": "tests/tile/test_check_bounds.py::test_proofs_and_refutations_agree_with_running",
+    "tile-check-effects": CHECKED,
+    "tile-check-policy": CHECKED,
+    "tile-check-races": "tests/tile/test_clean_suite.py::test_no_report",
+    "tile-choose-spaces": SAME,
+    "tile-drop-bounds": "tests/schedule/test_known_multiples.py::test_bounds_that_are_dropped_were_never_reached",
+    "tile-expand-softmax": "tests/tile/test_softmax_ops.py::test_rows_mean_the_same_when_written_out",
+    "tile-fold-powers": "tests/tile/test_fold_powers.py::test_the_meaning_is_kept",
+    "tile-fuse-multiply-adds": (
+        "tests/policy/test_fast_math.py::test_what_is_fused_differs_by_the_rounding_of_the_product_alone"
+    ),
+    "tile-overlap-products": SAME,
+    "tile-pipeline-copies": SAME,
+    "tile-place-barriers": "tests/tile/test_barriers.py::test_any_rings_that_a_kernel_says_are_kept_and_change_nothing",
+    "tile-schedule-programs": f"{MATRIX}::test_any_order_of_programs_gives_the_same",
+    "tile-select-matrix-units": SAME,
+    "tile-specialize-warps": SAME,
+    "tile-spread-scalars": ("tests/tile/test_spread_scalars.py::test_what_is_spread_is_the_same_for_each_element"),
+    "tile-swizzle-tiles": SAME,
+    "x86-check-accesses": "tests/target/test_check_accesses.py::test_lowering_keeps_the_accesses_of_random_bodies",
+    "x86-lower-kernels": "tests/backends/x86/test_lower.py::test_pointwise_bodies",
+}
+"""Of each pass, the test that holds it to its property, on programs that are drawn or on all that are listed."""
+
+CHECKS = {
+    "graph": ("graph-check-effects", "graph-check-numerics", "graph-check-policy"),
+    "schedule": ("schedule-check-effects", "schedule-check-policy"),
+    "tile": ("tile-check-effects", "tile-check-policy"),
+    "target": ("target-check-effects", "target-check-policy"),
+}
+SEEDS = (*range(0, len(POLICIES), 3), 263)
+"""Of random programs under policies; the last has the largest of values that a policy rounded."""
+
+
+def test_no_pass_is_without_a_property() -> None:
+    assert sorted(PROPERTIES) == sorted(pass_modules())
+
+
+@pytest.mark.parametrize("node", sorted(set(PROPERTIES.values())))
+def test_a_property_is_one_of_many_programs(node: str) -> None:
+    """The test is there, and draws what it runs on, or runs on all of a list."""
+    file, _, name = node.partition("::")
+    functions = [one for one in ast.parse((ROOT / file).read_text()).body if isinstance(one, ast.FunctionDef)]
+    (found,) = [one for one in functions if one.name == name]
+    marks = {ast.unparse(item.func) for item in found.decorator_list if isinstance(item, ast.Call)}
+    assert marks & {"given", "pytest.mark.parametrize"}
+
+
+def _texts(seed: int) -> Any:
+    program = random_program(seed)
+    return lowered(ts.jit(program).trace(*program.arrays()), Options())
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_checks_let_through_what_the_line_makes_and_change_nothing(seed: int) -> None:
+    texts = _texts(seed)
+    for level, names in CHECKS.items():
+        before = print_module(parse_module(getattr(texts, level)))
+        for name in names:
+            module = parse_module(before)
+            find_pass(name)().run(module)
+            assert print_module(module) == before
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_sum_states_its_accumulator_and_one_that_does_keeps_it(seed: int) -> None:
+    module = parse_module(_texts(seed).graph)
+    StateAccumulators().run(module)
+    once = print_module(module)
+    find_pass("graph-check-numerics")().run(module)
+    StateAccumulators().run(module)
+    assert print_module(module) == once
+
+
+@settings(max_examples=40)
+@given(maps() | rows() | products() | boxes())
+def test_kernels_of_random_bodies_have_code_for_a_gpu(sample: Sample) -> None:
+    """They pass the door, come back from their text, store to all that the tile kernel stores to, and have code."""
+    machine = GPUS["sm_90a"]
+    for kernel in kernels_of(sample.body, machine):
+        target = lower_kernel(kernel, machine)
+        check_kernels([target], machine)
+        module = ModuleOp([target.clone()])
+        stamp(module)
+        text = print_module(module)
+        assert print_module(parse_module(text)) == text
+        assert stored_to(target, "ttarget.store") == stored_to(kernel, "ttile.store")
+        (code,) = NvptxBackend(machine).codes([target])
+        assert 1 <= code.threads <= machine.lanes * 32
+
+
+def stored_to(kernel: Any, store: str) -> set[int]:
+    """The arguments that a kernel writes, by number."""
+    block = kernel.regions[0].block
+    written = {op.operands[1] for op in kernel.walk() if op.name == store}
+    return {number for number, argument in enumerate(block.args) if argument in written}
