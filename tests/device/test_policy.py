@@ -6,6 +6,10 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -147,6 +151,36 @@ def test_d1_a_hundred_runs_are_bit_equal_on_matrix_units_and_off() -> None:
     first = [np.asarray(out).tobytes() for out in f(a, b)]
     for _ in range(99):
         assert [np.asarray(out).tobytes() for out in f(a, b)] == first
+
+
+RESULTS = """
+import hashlib
+import ml_dtypes
+import numpy as np
+import tessera as ts
+rng = np.random.default_rng(5)
+a, b = (rng.standard_normal((512, 512)).astype(ml_dtypes.bfloat16) for _ in range(2))
+f = ts.jit(lambda a, b: (ts.ops.gelu(a @ b), ts.ops.softmax(a), a.sum(0)), backend="cuda", policy=ts.Training())
+print(hashlib.sha256(b"".join(np.asarray(one).tobytes() for one in f(a, b))).hexdigest(), f.cache_info().compiles)
+"""
+
+
+def test_d7_results_are_the_same_in_every_process(tmp_path: Path) -> None:
+    """Cold, warm, and cold elsewhere with other hashes: what comes out is equal, byte for byte."""
+    found: list[list[str]] = []
+    for folder, seed in (("one", "1"), ("one", "2"), ("two", "3")):
+        own = {"TESSERA_CACHE_DIR": str(tmp_path / folder), "PYTHONHASHSEED": seed}
+        run = subprocess.run(
+            [sys.executable, "-c", RESULTS],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **own},
+            timeout=300,
+            check=True,
+        )
+        found.append(run.stdout.split())
+    assert len({digest for digest, _ in found}) == 1
+    assert [compiles for _, compiles in found] == ["1", "0", "1"]
 
 
 def test_exact_functions_in_matrix_kernels_are_nearer_than_those_of_the_machine() -> None:
