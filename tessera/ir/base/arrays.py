@@ -111,6 +111,9 @@ def _odd(values: Array) -> Array:
     return np.where(is_changed, (cut | np.uint32(1)).view(np.float32), near)
 
 
+_TWICE_LEAST_NORMAL = np.float64(2.0**-126).view(np.uint64) * np.uint64(2) - np.uint64(1)
+
+
 def added_once(product: Array, total: Array) -> Array:
     """`product + total` in f32, rounded once: what a fused multiply-add gives, for the exact product of two f32 in f64.
 
@@ -119,9 +122,11 @@ def added_once(product: Array, total: Array) -> Array:
     """
     wide = total.astype(np.float64)
     near = product + wide
-    with np.errstate(invalid="ignore"):
-        is_suspect = (near.view(np.uint64) & np.uint64(0x1FFFFFFF)) == np.uint64(0x10000000)
-        is_suspect |= np.abs(near) < 2.0**-126
+    bits = near.view(np.uint64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        is_suspect = (bits & np.uint64(0x1FFFFFFF)) == np.uint64(0x10000000)
+        # Below the normal numbers of f32, where ties lie elsewhere; but not zero, which has lost nothing.
+        is_suspect |= (bits << np.uint64(1)) - np.uint64(1) < _TWICE_LEAST_NORMAL
     if is_suspect.any():
         part = near - product
         lost = (product - (near - part)) + (wide - part)
