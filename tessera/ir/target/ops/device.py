@@ -30,7 +30,9 @@ def _check_dot(op: SpecOp) -> None:
 def _check_transpose(op: SpecOp) -> None:
     _check_threads(op)
     block, out = op.operands[0].type, op.results[0].type
-    if not isinstance(block, VectorAttr) or not isinstance(out, VectorAttr) or block.shape[::-1] != out.shape:
+    if not isinstance(block, VectorAttr) or not isinstance(out, VectorAttr):
+        op.fail(f"`{op.name}` turns blocks, got {block} into {out}")
+    if block.shape[::-1] != out.shape or block.dtype is not out.dtype:
         op.fail(f"`{op.name}` turns [A, B] into [B, A], got {block} into {out}")
 
 

@@ -52,8 +52,8 @@ def _check_block_dot(op: SpecOp) -> None:
     if len(buffers) < 4:
         op.fail(f"`ttarget.block_dot` works on buffers, got {', '.join(map(str, types))}")
     names = op.value("names")
-    if len(op.operands) - 4 != len(names) or len(set(names)) != len(names):
-        op.fail(f"`{op.name}` names {len(names)} indices and has {len(op.operands) - 4}")
+    if [value.type for value in op.operands[4:]] != [INDEX] * len(names) or len(set(names)) != len(names):
+        op.fail(f"`{op.name}` names {len(names)} indices and has {len(op.operands) - 4}, or others")
     for side, axes in (("lhs", ("_row", "_depth")), ("rhs", ("_depth", "_col"))):
         offset = op.value(f"{side}_offset")
         rows = offset.coefficient(axes[0])

@@ -12,8 +12,9 @@ def _check_fetch(op: SpecOp) -> None:
     buffer = op.operands[0].type
     if not isinstance(buffer, BufferAttr) or not buffer.dtype.is_integer:
         op.fail(f"`ttarget.fetch` reads a buffer of integers, got {buffer}")
-    if len(op.operands) - 1 != len(op.value("names")):
-        op.fail(f"`ttarget.fetch` names {len(op.value('names'))} indices and has {len(op.operands) - 1}")
+    indices = [value for value in op.operands[1:] if isinstance(value.type, IndexAttr)]
+    if len(op.operands) - 1 != len(op.value("names")) or len(indices) != len(op.operands) - 1:
+        op.fail(f"`ttarget.fetch` names {len(op.value('names'))} indices and has {len(indices)}")
     check_symbols(op, "the offset", [op.value("offset")], op.value("names"))
 
 
