@@ -14,6 +14,7 @@ from tessera.diagnostics.error import Fix
 from tessera.diagnostics.span import Span
 from tessera.types.annotation import TensorAnnotation
 from tessera.types.dim import Dim
+from tessera.types.dtype import DType
 
 
 def itself_fix(span: Span | None, advice: str, names: tuple[str, ...]) -> Fix | str:
@@ -117,6 +118,16 @@ def _named_in_signature(span: Span, symbol: str) -> list[Expression]:
             if expression is not None and expression.whole.value == symbol:
                 found.append(expression)
     return sorted(found, key=lambda item: (item.whole.span.line, item.whole.span.column))
+
+
+def cast_fix(span: Span | None, path: str, dtype: DType) -> Fix | str:
+    """The expression that makes a result, cast to what the result is declared."""
+    advice, expression = f"cast it, as in `{path}.cast({dtype})`", expression_at(span)
+    if expression is None:
+        return advice
+    whole = expression.whole
+    text = f"{whole.operand}.cast({expression.name_of(str(dtype)) or dtype})"
+    return whole.edit(text, f"cast `{path}` to {dtype}") or advice
 
 
 def returned_fix(function: object, shape: Sequence[Dim], wanted: TensorAnnotation) -> Fix | str:
