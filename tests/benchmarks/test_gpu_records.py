@@ -30,3 +30,11 @@ def test_stages_and_stalls_were_counted() -> None:
         for side in ("producers", "consumers"):
             assert 0 <= row[side]["stalls"] <= row[side]["times"]
         assert row["consumers"]["stalls"] > 0
+
+
+def test_a_step_of_decoding_is_replayed_in_less_than_ten_microseconds_with_the_same_bits() -> None:
+    kept = record("replay")
+    assert kept["same_bits"]
+    assert kept["goal"] == 10.0
+    assert kept["microseconds"]["replay"]["median"] < kept["goal"]
+    assert kept["step"]["layers"] >= 4
