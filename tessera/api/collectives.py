@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError, TracingError
+from tessera.diagnostics.span import Span
 from tessera.frontend.arguments import whole
 from tessera.frontend.functions.operands import axis_of, dtype_of, rank_of
 from tessera.ir.base import dispatch
@@ -106,12 +107,20 @@ def check_order(tape: Tape) -> None:
 
 def refuse_to_run(tape: Tape) -> None:
     """Raise where a program needs other processes, which this version does not start."""
+    found = other_ranks(tape)
+    if found is not None:
+        raise TracingError(
+            f"{found[0]} cannot run: this version has one process",
+            span=found[1],
+            notes=("its shapes and types are checked, and `lower` shows its Graph IR",),
+        )
+
+
+def other_ranks(tape: Tape) -> tuple[str, Span | None] | None:
+    """The first collective of a program that needs other processes, in words, and where it stands."""
     for record in tape.records:
         if "size" in record.attributes and "collective" in REGISTRY[record.op].effects:
             size = record.attributes["size"][0]
             if size.value != 1:
-                raise TracingError(
-                    f"`{record.op.split('.', 1)[1]}` over {size} devices cannot run: this version has one process",
-                    span=record.span,
-                    notes=("its shapes and types are checked, and `lower` shows it",),
-                )
+                return f"`{record.op.split('.', 1)[1]}` over {size} devices", record.span
+    return None

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from tessera.api.collectives import other_ranks
 from tessera.api.compilation import SPANS, cache_key, placed, spans_of, stored
 from tessera.api.specialization import Specialization
 from tessera.compiler.options import Options
@@ -40,11 +41,20 @@ class Lowered:
 
 
 def lowered(traced: TracedFunction, options: Options) -> Lowered:
-    """The program at every level; it is compiled anew, and the cache is not looked at."""
-    from tessera.compiler.compile import lower_tape  # noqa: PLC0415 - loads the compiler
+    """The program at every level; it is compiled anew, and the cache is not looked at.
 
-    texts = lower_tape(traced.tape, placed(options, traced.tape))
-    return Lowered(tape=tape_text(traced.tape), **{name: texts[name] for name in _LEVELS})
+    One that needs other processes has Graph IR, and below it the reason why there is no more.
+    """
+    from tessera.compiler.compile import graph_text, lower_tape  # noqa: PLC0415 - loads the compiler
+
+    tape, options = traced.tape, placed(options, traced.tape)
+    found = other_ranks(tape) if "collective" in traced.effects else None
+    if found is None:
+        texts = lower_tape(tape, options)
+    else:
+        none = f"// {found[0]}: this version has one process, and code for one"
+        texts = {**dict.fromkeys(_LEVELS, none), "graph": graph_text(tape, options)}
+    return Lowered(tape=tape_text(tape), **{name: texts[name] for name in _LEVELS})
 
 
 _LEVELS = ("graph", "schedule", "tile", "target", "llvm")

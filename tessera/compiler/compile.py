@@ -159,6 +159,13 @@ def lower_tape(tape: Tape, options: Options, library: KernelLibrary | None = Non
     }
 
 
+def graph_text(tape: Tape, options: Options) -> str:
+    """The text of a program's Graph IR, simplified and checked, of one that goes no further too."""
+    module = from_tape(tape)
+    Stages(lambda: from_tape(tape)).run("graph", graph.pipeline(checks=options.debug), module, graph.DOOR)
+    return print_module(module)
+
+
 def _module_text(*ops: SpecOp) -> str:
     """Ops as the text of a module, which says the version it is written in."""
     module = ModuleOp([op.clone() for op in ops])
