@@ -20,7 +20,7 @@ def keep_mask(b: KernelBuilder, tile: Tile, share: float, key: Any) -> Tile:
     source = key if isinstance(key, TensorRef) else getattr(b, "key", None)
     if not isinstance(source, TensorRef):
         raise b.fail("this kernel has no random key", "give it a parameter `key`, made with `tessera.random.key(seed)`")
-    bits = _draw(b, _counter(b, tile), _word(b, source, 0, tile), _word(b, source, 1, tile))
+    bits = _draw(b, _counter(b, tile), _word(b, source, 0, tile.shape), _word(b, source, 1, tile.shape))
     # The upper 24 bits of the first word, as `bernoulli` of whole tensors reads it.
     upper = binary("shr", bits, constant(b, 8, tile.shape, u32))
     return binary("lt", upper, constant(b, round(share * 2.0**24), tile.shape, u32))
@@ -38,13 +38,12 @@ def _counter(b: KernelBuilder, tile: Tile) -> Tile:
     return cast_to(b, coordinate_tile(b, total, tile.axes, tile.shape), u64)
 
 
-def _word(b: KernelBuilder, key: TensorRef, place: int, tile: Tile) -> Tile:
-    """A word of the key at every element of a tile, which all read it: nothing else has it in the tile's layout."""
-    names, scope = axis_names(b, tile.axes)
-    bounds = (Dim.constant(-1),) * len(names)
-    values = {"coords": names, "axes": names, "map": (Dim.constant(place),), "bounds": bounds, "pad": 0}
-    type = key.type.with_shape(tile.shape)
-    return Tile(b.tile("load", [key.number, *(scope[name] for name in names)], values, type), type, tile.axes)
+def _word(b: KernelBuilder, key: TensorRef, place: int, shape: tuple[int, ...]) -> Tile:
+    """A word of the key at every element."""
+    values = {"coords": (), "axes": (), "map": (Dim.constant(place),), "bounds": (), "pad": 0}
+    one = b.tile("load", [key.number], values, key.type.with_shape(()))
+    type = key.type.with_shape(shape)
+    return Tile(b.tile("broadcast", [one], {"axes": ()}, type), type, [None] * len(shape))
 
 
 def _draw(b: KernelBuilder, counter: Tile, key: Tile, stream: Tile) -> Tile:
