@@ -151,6 +151,7 @@ def _sides(m: int, n: int, k: int, form: str = "nt") -> tuple[tuple[int, int], .
 
 PAIRED = {"matrix.pair": "always", "contraction.block": (128, 256, 64)}
 WARPS = {"matrix.units": "mma.sync"}
+NARROW = {"contraction.block": (64, 32, 128)}
 ONE_STAGE = {"pipeline.stages": 1}
 PRODUCTS: dict[str, Case] = {
     "nt": Case(nt, _sides(512, 512, 256)),
@@ -164,6 +165,7 @@ PRODUCTS: dict[str, Case] = {
     "e4m3": Case(_into_f32, _sides(256, 256, 1280), "e4m3"),
     "e4m3-together": Case(_into_f32, _sides(256, 256, 1280), "e4m3", {"matrix.lag": 0}),
     "i8": Case(_into_i32, _sides(256, 256, 256), "i8"),
+    "narrow-columns": Case(nn, _sides(77, 40, 264, "nn"), overrides=NARROW, is_ragged=True),
     "pair": Case(nt, _sides(512, 1024, 256), overrides=PAIRED),
     "pair-ragged": Case(nt, _sides(500, 1000, 264), overrides=PAIRED, is_ragged=True),
     "beside": Case(nt, _sides(1024, 3072, 512), overrides={"matrix.epilogue": "beside"}),
@@ -177,6 +179,8 @@ ATTENTION: dict[str, Case] = {
     "causal": Case(causal, _heads(512, 512, 128)),
     "causal-64": Case(causal, _heads(384, 384, 64)),
     "causal-ragged": Case(causal, _heads(130, 300, 128), is_ragged=True),
+    "causal-32": Case(causal, _heads(200, 200, 32), is_ragged=True),
+    "causal-96": Case(causal, _heads(130, 300, 96), is_ragged=True),
     "lse-ragged": Case(_with_lse, _heads(200, 70, 64), is_ragged=True),
     "decode": Case(full, _heads(1, 4096, 128, 16, 8)),
     "decode-ragged": Case(full, _heads(1, 5000, 128, 16, 8), is_ragged=True),
