@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -358,3 +360,20 @@ def test_a_row_of_the_language_is_divided_by_its_sum_at_once() -> None:
     ptx = ptx_of(lowered(library_softmax, np.zeros((64, 4096), BF16)))
     assert ptx.count("rcp.approx.ftz.f32") == 1
     assert ptx.count("div.rn.f32") == 32
+
+
+AT_LEAST = {
+    **dict.fromkeys(("softmax", "layernorm", "rmsnorm", "rotary", "bias + silu", "gelu", "gelu, tanh"), 0.90),
+    **dict.fromkeys(("stable_softmax", "efficient_layernorm", "rotary_embedding", "row sums", "column sums"), 0.85),
+}
+
+
+def test_rows_reach_a_copy_as_recorded() -> None:
+    """Of the bytes that a copy moves in the same time, on one machine, in turns."""
+    file = Path(__file__).parents[3] / "benchmarks" / "results" / "gpu-rows.json"
+    rows = {row["name"]: row for row in json.loads(file.read_text())["rows"]}
+    assert all(row["error"] < 2.0**-8 for row in rows.values())
+    slow = {
+        name: rows[name]["ratio_to_copy"] for name, least in AT_LEAST.items() if rows[name]["ratio_to_copy"] < least
+    }
+    assert not slow
