@@ -29,7 +29,7 @@ OTHER_NAMES = {
 }  # fmt: skip
 PARTS = {
     "conv_windows", "cumulative", "dim_size", "constant", "fused", "kernel_call", "philox", "scatter_rows", "sort_rows",
-    "take_along_legal", "index_legal", "take_legal", "attention_parts", "attention_join",
+    "take_along_legal", "index_legal", "take_legal", "attention_parts", "attention_join", "kv_write",
 }  # fmt: skip
 """What decompositions are made of; users do not call them."""
 

@@ -105,6 +105,7 @@ FAMILIES: dict[str, Forms] = {
     **dict.fromkeys(("random_bits", "uniform", "normal", "bernoulli"), composite.drawn),
     "fold_key": composite.fold_key,
     "kv_append": composite.kv_append,
+    "kv_write": composite.kv_write,
     "kv_prune": composite.kv_prune,
     **dict.fromkeys(("kv_offload", "kv_prefetch"), composite.kv_move),
 }

@@ -383,6 +383,12 @@ def kv_append(spec: OpSpec, dtype: DType) -> list[Form]:
     return [Form("rows", (store, store, Operand((), "i64", _filled(4)), new, new), CACHES)]
 
 
+def kv_write(spec: OpSpec, dtype: DType) -> list[Form]:
+    """Into an empty cache, a filled one, and past its end."""
+    store, new = Operand(("B", 2, "T", "D")), Operand(("B", 2, "S", "D"))
+    return [Form("rows", (store, Operand((), "i64", _filled(4)), new), CACHES)]
+
+
 def kv_prune(spec: OpSpec, dtype: DType) -> list[Form]:
     """The last rows moved to the front."""
     store = Operand(("B", 2, "T", "D"))

@@ -926,3 +926,10 @@ tgraph.func @attention_join(%x0: !tgraph.tensor<[N2, N3, N3, N8], f32>, %x1: !tg
   %0 = tgraph.attention_join %x0, %x1 {dtype = f32} : (!tgraph.tensor<[N2, N3, N3, N8], f32>, !tgraph.tensor<[N2, N3, N3], f32>) -> !tgraph.tensor<[N2, N3, 1, N8], f32>
   tgraph.return %0 : (!tgraph.tensor<[N2, N3, 1, N8], f32>) -> ()
 }
+// -----
+// CHECK-LABEL: tgraph.func @kv_write(
+// CHECK: tgraph.kv_write
+tgraph.func @kv_write(%x0: !tgraph.tensor<[N2, N3, N7, N4], f32>, %x1: !tgraph.tensor<[], i64>, %x2: !tgraph.tensor<[N2, N3, N1, N4], f32>) -> !tgraph.tensor<[N2, N3, N7, N4], f32> attributes {names = ["x0", "x1", "x2"]} {
+  %0 = tgraph.kv_write %x0, %x1, %x2 : (!tgraph.tensor<[N2, N3, N7, N4], f32>, !tgraph.tensor<[], i64>, !tgraph.tensor<[N2, N3, N1, N4], f32>) -> !tgraph.tensor<[N2, N3, N7, N4], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N2, N3, N7, N4], f32>) -> ()
+}

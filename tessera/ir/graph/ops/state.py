@@ -10,11 +10,12 @@ import numpy as np
 from tessera.ir.base.arrays import Array
 from tessera.ir.base.spec import Attribute, Attributes, Builder, Infer, InferContext, OpSpec, Sample
 from tessera.ir.graph.building import cast, constant, size
-from tessera.ir.graph.rules import FLOATS, same_dtype, visits
+from tessera.ir.graph.rules import FLOATS, integer_operand, same_dtype, visits
 from tessera.ir.graph.samples import Make
+from tessera.ir.tile.facets import Library
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
-from tessera.types.shape import equal_dims, is_at_least, path, text
+from tessera.types.shape import equal_dims, path, text
 from tessera.types.space import problem
 from tessera.types.tensor_type import TensorType
 
@@ -97,23 +98,11 @@ def _moved(b: Builder, store: Any, source: Any, extent: Dim) -> Any:
 def _decompose_append(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
     """Each position takes its new row where it has one, and keeps the old one elsewhere."""
     keys, values, length, *news = operands
-    capacity, added = b.type_of(keys).shape[2], b.type_of(news[0]).shape[2]
+    added = b.type_of(news[0]).shape[2]
     if added.value == 0:
         return keys, values, length
-    place = b.emit("iota", shape=(capacity,), axis=0, dtype=dt.i64)
-    source = b.emit("sub", place, length)
-    after = b.emit("ge", source, constant(b, 0, dt.i64))
-    fresh = _rows(b, b.emit("logical_and", after, b.emit("lt", source, size(b, added))), capacity)
-    filled = b.emit("add", length, size(b, added))
-    if not is_at_least(added, 1):
-        # One more row, never taken, so that there is something to read where nothing is added.
-        none, one = ((Dim.constant(0), Dim.constant(0), Dim.constant(end), Dim.constant(0)) for end in (0, 1))
-        news, added = [b.emit("pad", new, low=none, high=one, value=0.0) for new in news], added + 1
-    stores = [
-        b.emit("where", fresh, _moved(b, new, source, added), old)
-        for old, new in zip((keys, values), news, strict=True)
-    ]
-    return (*stores, filled)
+    stores = [b.emit("kv_write", old, length, new) for old, new in zip((keys, values), news, strict=True)]
+    return (*stores, b.emit("add", length, size(b, added)))
 
 
 def _decompose_prune(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
@@ -128,6 +117,27 @@ def _decompose_prune(b: Builder, operands: Sequence[Any], attributes: Attributes
         zero = cast(b, constant(b, 0.0, dt.f32), b.type_of(old).dtype)
         stores.append(b.emit("where", filled, _moved(b, old, source, capacity), zero))
     return (*stores, kept)
+
+
+def _infer_write(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    old, length, new = types
+    integer_operand(ctx, "kv_write", length, "length")
+    same_dtype(ctx, "kv_write", (old, new))
+    if old.rank != 4 or new.rank != 4 or length.rank:
+        raise ctx.fail(f"`kv_write` takes two tensors of 4 dims and a number, got {old}, {new} and {length}")
+    for axis in (0, 1, 3):
+        what = f"{path('old', axis, old.shape[axis])} and {path('new', axis, new.shape[axis])}"
+        equal_dims(ctx, "kv_write", old.shape[axis], new.shape[axis], what)
+    return [old]
+
+
+def kv_write_reference(old: Array, length: Array, new: Array) -> Array:
+    """The old rows, with the new ones from `length` on, as far as there is room."""
+    start, out = int(length), old.copy()
+    low, high = max(start, 0), min(start + new.shape[2], old.shape[2])
+    if low < high:
+        out[:, :, low:high] = new[:, :, low - start : high - start]
+    return out
 
 
 def kv_append_reference(keys: Array, values: Array, length: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
@@ -170,6 +180,14 @@ def _cache(filled: int, added: int | None = None) -> Make:
     return make
 
 
+def _written(start: int, added: int) -> Make:
+    def make(rng: np.random.Generator) -> Sequence[Array]:
+        old, new = (rng.standard_normal((2, 3, count, 4)).astype(np.float32) for count in (7, added))
+        return [old, np.array(start, np.int64), new]
+
+    return make
+
+
 CACHE = ("keys", "values", "length")
 GROWN = ("new_keys", "new_values", "new_length")
 
@@ -194,6 +212,21 @@ def _mover(name: str, summary: str, space: str, decompose: Any) -> OpSpec:
 SPECS: tuple[OpSpec, ...] = (
     _mover("kv_offload", "A cache moved out of the way, to a larger memory.", "host", _decompose_move),
     _mover("kv_prefetch", "A cache brought to where it is about to be read.", "shared", _decompose_prefetch),
+    OpSpec(
+        name="tgraph.kv_write",
+        summary="Rows of a cache with new ones from position `length` on; those that find no room are left out.",
+        operands=("old", "length", "new"),
+        infer=_infer_write,
+        reference=kv_write_reference,
+        samples=(
+            Sample("in the middle", _written(2, 3)),
+            Sample("at the start", _written(0, 7)),
+            Sample("past the end", _written(6, 3)),
+        ),
+        dtypes=FLOATS,
+        cost=visits(0),
+        lower=Library("kv_write", reads_views=True),
+    ),
     OpSpec(
         name="tgraph.kv_append",
         summary="Keys and values written to a cache at position `length`, which grows, beyond the capacity if need be.",
