@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera import Schedule
 from tessera.runtime.devices.cuda_driver import is_available
-from tessera.stdlib import efficient_layernorm, stable_softmax
+from tessera.stdlib import efficient_layernorm, rotary_embedding, stable_softmax
 from tests.device.poison import poisoned
 
 pytestmark = pytest.mark.skipif(not is_available(), reason="there is no NVIDIA GPU here")
@@ -124,6 +125,22 @@ def test_rotary(size: int, interleaved: bool) -> None:
         return ts.ops.rotary(a, c, s, interleaved=interleaved)
 
     same(turned, x, cos, sin)
+
+
+SCHEDULES = [None, Schedule(block=(16,), warps=1), Schedule(block=(64,), warps=4), Schedule(block=(37,), warps=8)]
+
+
+@pytest.mark.parametrize("dtype", [BF16, np.float32])
+def test_rotary_of_the_library_has_one_result_under_all_schedules(dtype: Any) -> None:
+    x = RNG.standard_normal((6, 100, 64)).astype(dtype)
+    angles = RNG.standard_normal((100, 32)).astype(np.float32)
+    for schedule in SCHEDULES:
+        chosen = rotary_embedding if schedule is None else rotary_embedding.with_schedule(schedule)
+
+        def turned(a: Any, c: Any, s: Any, chosen: Any = chosen) -> Any:
+            return chosen(a, c, s)
+
+        same(turned, x, np.cos(angles), np.sin(angles))
 
 
 def joined(x: Any, y: Any) -> Any:
