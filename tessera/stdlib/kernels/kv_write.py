@@ -13,6 +13,8 @@ _COLUMNS = 128
 """Columns of a tile where a row is longer, or free."""
 _ELEMENTS = 2048
 """Elements of a block, which hide what it costs to start a program."""
+_THREAD_ELEMENTS = 8192
+"""The same where threads of a GPU have several pieces of memory on their way at a time."""
 
 
 def _write(call: Call) -> list[SpecOp]:
@@ -20,7 +22,7 @@ def _write(call: Call) -> list[SpecOp]:
     (_, _, new), (out,) = call.operands, call.results
     batch, heads, capacity, width = out.shape
     columns = width.value if width.value and width.value <= 2 * _COLUMNS else _COLUMNS
-    rows = max(1, _ELEMENTS // columns)
+    rows = max(1, (_THREAD_ELEMENTS if call.machine.is_gpu else _ELEMENTS) // columns)
     b = call.builder([batch, heads, capacity.ceildiv(rows), width.ceildiv(columns)])
     coords: dict[str, SSAValue] = {"_b": b.program_id(0), "_h": b.program_id(1)}
     coords["_first"] = b.index(Dim.symbol("_p") * rows, {"_p": b.program_id(2)})
