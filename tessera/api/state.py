@@ -20,8 +20,8 @@ from tessera.types.dtype import f32, i64
 class KVCache:
     """Keys `K` and values `V` [batch, heads, capacity, head dim], of which the first `length` count.
 
-    A cache is a value: `append` and `prune` give a new one, and the compiler writes in place where nobody else looks.
-    What lies beyond `length` is never read.
+    A cache is a value: `append` and `prune` give a new one, and leave the old one as it is. What lies beyond `length`
+    is never read.
 
     Raises: GuardError (T0702) where `length` is known and not within the capacity: by `append`, or, under `jit`, by the
     call that gives the cache. A length in a GPU's memory is not waited for, and not checked.
