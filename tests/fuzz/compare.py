@@ -67,13 +67,15 @@ def _moved(record: Record, operands: Sequence[Array], result: Array, rng: Any) -
 def disagreement(program: Program, **options: Any) -> str:
     """What is wrong with the compiled program, or nothing."""
     compiled = program.jitted(**options)
+    # Where all outputs are exact nobody asks what becomes of an op that is a little off.
+    runs = 0 if all(program.values[name].is_exact for name in program.outputs) else RUNS
     for sizes in program.sizes:
         arrays = program.arrays(sizes)
         with np.errstate(all="ignore"):
             tape = compiled.trace(*arrays).tape
             wanted = interpreted(tape, arrays)
             given = [np.asarray(item) for item in compiled(*arrays)]
-            moved = [interpreted(tape, arrays, np.random.default_rng(run)) for run in range(RUNS)]
+            moved = [interpreted(tape, arrays, np.random.default_rng(run)) for run in range(runs)]
         for number, name in enumerate(program.outputs):
             wrong = _wrong(program, name, given[number], wanted[number], [run[number] for run in moved])
             if wrong:
