@@ -15,7 +15,7 @@ from tessera.diagnostics.codes import AnnotationError, ArgumentError
 from tessera.diagnostics.error import TesseraError
 from tessera.diagnostics.span import Span
 from tessera.frontend.several import several
-from tessera.frontend.tree import LEAF, Tree
+from tessera.frontend.tree import LEAF, Tree, container_named, node_of
 from tessera.types.annotation import HEADS, TensorAnnotation
 from tessera.types.frozen import frozen
 
@@ -175,8 +175,9 @@ def leaf_annotations(annotation: Any, tree: Tree) -> list[TensorAnnotation | Non
 def declared_form(annotation: Any) -> tuple[Tree, list[TensorAnnotation]] | None:
     """The one form of all values of an annotation, and what each leaf is; None where values may have several."""
     if isinstance(annotation, TensorAnnotation):
-        is_whole = annotation.dtype is not None and annotation.head == "Tensor"
-        return (LEAF, [annotation]) if is_whole else None
+        if annotation.dtype is None:
+            return None
+        return (LEAF, [annotation]) if annotation.head == "Tensor" else _state_form(annotation)
     args, hints = typing.get_args(annotation), _field_hints(annotation)
     if typing.get_origin(annotation) is tuple and args and Ellipsis not in args:
         kind, names, inner = tuple, None, args
@@ -192,6 +193,20 @@ def declared_form(annotation: Any) -> tuple[Tree, list[TensorAnnotation]] | None
         return None
     leaves = [leaf for _, found in known for leaf in found]
     return Tree(kind, names, tuple([tree for tree, _ in known])), leaves
+
+
+def _state_form(annotation: TensorAnnotation) -> tuple[Tree, list[TensorAnnotation]] | None:
+    """The form of a container that has an annotation of its own, such as `KVCache[...]`; None for any other."""
+    kind = container_named(annotation.head)
+    fields = getattr(kind, "field_annotations", None)
+    if kind is None or fields is None:
+        return None
+    found: list[TensorAnnotation | None] = fields(annotation)
+    known = [one for one in found if one is not None and one.dtype is not None]
+    if len(known) < len(found):
+        return None
+    names = tuple(step.removeprefix(".") for step in node_of(kind).steps(None, len(known)))
+    return Tree(kind, names, (LEAF,) * len(known)), known
 
 
 def _names_of_fields(record: Any) -> tuple[str, ...]:

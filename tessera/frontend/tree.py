@@ -221,6 +221,12 @@ def _discovered(kind: type[Any]) -> Node | None:
     return None
 
 
+def container_named(name: str) -> type[Any] | None:
+    """The container of Tessera's own that has a name, where it is loaded."""
+    own = (kind for kind in _NODES if kind.__module__.startswith("tessera."))
+    return next((kind for kind in own if kind.__name__ == name), None)
+
+
 def node_of(kind: type[Any]) -> Node:
     """How a container type comes apart and together."""
     node = _NODES.get(kind) or _discovered(kind)

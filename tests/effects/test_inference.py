@@ -65,6 +65,18 @@ def test_a_declaration_has_effects_before_any_call() -> None:
     assert str(drop.explain(X, ts.random.key(0))).splitlines()[0].endswith("-> ([N] f32) random")
 
 
+def test_a_declared_cache_is_a_state_before_any_call() -> None:
+    @ts.jit
+    def step(cache: ts.KVCache["B", "H", "S", "D", f32], k: Tensor["B", "H", 1, "D", f32]):
+        return cache.append(k, k)
+
+    assert step.effects == {"state(cache)"}
+    declared = step.trace()
+    rows = ts.ones((1, 2, 1, 4))
+    assert declared.tape.inputs == step.trace(ts.KVCache.empty(1, 2, 8, 4), rows).tape.inputs
+    assert step(ts.KVCache.empty(1, 2, 8, 4), rows).length.item() == 1
+
+
 PIECES: dict[str, tuple[Any, set[str]]] = {
     "pure": (lambda x, key: x + 1.0, set()),
     "draw": (lambda x, key: ts.random.dropout(x, key, 0.5), {"random"}),
