@@ -41,18 +41,20 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if os.environ.get("PYTHONDONTWRITEBYTECODE") and "BYTECODE_OF_TESTS" not in os.environ and BYTECODE is not None:
         os.environ["BYTECODE_OF_TESTS"] = BYTECODE
-    if "BYTECODE_OF_TESTS" in os.environ and (hasattr(config, "workerinput") or not _starts_workers(config)):
+    if "BYTECODE_OF_TESTS" in os.environ and not _only_hands_out(config):
         os.environ["PYTHONPYCACHEPREFIX"] = os.environ["BYTECODE_OF_TESTS"]
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
-def _starts_workers(config: pytest.Config) -> bool:
-    return bool(config.getoption("numprocesses", None))
+def _only_hands_out(config: pytest.Config) -> bool:
+    """Whether this is the process of a parallel run that gives tests to others and runs none."""
+    return bool(config.getoption("numprocesses", None)) and not hasattr(config, "workerinput")
 
 
-def pytest_collection() -> None:
+def pytest_collection(session: pytest.Session) -> None:
     """Collect no garbage while tests are found: what is made then, modules and tests, lives as long as the run."""
-    gc.disable()
+    if not _only_hands_out(session.config):
+        gc.disable()
 
 
 def pytest_collection_finish() -> None:
