@@ -160,6 +160,25 @@ def test_the_map_of_a_cache_begins_before_it_and_counts_from_its_end() -> None:
         assert (start - keys * row, dims, strides, [head, 128, 1, 1, 1]) in maps
 
 
+def test_right_sides_that_end_early_are_not_shared_by_pairs() -> None:
+    """Eight waves and more are for pairs, unless what they would share is cut."""
+
+    def upper(x: Any, w: Any) -> Any:
+        return ts.ops.matmul(x, w[:192])
+
+    def whole(x: Any, w: Any) -> Any:
+        return ts.ops.matmul(x, w)
+
+    x, w = np.zeros((8192, 192), ml_dtypes.bfloat16), np.zeros((300, 16384), ml_dtypes.bfloat16)
+    for function, right, is_pair in ((upper, w, False), (whole, w[:192], True)):
+        jitted: Any = ts.jit(function)
+        tape = jitted.trace(x, right).tape
+        (kernel,) = lower(tape, Options.of(backend="cuda", features=("sm_90a",))).kernels
+        made = BACKEND.matrix(kernel)
+        assert made is not None
+        assert made.value("pair") == is_pair
+
+
 WRONG = {
     "the dim along memory": ("cut = 2", "cut = 3", "copies end early along an outer dim"),
     "no dim": ("cut = 2", "cut = -2", "copies end early along an outer dim"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, TileAttr
-from tessera.ir.tile.matrix.plan import Plan
+from tessera.ir.tile.matrix.plan import Plan, cut_of
 from tessera.types.dim import Dim
 from tessera.types.dim import product as product_of
 
@@ -26,11 +27,24 @@ def is_uneven(kernel: SpecOp) -> bool:
     return any(last in axes_of(op.operands[1]) for op in kernel.walk() if op.name == "ttile.for")
 
 
-def group_of(kernel: SpecOp, plan: Plan, l2: int) -> int:
-    """Places of the last axis but one whose programs run together."""
+def group_of(kernel: SpecOp, plan: Plan, l2: int, blocks: int = 0) -> int:
+    """Places of the last axis but one whose programs run together; so many `blocks` run at a time, if it is known."""
     if is_uneven(kernel):
         return _cached_group(kernel, plan, l2)
-    return GROUP if _is_shared(kernel, plan) else 1
+    if not _is_shared(kernel, plan):
+        return 1
+    return min(GROUP, _square_group(plan, blocks)) if blocks else GROUP
+
+
+def _square_group(plan: Plan, blocks: int) -> int:
+    """The even number of blocks below each other for which a wave of them is no higher than it is wide.
+
+    It reads the fewest rows and columns then: on an H200, 8 instead of 16 are +1 % where blocks are 192 x 128.
+    """
+    type = next(iter(plan.products)).results[0].type
+    assert isinstance(type, TileAttr)
+    rows, columns = (dim.value or 1 for dim in type.shape)
+    return max(2, math.isqrt(blocks * columns // rows) // 2 * 2)
 
 
 def _is_shared(kernel: SpecOp, plan: Plan) -> bool:
@@ -77,9 +91,11 @@ def pair_problem(kernel: SpecOp, plan: Plan) -> str:
     (product,) = plan.products.values()
     if any(dim.value is None for dim in grid) or (grid[-2].value or 1) % 2:
         return f"pairs need an even number of rows of blocks, and there are {grid[-2]}"
-    box = product.rhs.box
-    if box is None:
+    box, load = product.rhs.box, product.rhs.load
+    if box is None or load is None:
         return "pairs copy halves of the right side, and it is not copied"
+    if (cut := cut_of(load)) is not None:
+        return f"pairs copy halves of the right side, and it ends at {cut.end} before its buffer does"
     if product.rhs.major == "mn" and box.pieces % 2:
         return f"the right side is {box.pieces} pieces, and its halves are not whole ones"
     if product.rhs.major != "mn" and _columns_of(product.op) % 16:
