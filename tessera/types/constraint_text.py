@@ -167,6 +167,10 @@ def _split(text: str) -> tuple[Dim, str, Dim]:
         return _side(parts[0]), parts[1], _side(parts[2])
     if len(parts) == 1:
         raise ValueError("it compares nothing")
+    if " and " in text:
+        raise ValueError("it joins several with `and`; write each as a constraint of its own")
+    if " or " in text:
+        raise ValueError("constraints have no `or`; say what holds in every case")
     raise ValueError("it compares more than two sides; write `B in 1..=4096` for a range, or two constraints")
 
 
