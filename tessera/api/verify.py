@@ -50,7 +50,8 @@ def numerics(
 
     `inputs` are the ranges of its arguments; those not named lie in `bounded`. The program is followed by intervals
     when it is traced: a value that inputs can bring out of its bound, or beyond the largest number of its type, is an
-    error (T0305) at the op. What intervals can neither prove nor refute is checked in runs with `debug=True` (T0708).
+    error (T0305) at the op. What intervals can neither prove nor refute is checked in runs with `debug=True` (T0708),
+    which a debug build (`jit(debug=True)`) is too.
     Of a kernel, which is no trace to follow, every result is looked at (T0708).
 
     >>> @ts.verify.numerics(bounded=[-100, 100])
@@ -108,7 +109,7 @@ def _verified(target: Callable[..., Any], rules: Rules) -> Any:
         low, high = rules.bounded or (None, None)
         return Verified(target, rules.stable, low, high)
     jitted = target if isinstance(target, Jit) else Jit(target)
-    own = jitted.function
+    own, rules = jitted.function, replace(rules, debug=rules.debug or jitted.options.debug)
     _check_names(jitted, rules)
 
     def checked(*args: Any, **kwargs: Any) -> Any:

@@ -287,10 +287,9 @@ def main(arguments: Sequence[str]) -> int:
 
     from tessera.diagnostics.codes import ConstraintError  # noqa: PLC0415
 
-    text = Path(arguments[0]).read_text(encoding="utf-8") if arguments else sys.stdin.read()
     try:
-        report = solve(text)
-    except ConstraintError as error:
+        report = solve(Path(arguments[0]).read_text(encoding="utf-8") if arguments else sys.stdin.read())
+    except (ConstraintError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
     print(report)

@@ -68,6 +68,17 @@ def test_n10_what_cannot_be_proved_is_checked_while_it_runs() -> None:
     assert "positive * 30.0" in caught.value.span.source_line
 
 
+def test_a_debug_build_checks_what_cannot_be_proved() -> None:
+    def apart(x: Any, y: Any) -> Any:
+        return x / y
+
+    far = np.array([[1, 2], [0.001, 1]], np.float32)
+    verified = ts.verify.numerics(bounded=[-100, 100])
+    assert verified(ts.jit(apart))(X, far).shape == (2, 2)
+    with pytest.raises(NumericsError, match=r"`div` gives .*, outside of \[-100, 100\]"):
+        verified(ts.jit(apart, debug=True))(X, far)
+
+
 def test_overflow_of_a_narrow_type_is_named() -> None:
     def grow(x: Any) -> Any:
         return ops.exp(x.cast(ts.f16))
