@@ -105,7 +105,7 @@ def stale(shape: tuple[int, ...], dtype: Any, length: int) -> Any:
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize(("queries", "head"), [(200, 128), (130, 64), (1, 128)])
+@pytest.mark.parametrize(("queries", "head"), [(200, 128), (130, 64), (1, 128), (77, 96)])
 def test_a_cache_is_read_to_its_length(queries: int, head: int, is_causal: bool, dtype: Any) -> None:
     """One kernel for all lengths, which are in the device's memory."""
     jitted = ts.jit(cached_causal if is_causal else cached, backend="cuda")
