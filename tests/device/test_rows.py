@@ -75,6 +75,34 @@ def test_powers_that_fall_far(function: Any, dtype: Any, columns: int) -> None:
     same(function, x)
 
 
+def rmsnorm(x: Any, weight: Any, bias: Any) -> Any:
+    return ts.ops.rmsnorm(x, weight) + bias
+
+
+def layernorm(x: Any, weight: Any, bias: Any) -> Any:
+    return ts.ops.layernorm(x, weight, bias)
+
+
+@pytest.mark.parametrize("function", [rmsnorm, layernorm])
+@pytest.mark.parametrize("columns", [4096, 4864, 5120, 8192, 9216, 9472])
+def test_norms_of_wide_rows(function: Any, columns: int) -> None:
+    """Rows that registers hold widened, as they lie in memory, and not at all."""
+    x = (RNG.standard_normal((1500, columns)) * RNG.choice([1e-3, 1.0, 1e30], (1500, 1))).astype(BF16)
+    weight, bias = (RNG.standard_normal(columns).astype(BF16) for _ in range(2))
+    x[3, 5], x[4, 7] = np.nan, np.inf
+    same(function, x, weight, bias)
+
+
+def row_logs(x: Any) -> Any:
+    return ts.ops.logsumexp(x, axis=-1) + x.max(axis=-1)
+
+
+def test_sums_of_powers_of_wide_rows() -> None:
+    x = (RNG.standard_normal((300, 8192)) * RNG.choice([1.0, 30.0, 100.0], (300, 1))).astype(BF16)
+    x[1, ::3], x[2], x[3, 5], x[4, 7] = -np.inf, -np.inf, np.nan, np.inf
+    same(row_logs, x)
+
+
 def library_softmax(x: Any) -> Any:
     return stable_softmax(x)
 

@@ -12,8 +12,8 @@ from tessera.backends.nvptx import emit_access, emit_exchange, emit_lanes, emit_
 from tessera.backends.nvptx.falling import Bound, falling
 from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.layout import Layout, Threads, Tile
-from tessera.backends.nvptx.rows_ahead import BLOCKS, HELD, Stage, rows_ahead
-from tessera.backends.nvptx.rows_matrix import Matrices, lane_of, load_rows, matrix_rows
+from tessera.backends.nvptx.rows_ahead import BLOCKS, Stage
+from tessera.backends.nvptx.rows_matrix import Matrices, lane_of, load_rows, place_rows
 from tessera.backends.nvptx.text import WARP, DeviceModule, barrier, special, warp_barrier
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
@@ -58,8 +58,10 @@ class Emitter:
         self.name: str = kernel.value("symbol")
         self.threads: int = kernel.value("threads")
         self.programs = max(1, BLOCK // self.threads)
-        self.rows = rows_ahead(kernel, machine, self.programs) if self.threads > 1 else []
-        self.matrix = matrix_rows(kernel, self.rows, machine, self.programs)
+        placed = place_rows(kernel, machine, self.programs)
+        self.rows, self.matrix, self.has_wide_rows = placed.rows, placed.matrix, placed.is_wide
+        self.passes = 0
+        """Loops that are written out, so far."""
         self.matrices: Matrices | None = None
         self.stage_bytes = self.matrix_bytes = 0
         self.module = DeviceModule(machine)
@@ -72,7 +74,7 @@ class Emitter:
             [*arguments, ("ptr", "scratch")],
             self.threads * self.programs,
             # One that has much on its way needs registers for it more than others beside it.
-            blocks=HELD if self.rows else int(self.has_much_ahead),
+            blocks=placed.held if self.rows else int(self.has_much_ahead),
             registers=kernel.value("max_registers"),
         )
         self.env: dict[str, Index] = {}
@@ -266,6 +268,7 @@ class Emitter:
         carried = self._flat(op.operands[2:])
         if unroll == 0 and first is not None and last is not None:
             places = range(first, first + (last - first) // step * step, step)
+            self.passes += 1
             if not row_extremes.write_extremes(self, op, places, carried):
                 ends = row_extremes.write_ordinary(self, op, lambda: self._turns(op, places, carried))
                 self.bind(op.results, self._turns(op, places, carried) if ends is None else ends)

@@ -53,7 +53,11 @@ def emit_convert(emitter: Emitter, op: SpecOp) -> None:
     registers = emitter.registers(source)
     _, to = emitter.layout(op.result)
     made = emitter.made(
-        op, _paired(emitter, op) or _short(emitter, op) or values.cast(emitter.f, registers, source.dtype, to)
+        op,
+        _paired(emitter, op)
+        or _short(emitter, op)
+        or _widened_anew(emitter, op)
+        or values.cast(emitter.f, registers, source.dtype, to),
     )
     made.wide = (source.dtype, registers) if to.bits == 16 and source.dtype is f32 else None
     if not op.value("rounding") and source.dtype.is_float and source.dtype.bits < to.bits:
@@ -73,6 +77,23 @@ def _paired(emitter: Emitter, op: SpecOp) -> list[Value] | None:
         return None
     left, right = (part[1] for part in parts if part)
     return values.paired(emitter.f, maker.value("fn"), left, right)
+
+
+def _widened_anew(emitter: Emitter, op: SpecOp) -> list[Value] | None:
+    """Elements of a wide row, widened for this pass over it alone: for all passes at once they need more registers.
+
+    Which byte of a zero stands below them says of which pass they are, so that nobody takes those of one for another's.
+    """
+    source = emitter.tiles[op.operands[0]]
+    if not emitter.has_wide_rows or emitter.matrices is None or source.dtype is not bf16:
+        return None
+    words = [emitter.matrices.words.get(half) for half in emitter.registers(source)]
+    if emitter.layout(op.result)[1] is not f32 or None in words:
+        return None
+    zero, f = 0x11 * (4 + emitter.passes % 4), emitter.f
+    chosen = [(word, (0x3200 if half else 0x1000) | zero) for word, half in (found for found in words if found)]
+    texts = [f'call i32 asm "prmt.b32 $0, $1, 0, {bytes_};", "=r,r"({word})' for word, bytes_ in chosen]
+    return [f.bitcast(f.raw("i32", text), "float") for text in texts]
 
 
 def _short(emitter: Emitter, op: SpecOp) -> list[Value] | None:

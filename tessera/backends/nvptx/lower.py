@@ -8,7 +8,7 @@ from typing import Any
 
 from xdsl.ir import Block, SSAValue
 
-from tessera.backends.nvptx.text import WARP
+from tessera.backends.nvptx.row_shapes import folds_whole_rows, neighbours_of_rows
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
@@ -19,6 +19,7 @@ from tessera.ir.target.scope import buffer_alignment, index_multiple, multiple_o
 from tessera.ir.target.types import VectorAttr
 from tessera.ir.target.writer import Writer
 from tessera.types.dim import Dim
+from tessera.types.dtype import bf16
 from tessera.types.machine import Machine
 from tessera.types.tensor_type import TensorType
 
@@ -37,6 +38,15 @@ MAP_TURNS = 2
 ON_ITS_WAY, SIMPLE = 512, 12
 """Bytes that a thread of a loop over columns has asked for before it looks at the first, if the loop has few ops."""
 
+_OF_ROWS = frozenset(
+    f"ttile.{name}"
+    for names in (
+        ("for", "load", "store", "elementwise", "cast", "select", "constant", "broadcast", "reduce", "yield", "return"),
+        ("index", "program_id", "coordinate", "round", "bitcast"),
+    )
+    for name in names
+)
+"""Ops of a kernel whose rows registers may hold as they lie in memory."""
 _RENAMED = {
     "ttile.elementwise": "math",
     "ttile.cast": "convert",
@@ -77,21 +87,9 @@ def threads_of(kernel: SpecOp) -> int:
         return max(32, min(LARGEST, max(sizes) // 4))
     if max(sizes) <= 64:
         return 32
-    if _folds_whole_rows(kernel, max(sizes)):
+    if folds_whole_rows(kernel, max(sizes)):
         return max(32, min(LARGEST, 1 << (max(sizes) // FOLDED).bit_length() - 1))
     return max(32, min(LARGEST, 1 << (max(sizes) // 8).bit_length() - 1))
-
-
-def _folds_whole_rows(kernel: SpecOp, size: int) -> bool:
-    """Whether the largest tiles are single rows, which are folded."""
-    for op in kernel.walk():
-        if isinstance(op, SpecOp) and op.name in ("ttile.reduce", "ttile.arg_reduce"):
-            type = op.operands[0].type
-            assert isinstance(type, TileAttr)
-            sizes = [dim.value or 1 for dim in type.shape]
-            if sizes[op.value("axis")] == prod(sizes) == size:
-                return True
-    return False
 
 
 def _tiles_in(kernel: SpecOp) -> list[TileAttr]:
@@ -237,7 +235,16 @@ class Lowering(Writer):
         counts = [_turns(loop) for loop in loops]
         sizes = [prod(dim.value or 1 for dim in type.shape) for type in _tiles_in(self.kernel)]
         most = max([count or 0 for count in counts], default=0) * max(1, max(sizes, default=1) // self.threads)
-        return bool(loops) and None not in counts and most <= IN_REGISTERS
+        room = 2 * IN_REGISTERS if self._has_plain_rows(counts) else IN_REGISTERS
+        return bool(loops) and None not in counts and most <= room
+
+    def _has_plain_rows(self, counts: Sequence[int | None]) -> bool:
+        """Whether rows are of bf16, which need half a register, move by matrices, and nothing else is kept of them."""
+        ops = [op for op in self.kernel.walk() if isinstance(op, SpecOp) and op is not self.kernel]
+        types = [op.results[0].type for op in ops if op.name == "ttile.load"]
+        is_narrow = all(isinstance(type, TileAttr) and type.dtype is bf16 for type in types)
+        is_whole = all(count is not None and count % 8 == 0 for count in counts) and self.align == ALIGNED
+        return is_narrow and is_whole and self.machine.has("sm_90") and {op.name for op in ops} <= _OF_ROWS
 
     def _access(self, op: SpecOp, buffer: TensorType, sizes: Sequence[Dim], first: int) -> dict[str, Any]:
         coords, axes = op.value("coords"), op.value("axes")
@@ -463,23 +470,4 @@ def _widest(kernel: SpecOp) -> int:
             assert isinstance(buffer.type, BufferAttr)
             if op.value("way") == "contiguous":
                 found = min(found, max(1, op.value("align") // buffer.type.dtype.bytes))
-    return min(found, _neighbours_of_rows(kernel), 8)
-
-
-def _neighbours_of_rows(kernel: SpecOp) -> int:
-    """Neighbours of a thread where whole rows are folded: 4 bytes, since all others are joined without an exchange."""
-    folds = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name.startswith("ttarget.fold")]
-    threads, found = kernel.value("threads"), 8
-    for op in folds:
-        type = op.operands[0].type
-        assert isinstance(type, VectorAttr)
-        sizes = [dim.value or 1 for dim in type.shape]
-        if threads > WARP and sizes[op.value("axis")] == prod(sizes) >= 4 * threads:
-            found = min([found, *(max(1, 4 // item) for item in _item_bytes(kernel))])
-    return found
-
-
-def _item_bytes(kernel: SpecOp) -> list[int]:
-    """Bytes of the elements that a kernel reads."""
-    types = [op.results[0].type for op in kernel.walk() if op.name == "ttarget.load"]
-    return [type.dtype.bytes for type in types if isinstance(type, VectorAttr)]
+    return min(found, neighbours_of_rows(kernel), 8)

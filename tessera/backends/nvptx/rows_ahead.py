@@ -44,10 +44,10 @@ class RowAhead:
         return self.load.operands[0]
 
 
-def rows_ahead(kernel: SpecOp, machine: Machine, programs: int) -> list[RowAhead]:
+def rows_ahead(kernel: SpecOp, machine: Machine, programs: int, held: int = HELD) -> list[RowAhead]:
     """The rows of a kernel that are worth it: read whole, of arguments that are not written, and fit shared memory."""
     found: dict[SSAValue, RowAhead] = {}
-    room = machine.shared // HELD
+    room = machine.shared // held
     (outer,) = [op for op in kernel.regions[0].block.ops if op.name == "ttarget.programs"]
     assert isinstance(outer, SpecOp)
     if len(outer.value("grid")) != 1 or kernel.value("threads") != WARP:

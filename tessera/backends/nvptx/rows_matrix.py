@@ -15,7 +15,8 @@ from xdsl.ir import BlockArgument, SSAValue
 
 from tessera.backends.nvptx import values
 from tessera.backends.nvptx.layout import Tile
-from tessera.backends.nvptx.rows_ahead import CHUNK, HELD, RowAhead, Stage, copy_chunks, end_of
+from tessera.backends.nvptx.lower import IN_REGISTERS
+from tessera.backends.nvptx.rows_ahead import CHUNK, HELD, RowAhead, Stage, copy_chunks, end_of, rows_ahead
 from tessera.backends.nvptx.text import SHARED, WARP, assembly, barrier, warp_barrier
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
@@ -57,14 +58,16 @@ class MatrixRows:
         return tuple(dict.fromkeys(op.operands[0] for op in self.shared))
 
 
-def matrix_rows(kernel: SpecOp, rows: Sequence[RowAhead], machine: Machine, programs: int) -> MatrixRows | None:
+def matrix_rows(
+    kernel: SpecOp, rows: Sequence[RowAhead], machine: Machine, programs: int, held: int = HELD
+) -> MatrixRows | None:
     """What of a kernel goes by matrices; None where its rows do not."""
     if not rows or not machine.has("sm_90") or not all(_is_whole(row.load, row.loop) for row in rows):
         return None
     ops = [op for op in kernel.walk() if isinstance(op, SpecOp) and op is not kernel]
     if any(op.name not in _PLAIN for op in ops):
         return None
-    room = machine.shared // HELD - programs * (sum(row.bytes for row in rows) + _STAGED)
+    room = machine.shared // held - programs * (sum(row.bytes for row in rows) + _STAGED)
     shared: list[SpecOp] = []
     taken: dict[SSAValue, int] = {}
     for op in ops:
@@ -74,6 +77,31 @@ def matrix_rows(kernel: SpecOp, rows: Sequence[RowAhead], machine: Machine, prog
             shared.append(op)
     stores = frozenset(op for op in ops if _goes_out_whole(op, kernel))
     return MatrixRows(tuple(shared), stores) if room >= 0 else None
+
+
+@dataclass(frozen=True)
+class PlacedRows:
+    """Rows that come ahead, what of a kernel goes by matrices, and how many blocks of it a multiprocessor holds."""
+
+    rows: list[RowAhead]
+    matrix: MatrixRows | None
+    held: int = HELD
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether a thread has so much of a row that registers hold it as it lies in memory, and no wider."""
+        return self.matrix is not None and any(row.count > WARP * IN_REGISTERS for row in self.rows)
+
+
+def place_rows(kernel: SpecOp, machine: Machine, programs: int) -> PlacedRows:
+    """As many blocks as may be, or one less where that leaves room for more that goes by matrices."""
+    if kernel.value("threads") == 1:
+        return PlacedRows([], None)
+    found: list[PlacedRows] = []
+    for held in (HELD, HELD - 1):
+        rows = rows_ahead(kernel, machine, programs, held)
+        found.append(PlacedRows(rows, matrix_rows(kernel, rows, machine, programs, held), held))
+    return max(found, key=lambda placed: 0 if placed.matrix is None else 1 + len(placed.matrix.shared))
 
 
 def _is_whole(access: SpecOp, loop: object, value: SSAValue | None = None) -> bool:
@@ -142,6 +170,8 @@ class Matrices:
         self._row = f.add(steps, f.mul(f.udiv(f.urem(lane, 8), 2), CHUNK))
         self._read: dict[tuple[SpecOp, int], list[Value]] = {}
         self._waiting: dict[SpecOp, list[tuple[Tile, Any]]] = {}
+        self.words: dict[Value, tuple[Value, int]] = {}
+        """Where elements are: a word, and which half of it."""
 
     def bring(self) -> None:
         """Copy what all programs read, by all threads of the block; once."""
@@ -178,7 +208,10 @@ class Matrices:
         whole = Value("<4 x i32>", "poison")
         for at in range(4):
             whole = f.insert(whole, f.raw("i32", f"extractvalue {four} {found.text}, {at}"), at)
-        return values.unpacked(f, whole, values.memory_type(dtype), STEPS)
+        halves = values.unpacked(f, whole, values.memory_type(dtype), STEPS)
+        words = [f.extract(whole, at) for at in range(4)]
+        self.words.update((half, (words[at // 2], at % 2)) for at, half in enumerate(halves))
+        return halves
 
     def shared_value(self, op: SpecOp, turn: int) -> Value:
         """One step of a row that all programs read."""

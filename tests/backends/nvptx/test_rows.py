@@ -19,7 +19,7 @@ import tessera as ts
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.falling import falling
 from tessera.backends.nvptx.rows_ahead import rows_ahead
-from tessera.backends.nvptx.rows_matrix import matrix_rows, thread_distance
+from tessera.backends.nvptx.rows_matrix import matrix_rows, place_rows, thread_distance
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
 from tessera.ir.base.dialect_of import load_dialects
@@ -28,6 +28,7 @@ from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
 from tessera.ir.schedule.interpret import run_program
 from tessera.ir.target.machine_code import compile_texts
+from tessera.runtime.devices.cuda_assembler import assemble_with_words, assembler
 from tessera.stdlib import efficient_layernorm, stable_softmax
 from tessera.types.machine import GPUS
 
@@ -360,6 +361,24 @@ def test_a_row_of_the_language_is_divided_by_its_sum_at_once() -> None:
     ptx = ptx_of(lowered(library_softmax, np.zeros((64, 4096), BF16)))
     assert ptx.count("rcp.approx.ftz.f32") == 1
     assert ptx.count("div.rn.f32") == 32
+
+
+def rmsnorm(x: Any, weight: Any) -> Any:
+    return ts.ops.rmsnorm(x, weight)
+
+
+@pytest.mark.skipif(assembler() is None, reason="there is no ptxas here")
+@pytest.mark.parametrize(("columns", "dtype", "is_kept"), [(8192, BF16, True), (9216, BF16, True), (9472, BF16, False),
+    (8224, BF16, False), (8192, np.float16, False), (5120, np.float32, False)])  # fmt: skip
+def test_wide_rows_of_bf16_stay_in_registers(columns: int, dtype: Any, is_kept: bool) -> None:
+    lowering = lowered(rmsnorm, np.zeros((64, columns), dtype), np.zeros(columns, dtype))
+    ptx = ptx_of(lowering)
+    assert ("ldmatrix" in ptx) == is_kept
+    if is_kept:
+        assert place_rows(lowering.targets[0], HOPPER, 4).is_wide
+        # Once for the squares, once for the result, and the weights; each as a number of its own.
+        assert ptx.count("prmt.b32") == 3 * columns // 32
+        assert " 0 bytes spill stores" in assemble_with_words(ptx.encode(), "sm_90a")[1]
 
 
 AT_LEAST = {
