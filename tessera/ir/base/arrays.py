@@ -121,19 +121,24 @@ def added_once(product: Array, total: Array) -> Array:
     a sum that lost something there ends in an odd bit, which no tie does.
     """
     wide = total.astype(np.float64)
-    near = product + wide
+    near = np.asarray(product + wide)
     bits = near.view(np.uint64)
     with np.errstate(invalid="ignore", over="ignore"):
         is_suspect = (bits & np.uint64(0x1FFFFFFF)) == np.uint64(0x10000000)
         # Below the normal numbers of f32, where ties lie elsewhere; but not zero, which has lost nothing.
         is_suspect |= (bits << np.uint64(1)) - np.uint64(1) < _TWICE_LEAST_NORMAL
-    if is_suspect.any():
-        part = near - product
-        lost = (product - (near - part)) + (wide - part)
-        is_even = (near.view(np.uint64) & np.uint64(1)) == 0
-        odd = np.nextafter(near, np.where(lost > 0, np.inf, -np.inf))
-        near = np.where(is_even & (lost != 0) & np.isfinite(lost), odd, near)
+        if is_suspect.any():
+            near[is_suspect] = _ending_odd(*(array[is_suspect] for array in np.broadcast_arrays(product, wide, near)))
     return near.astype(np.float32)
+
+
+def _ending_odd(product: Array, wide: Array, near: Array) -> Array:
+    """Sums in f64 that end in an odd bit where they lost something."""
+    part = near - product
+    lost = (product - (near - part)) + (wide - part)
+    is_even = (near.view(np.uint64) & np.uint64(1)) == 0
+    odd = np.nextafter(near, np.where(lost > 0, np.inf, -np.inf))
+    return np.where(is_even & (lost != 0) & np.isfinite(lost), odd, near)
 
 
 def static(dim: Dim | int) -> int:
