@@ -9,7 +9,9 @@ from tessera.diagnostics.codes import ShapeError
 from tessera.diagnostics.span import Span, user_span
 from tessera.frontend.annotations import leaf_annotations
 from tessera.frontend.bind import Signature, dim_name
+from tessera.frontend.concrete import concrete_type
 from tessera.frontend.fixes import fixes_of
+from tessera.frontend.traced import TracedTensor
 from tessera.frontend.tree import flatten, leaf_paths
 from tessera.types.annotation import ANONYMOUS, TensorAnnotation
 from tessera.types.dim import Dim
@@ -77,7 +79,7 @@ class ReturnedSizes:
     def _named(self, dim: Dim) -> Dim:
         """A size in the names of the function; without one, where it has no short name there."""
         known = self.facts.known(dim)
-        names = {found.symbol_name: Dim.symbol(name) for name, found in reversed(self.named.items())}
+        names = {found.symbol_name: Dim.symbol(name) for name, found in self.named.items()}
         given = {symbol: names[symbol] for symbol in known.symbols if symbol in names}
         is_short = given.keys() == known.symbols and "(" not in str(known)
         return known.substitute(given) if is_short else Dim.symbol(ANONYMOUS)
@@ -97,8 +99,8 @@ def check_sizes(trace: Trace, function: Any, signature: Signature, returns: Any,
     names |= {name: facts.names[name] for name in wanted if name in facts.names}
     sizes = ReturnedSizes(trace, function, names, _sources(trace, names))
     for path, value, annotation in leaves:
-        type = getattr(value, "type", None)
-        if annotation is not None and annotation.head == "Tensor" and isinstance(type, TensorType):
+        type = value.type if isinstance(value, TracedTensor) else concrete_type(value)
+        if annotation is not None and annotation.head == "Tensor" and type is not None:
             sizes.check(path, type, annotation, maker_span(trace, value) or user_span())
 
 

@@ -124,3 +124,16 @@ def test_a_function_that_is_called_by_another_keeps_its_word_too() -> None:
     assert "`result.shape[0] = M`, and is declared `S`" in text
     assert 'declare what is returned, `Tensor["B", "S", f32]`' in text
     assert square(zeros(2, 2)).shape == (2, 2)
+
+
+def test_tensors_from_outside_and_names_that_look_like_coordinates() -> None:
+    @jit
+    def outside(x: Tensor["N", f32]) -> Tensor["N", f32]:
+        return ts.zeros(4)
+
+    @jit
+    def turned(x: Tensor["d0", "m1", f32]) -> Tensor["m1", "d0", f32]:
+        return x * 2.0
+
+    assert "`result.shape[0] = 4`, and is declared `N`" in refused(outside, zeros(4))
+    assert 'declare what is returned, `Tensor["d0", "m1", f32]`' in refused(turned, zeros(2, 2))
