@@ -153,6 +153,8 @@ PAIRED = {"matrix.pair": "always", "contraction.block": (128, 256, 64)}
 WARPS = {"matrix.units": "mma.sync"}
 NARROW = {"contraction.block": (64, 32, 128)}
 ONE_STAGE = {"pipeline.stages": 1}
+BESIDE = {"matrix.epilogue": "beside", "contraction.block": (128, 80, 64)}
+"""More programs than multiprocessors, of a few steps."""
 PRODUCTS: dict[str, Case] = {
     "nt": Case(nt, _sides(512, 512, 256)),
     "nn": Case(nn, _sides(512, 512, 256, "nn")),
@@ -168,7 +170,8 @@ PRODUCTS: dict[str, Case] = {
     "narrow-columns": Case(nn, _sides(77, 40, 264, "nn"), overrides=NARROW, is_ragged=True),
     "pair": Case(nt, _sides(512, 1024, 256), overrides=PAIRED),
     "pair-ragged": Case(nt, _sides(500, 1000, 264), overrides=PAIRED, is_ragged=True),
-    "beside": Case(nt, _sides(1024, 3072, 512), overrides={"matrix.epilogue": "beside"}),
+    "beside": Case(nt, _sides(1024, 1440, 256), overrides=BESIDE),
+    "beside-layer": Case(_layer, (*_sides(1024, 1432, 448, "nn"), (1432,)), overrides=BESIDE),
     "one-stage": Case(nt, _sides(256, 512, 512), overrides=ONE_STAGE),
     "one-stage-ragged": Case(nn, _sides(333, 200, 136, "nn"), overrides=ONE_STAGE, is_ragged=True),
     "warps": Case(nt, _sides(256, 256, 128), overrides=WARPS),
@@ -201,6 +204,8 @@ ROWS: dict[str, Case] = {
     "softmax-ragged": Case(_softmax, ((7, 1000),), is_ragged=True),
     "softmax-long": Case(_softmax, ((4, 70001),), is_ragged=True),
     "rmsnorm": Case(_rmsnorm, ((64, 4096), (4096,))),
+    "rmsnorm-wide": Case(_rmsnorm, ((64, 8192), (8192,))),
+    "columns-bf16": Case(_columns, ((4096, 100),), is_ragged=True),
     "columns": Case(_columns, ((513, 100),), "f32", is_ragged=True),
     "sort": Case(_sorted, ((3, 1000),), "f32", is_ragged=True),
     "running": Case(_running, ((5, 300),), "f32", is_ragged=True),

@@ -10,7 +10,7 @@ from tessera.backends.nvptx.hopper_fragments import Registers
 from tessera.backends.nvptx.text import special
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.llvm.instructions import Value
-from tessera.ir.target.ops.hopper_rest import parts_of
+from tessera.ir.target.ops.hopper_rest import pieces_of
 
 if TYPE_CHECKING:
     from tessera.backends.nvptx.hopper_emit import MatrixEmitter
@@ -67,12 +67,12 @@ class Rolled:
         return [emitter.values[value] for value in last.operands], [emitter.values[v] for v in self.rest.operands]
 
     def _parts(self, values: Sequence[Any], place: Value) -> list[Part]:
-        """The rest of a program, in parts: what all rows read, which comes early, and everything else."""
+        """The rest of a program, in pieces: what all rows read, which comes early, and everything else."""
         block = self.rest.regions[0].block
         early = [op for op in block.ops if isinstance(op, SpecOp) and _is_early(op)]
         late = [op for op in block.ops if isinstance(op, SpecOp) and op not in early]
 
-        def part(first: int, count: int) -> Part:
+        def piece(first: int, count: int) -> Part:
             def begin() -> None:
                 places = self.emitter.wide_places(self.op, place, self.counts)
                 cut = [window_of(value, first, count) for value in values]
@@ -81,7 +81,7 @@ class Rolled:
 
             return begin, lambda: self._some(late, first, count)
 
-        return [part(*one) for one in parts_of(self.rest)]
+        return [piece(*one) for one in pieces_of(self.rest)]
 
     def _some(self, ops: Sequence[SpecOp], first: int, count: int) -> None:
         tiles = self.emitter.tiles

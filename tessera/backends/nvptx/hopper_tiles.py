@@ -358,13 +358,16 @@ class TileOps:
         tile, map, staging = self._tile(op.operands[0]), self.values[op.operands[1]], self.values[op.operands[2]]
         assert isinstance(staging, SharedTile)
         layout, span = tile.layout, staging.span_columns
-        spans = layout.columns // span
+        column, type = self.window[0] if self.window else 0, op.operands[0].type
+        assert isinstance(type, ShapedAttr)
+        # A piece of a span waits for its place where it is the first, and leaves where it is the last.
+        inner, total = column % span, type.shape[1].value or 0
+        is_piece = layout.columns < span and column - inner + span <= total
+        spans = 1 if is_piece else layout.columns // span
         own = op32(f, "mul", setting.group, 2 * staging.bytes)
         barrier = op32(f, "add", setting.group, 1)
         pieces = [(block, part) for block in range(layout.blocks) for part in range(spans)]
-        column, type = self.window[0] if self.window else 0, op.operands[0].type
-        assert isinstance(type, ShapedAttr)
-        before, is_odd = layout.blocks * (column // span), layout.blocks * ((type.shape[1].value or 0) // span) % 2
+        before, is_odd = layout.blocks * (column // span), layout.blocks * (total // span) % 2
         # Two pieces have a place each and go together; of more, the third takes the place of the first.
         together = 2 if len(pieces) == 2 else 1
         for first in range(0, len(pieces), together):
@@ -376,15 +379,19 @@ class TileOps:
             # Two groups may be under way, and this one takes the place of the older, or of both.
             # After an odd number of pieces the last one of the program before has the first place as well.
             left = 0 if is_odd and before + first == 0 else 2 - together
-            asm.copies_read(f, left, self.is_first)
-            asm.named_barrier(f, barrier, WARPGROUP)
+            if inner == 0:
+                asm.copies_read(f, left, self.is_first)
+                asm.named_barrier(f, barrier, WARPGROUP)
             for address, block, part in group:
-                self._stage(tile, block, part, span, address)
+                self._stage(tile, block, part, span, address, inner)
+            if is_piece and inner + layout.columns < span:
+                continue
             asm.effect(f, "fence.proxy.async.shared::cta;")
             asm.named_barrier(f, barrier, WARPGROUP)
             for address, block, part in group:
-                asm.copy_out(f, map, address, self._corner(op, layout, block, column + part * span), self.is_first)
-        return spans * span
+                at_column = column - inner + part * span
+                asm.copy_out(f, map, address, self._corner(op, layout, block, at_column), self.is_first)
+        return layout.columns if is_piece else spans * span
 
     def _corner(self, op: SpecOp, layout: Layout, block: int, column: int) -> list[Value]:
         """Where a box begins in the buffer, innermost dim first."""
@@ -397,8 +404,8 @@ class TileOps:
         env[column_axis] = f.add(env[column_axis], column)
         return [f.cast("trunc", dim_value(f, expr, env), "i32") for expr in reversed(op.value("map"))]
 
-    def _stage(self, tile: Registers, block: int, part: int, span: int, address: Value) -> None:
-        """One span of columns of 64 rows into swizzled shared memory."""
+    def _stage(self, tile: Registers, block: int, part: int, span: int, address: Value, inner: int = 0) -> None:
+        """One span of columns of 64 rows into swizzled shared memory, or a piece of it from an inner column on."""
         f, tid = self.f, self.setting.tid
         lane, warp = op32(f, "and", tid, 31), op32(f, "and", op32(f, "lshr", tid, 5), 3)
         first = block * tile.layout.columns // 2 + part * span // 2
@@ -407,8 +414,8 @@ class TileOps:
             start = op32(f, "add", address, op32(f, "mul", row, SPAN))
             half, swizzle = op32(f, "lshr", lane, 4), op32(f, "and", lane, 7)
             pairs = tile.packed(f)
-            for quarter in range(4):
-                piece = op32(f, "xor", op32(f, "add", half, 2 * quarter), swizzle)
+            for quarter in range(count // 16):
+                piece = op32(f, "xor", op32(f, "add", half, 2 * quarter + inner // 8), swizzle)
                 words = pairs[first // 2 + 4 * quarter : first // 2 + 4 * quarter + 4]
                 asm.matrices_out(f, op32(f, "add", start, op32(f, "shl", piece, 4)), words)
             return
@@ -417,8 +424,8 @@ class TileOps:
             row = op32(f, "add", op32(f, "mul", warp, 16), op32(f, "add", op32(f, "lshr", lane, 2), 8 * number_of))
             start, swizzle = op32(f, "add", address, op32(f, "mul", row, SPAN)), op32(f, "and", row, 7)
             inside = op32(f, "shl", op32(f, "and", lane, 1), 3)
-            for step in range(span // 8):
-                piece = op32(f, "add", op32(f, "and", op32(f, "lshr", lane, 1), 1), 2 * step)
+            for step in range(count // 8):
+                piece = op32(f, "add", op32(f, "and", op32(f, "lshr", lane, 1), 1), 2 * step + inner // 4)
                 place = op32(f, "add", start, op32(f, "shl", op32(f, "xor", piece, swizzle), 4))
                 pair = values[first + 4 * step + 2 * number_of : first + 4 * step + 2 * number_of + 2]
                 bits = [f.bitcast(convert.narrowed(f, value, tile.dtype), "i32") for value in pair]

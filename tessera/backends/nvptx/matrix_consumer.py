@@ -24,7 +24,7 @@ from tessera.ir.target.hopper_types import (
 from tessera.ir.tile.copied import SHARED
 from tessera.ir.tile.matrix.loops import is_longer, rings_read, sum_of
 from tessera.ir.tile.matrix.plan import Product, Side
-from tessera.ir.tile.matrix.rest import PART, Rest
+from tessera.ir.tile.matrix.rest import PART, Rest, pieces_of
 from tessera.ir.tile.matrix.skew import skew_of
 from tessera.ir.tile.order import SKEWED, SUM
 from tessera.types.dim import Dim
@@ -74,7 +74,7 @@ class Consumer(Role):
         self.emit("yield")
         self.block, self.places = outer[0], outer[1]
         self.values.update(outer[2])
-        self.emit("rest", [given], {"columns": PART}, (), [block])
+        self.emit("rest", [given], {"columns": PART, "pieces": pieces_of(rest)}, (), [block])
 
     def lower(self, op: SpecOp) -> None:
         if op in self.plan.hidden:

@@ -40,12 +40,14 @@ def contraction_block(candidates: Sequence[Any], context: Mapping[str, Any]) -> 
 _RATES = {
     **dict(zip(((128, 16 * at) for at in range(16, 10, -1)), (1.0, 0.99, 0.96, 0.92, 0.98, 0.92), strict=True)),
     **dict(zip(((128, 16 * at) for at in range(10, 3, -1)), (0.93, 0.92, 0.9, 0.78, 0.72, 0.66, 0.62), strict=True)),
+    **dict(zip(((128, 200), (128, 216), (192, 144)), (0.955, 0.955, 0.96), strict=True)),
     **dict(zip(((256, 128), (192, 192), (192, 128)), (0.97, 0.98, 0.95), strict=True)),
     **dict(zip(((64, 256), (64, 128), (64, 64)), (0.8, 0.66, 0.42), strict=True)),
 }
 """How much of its peak a multiprocessor reaches on blocks of a size, measured on an H200."""
 _RATES_TWICE = {
     **dict(zip(((192, 128), (128, 256), (256, 128), (128, 128)), (1.0, 0.95, 0.94, 0.86), strict=True)),
+    **dict(zip(((128, 192), (128, 176), (128, 160), (128, 144)), (0.99, 0.95, 0.93, 0.92), strict=True)),
     **dict(zip(((64, 256), (128, 64), (64, 128), (64, 64)), (0.72, 0.55, 0.58, 0.36), strict=True)),
 }
 """The same of 8-bit floats, for the blocks that do not run out of registers."""

@@ -24,7 +24,7 @@ from tessera.ir.schedule.emit.contraction_kernel import MATRIX_BLOCKS
 from tessera.ir.schedule.models import contraction_block
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.machine_code import compile_text
-from tessera.ir.target.ops.hopper_rest import parts_of
+from tessera.ir.target.ops.hopper_rest import parts_of, pieces_of
 from tessera.ir.tile.matrix.programs import PAIRS
 from tessera.ir.tile.order import EPILOGUES
 from tessera.ir.tile.passes.overlap_products import LAGS
@@ -157,6 +157,43 @@ def test_parts_are_all_columns() -> None:
     kernel = lowered(nt, MANY, (128, 144, 64))
     (rest,) = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.rest"]
     assert parts_of(rest) == [(0, 64), (64, 64), (128, 16)]
+
+
+def pieces_in(kernel: SpecOp) -> list[tuple[int, int]]:
+    (rest,) = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.rest"]
+    return pieces_of(rest)
+
+
+def test_work_beside_products_is_in_pieces_where_there_are_steps_for_them() -> None:
+    """A step for each piece, the first one, and one for the products that come after all of them."""
+    for steps, width in ((18, 32), (10, 32), (9, 64)):
+        shapes = [(2048, 64 * steps), (2560, 64 * steps), (2560,)]
+        assert pieces_in(lowered(layer, shapes, (128, 256, 64))) == [(first, width) for first in range(0, 256, width)]
+    assert pieces_in(lowered(layer, [*MANY, (2560,)], (128, 144, 64)))[-2:] == [(96, 32), (128, 16)]
+    # What is only stored is no work.
+    assert pieces_in(lowered(nt, MANY, (128, 256, 64))) == [(first, 64) for first in range(0, 256, 64)]
+
+
+@pytest.mark.parametrize("block", [(128, 256, 64), (256, 128, 64), (192, 128, 64), (128, 144, 64)])
+def test_pieces_of_a_part_leave_together(block: tuple[int, int, int]) -> None:
+    shapes = [(2048, 640), (2560, 640), (2560,)]
+    made = [lowered(layer, shapes, block) for _ in range(2)]
+    for op in made[1].walk():
+        if isinstance(op, SpecOp) and op.name == "ttarget.rest":
+            op.set_value("pieces", 1)
+    texts = [BACKEND.code(kernel).text for kernel in made]
+    for word in ("stmatrix", "fence.proxy.async.shared::cta", "2d.global.shared::cta", "bulk.wait_group.read"):
+        assert texts[0].count(word) == texts[1].count(word) > 0
+    assert texts[0].count("wgmma.commit_group") > texts[1].count("wgmma.commit_group")
+
+
+@pytest.mark.parametrize(
+    ("block", "group"), [((128, 256, 64), 16), ((192, 128, 64), 8), ((256, 128, 64), 8), ((128, 176, 64), 12)]
+)
+def test_a_wave_of_programs_is_no_higher_than_it_is_wide(block: tuple[int, int, int], group: int) -> None:
+    rows, columns, _ = block
+    assert f"group = {group}}}" in text_of(lowered(nt, MANY, block))
+    assert group * rows <= GPUS["sm_90a"].blocks / group * columns < (group + 2) ** 2 * rows / group
 
 
 @settings(max_examples=60, deadline=None)

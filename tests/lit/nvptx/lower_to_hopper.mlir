@@ -11,14 +11,14 @@
 // CHECK-NEXT:    %[[B:.*]] = ttarget.shared_tile {{.*}} stages = [[STAGES]]}
 // CHECK:         %[[RING:.*]] = ttarget.ring %[[A]], %[[B]] {{.*}} stages = [[STAGES]]}
 // CHECK:         ttarget.roles
-// CHECK:           ttarget.tiles %{{.*}} {grid = [4, 8], group = 16}
+// CHECK:           ttarget.tiles %{{.*}} {grid = [4, 8], group = 10}
 // CHECK:             ttarget.steps %{{.*}} {step = 64}
 // CHECK:               ttarget.acquire %[[RING]], %[[AT:.*]] :
 // CHECK:               ttarget.copy %{{.*}}, %[[RING]], %[[AT]], %[[A]],
 // CHECK:               ttarget.copy %{{.*}}, %[[RING]], %[[AT]], %[[B]],
 // CHECK-NEXT:          ttarget.advance %[[RING]], %[[AT]]
 // CHECK-NOT:       ttarget.acquire
-// CHECK:           ttarget.tiles %{{.*}} {grid = [4, 8], group = 16}
+// CHECK:           ttarget.tiles %{{.*}} {grid = [4, 8], group = 10}
 // CHECK:             ttarget.mma_open
 // CHECK:             ttarget.steps %{{.*}} {step = 64, is_nonempty = true}
 // CHECK:               ttarget.await %[[RING]], %[[HERE:.*]] :
@@ -79,7 +79,7 @@ ttile.kernel @nn(%0: !ttile.buffer<[256, 192], bf16>, %1: !ttile.buffer<[192, 51
 // -----
 // What hangs over the edge is zeros of the copy engine inside, and bounds of the store outside.
 // CHECK-LABEL: ttarget.matrix_kernel @ragged__matrix(
-// CHECK:         ttarget.tiles %{{.*}} {grid = [2, 2], group = 16}
+// CHECK:         ttarget.tiles %{{.*}} {grid = [2, 2], group = 10}
 // CHECK-NOT:     ttarget.clip
 // CHECK:         ttarget.store_tile {{.*}} bounds = [77, 100]}
 ttile.kernel @ragged(%0: !ttile.buffer<[77, 33], bf16>, %1: !ttile.buffer<[100, 33], bf16>, %2: !ttile.buffer<[77, 100], bf16>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction"} {

@@ -310,7 +310,7 @@ ttarget.matrix_kernel @promoted(%0: !ttile.buffer<[256, 512], f8e4m3>, %1: !ttil
 }
 // -----
 // There is a step of products for each part, and two more.
-// CHECK: error[T0601]: 2 parts run before the waits of as many steps, two others aside, got 3 steps
+// CHECK: error[T0601]: 2 pieces run before the waits of as many steps, two others aside, got 3 steps
 ttarget.matrix_kernel @rolled(%0: !ttile.buffer<[2048, 512], bf16>, %1: !ttile.buffer<[2560, 512], bf16>, %2: !ttile.buffer<[2560], bf16>, %3: !ttile.buffer<[2048, 2560], bf16>) attributes {symbols = [], grid = [16, 20], writes = [3], features = ["wgmma", "tma", "setmaxnreg"], consumers = 2, registers = [40, 232], shared = 229472} {
   %4 = ttarget.shared_tile {offset = 0, stages = 6} : () -> !ttarget.shared_tile<[128, 64], bf16>
   %5 = ttarget.shared_tile {offset = 98304, stages = 6} : () -> !ttarget.shared_tile<[128, 64], bf16>
@@ -365,6 +365,160 @@ ttarget.matrix_kernel @rolled(%0: !ttile.buffer<[2048, 512], bf16>, %1: !ttile.b
       ttarget.release %7, %39 : (!ttarget.ring, !ttarget.cursor) -> ()
       %47 = ttarget.convert %46 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
       ttarget.rest %47 ({
+      ^bb0(%48: !ttile.index, %49: !ttile.index, %50: !ttarget.fragment<[128, 128], bf16>):
+        %51 = ttarget.index %48 {names = ["_m"], expr = 128*_m} : (!ttile.index) -> !ttile.index
+        %52 = ttarget.index %49 {names = ["_n"], expr = 128*_n} : (!ttile.index) -> !ttile.index
+        %53 = ttarget.convert %50 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.fragment<[128, 128], f32>
+        %54 = ttarget.fragment_load %2, %51, %52 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_n], bounds = [-1, -1]} : (!ttile.buffer<[2560], bf16>, !ttile.index, !ttile.index) -> !ttarget.fragment<[128, 128], bf16>
+        %55 = ttarget.convert %54 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.fragment<[128, 128], f32>
+        %56 = ttarget.math %53, %55 {fn = "add"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+        %57 = ttarget.convert %56 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+        %58 = ttarget.convert %57 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.fragment<[128, 128], f32>
+        %59 = ttarget.math %58 {fn = "gelu_tanh"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+        %60 = ttarget.convert %59 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+        ttarget.store_tile %60, %10, %6, %3, %51, %52 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[128, 128], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[2048, 2560], bf16>, !ttile.index, !ttile.index) -> ()
+        ttarget.yield
+      }) : (!ttarget.fragment<[128, 128], bf16>) -> ()
+      ttarget.yield %38 : (!ttarget.cursor) -> ()
+    }) : (!ttarget.cursor) -> ()
+    ttarget.yield
+  })
+  ttarget.return
+}
+// -----
+// A part is computed in pieces of whole eights of columns.
+// CHECK: error[T0601]: parts of 64 columns are not 3 pieces of whole eights
+ttarget.matrix_kernel @rolled(%0: !ttile.buffer<[2048, 512], bf16>, %1: !ttile.buffer<[2560, 512], bf16>, %2: !ttile.buffer<[2560], bf16>, %3: !ttile.buffer<[2048, 2560], bf16>) attributes {symbols = [], grid = [16, 20], writes = [3], features = ["wgmma", "tma", "setmaxnreg"], consumers = 2, registers = [40, 232], shared = 229472} {
+  %4 = ttarget.shared_tile {offset = 0, stages = 6} : () -> !ttarget.shared_tile<[128, 64], bf16>
+  %5 = ttarget.shared_tile {offset = 98304, stages = 6} : () -> !ttarget.shared_tile<[128, 64], bf16>
+  %6 = ttarget.shared_tile {offset = 196608, stages = 4} : () -> !ttarget.shared_tile<[64, 64], bf16>
+  %7 = ttarget.ring %4, %5 {offset = 229376, stages = 6} : (!ttarget.shared_tile<[128, 64], bf16>, !ttarget.shared_tile<[128, 64], bf16>) -> !ttarget.ring
+  %8 = ttarget.tensor_map %0 {box = [128, 64]} : (!ttile.buffer<[2048, 512], bf16>) -> !ttarget.tensor_map
+  %9 = ttarget.tensor_map %1 {box = [128, 64]} : (!ttile.buffer<[2560, 512], bf16>) -> !ttarget.tensor_map
+  %10 = ttarget.tensor_map %3 {box = [64, 64]} : (!ttile.buffer<[2048, 2560], bf16>) -> !ttarget.tensor_map
+  ttarget.roles ({
+    %11 = ttarget.cursor : () -> !ttarget.cursor
+    ttarget.tiles %11 {grid = [16, 20], group = 16} ({
+    ^bb0(%12: !ttile.index, %13: !ttile.index, %14: !ttarget.cursor):
+      %15 = ttarget.index %12 {names = ["_m"], expr = 128*_m} : (!ttile.index) -> !ttile.index
+      %16 = ttarget.index %13 {names = ["_n"], expr = 128*_n} : (!ttile.index) -> !ttile.index
+      %17 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+      %18 = ttarget.index {names = [], expr = 192} : () -> !ttile.index
+      %19 = ttarget.steps %17, %18, %14 {step = 64} ({
+      ^bb0(%20: !ttile.index, %21: !ttarget.cursor):
+        ttarget.acquire %7, %21 : (!ttarget.ring, !ttarget.cursor) -> ()
+        %22 = ttarget.index %15 {names = ["_m"], expr = _m} : (!ttile.index) -> !ttile.index
+        %23 = ttarget.index %20 {names = ["_k"], expr = _k} : (!ttile.index) -> !ttile.index
+        ttarget.copy %8, %7, %21, %4, %22, %23 : (!ttarget.tensor_map, !ttarget.ring, !ttarget.cursor, !ttarget.shared_tile<[128, 64], bf16>, !ttile.index, !ttile.index) -> ()
+        %24 = ttarget.index %16 {names = ["_n"], expr = _n} : (!ttile.index) -> !ttile.index
+        %25 = ttarget.index %20 {names = ["_k"], expr = _k} : (!ttile.index) -> !ttile.index
+        ttarget.copy %9, %7, %21, %5, %24, %25 : (!ttarget.tensor_map, !ttarget.ring, !ttarget.cursor, !ttarget.shared_tile<[128, 64], bf16>, !ttile.index, !ttile.index) -> ()
+        %26 = ttarget.advance %7, %21 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
+        ttarget.yield %26 : (!ttarget.cursor) -> ()
+      }) : (!ttile.index, !ttile.index, !ttarget.cursor) -> !ttarget.cursor
+      ttarget.yield %19 : (!ttarget.cursor) -> ()
+    }) : (!ttarget.cursor) -> ()
+    ttarget.yield
+  }, {
+    %27 = ttarget.cursor : () -> !ttarget.cursor
+    ttarget.tiles %27 {grid = [16, 20], group = 16} ({
+    ^bb0(%28: !ttile.index, %29: !ttile.index, %30: !ttarget.cursor):
+      %31 = ttarget.index %28 {names = ["_m"], expr = 128*_m} : (!ttile.index) -> !ttile.index
+      %32 = ttarget.index %29 {names = ["_n"], expr = 128*_n} : (!ttile.index) -> !ttile.index
+      %33 = ttarget.constant {value = 0} : () -> !ttarget.fragment<[128, 128], f32>
+      %34 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+      %35 = ttarget.index {names = [], expr = 192} : () -> !ttile.index
+      %36 = ttarget.mma_open %33 : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.pending<[128, 128], f32>
+      %37, %38, %39 = ttarget.steps %34, %35, %36, %30, %30 {step = 64, is_nonempty = true} ({
+      ^bb0(%40: !ttile.index, %41: !ttarget.pending<[128, 128], f32>, %42: !ttarget.cursor, %43: !ttarget.cursor):
+        ttarget.await %7, %42 : (!ttarget.ring, !ttarget.cursor) -> ()
+        %44 = ttarget.mma_issue %41, %4, %5, %42, %42 : (!ttarget.pending<[128, 128], f32>, !ttarget.shared_tile<[128, 64], bf16>, !ttarget.shared_tile<[128, 64], bf16>, !ttarget.cursor, !ttarget.cursor) -> !ttarget.pending<[128, 128], f32>
+        ttarget.mma_wait {left = 1}
+        ttarget.release %7, %43, %34, %40 : (!ttarget.ring, !ttarget.cursor, !ttile.index, !ttile.index) -> ()
+        %45 = ttarget.advance %7, %42 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
+        ttarget.yield %44, %45, %42 : (!ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor) -> ()
+      }) : (!ttile.index, !ttile.index, !ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor)
+      %46 = ttarget.mma_wait %37 : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+      ttarget.release %7, %39 : (!ttarget.ring, !ttarget.cursor) -> ()
+      %47 = ttarget.convert %46 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+      ttarget.rest %47 {pieces = 3} ({
+      ^bb0(%48: !ttile.index, %49: !ttile.index, %50: !ttarget.fragment<[128, 128], bf16>):
+        %51 = ttarget.index %48 {names = ["_m"], expr = 128*_m} : (!ttile.index) -> !ttile.index
+        %52 = ttarget.index %49 {names = ["_n"], expr = 128*_n} : (!ttile.index) -> !ttile.index
+        %53 = ttarget.convert %50 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.fragment<[128, 128], f32>
+        %54 = ttarget.fragment_load %2, %51, %52 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_n], bounds = [-1, -1]} : (!ttile.buffer<[2560], bf16>, !ttile.index, !ttile.index) -> !ttarget.fragment<[128, 128], bf16>
+        %55 = ttarget.convert %54 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.fragment<[128, 128], f32>
+        %56 = ttarget.math %53, %55 {fn = "add"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+        %57 = ttarget.convert %56 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+        %58 = ttarget.convert %57 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.fragment<[128, 128], f32>
+        %59 = ttarget.math %58 {fn = "gelu_tanh"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+        %60 = ttarget.convert %59 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+        ttarget.store_tile %60, %10, %6, %3, %51, %52 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[128, 128], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[2048, 2560], bf16>, !ttile.index, !ttile.index) -> ()
+        ttarget.yield
+      }) : (!ttarget.fragment<[128, 128], bf16>) -> ()
+      ttarget.yield %38 : (!ttarget.cursor) -> ()
+    }) : (!ttarget.cursor) -> ()
+    ttarget.yield
+  })
+  ttarget.return
+}
+// -----
+// There is a step for each piece of a part.
+// CHECK: error[T0601]: 4 pieces run before the waits of as many steps, two others aside, got 5 steps
+ttarget.matrix_kernel @rolled(%0: !ttile.buffer<[2048, 512], bf16>, %1: !ttile.buffer<[2560, 512], bf16>, %2: !ttile.buffer<[2560], bf16>, %3: !ttile.buffer<[2048, 2560], bf16>) attributes {symbols = [], grid = [16, 20], writes = [3], features = ["wgmma", "tma", "setmaxnreg"], consumers = 2, registers = [40, 232], shared = 229472} {
+  %4 = ttarget.shared_tile {offset = 0, stages = 6} : () -> !ttarget.shared_tile<[128, 64], bf16>
+  %5 = ttarget.shared_tile {offset = 98304, stages = 6} : () -> !ttarget.shared_tile<[128, 64], bf16>
+  %6 = ttarget.shared_tile {offset = 196608, stages = 4} : () -> !ttarget.shared_tile<[64, 64], bf16>
+  %7 = ttarget.ring %4, %5 {offset = 229376, stages = 6} : (!ttarget.shared_tile<[128, 64], bf16>, !ttarget.shared_tile<[128, 64], bf16>) -> !ttarget.ring
+  %8 = ttarget.tensor_map %0 {box = [128, 64]} : (!ttile.buffer<[2048, 512], bf16>) -> !ttarget.tensor_map
+  %9 = ttarget.tensor_map %1 {box = [128, 64]} : (!ttile.buffer<[2560, 512], bf16>) -> !ttarget.tensor_map
+  %10 = ttarget.tensor_map %3 {box = [64, 64]} : (!ttile.buffer<[2048, 2560], bf16>) -> !ttarget.tensor_map
+  ttarget.roles ({
+    %11 = ttarget.cursor : () -> !ttarget.cursor
+    ttarget.tiles %11 {grid = [16, 20], group = 16} ({
+    ^bb0(%12: !ttile.index, %13: !ttile.index, %14: !ttarget.cursor):
+      %15 = ttarget.index %12 {names = ["_m"], expr = 128*_m} : (!ttile.index) -> !ttile.index
+      %16 = ttarget.index %13 {names = ["_n"], expr = 128*_n} : (!ttile.index) -> !ttile.index
+      %17 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+      %18 = ttarget.index {names = [], expr = 320} : () -> !ttile.index
+      %19 = ttarget.steps %17, %18, %14 {step = 64} ({
+      ^bb0(%20: !ttile.index, %21: !ttarget.cursor):
+        ttarget.acquire %7, %21 : (!ttarget.ring, !ttarget.cursor) -> ()
+        %22 = ttarget.index %15 {names = ["_m"], expr = _m} : (!ttile.index) -> !ttile.index
+        %23 = ttarget.index %20 {names = ["_k"], expr = _k} : (!ttile.index) -> !ttile.index
+        ttarget.copy %8, %7, %21, %4, %22, %23 : (!ttarget.tensor_map, !ttarget.ring, !ttarget.cursor, !ttarget.shared_tile<[128, 64], bf16>, !ttile.index, !ttile.index) -> ()
+        %24 = ttarget.index %16 {names = ["_n"], expr = _n} : (!ttile.index) -> !ttile.index
+        %25 = ttarget.index %20 {names = ["_k"], expr = _k} : (!ttile.index) -> !ttile.index
+        ttarget.copy %9, %7, %21, %5, %24, %25 : (!ttarget.tensor_map, !ttarget.ring, !ttarget.cursor, !ttarget.shared_tile<[128, 64], bf16>, !ttile.index, !ttile.index) -> ()
+        %26 = ttarget.advance %7, %21 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
+        ttarget.yield %26 : (!ttarget.cursor) -> ()
+      }) : (!ttile.index, !ttile.index, !ttarget.cursor) -> !ttarget.cursor
+      ttarget.yield %19 : (!ttarget.cursor) -> ()
+    }) : (!ttarget.cursor) -> ()
+    ttarget.yield
+  }, {
+    %27 = ttarget.cursor : () -> !ttarget.cursor
+    ttarget.tiles %27 {grid = [16, 20], group = 16} ({
+    ^bb0(%28: !ttile.index, %29: !ttile.index, %30: !ttarget.cursor):
+      %31 = ttarget.index %28 {names = ["_m"], expr = 128*_m} : (!ttile.index) -> !ttile.index
+      %32 = ttarget.index %29 {names = ["_n"], expr = 128*_n} : (!ttile.index) -> !ttile.index
+      %33 = ttarget.constant {value = 0} : () -> !ttarget.fragment<[128, 128], f32>
+      %34 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+      %35 = ttarget.index {names = [], expr = 320} : () -> !ttile.index
+      %36 = ttarget.mma_open %33 : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.pending<[128, 128], f32>
+      %37, %38, %39 = ttarget.steps %34, %35, %36, %30, %30 {step = 64, is_nonempty = true} ({
+      ^bb0(%40: !ttile.index, %41: !ttarget.pending<[128, 128], f32>, %42: !ttarget.cursor, %43: !ttarget.cursor):
+        ttarget.await %7, %42 : (!ttarget.ring, !ttarget.cursor) -> ()
+        %44 = ttarget.mma_issue %41, %4, %5, %42, %42 : (!ttarget.pending<[128, 128], f32>, !ttarget.shared_tile<[128, 64], bf16>, !ttarget.shared_tile<[128, 64], bf16>, !ttarget.cursor, !ttarget.cursor) -> !ttarget.pending<[128, 128], f32>
+        ttarget.mma_wait {left = 1}
+        ttarget.release %7, %43, %34, %40 : (!ttarget.ring, !ttarget.cursor, !ttile.index, !ttile.index) -> ()
+        %45 = ttarget.advance %7, %42 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
+        ttarget.yield %44, %45, %42 : (!ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor) -> ()
+      }) : (!ttile.index, !ttile.index, !ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor)
+      %46 = ttarget.mma_wait %37 : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+      ttarget.release %7, %39 : (!ttarget.ring, !ttarget.cursor) -> ()
+      %47 = ttarget.convert %46 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+      ttarget.rest %47 {pieces = 2} ({
       ^bb0(%48: !ttile.index, %49: !ttile.index, %50: !ttarget.fragment<[128, 128], bf16>):
         %51 = ttarget.index %48 {names = ["_m"], expr = 128*_m} : (!ttile.index) -> !ttile.index
         %52 = ttarget.index %49 {names = ["_n"], expr = 128*_n} : (!ttile.index) -> !ttile.index

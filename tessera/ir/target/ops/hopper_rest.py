@@ -25,12 +25,24 @@ def parts_of(op: SpecOp) -> list[tuple[int, int]]:
     return [(first, min(width, total - first)) for first in range(0, total, width)]
 
 
+def pieces_of(op: SpecOp) -> list[tuple[int, int]]:
+    """The same of each piece, of which parts are made; there is a step for each."""
+    width = op.value("columns") // op.value("pieces")
+    return [
+        (at, min(width, first + count - at))
+        for first, count in parts_of(op)
+        for at in range(first, first + count, width)
+    ]
+
+
 def _check_rest(op: SpecOp) -> None:
     if not op.operands or any(not isinstance(value.type, FragmentAttr) for value in op.operands):
         op.fail(f"`{op.name}` takes fragments, got {[str(value.type) for value in op.operands]}")
     shapes = {value.type.shape for value in op.operands if isinstance(value.type, FragmentAttr)}
     if len(shapes) != 1 or op.value("columns") < 8 or op.value("columns") % 8:
         op.fail(f"`{op.name}` takes fragments of one shape, in parts of whole eights of columns")
+    if op.value("pieces") < 1 or op.value("columns") % (8 * op.value("pieces")):
+        op.fail(f"parts of {op.value('columns')} columns are not {op.value('pieces')} pieces of whole eights")
     for part in op.walk():
         if part is not op and part.name in _ELSEWHERE:
             op.fail(f"`{part.name}` is not done some columns at a time, beside the products of another program")
@@ -58,15 +70,16 @@ def _check_place(op: SpecOp, tiles: SpecOp) -> None:
 
 
 def _check_steps(op: SpecOp, body: Block) -> None:
-    """There is one loop of products, with a step for each part and two more."""
+    """There is one loop of products, with a step for each piece and two more."""
     loops = [part for part in body.ops if isinstance(part, SpecOp) and part.name == "ttarget.steps"]
     ends = [_constant(value) for value in loops[0].operands[:2]] if len(loops) == 1 else []
     if len(ends) != 2 or ends[0] is None or ends[1] is None:
         op.fail(f"`{op.name}` runs beside one loop whose steps are known")
     steps = -(-(ends[1] - ends[0]) // loops[0].value("step"))
     waits = [part for part in loops[0].regions[0].block.ops if part.name == "ttarget.mma_wait"]
-    if steps <= len(parts_of(op)) + 1 or len(waits) != 1:
-        op.fail(f"{len(parts_of(op))} parts run before the waits of as many steps, two others aside, got {steps} steps")
+    count = len(pieces_of(op))
+    if steps <= count + 1 or len(waits) != 1:
+        op.fail(f"{count} pieces run before the waits of as many steps, two others aside, got {steps} steps")
 
 
 def _constant(value: SSAValue) -> int | None:
@@ -94,7 +107,10 @@ SPECS = (
         "CTA's next program, before their waits, while two products are in flight; after the last program, alone.",
         operands=("values*",),
         results=(),
-        attributes=(Attribute("columns", "int", 64, "of a part"),),
+        attributes=(
+            Attribute("columns", "int", 64, "of a part, which leaves together"),
+            Attribute("pieces", "int", 1, "in which a part is computed, a step for each"),
+        ),
         regions=("body",),
         effects=frozenset(["memory"]),
         verify=_check_rest,

@@ -33,10 +33,8 @@ _ELEMENTS = (
 _OTHERS = ("ttile.program_id", "ttile.index", "ttile.for", "ttile.yield", "ttile.return", "ttile.dot")
 _MOST_SUMS = 128
 """Accumulators of a thread that leave room for addresses and what an epilogue needs."""
-_MOST_PROMOTED = 192
+_MOST_PROMOTED = 208
 """The same where some of them are only on their way to others; three warpgroups have no more than the above."""
-_PART = 128
-"""Columns of a product whose sums are added up outside of matrix units, and computed in parts."""
 
 
 class UnfitError(Exception):
@@ -215,9 +213,9 @@ def _product(
     found, acc = forms.get(lhs.dtype), op.results[0].type
     is_promoted = found is not None and found.is_promoted
     written: Sequence[int] = op.value("instruction")
-    parts = (N // written[1] if written else -(-N // _PART)) if is_promoted else 1
-    sums = N // 2 * blocks + N // parts // 2
-    if is_promoted and (N % (8 * parts) or sums > (_MOST_PROMOTED if rows != 192 else _MOST_SUMS)):
+    most = _MOST_PROMOTED if rows != 192 else _MOST_SUMS
+    parts = (N // written[1] if written else _parts_of(N, blocks, most)) if is_promoted else 1
+    if is_promoted and (N % (8 * parts) or N // 2 * blocks + N // parts // 2 > most):
         raise UnfitError(f"sums of {lhs.dtype} are kept beside those on their way, and of {M} x {N} there are too many")
     assert isinstance(acc, TileAttr)
     if found is None or rhs.dtype != lhs.dtype or acc.dtype != found.accumulator:
@@ -230,6 +228,12 @@ def _product(
         wanted = " x ".join(map(str, units.instruction(N, parts, lhs.dtype)))
         raise UnfitError(f"`instruction` is {' x '.join(map(str, written))}, and for {lhs.dtype} it is {wanted}")
     return Product(op, lhs, rhs, units.instruction(N, parts, lhs.dtype), parts)
+
+
+def _parts_of(columns: int, blocks: int, most: int) -> int:
+    """The fewest parts of the columns of a product whose sums fit beside those of one part on their way: 1 or 2."""
+    is_whole = columns // 2 * blocks + columns // 2 <= most
+    return 1 if is_whole else 2
 
 
 def _side(value: SSAValue, summed: int, passed: set[Operation], units: Units, is_right: bool) -> Side:
