@@ -353,7 +353,7 @@ class TileOps:
         return f.icmp("eq", f.raw("i64", f"and i64 {both.text}, 15"), f.const_i(0))
 
     def _through_shared(self, op: SpecOp) -> int:
-        """Store all whole spans of columns; how many columns those have."""
+        """Store all whole spans of columns, and pieces of such; how many columns those have."""
         f, setting = self.f, self.setting
         tile, map, staging = self._tile(op.operands[0]), self.values[op.operands[1]], self.values[op.operands[2]]
         assert isinstance(staging, SharedTile)
@@ -407,6 +407,7 @@ class TileOps:
     def _stage(self, tile: Registers, block: int, part: int, span: int, address: Value, inner: int = 0) -> None:
         """One span of columns of 64 rows into swizzled shared memory, or a piece of it from an inner column on."""
         f, tid = self.f, self.setting.tid
+        count = min(span, tile.layout.columns)
         lane, warp = op32(f, "and", tid, 31), op32(f, "and", op32(f, "lshr", tid, 5), 3)
         first = block * tile.layout.columns // 2 + part * span // 2
         if is_paired(tile.dtype):
