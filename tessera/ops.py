@@ -20,7 +20,7 @@ __all__ = sorted(  # pyright: ignore[reportUnsupportedDunderAll] - the functions
 )
 
 # Other arguments than a function has are told here; what calls functions from within has none.
-globals().update({name: _named(vars(_public)[name]) for name in __all__})
+globals().update({name: _named(vars(_public)[name], __name__) for name in __all__})
 
 
 def __dir__() -> list[str]:

@@ -127,7 +127,9 @@ class Outside:
         kind: type[Any] = value.__class__
         if isinstance(value, FunctionType):
             self._enter_function(path, value)
-            return (kind, Same(value.__code__))
+            # Into what others made nobody looks, and their decorators give many functions one code.
+            is_closed = path and value.__closure__ and _is_foreign(value)
+            return (kind, Same(value if is_closed else value.__code__))
         if isinstance(value, MethodType | partial):
             self._enter_parts(path, value)
             return (kind,)

@@ -26,8 +26,11 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
 """What other libraries call parameters that functions here have by another name."""
 
 
-def named(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, whose calls with other arguments than it has are errors with a code, a place and a way out."""
+def named(function: Callable[..., Any], module: str = "") -> Callable[..., Any]:
+    """The function, whose calls with other arguments than it has are errors with a code, a place and a way out.
+
+    It is that of a `module`, where pickled ones are looked for.
+    """
 
     @functools.wraps(function)
     def call(*args: Any, **given: Any) -> Any:
@@ -40,6 +43,7 @@ def named(function: Callable[..., Any]) -> Callable[..., Any]:
                 raise
             raise _wrong_call(function, args, given, str(error)) from None
 
+    call.__module__ = module or function.__module__
     return call
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tessera.diagnostics.codes import TracingError
+from tessera.diagnostics.codes import ArgumentError, TracingError
 from tessera.diagnostics.span import Span
 from tessera.frontend.concrete import StandIn
 from tessera.frontend.fixes import fixes_of
@@ -104,7 +104,7 @@ class TracedTensor(StandIn, TensorMethods):
         """What NumPy can do by asking for shapes and methods it may; what hands a method more is refused."""
         try:
             return function._implementation(*inputs, **options)
-        except TypeError:
+        except (TypeError, ArgumentError):
             _refuse_numpy(self, function.__name__)
 
     def __dlpack__(self, **_: Any) -> NoReturn:
