@@ -133,5 +133,13 @@ class Inference:
         return [type.with_shape(self.trace.known(dim) for dim in type.shape) for type in types]
 
     def _notes(self) -> tuple[str, ...]:
-        """Where each operand came from, once each."""
-        return tuple(dict.fromkeys(self.trace.origin(value) for value in self.operands))
+        """Where each operand came from, once each, by the name that the source has for it where ops run at once."""
+        return tuple(dict.fromkeys(self._note(at, value) for at, value in enumerate(self.operands)))
+
+    def _note(self, at: int, value: int) -> str:
+        note, inputs = self.trace.origin(value), self.trace.tape.inputs
+        name = self.spec.operands[at].rstrip("*?") if at < len(self.spec.operands) else ""
+        if value not in inputs or self.trace.tape.names[inputs.index(value)] != name:
+            return note
+        called = self.named(f"`{name}.shape[")[1 : -len(".shape[")]
+        return note.replace(f"`{name}`", f"`{called}`", 1)
