@@ -12,13 +12,11 @@ from tessera.backends.nvptx.matrix_consumer import Consumer
 from tessera.backends.nvptx.matrix_lower import MatrixLowering
 from tessera.backends.nvptx.matrix_memory import RingPlan, rings_of
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import INDEX, TileAttr
-from tessera.ir.target.ampere_limits import ACROSS, FEATURES
-from tessera.ir.target.hopper_limits import ROWS
+from tessera.ir.base.types import INDEX
+from tessera.ir.target.ampere_limits import FEATURES
 from tessera.ir.target.hopper_types import CURSOR, FragmentAttr
 from tessera.ir.tile.copied import SHARED
 from tessera.ir.tile.matrix.loops import index_expr
-from tessera.ir.tile.matrix.stores import stores_in
 from tessera.ir.tile.matrix.units import WARPS
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
@@ -39,33 +37,12 @@ class WarpLowering(MatrixLowering):
         order = self._order()
         body = Warps(self, rings).whole(order["grid"])
         self.emit("tiles", (), order, (), [body])
-        return self._finish("warp_kernel", FEATURES, across=self._across())
-
-    def _across(self) -> int:
-        """Warps of a group side by side, so that what each reads of both sides is the least: nearly a square.
-
-        Where rows are folded, or a left side is computed, a warp has its rows whole.
-        """
-        names = {op.name for op in self.kernel.walk()}
-        products = list(self.plan.products.values())
-        is_plain = len(products) == 1 and products[0].lhs.load is not None and "ttile.reduce" not in names
-        stores = [op.operands[0] for op in stores_in(self.kernel)]
-        if not is_plain or any(not isinstance(v.type, TileAttr) or len(v.type.shape) != 2 for v in stores):
-            return 1
-        columns = _columns_of(products[0].op.results[0])
-        rows = self.plan.rows // self.plan.consumers
-        fitting = [count for count in ACROSS if columns % (count * ROWS) == 0]
-        return min(fitting, key=lambda count: rows // 4 * count + columns // count, default=1)
+        return self._finish("warp_kernel", FEATURES, across=self.kernel.value("across"))
 
     def _memory(self, rings: Sequence[RingPlan]) -> None:
         """Shared memory for stages, and for rows on their way out."""
         self._make_tiles(rings)
         self._make_staging()
-
-
-def _columns_of(value: SSAValue) -> int:
-    assert isinstance(value.type, TileAttr)
-    return value.type.shape[-1].value or 0
 
 
 class RowsOut(Consumer):

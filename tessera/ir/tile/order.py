@@ -22,6 +22,7 @@ ORDER = (
     Attribute("pair", "bool", False, "whether two CTAs copy the right side of a product for each other"),
     Attribute("roles", "str", "", "producer: one warp copies for the others; uniform: all copy"),
     Attribute("registers", "ints", (), "of a producer's and of a consumer's thread; none: equal shares"),
+    Attribute("across", "int", 0, "single warps of a group that stand side by side; 0 where nobody has chosen"),
     Attribute("epilogue", "str", "", "beside the products of the next program of a CTA, or after its own"),
     Attribute("lag", "int", 0, "stages that each group of warps begins behind the one before"),
 )
@@ -37,7 +38,7 @@ WAITS = (
 )
 """Attributes that a pass gives products and loops."""
 _FOR_UNITS = {
-    "ttile.kernel": ("warpgroups", "walk", "roles", "epilogue"),
+    "ttile.kernel": ("warpgroups", "walk", "roles", "across", "epilogue"),
     "ttile.for": ("stages", "form", "awaits", "leaves"),
     "ttile.dot": ("awaits", "leaves"),
     "ttile.load": ("space",),
@@ -68,6 +69,8 @@ def check_order(op: SpecOp) -> None:
         op.fail("`lag` is said together with the `epilogue`, and none is said", "say the `epilogue` too")
     if op.value("pair") and (op.value("walk") != PERSISTENT or op.value("group") % 2):
         op.fail("the programs of a pair are neighbours in time: `walk` is persistent, and `group` even")
+    if op.value("across") < 0:
+        op.fail(f"`across` counts warps, got {op.value('across')}")
     _check_registers(op)
 
 

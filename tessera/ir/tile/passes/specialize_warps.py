@@ -10,8 +10,9 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.target.hopper_limits import REGISTERS, WARPGROUP
+from tessera.ir.tile.matrix.across import across_of, across_problem
 from tessera.ir.tile.matrix.chosen import dots_in, kernels_on_units, refusing
-from tessera.ir.tile.matrix.plan import UnfitError, Units
+from tessera.ir.tile.matrix.plan import UnfitError, Units, plan_of
 from tessera.ir.tile.matrix.units import WARPGROUPS, WARPS
 from tessera.ir.tile.order import PRODUCER, UNIFORM
 
@@ -23,16 +24,17 @@ _TURNING = (24, 240)
 
 @dataclass(frozen=True)
 class SpecializeWarps(Pass):
-    """Give each kernel its `roles`, and where one warp is a producer, the `registers` of a thread of both roles.
+    """Give each kernel its `roles`: with a producer `registers` of both, and without one how warps stand `across`.
 
     Before: a kernel on `wgmma` with `warpgroups = 2`. After: the same with `roles = "producer"` and
     `registers = [40, 232]`: what the producer does not need, those that multiply have. On `mma.sync` all warps copy
-    (`roles = "uniform"`). A kernel that says its `roles` keeps its registers too, or is refused (T0501).
+    (`roles = "uniform"`), and `across = 2` of each four stand side by side where what each reads is the least so. A
+    kernel that says its `roles` keeps its registers too, and one that says `across` that, or is refused (T0501).
     """
 
     def run(self, module: ModuleOp) -> None:
         for kernel, units in kernels_on_units(module):
-            with refusing(kernel, "roles", "registers"):
+            with refusing(kernel, "roles", "registers", "across"):
                 specialize_warps(kernel, units)
 
 
@@ -45,6 +47,7 @@ def specialize_warps(kernel: SpecOp, units: Units) -> None:
         raise UnfitError(f"kernels on {units.name} copy {copies}, and `roles` is {written}")
     if kernel.value("registers") and units is not WARPGROUPS:
         raise UnfitError(f"threads of kernels on {units.name} have equal shares of registers, and some are said")
+    _share_columns(kernel, units)
     if written:
         _check_registers(kernel.value("registers"), groups)
         return
@@ -52,6 +55,19 @@ def specialize_warps(kernel: SpecOp, units: Units) -> None:
     if units is WARPGROUPS:
         is_turning = groups == 2 and len(dots_in(kernel)) > 1
         kernel.set_value("registers", _TURNING if is_turning else _REGISTERS[groups])
+
+
+def _share_columns(kernel: SpecOp, units: Units) -> None:
+    """Write how single warps stand; raises `UnfitError` for what a kernel says of it and cannot have."""
+    said = kernel.value("across")
+    if units is not WARPS:
+        if said:
+            raise UnfitError(f"kernels on {units.name} have warps that share rows by fours, and `across` is {said}")
+        return
+    plan = plan_of(kernel, units)
+    if said and (problem := across_problem(kernel, plan, said)):
+        raise UnfitError(problem)
+    kernel.set_value("across", said or across_of(kernel, plan))
 
 
 def _check_registers(registers: Sequence[int], groups: int) -> None:
