@@ -31,8 +31,8 @@ from tests.backends.nvptx.test_matrix_host import numbers
 from tests.graph.eager import reference
 
 Shapes = Sequence[Sequence[int]]
-PREFILL: Shapes = [(2, 4, 130, 64), (2, 2, 300, 64), (2, 2, 300, 64)]
-DECODE: Shapes = [(2, 16, 1, 128), (2, 2, 5000, 128), (2, 2, 5000, 128)]
+PREFILL: Shapes = [(1, 4, 130, 64), (1, 2, 300, 64), (1, 2, 300, 64)]
+DECODE: Shapes = [(1, 8, 1, 64), (1, 2, 4100, 64), (1, 2, 4100, 64)]
 
 
 def attend(q: Any, k: Any, v: Any, length: Any) -> Any:
@@ -73,7 +73,7 @@ def run(made: SpecOp, given: Sequence[Any], *outs: Any) -> list[Any]:
     return buffers[len(given) :]
 
 
-@pytest.mark.parametrize("length", [-3, 1, 128, 200])
+@pytest.mark.parametrize("length", [-3, 128, 200])
 def test_what_lies_beyond_the_length_does_not_enter(length: int) -> None:
     given = filled(PREFILL, length)
     for function, is_causal in ((attend, False), (attend_causal, True)):
@@ -83,10 +83,10 @@ def test_what_lies_beyond_the_length_does_not_enter(length: int) -> None:
         np.testing.assert_allclose(found, wanted.astype(np.float32), rtol=0.05, atol=0.02)
 
 
-@pytest.mark.parametrize("length", [0, 2050, 5000])
+@pytest.mark.parametrize("length", [0, 2050])
 def test_parts_beyond_the_length_have_nothing_in_them(length: int) -> None:
     given = filled(DECODE, length)
-    out, lse = np.full((2, 16, 3, 128), np.nan, np.float32), np.full((2, 16, 3), np.nan, np.float32)
+    out, lse = np.full((1, 8, 3, 64), np.nan, np.float32), np.full((1, 8, 3), np.nan, np.float32)
     out, lse = run(matrix_of(attend, DECODE), given, out, lse)
     wanted: Any = reference("attention_parts", *given, keys=2048, scale=None)
     np.testing.assert_allclose(out.reshape(wanted[0].shape), wanted[0], rtol=0.05, atol=0.02)
@@ -95,7 +95,7 @@ def test_parts_beyond_the_length_have_nothing_in_them(length: int) -> None:
 
 def test_a_cache_of_free_capacity_is_taken_in_parts() -> None:
     @ts.jit
-    def decode(q: ts.Tensor["B", 16, 1, 128, ts.bf16], cache: ts.KVCache["B", 2, "S_max", 128, ts.bf16]) -> Any:
+    def decode(q: ts.Tensor["B", 8, 1, 64, ts.bf16], cache: ts.KVCache["B", 2, "S_max", 64, ts.bf16]) -> Any:
         return ts.ops.attention(q, cache)
 
     given = filled(DECODE, 2050)
@@ -103,9 +103,9 @@ def test_a_cache_of_free_capacity_is_taken_in_parts() -> None:
     parts, _ = lower(tape, Options.of(backend="cuda", features=("sm_90a",))).kernels
     made = BACKEND.matrix(parts)
     assert made is not None
-    out, lse = np.full((2, 16, 3, 128), np.nan, np.float32), np.full((2, 16, 3), np.nan, np.float32)
+    out, lse = np.full((1, 8, 3, 64), np.nan, np.float32), np.full((1, 8, 3), np.nan, np.float32)
     assert made.value("symbols") == ("s0", "s1")
-    simulate(made, [*given, out, lse], {"s0": 2, "s1": 5000})
+    simulate(made, [*given, out, lse], {"s0": 1, "s1": 4100})
     wanted: Any = reference("attention_parts", *given, keys=2048, scale=None)
     np.testing.assert_allclose(out, wanted[0], rtol=0.05, atol=0.02)
     np.testing.assert_allclose(lse, wanted[1], rtol=1e-4, atol=1e-4)
@@ -155,7 +155,7 @@ def test_the_map_of_a_cache_begins_before_it_and_counts_from_its_end() -> None:
     assert entry((ctypes.c_void_p * 4)(*at[:4]), (ctypes.c_void_p * 1)(at[4]), None, at[5], state) == 0
     _, heads, keys, head = PREFILL[1]
     row = 2 * head
-    dims, strides = [head, keys, keys + 1, heads, 2], [row, row, keys * row, heads * keys * row]
+    dims, strides = [head, keys, keys + 1, heads, 1], [row, row, keys * row, heads * keys * row]
     for start in at[1:3]:
         assert (start - keys * row, dims, strides, [head, 128, 1, 1, 1]) in maps
 
