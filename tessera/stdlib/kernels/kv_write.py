@@ -22,6 +22,8 @@ def _write(call: Call) -> list[SpecOp]:
     (_, _, new), (out,) = call.operands, call.results
     batch, heads, capacity, width = out.shape
     columns = width.value if width.value and width.value <= 2 * _COLUMNS else _COLUMNS
+    if not call.machine.is_gpu:
+        columns = -(-columns // call.lanes) * call.lanes  # whole registers, the last one masked: not element by element
     rows = max(1, (_THREAD_ELEMENTS if call.machine.is_gpu else _ELEMENTS) // columns)
     b = call.builder([batch, heads, capacity.ceildiv(rows), width.ceildiv(columns)])
     coords: dict[str, SSAValue] = {"_b": b.program_id(0), "_h": b.program_id(1)}
