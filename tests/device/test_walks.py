@@ -12,7 +12,7 @@ import tessera as ts
 from examples.transformer import block, random_layer
 from tessera.runtime.devices.cuda_driver import is_available
 from tests.device.poison import poisoned
-from tests.schedule.test_walks import PROGRAMS
+from tests.schedule.test_walks import PROGRAMS, step, step_arguments
 
 pytestmark = [
     pytest.mark.device("sm_90"),
@@ -48,3 +48,18 @@ def test_a_block_of_a_transformer_has_all_its_products_on_matrix_units(batch: in
     wanted = np.asarray(ts.jit(one, backend="reference")(x, narrow)).astype(np.float64)
     assert np.linalg.norm(found - wanted) <= 5e-3 * np.linalg.norm(wanted)
     assert jitted.lower(x, narrow).target.count("ttarget.matrix_kernel") == 5
+
+
+def test_one_step_serves_any_number_of_positions() -> None:
+    jitted: Any = ts.jit(step, backend="cuda")
+    exact: Any = ts.jit(step, backend="reference")
+    for sizes in ((2, 7, 33, 3), (1, 130, 300, 170), (3, 1, 64, 63), (2, 1, 4096, 4000)):
+        arguments = step_arguments(*sizes)
+        with poisoned():
+            found, cache = jitted(*arguments)
+        wanted, kept = exact(*arguments)
+        for mine, other in ((found, wanted), (cache.K, kept.K), (cache.V, kept.V)):
+            mine, other = (np.asarray(one).astype(np.float64) for one in (mine, other))
+            assert np.linalg.norm(mine - other) <= 5e-3 * np.linalg.norm(other)
+        assert int(cache.length) == int(kept.length) == sizes[3] + sizes[1]
+    assert jitted.cache_info().misses == 1

@@ -112,6 +112,32 @@ def test_free_rows_of_two_dims_are_one() -> None:
     assert rows == ["s0*s1", "64", "s0*s1"]
 
 
+def step(
+    x: ts.Tensor["B", "S", 128, ts.bf16],
+    qkv: ts.Tensor[128, 256, ts.bf16],
+    out: ts.Tensor[128, 128, ts.bf16],
+    cache: ts.KVCache["B", 1, "C", 64, ts.bf16],
+) -> Any:
+    """Half a layer with a cache: any number of sequences, positions and room."""
+    q, k, v = ts.ops.split_qkv(ts.ops.rmsnorm(x) @ qkv, heads=2, kv_heads=1)
+    cache = cache.append(k, v)
+    mixed = ts.ops.attention(q, cache, causal=True).transpose(0, 2, 1, 3).reshape(*x.shape)
+    return x + mixed @ out, cache
+
+
+def step_arguments(batch: int, length: int, room: int, filled: int) -> tuple[Any, ...]:
+    rng = np.random.default_rng(room)
+    shapes = ((batch, length, 128), (128, 256), (128, 128), (batch, 1, room, 64), (batch, 1, room, 64))
+    x, qkv, out, keys, values = ((rng.standard_normal(shape) / 8).astype(BF16) for shape in shapes)
+    return x, qkv, out, ts.KVCache(keys, values, np.array(filled))
+
+
+def test_a_step_of_free_sizes_has_all_its_products_on_matrix_units() -> None:
+    _, found = lowered(step, step_arguments(2, 7, 33, 3))
+    with_products = [kernel for kernel in found.kernels if any(op.name == "ttile.dot" for op in kernel.walk())]
+    assert [BACKEND.matrix(kernel) is not None for kernel in with_products] == [True] * 3
+
+
 def test_wide_sides_are_read_where_they_lie() -> None:
     """Threads read them element by element, and a copy would be for nothing."""
     _, found = lowered(heads, [np.zeros((2, 4, 9, 32), np.float32), np.zeros((128, 40), np.float32)])
