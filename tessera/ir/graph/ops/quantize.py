@@ -216,14 +216,10 @@ def _infer_blocks(ctx: InferContext, types: Sequence[TensorType], attributes: At
     if not 0 <= axis < x.rank:
         raise ctx.fail(f"`round_blocks` has no axis {axis} on a value of rank {x.rank}")
     size, dim = kind.block, x.shape[axis]
-    whole = -(-dim.value // size) * size if dim.value is not None else None
-    same_dim(
-        ctx,
-        dim // size * size,
-        dim,
-        f"`{kind}` has blocks of {size}, and axis {axis} of {text(x.shape)} is not made of whole ones",
-        help=f"pad it to {whole}" if whole is not None else "",
-    )
+    message = f"`{kind}` has blocks of {size}, and axis {axis} of {text(x.shape)} is not made of whole ones"
+    if dim.value is not None and dim.value % size:
+        raise ctx.fail(message, help=f"pad it to {-(-dim.value // size) * size}")
+    same_dim(ctx, dim // size * size, dim, message)
     return [x]
 
 
