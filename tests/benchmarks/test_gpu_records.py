@@ -38,3 +38,10 @@ def test_a_step_of_decoding_is_replayed_in_less_than_ten_microseconds_with_the_s
     assert kept["goal"] == 10.0
     assert kept["microseconds"]["replay"]["median"] < kept["goal"]
     assert kept["step"]["layers"] >= 4
+
+
+def test_a_cached_call_was_one_launch_and_cost_less_than_one_of_torch() -> None:
+    kept = record("launch")
+    assert kept["counts"] == {"driver": {"cuLaunchKernel": 1}, "python": ["__call__", "active"]}
+    assert kept["microseconds"]["jit"]["median"] < kept["microseconds"]["torch"]["median"]
+    assert kept["is_reached"] == (kept["microseconds"]["jit"]["median"] <= kept["goal"])
