@@ -11,8 +11,8 @@ from tessera.types.dim import Dim, maximum, minimum
 
 _COLUMNS = 128
 """Columns of a tile where a row is longer, or free."""
-_ELEMENTS = 2048
-"""Elements of a block, which hide what it costs to start a program."""
+_ELEMENTS = 512
+"""Elements of a block: larger ones are no faster, and code is written for every vector of one."""
 _THREAD_ELEMENTS = 8192
 """The same where threads of a GPU have several pieces of memory on their way at a time."""
 
