@@ -14,6 +14,7 @@ NAMES = {
     "rows": "kernels that memory bounds, against a copy of the same bytes and against torch",
     "products": "products against cuBLAS",
     "attention": "attention against cuDNN",
+    "blocks": "a block of a transformer against torch, op by op",
     "warps": "products and attention on single warps",
     "launch": "what a cached call costs the host, and what it does",
     "maps": "stages that are filled by tensor maps in a second, and waits that stall",
