@@ -85,7 +85,7 @@ def numbering(draw: Any, name: str) -> list[int]:
     return draw(st.sampled_from([[0, 0], [0, 1], [1, 0]]))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.sampled_from(sorted(PROGRAMS)), st.data())
 def test_any_rings_that_a_kernel_says_are_kept_and_change_nothing(name: str, data: st.DataObject) -> None:
     numbers = numbering(data.draw, name)
@@ -110,7 +110,7 @@ def test_every_copy_is_waited_for_and_every_stage_left_once(name: str) -> None:
     assert {number for op in waiting(module) for number in op.value("awaits")} == set(rings)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     st.sampled_from(sorted(PROGRAMS)),
     st.sampled_from(("awaits", "leaves")),

@@ -53,7 +53,7 @@ def simulated(kernel: SpecOp) -> tuple[Any, Any]:
     return arrays[2].astype(np.float64), a @ (b.T if a.shape[1] != b.shape[0] else b)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     st.sampled_from(sorted(KERNELS)),
     st.sampled_from(BLOCKS),
@@ -132,10 +132,10 @@ def test_heads_that_are_no_whole_spans_run_on_matrix_units(head: int) -> None:
 
 
 CASES: dict[str, Any] = {
-    **{f"{name} {block}": (name, block, ml_dtypes.bfloat16) for name in KERNELS for block in BLOCKS[1::3]},
+    **{f"nn {block}": ("nn", block, ml_dtypes.bfloat16) for block in (BLOCKS[1], BLOCKS[7])},
+    f"nt {BLOCKS[4]}": ("nt", BLOCKS[4], ml_dtypes.bfloat16),
     "e4m3": ("nt", (64, 64, 32), E4M3),
-    "attention 32": (causal, 32),
-    "attention 96": (full, 96),
+    "attention": (causal, 96),
 }
 
 
