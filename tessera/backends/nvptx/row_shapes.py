@@ -31,7 +31,7 @@ def neighbours_of_rows(kernel: SpecOp) -> int:
         assert isinstance(type, VectorAttr)
         sizes = [dim.value or 1 for dim in type.shape]
         if threads > WARP and sizes[op.value("axis")] == prod(sizes) >= 4 * threads:
-            found = min([found, *(max(1, 4 // item) for item in _item_bytes(kernel))])
+            found = max(1, 4 // min(_item_bytes(kernel), default=4))
     return found
 
 

@@ -334,6 +334,10 @@ def test_threads_have_four_bytes_of_a_row_that_is_folded_whole(dtype: Any, neigh
         (target,) = lowered(function, np.zeros((64, 4096), dtype), *arrays).targets
         assert target.value("vector") == neighbours
         assert target.value("threads") == 4096 // 32
+    # The narrowest of what is read counts.
+    wide = np.zeros(4096, np.float32)
+    (target,) = lowered(library_layernorm, np.zeros((64, 4096), dtype), wide, wide).targets
+    assert target.value("vector") == neighbours
     # What is not folded, or not by many threads, goes 16 bytes at a time.
     (target,) = lowered(scaled_rows, np.zeros((64, 4096), dtype)).targets
     assert target.value("vector") == 16 // line.itemsize
