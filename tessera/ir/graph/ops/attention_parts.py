@@ -86,7 +86,7 @@ def _joined(parts: int, size: int) -> Make:
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="tgraph.attention_parts",
-        summary="Attention of one query of each head to parts of the first `length` keys: results, log-sum-exps, in f32.",
+        summary="Attention of one query of each head to parts of the first `length` keys: results and log-sum-exps.",
         operands=("q", "k", "v", "length*"),
         results=("out", "lse"),
         attributes=(Attribute("keys", "int", doc="keys of a part; the last may have fewer"), SCALE),
