@@ -32,6 +32,10 @@ def layer(x: Any, w: Any, b: Any, r: Any) -> Any:
     return ts.ops.gelu(ts.ops.matmul(x, w) + b, approximate="tanh") + r
 
 
+def wide_layer(x: Any, w: Any, b: Any, r: Any) -> Any:
+    return ts.ops.gelu(ts.ops.matmul(x, w, dtype=ts.f32) + b, approximate="tanh") + r
+
+
 WAYS: list[dict[str, Any]] = [
     {},
     {"matrix.epilogue": "after"},
@@ -45,17 +49,20 @@ WAYS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("form", "n"), [("nt", 3400), ("nn", 3400), ("layer", 3400), ("layer", 3456), ("layer", 3401)])
+@pytest.mark.parametrize(
+    ("form", "n"),
+    [("nt", 3400), ("nn", 3400), ("layer", 3400), ("layer", 3456), ("layer", 3401), ("wide_layer", 3400)],
+)
 def test_bits_depend_on_no_choice(form: str, n: int) -> None:
     """Blocks, pairs of CTAs, and when what follows the products is done; more programs than multiprocessors."""
     m, k = 3328, 584
     x, w = random(m, k), random(*((n, k) if form == "nt" else (k, n)))
-    given = (x, w, random(n), random(m, n)) if form == "layer" else (x, w)
-    function = {"nt": nt, "nn": nn, "layer": layer}[form]
+    given = (x, w) if form in ("nt", "nn") else (x, w, random(n), random(m, n))
+    function = {"nt": nt, "nn": nn, "layer": layer, "wide_layer": wide_layer}[form]
     found = [on_gpu(function, *given, overrides=way).tobytes() for way in WAYS]
     assert [one == found[0] for one in found] == [True] * len(WAYS)
     right = wide(w).T if form == "nt" else wide(w)
-    if form != "layer":
+    if form in ("nt", "nn"):
         assert distance(np.frombuffer(found[0], BF16).reshape(m, n), wide(x) @ right) <= 2.0**-8
 
 
