@@ -122,11 +122,13 @@ def test_products_on_matrix_units_stop_at_the_ends_where_a_policy_says_so(storag
     np.testing.assert_array_equal(given, np.where(np.isnan(wide), np.nan, np.clip(wide, -largest, largest)))
 
 
-@pytest.mark.parametrize("size", [64, 512])
+@pytest.mark.parametrize("size", [64, 200, 512])
 def test_n2_1_inference_is_within_the_error_of_its_format(size: int) -> None:
     a, b = (RNG.standard_normal((size, size)).astype(np.float32) for _ in range(2))
+    function: Any = ts.jit(lambda a, b: a @ b, policy=ts.Inference(), backend="cuda")
+    assert "ttarget.matrix_kernel" in function.lower(a, b).target
     with poisoned():
-        given = np.asarray(ts.jit(lambda a, b: a @ b, policy=ts.Inference(), backend="cuda")(a, b))
+        given = np.asarray(function(a, b))
     plain, sizes = a.astype(np.float64) @ b, np.abs(a).astype(np.float64) @ np.abs(b)
     small = 2.0**-10 * (np.abs(a).sum(1)[:, None] + np.abs(b).sum(0)[None])
     bound = (2 * 2.0**-4 + 2.0**-8) * sizes + small + 2.0**-8 * np.abs(plain)

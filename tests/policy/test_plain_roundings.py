@@ -81,6 +81,17 @@ def test_products_under_policies_are_on_matrix_units(gpu: str, policy: Any) -> N
     assert lowered(policy, gpu).targets[-1].name == UNITS[gpu]
 
 
+@pytest.mark.parametrize(("rows", "is_tall"), [(16, False), (64, True), (256, True)])
+def test_inference_is_on_matrix_units_where_a_product_is_bound_by_what_it_computes(rows: int, is_tall: bool) -> None:
+    """The right side is put into memory as bf16, since units take it from there alone; of few rows it is not."""
+    function: Any = ts.jit(product, policy=ts.Inference())
+    options = Options.of(backend="cuda", features=("sm_90a",))
+    made = lower(function.trace(X[:rows], X).tape, options)
+    assert (made.targets[-1].name == "ttarget.matrix_kernel") == is_tall
+    sides = [argument.type for argument in made.kernels[-1].regions[0].block.args[:2]]
+    assert [str(getattr(side, "dtype", "")) for side in sides] == ["f8e4m3", "bf16" if is_tall else "f8e4m3"]
+
+
 @pytest.mark.skipif(assembler() is None, reason="there is no ptxas here")
 def test_n2_2_products_of_blocks_sum_in_tensor_memory_of_sm_100a_alone() -> None:
     def ptx(gpu: str) -> bytes:

@@ -39,6 +39,10 @@ class Read:
     in_memory: bool = False
 
 
+MANY_ROWS = 64
+"""Rows from which on a product is bound by what it computes, and not by what it reads."""
+
+
 class Program:
     """The records of one tape, told apart by their facets.
 
@@ -189,6 +193,7 @@ class Program:
             placed = {operand for operand, _, _ in maps.windows}
             if self.whole_tiles and not placed:
                 placed = {place for place in (0, 1) if self._is_scattered(maps, place, record.operands[place])}
+                placed |= {1} if self._keeps_from_units(record) else set()
             return [v for place, v in enumerate(record.operands) if place in placed or self._is_computed(v)]
         if isinstance(lower, Library) and lower.reads_views:
             return [operand for operand in record.operands if not self._has_whole_rows(operand)]
@@ -220,6 +225,22 @@ class Program:
         axes = axes_of(maps, side)
         # Right sides may be cut short as they are copied.
         return not all(is_walkable(read.at, self.type(read.value).shape, axes, side == 1) for read in reads)
+
+    def _keeps_from_units(self, record: Record) -> bool:
+        """Whether the right side of a product of many rows is one of 8-bit floats made wider: units read it in memory.
+
+        Of few rows a product is bound by its right side, which is best read as it is stored.
+        """
+        value, rows = record.operands[1], self.type(record.results[0]).shape[-2:-1]
+        is_tall = bool(rows) and (rows[0].value is None or rows[0].value >= MANY_ROWS)
+        maker = self.maker(value)
+        while maker is not None and value in self.free and isinstance(spec_of(maker).lower, View):
+            value = maker.operands[0]
+            maker = self.maker(value)
+        if not is_tall or maker is None or value not in self.free or not is_widening(self.tape, maker):
+            return False
+        source, target = self.type(maker.operands[0]).dtype, self.type(value).dtype
+        return source.is_float and source.bytes == 1 and target.is_float and target.bytes == 2
 
     def _is_computed(self, value: int) -> bool:
         """Whether a free value is numbers that lie nowhere, seen through views and conversions."""
