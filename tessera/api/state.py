@@ -5,7 +5,7 @@ from __future__ import annotations
 from ctypes import c_int64
 from typing import Any
 
-from tessera.api import eager  # noqa: F401 - caches grow outside of `jit` too
+from tessera.api.eager import install
 from tessera.diagnostics.codes import GuardError, ShapeError
 from tessera.frontend import tree
 from tessera.frontend.concrete import is_concrete, is_own
@@ -15,6 +15,8 @@ from tessera.frontend.size import dim_of
 from tessera.ir.base.dispatch import apply
 from tessera.types.annotation import TensorAnnotation, annotation_of
 from tessera.types.dtype import f32, i64
+
+install()  # caches grow outside of `jit` too
 
 
 class KVCache:

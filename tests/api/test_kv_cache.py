@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -79,3 +81,8 @@ def test_a_value_that_a_mask_hides_is_multiplied_by_zero() -> None:
     np.testing.assert_array_equal(np.asarray(ops.attention(ONE, k, v, mask)), ONE)
     v[:, :, 1] = np.inf
     assert np.isnan(np.asarray(ops.attention(ONE, k, v, mask))).all()
+
+
+def test_a_cache_may_be_the_first_thing_that_is_made() -> None:
+    code = "import tessera as ts; assert ts.KVCache.empty(1, 1, 2, 4).shape == (1, 1, 2, 4)"
+    subprocess.run([sys.executable, "-c", code], check=True)
