@@ -12,7 +12,7 @@ import pytest
 
 import tessera as ts
 from tessera import ops
-from tessera.diagnostics.codes import ArgumentError, RuntimeArgumentError, TracingError
+from tessera.diagnostics.codes import ArgumentError, OperatorError, RuntimeArgumentError, TracingError
 
 X = ts.ones((3, 4))
 
@@ -110,3 +110,27 @@ def test_functions_of_any_number_of_tensors_are_explained() -> None:
     assert "tensors[1]: [3, 4] f32" in str(total.explain())
     assert str(total.explain(X, X)) in str(total.explain())
     assert "tgraph.add" in total.lower().graph
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "instead"),
+    [
+        (X, "view", "`x.reshape(...)`"),
+        (X, "numel", "`x.size`"),
+        (X, "relu", "`tessera.ops.relu(x)`"),
+        (ts, "tensor", "`tessera.array(values)`"),
+        (ts, "float32", "`tessera.f32`"),
+        (ts, "softmax", "`tessera.ops.softmax`"),
+    ],
+)
+def test_names_of_other_libraries_are_told_by_ours(owner: Any, name: str, instead: str) -> None:
+    with pytest.raises(AttributeError, match="has no attribute") as caught:
+        getattr(owner, name)
+    assert f"write {instead}" in str(caught.value)
+    assert not hasattr(owner, "no_such_name")
+
+
+def test_writing_into_a_tensor_says_what_to_write_instead() -> None:
+    with pytest.raises(OperatorError, match="tensors do not change") as caught:
+        X[0] = 1.0
+    assert "`a[0] = value`" in str(caught.value)
