@@ -133,7 +133,7 @@ def _names() -> list[str]:
 
 def is_of_tensors(function: Any) -> bool:
     """Whether a function is of `tessera.ops`: it takes whole tensors, and no tiles."""
-    return str(getattr(function, "__module__", "")).startswith("tessera.frontend.functions")
+    return str(getattr(function, "__module__", "")).startswith(("tessera.ops", "tessera.frontend.functions"))
 
 
 def is_of_library(function: Any) -> bool:
