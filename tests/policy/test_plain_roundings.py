@@ -76,20 +76,22 @@ def test_a_value_that_is_computed_with_after_its_rounding_keeps_it() -> None:
 
 
 @pytest.mark.parametrize("gpu", UNITS)
-@pytest.mark.parametrize("policy", [ts.Training(), ts.Training(ts.f16), BLOCKS, ts.NVFP4(), HELD], ids=str)
+@pytest.mark.parametrize(
+    "policy", [ts.Training(), ts.Training(ts.f16), BLOCKS, ts.NVFP4(), ts.Inference(), HELD], ids=str
+)
 def test_products_under_policies_are_on_matrix_units(gpu: str, policy: Any) -> None:
     assert lowered(policy, gpu).targets[-1].name == UNITS[gpu]
 
 
 @pytest.mark.parametrize(("rows", "is_tall"), [(16, False), (64, True), (256, True)])
 def test_inference_is_on_matrix_units_where_a_product_is_bound_by_what_it_computes(rows: int, is_tall: bool) -> None:
-    """The right side is put into memory as bf16, since units take it from there alone; of few rows it is not."""
+    """Both sides are put into memory as bf16, since units take them from there; of few rows they are not."""
     function: Any = ts.jit(product, policy=ts.Inference())
     options = Options.of(backend="cuda", features=("sm_90a",))
     made = lower(function.trace(X[:rows], X).tape, options)
     assert (made.targets[-1].name == "ttarget.matrix_kernel") == is_tall
     sides = [argument.type for argument in made.kernels[-1].regions[0].block.args[:2]]
-    assert [str(getattr(side, "dtype", "")) for side in sides] == ["f8e4m3", "bf16" if is_tall else "f8e4m3"]
+    assert [str(getattr(side, "dtype", "")) for side in sides] == 2 * ["bf16" if is_tall else "f8e4m3"]
 
 
 @pytest.mark.skipif(assembler() is None, reason="there is no ptxas here")

@@ -193,7 +193,7 @@ class Program:
             placed = {operand for operand, _, _ in maps.windows}
             if self.whole_tiles and not placed:
                 placed = {place for place in (0, 1) if self._is_scattered(maps, place, record.operands[place])}
-                placed |= {1} if self._keeps_from_units(record) else set()
+                placed |= {place for place in (0, 1) if self._is_eight_bits(record, place)}
             return [v for place, v in enumerate(record.operands) if place in placed or self._is_computed(v)]
         if isinstance(lower, Library) and lower.reads_views:
             return [operand for operand in record.operands if not self._has_whole_rows(operand)]
@@ -226,12 +226,12 @@ class Program:
         # Right sides may be cut short as they are copied.
         return not all(is_walkable(read.at, self.type(read.value).shape, axes, side == 1) for read in reads)
 
-    def _keeps_from_units(self, record: Record) -> bool:
-        """Whether the right side of a product of many rows is one of 8-bit floats made wider: units read it in memory.
+    def _is_eight_bits(self, record: Record, place: int) -> bool:
+        """Whether a side of a product of many rows is one of 8-bit floats made wider: units take it from memory.
 
         Of few rows a product is bound by its right side, which is best read as it is stored.
         """
-        value, rows = record.operands[1], self.type(record.results[0]).shape[-2:-1]
+        value, rows = record.operands[place], self.type(record.results[0]).shape[-2:-1]
         is_tall = bool(rows) and (rows[0].value is None or rows[0].value >= MANY_ROWS)
         maker = self.maker(value)
         while maker is not None and value in self.free and isinstance(spec_of(maker).lower, View):
