@@ -103,8 +103,8 @@ def _short(emitter: Emitter, op: SpecOp) -> list[Value] | None:
         return None
     if maker.value("fn") not in SHORT or emitter.layout(op.result)[1] is not bf16:
         return None
-    given = emitter.tiles[maker.operands[0]].narrow
-    is_plain = op.value("rounding") in ("", "nearest_even")
+    source = emitter.tiles[maker.operands[0]]
+    given, is_plain = source.narrow, op.value("rounding") in ("", "nearest_even") and source.dtype is f32
     if given is None or given[0] is not bf16 or len(given[1]) % 2 or not is_plain:
         return None
     return short(emitter.f, maker.value("fn"), given[1])

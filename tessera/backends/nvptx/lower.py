@@ -47,6 +47,11 @@ _OF_ROWS = frozenset(
     for name in names
 )
 """Ops of a kernel whose rows registers may hold as they lie in memory."""
+_FEW = frozenset(
+    ("add", "sub", "mul", "div", "fma", "max", "min", "neg", "abs", "relu", "exp", "isnan", "isinf")
+    + ("eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not")
+)
+"""Functions that take few instructions, so that many of them written out are still compiled soon."""
 _RENAMED = {
     "ttile.elementwise": "math",
     "ttile.cast": "convert",
@@ -244,7 +249,8 @@ class Lowering(Writer):
         types = [op.results[0].type for op in ops if op.name == "ttile.load"]
         is_narrow = all(isinstance(type, TileAttr) and type.dtype is bf16 for type in types)
         is_whole = all(count is not None and count % 8 == 0 for count in counts) and self.align == ALIGNED
-        return is_narrow and is_whole and self.machine.has("sm_90") and {op.name for op in ops} <= _OF_ROWS
+        is_known = {op.name for op in ops} <= _OF_ROWS and all(map(_is_soon_written, ops))
+        return is_narrow and is_whole and is_known and self.machine.has("sm_90")
 
     def _access(self, op: SpecOp, buffer: TensorType, sizes: Sequence[Dim], first: int) -> dict[str, Any]:
         coords, axes = op.value("coords"), op.value("axes")
@@ -414,6 +420,14 @@ def _mixed_buffers(kernel: SpecOp) -> set[SSAValue]:
         (stored if is_store else loaded).add(buffer)
     shared = {op.results[0] for op in kernel.walk() if isinstance(op, SpecOp) and _is_shared(op)}
     return {buffer for buffer in stored & loaded if len(seen[buffer]) > 1} - shared
+
+
+def _is_soon_written(op: SpecOp) -> bool:
+    """Whether an op on each element of a row is a few instructions: a function of `_FEW`, of no wide dtype."""
+    type = op.results[0].type if op.results else None
+    if not isinstance(type, TileAttr) or prod(dim.value or 1 for dim in type.shape) == 1:
+        return True
+    return type.dtype.bytes <= 4 and (op.name != "ttile.elementwise" or op.value("fn") in _FEW)
 
 
 def _is_waited_for(fetch: SpecOp) -> bool:

@@ -151,7 +151,8 @@ def write_powers(emitter: Emitter, op: SpecOp) -> list[Value] | None:
     shifted = op.operands[0].owner
     if emitter.exponential != values.EXACT or op not in emitter.falling or not isinstance(shifted, SpecOp):
         return None
-    given, tops = emitter.tiles[shifted.operands[0]].narrow, set(emitter.of(shifted.operands[1]))
+    source, tops = emitter.tiles[shifted.operands[0]], set(emitter.of(shifted.operands[1]))
+    given = source.narrow if source.dtype is f32 else None
     if given is None or given[0] is not bf16 or len(given[1]) < MANY or len(given[1]) % 2 or len(tops) > 1:
         return None
     f, parts = emitter.f, emitter.of(op.operands[0])

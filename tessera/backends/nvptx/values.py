@@ -110,7 +110,7 @@ def extreme(
     f: FunctionText, name: str, dtype: DType, given: Sequence[Value], narrow: tuple[DType, Sequence[Value]] | None
 ) -> Value:
     """The largest or smallest of many: of bf16 that were widened to f32 by pairs, which is the same."""
-    if narrow is not None and narrow[0] is dt.bf16 and len(given) % 2 == 0:
+    if narrow is not None and narrow[0] is dt.bf16 and dtype is dt.f32 and len(given) % 2 == 0:
         pairs = zip(narrow[1][::2], narrow[1][1::2], strict=True)
         word = _by_chains([word_of(f, low, high) for low, high in pairs], lambda a, b: extreme_pairs(f, name, a, b))
         given = cast(f, halves(f, word), dt.bf16, dt.f32)

@@ -16,12 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tessera as ts
+from tessera.api.kernel import kernel
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.falling import falling
 from tessera.backends.nvptx.rows_ahead import rows_ahead
 from tessera.backends.nvptx.rows_matrix import matrix_rows, place_rows, thread_distance
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
+from tessera.frontend.kernel import language as tile
+from tessera.frontend.kernel.tiles import KTile
 from tessera.ir.base.dialect_of import load_dialects
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.text import parse_module
@@ -383,6 +386,53 @@ def test_wide_rows_of_bf16_stay_in_registers(columns: int, dtype: Any, is_kept: 
         # Once for the squares, once for the result, and the weights; each as a number of its own.
         assert ptx.count("prmt.b32") == 3 * columns // 32
         assert " 0 bytes spill stores" in assemble_with_words(ptx.encode(), "sm_90a")[1]
+
+
+def gated_norm(x: Any, weight: Any) -> Any:
+    return ts.ops.rmsnorm(ts.ops.gelu(x), weight)
+
+
+def wide_powers(x: Any) -> Any:
+    wide = x.cast(ts.f64)
+    return ts.ops.exp(wide - wide.max(axis=-1, keepdims=True)).cast(ts.bf16)
+
+
+def test_wide_rows_with_much_to_do_are_not_written_out() -> None:
+    """Many instructions for each of 256 elements of a thread take seconds to compile."""
+    x, weight = np.zeros((64, 8192), BF16), np.zeros(8192, BF16)
+    assert len(ptx_of(lowered(gated_norm, x, weight))) < 1 << 17
+    assert len(ptx_of(lowered(wide_powers, x))) < 1 << 17
+
+
+@kernel
+def powers_in_f64(x: KTile["B*S", "D"]) -> Any:
+    T = tile.context()
+    rows = tile.cast(tile.load(x, rows=T.m, cols=T.d), ts.f64)
+    return tile.cast(tile.exp(rows - tile.tile_reduce_rowmax(rows)[:, None]), x.dtype)
+
+
+@kernel
+def gates_in_f64(x: KTile["B*S", "D"]) -> Any:
+    T = tile.context()
+    return tile.cast(tile.sigmoid(tile.cast(tile.load(x, rows=T.m, cols=T.d), ts.f64)), x.dtype)
+
+
+def language_powers(x: Any) -> Any:
+    return powers_in_f64(x)
+
+
+def language_gates(x: Any) -> Any:
+    return gates_in_f64(x)
+
+
+@pytest.mark.parametrize("function", [language_powers, language_gates])
+@pytest.mark.parametrize("columns", [64, 1024])
+def test_bf16_that_is_computed_with_in_f64_stays_f64(function: Any, columns: int) -> None:
+    """Pairs, powers of normal numbers and short formulas are those of f32."""
+    ptx = ptx_of(lowered(function, np.zeros((8, columns), BF16)))
+    assert "fma.rn.f64" in ptx
+    assert "bf16x2 " not in ptx.replace("cvt.rn.bf16x2.f32", "")
+    assert "ex2.approx" not in ptx
 
 
 AT_LEAST = {
