@@ -48,8 +48,7 @@ _OF_ROWS = frozenset(
 )
 """Ops of a kernel whose rows registers may hold as they lie in memory."""
 _FEW = frozenset(
-    ("add", "sub", "mul", "div", "fma", "max", "min", "neg", "abs", "relu", "exp", "isnan", "isinf")
-    + ("eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not")
+    ("add", "sub", "mul", "div", "fma", "neg", "abs", "max", "min", "relu", "exp", "eq", "ne", "lt", "le", "gt", "ge")
 )
 """Functions that take few instructions, so that many of them written out are still compiled soon."""
 _RENAMED = {
