@@ -275,12 +275,16 @@ def _partners(
         lower = [at for at in range(count) if at % vector % (2 * ahead) < ahead]
         return [(at, [part[at + ahead] for part in current]) for at in lower]
     lanes = ahead // vector
-    is_aligned = min(layout.round, layout.size) % (2 * ahead) == 0 and pitch % (2 * ahead) == 0
+    # The one line of a single row begins with the first thread, however long it is.
+    is_in_step = pitch == layout.size or pitch % (2 * ahead) == 0
+    is_aligned = min(layout.round, layout.size) % (2 * ahead) == 0 and is_in_step
     if ahead % vector == 0 and is_aligned and lanes < WARP and WARP % (2 * lanes) == 0:
         if emitter.matrix is not None:
             across = thread_distance(lanes)
             return [(at, [shuffle(f, part[at], "bfly", across) for part in current]) for at in range(count)]
-        return [(at, [shuffle(f, part[at], "down", lanes) for part in current]) for at in range(count)]
+        # Nobody looks at what lies beyond the half of a single row.
+        looked_at = [at for at in range(count) if pitch < layout.size or layout.start(at) < ahead]
+        return [(at, [shuffle(f, part[at], "down", lanes) for part in current]) for at in looked_at]
     held = [Tile(tile.layout, tile.dtype, part) for tile, part in zip(tiles, current, strict=True)]
     starts = shared_tiles(emitter, held)
     found: list[tuple[int, list[Value]]] = []

@@ -74,12 +74,13 @@ def ranked(blocks: Sequence[Block], build: Callable[[Block], KernelProgram], mac
     if None in scores.values():
         return tuple(sorted(blocks, key=lambda block: _excess(programs[block])))
 
-    def order(block: Block) -> tuple[bool, int, float]:
+    def order(block: Block) -> tuple[bool, int, bool, float]:
         program = programs[block]
         refused = violations(program, Schedule(block=block), machine)
         return (
             _leaves_units(program, block, machine),
             _excess(program),
+            _folds_uneven_rows(program),
             1.0 if refused else -round(scores[block] or 0.0, 3),
         )
 
@@ -96,6 +97,22 @@ def _leaves_units(program: KernelProgram, block: Block, machine: Machine) -> boo
 
 def _is_narrow(need: Footprint) -> bool:
     return need.has_products and all(buffer.type.dtype.bytes <= 2 for buffer in need.staged)
+
+
+def _folds_uneven_rows(program: KernelProgram) -> bool:
+    """Whether several rows are folded together whose elements no threads have alike: each halving is then an exchange.
+
+    Of a single row, each thread joins what it has of it first.
+    """
+    for op in program.body.ops:
+        if op.name == "reduce":
+            type = program.types[op.operands[0]]
+            assert isinstance(type, TensorType)
+            sizes = [dim.value or 1 for dim in type.shape]
+            folded = sizes[op.values["axis"]]
+            if prod(sizes) > folded > 1 and folded & (folded - 1):
+                return True
+    return False
 
 
 def _excess(program: KernelProgram) -> int:
