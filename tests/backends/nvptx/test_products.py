@@ -19,7 +19,8 @@ from tessera.backends.nvptx.hopper_fragments import FRAGMENT, Layout, Registers
 from tessera.backends.nvptx.hopper_rolled import window_of
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
-from tessera.ir.base.op import SpecOp
+from tessera.ir.base.op import OpError, SpecOp
+from tessera.ir.base.verify import verify
 from tessera.ir.schedule.emit.contraction_kernel import MATRIX_BLOCKS
 from tessera.ir.schedule.models import contraction_block
 from tessera.ir.target.llvm.instructions import Value
@@ -185,6 +186,17 @@ def test_pieces_of_a_part_leave_together(block: tuple[int, int, int]) -> None:
     for word in ("stmatrix", "fence.proxy.async.shared::cta", "2d.global.shared::cta", "bulk.wait_group.read"):
         assert texts[0].count(word) == texts[1].count(word) > 0
     assert texts[0].count("wgmma.commit_group") > texts[1].count("wgmma.commit_group")
+
+
+@pytest.mark.parametrize(("columns", "pieces"), [(48, 1), (64, 8), (64, 3), (64, 0), (64, -1), (0, 1), (192, 2)])
+def test_parts_and_pieces_that_would_not_leave_whole_are_refused(columns: int, pieces: int) -> None:
+    kernel = lowered(layer, [(2048, 4096), (2560, 4096), (2560,)], (128, 256, 64))
+    (rest,) = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.rest"]
+    verify(kernel)
+    rest.set_value("columns", columns)
+    rest.set_value("pieces", pieces)
+    with pytest.raises(OpError, match=r"whole 64s of columns|pieces are of 16 columns"):
+        verify(kernel)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ _ELSEWHERE = (
     *("ttarget.steps", "ttarget.when", "ttarget.turn", "ttarget.tiles", "ttarget.rest", "ttarget.lag"),
 )
 """What is not done some columns at a time."""
+_LINE, _LEAST = 64, 16
+"""Columns that leave together, of the narrowest elements that do so, and those that four registers of a row hold."""
 
 
 def parts_of(op: SpecOp) -> list[tuple[int, int]]:
@@ -39,10 +41,13 @@ def _check_rest(op: SpecOp) -> None:
     if not op.operands or any(not isinstance(value.type, FragmentAttr) for value in op.operands):
         op.fail(f"`{op.name}` takes fragments, got {[str(value.type) for value in op.operands]}")
     shapes = {value.type.shape for value in op.operands if isinstance(value.type, FragmentAttr)}
-    if len(shapes) != 1 or op.value("columns") < 8 or op.value("columns") % 8:
-        op.fail(f"`{op.name}` takes fragments of one shape, in parts of whole eights of columns")
-    if op.value("pieces") < 1 or op.value("columns") % (8 * op.value("pieces")):
-        op.fail(f"parts of {op.value('columns')} columns are not {op.value('pieces')} pieces of whole eights")
+    columns, pieces = op.value("columns"), op.value("pieces")
+    if len(shapes) != 1 or columns < 1 or columns % _LINE:
+        op.fail(f"`{op.name}` takes fragments of one shape, in parts of whole {_LINE}s of columns, got {columns}")
+    # Narrower ones would not fill the matrices by which rows leave, and others would end in the midst of a line.
+    width = columns // pieces if pieces > 0 and columns % pieces == 0 else 0
+    if width % _LEAST or not width or (_LINE % width and width % _LINE):
+        op.fail(f"pieces are of {_LEAST} columns, or of that doubled, and parts of {columns} are not {pieces} of them")
     for part in op.walk():
         if part is not op and part.name in _ELSEWHERE:
             op.fail(f"`{part.name}` is not done some columns at a time, beside the products of another program")
