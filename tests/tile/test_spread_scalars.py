@@ -84,6 +84,21 @@ def test_what_is_spread_is_the_same_for_each_element(steps: list[str], places: l
     assert text_of(made) == once
 
 
+def test_a_number_that_is_written_over_is_read_where_it_was() -> None:
+    square = TensorType.of([8, 8], f32)
+    b = TileBuilder("over", [square] * 3, symbols=[], grid=[Dim.constant(1)], writes=[2], kind="library")
+    place = Place({"i": b.index(0), "j": b.index(0)}, ("i", "j"), (8, 8), {})
+    left, right = (b.load(b.arguments[at], (ROW, COLUMN), place) for at in (0, 1))
+    found = b.dot(left, right, b.full(0, (8, 8), f32))
+    one = b.load(b.arguments[2], (Dim.constant(0), Dim.constant(0)), Place({}))
+    b.store(found, b.arguments[2], (ROW, COLUMN), place)
+    b.store(b.elementwise("mul", found, b.broadcast(one, (8, 8), ())), b.arguments[2], (ROW, COLUMN), place)
+    kernel = b.finish()
+    before = text_of(kernel)
+    SpreadScalars().run(ModuleOp([kernel]))
+    assert text_of(kernel) == before
+
+
 def test_kernels_without_products_are_left_alone() -> None:
     kernel = scaled((), (0,), 8, multiplied=False)
     before = text_of(kernel)

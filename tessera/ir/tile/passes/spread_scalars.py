@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import OpResult, SSAValue
+from xdsl.ir import BlockArgument, OpResult, SSAValue
 
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
@@ -27,7 +27,7 @@ class SpreadScalars(Pass):
     Before: `%one = ttile.load %key {map = [0]}` of no axes, and a `ttile.broadcast %one` to 64 x 64. After: one
     `ttile.load %key` of 64 x 64 elements, all of which are at that place. What is computed from such numbers on the
     way is computed for each element. Matrix units have tiles of rows and columns alone, so kernels with products go
-    through this; others are left alone, and so are numbers that a loop carries.
+    through this; others are left alone, and so are numbers that a loop carries, or of a buffer that the kernel writes.
     """
 
     def run(self, module: ModuleOp) -> None:
@@ -41,7 +41,8 @@ def spread_ones(kernel: SpecOp) -> list[SpecOp]:
     ops = [op for op in kernel.walk() if isinstance(op, SpecOp)]
     if all(op.name != "ttile.dot" for op in ops):
         return []
-    return [op for op in ops if op.name == "ttile.broadcast" and _is_spreadable(op.operands[0])]
+    written: set[SSAValue] = {kernel.regions[0].block.args[place] for place in kernel.value("writes")}
+    return [op for op in ops if op.name == "ttile.broadcast" and _is_spreadable(op.operands[0], written)]
 
 
 def spread_scalars(kernel: SpecOp) -> None:
@@ -53,7 +54,8 @@ def spread_scalars(kernel: SpecOp) -> None:
         op.detach()
         op.erase()
     for op in reversed(list(kernel.walk())):
-        if isinstance(op, SpecOp) and op.results and _is_one(op.results[0]) and not list(op.results[0].uses):
+        is_known = isinstance(op, SpecOp) and op.name in ("ttile.load", *_ELEMENTS)
+        if is_known and _is_one(op.results[0]) and not list(op.results[0].uses):
             op.detach()
             op.erase()
 
@@ -62,12 +64,15 @@ def _is_one(value: SSAValue) -> bool:
     return isinstance(value.type, TileAttr) and not value.type.shape
 
 
-def _is_spreadable(value: SSAValue) -> bool:
+def _is_spreadable(value: SSAValue, written: Collection[SSAValue]) -> bool:
     op = value.op if isinstance(value, OpResult) else None
     if not _is_one(value) or not isinstance(op, SpecOp):
         return False
-    is_plain = op.name == "ttile.load" and len(op.operands) == 1 + len(op.value("coords"))
-    return is_plain or (op.name in _ELEMENTS and all(map(_is_spreadable, op.operands)))
+    if op.name == "ttile.load":
+        # It is read again where it is spread, and there may be something else by then.
+        is_still = isinstance(op.operands[0], BlockArgument) and op.operands[0] not in written
+        return is_still and len(op.operands) == 1 + len(op.value("coords"))
+    return op.name in _ELEMENTS and all(_is_spreadable(part, written) for part in op.operands)
 
 
 def _wide(before: SpecOp, value: SSAValue, shape: Sequence[Dim]) -> SSAValue:
