@@ -31,7 +31,7 @@ from tests.backends.nvptx.test_matrix_host import numbers
 from tests.graph.eager import reference
 
 Shapes = Sequence[Sequence[int]]
-PREFILL: Shapes = [(1, 4, 130, 64), (1, 2, 300, 64), (1, 2, 300, 64)]
+PREFILL: Shapes = [(2, 2, 130, 64), (2, 2, 300, 64), (2, 2, 300, 64)]
 DECODE: Shapes = [(1, 8, 1, 64), (1, 2, 4100, 64), (1, 2, 4100, 64)]
 
 
@@ -73,7 +73,7 @@ def run(made: SpecOp, given: Sequence[Any], *outs: Any) -> list[Any]:
     return buffers[len(given) :]
 
 
-@pytest.mark.parametrize("length", [-3, 128, 200])
+@pytest.mark.parametrize("length", [-3, 1, 128, 200])
 def test_what_lies_beyond_the_length_does_not_enter(length: int) -> None:
     given = filled(PREFILL, length)
     for function, is_causal in ((attend, False), (attend_causal, True)):
@@ -83,7 +83,7 @@ def test_what_lies_beyond_the_length_does_not_enter(length: int) -> None:
         np.testing.assert_allclose(found, wanted.astype(np.float32), rtol=0.05, atol=0.02)
 
 
-@pytest.mark.parametrize("length", [0, 2050])
+@pytest.mark.parametrize("length", [0, 2050, 4100])
 def test_parts_beyond_the_length_have_nothing_in_them(length: int) -> None:
     given = filled(DECODE, length)
     out, lse = np.full((1, 8, 3, 64), np.nan, np.float32), np.full((1, 8, 3), np.nan, np.float32)
@@ -155,7 +155,7 @@ def test_the_map_of_a_cache_begins_before_it_and_counts_from_its_end() -> None:
     assert entry((ctypes.c_void_p * 4)(*at[:4]), (ctypes.c_void_p * 1)(at[4]), None, at[5], state) == 0
     _, heads, keys, head = PREFILL[1]
     row = 2 * head
-    dims, strides = [head, keys, keys + 1, heads, 1], [row, row, keys * row, heads * keys * row]
+    dims, strides = [head, keys, keys + 1, heads, 2], [row, row, keys * row, heads * keys * row]
     for start in at[1:3]:
         assert (start - keys * row, dims, strides, [head, 128, 1, 1, 1]) in maps
 
