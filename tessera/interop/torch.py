@@ -38,7 +38,8 @@ def wrap(function: Callable[..., Any], derivative: Callable[..., Any] | None = N
     A tensor that is not contiguous is made so first, which is the only copy there is. Other arguments, numbers say, go
     in as they are, and have no gradient.
 
-    Raises: ArgumentError (T0202) for what is no function.
+    Raises: ArgumentError (T0202) for what is no function; when it is called, for results that are no tensors, and where
+    there is no PyTorch.
     """
     for name, given in (("function", function), ("derivative", derivative)):
         if given is not None and not callable(given):
@@ -51,13 +52,33 @@ def wrap(function: Callable[..., Any], derivative: Callable[..., Any] | None = N
 def run(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
     """Call a jitted function with what PyTorch has; a tensor, or a tuple of them, comes back."""
     found = _called(function, arguments)
-    torch: Any = importlib.import_module("torch")
-    return tuple([torch.from_dlpack(one) for one in several(found)]) if is_several(found) else torch.from_dlpack(found)
+    made = [_shared(one) for one in several(found)]
+    return tuple(made) if is_several(found) else made[0]
+
+
+def _shared(result: Any) -> Any:
+    """A result as a tensor of PyTorch, in the same memory."""
+    if not hasattr(result, "__dlpack__"):
+        raise ArgumentError(
+            f"a function for PyTorch gives a tensor or a tuple of them, got {type(result).__name__}",
+            fix="return tensors, and what else there is from a function of your own around it",
+        )
+    return _pytorch().from_dlpack(result)
+
+
+def _pytorch() -> Any:
+    try:
+        return importlib.import_module("torch")
+    except ImportError as error:
+        raise ArgumentError(
+            "PyTorch is not installed here, and `wrap` gives its tensors",
+            fix="install it, as in `pip install torch`, or call the jitted function itself",
+        ) from error
 
 
 def _called(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
     """What a function gives for PyTorch's tensors, as tensors of ours."""
-    torch: Any = importlib.import_module("torch")
+    torch = _pytorch()
     if not any(isinstance(one, torch.Tensor) and one.is_cuda for one in arguments):
         return function(*[Tensor.of(_whole(one)) if isinstance(one, torch.Tensor) else one for one in arguments])
     from tessera.runtime.devices.cuda_stream import stream  # noqa: PLC0415 - only where there is a device
@@ -75,7 +96,7 @@ def _whole(tensor: Any) -> Any:
 @cache
 def _bridge() -> Any:
     """The class by which PyTorch differentiates."""
-    torch: Any = importlib.import_module("torch")
+    torch = _pytorch()
 
     class Bridge(torch.autograd.Function):
         """One call: what it was given and gave is kept for its gradients."""
@@ -104,7 +125,6 @@ def _bridge() -> Any:
 
 def _gradients(derivative: Callable[..., Any], given: Sequence[Any], count: int) -> tuple[Any, ...]:
     """What a derivative gives, one for each argument."""
-    torch: Any = importlib.import_module("torch")
     made = _called(derivative, given)
     found = several(made) if is_several(made) else (made,)
     if len(found) != count:
@@ -112,4 +132,4 @@ def _gradients(derivative: Callable[..., Any], given: Sequence[Any], count: int)
             f"a derivative gives a gradient for each argument: {count}, got {len(found)}",
             fix="give None for an argument that has none",
         )
-    return tuple(None if one is None else torch.from_dlpack(one) for one in found)
+    return tuple(None if one is None else _shared(one) for one in found)

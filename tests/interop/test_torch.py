@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -118,3 +120,51 @@ def test_what_has_no_gradient_gets_none_and_wrong_counts_are_told() -> None:
 def test_what_is_no_function_is_refused(given: tuple[Any, ...]) -> None:
     with pytest.raises(ArgumentError, match="`wrap` takes jitted functions"):
         wrap(*given)
+
+
+def test_without_pytorch_a_call_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for function in (wrap(ts.jit(same)), wrap(ts.jit(blended), ts.jit(blended_back))):
+        with pytest.raises(ArgumentError, match="PyTorch is not installed here") as caught:
+            function(ts.ones((2, 2)))
+        assert "pip install torch" in str(caught.value)
+
+
+class Theirs:
+    """A tensor of a library that has what is asked of PyTorch's."""
+
+    is_cuda = False
+
+    def __init__(self, own: Any) -> None:
+        self.own = own
+
+    def detach(self) -> Theirs:
+        return self
+
+    def contiguous(self) -> Theirs:
+        return self
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.own.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.own.__dlpack_device__()
+
+
+def test_memory_is_shared_and_results_are_tensors_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = SimpleNamespace(Tensor=Theirs, from_dlpack=lambda one: Theirs(one))  # pyright: ignore[reportUnknownLambdaType,reportUnknownArgumentType]
+    monkeypatch.setitem(sys.modules, "torch", library)  # pyright: ignore[reportArgumentType]
+    x, seen = ts.ones((4, 2)), list[Any]()
+
+    def looked(given: Any) -> Any:
+        seen.append(given)
+        return ts.jit(same)(given)
+
+    whole, total = wrap(looked)(Theirs(x))
+    assert seen[0].address == x.address
+    assert whole.own.tolist() == x.tolist()
+    assert total.own.tolist() == [4.0, 4.0]
+    one = wrap(lambda x: x * 2.0)(Theirs(x))  # pyright: ignore[reportUnknownLambdaType,reportUnknownArgumentType]
+    assert one.own.tolist() == [[2.0, 2.0]] * 4
+    with pytest.raises(ArgumentError, match="gives a tensor or a tuple of them, got dict"):
+        wrap(ts.jit(lambda x: {"y": x}))(Theirs(x))  # pyright: ignore[reportUnknownLambdaType,reportUnknownArgumentType]
