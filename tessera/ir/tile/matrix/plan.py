@@ -141,8 +141,17 @@ def plan_of(kernel: SpecOp, units: Units) -> Plan:
     forms = units.rounded if units.rounded is not None and is_tf32(kernel) else units.products
     products = {op: _product(op, rows, rows // (ROWS * consumers), passed, units, forms) for op in dots}
     hidden = _hidden(ops, passed, set(dots))
+    _check_still(kernel, [op for op in ops if op in passed or op.name == "ttile.fetch"])
     _check_tiles(ops, rows, hidden)
     return Plan(rows, consumers, products, hidden, _columns(ops))
+
+
+def _check_still(kernel: SpecOp, ahead: Sequence[SpecOp]) -> None:
+    """Raises `UnfitError` for what is read ahead of its turn from a buffer that the kernel writes."""
+    written: set[SSAValue] = {kernel.regions[0].block.args[place] for place in kernel.value("writes")}
+    for op in ahead:
+        if op.name in ("ttile.load", "ttile.fetch") and op.operands[0] in written:
+            raise UnfitError(f"`{op.name}` runs ahead, and the kernel writes the buffer that it reads")
 
 
 def planned(kernel: SpecOp) -> Plan:
