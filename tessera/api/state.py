@@ -72,6 +72,11 @@ class KVCache:
         """The cache with keys and values [batch, heads, new, head dim] after those it holds; they must fit."""
         for name, value in (("k", k), ("v", v)):
             _check(self, name, value)
+        keys, values = dim_of(k.shape[2]), dim_of(v.shape[2])
+        if (keys - values).value not in (0, None):
+            raise ShapeError(
+                f"`append` takes as many values as keys: `k.shape[2] = {keys}` and `v.shape[2] = {values}` differ"
+            )
         return KVCache(*apply("kv_append", (self.K, self.V, self.length, k, v)))
 
     def prune(self, keep: int) -> KVCache:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import os
 import re
 import sys
 import textwrap
@@ -31,7 +32,7 @@ from tessera.types.dtype import BY_NAME, f32
 _SHAPE = re.compile(r"(?P<path>[\w.\[\]'\"]+)=(?P<dims>(?:\d+(?:x\d+)*)?)(?::(?P<dtype>\w+))?")
 _STEP = re.compile(r"\.(?P<field>[^\W\d]\w*)|\[(?P<index>\d+)\]|\[(?P<quote>['\"]?)(?P<key>[^\W\d]\w*)(?P=quote)\]")
 _EXAMPLE = "64x128"
-_OWN = str(Path(__file__).parent.parent)
+_OWN = f"{Path(__file__).parent.parent}{os.sep}"
 """Where files of Tessera are: what is raised there is shown at the line that called it."""
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import tessera as ts
 from tessera import ops
-from tessera.diagnostics.codes import GuardError
+from tessera.diagnostics.codes import GuardError, ShapeError
 
 ONE = np.ones((1, 1, 1, 4), np.float32)
 
@@ -66,6 +66,14 @@ def test_rows_that_find_no_room_are_refused() -> None:
     with pytest.raises(GuardError, match="room for 2 positions cannot hold 3"):
         appended(cache, rows(3))
     assert int(lengthened(cache, rows(3))) == 3
+
+
+def test_there_are_as_many_values_as_keys() -> None:
+    cache = ts.KVCache.empty(1, 1, 8, 4)
+    for append in (cache.append, ts.jit(cache.append)):
+        with pytest.raises(ShapeError, match="as many values as keys: .* = 3` and .* = 2` differ") as caught:
+            append(rows(3), rows(2))
+        assert caught.value.span is not None
 
 
 @pytest.mark.parametrize("length", [-5, 9, np.array(-1), ts.array(9), ts.array(-2), ts.array(9).cast(ts.i32)])
