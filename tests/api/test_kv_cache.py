@@ -71,7 +71,7 @@ def test_rows_that_find_no_room_are_refused() -> None:
 def test_there_are_as_many_values_as_keys() -> None:
     cache = ts.KVCache.empty(1, 1, 8, 4)
     for append in (cache.append, ts.jit(cache.append)):
-        with pytest.raises(ShapeError, match="as many values as keys: .* = 3` and .* = 2` differ") as caught:
+        with pytest.raises(ShapeError, match=r"as many values as keys: .* = 3` and .* = 2` differ") as caught:
             append(rows(3), rows(2))
         assert caught.value.span is not None
 
