@@ -235,6 +235,13 @@ def test_stages_for_which_there_is_no_room_are_refused_and_not_cut() -> None:
             after(written, passes)
 
 
+@pytest.mark.parametrize("machine", ["sm_80", "sm_100a"])
+def test_one_stage_is_refused_where_products_stay_in_flight(machine: str) -> None:
+    written = kernel_text("nt").replace("{step", "{stages = 1, step")
+    with pytest.raises(TesseraError, match="products stay in flight over 2 stages at least, and a loop says 1"):
+        NvptxBackend(GPUS[machine]).matrix(kernel_of(written))
+
+
 def saying(text: str, words: str) -> str:
     """A kernel that says how it runs."""
     return text.replace("attributes {symbols", f"attributes {{{words}, symbols", 1)

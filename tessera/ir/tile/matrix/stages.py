@@ -36,8 +36,10 @@ def written_stages(rings: Sequence[Ring]) -> int:
 
 
 def check_written(rings: Sequence[Ring], stages: Sequence[int], shared: int) -> None:
-    """Raises `UnfitError` for rings that say more stages than there is room for."""
+    """Raises `UnfitError` for rings that say more stages than there is room for, or fewer than their products need."""
     for ring, found in zip(rings, stages, strict=True):
+        if 0 < ring.written < found:
+            raise UnfitError(f"products stay in flight over {found} stages at least, and a loop says {ring.written}")
         if ring.written not in (0, found):
             raise UnfitError(
                 f"{ring.written} stages of {ring.bytes} bytes do not fit beside all else in {shared}, and {found} do"
