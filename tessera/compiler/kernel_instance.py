@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tessera.frontend.kernel.definition import KernelDefinition
-from tessera.frontend.kernel.spread import spread
 from tessera.frontend.kernel.wide_rows import check_width, filled
 from tessera.ir.base.kernels import Outcome, register
 from tessera.ir.tile.records import KernelProgram
@@ -43,11 +42,7 @@ class KernelInstance:
         if found is None:
             schedule = self.definition.complete(self.schedule, kind)
             found = self.definition.build(types, self.statics, schedule)
-            if kind == "cpu":
-                found = filled(found)
-            elif self.definition.has_products:
-                found = spread(found)
-            self._programs[key] = found
+            found = self._programs[key] = filled(found) if kind == "cpu" else found
         return found
 
     def registered(self, types: Sequence[TensorType]) -> str:

@@ -11,9 +11,7 @@ import pytest
 import tessera as ts
 from tessera import KTile, f32, kernel, tile
 from tessera.backends.nvptx.backend import NvptxBackend
-from tessera.compiler.run_kernel import results_for
 from tessera.diagnostics.codes import FusionError
-from tessera.ir.tile.interpret import run_kernel
 from tessera.ir.tile.write_records import write_kernel
 from tests.kernel.compare import attention
 
@@ -185,34 +183,3 @@ def test_a_step_that_needs_the_whole_attention_is_refused() -> None:
         turned(q, k, v)
     with pytest.raises(FusionError, match="switched off"):
         apart(q, k, v, b)
-
-
-def interpreted(program: Any, arrays: list[Any]) -> Any:
-    """What the tile program of a kernel gives, op by op."""
-    results, written = results_for(program), write_kernel(program)
-    written.verify()
-    run_kernel(written, [*arrays, *results], {})
-    return results[0]
-
-
-def test_a_key_is_read_by_every_element_where_products_are_those_of_a_gpu() -> None:
-    narrow = np.zeros((4, 128, 64), ml_dtypes.bfloat16)
-    given: list[Any] = [narrow, narrow, narrow, np.zeros(64, np.float32), narrow]
-    programs = {
-        kind: attention_then.program(*given, kind=kind, steps=("dropout",), key=ts.random.key(1))
-        for kind in ("cpu", "gpu")
-    }
-    loads = {
-        kind: [op for op in program.body.ops if op.name == "load" and op.operands[0] == program.buffers[5]]
-        for kind, program in programs.items()
-    }
-    assert [op.values["coords"] for op in loads["cpu"]] == [(), ()]
-    assert [op.values["coords"] for op in loads["gpu"]] == [("_s0", "_s1")] * 2
-    rng = np.random.default_rng(2)
-    arrays = [rng.normal(size=shape).astype(np.float32) for shape in [(1, 40, 16), *[(1, 70, 16)] * 2, (16,)]]
-    arrays += [arrays[0], np.asarray(ts.random.key(1))]
-    found = [
-        interpreted(attention_then.program(*arrays[:5], kind=kind, steps=("dropout",), key=ts.random.key(1)), arrays)
-        for kind in ("cpu", "gpu")
-    ]
-    np.testing.assert_allclose(found[0], found[1], atol=1e-6)
