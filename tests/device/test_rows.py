@@ -64,7 +64,7 @@ def logsumexp(x: Any) -> Any:
 
 @pytest.mark.parametrize("function", [softmax, log_softmax, logsumexp])
 @pytest.mark.parametrize("dtype", [BF16, np.float32])
-@pytest.mark.parametrize("columns", [33, 1024, 4096, 6000])
+@pytest.mark.parametrize("columns", [33, 1024, 4096, 5024, 5120, 6000, 8192, 9216, 10240, 16384])
 def test_powers_that_fall_far(function: Any, dtype: Any, columns: int) -> None:
     x = (RNG.standard_normal((40, columns)) * RNG.choice([1.0, 30.0, 100.0], (40, 1))).astype(dtype)
     x[1, ::3] = -np.inf
@@ -84,13 +84,25 @@ def layernorm(x: Any, weight: Any, bias: Any) -> Any:
 
 
 @pytest.mark.parametrize("function", [rmsnorm, layernorm])
-@pytest.mark.parametrize("columns", [4096, 4864, 5120, 8192, 9216, 9472])
+@pytest.mark.parametrize("columns", [4096, 4864, 5000, 5120, 8192, 9216, 9472, 16384])
 def test_norms_of_wide_rows(function: Any, columns: int) -> None:
     """Rows that registers hold widened, as they lie in memory, and not at all."""
     x = (RNG.standard_normal((1500, columns)) * RNG.choice([1e-3, 1.0, 1e30], (1500, 1))).astype(BF16)
     weight, bias = (RNG.standard_normal(columns).astype(BF16) for _ in range(2))
     x[3, 5], x[4, 7] = np.nan, np.inf
     same(function, x, weight, bias)
+
+
+def with_bias(x: Any, bias: Any) -> Any:
+    return ts.ops.softmax(x + bias, axis=-1)
+
+
+@pytest.mark.parametrize("columns", [8192, 12288])
+@pytest.mark.parametrize("rows", [1, 65])
+def test_powers_of_wide_sums(columns: int, rows: int) -> None:
+    """One row or two that each program reads in several passes, and fewer programs than blocks have."""
+    x, bias = ((3 * RNG.standard_normal((65, columns))).astype(BF16) for _ in range(2))
+    same(with_bias, x, bias[:rows] if rows > 1 else bias[0])
 
 
 def row_logs(x: Any) -> Any:
@@ -112,7 +124,7 @@ def library_layernorm(x: Any, weight: Any, bias: Any) -> Any:
 
 
 @pytest.mark.parametrize("dtype", [BF16, np.float16, np.float32])
-@pytest.mark.parametrize("columns", [33, 1024, 3000, 4096])
+@pytest.mark.parametrize("columns", [33, 777, 1000, 1001, 1024, 3000, 4096, 4100])
 def test_rows_of_the_library(dtype: Any, columns: int) -> None:
     """Logits of all sizes, rows of nothing, and rows with what is no number."""
     x = (RNG.standard_normal((40, columns)) * RNG.choice([1.0, 30.0, 100.0], (40, 1))).astype(dtype)

@@ -14,6 +14,7 @@ from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.layout import Layout, Threads, Tile
 from tessera.backends.nvptx.rows_ahead import BLOCKS, Stage
 from tessera.backends.nvptx.rows_matrix import Matrices, lane_of, load_rows, place_rows
+from tessera.backends.nvptx.rows_staged import PROGRAMS, bring, staged_rows
 from tessera.backends.nvptx.text import WARP, DeviceModule, barrier, special, warp_barrier
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
@@ -60,6 +61,10 @@ class Emitter:
         self.programs = max(1, BLOCK // self.threads)
         placed = place_rows(kernel, machine, self.programs)
         self.rows, self.matrix, self.has_wide_rows = placed.rows, placed.matrix, placed.is_wide
+        self.staged = [] if self.rows else staged_rows(kernel, machine)
+        if self.staged:
+            self.programs = PROGRAMS
+        self.on_stage: dict[SSAValue, Value] = {}
         self.passes = 0
         """Loops that are written out, so far."""
         self.matrices: Matrices | None = None
@@ -181,6 +186,8 @@ class Emitter:
         if self.rows:
             self._rows(op, grid, first, total)
             return
+        if self.staged:
+            bring(self, first, total)
         if self.scratch_bytes != Dim.constant(0):
             self._resident = first
             step = f.mul(f.cast("zext", special(f, "nctaid.x"), "i64"), self.programs)

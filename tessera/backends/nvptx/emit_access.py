@@ -9,6 +9,7 @@ from typing import Any
 
 from tessera.backends.nvptx import values
 from tessera.backends.nvptx.layout import Layout, Tile, skew_of
+from tessera.backends.nvptx.rows_staged import on_stage
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.llvm import math
 from tessera.ir.target.llvm.convert import atomic_instruction
@@ -147,6 +148,9 @@ def emit_load(emitter: Any, op: SpecOp) -> None:
     is_constant = buffer in emitter.kernel.regions[0].block.args and buffer not in emitter.writes
     if key is not None and is_constant and key in emitter.memo:
         emitter.tiles[op.result] = emitter.memo[key]
+        return
+    if buffer in emitter.on_stage:
+        emitter.tiles[op.result] = emitter.memo[key] = _loaded(on_stage(access), False)
         return
     is_turned = _is_turned(access)
     tile = emitter.tiles[op.result] = _turned(access, is_constant) if is_turned else _loaded(access, is_constant)

@@ -8,7 +8,9 @@ from typing import Any
 
 from xdsl.ir import Block, SSAValue
 
-from tessera.backends.nvptx.row_shapes import folds_whole_rows, neighbours_of_rows
+from tessera.backends.nvptx.again import Again, computed_again
+from tessera.backends.nvptx.row_shapes import folds_whole_rows, has_plain_rows, neighbours_of_rows
+from tessera.backends.nvptx.text import WARP
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
@@ -19,7 +21,6 @@ from tessera.ir.target.scope import buffer_alignment, index_multiple, multiple_o
 from tessera.ir.target.types import VectorAttr
 from tessera.ir.target.writer import Writer
 from tessera.types.dim import Dim
-from tessera.types.dtype import bf16
 from tessera.types.machine import Machine
 from tessera.types.tensor_type import TensorType
 
@@ -38,19 +39,6 @@ MAP_TURNS = 2
 ON_ITS_WAY, SIMPLE = 512, 12
 """Bytes that a thread of a loop over columns has asked for before it looks at the first, if the loop has few ops."""
 
-_OF_ROWS = frozenset(
-    f"ttile.{name}"
-    for names in (
-        ("for", "load", "store", "elementwise", "cast", "select", "constant", "broadcast", "reduce", "yield", "return"),
-        ("index", "program_id", "coordinate", "round", "bitcast"),
-    )
-    for name in names
-)
-"""Ops of a kernel whose rows registers may hold as they lie in memory."""
-_FEW = frozenset(
-    ("add", "sub", "mul", "div", "fma", "neg", "abs", "max", "min", "relu", "exp", "eq", "ne", "lt", "le", "gt", "ge")
-)
-"""Functions that take few instructions, so that many of them written out are still compiled soon."""
 _RENAMED = {
     "ttile.elementwise": "math",
     "ttile.cast": "convert",
@@ -118,6 +106,7 @@ class Lowering(Writer):
         self.align = ALIGNED if aligned else 0
         self.vector = 16
         self.mixed = _mixed_buffers(kernel)
+        self.again: dict[SSAValue, Again] = {}
         self.keeps_rows = self._keeps_rows()
         self.own: dict[str, Callable[[SpecOp], None]] = {
             "ttile.load": self._load,
@@ -212,6 +201,8 @@ class Lowering(Writer):
     # Memory.
 
     def _scratch(self, op: SpecOp) -> None:
+        if op.results[0] in self.again:
+            return
         type = op.results[0].type
         assert isinstance(type, BufferAttr)
         size = type.data.bytes.value
@@ -239,17 +230,12 @@ class Lowering(Writer):
         counts = [_turns(loop) for loop in loops]
         sizes = [prod(dim.value or 1 for dim in type.shape) for type in _tiles_in(self.kernel)]
         most = max([count or 0 for count in counts], default=0) * max(1, max(sizes, default=1) // self.threads)
-        room = 2 * IN_REGISTERS if self._has_plain_rows(counts) else IN_REGISTERS
-        return bool(loops) and None not in counts and most <= room
-
-    def _has_plain_rows(self, counts: Sequence[int | None]) -> bool:
-        """Whether rows are of bf16, which need half a register, move by matrices, and nothing else is kept of them."""
-        ops = [op for op in self.kernel.walk() if isinstance(op, SpecOp) and op is not self.kernel]
-        types = [op.results[0].type for op in ops if op.name == "ttile.load"]
-        is_narrow = all(isinstance(type, TileAttr) and type.dtype is bf16 for type in types)
+        if not loops or None in counts or most <= IN_REGISTERS:
+            return bool(loops) and None not in counts
+        self.again = computed_again(self.kernel) if self.threads == WARP else {}
         is_whole = all(count is not None and count % 8 == 0 for count in counts) and self.align == ALIGNED
-        is_known = {op.name for op in ops} <= _OF_ROWS and all(map(_is_soon_written, ops))
-        return is_narrow and is_whole and is_known and self.machine.has("sm_90")
+        is_narrow = most <= 2 * IN_REGISTERS and self.machine.has("sm_90")
+        return is_whole and is_narrow and has_plain_rows(self.kernel, self.again)
 
     def _access(self, op: SpecOp, buffer: TensorType, sizes: Sequence[Dim], first: int) -> dict[str, Any]:
         coords, axes = op.value("coords"), op.value("axes")
@@ -272,6 +258,9 @@ class Lowering(Writer):
         }
 
     def _load(self, op: SpecOp) -> None:
+        if op.operands[0] in self.again:
+            self._compute_again(op, self.again[op.operands[0]])
+            return
         buffer, tile = op.operands[0].type, op.results[0].type
         assert isinstance(buffer, BufferAttr)
         assert isinstance(tile, TileAttr)
@@ -279,7 +268,17 @@ class Lowering(Writer):
         values = {**self._access(op, buffer.data, tile.shape, 1), "pad": op.value("pad")}
         self.values[op.result] = self.emit("load", self.of(op.operands), values, self.vectors(op.results)).result
 
+    def _compute_again(self, load: SpecOp, again: Again) -> None:
+        """What a load of scratch would give, computed as it was for the store, in the turn of this loop."""
+        turn = load.operands[1]
+        self.values[again.turn], self.exprs[again.turn] = self.values[turn], self.expr(turn)
+        for op in again.ops:
+            self.lower(op)
+        self.values[load.result] = self.values[again.value]
+
     def _store(self, op: SpecOp) -> None:
+        if op.operands[1] in self.again:
+            return
         tile, buffer = op.operands[0].type, op.operands[1].type
         assert isinstance(buffer, BufferAttr)
         assert isinstance(tile, TileAttr)
@@ -419,14 +418,6 @@ def _mixed_buffers(kernel: SpecOp) -> set[SSAValue]:
         (stored if is_store else loaded).add(buffer)
     shared = {op.results[0] for op in kernel.walk() if isinstance(op, SpecOp) and _is_shared(op)}
     return {buffer for buffer in stored & loaded if len(seen[buffer]) > 1} - shared
-
-
-def _is_soon_written(op: SpecOp) -> bool:
-    """Whether an op on each element of a row is a few instructions: a function of `_FEW`, of no wide dtype."""
-    type = op.results[0].type if op.results else None
-    if not isinstance(type, TileAttr) or prod(dim.value or 1 for dim in type.shape) == 1:
-        return True
-    return type.dtype.bytes <= 4 and (op.name != "ttile.elementwise" or op.value("fn") in _FEW)
 
 
 def _is_waited_for(fetch: SpecOp) -> bool:

@@ -167,7 +167,9 @@ def write_powers(emitter: Emitter, op: SpecOp) -> list[Value] | None:
 def _can_be_twice(emitter: Emitter, op: SpecOp) -> bool:
     """Whether nothing outside of registers is changed by an op, or known of it afterwards."""
     if op.name == "ttarget.store":
-        return op.operands[1] in emitter.held
+        # What leaves by matrices does so at the end of a part, in either way.
+        leaves = emitter.has_wide_rows and emitter.matrix is not None and op in emitter.matrix.stores
+        return op.operands[1] in emitter.held or leaves
     return op.name in _INSIDE and (emitter.matrix is None or op not in emitter.matrix.shared)
 
 

@@ -109,7 +109,8 @@ def _folds_uneven_rows(program: KernelProgram) -> bool:
             type = program.types[op.operands[0]]
             assert isinstance(type, TensorType)
             sizes = [dim.value or 1 for dim in type.shape]
-            folded = sizes[op.values["axis"]]
+            axis: int = op.values["axis"]
+            folded = sizes[axis]
             if prod(sizes) > folded > 1 and folded & (folded - 1):
                 return True
     return False
