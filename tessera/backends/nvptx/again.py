@@ -8,7 +8,7 @@ from xdsl.ir import BlockArgument, SSAValue
 
 from tessera.ir.base.op import SpecOp
 
-MOST = 16
+MOST = 24
 """Ops that an element is computed with at most; more are not worth it."""
 
 _SAME = frozenset(

@@ -23,6 +23,8 @@ _OF_ROWS = frozenset(
     for name in names
 )
 """Ops of a kernel whose rows registers may hold as they lie in memory."""
+AGAIN = 10
+"""Ops of what is computed again of a row that is written out; more would be code without end."""
 _FEW = frozenset(
     ("add", "sub", "mul", "div", "fma", "neg", "abs", "max", "min", "relu", "exp", "eq", "ne", "lt", "le", "gt", "ge")
 )
@@ -38,10 +40,11 @@ def has_plain_rows(kernel: SpecOp, again: Mapping[SSAValue, Again]) -> bool:
     types = [op.results[0].type for op in loads]
     is_narrow = all(isinstance(type, TileAttr) and type.dtype is bf16 for type in types)
     buffers = {op.operands[0] for op in loads if len(getattr(op.operands[0].type, "shape", ())) > 1}
-    # There is room for one such row, if more is to be computed with it than once.
+    # There is room for one such row, and for little more, if something is computed from it twice.
+    is_simple = len(buffers) == 1 and all(len(one.ops) <= AGAIN for one in again.values())
     return (
         is_narrow
-        and (len(buffers) == 1 or not again)
+        and (is_simple or not again)
         and {op.name for op in ops} <= _OF_ROWS
         and all(map(_is_soon_written, ops))
     )

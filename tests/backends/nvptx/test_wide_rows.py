@@ -1,0 +1,174 @@
+"""Rows that registers do not hold, for a GPU: what is computed again, what lies in shared memory, and what is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tessera as ts
+from tessera.backends.nvptx.again import computed_again
+from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.rows_staged import staged_rows
+from tessera.compiler.compile import Lowering, lower
+from tessera.compiler.options import Options
+from tessera.ir.base.op import SpecOp
+from tessera.ir.target.machine_code import compile_texts
+from tessera.stdlib import efficient_layernorm, stable_softmax
+from tessera.types.machine import GPUS
+
+BF16 = ml_dtypes.bfloat16
+HOPPER = GPUS["sm_90a"]
+
+
+def lowered(function: Any, *arrays: Any) -> Lowering:
+    tape = ts.jit(function).trace(*arrays).tape
+    return lower(tape, Options.of(backend="cuda", features=("sm_90a",)))
+
+
+def ptx_of(lowering: Lowering) -> str:
+    return "\n".join(ptx.decode() for ptx in compile_texts(lowering.texts, NvptxBackend(HOPPER).code_target))
+
+
+def names_of(kernel: SpecOp) -> list[str]:
+    return [op.value("fn") if op.name == "ttarget.math" else op.name for op in kernel.walk() if isinstance(op, SpecOp)]
+
+
+def softmax(x: Any) -> Any:
+    return ts.ops.softmax(x, axis=-1)
+
+
+def softmax_of_sum(x: Any, y: Any) -> Any:
+    return ts.ops.softmax(x + y, axis=-1)
+
+
+def rmsnorm(x: Any, weight: Any) -> Any:
+    return ts.ops.rmsnorm(x, weight)
+
+
+def row_sums(x: Any) -> Any:
+    return x.sum(axis=-1)
+
+
+def library_softmax(x: Any) -> Any:
+    return stable_softmax(x)
+
+
+def library_layernorm(x: Any, weight: Any, bias: Any) -> Any:
+    return efficient_layernorm(x, weight, bias)
+
+
+# What is computed again.
+
+
+@pytest.mark.parametrize(("columns", "is_again"), [(4096, False), (5024, True), (5000, False), (8192, True),
+    (16384, True)])  # fmt: skip
+def test_powers_of_wide_rows_are_computed_again(columns: int, is_again: bool) -> None:
+    """Where registers hold the powers they stay there; and where turns go beyond the end, so that scratch is padded."""
+    (kernel,) = lowered(softmax, np.zeros((64, columns), BF16)).targets
+    names = names_of(kernel)
+    assert ("ttarget.scratch" not in names) == is_again
+    if is_again:
+        assert names.count("exp") == 2
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(145, 700), st.sampled_from([BF16, np.float16, np.float32]), st.booleans())
+def test_what_is_computed_again_is_computed_alike(turns: int, dtype: Any, has_two: bool) -> None:
+    """Both times by the same ops with the same attributes, each in its own loop, of what no kernel writes."""
+    x = np.zeros((8, 32 * turns), dtype)
+    lowering = lowered(softmax_of_sum, x, x) if has_two else lowered(softmax, x)
+    (source,) = lowering.kernels
+    (again,) = computed_again(source).values()
+    (kernel,) = lowering.targets
+    powers = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.math"]
+    first, second = (op for op in powers if op.value("fn") == "exp")
+    assert first.parent_op() is not second.parent_op()
+    assert said(first, {}) == said(second, {})
+    assert all(op.parent_op() is again.loop for op in again.ops)
+
+
+def said(op: SpecOp, seen: dict[Any, str]) -> str:
+    """An op and all that it is computed from in its loop, as text; what comes from elsewhere by its name."""
+    parts: list[str] = []
+    for value in op.operands:
+        owner = value.owner
+        if isinstance(owner, SpecOp) and owner.parent_op() is op.parent_op():
+            parts.append(said(owner, seen))
+        else:
+            is_turn = owner is op.parent_block()
+            parts.append("turn" if is_turn else seen.setdefault(value, str(id(value))))
+    return f"{op.name} {sorted(map(str, op.values().items()))} ({', '.join(parts)})"
+
+
+def scaled(x: Any) -> Any:
+    return ts.ops.softmax(x * 0.125 + 1.0, axis=-1)
+
+
+def much_scaled(x: Any) -> Any:
+    return ts.ops.softmax((x * 0.125 + 1.0) * 3.0 + 0.5, axis=-1)
+
+
+def powers_of_powers(x: Any) -> Any:
+    """Powers of powers: what is kept of the second softmax is computed from what is kept of the first."""
+    return ts.ops.softmax(ts.ops.softmax(x, axis=-1) * 2.0, axis=-1)
+
+
+@pytest.mark.parametrize(("function", "is_again"), [(scaled, True), (much_scaled, False), (powers_of_powers, False)])
+def test_what_takes_much_or_needs_other_scratch_is_kept(function: Any, is_again: bool) -> None:
+    kernels = lowered(function, np.zeros((64, 8192), BF16)).kernels
+    kept = [kernel for kernel in kernels if any(op.name == "ttile.scratch" for op in kernel.walk())]
+    assert kept
+    assert all(bool(computed_again(kernel)) == is_again for kernel in kept)
+
+
+def test_a_row_with_much_to_do_is_not_written_out() -> None:
+    (kernel,) = lowered(scaled, np.zeros((64, 8192), BF16)).targets
+    assert len(staged_rows(kernel, HOPPER)) == 1
+
+
+# Where rows lie.
+
+
+@pytest.mark.parametrize(("columns", "dtype", "count"), [(9472, BF16, 1), (16384, BF16, 1), (28672, BF16, 1),
+    (32768, BF16, 0), (5120, np.float32, 1), (16384, np.float32, 0), (8192, BF16, 0), (4096, BF16, 0),
+    (9473, BF16, 0)])  # fmt: skip
+def test_rows_that_lie_in_shared_memory(columns: int, dtype: Any, count: int) -> None:
+    """Not those that registers hold, that are too wide for four at a time, or do not begin at 16 bytes."""
+    (kernel,) = lowered(rmsnorm, np.zeros((64, columns), dtype), np.zeros(columns, dtype)).targets
+    assert len(staged_rows(kernel, HOPPER)) == count
+
+
+def test_a_row_in_shared_memory_is_read_from_global_memory_once() -> None:
+    ptx = ptx_of(lowered(softmax, np.zeros((64, 16384), BF16)))
+    assert "ld.global" not in ptx
+    assert ptx.count("ld.shared") == 3 * 8
+    assert ptx.count("cp.async.cg.shared.global") == 16384 * 2 // 16 // 32
+
+
+def test_both_rows_lie_there_if_they_fit() -> None:
+    two, one = (lowered(softmax_of_sum, *[np.zeros((64, columns), BF16)] * 2).targets for columns in (10240, 20480))
+    assert [len(staged_rows(kernel, HOPPER)) for kernel in (*two, *one)] == [2, 1]
+
+
+def test_a_row_that_is_read_once_stays_where_it_is() -> None:
+    (kernel,) = lowered(row_sums, np.zeros((64, 16384), BF16)).targets
+    assert staged_rows(kernel, HOPPER) == []
+
+
+# Rows of the kernel language.
+
+
+@pytest.mark.parametrize("columns", [33, 777, 1000, 1001])
+@pytest.mark.parametrize("function", [library_softmax, library_layernorm])
+def test_rows_of_odd_lengths_are_folded_one_to_a_program(function: Any, columns: int) -> None:
+    parts = [np.zeros(columns, BF16)] * 2 if function is library_layernorm else []
+    lowering = lowered(function, np.zeros((65536, columns), BF16), *parts)
+    ptx = ptx_of(lowering)
+    assert lowering.targets[0].value("threads") == 32
+    assert "shared" not in ptx.replace(".extern .shared", "")
+    assert "shfl.sync.down" in ptx
