@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
+
 from benchmarks.gpu_record import RESULTS
 from tessera.stdlib import __all__ as library
 
@@ -45,3 +47,11 @@ def test_a_cached_call_was_one_launch_and_cost_less_than_one_of_torch() -> None:
     assert kept["counts"] == {"driver": {"cuLaunchKernel": 1}, "python": ["__call__", "active"]}
     assert kept["microseconds"]["jit"]["median"] < kept["microseconds"]["torch"]["median"]
     assert kept["is_reached"] == (kept["microseconds"]["jit"]["median"] <= kept["goal"])
+
+
+def test_rows_of_other_lengths_are_those_of_the_page() -> None:
+    page = (RESULTS.parents[1] / "docs" / "performance.md").read_text(encoding="utf-8")
+    for row in record("row-lengths")["rows"]:
+        (line,) = [line for line in page.splitlines() if line.startswith(f"| {row['columns']} | ")]
+        shown = [float(cell.strip(" *")) for cell in line.strip("|").split("|")[1:]]
+        assert np.allclose(shown, list(row["ratio_to_copy"].values()), rtol=0, atol=0.0051)
