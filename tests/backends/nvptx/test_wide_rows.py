@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -25,7 +26,7 @@ BF16 = ml_dtypes.bfloat16
 HOPPER = GPUS["sm_90a"]
 
 
-def lowered(function: Any, *arrays: Any) -> Lowering:
+def lowered(function: Callable[..., Any], *arrays: Any) -> Lowering:
     tape = ts.jit(function).trace(*arrays).tape
     return lower(tape, Options.of(backend="cuda", features=("sm_90a",)))
 
