@@ -54,4 +54,5 @@ def test_rows_of_other_lengths_are_those_of_the_page() -> None:
     for row in record("row-lengths")["rows"]:
         (line,) = [line for line in page.splitlines() if line.startswith(f"| {row['columns']} | ")]
         shown = [float(cell.strip(" *")) for cell in line.strip("|").split("|")[1:]]
-        assert np.allclose(shown, list(row["ratio_to_copy"].values()), rtol=0, atol=0.0051)
+        wanted = list(row["ratio_to_copy"].values())
+        assert np.allclose(shown, wanted, rtol=0, atol=0.0051), "the page and its record are of one run"
