@@ -199,8 +199,17 @@ _OTHER_NAMES = {
 """What other libraries call what is here by another name."""
 
 
+_NOT_YET = {
+    **dict.fromkeys(("autograd", "grad", "jvp", "value_and_grad", "vjp"), "derivatives are not taken yet"),
+    **dict.fromkeys(("pmap", "vmap"), "there is no such transform yet; ops take leading dims as they come"),
+}
+"""What other libraries have and Tessera does not yet."""
+
+
 def _unknown(name: str) -> str:
     """The sentence about a name that is not here, with what to write instead where that is known."""
+    if name in _NOT_YET:
+        return f"module `tessera` has no attribute `{name}`: {_NOT_YET[name]}"
     other = _OTHER_NAMES.get(name)
     if other is None and not name.startswith("_"):
         is_function = name in importlib.import_module("tessera.ops").__all__

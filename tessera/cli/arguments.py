@@ -83,13 +83,27 @@ def find(target: str) -> Jit | Kernel:
         found: Any = importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
+    except ImportError as error:
         raise TargetError(str(error)) from error
+    except AttributeError as error:
+        raise TargetError(f"{error}{_functions_of(sys.modules.get(module))}") from error
     if isinstance(found, Jit | Kernel):
         return found
     if not callable(found):
         raise TargetError(f"`{target}` is of type {type(found).__name__}, not a function")
     return jit(found)
+
+
+def _functions_of(module: Any) -> str:
+    """Which functions of a module can be looked at, as the end of a sentence."""
+    own = [
+        name
+        for name, value in vars(module or object).items()
+        if not name.startswith("_")
+        and (isinstance(value, Jit | Kernel) or inspect.isfunction(value))
+        and getattr(value, "__module__", None) == getattr(module, "__name__", "")
+    ]
+    return f"; it has {', '.join(own)}" if own else ""
 
 
 def arguments_for(function: Jit | Kernel, given: Given) -> Arguments:

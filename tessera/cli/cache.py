@@ -23,7 +23,7 @@ def show(*, as_json: bool) -> int:
     typer.echo(f"entries  {usage.entries}")
     typer.echo(f"size     {_size(usage.bytes)} of {_size(store.limit)} (TESSERA_CACHE_BYTES)")
     if days is not None:
-        typer.echo(f"unused   {days:.1f} days at most; those unused for longest leave first")
+        typer.echo(f"oldest   last used {days:.1f} days ago; when it is full, those unused for longest are removed")
     return 0
 
 

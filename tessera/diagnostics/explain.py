@@ -23,5 +23,7 @@ def explain(code: str) -> str:
     known = all_codes()
     if name not in known:
         alike = [other for other in known if other[:3] == name[:3]] or sorted({other[:3] + "xx" for other in known})
-        raise KeyError(f"no error has the code `{code}`; there are {', '.join(alike)}")
+        raise KeyError(
+            f"no error has the code `{code}`; there are {', '.join(alike)}; `tessera explain` lists them all"
+        )
     return (pages_folder() / f"{name}.md").read_text(encoding="utf-8")

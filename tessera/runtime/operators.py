@@ -27,12 +27,24 @@ OTHER_NAMES: Mapping[str, str] = {
 }
 """What other libraries call methods that tensors here have by another name."""
 
+ELSEWHERE: Mapping[str, str] = {
+    "backward": "derivatives are not taken yet",
+    "cpu": "write `tessera.array(x)`",
+    "cuda": "write `tessera.cuda.array(x)`",
+    "grad": "derivatives are not taken yet",
+    "requires_grad": "derivatives are not taken yet",
+}
+"""What other libraries have as methods, and what is said of it here."""
+
 
 def no_attribute(what: str, name: str, is_function: bool) -> str:
     """The sentence about a name that tensors do not have, with what to write instead where that is known."""
-    other = OTHER_NAMES.get(name)
-    instead = f"`x.{other}`" if other else f"`tessera.ops.{name}(x)`" if is_function else ""
-    return f"{what} has no attribute `{name}`{instead and f': write {instead}'}"
+    said = ELSEWHERE.get(name, "")
+    if other := OTHER_NAMES.get(name):
+        said = f"write `x.{other}`"
+    elif is_function:
+        said = f"write `tessera.ops.{name}(x)`"
+    return f"{what} has no attribute `{name}`{said and f': {said}'}"
 
 
 def set_operators(operations: Mapping[str, Operation]) -> None:

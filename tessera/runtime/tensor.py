@@ -312,7 +312,10 @@ class Tensor(Operators):
     def item(self) -> Scalar:
         """The only element, as a Python number."""
         if self.size != 1:
-            raise OperatorError(f"only a tensor of one element has an item, this one has shape {list(self.shape)}")
+            raise OperatorError(
+                f"only a tensor of one element has an item, this one has shape {list(self.shape)}",
+                fix="reduce it first, a condition as in `(x > 0).any()`, or take all elements with `x.tolist()`",
+            )
         return decode(self.dtype, self.tobytes())[0]
 
     def __len__(self) -> int:

@@ -145,3 +145,8 @@ def test_commands_take_them(look: Any, tmp_path: Path) -> None:
 def test_a_target_is_a_module_and_a_function(target: str) -> None:
     with pytest.raises(TargetError, match=r"must be module:function, such as `model:forward`"):
         find(target)
+
+
+def test_a_name_that_a_module_lacks_is_answered_with_those_it_has() -> None:
+    with pytest.raises(TargetError, match=r"no attribute 'softmax'; it has by_hand, built_in, rows, main$"):
+        find("examples.softmax:softmax")

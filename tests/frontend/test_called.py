@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import re
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 import tessera as ts
 from tessera import ops
-from tessera.diagnostics.codes import ArgumentError, OperatorError, RuntimeArgumentError, TracingError
+from tessera.diagnostics.codes import ArgumentError, DTypeError, OperatorError, RuntimeArgumentError, TracingError
 
 X = ts.ones((3, 4))
 
@@ -128,6 +129,26 @@ def test_names_of_other_libraries_are_told_by_ours(owner: Any, name: str, instea
         getattr(owner, name)
     assert f"write {instead}" in str(caught.value)
     assert not hasattr(owner, "no_such_name")
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "said"),
+    [
+        (ts, "grad", "derivatives are not taken yet"),
+        (ts, "vmap", "ops take leading dims as they come"),
+        (X, "backward", "derivatives are not taken yet"),
+        (X, "cuda", "write `tessera.cuda.array(x)`"),
+    ],
+)
+def test_what_other_libraries_have_and_tensors_do_not_is_told(owner: Any, name: str, said: str) -> None:
+    with pytest.raises(AttributeError, match=rf"has no attribute `{name}`: .*{re.escape(said)}$"):
+        getattr(owner, name)
+
+
+def test_sizes_that_are_given_one_by_one_are_told_to_be_one_shape() -> None:
+    with pytest.raises(DTypeError, match="`4` is not a dtype") as caught:
+        ts.zeros(3, 4)  # pyright: ignore[reportArgumentType]
+    assert "one shape, as in `(2, 3)`" in str(caught.value)
 
 
 def test_writing_into_a_tensor_says_what_to_write_instead() -> None:

@@ -156,6 +156,8 @@ _OTHER_NAMES = {
 def dtype_name_fix(span: Span | None, given: object) -> Fix | str:
     """The name of a dtype in place of what another library calls it."""
     advice = f"the dtypes are {', '.join(BY_NAME)}, as in `tessera.f32`"
+    if isinstance(given, int):
+        return f"sizes go together into one shape, as in `(2, 3)`; {advice}"
     name = _OTHER_NAMES.get(given.__name__ if isinstance(given, type) else str(given))
     if name is None:
         return advice

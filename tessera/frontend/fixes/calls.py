@@ -29,7 +29,7 @@ def cast_argument(place: Place, dtype: DType) -> Callable[[Span | None], Fix | s
     """Cast it where it is passed."""
 
     def find(span: Span | None) -> Fix | str:
-        found, advice = place(span), f"cast it, as in `x.cast({dtype})`"
+        found, advice = place(span), f"cast it, as in `tessera.ops.cast(x, {dtype})`"
         cast = found[0].name_of("ops.cast") if found is not None else None
         if found is None or cast is None:
             return advice

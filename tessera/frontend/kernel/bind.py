@@ -71,7 +71,7 @@ class KernelBinder(Binder):
                 raise RuntimeArgumentError(
                     f"`{kind.name}` must be {wanted}, got {dtype}",
                     notes=(f"it is declared {kind.annotation}",),
-                    fix=f"cast it, as in `x.cast({wanted})`",
+                    fix=f"cast it, as in `tessera.ops.cast({kind.name}, {wanted})`",
                 )
             leaves.append(Leaf(dtype, self._dims(kind, name, leaf.shape)))
             tensors.append(leaf)
