@@ -44,6 +44,7 @@ clean:  ## remove the environment and what tools leave behind
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist
 
 $(VENV)/bin/python:
+	@echo "making an environment in $(VENV); what it needs comes from the package index, which can take minutes"
 	$(PYTHON) -m venv $(VENV)
 
 $(RUN_STAMP): pyproject.toml | $(VENV)/bin/python

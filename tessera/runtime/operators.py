@@ -29,7 +29,6 @@ OTHER_NAMES: Mapping[str, str] = {
 
 ELSEWHERE: Mapping[str, str] = {
     "backward": "derivatives are not taken yet",
-    "cpu": "write `tessera.array(x)`",
     "cuda": "write `tessera.cuda.array(x)`",
     "grad": "derivatives are not taken yet",
     "requires_grad": "derivatives are not taken yet",
