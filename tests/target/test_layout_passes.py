@@ -198,3 +198,14 @@ def test_a_map_is_of_an_argument_wherever_it_is_made() -> None:
     inner.operands[0] = tile.results[0]
     with pytest.raises(OpError, match="a tensor map is of an argument of the kernel"):
         verify(kernel)
+
+
+@pytest.mark.parametrize("name", ["product", "full"])
+def test_a_map_of_what_is_stored_has_no_end(name: str) -> None:
+    """The host would make it a dim more than the copy has places for."""
+    kernel = copy_of(name)
+    (map,) = {op.operands[1].owner for op in kernel.walk() if op.name == "ttarget.store_tile"}
+    assert isinstance(map, SpecOp)
+    map.set_value("cut", 0)
+    with pytest.raises(OpError, match="says no place where rows end"):
+        verify(kernel)

@@ -124,6 +124,8 @@ def _check_store(op: SpecOp) -> None:
         op.fail(f"rows leave in lines of {SPAN} bytes")
     if isinstance(made, SpecOp) and made.operands[0] is not op.operands[3]:
         op.fail(f"`{op.name}` goes to one buffer, and its tensor map is of another")
+    if isinstance(made, SpecOp) and made.value("cut") != -1:
+        op.fail(f"`{op.name}` says no place where rows end, and its tensor map asks for one")
     check_places(op, 4, fragment, buffer)
 
 
