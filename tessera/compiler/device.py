@@ -129,7 +129,7 @@ def _backend(options: Options) -> NvptxBackend:
     found = [GPUS[name] for name in names if name in GPUS]
     if not found:
         raise OverrideError(
-            f"there is no GPU `{', '.join(names)}` to compile for", fix=f"`features` is one of {', '.join(GPUS)}"
+            f"there is no GPU `{', '.join(names)}` to compile for", fix=f"architectures are {', '.join(GPUS)}"
         )
     return NvptxBackend(found[-1], bounded=options.debug)
 

@@ -24,7 +24,11 @@ class Resources:
     @property
     def launch(self) -> str:
         """How programs come to blocks."""
-        return f"persistent, at most {self.resident} blocks take programs in turn" if self.resident else "by program"
+        return (
+            f"persistent, at most {self.resident} blocks take programs in turn"
+            if self.resident
+            else "one block a program"
+        )
 
     def __str__(self) -> str:
         return (

@@ -149,12 +149,14 @@ def both(x: Any, w: Any) -> Any:
 
 
 def test_how_each_kernel_is_launched_is_reported() -> None:
-    """Of a program with a product and rows: the product stays on its multiprocessors, rows come by program."""
+    """With a product and rows, blocks of the product take programs in turn; of an op alone each program has one."""
     arrays = [np.zeros((512, 512), np.float16)] * 2
     looked = lint_tape(ts.jit(both).trace(*arrays).tape, Options.of(backend="cuda", features=("sm_90a",)))
     launches = {one.resources.name.split("_")[0]: one.resources.launch for one in looked}
     assert launches["matmul"] == "persistent, at most 132 blocks take programs in turn"
     assert len(launches) == 2
+    (alone,) = lint_tape(ts.jit(ts.ops.exp).trace(arrays[0]).tape, Options.of(backend="cuda", features=("sm_90a",)))
+    assert alone.resources.launch == "one block a program"
     text = "\n".join(str(one.resources) for one in looked)
     assert "limited by" in text
     assert "registers a thread" in text
