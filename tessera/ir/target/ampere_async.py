@@ -62,6 +62,9 @@ class CopyCheck:
 
     def _copy(self, op: SpecOp) -> None:
         cell = (op.operands[0], self.cursors[op.operands[1]])
+        made = op.operands[0].owner
+        if isinstance(made, SpecOp) and cell[1] >= made.value("stages"):
+            op.fail(f"a copy goes to stage {cell[1]}, counted from 0, and its tile has {made.value('stages')}")
         if cell in self.read:
             op.fail(
                 f"a copy goes to stage {cell[1]}, which other warps may still be reading",

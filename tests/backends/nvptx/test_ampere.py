@@ -204,6 +204,11 @@ FAULTS = {
     "too many left": ("ttarget.wait_copies\n", "ttarget.wait_copies {left = 1}\n", "which nobody waited for"),
     "writes": ("writes = [2]", "writes = [1]", "writes argument 2, and the kernel writes [1]"),
     "stages": ("stage_after %15 {by = 1, stages = 2}", "stage_after %15 {by = 1, stages = 9}", "1 to 8 stages"),
+    "a tile of fewer stages": (
+        "offset = 32768, stages = 2",
+        "offset = 32768, stages = 1",
+        "a copy goes to stage 1, counted from 0, and its tile has 1",
+    ),
     "other units": (
         "ttarget.commit_copies\n",
         'ttarget.commit_copies\nttarget.turn {way = "take"}\n',
