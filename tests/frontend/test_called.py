@@ -13,7 +13,14 @@ import pytest
 
 import tessera as ts
 from tessera import ops
-from tessera.diagnostics.codes import ArgumentError, DTypeError, OperatorError, RuntimeArgumentError, TracingError
+from tessera.diagnostics.codes import (
+    ArgumentError,
+    DTypeError,
+    OperatorError,
+    RuntimeArgumentError,
+    ShapeError,
+    TracingError,
+)
 
 X = ts.ones((3, 4))
 
@@ -149,6 +156,12 @@ def test_sizes_that_are_given_one_by_one_are_told_to_be_one_shape() -> None:
     with pytest.raises(DTypeError, match="`4` is not a dtype") as caught:
         ts.zeros(3, 4)  # pyright: ignore[reportArgumentType]
     assert "one shape, as in `(2, 3)`" in str(caught.value)
+
+
+def test_tensors_that_are_joined_are_given_as_a_list() -> None:
+    with pytest.raises(ShapeError, match="got one value of type Tensor") as caught:
+        ops.concat(X, X)  # pyright: ignore[reportArgumentType]
+    assert "write `concat([a, b])`" in str(caught.value)
 
 
 def test_writing_into_a_tensor_says_what_to_write_instead() -> None:

@@ -181,7 +181,8 @@ def stack(tensors: Sequence[Any], axis: int = 0) -> Any:
 
 def _listed(op: str, tensors: Any) -> list[Any]:
     if not is_several(tensors) or not tensors:
-        raise ShapeError(f"`{op}` takes a list of at least one tensor, got {tensors!r}")
+        got = repr(tensors) if is_several(tensors) else f"one value of type {type(tensors).__name__}"
+        raise ShapeError(f"`{op}` takes a list of at least one tensor, got {got}", fix=f"write `{op}([a, b])`")
     return list(tensors)
 
 
