@@ -23,8 +23,6 @@ _OF_ROWS = frozenset(
     for name in names
 )
 """Ops of a kernel whose rows registers may hold as they lie in memory."""
-AGAIN = 10
-"""Ops of what is computed again of a row that is written out; more would be code without end."""
 _FEW = frozenset(
     ("add", "sub", "mul", "div", "fma", "neg", "abs", "max", "min", "relu", "exp", "eq", "ne", "lt", "le", "gt", "ge")
 )
@@ -32,22 +30,15 @@ _FEW = frozenset(
 
 
 def has_plain_rows(kernel: SpecOp, again: Mapping[SSAValue, Again]) -> bool:
-    """Whether rows are of bf16, which need half a register, move by matrices, and nothing else is kept of them."""
+    """Whether rows are of bf16, which need half a register, move by matrices, and nothing else is kept of them.
+
+    What is computed again would be written out twice for each element: more code than is compiled soon.
+    """
     ops = [op for op in kernel.walk() if isinstance(op, SpecOp) and op is not kernel]
-    # Scratch that is computed again is neither stored nor loaded.
-    ops = [op for op in ops if not again.keys() & {*op.operands[:2], *op.results}]
-    loads = [op for op in ops if op.name == "ttile.load"]
-    types = [op.results[0].type for op in loads]
+    types = [op.results[0].type for op in ops if op.name == "ttile.load"]
     is_narrow = all(isinstance(type, TileAttr) and type.dtype is bf16 for type in types)
-    buffers = {op.operands[0] for op in loads if len(getattr(op.operands[0].type, "shape", ())) > 1}
-    # There is room for one such row, and for little more, if something is computed from it twice.
-    is_simple = len(buffers) == 1 and all(len(one.ops) <= AGAIN for one in again.values())
-    return (
-        is_narrow
-        and (is_simple or not again)
-        and {op.name for op in ops} <= _OF_ROWS
-        and all(map(_is_soon_written, ops))
-    )
+    is_known = {op.name for op in ops} <= _OF_ROWS and all(map(_is_soon_written, ops))
+    return is_narrow and is_known and not again
 
 
 def _is_soon_written(op: SpecOp) -> bool:

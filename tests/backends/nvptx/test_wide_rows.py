@@ -132,6 +132,14 @@ def test_a_row_with_much_to_do_is_not_written_out() -> None:
     assert len(staged_rows(kernel, HOPPER)) == 1
 
 
+@pytest.mark.parametrize("columns", [5120, 8192, 9216])
+def test_powers_that_are_computed_again_are_not_written_out(columns: int) -> None:
+    """Registers would hold such a row, but its code would take seconds to compile."""
+    lowering = lowered(softmax, np.zeros((64, columns), BF16))
+    assert len(staged_rows(lowering.targets[0], HOPPER)) == 1
+    assert len(ptx_of(lowering)) < 1 << 16
+
+
 # Where rows lie.
 
 
