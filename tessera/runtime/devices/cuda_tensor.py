@@ -171,6 +171,15 @@ class CudaTensor:
     def __bool__(self) -> bool:
         return bool(self.item())
 
+    def __int__(self) -> int:
+        return int(self.cpu())
+
+    def __float__(self) -> float:
+        return float(self.cpu())
+
+    def __index__(self) -> int:
+        return self.cpu().__index__()
+
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         dtype = self.dtype

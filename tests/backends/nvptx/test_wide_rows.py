@@ -143,12 +143,20 @@ def test_powers_that_are_computed_again_are_not_written_out(columns: int) -> Non
 # Where rows lie.
 
 
-@pytest.mark.parametrize(("columns", "dtype", "count"), [(9472, BF16, 1), (16384, BF16, 1), (28672, BF16, 1),
-    (32768, BF16, 0), (5120, np.float32, 1), (16384, np.float32, 0), (8192, BF16, 0), (4096, BF16, 0),
-    (9473, BF16, 0)])  # fmt: skip
+@pytest.mark.parametrize(("columns", "dtype", "count"), [(5000, BF16, 1), (7000, BF16, 1), (9472, BF16, 0),
+    (16384, BF16, 0), (5120, np.float32, 0), (8192, BF16, 0), (4096, BF16, 0),
+    (5001, BF16, 0)])  # fmt: skip
 def test_rows_that_lie_in_shared_memory(columns: int, dtype: Any, count: int) -> None:
-    """Not those that registers hold, that are too wide for four at a time, or do not begin at 16 bytes."""
+    """Not those that registers hold, that are too wide for sixteen at a time, or do not begin at 16 bytes."""
     (kernel,) = lowered(rmsnorm, np.zeros((64, columns), dtype), np.zeros(columns, dtype)).targets
+    assert len(staged_rows(kernel, HOPPER)) == count
+
+
+@pytest.mark.parametrize(("columns", "dtype", "count"), [(9472, BF16, 1), (16384, BF16, 1), (28672, BF16, 1),
+    (32768, BF16, 0), (5120, np.float32, 1), (16384, np.float32, 0), (4096, BF16, 0), (9473, BF16, 0)])  # fmt: skip
+def test_rows_of_powers_lie_there_unless_they_are_wider(columns: int, dtype: Any, count: int) -> None:
+    """Too wide for four at a time."""
+    (kernel,) = lowered(softmax, np.zeros((64, columns), dtype)).targets
     assert len(staged_rows(kernel, HOPPER)) == count
 
 
