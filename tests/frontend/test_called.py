@@ -168,3 +168,20 @@ def test_writing_into_a_tensor_says_what_to_write_instead() -> None:
     with pytest.raises(OperatorError, match="tensors do not change") as caught:
         X[0] = 1.0
     assert "`a[0] = value`" in str(caught.value)
+
+
+def mean_in_f32(x: Any) -> Any:
+    return np.mean(x, dtype=np.float32)
+
+
+def mean_of_columns(x: Any) -> Any:
+    return np.mean(x, axis=0, keepdims=True)
+
+
+@pytest.mark.parametrize(("function", "has_edit"), [(mean_of_columns, True), (mean_in_f32, False)])
+def test_a_function_of_numpy_is_replaced_where_ours_takes_its_arguments(function: Any, has_edit: bool) -> None:
+    with pytest.raises(TracingError) as caught:
+        ts.jit(function)(X)
+    assert caught.value.fix is not None
+    assert (caught.value.fix.span is not None) == has_edit
+    assert "ops.mean" in caught.value.fix.message

@@ -6,7 +6,7 @@ import ast
 import inspect
 import linecache
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import CodeType
 
 from tessera.diagnostics.edit import Expression, expression_at
@@ -68,10 +68,22 @@ def numpy_fix(span: Span | None, advice: str) -> Fix | str:
         return itself_fix(span, advice, ("asarray", "array"))
     from tessera.frontend.functions import public  # noqa: PLC0415 - loaded by who traces; not for the others
 
-    name = expression.name_of(f"ops.{expression.called}")
-    if name is None or not callable(getattr(public, expression.called, None)):
+    name, function = expression.name_of(f"ops.{expression.called}"), getattr(public, expression.called, None)
+    if name is None or not callable(function) or not _takes(function, node):
         return advice
     return expression.inner(node.func).edit(name, advice) or advice
+
+
+def _takes(function: Callable[..., object], call: ast.Call) -> bool:
+    """Whether a function has the parameters that a call gives; not where they are only known as it runs."""
+    names = [keyword.arg for keyword in call.keywords]
+    if None in names or any(isinstance(argument, ast.Starred) for argument in call.args):
+        return False
+    try:
+        inspect.signature(function).bind(*call.args, **dict.fromkeys(filter(None, names)))
+    except TypeError:
+        return False
+    return True
 
 
 def tensor_fix(span: Span | None, value: object) -> Fix | str:
