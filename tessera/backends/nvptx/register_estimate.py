@@ -2,8 +2,8 @@
 
 A value that is the same in all threads (sizes, the number of a block, constants) lives in constant memory or in the
 registers of a warp, and predicates in files of their own; none of them counts. Where a kernel says how many registers
-its roles have (`setmaxnreg`), every thread gets an equal share at the start, and each role is held to its own. Loads are
-taken to stay where they are: where the assembler puts them off until they are wanted, it needs fewer.
+its roles have (`setmaxnreg`), every thread gets an equal share at the start, and each role is held to its own. Loads
+are taken to stay where they are: where the assembler puts them off until they are wanted, it needs fewer.
 """
 
 from __future__ import annotations
