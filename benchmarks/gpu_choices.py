@@ -10,14 +10,13 @@ process, in turns, by events of the device, after each was held against float64.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import tessera as ts
 from benchmarks.gpu_gemm import matmul, nt, timed
-from benchmarks.gpu_record import absent, chosen, need_gpu, options, write
+from benchmarks.gpu_record import chosen, need_gpu, need_torch, options, write
 from tessera import Schedule, kernel
 
 Size = tuple[int, int, int]
@@ -205,10 +204,7 @@ def main() -> None:
     asked = parser.parse_args()
     names = chosen(asked.only, list(PARTS), parser)
     need_gpu()
-    try:
-        torch: Any = importlib.import_module("torch")  # its events, not a dependency
-    except ImportError:
-        absent("there is no torch here, whose events are the clock: nothing was measured, and nothing written")
+    torch = need_torch()
     bench, parts = Bench(torch), dict[str, list[dict[str, Any]]]()
     for name in names:
         parts[name] = PARTS[name](bench)

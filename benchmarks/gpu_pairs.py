@@ -8,7 +8,6 @@ of both by more than what two measurements of one kernel differ in, which is mea
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -18,7 +17,7 @@ import numpy as np
 
 import tessera as ts
 from benchmarks.gpu_gemm import nn, nt, timed
-from benchmarks.gpu_record import absent, chosen, need_gpu, options, write
+from benchmarks.gpu_record import chosen, need_gpu, need_torch, options, write
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 
@@ -106,10 +105,7 @@ def main() -> None:
     asked = parser.parse_args()
     names = chosen(asked.only, list(SIZES), parser)
     need_gpu()
-    try:
-        torch: Any = importlib.import_module("torch")  # its events, not a dependency
-    except ImportError:
-        absent("there is no torch here, whose events are the clock: nothing was measured, and nothing written")
+    torch = need_torch()
     rows: list[dict[str, Any]] = []
     for name in names:
         rows.append(row_of(torch, name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import shutil
 import subprocess
@@ -47,6 +48,14 @@ def need_gpu() -> None:
     """Leave where there is no GPU."""
     if not is_available():
         absent("there is no NVIDIA GPU here: nothing was measured, and nothing written")
+
+
+def need_torch() -> Any:
+    """PyTorch, for its events; leaves where it is not, as it is no dependency."""
+    try:
+        return importlib.import_module("torch")
+    except ImportError:
+        absent("there is no torch here, whose events are the clock: nothing was measured, and nothing written")
 
 
 def need_tool(name: str) -> str:

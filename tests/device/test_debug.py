@@ -10,15 +10,14 @@ import pytest
 
 import tessera as ts
 from tessera import ops
-from tessera.diagnostics.codes import DeviceError, PositionError
+from tessera.diagnostics.codes import DeviceError
 from tessera.runtime.devices.cuda_driver import is_available
+from tests.graph.outside import check_inside, named_outside
 
 pytestmark = [
     pytest.mark.device("sm_80"),
     pytest.mark.skipif(not is_available(), reason="there is no NVIDIA GPU here"),
 ]
-
-X = np.arange(12, dtype=np.float32).reshape(4, 3)
 
 
 def picked(x: Any, i: Any) -> Any:
@@ -36,17 +35,12 @@ def scattered(x: Any, i: Any) -> Any:
 @pytest.mark.parametrize("use", [picked, taken, scattered])
 def test_an_index_outside_is_named_and_others_change_nothing(use: Callable[..., Any]) -> None:
     plain, checked = (ts.jit(use, dynamic=True, backend="cuda", debug=debug) for debug in (False, True))
-    inside = np.array([3, -4, 0, 2, -1])
-    np.testing.assert_array_equal(np.asarray(checked(X, inside)), np.asarray(plain(X, inside)))
-    for wrong in (4, -5, 2**40):
-        with pytest.raises(PositionError, match=rf"index {wrong} is outside of an axis of 4 elements") as caught:
-            checked(X, np.array([0, 1, wrong, 9]))
-        assert "it stands at [2" in caught.value.notes[0]
-        assert caught.value.span is not None
-        assert caught.value.span.file == __file__
-        assert caught.value.span.line == use.__code__.co_firstlineno + 1
+    check_inside(checked, plain)
+    for span in named_outside(checked):
+        assert span.file == __file__
+        assert span.line == use.__code__.co_firstlineno + 1
     # The device is well, and the next call is right.
-    np.testing.assert_array_equal(np.asarray(checked(X, inside)), np.asarray(plain(X, inside)))
+    check_inside(checked, plain)
 
 
 def shown(x: Any) -> Any:

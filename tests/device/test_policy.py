@@ -6,9 +6,6 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ import tessera as ts
 from tessera import ops
 from tessera.runtime.devices.cuda_driver import is_available
 from tests.device.poison import poisoned
+from tests.policy.processes import printed_in_processes
 from tests.policy.programs import POLICIES, random_program
 from tests.policy.test_accumulators import OPS
 from tests.policy.test_accumulators import POLICIES as WHOLE
@@ -169,18 +167,7 @@ print(hashlib.sha256(b"".join(np.asarray(one).tobytes() for one in f(a, b))).hex
 
 def test_d7_results_are_the_same_in_every_process(tmp_path: Path) -> None:
     """Cold, warm, and cold elsewhere with other hashes: what comes out is equal, byte for byte."""
-    found: list[list[str]] = []
-    for folder, seed in (("one", "1"), ("one", "2"), ("two", "3")):
-        own = {"TESSERA_CACHE_DIR": str(tmp_path / folder), "PYTHONHASHSEED": seed}
-        run = subprocess.run(
-            [sys.executable, "-c", RESULTS],
-            capture_output=True,
-            text=True,
-            env={**os.environ, **own},
-            timeout=300,
-            check=True,
-        )
-        found.append(run.stdout.split())
+    found = [printed.split() for printed in printed_in_processes(RESULTS, tmp_path)]
     assert len({digest for digest, _ in found}) == 1
     assert [compiles for _, compiles in found] == ["1", "0", "1"]
 

@@ -16,14 +16,13 @@ import tessera as ts
 from tessera import ops
 from tessera.api.compilation import cache_key
 from tessera.compiler.options import Options
-from tessera.diagnostics.codes import PositionError
 from tessera.ir.base.effects import declared_effects
 from tessera.ir.base.interpret import interpret
 from tessera.ir.base.verify import symbol_table, verify
 from tessera.ir.graph.from_tape import from_tape
 from tessera.ir.graph.passes.decompose import Decompose
+from tests.graph.outside import X, check_inside, named_outside
 
-X = np.arange(12, dtype=np.float32).reshape(4, 3)
 USES: dict[str, Callable[[Any, Any], Any]] = {
     "x[i]": lambda x, i: x[i],
     "x[i, i]": lambda x, i: x[i, i % 3],
@@ -39,14 +38,8 @@ USES: dict[str, Callable[[Any, Any], Any]] = {
 @pytest.mark.parametrize("use", USES)
 def test_an_index_outside_is_named_and_others_change_nothing(use: str) -> None:
     plain, checked = ts.jit(USES[use], dynamic=True), ts.jit(USES[use], dynamic=True, debug=True)
-    inside = np.array([3, -4, 0, 2, -1])
-    np.testing.assert_array_equal(np.asarray(checked(X, inside)), np.asarray(plain(X, inside)))
-    for wrong in (4, -5, 2**40):
-        with pytest.raises(PositionError, match=rf"index {wrong} is outside of an axis of 4 elements") as caught:
-            checked(X, np.array([0, 1, wrong, 9]))
-        assert "it stands at [2" in caught.value.notes[0]
-        assert caught.value.span is not None
-        assert caught.value.span.file == __file__
+    check_inside(checked, plain)
+    assert {span.file for span in named_outside(checked)} == {__file__}
     assert checked.cache_info().misses == 1
     assert checked.effects == plain.effects
 

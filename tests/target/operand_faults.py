@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from xdsl.ir import Attribute, Block, Operation, SSAValue
@@ -12,20 +11,12 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import ShapedAttr
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, bf16, f32, f64, i8, i32
+from tests.target.mutations import Fault
 
 WIDTHS: dict[int, DType] = {1: i32, 2: f32, 4: bf16, 8: i8}
 """A dtype of another width, by bytes."""
 ALIGNED = ("offset", "mailbox", "align", "swizzle")
 """Attributes that only some multiples are right for."""
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A change of one op of a copy of a kernel."""
-
-    kind: str
-    what: str
-    inject: Callable[[SpecOp], None]
 
 
 def faults_of(op: SpecOp) -> Iterator[Fault]:

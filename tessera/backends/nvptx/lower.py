@@ -8,7 +8,7 @@ from typing import Any
 
 from xdsl.ir import Block, SSAValue
 
-from tessera.backends.nvptx.again import Again, computed_again
+from tessera.backends.nvptx.again import Again, computed_again, known_ends
 from tessera.backends.nvptx.row_shapes import folds_whole_rows, has_plain_rows, neighbours_of_rows
 from tessera.backends.nvptx.text import WARP
 from tessera.ir.base.dialect_of import make
@@ -378,14 +378,8 @@ class Lowering(Writer):
 
 def _turns(loop: SpecOp) -> int | None:
     """How often a loop runs, where that is known."""
-    ends: list[int] = []
-    for value in loop.operands[:2]:
-        owner = value.owner
-        expr = owner.value("expr").value if isinstance(owner, SpecOp) and owner.name == "ttile.index" else None
-        if expr is None:
-            return None
-        ends.append(expr)
-    return -(-(ends[1] - ends[0]) // loop.value("step"))
+    ends = known_ends(loop)
+    return None if ends is None else -(-(ends[1] - ends[0]) // loop.value("step"))
 
 
 def _way(offset: Dim, axes: Sequence[str], tiles: int = 0) -> str:

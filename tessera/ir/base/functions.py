@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tessera.types.frozen import frozen
+
+if TYPE_CHECKING:
+    from tessera.ir.base.op import SpecOp
 
 
 @frozen
@@ -28,3 +33,14 @@ FUNCTIONS: dict[str, Function] = {
     **{name: Function(name, 1, True) for name in ("isnan", "isinf")},
     "fma": Function("fma", 3),
 }
+
+
+def function_of(op: SpecOp, what: str) -> Function:
+    """The function that an op names and has the operands for; `what` those are. Fails the op where it does not."""
+    name = op.value("fn")
+    function = FUNCTIONS.get(name)
+    if function is None:
+        op.fail(f"there is no elementwise function `{name}`")
+    if len(op.operands) != function.arity:
+        op.fail(f"`{name}` takes {function.arity} {what}, got {len(op.operands)}")
+    return function

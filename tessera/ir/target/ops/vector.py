@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.ir.base.functions import FUNCTIONS
+from tessera.ir.base.functions import function_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import IndexAttr
@@ -32,12 +32,8 @@ def _check_alike(op: SpecOp) -> None:
 def _check_math(op: SpecOp) -> None:
     """As many blocks of one type as the function takes; what it gives is of that type, or bool where it decides."""
     _check_alike(op)
-    name = op.value("fn")
-    function = FUNCTIONS.get(name)
-    if function is None:
-        op.fail(f"there is no elementwise function `{name}`")
-    if len(op.operands) != function.arity:
-        op.fail(f"`{name}` takes {function.arity} blocks, got {len(op.operands)}")
+    function = function_of(op, "blocks")
+    name = function.name
     types = [value.type for value in (*op.operands, *op.results) if isinstance(value.type, VectorAttr)]
     first, wanted = types[0], bool_ if function.is_predicate else types[0].dtype
     if any(type != first for type in types[:-1]) or type(first) is not type(types[-1]) or types[-1].dtype is not wanted:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tessera.ir.base.functions import FUNCTIONS
+from tessera.ir.base.functions import function_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import TileAttr
@@ -16,12 +16,8 @@ def _tile(op: SpecOp, type: object) -> TileAttr:
 
 
 def _check_elementwise(op: SpecOp) -> None:
-    name = op.value("fn")
-    function = FUNCTIONS.get(name)
-    if function is None:
-        op.fail(f"there is no elementwise function `{name}`")
-    if len(op.operands) != function.arity:
-        op.fail(f"`{name}` takes {function.arity} tiles, got {len(op.operands)}")
+    function = function_of(op, "tiles")
+    name = function.name
     out = _tile(op, op.results[0].type)
     inputs = [_tile(op, value.type) for value in op.operands]
     for tile in inputs:
