@@ -165,7 +165,7 @@ def _write_micro(g: FunctionText, shape: MicroShape, height: int, vectors: int, 
 
     values = [g.const_i(0), rhs, *start]
     if height == shape.rows and vectors == shape.vectors and shape.unroll > 1:
-        values = _in_turns(g, k, shape.unroll, height, g.gep(rows[-1], stride, element), stride, steps, ask, values)
+        values = _in_turns(g, k, shape.unroll, steps, _Below(rows[-1], stride, height, ask), values)
     else:
         values = g.loop(0, k, 1, lambda i, values: steps(1, values), values)
     for address, value in zip(addresses, values[2:], strict=True):
@@ -180,15 +180,23 @@ def _lines(g: FunctionText, first: Value, apart: Index, count: int, element: str
     return lines
 
 
+@frozen
+class _Below:
+    """The rows of the block that comes next: as many, as far apart, after the last row of this one."""
+
+    last: Value
+    stride: Index
+    count: int
+    ask: Callable[[Value], None]
+    """Brings the line of a row nearer."""
+
+
 def _in_turns(
     g: FunctionText,
     k: Value,
     unroll: int,
-    height: int,
-    below: Value,
-    stride: Index,
     steps: Callable[[int, list[Value]], list[Value]],
-    ask: Callable[[Value], None],
+    below: _Below,
     values: list[Value],
 ) -> list[Value]:
     """Several steps of k a turn. The first turns ask for a row each of the block below, which comes next.
@@ -196,13 +204,14 @@ def _in_turns(
     Its lines are then on their way when it begins; asked for all at once they would hold up everything else.
     """
     element = values[-1].element
+    first_row = g.gep(below.last, below.stride, element)
 
     def turn(i: Value, values: list[Value]) -> list[Value]:
-        ask(values[0])
-        return [g.gep(values[0], stride, element), *steps(unroll, values[1:])]
+        below.ask(values[0])
+        return [g.gep(values[0], below.stride, element), *steps(unroll, values[1:])]
 
     whole = g.round_down(k, unroll)
-    first = g.smin(whole, unroll * height)
-    values = g.loop(0, first, unroll, turn, [below, *values])[1:]
+    first = g.smin(whole, unroll * below.count)
+    values = g.loop(0, first, unroll, turn, [first_row, *values])[1:]
     values = g.loop(first, whole, unroll, lambda i, values: steps(unroll, values), values)
     return g.loop(whole, k, 1, lambda i, values: steps(1, values), values)

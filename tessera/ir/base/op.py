@@ -178,20 +178,16 @@ def _check_attributes(op: SpecOp) -> None:
             op.fail(f"`{op.name}` has no attribute `{name}`; it has {sorted(op.kinds)}")
         if not isinstance(attribute, ValueAttr):
             op.fail(f"`{name}` of `{op.name}` must be a value of kind {kind}, got {attribute}")
-        if kind in ("array", "any") or attribute is _VALUES_SEEN.get((kind, id(attribute))):
+        if kind in ("array", "any") or attribute.known_kind == kind:
             continue
         if not _fits(kind, attribute.data):
             op.fail(f"`{name}` of `{op.name}` must be a value of kind {kind}, got {attribute.text}")
-        _VALUES_SEEN[(kind, id(attribute))] = attribute
+        attribute.remember_kind(kind)
     if len(op.properties) == len(op.kinds):
         return
     for name in op.kinds.keys() - op.properties.keys():
         if name not in op.defaults:
             op.fail(f"`{op.name}` needs attribute `{name}`")
-
-
-_VALUES_SEEN: dict[tuple[str, int], ValueAttr] = {}
-"""Attributes found to fit a kind; they are kept alive by being here, so their ids stay theirs."""
 
 
 def _fits(kind: str, value: Any) -> bool:

@@ -45,6 +45,14 @@ class ValueAttr(Data[Any]):
             object.__setattr__(self, "_text", found)
         return found
 
+    @property
+    def known_kind(self) -> str | None:
+        """The kind that the value was last found to be of; an attribute is checked by every pass that verifies."""
+        return self.__dict__.get("_kind")
+
+    def remember_kind(self, kind: str) -> None:
+        object.__setattr__(self, "_kind", kind)
+
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, ValueAttr) and self.text == other.text)
 

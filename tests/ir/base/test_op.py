@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 
 import pytest
 from xdsl.ir import Block
@@ -12,10 +14,10 @@ from tessera.diagnostics.span import Span
 from tessera.ir.base.dialect_of import find_spec, load_dialects, make, op_class
 from tessera.ir.base.hashing import content_hash
 from tessera.ir.base.location import span_of
-from tessera.ir.base.op import OpError, SpecOp
+from tessera.ir.base.op import OpError, SpecOp, check_form
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.text import parse_module, print_module
-from tessera.ir.base.types import INDEX, BufferAttr, TensorAttr
+from tessera.ir.base.types import INDEX, BufferAttr, TensorAttr, ValueAttr
 from tessera.ir.base.verify import symbol_table, verify
 from tests.ir.base import toy
 
@@ -108,6 +110,20 @@ def test_a_wrong_text_is_refused_at_its_place(text: str, words: str) -> None:
 
 
 T = "!tgraph.tensor<[B], f32>"
+
+
+def test_what_is_known_of_attributes_goes_with_them() -> None:
+    """A process that compiles for days keeps nothing of the attributes that it has checked."""
+    value = TensorAttr.of(toy.tensor(3))
+    made = make("toy.scale", Block(arg_types=[value]).args, types=(value,))
+    attribute = ValueAttr(2.5)
+    made.properties["by"] = attribute
+    check_form(made)
+    assert attribute.known_kind == "float"
+    seen = weakref.ref(attribute)
+    del attribute, made
+    gc.collect()
+    assert seen() is None
 
 
 @pytest.mark.parametrize(
