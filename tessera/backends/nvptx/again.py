@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from xdsl.ir import BlockArgument, SSAValue
 
 from tessera.ir.base.op import SpecOp
+from tessera.ir.tile.index_exprs import known_ends
 
 MOST = 24
 """Ops that an element is computed with at most; more are not worth it."""
@@ -89,16 +90,6 @@ def _has_whole_turns(loop: SpecOp) -> bool:
     """Whether no turn of a loop goes beyond its end, where scratch reads as something that is not stored."""
     ends = known_ends(loop)
     return ends is not None and (ends[1] - ends[0]) % loop.value("step") == 0
-
-
-def known_ends(loop: SpecOp) -> tuple[int, int] | None:
-    """Where a loop begins and ends, if both are numbers."""
-    owners = [value.owner for value in loop.operands[:2]]
-    low, high = (
-        owner.value("expr").value if isinstance(owner, SpecOp) and owner.name == "ttile.index" else None
-        for owner in owners
-    )
-    return None if low is None or high is None else (low, high)
 
 
 def _is_same_end(a: SSAValue, b: SSAValue) -> bool:

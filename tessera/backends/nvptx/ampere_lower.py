@@ -16,7 +16,7 @@ from tessera.ir.base.types import INDEX
 from tessera.ir.target.ampere_limits import FEATURES
 from tessera.ir.target.hopper_types import CURSOR, FragmentAttr
 from tessera.ir.tile.copied import SHARED
-from tessera.ir.tile.matrix.loops import index_expr
+from tessera.ir.tile.index_exprs import size_expr
 from tessera.ir.tile.matrix.units import WARPS
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
@@ -167,7 +167,7 @@ class Warps(RowsOut):
 
     def is_nonempty(self, op: SpecOp) -> bool:
         """Whether a loop has a step for sure: these kernels run on sides of any size, empty ones too."""
-        low, high = (index_expr(value) for value in op.operands[:2])
+        low, high = (size_expr(value) for value in op.operands[:2])
         length = None if low is None or high is None else (high - low).value
         return length is not None and length > 0
 

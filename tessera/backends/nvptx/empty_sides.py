@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.ir import BlockArgument, OpResult, SSAValue
+from xdsl.ir import BlockArgument
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
+from tessera.ir.tile.index_exprs import index_expr
 from tessera.types.dim import Dim
 
 
@@ -62,14 +63,8 @@ def _is_idle(kernel: SpecOp, loops: Sequence[SpecOp], dim: Dim) -> bool:
     none = {dim.symbol_name: Dim.constant(0)}
     if any(extent.substitute(none).value == 0 for extent in kernel.value("grid")):
         return True
-    ends = [_expr(loop.operands[1]) for loop in loops]
+    ends = [index_expr(loop.operands[1]) for loop in loops]
     return all(end is not None and _is_at_most_zero(end.substitute(none)) for end in ends)
-
-
-def _expr(index: SSAValue) -> Dim | None:
-    """The expression of an index, over sizes and whatever it is computed from."""
-    op = index.op if isinstance(index, OpResult) else None
-    return op.value("expr") if isinstance(op, SpecOp) and op.name == "ttile.index" else None
 
 
 def _is_at_most_zero(dim: Dim) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from xdsl.ir import Block, SSAValue
 
-from tessera.backends.nvptx.again import Again, computed_again, known_ends
+from tessera.backends.nvptx.again import Again, computed_again
 from tessera.backends.nvptx.row_shapes import folds_whole_rows, has_plain_rows, neighbours_of_rows
 from tessera.backends.nvptx.text import WARP
 from tessera.ir.base.dialect_of import make
@@ -20,6 +20,7 @@ from tessera.ir.target.reach import fits, is_multiple, largest
 from tessera.ir.target.scope import buffer_alignment, index_multiple, multiple_of
 from tessera.ir.target.types import VectorAttr
 from tessera.ir.target.writer import Writer
+from tessera.ir.tile.index_exprs import known_ends
 from tessera.types.dim import Dim
 from tessera.types.machine import Machine
 from tessera.types.tensor_type import TensorType

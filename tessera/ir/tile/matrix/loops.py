@@ -8,21 +8,16 @@ from xdsl.ir import BlockArgument, OpResult, SSAValue
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.hopper_limits import FORMS
+from tessera.ir.tile.index_exprs import size_expr
 from tessera.ir.tile.matrix.plan import Plan, Product
 from tessera.ir.tile.matrix.rings import Ring
 from tessera.types.dim import Dim
 from tessera.types.shape import is_at_least
 
 
-def index_expr(value: SSAValue) -> Dim | None:
-    """An index as an expression over sizes alone, or None."""
-    op = value.op if isinstance(value, OpResult) else None
-    return op.value("expr") if isinstance(op, SpecOp) and op.name == "ttile.index" and not op.operands else None
-
-
 def is_longer(op: SpecOp, length: int) -> bool:
     """Whether a loop runs over more than a length, whenever all sizes are at least 1."""
-    low, high = (index_expr(value) for value in op.operands[:2])
+    low, high = (size_expr(value) for value in op.operands[:2])
     if low is None or high is None:
         return False
     sizes = {name: Dim.symbol(name) + 1 for name in (high - low).symbols}

@@ -9,7 +9,8 @@ from xdsl.ir import Operation, SSAValue
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, TileAttr
 from tessera.ir.target.reach import is_multiple
-from tessera.ir.tile.matrix.loops import index_expr, is_longer
+from tessera.ir.tile.index_exprs import known_ends
+from tessera.ir.tile.matrix.loops import is_longer
 from tessera.ir.tile.matrix.plan import Plan, Product
 from tessera.types.dim import product as product_of
 from tessera.types.frozen import frozen
@@ -80,9 +81,7 @@ def has_steps(rest: Rest, pieces: int = 1) -> bool:
     type = rest.value.type
     assert isinstance(type, TileAttr)
     parts = -(-(type.shape[1].value or 0) * pieces // PART)
-    bounds = [index_expr(value) for value in rest.loop.operands[:2]]
-    is_known = all(bound is not None and bound.value is not None for bound in bounds)
-    return is_known and is_longer(rest.loop, (parts + 1) * rest.loop.value("step"))
+    return known_ends(rest.loop) is not None and is_longer(rest.loop, (parts + 1) * rest.loop.value("step"))
 
 
 def pieces_of(rest: Rest) -> int:
