@@ -21,6 +21,7 @@ NAMES = {
     "replay": "what it costs the host to run a recorded step of decoding again",
     "ranges": "whether a profiler sees a range for each kernel of the library",
     "pairs": "whether pairs of CTAs are chosen where they win",
+    "peaks": "how near products come to the peak of the matrix units, and at which clock",
     "choices": "what is chosen by itself against what is asked for: schedules, stages, epilogues",
     "compile": "how long it takes to compile each kernel; needs no GPU",
     "sanitize": "memcheck, racecheck and synccheck of every kind of kernel",
