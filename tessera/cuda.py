@@ -7,6 +7,7 @@ from tessera.runtime.devices.cuda_memory import POOL
 from tessera.runtime.devices.cuda_stream import Event, Graph, Stream, capture, current_stream, stream
 from tessera.runtime.devices.cuda_tensor import CudaTensor
 from tessera.runtime.devices.cuda_tensor_map import metrics, tensor_map_counts
+from tessera.runtime.devices.cuda_watch import race_check
 
 array = CudaTensor.of
 write = CudaTensor.write
@@ -25,6 +26,7 @@ __all__ = [
     "empty",
     "is_available",
     "metrics",
+    "race_check",
     "stream",
     "synchronize",
     "tensor_map_counts",

@@ -9,8 +9,9 @@ from typing import Any
 from tessera.backends.nvptx.backend import DEFAULT, NvptxBackend
 from tessera.backends.nvptx.empty_sides import without_products
 from tessera.backends.nvptx.host import STATE, HostCode, host_code, unaligned_kernels
+from tessera.backends.nvptx.host_call import PLAN
 from tessera.backends.nvptx.host_maps import area_bytes
-from tessera.backends.nvptx.kernel_code import KernelCode
+from tessera.backends.nvptx.kernel_code import KernelCode, plain_symbol
 from tessera.backends.nvptx.matrix_units import Lowered, units_lines
 from tessera.backends.nvptx.values import EXACT, HARDWARE
 from tessera.backends.x86.backend import X86Backend
@@ -22,6 +23,7 @@ from tessera.diagnostics.codes import OverrideError
 from tessera.ir.base.choice import Chooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.pipeline import Stages
+from tessera.ir.schedule.accesses import accesses_of
 from tessera.ir.target.door import check_kernels
 from tessera.ir.target.machine_code import compile_texts
 from tessera.ir.tile.matrix.programs import PAIRS
@@ -42,6 +44,8 @@ class DeviceParts:
     targets: tuple[SpecOp, ...]
     codes: tuple[KernelCode, ...]
     entry: HostCode
+    accesses: tuple[tuple[str, dict[str, Any]], ...] = ()
+    """By kernel: its sizes, and whether it reads or writes how many bytes of each buffer."""
     units: tuple[str, ...] = ()
     """Which matrix units run which kernel with products, and why others do not."""
 
@@ -74,14 +78,19 @@ class DeviceParts:
                     "threads": code.threads,
                     "resident": code.resident,
                     "waits": list(code.waits),
+                    "like": plain_symbol(code.name),
+                    "maps": len(code.maps),
+                    "scratch": code.uses_scratch,
                 }
                 for code in self.codes
             ],
+            "accesses": dict(self.accesses),
             "called": list(host.kernels),
             "constants": [len(_padded(data)) for data in host.constants],
             "workspace": str(program.value("workspace") or 0),
             "scratches": [list(scratch) for scratch in host.scratches],
             "state": list(STATE),
+            "plan": list(PLAN),
             "maps": area_bytes(host.maps),
         }
 
@@ -176,7 +185,8 @@ def _parts(
         face = interface_of(program)
         known = {code.name: code for code in codes}
         host = host_code(program, face.symbols, known, target_text(_HOST.machine))
-    return DeviceParts(backend, targets, tuple(codes), host, tuple(units))
+    accesses = tuple((kernel.value("symbol"), accesses_of(kernel)) for kernel in kernels)
+    return DeviceParts(backend, targets, tuple(codes), host, accesses, tuple(units))
 
 
 def _targets(backend: NvptxBackend, program: SpecOp, kernel: SpecOp, aligned: bool, units: list[str]) -> list[SpecOp]:

@@ -239,6 +239,18 @@ class PositionError(TesseraError):
     code = "T0710"
 
 
+class QueueRaceError(TesseraError):
+    """Work of two queues touches the same bytes, at least one writes them, and nothing orders the two."""
+
+    code = "T0711"
+
+
+class RankError(TesseraError):
+    """Ranks do not come together: one left, did not come in time, is at another collective, or was never started."""
+
+    code = "T0712"
+
+
 class NumericsError(TesseraError):
     """A result is not what was promised of its numbers: finite, or within bounds."""
 

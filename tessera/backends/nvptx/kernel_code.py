@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tessera.ir.target.reach import is_multiple
 from tessera.types.dim import Dim
 
 
@@ -33,6 +34,11 @@ def matrix_symbol(name: str) -> str:
     return f"{name}__matrix"
 
 
+def plain_symbol(name: str) -> str:
+    """The kernel that one for matrix units stands beside; itself for any other."""
+    return name.removesuffix(matrix_symbol(""))
+
+
 @dataclass(frozen=True)
 class KernelCode:
     """A kernel's LLVM text, and what a launch must know.
@@ -58,3 +64,9 @@ class KernelCode:
     """Whether its scratch begins with a counter that is 0 at the start."""
     waits: tuple[str, ...] = ()
     """What its waits are, by number, where they end and say so (`waits.py`)."""
+
+    @property
+    def uses_scratch(self) -> bool:
+        """Whether a launch of it may touch memory behind the buffers of the program."""
+        rows = [map_.dims[0] * map_.bytes for map_ in self.maps if not map_.is_output]
+        return bool(self.slots) or self.counts or not all(is_multiple(row, 16) for row in rows)

@@ -13,6 +13,7 @@ from typing import Any
 
 from tessera.diagnostics.codes import DeviceError, OutOfMemoryError
 from tessera.runtime.devices.cuda_waits import hanging
+from tessera.runtime.launch_log import WATCH, HostWait
 from tessera.types.settings import cuda_device
 
 LIBRARY = "libcuda.so.1"
@@ -164,3 +165,5 @@ def synchronize(stream: int | None = None) -> None:
         driver().call("cuCtxSynchronize")
     else:
         driver().call("cuStreamSynchronize", ctypes.c_void_p(stream))
+    if WATCH.note is not None:
+        WATCH.note(HostWait(stream))

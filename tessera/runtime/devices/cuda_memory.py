@@ -7,6 +7,7 @@ import threading
 
 from tessera.diagnostics.codes import OutOfMemoryError
 from tessera.runtime.devices.cuda_driver import OUT_OF_MEMORY, driver, error_of
+from tessera.runtime.launch_log import WATCH, HostWait, Launch
 
 _SMALL, _LARGE = 512, 2 << 20
 ALIGNMENT = 256
@@ -112,6 +113,9 @@ POOL = Pool()
 
 def copy_in(address: int, source: int, size: int, stream: int = 0) -> None:
     """Host memory to the device; it may be changed again when this returns."""
+    if WATCH.note is not None:
+        WATCH.note(Launch("a copy from the host", stream, (), ((address, address + size),)))
+        WATCH.note(HostWait(stream))
     if size:
         driver().call(
             "cuMemcpyHtoDAsync_v2",
@@ -125,6 +129,9 @@ def copy_in(address: int, source: int, size: int, stream: int = 0) -> None:
 
 def copy_out(target: int, address: int, size: int, stream: int = 0) -> None:
     """The device to host memory, once the queue has come so far."""
+    if WATCH.note is not None:
+        WATCH.note(Launch("a copy to the host", stream, ((address, address + size),)))
+        WATCH.note(HostWait(stream))
     if size:
         driver().call(
             "cuMemcpyDtoHAsync_v2",
@@ -138,6 +145,8 @@ def copy_out(target: int, address: int, size: int, stream: int = 0) -> None:
 
 def copy_within(target: int, source: int, size: int, stream: int = 0) -> None:
     """From one place of the device to another, in the order of the queue."""
+    if WATCH.note is not None:
+        WATCH.note(Launch("a copy", stream, ((source, source + size),), ((target, target + size),)))
     if size:
         driver().call(
             "cuMemcpyDtoDAsync_v2",

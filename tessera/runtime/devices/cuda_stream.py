@@ -12,6 +12,7 @@ from typing import Any
 from tessera.diagnostics.codes import DeviceError, RuntimeArgumentError
 from tessera.runtime.devices.cuda_driver import NO_CONTEXT, driver, error_of
 from tessera.runtime.devices.cuda_memory import POOL, Home
+from tessera.runtime.launch_log import WATCH, Entry, HostWait, Launch, Signal, Wait, tell
 
 _NON_BLOCKING = 1
 _UNTIMED = 2
@@ -33,9 +34,19 @@ _HANDLES: dict[int, int] = {0: 0}
 """Each handle as one object, which native code knows it by."""
 
 
+class _Seen(int):
+    """A handle that is no plan's, though it is the same number: calls go the long way, where they are written down."""
+
+
+def handle_of(given: int) -> int:
+    """A handle as native code knows it; another object of the same number while somebody watches the queues."""
+    own = _HANDLES.setdefault(int(given), int(given))
+    return own if WATCH.note is None else _Seen(own)
+
+
 def current_stream() -> int:
     """The queue that this thread's calls go to; 0 is the one that everybody shares, torch's too."""
-    return QUEUE.handle
+    return _HANDLES.get(QUEUE.handle, QUEUE.handle)
 
 
 class Stream:
@@ -49,6 +60,8 @@ class Stream:
     def synchronize(self) -> None:
         """Wait until all of it is done."""
         driver().call("cuStreamSynchronize", ctypes.c_void_p(self.handle))
+        if WATCH.note is not None:
+            WATCH.note(HostWait(self.handle))
 
     def wait(self, other: int | Stream = 0) -> None:
         """Let what comes next here begin after what is in another queue now."""
@@ -64,6 +77,12 @@ def named(name: str) -> Stream:
     return found if found is not None else _NAMED.setdefault(name, Stream())
 
 
+def name_of(handle: Any) -> str:
+    """What a queue is called: its name where it has one."""
+    names = (name for name, queue in _NAMED.items() if queue.handle == handle)
+    return next(names, f"{handle:#x}" if handle else "the shared one")
+
+
 class Event:
     """A mark in a queue; one that is not `timed` is cheaper, and only waited for."""
 
@@ -76,10 +95,14 @@ class Event:
         """Put it into a queue, the current one unless given."""
         where = current_stream() if stream is None else stream
         driver().call("cuEventRecord", ctypes.c_void_p(self.handle), ctypes.c_void_p(where))
+        if WATCH.note is not None:
+            WATCH.note(Signal(self.handle, where))
         return self
 
     def synchronize(self) -> None:
         driver().call("cuEventSynchronize", ctypes.c_void_p(self.handle))
+        if WATCH.note is not None:
+            WATCH.note(HostWait(event=self.handle))
 
     def milliseconds_since(self, earlier: Event) -> float:
         """Time on the device between two marks that it has come by."""
@@ -99,6 +122,8 @@ def wait_for(waiting: int, other: int) -> None:
     """Let one queue go on when another has come to where it is now."""
     event = Event(timed=False).record(other)
     driver().call("cuStreamWaitEvent", ctypes.c_void_p(waiting), ctypes.c_void_p(event.handle), 0)
+    if WATCH.note is not None:
+        WATCH.note(Wait(event.handle, waiting))
 
 
 @contextmanager
@@ -108,7 +133,7 @@ def stream(queue: Stream | int) -> Generator[None]:
     given = queue.handle if isinstance(queue, Stream) else queue
     if isinstance(given, bool) or not isinstance(given, int):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise RuntimeArgumentError(f"`stream` takes a queue, got {queue!r}", fix="write `with stream(Stream()):`")
-    QUEUE.handle = _HANDLES.setdefault(given, given)
+    QUEUE.handle = handle_of(given)
     try:
         yield
     finally:
@@ -126,10 +151,13 @@ class Graph:
         self._executable, self._graph = ctypes.c_void_p(), ctypes.c_void_p()
         self._held: list[Any] = []
         self._own: list[weakref.ref[Any]] = []
+        self._made: list[Any] = []
         self._blocks: list[tuple[Home, int]] = []
         self._library: Any = driver().library
         self._launch: Any = self._library.cuGraphLaunch
-        self._home = QUEUE.handle
+        self._home = current_stream()
+        self.entries: list[Entry] = []
+        """What queues were told while it was recorded, where somebody watched them."""
         self._queue = ctypes.c_void_p(self._home)
         self.stream = Stream()
         """The queue that is recorded: the one that everybody shares cannot be."""
@@ -139,15 +167,37 @@ class Graph:
         here, recording = QUEUE.handle, QUEUE.recording
         if recording is not None:
             recording.contain(self)
-        elif here == self._home:
-            # The one call of the driver that a replay costs where nobody has to wait for another queue.
+        elif here is self._home:
+            # The one call of the driver that a replay costs where nobody has to wait for another queue, nor watches.
             code = self._launch(self._executable, self._queue)
             if code:
                 self._relaunch(code)
         else:
+            self._replay_from(current_stream())
+
+    def _replay_from(self, here: int) -> None:
+        """Run it for another queue, or where somebody watches."""
+        if here != self._home:
             wait_for(self._home, here)
-            driver().call("cuGraphLaunch", self._executable, self._queue)
+        self._tell()
+        driver().call("cuGraphLaunch", self._executable, self._queue)
+        if here != self._home:
             wait_for(here, self._home)
+
+    def _tell(self) -> None:
+        """Say to who watches what is run: all that was recorded, in the queue of the replays in place of the recorded.
+
+        Of what was recorded while nobody watched, only the memory is known.
+        """
+        inside, home = self.stream.handle, self._home
+        if WATCH.note is not None:
+            tell([entry.moved(inside, home) for entry in self.entries or self._touched()])
+
+    def _touched(self) -> list[Entry]:
+        held = [(one.address, one.address + one.nbytes) for one in self._held if hasattr(one, "nbytes")]
+        made = [(one.address, one.address + one.nbytes) for one in self._made]
+        made += [(address, address + home.size) for home, address in self._blocks]
+        return [Launch("a recording", self._home, tuple(held), tuple(made))]
 
     def _relaunch(self, code: int) -> None:
         """Again in a thread that has not met the device before; any other failure is told."""
@@ -165,6 +215,8 @@ class Graph:
         cuda.call("cuGraphAddChildGraphNode", ctypes.byref(node), graph, before, count, other._graph)
         cuda.call("cuStreamUpdateCaptureDependencies", queue, ctypes.byref(node), ctypes.c_size_t(1), _SET)
         self._held.append(other)
+        if WATCH.note is not None:
+            self.entries += [entry.moved(other._home, self.stream.handle) for entry in other.entries]
 
     def hold(self, tensors: Sequence[Any]) -> None:
         """Keep tensors of a recorded call; what was made inside may die inside, and its memory is used again there."""
@@ -182,6 +234,7 @@ class Graph:
         for tensor in [tensor for one in self._own if (tensor := one()) is not None]:
             tensor.move(POOL.home(tensor.nbytes, self._home), self._home)
             self._held.append(tensor)
+            self._made.append(tensor)
         self._own.clear()
         for home in POOL.homes(self.stream.handle):
             new = POOL.home(home.size, self._home)

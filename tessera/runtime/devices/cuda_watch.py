@@ -1,0 +1,204 @@
+"""Watching queues of a CUDA device for races: while somebody does, every launch and copy is written down first.
+
+The host program calls functions of the driver by their addresses. While its queues are watched it is given others,
+which write down the bytes that a call touches and then call the driver; a race is told instead of launched.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tessera.runtime.devices import cuda_stream
+from tessera.runtime.devices.cuda_driver import driver
+from tessera.runtime.devices.cuda_stream import QUEUE
+from tessera.runtime.launch_log import WATCH, Bytes, Entry, HostWait, Launch, LaunchLog, Signal, Wait, tell
+from tessera.types.dim import Dim, parse_dim
+from tessera.types.frozen import frozen
+
+if TYPE_CHECKING:
+    from tessera.runtime.devices.cuda_memory import Home
+    from tessera.runtime.devices.cuda_tensor import CudaTensor
+
+Run: TypeAlias = Callable[[Callable[[str], int]], int]
+"""Runs an entry with the addresses of functions, by their names."""
+
+_WORDS = {
+    "cuLaunchKernel": 11,
+    "cuMemcpyDtoDAsync_v2": 4,
+    "cuMemcpyDtoHAsync_v2": 4,
+    "cuStreamSynchronize": 1,
+    "cuMemsetD32Async": 4,
+    "cuMemcpy2DAsync_v2": 2,
+    "cuEventRecord": 2,
+    "cuStreamWaitEvent": 3,
+}
+"""How many words each watched function takes; all of them fit registers or whole places on the stack."""
+_STOPPED = 1
+"""What a function answers in place of the driver when it has found a race: the host program ends there."""
+
+
+@frozen
+class Watched:
+    """What a kernel touches: whether it reads, writes (or both) each buffer, of how many bytes, by its own sizes."""
+
+    name: str
+    maps: int
+    buffers: tuple[tuple[str, Dim], ...]
+    symbols: tuple[str, ...]
+    has_scratch: bool
+
+    @staticmethod
+    def of(fact: Mapping[str, Any], touched: Mapping[str, Any]) -> Watched:
+        """From what an executable says of a kernel."""
+        buffers = tuple((mode, parse_dim(size)) for mode, size in touched["buffers"])
+        return Watched(fact["name"], fact["maps"], buffers, tuple(touched["symbols"]), fact["scratch"])
+
+    def launch(self, queue: int, parameters: int, workspace: Bytes, taken: tuple[Bytes, ...]) -> Launch:
+        """One launch, from the parameters that the driver is given."""
+        count = self.maps + len(self.buffers) + len(self.symbols) + 1
+        places = (ctypes.c_void_p * count).from_address(parameters)[self.maps :]
+        words = [ctypes.c_uint64.from_address(place or 0).value for place in places]
+        rest = words[len(self.buffers) :]
+        sizes = dict(zip(self.symbols, rest, strict=False))
+        spans = [(start, start + size.evaluate(sizes)) for start, (_, size) in zip(words, self.buffers, strict=False)]
+        pairs = list(zip(spans, (mode for mode, _ in self.buffers), strict=True))
+        writes = [span for span, mode in pairs if "w" in mode]
+        if self.has_scratch:
+            writes.append((rest[len(self.symbols)], workspace[1]))
+        return Launch(self.name, queue, tuple(span for span, mode in pairs if "r" in mode), tuple(writes), taken)
+
+
+class Watcher:
+    """What is in place of the driver's functions while queues are watched; one for each thread that watches."""
+
+    def __init__(self) -> None:
+        self.kernels: dict[int, Watched] = {}
+        """By the handle that the driver knows them by."""
+        self.workspace: Bytes = (0, 0)
+        self.taken: tuple[Bytes, ...] = ()
+        """Memory of the call that is being made: of its own, and what its results are put into."""
+        self.raised: BaseException | None = None
+        self._functions: dict[str, Any] = {}
+
+    def address(self, name: str) -> int:
+        """The address of what is called in place of a function; of the function itself where it touches nothing."""
+        if name not in _WORDS:
+            return driver().address(name)
+        found = self._functions.get(name)
+        if found is None:
+            found = self._functions[name] = self._function(name)
+        return ctypes.cast(found, ctypes.c_void_p).value or 0
+
+    def _function(self, name: str) -> Any:
+        kind = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * _WORDS[name])
+        real = kind(driver().address(name))
+
+        def instead(*given: int | None) -> int:
+            words = [word or 0 for word in given]
+            try:
+                tell(self.entries(name, words))
+            except BaseException as error:  # native code lies between here and who can hear it
+                self.raised = self.raised or error
+                return _STOPPED
+            return real(*given)
+
+        return kind(instead)
+
+    def entries(self, name: str, words: Sequence[int]) -> list[Entry]:
+        """What a call of the driver tells a queue."""
+        if name == "cuLaunchKernel":
+            kernel = self.kernels.get(words[0])
+            return [] if kernel is None else [kernel.launch(words[8], words[9], self.workspace, self.taken)]
+        if name == "cuMemcpyDtoDAsync_v2":
+            target, source, size, queue = words
+            return [Launch("a copy", queue, ((source, source + size),), ((target, target + size),), self.taken)]
+        if name == "cuMemcpyDtoHAsync_v2":
+            return [Launch("a copy to the host", words[3], ((words[1], words[1] + words[2]),))]
+        if name == "cuMemsetD32Async":
+            return [Launch("an index", words[3], (), ((words[0], words[0] + 4 * words[2]),), self.taken)]
+        if name == "cuMemcpy2DAsync_v2":
+            return [_copied_rows(words[0], words[1], self.taken)]
+        if name == "cuEventRecord":
+            return [Signal(words[0], words[1])]
+        return [Wait(words[1], words[0])] if name == "cuStreamWaitEvent" else [HostWait(words[0])]
+
+    def take_exception(self) -> BaseException | None:
+        """What a function raised, once."""
+        raised, self.raised = self.raised, None
+        return raised
+
+
+def _copied_rows(area: int, queue: int, taken: tuple[Bytes, ...]) -> Launch:
+    """`CUDA_MEMCPY2D`, both sides on the device: rows of `width` bytes, `pitch` apart."""
+    words = list((ctypes.c_uint64 * 16).from_address(area))
+    source, from_pitch, target, to_pitch, width, height = (words[at] for at in (4, 6, 11, 13, 14, 15))
+    ends = [start + pitch * (height - 1) + width for start, pitch in ((source, from_pitch), (target, to_pitch))]
+    return Launch("a copy of rows", queue, ((source, ends[0]),), ((target, ends[1]),), taken)
+
+
+def watched_call(
+    facts: Mapping[str, Any], words: Sequence[int], made: Sequence[CudaTensor], home: Home | None, own: int, run: Run
+) -> int:
+    """Let an entry run with functions that write down what they are asked for; raises what they found.
+
+    `words` begin with the handles of the kernels that `facts`, of the executable, name; `own` is where its workspace
+    is, of the size of `home`.
+    """
+    watcher = _WATCHERS[-1]
+    watcher.workspace = (own, own + (home.size if home is not None else 0))
+    watcher.taken = (*((one.address, one.address + one.nbytes) for one in made), watcher.workspace)
+    watcher.kernels.update(watched_kernels(facts, words))
+    code = run(watcher.address)
+    raised = watcher.take_exception()
+    if raised is not None:
+        raise raised
+    return code
+
+
+def watched_kernels(facts: Mapping[str, Any], words: Sequence[int]) -> dict[int, Watched]:
+    """What kernels touch, by their handles, as far as the executable says."""
+    touched: Mapping[str, Any] = facts.get("accesses", {})
+    kernels = {fact["name"]: fact for fact in facts["kernels"]}
+    pairs = [(handle, kernels[name]) for handle, name in zip(words, facts["called"], strict=False)]
+    return {
+        handle: Watched.of(fact, touched[fact["like"]]) for handle, fact in pairs if fact.get("like", "") in touched
+    }
+
+
+_WATCHERS: list[Watcher] = []
+"""Those of blocks that stand in one another; the last looks."""
+
+
+@contextmanager
+def race_check() -> Generator[LaunchLog]:
+    """Watch all that this thread puts into queues of the device inside the block; the log of it is given.
+
+    Raises QueueRaceError (T0711) in place of a launch that shares bytes with work of another queue which nothing puts
+    before it. What was there before is waited for. Calls take some hundred microseconds more; outside of such a block
+    they take nothing. What other libraries do on the device is not seen. A recording that is made inside is checked
+    when it is replayed, kernel by kernel.
+    """
+    log = LaunchLog(cuda_stream.name_of)
+
+    def note(entry: Entry) -> None:
+        recording = QUEUE.recording
+        if recording is not None:
+            recording.entries.append(entry)
+        else:
+            log.add(entry, threading.get_ident())
+
+    before, handle = WATCH.note, cuda_stream.current_stream()
+    driver().call("cuCtxSynchronize")
+    WATCH.note = note
+    _WATCHERS.append(Watcher())
+    QUEUE.handle = cuda_stream.handle_of(handle)
+    try:
+        yield log
+    finally:
+        _WATCHERS.pop()
+        WATCH.note = before
+        QUEUE.handle = cuda_stream.handle_of(handle)

@@ -1,0 +1,163 @@
+"""Queues watched on the device: programs whose queues wait for each other are clean, and a wait left out is found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import graph
+from tessera.diagnostics.codes import QueueRaceError
+from tessera.runtime.devices import cuda_program, cuda_stream, cuda_tensor
+from tessera.runtime.devices.cuda_driver import is_available
+from tessera.runtime.devices.cuda_stream import wait_for
+from tessera.runtime.launch_log import Launch, Signal, Wait
+
+pytestmark = [
+    pytest.mark.device("sm_80"),
+    pytest.mark.skipif(not is_available(), reason="there is no NVIDIA GPU here"),
+]
+
+SIZE = 512
+
+
+def grown(x: Any) -> Any:
+    return x + 1.0
+
+
+def product(x: Any) -> Any:
+    return ts.ops.softmax(x @ x, axis=-1)
+
+
+GROWN = ts.jit(grown, backend="cuda")
+PRODUCT = ts.jit(product, backend="cuda")
+
+
+def given() -> np.ndarray[Any, Any]:
+    return np.random.default_rng(7).standard_normal((SIZE, SIZE)).astype(np.float32) * 0.05
+
+
+def both(x: Any) -> Any:
+    """A result of one queue is taken in another, and back."""
+    with graph.stream("compute"):
+        y = PRODUCT(x)
+    with graph.stream("comm"):
+        z = GROWN(y)
+    with graph.stream("compute"):
+        return GROWN(z)
+
+
+def leave_out(monkeypatch: pytest.MonkeyPatch, waiting: str, other: str) -> None:
+    """Take one wait of calls out: neither the device nor the log hears of it."""
+    pair = tuple(cuda_stream.named(name).handle for name in (waiting, other))
+
+    def wait(one: int, two: int) -> None:
+        if (one, two) != pair:
+            wait_for(one, two)
+
+    monkeypatch.setattr(cuda_program, "wait_for", wait)
+
+
+def unheard(*_: Any) -> None:
+    """A wait that nobody makes."""
+
+
+def test_a_program_whose_queues_wait_is_clean_and_means_what_it_did() -> None:
+    x = ts.cuda.array(given())
+    expected = np.asarray(both(x))
+    with ts.cuda.race_check() as log:
+        for _ in range(3):
+            np.testing.assert_array_equal(np.asarray(both(x)), expected)
+    launches = [entry for entry in log if isinstance(entry, Launch)]
+    queues = {cuda_stream.named(name).handle for name in ("compute", "comm")}
+    assert queues <= {launch.queue for launch in launches}
+    assert any(isinstance(entry, Signal) for entry in log)
+    assert any(isinstance(entry, Wait) for entry in log)
+    assert any(launch.reads and launch.writes for launch in launches)
+    np.testing.assert_array_equal(np.asarray(both(x)), expected)
+
+
+def test_a_wait_left_out_before_a_call_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = ts.cuda.array(given())
+    both(x)
+    leave_out(monkeypatch, "comm", "compute")
+
+    def watched() -> None:
+        with ts.cuda.race_check():
+            both(x)
+
+    with pytest.raises(QueueRaceError, match=r"in queue `comm` reads what `.*` in queue `compute` writes") as caught:
+        watched()
+    assert f"they share {4 * SIZE * SIZE} bytes" in str(caught.value)
+    assert "let queue `comm` wait" in str(caught.value)
+    monkeypatch.undo()
+    with ts.cuda.race_check():
+        both(x)
+
+
+def test_a_wait_left_out_behind_a_call_is_found_where_memory_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = ts.cuda.array(given())
+    both(x)
+    leave_out(monkeypatch, "compute", "comm")
+
+    def again() -> None:
+        with ts.cuda.race_check():
+            with graph.stream("compute"):
+                y = PRODUCT(x)
+            with graph.stream("comm"):
+                kept = GROWN(y)
+            del y
+            with graph.stream("compute"):
+                GROWN(x)
+            del kept
+
+    with pytest.raises(QueueRaceError, match=r"in queue `compute` writes what `.*` in queue `comm` reads") as caught:
+        again()
+    assert "given back before" in str(caught.value)
+
+
+def test_copies_between_queues_are_watched_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    with graph.stream("compute"):
+        x = GROWN(ts.cuda.array(given()))
+    with ts.cuda.race_check(), graph.stream("comm"):
+        np.testing.assert_array_equal(np.asarray(x.copy()), np.asarray(x))
+    monkeypatch.setattr(cuda_tensor, "wait_for", unheard)
+
+    def copied() -> None:
+        with ts.cuda.race_check():
+            with graph.stream("compute"):
+                y = GROWN(x)
+            with graph.stream("comm"):
+                y.copy()
+
+    with pytest.raises(QueueRaceError, match="`a copy` in queue `comm` reads"):
+        copied()
+
+
+def test_a_recording_is_checked_when_it_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = ts.cuda.array(given())
+    with graph.stream("compute"):
+        expected = np.asarray(GROWN(GROWN(x)))
+    with ts.cuda.race_check() as log:
+        with graph.stream("compute"), ts.cuda.capture() as recording:
+            z = GROWN(GROWN(x))
+        with graph.stream("comm"):
+            recording.replay()
+        np.testing.assert_array_equal(np.asarray(z), expected)
+        launches = [entry for entry in log if isinstance(entry, Launch) and "add" in entry.name]
+        assert len(launches) >= 2
+    monkeypatch.setattr(cuda_stream, "wait_for", unheard)
+
+    def replayed() -> None:
+        with ts.cuda.race_check():
+            with graph.stream("compute"):
+                recording.replay()
+            with graph.stream("comm"):
+                GROWN(z)
+                recording.replay()
+
+    leave_out(monkeypatch, "comm", "compute")
+    with pytest.raises(QueueRaceError):
+        replayed()

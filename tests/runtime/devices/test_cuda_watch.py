@@ -1,0 +1,212 @@
+"""Watched queues with a driver that does nothing: what a call writes down, when it raises, and that nothing stays."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.compiler.compile import compile_tape
+from tessera.compiler.options import Options
+from tessera.diagnostics.codes import QueueRaceError
+from tessera.runtime.devices import cuda_driver, cuda_program
+from tessera.runtime.devices.cuda_call import NativeCall
+from tessera.runtime.devices.cuda_memory import Pool
+from tessera.runtime.devices.cuda_program import CudaProgram, Sizes
+from tessera.runtime.devices.cuda_stream import QUEUE, Stream, capture, stream
+from tessera.runtime.devices.cuda_tensor import CudaTensor, form_of
+from tessera.runtime.devices.cuda_watch import race_check
+from tessera.runtime.launch_log import WATCH, HostWait, Launch, Signal, Wait, tell
+from tessera.runtime.loader import link
+from tessera.types.dtype import f32
+
+_ANY = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 11)
+SHAPE = (4, 64)
+
+
+class Driver:
+    """Says yes to everything; memory and handles are numbers."""
+
+    ordinal = 0
+
+    def __init__(self) -> None:
+        self.handles, self.blocks, self.calls = 100, 1 << 20, 0
+        self.library: Any = self
+        self.function = _ANY(self._called)
+
+    def _called(self, *_: Any) -> int:
+        self.calls += 1
+        return 0
+
+    def address(self, name: str) -> int:
+        return ctypes.cast(self.function, ctypes.c_void_p).value or 0
+
+    def enter(self) -> bool:
+        return False
+
+    def check(self, code: int, what: str) -> None:
+        assert not code, what
+
+    def call(self, name: str, *given: Any) -> None:
+        getattr(self, name)(*given)
+
+    def __getattr__(self, name: str) -> Any:
+        def asked(*given: Any) -> int:
+            if name in ("cuStreamCreate", "cuEventCreate", "cuGraphInstantiateWithFlags"):
+                self.handles += 1
+                given[0]._obj.value = self.handles
+            elif name == "cuMemAlloc_v2":
+                self.blocks += 1 << 16
+                given[0]._obj.value = self.blocks
+            return 0
+
+        return asked
+
+
+def chained(x: Any, y: Any) -> Any:
+    return ts.ops.relu(x @ y.T) @ y
+
+
+@cache
+def executable() -> Any:
+    arrays = [np.zeros(SHAPE, np.float32)] * 2
+    return compile_tape(ts.jit(chained).trace(*arrays).tape, Options.of(backend="cuda", features=("sm_90a",)))
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
+    made, pool = Driver(), Pool()
+    for name, module in list(sys.modules.items()):
+        if name.startswith("tessera.runtime.devices.cuda_"):
+            for part, value in (("driver", lambda: made), ("POOL", pool)):
+                if hasattr(module, part):
+                    monkeypatch.setattr(module, part, value)
+    yield made
+    assert WATCH.note is None
+
+
+def program() -> Callable[..., Any]:
+    """The compiled function with its real host program, whose kernels are left out."""
+    made = object.__new__(CudaProgram)
+    made.executable, made.copies = executable(), 0
+    code = link([made.executable.objects[0]], {})
+    fields: dict[str, Any] = {
+        "_plans": {},
+        "_sizes": Sizes(made.executable),
+        "_states": {},
+        "_native": NativeCall(code.address("tessera_call"), code),
+        "_callbacks": None,
+        "_code": code,
+        "_entry": cuda_program._ENTRY(code.address("tessera_entry")),  # pyright: ignore[reportPrivateUsage]
+        "_words": [7000 + at for at in range(len(made.executable.metadata["called"]))],
+        "_maps": type("Maps", (), {"address": 0})(),
+    }
+    made.__dict__.update(fields)
+    made.call = made.__dict__["_native"].builtin
+    return made
+
+
+def unheard(*_: Any) -> None:
+    """A wait that nobody makes."""
+
+
+def tensor() -> CudaTensor:
+    return CudaTensor.empty(SHAPE, f32)
+
+
+def test_a_call_says_what_each_kernel_reads_and_writes(cuda: Driver) -> None:
+    function, x, y = program(), tensor(), tensor()
+    with race_check() as log:
+        z = function(x, y)
+    first, second = (entry for entry in log if isinstance(entry, Launch))
+    names = executable().metadata["called"]
+    assert (first.name, second.name) == (names[0], names[1])
+    spans = [(one.address, one.address + one.nbytes) for one in (x, y, z)]
+    assert first.reads[:2] == (spans[0], spans[1])
+    assert second.writes == (spans[2],)
+    assert first.writes[0] == second.reads[0]
+    assert spans[2] in first.taken
+    assert cuda.calls == 2
+
+
+def test_queues_that_wait_are_clean_and_those_that_do_not_are_stopped(
+    cuda: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function, x, aside = program(), tensor(), Stream()
+    with race_check() as log:
+        y = function(x, x)
+        with stream(aside):
+            z = function(y, y)
+    assert [type(entry) for entry in log if isinstance(entry, Signal | Wait)] == [Signal, Wait] * 2
+    assert z.stream == aside.handle
+    monkeypatch.setattr(cuda_program, "wait_for", unheard)
+    calls = cuda.calls
+    with race_check():
+        y = function(x, x)
+        with stream(aside), pytest.raises(QueueRaceError, match="nothing orders them") as caught:
+            function(y, y)
+        assert executable().metadata["called"][1] in str(caught.value)
+    assert cuda.calls == calls + 2  # what races is not launched
+
+
+def test_watching_leaves_nothing_behind(cuda: Driver) -> None:
+    function, x = program(), tensor()
+    with race_check() as log:
+        y = function(x, x)
+        assert function.call(x, x) is NotImplemented  # pyright: ignore[reportFunctionMemberAccess]
+        with stream(Stream()):
+            assert type(QUEUE.handle) is not int
+    assert QUEUE.handle is y.stream is y.lane is x.stream
+    count = len(log)
+    function(x, x)
+    function(y, y)
+    assert len(log) == count
+
+
+def test_copies_and_waits_of_the_host_are_entries(cuda: Driver) -> None:
+    aside = Stream()
+    with race_check() as log:
+        x = CudaTensor.of(np.zeros(SHAPE, np.float32))
+        with stream(aside):
+            y = x.copy()
+        y.cpu()
+        aside.synchronize()
+        cuda_driver.synchronize()
+    kinds = [type(entry) for entry in log]
+    assert kinds == [Launch, HostWait, Signal, Wait, Launch, Signal, Wait, Launch, HostWait, HostWait, HostWait]
+    assert "host: waits for everything" in str(log)
+    assert f"{aside.handle:#x}: a copy" in str(log)
+
+
+def test_a_recording_is_written_down_when_it_is_replayed(cuda: Driver) -> None:
+    function, x = program(), tensor()
+    with race_check() as log:
+        with capture() as recording:
+            function(x, x)
+        before = [entry for entry in log if isinstance(entry, Launch)]
+        recording.replay()
+        recording.replay()
+    launches = [entry for entry in log if isinstance(entry, Launch)]
+    assert before == []
+    assert [launch.queue for launch in launches] == [0] * 4
+    assert form_of(f32, SHAPE).bytes == launches[0].reads[0][1] - launches[0].reads[0][0]
+
+
+def test_of_a_recording_that_nobody_watched_the_memory_is_known(cuda: Driver) -> None:
+    function, x, aside = program(), tensor(), Stream()
+    with capture() as recording:
+        y = function(x, x)
+    with race_check(), stream(aside):
+        recording.replay()
+        function(y, y)
+    with race_check():
+        recording.replay()
+        moved = (y.address, y.address + y.nbytes)
+        with pytest.raises(QueueRaceError, match="`other` in queue `0x9` reads what `a recording`"):
+            tell([Launch("other", 9, (moved,))])
