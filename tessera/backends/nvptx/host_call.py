@@ -3,20 +3,21 @@
 `tessera_call` is a builtin of CPython. It takes tensors of the device whose forms, all of them, belong to one of the
 plans of the program, in the queue that the thread is in; room for the results must be there. To anything else its
 answer is NotImplemented, and Python goes the long way.
+
+A plan may have a table of replays (`host_replays.py`): launches for the very same addresses as one graph of the driver.
 """
 
 from __future__ import annotations
 
+from tessera.backends.nvptx.host_replays import Replays
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
+from tessera.runtime.devices.cuda_call import PLAN
 
 RECORD = ("type", "refused", "queue", "handle", "calls", "plans", "address", "form", "lane", "stream", "_owner")
 """Words that the runtime fills: Python's objects, how often the entry ran, the first plan, where a tensor has what."""
-PLAN = ("next", "self", "stream", "sizes", "state", "workspace", "needed")
-"""Words of a plan before the forms of its inputs, then form, home, free blocks of each output and how many it needs.
-
-The last two of them are the free blocks that the workspace comes from, and how many those must be.
-"""
+# A plan has the words of `PLAN`, then the forms of its inputs, then form, home, free blocks of each output and how many
+# it needs. The last three of the first are the free blocks that the workspace comes from, how many, and its replays.
 _TYPE, _POINTER = 8, 16
 """Bytes from the start of an object to its type, and to the pointer of a capsule."""
 _NULL = Value("ptr", "null")
@@ -33,8 +34,9 @@ class _Call:
 
     def __init__(self, f: FunctionText, inputs: int, outputs: int) -> None:
         self.f, self.inputs, self.outputs = f, inputs, outputs
-        # Room at least for one, so that the entry is given addresses.
-        self.addresses, self.results = (f.alloca("i64", max(1, count)) for count in (inputs, outputs))
+        # Results, workspace and inputs in one piece: what replays are known by.
+        self.results = f.alloca("i64", outputs + 1 + max(1, inputs))
+        self.addresses = f.gep(self.results, outputs + 1, "i64")
 
     def run(self) -> None:
         f = self.f
@@ -118,6 +120,7 @@ class _Call:
         f.call("Py_IncRef", [keeper])
         none = Value("i64", "0")
         block, space = f.if_(has_own, lambda: self._taken(own), lambda: [_NULL, none])
+        f.store(space, f.gep(self.results, self.outputs, "i64"), align=8)
         code = self._entered(plan, space)
 
         def put_back() -> None:
@@ -134,9 +137,16 @@ class _Call:
             self._refuse()
 
         f.if_(f.icmp("ne", code, 0), fail)
+        self.replays.note(lambda: self._give_up(made))
         calls = f.gep(self.record, RECORD.index("calls"), "i64")
         f.store(f.add(f.load(calls, "i64"), 1), calls, align=8)
         f.ret(self._result(made))
+
+    def _give_up(self, made: list[Value]) -> None:
+        """Python raised: the results go, and the exception is told."""
+        for tensor in made:
+            self.f.call("Py_DecRef", [tensor])
+        self.f.ret(_NULL)
 
     def _has(self, free: Value, plan: Value, at: int) -> Value:
         """Whether a list has as many blocks as all that take of it."""
@@ -170,13 +180,18 @@ class _Call:
         return tensor
 
     def _entered(self, plan: Value, space: Value) -> Value:
-        """Run the entry while other threads have Python."""
+        """Run the entry, or what was recorded of it, while other threads have Python."""
         f = self.f
         sizes, state = (self._pointer(plan, PLAN.index(name)) for name in ("sizes", "state"))
+        table = self._pointer(plan, PLAN.index("replays"))
+        self.replays = Replays(f, table, self.results, self.outputs + 1 + self.inputs)
+        self.replays.begin()
         saved = f.call("PyEval_SaveThread", [], "ptr")
         workspace = f.raw("ptr", f"inttoptr {space} to ptr")
-        code = f.call("tessera_entry", [self.addresses, self.results, sizes, workspace, state], "i64")
+        given = [self.addresses, self.results, sizes, workspace, state]
+        code = self.replays.run(self._pointer(state, 0), lambda: f.call("tessera_entry", given, "i64"))
         f.call("PyEval_RestoreThread", [saved])
+        self.replays.end()
         return code
 
     def _result(self, made: list[Value]) -> Value:

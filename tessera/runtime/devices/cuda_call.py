@@ -9,9 +9,12 @@ from typing import Any
 from tessera.diagnostics.error import InternalError
 from tessera.runtime.builtin import FASTCALL, MethodDefinition
 from tessera.runtime.devices.cuda_memory import Home
+from tessera.runtime.devices.cuda_replays import Replays
 from tessera.runtime.devices.cuda_stream import QUEUE
 from tessera.runtime.devices.cuda_tensor import CudaTensor, Form
 
+PLAN = ("next", "self", "stream", "sizes", "state", "workspace", "needed", "replays")
+"""The first words of a plan, as native code knows them: see `host_call.py`."""
 _WORDS = ("type", "refused", "queue", "handle", "calls", "plans")
 _SLOTS = ("address", "form", "lane", "stream", "_owner")
 _CALLS, _PLANS = _WORDS.index("calls"), _WORDS.index("plans")
@@ -27,10 +30,11 @@ _capsule_new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 class Plan:
     """What a call with tensors of these forms in a queue needs, worked out once, and the words that native code reads.
 
-    `sizes` and `state` are arrays that the entry is given; `outputs` are forms with where their memory comes from.
+    `sizes` and `state` are arrays that the entry is given; `outputs` are forms with where their memory comes from;
+    `replays` is a table of what was recorded, for programs that can be.
     """
 
-    __slots__ = ("_kept", "next", "outputs", "sizes", "state", "words", "workspace")
+    __slots__ = ("_kept", "next", "outputs", "replays", "sizes", "state", "words", "workspace")
 
     def __init__(
         self,
@@ -40,14 +44,17 @@ class Plan:
         outputs: Sequence[tuple[Form, Home]],
         workspace: Home | None,
         state: Any,
+        replays: Replays | None = None,
     ) -> None:
         self.sizes, self.outputs, self.workspace, self.state = sizes, tuple(outputs), workspace, state
+        self.replays = replays
         self.next: Plan | None = None
         # Native code looks for the very objects, so they live as long as the plan.
         self._kept = (stream, tuple(forms))
         found = [0, id(self), id(stream), _address(sizes), _address(state)]
         homes = [home for home in (*(home for _, home in self.outputs), workspace) if home is not None]
         found += [0, 0] if workspace is None else [id(workspace.free), homes.count(workspace)]
+        found.append(0 if replays is None else ctypes.addressof(replays.words))
         found += [id(form) for form in forms]
         for form, home in self.outputs:
             found += [id(form), id(home), id(home.free), homes.count(home)]

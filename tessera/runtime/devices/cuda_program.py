@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import DeviceError, GuardError, LoadError, RuntimeArgumentError
 from tessera.runtime.devices.cuda_assembler import machine_code
-from tessera.runtime.devices.cuda_call import NativeCall, Plan
+from tessera.runtime.devices.cuda_call import PLAN, NativeCall, Plan
 from tessera.runtime.devices.cuda_driver import NO_CONTEXT, Module, driver, error_of
 from tessera.runtime.devices.cuda_memory import ALIGNMENT, POOL, copy_in
 from tessera.runtime.devices.cuda_ranges import ranges
-from tessera.runtime.devices.cuda_stream import QUEUE, wait_for
+from tessera.runtime.devices.cuda_replays import Replays
+from tessera.runtime.devices.cuda_stream import QUEUE, current_stream, wait_for
 from tessera.runtime.devices.cuda_tensor import NOWHERE, CudaTensor, Form, form_of
 from tessera.runtime.devices.cuda_tensor_map import TOO_FAR, TensorMaps, too_far
 from tessera.runtime.devices.cuda_waits import watch
 from tessera.runtime.executable import Executable, Port
 from tessera.runtime.launch import CALLBACK, FAILED
+from tessera.runtime.launch_log import WATCH
 from tessera.runtime.loader import link
 from tessera.types.dim import parse_dim
 from tessera.types.dtype import BY_NAME
@@ -65,9 +67,9 @@ class CudaProgram:
                 span=None,
                 fix="compile it here",
             )
-        if tuple(facts.get("state", ())) != _STATE:
+        if (tuple(facts.get("state", ())), tuple(facts.get("plan", ()))) != (_STATE, PLAN):
             raise LoadError(
-                "executable was made by another version of Tessera, whose host programs read another table",
+                "executable was made by another version of Tessera, whose host programs read other tables",
                 span=None,
                 fix="compile it again",
             )
@@ -103,11 +105,17 @@ class CudaProgram:
         """The table that the entry reads, for a queue."""
         found = self._states.get(stream)
         if found is None:
-            cuda = driver()
-            functions = [cuda.address(name) for name in _FUNCTIONS]
-            words = [stream, *functions, self._maps.address, *ranges(), *self._words]
-            found = self._states[stream] = (ctypes.c_void_p * len(words))(*words)
+            found = self._states[stream] = _state_of(stream, self._maps.address, self._words)
         return found
+
+    def _replays(self, plan: Plan, stream: int, inputs: int) -> Replays | None:
+        """A table for recordings of a plan, unless a profiler wants to see each launch, or a debug build watches it."""
+        is_watched = any(ranges()) or any(fact.get("waits") for fact in self.executable.metadata["kernels"])
+        # By the memory of a result two calls that run at a time are told apart: no two play one graph.
+        if is_watched or not any(home.size for _, home in plan.outputs):
+            return None
+        run = _Recorder(self._code, self._entry, plan.sizes, len(plan.outputs), self._maps.address, self._words)
+        return Replays(inputs + len(plan.outputs) + 1, stream, run)
 
     @property
     def calls(self) -> int:
@@ -119,9 +127,11 @@ class CudaProgram:
         made = [CudaTensor(home.take(), form, stream, home) for form, home in plan.outputs]
         own = plan.workspace
         workspace = own.take() if own is not None else 0
-        code = self._entry(_addresses(tensors), _addresses(made), plan.sizes, workspace, plan.state)
-        if own is not None:
-            own.free.append(workspace)
+        try:
+            code = self._enter(plan, tensors, made, workspace)
+        finally:
+            if own is not None:
+                own.free.append(workspace)
         if code:
             raised = self._callbacks.take_exception() if code == FAILED and self._callbacks is not None else None
             if raised is not None:
@@ -132,6 +142,17 @@ class CudaProgram:
             raise self._failure(code)
         self._native.count()
         return made
+
+    def _enter(self, plan: Plan, tensors: Sequence[CudaTensor], made: Sequence[CudaTensor], workspace: int) -> int:
+        given = (_addresses(tensors), _addresses(made), plan.sizes, workspace)
+        if WATCH.note is None:
+            return self._entry(*given, plan.state)
+        from tessera.runtime.devices.cuda_watch import watched_call  # noqa: PLC0415 - where somebody watches
+
+        def run(address: Callable[[str], int]) -> int:
+            return self._entry(*given, _state_of(plan.state[0] or 0, self._maps.address, self._words, address))
+
+        return watched_call(self.executable.metadata, self._words, made, plan.workspace, workspace, run)
 
     def _failure(self, code: int) -> Exception:
         number, kernel = code & _NUMBER, (code >> 32) - 1
@@ -157,7 +178,7 @@ class CudaProgram:
             raise RuntimeArgumentError(f"expected {len(inputs)} arguments, got {len(arguments)}")
         pairs = enumerate(zip(arguments, inputs, strict=True))
         tensors = [self._tensor(number, argument, port) for number, (argument, port) in pairs]
-        stream = QUEUE.handle
+        stream = current_stream()
         plan = self._plan(stream, tensors)
         recording = QUEUE.recording
         if recording is not None and self._callbacks is not None:
@@ -186,11 +207,13 @@ class CudaProgram:
             sizes, forms, workspace = self._sizes.plan([tensor.shape for tensor in tensors])
             outputs = tuple((form, POOL.home(form.bytes, stream)) for form in forms)
             own = POOL.home(workspace, stream) if workspace else None
-            plan = Plan(stream, key[1:], sizes, outputs, own, self._state(stream))
+            state = self._state(stream)
+            plan = Plan(stream, key[1:], sizes, outputs, own, state)
             if QUEUE.recording is None and self._callbacks is None:
                 # While recording every call comes this way, so that the graph hears of its tensors; and one that may
                 # raise does, since the short way would ask Python once more.
-                self._plans[key] = plan
+                replays = self._replays(plan, stream, len(tensors))
+                self._plans[key] = plan = Plan(stream, key[1:], sizes, outputs, own, state, replays)
                 self._native.add(plan)
         return plan
 
@@ -231,6 +254,28 @@ def code_for(architecture: str) -> str:
             fix=f'code is made for {", ".join(GPUS)}; on the processor: `jit(backend="x86")`',
         )
     return architecture
+
+
+def _state_of(stream: int, maps: int, words: Sequence[int], address: Callable[[str], int] | None = None) -> Any:
+    """The table that an entry reads, for a queue, with functions of the driver, or what `address` gives for them."""
+    functions = [(address or driver().address)(name) for name in _FUNCTIONS]
+    found = [stream, *functions, maps, *ranges(), *words]
+    return (ctypes.c_void_p * len(found))(*found)
+
+
+class _Recorder:
+    """The entry of a program as one calls it to have its launches recorded."""
+
+    def __init__(self, code: Any, entry: Any, sizes: Any, outputs: int, maps: int, words: Sequence[int]) -> None:
+        self._code, self._entry, self._sizes, self._outputs = code, entry, sizes, outputs
+        self._maps, self._words = maps, words
+
+    def __call__(self, addresses: Sequence[int], stream: int) -> int:
+        """Put launches for results, workspace and inputs at these addresses into a queue; the driver's error, or 0."""
+        count = self._outputs
+        arrays = [(ctypes.c_void_p * max(1, len(part)))(*part) for part in (addresses[count + 1 :], addresses[:count])]
+        state = _state_of(stream, self._maps, self._words)
+        return self._entry(*arrays, self._sizes, addresses[count], state)
 
 
 def _callbacks(executable: Executable, functions: Sequence[Callable[..., Any]]) -> Callbacks | None:

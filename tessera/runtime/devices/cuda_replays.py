@@ -1,0 +1,142 @@
+"""Launches of a program with the same addresses again, as graphs of the driver: a graph costs the host less than one.
+
+Sizes, addresses and the queue are all that launches depend on: where these agree, the launches are the same. Blocks
+of memory come back to a loop that frees what it made, so that calls agree with one some turns before. A call that has
+agreed often enough is recorded, in a queue of its own and without running anything, and from then on played.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from tessera.runtime.devices.cuda_driver import driver
+from tessera.runtime.devices.cuda_stream import Stream
+
+HEAD = ("launch", "busy", "missed", "next", "wanted", "maker")
+"""Words of a table: the driver's function, threads that play a graph, calls that found no way since one did, the way
+that is taken next, which one Python is asked to record, and what it is asked by."""
+WAY = ("graph", "count")
+"""Words of a way before its addresses: what plays it, once there is that, and how often it was seen."""
+WAYS = 8
+"""Calls that are told apart. A loop that keeps some results for some turns goes through a few blocks of memory."""
+NEEDED = 8
+"""Calls with the same addresses before they are recorded, which costs as much as a dozen launches."""
+MISSED = 1000
+"""Calls in a row that find no graph and no room for one, before all graphs are let go."""
+NOBODY = 0
+"""What is asked for when all graphs may go."""
+_RELAXED = 2
+_NOT_CAPTURING = 0
+
+
+class Replays:
+    """The table of one plan, in memory that native code reads and writes while its thread has Python.
+
+    `run` puts launches for the given addresses into a queue (its handle comes last), and gives the driver's error or 0.
+    """
+
+    def __init__(self, count: int, stream: int, run: Callable[[list[int], int], int]) -> None:
+        self._cuda: Any = driver()
+        self._count, self._stream, self._run = count, stream, run
+        self._ask = _asker(weakref.ref(self))
+        self.words = (ctypes.c_int64 * (len(HEAD) + WAYS * (len(WAY) + count)))()
+        self.words[HEAD.index("launch")] = self._cuda.address("cuGraphLaunch")
+        self.words[HEAD.index("maker")] = id(self._ask)
+        self.is_off = False
+        """Whether a recording failed: the program waits for the device, or the driver has no more room."""
+
+    @property
+    def graphs(self) -> list[int]:
+        """What plays each way that is recorded."""
+        starts = range(len(HEAD), len(self.words), len(WAY) + self._count)
+        return [self.words[start] for start in starts if self.words[start]]
+
+    def answer(self) -> None:
+        """Called by native code: record what it wants, or let all go."""
+        wanted = self.words[HEAD.index("wanted")]
+        if wanted == NOBODY:
+            self._let_go()
+        elif not self.is_off:
+            start = (wanted - ctypes.addressof(self.words)) // ctypes.sizeof(ctypes.c_int64)
+            addresses = self.words[start + len(WAY) : start + len(WAY) + self._count]
+            graph = _recorded(self._cuda, self._stream, self._run, addresses)
+            self.words[start + WAY.index("count")] = 0  # as long as there is none, it is asked for again
+            if addresses == self.words[start + len(WAY) : start + len(WAY) + self._count]:
+                self.words[start], self.is_off = graph or 0, graph == 0
+
+    def _let_go(self) -> None:
+        """Forget all graphs, unless another thread is about to play one."""
+        self.words[HEAD.index("missed")] = 0
+        if not self.words[HEAD.index("busy")]:
+            self._destroy()
+            ctypes.memset(ctypes.addressof(self.words) + 8 * len(HEAD), 0, ctypes.sizeof(self.words) - 8 * len(HEAD))
+
+    def _destroy(self) -> None:
+        library, graphs = self._cuda.library, self.graphs
+        if graphs:
+            library.cuStreamSynchronize(ctypes.c_void_p(self._stream))
+        for graph in graphs:
+            library.cuGraphExecDestroy(ctypes.c_void_p(graph))
+
+    def __del__(self) -> None:
+        if hasattr(self, "words"):  # without a device there was never one
+            self._destroy()
+
+
+def _asker(table: weakref.ref[Replays]) -> Callable[[], None]:
+    """What native code asks by, without holding on to the table that it is a part of."""
+
+    def ask() -> None:
+        found = table()
+        if found is not None:
+            found.answer()
+
+    return ask
+
+
+_LOCK = threading.Lock()
+_ASIDE: list[Stream] = []
+"""The queue that is recorded, once there is one; whoever holds the lock has it."""
+
+
+def _recorded(cuda: Any, stream: int, run: Callable[[list[int], int], int], addresses: list[int]) -> int | None:
+    """A graph of what `run` does for these addresses, ready to be played in a queue.
+
+    It is 0 where there cannot be one, and None where there cannot be one now.
+    """
+    library = cuda.library
+    state = ctypes.c_int()
+    # What somebody else records now would have these calls in it.
+    if library.cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(state)) or state.value != _NOT_CAPTURING:
+        return None
+    mode = ctypes.c_int(_RELAXED)
+    cuda.call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+    try:
+        with _LOCK:
+            if not _ASIDE:
+                _ASIDE.append(Stream())
+            return graph_of(library, _ASIDE[0].handle, stream, run, addresses)
+    finally:
+        cuda.call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+
+
+def graph_of(library: Any, aside: int, stream: int, run: Callable[[list[int], int], int], addresses: list[int]) -> int:
+    """Record in the queue `aside` what `run` puts there; 0 where that, or making a graph of it, fails."""
+    graph, executable, queue = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p(aside)
+    if library.cuStreamBeginCapture_v2(queue, _RELAXED):
+        return 0
+    code = run(addresses, aside)
+    code = library.cuStreamEndCapture(queue, ctypes.byref(graph)) or code
+    if not code:
+        code = library.cuGraphInstantiateWithFlags(ctypes.byref(executable), graph, ctypes.c_ulonglong(0))
+    if graph.value:
+        library.cuGraphDestroy(graph)
+    if code:
+        return 0
+    # On the device before it is played for the first time, which would wait for it.
+    library.cuGraphUpload(executable, ctypes.c_void_p(stream))
+    return executable.value or 0
