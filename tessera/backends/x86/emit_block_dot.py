@@ -109,15 +109,19 @@ class _Product:
         f, shape, (m, n, _) = self.f, self.shape, self.extents
         rhs_stride = self.rhs.operand.row_stride if self.rhs.lies else None
 
+        # Rows lie one behind the other, so a register that goes beyond the end of one would write into the next.
+        cut = not shape.ends_with(self.stride)
+
         def columns(j: Value) -> None:
-            kernels = kernels_for(f, shape, f.sub(n, j), strided=self.rhs.lies, in_rows=self._reads_rows)
+            kernels = kernels_for(f, shape, f.sub(n, j), strided=self.rhs.lies, in_rows=self._reads_rows, cut=cut)
+            end = f.sub(f.const_i(self.stride), j) if cut else None
             panel = self._right(j, at)
 
             def rows(i: Value, height: int) -> None:
                 target = f.gep(self.out, f.add(f.mul(i, self.stride), j), shape.element)
                 kernel = kernels[shape.heights.index(height)]
                 left = self._left(i, at, height)
-                micro_call(f, kernel, left, panel, depth, target, self.stride, adds, rhs_stride)
+                micro_call(f, kernel, left, panel, depth, target, self.stride, adds, rhs_stride, end)
 
             each_height(f, shape, m, rows)
 

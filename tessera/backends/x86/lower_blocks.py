@@ -179,7 +179,7 @@ class BlockLowering(Lowering):
         """A row of a block that lies in scratch."""
         assert self.in_row, f"{value} is not in a register"
         type = self.row_type(value.type)
-        names, operands, axes, offset = self._row_place(type)
+        names, operands, axes, offset = self._row_place(value, type)
         access = self._plain(names, axes, offset, type)
         made = self.emit("load", [self.homes[value], *operands], {**access, "pad": 0}, [VectorAttr.of(type)]).result
         self.values[value] = made
@@ -187,11 +187,16 @@ class BlockLowering(Lowering):
 
     def _store_row(self, value: SSAValue) -> None:
         type = self.row_type(value.type)
-        names, operands, axes, offset = self._row_place(type)
+        names, operands, axes, offset = self._row_place(value, type)
         access = self._plain(names, axes, offset, type)
         self.emit("store", [self.values[value], self.homes[value], *operands], {**access, "mode": "set"})
 
-    def _row_place(self, type: TensorType) -> tuple[tuple[str, ...], list[SSAValue], tuple[str, ...], Dim]:
+    def _row_place(
+        self, value: SSAValue, type: TensorType
+    ) -> tuple[tuple[str, ...], list[SSAValue], tuple[str, ...], Dim]:
+        assert isinstance(value.type, TileAttr)
+        if not value.type.shape:
+            return (), [], (), Dim.constant(0)  # one number, which all rows have
         if not type.rank:
             return ("_row",), [self.place], (), Dim.symbol("_row")
         zero = self.emit("index", (), {"names": (), "expr": Dim.constant(0)}, [INDEX]).result

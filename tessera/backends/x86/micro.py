@@ -57,6 +57,11 @@ class MicroShape:
         tail = min((w for w in self.widths if w * self.lanes >= rest), default=0) if rest else 0
         return tuple(w for w in self.widths if w == tail or (w == self.vectors and columns >= self.columns))
 
+    def ends_with(self, columns: int) -> bool:
+        """Whether the last register of so many columns ends where they do, however few of them are computed."""
+        rest = columns % self.columns
+        return not rest or rest in [width * self.lanes for width in self.widths]
+
     @staticmethod
     def of(target: TargetText, dtype: DType) -> MicroShape:
         """The block measured to be best: three quarters of the registers accumulate."""
@@ -84,23 +89,27 @@ def micro_kernel(
     vectors: int | None = None,
     strided: bool = False,
     in_rows: bool = False,
+    cut: bool = False,
 ) -> Value:
     """A pointer to the outlined kernel of `height` rows and `vectors` (all) registers, for `micro_call`.
 
     It computes `out[i, :] = (accumulate ? out[i, :] : 0) + sum over k of lhs[i, k] * rhs[k, :]`. `lhs` is a packed
     panel (`height` elements for each k), or with `in_rows` rows any distance apart; `rhs` is a packed panel
-    (`vectors * lanes` elements for each k), or with `strided` rows any distance apart. So are the rows of `out`.
+    (`vectors * lanes` elements for each k), or with `strided` rows any distance apart. So are the rows of `out`, of
+    which whole registers are touched, or with `cut` as many elements as the call says.
     """
     width = vectors or shape.vectors
     arguments = [("ptr", "lhs"), ("i64", "across"), ("ptr", "rhs"), ("i64", "k"), ("ptr", "out")]
     arguments += [("i64", "stride"), ("i1", "accumulate")]
     if strided:
         arguments.append(("i64", "rhs_stride"))
+    if cut:
+        arguments.append(("i64", "end"))
     name = module.outline(
-        ("micro", shape, height, width, strided, in_rows),
+        ("micro", shape, height, width, strided, in_rows, *(["cut"] if cut else [])),
         f"micro{height}x{width}",
         arguments,
-        lambda g: _write_micro(g, shape, height, width, in_rows),
+        lambda g: _write_micro(g, shape, height, width, in_rows, cut),
         shared=True,
     )
     return Value("ptr", f"@{name}")
@@ -124,21 +133,27 @@ def micro_call(
     out_stride: Index,
     accumulate: Value,
     rhs_stride: Index | None = None,
+    end: Index | None = None,
 ) -> None:
-    """Call a kernel of `micro_kernel`; `rhs_stride` exactly for a strided one. Strides count elements."""
+    """Call a kernel of `micro_kernel`: `rhs_stride` exactly for a strided one, `end` for one that is cut.
+
+    Strides count elements, and so does `end`, those from `out` on that a row has.
+    """
     left = [lhs.base, f.index(lhs.across)]
     args = [*left, rhs, f.index(k), out, f.index(out_stride), accumulate]
-    f.call_pointer(kernel, args if rhs_stride is None else [*args, f.index(rhs_stride)])
+    f.call_pointer(kernel, [*args, *(f.index(one) for one in (rhs_stride, end) if one is not None)])
 
 
-def _write_micro(g: FunctionText, shape: MicroShape, height: int, vectors: int, in_rows: bool) -> None:
+def _write_micro(g: FunctionText, shape: MicroShape, height: int, vectors: int, in_rows: bool, cut: bool) -> None:
     lhs, across, rhs, k, out, stride, accumulate, *rest = g.arguments
+    end = rest.pop() if cut else None
     rhs_stride: Index = rest[0] if rest else vectors * shape.lanes
     element, type_ = shape.element, vector(shape.element, shape.lanes)
     rows = _lines(g, out, stride, height, element)
     addresses = [g.gep(row, v * shape.lanes, element) for row in rows for v in range(vectors)]
+    held = _cut_lanes(g, end, shape.lanes, vectors) * height
     zeros = [g.const(element, 0, shape.lanes)] * len(addresses)
-    start = g.if_(accumulate, lambda: [g.load(address, type_) for address in addresses], lambda: zeros)
+    start = g.if_(accumulate, lambda: _loaded(g, addresses, held, type_), lambda: zeros)
     # One index walks along all rows of the left operand: their starts stay in registers, each on its own.
     lefts = _lines(g, lhs, across if in_rows else 1, height, element)
     if in_rows:
@@ -168,9 +183,28 @@ def _write_micro(g: FunctionText, shape: MicroShape, height: int, vectors: int, 
         values = _in_turns(g, k, shape.unroll, steps, _Below(rows[-1], stride, height, ask), values)
     else:
         values = g.loop(0, k, 1, lambda i, values: steps(1, values), values)
-    for address, value in zip(addresses, values[2:], strict=True):
-        g.store(value, address)
+    _store_all(g, values[2:], addresses, held)
     g.ret()
+
+
+def _cut_lanes(g: FunctionText, end: Value | None, lanes: int, vectors: int) -> list[Value | None]:
+    """For each register of a row the lanes that belong to it; None where all do."""
+    return [None if end is None else g.lane_mask(g.sub(end, v * lanes), lanes) for v in range(vectors)]
+
+
+def _loaded(g: FunctionText, addresses: list[Value], held: list[Value | None], type_: str) -> list[Value]:
+    return [
+        g.load(address, type_) if mask is None else g.masked_load(address, type_, mask)
+        for address, mask in zip(addresses, held, strict=True)
+    ]
+
+
+def _store_all(g: FunctionText, values: list[Value], addresses: list[Value], held: list[Value | None]) -> None:
+    for value, address, mask in zip(values, addresses, held, strict=True):
+        if mask is None:
+            g.store(value, address)
+        else:
+            g.masked_store(value, address, mask)
 
 
 def _lines(g: FunctionText, first: Value, apart: Index, count: int, element: str) -> list[Value]:

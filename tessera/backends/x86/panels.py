@@ -41,6 +41,7 @@ def kernels_for(
     known_columns: int | None = None,
     strided: bool = False,
     in_rows: bool = False,
+    cut: bool = False,
 ) -> list[Value]:
     """The kernel of each of `shape.heights` for the columns that are left: narrower ones for the last few.
 
@@ -53,7 +54,7 @@ def kernels_for(
         if height not in needed:
             chosen.append(Value("ptr", "null"))
             continue
-        kernels = [micro_kernel(f.module, shape, height, vectors, strided, in_rows) for vectors in widths]
+        kernels = [micro_kernel(f.module, shape, height, vectors, strided, in_rows, cut) for vectors in widths]
         kernel = kernels[0] if kernels else Value("ptr", "null")
         for vectors, narrower in zip(widths[1:], kernels[1:], strict=True):
             kernel = f.select(f.icmp("sle", left, vectors * shape.lanes), narrower, kernel)
