@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.diagnostics.codes import ScheduleError
 from tessera.diagnostics.error import CompilationError
 from tessera.ir.base import dispatch
+from tessera.types.machine import GPUS
 from tessera.types.schedule import Schedule, Space
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Tuning:
         self.trials, self.dropped = [], []
         seen: dict[str, Schedule] = {}
         spent = 0.0
-        for schedule in self._candidates(kernel, args, kwargs):
+        for schedule in self._alike(kernel, self._candidates(kernel, args, kwargs), args, kwargs):
             variant = kernel.with_schedule(schedule)
             try:
                 text = _code(variant, args, kwargs)
@@ -102,6 +103,26 @@ class Tuning:
             self.dropped += [(one, f"`{', '.join(numeric)}` changes results") for one in points if one not in kept]
             return kept
         return points
+
+    def _alike(
+        self, kernel: Kernel, points: Sequence[Schedule], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> list[Schedule]:
+        """Those whose sums have the same bits: on a GPU, all that are on the best units that any of them is on."""
+        if kernel.options.backend != "cuda":
+            return list(points)
+        from tessera.compiler.kernel_units import units_of_sums, with_other_bits  # noqa: PLC0415 - where there is a GPU
+
+        machine, found = GPUS.get(_device(kernel)), dict[Schedule, str]()
+        for schedule in points if machine is not None else ():
+            try:
+                program = kernel.with_schedule(schedule).program(*args, kind="gpu", **kwargs)
+            except CompilationError:  # said again, and why, where it is to be measured
+                continue
+            assert machine is not None
+            found[schedule] = units_of_sums(program, machine)
+        others = with_other_bits(found)
+        self.dropped += others.items()
+        return [one for one in points if one not in others]
 
     def report(self) -> str:
         """What the last search found."""

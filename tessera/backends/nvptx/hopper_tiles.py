@@ -19,8 +19,8 @@ from tessera.backends.nvptx.hopper_shared import SharedTile
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, ShapedAttr
 from tessera.ir.schedule.emit.maps import linear
+from tessera.ir.target.hopper_limits import PROMOTED, SPAN, STEP, WARPGROUP
 from tessera.ir.target.hopper_limits import ROWS as MMA_ROWS
-from tessera.ir.target.hopper_limits import SPAN, WARPGROUP
 from tessera.ir.target.hopper_types import ColumnVectorAttr, PartialRowsAttr, RowVectorAttr
 from tessera.ir.target.llvm import convert
 from tessera.ir.target.llvm.dims import dim_value
@@ -145,15 +145,19 @@ class TileOps:
         is_turned = (op.value("lhs_major") == "mn", op.value("rhs_major") == "mn")
         given, found = tile.floats(f), list[Value]()
         nothing = [Value(given[0].type, "undef")] * (columns // 2)
+        each = PROMOTED // (STEP // rhs.dtype.bytes)
         for block in range(layout.blocks):
             for part in range(parts):
                 address = rhs.address(f, base, right_at.slot, part * columns * rhs.swizzle)
                 right = rhs.across_k(f, address) if is_turned[1] else rhs.along_k(f, address)
                 left = self._left(lhs, left_at, block, layout.blocks, is_turned[0], len(right))
                 sides = list(zip(left, right, strict=True))
-                sums = asm.issue(f, rhs.dtype, columns, nothing, sides, is_turned, (True, True), fresh=True)
-                for value in asm.wait(f, 0, sums):
-                    found.append(f.op("fadd", given[len(found)], value))
+                totals = given[len(found) : len(found) + columns // 2]
+                for at in range(0, len(sides), each):
+                    few = sides[at : at + each]
+                    sums = asm.issue(f, rhs.dtype, columns, nothing, few, is_turned, (True, True), fresh=True)
+                    totals = [f.op("fadd", *both) for both in zip(totals, asm.wait(f, 0, sums), strict=True)]
+                found += totals
         return Registers(layout, tile.dtype, found)
 
     def _left(self, lhs: Any, at: Any, block: int, blocks: int, is_turned: bool, steps: int) -> list[Sequence[Value]]:

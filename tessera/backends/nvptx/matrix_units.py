@@ -8,7 +8,9 @@ from tessera.backends.nvptx.ampere_lower import lower_warp_kernel
 from tessera.backends.nvptx.blackwell_lower import lower_tensor_kernel
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.matrix.chosen import refusing
-from tessera.ir.tile.matrix.units import PLAIN, TENSORS, WARPGROUPS, WARPS
+from tessera.ir.tile.matrix.fit import Choice
+from tessera.ir.tile.matrix.units import AUTOMATIC, PLAIN, TENSORS, WARPGROUPS, WARPS
+from tessera.ir.tile.passes.fit_steps import fit_steps, unfit_loops
 from tessera.ir.tile.passes.select_matrix_units import chosen_units
 from tessera.ir.tile.passes.spread_scalars import spread_ones, spread_scalars
 from tessera.types.frozen import frozen
@@ -34,15 +36,29 @@ def lower_to_units(
     kernel: SpecOp, machine: Machine, asked: str, warpgroups: Callable[[SpecOp, Machine], SpecOp]
 ) -> Lowered:
     """A `ttile.kernel` for the units that are asked for, or for the best that take it."""
-    if spread_ones(kernel):
-        kernel = kernel.clone()
-        spread_scalars(kernel)
     ways = {WARPGROUPS.name: warpgroups, WARPS.name: lower_warp_kernel, TENSORS.name: lower_tensor_kernel}
-    choice = chosen_units(kernel, machine, asked)
+    kernel, choice = fitted(kernel, machine, asked)
     if choice.units is None:
         return Lowered(None, choice.said)
     with refusing(kernel, "walk", "roles", "form", "epilogue"):
         return Lowered(ways[choice.units.name](kernel, machine), choice.said)
+
+
+def fitted(kernel: SpecOp, machine: Machine, asked: str = AUTOMATIC) -> tuple[SpecOp, Choice]:
+    """A kernel in steps that units take, and those that do: no depth of a block is to be what decides over bits."""
+    if spread_ones(kernel):
+        kernel = kernel.clone()
+        spread_scalars(kernel)
+    if unfit_loops(kernel):
+        kernel = kernel.clone()
+        fit_steps(kernel)
+    choice = chosen_units(kernel, machine, asked)
+    if choice.units is None and unfit_loops(kernel, shallow=True):
+        shallow = kernel.clone()
+        fit_steps(shallow, shallow=True)
+        again = chosen_units(shallow, machine, asked)
+        kernel, choice = (kernel, choice) if again.units is None else (shallow, again)
+    return kernel, choice
 
 
 def units_lines(kernel: SpecOp, found: Lowered) -> list[str]:

@@ -19,6 +19,7 @@ from xdsl.ir import Block, SSAValue
 from tessera.backends.nvptx.simulate_tiles import Tiles, multiplied
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.base.op import SpecOp
+from tessera.ir.target.hopper_limits import PROMOTED
 from tessera.ir.target.hopper_types import SharedAttr
 
 Walk: TypeAlias = "Generator[str, None, list[Any]]"
@@ -389,7 +390,14 @@ class _Role(Tiles):
         return [one.value for one in sums]
 
     def on_mma_add(self, op: SpecOp) -> list[Any]:
-        return [multiplied(op, self.values[op.operands[0]], *self._sides(op))]
+        left, right, rows = self._sides(op)
+        along = [int(op.value(side) == "k") for side in ("lhs_major", "rhs_major")]
+        total: Array = self.values[op.operands[0]]
+        for at in range(0, left.shape[along[0]], PROMOTED):
+            few = slice(at, at + PROMOTED)
+            here = [one[:, few] if is_along else one[few] for one, is_along in zip((left, right), along, strict=True)]
+            total = multiplied(op, total, here[0], here[1], rows)
+        return [total]
 
     def on_pack(self, op: SpecOp) -> list[Any]:
         return self.of(op.operands)

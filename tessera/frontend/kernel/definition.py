@@ -16,6 +16,7 @@ from tessera.frontend.kernel.evaluate import Evaluator
 from tessera.frontend.kernel.operands import Given, Parameter, Whole, bound_operands, parameter_of
 from tessera.frontend.kernel.results import declare_results, return_tiles
 from tessera.frontend.kernel.source import Source, called_names, source_of, written_names
+from tessera.frontend.kernel.stepped_sums import DEPTH, uses_parts
 from tessera.frontend.several import several
 from tessera.ir.tile.records import KernelProgram, without_unused
 from tessera.types.annotation import TensorAnnotation
@@ -128,7 +129,7 @@ class KernelDefinition:
             body=b.body,
             types=b.types,
             schedule=tuple(sorted(b.schedule.choices().items())),
-            numeric=tuple(b.numeric),
+            numeric=(*b.numeric, *([DEPTH] if uses_parts(b.body) else [])),
             equalities=tuple(b.equalities),
             zeroed=tuple(b.zeroed),
         )

@@ -31,6 +31,9 @@ MAX_RANK = 5
 MAX_TRANSACTION = (1 << 20) - 1
 """Bytes that one phase of an mbarrier can count."""
 MAX_STAGES = 8
+PROMOTED = 128
+"""Products of 8-bit floats that are added up inside of matrix units, before their sum is added outside of them: the
+same whatever the depth of a step is, so that no choice of it changes a bit."""
 
 
 @frozen
@@ -38,7 +41,7 @@ class Product:
     """A `wgmma` of one dtype: its PTX suffix, what it sums in, and whether sides may lie along rows or columns of k.
 
     Sums of 8-bit floats keep fewer bits than f32 has inside of the matrix units, so those are added up outside of them
-    (`is_promoted`), every tile of k.
+    (`is_promoted`), `PROMOTED` of them at a time.
     """
 
     suffix: str

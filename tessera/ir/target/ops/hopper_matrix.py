@@ -182,8 +182,8 @@ SPECS = (
     ),
     OpSpec(
         name="ttarget.mma_add",
-        summary="`fragment + lhs @ rhs`: the product is summed apart on the matrix units, some columns at a time, and "
-        "added outside of them; nothing is in flight before or after.",
+        summary="`fragment + lhs @ rhs`: 128 products are summed apart on the matrix units, some columns at a time, "
+        "and added outside of them, then the next 128; nothing is in flight before or after.",
         operands=("fragment", "lhs", "rhs", "cursors*"),
         results=("sums",),
         attributes=(
