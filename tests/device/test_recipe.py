@@ -1,4 +1,4 @@
-"""One recipe for all schedules, on the device: products of a dtype have one result over a space of blocks and depths."""
+"""One recipe for all schedules, on the device: products of a dtype have one result over a space of blocks."""
 
 from __future__ import annotations
 
