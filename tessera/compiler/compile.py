@@ -112,11 +112,12 @@ def lower(
     chooser = StaticChooser(dict(options.overrides), MODELS)
     stages = Stages(lambda: from_tape(tape), keep_snapshots, keep_locations)
     module = from_tape(tape)
-    # Checks of a debug build call Python.
     stages.run("graph", graph.pipeline(checks=options.debug), module, graph.DOOR)
     stages.run(
         "schedule",
-        schedule.pipeline(line.machine, chooser, library or standard_library(), fusion=options.fusion),
+        schedule.pipeline(
+            line.machine, chooser, library or standard_library(), fusion=options.fusion, debug=options.debug
+        ),
         module,
         schedule.DOOR,
     )

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import struct
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, cast
 
-from tessera.diagnostics.codes import CallbackError, LoadError, PositionError, RuntimeArgumentError
-from tessera.diagnostics.error import HERE
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.codes import CallbackError, LoadError, RuntimeArgumentError
 from tessera.runtime import run_record
 from tessera.runtime.launch import FAILED
+from tessera.runtime.positions import check_positions
 from tessera.runtime.tensor import Tensor
 from tessera.types.dtype import BY_NAME
 from tessera.types.frozen import frozen
@@ -27,7 +25,7 @@ _SHOW_ALL, _EDGE = 200, 3  # elements shown in full, and at each end of a longer
 class Callback:
     """One place where a program calls Python: what it calls, and the dtype and rank of each buffer.
 
-    `call` is `debug_print` (of `text`), `io_callback` (function number `slot`), `check_index` or `fresh_key`.
+    `call` is `debug_print` (of `text`), `io_callback` (function number `slot`), `check_positions` or `fresh_key`.
     """
 
     call: str
@@ -125,39 +123,6 @@ def _fitted(function: Callable[..., Any], result: Any, dtype: str, shape: tuple[
     return tensor.contiguous()
 
 
-def check_index(text: str, indices: Tensor, extent: Tensor) -> None:
-    """Raise PositionError (T0710) at the first index outside of an axis, counted from either end."""
-    size, flat = extent.item(), list(_numbers(indices.tolist()))
-    wrong = next((at for at, index in enumerate(flat) if not -size <= index < size), None)
-    if wrong is None:
-        return
-    index = flat[wrong]
-    where: dict[str, Any] = json.loads(text)
-    place: list[int] = []
-    for length in reversed(indices.shape):
-        wrong, own = divmod(wrong, length)
-        place.insert(0, own)
-    raise PositionError(
-        f"index {index} is outside of an axis of {size} elements",
-        span=Span(*where["place"]) if where["place"] else HERE,
-        notes=(
-            f"it stands at {place} of the indices, {list(indices.shape)} {indices.dtype}, that `{where['op']}` uses"
-            if place
-            else f"`{where['op']}` uses it alone",
-            f"rule: an index is in -{size}..{size - 1}; a debug build checks, others clamp",
-        ),
-    )
-
-
-def _numbers(values: Any) -> Iterator[int]:
-    """The numbers of nested lists, in order."""
-    if not isinstance(values, list):
-        yield values
-        return
-    for item in cast("list[Any]", values):
-        yield from _numbers(item)
-
-
 def fresh_key() -> bytes:
     """The sixteen bytes of a key that nobody has drawn before: the next of the run, whose seed is on record."""
     return struct.pack("=QQ", *run_record.current().next_words())
@@ -236,8 +201,8 @@ class Callbacks:
         values = [self.copied(slots[i], dtype, shapes[i]) for i, (dtype, _) in enumerate(one.inputs)]
         if one.call == "debug_print":
             show(one.text, values)
-        elif one.call == "check_index":
-            check_index(one.text, *values)
+        elif one.call == "check_positions":
+            check_positions(one.text, *values)
         elif one.call == "fresh_key":
             key = ctypes.create_string_buffer(fresh_key(), 16)
             self.put(slots[count], ctypes.addressof(key), len(key))

@@ -21,7 +21,7 @@ OTHER_NAMES = {
     "cond", "while", "fori", "scan",  # tessera.cond, ...
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all",  # tessera.dist
     "axis_index", "replicated",  # tessera.dist
-    "debug_print", "io_callback", "fresh_key", "check_index",  # tessera, tessera.random.key
+    "debug_print", "io_callback", "fresh_key",  # tessera, tessera.random.key
     "kv_append", "kv_prune", "kv_offload", "kv_prefetch", "cached_attention",  # KVCache
     "prefetch",  # tessera.prefetch
     "attention_with_lse",  # attention(..., return_lse=True)

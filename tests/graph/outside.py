@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,12 @@ def named_outside(checked: Any) -> list[Span]:
     spans: list[Span] = []
     for wrong in (4, -5, 2**40):
         with pytest.raises(PositionError, match=rf"index {wrong} is outside of an axis of 4 elements") as caught:
-            checked(X, np.array([0, 1, wrong, 9]))
-        assert "it stands at [2" in caught.value.notes[0]
+            checked(X, np.array([0, 1, wrong, 3]))
+        where, stands, rule = caught.value.notes
+        assert re.fullmatch(r"kernel `\w+`, program \[[\d, ]+\] of \[[\d, ]+\]", where)
+        assert "it stands at [2" in stands
+        assert "an index is in -4..3" in rule
+        assert "clamp" in str(caught.value)
         assert caught.value.span is not None
         spans.append(caught.value.span)
     return spans

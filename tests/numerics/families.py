@@ -22,7 +22,6 @@ CONTROL = frozenset(
         "scan",
         "debug_print",
         "io_callback",
-        "check_index",
         "fresh_key",
         "axis_index",
         "fused",

@@ -32,7 +32,7 @@ def load(
     *positions: Any,
     rows: Any = None,
     cols: Any = None,
-    pad: Any = 0,
+    pad: Any = None,
     mask: Any = None,
     vector: int | None = None,
     prefetch: int | None = None,
@@ -40,13 +40,13 @@ def load(
     swizzle: str | None = None,
     space: str | None = None,
 ) -> Tile:
-    """A tile of a tensor; elements beyond its edges, and where `mask` is false, are `pad`.
+    """A tile of a tensor; elements beyond its edges, and where `mask` is false, are `pad`, which is 0 unless given.
 
     Positions are for the last dims: `T.m` and `T.n` this program's own block, the index of a tile loop its step, `T.d`
     or `:` the whole dim, a whole number one element, a tile of whole numbers the elements that it says, each for its
-    place: `load(table, ids, cols=T.d)` gives row `ids[i]` as row i, and `pad` where there is no such row. Leading dims
-    that are not named are the grid's. `load(x, (m, k), (BM, BK))` gives positions and shape as tuples. All that follows
-    `mask` is a hint to the machine.
+    place: `load(table, ids, cols=T.d)` gives row `ids[i]` as row i, and `pad` where there is no such row; a debug build
+    refuses such a number (T0710), unless `pad` or `mask` is given. Leading dims that are not named are the grid's.
+    `load(x, (m, k), (BM, BK))` gives positions and shape as tuples. All that follows `mask` is a hint to the machine.
     """
     b = current()
     tensor = _tensor(b, x, "load")
@@ -55,7 +55,11 @@ def load(
     places, shape = _positions(b, positions, rows, cols)
     spots = spots_of(b, tensor, places)
     hints = _hints(b, tensor, vector=vector, prefetch=prefetch, stages=stages, swizzle=swizzle, space=space)
-    values = {"pad": _number(b, tensor, pad), **hints}
+    # Who says what to read instead, or where to read, expects positions that are not there.
+    is_checked = pad is None and mask is None and any(spot.found is not None for spot in spots)
+    checked = {"checked": {"op": "load", "kernel": b.name, "into": tensor.name}} if is_checked else {}
+    pad = 0 if pad is None else pad
+    values = {"pad": _number(b, tensor, pad), **hints, **checked}
     tile = Origin(tensor, tuple(spots), values, tensor.dtype).load(b)
     if shape is not None and tile.shape != shape:
         raise b.misfit(f"the tile at these positions is {list(tile.shape)}, and the shape given is {list(shape)}")
@@ -104,7 +108,8 @@ def _written(
     positions, tile = (rest, first) if isinstance(first, Operand) or not rest else (given[:-1], given[-1])
     places, _ = _positions(b, positions, rows, cols)
     chosen = tile_of(b, f"the mask of {fn}", mask) if mask is not None else None
-    place = place_of(b, spots_of(b, tensor, places), mask=chosen)
+    spots = spots_of(b, tensor, places)
+    place = place_of(b, spots, mask=chosen)
     source = converted(b, tile_of(b, fn, tile), tensor, fn)
     if source.shape != place.sizes:
         joined = joined_shape(b, fn, [source.shape, place.sizes])
@@ -114,7 +119,10 @@ def _written(
     b.has_stores = True
     if mode != "set" or place.tiles:
         b.zeroed[next(at for at, result in enumerate(b.result_buffers) if result is tensor)] = None
-    b.emit("store", [number, tensor.number, *place.operands, *place.tiles], {**place.values, "mode": mode})
+    values = {**place.values, "mode": mode}
+    if any(spot.found is not None for spot in spots):
+        values["checked"] = {"op": fn, "kernel": b.name, "into": tensor.name, "masked": mask is not None}
+    b.emit("store", [number, tensor.number, *place.operands, *place.tiles], values)
 
 
 def converted(b: KernelBuilder, tile: Tile, tensor: TensorRef, fn: str) -> Tile:

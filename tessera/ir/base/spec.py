@@ -121,7 +121,6 @@ Fold: TypeAlias = Callable[[Folder, Sequence[Any], Attributes], Any]
 CostRule: TypeAlias = Callable[[Sequence[TensorType], Sequence[TensorType], Attributes], Cost]
 TypeRule: TypeAlias = Callable[[Sequence[Any], Attributes], Sequence[Any]]
 Verify: TypeAlias = Callable[[Any], None]
-Positions: TypeAlias = Callable[[Sequence[TensorType], Attributes], Sequence[tuple[int, Dim]]]
 Differs: TypeAlias = "Callable[[Attributes], Nondeterminism | None]"
 
 
@@ -141,8 +140,8 @@ class OpSpec:
     an op that `decompose` rewrites into others. `fold` simplifies: it gets a folder, operands and attributes and
     returns the value (or tuple of values) to use instead, of the same type and bit for bit the same, or None.
     `nondeterminism` says by the attributes whether runs on equal operands may differ; without it they never do.
-    `more_effects` are those that an op has by its attributes, on top of `effects`. `positions` says, from types and
-    attributes, which operands hold positions, each with the length of the axis they are positions of.
+    `more_effects` are those that an op has by its attributes, on top of `effects`. An op that
+    `takes_positions` reads or writes where an operand says; `decompose` may be told how that is `checked`.
 
     Ops of the lower rooms work on other types than tensors, and leave `infer` out. They may give `type_rule`, from
     operand types and attributes to result types (all xDSL types), and `verify`, which gets the op and raises through
@@ -167,7 +166,7 @@ class OpSpec:
     fold: Fold | None = None
     decompose: Decompose | None = None
     lower: Any = None
-    positions: Positions | None = None
+    takes_positions: bool = False
     verify: Verify | None = None
     type_rule: TypeRule | None = None
     regions: tuple[str, ...] = ()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from xdsl.ir import Block, SSAValue
 
 from tessera.diagnostics.codes import ScheduleError
-from tessera.ir.base.callbacks import placed
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Record, Tape
@@ -109,7 +108,7 @@ class _Flow:
         values = {
             "call": spec_of(self.record).short_name,
             "slot": given.get("slot", -1),
-            "text": placed(given["op"], self.record.span) if "op" in given else given.get("format", ""),
+            "text": given.get("format", ""),
         }
         return self._emit("callback", self.operands, values, (), self.types)
 

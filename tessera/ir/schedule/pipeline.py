@@ -17,6 +17,7 @@ from tessera.ir.schedule.passes.emit_tiles import EmitTiles
 from tessera.ir.schedule.passes.form_groups import FormGroups
 from tessera.ir.schedule.passes.place_buffers import PlaceBuffers
 from tessera.ir.schedule.passes.plan_memory import PlanMemory
+from tessera.ir.schedule.passes.watch_positions import WatchPositions
 from tessera.types.machine import Machine
 
 
@@ -34,7 +35,9 @@ DOOR = Legality("schedule", frozenset(["tsched", "ttile"]), _refusal)
 """No op of Graph IR leaves: what it meant is in the kernels and in the host program, and every choice has a source."""
 
 
-def pipeline(machine: Machine, chooser: Chooser, library: KernelLibrary, *, fusion: bool = True) -> Sequence[Pass]:
+def pipeline(
+    machine: Machine, chooser: Chooser, library: KernelLibrary, *, fusion: bool = True, debug: bool = False
+) -> Sequence[Pass]:
     """From a simplified graph to kernels and the program that runs them."""
     return (
         # First: all that follows is done for each group.
@@ -47,6 +50,8 @@ def pipeline(machine: Machine, chooser: Chooser, library: KernelLibrary, *, fusi
         EmitTiles(machine, chooser, library),
         # Once kernels are known by name and arguments, calls can be.
         PlaceBuffers(),
+        # With the calls there, and before their buffers have places: what looks at positions has buffers too.
+        *([WatchPositions()] if debug else []),
         # The order of all calls is fixed now, and with it how long buffers live.
         PlanMemory(),
         # Last: what the program promised of itself must hold of what it has become.

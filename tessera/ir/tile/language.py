@@ -136,10 +136,11 @@ class TileBuilder(OpWriter):
         pad: Any = 0,
         indices: Sequence[SSAValue] = (),
         windows: Sequence[Dim] = (),
+        checked: Any = None,
     ) -> SSAValue:
         """A tile of a buffer, where `map` says; see `ops/access.py`."""
         assert isinstance(buffer.type, BufferAttr)
-        values = {**self._access(map, place, windows), "pad": pad}
+        values = {**self._access(map, place, windows), "pad": pad, "checked": checked}
         operands = [buffer, *self._used(values, place), *indices]
         return self._tile("load", operands, values, TensorType.of(place.sizes, buffer.type.dtype))
 
@@ -152,8 +153,9 @@ class TileBuilder(OpWriter):
         *,
         mode: str = "set",
         indices: Sequence[SSAValue] = (),
+        checked: Any = None,
     ) -> None:
-        values = {**self._access(map, place, ()), "mode": mode}
+        values = {**self._access(map, place, ()), "mode": mode, "checked": checked}
         self.emit("store", [tile, buffer, *self._used(values, place), *indices], values)
 
     def fetch(self, buffer: SSAValue, map: Sequence[Dim], coords: Mapping[str, SSAValue]) -> SSAValue:

@@ -55,7 +55,7 @@ def _write(call: Call) -> list[SpecOp]:
         if call.attributes["mode"] == "add":
             update = b.elementwise("add", b.load(call.output(b, 0), [outer_at, row, column], place), update)
             update = update if narrow is None else b.round(update, format=narrow)
-        b.store(update, call.output(b, 0), [outer_at, row, column], place)
+        b.store(update, call.output(b, 0), [outer_at, row, column], place, checked=call.attributes["checked"])
         return carried
 
     b.loop(b.index(0), b.index(indices.shape[0]), 1, put)

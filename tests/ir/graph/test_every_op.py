@@ -146,7 +146,7 @@ def test_control_flow_walks_from_tape_to_text_and_runs(name: str) -> None:
         np.testing.assert_array_equal(result, value)
 
 
-ELSEWHERE = ("fused", "kernel_call", "debug_print", "io_callback", "fresh_key", "check_index")
+ELSEWHERE = ("fused", "kernel_call", "debug_print", "io_callback", "fresh_key")
 """Ops that mean something only beside others or the world outside: `tests/kernel` and `tests/effects` have them."""
 
 

@@ -1,21 +1,28 @@
 // RUN: tessera-opt %s -p 'graph-decompose{checks = true}' | filecheck %s
 
-// Indices are looked at before they are made legal, and the function says that it may end the run.
+// Indices count from both ends and are not clamped; what uses them knows its line, which a debug build names.
 // CHECK-LABEL: tgraph.func @rows(
-// CHECK-SAME:    %[[X:[a-z0-9]+]]: {{.*}}, %[[I:[a-z0-9]+]]: {{.*}}tessera.effects = ["io"]
-// CHECK-NEXT:    %[[SIZE:[a-z0-9]+]] = tgraph.dim_size {dims = [N]}
-// CHECK-NEXT:    tgraph.check_index %[[I]], %[[SIZE]] {op = "index_get"}
-// CHECK:         tgraph.clamp
-// CHECK:         tgraph.index_legal %[[X]]
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: {{.*}}, %[[I:[a-z0-9]+]]: {{.*}}
+// CHECK:         %[[LEGAL:[a-z0-9]+]] = tgraph.where
+// CHECK-NOT:     tgraph.clamp
+// CHECK-NEXT:    tgraph.index_legal %[[X]], %[[LEGAL]] {axes = [0], checked = {op = "index_get", place = {{.*}}, ends = true}}
 tgraph.func @rows(%x: !tgraph.tensor<[N, 4], f32>, %i: !tgraph.tensor<[K], i64>) -> !tgraph.tensor<[K, 4], f32> attributes {guards = [[dim<min(N, 1)>, dim<1>, "rows"]]} {
   %0 = tgraph.take %x, %i {axis = 0} : (!tgraph.tensor<[N, 4], f32>, !tgraph.tensor<[K], i64>) -> !tgraph.tensor<[K, 4], f32>
   tgraph.return %0 : (!tgraph.tensor<[K, 4], f32>) -> ()
 }
 
+// Numbers without a sign do not count from the end.
+// CHECK-LABEL: tgraph.func @bytes(
+// CHECK-NEXT:    %[[WIDE:[a-z0-9]+]] = tgraph.cast %i
+// CHECK-NEXT:    tgraph.index_legal %x, %[[WIDE]] {{.*}}checked
+tgraph.func @bytes(%x: !tgraph.tensor<[N, 4], f32>, %i: !tgraph.tensor<[K], u8>) -> !tgraph.tensor<[K, 4], f32> attributes {guards = [[dim<min(N, 1)>, dim<1>, "rows"]]} {
+  %0 = tgraph.take %x, %i {axis = 0} : (!tgraph.tensor<[N, 4], f32>, !tgraph.tensor<[K], u8>) -> !tgraph.tensor<[K, 4], f32>
+  tgraph.return %0 : (!tgraph.tensor<[K, 4], f32>) -> ()
+}
+
 // A function without indices has nothing to say.
 // CHECK-LABEL: tgraph.func @leave(
-// CHECK-NOT:     tessera.effects
-// CHECK-NOT:     check_index
+// CHECK-NOT:     checked
 tgraph.func @leave(%x: !tgraph.tensor<[B, N], f32>) -> !tgraph.tensor<[B, N], f32> {
   %0 = tgraph.softmax %x {axis = 1} : (!tgraph.tensor<[B, N], f32>) -> !tgraph.tensor<[B, N], f32>
   tgraph.return %0 : (!tgraph.tensor<[B, N], f32>) -> ()

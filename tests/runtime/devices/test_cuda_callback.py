@@ -44,17 +44,15 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
 
 class Program:
-    """A program whose kernels are left out, but for one number that the first of them writes, if given."""
+    """A program whose kernels are left out, but for what looks at positions, which writes one record."""
 
-    def __init__(
-        self, function: Callable[..., Any], arrays: Sequence[Any], *, debug: bool, first: int | None = None
-    ) -> None:
+    def __init__(self, function: Callable[..., Any], arrays: Sequence[Any], *, debug: bool) -> None:
         tape = ts.jit(function).trace(*arrays).tape
         made = compile_tape(tape, Options.of(backend="cuda", features=("sm_90a",), debug=debug))
         found = cuda_program._callbacks(made, tape.functions)  # pyright: ignore[reportPrivateUsage]
         assert found is not None
         self.executable, self.callbacks = made, found
-        self.launches, self.first = 0, first
+        self.launches, self.record = 0, [0, 0, 0, 0]
         self.code = link([made.objects[0]], {CALLBACK: found.address})
         self.entry = _ENTRY(self.code.address("tessera_entry"))
         self.launch = _LAUNCH(self._launched)
@@ -71,10 +69,11 @@ class Program:
 
     def _launched(self, *given: int) -> int:
         self.launches += 1
-        if self.first is not None and given[0] == _FIRST:
-            parameters = (ctypes.c_void_p * 1).from_address(given[9])
-            place = ctypes.c_uint64.from_address(parameters[0] or 0).value
-            ctypes.c_int64.from_address(place).value = self.first
+        if self.executable.metadata["called"][given[0] - _FIRST].endswith("_watch"):
+            # Its arguments are the indices and the records.
+            parameters = (ctypes.c_void_p * 2).from_address(given[9])
+            place = ctypes.c_uint64.from_address(parameters[1] or 0).value
+            (ctypes.c_int64 * 4).from_address(place)[:] = self.record
         return 0
 
     def run(self, *arrays: Any) -> int:
@@ -89,16 +88,18 @@ def picked(x: Any, i: Any) -> Any:
 
 
 def test_an_index_outside_is_named_before_it_is_used(fetched: list[tuple[str, int]]) -> None:
-    program = Program(picked, [X, np.array([0, 1, 2])], debug=True, first=4)
+    program = Program(picked, [X, np.array([0, 1, 2])], debug=True)
     assert program.run(X, np.array([3, -4, 0])) == 0
     launches = program.launches
-    assert fetched == [("out", 24), ("out", 8)]
-    assert program.run(X, np.array([0, 4, 9])) == FAILED
+    assert fetched == [("out", 32), ("out", 24)]
+    program.record = [0, (1 << 63) - 1 - 4, 5, 0]
+    assert program.run(X, np.array([0, 4, 2])) == FAILED
     assert launches > program.launches - launches  # the kernel that uses them is not launched
     raised = program.callbacks.take_exception()
     assert isinstance(raised, PositionError)
     assert "index 4 is outside of an axis of 4 elements" in raised.message
-    assert "it stands at [1] of the indices" in raised.notes[0]
+    assert raised.notes[0].startswith("kernel `index_legal")
+    assert raised.notes[0].endswith("program [0, 0] of [1, 1]")
     assert raised.span is not None
     assert raised.span.file == __file__
 

@@ -1,7 +1,8 @@
 """Reading by index: take, gather, take_along_axis, index_get, embedding, one_hot.
 
 One rule for every index: a negative one counts from the end, and one that is still outside is clamped to the nearest
-end. The rule is put in front of the `_legal` ops, which read memory and trust their indices.
+end. The rule is put in front of the `_legal` ops, which read memory and trust their indices. In a debug build those are
+`checked`: nothing is clamped, and a run ends where an index is outside, before it is used.
 """
 
 from __future__ import annotations
@@ -25,12 +26,15 @@ from tessera.types.shape import Named, Shape, broadcast, equal_dims, normalize_a
 from tessera.types.tensor_type import TensorType
 
 STORED = (*FLOATS, *INTEGERS, "i4", "bool")
+_MOST = Dim.constant((1 << 63) - 1)
 RULE = "negative indices count from the end, others are clamped"
 
 
-def legal_indices(b: Builder, indices: Any, extent: Dim) -> Any:
-    """Indices as i64 within 0..extent-1, by the rule of this file."""
+def legal_indices(b: Builder, indices: Any, extent: Dim, checked: Any = None) -> Any:
+    """Indices as i64 within 0..extent-1, by the rule of this file; those that are `checked` are left where they are."""
     kind = b.type_of(indices).dtype
+    if kind.kind == "uint" and checked is not None:
+        return cast(b, indices if kind is not dt.u64 else b.emit("minimum", indices, size(b, _MOST, kind)), dt.i64)
     if kind.kind == "uint":
         if kind is dt.u64:  # the upper half would turn negative
             indices = b.emit("minimum", indices, size(b, extent, dt.u64))
@@ -38,7 +42,7 @@ def legal_indices(b: Builder, indices: Any, extent: Dim) -> Any:
     wide = cast(b, indices, dt.i64)
     zero = constant(b, 0, dt.i64)
     wrapped = b.emit("where", b.emit("lt", wide, zero), b.emit("add", wide, size(b, extent)), wide)
-    return b.emit("clamp", wrapped, zero, _last(b, extent))
+    return wrapped if checked is not None else b.emit("clamp", wrapped, zero, _last(b, extent))
 
 
 def _last(b: Builder, extent: Dim) -> Any:
@@ -51,6 +55,17 @@ def legal_array(indices: Array, extent: int) -> Array:
         return np.minimum(indices, np.uint64(max(extent - 1, 0))).astype(np.int64)
     wide = indices.astype(np.int64)
     return np.clip(np.where(wide < 0, wide + extent, wide), 0, max(extent - 1, 0))
+
+
+def refuse_outside(checked: Any, indices: Array, extent: int) -> None:
+    """Raises PositionError (T0710) where indices that are `checked` lie outside, counted from the front."""
+    wrong = np.zeros(0, np.int64) if checked is None else np.flatnonzero((indices < 0) | (indices >= extent))
+    if wrong.size:
+        from tessera.runtime.positions import outside  # noqa: PLC0415 - tracing needs no runtime
+        from tessera.runtime.tensor import Tensor  # noqa: PLC0415
+
+        first = int(indices.reshape(-1)[wrong[0]])
+        raise outside(checked, first, extent, Tensor.of(np.ascontiguousarray(indices)))
 
 
 def check_not_empty(ctx: InferContext, op: str, extent: Dim, indices: TensorType) -> None:
@@ -115,21 +130,15 @@ def _stretched_map(own: Shape, joined: Shape, first: int) -> IndexMap:
 def _decompose_index(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
     x, *indices = operands
     shape, axes = b.type_of(x).shape, axes_attribute(attributes, "axes")
-    legal = [legal_indices(b, index, shape[axis]) for index, axis in zip(indices, axes, strict=True)]
-    return b.emit("index_legal", x, *legal, axes=axes, place=attributes["place"])
+    checked = attributes.get("checked")
+    legal = [legal_indices(b, index, shape[axis], checked) for index, axis in zip(indices, axes, strict=True)]
+    return b.emit("index_legal", x, *legal, axes=axes, place=attributes["place"], checked=checked)
 
 
-def _index_positions(types: Sequence[TensorType], attributes: Attributes) -> Sequence[tuple[int, Dim]]:
-    return [(1 + at, types[0].shape[axis]) for at, axis in enumerate(axes_attribute(attributes, "axes"))]
-
-
-def axis_positions(types: Sequence[TensorType], attributes: Attributes) -> Sequence[tuple[int, Dim]]:
-    """The second operand along one axis of the first."""
-    return [(1, types[0].shape[int(attributes["axis"]) % types[0].rank])]
-
-
-def index_reference(x: Array, *indices: Array, axes: Sequence[int], place: int) -> Array:
+def index_reference(x: Array, *indices: Array, axes: Sequence[int], place: int, checked: Any = None) -> Array:
     """NumPy's own indexing, with legal indices, and the indexed dims moved to their place."""
+    for index, axis in zip(indices, axes, strict=True):
+        refuse_outside(checked, index, x.shape[axis])
     moved = np.moveaxis(x, tuple(axes), tuple(range(len(axes))))
     joined = np.broadcast_shapes(*(index.shape for index in indices))
     if 0 in joined:
@@ -240,12 +249,14 @@ def _decompose_along(b: Builder, operands: Sequence[Any], attributes: Attributes
     x, indices = operands
     shape = b.type_of(x).shape
     axis = int(attributes["axis"]) % len(shape)
-    return b.emit("take_along_legal", x, legal_indices(b, indices, shape[axis]), axis=axis)
+    checked = attributes.get("checked")
+    return b.emit("take_along_legal", x, legal_indices(b, indices, shape[axis], checked), axis=axis, checked=checked)
 
 
-def take_along_reference(x: Array, indices: Array, *, axis: int = -1) -> Array:
+def take_along_reference(x: Array, indices: Array, *, axis: int = -1, checked: Any = None) -> Array:
     """One element for each index, along an axis; the other axes broadcast."""
     axis %= x.ndim
+    refuse_outside(checked, indices, x.shape[axis])
     legal = legal_array(indices, x.shape[axis])
     shape = [max(a, c) if min(a, c) else 0 for a, c in zip(x.shape, legal.shape, strict=True)]
     own = [n if number == axis else shape[number] for number, n in enumerate(x.shape)]
@@ -311,6 +322,7 @@ PLACED = (
     Attribute("place", "int", 0, "where the indexed dims stand in the result"),
 )
 AXIS = (Attribute("axis", "int", -1, "the axis that is indexed"),)
+CHECKED = Attribute("checked", "any", None, "what a debug build says of an index outside; nothing is clamped then")
 
 _PLACED_SAMPLES = (
     Sample("one", indexed((5, 4), (3,), low=0), {"axes": (0,), "place": 0}),
@@ -324,7 +336,7 @@ SPECS: tuple[OpSpec, ...] = (
         "index_legal",
         "Elements of `x` at legal indices along some axes.",
         ("x", "indices*"),
-        PLACED,
+        (*PLACED, CHECKED),
         _infer_index("index_legal"),
         index_reference,
         _PLACED_SAMPLES,
@@ -342,7 +354,7 @@ SPECS: tuple[OpSpec, ...] = (
             Sample("outside", indexed((5, 4), (30,), low=-9, high=9), {"axes": (0,), "place": 0}),
         ),
         decompose=_decompose_index,
-        positions=_index_positions,
+        takes_positions=True,
     ),
     _reader(
         "take",
@@ -385,7 +397,7 @@ SPECS: tuple[OpSpec, ...] = (
         "take_along_legal",
         "One element for each legal index along an axis; other axes broadcast.",
         ("x", "indices"),
-        AXIS,
+        (*AXIS, CHECKED),
         _infer_along("take_along_legal"),
         take_along_reference,
         (
@@ -406,7 +418,7 @@ SPECS: tuple[OpSpec, ...] = (
             Sample("first axis", indexed((5, 3), (2, 3)), {"axis": 0}),
         ),
         decompose=_decompose_along,
-        positions=axis_positions,
+        takes_positions=True,
     ),
     OpSpec(
         name="tgraph.one_hot",

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tessera.ir.base.arrays import Array, static_shape
-from tessera.ir.base.callbacks import perform, placed
+from tessera.ir.base.callbacks import perform
 from tessera.ir.base.spec import Attribute, Attributes, InferContext, Nondeterminism, OpSpec
-from tessera.ir.graph.rules import integer_operand
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
@@ -65,19 +64,6 @@ def _answers_differ(attributes: Attributes) -> Nondeterminism | None:
     )
 
 
-def _infer_check(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
-    indices, extent = types
-    integer_operand(ctx, "check_index", indices, "indices")
-    if extent != TensorType((), dt.i64):
-        raise ctx.fail(f"`check_index` takes the length of an axis as a scalar of i64, got {extent}")
-    return []
-
-
-def check_index_reference(indices: Array, extent: Array, op: str) -> tuple[Array, ...]:
-    """Raises for an index outside of -extent..extent-1, and gives nothing."""
-    return perform("check_index", -1, placed(op, None), (indices, extent), ())
-
-
 def _infer_key(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
     return [TensorType.of((2,), dt.u64)]
 
@@ -125,16 +111,6 @@ SPECS: tuple[OpSpec, ...] = (
         reference=io_callback_reference,
         effects=IO,
         nondeterminism=_answers_differ,
-    ),
-    OpSpec(
-        name="tgraph.check_index",
-        summary="Ends the run at an index that lies outside of its axis; debug builds look at all indices so.",
-        operands=("indices", "extent"),
-        results=(),
-        attributes=(Attribute("op", "str", doc="the op that uses the indices"),),
-        infer=_infer_check,
-        reference=check_index_reference,
-        effects=IO,
     ),
     OpSpec(
         name="tgraph.fresh_key",

@@ -10,7 +10,14 @@ import numpy as np
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, rounded
 from tessera.ir.base.spec import Attribute, Attributes, Builder, Cost, InferContext, Nondeterminism, OpSpec, Sample
 from tessera.ir.graph.building import cast
-from tessera.ir.graph.ops.indexing import STORED, axis_positions, check_not_empty, legal_array, legal_indices
+from tessera.ir.graph.ops.indexing import (
+    CHECKED,
+    STORED,
+    check_not_empty,
+    legal_array,
+    legal_indices,
+    refuse_outside,
+)
 from tessera.ir.graph.rules import FLOATS, INTEGERS, integer_operand, same_dtype, traffic
 from tessera.ir.graph.samples import Make
 from tessera.ir.tile.facets import Library
@@ -62,7 +69,8 @@ def _decompose_scatter(mode: str) -> Any:
         outer, inner = product(kind.shape[:axis]), product(kind.shape[axis + 1 :])
         total: DType | None = attributes.get("accumulate")
         compute = (total or kind.dtype).compute if mode == "add" else kind.dtype
-        legal = legal_indices(b, indices, kind.shape[axis])
+        checked = attributes.get("checked")
+        legal = legal_indices(b, indices, kind.shape[axis], checked)
         out = b.emit(
             "scatter_rows",
             b.emit("reshape", cast(b, x, compute), shape=(outer, kind.shape[axis], inner)),
@@ -70,6 +78,7 @@ def _decompose_scatter(mode: str) -> Any:
             b.emit("reshape", cast(b, updates, compute), shape=(outer, index.size, inner)),
             mode=mode,
             accumulate=total,
+            checked=checked,
         )
         return cast(b, b.emit("reshape", out, shape=kind.shape), kind.dtype)
 
@@ -100,9 +109,10 @@ def _infer_rows(ctx: InferContext, types: Sequence[TensorType], attributes: Attr
 
 
 def scatter_rows_reference(
-    x: Array, indices: Array, updates: Array, *, mode: str, accumulate: DType | None = None
+    x: Array, indices: Array, updates: Array, *, mode: str, accumulate: DType | None = None, checked: Any = None
 ) -> Array:
     """One index after the other; a narrow accumulator rounds what was added to, and nothing else."""
+    refuse_outside(checked, indices, x.shape[1])
     out = x.copy()
     narrow = None if accumulate is None or accumulate.compute is accumulate else accumulate
     with np.errstate(over="ignore", invalid="ignore"):
@@ -200,7 +210,7 @@ def _writer(name: str, summary: str, mode: str, reference: Any, dtypes: tuple[st
         dtypes=dtypes,
         cost=_cost,
         decompose=_decompose_scatter(mode),
-        positions=axis_positions,
+        takes_positions=True,
     )
 
 
@@ -223,7 +233,7 @@ SPECS: tuple[OpSpec, ...] = (
         name="tgraph.scatter_rows",
         summary="x[:, indices[i]] = updates[:, i], or +=, for i in order, at legal indices.",
         operands=("x", "indices", "updates"),
-        attributes=(Attribute("mode", "str", doc="set or add"), ACCUMULATE),
+        attributes=(Attribute("mode", "str", doc="set or add"), ACCUMULATE, CHECKED),
         infer=_infer_rows,
         reference=scatter_rows_reference,
         samples=(

@@ -115,7 +115,13 @@ class Evaluator:
         ]
         data = record.operands[0]
         assert data in self.buffers, "what is gathered from lies in memory"
-        return self.load(data, compose(maps[0], at), place, indices=indices)
+        checked = record.attributes.get("checked")
+        if checked is None:
+            return self.load(data, compose(maps[0], at), place, indices=indices)
+        # Nothing is clamped: a window keeps what is not looked at first from going astray.
+        pairs = zip(maps[0], self.body.types[data].shape, strict=True)
+        windows = [part for read, extent in pairs if _is_found(read) for part in (read, extent)]
+        return self.load(data, compose(maps[0], at), place, indices=indices, windows=windows, checked=checked)
 
     def _pointwise(self, lower: Pointwise, record: Record, value: int, at: IndexMap, place: Place) -> SSAValue:
         out = self.body.types[value]
@@ -130,6 +136,12 @@ class Evaluator:
             key = (result, at, place.axes, place.sizes)
             self._memory[-1][key] = self.tile.cast(tile, self.body.types[result].dtype)
         return self._memory[-1][(value, at, place.axes, place.sizes)]
+
+
+def _is_found(read: Dim) -> bool:
+    """Whether a dim is found by an index operand, as `t0` says."""
+    name = read.symbol_name or ""
+    return name[:1] == "t" and name[1:].isdigit()
 
 
 class Leaves:

@@ -28,6 +28,7 @@ _ACCESS = (
     Attribute("map", "dims", doc="one expression per dim of the buffer"),
     Attribute("bounds", "dims", doc="one extent per axis; -1 for none"),
     Attribute("windows", "dims", (), doc="expression, extent, expression, extent, ..."),
+    Attribute("checked", "any", None, doc="what a debug build says of numbers read from memory that are no place"),
 )
 
 

@@ -1,0 +1,85 @@
+"""Look at positions that kernels read from memory before the kernels run, in debug builds."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.ir.base.dialect_of import make
+from tessera.ir.base.effects import declare_effects, declared_effects
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.ir.base.types import BufferAttr
+from tessera.ir.base.verify import symbol_table
+from tessera.ir.schedule.dialect import DIALECT
+from tessera.ir.schedule.fusions import programs_in
+from tessera.ir.tile.language import buffer_type
+from tessera.ir.tile.watch import Site, Watch, watch
+from tessera.types.dim import Dim
+from tessera.types.tensor_type import TensorType
+
+
+@dataclass(frozen=True)
+class WatchPositions(Pass):
+    """Before each call of a kernel that goes where numbers in memory say, call what looks at those numbers.
+
+    Before: `tsched.call @rows(%x, %i, %y)`, whose load is `checked`. After: a buffer of records, `tsched.call
+    @rows_begin` and `tsched.call @rows_watch(%i, %records)`, a callback that ends the run where a record says that a
+    number is no place, and the call. Nothing is written by a kernel that would have gone astray.
+    """
+
+    def run(self, module: ModuleOp) -> None:
+        kernels = symbol_table(module)
+        watched: dict[str, Watch | None] = {}
+        for program in programs_in(module):
+            for call in [op for op in program.walk() if isinstance(op, SpecOp) and op.name == "tsched.call"]:
+                name = call.value("kernel")
+                if name not in watched:
+                    watched[name] = found = watch(kernels[name])
+                    for kernel in (found.begin, found.look) if found is not None else ():
+                        module.body.block.insert_op_before(kernel, kernels[name])
+                found = watched[name]
+                if found is not None:
+                    _look_first(call, kernels[name], found)
+                    _declare(program)
+
+
+def _look_first(call: SpecOp, kernel: SpecOp, found: Watch) -> None:
+    block = call.parent
+    assert block is not None
+
+    def put(name: str, operands: Any, values: Any = None, types: Any = ()) -> SpecOp:
+        op = make(DIALECT[name], list(operands), values, types=types, span=call.span)
+        block.insert_op_before(op, call)
+        return op
+
+    sizes = call.value("sizes")
+    given: dict[str, Dim] = dict(zip(kernel.value("symbols"), sizes, strict=True))
+    own = buffer_type(found.look.regions[0].block.args[-1])
+    type = TensorType(tuple(dim.substitute(given) for dim in own.shape), own.dtype)
+    records = put("alloc", (), {"output": -1}, [BufferAttr.of(type)]).result
+    put("call", [records], {"kernel": found.begin.value("symbol"), "sizes": sizes})
+    operands = [*(call.operands[number] for number in found.arguments), records]
+    put("call", operands, {"kernel": found.look.value("symbol"), "sizes": sizes})
+    sources = sorted({site.source for site in found.sites if site.source is not None})
+    told = [_told(site, kernel.value("symbol"), sources) for site in found.sites]
+    values = {"call": "check_positions", "text": json.dumps(told), "outputs": 0}
+    put("callback", [records, *(call.operands[number] for number in sources)], values)
+    put("free", [records])
+
+
+def _told(site: Site, kernel: str, sources: list[int]) -> dict[str, Any]:
+    """What an error says of a position, as JSON holds it."""
+    span = site.span
+    place = None if span is None else (span.file, span.line, span.column, span.end_line, span.end_column)
+    source = None if site.source is None else sources.index(site.source)
+    return {"kernel": kernel, "place": place, **site.said, "source": source}
+
+
+def _declare(program: SpecOp) -> None:
+    declared = declared_effects(program)
+    if declared is not None:
+        declare_effects(program, declared.join(["io"]))
