@@ -1,4 +1,4 @@
-"""Debug builds on the device: an index outside is named with its line, place and value; programs call Python."""
+"""Debug builds on the device: an index outside is named with kernel, program, line and value; programs call Python."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import pytest
 
 import tessera as ts
 from tessera import ops
-from tessera.diagnostics.codes import DeviceError
+from tessera.diagnostics.codes import DeviceError, PositionError
 from tessera.runtime.devices.cuda_driver import is_available
 from tests.graph.outside import check_inside, named_outside
+from tests.kernel.test_watch import TABLE, counted, numbers, padded, summed
+from tests.kernel.test_watch import picked as rows
 
 pytestmark = [
     pytest.mark.device("sm_80"),
@@ -41,6 +43,41 @@ def test_an_index_outside_is_named_and_others_change_nothing(use: Callable[..., 
         assert span.line == use.__code__.co_firstlineno + 1
     # The device is well, and the next call is right.
     check_inside(checked, plain)
+
+
+ONES = np.ones((9, 20), np.float32), np.ones((20, 12), np.float32)
+MANY = np.full(40000, 5, np.int32)
+MANY[[20001, 30000, 39999]] = 7, -1, 9
+WRONG: list[tuple[Any, tuple[Any, ...], str]] = [
+    (rows, (numbers(0, 1, 2, 3, 4, 7, 6, 0, 1), TABLE), "program [1] of [3]"),
+    (rows, (numbers(0, 1, 2, 3, 9, -2, 8, -5, -9), TABLE), "program [1] of [3]"),
+    (rows, (MANY, TABLE), "program [5000] of [10000]"),
+    (counted, (numbers(0, -1, 1, 6), np.zeros(6, np.float32)), "program [0] of [1]"),
+    (summed, (numbers(0, 1, 2, 3, 4, 5), *ONES), "program [1, 0] of [2, 2]"),
+]
+
+
+@pytest.mark.parametrize("case", range(len(WRONG)))
+def test_a_kernel_is_refused_in_the_words_of_the_cpu(case: int) -> None:
+    made, given, program = WRONG[case]
+    said: list[str] = []
+    for backend in ("x86", "cuda", "cuda"):
+        with pytest.raises(PositionError) as caught:
+            made.with_options(debug=True, backend=backend)(*given)
+        said.append(str(caught.value))
+    assert said[0] == said[1] == said[2]
+    assert program in said[0]
+
+
+def test_what_is_inside_is_right_after_what_is_not() -> None:
+    ids = MANY.copy()
+    ids[[20001, 30000, 39999]] = 0, 1, 6
+    found = rows.with_options(debug=True, backend="cuda")(ids, TABLE)
+    np.testing.assert_array_equal(np.asarray(found), TABLE[ids])
+    expected = np.where((MANY >= 0) & (MANY < 7), TABLE[np.clip(MANY, 0, 6), 0], np.float32(-1))
+    np.testing.assert_array_equal(
+        np.asarray(padded.with_options(debug=True, backend="cuda")(MANY, TABLE))[:, 0], expected
+    )
 
 
 def shown(x: Any) -> Any:
