@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -12,11 +13,12 @@ from tessera.backends.x86.host import callback_of, interface_of
 from tessera.compiler.device import DeviceLine
 from tessera.compiler.failure import leaving_a_script
 from tessera.compiler.host import HostLine
+from tessera.compiler.kernel_trial import check_schedules
 from tessera.compiler.line import Begin, Code, Line
 from tessera.compiler.movements import movements_of
 from tessera.compiler.options import Options
 from tessera.compiler.report import report_of
-from tessera.diagnostics.codes import OverrideError
+from tessera.diagnostics.codes import OverrideError, TargetVerifyError
 from tessera.ir.base.choice import StaticChooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.pipeline import Stages
@@ -27,6 +29,7 @@ from tessera.ir.graph import pipeline as graph
 from tessera.ir.graph.from_tape import from_tape
 from tessera.ir.schedule import pipeline as schedule
 from tessera.ir.schedule.fusions import programs_in
+from tessera.ir.schedule.in_place import donated_in, kept_in
 from tessera.ir.schedule.library import KernelLibrary
 from tessera.ir.schedule.models import MODELS
 from tessera.ir.target.llvm.host_program import callbacks_in
@@ -93,9 +96,16 @@ def compile_tape(tape: Tape, options: Options, library: KernelLibrary | None = N
                 lowering.code.facts(),
                 movements_of(lowering.program, lowering.code.targets),
             ),
+            **_donation(lowering.program),
             "callbacks": [callback_of(op).fields() for op in callbacks_in(lowering.program)],
         },
     )
+
+
+def _donation(program: SpecOp) -> dict[str, Any]:
+    """What callers give up, and which results have their memory, where there is any of that."""
+    given = donated_in(program)
+    return {"donated": {"given": list(given), "kept": [list(pair) for pair in kept_in(program)]}} if given else {}
 
 
 def lower(
@@ -124,7 +134,11 @@ def lower(
     stages.run("tile", tile.pipeline(debug=options.debug, fast_math=options.fast_math), module, tile.DOOR)
     (program,) = programs_in(module)
     kernels = tuple(op for op in module.ops if isinstance(op, SpecOp) and op.name == "ttile.kernel")
-    code = line.finish(program, kernels, stages, chooser, begin)
+    try:
+        code = line.finish(program, kernels, stages, chooser, begin)
+    except TargetVerifyError:
+        check_schedules(tape, line.machine)
+        raise
     return Lowering(module, program, kernels, code, stages, chooser)
 
 

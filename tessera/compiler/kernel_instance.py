@@ -80,7 +80,7 @@ class KernelInstance:
         """The program under its schedule, or under blocks that are asked for: those that change no bit alone."""
         kind = call.machine.kind
         if self.schedule is not None:
-            self.check(call.operands, call.machine)
+            self.check(call.operands, call.machine, tries=False)
             return self.program(call.operands, kind)
         made = self.program(call.operands, kind)
         usual = self.definition.complete(None, kind).block
@@ -118,8 +118,11 @@ class KernelInstance:
     def _under(self, block: Sequence[int]) -> KernelInstance:
         return KernelInstance(self.definition, self.statics, Schedule(block=tuple(block)))
 
-    def check(self, types: Sequence[TensorType], machine: Machine) -> None:
-        """Raises ScheduleError (T0401) where the machine cannot carry the schedule out."""
+    def check(self, types: Sequence[TensorType], machine: Machine, *, tries: bool = True) -> None:
+        """Raises ScheduleError (T0401) where the machine cannot carry the schedule out: its numbers, and its code.
+
+        Code is written for it only if it `tries`; a compilation does that anyway, and comes back where it fails.
+        """
         from tessera.frontend.kernel.legality import check  # noqa: PLC0415 - for schedules that users give
 
         def build(schedule: Schedule) -> KernelProgram:
@@ -127,7 +130,13 @@ class KernelInstance:
 
         schedule = self.definition.complete(self.schedule, machine.kind)
         source = self.definition.source
-        check(build, schedule, machine, self.definition.name, source.span(source.tree))
+        span = source.span(source.tree)
+        if not (tries and machine.is_gpu):
+            check(build, schedule, machine, self.definition.name, span)
+            return
+        from tessera.compiler.kernel_trial import refusal  # noqa: PLC0415 - it needs xDSL
+
+        check(build, schedule, machine, self.definition.name, span, lambda program: refusal(program, machine))
 
     @property
     def vjp(self) -> Callable[..., Any] | None:

@@ -11,7 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tessera as ts
 from tessera import KTile, Schedule, bf16, f32, kernel, tile
+from tessera.compiler.compile import lower
+from tessera.compiler.kernel_trial import refusal
+from tessera.compiler.options import Options
 from tessera.diagnostics.codes import ScheduleError
 from tessera.frontend.kernel.legality import footprint_of, violations
 from tessera.types.machine import GPUS
@@ -144,6 +148,48 @@ def test_an_illegal_schedule_is_refused_with_numbers_and_the_nearest_legal_one(s
     fix = raised.value.fix
     assert fix is not None
     assert fix.message.startswith("the nearest that can is Schedule(")
+
+
+ROWS = np.zeros((256, 1024), np.float32)
+HEADS = np.zeros((4, 512, 128), ml_dtypes.bfloat16)
+BEYOND_CODE = [
+    (kernels.softmax, (ROWS,), Schedule(block=(96, 8, 20), warps=16), "sm_80"),
+    (kernels.softmax, (ROWS,), Schedule(block=(64, 128, 64), warps=16, vector=8), "sm_90a"),
+    (kernels.rows, (ROWS,), Schedule(block=(65, 96, 32), stages=3), "sm_90a"),
+    (kernels.flash, (HEADS, HEADS, HEADS), Schedule(block=(512, 128, 128), warps=32, stages=1), "sm_100a"),
+    (product, (SQUARE, SQUARE), Schedule(block=(1, 16, 16), warps=2, vector=16, swizzle="xor"), "sm_90a"),
+]
+
+
+@pytest.mark.parametrize(("made", "operands", "schedule", "machine"), BEYOND_CODE)
+def test_what_no_code_is_made_of_is_refused_before_and_the_nearest_has_code(
+    made: Any, operands: Any, schedule: Schedule, machine: str
+) -> None:
+    with pytest.raises(ScheduleError) as raised:
+        made.with_schedule(schedule).check(*operands, machine=machine)
+    _, reason = raised.value.message.split("): ", 1)
+    assert len(re.findall(r"\d+", reason)) >= 2
+    assert raised.value.fix is not None
+    (near,) = re.findall(r"Schedule\(.*\)", raised.value.fix.message)
+    program = made.with_schedule(eval(near, {"Schedule": Schedule})).program(*operands, kind="gpu")
+    assert not refusal(program, GPUS[machine])
+
+
+def test_a_compilation_says_which_schedule_is_the_nearest_too() -> None:
+    wide = kernels.softmax.with_schedule(Schedule(block=(64,)))
+    options = Options.of(backend="cuda", features=("sm_90a",))
+
+    def inside(x: Any) -> Any:
+        return wide(x) + 1.0
+
+    for traced in (wide.trace(ROWS), ts.jit(inside).trace(ROWS)):
+        with pytest.raises(ScheduleError, match="bytes of shared memory for a block, and sm_90a has 232448"):
+            lower(traced.tape, options)
+
+
+@pytest.mark.parametrize("size", [(96, 176, 64), (229, 40, 57), (33, 100, 20)])
+def test_products_in_blocks_of_any_size_have_code(size: tuple[int, int, int]) -> None:
+    product.with_schedule(Schedule(block=size)).check(SQUARE, SQUARE)
 
 
 def test_thirty_schedules_are_refused() -> None:

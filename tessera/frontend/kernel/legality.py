@@ -21,7 +21,16 @@ SPARE = 40
 TRIED = 400
 """Schedules that are looked at for the nearest legal one."""
 
+HALVINGS = 9
+"""How often blocks are halved at most, until code can be made of them."""
+
 Build = Callable[[Schedule], KernelProgram]
+Made = Callable[[KernelProgram], str]
+
+
+def _made(program: KernelProgram) -> str:
+    """Numbers are all that is asked for."""
+    return ""
 
 
 @frozen
@@ -169,13 +178,18 @@ def _unaligned(buffer: Staged) -> str:
     return f"swizzle='xor' moves {WIDEST} bytes, and a row of {buffer.name} has {row}" if row % WIDEST else ""
 
 
-def check(build: Build, schedule: Schedule, machine: Machine, name: str, span: Span | None) -> None:
-    """Raises ScheduleError (T0401) with what is needed, what there is, and the nearest schedule that is legal."""
+def check(build: Build, schedule: Schedule, machine: Machine, name: str, span: Span | None, made: Made = _made) -> None:
+    """Raises ScheduleError (T0401) with what is needed, what there is, and the nearest schedule that is legal.
+
+    `made` says why no code is made of a program that the numbers allow; nothing where it is made.
+    """
     program = build(schedule)
     wrong = violations(program, schedule, machine)
+    if not wrong and (said := made(program)):
+        wrong = [(said, ())]
     if not wrong:
         return
-    near = nearest(build, schedule, machine)
+    near = nearest(build, schedule, machine, made)
     (first, parts), *rest = wrong
     raise ScheduleError(
         f"`{name}` cannot be carried out on {machine.cpu or machine.name} under {schedule}: {first}",
@@ -185,22 +199,61 @@ def check(build: Build, schedule: Schedule, machine: Machine, name: str, span: S
     )
 
 
-def nearest(build: Build, schedule: Schedule, machine: Machine) -> Schedule | None:
-    """The legal schedule that is fewest steps away: a step halves a block, or takes a stage, a vector or warps down."""
+class _Programs:
+    """The programs of schedules, made once for each block, and which of them are legal."""
+
+    def __init__(self, build: Build, machine: Machine, made: Made) -> None:
+        self.build, self.machine, self.made = build, machine, made
+        self._programs: dict[tuple[int, ...], KernelProgram] = {}
+        self._said: dict[tuple[tuple[int, ...], int | None], str] = {}
+
+    def of(self, schedule: Schedule) -> KernelProgram:
+        if schedule.block not in self._programs:
+            self._programs[schedule.block] = self.build(schedule)
+        return self._programs[schedule.block]
+
+    def is_allowed(self, schedule: Schedule) -> bool:
+        """Whether nothing is wrong with its numbers."""
+        return not violations(self.of(schedule), schedule, self.machine)
+
+    def is_made(self, schedule: Schedule) -> bool:
+        """Whether code is made of it, for which stages, vectors and swizzles are hints."""
+        key = (schedule.block, schedule.warps)
+        if key not in self._said:
+            self._said[key] = self.made(self.build(schedule))
+        return not self._said[key]
+
+
+def nearest(build: Build, schedule: Schedule, machine: Machine, made: Made = _made) -> Schedule | None:
+    """The legal schedule that is fewest steps away: a step halves a block, or takes a stage, a vector or warps down.
+
+    Where the first whose numbers are right is too large for its code, blocks are halved further until it is made.
+    """
+    programs = _Programs(build, machine, made)
     seen, waiting = {schedule}, [schedule]
-    programs: dict[tuple[int, ...], KernelProgram] = {}
-    while waiting and len(seen) < TRIED:
-        current = waiting.pop(0)
-        for step in _steps(current):
-            if step in seen:
-                continue
-            seen.add(step)
-            if step.block not in programs:
-                programs[step.block] = build(step)
-            if not violations(programs[step.block], step, machine):
-                return step
-            waiting.append(step)
-    return None
+    first = schedule if programs.is_allowed(schedule) else None
+    while first is None and waiting and len(seen) < TRIED:
+        for step in _steps(waiting.pop(0)):
+            if step not in seen:
+                seen.add(step)
+                waiting.append(step)
+                if programs.is_allowed(step):
+                    first = step
+                    break
+    if first is None or programs.is_made(first):
+        return first
+    return next((one for one in _smaller(first) if programs.is_allowed(one) and programs.is_made(one)), None)
+
+
+def _smaller(schedule: Schedule) -> Iterator[Schedule]:
+    """Schedules with one block halved, those of rows first, then with more of them, and more often."""
+    halved = [1 << (size - 1).bit_length() - 1 if size > 1 else 1 for size in schedule.block]
+    for times in range(HALVINGS):
+        cut = [max(1, size >> times) for size in halved]
+        for places in ((0,), (1,), (0, 1), (0, 1, 2)):
+            kept = [cut[at] if at in places else size for at, size in enumerate(schedule.block)]
+            if tuple(kept) != schedule.block:
+                yield schedule.with_(block=tuple(kept))
 
 
 def _steps(schedule: Schedule) -> Iterator[Schedule]:
@@ -211,8 +264,7 @@ def _steps(schedule: Schedule) -> Iterator[Schedule]:
     if schedule.warps is not None:
         if schedule.warps < MOST_THREADS // WARP:
             yield schedule.with_warps(schedule.warps * 2)
-        if schedule.warps > 1:
-            yield schedule.with_warps(schedule.warps // 2)
+        yield schedule.with_warps(schedule.warps // 2) if schedule.warps > 1 else schedule.with_(warps=None)
     if schedule.swizzle == "xor":
         yield schedule.with_swizzle("none")
     for place in range(len(schedule.block) - 1, -1, -1):

@@ -52,6 +52,8 @@ LINE = 64
 
 MAX_REGISTERS = 64
 """A block may be as large as so many times the register file: every vector of it is written out in code."""
+MAX_THREAD_REGISTERS = 8 * 255
+"""Elements of a block that one of a program's threads may have, most of which it then keeps in memory of its own."""
 
 
 def registers_of(sizes: Sequence[int], lanes: int) -> int:

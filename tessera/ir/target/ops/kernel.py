@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, OpResult, SSAValue
 
@@ -16,6 +18,7 @@ from tessera.ir.target.limits import (
     MAX_REGISTERS,
     MAX_SCRATCH,
     MAX_SIZES,
+    MAX_THREAD_REGISTERS,
     MAX_THREADS,
     WARP,
     WIDTHS,
@@ -121,8 +124,8 @@ def _check_scratch_size(op: SpecOp) -> None:
 
 
 def _check_registers(op: SpecOp) -> None:
-    width = WIDTHS[op.value("lanes")]
-    most = MAX_REGISTERS * width.registers
+    width, threads = WIDTHS[op.value("lanes")], op.value("threads")
+    most = MAX_THREAD_REGISTERS if threads else MAX_REGISTERS * width.registers
     for part in op.walk():
         for value in part.results:
             if not isinstance(value.type, VectorAttr):
@@ -130,9 +133,11 @@ def _check_registers(op: SpecOp) -> None:
             sizes = [dim.value for dim in value.type.shape]
             if any(size is None or size <= 0 for size in sizes):
                 op.fail(f"a block in registers has sizes of its own, got {value.type}")
-            count = registers_of([size or 0 for size in sizes], width.lanes)
+            known = [size or 0 for size in sizes]
+            count = -(-prod(known) // threads) if threads else registers_of(known, width.lanes)
             if count > most:
-                op.fail(f"{value.type} takes {count} registers, and code is written for {most} at most")
+                whose = f"{count} registers of each of {threads} threads" if threads else f"{count} registers"
+                op.fail(f"{value.type} takes {whose}, and code is written for {most} at most")
 
 
 def _check_memory(op: SpecOp) -> None:
@@ -270,6 +275,7 @@ SPECS = (
             Attribute("threads", "int", 0, "threads of a program on a GPU"),
             Attribute("vector", "int", 1, "neighbours along the last axis that one of those threads has at most"),
             Attribute("align", "int", 0, "bytes that arguments begin at a multiple of; 0 for an element's"),
+            Attribute("shares", "int", 0, "warps of a GPU that share the loops of a program; 0 for none"),
             Attribute("max_registers", "int", 0, "registers that a thread of a GPU may have; 0 for any number"),
             Attribute("max_shared", "int", 0, "bytes of shared memory that a block may have; 0 for any number"),
         ),
