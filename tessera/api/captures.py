@@ -23,6 +23,7 @@ from typing import Any, TypeAlias
 from tessera.api.outside import MISSING, Get, Outside, Same
 from tessera.frontend.concrete import concrete_type, is_array, is_concrete
 from tessera.frontend.static_key import static_key
+from tessera.runtime.ranks.mesh import Mesh, mesh_in_force
 
 Forms: TypeAlias = "list[tuple[str, Hashable]]"
 
@@ -30,7 +31,8 @@ Forms: TypeAlias = "list[tuple[str, Hashable]]"
 class Captures:
     """The places outside a function that one specialization depends on.
 
-    `before` is what was there before its trace, and `read` are the tensors whose elements Python read during it.
+    `before` is what was there before its trace, and `read` are the tensors whose elements Python read during it, and
+    the mesh where it asked for one: a program that speaks with other ranks is made for the mesh around it.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Captures:
         self._inputs = {at: number for at, number in owners if number is not None}
         self._pinned = {number: tensor for number, tensor in enumerate(lifted) if number not in self._inputs.values()}
         self._types = [concrete_type(tensor) for tensor in lifted]
+        self.speaks = any(isinstance(one, Mesh) for one in read)
         self._read = {id(tensor): tensor for tensor in read}
         self._names, self._form = found.names, self._form_of(found)
         self._adopt(found, arguments)
@@ -67,7 +70,7 @@ class Captures:
         """Read and compare at these places from now on."""
         self._paths, self._arguments = [place.path for place in found.places], arguments
         reads: dict[int, tuple[Get, Any]] = {number: ({None: it}.get, None) for number, it in self._pinned.items()}
-        watched: list[tuple[Get, Any, Any]] = []
+        watched: list[tuple[Get, Any, Any]] = [(mesh_in_force, None, mesh_in_force())] if self.speaks else []
         pairs: list[tuple[tuple[Get, Any], tuple[Get, Any]]] = []
         for at, place in enumerate(found.places):
             number, here = self._inputs.get(at), (place.get, place.key)
@@ -115,6 +118,8 @@ class Captures:
         """What two looks must have in common for one program to serve both."""
         numbers: dict[int, int] = {}
         form = [*found.forms, ("", tuple([place.path for place in found.places]))]
+        if self.speaks:
+            form.append(("the mesh", mesh_in_force()))
         for at, place in enumerate(found.places):
             value = place.value
             if at in self._inputs:

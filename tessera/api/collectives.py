@@ -1,37 +1,111 @@
-"""Collectives: ops that speak with the other devices along a named axis of the mesh."""
+"""Collectives: ops that speak with the other ranks along a named axis of the mesh; starting ranks; their timeline."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import math
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tessera.diagnostics.codes import ArgumentError, TracingError
-from tessera.diagnostics.span import Span
-from tessera.frontend.arguments import whole
+from tessera.diagnostics import span as source
+from tessera.diagnostics.codes import ArgumentError, RankError, TracingError
+from tessera.frontend.arguments import callables, whole, word
 from tessera.frontend.functions.operands import axis_of, dtype_of, rank_of
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.ir.base.tape import Tape
 from tessera.ir.graph.ops import REGISTRY
+from tessera.runtime import reads
+from tessera.runtime.ranks import world
+from tessera.runtime.ranks.mesh import MESH, mesh_in_force, mesh_of
 from tessera.types.dim import Dim
 
+if TYPE_CHECKING:
+    from tessera.runtime.timeline import Span
+
 _REDUCTIONS = ("sum", "prod", "max", "min")
-_MESH: ContextVar[dict[str, int] | None] = ContextVar("mesh", default=None)
+
+
+def run(
+    function: Callable[..., Any],
+    ranks: int,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    timeout: float | None = None,
+) -> list[Any]:
+    """What a function gives on each of `ranks` new processes of this machine, in order.
+
+    Each is a rank of one world: `rank()` says which, and within a `mesh` of as many ranks collectives run between
+    them. The function stands at the top of a module; it, its arguments and its results go from process to process as
+    `pickle` has them. What ranks print has their number in front. `timeout` is how many seconds a collective waits for
+    a rank that does not come (300 where nobody says).
+
+    Raises: RankError (T0712) where a rank fails, with its error as the cause; all others are ended then.
+    """
+    from tessera.runtime.ranks.launch import MOST, launch  # noqa: PLC0415 - few programs start others
+
+    callables("run", function=function)
+    if not 1 <= whole("run", "ranks", ranks) <= MOST:
+        raise ArgumentError(f"`run` takes 1 to {MOST} `ranks`, got {ranks}", fix="write `run(function, ranks=4)`")
+    _check_run(args, kwargs, timeout)
+    task = {"function": function, "args": tuple(args), "kwargs": dict(kwargs or {})}
+    return launch(task, ranks, seconds=timeout)
+
+
+def _check_run(args: Any, kwargs: Any, timeout: Any) -> None:
+    if not isinstance(args, list | tuple):
+        raise ArgumentError(f"`run` takes a list or tuple as `args`, got {args!r}", fix="write `args=(x,)`")
+    if kwargs is not None and not (isinstance(kwargs, dict) and all(isinstance(name, str) for name in kwargs)):  # pyright: ignore[reportUnknownVariableType]
+        raise ArgumentError(f"`run` takes arguments by name as `kwargs`, got {kwargs!r}", fix='write `kwargs={"x": x}`')
+    if timeout is not None and not (isinstance(timeout, int | float) and 0 < timeout < math.inf):
+        raise ArgumentError(f"`run` takes a `timeout` above 0 s, got {timeout!r}", fix="write `timeout=60`")
+
+
+def save_trace(path: str, spans: Iterable[Span]) -> None:
+    """Write spans of any number of ranks as a Chrome trace, for `chrome://tracing` or Perfetto."""
+    from tessera.runtime import timeline  # noqa: PLC0415 - few programs record
+
+    word("save_trace", "path", path)
+    try:
+        listed = list(spans)
+    except TypeError:
+        listed = [None]
+    if not all(isinstance(one, timeline.Span) for one in listed):
+        raise ArgumentError(f"`save_trace` takes spans, got {spans!r}", fix="give it `timeline.spans`")
+    timeline.save_trace(path, spans)
+
+
+def rank() -> int:
+    """The number of this process among the ranks of its world; 0 where it is alone."""
+    return world.rank()
+
+
+def world_size() -> int:
+    """How many ranks the world of this process has."""
+    return world.size()
 
 
 @contextmanager
 def mesh(**sizes: int) -> Generator[None]:
-    """Within it, the mesh has these axes: `with mesh(dp=4, tp=2): ...`."""
+    """Within it, the mesh has these axes: `with mesh(dp=4, tp=2): ...`; ranks of the last axis are neighbours.
+
+    Raises: RankError (T0712) in a process that is one of several ranks, where they cannot be those of the mesh.
+    """
     for name, size in sizes.items():
         if whole("mesh", name, size) < 1:
             raise ArgumentError(f"`mesh` takes `{name}` from 1, got {size}", fix=f"write `mesh({name}=2)`")
-    token = _MESH.set({**(_MESH.get() or {}), **sizes})
+    made = mesh_of(tuple({**MESH.get().sizes, **sizes}.items()))
+    ranks = world.size()
+    if ranks > 1 and ranks % made.size:
+        raise RankError(
+            f"{made} has {made.size} ranks, and the world has {ranks}", fix=f"let the sizes of its axes make {ranks}"
+        )
+    token = MESH.set(made)
     try:
         yield
     finally:
-        _MESH.reset(token)
+        MESH.reset(token)
 
 
 def all_reduce(x: Any, axis: str, op: str = "sum") -> Any:
@@ -84,7 +158,8 @@ def _on_mesh(name: str, operands: tuple[Any, ...], attributes: dict[str, Any]) -
         raise TracingError(
             f"`{name}` takes the name of a mesh axis, got {attributes['axis']!r}", fix='write its name: `axis="tp"`'
         )
-    axis, sizes = attributes["axis"], _MESH.get() or {}
+    around = mesh_in_force()
+    axis, sizes = attributes["axis"], around.sizes
     if axis not in sizes:
         raise TracingError(
             f"`{name}` speaks along mesh axis `{axis}`, and there is no such axis",
@@ -94,6 +169,7 @@ def _on_mesh(name: str, operands: tuple[Any, ...], attributes: dict[str, Any]) -
         raise TracingError(
             f"`{name}` is part of a program: call it in a jitted function", fix="put `@jit` on the function around it"
         )
+    reads.tell(around)  # what is traced is for this mesh, and under another it is traced again
     return apply(name, operands, {**attributes, "size": (Dim.constant(sizes[axis]),)})
 
 
@@ -105,22 +181,38 @@ def check_order(tape: Tape) -> None:
     check_collective_order(function_of(tape, "main"))
 
 
-def refuse_to_run(tape: Tape) -> None:
-    """Raise where a program needs other processes, which this version does not start."""
+def refuse_to_run(tape: Tape, backend: str) -> None:
+    """Raise RankError (T0712) where a program needs other ranks, and they are not there."""
     found = other_ranks(tape)
-    if found is not None:
-        raise TracingError(
-            f"{found[0]} cannot run: this version has one process",
+    if found is None:
+        return
+    around, ranks = mesh_in_force(), world.size()
+    if around.size != ranks:
+        alone = "this process is alone" if ranks == 1 else f"the world has {ranks} ranks"
+        raise RankError(
+            f"{found[0]} cannot run: {around} has {around.size} ranks, and {alone}",
             span=found[1],
-            notes=("its shapes and types are checked, and `lower` shows its Graph IR",),
+            notes=("its shapes and types are checked, and `lower` shows its IR",),
+            fix=f"start it with `tessera.dist.run(function, ranks={around.size})`",
+        )
+    if backend != "x86":
+        raise RankError(
+            f"{found[0]} cannot run on `{backend}`: ranks meet in the memory of processors",
+            span=found[1],
+            fix='compile it for the processor: `@jit(backend="x86")`',
         )
 
 
-def other_ranks(tape: Tape) -> tuple[str, Span | None] | None:
-    """The first collective of a program that needs other processes, in words, and where it stands."""
+def other_ranks(tape: Tape) -> tuple[str, source.Span | None] | None:
+    """The first op of a program that needs other ranks, in words, and where it stands."""
     for record in tape.records:
-        if "size" in record.attributes and "collective" in REGISTRY[record.op].effects:
+        spec = REGISTRY[record.op]
+        if "size" in record.attributes and ("collective" in spec.effects or not record.operands):
             size = record.attributes["size"][0]
             if size.value != 1:
-                return f"`{record.op.split('.', 1)[1]}` over {size} devices", record.span
+                return f"`{record.op.split('.', 1)[1]}` over {size} ranks", record.span
+        for value in record.attributes.values():
+            inner = other_ranks(value) if isinstance(value, Tape) else None
+            if inner is not None:
+                return inner
     return None

@@ -21,6 +21,8 @@ from tessera.diagnostics.span import Span
 from tessera.frontend.several import several
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.tape_text import tape_hash
+from tessera.runtime.ranks import world
+from tessera.runtime.ranks.turns import turn
 from tessera.types.device import DEVICE, Device
 
 if TYPE_CHECKING:
@@ -45,10 +47,15 @@ def load(tape: Tape, options: Options, name: str = "") -> tuple[Loaded, Origin]:
     executable = _stored(store, key)
     if executable is not None:
         return _loaded(executable, tape, options), Origin("disk cache", key)
-    reason = _reason(store, name, parts)
-    executable = _compiled(tape, options)
-    executable.metadata[SPANS] = spans_of(tape)
-    store.put(key, executable.to_bytes())
+    with turn(key):
+        # Of several ranks that want one program, the first makes it, and the others find it.
+        executable = _stored(store, key) if world.size() > 1 else None
+        if executable is not None:
+            return _loaded(executable, tape, options), Origin("disk cache", key)
+        reason = _reason(store, name, parts)
+        executable = _compiled(tape, options)
+        executable.metadata[SPANS] = spans_of(tape)
+        store.put(key, executable.to_bytes())
     return _loaded(executable, tape, options), Origin("compiled", key, reason)
 
 

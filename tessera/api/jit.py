@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 from tessera.api import eager as eager  # the ops that functions call: loaded here, not by the first call of one
 from tessera.api import guards
 from tessera.api.captures import Captures
-from tessera.api.compilation import load
+from tessera.api.compilation import load, placed
 from tessera.api.outside import Outside
 from tessera.api.recompile import Around, CacheInfo, History
 from tessera.api.specialization import Specialization
@@ -25,6 +25,7 @@ from tessera.frontend.bind import Binder, Call, Signature, static_arguments
 from tessera.frontend.returned import check_returned
 from tessera.frontend.trace_function import TracedFunction, trace_function
 from tessera.ir.base import dispatch
+from tessera.runtime.ranks.mesh import Mesh
 from tessera.runtime.reads import noted
 from tessera.types.device import Device
 from tessera.types.effect import PURE, Effects
@@ -240,16 +241,17 @@ class Jit(_Hot):
             traced = self._trace(signature)
         guards.check(signature, traced, call.tensors)
         captures = Captures(self.function, given, before, traced.lifted, read)
-        if "collective" in traced.effects:
+        if captures.speaks:
             from tessera.api.collectives import refuse_to_run  # noqa: PLC0415 - few programs have any
 
-            refuse_to_run(traced.tape)
+            refuse_to_run(traced.tape, placed(self.options, traced.tape).backend)
         code = getattr(self.function, "__code__", None)
         owner = getattr(code, "co_filename", type(self.function).__module__)
         loaded, origin = load(traced.tape, self.options, f"{owner} {self.name}")
         made = Specialization(signature, traced, captures, loaded, origin)
         if traced.tape.functions:
-            made.watch_later(lambda: Captures(self.function, given, before, traced.lifted))
+            meshes = [one for one in read if isinstance(one, Mesh)]
+            made.watch_later(lambda: Captures(self.function, given, before, traced.lifted, meshes))
         self._misses += 1
         self._compiles += origin.source != "disk cache"
         self._last = made

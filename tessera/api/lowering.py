@@ -43,16 +43,16 @@ class Lowered:
 def lowered(traced: TracedFunction, options: Options) -> Lowered:
     """The program at every level; it is compiled anew, and the cache is not looked at.
 
-    One that needs other processes has Graph IR, and below it the reason why there is no more.
+    One that needs other ranks, and is for a GPU, has Graph IR, and below it the reason why there is no more.
     """
     from tessera.compiler.compile import graph_text, lower_tape  # noqa: PLC0415 - loads the compiler
 
     tape, options = traced.tape, placed(options, traced.tape)
-    found = other_ranks(tape) if "collective" in traced.effects else None
+    found = other_ranks(tape) if options.backend != "x86" else None
     if found is None:
         texts = lower_tape(tape, options)
     else:
-        none = f"// {found[0]}: this version has one process, and code for one"
+        none = f"// {found[0]}: ranks meet in the memory of processors, and this is for `{options.backend}`"
         texts = {**dict.fromkeys(_LEVELS, none), "graph": graph_text(tape, options)}
     return Lowered(tape=tape_text(tape), **{name: texts[name] for name in _LEVELS})
 

@@ -251,6 +251,12 @@ class RankError(TesseraError):
     code = "T0712"
 
 
+class DonatedError(TesseraError):
+    """A tensor is used that was given up to a call, which has written over it."""
+
+    code = "T0713"
+
+
 class NumericsError(TesseraError):
     """A result is not what was promised of its numbers: finite, or within bounds."""
 

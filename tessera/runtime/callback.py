@@ -18,6 +18,9 @@ from tessera.runtime.tensor import Tensor
 from tessera.types.dtype import BY_NAME
 from tessera.types.frozen import frozen
 
+EXCHANGES = ("collective_start", "collective_wait")
+"""Calls that work on the program's own memory, with other ranks."""
+
 _SHOW_ALL, _EDGE = 200, 3  # elements shown in full, and at each end of a longer axis
 
 
@@ -25,7 +28,8 @@ _SHOW_ALL, _EDGE = 200, 3  # elements shown in full, and at each end of a longer
 class Callback:
     """One place where a program calls Python: what it calls, and the dtype and rank of each buffer.
 
-    `call` is `debug_print` (of `text`), `io_callback` (function number `slot`), `check_positions` or `fresh_key`.
+    `call` is `debug_print` (of `text`), `io_callback` (function number `slot`), `check_positions` or `fresh_key`;
+    `axis_index` (along `text`, of `slot` ranks), `collective_start` (of `text`) and `collective_wait`, number `slot`.
     """
 
     call: str
@@ -167,6 +171,11 @@ class Callbacks:
             )
         self._callbacks, self._functions = tuple(callbacks), tuple(functions)
         self._raised = threading.local()
+        self._exchanges: Any = None
+        if any(one.call in EXCHANGES for one in callbacks):
+            from tessera.runtime.ranks.calls import Exchanges  # noqa: PLC0415 - few programs speak with others
+
+            self._exchanges = Exchanges()
         self._thunk = _Thunk(self._run)
 
     @property
@@ -183,6 +192,9 @@ class Callbacks:
         return raised
 
     def _run(self, number: int, slots: Any) -> int:
+        if number < 0:  # the program ends early
+            self._exchanges.abandon()
+            return 0
         try:
             self._call(self._callbacks[number], slots)
         except BaseException as error:  # native code cannot raise: it stops, and the call path raises this
@@ -198,6 +210,13 @@ class Callbacks:
             shapes.append(tuple(slots[at : at + rank]))
             at += rank
         count = len(one.inputs)
+        if one.call in EXCHANGES:
+            if one.call == EXCHANGES[0]:
+                dtype = one.inputs[0][0]
+                self._exchanges.start(one.slot, one.text, slots[0], slots[1], shapes[0], dtype)
+            else:
+                self._exchanges.wait(one.slot)
+            return
         values = [self.copied(slots[i], dtype, shapes[i]) for i, (dtype, _) in enumerate(one.inputs)]
         if one.call == "debug_print":
             show(one.text, values)
@@ -206,6 +225,11 @@ class Callbacks:
         elif one.call == "fresh_key":
             key = ctypes.create_string_buffer(fresh_key(), 16)
             self.put(slots[count], ctypes.addressof(key), len(key))
+        elif one.call == "axis_index":
+            from tessera.runtime.ranks.world import place  # noqa: PLC0415 - few programs ask
+
+            index = ctypes.c_int64(place(one.text, one.slot))
+            self.put(slots[count], ctypes.addressof(index), 8)
         else:
             wanted = [(dtype, shapes[count + i]) for i, (dtype, _) in enumerate(one.outputs)]
             for i, result in enumerate(call(self._functions[one.slot], values, wanted)):

@@ -119,6 +119,11 @@ class LoadedExecutable:
         _loaded[address] = self
 
     @property
+    def symbols(self) -> Mapping[str, int]:
+        """Where the functions of its code are."""
+        return self._record.code.symbols
+
+    @property
     def calls(self) -> int:
         """How often the entry has run."""
         return self._record.program.calls
@@ -233,6 +238,15 @@ class LoadedExecutable:
 
 
 _loaded: WeakValueDictionary[int, LoadedExecutable] = WeakValueDictionary()
+
+
+def name_at(address: int) -> str | None:
+    """The name of a kernel of any program that is loaded, by its address."""
+    for program in list(_loaded.values()):
+        for name, place in program.symbols.items():
+            if place == address:
+                return name
+    return None
 
 
 def _report(address: int, what: int, numbers: tuple[int, ...]) -> None:

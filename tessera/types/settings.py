@@ -114,6 +114,18 @@ def cuda_device() -> int:
     return _count(os.environ, "TESSERA_CUDA_DEVICE", 0, least=0)
 
 
+def rank_seconds() -> float:
+    """How long a collective waits for a rank that does not come (`TESSERA_RANK_SECONDS`)."""
+    text = os.environ.get("TESSERA_RANK_SECONDS", "")
+    try:
+        seconds = float(text or 300.0)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e9:
+        raise SettingsError(f"`TESSERA_RANK_SECONDS` is `{text}`; it must be seconds, more than 0", span=None)
+    return seconds
+
+
 def _count(values: Mapping[str, str], name: str, default: int, *, least: int, most: int = 10**9) -> int:
     text = values.get(name)
     if not text:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.diagnostics.codes import BroadcastError, GuardError, ShapeError, TracingError
+from tessera.diagnostics.codes import BroadcastError, GuardError, RankError, ShapeError, TracingError
 from tessera.ir.base.tape_text import tape_text
 
 F32 = np.float32
@@ -281,7 +281,7 @@ def test_an_unknown_backend_is_refused() -> None:
     assert "cuda, x86, or `reference`" in found.value.render()
 
 
-def test_collectives_are_typed_and_do_not_run_across_processes() -> None:
+def test_collectives_are_typed_and_run_where_their_ranks_are() -> None:
     f = ts.jit(lambda x: ts.dist.all_reduce(ts.dist.all_gather(x, axis="dp"), axis="dp", op="sum"))
     with pytest.raises(TracingError, match="no such axis"):
         f(zeros(2))
@@ -289,5 +289,5 @@ def test_collectives_are_typed_and_do_not_run_across_processes() -> None:
         tape = f.trace(zeros(2)).tape
         assert str(tape.types[tape.outputs[0]]) == "[8] f32"
         assert tape.records[-1].attributes["axis"] == "dp"
-        with pytest.raises(TracingError, match="over 4 devices cannot run"):
+        with pytest.raises(RankError, match=r"over 4 ranks cannot run: mesh\(dp=4\) has 4 ranks, and this process is"):
             f(zeros(2))

@@ -136,8 +136,8 @@ def test_two_independent_sums_become_one_and_what_is_said_between_keeps_them_apa
         assert count(module, "tgraph.all_reduce") == expected
         with ts.dist.mesh(dp=4):
             texts = ts.jit(apart).lower(X, say)
-        assert texts.graph.count("= tgraph.all_reduce") == expected
-        assert texts.target.startswith("// `all_reduce` over 4 devices")
+        assert texts.graph.count("= tgraph.all_gather") == expected
+        assert "call @tessera_callback" in texts.llvm or "@tessera_callback(" in texts.llvm
     assert merged("max") == 1
 
 

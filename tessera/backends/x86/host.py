@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 from xdsl.ir import SSAValue
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.llvm.dims import dim_value
-from tessera.ir.target.llvm.host_program import HostProgram, buffer_type, callbacks_in, sizes_at
+from tessera.ir.target.llvm.host_program import EXCHANGES, HostProgram, buffer_type, callbacks_in, sizes_at
 from tessera.ir.target.llvm.instructions import Index, TargetText, Value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
 from tessera.runtime.callback import Callback
@@ -146,7 +148,7 @@ class _Entry(HostProgram):
             scratch = f.call(f"{name}_scratch", [self.context], "i64")
             f.declare(name, "void", ["ptr", "i64", "i64", "ptr"])
             missing = f.call("tessera_pool_run", [Value("ptr", f"@{name}"), self.context, tasks, scratch], "i64")
-            f.if_(f.icmp("ne", missing, 0), lambda: f.ret(missing))
+            f.if_(f.icmp("ne", missing, 0), lambda: self._leave(missing))
 
         f.if_(f.icmp("sgt", tasks, 0), run)
 
@@ -157,7 +159,13 @@ class _Entry(HostProgram):
         for at, slot in enumerate([*(self.pointers[value] for value in op.operands), *map(self.dim, dims)]):
             f.store(slot, f.gep(self.context, at, "i64"), align=8)
         failed = f.call(CALLBACK, [f.const_i(self.callbacks.index(op)), self.context], "i64")
-        f.if_(f.icmp("ne", failed, 0), lambda: f.ret(failed))
+        f.if_(f.icmp("ne", failed, 0), lambda: self._leave(failed))
+
+    def _leave(self, code: Value) -> None:
+        """End before the end; the memory of collectives that are under way is let go with the program's."""
+        if any(op.name in EXCHANGES for op in self.callbacks):
+            self.f.call(CALLBACK, [self.f.const_i(-1), self.context], "i64")
+        self.f.ret(code)
 
     def next_round(self) -> None:
         """Ask for signals, and seldom where rounds are short; what a handler raised ends the program."""
@@ -167,7 +175,7 @@ class _Entry(HostProgram):
 
         def ask() -> None:
             raised = f.call("tessera_poll", [rounds], "i64")
-            f.if_(f.icmp("ne", raised, 0), lambda: f.ret(raised))
+            f.if_(f.icmp("ne", raised, 0), lambda: self._leave(raised))
 
         f.if_(f.icmp("eq", left, 0), ask, lambda: f.store(f.sub(left, 1), rounds))
 
@@ -181,9 +189,17 @@ class _Entry(HostProgram):
 
 def callback_of(op: SpecOp) -> Callback:
     """What the runtime must know to make one of these calls."""
+    if op.name in EXCHANGES:
+        return _exchange_of(op)
     ports = [(type.dtype.name, type.rank) for type in map(buffer_type, op.operands)]
     count = len(ports) - op.value("outputs")
     return Callback(op.value("call"), op.value("slot"), op.value("text"), tuple(ports[:count]), tuple(ports[count:]))
+
+
+def _exchange_of(op: SpecOp) -> Callback:
+    source, target = ((type.dtype.name, type.rank) for type in map(buffer_type, op.operands))
+    text = json.dumps([op.value(name) for name in ("call", "axis", "ranks")]) if op.name == EXCHANGES[0] else ""
+    return Callback(op.name.partition(".")[2], op.value("number"), text, (source,), (target,))
 
 
 def _longest_context(program: SpecOp) -> int:

@@ -16,6 +16,7 @@ from tessera.ir.graph.passes.decompose import Decompose
 from tessera.ir.graph.passes.eliminate_common import EliminateCommon
 from tessera.ir.graph.passes.fold_constants import FoldConstants
 from tessera.ir.graph.passes.merge_collectives import MergeCollectives
+from tessera.ir.graph.passes.split_collectives import SplitCollectives
 from tessera.ir.graph.passes.state_accumulators import StateAccumulators
 from tessera.ir.graph.policy_rules import is_summing
 
@@ -26,6 +27,8 @@ def _refusal(op: SpecOp) -> str | None:
     spec = op.spec
     if "accumulate" in op.kinds and is_summing(op.values()) and op.value("accumulate") is None:
         return "it does not say what it sums in"
+    if op.name == "tgraph.axis_index" and op.value("size")[0].value != 1:
+        return None  # the host program knows which rank it is
     if spec.lower is not None or op.name in _STRUCTURE or spec.region_names or not spec.is_pure:
         return None
     return "it has no way down: no `lower` facet, and `decompose` did not rewrite it"
@@ -56,6 +59,8 @@ def pipeline(*, checks: bool = False) -> Sequence[Pass]:
         FoldConstants(),
         # Once all that can be computed is, what still stands between two collectives is really between them.
         MergeCollectives(),
+        # Merged ones are taken apart together; what folds them is computed like everything else from here on.
+        SplitCollectives(),
         # Last: decompositions of neighbours share parts (the maximum of two softmaxes of one value).
         EliminateCommon(),
         # After all that may make a sum: what leaves says what it sums in, so that no later room has to know the rule.

@@ -17,6 +17,7 @@ from tessera.ir.base.tape import Record, Tape
 from tessera.ir.base.types import TensorAttr
 from tessera.ir.schedule.dialect import DIALECT
 from tessera.ir.schedule.emit.evaluate import spec_of
+from tessera.ir.schedule.ops.exchange import CALLS
 from tessera.types.tensor_type import TensorType
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ def plan_flow(
         return flow.count() if "scanned" not in record.attributes else flow.scan()
     if "collective" in spec_of(record).effects:
         return flow.exchange()
+    if not record.operands and "axis" in record.attributes:
+        return flow.place()
     if "io" in spec_of(record).effects:
         return flow.call_back()
     raise ScheduleError(f"`{record.op}` has no way into a host program", span=record.span)
@@ -91,16 +94,25 @@ class _Flow:
         return self._emit("for", given, values, [block], self.types)
 
     def exchange(self) -> Sequence[SSAValue]:
-        """A collective among one rank gives what it takes; more ranks need a communicator, which none is given yet."""
-        (size,) = self.attributes["size"]
-        if size.value != 1:
-            axis = self.attributes["axis"]
+        """A collective among one rank gives what it takes; among more it is started, and waited for at once."""
+        ranks, call = self.attributes["size"][0].value, spec_of(self.record).short_name
+        if ranks == 1:
+            return [self._emit("alias", self.operands, {}, (), [type])[0] for type in self.types]
+        if ranks is None or call not in CALLS or any(self.attributes.get(name) for name in ("dim", "split", "concat")):
             raise ScheduleError(
-                f"`{self.record.op}` over `{axis}` needs {size} ranks, and this program runs as one",
+                f"`{self.record.op}` over `{self.attributes['axis']}` does more than move bytes between ranks",
                 span=self.record.span,
-                fix="compile with a mesh axis of one rank, or run on the reference backend",
+                fix="run `graph-split-collectives` first",
             )
-        return [self._emit("alias", self.operands, {}, (), [type])[0] for type in self.types]
+        values = {"call": call, "axis": self.attributes["axis"], "ranks": ranks}
+        number = {"number": self.builder.next_collective()}
+        started = self._emit("collective_start", self.operands, {**number, **values}, (), self.types)
+        return self._emit("collective_wait", [*self.operands, *started], number, (), self.types)
+
+    def place(self) -> Sequence[SSAValue]:
+        """The number of this rank along an axis of the mesh, which only a run knows."""
+        values = {"call": "axis_index", "slot": self.attributes["size"][0].value, "text": self.attributes["axis"]}
+        return self._emit("callback", (), values, (), self.types)
 
     def call_back(self) -> Sequence[SSAValue]:
         """A call of Python, where the program comes to it."""

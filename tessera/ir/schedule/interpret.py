@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,20 +17,25 @@ from tessera.ir.base.types import ShapedAttr
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.fusions import programs_in
 from tessera.ir.schedule.host_builder import tensor_of
+from tessera.ir.schedule.in_place import donated_in, is_in_place
+from tessera.ir.schedule.ops.exchange import START, WAIT
 from tessera.ir.schedule.ops.flow import is_placed
 from tessera.ir.tile.interpret import run_kernel
+from tessera.runtime.ranks import world
 from tessera.types.tensor_type import TensorType
 
 POISON = 0xA5
 """The byte that fills memory nobody has written, so that reading it shows."""
 
 
-def run_program(module: ModuleOp, *arrays: Array, symbol: str | None = None) -> tuple[Array, ...]:
+def run_program(
+    module: ModuleOp, *arrays: Array, symbol: str | None = None, runner: type[Run] | Callable[..., Run] = Run
+) -> tuple[Array, ...]:
     """The results of a `tsched.module` for these inputs, at any stage of the room.
 
     Once memory is planned, temporaries lie at their offsets in one workspace, so that a wrong plan gives wrong results.
     A plan of free names takes its inputs in the order they are first used. Raises InterpretError where the arrays do
-    not fit, a guard does not hold, or a body is missing.
+    not fit, a guard does not hold, or a body is missing. `runner` makes the run from sizes and functions.
     """
     program = next(one for one in programs_in(module) if symbol in (None, one.value("symbol")))
     block = program.regions[0].block
@@ -38,13 +43,16 @@ def run_program(module: ModuleOp, *arrays: Array, symbol: str | None = None) -> 
         raise InterpretError(f"the program takes {len(block.args)} arguments, got {len(arrays)}")
     typed = [(argument, array) for argument, array in zip(block.args, arrays, strict=True) if is_typed(argument)]
     dims = bind_dims([tensor_of(argument) for argument, _ in typed], [array for _, array in typed])
-    run = Run(dims, symbol_table(module))
+    run = runner(dims, symbol_table(module))
     for left, right, what in program.value("guards"):
         if run.size(left) != run.size(right):
             raise InterpretError(f"{what}: {left} is {run.size(left)}, {right} is {run.size(right)}")
     if program.value("workspace") is not None:
         run.world["workspace"] = np.full(run.size(program.value("workspace")), POISON, np.uint8)
-    return run.block(block, [np.asarray(array, order="C") for array in arrays])
+    donated = donated_in(program)
+    # What the caller gives up is written over, and he may have meant the elements alone.
+    given = [np.array(x, order="C", copy=True if at in donated else None) for at, x in enumerate(arrays)]
+    return run.block(block, given)
 
 
 @handles("tsched.fuse")
@@ -53,6 +61,8 @@ def _fuse(run: Run, op: SpecOp) -> Sequence[Any]:
     sizes = {str(size): run.size(dim) for size, dim in op.value("sizes")} or dict(run.dims)
     if op.value("kernels"):
         outs = [_filled(run, tensor_of(result)) for result in op.results]
+        if is_in_place(op):
+            outs[0] = np.array(operands[op.value("in_place")], order="C")
         for name in op.value("kernels"):
             run_kernel(run.functions[name], [np.asarray(x, order="C") for x in operands] + outs, sizes)
         return outs
@@ -129,6 +139,27 @@ def _callback(run: Run, op: SpecOp) -> Sequence[Any]:
     for target, result in zip(targets, given, strict=False):
         target[...] = result
     return given if op.results else ()
+
+
+@handles(START)
+def _start(run: Run, op: SpecOp) -> Sequence[Any]:
+    """Between the ranks that run this; what comes is not there before it was waited for."""
+    source = np.asarray(run[op.operands[0]], order="C")
+    target = _filled(run, tensor_of(op.results[0])) if op.results else run[op.operands[1]]
+    ranks, dtype = op.value("ranks"), tensor_of(op.operands[0]).dtype
+    part = source.nbytes // (ranks if op.value("call") == "all_to_all" else 1)
+    memory = (source.ctypes.data, target.ctypes.data, part)
+    handle = world.start(op.value("call"), op.value("axis"), ranks, memory, str(dtype))
+    # The arrays stay until the wait, whatever becomes of the values.
+    run.world.setdefault("exchanges", {})[op.value("number")] = handle, source, target
+    return (target,) if op.results else ()
+
+
+@handles(WAIT)
+def _wait(run: Run, op: SpecOp) -> Sequence[Any]:
+    handle, _, target = run.world["exchanges"].pop(op.value("number"))
+    world.wait(handle)
+    return (target,) if op.results else ()
 
 
 @handles("tsched.if")

@@ -30,7 +30,7 @@ class PlanBuilder:
         self.ask, self.whole_tiles = ask, whole_tiles
         self.guards: Sequence[GuardedPair] = ()
         self._functions: list[SpecOp] = []
-        self._count = 0
+        self._count = self._collectives = 0
 
     def fill(self, block: Block, tape: Tape, inputs: Sequence[SSAValue]) -> list[SSAValue]:
         """Write the plan of a tape at the end of a block; its results."""
@@ -53,6 +53,11 @@ class PlanBuilder:
             make("tgraph.func", values=values, types=(), regions=[block_of(body.tape, "tgraph.return")])
         )
         return name
+
+    def next_collective(self) -> int:
+        """The number of one more collective; they are written in the order in which ranks meet them."""
+        self._collectives += 1
+        return self._collectives - 1
 
     def take_functions(self) -> list[SpecOp]:
         """The bodies written since the last time."""

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from tessera.diagnostics.codes import ScheduleError
 from tessera.ir.base.arrays import Array, dtype_of, rounded, static, widened
 from tessera.ir.base.spec import Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
 from tessera.ir.graph.building import constant
@@ -150,13 +149,9 @@ def _infer_axis_index(ctx: InferContext, types: Sequence[TensorType], attributes
 
 
 def _decompose_axis_index(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
-    """The only rank of an axis is the first; of several, none is known while compiling for one."""
+    """The only rank of an axis is the first; of several, the host program asks which one it runs as."""
     (size,) = attributes["size"]
-    if size.value != 1:
-        raise ScheduleError(
-            f"`axis_index` over `{attributes['axis']}` needs {size} ranks, and this program runs as one"
-        )
-    return constant(b, 0, dt.i64)
+    return constant(b, 0, dt.i64) if size.value == 1 else None
 
 
 def axis_index_reference(*, axis: str, size: Sequence[Dim]) -> Array:

@@ -29,7 +29,7 @@ def _check_copy(op: SpecOp) -> None:
 
 
 def _check_callback(op: SpecOp) -> None:
-    known = ("debug_print", "io_callback", "check_positions", "fresh_key")
+    known = ("debug_print", "io_callback", "check_positions", "fresh_key", "axis_index")
     if op.value("call") not in known:
         op.fail(f"`call` is one of {', '.join(known)}, got {op.value('call')!r}")
     if op.value("call") == "io_callback" and op.value("slot") < 0:
@@ -106,7 +106,7 @@ SPECS = (
         operands=("values*",),
         results=("given*",),
         attributes=(
-            Attribute("call", "str", doc="debug_print, io_callback, check_positions or fresh_key"),
+            Attribute("call", "str", doc="debug_print, io_callback, check_positions, fresh_key or axis_index"),
             Attribute("slot", "int", -1, "the number of the function among those of the program"),
             Attribute("text", "str", "", "what is printed"),
             Attribute("outputs", "int", 0, "how many of the buffers, the last, it writes, once they are placed"),

@@ -13,7 +13,8 @@ from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.fusions import programs_in
-from tessera.types.effect import PURE, Effects
+from tessera.ir.schedule.op_effects import own_effects
+from tessera.types.effect import PURE
 
 _OWN = frozenset({"memory"})
 """Host programs and kernels work in memory by their nature; that is not worth saying."""
@@ -43,7 +44,7 @@ def _check(program: SpecOp, kernels: Mapping[str, SpecOp]) -> None:
     if declared is None:
         return
     for op in program.walk():
-        extra = _effects(op, kernels).without({*declared, *_OWN}) if op is not program else PURE
+        extra = own_effects(op, kernels).without({*declared, *_OWN}) if op is not program else PURE
         if extra:
             texts = ", ".join(f'"{effect}"' for effect in sorted({*declared, *extra}))
             raise OpError(
@@ -51,13 +52,3 @@ def _check(program: SpecOp, kernels: Mapping[str, SpecOp]) -> None:
                 f"`{op.name}` has effect {extra}, and `@{program.value('symbol')}` declares {declared!r}",
                 f"declare it: `{EFFECTS} = [{texts}]`",
             )
-
-
-def _effects(op: object, kernels: Mapping[str, SpecOp]) -> Effects:
-    if not isinstance(op, SpecOp):
-        return PURE
-    own = Effects(op.spec.effects)
-    if op.name == "tsched.callback":
-        return own.join(["random"] if op.value("call") == "fresh_key" else ())
-    kernel = kernels.get(op.value("kernel")) if op.name == "tsched.call" else None
-    return own if kernel is None else own.join(declared_effects(kernel) or ())

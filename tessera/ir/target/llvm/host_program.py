@@ -25,9 +25,14 @@ def buffer_type(value: SSAValue) -> TensorType:
     return value.type.data
 
 
+EXCHANGES = ("tsched.collective_start", "tsched.collective_wait")
+"""Ops that speak with other ranks, through Python."""
+
+
 def callbacks_in(program: SpecOp) -> list[SpecOp]:
     """The calls of Python in a program; native code knows each by its place in this list."""
-    return [op for op in program.walk() if isinstance(op, SpecOp) and op.name == "tsched.callback"]
+    names = ("tsched.callback", *EXCHANGES)
+    return [op for op in program.walk() if isinstance(op, SpecOp) and op.name in names]
 
 
 def sizes_at(f: FunctionText, pointer: Value, names: Sequence[str]) -> dict[str, Index]:
@@ -100,6 +105,7 @@ class HostProgram(ABC):
             "tsched.copy": self.copy,
             "tsched.call": self.call,
             "tsched.callback": self.call_back,
+            **dict.fromkeys(EXCHANGES, self.call_back),
             "tsched.if": self._if,
             "tsched.while": self._while,
             "tsched.for": self._for,

@@ -1,0 +1,151 @@
+"""Let programs compute while ranks exchange bytes: collectives start early, and are waited for late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, Operation, SSAValue
+
+from tessera.ir.base.choice import Chooser, StaticChooser
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.ir.base.verify import symbol_table
+from tessera.ir.schedule.fusions import programs_in
+from tessera.ir.schedule.op_effects import all_effects
+from tessera.ir.schedule.ops.exchange import START, WAIT
+from tessera.types.effect import Effects, may_swap
+
+KNOB = "collectives.overlap"
+
+_NOTES = ("tsched.tile", "tsched.layout", "tsched.collective")
+"""Ops that say something of a value, and stay behind it."""
+_UNORDERED = ("memory", "random")
+"""Values of a plan say who needs whose memory, and draws depend on their keys alone."""
+
+
+@dataclass(frozen=True)
+class OverlapCollectives(Pass):
+    """Put what does not need a collective's result between its start and its wait.
+
+    Before: `%a = tsched.collective_start %x`, `%b = tsched.collective_wait %x, %a`, `%c = tsched.fuse @k(%y)`. After:
+    the group stands between the two. What a start needs comes first, then the start, then what needs no wait, and the
+    waits where nothing else is left. Collectives start in the order they had, and whatever meets the outside world
+    stays in order with all of them. Every value is computed from the same values, so no bit changes. The choice
+    `collectives.overlap` turns it off.
+    """
+
+    chooser: Chooser = field(default_factory=StaticChooser)
+
+    def run(self, module: ModuleOp) -> None:
+        functions = symbol_table(module)
+        for program in programs_in(module):
+            blocks = list(dict.fromkeys(op.parent for op in program.walk() if op.name == START))
+            if blocks and self.chooser.choose(KNOB, (True, False), {}).value:
+                for block in blocks:
+                    assert block is not None
+                    _reorder(block, functions)
+
+
+def _reorder(block: Block, functions: Mapping[str, SpecOp]) -> None:
+    last = block.last_op
+    assert last is not None
+    ops = [op for op in block.ops if op is not last]
+    order = _order(ops, _needs(ops, functions))
+    for op in order:
+        op.detach()
+        block.insert_op_before(op, last)
+
+
+def _needs(ops: Sequence[Operation], functions: Mapping[str, SpecOp]) -> list[set[int]]:
+    """Of each op, the places of those that must come before it."""
+    makers: dict[SSAValue, int] = {}
+    readers: dict[SSAValue, set[int]] = {}
+    ordered: list[tuple[int, Effects]] = []
+    needs: list[set[int]] = []
+    for at, op in enumerate(ops):
+        used = set(_used(op))
+        needs.append({makers[value] for value in used if value in makers})
+        # What is written over must have been read by all who read it before.
+        needs[at].update(*(readers.get(_memory_of(value), ()) for value in _written_over(op)))
+        for value in used:
+            readers.setdefault(_memory_of(value), set()).add(at)
+        effects = all_effects(op, functions).without(_UNORDERED)
+        if effects:
+            needs[at] |= {
+                other for other, theirs in ordered if not _may_pass(ops[other], op) and not may_swap(theirs, effects)
+            }
+            ordered.append((at, effects))
+        makers.update(dict.fromkeys(op.results, at))
+    return needs
+
+
+def _written_over(op: Operation) -> Iterator[SSAValue]:
+    """The values of a plan whose memory a group, or one inside, takes for its result."""
+    for inner in op.walk():
+        if isinstance(inner, SpecOp) and "in_place" in inner.kinds and inner.value("in_place") >= 0:
+            yield inner.operands[inner.value("in_place")]
+
+
+def _memory_of(value: SSAValue) -> SSAValue:
+    """The value that holds the memory in which another is seen."""
+    while isinstance(value.owner, Operation) and value.owner.name == "tsched.alias":
+        value = value.owner.operands[0]
+    return value
+
+
+def _may_pass(before: Operation, after: Operation) -> bool:
+    """Whether one of two is a wait, which no other collective waits for: ranks meet where they start."""
+    return any(one.name == WAIT and "io" not in _kinds(other) for one, other in ((before, after), (after, before)))
+
+
+def _kinds(op: Operation) -> set[str]:
+    """The effects that ops in it are declared with."""
+    return {effect for inner in op.walk() if isinstance(inner, SpecOp) for effect in inner.spec.effects}
+
+
+def _used(op: Operation) -> Iterator[SSAValue]:
+    for inner in op.walk():
+        yield from inner.operands
+
+
+def _order(ops: Sequence[Operation], needs: Sequence[set[int]]) -> list[Operation]:
+    """The ops one by one, of those that can come next always the most urgent."""
+    left = [set(one) for one in needs]
+    users: list[list[int]] = [[] for _ in ops]
+    for at, one in enumerate(needs):
+        for other in one:
+            users[other].append(at)
+    leading = _leading(ops, needs)
+    ready = {at for at, one in enumerate(left) if not one}
+    found: list[Operation] = []
+    while ready:
+        at = min(ready, key=lambda place: (_rank(ops[place], place in leading), place))
+        ready.discard(at)
+        found.append(ops[at])
+        for user in users[at]:
+            left[user].discard(at)
+            if not left[user]:
+                ready.add(user)
+    assert len(found) == len(ops), "what ops need goes in a circle"
+    return found
+
+
+def _leading(ops: Sequence[Operation], needs: Sequence[set[int]]) -> set[int]:
+    """The ops that some start has to wait for."""
+    found: set[int] = set()
+    for at in range(len(ops) - 1, -1, -1):
+        if ops[at].name == START or at in found:
+            found |= needs[at]
+    return found
+
+
+def _rank(op: Operation, leads: bool) -> int:
+    if op.name in _NOTES:
+        return 0
+    if op.name == START:
+        return 1
+    if op.name == WAIT:
+        return 4
+    return 2 if leads else 3

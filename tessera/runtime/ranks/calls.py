@@ -1,0 +1,37 @@
+"""Collectives as native code calls them: what each program of a thread has under way, by number."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from collections.abc import Sequence
+
+from tessera.runtime.ranks import world
+from tessera.runtime.ranks.communicator import Handle
+from tessera.types.dtype import BY_NAME
+
+
+class Exchanges(threading.local):
+    """The collectives that a program has started and not waited for, in each thread that runs it."""
+
+    def __init__(self) -> None:
+        self.under_way: dict[int, Handle] = {}
+
+    def start(self, number: int, text: str, source: int, target: int, shape: Sequence[int], dtype: str) -> None:
+        """Begin a collective: `text` says which, `shape` is that of what is sent."""
+        call, axis, ranks = json.loads(text)
+        size = math.prod(shape) * BY_NAME[dtype].bytes
+        part = size // ranks if call == "all_to_all" else size
+        self.under_way[number] = world.start(call, axis, ranks, (source, target, part), dtype)
+
+    def wait(self, number: int) -> None:
+        """Come back when it is done."""
+        world.wait(self.under_way.pop(number))
+
+    def abandon(self) -> None:
+        """The program ends before its end, and with it its memory: nothing may be written there any more."""
+        started, self.under_way = self.under_way, {}
+        communicator = world.current()
+        if communicator is not None and any(not handle.done.is_set() for handle in started.values()):
+            communicator.abandon("a program ended while a collective of it was under way")

@@ -1,0 +1,185 @@
+"""Starting ranks: one process for each on this machine, their results and errors by rank, their output labelled.
+
+Processes start anew (nothing is forked), are told what to run over a socket, and answer over it. They stand in sessions
+of their own, so that Ctrl-C reaches the one who started them, who ends them all; and they end when it dies.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection, wait
+from threading import Thread
+from typing import IO, Any
+
+from tessera.diagnostics.codes import RankError
+from tessera.runtime.ranks.shared_memory import Ends, ends_of
+from tessera.types.settings import rank_seconds, usable_cpus
+
+MOST = 64
+"""Ranks of one machine: each pair of them has a socket."""
+
+_GRACE = 5.0  # seconds that the others have to end by themselves once one has failed
+_CHILD = "from tessera.runtime.ranks.process import main; main()"
+
+
+def launch(task: Mapping[str, Any], ranks: int, *, seconds: float | None = None, labelled: bool = True) -> list[Any]:
+    """What a task gives on each rank of a new world, in order.
+
+    A task is `{"function": f, "args": ..., "kwargs": ...}`, or `{"file": path, "argv": ...}`. `seconds` is how long a
+    collective waits for a rank. Raises RankError (T0712) where a rank fails, with its error as the cause.
+    """
+    payload = pickle.dumps(({"path": sys.path, "main": _main_of(task)}, _pickled(task)))
+    world = ends_of(ranks)
+    running: list[_Rank] = []
+    try:
+        try:
+            for ends in world:
+                running.append(_Rank(ends, seconds, labelled))
+        finally:
+            for ends in world:
+                ends.close()  # from here on a rank that dies is the only one to hold its ends
+            os.close(world[0].file)
+        for one in running:
+            one.send(payload)
+        _collect(running)
+    finally:
+        for one in running:
+            one.end()
+    return _results(running)
+
+
+class _Rank:
+    """One process: `answer` is what it said, None where it has not, or ended without a word."""
+
+    def __init__(self, ends: Ends, seconds: float | None, labelled: bool) -> None:
+        self.rank, self.answer = ends.rank, None
+        mine, theirs = socket.socketpair()
+        files = [ends.file, theirs.fileno(), *(-1 if one is None else one.fileno() for one in ends.sockets)]
+        given = [str(ends.rank), str(ends.size), *map(str, files)]
+        pipe = subprocess.PIPE if labelled else None
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _CHILD, *given],
+            stdin=subprocess.DEVNULL,
+            stdout=pipe,
+            stderr=pipe,
+            env=_environment(ends.size, seconds),
+            pass_fds=[file for file in files if file >= 0],
+            start_new_session=True,
+        )
+        theirs.close()
+        self.control = Connection(mine.detach())
+        streams = ((self.process.stdout, sys.stdout), (self.process.stderr, sys.stderr))
+        self._threads = [Thread(target=_relay, args=(self.rank, *pair), daemon=True) for pair in streams if pair[0]]
+        for thread in self._threads:
+            thread.start()
+
+    def send(self, payload: bytes) -> None:
+        """Tell it what to do; one that has died already is found when its answer is awaited."""
+        try:
+            self.control.send_bytes(payload)
+        except OSError:
+            return
+
+    def receive(self) -> None:
+        """Take its answer."""
+        try:
+            self.answer = pickle.loads(self.control.recv_bytes())
+        except (EOFError, OSError):
+            self.answer = {"died": True}
+
+    def end(self) -> None:
+        """Let it come to its end, and help where it does not."""
+        self.control.close()
+        if self.answer is None:
+            self.process.terminate()
+        try:
+            self.process.wait(_GRACE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        for thread in self._threads:
+            thread.join()
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def _collect(running: Sequence[_Rank]) -> None:
+    """Wait for the answers of all; once one has failed, the others have little time left."""
+    waiting = {one.control: one for one in running}
+    deadline: float | None = None
+    while waiting:
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            return
+        for control in wait(list(waiting), left):
+            assert isinstance(control, Connection)
+            one = waiting.pop(control)
+            one.receive()
+            if deadline is None and "value" not in (one.answer or {}):
+                deadline = time.monotonic() + _GRACE
+
+
+def _results(running: Sequence[_Rank]) -> list[Any]:
+    failed = [one for one in running if "value" not in (one.answer or {})]
+    if not failed:
+        return [(one.answer or {})["value"] for one in running]
+    # A rank that failed by itself comes before those that failed because it left.
+    own = [one for one in failed if not isinstance((one.answer or {}).get("error"), RankError)]
+    first = next((one for one in own if one.answer is not None), failed[0])
+    others = [f"rank {one.rank}: {_summary(one)}" for one in failed if one is not first]
+    answer: dict[str, Any] = first.answer or {}
+    raise RankError(
+        f"rank {first.rank} of {len(running)} failed: {_summary(first)}",
+        notes=(*answer.get("places", ()), *others),
+    ) from answer.get("error")
+
+
+def _summary(one: _Rank) -> str:
+    answer: dict[str, Any] = one.answer or {}
+    if "summary" in answer:
+        return answer["summary"]
+    code = one.process.returncode
+    if not answer:
+        return "it was ended while it still ran"
+    return f"it ended with exit code {code}" if code >= 0 else f"signal {-code} ended it"
+
+
+def _pickled(task: Mapping[str, Any]) -> bytes:
+    try:
+        return pickle.dumps(dict(task))
+    except (AttributeError, TypeError, pickle.PicklingError) as error:
+        raise RankError(
+            f"what ranks run is sent to other processes, which cannot find it: {error}",
+            fix="give a function that stands at the top of a module, and arguments that `pickle` takes",
+        ) from None
+
+
+def _main_of(task: Mapping[str, Any]) -> str | None:
+    """The file of the program that is running, where ranks must read it to find their function."""
+    function: Callable[..., Any] | None = task.get("function")
+    if getattr(function, "__module__", None) != "__main__":
+        return None
+    return getattr(sys.modules["__main__"], "__file__", None)
+
+
+def _environment(ranks: int, seconds: float | None) -> dict[str, str]:
+    """The variables of a rank: the processors of the machine are shared out among all."""
+    values = dict(os.environ)
+    values.setdefault("TESSERA_NUM_THREADS", str(max(1, usable_cpus() // ranks)))
+    values["PYTHONUNBUFFERED"] = "1"  # lines are shown when they are printed
+    values["TESSERA_RANK_SECONDS"] = f"{rank_seconds() if seconds is None else seconds:g}"
+    return values
+
+
+def _relay(rank: int, source: IO[bytes], target: IO[str]) -> None:
+    """Lines of a rank, each with its number in front."""
+    for line in source:
+        target.write(f"[rank {rank}] {line.decode(errors='replace')}")
+        target.flush()
