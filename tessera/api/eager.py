@@ -8,9 +8,10 @@ from functools import cache
 from typing import Any
 
 from tessera.api.compilation import load
+from tessera.api.residence import device_class, residence
 from tessera.api.specialization import Loaded
 from tessera.api.tensor import Tensor
-from tessera.compiler.options import Options
+from tessera.compiler.options import Options, at_place
 from tessera.diagnostics.codes import (
     AxisError,
     BroadcastError,
@@ -53,6 +54,7 @@ def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any], opti
         key = (key, options)
     found = _kept(key)
     if found is _UNKNOWN:
+        options = _options_for(op, operands) if options is None else options
         found = _keep(key, _compiled(op, [_type_of(operand) for operand in operands], attributes, options))
     if found is None:
         # The rule of this op needs numbers, such as the two words of a key: then sizes are part of the program.
@@ -60,12 +62,19 @@ def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any], opti
         key = (key, tuple(type.shape for type in types))
         found = _kept(key)
         if found is _UNKNOWN:
+            options = _options_for(op, operands) if options is None else options
             found = _keep(key, _loaded(_traced(op, types, attributes), options))
     program, is_single = found
     result = program.call(*operands)
     if result is NotImplemented:
         result = program.run(operands)
     return result if is_single else several(result)
+
+
+def _options_for(op: str, operands: Sequence[Any]) -> Options:
+    """Those of the device that the operands lie on; raises DeviceError (T0720) where they lie on two."""
+    place = residence(op, operands, _operand_names(op, len(operands)))
+    return _OPTIONS if place is None else at_place(_OPTIONS, place)
 
 
 def _key_of(op: str, attributes: Mapping[str, Any]) -> Any:
@@ -111,7 +120,9 @@ def _form(operand: Any) -> tuple[str, tuple[bool, ...]]:
     dtype = concrete_dtype(operand)
     if dtype is None:
         _type_of(operand)
-    return str(dtype), tuple([size == 1 for size in operand.shape])
+    ones = tuple([size == 1 for size in operand.shape])
+    # What runs on a device is another program.
+    return f"gpu {dtype}" if operand.__class__ is device_class() else str(dtype), ones
 
 
 def _type_of(operand: Any) -> TensorType:

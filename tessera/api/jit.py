@@ -14,6 +14,7 @@ from tessera.api.captures import Captures
 from tessera.api.compilation import load, placed
 from tessera.api.outside import Outside
 from tessera.api.recompile import Around, CacheInfo, History
+from tessera.api.residence import device_class, residence
 from tessera.api.specialization import Specialization
 from tessera.compiler.options import Options, at_place
 from tessera.diagnostics.codes import ArgumentError, PolicyError, RuntimeArgumentError
@@ -173,6 +174,10 @@ class Jit(_Hot):
                     self._prefer(other)
                     return result
         call = self._binder.bind(args, kwargs)
+        if device_class() is not None and (there := self._where_they_are(call.tensors)) is not None:
+            result = there(*args, **kwargs)
+            self._prefer(there._fast)
+            return result
         found = self._current(call.signature)
         if found is None:
             if self.constraints:
@@ -183,6 +188,13 @@ class Jit(_Hot):
         made, captured = found
         self._prefer(made.fast)
         return made.run(call.tensors, captured)
+
+    def _where_they_are(self, tensors: Sequence[Any]) -> Jit | None:
+        """The function on the GPU that its tensors lie on; None where it runs here, or says itself where it does."""
+        if self.options.backend != Options().backend:
+            return None
+        place = residence(self.name, tensors)
+        return None if place is None else self.under(SILENT, place)
 
     def _current(self, signature: Signature) -> tuple[Specialization, Sequence[Any]] | None:
         """The specialization for a signature that was made for what is outside now, and the tensors it takes there."""

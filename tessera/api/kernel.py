@@ -10,6 +10,7 @@ from typing import Any
 
 from tessera.api.jit import Jit
 from tessera.api.kernel_vjp import check_called, check_declared, is_checking, vjp_name
+from tessera.api.residence import device_class, residence
 from tessera.api.tuning import Tuning
 from tessera.compiler.kernel_instance import KernelInstance
 from tessera.compiler.options import Options, at_place
@@ -17,6 +18,7 @@ from tessera.diagnostics.codes import ArgumentError, KernelError, RuntimeArgumen
 from tessera.diagnostics.error import CompilationError
 from tessera.frontend.annotations import annotation_text
 from tessera.frontend.arguments import callables, shown, word
+from tessera.frontend.concrete import is_concrete
 from tessera.frontend.functions.movement import reshape
 from tessera.frontend.functions.operands import shape_dims
 from tessera.frontend.kernel.bind import KernelBinder, fused_shape
@@ -88,6 +90,10 @@ class Kernel:
         if getattr(scope, "place", None) is not None:
             with scope.without_place():
                 return self._at(scope.place)(*args, **kwargs)
+        if scope is None and device_class() is not None and self.options.backend == Options().backend:
+            place = residence(self.name, [leaf for leaf in flatten((args, kwargs))[0] if is_concrete(leaf)])
+            if place is not None:
+                return self._at(place)(*args, **kwargs)
         if self.tuning is not None:
             return self.tuning.chosen(self, args, kwargs)._called(args, kwargs)
         return self._called(args, kwargs)
@@ -367,6 +373,9 @@ class _KernelJit(Jit):
 
     def __repr__(self) -> str:
         return self.written()
+
+    def _where_they_are(self, tensors: Sequence[Any]) -> None:
+        """The kernel has looked."""
 
     @property
     def fast(self) -> Callable[..., Any]:

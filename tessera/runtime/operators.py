@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tessera.diagnostics.codes import OperatorError
+from tessera.types.device import Device, cpu
 
 Operation = Callable[..., Any]
 
@@ -20,7 +21,6 @@ OTHER_NAMES: Mapping[str, str] = {
     "numel": "size",
     "permute": "transpose(...)",
     "t": "T",
-    "to": "cast(dtype)",
     "type": "cast(dtype)",
     "unsqueeze": "expand_dims(axis)",
     "view": "reshape(...)",
@@ -29,9 +29,11 @@ OTHER_NAMES: Mapping[str, str] = {
 
 ELSEWHERE: Mapping[str, str] = {
     "backward": "derivatives are not taken yet",
+    "cpu": "it is in host memory already",
     "cuda": "write `tessera.cuda.array(x)`",
     "grad": "derivatives are not taken yet",
     "requires_grad": "derivatives are not taken yet",
+    "to": "write `x.cast(dtype)` for another dtype, `tessera.cuda.array(x)` for a GPU, and `x.cpu()` for host memory",
 }
 """What other libraries have as methods, and what is said of it here."""
 
@@ -146,6 +148,11 @@ class Operators:
         def __getattr__(self, name: str) -> NoReturn:
             is_function = not name.startswith("_") and name in _table
             raise AttributeError(no_attribute("a tensor", name, is_function), name=name, obj=self)
+
+    @property
+    def device(self) -> Device:
+        """Where the elements are, and what is made of them is computed: `cpu`, or `gpu[n]`."""
+        return cpu
 
     @property
     def T(self) -> Any:  # noqa: N802 (NumPy's name for it)

@@ -145,6 +145,8 @@ def test_names_of_other_libraries_are_told_by_ours(owner: Any, name: str, instea
         (ts, "vmap", "ops take leading dims as they come"),
         (X, "backward", "derivatives are not taken yet"),
         (X, "cuda", "write `tessera.cuda.array(x)`"),
+        (X, "to", "`tessera.cuda.array(x)` for a GPU, and `x.cpu()` for host memory"),
+        (X, "cpu", "it is in host memory already"),
     ],
 )
 def test_what_other_libraries_have_and_tensors_do_not_is_told(owner: Any, name: str, said: str) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import RuntimeArgumentError
-from tessera.runtime import dlpack
+from tessera.runtime import arrays, dlpack
 from tessera.runtime.devices import cuda_dlpack
 from tessera.runtime.devices.cuda_driver import driver
 from tessera.runtime.devices.cuda_memory import POOL, Home, copy_in, copy_out, copy_within
 from tessera.runtime.devices.cuda_stream import current_stream, wait_for
+from tessera.runtime.operators import Operators
 from tessera.runtime.tensor import Tensor, dtype_named
+from tessera.types.device import Device, gpu
 from tessera.types.dtype import BY_NAME, DType
 
 if TYPE_CHECKING:
@@ -47,13 +49,17 @@ def form_of(dtype: DType, shape: tuple[int, ...]) -> Form:
     return found if found is not None else _FORMS.setdefault(key, Form(dtype, shape))
 
 
-class CudaTensor:
+class CudaTensor(Operators):
     """A block of elements on a GPU, contiguous, with a shape and a dtype; `stream` is the queue that made it.
 
     They come from compiled functions and from `CudaTensor.of`. Their memory goes back to the pool when they die.
+    Operators, methods and functions of them run on the GPU, and wait for nothing.
     """
 
     __slots__ = ("__weakref__", "_owner", "address", "form", "lane", "stream")
+
+    # NumPy arrays leave `array + tensor` to the tensor.
+    __array_priority__ = 1000.0
 
     def __init__(self, address: int, form: Form, stream: int, owner: object) -> None:
         # Whose memory it is: a home, which it goes back to, or whatever keeps it.
@@ -101,6 +107,11 @@ class CudaTensor:
         return self.form.dtype
 
     @property
+    def device(self) -> Device:
+        """The GPU that it is on."""
+        return gpu[driver().ordinal]
+
+    @property
     def ndim(self) -> int:
         return len(self.form.shape)
 
@@ -142,6 +153,10 @@ class CudaTensor:
         array = self.numpy()
         return array if dtype is None else array.astype(dtype)
 
+    def __array_function__(self, function: Any, _: Any, inputs: Any, options: Any) -> Any:
+        """NumPy's functions take a tensor for a copy of it, and give arrays."""
+        return function(*arrays.without_tensors(inputs, CudaTensor), **arrays.without_tensors(options, CudaTensor))
+
     def tolist(self) -> Any:
         return self.cpu().tolist()
 
@@ -167,6 +182,9 @@ class CudaTensor:
         if not self.ndim:
             raise TypeError("a tensor of rank 0 has no length")
         return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[index] for index in range(len(self)))
 
     def __bool__(self) -> bool:
         return bool(self.item())
@@ -214,7 +232,14 @@ class CudaTensor:
         return cuda_dlpack.export(source, source.address, source.dtype, source.shape, driver().ordinal)
 
     def __repr__(self) -> str:
-        return repr(self.cpu()).replace("Tensor(", "CudaTensor(", 1)
+        # Lines after the first stand under the elements.
+        return repr(self.cpu()).replace("Tensor(", "CudaTensor(", 1).replace("\n", "\n    ")
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec else repr(self)
+
+    def __reduce__(self) -> tuple[Callable[..., CudaTensor], tuple[Any, ...]]:
+        return CudaTensor.of, (self.cpu(),)
 
 
 def _shared(producer: Any) -> CudaTensor:

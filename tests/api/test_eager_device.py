@@ -1,0 +1,196 @@
+"""Ops on tensors of a GPU outside `jit`, with host memory in place of its own and the reference in place of kernels."""
+
+from __future__ import annotations
+
+import ctypes
+import pickle
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import KTile, f32, kernel, tile
+from tessera.api import eager, jit
+from tessera.api.compilation import load
+from tessera.diagnostics.codes import BroadcastError, DeviceError, OperatorError
+from tessera.frontend.several import several
+from tessera.runtime.devices import cuda_tensor
+from tessera.runtime.devices.cuda_tensor import CudaTensor, form_of
+from tests.api.eager_surface import WRITTEN, I, X, Y
+
+
+def put(value: Any) -> CudaTensor:
+    """A tensor of the device that is none: it keeps host memory alive."""
+    host = ts.array(np.array(value)).copy()
+    return CudaTensor(host.address, form_of(host.dtype, host.shape), 0, host)
+
+
+class Program:
+    """A program of the device: it takes tensors there, and single numbers from anywhere."""
+
+    calls = 0
+
+    def __init__(self, loaded: Any) -> None:
+        self.loaded, self.given = loaded, 0
+
+    def call(self, *_: Any) -> Any:
+        return NotImplemented
+
+    def run(self, arguments: Sequence[Any]) -> Any:
+        assert all(isinstance(one, CudaTensor) or not one.shape for one in arguments)
+        self.given += 1
+        results = self.loaded.run([one.cpu() if isinstance(one, CudaTensor) else one for one in arguments])
+        made = [put(np.asarray(one)) for one in several(results)]
+        return made[0] if len(made) == 1 else tuple(made)
+
+
+class Driver:
+    """A device that is there."""
+
+    ordinal = 0
+
+
+@pytest.fixture(autouse=True)
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Backends that programs were made for."""
+    found: list[str] = []
+
+    def loading(tape: Any, options: Any, name: str = "") -> Any:
+        found.append(options.backend)
+        program, origin = load(tape, ts.Options(backend="reference"))
+        return (Program(program) if options.backend == "cuda" else program), origin
+
+    def copied(target: int, source: int, size: int, stream: int) -> None:
+        ctypes.memmove(target, source, size)
+
+    monkeypatch.setattr(eager, "_PROGRAMS", OrderedDict[Any, Any]())
+    monkeypatch.setattr(eager, "load", loading)
+    monkeypatch.setattr(jit, "load", loading)
+    monkeypatch.setattr(cuda_tensor, "driver", Driver)
+    monkeypatch.setattr(cuda_tensor, "copy_out", copied)
+    return found
+
+
+@pytest.mark.parametrize("what", WRITTEN)
+def test_what_is_written_of_tensors_runs_where_they_are(what: str, made: list[str]) -> None:
+    expected = WRITTEN[what](ts.array(X), ts.array(Y), ts.array(I))
+    assert set(made) == {"x86"}
+    made.clear()
+    given = put(X), put(Y), put(I)
+    found = WRITTEN[what](*given)
+    assert isinstance(found, CudaTensor)
+    assert set(made) == {"cuda"}
+    assert found.dtype is expected.dtype
+    np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
+    made.clear()
+    WRITTEN[what](*given)
+    assert made == []
+
+
+def test_tensors_of_two_memories_are_refused_with_both_named() -> None:
+    for other in (Y, ts.array(Y)):
+        for work in (lambda: put(X) + other, lambda: other * put(X)):  # noqa: B023
+            with pytest.raises(DeviceError) as caught:
+                work()
+            assert "is on gpu[0], and" in caught.value.message
+            assert "[2, 3]" in caught.value.message
+            assert "`tessera.cuda.array(x)`" in str(caught.value)
+            assert "`x.cpu()`" in str(caught.value)
+            assert caught.value.span is not None
+            assert caught.value.span.file == __file__
+    with pytest.raises(DeviceError, match=r"`where` is given tensors of two memories: `x`.* is on gpu\[0\], and"):
+        ts.ops.where(ts.array(X) > 0, put(X), put(Y))
+
+
+def test_single_numbers_go_along() -> None:
+    for number in (2, 2.0, True, np.float32(2), ts.array(2.0), np.array(2.0, np.float32)):
+        assert isinstance(put(X) * number, CudaTensor)
+        assert isinstance(number + put(X), CudaTensor)
+
+
+def test_errors_are_those_of_tensors_in_host_memory() -> None:
+    said: list[str] = []
+    for move in (ts.array, put):
+        with pytest.raises(BroadcastError) as caught:
+            _ = move(X) + move(Y[:, :2])
+        said.append(caught.value.message)
+        with pytest.raises(OperatorError) as refused:
+            move(X)[0] = 1.0
+        said.append(refused.value.message)
+        with pytest.raises(AttributeError) as unknown:
+            getattr(move(X), "unsqueeze")  # noqa: B009
+        said.append(str(unknown.value))
+    assert said[:3] == said[3:]
+
+
+def test_a_tensor_is_read_as_one_in_host_memory() -> None:
+    x, one = put(X), put(np.float32(2.5))
+    assert x.device == ts.gpu[0]
+    assert ts.array(X).device == ts.cpu
+    assert len(x) == 2
+    assert [type(row) for row in x] == [CudaTensor, CudaTensor]
+    assert x.tolist() == X.tolist()
+    assert (int(one), float(one), bool(one), one.item()) == (2, 2.5, True, 2.5)
+    assert f"{one:.2f}" == "2.50"
+    assert list(range(5))[put(np.int64(3))] == 3
+    assert repr(put(np.arange(3))) == "CudaTensor([3] i64, [0, 1, 2])"
+    lines = repr(x).splitlines()
+    assert lines[0].index("[1,") == lines[1].index("[4,")
+    assert f"{x}" == repr(x)
+    assert np.sum(x, axis=0).tolist() == X.sum(axis=0).tolist()
+    assert np.concatenate([x, X]).shape == (4, 3)
+    np.testing.assert_array_equal(np.asarray(x, np.float64), X.astype(np.float64))
+    with pytest.raises(TypeError, match="rank 0 has no length"):
+        len(one)
+    with pytest.raises(OperatorError, match="only a tensor of one element"):
+        bool(x)
+
+
+def test_tensors_are_told_apart_and_kept_in_sets() -> None:
+    x, y = put(X), put(X)
+    assert len({x, y, x}) == 2
+    assert (x == y).tolist() == [[True] * 3] * 2
+
+
+def test_a_copy_is_pickled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_tensor.CudaTensor, "of", staticmethod(put))
+    assert pickle.loads(pickle.dumps(ts.array(X))).tolist() == X.tolist()
+    restore, (host,) = put(X).__reduce__()
+    assert restore(host).tolist() == X.tolist()
+
+
+@ts.jit
+def twice(x: Any) -> Any:
+    return x + x
+
+
+@kernel
+def doubled(x: KTile["M", "N", f32]) -> Any:
+    T = tile.context()
+    return tile.load(x, rows=T.m, cols=T.n) * 2.0
+
+
+def test_functions_and_kernels_run_where_their_tensors_are(made: list[str]) -> None:
+    for work in (twice, doubled):
+        made.clear()
+        for _ in range(2):
+            found = work(put(X))
+            assert isinstance(found, CudaTensor)
+            np.testing.assert_array_equal(np.asarray(found), 2 * X)
+        assert made == ["cuda"]
+        np.testing.assert_array_equal(np.asarray(work(X)), 2 * X)
+        assert made == ["cuda", "x86"]
+        assert isinstance(work(put(X)), CudaTensor)
+        assert made == ["cuda", "x86"]
+
+
+def test_a_function_of_two_memories_is_refused() -> None:
+    @ts.jit
+    def added(x: Any, y: Any) -> Any:
+        return x + y
+
+    with pytest.raises(DeviceError, match="`added` is given tensors of two memories: argument 1"):
+        added(X, put(Y))
