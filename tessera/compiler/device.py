@@ -11,6 +11,7 @@ from tessera.backends.nvptx.empty_sides import without_products
 from tessera.backends.nvptx.host import STATE, HostCode, host_code, unaligned_kernels
 from tessera.backends.nvptx.host_call import PLAN
 from tessera.backends.nvptx.host_maps import area_bytes
+from tessera.backends.nvptx.host_queues import QUEUES, queue_plan
 from tessera.backends.nvptx.kernel_code import KernelCode, plain_symbol
 from tessera.backends.nvptx.matrix_units import Lowered, units_lines
 from tessera.backends.nvptx.values import EXACT, HARDWARE
@@ -24,6 +25,8 @@ from tessera.ir.base.choice import Chooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.pipeline import Stages
 from tessera.ir.schedule.accesses import accesses_of
+from tessera.ir.schedule.launch_order import launches_in, order_of
+from tessera.ir.schedule.launch_queues import QueuePlan
 from tessera.ir.target.door import check_kernels
 from tessera.ir.target.machine_code import compile_texts
 from tessera.ir.tile.matrix.programs import PAIRS
@@ -32,6 +35,8 @@ from tessera.ir.tile.order import EPILOGUES
 from tessera.ir.tile.passes.overlap_products import LAGS
 from tessera.types.machine import GPUS, Machine
 
+MANY = 2
+"""Launches from which on a program may have some that run beside each other."""
 _HOST = X86Backend(machine_of(frozenset()))
 """The host program computes little: one for every x86-64 processor will do, and travels with its kernels."""
 
@@ -92,6 +97,8 @@ class DeviceParts:
             "state": list(STATE),
             "plan": list(PLAN),
             "maps": area_bytes(host.maps),
+            "queues": host.queues,
+            "events": host.events,
         }
 
     def facts(self) -> dict[str, Any]:
@@ -130,7 +137,7 @@ class DeviceLine:
     ) -> DeviceParts:
         """Kernels for matrix units and others, and the host program that launches them."""
         backend = with_choices(self.backend, chooser, fast_math=self.fast_math)
-        return _parts(backend, program, kernels, stages, begin)
+        return _parts(backend, program, kernels, stages, begin, chooser)
 
 
 def _backend(options: Options) -> NvptxBackend:
@@ -168,6 +175,7 @@ def _parts(
     kernels: Sequence[SpecOp],
     stages: Stages,
     begin: Begin | None,
+    chooser: Chooser,
 ) -> DeviceParts:
     """Everything but the machine code."""
     unaligned = unaligned_kernels(program)
@@ -184,9 +192,23 @@ def _parts(
         codes = backend.codes(targets, begin)
         face = interface_of(program)
         known = {code.name: code for code in codes}
-        host = host_code(program, face.symbols, known, target_text(_HOST.machine))
+        plan = _queues(program, kernels, codes, chooser)
+        host = host_code(program, face.symbols, known, target_text(_HOST.machine), plan)
     accesses = tuple((kernel.value("symbol"), accesses_of(kernel)) for kernel in kernels)
     return DeviceParts(backend, targets, tuple(codes), host, accesses, tuple(units))
+
+
+def _queues(
+    program: SpecOp, kernels: Sequence[SpecOp], codes: Sequence[KernelCode], chooser: Chooser
+) -> QueuePlan | None:
+    """The queues of a program, which is asked for only where launches may run beside each other."""
+    if len(launches_in(program.regions[0].block)) < MANY:
+        return None
+    named = {kernel.value("symbol"): kernel for kernel in kernels}
+    order = order_of(program, named, {plain_symbol(code.name) for code in codes if code.uses_scratch})
+    if order.is_line:
+        return None
+    return queue_plan(order, chooser.choose("launch.queues@gpu", QUEUES, {"order": order}).value)
 
 
 def _targets(backend: NvptxBackend, program: SpecOp, kernel: SpecOp, aligned: bool, units: list[str]) -> list[SpecOp]:
@@ -198,7 +220,7 @@ def _targets(backend: NvptxBackend, program: SpecOp, kernel: SpecOp, aligned: bo
     units += units_lines(kernel, found)
     matrix = found.kernel
     if matrix is None:
-        return [backend.lower(kernel, aligned)]
+        return [*backend.shared(kernel, aligned), backend.lower(kernel, aligned)]
     if matrix.name == "ttarget.warp_kernel":
         # It takes sides of any size, empty ones too.
         return [matrix]

@@ -9,9 +9,14 @@ import pytest
 
 import tessera as ts
 from tessera import graph
+from tessera.compiler import device
+from tessera.compiler.compile import compile_tape
+from tessera.compiler.options import Options
 from tessera.diagnostics.codes import QueueRaceError
+from tessera.ir.schedule.launch_queues import BEGIN, QueuePlan, assign_queues
 from tessera.runtime.devices import cuda_program, cuda_stream, cuda_tensor
 from tessera.runtime.devices.cuda_driver import is_available
+from tessera.runtime.devices.cuda_program import CudaProgram
 from tessera.runtime.devices.cuda_stream import wait_for
 from tessera.runtime.launch_log import Launch, Signal, Wait
 
@@ -161,3 +166,59 @@ def test_a_recording_is_checked_when_it_is_replayed(monkeypatch: pytest.MonkeyPa
     leave_out(monkeypatch, "comm", "compute")
     with pytest.raises(QueueRaceError):
         replayed()
+
+
+def wide(x: Any, a: Any, b: Any, c: Any) -> Any:
+    return sum(ts.ops.relu(x @ side) @ side for side in (a, b, c))
+
+
+def sides() -> list[Any]:
+    rng = np.random.default_rng(3)
+    return [ts.cuda.array(rng.standard_normal((SIZE, SIZE)).astype(np.float32) * 0.05) for _ in range(4)]
+
+
+def test_a_program_in_several_queues_gives_the_same_bits_and_is_clean() -> None:
+    given, one = sides(), ts.jit(wide, backend="cuda")
+    several = ts.jit(wide, backend="cuda", overrides={"launch.queues": 4})
+    expected = np.asarray(one(*given))
+    for _ in range(5):
+        np.testing.assert_array_equal(np.asarray(several(*given)), expected)
+    with ts.cuda.race_check() as log:
+        np.testing.assert_array_equal(np.asarray(several(*given)), expected)
+        with ts.cuda.capture() as recording:
+            made = several(*given)
+        for _ in range(3):
+            recording.replay()
+        np.testing.assert_array_equal(np.asarray(made), expected)
+    launches = [entry for entry in log if isinstance(entry, Launch) and "matmul" in entry.name]
+    assert len({launch.queue for launch in launches}) >= 3
+    for _ in range(3):
+        recording.replay()
+    np.testing.assert_array_equal(np.asarray(made), expected)
+
+
+def test_an_event_left_out_between_queues_of_a_program_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = sides()
+    found: list[str] = []
+    plans: list[QueuePlan] = []
+
+    def planned(order: Any, count: int) -> QueuePlan:
+        plans.append(assign_queues(order, count))
+        return plans[-1] if not found else plans[-1].without(*_needed(plans[-1]))
+
+    monkeypatch.setattr(device, "queue_plan", planned)
+    options = Options.of(backend="cuda", overrides={"launch.queues": 4})
+    tape = ts.jit(wide, backend="cuda").trace(*given).tape
+    whole = CudaProgram(compile_tape(tape, options))
+    with ts.cuda.race_check():
+        whole.run(given)
+    found.append("from now on")
+    broken = CudaProgram(compile_tape(tape, options))
+    with ts.cuda.race_check(), pytest.raises(QueueRaceError, match="nothing orders them") as caught:
+        broken.run(given)
+    assert "matmul" in str(caught.value)
+
+
+def _needed(plan: QueuePlan) -> tuple[int, int]:
+    """A wait for a launch of another queue."""
+    return next((step.node.number, wait) for step in plan.steps for wait in step.waits if wait != BEGIN)

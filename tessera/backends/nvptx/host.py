@@ -15,9 +15,11 @@ from xdsl.ir import SSAValue
 
 from tessera.backends.nvptx.host_call import write_call
 from tessera.backends.nvptx.host_maps import KeptMaps
-from tessera.backends.nvptx.kernel_code import KernelCode, MapCode, matrix_symbol
+from tessera.backends.nvptx.host_queues import ONE_QUEUE, Sides
+from tessera.backends.nvptx.kernel_code import KernelCode, MapCode, matrix_symbol, shared_symbol
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
+from tessera.ir.schedule.launch_queues import QueuePlan
 from tessera.ir.target.llvm.host_program import HostProgram, buffer_type, callbacks_in
 from tessera.ir.target.llvm.instructions import TargetText, Value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
@@ -38,8 +40,9 @@ MAP_DTYPES = {
     **dict.fromkeys(("u8", "i8", "i4", "bool", "f8e4m3", "f8e5m2"), 0),
     **dict.fromkeys(("u16", "i16"), 1),
     **dict(zip(("u32", "i32", "u64", "i64", "f16", "f32", "f64", "bf16"), range(2, 10), strict=True)),
+    "tf32": 11,
 }
-"""The driver's numbers of dtypes: bytes are copied as they are."""
+"""The driver's numbers of dtypes: bytes are copied as they are; as tf32, f32 is rounded on the way."""
 _MAP_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 _MAP_PROMOTION = 3  # 256 bytes at a time into the second cache
 
@@ -55,21 +58,30 @@ class HostCode:
     """For each kernel with memory of its own: its grid, programs of a block, slots and bytes of one, as texts."""
     maps: int = 0
     """Places that need a tensor map, for which the runtime keeps an area."""
+    queues: int = 1
+    events: int = 0
+    """Queues that it fills, that of the call among them, and events between them."""
 
 
 def host_code(
-    program: SpecOp, symbols: Sequence[str], kernels: Mapping[str, KernelCode], target: TargetText
+    program: SpecOp,
+    symbols: Sequence[str],
+    kernels: Mapping[str, KernelCode],
+    target: TargetText,
+    queues: QueuePlan | None = None,
 ) -> HostCode:
-    """The entry of a program whose sizes are `symbols`, in that order."""
+    """The entry of a program whose sizes are `symbols`, in that order; in one queue unless a plan has more."""
     module = ModuleText(target)
     names = ("inputs", "outputs", "sizes", "workspace", "state")
     f = module.function("tessera_entry", [("ptr", name) for name in names], ret="i64")
-    entry = _Entry(f, program, symbols, kernels)
+    entry = _Entry(f, program, symbols, kernels, queues or ONE_QUEUE)
     entry.run()
     f.ret(f.const_i(0))
     write_call(module, len(program.regions[0].block.args), len(_results_of(program)))
     scratches = tuple(dict.fromkeys(entry.scratches))
-    return HostCode(module.text(), tuple(entry.names), tuple(entry.constants), scratches, entry.kept.places)
+    plan = queues or ONE_QUEUE
+    shape = (plan.queues, len(plan.events))
+    return HostCode(module.text(), tuple(entry.names), tuple(entry.constants), scratches, entry.kept.places, *shape)
 
 
 def _results_of(program: SpecOp) -> Sequence[SSAValue]:
@@ -96,13 +108,19 @@ class _Entry(HostProgram):
     """The writing of the entry, whose pointers are of the device."""
 
     def __init__(
-        self, f: FunctionText, program: SpecOp, symbols: Sequence[str], kernels: Mapping[str, KernelCode]
+        self,
+        f: FunctionText,
+        program: SpecOp,
+        symbols: Sequence[str],
+        kernels: Mapping[str, KernelCode],
+        queues: QueuePlan,
     ) -> None:
         super().__init__(f, program, symbols)
         self.kernels, self.state = kernels, f.arguments[4]
-        self.words = {name: self._word(at) for at, name in enumerate(STATE)}
+        self.words = {name: self.word(at) for at, name in enumerate(STATE)}
         calls = [op for op in program.walk() if isinstance(op, SpecOp) and op.name == "tsched.call"]
-        both = (name for op in calls for name in (op.value("kernel"), matrix_symbol(op.value("kernel"))))
+        called = [op.value("kernel") for op in calls]
+        both = (name for one in called for name in (one, matrix_symbol(one), shared_symbol(one)))
         self.names = [name for name in dict.fromkeys(both) if name in kernels]
         self.constants: list[bytes] = []
         self.scratches: list[tuple[str, int, int, str]] = []
@@ -120,9 +138,17 @@ class _Entry(HostProgram):
         given = (sum(1 + buffer_type(value).rank for value in op.operands) for op in self.callbacks)
         self.given = f.alloca("i64", max((1, *given)))
         self.own = self.dim((program.value("workspace") or Dim.constant(0)).ceildiv(_LINE) * _LINE)
+        constants = sum(op.name == "tsched.constant" for op in program.walk())
+        self.sides = Sides(self, queues, len(STATE) + len(self.names) + constants)
 
-    def _word(self, at: int) -> Value:
+    def word(self, at: int) -> Value:
         return self.f.load(self.f.gep(self.state, at, "ptr"), "ptr")
+
+    def run(self) -> None:
+        self.sides.run(super().run)
+
+    def _op(self, op: SpecOp) -> None:
+        self.sides.put(op, super()._op)
 
     def call_back(self, op: SpecOp) -> None:
         """Give Python the buffers and their dims; it waits for the queue, and what it raised ends the program."""
@@ -133,7 +159,7 @@ class _Entry(HostProgram):
         failed = f.call(CALLBACK, [f.const_i(self.callbacks.index(op)), self.given], "i64")
         f.if_(f.icmp("ne", failed, 0), lambda: f.ret(failed))
 
-    def _driver(self, word: str, args: Sequence[Value], kernel: int = -1) -> None:
+    def driver(self, word: str, args: Sequence[Value], kernel: int = -1) -> None:
         """Call a function of the driver and leave with its error, if it has one."""
         self._leave(self._asked(word, args), kernel)
 
@@ -148,14 +174,14 @@ class _Entry(HostProgram):
         )
 
     def constant(self, op: SpecOp) -> None:
-        self.pointers[op.result] = self._word(len(STATE) + len(self.names) + len(self.constants))
+        self.pointers[op.result] = self.word(len(STATE) + len(self.names) + len(self.constants))
         self.constants.append(op.value("value").tobytes())
 
     def copy(self, op: SpecOp) -> None:
         source, target = (self.pointers[value] for value in op.operands)
         size = self.dim(buffer_type(op.operands[0]).bytes)
         self.f.if_(
-            self.f.icmp("sgt", size, 0), lambda: self._driver("copy", [target, source, size, self.words["stream"]])
+            self.f.icmp("sgt", size, 0), lambda: self.driver("copy", [target, source, size, self.words["stream"]])
         )
 
     def call(self, op: SpecOp) -> None:
@@ -163,7 +189,7 @@ class _Entry(HostProgram):
         plain, matrix = (self.kernels.get(name) for name in (op.value("kernel"), matrix_symbol(op.value("kernel"))))
         if matrix is None:
             assert plain is not None
-            self._launch(op, plain)
+            self._launch_rows(op, plain, self.kernels.get(shared_symbol(op.value("kernel"))))
             return
         sizes = dict(zip(matrix.symbols, op.value("sizes"), strict=True))
         fits, number = Value("i1", "true"), self.names.index(matrix.name)
@@ -175,6 +201,16 @@ class _Entry(HostProgram):
                 self.f.if_(is_far, lambda: self.f.ret(self.f.const_i(TOO_FAR | (number + 1) << 32)))
         other = None if plain is None else lambda: self._launch(op, plain)
         self.f.if_(fits, lambda: self._launch(op, matrix), other)
+
+    def _launch_rows(self, op: SpecOp, plain: KernelCode, shared: KernelCode | None) -> None:
+        """One launch: of the kernel whose warps share rows, where they are neither too narrow nor too wide for it."""
+        if shared is None or shared.widths is None:
+            self._launch(op, plain)
+            return
+        f, (dim, least, most) = self.f, shared.widths
+        width = self.dim(dim.substitute(dict(zip(shared.symbols, op.value("sizes"), strict=True))))
+        fits = f.op("and", f.icmp("sge", width, least), f.icmp("sle", width, most))
+        f.if_(fits, lambda: self._launch(op, shared), lambda: self._launch(op, plain))
 
     def _launch(self, op: SpecOp, code: KernelCode) -> None:
         """One launch, unless the grid is empty."""
@@ -203,7 +239,7 @@ class _Entry(HostProgram):
                 room = self._map(map_, f.gep(self.maps, _MAP * at, "i8"), slots[map_.argument], sizes, number, room)
                 first = self.most - len(code.maps) + at
                 f.store(f.gep(self.maps, _MAP * at, "i8"), f.gep(self.parameters, first, "ptr"), align=8)
-            handle = self._word(len(STATE) + number)
+            handle = self.word(len(STATE) + number)
             one, width = Value("i32", "1"), f.cast("trunc", blocks, "i32")
             shape = [width, one, one, Value("i32", str(code.threads)), one, one, Value("i32", str(code.shared))]
             parameters = f.gep(self.parameters, self.most - len(code.maps), "ptr")
@@ -260,7 +296,7 @@ class _Entry(HostProgram):
         to = [zero, zero, device, zero, target, zero, pitch]
         for at, word in enumerate([*from_, *to, width, height]):
             f.store(word, f.gep(self.area, at, "i64"), align=8)
-        self._driver("pitch", [self.area, self.words["stream"]])
+        self.driver("pitch", [self.area, self.words["stream"]])
 
     def _encode(
         self, map_: MapCode, place: Value, buffer: Value, extents: Sequence[Dim], pitch: Value, kernel: int
@@ -298,7 +334,7 @@ class _Entry(HostProgram):
         small = [MAP_DTYPES[map_.dtype], rank, 0, _MAP_SWIZZLES[map_.swizzle], _MAP_PROMOTION, 0]
         dtype, count, plain, swizzle, promotion, fill = (Value("i32", str(number)) for number in small)
         given = [place, dtype, count, buffer, dims, strides, box, steps, plain, swizzle, promotion, fill]
-        self._driver("encode", given, kernel)
+        self.driver("encode", given, kernel)
 
     def next_round(self) -> None:
         """Nothing: rounds are put into the queue one after the other."""
@@ -307,8 +343,8 @@ class _Entry(HostProgram):
         """The one element of a buffer, once the queue has come to it."""
         f, cell = self.f, self.cell  # of this call: another thread may be in the same program
         size = f.const_i(max(1, int(type_[1:]) // 8))
-        self._driver("read", [cell, self.pointers[buffer], size, self.words["stream"]])
-        self._driver("wait", [self.words["stream"]])
+        self.driver("read", [cell, self.pointers[buffer], size, self.words["stream"]])
+        self.driver("wait", [self.words["stream"]])
         return f.load(cell, type_)
 
     def write(self, number: Value, buffer: SSAValue) -> None:
@@ -318,4 +354,4 @@ class _Entry(HostProgram):
         for part in range(bits // 32):
             word = f.cast("trunc", f.op("lshr", number, f.const_i(32 * part)), "i32")
             place = f.gep(self.pointers[buffer], part, "i32")
-            self._driver("fill", [place, word, f.const_i(1), self.words["stream"]])
+            self.driver("fill", [place, word, f.const_i(1), self.words["stream"]])

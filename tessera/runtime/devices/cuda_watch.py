@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -141,7 +141,7 @@ def _copied_rows(area: int, queue: int, taken: tuple[Bytes, ...]) -> Launch:
 
 
 def watched_call(
-    facts: Mapping[str, Any], words: Sequence[int], made: Sequence[CudaTensor], home: Home | None, own: int, run: Run
+    facts: Mapping[str, Any], words: Iterable[int], made: Sequence[CudaTensor], home: Home | None, own: int, run: Run
 ) -> int:
     """Let an entry run with functions that write down what they are asked for; raises what they found.
 
@@ -154,12 +154,16 @@ def watched_call(
     watcher.kernels.update(watched_kernels(facts, words))
     code = run(watcher.address)
     raised = watcher.take_exception()
-    if raised is not None:
-        raise raised
-    return code
+    if raised is None:
+        return code
+    if QUEUE.recording is None:
+        # Of what was launched before, some may be in queues that nobody waits for any more.
+        driver().call("cuCtxSynchronize")
+        tell([HostWait()])
+    raise raised
 
 
-def watched_kernels(facts: Mapping[str, Any], words: Sequence[int]) -> dict[int, Watched]:
+def watched_kernels(facts: Mapping[str, Any], words: Iterable[int]) -> dict[int, Watched]:
     """What kernels touch, by their handles, as far as the executable says."""
     touched: Mapping[str, Any] = facts.get("accesses", {})
     kernels = {fact["name"]: fact for fact in facts["kernels"]}

@@ -19,6 +19,7 @@ from tessera.runtime.devices import cuda_driver, cuda_program
 from tessera.runtime.devices.cuda_call import NativeCall
 from tessera.runtime.devices.cuda_memory import Pool
 from tessera.runtime.devices.cuda_program import CudaProgram, Sizes
+from tessera.runtime.devices.cuda_sides import Words
 from tessera.runtime.devices.cuda_stream import QUEUE, Stream, capture, stream
 from tessera.runtime.devices.cuda_tensor import CudaTensor, form_of
 from tessera.runtime.devices.cuda_watch import race_check
@@ -103,8 +104,9 @@ def program() -> Callable[..., Any]:
         "_native": NativeCall(code.address("tessera_call"), code),
         "_callbacks": None,
         "_code": code,
+        "_donation": None,
         "_entry": cuda_program._ENTRY(code.address("tessera_entry")),  # pyright: ignore[reportPrivateUsage]
-        "_words": [7000 + at for at in range(len(made.executable.metadata["called"]))],
+        "_words": Words([7000 + at for at in range(len(made.executable.metadata["called"]))]),
         "_maps": type("Maps", (), {"address": 0})(),
     }
     made.__dict__.update(fields)

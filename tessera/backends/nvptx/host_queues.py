@@ -1,0 +1,83 @@
+"""Launches of a host program in several queues of a device: what each waits for, and the events that it signals.
+
+Words of the table behind the constants: the driver's functions to signal and to wait, the other queues, the events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.schedule.launch_order import LaunchOrder, launches_in
+from tessera.ir.schedule.launch_queues import QueuePlan, Step, assign_queues
+from tessera.ir.target.llvm.instructions import Value
+
+ONE_QUEUE = QueuePlan((), (), False)
+QUEUES = (1, 2, 4, 8)
+"""How many queues a program may fill; one unless someone asks."""
+
+
+class Entry(Protocol):
+    """What is written: words of its table by place and by name, and calls of the driver."""
+
+    words: dict[str, Value]
+    program: SpecOp
+
+    def word(self, at: int) -> Value: ...
+
+    def driver(self, word: str, args: Sequence[Value], kernel: int = -1) -> None: ...
+
+
+class Sides:
+    """The queues of an entry beside that of the call; with a plan of one queue nothing is written."""
+
+    def __init__(self, entry: Entry, plan: QueuePlan, first: int) -> None:
+        self._entry, self._plan = entry, plan
+        self._steps: dict[SpecOp, Step] = {}
+        self._queues = [entry.words["stream"]]
+        if plan.queues == 1:
+            return
+        ops = launches_in(entry.program.regions[0].block)
+        self._steps = dict(zip(ops, plan.steps, strict=True))
+        entry.words["signal"], entry.words["await"] = entry.word(first), entry.word(first + 1)
+        self._queues += [entry.word(first + 1 + at) for at in range(1, plan.queues)]
+        start = first + 1 + plan.queues
+        self._events = {number: entry.word(start + at) for at, number in enumerate(plan.events)}
+
+    def run(self, write: Callable[[], None]) -> None:
+        """Write a program, whose other queues begin after what is in its own, which goes on after all of them."""
+        if self._plan.begins:
+            self._signal(-1, self._queues[0])
+        write()
+        self._wait(self._plan.joins, self._queues[0])
+
+    def put(self, op: SpecOp, write: Callable[[SpecOp], None]) -> None:
+        """Write an op in its queue."""
+        step = self._steps.get(op)
+        if step is None:
+            write(op)
+            return
+        words, queue = self._entry.words, self._queues[step.queue]
+        self._wait(step.waits, queue)
+        words["stream"] = queue
+        write(op)
+        words["stream"] = self._queues[0]
+        if step.signals:
+            self._signal(step.node.number, queue)
+
+    def _signal(self, number: int, queue: Value) -> None:
+        self._entry.driver("signal", [self._events[number], queue])
+
+    def _wait(self, numbers: Sequence[int], queue: Value) -> None:
+        for number in numbers:
+            self._entry.driver("await", [queue, self._events[number], Value("i32", "0")])
+
+
+def queue_plan(order: LaunchOrder, count: int) -> QueuePlan:
+    """A plan for at most so many queues; one queue where that is all that can be used."""
+    found = assign_queues(order, count) if count > 1 else ONE_QUEUE
+    return found if found.queues > 1 else ONE_QUEUE
+
+
+__all__ = ["ONE_QUEUE", "QUEUES", "Sides", "queue_plan"]
