@@ -12,20 +12,21 @@ from tessera.api import eager as eager  # the ops that functions call: loaded he
 from tessera.api import guards
 from tessera.api.captures import Captures
 from tessera.api.compilation import load, placed
+from tessera.api.named import given_up, names_of, numbers_of, rules_of
 from tessera.api.outside import Outside
 from tessera.api.recompile import Around, CacheInfo, History
 from tessera.api.residence import device_class, residence
 from tessera.api.specialization import Specialization
 from tessera.compiler.options import Options, at_place
-from tessera.diagnostics.codes import ArgumentError, PolicyError, RuntimeArgumentError
+from tessera.diagnostics.codes import PolicyError, RuntimeArgumentError
 from tessera.diagnostics.error import readable
-from tessera.diagnostics.span import user_span
 from tessera.frontend.annotations import annotation_text, parameters_of, resolve, signature_of
-from tessera.frontend.arguments import callables, flag, word
+from tessera.frontend.arguments import callables, flag
 from tessera.frontend.bind import Binder, Call, Signature, static_arguments
 from tessera.frontend.returned import check_returned
 from tessera.frontend.trace_function import TracedFunction, trace_function
 from tessera.ir.base import dispatch
+from tessera.ir.base.tape import DONATED
 from tessera.runtime.ranks.mesh import Mesh
 from tessera.runtime.reads import noted
 from tessera.types.device import Device
@@ -72,6 +73,7 @@ class Jit(_Hot):
         options: Options | None = None,
         constraints: Sequence[Constraint] = (),
         policy: Policy = SILENT,
+        donate: Sequence[str] = (),
     ) -> None:
         callables("jit", function=function)
         flag("jit", "dynamic", dynamic)
@@ -82,7 +84,7 @@ class Jit(_Hot):
         self.parameters = parameters_of(function, self.python_signature, static_argnames)
         self.returns = resolve(function, "return", self.python_signature.return_annotation)
         self.constraints = self._declared(constraints)
-        self.policy = policy
+        self.policy, self.donate = policy, given_up(donate, self.parameters)
         self._under: dict[tuple[Policy, Device | None], Jit] = {}
         self._within: list[Jit] = []
         self._around, self._history = Around(), History()
@@ -119,6 +121,7 @@ class Jit(_Hot):
             options=self.options,
             constraints=given,
             policy=self.policy,
+            donate=self.donate,
         )
 
     def under(self, policy: Policy, place: Device | None = None) -> Jit:
@@ -275,6 +278,8 @@ class Jit(_Hot):
     def _trace(self, signature: Signature) -> TracedFunction:
         given = self.function, self.python_signature, signature, self.constraints
         traced = trace_function(*given, returns=self.returns)
+        if self.donate:
+            traced.tape.promises[DONATED] = numbers_of(self.donate, traced.tape.names)
         if self.returns is not None:
             check_returned(self.returns, traced)
         if "collective" in traced.effects:
@@ -423,6 +428,7 @@ def jit(
     dynamic: bool = False,
     constraints: Iterable[str] | str = _NO_RULES,
     policy: Policy = SILENT,
+    donate: Iterable[str] | str = (),
     **options: Any,
 ) -> Jit: ...
 
@@ -436,6 +442,7 @@ def jit(
     dynamic: bool = False,
     constraints: Iterable[str] | str = _NO_RULES,
     policy: Policy = SILENT,
+    donate: Iterable[str] | str = (),
     **options: Any,
 ) -> Callable[[Callable[..., Any]], Jit]: ...
 
@@ -448,6 +455,7 @@ def jit(
     dynamic: bool = False,
     constraints: Iterable[str] | str = _NO_RULES,
     policy: Policy = SILENT,
+    donate: Iterable[str] | str = (),
     **options: Any,
 ) -> Any:
     """Compile a function: the first call with a new signature traces it, every later one runs native code.
@@ -463,6 +471,9 @@ def jit(
     dims of annotations and integer arguments. What they prove of shapes costs nothing; they themselves are checked in
     native code at every call (T0702). `policy` is how the function computes: `jit(policy=Training())`.
 
+    `donate` names parameters whose tensors the caller gives up: `jit(donate={"cache"})`. Results may lie in their
+    memory, so that a key-value cache grows in place; to use such a tensor after the call is an error (T0713).
+
     Raises: AnnotationError (T0104) and ConstraintError (T0105) at decoration; ShapeError, DTypeError and their kin at
     the first call, before anything runs, each at the line that is wrong.
 
@@ -474,29 +485,15 @@ def jit(
     >>> scale.cache_info().compiles <= 1
     True
     """
-    names = (static_argnames,) if isinstance(static_argnames, str) else _names(static_argnames)
+    names = (static_argnames,) if isinstance(static_argnames, str) else names_of("static_argnames", static_argnames)
+    donated = (donate,) if isinstance(donate, str) else names_of("donate", donate)
     settings = Options.of(**options)
-    rules = () if constraints is _NO_RULES else _written(constraints)
+    rules = () if constraints is _NO_RULES else rules_of(constraints)
     if not isinstance(policy, Policy):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise PolicyError(f"`jit` takes a Policy as `policy`, got {policy!r}", fix="write `jit(policy=Training())`")
 
     def decorate(target: Callable[..., Any]) -> Jit:
-        return Jit(target, static_argnames=names, dynamic=dynamic, options=settings, constraints=rules, policy=policy)
+        given: dict[str, Any] = {"constraints": rules, "policy": policy, "donate": donated}
+        return Jit(target, static_argnames=names, dynamic=dynamic, options=settings, **given)
 
     return decorate if function is None else decorate(function)
-
-
-def _names(static_argnames: Iterable[str]) -> tuple[str, ...]:
-    try:
-        return tuple([word("jit", "static_argnames", name) for name in static_argnames])
-    except TypeError:
-        raise ArgumentError(
-            f"`jit` takes `static_argnames` as texts, got {static_argnames!r}",
-            fix='write `static_argnames=("causal",)`',
-        ) from None
-
-
-def _written(constraints: Iterable[str] | str) -> Sequence[Constraint]:
-    from tessera.frontend.constraints import written  # noqa: PLC0415 - few functions have any
-
-    return written(constraints, user_span())

@@ -116,6 +116,8 @@ class LoadedExecutable:
         address = ctypes.addressof(self._record.program)
         capsule = _capsule_new(address, _PROGRAM, None)
         self.call: Callable[..., Any] = support.dispatcher(capsule, self._record)
+        if "donated" in executable.metadata:
+            self.call = _donating(self.call, executable)
         _loaded[address] = self
 
     @property
@@ -265,6 +267,14 @@ def _callbacks(executable: Executable, functions: Sequence[Callable[..., Any]]) 
     from tessera.runtime.callback import Callback, Callbacks  # noqa: PLC0415 - few programs call back
 
     return Callbacks([Callback.read(fields) for fields in found], functions)
+
+
+def _donating(call: Callable[..., Any], executable: Executable) -> Callable[..., Any]:
+    from tessera.runtime.donation import DonatingCall, Donation  # noqa: PLC0415 - few programs are given anything
+
+    donation = Donation.of(executable.metadata)
+    assert donation is not None
+    return DonatingCall(call, donation, [port.name or f"argument {at}" for at, port in enumerate(executable.inputs)])
 
 
 def _bytes_text(count: int) -> str:

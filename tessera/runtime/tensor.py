@@ -15,6 +15,7 @@ from tessera.runtime.element import FORMATS, Scalar, decode, encode
 from tessera.runtime.operators import Operators, set_operators
 from tessera.runtime.reads import READERS, tell
 from tessera.runtime.render import render
+from tessera.runtime.spent import SPENT, donated_error
 from tessera.runtime.support import Support, load_support
 from tessera.types.annotation import TensorAnnotation, annotation_of
 from tessera.types.dtype import ALL, BY_NAME, DType
@@ -196,7 +197,8 @@ class Tensor(Operators):
 
     @property
     def address(self) -> int:
-        """Where the first element is."""
+        """Where the first element is; raises DonatedError (T0713) where that was given up to a call."""
+        self._check()
         return native().describe(self._handle)[0]
 
     @property
@@ -230,7 +232,7 @@ class Tensor(Operators):
             tell(self)
         if dtype.name not in _NARROW:
             return numpy.asarray(self)
-        return numpy.asarray(_Raw(self, native().array_struct(self._handle))).view(arrays.numpy_dtype(dtype))
+        return numpy.asarray(_Raw(self, self._struct())).view(arrays.numpy_dtype(dtype))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         array = self.numpy()
@@ -251,7 +253,16 @@ class Tensor(Operators):
             raise AttributeError("__array_struct__")
         if READERS:
             tell(self)
+        return self._struct()
+
+    def _struct(self) -> object:
+        self._check()
         return native().array_struct(self._handle)
+
+    def _check(self) -> None:
+        """Raises DonatedError (T0713) where the elements were given up to a call."""
+        if native().describe(self._handle)[4] & SPENT:
+            raise donated_error(self.shape, self.dtype)
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
@@ -289,6 +300,7 @@ class Tensor(Operators):
         versioned = max_version is not None and max_version[0] >= 1
         if source.is_read_only and not versioned:
             raise BufferError("a read-only tensor needs a consumer of DLPack 1.0 or newer")
+        source._check()
         return native().dlpack_export(source._handle, int(versioned))
 
     def tobytes(self) -> bytes:
@@ -410,6 +422,11 @@ def _wrap(
     if record:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))
     return _adopt(record)
+
+
+def shown(data: int, dtype: DType, shape: tuple[int, ...], owner: object, flags: int) -> Tensor:
+    """A tensor that shows contiguous memory which a Python object keeps."""
+    return _wrap(data, dtype, shape, None, owner, flags)
 
 
 def _adopt(record: int) -> Tensor:

@@ -16,6 +16,10 @@ POLICY = "tessera.numerics.policy"
 """The attribute that says which policy a function, an op or a kernel keeps: `{storage = bf16, accumulate = f32}`."""
 
 
+DONATED = "tessera.donated"
+"""The attribute that says which arguments the caller of a program gives up, by their numbers."""
+
+
 @frozen
 class Record:
     """One op: operands and results are value numbers of the tape; `policy` is its own, unlike its function's."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from tessera.ir.base.tape import POLICY, Tape
+from tessera.ir.base.tape import DONATED, POLICY, Tape
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.tensor_type import TensorType
@@ -35,6 +35,8 @@ def tape_text(tape: Tape, indent: str = "") -> str:
     if POLICY in tape.promises:
         # It changes no code, and is written in the code's report.
         lines.append(f"{indent}policy {sorted(tape.promises[POLICY].items())}")
+    if DONATED in tape.promises:
+        lines.append(f"{indent}donated {list(tape.promises[DONATED])}")
     lines.append(f"{indent}return {', '.join(f'%{value}' for value in tape.outputs)}")
     return "\n".join(lines)
 

@@ -11,12 +11,14 @@ from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, TensorAttr
 from tessera.ir.schedule.dialect import DIALECT
+from tessera.ir.schedule.in_place import root_of
 from tessera.ir.schedule.lifetimes import insert_frees
+from tessera.ir.schedule.ops.exchange import START, WAIT
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.tensor_type import TensorType
 
-_MAKERS = ("tsched.fuse", "tsched.if", "tsched.for", "tsched.callback")
+_MAKERS = ("tsched.fuse", "tsched.if", "tsched.for", "tsched.callback", "tsched.collective_wait")
 """Ops that can compute a result into memory they are told."""
 
 
@@ -85,6 +87,8 @@ class HostBuilder:
                 self._call(op)
             elif op.name == "tsched.callback":
                 self._call_back(op)
+            elif op.name in (START, WAIT):
+                self._exchange(op)
             elif op.name == "tsched.tile":
                 self.emit("tile", [self.values[op.operands[0]]], op.values())
             elif op.regions:
@@ -97,7 +101,9 @@ class HostBuilder:
 
     def _call(self, fuse: SpecOp) -> None:
         for result in fuse.results:
-            self.values[result] = self._room_for(result)
+            is_there = result.index == 0 and fuse.value("in_place") >= 0
+            old = self.values[fuse.operands[fuse.value("in_place")]] if is_there else None
+            self.values[result] = self._room_for(result) if old is None else old
         buffers = [self.values[value] for value in (*fuse.operands, *fuse.results)]
         sizes = dict(fuse.value("sizes"))
         for number, name in enumerate(fuse.value("kernels")):
@@ -115,6 +121,16 @@ class HostBuilder:
             self.values[result] = self._room_for(result)
         buffers = [self.values[value] for value in (*op.operands, *op.results)]
         self.emit("callback", buffers, {**op.values(), "outputs": len(op.results)}, like=op)
+
+    def _exchange(self, op: SpecOp) -> None:
+        """What comes has its memory from the start on; the wait names both buffers, so that both live until then."""
+        if op.name == START:
+            (wait,) = [use.operation for use in op.results[0].uses if use.operation.name == WAIT]
+            self.values[op.results[0]] = self._room_for(wait.results[0])
+        else:
+            self.values[op.results[0]] = self.values[op.operands[1]]
+        buffers = [self.values[op.operands[0]], self.values[op.results[0]]]
+        self.emit(op.spec.short_name, buffers, op.values(), like=op)
 
     # Control flow: bodies are blocks of their own, that write to buffers made outside of them.
 
@@ -225,10 +241,3 @@ def row_of(type: TensorType) -> TensorType:
     """The type of one row."""
     dtype: DType = type.dtype
     return TensorType(type.shape[1:], dtype)
-
-
-def root_of(value: SSAValue) -> SSAValue:
-    """The value whose memory holds `value`."""
-    while isinstance(value, OpResult) and value.owner.name == "tsched.alias":
-        value = value.owner.operands[0]
-    return value

@@ -15,8 +15,10 @@ from tessera.ir.schedule.passes.choose_tiles import ChooseTiles
 from tessera.ir.schedule.passes.deduplicate import Deduplicate
 from tessera.ir.schedule.passes.emit_tiles import EmitTiles
 from tessera.ir.schedule.passes.form_groups import FormGroups
+from tessera.ir.schedule.passes.overlap_collectives import OverlapCollectives
 from tessera.ir.schedule.passes.place_buffers import PlaceBuffers
 from tessera.ir.schedule.passes.plan_memory import PlanMemory
+from tessera.ir.schedule.passes.update_in_place import UpdateInPlace
 from tessera.ir.schedule.passes.watch_positions import WatchPositions
 from tessera.types.machine import Machine
 
@@ -42,12 +44,16 @@ def pipeline(
     return (
         # First: all that follows is done for each group.
         FormGroups(fusion, chooser, machine),
+        # While groups are told apart by who reads them, and before equal ones are one: a copy and none are not equal.
+        UpdateInPlace(),
         # Before anything is chosen or emitted: a model of twelve equal layers has the kernels of one.
         Deduplicate(),
         # After it, so that groups of one body get one answer.
         ChooseTiles(machine, chooser),
         # With the sizes chosen, loops and accesses can be written; Graph IR ends here.
         EmitTiles(machine, chooser, library),
+        # While values say who needs whom, and before they have memory, which would hold ops to an order.
+        OverlapCollectives(chooser),
         # Once kernels are known by name and arguments, calls can be.
         PlaceBuffers(),
         # With the calls there, and before their buffers have places: what looks at positions has buffers too.

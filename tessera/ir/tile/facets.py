@@ -46,7 +46,8 @@ class Pointwise:
     arrive as f32), and returns a tile (or one per result) in the compute dtype of the result. `flops` counts the work
     for one element; an `expensive` value is kept rather than computed twice. An op that `converts` gives its operand's
     values in the result's dtype, and is nothing but that. One that `is_promise` must share the kernel of the product
-    that is its second operand.
+    that is its second operand. `rounds_to(attributes)` names the format that an op rounds its operand to, to nearest
+    and nothing else, which the copies of some machines can do.
     """
 
     block: Callable[[Any, Sequence[Any], Attributes, TensorType], Any]
@@ -54,6 +55,7 @@ class Pointwise:
     expensive: bool = False
     converts: bool = False
     is_promise: bool = False
+    rounds_to: Callable[[Attributes], str] | None = None
 
 
 @frozen
@@ -126,9 +128,11 @@ class Library:
 
     A kernel that `reads_views` takes operands at index maps: one that is a view with its rows in one piece (a
     transposition of heads) need not be copied first. One that `takes_epilogue` writes pointwise ops that follow it in
-    place and are promised to share its kernel.
+    place and are promised to share its kernel. One that `overwrites` an operand, by its number, changes some of it in
+    its result: where its op says `in_place`, both are one memory, and it writes the changes alone.
     """
 
     kernel: str
     reads_views: bool = False
     takes_epilogue: bool = False
+    overwrites: int = -1

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any
 from tessera.diagnostics.codes import DeviceError, GuardError, LoadError, RuntimeArgumentError
 from tessera.runtime.devices.cuda_assembler import machine_code
 from tessera.runtime.devices.cuda_call import PLAN, NativeCall, Plan
+from tessera.runtime.devices.cuda_donation import CudaDonation
 from tessera.runtime.devices.cuda_driver import NO_CONTEXT, Module, driver, error_of
 from tessera.runtime.devices.cuda_memory import ALIGNMENT, POOL, copy_in
 from tessera.runtime.devices.cuda_ranges import ranges
 from tessera.runtime.devices.cuda_replays import Replays
+from tessera.runtime.devices.cuda_sides import Words
 from tessera.runtime.devices.cuda_stream import QUEUE, current_stream, wait_for
 from tessera.runtime.devices.cuda_tensor import NOWHERE, CudaTensor, Form, form_of
 from tessera.runtime.devices.cuda_tensor_map import TOO_FAR, TensorMaps, too_far
 from tessera.runtime.devices.cuda_waits import watch
+from tessera.runtime.donation import Donation
 from tessera.runtime.executable import Executable, Port
 from tessera.runtime.launch import CALLBACK, FAILED
 from tessera.runtime.launch_log import WATCH
@@ -81,6 +84,9 @@ class CudaProgram:
         self._entry = _ENTRY(self._code.address("tessera_entry"))
         self._native = NativeCall(self._code.address("tessera_call"), self._code)
         self.call: Callable[..., Any] = self._native.builtin
+        self._donation = _donation(executable)
+        if self._donation is not None:
+            self.call = self._donation.around(self.call)
         self._modules: list[Module] = []
         handles: dict[str, int] = {}
         for fact, ptx in zip(facts["kernels"], kernels, strict=True):
@@ -91,11 +97,12 @@ class CudaProgram:
                 watch(module, fact["name"], fact["waits"])
         self._constants = CudaTensor.empty([len(constants)], "u8")
         copy_in(self._constants.address, _address_of(constants), len(constants), self._constants.stream)
-        self._words: list[int] = [handles[name] for name in facts["called"]]
+        words = [handles[name] for name in facts["called"]]
         start = self._constants.address
         for size in facts["constants"]:
-            self._words.append(start)
+            words.append(start)
             start += size
+        self._words = Words(words, facts.get("queues", 1), facts.get("events", 0))
         self._maps = TensorMaps(facts["maps"])
         self._states: dict[int, Any] = {}
         self._plans: dict[tuple[Any, ...], Plan] = {}
@@ -139,6 +146,8 @@ class CudaProgram:
             if code & _NUMBER == NO_CONTEXT and driver().enter():
                 # The first call of a thread that has not met the device yet.
                 return self.launch(plan, tensors, stream)
+            if self.executable.metadata.get("queues", 1) > 1:
+                driver().call("cuCtxSynchronize")  # the queue of the call has not waited for the others
             raise self._failure(code)
         self._native.count()
         return made
@@ -177,7 +186,8 @@ class CudaProgram:
         if len(arguments) != len(inputs):
             raise RuntimeArgumentError(f"expected {len(inputs)} arguments, got {len(arguments)}")
         pairs = enumerate(zip(arguments, inputs, strict=True))
-        tensors = [self._tensor(number, argument, port) for number, (argument, port) in pairs]
+        given = [self._tensor(number, argument, port) for number, (argument, port) in pairs]
+        tensors = given if self._donation is None else self._donation.ready(given)
         stream = current_stream()
         plan = self._plan(stream, tensors)
         recording = QUEUE.recording
@@ -186,6 +196,8 @@ class CudaProgram:
         if recording is not None:
             # What is being recorded waits for nothing outside: `capture` has waited for all before.
             made = self.launch(plan, tensors, stream)
+            if self._donation is not None:
+                self._donation.finish(given, tensors, made, None)
             recording.hold([*tensors, *made])
             return _given_back(made)
         others = {tensor.stream for tensor in tensors} - {stream}
@@ -195,6 +207,8 @@ class CudaProgram:
         for other in others:
             # Their memory goes back to their own queues, which must not be ahead of this one then.
             wait_for(other, stream)
+        if self._donation is not None:
+            self._donation.finish(given, tensors, made, stream)
         return _given_back(made)
 
     def _plan(self, stream: int, tensors: Sequence[CudaTensor]) -> Plan:
@@ -205,7 +219,9 @@ class CudaProgram:
                 self._plans.clear()
                 self._native.clear()
             sizes, forms, workspace = self._sizes.plan([tensor.shape for tensor in tensors])
-            outputs = tuple((form, POOL.home(form.bytes, stream)) for form in forms)
+            kept = self._donation.results if self._donation is not None else ()
+            sized = ((form, 0 if number in kept else form.bytes) for number, form in enumerate(forms))
+            outputs = tuple((form, POOL.home(size, stream)) for form, size in sized)
             own = POOL.home(workspace, stream) if workspace else None
             state = self._state(stream)
             plan = Plan(stream, key[1:], sizes, outputs, own, state)
@@ -256,17 +272,25 @@ def code_for(architecture: str) -> str:
     return architecture
 
 
-def _state_of(stream: int, maps: int, words: Sequence[int], address: Callable[[str], int] | None = None) -> Any:
+def _donation(executable: Executable) -> CudaDonation | None:
+    """What is given to the program for good, where anything is."""
+    found = Donation.of(executable.metadata)
+    if found is None:
+        return None
+    return CudaDonation(found, [port.name or f"argument {at}" for at, port in enumerate(executable.inputs)])
+
+
+def _state_of(stream: int, maps: int, words: Words, address: Callable[[str], int] | None = None) -> Any:
     """The table that an entry reads, for a queue, with functions of the driver, or what `address` gives for them."""
-    functions = [(address or driver().address)(name) for name in _FUNCTIONS]
-    found = [stream, *functions, maps, *ranges(), *words]
+    address = address or driver().address
+    found = [stream, *map(address, _FUNCTIONS), maps, *ranges(), *words.at(stream, address)]
     return (ctypes.c_void_p * len(found))(*found)
 
 
 class _Recorder:
     """The entry of a program as one calls it to have its launches recorded."""
 
-    def __init__(self, code: Any, entry: Any, sizes: Any, outputs: int, maps: int, words: Sequence[int]) -> None:
+    def __init__(self, code: Any, entry: Any, sizes: Any, outputs: int, maps: int, words: Words) -> None:
         self._code, self._entry, self._sizes, self._outputs = code, entry, sizes, outputs
         self._maps, self._words = maps, words
 

@@ -13,6 +13,7 @@ from tessera.runtime.devices.cuda_driver import driver
 from tessera.runtime.devices.cuda_memory import POOL, Home, copy_in, copy_out, copy_within
 from tessera.runtime.devices.cuda_stream import current_stream, wait_for
 from tessera.runtime.operators import Operators
+from tessera.runtime.spent import donated_error
 from tessera.runtime.tensor import Tensor, dtype_named
 from tessera.types.device import Device, gpu
 from tessera.types.dtype import BY_NAME, DType
@@ -49,6 +50,24 @@ def form_of(dtype: DType, shape: tuple[int, ...]) -> Form:
     return found if found is not None else _FORMS.setdefault(key, Form(dtype, shape))
 
 
+class Shared:
+    """A block of the pool that others look at, too: it goes back when the tensor dies that they hold on to."""
+
+    __slots__ = ("address", "home")
+
+    def __init__(self, home: Home, address: int) -> None:
+        self.home, self.address = home, address
+
+    def __del__(self) -> None:
+        self.home.free.append(self.address)
+
+
+class Spent:
+    """The owner of a tensor whose memory was given up to a call."""
+
+    __slots__ = ()
+
+
 class CudaTensor(Operators):
     """A block of elements on a GPU, contiguous, with a shape and a dtype; `stream` is the queue that made it.
 
@@ -70,6 +89,35 @@ class CudaTensor(Operators):
         owner = self._owner
         if owner.__class__ is home:
             owner.free.append(self.address)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+
+    def __getattr__(self, name: str) -> Any:
+        """A tensor that was given up to a call has no address any more; raises DonatedError (T0713)."""
+        if name == "address" and self._owner.__class__ is Spent:
+            raise donated_error(self.shape, self.dtype)
+        return getattr(super(), "__getattr__")(name)  # noqa: B009 - which checkers do not know of
+
+    @property
+    def is_own(self) -> bool:
+        """Whether its memory is from our pool, and nobody else knows where it is."""
+        return self._owner.__class__ is Home
+
+    def give_to(self, other: CudaTensor | None, stream: int | None = None) -> None:
+        """Let its memory be that of another tensor, which had none, or go back to the pool; from now on it is spent.
+
+        The memory goes to the pool of `stream` later, where that is given, or to the one that it came from.
+        """
+        owner: Any = self._owner
+        if other is None:
+            if owner.__class__ is Home:
+                owner.free.append(self.address)
+        else:
+            if isinstance(other._owner, Home):
+                other._owner.free.append(other.address)  # a block of no bytes
+            other.address = self.address
+            home = owner if stream is None else POOL.home(self.nbytes, stream)
+            other.move(home, self.stream if stream is None else stream)
+        self._owner, self.lane = Spent(), NOWHERE
+        del self.address
 
     @staticmethod
     def empty(shape: Sequence[int], dtype: DType | str) -> CudaTensor:
@@ -174,8 +222,14 @@ class CudaTensor(Operators):
         return made
 
     def move(self, home: Home, stream: int) -> None:
-        """Let it belong to another queue from now on, and its memory go to a home there."""
-        self.stream, self._owner = stream, home
+        """Let it belong to another queue from now on, and its memory go to a home there; what is spent has none."""
+        if self._owner.__class__ is Spent:
+            return
+        if isinstance(self._owner, Shared):
+            self._owner.home = home
+        else:
+            self._owner = home
+        self.stream = stream
         self.lane = NOWHERE if self.address % ALIGNED else stream
 
     def __len__(self) -> int:
@@ -198,11 +252,17 @@ class CudaTensor(Operators):
     def __index__(self) -> int:
         return self.cpu().__index__()
 
+    def share(self) -> None:
+        """Others know its address from now on: its memory stays where it is as long as it lives itself."""
+        if isinstance(self._owner, Home):
+            self._owner = Shared(self._owner, self.address)
+
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         dtype = self.dtype
         if dtype.name in ("bf16", "f8e4m3", "f8e5m2", "i4"):
             raise AttributeError(f"the interface has no name for {dtype}; DLPack has")
+        self.share()
         return {
             "version": 3,
             "shape": self.shape,
@@ -226,6 +286,7 @@ class CudaTensor(Operators):
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             raise BufferError(f"the tensor is on {self.__dlpack_device__()}, not on device {dl_device}")
         source = self.copy() if copy else self
+        source.share()
         consumer = 0 if stream in (None, _LEGACY) else stream
         if stream != -1 and consumer != source.stream:
             wait_for(consumer, source.stream)

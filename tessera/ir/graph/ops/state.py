@@ -131,8 +131,8 @@ def _infer_write(ctx: InferContext, types: Sequence[TensorType], attributes: Att
     return [old]
 
 
-def kv_write_reference(old: Array, length: Array, new: Array) -> Array:
-    """The old rows, with the new ones from `length` on, as far as there is room."""
+def kv_write_reference(old: Array, length: Array, new: Array, *, in_place: bool = False) -> Array:
+    """The old rows, with the new ones from `length` on, as far as there is room; wherever they are."""
     start, out = int(length), old.copy()
     low, high = max(start, 0), min(start + new.shape[2], old.shape[2])
     if low < high:
@@ -189,6 +189,7 @@ def _written(start: int, added: int) -> Make:
 
 
 CACHE = ("keys", "values", "length")
+IN_PLACE = Attribute("in_place", "bool", False, "the result lies in the memory of `old`: the new rows alone are written")
 GROWN = ("new_keys", "new_values", "new_length")
 
 
@@ -216,6 +217,7 @@ SPECS: tuple[OpSpec, ...] = (
         name="tgraph.kv_write",
         summary="Rows of a cache with new ones from position `length` on; those that find no room are left out.",
         operands=("old", "length", "new"),
+        attributes=(IN_PLACE,),
         infer=_infer_write,
         reference=kv_write_reference,
         samples=(
@@ -225,7 +227,7 @@ SPECS: tuple[OpSpec, ...] = (
         ),
         dtypes=FLOATS,
         cost=visits(0),
-        lower=Library("kv_write", reads_views=True),
+        lower=Library("kv_write", reads_views=True, overwrites=0),
     ),
     OpSpec(
         name="tgraph.kv_append",

@@ -7,11 +7,19 @@ from typing import Any
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
+from tessera.ir.schedule.check_exchanges import check_exchanges
 from tessera.ir.schedule.check_lives import check_lifetimes
+from tessera.ir.schedule.in_place import check_in_place
 
 KINDS = ("map", "row", "contraction", "assembly", "library")
 MOST_STAGES = 8
 """Buffers of one tile at most: copies further ahead find no memory."""
+
+
+def _check_program(op: SpecOp) -> None:
+    check_lifetimes(op)
+    check_exchanges(op)
+    check_in_place(op)
 
 
 def _check_fuse(op: SpecOp) -> None:
@@ -82,7 +90,7 @@ SPECS = (
         regions=("body",),
         form="plan",
         is_isolated=True,
-        verify=check_lifetimes,
+        verify=_check_program,
     ),
     OpSpec(
         name="tsched.return",
@@ -108,6 +116,7 @@ SPECS = (
             Attribute("bytes", "dim", None, "bytes read and written by one run"),
             Attribute("time", "dim", None, "nanoseconds of one core, by the static model"),
             Attribute("kernels", "strs", (), "the tile kernels of the group, in the order they run"),
+            Attribute("in_place", "int", -1, "the operand in whose memory the first result is, or -1"),
             Attribute("pipeline", "any", None, "how its loops copy ahead: {double_buffer = true}, or {stages = 3}"),
         ),
         verify=_check_fuse,

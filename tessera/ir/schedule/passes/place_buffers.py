@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Region, SSAValue
+from xdsl.ir import BlockArgument, Region, SSAValue
 
 from tessera.ir.base.infer import needed_checks
 from tessera.ir.base.op import SpecOp
@@ -14,6 +14,7 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.fusions import programs_in
 from tessera.ir.schedule.host_builder import HostBuilder, tensor_of
+from tessera.ir.schedule.in_place import donated_in, root_of
 from tessera.ir.schedule.lifetimes import insert_frees
 
 
@@ -21,7 +22,8 @@ from tessera.ir.schedule.lifetimes import insert_frees
 class PlaceBuffers(Pass):
     """Give every value memory: a result of the program its own, all others an `alloc` that lives until its last use.
 
-    Before: `%a = tsched.fuse @k(%x)`. After: `%a = tsched.alloc` and `tsched.call @k(%x, %a) sizes = [B]`.
+    Before: `%a = tsched.fuse @k(%x)`. After: `%a = tsched.alloc` and `tsched.call @k(%x, %a) sizes = [B]`. A result
+    that is `in_place` has the memory of its operand. An argument that its caller has given up is returned as it lies.
     """
 
     def run(self, module: ModuleOp) -> None:
@@ -39,14 +41,17 @@ def _place(program: SpecOp, kernels: Mapping[str, SpecOp]) -> None:
         builder.emit("guard", (), {"left": left, "right": right, "what": what})
     for argument in old.args:
         builder.values[argument] = builder.add_argument(tensor_of(argument), argument.name_hint)
-    last = old.last_op
+    last, donated = old.last_op, donated_in(program)
     assert last is not None
     is_there = builder.aim(old, last.operands, range(len(last.operands)))
     builder.translate(old)
     returned: list[SSAValue] = []
+    taken = set[SSAValue]()
     for number, (output, done) in enumerate(zip(last.operands, is_there, strict=True)):
-        buffer = builder.values[output]
-        if not done:
+        buffer, root = builder.values[output], root_of(output)
+        if isinstance(root, BlockArgument) and root.index in donated and root not in taken:
+            taken.add(root)
+        elif not done:
             # An input, a constant, or the same value twice has no memory of its own to be returned in.
             target = builder.room(tensor_of(output), number)
             builder.emit("copy", [buffer, target])

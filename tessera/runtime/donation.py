@@ -1,0 +1,104 @@
+"""Calls that are given tensors for good: results lie in their memory, and they themselves are spent."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tessera.diagnostics.codes import RuntimeArgumentError
+from tessera.runtime.spent import MOVED, SPENT
+from tessera.runtime.tensor import Tensor, shown
+from tessera.types.frozen import frozen
+
+_OWNER_BLOCK, _OWNER_OBJECT = 1, 2
+_CONTIGUOUS = 1
+
+
+@frozen
+class Donation:
+    """The arguments that callers give up, and pairs (result, argument) of those that share memory."""
+
+    given: tuple[int, ...]
+    kept: tuple[tuple[int, int], ...]
+
+    @staticmethod
+    def of(facts: Mapping[str, Any]) -> Donation | None:
+        """What an executable says of it; None where nothing is given up."""
+        found = facts.get("donated")
+        if not found:
+            return None
+        return Donation(tuple(found["given"]), tuple((result, argument) for result, argument in found["kept"]))
+
+    def check(self, names: Sequence[str], spans: Sequence[tuple[int, int]]) -> None:
+        """Raises RuntimeArgumentError (T0701) where an argument that is given up shares bytes with another one."""
+        for number in self.given:
+            start, end = spans[number]
+            for other, (low, high) in enumerate(spans):
+                if other != number and start < high and low < end:
+                    raise RuntimeArgumentError(
+                        f"`{names[number]}` is given up to the call, and `{names[other]}` is the same memory",
+                        fix="pass a copy, or leave it out of `donate`",
+                    )
+
+
+class _Fields(ctypes.Structure):
+    """`%Tensor` of the native code, up to its dims."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("rank", ctypes.c_int32),
+        ("dtype", ctypes.c_int32),
+        ("bytes", ctypes.c_int64),
+        ("owner", ctypes.c_void_p),
+        ("kind", ctypes.c_int32),
+        ("flags", ctypes.c_int32),
+    ]
+
+
+def _fields_of(tensor: Tensor) -> Any:
+    # A capsule keeps its pointer right after the object header.
+    return _Fields.from_address(ctypes.c_void_p.from_address(id(tensor._handle) + 16).value or 0)  # pyright: ignore[reportPrivateUsage]
+
+
+def _is_own(tensor: Tensor) -> bool:
+    """Whether the memory of a tensor is of our own making, and not, say, that of a NumPy array."""
+    fields = _fields_of(tensor)
+    return fields.kind == _OWNER_BLOCK or bool(fields.kind == _OWNER_OBJECT and fields.flags & MOVED)
+
+
+def _moved(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The memory of a tensor as another tensor; whoever shares it, an array of NumPy say, still keeps it."""
+    fields, handle = _fields_of(tensor), tensor._handle  # pyright: ignore[reportPrivateUsage]
+    if fields.flags & MOVED:
+        handle = ctypes.cast(fields.owner, ctypes.py_object).value
+    return shown(tensor.address, tensor.dtype, shape, handle, _CONTIGUOUS | MOVED)
+
+
+class DonatingCall:
+    """The call of a program for the processor to which tensors are given up."""
+
+    def __init__(self, call: Callable[..., Any], donation: Donation, names: Sequence[str]) -> None:
+        """`call` is the builtin of the program; `names` are those of its arguments."""
+        self._call, self._donation, self._names = call, donation, names
+
+    def __call__(self, *arguments: Any) -> Any:
+        """The results; NotImplemented for arguments that are not tensors, or do not fit."""
+        donation = self._donation
+        if any(argument.__class__ is not Tensor for argument in arguments) or len(arguments) != len(self._names):
+            return NotImplemented
+        donation.check(self._names, [(one.address, one.address + one.nbytes) for one in arguments])
+        prepared = list(arguments)
+        for number in donation.given:
+            if not _is_own(prepared[number]):
+                prepared[number] = prepared[number].copy()
+        found: Any = self._call(*prepared)
+        if found is NotImplemented:
+            return found
+        is_alone = found.__class__ is Tensor
+        results: list[Any] = [found] if is_alone else [*found]
+        for result, number in donation.kept:
+            results[result] = _moved(prepared[number], results[result].shape)
+        for number in donation.given:
+            _fields_of(arguments[number]).flags = SPENT
+        return results[0] if is_alone else tuple(results)
