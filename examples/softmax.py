@@ -66,4 +66,7 @@ def _compare(shapes: tuple[tuple[int, int], ...]) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpu", action="store_true", help="run on the first GPU, not on the processor")
-    main(where=ts.gpu[0] if parser.parse_args().gpu else ts.cpu)
+    is_wanted = parser.parse_args().gpu
+    if is_wanted and not ts.cuda.is_available():
+        parser.exit(2, f"{parser.prog}: there is no NVIDIA GPU here; leave `--gpu` out to run on the processor\n")
+    main(where=ts.gpu[0] if is_wanted else ts.cpu)

@@ -225,7 +225,8 @@ def __getattr__(name: str) -> Any:
     elif name in _MODULES:
         value = importlib.import_module(f"tessera.{name}")
     else:
-        raise AttributeError(_unknown(name), name=name, obj=sys.modules[__name__])
+        # Where it is known what to say, Python is not to look here for a name that is nearly the same.
+        raise AttributeError(_unknown(name), name=name, obj=None if name in _NOT_YET else sys.modules[__name__])
     globals()[name] = value
     return value
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tessera.runtime.devices.cuda_driver import is_available
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TOY: dict[str, dict[str, Any]] = {
     "contracts": {"B": 2, "S": 5, "H": 2, "E": 8},
@@ -62,3 +64,17 @@ def test_an_example_says_what_it_is_and_takes_nothing_it_does_not_know(
     assert ended.value.code == status
     printed = capsys.readouterr()
     assert f"usage: {name}.py" in printed.out + printed.err
+
+
+@pytest.mark.skipif(is_available(), reason="there is an NVIDIA GPU here")
+@pytest.mark.parametrize("name", ["flash_attention", "matmul", "softmax"])
+def test_an_example_that_is_to_run_on_a_gpu_says_in_a_line_that_there_is_none(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = EXAMPLES / f"{name}.py"
+    monkeypatch.setattr(sys, "argv", [str(file), "--gpu"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(file), run_name="__main__")
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said == f"{name}.py: there is no NVIDIA GPU here; leave `--gpu` out to run on the processor\n"

@@ -8,7 +8,6 @@ from functools import cache
 from typing import Any
 
 from tessera.api.compilation import load
-from tessera.api.residence import device_class, residence
 from tessera.api.specialization import Loaded
 from tessera.api.tensor import Tensor
 from tessera.compiler.options import Options, at_place
@@ -22,7 +21,14 @@ from tessera.diagnostics.codes import (
 )
 from tessera.diagnostics.span import user_span
 from tessera.frontend.arguments import checked
-from tessera.frontend.concrete import StandIn, concrete_dtype, concrete_type, scalar_dtype
+from tessera.frontend.concrete import (
+    StandIn,
+    concrete_dtype,
+    concrete_type,
+    device_class,
+    residence,
+    scalar_dtype,
+)
 from tessera.frontend.facts import Facts
 from tessera.frontend.functions import public
 from tessera.frontend.functions.operands import dtype_of, parse_dtype

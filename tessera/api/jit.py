@@ -15,7 +15,6 @@ from tessera.api.compilation import load, placed
 from tessera.api.named import given_up, names_of, numbers_of, rules_of
 from tessera.api.outside import Outside
 from tessera.api.recompile import Around, CacheInfo, History
-from tessera.api.residence import device_class, residence
 from tessera.api.specialization import Specialization
 from tessera.compiler.options import Options, at_place
 from tessera.diagnostics.codes import PolicyError, RuntimeArgumentError
@@ -23,6 +22,7 @@ from tessera.diagnostics.error import readable
 from tessera.frontend.annotations import annotation_text, parameters_of, resolve, signature_of
 from tessera.frontend.arguments import callables, flag
 from tessera.frontend.bind import Binder, Call, Signature, static_arguments
+from tessera.frontend.concrete import device_class, residence
 from tessera.frontend.returned import check_returned
 from tessera.frontend.trace_function import TracedFunction, trace_function
 from tessera.ir.base import dispatch

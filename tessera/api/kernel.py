@@ -10,7 +10,6 @@ from typing import Any
 
 from tessera.api.jit import Jit
 from tessera.api.kernel_vjp import check_called, check_declared, is_checking, vjp_name
-from tessera.api.residence import device_class, residence
 from tessera.api.tuning import Tuning
 from tessera.compiler.kernel_instance import KernelInstance
 from tessera.compiler.options import Options, at_place
@@ -18,7 +17,7 @@ from tessera.diagnostics.codes import ArgumentError, KernelError, RuntimeArgumen
 from tessera.diagnostics.error import CompilationError
 from tessera.frontend.annotations import annotation_text
 from tessera.frontend.arguments import callables, shown, word
-from tessera.frontend.concrete import is_concrete
+from tessera.frontend.concrete import device_class, is_concrete, residence
 from tessera.frontend.functions.movement import reshape
 from tessera.frontend.functions.operands import shape_dims
 from tessera.frontend.kernel.bind import KernelBinder, fused_shape

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tessera.diagnostics.codes import ArgumentError, DTypeError
+from tessera.diagnostics.codes import ArgumentError, DeviceError, DTypeError
 from tessera.types.dtype import BY_NAME, DType
 from tessera.types.tensor_type import TensorType
 
 if TYPE_CHECKING:
     from tessera.runtime.tensor import Tensor
+    from tessera.types.device import Device
 
 _BY_ARRAY_NAME = {
     "float64": "f64",
@@ -41,8 +43,14 @@ def is_own(value: Any) -> bool:
     module = sys.modules.get("tessera.runtime.tensor")
     if module is None:
         return False
-    device = sys.modules.get("tessera.runtime.devices.cuda_tensor")
-    return isinstance(value, module.Tensor) or (device is not None and isinstance(value, device.CudaTensor))
+    device = device_class()
+    return isinstance(value, module.Tensor) or (device is not None and isinstance(value, device))
+
+
+def device_class() -> type[Any] | None:
+    """The class of tensors of a GPU; None where none was made yet, and nothing is loaded to find out."""
+    module = sys.modules.get("tessera.runtime.devices.cuda_tensor")
+    return None if module is None else module.CudaTensor
 
 
 class StandIn:
@@ -114,3 +122,36 @@ def scalar_dtype(value: bool | float) -> DType:
     """What a Python number is where no tensor decides."""
     name = "bool" if isinstance(value, bool) else "i64" if isinstance(value, int) else "f32"
     return BY_NAME[name]
+
+
+def residence(what: str, tensors: Sequence[Any], names: Sequence[str] = ()) -> Device | None:
+    """The GPU that tensors lie on; None where all are in host memory.
+
+    A single number in host memory goes along; more than one is not copied in silence. Raises DeviceError (T0720).
+    """
+    kind = device_class()
+    if kind is None:
+        return None
+    there = next((at for at, tensor in enumerate(tensors) if isinstance(tensor, kind)), None)
+    if there is None:
+        return None
+    device: Device = tensors[there].device
+    for at, tensor in enumerate(tensors):
+        if not isinstance(tensor, kind) and getattr(tensor, "shape", ()):
+            raise _apart(what, (there, tensors[there]), (at, tensor), device, names)
+    return device
+
+
+def _apart(
+    what: str, there: tuple[int, Any], here: tuple[int, Any], device: Device, names: Sequence[str]
+) -> DeviceError:
+    def told(number: int, tensor: Any) -> str:
+        name = f"`{names[number]}`" if number < len(names) else f"argument {number}"
+        return f"{name}, {list(tensor.shape)} {tensor.dtype},"
+
+    return DeviceError(
+        f"`{what}` is given tensors of two memories: {told(*there)} is on {device!r}, and {told(*here)} on the cpu",
+        notes=("rule: nothing but single numbers is copied to a device or from it unasked, as that takes long",),
+        fix="bring them together: `tessera.cuda.array(x)` copies to the GPU, and `x.cpu()` from it; "
+        f"within `with tessera.device(tessera.{device!r}):` everything is copied there",
+    )

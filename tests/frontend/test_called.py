@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import pickle
 import re
+import traceback
 from typing import Any
 
 import numpy as np
@@ -144,6 +145,13 @@ def test_names_of_other_libraries_are_told_by_ours(owner: Any, name: str, instea
         (ts, "grad", "derivatives are not taken yet"),
         (ts, "vmap", "ops take leading dims as they come"),
         (X, "backward", "derivatives are not taken yet"),
+        (
+            ts.random,
+            "randn",
+            "write `random.normal(key, (2, 3))`, where `key = random.key(0)`: numbers are drawn with a key, "
+            "and equal keys draw equal numbers",
+        ),
+        (ts.random, "manual_seed", "write `random.key(0)`"),
         (X, "cuda", "write `tessera.cuda.array(x)`"),
         (X, "to", "`tessera.cuda.array(x)` for a GPU, and `x.cpu()` for host memory"),
         (X, "cpu", "it is in host memory already"),
@@ -152,6 +160,15 @@ def test_names_of_other_libraries_are_told_by_ours(owner: Any, name: str, instea
 def test_what_other_libraries_have_and_tensors_do_not_is_told(owner: Any, name: str, said: str) -> None:
     with pytest.raises(AttributeError, match=rf"has no attribute `{name}`: .*{re.escape(said)}$"):
         getattr(owner, name)
+
+
+def test_python_guesses_at_no_name_where_it_is_known_what_to_say() -> None:
+    with pytest.raises(AttributeError) as caught:
+        getattr(ts, "grad")  # noqa: B009
+    text = "".join(traceback.format_exception(caught.value))
+    assert text.endswith("has no attribute `grad`: derivatives are not taken yet\n")
+    with pytest.raises(AttributeError, match=r"`tessera\.random` has no attribute `no_such_name`$"):
+        getattr(ts.random, "no_such_name")  # noqa: B009
 
 
 def test_sizes_that_are_given_one_by_one_are_told_to_be_one_shape() -> None:
