@@ -31,6 +31,17 @@ class Extent(int):
         made.role = role
         return made
 
+    @property
+    def start(self) -> Index:
+        """The first element of this program's block of rows (`T.m`) or columns (`T.n`)."""
+        b = current()
+        if self.role not in ("m", "n"):
+            raise b.fail(
+                f"`T.{self.role}` is a size, and begins nowhere",
+                "`T.m.start` and `T.n.start` are where this program's block begins, `k.start` where a step does",
+            )
+        return Index(Dim.symbol(b.declared_axis(self.role).name))
+
 
 @frozen
 class Loop:

@@ -320,7 +320,7 @@ class IndexGroup:
         for (dim, tile), extent in zip(self.tiles, self.extents, strict=True):
             if tile.shape != self.shape or tile.spread is not None:
                 tile = Tile(stretched(self.b, tile, self.shape), tile.type.with_shape(self.shape), self.axes)
-            if None in key:
+            if None in key and self.shape:  # a single number stretches by itself
                 tile = expanded(tile, key)
             map[dim] = Dim.symbol(f"t{len(tiles)}")
             assert extent is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import KernelError
@@ -22,25 +23,30 @@ if TYPE_CHECKING:
 
 
 def declare_results(b: KernelBuilder, definition: KernelDefinition, given: Given, env: dict[str, Any]) -> None:
-    """Memory for the parameters that the kernel stores to; their dims are those of what it reads."""
+    """Memory for the parameters that the kernel stores to: their dims are those of what it reads, or static numbers."""
+    statics = {one.name: env[one.name] for one in definition.statics}
     for parameter in definition.results:
-        type = _declared(definition, parameter, given)
+        type = _declared(definition, parameter, given, statics)
         number = b.result_memory(type)
         tensor = TensorRef(parameter.name, number, type, is_result=True)
         b.result_buffers.append(tensor)
         env[parameter.name] = tensor
 
 
-def _declared(definition: KernelDefinition, parameter: Parameter, given: Given) -> TensorType:
+def _declared(
+    definition: KernelDefinition, parameter: Parameter, given: Given, statics: Mapping[str, Any]
+) -> TensorType:
     """The type of a result: dims by their names, a dtype that is not said by that of the first tensor."""
-    annotation, sizes, known = parameter.annotation, given.sizes(), given.declared()
+    annotation, known = parameter.annotation, given.declared()
+    numbers = {name: size for name, size in statics.items() if isinstance(size, int) and not isinstance(size, bool)}
+    sizes = {name: Dim.constant(size) for name, size in numbers.items() if size >= 0} | given.sizes()
     assert annotation is not None
     unknown = sorted({name for dim in annotation.dims if str(dim) not in known for name in dim.symbols} - sizes.keys())
     if unknown:
         raise KernelError(
             f"the dim `{unknown[0]}` of the result `{parameter.name}` is not one of what `{definition.name}` reads",
             span=definition.source.span(definition.source.tree),
-            fix="name a dim of an operand, or write a number",
+            fix=f"name a dim of an operand, write a number, or let it be given: `*, {unknown[0]}: int`",
         )
     dtype = annotation.dtype or next((type.dtype for type in given.types), None)
     if dtype is None:

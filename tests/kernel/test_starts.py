@@ -1,0 +1,84 @@
+"""Where a program's block begins, and what is found from there: windows, a number for a block, results of any size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tessera import KTile, Schedule, f32, i32, kernel, tile
+from tessera.diagnostics.codes import KernelError
+from tests.kernel import kernels
+from tests.kernel.compare import agree
+
+RNG = np.random.default_rng(41)
+
+
+def normal(*shape: int) -> Any:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def test_a_window_around_a_block_reads_zeros_outside() -> None:
+    @kernel(Schedule(block=(16, 16)))
+    def convolved(x: KTile["L", "C", f32], w: KTile[3, "C", "O", f32], out: KTile["L", "O", f32]) -> None:
+        T = tile.context()
+        acc = tile.zeros((T.m, T.n), f32)
+        for r in range(3):
+            at = T.m.start + (r - 1)
+            acc += tile.dot(tile.load(x, slice(at, at + T.m), slice(None)), tile.load(w, r, slice(None), T.n))
+        tile.store(out, acc, T.m, T.n)
+
+    x, w = normal(37, 8), normal(3, 8, 20)
+    around = np.pad(x, ((1, 1), (0, 0)))
+    expected: Any = sum(around[r : r + 37] @ w[r] for r in range(3))
+    np.testing.assert_allclose(agree(convolved, x, w, ulps=4)[0], expected, atol=1e-4)
+
+
+def test_a_number_for_each_block_chooses_what_the_block_is_multiplied_by() -> None:
+    @kernel(Schedule(block=(4, 8)))
+    def grouped(x: KTile["M", "N", f32], w: KTile["E", "N", f32], expert: KTile["G", i32]) -> Any:
+        T = tile.context()
+        which = tile.load(expert, T.m.start // T.m)
+        return tile.load(x, T.m, T.n) * tile.load(w, which, T.n)
+
+    x, w, expert = normal(10, 20), normal(5, 20), np.array([4, 0, 3], np.int32)
+    np.testing.assert_array_equal(agree(grouped, x, w, expert)[0], x * w[expert.repeat(4)[:10]])
+
+
+def test_a_size_that_begins_nowhere_says_so() -> None:
+    @kernel
+    def lost(x: KTile["M", "N", f32]) -> Any:
+        T = tile.context()
+        return tile.load(x, T.m, slice(T.k.start, T.k.start + 4))
+
+    with pytest.raises(KernelError, match=r"`T\.k` is a size, and begins nowhere"):
+        lost(normal(4, 8))
+
+
+@pytest.mark.parametrize("bins", [1, 10, 33])
+def test_a_result_may_have_a_dim_that_a_static_argument_says(bins: int) -> None:
+    @kernel
+    def counted(x: KTile["N", i32], out: KTile["bins", i32], *, bins: int) -> None:
+        T = tile.context()
+        places = tile.load(x, T.n, pad=-1)
+        tile.atomic_add(out, tile.full(places.shape, 1, i32), places)
+
+    x = RNG.integers(0, bins, 1000).astype(np.int32)
+    np.testing.assert_array_equal(agree(counted, x, bins=bins)[0], np.bincount(x, minlength=bins))
+
+
+def test_a_dim_that_nothing_says_is_refused_with_ways_to_say_it() -> None:
+    @kernel
+    def nowhere(x: KTile["N", f32], out: KTile["Q", f32]) -> None:
+        T = tile.context()
+        tile.store(out, tile.load(x, T.n), T.n)
+
+    with pytest.raises(KernelError, match="the dim `Q` of the result `out` is not one") as raised:
+        nowhere(normal(4))
+    assert raised.value.fix is not None
+    assert "`*, Q: int`" in raised.value.fix.message
+
+
+def test_a_product_over_nothing_is_zeros_under_the_debugger_too() -> None:
+    assert not agree(kernels.matmul, normal(5, 0), normal(0, 7))[0].any()
