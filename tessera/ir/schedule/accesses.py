@@ -94,6 +94,9 @@ class Memory:
         if op.name == "tsched.alloc" and op.value("offset") is not None:
             # A buffer has whole lines to itself.
             return (Place("workspace", op.value("offset"), aligned(_bytes(value))),)
+        over: int = op.value("in_place") if op.name == "tsched.fuse" and value.index == 0 else -1
+        if over >= 0:
+            return self.places(op.operands[over])
         if op.name in ("tsched.while", "tsched.for") and is_placed(op):
             pairs = _pairs(op)
             return self._joined([pairs[value.index], pairs[value.index + len(pairs) // 2]])
@@ -154,6 +157,10 @@ class Memory:
             return found.join(Touched((), (SCRATCH,))) if op.value("kernel") in self._scratch else found
         if op.name in ("tsched.fuse", "tsched.if") or (op.regions and not is_placed(op)):
             return self._given(operands, op.results)
+        if op.name in ("tsched.while", "tsched.for"):
+            # Rows that are gone through are touched by the body, each in its turn.
+            index = operands[2:3] if op.name == "tsched.for" and op.value("length") is None else []
+            return self._given(operands, [*index, *_pairs(op)])
         if op.name in ("tsched.return", "tsched.yield"):
             return self._given(operands)
         return self._given(every, every)

@@ -1,0 +1,46 @@
+"""Write a program down in another order that means the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block
+
+from tessera.ir.base.passes import Pass
+from tessera.ir.base.verify import symbol_table
+from tessera.ir.schedule.accesses import Memory
+from tessera.ir.schedule.fusions import programs_in
+from tessera.ir.schedule.launch_order import ops_of, order_in
+
+
+@dataclass(frozen=True)
+class ReorderLaunches(Pass):
+    """Draw an order of the ops of each block from those that keep every arc; `seed` says which.
+
+    Before: `call @f(%x, %a)`, `call @g(%y, %b)`. After, for some seeds: `call @g(%y, %b)`, `call @f(%x, %a)`.
+    """
+
+    seed: int = 0
+
+    def run(self, module: ModuleOp) -> None:
+        kernels, random = symbol_table(module), Random(self.seed)
+        for program in programs_in(module):
+            memory = Memory(program, kernels)
+            blocks = [region.block for op in program.walk() for region in op.regions]
+            orders = [(block, order_in(block, memory).drawn(random)) for block in blocks]
+            for block, order in orders:
+                _rewrite(block, order)
+
+
+def _rewrite(block: Block, order: list[int]) -> None:
+    ops = ops_of(block)
+    for op in ops:
+        op.detach()
+    first = block.first_op
+    for number in order:
+        if first is None:
+            block.add_op(ops[number])
+        else:
+            block.insert_op_before(ops[number], first)
