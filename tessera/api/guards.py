@@ -50,9 +50,20 @@ def broken(signature: Signature, traced: TracedFunction, tensors: Sequence[Any])
 
 def _fix(
     item: Assumption, sizes: Mapping[str, tuple[int, str]], signature: Signature, tensors: Sequence[Any]
-) -> Fix | None:
-    """The edit of the op that assumes nothing, else that of the call which pads the smaller of two named sizes."""
+) -> Fix | str | None:
+    """The edit of the op that assumes nothing, else that of the call which pads the smaller of two named sizes.
+
+    Of a size that is no multiple of a number it is said which ones are the nearest.
+    """
     of_op = None if item.asker is None else item.asker.shape_fix()
+    whole = _multiple(item.left, item.right)
+    if of_op is None and whole is not None:
+        name, step = whole
+        size, source = sizes[name]
+        less = size // step * step
+        return f"give `{source}` a multiple of {step}: pad it to {less + step}" + (
+            f", or cut it to {less}" * bool(less)
+        )
     left, right = item.left.symbol_name, item.right.symbol_name
     if of_op is not None or left is None or right is None:
         return of_op
@@ -62,7 +73,20 @@ def _fix(
     return found if isinstance(found, Fix) else None
 
 
+def _multiple(left: Dim, right: Dim) -> tuple[str, int] | None:
+    """The name of a size and the number that must divide it, where two sides say just that: `N` and `4*(N // 4)`."""
+    for one, other in ((left, right), (right, left)):
+        name = one.symbol_name
+        for step in sorted({abs(factor) for _, factor in other.terms}) if name is not None else ():
+            if other == Dim.symbol(name or "") // step * step:
+                return name or "", step
+    return None
+
+
 def _sides(left: Dim, left_value: int, right: Dim, right_value: int) -> str:
+    whole = _multiple(left, right)
+    if whole is not None:
+        return f"`{whole[0]}` is {max(left_value, right_value)}, but it must be a multiple of {whole[1]}"
     if left.is_static or right.is_static:
         free, value, wanted = (right, right_value, left_value) if left.is_static else (left, left_value, right_value)
         named = next((name for name in free.symbols if free == minimum(Dim.symbol(name), wanted)), None)

@@ -89,6 +89,11 @@ def find(target: str) -> Jit | Kernel:
         raise TargetError(f"{error}{_functions_of(sys.modules.get(module))}") from error
     if isinstance(found, Jit | Kernel):
         return found
+    if isinstance(found, type):
+        raise TargetError(
+            f"`{target}` is a class, and calling it makes an object; put one into the module, as in "
+            f"`{name.lower()} = {name}(...)`, and name that or a method of it: `{module}:{name.lower()}`"
+        )
     if not callable(found):
         raise TargetError(f"`{target}` is of type {type(found).__name__}, not a function")
     return jit(found)

@@ -78,6 +78,19 @@ def test_a_failed_guard_says_what_where_and_why() -> None:
     assert caught.value.span.source_line.strip() == "return x + y"
 
 
+def test_a_size_that_is_no_multiple_is_told_the_nearest_that_are() -> None:
+    @ts.jit(backend="reference")
+    def rows(x: ts.Tensor["N", ts.f32]) -> Any:
+        return x.reshape(4, -1)
+
+    assert rows(np.ones(8, np.float32)).shape == (4, 2)
+    for size, said in ((7, "pad it to 8, or cut it to 4"), (3, "pad it to 4\n")):
+        with pytest.raises(GuardError) as caught:
+            rows(np.ones(size, np.float32))
+        assert caught.value.message == f"`N` is {size}, but it must be a multiple of 4"
+        assert f"give `x.shape[0]` a multiple of 4: {said}" in f"{caught.value}\n"
+
+
 def test_dtypes_and_static_values_are_their_own_specializations() -> None:
     @ts.jit(backend="reference")
     def f(x: ts.Tensor["N"], *, times: float = 2.0) -> Any:

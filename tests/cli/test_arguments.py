@@ -150,3 +150,23 @@ def test_a_target_is_a_module_and_a_function(target: str) -> None:
 def test_a_name_that_a_module_lacks_is_answered_with_those_it_has() -> None:
     with pytest.raises(TargetError, match=r"no attribute 'softmax'; it has by_hand, built_in, rows, main$"):
         find("examples.softmax:softmax")
+
+
+def test_a_class_is_answered_with_what_to_name_instead() -> None:
+    with pytest.raises(
+        TargetError, match=r"`tests\.cli\.test_arguments:Module` is a class.*`module = Module\(\.\.\.\)`"
+    ):
+        find("tests.cli.test_arguments:Module")
+    x = np.ones((2, 3), np.float32)
+    assert find("tests.cli.test_arguments:module")(x).tolist() == [[3.0] * 3] * 2
+    assert find("tests.cli.test_arguments:module.__call__")(x).tolist() == [[3.0] * 3] * 2
+
+
+class Module:
+    """A model as an object."""
+
+    def __call__(self, x: Any) -> Any:
+        return x * 3.0
+
+
+module = Module()
