@@ -11,7 +11,7 @@ from tessera.backends.nvptx.blackwell_emit import emit_tensor_kernel
 from tessera.backends.nvptx.emit import emit_kernel
 from tessera.backends.nvptx.hopper_emit import emit_matrix_kernel
 from tessera.backends.nvptx.kernel_code import KernelCode
-from tessera.backends.nvptx.lower import lower_kernel
+from tessera.backends.nvptx.lower import lower_kernel, lower_shared_rows
 from tessera.backends.nvptx.matrix_lower import lower_matrix_kernel
 from tessera.backends.nvptx.matrix_units import Lowered, lower_to_units
 from tessera.backends.nvptx.values import EXACT
@@ -74,6 +74,15 @@ class NvptxBackend:
         keep_promises(kernel, target)
         _check(target)
         return target
+
+    def shared(self, kernel: SpecOp, aligned: bool = True) -> list[SpecOp]:
+        """A kernel of rows of a free width as one whose warps share them, to stand beside the other; or none."""
+        target = lower_shared_rows(kernel, self.machine, aligned)
+        if target is None:
+            return []
+        keep_promises(kernel, target)
+        _check(target)
+        return [target]
 
     def matrix(self, kernel: SpecOp) -> SpecOp | None:
         """A `ttile.kernel` as one that runs on matrix units; None where it does not fit them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from xdsl.ir import Block, Operation, SSAValue
@@ -13,7 +13,8 @@ from tessera.backends.nvptx.falling import Bound, falling
 from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.layout import Layout, Threads, Tile
 from tessera.backends.nvptx.rows_ahead import BLOCKS, Stage
-from tessera.backends.nvptx.rows_matrix import Matrices, lane_of, load_rows, place_rows
+from tessera.backends.nvptx.rows_divided import Divided, blocks_of, launched, widths_of
+from tessera.backends.nvptx.rows_matrix import Matrices, PlacedRows, lane_of, load_rows, place_rows
 from tessera.backends.nvptx.rows_staged import PROGRAMS, bring, staged_rows
 from tessera.backends.nvptx.text import WARP, DeviceModule, barrier, special, warp_barrier
 from tessera.diagnostics.codes import TargetVerifyError
@@ -44,7 +45,7 @@ def emit_kernel(kernel: SpecOp, machine: Machine, exponential: str = values.EXAC
 class Held:
     """Scratch that threads keep in registers: tiles by where they were stored."""
 
-    tiles: dict[int, Tile] = field(default_factory=dict[int, Tile])
+    tiles: dict[int | str, Tile] = field(default_factory=dict[int | str, Tile])
 
 
 class Emitter:
@@ -58,16 +59,18 @@ class Emitter:
         """Powers whose arguments are known to be neither positive nor far below 0, and what will say so of others."""
         self.name: str = kernel.value("symbol")
         self.threads: int = kernel.value("threads")
-        self.programs = max(1, BLOCK // self.threads)
-        placed = place_rows(kernel, machine, self.programs)
+        self.shares: int = kernel.value("shares")
+        self.programs = 1 if self.shares else max(1, BLOCK // self.threads)
+        placed = PlacedRows([], None) if self.shares else place_rows(kernel, machine, self.programs)
         self.rows, self.matrix, self.has_wide_rows = placed.rows, placed.matrix, placed.is_wide
-        self.staged = [] if self.rows else staged_rows(kernel, machine)
+        self.staged = [] if self.rows or self.shares else staged_rows(kernel, machine)
         if self.staged:
             self.programs = PROGRAMS
         self.on_stage: dict[SSAValue, Value] = {}
         self.passes = 0
         """Loops that are written out, so far."""
         self.matrices: Matrices | None = None
+        self.divided: Divided | None = None
         self.stage_bytes = self.matrix_bytes = 0
         self.module = DeviceModule(machine)
         self.has_much_ahead = any(_has_much_ahead(op) for op in kernel.walk())
@@ -77,9 +80,9 @@ class Emitter:
         self.f = self.module.kernel(
             self.name,
             [*arguments, ("ptr", "scratch")],
-            self.threads * self.programs,
+            self.threads * self.programs * max(1, self.shares),
             # One that has much on its way needs registers for it more than others beside it.
-            blocks=placed.held if self.rows else int(self.has_much_ahead),
+            blocks=placed.held if self.rows else blocks_of(self.shares) or int(self.has_much_ahead),
             registers=kernel.value("max_registers"),
         )
         self.env: dict[str, Index] = {}
@@ -103,7 +106,7 @@ class Emitter:
         self.env.update(zip(self.kernel.value("symbols"), f.arguments[count:-1], strict=True))
         place = f.cast("zext", special(f, "tid.x"), "i64")
         self.slot: Index = f.udiv(place, self.threads) if self.programs > 1 else 0
-        self.lane = f.urem(place, self.threads) if self.programs > 1 else place
+        self.lane = f.urem(place, self.threads) if self.programs > 1 or self.shares else place
         self.thread = self.lane if self.matrix is None else lane_of(self)
         self._place_scratch()
         for part in self.kernel.walk():
@@ -116,6 +119,9 @@ class Emitter:
                     if layout.size_of_line:
                         self.at(layout.line)
                         self.at(layout.single)
+        if self.shares:
+            self.warp = f.udiv(place, WARP)
+            self.divided = Divided(self, self.warp)
         for op in block.ops:
             assert isinstance(op, SpecOp)
             self.emit(op)
@@ -124,7 +130,8 @@ class Emitter:
 
     def _finished(self) -> KernelCode:
         exchange = -(-self.exchange_bytes // 16) * 16
-        shared = (self.shared_bytes + self.stage_bytes + exchange) * self.programs + self.matrix_bytes
+        shared = (self.shared_bytes + self.stage_bytes) * self.programs + self.matrix_bytes
+        shared += exchange * self.programs * max(1, self.shares)
         most, who = self.machine.shared, f"{self.machine.cpu} has"
         if 0 < self.kernel.value("max_shared") < most:
             most, who = self.kernel.value("max_shared"), "`max_shared` allows"
@@ -140,11 +147,12 @@ class Emitter:
         text = self.module.text().replace(_EXCHANGE, str(exchange))
         symbols = tuple(self.kernel.value("symbols"))
         grid = product(programs.value("grid"))
-        threads = self.threads * self.programs
-        resident = BLOCKS * self.machine.blocks if self.rows else 0
-        return KernelCode(
+        threads = self.threads * self.programs * max(1, self.shares)
+        resident = (BLOCKS if self.rows else launched(self.shares)) * self.machine.blocks
+        code = KernelCode(
             self.name, text, grid, symbols, threads, self.programs, shared, self.scratch_bytes, slots, (), resident
         )
+        return replace(code, widths=widths_of(self.kernel)) if self.shares else code
 
     def _place_scratch(self) -> None:
         """Where the parts of scratch are: shared ones first in shared memory, private ones one after the other."""
@@ -186,16 +194,19 @@ class Emitter:
         if self.rows:
             self._rows(op, grid, first, total)
             return
+        if self.divided is not None:
+            self.divided.write(op, grid, total)
+            return
         if self.staged:
             bring(self, first, total)
         if self.scratch_bytes != Dim.constant(0):
             self._resident = first
             step = f.mul(f.cast("zext", special(f, "nctaid.x"), "i64"), self.programs)
-            f.loop(first, total, step, lambda number: self._program(op, grid, number, is_again=True))
+            f.loop(first, total, step, lambda number: self.program(op, grid, number, is_again=True))
         elif self.programs > 1:
-            f.if_(f.icmp("slt", first, total), lambda: self._program(op, grid, first))
+            f.if_(f.icmp("slt", first, total), lambda: self.program(op, grid, first))
         else:
-            self._program(op, grid, first)
+            self.program(op, grid, first)
 
     def _rows(self, op: SpecOp, grid: Sequence[Value], first: Value, total: Index) -> None:
         """Programs that take rows in turn, each with the next one on its way."""
@@ -221,11 +232,11 @@ class Emitter:
                 emit_access.load_rows(self, stage, number)
             self.wait()
             stage.fetch(f.add(number, step), total)
-            self._program(op, grid, number, kept=True)
+            self.program(op, grid, number, kept=True)
 
         f.loop(first, total, step, round_)
 
-    def _program(
+    def program(
         self, op: SpecOp, grid: Sequence[Value], number: Value, is_again: bool = False, kept: bool = False
     ) -> None:
         f = self.f
@@ -272,13 +283,16 @@ class Emitter:
         f, step, unroll = self.f, op.value("step"), op.value("unroll")
         low, high = (self.indices[value] for value in op.operands[:2])
         first, last = known(low), known(high)
-        carried = self._flat(op.operands[2:])
+        carried = self.flat(op.operands[2:])
+        if self.divided is not None:
+            self.divided.loop(op, carried)
+            return
         if unroll == 0 and first is not None and last is not None:
             places = range(first, first + (last - first) // step * step, step)
             self.passes += 1
             if not row_extremes.write_extremes(self, op, places, carried):
-                ends = row_extremes.write_ordinary(self, op, lambda: self._turns(op, places, carried))
-                self.bind(op.results, self._turns(op, places, carried) if ends is None else ends)
+                ends = row_extremes.write_ordinary(self, op, lambda: self.turns(op, places, carried))
+                self.bind(op.results, self.turns(op, places, carried) if ends is None else ends)
             return
         span = f.smax(f.sub(high, low), 0)
         whole = f.add(low, f.round_down(span, step))
@@ -301,10 +315,16 @@ class Emitter:
         self.bind(op.results, f.loop(begin, whole, step, turn, carried))
 
     def on_tail(self, op: SpecOp) -> None:
+        if self.divided is not None:
+            self.divided.tail(op, lambda: self._tail(op))
+        else:
+            self._tail(op)
+
+    def _tail(self, op: SpecOp) -> None:
         f, step = self.f, op.value("step")
         low, high = (f.index(self.indices[value]) for value in op.operands[:2])
         whole = f.add(low, f.round_down(f.smax(f.sub(high, low), 0), step))
-        carried = self._flat(op.operands[2:])
+        carried = self.flat(op.operands[2:])
         has = f.icmp("slt", whole, high)
         number = known(whole)
         start: Index = whole if number is None else number
@@ -321,7 +341,7 @@ class Emitter:
         self.memo = kept
         return made
 
-    def _turns(self, op: SpecOp, places: Sequence[int], carried: list[Value]) -> list[Value]:
+    def turns(self, op: SpecOp, places: Sequence[Index], carried: list[Value]) -> list[Value]:
         for index in places:
             carried = self._turn(op, index, carried)
         return carried
@@ -333,9 +353,9 @@ class Emitter:
         self.ops(block)
         last = block.last_op
         assert last is not None
-        return self._flat(last.operands)
+        return self.flat(last.operands)
 
-    def _flat(self, tiles: Sequence[SSAValue]) -> list[Value]:
+    def flat(self, tiles: Sequence[SSAValue]) -> list[Value]:
         return [value for tile in tiles for value in self.registers(self.tiles[tile])]
 
     def bind(self, results: Sequence[SSAValue], flat: Sequence[Value]) -> None:
@@ -380,6 +400,8 @@ class Emitter:
         start: Index = (self.shared_bytes + self.stage_bytes) * self.programs + self.matrix_bytes
         if self.programs > 1:
             start = f.add(f.mul(self.slot, Value("i64", _EXCHANGE)), start)
+        if self.shares:
+            start = f.add(f.mul(self.warp, Value("i64", _EXCHANGE)), start)
         return f.gep(self.module.shared_base(), start, "i8")
 
     # Memory.

@@ -267,8 +267,10 @@ def _key(access: Access) -> Any:
     return op.operands[0], access.layout, tuple(map(str, dims)), op.value("axes"), str(op.value("pad")), places
 
 
-def _place(access: Access) -> int:
-    """Where a tile lies in scratch that registers hold: the number of its first element."""
+def _place(access: Access) -> int | str:
+    """Where a tile lies in scratch that registers hold: the number of its first element, or a warp's name for it."""
+    if access.emitter.divided is not None:
+        return str(access.env[access.op.value("axes")[0]])
     place = known(dim_value(access.f, access.op.value("offset"), access.env))
     assert place is not None, "scratch in registers is found by numbers known while emitting"
     return place
@@ -338,8 +340,15 @@ def emit_store(emitter: Any, op: SpecOp) -> None:
         emitter.matrices.store(op, tile, access, _turn(access))
         return
     group = 1 if op.value("mode") != "set" or op.value("way") == "uniform" else access.group()
-    for register in range(0, access.layout.registers, group):
-        _store_group(access, register, registers[register : register + group])
+
+    def write() -> None:
+        for register in range(0, access.layout.registers, group):
+            _store_group(access, register, registers[register : register + group])
+
+    if emitter.divided is None:
+        write()
+    else:
+        emitter.divided.stores(op, write)
 
 
 def _store_group(access: Access, register: int, parts: Sequence[Value]) -> None:

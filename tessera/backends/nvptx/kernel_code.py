@@ -34,9 +34,14 @@ def matrix_symbol(name: str) -> str:
     return f"{name}__matrix"
 
 
+def shared_symbol(name: str) -> str:
+    """What a kernel of rows is called where several warps share each: it stands beside the one for any width."""
+    return f"{name}__shared"
+
+
 def plain_symbol(name: str) -> str:
-    """The kernel that one for matrix units stands beside; itself for any other."""
-    return name.removesuffix(matrix_symbol(""))
+    """The kernel that one for matrix units, or for rows that warps share, stands beside; itself for any other."""
+    return name.removesuffix(matrix_symbol("")).removesuffix(shared_symbol(""))
 
 
 @dataclass(frozen=True)
@@ -70,3 +75,5 @@ class KernelCode:
         """Whether a launch of it may touch memory behind the buffers of the program."""
         rows = [map_.dims[0] * map_.bytes for map_ in self.maps if not map_.is_output]
         return bool(self.slots) or self.counts or not all(is_multiple(row, 16) for row in rows)
+    widths: tuple[Dim, int, int] | None = None
+    """A size, and the least and most of it for which this one is launched, and not the one beside it."""

@@ -9,7 +9,9 @@ from typing import Any
 from xdsl.ir import Block, SSAValue
 
 from tessera.backends.nvptx.again import Again, computed_again
+from tessera.backends.nvptx.kernel_code import shared_symbol
 from tessera.backends.nvptx.row_shapes import folds_whole_rows, has_plain_rows, neighbours_of_rows
+from tessera.backends.nvptx.row_shares import shares_of, shares_of_free_rows
 from tessera.backends.nvptx.text import WARP
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
@@ -31,6 +33,8 @@ ALIGNED = 16
 """Bytes that arguments begin at a multiple of, unless said otherwise; the runtime sees to it."""
 IN_REGISTERS = 144
 """Elements of a row that one thread keeps in registers: its loops are then written out."""
+PLAIN = 2 * IN_REGISTERS
+"""The same of bf16 that are kept as they lie in memory."""
 SHARED_SCRATCH = 96 << 10
 """Bytes of scratch that are put in a block's own memory; more lies in global memory."""
 FOLDED = 32
@@ -60,6 +64,17 @@ _RENAMED = {
 def lower_kernel(kernel: SpecOp, machine: Machine, aligned: bool = True) -> SpecOp:
     """The `ttarget.kernel` of a `ttile.kernel`; `aligned` says that arguments begin at multiples of 16 bytes."""
     return Lowering(kernel, machine, aligned).run()
+
+
+def lower_shared_rows(kernel: SpecOp, machine: Machine, aligned: bool = True) -> SpecOp | None:
+    """The `ttarget.kernel` for rows of a free width that several warps share; None where they cannot."""
+    if kernel.value("kind") != "row" or threads_of(kernel) != WARP or not shares_of_free_rows(kernel):
+        return None
+    lowering = Lowering(kernel, machine, aligned)
+    lowering.shares, lowering.keeps_rows = shares_of_free_rows(kernel), True
+    made = lowering.run()
+    made.set_value("symbol", shared_symbol(kernel.value("symbol")))
+    return made
 
 
 def threads_of(kernel: SpecOp) -> int:
@@ -108,6 +123,7 @@ class Lowering(Writer):
         self.vector = 16
         self.mixed = _mixed_buffers(kernel)
         self.again: dict[SSAValue, Again] = {}
+        self.shares = 0
         self.keeps_rows = self._keeps_rows()
         self.own: dict[str, Callable[[SpecOp], None]] = {
             "ttile.load": self._load,
@@ -137,7 +153,7 @@ class Lowering(Writer):
         self.emit("return")
         values = {name: self.kernel.value(name) for name in ("symbol", "symbols", "writes")}
         values.update(lanes=self.machine.lanes, features=self._features(), scratch=self.scratch)
-        values.update(threads=self.threads, align=self.align)
+        values.update(threads=self.threads, align=self.align, shares=self.shares)
         asked: dict[str, Any] = self.kernel.value("schedule") or {}
         values.update({name: asked[name] for name in ("max_registers", "max_shared") if name in asked})
         made = make(DIALECT["kernel"], values=values, types=(), regions=[self.entry])
@@ -231,12 +247,20 @@ class Lowering(Writer):
         counts = [_turns(loop) for loop in loops]
         sizes = [prod(dim.value or 1 for dim in type.shape) for type in _tiles_in(self.kernel)]
         most = max([count or 0 for count in counts], default=0) * max(1, max(sizes, default=1) // self.threads)
-        if not loops or None in counts or most <= IN_REGISTERS:
-            return bool(loops) and None not in counts
+        if not loops or None in counts:
+            return False
+        if self.threads == WARP and not self._has_plain_rows(counts, most):
+            self.shares = shares_of(self.kernel, IN_REGISTERS)
+        if self.shares or most <= IN_REGISTERS:
+            return True
         self.again = computed_again(self.kernel) if self.threads == WARP else {}
+        return self._has_plain_rows(counts, most)
+
+    def _has_plain_rows(self, counts: Sequence[int | None], most: int) -> bool:
+        """Whether a row is wide and bf16, and stays in the registers of one warp as it lies in memory."""
         is_whole = all(count is not None and count % 8 == 0 for count in counts) and self.align == ALIGNED
-        is_narrow = most <= 2 * IN_REGISTERS and self.machine.has("sm_90")
-        return is_whole and is_narrow and has_plain_rows(self.kernel, self.again)
+        is_narrow = IN_REGISTERS < most <= PLAIN and self.machine.has("sm_90")
+        return is_whole and is_narrow and not computed_again(self.kernel) and has_plain_rows(self.kernel)
 
     def _access(self, op: SpecOp, buffer: TensorType, sizes: Sequence[Dim], first: int) -> dict[str, Any]:
         coords, axes = op.value("coords"), op.value("axes")

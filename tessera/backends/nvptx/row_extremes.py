@@ -17,7 +17,7 @@ from tessera.backends.nvptx.falling import Bound
 from tessera.backends.nvptx.layout import Tile
 from tessera.backends.nvptx.text import ALL_LANES, WARP
 from tessera.ir.base.op import SpecOp
-from tessera.ir.target.llvm.instructions import Value
+from tessera.ir.target.llvm.instructions import Index, Value
 from tessera.ir.target.llvm.math_exp import ORDINARY
 from tessera.types.dtype import bf16, f32
 
@@ -54,10 +54,10 @@ def _part_of(loop: SpecOp, number: int, join: SpecOp) -> SSAValue:
     return next(value for value in join.operands if value is not carried)
 
 
-def write_extremes(emitter: Emitter, loop: SpecOp, places: Sequence[int], carried: Sequence[Value]) -> bool:
+def write_extremes(emitter: Emitter, loop: SpecOp, places: Sequence[Index], carried: Sequence[Value]) -> bool:
     """Write a loop of extremes of bf16; False where it is not one, and nothing is written."""
     joins = joins_of(loop)
-    if joins is None or not places or len(places) % 2:
+    if joins is None or not places or (len(places) % 2 and emitter.divided is None):
         return False
     parts = [_part_of(loop, number, join) for number, join in enumerate(joins)]
     if not all(_is_widened(part) for part in parts):
@@ -97,8 +97,9 @@ def _is_widened(part: SSAValue) -> bool:
 
 
 def _extreme(emitter: Emitter, name: str, column: Sequence[Value]) -> Value:
-    """The largest or smallest of an even number of bf16, as an f32."""
-    return values.extreme(emitter.f, name, f32, column, (bf16, column))
+    """The largest or smallest of bf16, as an f32; of an odd number the last is taken twice."""
+    pairs = (*column, *column[-1:]) if len(column) % 2 else column
+    return values.extreme(emitter.f, name, f32, pairs, (bf16, pairs))
 
 
 def _with(emitter: Emitter, name: str, a: Value, b: Value) -> Value:
@@ -108,7 +109,8 @@ def _with(emitter: Emitter, name: str, a: Value, b: Value) -> Value:
 def write_ordinary(emitter: Emitter, loop: SpecOp, write: Callable[[], list[Value]]) -> list[Value] | None:
     """Write a loop with powers twice: for a row whose powers are all normal numbers, and for any.
 
-    `write` writes its turns; None where the loop has no such powers, and nothing is written.
+    `write` writes its turns, and gives what is known of them; None where the loop has no such powers, and nothing is
+    written.
     """
     ops = [op for op in loop.regions[0].block.ops if isinstance(op, SpecOp)]
     powers = [op for op in ops if op.name == "ttarget.math" and op.value("fn") == "exp"]
@@ -123,16 +125,18 @@ def write_ordinary(emitter: Emitter, loop: SpecOp, write: Callable[[], list[Valu
         return None
     f, test = emitter.f, _all(emitter, [one for one in tests if one is not None])
     kept = {buffer: dict(held.tiles) for buffer, held in emitter.held.items()}
+    count = 0
 
     def arm(ordinary: Iterable[SpecOp]) -> list[Value]:
+        nonlocal count
         emitter.ordinary = frozenset(ordinary)
         for buffer, tiles in kept.items():
             emitter.held[buffer].tiles = dict(tiles)
         ends = emitter.apart(write)
         emitter.ordinary = frozenset()
+        count = len(ends)
         return ends + [value for tile in _made(emitter, kept) for value in emitter.registers(tile)]
 
-    count = sum(emitter.layout(value)[0].registers for value in loop.results)
     found = f.if_(test, lambda: arm(powers), lambda: arm(()))
     at = count
     for buffer, held in emitter.held.items():
@@ -173,7 +177,7 @@ def _can_be_twice(emitter: Emitter, op: SpecOp) -> bool:
     return op.name in _INSIDE and (emitter.matrix is None or op not in emitter.matrix.shared)
 
 
-def _made(emitter: Emitter, kept: dict[SSAValue, dict[int, Tile]]) -> list[Tile]:
+def _made(emitter: Emitter, kept: dict[SSAValue, dict[int | str, Tile]]) -> list[Tile]:
     """What was put into registers, in order."""
     held = emitter.held.items()
     return [tile for buffer, one in held for place, tile in one.tiles.items() if kept[buffer].get(place) is not tile]

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import prod
 
-from xdsl.ir import SSAValue
-
-from tessera.backends.nvptx.again import Again
 from tessera.backends.nvptx.text import WARP
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import TileAttr
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dtype import bf16
 
-_OF_ROWS = frozenset(
+OF_ROWS = frozenset(
     f"ttile.{name}"
     for names in (
         ("for", "load", "store", "elementwise", "cast", "select", "constant", "broadcast", "reduce", "yield", "return"),
@@ -23,30 +19,27 @@ _OF_ROWS = frozenset(
     for name in names
 )
 """Ops of a kernel whose rows registers may hold as they lie in memory."""
-_FEW = frozenset(
+FEW = frozenset(
     ("add", "sub", "mul", "div", "fma", "neg", "abs", "max", "min", "relu", "exp", "eq", "ne", "lt", "le", "gt", "ge")
 )
 """Functions that take few instructions, so that many of them written out are still compiled soon."""
 
 
-def has_plain_rows(kernel: SpecOp, again: Mapping[SSAValue, Again]) -> bool:
-    """Whether rows are of bf16, which need half a register, move by matrices, and nothing else is kept of them.
-
-    What is computed again would be written out twice for each element: more code than is compiled soon.
-    """
+def has_plain_rows(kernel: SpecOp) -> bool:
+    """Whether rows are of bf16, which need half a register, move by matrices, and nothing else is kept of them."""
     ops = [op for op in kernel.walk() if isinstance(op, SpecOp) and op is not kernel]
     types = [op.results[0].type for op in ops if op.name == "ttile.load"]
     is_narrow = all(isinstance(type, TileAttr) and type.dtype is bf16 for type in types)
-    is_known = {op.name for op in ops} <= _OF_ROWS and all(map(_is_soon_written, ops))
-    return is_narrow and is_known and not again
+    is_known = {op.name for op in ops} <= OF_ROWS and all(map(is_soon_written, ops))
+    return is_narrow and is_known
 
 
-def _is_soon_written(op: SpecOp) -> bool:
-    """Whether an op on each element of a row is a few instructions: a function of `_FEW`, of no wide dtype."""
+def is_soon_written(op: SpecOp) -> bool:
+    """Whether an op on each element of a row is a few instructions: a function of `FEW`, of no wide dtype."""
     type = op.results[0].type if op.results else None
     if not isinstance(type, TileAttr) or prod(dim.value or 1 for dim in type.shape) == 1:
         return True
-    return type.dtype.bytes <= 4 and (op.name != "ttile.elementwise" or op.value("fn") in _FEW)
+    return type.dtype.bytes <= 4 and (op.name != "ttile.elementwise" or op.value("fn") in FEW)
 
 
 def folds_whole_rows(kernel: SpecOp, size: int) -> bool:

@@ -20,6 +20,7 @@ from tessera.ir.target.limits import (
     MAX_SIZES,
     MAX_THREAD_REGISTERS,
     MAX_THREADS,
+    SHARES,
     WARP,
     WIDTHS,
     registers_of,
@@ -88,6 +89,12 @@ def _check_threads(op: SpecOp) -> None:
         )
     if threads and threads != 1 and (threads % WARP or threads > MAX_THREADS):
         op.fail(f"a program has one thread, or whole warps of up to {MAX_THREADS} threads, got {threads}")
+    shares = op.value("shares")
+    if shares and (threads != WARP or shares not in SHARES):
+        op.fail(
+            f"loops are shared by {', '.join(map(str, SHARES))} warps, of programs that have one each, "
+            f"got {shares} warps and programs of {threads} threads"
+        )
     registers, shared = op.value("max_registers"), op.value("max_shared")
     if (registers or shared) and not threads:
         op.fail("caps of registers and shared memory are for programs of threads, and this one has none")

@@ -133,6 +133,14 @@ def _check_store(op: SpecOp) -> None:
         op.fail("all lanes of a store would write one element", "store a block whose axes all reach the address")
 
 
+def _is_shared_by_warps(op: SpecOp) -> bool:
+    """Whether an op is in a kernel whose warps share rows: each has a part of what registers hold, of any width."""
+    at = op.parent_op()
+    while at is not None and at.name != "ttarget.kernel":
+        at = at.parent_op()
+    return isinstance(at, SpecOp) and bool(at.value("shares"))
+
+
 def _check_scratch(op: SpecOp) -> None:
     type = op.results[0].type
     if not isinstance(type, BufferAttr):
@@ -140,7 +148,8 @@ def _check_scratch(op: SpecOp) -> None:
     check_symbols(op, "the offset", [op.value("offset"), *type.shape], ())
     if op.value("space") not in SPACES:
         op.fail(f"`space` is one of {', '.join(SPACES)}, got {op.value('space')}")
-    if op.value("space") != "private" and any(not dim.is_static for dim in type.shape):
+    is_divided = op.value("space") == "registers" and _is_shared_by_warps(op)
+    if op.value("space") != "private" and not is_divided and any(not dim.is_static for dim in type.shape):
         op.fail(f"memory of the space {op.value('space')} has static sizes, got {type}")
     if not is_at_least(op.value("offset"), 0) or multiple_of(op.value("offset"), {}) % LINE:
         op.fail(f"a part of scratch begins at a line of {LINE} bytes, got {op.value('offset')}")

@@ -1,0 +1,365 @@
+"""Rows that several warps share, written: turns of each, what goes from warp to warp, and rows that come ahead.
+
+Everything outside of loops is done by all warps of a team alike, and written by the first of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from xdsl.ir import SSAValue
+
+from tessera.backends.nvptx import emit_access, row_extremes
+from tessera.backends.nvptx.falling import Bound
+from tessera.backends.nvptx.layout import Tile
+from tessera.backends.nvptx.row_shapes import FEW
+from tessera.backends.nvptx.row_shares import sections_of
+from tessera.backends.nvptx.row_teams import SECTION, Division, Section, divided, divided_freely
+from tessera.backends.nvptx.rows_handed import Handed
+from tessera.backends.nvptx.rows_ragged import RaggedRow, RaggedStage, row_in
+from tessera.backends.nvptx.text import WARP
+from tessera.ir.base.op import SpecOp
+from tessera.ir.target.llvm.dims import dim_value
+from tessera.ir.target.llvm.instructions import Index, Value
+from tessera.ir.target.types import VectorAttr
+from tessera.types.dim import Dim
+from tessera.types.machine import Machine
+
+if TYPE_CHECKING:
+    from tessera.backends.nvptx.emit import Emitter
+
+LEAST = 1025
+"""Elements of a row of a free width from which on warps share it; those of shorter ones have one warp each."""
+HELD = 16
+"""Warps of such blocks that a multiprocessor has at least: as many as have 128 registers to a thread."""
+ROUNDS = 2
+"""Blocks that are launched for each place that a multiprocessor has for one."""
+_OTHER = 32 << 10
+"""Bytes of shared memory that are left for what warps hand over."""
+_LOOPS = ("ttarget.loop", "ttarget.tail")
+
+
+def blocks_of(shares: int) -> int:
+    """Blocks that a multiprocessor is to hold, where so many warps share a row; 0 where none do."""
+    return max(1, HELD // shares) if shares else 0
+
+
+def launched(shares: int) -> int:
+    """Blocks that are launched for each multiprocessor."""
+    return ROUNDS * blocks_of(shares)
+
+
+def width_of(kernel: SpecOp) -> Dim:
+    """Elements of a row, which all loops of a kernel go over."""
+    loop = next(op for op in kernel.walk() if op.name == "ttarget.loop")
+    end = loop.operands[1].owner
+    assert isinstance(end, SpecOp)
+    return end.value("expr")
+
+
+def widths_of(kernel: SpecOp) -> tuple[Dim, int, int] | None:
+    """A free width, with the least and most elements of rows that are shared; None where it is known."""
+    width = width_of(kernel)
+    most = (kernel.value("shares") * sections_of(kernel) + 1) * SECTION * WARP - 1
+    return (width, LEAST, most) if width.value is None else None
+
+
+def ragged_rows(kernel: SpecOp, machine: Machine, elements: int, warps: int) -> list[RaggedRow]:
+    """The rows of a kernel that come ahead: as many as shared memory holds beside those of other blocks."""
+    (outer,) = [op for op in kernel.regions[0].block.ops if op.name == "ttarget.programs"]
+    assert isinstance(outer, SpecOp)
+    if len(outer.value("grid")) != 1:
+        return []
+    found: dict[SSAValue, RaggedRow] = {}
+    room, width = machine.shared // blocks_of(kernel.value("shares")) - _OTHER, width_of(kernel)
+    for loop in (op for op in outer.regions[0].block.ops if isinstance(op, SpecOp) and op.name == "ttarget.loop"):
+        for op in loop.regions[0].block.ops:
+            if not isinstance(op, SpecOp) or op.name != "ttarget.load" or op.operands[0] in found:
+                continue
+            place, turn = outer.regions[0].block.args[0], loop.regions[0].block.args[0]
+            row = row_in(op, kernel, place, turn, width)
+            if row is not None and row.room(elements) * warps <= room:
+                found[row.buffer] = row
+                room -= row.room(elements) * warps
+    return list(found.values())
+
+
+class Divided:
+    """The writing of one such kernel."""
+
+    def __init__(self, emitter: Emitter, warp: Value) -> None:
+        self.emitter = emitter
+        kernel, width = emitter.kernel, width_of(emitter.kernel)
+        self.is_free = width.value is None
+        elements, warps = width.value or 0, 1
+        if self.is_free:
+            elements, warps = (sections_of(kernel) + 1) * SECTION * WARP, emitter.shares
+        self.warp = warp
+        self.rows = ragged_rows(kernel, emitter.machine, elements, warps)
+        self.stage = RaggedStage(emitter, self.rows, elements, warps)
+        self.handed = Handed(emitter, self.warp, self.stage.size)
+        emitter.stage_bytes = self.handed.end
+        self.division = self._divide(width)
+        self.handed.team = self.division.team
+        self.smallest: dict[Section, dict[Bound, list[Value]]] = {}
+        """What is known of powers, by sections."""
+        self.done: set[SpecOp] = set()
+        """Tails that were written with their loops."""
+        self.is_everyones = False
+        """Whether turns are written that all warps have, of which the first stores."""
+
+    def _divide(self, width: Dim) -> Division:
+        emitter = self.emitter
+        if width.value is not None:
+            return divided(emitter, self.warp, width.value // WARP)
+        size = dim_value(emitter.f, width, emitter.env)
+        return divided_freely(emitter, self.warp, size, sections_of(emitter.kernel))
+
+    # Rows.
+
+    def write(self, op: SpecOp, grid: Sequence[Value], total: Index) -> None:
+        """Rows one after the other, each with the next one on its way."""
+        f, emitter, team = self.emitter.f, self.emitter, self.division.team
+        self.stage.fetch(team.row, total, team)
+
+        def round_(number: Value) -> None:
+            self.stage.arrive()
+            self.handed.meet()
+            emitter.memo = {}
+            self._read(op, number)
+            if self.rows:
+                self.handed.meet()
+            self.stage.fetch(f.add(number, team.step), total, team)
+            emitter.program(op, grid, number, kept=True)
+
+        f.loop(team.row, total, team.step, round_)
+
+    def _read(self, op: SpecOp, number: Value) -> None:
+        """What this thread has of rows that have come, for all loads of this program."""
+        emitter = self.emitter
+        if not self.rows:
+            return
+        (place,) = op.regions[0].block.args
+        emitter.indices[place] = number
+        emitter.on_stage.update((row.buffer, self.stage.place(row, number, self.division.team)) for row in self.rows)
+        for part in op.regions[0].block.ops:
+            if isinstance(part, SpecOp) and part.name == "ttarget.index":
+                emitter.emit(part)
+            if isinstance(part, SpecOp) and part.name in _LOOPS:
+                self._read_turns(part)
+        emitter.on_stage.clear()
+
+    def _read_turns(self, loop: SpecOp) -> None:
+        is_tail = loop.name == "ttarget.tail"
+        if not self.is_free:
+            width = width_of(self.emitter.kernel).value or 0
+            last = [width // WARP * WARP] if width % WARP else []
+            self._load(loop, last if is_tail else [*self.division.sections[0].places, *self.division.rest])
+            return
+        for section in self.division.sections:
+            if section.is_ragged == is_tail:
+                self._if(section, lambda places=section.places: self._load(loop, places))
+
+    def _load(self, loop: SpecOp, places: Sequence[Index]) -> list[Value]:
+        emitter, block = self.emitter, loop.regions[0].block
+        for op in block.ops:
+            if isinstance(op, SpecOp) and op.name == "ttarget.load" and op.operands[0] in emitter.on_stage:
+                for place in places:
+                    emitter.indices[block.args[0]] = place
+                    emit_access.emit_load(emitter, op)
+        return []
+
+    def stores(self, op: SpecOp, write: Callable[[], None]) -> None:
+        """Write a store: by each warp of its own turns, by the first of what all of them have."""
+        f, loop = self.emitter.f, op.parent_op()
+        is_own = loop is not None and loop.name in _LOOPS and not self.is_everyones
+        f.if_(Value("i1", "true") if is_own else f.icmp("eq", self.division.team.place, 0), write)
+
+    # Loops.
+
+    def loop(self, op: SpecOp, carried: list[Value]) -> None:
+        """A loop: turns of each warp, then those that all have."""
+        emitter = self.emitter
+        tail = self._tail_of(op)
+        bodies = [(section, tail if section.is_ragged else op) for section in self.division.sections]
+        parts = [(section, body) for section, body in bodies if body is not None]
+        if not carried:
+            for section, body in parts:
+                self._if(section, lambda section=section, body=body: self._alone(section, body))
+            ends: list[Value] = []
+        elif row_extremes.joins_of(op) is not None:
+            ends = self._extremes(op, parts, carried)
+        else:
+            ends = self._chain(op, parts, carried)
+        self.is_everyones = True
+        emitter.bind(op.results, emitter.turns(op, self.division.rest, ends))
+        self.is_everyones = False
+        if tail is not None:
+            emitter.bind(tail.results, emitter.flat(op.results))
+            self.done.add(tail)
+
+    def tail(self, op: SpecOp, write: Callable[[], None]) -> None:
+        """A tail, which all warps have, unless it was written with its loop."""
+        if op not in self.done:
+            self.is_everyones = True
+            write()
+            self.is_everyones = False
+
+    def _tail_of(self, loop: SpecOp) -> SpecOp | None:
+        """The tail that goes on with a loop, where it is one warp's."""
+        after = loop.next_op
+        while self.is_free and after is not None and after.name != "ttarget.loop":
+            if isinstance(after, SpecOp) and after.name == "ttarget.tail":
+                return after
+            after = after.next_op
+        return None
+
+    def _alone(self, section: Section, op: SpecOp) -> list[Value]:
+        """Turns that carry nothing."""
+        emitter = self.emitter
+        self._know(section)
+        if row_extremes.write_ordinary(emitter, op, lambda: emitter.turns(op, section.places, [])) is None:
+            emitter.turns(op, section.places, [])
+        return []
+
+    def _know(self, section: Section) -> None:
+        self.emitter.smallest = self.smallest.get(section, {})
+
+    def _extremes(self, op: SpecOp, parts: Sequence[tuple[Section, SpecOp]], carried: list[Value]) -> list[Value]:
+        """Extremes in any order: each warp takes its own, and then all take those of all."""
+        emitter, ends = self.emitter, carried
+        for section, body in parts:
+            ends = self._own_extremes(section, body, ends)
+        joins = row_extremes.joins_of(op)
+        assert joins is not None
+        names = [join.value("fn") for join in joins for _ in range(emitter.layout(join.results[0])[0].registers)]
+        return self.handed.joined(op, ends, names)
+
+    def _own_extremes(self, section: Section, op: SpecOp, carried: list[Value]) -> list[Value]:
+        """The extremes of a section, with those before; what else they say of powers is known then."""
+        emitter, bounds = self.emitter, list[tuple[Bound, int]]()
+
+        def write() -> list[Value]:
+            emitter.smallest = {}
+            if not row_extremes.write_extremes(emitter, op, section.places, carried):
+                emitter.bind(op.results, emitter.turns(op, section.places, carried))
+            bounds.extend((bound, len(flat)) for bound, flat in emitter.smallest.items())
+            return [*emitter.flat(op.results), *(value for flat in emitter.smallest.values() for value in flat)]
+
+        found, at = self._if(section, write, carried), len(carried)
+        for bound, count in bounds:
+            self.smallest.setdefault(section, {})[bound] = found[at : at + count]
+            at += count
+        return found[: len(carried)]
+
+    def _chain(self, op: SpecOp, parts: Sequence[tuple[Section, SpecOp]], carried: list[Value]) -> list[Value]:
+        """What needs nothing of other turns first, by all at once; then what turns carry, warp after warp."""
+        before = [self._before(section, body) for section, body in parts]
+        ends = self.handed.taken(op, carried)
+        for (section, body), turns in zip(parts, before, strict=True):
+            ends = self._if(section, partial(self._after, section, body, turns, ends), ends)
+        return self.handed.passed_on(op, ends)
+
+    def _after(
+        self, section: Section, op: SpecOp, turns: Sequence[dict[SSAValue, Tile]], ends: list[Value]
+    ) -> list[Value]:
+        """The ops of turns that need what they carry."""
+        emitter, block = self.emitter, op.regions[0].block
+        _, after, _ = split(op, self.is_free)
+        for place, tiles in zip(section.places, turns, strict=True):
+            emitter.indices[block.args[0]] = place
+            emitter.tiles.update(tiles)
+            emitter.bind(block.args[1:], ends)
+            for part in after:
+                emitter.emit(part)
+            assert block.last_op is not None
+            ends = emitter.flat(block.last_op.operands)
+        return ends
+
+    def _before(self, section: Section, op: SpecOp) -> list[dict[SSAValue, Tile]]:
+        """Ops of turns that need nothing of others: what the rest needs of them, turn by turn."""
+        emitter, block = self.emitter, op.regions[0].block
+        before, _, needed = split(op, self.is_free)
+
+        def write() -> list[Value]:
+            found: list[Value] = []
+            for place in section.places:
+                emitter.indices[block.args[0]] = place
+                for part in before:
+                    emitter.emit(part)
+                found += emitter.flat(needed)
+            return found
+
+        def known() -> list[Value]:
+            self._know(section)
+            flat = row_extremes.write_ordinary(emitter, op, write)
+            return write() if flat is None else flat
+
+        flat, at, turns = self._if(section, known), 0, list[dict[SSAValue, Tile]]()
+        for _ in section.places:
+            tiles: dict[SSAValue, Tile] = {}
+            for value in needed:
+                layout, dtype = emitter.layout(value)
+                tiles[value] = Tile(layout, dtype, flat[at : at + layout.registers])
+                at += layout.registers
+            turns.append(tiles)
+        return turns
+
+    def _if(self, section: Section, write: Callable[[], list[Value]], otherwise: Sequence[Value] = ()) -> list[Value]:
+        """Write turns that a warp may not have: what they give, or `otherwise`; what they keep in registers stays."""
+        if section.condition is None:
+            return write()
+        f, emitter = self.emitter.f, self.emitter
+        memo = dict(emitter.memo)
+        held = {buffer: dict(kept.tiles) for buffer, kept in emitter.held.items()}
+        made: list[tuple[dict[Any, Tile], Any, Tile]] = []
+        flat: list[Value] = []
+        count = 0
+
+        def then() -> list[Value]:
+            nonlocal count
+            flat.extend(write())
+            count = len(flat)
+            if emitter.on_stage:
+                made.extend((memo, key, tile) for key, tile in emitter.memo.items() if key not in memo)
+            for buffer, kept in emitter.held.items():
+                made.extend((kept.tiles, key, tile) for key, tile in kept.tiles.items() if key not in held[buffer])
+            for _, _, tile in made:
+                flat.extend(emitter.registers(tile))
+            return flat
+
+        def else_() -> list[Value]:
+            return [*otherwise, *(f.poison(value.type) for value in flat[len(otherwise) :])]
+
+        found = f.if_(section.condition, then, else_)
+        at, emitter.memo = count, memo
+        for place, key, tile in made:
+            place[key] = Tile(tile.layout, tile.dtype, found[at : at + len(tile.registers)])
+            at += len(tile.registers)
+        return found[:count]
+
+
+def _is_long(op: SpecOp) -> bool:
+    return op.name == "ttarget.math" and op.value("fn") not in FEW - {"exp", "div"}
+
+
+def split(loop: SpecOp, is_free: bool = False) -> tuple[list[SpecOp], list[SpecOp], list[SSAValue]]:
+    """Ops of a loop that need nothing that turns carry, those that do, and what these need of the first."""
+    block = loop.regions[0].block
+    late: set[SSAValue] = set(block.args[1:])
+    before: list[SpecOp] = []
+    after: list[SpecOp] = []
+    for op in block.ops:
+        assert isinstance(op, SpecOp)
+        is_late = op is block.last_op or bool(late & set(op.operands))
+        (after if is_late else before).append(op)
+        if is_late:
+            late.update(op.results)
+    if is_free and not any(map(_is_long, before)):
+        # What is computed in no time is not kept: others would wait for registers.
+        return [], [*before, *after], []
+    early = {value for op in before for value in op.results if isinstance(value.type, VectorAttr)}
+    needed = dict.fromkeys(value for op in after for value in op.operands if value in early)
+    return before, after, list(needed)

@@ -1,0 +1,118 @@
+"""What warps that share a row hand to each other: extremes of all, and what turns carry, from one to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from xdsl.ir import SSAValue
+
+from tessera.backends.nvptx import values
+from tessera.backends.nvptx.row_teams import Team
+from tessera.backends.nvptx.text import WARP
+from tessera.ir.base.op import SpecOp
+from tessera.ir.target.llvm.instructions import Index, Value
+from tessera.ir.target.llvm.types import bytes_of
+from tessera.ir.target.types import VectorAttr
+from tessera.types.dtype import DType
+
+if TYPE_CHECKING:
+    from tessera.backends.nvptx.emit import Emitter
+
+_SLOT = 8
+"""Bytes of one number on its way."""
+
+
+class Handed:
+    """Shared memory from `start` on, where each loop has a slot for every number that a thread carries.
+
+    A warp has a barrier by its own number: the first of a team that at which all of them meet, the others that at
+    which they wait for the one before.
+    """
+
+    team: Team
+
+    def __init__(self, emitter: Emitter, warp: Value, start: int) -> None:
+        self.emitter, self.warp = emitter, warp
+        self.slots: dict[SpecOp, int] = {}
+        for op in emitter.kernel.walk():
+            if isinstance(op, SpecOp) and op.name == "ttarget.loop":
+                self.slots[op] = start
+                start += _SLOT * WARP * emitter.shares * len(self._kinds(op.results))
+        self.end = start
+
+    def meet(self) -> None:
+        """All warps of the team wait for each other."""
+        f = self.emitter.f
+        self._barrier("sync", self.team.first, f.mul(self.team.warps, WARP))
+
+    def _barrier(self, way: str, name: Index, threads: Index) -> None:
+        f = self.emitter.f
+        given = [f.cast("trunc", f.index(one), "i32") if not isinstance(one, int) else Value("i32", str(one))
+                 for one in (name, threads)]  # fmt: skip
+        f.call(f"llvm.nvvm.barrier.cta.{way}.aligned.count", given)
+
+    def joined(self, loop: SpecOp, flat: Sequence[Value], names: Sequence[str]) -> list[Value]:
+        """What all warps of the team have, joined in any order by the function of each name."""
+        f, team, kinds = self.emitter.f, self.team, self._kinds(loop.results)
+        self._put(loop, flat, kinds)
+        self.meet()
+        last = f.sub(f.add(team.first, team.warps), 1)
+        found = [self._get(loop, f.smin(f.add(team.first, warp), last), kinds) for warp in range(self.emitter.shares)]
+        while len(found) > 1:
+            pairs = zip(found[::2], found[1::2], strict=True)
+            found = [
+                [
+                    values.computed(f, name, [one, other], dtype)
+                    for name, one, other, dtype in zip(names, a, b, kinds, strict=True)
+                ]
+                for a, b in pairs
+            ]
+        return found[0]
+
+    def taken(self, loop: SpecOp, carried: Sequence[Value]) -> list[Value]:
+        """What the warp before has carried, once it has; of the first warp, what the loop begins with."""
+        f, kinds = self.emitter.f, self._kinds(loop.results)
+
+        def wait() -> list[Value]:
+            self._barrier("sync", self.warp, 2 * WARP)
+            return self._get(loop, f.sub(self.warp, 1), kinds)
+
+        return f.if_(f.icmp("sgt", self.team.place, 0), wait, lambda: list(carried))
+
+    def passed_on(self, loop: SpecOp, flat: Sequence[Value]) -> list[Value]:
+        """Let the next warp have what this one carried; what the last one has then, for all."""
+        f, team, kinds = self.emitter.f, self.team, self._kinds(loop.results)
+        self._put(loop, flat, kinds)
+        last = f.sub(f.add(team.first, team.warps), 1)
+        f.if_(f.icmp("slt", self.warp, last), lambda: self._barrier("arrive", f.add(self.warp, 1), 2 * WARP))
+        self.meet()
+        return self._get(loop, last, kinds)
+
+    def _kinds(self, results: Sequence[SSAValue]) -> list[DType]:
+        """The dtype of each number that a thread has of some values."""
+        found: list[DType] = []
+        for value in results:
+            assert isinstance(value.type, VectorAttr)
+            found += [value.type.dtype] * self.emitter.layout(value)[0].registers
+        return found
+
+    def _at(self, loop: SpecOp, warp: Index, number: int) -> Value:
+        f, emitter = self.emitter.f, self.emitter
+        place = f.mul(f.add(f.mul(warp, WARP), emitter.thread), _SLOT)
+        start = self.slots[loop] + number * _SLOT * WARP * emitter.shares
+        return f.gep(emitter.module.shared_base(), f.add(place, start), "i8")
+
+    def _put(self, loop: SpecOp, flat: Sequence[Value], kinds: Sequence[DType]) -> None:
+        f = self.emitter.f
+        for number, (value, dtype) in enumerate(zip(flat, kinds, strict=True)):
+            kept = values.to_memory(f, value, dtype)
+            f.store(kept, self._at(loop, self.warp, number), align=bytes_of(kept.type))
+
+    def _get(self, loop: SpecOp, warp: Index, kinds: Sequence[DType]) -> list[Value]:
+        f = self.emitter.f
+        found: list[Value] = []
+        for number, dtype in enumerate(kinds):
+            stored = f.load(self._at(loop, warp, number), values.memory_type(dtype))
+            found.append(values.from_memory(f, stored, dtype))
+        return found
