@@ -192,6 +192,18 @@ def test_products_in_blocks_of_any_size_have_code(size: tuple[int, int, int]) ->
     product.with_schedule(Schedule(block=size)).check(SQUARE, SQUARE)
 
 
+@pytest.mark.parametrize("machine", ["sm_80", "sm_100a"])
+def test_one_stage_is_refused_where_loops_always_copy_ahead(machine: str) -> None:
+    one = product.with_schedule(Schedule(block=(128, 128, 64), stages=1))
+    with pytest.raises(ScheduleError, match=rf"stages=1 .* on {machine} there are 2 at least") as raised:
+        one.check(SQUARE, SQUARE, machine=machine)
+    assert raised.value.fix is not None
+    assert raised.value.fix.message == "the nearest that can is Schedule(block=(128, 128, 64), stages=2)"
+    product.with_schedule(Schedule(block=(128, 128, 64), stages=2)).check(SQUARE, SQUARE, machine=machine)
+    one.check(SQUARE, SQUARE, machine="sm_90a")
+    kernels.softmax.with_schedule(Schedule(block=(4, 8, 20), stages=1)).check(ROWS, machine=machine)
+
+
 def test_thirty_schedules_are_refused() -> None:
     assert len(ILLEGAL) >= 30
 

@@ -141,7 +141,19 @@ def violations(program: KernelProgram, schedule: Schedule, machine: Machine) -> 
         parts = tuple(f"{type} held by {threads} threads" for type in need.held)
         found.append((f"it needs {registers} registers in each thread, and {owner} {room}", parts))
     found += _shape_violations(need, program, schedule)
+    if schedule.stages == 1 and "wgmma" not in machine.features and _copies_for_products(program):
+        # Elsewhere than on warpgroups a loop always copies the next step while it multiplies.
+        found.append(
+            (f"stages=1 leaves a step nowhere to be copied ahead, and on {machine.cpu} there are 2 at least", ())
+        )
     return found
+
+
+def _copies_for_products(program: KernelProgram) -> bool:
+    """Whether loops load what matrix units multiply: narrow numbers, which wait in shared memory."""
+    fed = _fed(program.body)
+    loads = [op.results[0] for op, depth in _walk(program.body, 0) if op.name == "load" and depth]
+    return any(value in fed and program.types[value].dtype.bits <= 16 for value in loads)
 
 
 def _cap(cap: int | None, name: str, machine: int, owner: str) -> tuple[int, str]:
@@ -272,3 +284,5 @@ def _steps(schedule: Schedule) -> Iterator[Schedule]:
             block = list(schedule.block)
             block[place] = max(16, 1 << (block[place] - 1).bit_length() - 1)
             yield schedule.with_(block=tuple(block))
+    if schedule.stages == 1:
+        yield schedule.with_stages(2)
