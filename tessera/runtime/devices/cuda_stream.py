@@ -87,9 +87,9 @@ class Event:
     """A mark in a queue; one that is not `timed` is cheaper, and only waited for."""
 
     def __init__(self, *, timed: bool = True) -> None:
-        handle = ctypes.c_void_p()
-        driver().call("cuEventCreate", ctypes.byref(handle), 0 if timed else _UNTIMED)
-        self.handle = handle.value or 0
+        handle, cuda = ctypes.c_void_p(), driver()
+        cuda.call("cuEventCreate", ctypes.byref(handle), 0 if timed else _UNTIMED)
+        self.handle, self._library = handle.value or 0, cuda.library
 
     def record(self, stream: int | None = None) -> Event:
         """Put it into a queue, the current one unless given."""
@@ -115,7 +115,7 @@ class Event:
 
     def __del__(self) -> None:
         if getattr(self, "handle", 0):  # without a device there was never one
-            driver().library.cuEventDestroy_v2(ctypes.c_void_p(self.handle))
+            self._library.cuEventDestroy_v2(ctypes.c_void_p(self.handle))
 
 
 def wait_for(waiting: int, other: int) -> None:

@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.compiler import device
 from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import QueueRaceError
-from tessera.runtime.devices import cuda_driver, cuda_program
+from tessera.ir.schedule.launch_queues import BEGIN, QueuePlan, assign_queues
+from tessera.runtime.devices import cuda_driver, cuda_program, cuda_sides
 from tessera.runtime.devices.cuda_call import NativeCall
 from tessera.runtime.devices.cuda_memory import Pool
 from tessera.runtime.devices.cuda_program import CudaProgram, Sizes
@@ -74,10 +76,16 @@ def chained(x: Any, y: Any) -> Any:
     return ts.ops.relu(x @ y.T) @ y
 
 
+def wide(x: Any, y: Any) -> Any:
+    return sum(ts.ops.relu((x * factor) @ y.T) @ y for factor in (1.0, 2.0, 3.0))
+
+
 @cache
-def executable() -> Any:
+def executable(function: Callable[..., Any] = chained, queues: int = 1) -> Any:
     arrays = [np.zeros(SHAPE, np.float32)] * 2
-    return compile_tape(ts.jit(chained).trace(*arrays).tape, Options.of(backend="cuda", features=("sm_90a",)))
+    overrides = {"launch.queues": queues} if queues > 1 else {}
+    options = Options.of(backend="cuda", features=("sm_90a",), overrides=overrides)
+    return compile_tape(ts.jit(function).trace(*arrays).tape, options)
 
 
 @pytest.fixture
@@ -88,14 +96,16 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
             for part, value in (("driver", lambda: made), ("POOL", pool)):
                 if hasattr(module, part):
                     monkeypatch.setattr(module, part, value)
+    monkeypatch.setattr(cuda_sides, "_SIDES", {})
     yield made
     assert WATCH.note is None
 
 
-def program() -> Callable[..., Any]:
+def program(compiled: Any = None) -> Callable[..., Any]:
     """The compiled function with its real host program, whose kernels are left out."""
     made = object.__new__(CudaProgram)
-    made.executable, made.copies = executable(), 0
+    made.executable, made.copies = compiled or executable(), 0
+    facts = made.executable.metadata
     code = link([made.executable.objects[0]], {})
     fields: dict[str, Any] = {
         "_plans": {},
@@ -106,7 +116,7 @@ def program() -> Callable[..., Any]:
         "_code": code,
         "_donation": None,
         "_entry": cuda_program._ENTRY(code.address("tessera_entry")),  # pyright: ignore[reportPrivateUsage]
-        "_words": Words([7000 + at for at in range(len(made.executable.metadata["called"]))]),
+        "_words": Words([7000 + at for at in range(len(facts["called"]))], facts["queues"], facts["events"]),
         "_maps": type("Maps", (), {"address": 0})(),
     }
     made.__dict__.update(fields)
@@ -212,3 +222,42 @@ def test_of_a_recording_that_nobody_watched_the_memory_is_known(cuda: Driver) ->
         moved = (y.address, y.address + y.nbytes)
         with pytest.raises(QueueRaceError, match="`other` in queue `0x9` reads what `a recording`"):
             tell([Launch("other", 9, (moved,))])
+
+
+def test_a_program_of_several_queues_waits_where_it_must(cuda: Driver) -> None:
+    function, x, y = program(executable(wide, 4)), tensor(), tensor()
+    with race_check() as log:
+        function(x, y)
+        with stream(Stream()):
+            function(x, y)
+    launches = [entry for entry in log if isinstance(entry, Launch)]
+    assert len({launch.queue for launch in launches}) == 6
+    with capture() as recording:
+        function(x, y)
+    with race_check() as log:
+        recording.replay()
+    assert len(log) == 1  # nobody watched when it was recorded
+    with race_check() as log:
+        with capture() as recording:
+            function(x, y)
+        recording.replay()
+    assert len({entry.queue for entry in log if isinstance(entry, Launch)}) == 3
+
+
+def test_a_wait_that_a_host_program_leaves_out_is_found(cuda: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[QueuePlan] = []
+
+    def planned(order: Any, count: int) -> QueuePlan:
+        plan = assign_queues(order, count)
+        plans.append(plan)
+        step = next(step for step in plan.steps if any(wait != BEGIN for wait in step.waits))
+        return plan.without(step.node.number, step.waits[-1])
+
+    monkeypatch.setattr(device, "queue_plan", planned)
+    arrays = [np.zeros(SHAPE, np.float32)] * 2
+    options = Options.of(backend="cuda", features=("sm_90a",), overrides={"launch.queues": 2})
+    function = program(compile_tape(ts.jit(wide).trace(*arrays).tape, options))
+    x, y = tensor(), tensor()
+    with race_check(), pytest.raises(QueueRaceError, match="nothing orders them"):
+        function(x, y)
+    assert plans[0].queues == 2
