@@ -71,7 +71,7 @@ def test_C1_1_as_many_groups_as_kernels_run(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_C1_2_loop_nests_are_printed_and_run() -> None:
     tape = trace(lambda x, w: x @ w, typed("M K"), typed("K N"))
-    plan = scheduled(simplified(tape), steps=3)
+    plan = scheduled(simplified(tape), steps=4)
     (choice,) = [op for op in of_kind(plan, "tsched.tile") if op.value("knob") == "contraction.block"]
     assert choice.value("chosen") in choice.value("candidates")
     module = scheduled(simplified(tape))
@@ -89,7 +89,7 @@ def test_C6_costs_add_up() -> None:
 
     tape = trace(program, typed("M K"), typed("K N"), typed("N P"))
     sizes = {"M": 8, "K": 16, "N": 32, "P": 64}
-    groups = fusions_in(scheduled(simplified(tape), steps=3))
+    groups = fusions_in(scheduled(simplified(tape), steps=4))
     calls = of_kind(lower(tape, Options()).program, "tsched.call")
     for found in (groups, calls):
         for op in found:

@@ -174,7 +174,7 @@ def test_equal_layers_share_their_kernels() -> None:
         return x
 
     types = [typed("B S 16"), *(typed(dims) for _ in range(6) for dims in ("16", "16 16"))]
-    module = scheduled(simplified(trace(program, *types)), steps=2)
+    module = scheduled(simplified(trace(program, *types)), steps=3)
     names = [fuse.value("body") for fuse in fusions_in(module)]
     assert len(names) == 12
     assert len(set(names)) == 2

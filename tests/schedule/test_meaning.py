@@ -31,7 +31,7 @@ SIZES = ({"A": 3, "B": 5}, {"A": 1, "B": 1}, {"A": 2, "B": 33})
 @settings(max_examples=40)
 @given(tape=tapes(), fusion=st.booleans())
 def test_a_plan_gives_what_the_graph_gives(tape: Tape, fusion: bool) -> None:
-    module = scheduled(simplified(tape), steps=2, fusion=fusion)
+    module = scheduled(simplified(tape), steps=3, fusion=fusion)
     again = parse_module(print_module(module))
     verify(again)
     assert content_hash(again) == content_hash(module)

@@ -65,6 +65,69 @@ tsched.module @f(%x: !ttile.buffer<[4], f32>) {
 
 // -----
 
+// Only what was given up, or made here, is written over.
+// CHECK: error[T0401]: `tsched.fuse` writes over operand 0, which is neither given up by the caller nor made here
+// CHECK: help: name its argument in `tessera.donated`, or leave `in_place` out
+tsched.module @kept(%x: !tgraph.tensor<[4], f32>, %y: !tgraph.tensor<[4], f32>) -> !tgraph.tensor<[4], f32> attributes {tessera.donated = [1]} {
+  %a = tsched.fuse @k(%x) {in_place = 0} : !tgraph.tensor<[4], f32>
+  tsched.return %a
+}
+
+// -----
+
+// What is written over is not read later, in another shape either.
+// CHECK: error[T0401]: `tsched.fuse` writes over operand 0, which `tsched.fuse` reads later
+tsched.module @f(%x: !tgraph.tensor<[4], f32>) -> (!tgraph.tensor<[4], f32>, !tgraph.tensor<[2, 2], f32>) attributes {tessera.donated = [0]} {
+  %a = tsched.fuse @k(%x) {in_place = 0} : !tgraph.tensor<[4], f32>
+  %b = tsched.alias %x : !tgraph.tensor<[2, 2], f32>
+  %c = tsched.fuse @g(%b) : !tgraph.tensor<[2, 2], f32>
+  tsched.return %a, %c
+}
+
+// -----
+
+// Nor is it read by the group itself, as something else.
+// CHECK: error[T0401]: `tsched.fuse` writes over operand 0, and reads it as another one too
+tsched.module @f(%x: !tgraph.tensor<[4], f32>) -> !tgraph.tensor<[4], f32> attributes {tessera.donated = [0]} {
+  %a = tsched.fuse @k(%x, %x) {in_place = 0} : !tgraph.tensor<[4], f32>
+  tsched.return %a
+}
+
+// -----
+
+// Memory is that of the same type.
+// CHECK: error[T0401]: `in_place` is the number of an operand with the type of the first result, got 0
+tsched.module @f(%x: !tgraph.tensor<[4], f32>) -> !tgraph.tensor<[2], f32> attributes {tessera.donated = [0]} {
+  %a = tsched.fuse @k(%x) {in_place = 0} : !tgraph.tensor<[2], f32>
+  tsched.return %a
+}
+
+// -----
+
+// An argument is returned as it lies only where it was given up.
+// CHECK: error[T0401]: argument 0 is returned as it lies, and its caller has not given it up
+tsched.module @f(%x: !ttile.buffer<[4], f32>) -> !ttile.buffer<[4], f32> attributes {workspace = 0} {
+  tsched.return %x
+}
+
+// -----
+
+// And once: two results are two memories.
+// CHECK: error[T0401]: an argument is returned twice as it lies: two results would be one memory
+tsched.module @f(%x: !ttile.buffer<[4], f32>) -> (!ttile.buffer<[4], f32>, !ttile.buffer<[4], f32>) attributes {workspace = 0, tessera.donated = [0]} {
+  tsched.return %x, %x
+}
+
+// -----
+
+// What is given up is there.
+// CHECK: error[T0401]: `tessera.donated` names arguments [1], and there are 1
+tsched.module @f(%x: !tgraph.tensor<[4], f32>) -> !tgraph.tensor<[4], f32> attributes {tessera.donated = [1]} {
+  tsched.return %x
+}
+
+// -----
+
 // A program ends.
 // CHECK: error[T0401]: the block of `tsched.module` does not end in a terminator
 tsched.module {

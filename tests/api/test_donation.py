@@ -1,0 +1,166 @@
+"""`jit(donate=...)` on the processor: results in the memory of what was given up, and what becomes of the rest."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.diagnostics.codes import ArgumentError, DonatedError, RuntimeArgumentError
+from tessera.ir.base.tape_text import tape_hash
+
+RNG = np.random.default_rng(5)
+SHAPE = (1, 2, 32, 16)
+
+
+def rows(count: int = 1) -> Any:
+    return ts.array(RNG.standard_normal((1, 2, count, 16)).astype(np.float32))
+
+
+def cache(length: int = 3) -> Any:
+    keys = [RNG.standard_normal(SHAPE).astype(np.float32) for _ in range(2)]
+
+    def make() -> Any:
+        # Results of a program are memory of our own.
+        own = [ts.array(key) + 0.0 for key in keys]
+        return ts.KVCache(own[0], own[1], ts.array(length, ts.i64) + 0)
+
+    return make
+
+
+def append(cache: Any, k: Any, v: Any) -> Any:
+    return cache.append(k, v)
+
+
+@ts.jit
+def doubled(x: Any) -> Any:
+    return x * 2.0
+
+
+def contents(cache: Any) -> list[bytes]:
+    return [np.asarray(one).tobytes() for one in (cache.K, cache.V, cache.length)]
+
+
+def test_a_cache_grows_where_it_lies() -> None:
+    donating, plain, make = ts.jit(append, donate={"cache"}), ts.jit(append), cache()
+    given, kept = make(), make()
+    places = [given.K.address, given.V.address, given.length.address]
+    for _ in range(5):
+        k, v = rows(5), rows(5)
+        given, kept = donating(given, k, v), plain(kept, k, v)
+        assert contents(given) == contents(kept)
+        assert [given.K.address, given.V.address, given.length.address] == places
+    program: Any = donating.specializations[0].loaded
+    assert program.executable.metadata["donated"]["kept"] == [[0, 0], [1, 1], [2, 2]]
+
+
+def test_what_was_given_up_is_gone_by_every_way() -> None:
+    donating, given = ts.jit(append, donate="cache"), cache()()
+    donating(given, rows(), rows())
+    keys = given.K
+    ways = (
+        lambda: keys.numpy(),
+        lambda: np.asarray(keys),
+        lambda: keys + 1.0,
+        lambda: keys.tolist(),
+        lambda: keys.__dlpack__(),
+        lambda: keys.__array_interface__,
+        lambda: keys[0],
+        lambda: doubled(keys),
+        lambda: donating(given, rows(), rows()),
+    )
+    for way in ways:
+        with pytest.raises(DonatedError, match=r"\[1, 2, 32, 16\] f32 is used that was given up to a call"):
+            way()
+    assert keys.shape == SHAPE
+
+
+def test_arrays_of_numpy_are_never_written_over() -> None:
+    donating = ts.jit(append, donate={"cache"})
+    keys = RNG.standard_normal(SHAPE).astype(np.float32)
+    before = keys.copy()
+    made = donating(ts.KVCache(keys, keys.copy(), np.array(3)), rows(), rows())
+    np.testing.assert_array_equal(keys, before)
+    assert not np.array_equal(np.asarray(made.K), keys)
+    shared = ts.KVCache(ts.Tensor.of(keys), ts.Tensor.of(keys.copy()), ts.array(3, ts.i64))
+    donating(shared, rows(), rows())
+    np.testing.assert_array_equal(keys, before)
+    with pytest.raises(DonatedError):
+        shared.K.numpy()
+
+
+def test_who_looked_at_it_before_keeps_the_memory() -> None:
+    donating, given = ts.jit(append, donate={"cache"}), cache()()
+    looked = np.asarray(given.K)
+    made = donating(given, rows(), rows())
+    wanted = np.asarray(made.K).copy()
+    del given, made
+    gc.collect()
+    others = [rows(32) for _ in range(20)]
+    np.testing.assert_array_equal(looked, wanted)
+    assert len(others) == 20
+
+
+def test_a_tensor_is_given_up_once() -> None:
+    donating, given = ts.jit(append, donate={"cache"}), cache()()
+    with pytest.raises(
+        RuntimeArgumentError, match=r"`cache.K` is given up to the call, and `cache.V` is the same memory"
+    ):
+        donating(ts.KVCache(given.K, given.K, given.length), rows(), rows())
+    assert np.isfinite(np.asarray(given.K)).all()
+
+
+def test_a_number_counts_up_where_it_lies() -> None:
+    def counted(n: Any, x: Any) -> Any:
+        return n + 1, x * n.cast(ts.f32)
+
+    function = ts.jit(counted, donate={"n"})
+    n = ts.array(4, ts.i64) + 0
+    place, x = n.address, rows()
+    for at in range(4, 9):
+        n, y = function(n, x)
+        np.testing.assert_array_equal(np.asarray(y), np.asarray(x) * np.float32(at))
+        assert (int(n), n.address) == (at + 1, place)
+
+
+def test_an_argument_that_is_returned_is_not_copied() -> None:
+    def same(x: Any, y: Any) -> Any:
+        return x.reshape(-1), y + 1.0
+
+    function = ts.jit(same, donate={"x"})
+    x = rows(4) + 0.0
+    place, elements = x.address, np.asarray(x).copy()
+    found, _ = function(x, rows())
+    assert found.address == place
+    assert found.shape == (128,)
+    np.testing.assert_array_equal(np.asarray(found), elements.reshape(-1))
+
+
+def test_what_is_kept_is_another_program() -> None:
+    plain, donating = (ts.jit(append, donate=names).trace(cache()(), rows(), rows()).tape for names in ((), {"cache"}))
+    assert ts.jit(append).options == ts.jit(append, donate={"cache"}).options
+    assert tape_hash(plain) != tape_hash(donating)
+
+
+@pytest.mark.parametrize("names", ["other", ("cache", "other"), {"length"}])
+def test_only_parameters_with_tensors_are_given_up(names: Any) -> None:
+    with pytest.raises(ArgumentError, match="takes names of parameters with tensors as `donate`"):
+        ts.jit(append, donate=names)
+    with pytest.raises(ArgumentError, match="takes `donate` as texts"):
+        ts.jit(append, donate=3)  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+
+def test_inside_of_another_function_nothing_is_given_up() -> None:
+    inner = ts.jit(append, donate={"cache"})
+
+    @ts.jit
+    def outer(cache: Any, k: Any) -> Any:
+        return inner(cache, k, k).K, cache.K
+
+    given, k = cache()(), rows()
+    new, old = outer(given, k)
+    np.testing.assert_array_equal(np.asarray(old), np.asarray(given.K))
+    assert not np.array_equal(np.asarray(new), np.asarray(old))

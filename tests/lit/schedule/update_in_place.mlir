@@ -1,0 +1,99 @@
+// RUN: tessera-opt %s -p schedule-update-in-place | filecheck %s
+
+// A cache that was given up is written over, twice in a row; the number goes up where it lies once both rows are written.
+// CHECK-LABEL: tsched.module @append(
+// CHECK-NEXT:    %[[A:[a-z0-9]+]] = tsched.fuse @write(%k, %n, %row) {kind = "library", in_place = 0}
+// CHECK-NEXT:    %[[B:[a-z0-9]+]] = tsched.fuse @write_too(%[[A]], %n, %row) {kind = "library", in_place = 0}
+// CHECK-NEXT:    %[[C:[a-z0-9]+]] = tsched.fuse @count(%n) {kind = "map", in_place = 0}
+// CHECK-NEXT:    tsched.return %[[B]], %[[C]]
+tsched.module @append(%k: !tgraph.tensor<[1, 2, 8, 4], f32>, %n: !tgraph.tensor<[], i64>, %row: !tgraph.tensor<[1, 2, 1, 4], f32>) -> (!tgraph.tensor<[1, 2, 8, 4], f32>, !tgraph.tensor<[], i64>) attributes {tessera.donated = [0, 1]} {
+  %c = tsched.fuse @count(%n) {kind = "map"} : !tgraph.tensor<[], i64>
+  %a = tsched.fuse @write(%k, %n, %row) {kind = "library"} : !tgraph.tensor<[1, 2, 8, 4], f32>
+  %b = tsched.fuse @write_too(%a, %n, %row) {kind = "library"} : !tgraph.tensor<[1, 2, 8, 4], f32>
+  tsched.return %b, %c
+}
+
+// What the caller keeps is copied, and what the copy gives is the program's own.
+// CHECK-LABEL: tsched.module @keep(
+// CHECK-NEXT:    %[[A:[a-z0-9]+]] = tsched.fuse @plain(%k, %n, %row) {kind = "library"} :
+// CHECK-NEXT:    %[[B:[a-z0-9]+]] = tsched.fuse @own(%[[A]], %n, %row) {kind = "library", in_place = 0}
+tsched.module @keep(%k: !tgraph.tensor<[1, 2, 8, 4], f32>, %n: !tgraph.tensor<[], i64>, %row: !tgraph.tensor<[1, 2, 1, 4], f32>) -> !tgraph.tensor<[1, 2, 8, 4], f32> {
+  %a = tsched.fuse @plain(%k, %n, %row) {kind = "library"} : !tgraph.tensor<[1, 2, 8, 4], f32>
+  %b = tsched.fuse @own(%a, %n, %row) {kind = "library"} : !tgraph.tensor<[1, 2, 8, 4], f32>
+  tsched.return %b
+}
+
+// Somebody reads the old one later, in another shape: it stays.
+// CHECK-LABEL: tsched.module @read_later(
+// CHECK:         tsched.fuse @before(%k, %n, %row) {kind = "library"} :
+tsched.module @read_later(%k: !tgraph.tensor<[1, 2, 8, 4], f32>, %n: !tgraph.tensor<[], i64>, %row: !tgraph.tensor<[1, 2, 1, 4], f32>) -> (!tgraph.tensor<[1, 2, 8, 4], f32>, !tgraph.tensor<[64], f32>) attributes {tessera.donated = [0]} {
+  %seen = tsched.alias %k : !tgraph.tensor<[64], f32>
+  %a = tsched.fuse @before(%k, %n, %row) {kind = "library"} : !tgraph.tensor<[1, 2, 8, 4], f32>
+  %b = tsched.fuse @relu(%seen) {kind = "map"} : !tgraph.tensor<[64], f32>
+  tsched.return %a, %b
+}
+
+// Whoever read it earlier is done.
+// CHECK-LABEL: tsched.module @read_before(
+// CHECK:         tsched.fuse @after(%k, %n, %row) {kind = "library", in_place = 0}
+tsched.module @read_before(%k: !tgraph.tensor<[1, 2, 8, 4], f32>, %n: !tgraph.tensor<[], i64>, %row: !tgraph.tensor<[1, 2, 1, 4], f32>) -> (!tgraph.tensor<[1, 2, 8, 4], f32>, !tgraph.tensor<[64], f32>) attributes {tessera.donated = [0]} {
+  %seen = tsched.alias %k : !tgraph.tensor<[64], f32>
+  %b = tsched.fuse @relu(%seen) {kind = "map"} : !tgraph.tensor<[64], f32>
+  %a = tsched.fuse @after(%k, %n, %row) {kind = "library"} : !tgraph.tensor<[1, 2, 8, 4], f32>
+  tsched.return %a, %b
+}
+
+// A number that is read after the new one is needed cannot be written over.
+// CHECK-LABEL: tsched.module @counted_late(
+// CHECK-NEXT:    %[[C:[a-z0-9]+]] = tsched.fuse @count_late(%n) {kind = "map"} :
+tsched.module @counted_late(%n: !tgraph.tensor<[], i64>) -> (!tgraph.tensor<[], i64>, !tgraph.tensor<[], i64>) attributes {tessera.donated = [0]} {
+  %c = tsched.fuse @count_late(%n) {kind = "map"} : !tgraph.tensor<[], i64>
+  %d = tsched.fuse @both(%c, %n) {kind = "map"} : !tgraph.tensor<[], i64>
+  tsched.return %c, %d
+}
+
+// The ops of the groups that were chosen say so; the others are as they were.
+// CHECK-LABEL: tgraph.func @write(
+// CHECK:         tgraph.kv_write %a0, %a1, %a2 {in_place = true}
+// CHECK-LABEL: tgraph.func @plain(
+// CHECK:         tgraph.kv_write %a0, %a1, %a2 :
+tgraph.func @write(%a0: !tgraph.tensor<[1, 2, 8, 4], f32>, %a1: !tgraph.tensor<[], i64>, %a2: !tgraph.tensor<[1, 2, 1, 4], f32>) -> !tgraph.tensor<[1, 2, 8, 4], f32> {
+  %0 = tgraph.kv_write %a0, %a1, %a2 : (!tgraph.tensor<[1, 2, 8, 4], f32>, !tgraph.tensor<[], i64>, !tgraph.tensor<[1, 2, 1, 4], f32>) -> !tgraph.tensor<[1, 2, 8, 4], f32>
+  tgraph.return %0 : (!tgraph.tensor<[1, 2, 8, 4], f32>) -> ()
+}
+tgraph.func @write_too(%a0: !tgraph.tensor<[1, 2, 8, 4], f32>, %a1: !tgraph.tensor<[], i64>, %a2: !tgraph.tensor<[1, 2, 1, 4], f32>) -> !tgraph.tensor<[1, 2, 8, 4], f32> {
+  %0 = tgraph.kv_write %a0, %a1, %a2 : (!tgraph.tensor<[1, 2, 8, 4], f32>, !tgraph.tensor<[], i64>, !tgraph.tensor<[1, 2, 1, 4], f32>) -> !tgraph.tensor<[1, 2, 8, 4], f32>
+  tgraph.return %0 : (!tgraph.tensor<[1, 2, 8, 4], f32>) -> ()
+}
+tgraph.func @plain(%a0: !tgraph.tensor<[1, 2, 8, 4], f32>, %a1: !tgraph.tensor<[], i64>, %a2: !tgraph.tensor<[1, 2, 1, 4], f32>) -> !tgraph.tensor<[1, 2, 8, 4], f32> {
+  %0 = tgraph.kv_write %a0, %a1, %a2 : (!tgraph.tensor<[1, 2, 8, 4], f32>, !tgraph.tensor<[], i64>, !tgraph.tensor<[1, 2, 1, 4], f32>) -> !tgraph.tensor<[1, 2, 8, 4], f32>
+  tgraph.return %0 : (!tgraph.tensor<[1, 2, 8, 4], f32>) -> ()
+}
+tgraph.func @own(%a0: !tgraph.tensor<[1, 2, 8, 4], f32>, %a1: !tgraph.tensor<[], i64>, %a2: !tgraph.tensor<[1, 2, 1, 4], f32>) -> !tgraph.tensor<[1, 2, 8, 4], f32> {
+  %0 = tgraph.kv_write %a0, %a1, %a2 : (!tgraph.tensor<[1, 2, 8, 4], f32>, !tgraph.tensor<[], i64>, !tgraph.tensor<[1, 2, 1, 4], f32>) -> !tgraph.tensor<[1, 2, 8, 4], f32>
+  tgraph.return %0 : (!tgraph.tensor<[1, 2, 8, 4], f32>) -> ()
+}
+tgraph.func @before(%a0: !tgraph.tensor<[1, 2, 8, 4], f32>, %a1: !tgraph.tensor<[], i64>, %a2: !tgraph.tensor<[1, 2, 1, 4], f32>) -> !tgraph.tensor<[1, 2, 8, 4], f32> {
+  %0 = tgraph.kv_write %a0, %a1, %a2 : (!tgraph.tensor<[1, 2, 8, 4], f32>, !tgraph.tensor<[], i64>, !tgraph.tensor<[1, 2, 1, 4], f32>) -> !tgraph.tensor<[1, 2, 8, 4], f32>
+  tgraph.return %0 : (!tgraph.tensor<[1, 2, 8, 4], f32>) -> ()
+}
+tgraph.func @after(%a0: !tgraph.tensor<[1, 2, 8, 4], f32>, %a1: !tgraph.tensor<[], i64>, %a2: !tgraph.tensor<[1, 2, 1, 4], f32>) -> !tgraph.tensor<[1, 2, 8, 4], f32> {
+  %0 = tgraph.kv_write %a0, %a1, %a2 : (!tgraph.tensor<[1, 2, 8, 4], f32>, !tgraph.tensor<[], i64>, !tgraph.tensor<[1, 2, 1, 4], f32>) -> !tgraph.tensor<[1, 2, 8, 4], f32>
+  tgraph.return %0 : (!tgraph.tensor<[1, 2, 8, 4], f32>) -> ()
+}
+tgraph.func @relu(%a0: !tgraph.tensor<[64], f32>) -> !tgraph.tensor<[64], f32> {
+  %0 = tgraph.relu %a0 : (!tgraph.tensor<[64], f32>) -> !tgraph.tensor<[64], f32>
+  tgraph.return %0 : (!tgraph.tensor<[64], f32>) -> ()
+}
+tgraph.func @count(%a0: !tgraph.tensor<[], i64>) -> !tgraph.tensor<[], i64> {
+  %0 = tgraph.neg %a0 : (!tgraph.tensor<[], i64>) -> !tgraph.tensor<[], i64>
+  tgraph.return %0 : (!tgraph.tensor<[], i64>) -> ()
+}
+tgraph.func @count_late(%a0: !tgraph.tensor<[], i64>) -> !tgraph.tensor<[], i64> {
+  %0 = tgraph.neg %a0 : (!tgraph.tensor<[], i64>) -> !tgraph.tensor<[], i64>
+  tgraph.return %0 : (!tgraph.tensor<[], i64>) -> ()
+}
+tgraph.func @both(%a0: !tgraph.tensor<[], i64>, %a1: !tgraph.tensor<[], i64>) -> !tgraph.tensor<[], i64> {
+  %0 = tgraph.add %a0, %a1 : (!tgraph.tensor<[], i64>, !tgraph.tensor<[], i64>) -> !tgraph.tensor<[], i64>
+  tgraph.return %0 : (!tgraph.tensor<[], i64>) -> ()
+}

@@ -1,0 +1,118 @@
+"""Updates in place keep meaning: random programs of caches, rows and counters, some of which their caller gives up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tessera import ops
+from tessera.backends.reference.interpret import run_tape
+from tessera.ir.base.dispatch import apply
+from tessera.ir.base.tape import DONATED, Tape
+from tessera.ir.base.verify import verify
+from tessera.ir.schedule.fusions import programs_in
+from tessera.ir.schedule.in_place import donated_in, is_in_place, kept_in
+from tessera.ir.schedule.interpret import run_program
+from tests.schedule.programs import scheduled, simplified, trace, typed
+
+CACHE, ROW, NUMBER = typed("2 1 5 3"), typed("2 1 2 3"), typed("", "i64")
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["write", "write", "write", "map", "count", "read"]), st.integers(0, 7), st.integers(0, 7)
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def program(steps: list[tuple[str, int, int]], kept: list[int]) -> Tape:
+    """Two caches, a counter and a row; each step makes one more cache or counter, and some of all are results."""
+
+    def function(*arguments: Any) -> Any:
+        caches, numbers, (row,) = list(arguments[:2]), [arguments[2]], arguments[3:]
+        read: list[Any] = []
+        for what, first, second in steps:
+            cache, number = caches[first % len(caches)], numbers[second % len(numbers)]
+            if what == "write":
+                caches.append(apply("kv_write", (cache, number, row)))
+            elif what == "map":
+                caches.append(ops.relu(cache))
+            elif what == "count":
+                numbers.append(number + 1)
+            else:
+                read.append(ops.reshape(cache, (30,)).sum())
+        every = [*caches[1:], *numbers[1:], *read]
+        return tuple(every[at % len(every)] for at in kept)
+
+    return trace(function, CACHE, CACHE, NUMBER, ROW)
+
+
+def arrays(start: int) -> list[Any]:
+    rng = np.random.default_rng(start + 9)
+    shapes = ((2, 1, 5, 3), (2, 1, 5, 3), (2, 1, 2, 3))
+    first, second, row = (rng.standard_normal(shape).astype(np.float32) for shape in shapes)
+    return [first, second, np.array(start, np.int64), row]
+
+
+@settings(max_examples=30)
+@given(
+    steps=STEPS,
+    kept=st.lists(st.integers(0, 20), min_size=1, max_size=4),
+    donated=st.sets(st.integers(0, 3)),
+    start=st.integers(-2, 6),
+)
+def test_what_is_written_over_nobody_misses(
+    steps: list[tuple[str, int, int]], kept: list[int], donated: set[int], start: int
+) -> None:
+    tape = program(steps, kept)
+    tape.promises[DONATED] = tuple(sorted(donated))
+    given = arrays(start)
+    wanted = run_tape(tape, [array.copy() for array in given])
+    for count in (2, None):
+        module = scheduled(simplified(tape), steps=count)
+        verify(module)
+        found = run_program(module, *[array.copy() for array in given])
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+    (placed,) = programs_in(module)
+    assert donated_in(placed) == tuple(sorted(donated))
+    assert {argument for _, argument in kept_in(placed)} <= donated
+
+
+def test_an_append_to_what_is_given_up_copies_nothing() -> None:
+    tape = program([("write", 0, 0), ("write", 2, 0), ("count", 0, 0)], [2, 3])
+    for donated, groups in (((0, 2), 3), ((), 1)):
+        tape.promises[DONATED] = donated
+        (plan,) = programs_in(scheduled(simplified(tape), steps=2))
+        assert sum(is_in_place(op) for op in plan.walk()) == groups
+        (placed,) = programs_in(scheduled(simplified(tape)))
+        assert [op.name for op in placed.walk()].count("tsched.alloc") == (0 if donated else 2)
+        assert kept_in(placed) == (((0, 0), (1, 2)) if donated else ())
+
+
+def test_what_is_given_up_and_returned_is_returned_as_it_lies() -> None:
+    tape = trace(lambda x: (ops.reshape(x, (6,)), x), typed("2 3"))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    tape.promises[DONATED] = (0,)
+    (placed,) = programs_in(scheduled(simplified(tape)))
+    assert [op.name for op in placed.walk()].count("tsched.copy") == 1
+    assert kept_in(placed) == ((0, 0),)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    module = scheduled(simplified(tape))
+    found = run_program(module, x)
+    np.testing.assert_array_equal(found[0], x.reshape(6))
+    np.testing.assert_array_equal(found[1], x)
+
+
+@pytest.mark.parametrize("start", [-9, -1, 0, 3, 4, 5, 2**40])
+def test_rows_that_find_no_room_are_left_out(start: int) -> None:
+    tape = program([("write", 0, 0)], [1])
+    tape.promises[DONATED] = (0,)
+    given = arrays(start % 7)
+    given[2] = np.array(start, np.int64)
+    (wanted,) = run_tape(tape, [array.copy() for array in given])
+    (found,) = run_program(scheduled(simplified(tape)), *given)
+    np.testing.assert_array_equal(found, wanted)
