@@ -140,7 +140,8 @@ FREE = [1, 31, 1024, 1025, 1279, 1280, 1281, 2047, 2048, 2303, 2304, 2305, 4096,
 def test_rows_of_free_widths(function: Any) -> None:
     """Through one compilation: of few warps and of many, at the ends of sections, and beyond all of them."""
     given = free(function, ts.bf16)
-    here, there = ts.jit(given), ts.jit(given, backend="cuda")
+    here: Any = ts.jit(given)
+    there: Any = ts.jit(given, backend="cuda")
     for columns in FREE:
         arrays = [rows_of(9, columns), *others(function, columns)]
         if function is of_sum:

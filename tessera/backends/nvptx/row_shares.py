@@ -36,9 +36,15 @@ def shares_of(kernel: SpecOp, most: int) -> int:
     if width is None or width.value is None:
         return 0
     turns = width.value // WARP
-    if turns <= most and (turns <= SOON or all(map(is_soon_written, ops))):
+    if turns <= most and (turns <= SOON or _is_short(ops)):
         return 0
     return next((count for count in SHARES if turns // count <= _turns_of_a_warp(ops)), 0)
+
+
+def _is_short(ops: Sequence[SpecOp]) -> bool:
+    """Whether a formula takes few instructions for an element: one power at most."""
+    powers = [op for op in ops if op.name == "ttile.elementwise" and op.value("fn") == "exp"]
+    return len(powers) <= 1 and all(map(is_soon_written, ops))
 
 
 def shares_of_free_rows(kernel: SpecOp) -> int:
