@@ -195,7 +195,7 @@ def refuse_to_run(tape: Tape, backend: str) -> None:
             notes=("its shapes and types are checked, and `lower` shows its IR",),
             fix=f"start it with `tessera.dist.run(function, ranks={around.size})`",
         )
-    if backend != "x86":
+    if backend not in ("x86", "reference"):
         raise RankError(
             f"{found[0]} cannot run on `{backend}`: ranks meet in the memory of processors",
             span=found[1],

@@ -10,7 +10,7 @@ import ctypes
 import json
 import time
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from tessera.types.frozen import frozen
@@ -43,6 +43,7 @@ class Timeline:
         self.rank = rank
         self._kernels = (ctypes.c_int64 * (2 + KERNELS * _FIELDS))(KERNELS)
         self._others: list[Span] = []
+        self._open: list[tuple[str, str]] = []
         self._names: dict[int, str] = {}
 
     @property
@@ -55,13 +56,20 @@ class Timeline:
         """How many kernels there was no room for."""
         return max(0, self._kernels[1] - KERNELS)
 
-    def add(self, kind: str, name: str, start: int, end: int) -> None:
-        """Note a span."""
-        self._others.append(Span(kind, name, start, end, self.rank))
+    @contextmanager
+    def span(self, kind: str, name: str) -> Generator[None]:
+        """Note how long a block takes."""
+        start = time.monotonic_ns()
+        self._open.append((kind, name))
+        try:
+            yield
+        finally:
+            self._others.append(Span(kind, name, start, time.monotonic_ns(), self.rank))
+            self._open.remove((kind, name))
 
-    def running(self) -> list[str]:
-        """The kernels that have begun and not ended."""
-        return [name for name, start, end in self._called() if start and not end]
+    def running(self) -> list[tuple[str, str]]:
+        """What has begun and not ended, as pairs of kind and name."""
+        return [*(("kernel", name) for name, start, end in self._called() if start and not end), *self._open]
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -111,16 +119,10 @@ def recorded() -> Generator[Timeline]:
 @contextmanager
 def span(kind: str, name: str) -> Generator[None]:
     """Note how long a block takes, where somebody records."""
-    if not _RECORDING:
-        yield
-        return
-    start = time.monotonic_ns()
-    try:
-        yield
-    finally:
-        end = time.monotonic_ns()
+    with ExitStack() as stack:
         for one in _RECORDING:
-            one.add(kind, name, start, end)
+            stack.enter_context(one.span(kind, name))
+        yield
 
 
 def trace_of(spans: Iterable[Span]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tessera.diagnostics.codes import GuardError, RuntimeArgumentError
 from tessera.ir.base.arrays import Array, numpy_dtype
+from tessera.ir.base.rank_reference import over_ranks, ranks_of
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.base.tape import Tape
 from tessera.ir.graph.ops import REGISTRY
@@ -38,6 +39,8 @@ def run_tape(tape: Tape, arguments: Sequence[Any], sizes: Sizes | None = None) -
 
 def _run(spec: OpSpec, operands: Sequence[Array], attributes: Mapping[str, Any]) -> tuple[Array, ...]:
     assert spec.reference is not None, f"`{spec.name}` has no reference"
+    if ranks_of(spec, attributes) > 1:
+        return over_ranks(spec, operands, attributes)
     with np.errstate(all="ignore"):
         result = spec.reference(*operands, **attributes)
     return tuple(np.asarray(item) for item in result) if isinstance(result, tuple) else (np.asarray(result),)

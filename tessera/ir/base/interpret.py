@@ -9,6 +9,7 @@ from xdsl.ir import Block, Region, SSAValue
 
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.base.op import TAPES, SpecOp
+from tessera.ir.base.rank_reference import over_ranks, ranks_of
 from tessera.ir.base.types import TensorAttr
 from tessera.types.dim import Dim
 from tessera.types.tensor_type import TensorType
@@ -127,7 +128,10 @@ def _reference(run: Run, op: SpecOp) -> Sequence[Any]:
     reference = op.spec.reference
     if reference is None:
         raise InterpretError(f"`{op.name}` has no reference, and no handler is registered for it")
-    found = reference(*run.operands(op), **run.attributes(op))
+    attributes = run.attributes(op)
+    if ranks_of(op.spec, attributes) > 1:
+        return over_ranks(op.spec, run.operands(op), attributes)
+    found = reference(*run.operands(op), **attributes)
     return found if isinstance(found, tuple) else (found,)
 
 

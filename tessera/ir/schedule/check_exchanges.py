@@ -94,7 +94,7 @@ class _Exchanges:
         return self.roots.get(value, value)
 
     def _written(self, op: SpecOp) -> list[SSAValue]:
-        """The buffers that an op writes, or ends; of what nobody can look into, all."""
+        """The buffers that an op writes; of a kernel that nobody can look into, all."""
         if op.name == "tsched.call":
             kernel = self.kernels.get(op.value("kernel"))
             return list(op.operands) if kernel is None else [op.operands[at] for at in kernel.value("writes")]
@@ -104,7 +104,11 @@ class _Exchanges:
             return list(op.operands[len(op.operands) - op.value("outputs") :])
         if op.name == START:
             return [op.operands[1]] if is_placed(op) else []
-        return list(op.operands) if op.name in ("tsched.free", "tsched.while", "tsched.for") else []
+        if op.name == "tsched.for":
+            bounds = 2 if op.value("length") is None else 0
+            carried = bounds + bounds // 2 + 2 * op.value("carried")
+            return [*op.operands[bounds:carried], *op.operands[len(op.operands) - op.value("stacked") :]]
+        return list(op.operands) if op.name == "tsched.while" else []
 
 
 def _ops_of(op: SpecOp) -> Iterator[SpecOp]:

@@ -186,11 +186,15 @@ class LocalCommunicator:
         """Begin an exchange, after those that were started before it."""
         handle = Handle(exchange)
         with self._lock:
+            if self._is_abandoned:
+                handle.error = self._failure
+                handle.done.set()
+                return handle
             if self._thread is None:
                 # A daemon: a program that ends without waiting must not stay because of it.
                 self._thread = Thread(target=self._run, name="tessera-ranks", daemon=True)
                 self._thread.start()
-        self._queue.put(handle)
+            self._queue.put(handle)
         return handle
 
     def wait(self, handle: Handle) -> None:
@@ -217,6 +221,7 @@ class LocalCommunicator:
         if self._thread is not None:
             self._thread.join()
         self._leave(self._failure)
+        os.close(self._wake)
 
     def _leave(self, error: RankError) -> None:
         """Tell the others why, and go; the first reason is the one that counts."""

@@ -76,3 +76,26 @@ tsched.module @host(%x: !ttile.buffer<[B], f32>, %p: !ttile.buffer<[], bool>) ->
   tsched.free %a
   tsched.return %o
 }
+
+// A collective is started and waited for, as a value of a plan or with the buffers of a host program.
+// CHECK-LABEL: tsched.module @exchange(
+// CHECK-NEXT:    %[[S:[a-z0-9]+]] = tsched.collective_start %x {number = 0, call = "all_gather", axis = "dp", ranks = 2} : !tgraph.tensor<[8], f32>
+// CHECK-NEXT:    %[[R:[a-z0-9]+]] = tsched.collective_wait %x, %[[S]] {number = 0} : !tgraph.tensor<[8], f32>
+// CHECK-NEXT:    tsched.return %[[R]]
+tsched.module @exchange(%x: !tgraph.tensor<[4], f32>) -> !tgraph.tensor<[8], f32> {
+  %s = tsched.collective_start %x {number = 0, call = "all_gather", axis = "dp", ranks = 2} : !tgraph.tensor<[8], f32>
+  %r = tsched.collective_wait %x, %s {number = 0} : !tgraph.tensor<[8], f32>
+  tsched.return %r
+}
+
+// CHECK-LABEL: tsched.module @exchange_placed(
+// CHECK-NEXT:    %[[O:[a-z0-9]+]] = tsched.alloc {output = 0} : !ttile.buffer<[8], f32>
+// CHECK-NEXT:    tsched.collective_start %x, %[[O]] {number = 0, call = "all_to_all", axis = "tp", ranks = 2}
+// CHECK-NEXT:    tsched.collective_wait %x, %[[O]] {number = 0}
+// CHECK-NEXT:    tsched.return %[[O]]
+tsched.module @exchange_placed(%x: !ttile.buffer<[8], f32>) -> !ttile.buffer<[8], f32> {
+  %o = tsched.alloc {output = 0} : !ttile.buffer<[8], f32>
+  tsched.collective_start %x, %o {number = 0, call = "all_to_all", axis = "tp", ranks = 2}
+  tsched.collective_wait %x, %o {number = 0}
+  tsched.return %o
+}

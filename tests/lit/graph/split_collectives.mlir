@@ -1,0 +1,61 @@
+// RUN: tessera-opt %s -p graph-split-collectives | filecheck %s
+
+// A sum over ranks is a gather of what each has, and a fold of its slices: rank 0 first, in f32, rounded once.
+// CHECK-LABEL: tgraph.func @sum(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: !tgraph.tensor<[B], bf16>
+// CHECK-NEXT:    %[[R:[a-z0-9]+]] = tgraph.reshape %[[X]] {shape = [1, B]}
+// CHECK-NEXT:    %[[G:[a-z0-9]+]] = tgraph.all_gather %[[R]] {axis = "dp", size = [3]} : (!tgraph.tensor<[1, B], bf16>) -> !tgraph.tensor<[3, B], bf16>
+// CHECK-NEXT:    %[[S0:[a-z0-9]+]] = tgraph.slice %[[G]] {start = [0, 0], stop = [1, B]
+// CHECK-NEXT:    %[[S1:[a-z0-9]+]] = tgraph.slice %[[G]] {start = [1, 0], stop = [2, B]
+// CHECK-NEXT:    %[[S2:[a-z0-9]+]] = tgraph.slice %[[G]] {start = [2, 0], stop = [3, B]
+// CHECK-NEXT:    %[[A0:[a-z0-9]+]] = tgraph.reshape %[[S0]] {shape = [B]}
+// CHECK-NEXT:    %[[F0:[a-z0-9]+]] = tgraph.cast %[[A0]] {dtype = f32}
+// CHECK-NEXT:    %[[A1:[a-z0-9]+]] = tgraph.reshape %[[S1]] {shape = [B]}
+// CHECK-NEXT:    %[[F1:[a-z0-9]+]] = tgraph.cast %[[A1]] {dtype = f32}
+// CHECK-NEXT:    %[[A2:[a-z0-9]+]] = tgraph.reshape %[[S2]] {shape = [B]}
+// CHECK-NEXT:    %[[F2:[a-z0-9]+]] = tgraph.cast %[[A2]] {dtype = f32}
+// CHECK-NEXT:    %[[T:[a-z0-9]+]] = tgraph.add %[[F0]], %[[F1]]
+// CHECK-NEXT:    %[[U:[a-z0-9]+]] = tgraph.add %[[T]], %[[F2]]
+// CHECK-NEXT:    %[[Y:[a-z0-9]+]] = tgraph.cast %[[U]] {dtype = bf16}
+// CHECK-NEXT:    tgraph.return %[[Y]]
+tgraph.func @sum(%x: !tgraph.tensor<[B], bf16>) -> !tgraph.tensor<[B], bf16> {
+  %0 = tgraph.all_reduce %x {axis = "dp", size = [3]} : (!tgraph.tensor<[B], bf16>) -> !tgraph.tensor<[B], bf16>
+  tgraph.return %0 : (!tgraph.tensor<[B], bf16>) -> ()
+}
+
+// A share of a fold: the axis is cut, the cut goes ahead, each rank gets its parts of all, and folds them.
+// CHECK-LABEL: tgraph.func @share(
+// CHECK-NEXT:    %[[C:[a-z0-9]+]] = tgraph.reshape %x {shape = [4, 2, 3]}
+// CHECK-NEXT:    %[[A:[a-z0-9]+]] = tgraph.transpose %[[C]] {axes = [1, 0, 2]}
+// CHECK-NEXT:    %[[E:[a-z0-9]+]] = tgraph.all_to_all %[[A]] {axis = "tp", size = [2]} : (!tgraph.tensor<[2, 4, 3], f32>) -> !tgraph.tensor<[2, 4, 3], f32>
+// CHECK-COUNT-2: tgraph.slice %[[E]]
+// CHECK:         tgraph.maximum
+// CHECK-NEXT:    tgraph.return
+tgraph.func @share(%x: !tgraph.tensor<[4, 6], f32>) -> !tgraph.tensor<[4, 3], f32> {
+  %0 = tgraph.reduce_scatter %x {axis = "tp", size = [2], dim = 1, op = "max"} : (!tgraph.tensor<[4, 6], f32>) -> !tgraph.tensor<[4, 3], f32>
+  tgraph.return %0 : (!tgraph.tensor<[4, 3], f32>) -> ()
+}
+
+// Along another axis than the first, what comes is seen in its place.
+// CHECK-LABEL: tgraph.func @across(
+// CHECK:         %[[G:[a-z0-9]+]] = tgraph.all_gather %{{.*}} {axis = "dp", size = [2]} : (!tgraph.tensor<[1, A, 5], i8>) -> !tgraph.tensor<[2, A, 5], i8>
+// CHECK-NEXT:    %[[P:[a-z0-9]+]] = tgraph.transpose %[[G]] {axes = [1, 0, 2]}
+// CHECK-NEXT:    %[[Y:[a-z0-9]+]] = tgraph.reshape %[[P]] {shape = [A, 10]}
+// CHECK-NEXT:    tgraph.return %[[Y]]
+tgraph.func @across(%x: !tgraph.tensor<[A, 5], i8>) -> !tgraph.tensor<[A, 10], i8> {
+  %0 = tgraph.all_gather %x {axis = "dp", size = [2], dim = 1} : (!tgraph.tensor<[A, 5], i8>) -> !tgraph.tensor<[A, 10], i8>
+  tgraph.return %0 : (!tgraph.tensor<[A, 10], i8>) -> ()
+}
+
+// What only moves bytes, and what moves none, is left alone.
+// CHECK-LABEL: tgraph.func @plain(
+// CHECK-NEXT:    %[[A:[a-z0-9]+]] = tgraph.all_gather %x {axis = "dp", size = [2]}
+// CHECK-NEXT:    %[[B:[a-z0-9]+]] = tgraph.all_to_all %x {axis = "dp", size = [2]}
+// CHECK-NEXT:    %[[C:[a-z0-9]+]] = tgraph.all_reduce %x {axis = "one", size = [1]}
+// CHECK-NEXT:    tgraph.return %[[A]], %[[B]], %[[C]]
+tgraph.func @plain(%x: !tgraph.tensor<[4], f32>) -> (!tgraph.tensor<[8], f32>, !tgraph.tensor<[4], f32>, !tgraph.tensor<[4], f32>) {
+  %0 = tgraph.all_gather %x {axis = "dp", size = [2]} : (!tgraph.tensor<[4], f32>) -> !tgraph.tensor<[8], f32>
+  %1 = tgraph.all_to_all %x {axis = "dp", size = [2]} : (!tgraph.tensor<[4], f32>) -> !tgraph.tensor<[4], f32>
+  %2 = tgraph.all_reduce %x {axis = "one", size = [1]} : (!tgraph.tensor<[4], f32>) -> !tgraph.tensor<[4], f32>
+  tgraph.return %0, %1, %2 : (!tgraph.tensor<[8], f32>, !tgraph.tensor<[4], f32>, !tgraph.tensor<[4], f32>) -> ()
+}

@@ -1,0 +1,1 @@
+"""Tests of ranks: what moves their bytes, and who starts them."""

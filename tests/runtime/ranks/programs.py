@@ -1,0 +1,152 @@
+"""What ranks run in the tests: functions that a new process can find."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Any
+
+import numpy as np
+
+import tessera as ts
+from tessera import ops
+from tessera.runtime.timeline import Span, Timeline
+
+
+def values(rank: int, dtype: str, *shape: int) -> Any:
+    """What a rank has."""
+    drawn = np.random.default_rng(rank).standard_normal(shape) * 3
+    return ts.array(drawn.astype(np.float32)).astype(dtype)
+
+
+def everything(x: Any, axis: str) -> Any:
+    """Every collective along an axis."""
+    reduced = tuple(ts.dist.all_reduce(x, axis, op) for op in ("sum", "max"))
+    gathered = tuple(ts.dist.all_gather(x, axis, dim) for dim in (0, 1))
+    shared = ts.dist.reduce_scatter(x, axis, 1)
+    swapped = ts.dist.all_to_all(x, axis, 1, 0)
+    return (*reduced, *gathered, shared, swapped, ts.dist.axis_index(axis))
+
+
+JITTED = ts.jit(everything, static_argnames="axis", dynamic=True)
+PLAIN = ts.jit(everything, static_argnames="axis", backend="reference")
+
+
+def raw(found: Any) -> list[bytes]:
+    return [one.tobytes() for one in found]
+
+
+def compare() -> list[tuple[str, bool]]:
+    """Compiled code and the reference between the same ranks, in one mesh after the other: which agree bit for bit."""
+    found: list[tuple[str, bool]] = []
+    whole, cut = {"dp": 4}, {"dp": 2, "tp": 2}
+    cases = ((whole, "dp", "f32", (4, 8)), (whole, "dp", "f32", (0, 4)), (cut, "dp", "bf16", (3, 6)))
+    for axes, axis, dtype, shape in cases:
+        x = values(ts.dist.rank(), dtype, *shape)
+        with ts.dist.mesh(**axes):
+            found.append((f"{dtype} {shape} {axes} {axis}", raw(JITTED(x, axis)) == raw(PLAIN(x, axis))))
+    return found
+
+
+@ts.jit
+def seed_step(A: Any, B: Any) -> Any:
+    return ts.dist.all_reduce(ops.matmul(A, B), axis="dp", op="sum")
+
+
+def seed_snippet() -> Any:
+    """Data parallel: each rank has a part of the inner axis."""
+    rank = ts.dist.rank()
+    with ts.dist.mesh(dp=4):
+        return seed_step(values(rank, "f32", 3, 5), values(10 + rank, "f32", 5, 2))
+
+
+def four_ranks() -> Any:
+    """All that a world of four is asked for."""
+    return compare(), seed_snippet(), refused_mesh()
+
+
+def refused_mesh() -> str:
+    try:
+        with ts.dist.mesh(dp=3):
+            return ""
+    except ts.TesseraError as error:
+        return error.message
+
+
+LENGTH = 30
+
+
+def step(x: Any, w: Any) -> Any:
+    total = ts.dist.all_reduce(ops.matmul(x, x), "dp")
+    for _ in range(LENGTH):
+        w = ops.matmul(w, w)
+    return total, w
+
+
+OVERLAPPED = ts.jit(step)
+APART = ts.jit(step, overrides={"collectives.overlap": False})
+
+
+def timed(folder: str) -> list[tuple[tuple[Span, ...], list[bytes]]]:
+    """The spans and results of a step with and without overlap.
+
+    With it, rank 1 comes to the collective only when rank 0 has said that a kernel of it runs while the collective is
+    under way: where nothing overlaps, it never does, and rank 1 comes after all when it has waited long enough.
+    """
+    rank = ts.dist.rank()
+    x, w = (ts.array((np.eye(size) * (1 + rank)).astype(np.float32)) for size in (64, 320))
+    found: list[tuple[tuple[Span, ...], list[bytes]]] = []
+    flag = os.path.join(folder, "running")
+    with ts.dist.mesh(dp=2):
+        for program in (APART, OVERLAPPED):
+            program(x, w)  # compiled, and all ranks are there
+            with ts.dist.timeline() as timeline:
+                if program is OVERLAPPED and rank == 0:
+                    threading.Thread(target=_tell, args=(timeline, flag), daemon=True).start()
+                if program is OVERLAPPED and rank == 1:
+                    _await(flag)
+                results = program(x, w)
+            found.append((timeline.spans, raw(results)))
+    return found
+
+
+def _tell(timeline: Timeline, flag: str) -> None:
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        if {"kernel", "collective"} <= {kind for kind, _ in timeline.running()}:
+            with open(flag, "w", encoding="utf-8"):
+                return
+        time.sleep(0.0005)
+
+
+def _await(flag: str) -> None:
+    end = time.monotonic() + 20
+    while not os.path.exists(flag) and time.monotonic() < end:
+        time.sleep(0.001)
+
+
+@ts.jit(backend="reference")
+def total(x: Any) -> Any:
+    return ts.dist.all_reduce(x, "dp")
+
+
+def dying() -> Any:
+    """One rank dies where the others wait for it."""
+    with ts.dist.mesh(dp=3):
+        if ts.dist.rank() == 1:
+            os._exit(7)
+        return total(ts.ones(4)).tolist()
+
+
+def failing() -> Any:
+    print("from", ts.dist.rank())
+    with ts.dist.mesh(dp=2):
+        if ts.dist.rank() == 1:
+            raise ValueError("no good")
+        return total(ts.ones(4)).tolist()
+
+
+def sleeping(folder: str) -> None:
+    with open(os.path.join(folder, str(os.getpid())), "w", encoding="utf-8"):
+        time.sleep(60)

@@ -1,0 +1,102 @@
+"""Ranks as processes: what they compute together, that communication and computing overlap, and how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.diagnostics.codes import RankError
+from tessera.runtime.timeline import Span
+from tests.runtime.ranks import programs
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_four_ranks_get_what_the_reference_says() -> None:
+    found: list[Any] = ts.dist.run(programs.four_ranks, ranks=4)
+    for agreed, _, refused in found:
+        assert len(agreed) == 3
+        assert all(same for _, same in agreed), agreed
+        assert refused == "mesh(dp=3) has 3 ranks, and the world has 4"
+    parts = [
+        np.asarray(programs.values(rank, "f32", 3, 5)) @ np.asarray(programs.values(10 + rank, "f32", 5, 2))
+        for rank in range(4)
+    ]
+    for _, result, _ in found:
+        np.testing.assert_allclose(np.asarray(result), sum(parts), rtol=1e-5, atol=1e-5)
+        assert result.tobytes() == found[0][1].tobytes()
+
+
+def spans_of(spans: tuple[Span, ...], kind: str) -> list[Span]:
+    return [one for one in spans if one.kind == kind]
+
+
+def test_collectives_overlap_kernels_unless_the_policy_is_off(tmp_path: Path) -> None:
+    found: list[Any] = ts.dist.run(programs.timed, ranks=2, args=(str(tmp_path),))
+    for rank, ((apart, without), (together, overlapped)) in enumerate(found):
+        assert without == overlapped, "a schedule changed a bit"
+        for spans in (apart, together):
+            (collective,) = spans_of(spans, "collective")
+            kernels = spans_of(spans, "kernel")
+            assert len(kernels) == programs.LENGTH + 2
+            assert collective.name == "`all_gather` of 16384 bytes of f32 along `dp`"
+            assert {one.rank for one in spans} == {rank}
+            # Inside of all computing: what is sent was computed, and what came is folded.
+            assert kernels[0].end <= collective.start
+            assert collective.end <= max(kernel.start for kernel in kernels)
+        (alone,) = spans_of(apart, "collective")
+        assert sum(alone.overlap(kernel) for kernel in spans_of(apart, "kernel")) == 0
+    first = found[0][1][0]
+    (collective,) = spans_of(first, "collective")
+    assert sum(collective.overlap(kernel) for kernel in spans_of(first, "kernel")) > 0
+    trace = tmp_path / "trace.json"
+    ts.dist.save_trace(str(trace), [one for result in found for one in result[1][0]])
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert {event["pid"] for event in events} == {0, 1}
+    assert {event["cat"] for event in events if event["ph"] == "X"} >= {"kernel", "collective"}
+
+
+def test_a_rank_that_dies_ends_the_others_with_an_error(capfd: pytest.CaptureFixture[str]) -> None:
+    before = set(os.listdir("/dev/shm"))
+    with pytest.raises(RankError) as died:
+        ts.dist.run(programs.dying, ranks=3)
+    assert died.value.message == "rank 1 of 3 failed: it ended with exit code 7"
+    assert any("rank 1 left while rank 0 was at `all_gather` of 16 bytes" in note for note in died.value.notes)
+    with pytest.raises(RankError, match="rank 1 of 2 failed: ValueError: no good") as failed:
+        ts.dist.run(programs.failing, ranks=2)
+    assert isinstance(failed.value.__cause__, ValueError)
+    assert any("programs.py" in note and "`failing`" in note for note in failed.value.notes)
+    assert "[rank 0] from 0\n" in (said := capfd.readouterr().out)
+    assert "[rank 1] from 1\n" in said
+    assert set(os.listdir("/dev/shm")) <= before
+    assert ts.dist.run(ts.dist.rank, ranks=1) == [0]
+
+
+def test_an_interrupt_ends_all_ranks(tmp_path: Path) -> None:
+    code = "import sys; from tests.runtime.ranks.programs import sleeping, ts; ts.dist.run(sleeping, 2, sys.argv[1:])"
+    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, stderr=subprocess.PIPE)
+    end = time.monotonic() + 30
+    while len(list(tmp_path.iterdir())) < 2 and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert b"KeyboardInterrupt" in said
+    ranks = [int(one.name) for one in tmp_path.iterdir()]
+    assert len(ranks) == 2
+    assert not any(os.path.exists(f"/proc/{rank}") for rank in ranks)
+
+
+def test_what_cannot_be_sent_is_told() -> None:
+    with pytest.raises(RankError, match="what ranks run is sent to other processes, which cannot find it") as found:
+        ts.dist.run(lambda: None, ranks=2)
+    assert found.value.fix is not None

@@ -1,0 +1,143 @@
+"""Ranks in shared memory: bytes arrive whatever their number, and nobody waits for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tessera.diagnostics.codes import RankError
+from tessera.ir.base.arrays import Array
+from tessera.runtime.ranks import world
+from tessera.runtime.ranks.communicator import Exchange, Handle
+from tessera.runtime.ranks.mesh import mesh_of
+from tessera.runtime.ranks.shared_memory import SLOT, SLOTS, LocalCommunicator, ends_of
+from tests.runtime.ranks.threads import on_ranks
+
+POISON = 0xA5
+
+
+def sent(rank: int, size: int) -> Array:
+    return np.random.default_rng(rank).integers(0, 256, size, np.uint8)
+
+
+def begin(call: str, axis: str, ranks: int, source: Array, target: Array, part: int) -> Handle:
+    return world.start(call, axis, ranks, (source.ctypes.data, target.ctypes.data, part), "u8")
+
+
+@pytest.mark.parametrize("part", [0, 1, 4096, SLOT, SLOT * SLOTS + 17])
+def test_bytes_arrive_in_the_order_of_ranks(part: int) -> None:
+    def work(rank: int) -> tuple[Array, Array]:
+        source, gathered, exchanged = sent(rank, 3 * part), *(np.full(3 * part, POISON, np.uint8) for _ in range(2))
+        first = begin("all_gather", "dp", 3, source, gathered, part)
+        second = begin("all_to_all", "dp", 3, source, exchanged, part)
+        world.wait(second)
+        world.wait(first)
+        return gathered, exchanged
+
+    for rank, (gathered, exchanged) in enumerate(on_ranks(work, dp=3)):
+        sources = [sent(one, 3 * part) for one in range(3)]
+        np.testing.assert_array_equal(gathered, np.concatenate([one[:part] for one in sources]))
+        parts = [one[rank * part : (rank + 1) * part] for one in sources]
+        np.testing.assert_array_equal(exchanged, np.concatenate(parts))
+
+
+@settings(max_examples=15)
+@given(
+    axes=st.sampled_from([{"dp": 2, "tp": 2}, {"tp": 1, "dp": 3}, {"a": 2, "b": 1, "c": 2}]),
+    steps=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 700_000)), max_size=6),
+)
+def test_groups_of_a_mesh_do_not_disturb_each_other(axes: dict[str, int], steps: Sequence[tuple[int, int]]) -> None:
+    names, mesh = [name for name, size in axes.items() if size > 1], mesh_of(tuple(axes.items()))
+
+    def work(rank: int) -> None:
+        under_way: list[tuple[Handle, Array, Array, str]] = []
+        for number, (choice, part) in enumerate(steps):
+            axis = names[choice % len(names)]
+            source, target = sent(rank + 10 * number, part), np.full(axes[axis] * part, POISON, np.uint8)
+            under_way.append((begin("all_gather", axis, axes[axis], source, target, part), source, target, axis))
+        for number, (handle, source, target, axis) in enumerate(under_way):
+            world.wait(handle)
+            group = mesh.group(axis, rank)
+            expected = [sent(one + 10 * number, source.size) for one in group]
+            np.testing.assert_array_equal(target, np.concatenate(expected) if expected else target)
+
+    assert on_ranks(work, **axes) == [None] * mesh.size
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+def test_a_mesh_has_each_rank_once_in_the_groups_of_an_axis(sizes: Sequence[int]) -> None:
+    mesh = mesh_of(tuple((f"a{at}", size) for at, size in enumerate(sizes)))
+    ranks = range(mesh.size)
+    for axis, size in mesh.axes:
+        groups = {mesh.group(axis, rank) for rank in ranks}
+        assert sorted(rank for group in groups for rank in group) == list(ranks)
+        assert all(len(group) == size for group in groups)
+        assert all(mesh.group(axis, rank)[mesh.place(axis, rank)] == rank for rank in ranks)
+    places = {tuple(mesh.place(axis, rank) for axis, _ in mesh.axes) for rank in ranks}
+    assert len(places) == mesh.size
+
+
+def messages(found: Sequence[RankError]) -> str:
+    return "\n".join(str(one) for one in found if isinstance(one, RankError))  # pyright: ignore[reportUnnecessaryIsInstance]
+
+
+def test_a_rank_that_does_not_come_is_named_after_a_time() -> None:
+    x, out = np.zeros(8, np.uint8), np.zeros(24, np.uint8)
+
+    def work(rank: int) -> None:
+        if rank != 1:
+            world.wait(begin("all_gather", "dp", 3, x, out, 8))
+
+    found = on_ranks(work, 0.3, dp=3)
+    assert found[1] is None
+    assert "rank 1 did not come to `all_gather` of 8 bytes of u8 along `dp` within 0.3 s" in messages(found)
+
+
+def test_a_rank_that_leaves_is_named_at_once_and_says_why() -> None:
+    x, out = np.zeros(8, np.uint8), np.zeros(24, np.uint8)
+
+    def work(rank: int) -> None:
+        if rank == 1:
+            raise ValueError("no more")
+        world.wait(begin("all_gather", "dp", 3, x, out, 8))
+
+    found = on_ranks(work, dp=3)
+    assert isinstance(found[1], ValueError)
+    assert all("left while rank" in str(found[rank]) for rank in (0, 2))
+    assert "rank 1 said: rank 1 has left: no more" in messages(found)
+
+
+def test_ranks_at_different_collectives_are_told_apart() -> None:
+    x, out = np.zeros(8, np.uint8), np.zeros(16, np.uint8)
+
+    def work(rank: int) -> None:
+        world.wait(begin("all_gather", "dp", 2, x, out, 8 if rank else 4))
+
+    found = on_ranks(work, dp=2)
+    assert all(isinstance(one, RankError) for one in found)
+    assert "is at `all_gather` of 8 bytes of u8 along `dp`, and this rank is at `all_gather` of 4 bytes" in messages(
+        found
+    )
+
+
+def test_what_is_abandoned_touches_no_memory_any_more() -> None:
+    ends = ends_of(2)
+    first, second = (LocalCommunicator(one, 20.0) for one in ends)
+    x, out = np.ones(8, np.uint8), np.full(16, POISON, np.uint8)
+    handle = first.start(Exchange("all_gather", (0, 1), x.ctypes.data, out.ctypes.data, 8, "it"))
+    first.abandon("enough")
+    before = out.copy()
+    late = np.zeros(16, np.uint8)
+    other = second.start(Exchange("all_gather", (0, 1), x.ctypes.data, late.ctypes.data, 8, "it"))
+    with pytest.raises(RankError, match="rank 0 left while rank 1 was at it"):
+        second.wait(other)
+    with pytest.raises(RankError, match="rank 0 has left: enough"):
+        first.wait(handle)
+    with pytest.raises(RankError, match="rank 0 has left: enough"):
+        first.wait(first.start(Exchange("all_gather", (0, 1), x.ctypes.data, out.ctypes.data, 8, "it")))
+    np.testing.assert_array_equal(out, before)
+    second.abandon("the end")
