@@ -105,6 +105,16 @@ class Kernel:
         return self._placed[place]
 
     def _called(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        results = [f"`{parameter.name}`" for parameter in self.definition.results]
+        if results and len(args) > len(self.signature.parameters):
+            # Python would say that there are too many, and they may be all that the author wrote down.
+            raise RuntimeArgumentError(
+                f"`{self.name}` takes {len(self.signature.parameters)} arguments, and {len(args)} are given",
+                notes=(
+                    f"{', '.join(results)}: a kernel stores there, so it is a result, which a caller does not pass",
+                ),
+                fix="read from parameters that the kernel does not write: it never does both with one",
+            )
         if dispatch.active() is not None:
             return self._jit(*args, **kwargs)
         return self._jit.retried(lambda: self._jit(*args, **kwargs))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tessera import KTile, Schedule, accum, f32, f64, i32, kernel, tile
-from tessera.diagnostics.codes import DTypeError, KernelError, ShapeError
+from tessera.diagnostics.codes import DTypeError, KernelError, RuntimeArgumentError, ShapeError
 from tests.kernel.compare import agree
 
 RNG = np.random.default_rng(5)
@@ -133,6 +133,29 @@ def truth(T: Any, x: Any) -> Any:
     return bool(tile.load(x, T.m, T.n))
 
 
+def tensor_beside_tile(T: Any, x: Any) -> Any:
+    return tile.load(x, T.m, T.n) + x
+
+
+def no_such_size(T: Any, x: Any) -> Any:
+    return tile.load(x, T.m, T.q)
+
+
+def kernel_in_kernel(T: Any, x: Any) -> Any:
+    return whole(x)
+
+
+def combine_of_three(T: Any, x: Any) -> Any:
+    return tile.scan(tile.load(x, T.m, T.n), lambda before, here, more: before)  # pyright: ignore[reportUnknownLambdaType]
+
+
+@kernel
+def whole(x: KTile["M", "N", f32]) -> Any:
+    """What it is given."""
+    T = tile.context()
+    return tile.load(x, T.m, T.n)
+
+
 @pytest.mark.parametrize(
     ("error", "message", "body"),
     [
@@ -147,6 +170,10 @@ def truth(T: Any, x: Any) -> Any:
         (KernelError, "`vector` is a power of two", odd_vector),
         (KernelError, "`p` is a share", no_share),
         (KernelError, "no truth value", truth),
+        (KernelError, "`x` is a tensor in memory", tensor_beside_tile),
+        (KernelError, "the context of a kernel has no `q`", no_such_size),
+        (KernelError, "`whole` is a kernel, and kernels call functions", kernel_in_kernel),
+        (KernelError, "is given 2 values, and takes 3", combine_of_three),
     ],
 )
 def test_what_has_no_meaning_is_refused_at_the_line_of_the_function(error: Any, message: str, body: Any) -> None:
@@ -215,3 +242,44 @@ def test_sums_are_kept_in_what_the_type_says() -> None:
     a, b = normal(3, 64), normal(64, 5)
     (found,) = agree(wide, a, b)
     np.testing.assert_allclose(found, a.astype(np.float64) @ b.astype(np.float64), rtol=1e-13)
+
+
+def test_sizes_that_are_compared_are_numbers_then() -> None:
+    @kernel
+    def doubled(x: KTile["M", "N", f32]) -> Any:
+        T = tile.context()
+        block = tile.load(x, T.m, T.n)
+        if x.shape[0] == 5 or x.shape[1] in (2, 3) or x.shape[1] < 2:
+            block = block * 2.0
+        return block if x.shape != (4, 4) else block + 1.0
+
+    for shape, factor, more in (((5, 9), 2, 0), ((4, 9), 1, 0), ((4, 3), 2, 0), ((6, 1), 2, 0), ((4, 4), 1, 1)):
+        x = normal(*shape)
+        np.testing.assert_array_equal(agree(doubled, x)[0], x * np.float32(factor) + np.float32(more))
+
+
+def test_what_a_kernel_writes_is_not_passed_to_it() -> None:
+    @kernel
+    def scaled(x: KTile["M", "N", f32]) -> None:
+        T = tile.context()
+        tile.store(x, tile.load(x, T.m, T.n) * 2.0, T.m, T.n)
+
+    with pytest.raises(RuntimeArgumentError, match="`scaled` takes 0 arguments, and 1 are given") as raised:
+        scaled(normal(4, 4))
+    assert "`x`: a kernel stores there, so it is a result" in raised.value.notes[0]
+
+
+@pytest.mark.parametrize("is_loop", [True, False])
+def test_steps_of_a_loop_are_not_compared_when_the_kernel_is_compiled(is_loop: bool) -> None:
+    @kernel
+    def first_only(x: KTile["M", "N", f32], *, is_loop: bool) -> Any:
+        T = tile.context()
+        total = tile.zeros((T.m,), f32)
+        for k in tile.range_k(x.shape, T.k):
+            step: Any = k if is_loop else k.start
+            if step == 0:
+                total = total + tile.sum(tile.load(x, T.m, k), 1)
+        return total
+
+    with pytest.raises(KernelError, match="known only when the kernel runs, and Python compares"):
+        first_only(normal(4, 8), is_loop=is_loop)

@@ -279,6 +279,8 @@ class Evaluator:
 
     def _eval_binop(self, node: ast.BinOp) -> Any:
         left, right = self.expression(node.left), self.expression(node.right)
+        if (told := tensor_refusal((left, right))) is not None:
+            raise self.refuse(node, *told)
         return self._applied(node, lambda: _BINARY[type(node.op)](left, right), left, right)
 
     def _eval_unaryop(self, node: ast.UnaryOp) -> Any:
@@ -289,7 +291,23 @@ class Evaluator:
         if len(node.ops) != 1:
             raise self.refuse(node, "comparisons are of two", "join them with `&`")
         left, right = self.expression(node.left), self.expression(node.comparators[0])
+        if not isinstance(node.ops[0], ast.Is | ast.IsNot) and not isinstance(left, Operand):
+            left, right = self._settled(node, left, right), self._settled(node, right, left)
         return self._applied(node, lambda: _COMPARE[type(node.ops[0])](left, right), left, right)
+
+    def _settled(self, node: ast.Compare, value: Any, other: Any) -> Any:
+        """A value to be compared, with sizes as numbers: no answer is given to what is known only at run time."""
+        if is_several(value):
+            return type(value)(self._settled(node, item, None) for item in value)
+        if isinstance(other, Operand) or not isinstance(value, Index | Loop):
+            return value
+        if isinstance(value, Loop) or value.dim.symbols & set(self.b.coords):
+            raise self.refuse(
+                node,
+                "this is known only when the kernel runs, and Python compares when it is compiled",
+                "compare tiles, such as `tile.col_index(step)`, and choose with `tile.where(condition, a, b)`",
+            )
+        return value.__index__()
 
     def _eval_boolop(self, node: ast.BoolOp) -> Any:
         is_and, value = isinstance(node.op, ast.And), None
@@ -314,6 +332,8 @@ class Evaluator:
         names = [argument.arg for argument in node.args.args]
 
         def function(*values: Any) -> Any:
+            if len(values) != len(names):
+                raise self.refuse(node, f"this function is given {len(values)} values, and takes {len(names)}")
             outer, self.env = self.env, {**self.env, **dict(zip(names, values, strict=True))}
             try:
                 return self.expression(node.body)
@@ -343,6 +363,12 @@ class Evaluator:
         if function is builtins.print:
             raise self.refuse(node, "a compiled kernel cannot print", "run it with `kernel.interpret(...)`")
         values = (*arguments, *named.values())
+        if hasattr(function, "with_schedule"):
+            raise self.refuse(
+                node,
+                f"`{ast.unparse(node.func)}` is a kernel, and kernels call functions of tiles",
+                "write what both do as a function, or call one kernel after the other inside `jit`",
+            )
         if _takes_no_tiles(function) and any(isinstance(value, Operand | Loop | TensorRef) for value in values):
             scope = _outside_names(self.source.function)
             raise self.refuse(node, *call_refusal(node, self.source.span(node.func), values, scope))

@@ -12,6 +12,7 @@ from typing import Any
 from tessera.diagnostics.error import Fix
 from tessera.diagnostics.span import Span
 from tessera.frontend.kernel.places import TensorRef
+from tessera.frontend.kernel.structure import Context
 from tessera.frontend.kernel.tiles import Operand
 
 LANGUAGE = "tessera.tile"
@@ -169,6 +170,8 @@ def attribute_refusal(owner: Any, name: str, written: str) -> tuple[str, str] | 
         return f"`{owner.name}` is a tensor in memory, which has `shape` and `dtype` and no `{name}`", load_advice(
             owner
         )
+    if isinstance(owner, Context):
+        return f"the context of a kernel has no `{name}`", "it has `m`, `n`, `k`, `d`, `vector`, `warps` and `stages`"
     if isinstance(owner, ModuleType) and owner.__name__ == LANGUAGE:
         return f"`{written}` is not of the kernel language", advice_for(name)
     return None
