@@ -10,6 +10,7 @@ import pytest
 
 import tessera as ts
 from tessera import KTile, Schedule, f32, kernel, tile
+from tessera.ir.base.rounding import round_to
 from tessera.runtime.devices.cuda_driver import is_available
 from tests.device.poison import poisoned
 from tests.kernel.test_dtypes import DTYPES, product
@@ -91,3 +92,35 @@ def test_scaled_steps_have_one_result_over_rows_columns_and_stages() -> None:
     space = [Schedule(block=(128, 128, 128)), Schedule(block=(64, 64, 128)), Schedule(block=(64, 128, 128), stages=2)]
     found = {on_gpu(scaled.with_schedule(one), a, sa, b, sb).tobytes() for one in space}
     assert len(found) == 1
+
+
+def test_copies_round_f32_to_tf32_as_the_recipe_says() -> None:
+    """Times the identity: numbers of every kind, ties and denormals too; what is not finite in rows of their own."""
+    bits = RNG.integers(0, 2**32, (512, 256), dtype=np.uint64).astype(np.uint32)
+    bits[:128] = (bits[:128] & 0xFFFFE000) | 0x1000  # half way between two
+    bits[128:136] &= 0x807FFFFF
+    bits[(bits >> 23) & 0xFF >= 254] &= 0x80FFFFFF  # one that becomes infinite makes its row NaN
+    special = [0x7F800000, 0xFF800000, 0x7F800001, 0x7F801000, 0x7FFFFFFF, 0xFFC00001, 0x7F7FFFFF, 0x7F7FEFFF, 1]
+    bits[-len(special) :] = 0
+    for at, word in enumerate(special):
+        bits[at - len(special), at] = word
+    x, one = bits.view(np.float32), np.eye(256, dtype=np.float32)
+    made = ts.jit(into_f32, policy=ts.compute(ts.tf32))
+    found, wanted = on_gpu(made, x, one), round_to(x, format="tf32")
+    rows = len(x) - len(special)
+    np.testing.assert_array_equal(found[:rows], wanted[:rows])
+    for at in range(len(special)):
+        np.testing.assert_array_equal(found[rows + at, at], wanted[rows + at, at])
+
+
+@pytest.mark.parametrize("size", [(300, 264, 1040), (4, 40, 1040), (300, 264, 1041)])
+def test_products_of_tf32_are_those_of_what_was_rounded(size: tuple[int, int, int]) -> None:
+    """Of rows that no copy engine takes too, which plain multiply-adds round by themselves."""
+    m, n, k = size
+    a, b = numbers(np.float32, m, k), numbers(np.float32, n, k)
+    made = ts.jit(into_f32, policy=ts.compute(ts.tf32))
+    rounded = [round_to(one, format="tf32") for one in (a, b)]
+    found = on_gpu(made, a, b)
+    np.testing.assert_array_equal(found, on_gpu(made, *rounded))
+    exact = rounded[0].astype(np.float64) @ rounded[1].astype(np.float64).T
+    assert np.linalg.norm(found - exact) <= 1e-5 * np.linalg.norm(exact)

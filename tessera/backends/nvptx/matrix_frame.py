@@ -70,7 +70,7 @@ def _map_code(op: SpecOp, writes: Sequence[int]) -> MapCode:
     distances = [stride * type.dtype.bytes for stride in strides(type.shape)[:-1]]
     return MapCode(
         buffer.index,
-        type.dtype.name,
+        op.value("rounds") or type.dtype.name,
         type.shape[::-1],
         tuple(distances[::-1]),
         tuple(op.value("box")[::-1]),

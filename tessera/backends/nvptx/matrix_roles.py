@@ -83,10 +83,10 @@ class Role(Writer, ABC):
     def lower(self, op: SpecOp) -> None:
         """Lower what is the role's own."""
 
-    def map_of(self, buffer: SSAValue, box: Sequence[int], cut: int = -1) -> SSAValue:
+    def map_of(self, buffer: SSAValue, box: Sequence[int], cut: int = -1, rounds: str = "") -> SSAValue:
         """The tensor map of a buffer for boxes of a size, which may end early along a dim; made where it is read."""
         assert isinstance(buffer.type, BufferAttr)
-        values = {"box": tuple(box), "swizzle": box[-1] * buffer.type.dtype.bytes, "cut": cut}
+        values = {"box": tuple(box), "swizzle": box[-1] * buffer.type.dtype.bytes, "cut": cut, "rounds": rounds}
         return self.emit("tensor_map", [self.lowering.values[buffer]], values, [TENSOR_MAP]).result
 
     def inside(self, op: SpecOp) -> list[int]:
@@ -136,7 +136,7 @@ class Producer(Role):
             assert side.box is not None
             half, box = self.lowering.half_of(side)
             cut = cut_of(side.load)
-            map = self.map_of(side.load.operands[0], box, -1 if cut is None else cut.dim)
+            map = self.map_of(side.load.operands[0], box, -1 if cut is None else cut.dim, side.rounds)
             places = [*side.load.value("map"), *([] if cut is None else [cut.end])]
             operands = [map, ring.ring, cursor, tile, *self._places(side.load, places)]
             self.emit("copy", operands, {"pieces": side.box.pieces, "half": half})

@@ -19,6 +19,7 @@ from xdsl.ir import Block, SSAValue
 from tessera.backends.nvptx.simulate_tiles import Tiles, multiplied
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.base.op import SpecOp
+from tessera.ir.base.rounding import round_to
 from tessera.ir.target.hopper_limits import PROMOTED
 from tessera.ir.target.hopper_types import SharedAttr
 
@@ -161,7 +162,11 @@ class _Cta:
             elif op.name == "ttarget.ring":
                 self.values[op.result] = Stages(op.value("stages"), len(op.operands), self.consumers)
             elif op.name == "ttarget.tensor_map":
-                self.values[op.result] = (self.values[op.operands[0]], op.value("box"), op.value("cut"))
+                rounds = op.value("rounds")
+                buffer = self.values[op.operands[0]]
+                # What is copied is read alone: all of it can be rounded before.
+                buffer = round_to(buffer, format=rounds) if rounds else buffer
+                self.values[op.result] = (buffer, op.value("box"), op.value("cut"))
             elif op.name == "ttarget.roles":
                 producer, consumer = (region.block for region in op.regions)
                 roles = [_Role(self, "producer", 0, 1).at(producer)]

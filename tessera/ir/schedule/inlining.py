@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from tessera.ir.base.tape import Record, Tape
-from tessera.ir.schedule.emit.contraction_kernel import accumulator
+from tessera.ir.schedule.emit.contraction_kernel import accumulator, layout_of
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.groups import Group
 from tessera.ir.schedule.program import CHEAP, Program, is_conversion
 from tessera.ir.tile.facets import Assembly, Contraction, Gather, Pointwise, Reduction
 from tessera.types.dim import product
+from tessera.types.dtype import f32
+from tessera.types.policy import tf32
 from tessera.types.promotion import holds
 
 
@@ -74,6 +77,8 @@ class Inliner:
         """Whether a record can have the group's values computed for it, rather than in memory."""
         record = self.records[number]
         lower = spec_of(record).lower
+        if isinstance(lower, Contraction) and all(self._is_copied(self.records[own], record) for own in group.records):
+            return True
         if isinstance(lower, Contraction) or number in self._before_products:
             return all(self._may_convert(self.records[own], record) for own in group.records)
         return isinstance(lower, Pointwise | Gather | Reduction | Assembly)
@@ -93,10 +98,30 @@ class Inliner:
         is_product = isinstance(spec_of(reader).lower, Contraction)
         return holds(target, source) or (is_product and target is accumulator(tape, reader))
 
+    def _is_copied(self, rounding: Record, product: Record) -> bool:
+        """Whether the machine's copies round a side of a product: to tf32, where it lies along what is summed."""
+        lower, contraction = spec_of(rounding).lower, spec_of(product).lower
+        outer = self.program.rounded
+        if outer is None or not isinstance(lower, Pointwise) or lower.rounds_to is None:
+            return False
+        tape = self.grouper.tape
+        is_plain = lower.rounds_to(rounding.attributes) == tf32.name and tape.types[rounding.operands[0]].dtype is f32
+        maps = contraction.maps([tape.types[operand] for operand in product.operands], product.attributes)
+        layout = layout_of(tape, product, maps, outer)
+        is_across = layout["is_across"] or layout["is_left_across"] or layout["is_windowed"]
+        return is_plain and layout["mode"] == tf32.name and not is_across
+
     def _is_promised(self, group: Group) -> bool:
         """Whether a group was promised to be one kernel, with all that only it wants."""
         facets = [spec_of(self.records[number]).lower for number in group.records]
         return any(isinstance(lower, Pointwise) and lower.is_promise for lower in facets)
+
+    def _are_copied(self, records: Sequence[Record]) -> bool:
+        """Whether records are roundings that cost nothing where they are read."""
+        readers = [self.records[one] for record in records for one, _ in self.readers.get(record.results[0], ())]
+        products = [one for one in readers if isinstance(spec_of(one).lower, Contraction)]
+        is_known = len(products) == len(readers) and bool(products)
+        return is_known and all(self._is_copied(record, product) for record in records for product in products)
 
     def _is_worth_it(self, group: Group, reader: Group) -> bool:
         records = [self.records[number] for number in group.records]
@@ -105,7 +130,7 @@ class Inliner:
             return False
         is_light = all(not lower.expensive and lower.flops <= CHEAP for lower in facets)
         flops = sum(lower.flops for lower in facets)
-        if reader.kind == "assembly":
+        if reader.kind == "assembly" or self._are_copied(records):
             return True
         # A value of the same size that is read once is computed as often as before.
         results = {result for record in records for result in record.results}

@@ -74,6 +74,8 @@ def _matrix_block(candidates: Sequence[Any], context: Mapping[str, Any], machine
     is_twice = name.startswith("f8")
     if is_twice:
         candidates = [block for block in candidates if block[:2] in _RATES_TWICE]
+    if dtype is not None and not dtype.is_float:
+        candidates = [block for block in candidates if block[1] % 16 == 0]
     m, n, k, batch = (_size(context.get(name), typical) for name, typical in _EXTENTS)
 
     if m <= 64:

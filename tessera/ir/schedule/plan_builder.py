@@ -21,6 +21,7 @@ from tessera.ir.schedule.grouping import Ask, group_tape
 from tessera.ir.schedule.movements import space_of_alias
 from tessera.ir.schedule.program import Program, data_of
 from tessera.ir.schedule.promises import check_promises
+from tessera.types.policy import Policy
 
 
 class PlanBuilder:
@@ -29,12 +30,14 @@ class PlanBuilder:
     def __init__(self, ask: Ask, whole_tiles: bool = False) -> None:
         self.ask, self.whole_tiles = ask, whole_tiles
         self.guards: Sequence[GuardedPair] = ()
+        self.rounded: Policy | None = None
+        """What products work under that have no policy of their own, on machines whose copies round; else None."""
         self._functions: list[SpecOp] = []
         self._count = self._collectives = 0
 
     def fill(self, block: Block, tape: Tape, inputs: Sequence[SSAValue]) -> list[SSAValue]:
         """Write the plan of a tape at the end of a block; its results."""
-        program = Program(tape, self.whole_tiles)
+        program = Program(tape, self.whole_tiles, self.rounded)
         writer = _Writer(self, block, program, dict(zip(tape.inputs, inputs, strict=True)))
         grouping = group_tape(program, self.ask)
         check_promises(grouping)

@@ -23,6 +23,7 @@ from tessera.ir.tile.facets import (
     coordinates,
 )
 from tessera.types.dim import Dim
+from tessera.types.policy import Policy
 from tessera.types.promotion import holds
 from tessera.types.tensor_type import TensorType
 
@@ -49,11 +50,12 @@ class Program:
     A *free* value costs nothing where it is read: a view, a number made from nothing, a conversion to a wider dtype.
     Free records belong to no group; they are repeated in the bodies of all groups that read through them. All others
     are *solid*: each is computed in one group. Where products copy `whole_tiles`, they read narrow sides through views
-    only if those leave them along single dims of memory; others are put there first.
+    only if those leave them along single dims of memory; others are put there first. Products that are `rounded` have
+    sides which the copies of a machine round.
     """
 
-    def __init__(self, tape: Tape, whole_tiles: bool = False) -> None:
-        self.tape, self.whole_tiles = tape, whole_tiles
+    def __init__(self, tape: Tape, whole_tiles: bool = False, rounded: Policy | None = None) -> None:
+        self.tape, self.whole_tiles, self.rounded = tape, whole_tiles, rounded
         self.makers: dict[int, int] = {}
         self.free: set[int] = set()
         self._weight: dict[int, int] = {}

@@ -21,6 +21,8 @@ SPAN = 128
 """Bytes of a row of a swizzled tile: the widest swizzle."""
 SPANS = (SPAN, 64, 32)
 """Bytes of rows that there are swizzles for, the widest first."""
+MAX_COLUMNS = 256
+"""Columns of one `wgmma`."""
 STEP = 32
 """Bytes of k that one `wgmma` takes, whatever the dtype."""
 ALIGNMENT = 1024
@@ -48,6 +50,11 @@ class Product:
     accumulator: DType
     is_transposable: bool = False
     is_promoted: bool = False
+
+    def has(self, columns: int) -> bool:
+        """Whether there is one of so many columns: of floats any eights, of integers sixteens from 32 on."""
+        is_even = self.accumulator.is_float or columns % 16 == 0 or columns < 32
+        return columns % 8 == 0 and 8 <= columns <= MAX_COLUMNS and is_even
 
 
 PRODUCTS: dict[DType, Product] = {

@@ -77,10 +77,20 @@ def test_no_legal_schedule_changes_what_is_added_up_where(name: str, choices: di
         best = units_of_sums(program_of(name, Schedule(block=(64, 64, 64))), BACKEND.machine)
         found = {"best": best, "this": units_of_sums(program, BACKEND.machine)}
         assert list(with_other_bits(found)) == (["this"] if name != "i8" else [])
-        assert choices["block"][0] % 64 or choices["block"][0] * choices["block"][1] >= 192 * 200
+        rows, columns, _ = choices["block"]
+        assert name == "i8" or rows % 64 or rows * columns >= 192 * 200
         return
     promoted = [(at, min(K, at + 128)) for at in range(0, K, 128)]
     assert recipe_of(target) == (promoted if name in ("e4m3", "e5m2") else [(0, K)])
+
+
+@pytest.mark.parametrize("columns", [8, 24, 32, 40, 48, 200, 256])
+def test_products_of_integers_have_columns_that_there_are_instructions_for(columns: int) -> None:
+    """In 16s from 32 on, where floats take all eights; others are added up by multiply-adds, and as exact."""
+    is_there = columns % 16 == 0 or columns < 32
+    for name, wanted in (("i8", is_there), ("bf16", True)):
+        made = BACKEND.matrix(write_kernel(program_of(name, Schedule(block=(64, columns, 64)), (64, columns, 64))))
+        assert (made is not None) == wanted
 
 
 def simulated(block: tuple[int, int, int], sides: list[Any], stages: int | None = None) -> Any:

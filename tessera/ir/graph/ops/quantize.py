@@ -72,6 +72,12 @@ def _round_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, out
     return builder.cast(builder.round(tiles[0], **way_of(attributes)), out.dtype.compute)
 
 
+def _rounds_to(attributes: Attributes) -> str:
+    way = way_of(attributes)
+    is_plain = (way["rounding"], way["saturation"], way["denormals"]) == ("nearest_even", "", "keep")
+    return way["format"] if is_plain else ""
+
+
 def _stochastic_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, out: TensorType) -> Any:
     way = {**way_of(attributes), "rounding": "stochastic"}
     return builder.cast(builder.round(tiles[0], tiles[1], **way), out.dtype.compute)
@@ -326,7 +332,7 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=ROUNDED,
         cost=pointwise_cost(8),
         fold=_fold_round,
-        lower=Pointwise(_round_block, 8),
+        lower=Pointwise(_round_block, 8, rounds_to=_rounds_to),
     ),
     OpSpec(
         name="tgraph.round_stochastic",

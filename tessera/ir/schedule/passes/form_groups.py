@@ -12,6 +12,7 @@ from tessera.ir.base.dialect_of import make
 from tessera.ir.base.effects import keep_promises
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
+from tessera.ir.base.policies import policy_over
 from tessera.ir.base.region_tape import tape_of
 from tessera.ir.base.tape import Guard
 from tessera.ir.base.types import TensorAttr
@@ -19,6 +20,7 @@ from tessera.ir.schedule.canonical import with_safe_sizes
 from tessera.ir.schedule.dialect import DIALECT
 from tessera.ir.schedule.grouping import ungrouped
 from tessera.ir.schedule.plan_builder import PlanBuilder
+from tessera.ir.tile.matrix.units import AUTOMATIC, WARPGROUPS, units_of
 from tessera.types.machine import Machine
 
 
@@ -41,11 +43,19 @@ class FormGroups(Pass):
             assert isinstance(function, SpecOp)
             self._replace(module, function, builder)
 
+    def _rounds_copies(self) -> bool:
+        """Whether products are on units whose copy engine rounds what it brings."""
+        if not self.machine.has(WARPGROUPS.name):
+            return False
+        chosen = self.chooser.choose("matrix.units", units_of(self.machine), {"machine": self.machine}).value
+        return bool(WARPGROUPS.formats) and chosen in (AUTOMATIC, WARPGROUPS.name)
+
     def _replace(self, module: ModuleOp, function: SpecOp, builder: PlanBuilder) -> None:
         source = function.regions[0].block
         tape = tape_of(source, function.value("names"))
         tape.guards = [Guard(left, right, what) for left, right, what in function.value("guards")]
         tape = with_safe_sizes(tape)
+        builder.rounded = policy_over(function) if self._rounds_copies() else None
         builder.guards = guards = tuple((guard.left, guard.right, guard.what) for guard in tape.guards)
         block = Block(arg_types=[TensorAttr.of(tape.types[value]) for value in tape.inputs])
         for argument, old in zip(block.args, source.args, strict=True):

@@ -10,6 +10,7 @@ from tessera.ir.target.hopper_types import CURSOR, CursorAttr, FragmentAttr, Rin
 from tessera.ir.target.matrix_frame import SWIZZLE, check_swizzle, swizzle_of
 from tessera.ir.target.ops.hopper_matrix import check_places
 from tessera.ir.target.shared_parts import BARRIER, OFFSET, check_offset
+from tessera.types.dtype import f32
 
 
 def _check_map(op: SpecOp) -> None:
@@ -26,6 +27,8 @@ def _check_map(op: SpecOp) -> None:
         op.fail(f"a row of a swizzled box is {op.value('swizzle')} bytes, got {box[-1]} of {buffer.dtype}")
     if op.value("cut") != -1 and not (0 <= op.value("cut") < rank - 1 and rank < MAX_RANK):
         op.fail(f"copies end early along an outer dim of at most {MAX_RANK - 1}, got {op.value('cut')} of {rank}")
+    if op.value("rounds") and (op.value("rounds") != "tf32" or buffer.dtype is not f32):
+        op.fail(f"copies round f32 to tf32 or nothing, got {buffer.dtype} to {op.value('rounds')}")
 
 
 def argument_of_kernel(op: SpecOp) -> int | None:
@@ -141,6 +144,7 @@ SPECS = (
             Attribute("box", "ints", doc="elements of a box along each dim, outermost first"),
             SWIZZLE,
             Attribute("cut", "int", -1, "the dim along which each copy says where the tensor ends; -1: at its end"),
+            Attribute("rounds", "str", "", "tf32: what f32 is rounded to, to nearest even, as it is copied"),
         ),
         verify=_check_map,
     ),

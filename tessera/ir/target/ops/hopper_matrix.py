@@ -88,6 +88,8 @@ def check_sides(
         op.fail(f"{acc} is not the product of {lhs} ({op.value('lhs_major')}) by {rhs} ({op.value('rhs_major')})")
     if M % ROWS or N % 8 or not 8 <= N <= 256 or K * lhs.dtype.bytes % STEP:
         op.fail(f"products have rows in {ROWS}s, columns in 8s up to 256, {STEP} bytes of k a step, got {M}x{N}x{K}")
+    if not found.has(N):
+        op.fail(f"products of integers have columns in 16s from 32 on, got {N} of {lhs.dtype}")
     wide = swizzle_of(op.operands[1])
     if op.value("lhs_major") == "mn" and M * lhs.dtype.bytes % wide:
         op.fail(f"a left side across k is whole spans of {wide} bytes wide, got {M} of {lhs.dtype}")

@@ -21,7 +21,7 @@ from tessera.ir.tile.copied import COLUMNS, REGISTERS
 from tessera.ir.tile.copied import ROWS as ALONG
 from tessera.runtime.devices.cuda_tensor_map import MOST_PLACES
 from tessera.types.dim import Dim
-from tessera.types.dtype import DType
+from tessera.types.dtype import DType, f32
 from tessera.types.frozen import frozen
 from tessera.types.policy import tf32
 from tessera.types.promotion import holds
@@ -48,8 +48,9 @@ class Units:
     `groups` takes the rows of all products and the columns of each; there are `most` of them. `rounded` is what units
     multiply where a program has rounded its f32 to tf32. `features` are those that a kernel for them cannot be without;
     `trims` says that rows which are not there need no copying, `sends` that the copy engine takes results away, `cuts`
-    that it leaves out rows of a right side from a place on that a program computes, or reads from memory. `lines` are
-    the bytes of rows in shared memory that there are swizzles for, the widest first.
+    that it leaves out rows of a right side from a place on that a program computes, or reads from memory, `formats`
+    what it can round f32 to on the way. `lines` are the bytes of rows in shared memory that there are swizzles for, the
+    widest first.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Units:
     trims: bool = False
     sends: bool = False
     cuts: bool = False
+    formats: tuple[str, ...] = ()
     lines: tuple[int, ...] = (SPAN,)
 
     def instruction(self, columns: int, parts: int, dtype: DType) -> tuple[int, int, int]:
@@ -86,7 +88,8 @@ class Box:
 class Side:
     """One side of a product: a load that the copy engine makes, or a value in registers.
 
-    `major` is `k` where the dim that is summed lies along memory, else `mn`.
+    `major` is `k` where the dim that is summed lies along memory, else `mn`; `rounds` is the format that f32 is rounded
+    to as it is copied.
     """
 
     load: SpecOp | None
@@ -94,6 +97,7 @@ class Side:
     box: Box | None
     major: str
     dtype: DType
+    rounds: str = ""
 
 
 @frozen
@@ -133,7 +137,7 @@ def plan_of(kernel: SpecOp, units: Units) -> Plan:
         raise UnfitError("it has no products")
     for op in ops:
         is_fetch = units.cuts and op.name == "ttile.fetch" and op.parent_op() is kernel
-        if op.name not in _ELEMENTS and op.name not in _OTHERS and not is_fetch:
+        if op.name not in _ELEMENTS and op.name not in _OTHERS and not is_fetch and not _rounds_to(op):
             raise UnfitError(f"`{op.name}` does not keep to fragments")
     rows = _sizes(dots[0].results[0])[0]
     consumers = _groups(kernel, rows, [_sizes(op.results[0])[1] for op in dots], units)
@@ -171,7 +175,7 @@ def planned(kernel: SpecOp) -> Plan:
 
 
 def _planned_side(value: SSAValue, summed: int, passed: set[Operation]) -> Side:
-    value, summed = _source(value, summed, passed)
+    value, summed, rounds = _source(value, summed, passed)
     assert isinstance(value.type, TileAttr)
     load = _copied_load(value)
     if load is None:
@@ -179,7 +183,7 @@ def _planned_side(value: SSAValue, summed: int, passed: set[Operation]) -> Side:
     passed.add(load)
     box, inner = tuple(load.value("box")), int(load.value("layout") == ALONG)
     pieces = -(-_sizes(value)[inner] // box[-1])
-    return Side(load, value, Box(inner, box, pieces), "k" if inner == summed else "mn", value.type.dtype)
+    return Side(load, value, Box(inner, box, pieces), "k" if inner == summed else "mn", value.type.dtype, rounds)
 
 
 def _groups(kernel: SpecOp, rows: int, columns: Sequence[int], units: Units) -> int:
@@ -229,6 +233,8 @@ def _product(
     assert isinstance(acc, TileAttr)
     if found is None or rhs.dtype != lhs.dtype or acc.dtype != found.accumulator:
         raise UnfitError(f"there is no `{units.name}` of {lhs.dtype} by {rhs.dtype} into {acc.dtype}")
+    if not found.has(N // parts):
+        raise UnfitError(f"`{units.name}` of {lhs.dtype} takes columns in 16s from 32 on, got {N // parts}")
     if rhs.load is None:
         raise UnfitError(f"the right side of a product is computed, and `{units.name}` reads it from shared memory")
     if K * lhs.dtype.bytes % STEP or (not found.is_transposable and "mn" in (lhs.major, rhs.major)):
@@ -247,9 +253,11 @@ def _parts_of(columns: int, blocks: int, most: int) -> int:
 
 def _side(value: SSAValue, summed: int, passed: set[Operation], units: Units, is_right: bool) -> Side:
     """One side, read through conversions that lose nothing and transposes; axis `summed` of `value` is k."""
-    value, summed = _source(value, summed, passed)
+    value, summed, rounds = _source(value, summed, passed)
     assert isinstance(value.type, TileAttr)
     load = _copied_load(value)
+    if rounds and (rounds not in units.formats or load is None):
+        raise UnfitError(f"a side is rounded to {rounds} on its way to a product, and `{units.name}` takes it as it is")
     if load is not None:
         box = box_of(load, load.results[0], 1, units.cuts and is_right)
         box = _in_lines(load, box, units.lines, box.inner == summed)
@@ -258,7 +266,7 @@ def _side(value: SSAValue, summed: int, passed: set[Operation], units: Units, is
         # Across k, what a last span has too much of is copied and not multiplied.
         box = Box(box.inner, box.sizes, box.pieces + bool(box.rest))
         passed.add(load)
-        side = Side(load, value, box, "k" if box.inner == summed else "mn", value.type.dtype)
+        side = Side(load, value, box, "k" if box.inner == summed else "mn", value.type.dtype, rounds)
         return _as_written(side, _with_rows_there(side), units.trims and not is_right)
     if summed != 1:
         raise UnfitError("a side that is computed is transposed, and fragments are not")
@@ -283,17 +291,33 @@ def _in_lines(load: SpecOp, box: Box, lines: Sequence[int], is_along: bool) -> B
     return Box(box.inner, (*box.sizes[:-1], line), size // line, size % line)
 
 
-def _source(value: SSAValue, summed: int, passed: set[Operation]) -> tuple[SSAValue, int]:
-    """What a side is made of, before conversions that lose nothing and transposes, and which of its axes is k."""
+def _source(value: SSAValue, summed: int, passed: set[Operation]) -> tuple[SSAValue, int, str]:
+    """What a side is made of, before conversions that lose nothing and transposes, and which of its axes is k.
+
+    The last is the format that it is rounded to on the way, which is none for most.
+    """
+    rounds = ""
     while isinstance(value, OpResult) and isinstance(value.op, SpecOp):
         source = value.op
         if source.name == "ttile.transpose":
             summed = 1 - summed
+        elif _rounds_to(source):
+            rounds = _rounds_to(source)
         elif source.name != "ttile.cast" or not _widens(source):
             break
         passed.add(source)
         value = source.operands[0]
-    return value, summed
+    return value, summed, rounds
+
+
+def _rounds_to(op: SpecOp) -> str:
+    """The format that an op rounds f32 in memory to, plainly, as copies can; none where it does anything else."""
+    if op.name != "ttile.round" or len(op.operands) != 1:
+        return ""
+    way = tuple(op.value(name) for name in ("rounding", "saturation", "denormals"))
+    format, source = op.value("format"), op.operands[0].type
+    is_plain = way == ("nearest_even", "", "keep") and isinstance(source, TileAttr) and source.dtype is f32
+    return format if is_plain and format == tf32.name else ""
 
 
 def _copied_load(value: SSAValue) -> SpecOp | None:
@@ -331,7 +355,8 @@ def _with_rows_there(side: Side) -> Side:
     for dim, extent in enumerate(buffer.shape[:-1]):
         if extent.value is not None and sizes[dim] > 1:
             sizes[dim] = min(sizes[dim], -(-extent.value // 8) * 8)
-    return Side(side.load, side.value, Box(side.box.inner, tuple(sizes), side.box.pieces), side.major, side.dtype)
+    box = Box(side.box.inner, tuple(sizes), side.box.pieces)
+    return Side(side.load, side.value, box, side.major, side.dtype, side.rounds)
 
 
 def _widens(op: SpecOp) -> bool:
@@ -431,6 +456,8 @@ def _check_tiles(ops: Sequence[SpecOp], rows: int, hidden: frozenset[Operation])
             continue
         if op.name == "ttile.transpose":
             raise UnfitError("a fragment is transposed, and fragments have one layout")
+        if op.name == "ttile.round":
+            raise UnfitError("a fragment is rounded, and only what is copied for a product alone is")
         if op.name == "ttile.reduce" and op.value("axis") != 1:
             raise UnfitError("columns are folded, and they are spread over warps")
         if op.name in ("ttile.load", "ttile.store") and len(op.operands) != len(op.value("coords")) + _first(op):

@@ -59,6 +59,7 @@ WARPGROUPS = Units(
     trims=True,
     sends=True,
     cuts=True,
+    formats=("tf32",),
     lines=hopper_limits.SPANS,
 )
 """Those of Hopper."""
