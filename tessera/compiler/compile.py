@@ -30,6 +30,7 @@ from tessera.ir.graph.from_tape import from_tape
 from tessera.ir.schedule import pipeline as schedule
 from tessera.ir.schedule.fusions import programs_in
 from tessera.ir.schedule.in_place import donated_in, kept_in
+from tessera.ir.schedule.launch_order import order_of
 from tessera.ir.schedule.library import KernelLibrary
 from tessera.ir.schedule.models import MODELS
 from tessera.ir.target.llvm.host_program import callbacks_in
@@ -167,11 +168,17 @@ def lower_tape(tape: Tape, options: Options, library: KernelLibrary | None = Non
     plan = next(one.text for one in lowering.stages.snapshots if one.name == "schedule-choose-tiles")
     return {
         "graph": graph_text,
-        "schedule": f"{plan}\n{_module_text(lowering.program)}",
+        "schedule": f"{plan}\n{_module_text(lowering.program)}\n{_order_text(lowering)}",
         "tile": _module_text(*lowering.kernels),
         "target": _module_text(*lowering.targets),
         "llvm": "\n".join((lowering.host, *lowering.texts)),
     }
+
+
+def _order_text(lowering: Lowering) -> str:
+    """Which launches wait for which, as comments."""
+    order = order_of(lowering.program, {kernel.value("symbol"): kernel for kernel in lowering.kernels})
+    return "\n".join(f"// {line}" for line in str(order).splitlines())
 
 
 def graph_text(tape: Tape, options: Options) -> str:

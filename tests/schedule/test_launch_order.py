@@ -217,9 +217,12 @@ def test_queues_keep_every_arc_and_no_wait_can_be_left_out(order: LaunchOrder, c
     known = known_to(plan)
     before = order.launches().before()
     assert all(not before[number] & ~known[number] for number in range(len(known)))
+    plan.check(order)
     for node, wait in waits_of(plan):
-        less = known_to(plan.without(node, wait))
-        assert any(before[number] & ~less[number] for number in range(len(less)))
+        less = plan.without(node, wait)
+        assert any(before[number] & ~known for number, known in enumerate(known_to(less)))
+        with pytest.raises(ScheduleError, match="does not wait for it"):
+            less.check(order)
     assert {wait for _, wait in waits_of(plan)} | set(plan.joins) == set(plan.events) - {BEGIN}
     if all(node.what != "alloc" for node in order.nodes):
         assert first_race(plan.log({})) is None

@@ -77,7 +77,10 @@ class Sides:
 def queue_plan(order: LaunchOrder, count: int) -> QueuePlan:
     """A plan for at most so many queues; one queue where that is all that can be used."""
     found = assign_queues(order, count) if count > 1 else ONE_QUEUE
-    return found if found.queues > 1 else ONE_QUEUE
+    if found.queues == 1:
+        return ONE_QUEUE
+    found.check(order)
+    return found
 
 
 __all__ = ["ONE_QUEUE", "QUEUES", "Sides", "queue_plan"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from tessera.diagnostics.codes import ScheduleError
 from tessera.ir.schedule.accesses import Place
 from tessera.ir.schedule.launch_order import LaunchOrder, Node
 from tessera.runtime.launch_log import Bytes, Entry, Launch, Signal, Wait
@@ -58,6 +59,33 @@ class QueuePlan:
     def __str__(self) -> str:
         joined = [f"queue 0: waits for {', '.join(map(str, self.joins))}"] if self.joins else []
         return "\n".join([*map(str, self.steps), *joined])
+
+    def known(self) -> list[int]:
+        """For each launch all that happen before it, by the order of queues and by waits, as bits."""
+        queues: dict[int, int] = {}
+        found: list[int] = []
+        for number, step in enumerate(self.steps):
+            known = queues.get(step.queue, 0)
+            for wait in step.waits:
+                known |= found[wait] | 1 << wait if wait != BEGIN else 0
+            found.append(known)
+            queues[step.queue] = known | 1 << number
+        return found
+
+    def check(self, order: LaunchOrder) -> None:
+        """Raises ScheduleError (T0401) where a launch could begin before one that it waits for in an order."""
+        needed = order.launches().before()
+        for step, known in zip(self.steps, self.known(), strict=True):
+            missing = needed[step.node.number] & ~known
+            if missing:
+                earlier = self.steps[missing.bit_length() - 1]
+                raise ScheduleError(
+                    f"`{step.node}` in queue {step.queue} comes after `{earlier.node}` in queue {earlier.queue}, and "
+                    "does not wait for it",
+                    span=step.node.span,
+                    notes=("launches of two queues are ordered by an event alone",),
+                    fix=f"let queue {step.queue} wait for an event after `{earlier.node}`",
+                )
 
     def without(self, node: int, wait: int) -> QueuePlan:
         """The same with one wait less."""
