@@ -30,12 +30,16 @@ def perform(
 ) -> tuple[Array, ...]:
     """What a callback gives for arrays: one for each dtype and shape that is `wanted`."""
     from tessera.runtime import callback  # noqa: PLC0415 - tracing needs no runtime
+    from tessera.runtime.positions import check_positions  # noqa: PLC0415
     from tessera.runtime.ranks import world  # noqa: PLC0415
     from tessera.runtime.tensor import Tensor  # noqa: PLC0415
 
     tensors = [Tensor.of(np.array(value, order="C")) for value in values]
     if call == "debug_print":
         callback.show(text, tensors)
+        return ()
+    if call == "check_positions":
+        check_positions(text, *tensors)
         return ()
     if call == "fresh_key":
         return (np.frombuffer(callback.fresh_key(), np.uint64).copy(),)
