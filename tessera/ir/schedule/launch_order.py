@@ -14,6 +14,7 @@ from random import Random
 from xdsl.ir import Block, Operation
 
 from tessera.diagnostics.codes import ScheduleError
+from tessera.diagnostics.error import HERE
 from tessera.diagnostics.span import Span
 from tessera.ir.base.op import SpecOp
 from tessera.ir.schedule.accesses import Memory, Place
@@ -115,7 +116,6 @@ class LaunchOrder:
             stuck = [str(node) for node in self.nodes if missing[node.number]]
             raise ScheduleError(
                 f"launches wait for each other in a circle: {', '.join(stuck)}",
-                span=None,
                 fix="an arc leads from a node to one that stands behind it",
             )
         return found
@@ -240,11 +240,20 @@ def _numbered(node: Node, number: int) -> Node:
     )
 
 
+def _shared(one: Place, other: Place) -> str:
+    """The bytes of two places that meet, where they are known; both places where they are not."""
+    starts, ends = (one.start.value, other.start.value), (one.end.value, other.end.value)
+    if one.memory != other.memory or None in (*starts, *ends):
+        return f"{one} and {other}" if one != other else str(one)
+    start, end = max(value or 0 for value in starts), min(value or 0 for value in ends)
+    return str(Place(one.memory, Dim.constant(start), Dim.constant(end - start)))
+
+
 def _check_pair(early: Node, late: Node, is_turned: bool) -> None:
     """Raises where two nodes that nothing orders, or that are ordered the other way, meet."""
     shared = early.meets(late)
     if shared is not None:
-        what = f"both touch {shared[0]} and {shared[1]}" if shared[0] != shared[1] else f"both touch {shared[0]}"
+        what = f"both touch {_shared(*shared)}"
     elif early.number in late.needs:
         what = "are what makes a name, or a guard, and what comes after it"
     elif not may_swap(early.effects, late.effects):
@@ -254,7 +263,7 @@ def _check_pair(early: Node, late: Node, is_turned: bool) -> None:
     wrong = f"and `{early}` waits for `{late}`" if is_turned else "and nothing orders them"
     raise ScheduleError(
         f"`{early}` and `{late}` {what}, {wrong}",
-        span=late.span,
+        span=late.span or HERE,
         notes=("who reads, or writes anew, what another touches comes after it in every order",),
         fix=f"let `{late}` wait for `{early}`: an arc ({early.number}, {late.number})",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tessera.diagnostics.codes import ScheduleError
+from tessera.diagnostics.error import HERE
 from tessera.ir.schedule.accesses import Place
 from tessera.ir.schedule.launch_order import LaunchOrder, Node
 from tessera.runtime.launch_log import Bytes, Entry, Launch, Signal, Wait
@@ -82,7 +83,7 @@ class QueuePlan:
                 raise ScheduleError(
                     f"`{step.node}` in queue {step.queue} comes after `{earlier.node}` in queue {earlier.queue}, and "
                     "does not wait for it",
-                    span=step.node.span,
+                    span=step.node.span or HERE,
                     notes=("launches of two queues are ordered by an event alone",),
                     fix=f"let queue {step.queue} wait for an event after `{earlier.node}`",
                 )
