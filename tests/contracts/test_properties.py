@@ -47,6 +47,7 @@ PROPERTIES = {
     "graph-fold-constants": f"{GRAPH}::test_fold_constants_keeps_every_bit_and_computes_what_it_can",
     "graph-infer-effects": "tests/effects/test_inference.py::test_a_composite_has_the_union_of_its_parts",
     "graph-merge-collectives": "tests/effects/test_order.py::test_merging_keeps_meaning_and_order",
+    "graph-split-collectives": "tests/schedule/test_overlap.py::test_splitting_keeps_what_every_rank_gets",
     "graph-state-accumulators": f"{HERE}::test_every_sum_states_its_accumulator_and_one_that_does_keeps_it",
     "nvptx-lower-kernels": f"{HERE}::test_kernels_of_random_bodies_have_code_for_a_gpu",
     "nvptx-lower-to-ampere": f"{NVPTX}/test_ampere.py::test_a_sequence_that_lacks_one_step_is_refused",
@@ -58,8 +59,12 @@ PROPERTIES = {
     "schedule-deduplicate": PLAN,
     "schedule-emit-tiles": PLAN,
     "schedule-form-groups": PLAN,
+    "schedule-overlap-collectives": (
+        "tests/schedule/test_overlap.py::test_overlapping_keeps_every_bit_and_the_order_of_starts"
+    ),
     "schedule-place-buffers": "tests/schedule/test_meaning.py::test_a_host_program_gives_what_the_graph_gives",
     "schedule-plan-memory": "tests/schedule/test_memory.py::test_buffers_that_live_at_one_time_are_apart_for_all_sizes",
+    "schedule-update-in-place": "tests/schedule/test_in_place.py::test_what_is_written_over_nobody_misses",
     "target-check-effects": CHECKED,
     "target-check-features": f"{NVPTX}/test_ampere.py::test_a_kernel_goes_to_machines_that_have_what_it_needs",
     "target-check-policy": CHECKED,
