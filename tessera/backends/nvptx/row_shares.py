@@ -12,7 +12,8 @@ from math import prod
 
 from xdsl.ir import BlockArgument, SSAValue
 
-from tessera.backends.nvptx.row_shapes import FEW, OF_ROWS, is_soon_written
+from tessera.backends.nvptx.row_shapes import OF_ROWS
+from tessera.backends.nvptx.row_teams import SECTION
 from tessera.backends.nvptx.text import WARP
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import TileAttr
@@ -25,8 +26,20 @@ TURNS = 64
 """Turns of each at most: 64 numbers of 4 bytes, beside which two others fit the registers of a thread."""
 IS_CHOSEN = False
 """Whether rows are shared where they can be."""
-SOON = 48
-"""Turns of a long formula that one warp writes out; more of them would take long to compile."""
+WRITTEN = 4900
+"""Instructions that are written for a thread, all turns together: more of them would take long to compile."""
+_FREE = frozenset(("constant", "broadcast", "spread", "index", "yield"))
+_SHORT = frozenset(
+    name
+    for names in (
+        ("add", "sub", "mul", "fma", "neg", "abs", "max", "min", "relu", "eq", "ne", "lt", "le", "gt", "ge", "isnan"),
+        ("not", "and", "or", "xor", "shl", "shr", "floor", "ceil", "round", "trunc", "sign", "isinf", "sqrt"),
+    )
+    for name in names
+)
+_LENGTHS = {"exp": 12, "exp2": 12, "div": 8, "reciprocal": 8, "sin": 60, "cos": 60, "tan": 90, "pow": 60, "atan2": 60}
+_LENGTH = 25
+"""Instructions of a function, about: of those that are one, of some others, and of the rest."""
 _MORE = frozenset(("ttile.clip", "ttile.scratch", "ttile.arg_reduce"))
 
 
@@ -36,15 +49,24 @@ def shares_of(kernel: SpecOp, most: int) -> int:
     if width is None or width.value is None:
         return 0
     turns = width.value // WARP
-    if turns <= most and (turns <= SOON or _is_short(ops)):
+    length = _length(ops)
+    if turns <= most and turns * length <= WRITTEN:
         return 0
-    return next((count for count in SHARES if turns // count <= _turns_of_a_warp(ops)), 0)
+    own = min(_turns_of_a_warp(ops), WRITTEN // length)
+    return next((count for count in SHARES if turns // count <= own), 0)
 
 
-def _is_short(ops: Sequence[SpecOp]) -> bool:
-    """Whether a formula takes few instructions for an element: one power at most."""
-    powers = [op for op in ops if op.name == "ttile.elementwise" and op.value("fn") == "exp"]
-    return len(powers) <= 1 and all(map(is_soon_written, ops))
+def _length(ops: Sequence[SpecOp]) -> int:
+    """Instructions of a turn of each loop, about, in Tile IR or Target IR."""
+    return sum(_length_of(op) for op in ops if (op.parent_op() or op).name in ("ttile.for", "ttarget.loop")) or 1
+
+
+def _length_of(op: SpecOp) -> int:
+    name = op.spec.short_name
+    if name in ("elementwise", "math"):
+        fn: str = op.value("fn")
+        return 1 if fn in _SHORT else _LENGTHS.get(fn, _LENGTH)
+    return 0 if name in _FREE else 1
 
 
 def shares_of_free_rows(kernel: SpecOp) -> int:
@@ -72,9 +94,8 @@ def sections_of(kernel: SpecOp) -> int:
     """Sections of a warp where the width of a row is free, of a kernel of Target IR: fewer of long formulas."""
     ops = _ops_of(kernel)
     types = [op.results[0].type for op in ops if _is_of_lanes(op)]
-    is_long = any(op.name == "ttarget.math" and op.value("fn") not in FEW for op in ops if _is_of_lanes(op))
     is_wide = any(isinstance(type, VectorAttr) and type.dtype.bytes > 4 for type in types)
-    return 4 if is_long or is_wide else 8
+    return max(1, min(4 if is_wide else 8, WRITTEN // (SECTION * _length(ops)) - 1))
 
 
 def _is_of_lanes(op: SpecOp) -> bool:
