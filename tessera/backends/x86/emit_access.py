@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from tessera.backends.x86.blocks import Layout, Vectors, register_type
-from tessera.backends.x86.emit_apart import can_pick, load_apart
+from tessera.backends.x86.emit_apart import can_pick, gather_narrow, load_apart
 from tessera.backends.x86.lanes import LaneCoordinate, lane_values
 from tessera.backends.x86.transpose import can_transpose, transpose
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.llvm.convert import atomic_instruction, narrowed, storage_type
 from tessera.ir.target.llvm.instructions import Index, Value
 from tessera.ir.target.llvm.text import FunctionText
-from tessera.ir.target.llvm.types import mangled, vector
+from tessera.ir.target.llvm.types import bytes_of, mangled, vector
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
@@ -234,10 +234,9 @@ class Access:
         pointers, type_ = self._pointers(env, along, tiles, stored), vector(stored, lanes)
         every = mask or f.lane_mask(lanes, lanes)
         other = pad or Value(type_, "zeroinitializer")
-        name = f"llvm.masked.gather.{mangled(type_)}.v{lanes}p0"
-        f.declare(name, type_, [pointers.type, every.type, type_])
-        align = self.op.value("align")
-        return f.raw(type_, f"call {type_} @{name}({pointers.type} align {align} {pointers.text}, {every}, {other})")
+        if lanes == 16 and bytes_of(stored) < 4:
+            return gather_narrow(f, pointers, stored, every, other)
+        return f.gather(pointers, type_, every, other, self.op.value("align"))
 
     # Stores.
 

@@ -1,10 +1,10 @@
-"""Loads of lanes that lie a few elements apart, or run backwards: neighbours read together, and the lanes picked."""
+"""Loads of lanes that lie a few elements apart, run backwards, or are narrower than what is gathered at a time."""
 
 from __future__ import annotations
 
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
-from tessera.ir.target.llvm.types import vector
+from tessera.ir.target.llvm.types import bytes_of, vector
 
 _FARTHEST = 4
 """The most elements from lane to lane; farther apart, an address for each lane costs no more."""
@@ -52,3 +52,21 @@ def _load(
     none = f.lane_mask(0, count)
     wanted = f.shuffle(mask, none, [lanes.get(element, count) for element in range(count)])
     return f.masked_load(address, type_, wanted, pad)
+
+
+def gather_narrow(f: FunctionText, pointers: Value, stored: str, mask: Value, pad: Value) -> Value:
+    """Elements of one or two bytes from any addresses, each taken from the aligned word around it.
+
+    The machine gathers words: of anything narrower LLVM makes a branch and a load for each lane, which takes long to
+    compile and to run. A word that holds an element lies in the page of that element, so nothing is read that is not
+    there, and lanes outside of the mask are not read.
+    """
+    at = f.cast("ptrtoint", pointers, "i64")
+    words = f.cast("inttoptr", f.op("and", at, f.const("i64", -4, mask.lanes)), "ptr")
+    zero = f.const("i32", 0, mask.lanes)
+    found = f.gather(words, vector("i32", mask.lanes), mask, zero, 4)
+    bits = f.op(
+        "shl", f.op("and", f.cast("trunc", at, "i32"), f.const("i32", 3, mask.lanes)), f.const("i32", 3, mask.lanes)
+    )
+    whole = f.cast("trunc", f.op("lshr", found, bits), f"i{8 * bytes_of(stored)}")
+    return f.select(mask, f.bitcast(whole, vector(stored, mask.lanes)), pad)

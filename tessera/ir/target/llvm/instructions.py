@@ -401,6 +401,14 @@ class Instructions:
         alignment = align or bytes_of(element_of(type_))
         return self.raw(type_, f"call {type_} @{name}(ptr align {alignment} {pointer.text}, {mask}, {other})")
 
+    def gather(self, pointers: Value, type_: str, mask: Value, passthru: Value, align: int) -> Value:
+        """A lane from each address where `mask` holds, else of `passthru`; other addresses are not touched."""
+        name = f"llvm.masked.gather.{mangled(type_)}.{mangled(pointers.type)}"
+        self.declare(name, type_, [pointers.type, mask.type, type_])
+        return self.raw(
+            type_, f"call {type_} @{name}({pointers.type} align {align} {pointers.text}, {mask}, {passthru})"
+        )
+
     def masked_store(self, value: Value, pointer: Value, mask: Value, align: int | None = None) -> None:
         """Write the lanes where `mask` holds."""
         held = [lane for lane, bit in enumerate(mask.text.split(",")) if "true" in bit]
