@@ -185,11 +185,12 @@ class _Call:
         sizes, state = (self._pointer(plan, PLAN.index(name)) for name in ("sizes", "state"))
         table = self._pointer(plan, PLAN.index("replays"))
         self.replays = Replays(f, table, self.results, self.outputs + 1 + self.inputs)
-        self.replays.begin()
+        stream = self._pointer(state, 0)
+        self.replays.begin(stream)
         saved = f.call("PyEval_SaveThread", [], "ptr")
         workspace = f.raw("ptr", f"inttoptr {space} to ptr")
         given = [self.addresses, self.results, sizes, workspace, state]
-        code = self.replays.run(self._pointer(state, 0), lambda: f.call("tessera_entry", given, "i64"))
+        code = self.replays.run(stream, lambda: f.call("tessera_entry", given, "i64"))
         f.call("PyEval_RestoreThread", [saved])
         self.replays.end()
         return code

@@ -23,12 +23,19 @@ class Replays:
     def __init__(self, f: FunctionText, table: Value, words: Value, count: int) -> None:
         self.f, self.table, self.words, self.count = f, table, words, count
         self.has_table = f.icmp("ne", table, _NULL)
+        self.state = f.alloca("i32")
         self.way = self.graph = _NULL
         self.is_replay = Value("i1", "false")
 
-    def begin(self) -> None:
-        """Look for the graph of these addresses, which then stays until `end`."""
+    def begin(self, stream: Value) -> None:
+        """Look for the graph of these addresses, which then stays until `end`.
+
+        A queue that somebody records takes launches, and no graphs; the one that everybody shares is never recorded.
+        """
         f = self.f
+        is_named = f.op("and", self.has_table, f.icmp("ne", stream, _NULL))
+        is_free = f.if_(is_named, lambda: self._is_free(stream), lambda: Value("i1", "true"))[0]
+        self.has_table = f.op("and", self.has_table, is_free)
         way, graph = f.if_(self.has_table, self._found, lambda: [_NULL, _NULL])
         self.way, self.graph, self.is_replay = way, graph, f.icmp("ne", graph, _NULL)
         f.if_(self.is_replay, self._began)
@@ -46,6 +53,13 @@ class Replays:
     def end(self) -> None:
         """The graph may go; whoever finds what he looks for has nothing to complain of."""
         self.f.if_(self.is_replay, self._ended)
+
+    def _is_free(self, stream: Value) -> Value:
+        """Whether nobody records a queue."""
+        f = self.f
+        function = f.load(self._place("recorded"), "ptr")
+        code = f.raw("i32", f"call i32 {function.text}({stream}, {self.state})")
+        return f.icmp("eq", f.op("or", code, f.load(self.state, "i32")), Value("i32", "0"))
 
     def _began(self) -> None:
         self._add("busy", 1)

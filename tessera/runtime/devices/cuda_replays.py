@@ -16,9 +16,10 @@ from typing import Any
 from tessera.runtime.devices.cuda_driver import driver
 from tessera.runtime.devices.cuda_stream import Stream
 
-HEAD = ("launch", "busy", "missed", "next", "wanted", "maker")
-"""Words of a table: the driver's function, threads that play a graph, calls that found no way since one did, the way
-that is taken next, which one Python is asked to record, and what it is asked by."""
+HEAD = ("launch", "recorded", "busy", "missed", "next", "wanted", "maker")
+"""Words of a table: functions of the driver that play a graph and say whether a queue is being recorded; threads that
+play a graph, calls that found no way since one did, the way that is taken next, which one Python is asked to record,
+and what it is asked by."""
 WAY = ("graph", "count")
 """Words of a way before its addresses: what plays it, once there is that, and how often it was seen."""
 WAYS = 8
@@ -29,6 +30,8 @@ MISSED = 1000
 """Calls in a row that find no graph and no room for one, before all graphs are let go."""
 NOBODY = 0
 """What is asked for when all graphs may go."""
+MOST = 512
+"""Graphs of a process: each takes some 100 KB on the device."""
 _RELAXED = 2
 _NOT_CAPTURING = 0
 
@@ -45,6 +48,7 @@ class Replays:
         self._ask = _asker(weakref.ref(self))
         self.words = (ctypes.c_int64 * (len(HEAD) + WAYS * (len(WAY) + count)))()
         self.words[HEAD.index("launch")] = self._cuda.address("cuGraphLaunch")
+        self.words[HEAD.index("recorded")] = self._cuda.address("cuStreamIsCapturing")
         self.words[HEAD.index("maker")] = id(self._ask)
         self.is_off = False
         """Whether a recording failed: the program waits for the device, or the driver has no more room."""
@@ -60,13 +64,14 @@ class Replays:
         wanted = self.words[HEAD.index("wanted")]
         if wanted == NOBODY:
             self._let_go()
-        elif not self.is_off:
+        elif not self.is_off and len(_MADE) < MOST:
             start = (wanted - ctypes.addressof(self.words)) // ctypes.sizeof(ctypes.c_int64)
             addresses = self.words[start + len(WAY) : start + len(WAY) + self._count]
             graph = _recorded(self._cuda, self._stream, self._run, addresses)
             self.words[start + WAY.index("count")] = 0  # as long as there is none, it is asked for again
             if addresses == self.words[start + len(WAY) : start + len(WAY) + self._count]:
                 self.words[start], self.is_off = graph or 0, graph == 0
+                _MADE.update([graph] if graph else [])
 
     def _let_go(self) -> None:
         """Forget all graphs, unless another thread is about to play one."""
@@ -79,6 +84,7 @@ class Replays:
         library, graphs = self._cuda.library, self.graphs
         if graphs:
             library.cuStreamSynchronize(ctypes.c_void_p(self._stream))
+        _MADE.difference_update(graphs)
         for graph in graphs:
             library.cuGraphExecDestroy(ctypes.c_void_p(graph))
 
@@ -98,6 +104,8 @@ def _asker(table: weakref.ref[Replays]) -> Callable[[], None]:
     return ask
 
 
+_MADE: set[int] = set()
+"""All graphs that there are."""
 _LOCK = threading.Lock()
 _ASIDE: list[Stream] = []
 """The queue that is recorded, once there is one; whoever holds the lock has it."""

@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from tessera.runtime.devices import cuda_replays
 from tessera.runtime.devices.cuda_call import Plan
 from tessera.runtime.devices.cuda_replays import MISSED, NEEDED, WAYS, Replays
+from tessera.runtime.devices.cuda_stream import current_stream, stream
 from tessera.runtime.devices.cuda_tensor import CudaTensor, form_of
 from tessera.types.dtype import f32
-from tests.runtime.devices.test_cuda_call import SHAPE, Called, both, grouped, summed, tensor
+from tests.runtime.devices.test_cuda_call import OTHER, SHAPE, Called, both, grouped, summed, tensor
 
+_LOOK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int))
 _PLAY = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 2)
 
 
@@ -31,14 +33,21 @@ class Driver:
         self.played: list[int] = []
         self.answer = 0
         self._play = _PLAY(self._played)
+        self.is_recorded, self.looks = 0, 0
+        self._look = _LOOK(self._looked)
 
-    def _played(self, graph: int, stream: int) -> int:
+    def _played(self, graph: int, _: int) -> int:
         self.played.append(graph)
         return self.answer
 
+    def _looked(self, stream: int, state: Any) -> int:
+        self.looks += 1
+        state[0] = self.is_recorded
+        return 0
+
     def address(self, name: str) -> int:
-        assert name == "cuGraphLaunch"
-        return ctypes.cast(self._play, ctypes.c_void_p).value or 0
+        function: Any = {"cuGraphLaunch": self._play, "cuStreamIsCapturing": self._look}[name]
+        return ctypes.cast(function, ctypes.c_void_p).value or 0
 
     def call(self, name: str, *words: Any) -> None:
         self.asked.append(name)
@@ -68,20 +77,22 @@ def _cuda(monkeypatch: pytest.MonkeyPatch) -> Driver:
     monkeypatch.setattr(cuda_replays, "driver", lambda: made)
     monkeypatch.setattr(cuda_replays, "Stream", lambda: type("Aside", (), {"handle": 0x99})())
     monkeypatch.setattr(cuda_replays, "_ASIDE", [])
+    monkeypatch.setattr(cuda_replays, "_MADE", set[int]())
     return made
 
 
 class Replayed(Called):
     """A program whose plan has replays; `recorded` are the addresses that were."""
 
-    def __init__(self, function: Callable[..., Any], workspace: int = 0) -> None:
+    def __init__(self, function: Callable[..., Any], workspace: int = 0, handle: int = 0) -> None:
         super().__init__(function, workspace=workspace)
+        self.state[0] = handle
         self.recorded: list[list[int]] = []
         self.record_answer = 0
         outputs = list(zip(self.forms, self.homes, strict=True))
         self.replays = Replays(2 + len(outputs) + 1, 0, self._record)
         forms = [form_of(f32, SHAPE)] * 2
-        self.native.add(Plan(0, forms, (ctypes.c_int64 * 1)(), outputs, self.own, self.state, self.replays))
+        self.native.add(Plan(handle, forms, (ctypes.c_int64 * 1)(), outputs, self.own, self.state, self.replays))
 
     def _record(self, addresses: list[int], stream: int) -> int:
         assert stream == 0x99
@@ -186,6 +197,32 @@ def test_a_play_that_fails_is_python_s_to_explain(cuda: Driver) -> None:
     assert sorted(program.homes[0].free) == [0x1000000 + 0x10000 * at for at in range(4)]
     cuda.answer = 0
     assert program.call(x, x).address == 0x1030000
+
+
+def test_a_queue_that_somebody_records_takes_launches(cuda: Driver) -> None:
+    with stream(OTHER):
+        handle = current_stream()
+        program, x = Replayed(summed, handle=handle), tensor(0x10000, handle=handle)
+        for _ in range(NEEDED + 1):
+            program.call(x, x)
+        assert (len(cuda.played), cuda.looks) == (1, NEEDED + 1)
+        cuda.is_recorded = 1
+        program.call(x, x)
+        assert len(cuda.played) == 1
+        assert len(program.launches) == NEEDED + 1
+        cuda.is_recorded = 0
+        program.call(x, x)
+        assert len(cuda.played) == 2
+
+
+def test_graphs_are_not_without_number(cuda: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_replays, "MOST", 1)
+    program = Replayed(summed)
+    for place in (0x10000, 0x20000):
+        for _ in range(NEEDED + 1):
+            program.call(tensor(place), tensor(0x30000))
+    assert len(program.recorded) == 1
+    assert cuda.played == [0x501]
 
 
 def test_what_is_no_longer_met_goes(cuda: Driver) -> None:
