@@ -19,6 +19,7 @@ from tessera.compiler.options import Options, at_place
 from tessera.diagnostics.codes import LoadError
 from tessera.diagnostics.span import Span
 from tessera.frontend.several import several
+from tessera.ir.base.kernels import KERNELS
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.tape_text import tape_hash
 from tessera.runtime.ranks import world
@@ -159,8 +160,21 @@ def key_parts(tape: Tape, options: Options) -> dict[str, str]:
     texts = {"options": options.text, "machine": machine_text(), "compiler": compiler_text()}
     digests = {part: hashlib.sha256(text.encode()).hexdigest() for part, text in texts.items()}
     # A debug build names lines when it runs: the same program on other lines, or in another file, is another one.
-    lines = {"lines": hashlib.sha256("\n".join(spans_of(tape, repr)).encode()).hexdigest()} if options.debug else {}
+    lines = {"lines": hashlib.sha256("\n".join(_lines(tape)).encode()).hexdigest()} if options.debug else {}
     return {"program": tape_hash(tape), **digests, **lines}
+
+
+def _lines(tape: Tape) -> list[str]:
+    """All lines that errors of a run may name: where ops stand, and the kernels that they call."""
+    return [*spans_of(tape, repr), *(f"{name} {KERNELS[name].place}" for name in sorted(_called(tape) & KERNELS.keys()))]
+
+
+def _called(tape: Tape) -> set[str]:
+    """The kernels that a tape calls, by name, in bodies too."""
+    values = [(name, value) for record in tape.records for name, value in record.attributes.items()]
+    bodies = [body for _, value in values for body in ([value] if isinstance(value, Tape) else several(value))]
+    own = {value for name, value in values if name == "kernel"}
+    return own.union(*(_called(body) for body in bodies if isinstance(body, Tape)))
 
 
 def _key(parts: dict[str, str]) -> str:

@@ -139,5 +139,9 @@ class KernelInstance:
         check(build, schedule, machine, self.definition.name, span, lambda program: refusal(program, machine))
 
     @property
+    def place(self) -> str:
+        return str(self.definition.source.span(self.definition.source.tree))
+
+    @property
     def vjp(self) -> Callable[..., Any] | None:
         return self.definition.vjp

@@ -65,6 +65,9 @@ PROPERTIES = {
     "schedule-place-buffers": "tests/schedule/test_meaning.py::test_a_host_program_gives_what_the_graph_gives",
     "schedule-plan-memory": "tests/schedule/test_memory.py::test_buffers_that_live_at_one_time_are_apart_for_all_sizes",
     "schedule-update-in-place": "tests/schedule/test_in_place.py::test_what_is_written_over_nobody_misses",
+    "schedule-watch-positions": (
+        "tests/schedule/test_watch_positions.py::test_watching_changes_nothing_but_what_is_outside"
+    ),
     "target-check-effects": CHECKED,
     "target-check-features": f"{NVPTX}/test_ampere.py::test_a_kernel_goes_to_machines_that_have_what_it_needs",
     "target-check-policy": CHECKED,

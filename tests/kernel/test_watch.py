@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import KTile, Schedule, f32, i32, kernel, tile
+from tessera.api.compilation import cache_key
+from tessera.compiler.options import Options
 from tessera.diagnostics.codes import PositionError
 from tessera.ir.tile.interpret import run_kernel
 from tessera.ir.tile.watch import CELLS, MOST, watch
@@ -153,3 +156,18 @@ def test_records_tell_of_every_program_what_is_no_place(values: list[int]) -> No
         below, beyond = [value for value in own if value < 0], [value for value in own if value >= 7]
         far = MOST - min(beyond) if beyond else 0
         assert record == [min(below, default=0), far, 8 if below or beyond else 0, 0]
+
+
+def test_a_debug_build_of_the_same_kernel_on_another_line_is_another_one() -> None:
+    keys: list[list[str]] = []
+    for above in (0, 3):
+        lines = ["\n" * above, "@kernel", "def rows(ids: KTile['T', i32], table: KTile['V', 5, f32]):"]
+        lines += ["    T = tile.context()", "    return tile.load(table, tile.load(ids, T.m), T.d)", ""]
+        source, scope = "\n".join(lines), dict(globals())
+        name = f"<rows after {above} lines>"
+        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+        exec(compile(source, name, "exec"), scope)
+        tape = scope["rows"].trace(numbers(0), TABLE).tape
+        keys.append([cache_key(tape, Options(debug=debug)) for debug in (False, True)])
+    assert keys[0][0] == keys[1][0]
+    assert keys[0][1] != keys[1][1]

@@ -34,6 +34,11 @@ class UserKernel(Protocol):
         ...
 
     @property
+    def place(self) -> str:
+        """Where it was written: a file and a line."""
+        ...
+
+    @property
     def vjp(self) -> Any:
         """What differentiates it, or None: a function of operands, results and gradients of the results."""
         ...
