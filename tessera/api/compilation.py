@@ -166,7 +166,8 @@ def key_parts(tape: Tape, options: Options) -> dict[str, str]:
 
 def _lines(tape: Tape) -> list[str]:
     """All lines that errors of a run may name: where ops stand, and the kernels that they call."""
-    return [*spans_of(tape, repr), *(f"{name} {KERNELS[name].place}" for name in sorted(_called(tape) & KERNELS.keys()))]
+    known = sorted(_called(tape) & KERNELS.keys())
+    return [*spans_of(tape, repr), *(f"{name} {KERNELS[name].place}" for name in known)]
 
 
 def _called(tape: Tape) -> set[str]:
