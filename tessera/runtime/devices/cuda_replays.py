@@ -8,6 +8,7 @@ agreed often enough is recorded, in a queue of its own and without running anyth
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -88,8 +89,9 @@ class Replays:
         for graph in graphs:
             library.cuGraphExecDestroy(ctypes.c_void_p(graph))
 
-    def __del__(self) -> None:
-        if hasattr(self, "words"):  # without a device there was never one
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        # Without a device there were never words; at the end of the process the driver lets all go itself.
+        if hasattr(self, "words") and not is_ending():
             self._destroy()
 
 
