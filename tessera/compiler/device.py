@@ -201,14 +201,15 @@ def _parts(
 def _queues(
     program: SpecOp, kernels: Sequence[SpecOp], codes: Sequence[KernelCode], chooser: Chooser
 ) -> QueuePlan | None:
-    """The queues of a program, which is asked for only where launches may run beside each other."""
+    """The queues of a program with more than one launch; None for the one of its call."""
     if len(launches_in(program.regions[0].block)) < MANY:
+        return None
+    count = chooser.choose("launch.queues@gpu", QUEUES, {"program": program}).value
+    if count == 1:
         return None
     named = {kernel.value("symbol"): kernel for kernel in kernels}
     order = order_of(program, named, {plain_symbol(code.name) for code in codes if code.uses_scratch})
-    if order.is_line:
-        return None
-    return queue_plan(order, chooser.choose("launch.queues@gpu", QUEUES, {"order": order}).value)
+    return queue_plan(order, count)
 
 
 def _targets(backend: NvptxBackend, program: SpecOp, kernel: SpecOp, aligned: bool, units: list[str]) -> list[SpecOp]:

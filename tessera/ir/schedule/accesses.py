@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
@@ -24,6 +25,10 @@ _SILENT = ("tsched.guard", "tsched.alias", "tsched.constant", "tsched.tile", "ts
 _ZERO = Dim.constant(0)
 
 
+_is_at_most = lru_cache(maxsize=4096)(is_at_most)
+"""Many buffers begin at few places, and proofs about sizes that are not known take long."""
+
+
 @frozen
 class Place:
     """Bytes of one memory: the workspace, an argument, a result, a constant, or a value that has no place yet."""
@@ -42,7 +47,9 @@ class Place:
             return True
         if self.memory != other.memory:
             return self.memory.startswith(ARGUMENT) and other.memory.startswith(ARGUMENT)
-        return not (is_at_most(self.end, other.start) or is_at_most(other.end, self.start))
+        if self.start == other.start:
+            return True
+        return not (_is_at_most(self.end, other.start) or _is_at_most(other.end, self.start))
 
     def __str__(self) -> str:
         return self.memory if self.memory != "workspace" else f"workspace[{self.start}, {self.end})"

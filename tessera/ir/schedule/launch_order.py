@@ -8,7 +8,7 @@ change places have arcs too. Any order that keeps all arcs gives the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from random import Random
 
 from xdsl.ir import Block, Operation
@@ -144,11 +144,19 @@ class LaunchOrder:
     def launches(self) -> LaunchOrder:
         """The order of what runs, with numbers of its own and no arc that others imply."""
         before = self.before()
-        kept = [node.number for node in self.nodes if node.is_launch]
-        numbers = {number: at for at, number in enumerate(kept)}
+        numbers = {number: at for at, number in enumerate(n.number for n in self.nodes if n.is_launch)}
+        place = {number: at for at, number in enumerate(self._sorted())}
+        every = sum(1 << number for number in numbers)
+        arcs: set[tuple[int, int]] = set()
+        for late in numbers:
+            earlier = before[late] & every
+            while earlier:
+                # The last of them in some order that keeps all arcs comes before no other of them.
+                last = max(_bits(earlier), key=place.__getitem__)
+                arcs.add((numbers[last], numbers[late]))
+                earlier &= ~(before[last] | 1 << last)
         nodes = tuple(_numbered(self.nodes[number], at) for number, at in numbers.items())
-        arcs = {(numbers[one], numbers[two]) for two in kept for one in kept if before[two] >> one & 1}
-        return LaunchOrder(nodes, frozenset(arcs)).reduced()
+        return LaunchOrder(nodes, frozenset(arcs))
 
     def check(self) -> None:
         """Raises ScheduleError (T0401) unless all that meet in memory or in their effects are ordered as they stand."""
@@ -231,6 +239,12 @@ class LaunchOrder:
 _TABLES: dict[tuple[int, frozenset[tuple[int, int]]], tuple[list[list[int]], list[list[int]]]] = {}
 _KEPT = 256
 """Tables of arcs are asked for again and again while an order is drawn from."""
+
+
+def _bits(number: int) -> Iterator[int]:
+    while number:
+        yield number.bit_length() - 1
+        number &= ~(1 << number.bit_length() - 1)
 
 
 def _numbered(node: Node, number: int) -> Node:
@@ -329,14 +343,17 @@ class _Arcs:
         self.found: set[tuple[int, int]] = set()
         self._writer: dict[Place, int] = {}
         self._readers: dict[Place, list[int]] = {}
-        self._met: dict[tuple[Place, Place], bool] = {}
+        self._near: dict[Place, list[Place]] = {}
         self._doing: list[Node] = []
 
     def add(self, node: Node) -> None:
         earlier = set(node.needs)
-        earlier |= {number for place in self._near(node.reads) for number in self._wrote(place)}
-        for place in self._near(node.writes):
-            earlier.update(self._wrote(place), self._readers.get(place, ()))
+        earlier |= {self._writer[near] for place in node.reads for near in self._meeting(place) if near in self._writer}
+        for place in node.writes:
+            for near in self._meeting(place):
+                earlier.update(self._readers.get(near, ()))
+                if near in self._writer:
+                    earlier.add(self._writer[near])
         if node.effects:
             earlier |= {other.number for other in self._doing if not may_swap(other.effects, node.effects)}
             self._doing.append(node)
@@ -346,17 +363,12 @@ class _Arcs:
         for place in node.writes:
             self._writer[place], self._readers[place] = node.number, []
 
-    def _wrote(self, place: Place) -> Sequence[int]:
-        return (self._writer[place],) if place in self._writer else ()
-
-    def _near(self, places: Sequence[Place]) -> Iterator[Place]:
-        """Places that were touched before and may share a byte with these."""
-        for other in self._readers:
-            if any(self._meet(place, other) for place in places):
-                yield other
-
-    def _meet(self, one: Place, other: Place) -> bool:
-        found = self._met.get((one, other))
+    def _meeting(self, place: Place) -> list[Place]:
+        """Places that were touched so far and may share a byte with one."""
+        found = self._near.get(place)
         if found is None:
-            found = self._met[one, other] = one.may_meet(other)
+            found = [other for other in self._near if place.may_meet(other)]
+            for other in found:
+                self._near[other].append(place)
+            self._near[place] = found = [*found, place]
         return found
