@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MODULE = re.compile(r"^```mlir\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ROOMS = ("graph", "schedule", "tile", "target")
-DOCUMENTS = ("README.md", "CONTRIBUTING.md", "docs/guide.md", "docs/numerics.md", "docs/effects.md")
+DOCUMENTS = ("README.md", "CONTRIBUTING.md", "docs/guide.md", "docs/numerics.md", "docs/effects.md", "docs/ranks.md")
 
 
 def modules_with_examples() -> list[str]:

@@ -22,6 +22,7 @@ TOY: dict[str, dict[str, Any]] = {
     "mlp": {"batches": (1, 7), "sizes": (20, 33, 16, 10)},
     "numerics": {"B": 4, "K": 32, "N": 8, "draws": 400},
     "pipelines": {"sizes": ((33, 40, 17),), "ranks": 2},
+    "ranks": {"ranks": 2, "B": 3, "D": 16, "H": 32},
     "softmax": {"shapes": ((7, 33), (3, 1))},
     "transformer": {"layers": 2, "D": 64, "lengths": (17, 1)},
 }

@@ -96,6 +96,24 @@ def lint(
     raise typer.Exit(show(target, Given(shape or (), size or (), value or ()), architecture, as_json=as_json))
 
 
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def run(
+    context: typer.Context,
+    file: Annotated[str, typer.Argument(help="The Python file; what follows it are its own arguments.")],
+    ranks: Annotated[int, typer.Option(help="How many processes run it.")] = 2,
+    timeout: Annotated[
+        float | None, typer.Option(help="Seconds that a collective waits for a rank that does not come.")
+    ] = None,
+) -> None:
+    """Run a file in several processes, each a rank: collectives of a mesh run between them.
+
+    Example: `tessera run --ranks 2 examples/ranks.py`
+    """
+    from tessera.cli.run import start
+
+    raise typer.Exit(start(file, context.args, ranks, timeout))
+
+
 cache = typer.Typer(help="The cache of compiled code on disk.", no_args_is_help=True)
 app.add_typer(cache, name="cache")
 

@@ -25,7 +25,9 @@ def test_help_names_every_command() -> None:
     result = RUNNER.invoke(app, ["--help"])
     assert result.exit_code == 0
     assert [
-        name for name in ("explain", "doctor", "inspect", "lint", "cache", "version") if name not in result.output
+        name
+        for name in ("explain", "doctor", "inspect", "lint", "run", "cache", "version")
+        if name not in result.output
     ] == []
 
 
@@ -105,7 +107,9 @@ def test_the_version_is_that_of_the_package() -> None:
     assert RUNNER.invoke(app, ["version"]).output == f"{tessera.__version__}\n"
 
 
-@pytest.mark.parametrize("command", [[], ["explain"], ["doctor"], ["inspect"], ["lint"], ["cache"], ["version"]])
+@pytest.mark.parametrize(
+    "command", [[], ["explain"], ["doctor"], ["inspect"], ["lint"], ["run"], ["cache"], ["version"]]
+)
 def test_every_help_fits_a_terminal_and_says_something_of_each_option(command: list[str]) -> None:
     shown = RUNNER.invoke(app, [*command, "--help"], env={"COLUMNS": "100"})
     assert shown.exit_code == 0
@@ -113,6 +117,20 @@ def test_every_help_fits_a_terminal_and_says_something_of_each_option(command: l
     options = re.findall(r"^.\s+(?:\*\s+)?(--?[a-z-]+)\s+(?:\S+\s{2,})?(.*)$", shown.output, re.MULTILINE)
     assert options
     assert [name for name, text in options if not text.strip(" │")] == []
+
+
+def test_a_file_runs_on_ranks(tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    file.write_text("import sys, tessera as ts\nprint(ts.dist.rank(), 'of', ts.dist.world_size(), sys.argv[1:])\n")
+    done = RUNNER.invoke(app, ["run", "--ranks", "2", str(file), "--size", "3"])
+    assert done.exit_code == 0
+    assert sorted(done.output.splitlines()) == [f"[rank {rank}] {rank} of 2 ['--size', '3']" for rank in range(2)]
+    file.write_text("import sys, tessera as ts\nsys.exit(3 * ts.dist.rank())\n")
+    failed = RUNNER.invoke(app, ["run", str(file)])
+    assert failed.exit_code == 1
+    assert "rank 1 of 2 failed: it ended with exit code 3" in failed.output
+    assert RUNNER.invoke(app, ["run", str(tmp_path / "none.py")]).exit_code == 2
+    assert RUNNER.invoke(app, ["run", "--ranks", "0", str(file)]).exit_code == 2
 
 
 def test_the_doctor_says_which_gpus_were_never_tried() -> None:

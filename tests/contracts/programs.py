@@ -54,6 +54,11 @@ def _running(x: Any) -> Any:
     return ts.scan(lambda total, row: (total + row, total), x[0], x)[1]
 
 
+def _summed(x: Any) -> Any:
+    with ts.dist.mesh(dp=2):
+        return ts.dist.all_reduce(x, "dp")
+
+
 def _printed(x: Any) -> Any:
     ts.debug_print("x is {}", x)
     return x + 1.0
@@ -116,6 +121,7 @@ PROGRAMS: dict[str, Program] = {
     "doubled": Program(_doubled, ((8,),)),
     "added": Program(_added, ((8,),)),
     "running": Program(_running, ((4, 8),)),
+    "summed": Program(_summed, ((8,),), backends=("x86",)),
     "printed": Program(_printed, ((8,),), backends=("x86",)),
     "asked": Program(_asked, ((8,),), backends=("x86",)),
     "looked_at": Program(_looked_at, ((8,),), backends=("x86",)),

@@ -26,9 +26,9 @@ from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.base.verify import verify
 from tessera.ir.graph.from_tape import from_tape
 from tessera.ir.graph.passes.split_collectives import SplitCollectives
+from tessera.ir.schedule.exchanges import START, WAIT
 from tessera.ir.schedule.fusions import programs_in
 from tessera.ir.schedule.interpret import run_program
-from tessera.ir.schedule.ops.exchange import START, WAIT
 from tessera.types.dtype import BY_NAME
 from tests.runtime.ranks.threads import on_ranks
 from tests.schedule.programs import scheduled, simplified, trace, typed

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tessera.diagnostics.codes import SettingsError
-from tessera.types.settings import Settings, compile_workers, cuda_device, usable_cpus
+from tessera.types.settings import Settings, compile_workers, cuda_device, rank_seconds, usable_cpus
 
 
 def test_nothing_set_gives_defaults() -> None:
@@ -68,3 +68,12 @@ def test_counts_of_workers_and_the_number_of_a_gpu_are_checked_too(monkeypatch: 
         compile_workers(3)
     with pytest.raises(SettingsError, match="`TESSERA_CUDA_DEVICE` is `x`"):
         cuda_device()
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "soon", "inf", "nan"])
+def test_ranks_wait_for_some_time(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESSERA_RANK_SECONDS", "2.5")
+    assert rank_seconds() == 2.5
+    monkeypatch.setenv("TESSERA_RANK_SECONDS", text)
+    with pytest.raises(SettingsError, match=f"`TESSERA_RANK_SECONDS` is `{text}`; it must be seconds"):
+        rank_seconds()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.ir.base.op import SpecOp
-from tessera.ir.schedule.ops.exchange import START, WAIT, is_placed
+from tessera.ir.schedule.exchanges import START, WAIT, is_placed
 
 _NOTES = ("tsched.tile", "tsched.layout", "tsched.collective", "tsched.alias")
 """Ops that touch no memory."""

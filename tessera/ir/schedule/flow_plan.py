@@ -17,7 +17,7 @@ from tessera.ir.base.tape import Record, Tape
 from tessera.ir.base.types import TensorAttr
 from tessera.ir.schedule.dialect import DIALECT
 from tessera.ir.schedule.emit.evaluate import spec_of
-from tessera.ir.schedule.ops.exchange import CALLS
+from tessera.ir.schedule.exchanges import CALLS
 from tessera.types.tensor_type import TensorType
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, TensorAttr
 from tessera.ir.schedule.dialect import DIALECT
+from tessera.ir.schedule.exchanges import START, WAIT
 from tessera.ir.schedule.in_place import root_of
 from tessera.ir.schedule.lifetimes import insert_frees
-from tessera.ir.schedule.ops.exchange import START, WAIT
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.tensor_type import TensorType

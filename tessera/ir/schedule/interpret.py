@@ -15,10 +15,10 @@ from tessera.ir.base.interpret import InterpretError, Run, bind_dims, handles
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import ShapedAttr
 from tessera.ir.base.verify import symbol_table
+from tessera.ir.schedule.exchanges import START, WAIT
 from tessera.ir.schedule.fusions import programs_in
 from tessera.ir.schedule.host_builder import tensor_of
 from tessera.ir.schedule.in_place import donated_in, is_in_place
-from tessera.ir.schedule.ops.exchange import START, WAIT
 from tessera.ir.schedule.ops.flow import is_placed
 from tessera.ir.tile.interpret import run_kernel
 from tessera.runtime.ranks import world

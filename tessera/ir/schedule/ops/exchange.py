@@ -5,16 +5,7 @@ from __future__ import annotations
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr
-
-CALLS = ("all_gather", "all_to_all")
-"""What moves bytes and nothing else."""
-
-START, WAIT = "tsched.collective_start", "tsched.collective_wait"
-
-
-def is_placed(op: SpecOp) -> bool:
-    """Whether an op works on buffers: it then gives no value of its own."""
-    return not op.results
+from tessera.ir.schedule.exchanges import CALLS, START, WAIT, is_placed
 
 
 def _check_start(op: SpecOp) -> None:

@@ -12,9 +12,9 @@ from tessera.ir.base.choice import Chooser, StaticChooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbol_table
+from tessera.ir.schedule.exchanges import START, WAIT
 from tessera.ir.schedule.fusions import programs_in
 from tessera.ir.schedule.op_effects import all_effects
-from tessera.ir.schedule.ops.exchange import START, WAIT
 from tessera.types.effect import Effects, may_swap
 
 KNOB = "collectives.overlap"
