@@ -61,7 +61,8 @@ def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any], opti
     found = _kept(key)
     if found is _UNKNOWN:
         options = _options_for(op, operands) if options is None else options
-        found = _keep(key, _compiled(op, [_type_of(operand) for operand in operands], attributes, options))
+        made = _compiled(op, [_type_of(operand) for operand in operands], attributes, options)
+        found = _keep(key, _with_numbers(made, operands))
     if found is None:
         # The rule of this op needs numbers, such as the two words of a key: then sizes are part of the program.
         types = [_type_of(operand) for operand in operands]
@@ -69,7 +70,7 @@ def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any], opti
         found = _kept(key)
         if found is _UNKNOWN:
             options = _options_for(op, operands) if options is None else options
-            found = _keep(key, _loaded(_traced(op, types, attributes), options))
+            found = _keep(key, _with_numbers(_loaded(_traced(op, types, attributes), options), operands))
     program, is_single = found
     result = program.call(*operands)
     if result is NotImplemented:
@@ -81,6 +82,16 @@ def _options_for(op: str, operands: Sequence[Any]) -> Options:
     """Those of the device that the operands lie on; raises DeviceError (T0720) where they lie on two."""
     place = residence(op, operands, _operand_names(op, len(operands)))
     return _OPTIONS if place is None else at_place(_OPTIONS, place)
+
+
+def _with_numbers(made: tuple[Loaded, bool] | None, operands: Sequence[Any]) -> tuple[Loaded, bool] | None:
+    """A program of a device beside whose tensors there are single numbers in host memory: it copies each once."""
+    kind = device_class()
+    if made is None or kind is None or len({isinstance(operand, kind) for operand in operands}) < 2:
+        return made
+    from tessera.runtime.devices.cuda_numbers import WithNumbers  # noqa: PLC0415 - only where there is a device
+
+    return WithNumbers(made[0]), made[1]
 
 
 def _key_of(op: str, attributes: Mapping[str, Any]) -> Any:

@@ -17,7 +17,7 @@ from tessera.api import eager, jit
 from tessera.api.compilation import load
 from tessera.diagnostics.codes import BroadcastError, DeviceError, OperatorError
 from tessera.frontend.several import several
-from tessera.runtime.devices import cuda_tensor
+from tessera.runtime.devices import cuda_numbers, cuda_tensor
 from tessera.runtime.devices.cuda_tensor import CudaTensor, form_of
 from tests.api.eager_surface import WRITTEN, I, X, Y
 
@@ -54,6 +54,19 @@ class Driver:
 
 
 @pytest.fixture(autouse=True)
+def copies(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Bytes that were copied to the device, one entry each time."""
+    found: list[int] = []
+
+    def of(host: Any) -> CudaTensor:
+        found.append(host.nbytes)
+        return put(np.asarray(host))
+
+    monkeypatch.setattr(CudaTensor, "of", staticmethod(of))
+    return found
+
+
+@pytest.fixture(autouse=True)
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Backends that programs were made for."""
     found: list[str] = []
@@ -71,6 +84,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(jit, "load", loading)
     monkeypatch.setattr(cuda_tensor, "driver", Driver)
     monkeypatch.setattr(cuda_tensor, "copy_out", copied)
+    monkeypatch.setattr(cuda_numbers, "_NUMBERS", {})
+    monkeypatch.setattr(cuda_numbers, "current_stream", lambda: 0)
     return found
 
 
@@ -105,10 +120,14 @@ def test_tensors_of_two_memories_are_refused_with_both_named() -> None:
         ts.ops.where(ts.array(X) > 0, put(X), put(Y))
 
 
-def test_single_numbers_go_along() -> None:
+def test_single_numbers_go_along_and_are_copied_once(copies: list[int]) -> None:
     for number in (2, 2.0, True, np.float32(2), ts.array(2.0), np.array(2.0, np.float32)):
         assert isinstance(put(X) * number, CudaTensor)
         assert isinstance(number + put(X), CudaTensor)
+    assert copies == [4, 4]  # 2.0 and 1.0
+    for number in range(2 * cuda_numbers.KEPT):
+        assert float((put(X) * number)[0, 0]) == number
+    assert len(cuda_numbers._NUMBERS) == cuda_numbers.KEPT  # pyright: ignore[reportPrivateUsage]
 
 
 def test_errors_are_those_of_tensors_in_host_memory() -> None:
