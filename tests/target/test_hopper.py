@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -17,6 +18,11 @@ PRODUCT = {
     "registers": ("registers = [40, 232]", "registers = [40, 233]", "multiples of 8 from 24 to 240"),
     "too many registers": ("registers = [40, 232]", "registers = [168, 240]", "take 82944, and there are 65536"),
     "consumers": ("consumers = 2", "consumers = 4", "a CTA has 1 to 3 consumers, got 4"),
+    "shares": (
+        "consumers = 2, registers = [40, 232]",
+        "consumers = 3, registers = [40, 152]",
+        "rows are not shared by 3 consumers in blocks of 64",
+    ),
     "shared": ("shared = 229440", "shared = 250000", "at most 232448 bytes of shared memory, got 250000"),
     "beyond shared": ("shared = 229440", "shared = 229400", "and the kernel has 229400 shared bytes"),
     "overlap": ("offset = 65536, stages = 4", "offset = 64512, stages = 4", "overlap"),
@@ -140,6 +146,33 @@ def test_a_sequence_that_lacks_one_step_is_refused(text: Callable[[], str]) -> N
     for at in steps:
         with pytest.raises(OpError):
             checked("\n".join(lines[:at] + lines[at + 1 :]))
+
+
+@pytest.mark.parametrize("text", [product_text, attention_text])
+@pytest.mark.parametrize("name", ["ttarget.acquire", "ttarget.release", "ttarget.copy", "ttarget.turn"])
+def test_a_step_that_is_taken_twice_is_refused(text: Callable[[], str], name: str) -> None:
+    """A barrier would count what nobody waits for, and open too early, or never."""
+    lines = text().splitlines()
+    for at in [at for at, line in enumerate(lines) if line.strip().startswith(f"{name} ")]:
+        with pytest.raises(OpError):
+            checked("\n".join([*lines[: at + 1], lines[at], *lines[at + 1 :]]))
+
+
+@pytest.mark.parametrize("text", [product_text, attention_text])
+def test_what_a_kernel_is_said_to_write_is_written(text: Callable[[], str]) -> None:
+    lines = text().splitlines()
+    for at in [at for at, line in enumerate(lines) if "ttarget.store_tile" in line or "ttarget.fragment_store" in line]:
+        with pytest.raises(OpError, match="is said to write argument"):
+            checked("\n".join(lines[:at] + lines[at + 1 :]))
+
+
+def test_consumers_store_through_two_places_each() -> None:
+    lines = product_text().splitlines()
+    (stored,) = [line.split(", ")[2] for line in lines if "ttarget.store_tile" in line]
+    (at,) = [at for at, line in enumerate(lines) if line.strip().startswith(f"{stored} = ttarget.shared_tile")]
+    fewer = re.sub(r"stages = (\d+)", lambda found: f"stages = {int(found[1]) - 1}", lines[at])
+    with pytest.raises(OpError, match="2 consumers store through two places each, and there are 3"):
+        checked("\n".join([*lines[:at], fewer, *lines[at + 1 :]]))
 
 
 def _places(issue: str) -> list[str]:

@@ -73,8 +73,8 @@ class TensorCheck:
 
     def _commit(self, op: SpecOp) -> None:
         self._alive(op, op.operands[0])
-        if op.operands[0] not in self.flying:
-            op.fail("there are no products to commit")
+        if self.flying.get(op.operands[0]) != "committed":
+            op.fail("there are no products to commit, and a barrier would count what nobody waits for")
         self.flying[op.operands[0]] = "waited for"
 
     def _wait(self, op: SpecOp) -> None:

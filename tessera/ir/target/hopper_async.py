@@ -25,6 +25,8 @@ def check_producer(block: Block) -> None:
     taken: dict[Stage, list[SpecOp]] = {}
     for op in ops:
         if op.name == "ttarget.acquire":
+            if (op.operands[0], op.operands[1]) in taken:
+                op.fail("a stage is acquired twice, and its barrier would wait for twice its bytes", "acquire it once")
             taken[op.operands[0], op.operands[1]] = []
         elif op.name == "ttarget.copy":
             stage = op.operands[1], op.operands[2]
@@ -79,10 +81,12 @@ class ConsumerCheck:
         Stages that are `there` are somebody else's to leave, those that are `given` the block's own.
         """
         here: set[Stage] = set(given)
+        left_before: set[Stage] = set()
         for op in block.ops:
             assert isinstance(op, SpecOp)
             if op.name == "ttarget.await":
                 here.add((op.operands[0], op.operands[1]))
+                left_before.discard((op.operands[0], op.operands[1]))
             elif op.name == "ttarget.mma_issue":
                 self._issue(op, here | there)
             elif op.name == "ttarget.mma_add":
@@ -91,7 +95,7 @@ class ConsumerCheck:
                 left = op.value("left")
                 self.flying = self.flying[len(self.flying) - left :] if left else []
             elif op.name == "ttarget.release":
-                self._release(op, here)
+                self._release(op, here, left_before)
             elif op.name == "ttarget.turn":
                 self._turn(op)
             for region in op.regions:
@@ -129,8 +133,11 @@ class ConsumerCheck:
                 op.fail("a product reads a stage that nobody waited for", "put a `ttarget.await` before it")
         self.flying.append((op, False))
 
-    def _release(self, op: SpecOp, here: set[Stage]) -> None:
+    def _release(self, op: SpecOp, here: set[Stage], left_before: set[Stage]) -> None:
         ring, cursor = op.operands[0], op.operands[1]
+        if (ring, cursor) in left_before:
+            op.fail("a stage is left twice, and the producer would fill it while others read it", "leave it once")
+        left_before.add((ring, cursor))
         for product, is_earlier in self.flying:
             place = self.carried.get(cursor) if is_earlier else cursor
             for tile, at in zip(product.operands[1:3], product.operands[3:5], strict=True):

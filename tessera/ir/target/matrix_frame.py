@@ -21,6 +21,8 @@ MAJORS = (
     Attribute("rhs_major", "str", "k", "which dim of the right side lies along memory: k or mn"),
 )
 SWIZZLE = Attribute("swizzle", "int", SPAN, "bytes of lines whose pieces of 16 bytes change places by line")
+STORES = ("ttarget.store_tile", "ttarget.store_rows")
+"""Stores that go through shared memory."""
 SETUP = ("ttarget.tensor_map", "ttarget.shared_tile", "ttarget.ring")
 """What a kernel with roles has before them."""
 
@@ -36,6 +38,14 @@ def check_shared(op: SpecOp, most: int) -> None:
     """A CTA has no more shared memory than there is."""
     if not 0 <= op.value("shared") <= most:
         op.fail(f"a CTA has at most {most} bytes of shared memory, got {op.value('shared')}")
+
+
+def check_results(op: SpecOp) -> None:
+    """What a kernel is declared to write is written."""
+    writers = [part for part in op.walk() if part.name in ("ttarget.fragment_store", *STORES)]
+    for place in op.value("writes"):
+        if not any(op.regions[0].block.args[place] in part.operands for part in writers):
+            op.fail(f"`@{op.value('symbol')}` is said to write argument {place}, and nothing does")
 
 
 def check_body(op: SpecOp, setup: Sequence[str], last: str, what: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -228,6 +229,21 @@ def test_a_kernel_that_breaks_a_rule_is_refused(name: str) -> None:
     with pytest.raises(OpError) as caught:
         checked(text.replace(old, new))
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("text", [product_text, attention_text])
+@pytest.mark.parametrize("other", [1, 3, 5])
+def test_stages_turn_as_tiles_have_them(text: Any, other: int) -> None:
+    lines = text().splitlines()
+    for at in [at for at, line in enumerate(lines) if "ttarget.stage_after" in line]:
+        with pytest.raises(OpError):
+            checked("\n".join([*lines[:at], re.sub(r"stages = \d+", f"stages = {other}", lines[at]), *lines[at + 1 :]]))
+
+
+def test_what_a_kernel_is_said_to_write_is_written() -> None:
+    kept = [line for line in product_text().splitlines() if "ttarget.store_rows" not in line]
+    with pytest.raises(OpError, match="is said to write argument 2, and nothing does"):
+        checked("\n".join(kept))
 
 
 STEPS = ("ttarget.commit_copies", "ttarget.wait_copies", "ttarget.copy_async")

@@ -157,6 +157,15 @@ def test_a_sequence_that_lacks_one_step_is_refused(name: str) -> None:
             checked("\n".join(lines[:at] + lines[at + 1 :]))
 
 
+@pytest.mark.parametrize("name", ["ttarget.tensor_commit", "ttarget.tensor_release", "ttarget.acquire"])
+def test_a_step_that_is_taken_twice_is_refused(name: str) -> None:
+    """A barrier would count what nobody waits for."""
+    lines = product_text().splitlines()
+    for at in [at for at, line in enumerate(lines) if line.strip().startswith(name)]:
+        with pytest.raises(OpError):
+            checked("\n".join([*lines[: at + 1], lines[at], *lines[at + 1 :]]))
+
+
 def test_tensor_memory_is_not_read_after_it_was_given_back() -> None:
     lines = product_text().splitlines()
     (load,) = [line for line in lines if "ttarget.tensor_load" in line]

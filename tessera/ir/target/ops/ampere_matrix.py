@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tessera.ir.base.kernel_frame import around, check_arguments
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
@@ -25,6 +27,7 @@ from tessera.ir.target.matrix_frame import (
     check_body,
     check_features,
     check_foreign,
+    check_results,
     check_shared,
     check_widest,
 )
@@ -53,10 +56,20 @@ def _check_kernel(op: SpecOp) -> None:
     check_body(op, _SETUP, "ttarget.tiles", "its program")
     check_foreign(op, _FOREIGN, "needs the copy engine or products of warpgroups, which single warps do not have")
     check_parts(op)
+    check_results(op)
     check_widest(op)
     block = op.regions[0].block
     stages = [part.value("stages") for part in block.ops if isinstance(part, SpecOp) and part.name in _SETUP]
+    _check_turning(op, stages)
     check_copies(block, max(stages, default=1))
+
+
+def _check_turning(op: SpecOp, stages: Sequence[int]) -> None:
+    """Who goes on from a stage comes round after as many as tiles have."""
+    most = max(stages, default=1)
+    for part in op.walk():
+        if isinstance(part, SpecOp) and part.name == "ttarget.stage_after" and part.value("stages") != most:
+            part.fail(f"`{part.name}` goes round {part.value('stages')} stages, and tiles have {most}")
 
 
 def _check_across(op: SpecOp) -> None:

@@ -20,6 +20,7 @@ from tessera.ir.target.matrix_frame import (
     check_body,
     check_features,
     check_foreign,
+    check_results,
     check_shared,
     check_widest,
     roles_of,
@@ -42,6 +43,7 @@ def _check_kernel(op: SpecOp) -> None:
     check_body(op, SETUP, "ttarget.roles", "roles")
     check_foreign(op, _FOREIGN, "is of other matrix units than those with tensor memory")
     check_parts(op)
+    check_results(op)
     check_widest(op)
     producer, consumer = roles_of(op)
     check_producer(producer)

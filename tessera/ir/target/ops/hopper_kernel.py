@@ -7,9 +7,9 @@ from xdsl.ir import Operation, SSAValue
 from tessera.ir.base.kernel_frame import STEP, around, check_arguments, check_step
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
-from tessera.ir.base.types import INDEX, IndexAttr
+from tessera.ir.base.types import INDEX, IndexAttr, ShapedAttr
 from tessera.ir.target.hopper_async import ConsumerCheck, check_producer
-from tessera.ir.target.hopper_limits import REGISTERS, SHARED_BYTES, WARPGROUP
+from tessera.ir.target.hopper_limits import REGISTERS, ROWS, SHARED_BYTES, WARPGROUP
 from tessera.ir.target.hopper_types import CursorAttr, OperandAttr, PendingAttr
 from tessera.ir.target.matrix_frame import (
     MATRIX_KERNEL,
@@ -17,6 +17,7 @@ from tessera.ir.target.matrix_frame import (
     SHARED,
     check_body,
     check_features,
+    check_results,
     check_shared,
     roles_of,
 )
@@ -35,11 +36,27 @@ def _check_kernel(op: SpecOp) -> None:
     _check_budget(op)
     check_body(op, SETUP, "ttarget.roles", "roles")
     check_parts(op)
+    check_results(op)
+    _check_shares(op)
     _check_pair(op)
     producer, consumer = roles_of(op)
     check_producer(producer)
     ConsumerCheck().run(consumer)
     _check_stages(consumer.first_op)
+
+
+def _check_shares(op: SpecOp) -> None:
+    """Consumers have whole blocks of rows of each product, and two places each for what goes out."""
+    consumers = op.value("consumers")
+    for part in op.walk():
+        if part.name in ("ttarget.mma_issue", "ttarget.mma_add"):
+            sums = part.operands[0].type
+            rows = sums.shape[0].value or 0 if isinstance(sums, ShapedAttr) else 0
+            if rows % (ROWS * consumers):
+                op.fail(f"{rows} rows are not shared by {consumers} consumers in blocks of {ROWS}")
+        tile = part.operands[2].owner if part.name == "ttarget.store_tile" else None
+        if isinstance(tile, SpecOp) and tile.value("stages") != 2 * consumers:
+            op.fail(f"{consumers} consumers store through two places each, and there are {tile.value('stages')}")
 
 
 def _check_pair(op: SpecOp) -> None:
