@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,10 +11,11 @@ from tessera.diagnostics.error import TesseraError
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.graph.ops import REGISTRY
 from tessera.ir.graph.samples import sample_dtype
+from tessera.ir.tile.facets import Reduction
 from tessera.types.dtype import BY_NAME, DType
 from tests.numerics.bounds import assert_close
 from tests.numerics.families import BY_BYTES, CONTROL, forms_of, tried
-from tests.numerics.forms import Form, case_of, free_program, joint_program, results, static_program
+from tests.numerics.forms import Form, case_of, free_program, joint_program, results, static_program, turn_of
 
 NOT_YET: dict[str, str] = {}
 """Ops that no kernel computes yet, and the error each raises; a test fails when one starts to work."""
@@ -64,7 +64,7 @@ def test_compiled_results_equal_the_reference(spec: OpSpec, dtype: DType) -> Non
 
 
 def known_sizes(spec: OpSpec, dtype: DType, form: Form) -> Sequence[int]:
-    """Which sizes of a form are compiled as known: of an op's first dtype a middle and the last one, else one of them.
+    """Which sizes of a form are compiled as known: of an op's first dtype a middle and the last one, else one or none.
 
     Dtypes and ops take turns, so that each meets both. An op that only moves elements knows sizes in one dtype.
     """
@@ -73,8 +73,7 @@ def known_sizes(spec: OpSpec, dtype: DType, form: Form) -> Sequence[int]:
         return both
     if spec.short_name in BY_BYTES:
         return ()
-    turn = spec.dtypes.index(dtype.name) + zlib.crc32(spec.name.encode())
-    return both[turn % 2 :][:1]
+    return {0: both[:1], 1: both[1:]}.get(turn_of(spec, dtype) % 4, ())
 
 
 @pytest.mark.parametrize("name", NOT_YET)
@@ -88,15 +87,16 @@ def test_ops_without_a_kernel_say_so(name: str) -> None:
     assert caught.value.code == NOT_YET[name], f"`{name}` fails otherwise now: {caught.value}"
 
 
-@pytest.mark.parametrize(("spec", "dtype"), CASES)
-def test_shapes_are_twenty_and_difficult(spec: OpSpec, dtype: DType) -> None:
-    forms = forms_of(spec, dtype)
-    sizes = [size for form in forms for one in form.sizes for size in one.values()]
-    assert sum(len(form.sizes) for form in forms) >= 20
-    assert {0, 1} <= set(sizes)
-    assert any(size > 2 and all(size % divisor for divisor in range(2, size)) for size in sizes)
-    most = max(form.elements(one) for form in forms for one in form.sizes)
-    assert most > 2**16 or spec.short_name in ("constant", "linspace")
+def test_shapes_are_twenty_and_difficult() -> None:
+    for spec, dtype in tried():
+        forms = forms_of(spec, dtype)
+        where = f"{spec.short_name} {dtype}"
+        sizes = [size for form in forms for one in form.sizes for size in one.values()]
+        assert sum(len(form.sizes) for form in forms) >= 20, where
+        assert {0, 1} <= set(sizes), where
+        assert any(size > 2 and all(size % divisor for divisor in range(2, size)) for size in sizes), where
+        most = max(form.elements(one) for form in forms for one in form.sizes)
+        assert most > 2**16 or spec.short_name in ("constant", "linspace"), where
 
 
 def test_every_op_is_tried() -> None:
@@ -114,6 +114,18 @@ def test_every_op_and_every_dtype_is_compiled_for_sizes_of_both_kinds() -> None:
             for who in (spec.short_name, dtype.name):
                 last.setdefault(who, set()).add(number == len(form.sizes) - 1)
     assert {who for who, kinds in last.items() if kinds != {False, True}} == set()
+
+
+def test_every_reduction_and_every_dtype_goes_over_columns() -> None:
+    """Columns are shared out over dtypes; every other dtype of a reduction has them, and the first has them always."""
+    reductions = [(spec, dtype) for spec, dtype in tried() if isinstance(spec.lower, Reduction)]
+    over: dict[str, list[bool]] = {}
+    for spec, dtype in reductions:
+        has = any(form.name == "columns" for form in forms_of(spec, dtype))
+        assert has or dtype.name != sample_dtype(spec)
+        for who in (spec.short_name, dtype.name):
+            over.setdefault(who, []).append(has)
+    assert {who: found for who, found in over.items() if sum(found) < max(1, len(found) // 2 - 1)} == {}
 
 
 def test_layouts_keep_the_values() -> None:
