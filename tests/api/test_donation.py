@@ -126,6 +126,21 @@ def test_a_number_counts_up_where_it_lies() -> None:
         assert (int(n), n.address) == (at + 1, place)
 
 
+@pytest.mark.parametrize("function", [ts.ops.scatter, ts.ops.scatter_add], ids=["set", "add"])
+def test_rows_are_written_by_index_where_they_lie(function: Any) -> None:
+    def put(x: Any, indices: Any, updates: Any) -> Any:
+        return function(x, indices, updates)
+
+    donating, plain = ts.jit(put, donate={"x"}), ts.jit(put)
+    x, kept = (ts.array(np.arange(40, dtype=np.float32).reshape(10, 4)) + 0.0 for _ in range(2))
+    place = x.address
+    for _ in range(3):
+        indices, updates = RNG.integers(-10, 10, (6,)), RNG.standard_normal((6, 4)).astype(np.float32)
+        x, kept = donating(x, indices, updates), plain(kept, indices, updates)
+        np.testing.assert_array_equal(np.asarray(x), np.asarray(kept))
+        assert x.address == place
+
+
 def test_an_argument_that_is_returned_is_not_copied() -> None:
     def same(x: Any, y: Any) -> Any:
         return x.reshape(-1), y + 1.0

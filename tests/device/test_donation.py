@@ -92,6 +92,21 @@ def test_a_recorded_step_appends_at_each_replay() -> None:
     assert int(cache.length) == 13
 
 
+def test_rows_are_written_by_index_where_they_lie() -> None:
+    def put(x: Any, indices: Any, updates: Any) -> Any:
+        return ts.ops.scatter(x, indices, updates)
+
+    donating, plain = ts.jit(put, backend="cuda", donate={"x"}), ts.jit(put, backend="cuda")
+    elements = RNG.standard_normal((64, 96)).astype(np.float32)
+    x, kept = ts.cuda.array(elements), ts.cuda.array(elements)
+    place = x.address
+    for _ in range(10):
+        given = RNG.integers(-64, 64, (9,)), RNG.standard_normal((9, 96)).astype(np.float32)
+        x, kept = donating(x, *map(ts.cuda.array, given)), plain(kept, *map(ts.cuda.array, given))
+        np.testing.assert_array_equal(np.asarray(x), np.asarray(kept))
+        assert x.address == place
+
+
 def test_what_torch_knows_is_copied() -> None:
     torch = pytest.importorskip("torch")
     donating = ts.jit(step, backend="cuda", donate={"cache"})

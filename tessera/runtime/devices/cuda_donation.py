@@ -53,12 +53,18 @@ class CudaDonation:
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """The builtin of a program, with what is done around it."""
         count, numbers = len(self._names), self._donation.given
+        others = [number for number in range(count) if number not in numbers]
 
         def donating(*tensors: Any) -> Any:
-            if len(tensors) != count or any(one.__class__ is not CudaTensor for one in tensors):
+            if len(tensors) != count:
                 return NotImplemented
-            if not all(tensors[number].is_own for number in numbers) or len(set(map(id, tensors))) != count:
+            given = {id(tensors[number]) for number in numbers}
+            # Memory of our own that nobody else knows belongs to one tensor alone.
+            if len(given) != len(numbers) or any(id(tensors[number]) in given for number in others):
                 return NotImplemented
+            for number in numbers:
+                if tensors[number].__class__ is not CudaTensor or not tensors[number].is_own:
+                    return NotImplemented
             found: Any = call(*tensors)
             if found is NotImplemented:
                 return found

@@ -25,7 +25,7 @@ WAY = ("graph", "count")
 """Words of a way before its addresses: what plays it, once there is that, and how often it was seen."""
 WAYS = 8
 """Calls that are told apart. A loop that keeps some results for some turns goes through a few blocks of memory."""
-NEEDED = 8
+NEEDED = 4
 """Calls with the same addresses before they are recorded, which costs as much as a dozen launches."""
 MISSED = 1000
 """Calls in a row that find no graph and no room for one, before all graphs are let go."""

@@ -1,4 +1,4 @@
-"""Writing rows by index: a copy, then one index after the other, so that equal indices have one answer."""
+"""Writing rows by index: a copy, unless it is in place, then one index after the other: equal ones have one answer."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def _write(call: Call) -> list[SpecOp]:
         return carried
 
     b.loop(b.index(0), b.index(indices.shape[0]), 1, put)
-    return [_copy(call), b.finish()]
+    writer = b.finish()
+    return [writer] if call.attributes["in_place"] else [_copy(call), writer]
 
 
 KERNEL = LibraryKernel("scatter", "Rows replaced or added to by index, in the order of the indices.", _write)

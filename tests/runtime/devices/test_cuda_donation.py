@@ -70,6 +70,17 @@ def test_it_goes_on_and_on(home: Home) -> None:
     assert sorted(home.free) == [0x20000 + 0x10000 * at for at in range(20)]
 
 
+def test_what_is_not_given_up_may_be_passed_twice(home: Home) -> None:
+    program = Donating()
+    donation = CudaDonation(Donation((0,), ((0, 0),)), ["x", "y"])
+    donating = donation.around(lambda x, y: program.call(x, y))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    y = own(0x20000, home)
+    first, _ = donating(own(0x10000, home), y)
+    again, _ = donating(first, y)
+    assert (again.address, y.address) == (0x10000, 0x20000)
+    assert donating(y, y) is NotImplemented
+
+
 def test_what_others_know_is_left_to_the_long_way(home: Home) -> None:
     program, y = Donating(), own(0x20000, home)
     foreign = tensor(0x10000)

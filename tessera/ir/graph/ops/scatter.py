@@ -109,9 +109,16 @@ def _infer_rows(ctx: InferContext, types: Sequence[TensorType], attributes: Attr
 
 
 def scatter_rows_reference(
-    x: Array, indices: Array, updates: Array, *, mode: str, accumulate: DType | None = None, checked: Any = None
+    x: Array,
+    indices: Array,
+    updates: Array,
+    *,
+    mode: str,
+    accumulate: DType | None = None,
+    checked: Any = None,
+    in_place: bool = False,
 ) -> Array:
-    """One index after the other; a narrow accumulator rounds what was added to, and nothing else."""
+    """One index after the other, wherever they are; a narrow accumulator rounds what was added to, and nothing else."""
     refuse_outside(checked, indices, x.shape[1])
     out = x.copy()
     narrow = None if accumulate is None or accumulate.compute is accumulate else accumulate
@@ -197,6 +204,9 @@ ACCUMULATE = Attribute("accumulate", "dtype", None, "dtype of the running sums; 
 ORDERED = Attribute("ordered", "bool", True, "in the order of the indices; without it, runs may differ")
 
 
+IN_PLACE = Attribute("in_place", "bool", False, "the result lies in the memory of `x`: the rows alone are written")
+
+
 def _writer(name: str, summary: str, mode: str, reference: Any, dtypes: tuple[str, ...]) -> OpSpec:
     return OpSpec(
         name=f"tgraph.{name}",
@@ -233,7 +243,7 @@ SPECS: tuple[OpSpec, ...] = (
         name="tgraph.scatter_rows",
         summary="x[:, indices[i]] = updates[:, i], or +=, for i in order, at legal indices.",
         operands=("x", "indices", "updates"),
-        attributes=(Attribute("mode", "str", doc="set or add"), ACCUMULATE, CHECKED),
+        attributes=(Attribute("mode", "str", doc="set or add"), ACCUMULATE, CHECKED, IN_PLACE),
         infer=_infer_rows,
         reference=scatter_rows_reference,
         samples=(
@@ -242,6 +252,6 @@ SPECS: tuple[OpSpec, ...] = (
         ),
         dtypes=("f32", "f64", *INTEGERS),
         cost=_cost,
-        lower=Library("scatter"),
+        lower=Library("scatter", overwrites=0),
     ),
 )
