@@ -55,3 +55,13 @@ tgraph.func @different(%x: !tgraph.tensor<[B], f32>, %h: !tgraph.tensor<[B], bf1
   %3 = tgraph.all_reduce %h {axis = "tp", size = [4], op = "max"} : (!tgraph.tensor<[B], bf16>) -> !tgraph.tensor<[B], bf16>
   tgraph.return %0, %1, %2, %3 : (!tgraph.tensor<[B], f32>, !tgraph.tensor<[B], f32>, !tgraph.tensor<[B], f32>, !tgraph.tensor<[B], bf16>) -> ()
 }
+
+// Many bytes are long under way: each starts when it can, and computing goes on.
+// CHECK-LABEL: tgraph.func @large(
+// CHECK-NOT:     tgraph.concat
+// CHECK-COUNT-2: tgraph.all_reduce
+tgraph.func @large(%x: !tgraph.tensor<[100000], f32>, %y: !tgraph.tensor<[100000], f32>) -> (!tgraph.tensor<[100000], f32>, !tgraph.tensor<[100000], f32>) {
+  %0 = tgraph.all_reduce %x {axis = "dp", size = [4]} : (!tgraph.tensor<[100000], f32>) -> !tgraph.tensor<[100000], f32>
+  %1 = tgraph.all_reduce %y {axis = "dp", size = [4]} : (!tgraph.tensor<[100000], f32>) -> !tgraph.tensor<[100000], f32>
+  tgraph.return %0, %1 : (!tgraph.tensor<[100000], f32>, !tgraph.tensor<[100000], f32>) -> ()
+}

@@ -20,6 +20,9 @@ from tessera.types.effect import may_swap
 _MERGED = "tgraph.all_reduce"
 _COLLECTIVE = frozenset({"collective"})
 
+MOST_BYTES = 1 << 18
+"""Of a collective that is merged: one that sends more is long under way, and computing can go on meanwhile."""
+
 
 @dataclass(frozen=True)
 class MergeCollectives(Pass):
@@ -28,7 +31,8 @@ class MergeCollectives(Pass):
     Before: `%a = tgraph.all_reduce %x`, `%b = tgraph.all_reduce %y`. After: one `tgraph.all_reduce` of the elements of
     `%x` and then `%y`, and `%a` and `%b` cut out of it. Two stay apart where the second needs the first, and where
     between them stands what may not change places with a collective: another of them, or an op that meets the outside
-    world. Each element is folded as before, so no bit changes.
+    world; and one that is known to send many bytes stays by itself, so that it starts as soon as they are there. Each
+    element is folded as before, so no bit changes.
     """
 
     def run(self, module: ModuleOp) -> None:
@@ -91,6 +95,9 @@ class _Merger:
 def _key(op: SpecOp) -> Any:
     """What collectives share that may be one; None for what is never merged."""
     if op.name != _MERGED:
+        return None
+    size = tensor_value(op.operands[0]).bytes.value
+    if size is not None and size > MOST_BYTES:
         return None
     return tuple(op.values().items()), tensor_value(op.operands[0]).dtype
 

@@ -1,0 +1,70 @@
+"""Collectives in compiled functions: whom they are made for, and what becomes of those who wait when one fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import ops
+from tessera.diagnostics.codes import PositionError, RankError, TracingError
+from tests.runtime.ranks.threads import on_ranks
+
+
+@ts.jit
+def placed(x: Any) -> Any:
+    return ts.dist.all_reduce(x, "dp") + ts.dist.axis_index("dp").cast(ts.f32)
+
+
+def test_a_program_is_made_again_for_another_mesh() -> None:
+    x = ts.ones(3)
+    for _ in range(2):
+        with ts.dist.mesh(dp=1):
+            assert placed(x).tolist() == [1.0] * 3
+        with ts.dist.mesh(dp=2), pytest.raises(RankError, match="has 2 ranks, and this process is alone"):
+            placed(x)
+        with pytest.raises(TracingError, match="no such axis"):
+            placed(x)
+    assert placed.cache_info().compiles <= 1
+    found = on_ranks(lambda rank: placed(ts.ones(3)).tolist(), dp=2)
+    assert found == [[2.0] * 3, [3.0] * 3]
+    with ts.dist.mesh(dp=1):
+        assert placed(x).tolist() == [1.0] * 3
+
+
+def test_only_an_index_needs_the_mesh_too() -> None:
+    where = ts.jit(lambda x: x * 0.0 + ts.dist.axis_index("tp").cast(ts.f32))
+    assert on_ranks(lambda rank: where(ts.ones(1)).tolist(), dp=2, tp=2) == [[0.0], [1.0], [0.0], [1.0]]
+    with ts.dist.mesh(tp=2), pytest.raises(RankError, match="`axis_index` over 2 ranks cannot run"):
+        where(ts.ones(1))
+
+
+@ts.jit(debug=True)
+def looked_up(x: Any, table: Any, at: Any) -> Any:
+    total = ts.dist.all_reduce(x, "dp")
+    return ops.take(table, at, 0), total
+
+
+def test_a_rank_that_fails_between_start_and_wait_lets_go_of_its_memory_and_tells_the_others() -> None:
+    table = ts.array(np.arange(8, dtype=np.float32))
+
+    def work(rank: int) -> Any:
+        return looked_up(ts.ones(4), table, ts.array(np.array([99 if rank else 1], np.int64)))
+
+    text = on_ranks(lambda rank: looked_up.lower(ts.ones(4), table, ts.array(np.array([1], np.int64))).schedule, dp=2)[
+        0
+    ]
+    host = text[text.rindex("tsched.module") :]
+    assert host.index("collective_start") < host.index("check_positions") < host.index("collective_wait")
+    waiting, failed = on_ranks(work, dp=2)
+    assert isinstance(failed, PositionError)
+    assert isinstance(waiting, RankError)
+    assert "a program ended while a collective of it was under way" in str(waiting)
+
+
+def test_programs_for_a_gpu_do_not_speak_with_others() -> None:
+    f = ts.jit(lambda x: ts.dist.all_reduce(x, "dp"), backend="cuda")
+    found = on_ranks(lambda rank: f(ts.ones(3)), dp=2)
+    assert all("cannot run on `cuda`" in str(one) for one in found)

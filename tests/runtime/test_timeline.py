@@ -1,0 +1,62 @@
+"""The timeline of one process: kernels by name while somebody records, nothing before and after; and its file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tessera as ts
+from tessera import ops
+from tessera.runtime import timeline
+
+
+@ts.jit
+def twice(x: Any, y: Any) -> Any:
+    return ops.matmul(ops.matmul(x, y), y)
+
+
+def test_kernels_are_noted_in_order_and_by_name_while_somebody_looks(tmp_path: Path) -> None:
+    x = ts.ones((8, 8))
+    expected = twice(x, x).tolist()
+    with timeline.recorded() as outer:
+        twice(x, x)
+        with timeline.recorded() as inner:
+            assert twice(x, x).tolist() == expected
+        twice(x, x)
+    twice(x, x)
+    # The one that was asked last has them.
+    assert len(outer.spans) == 4
+    assert len(inner.spans) == 2
+    first, second = inner.spans
+    assert first.start <= first.end <= second.start <= second.end
+    assert {one.kind for one in inner.spans} == {"kernel"}
+    assert all(one.name.startswith("matmul") for one in inner.spans)
+    assert not inner.running()
+    assert not inner.missed
+    inner.save(str(tmp_path / "trace.json"))
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    shown = [event for event in events if event["ph"] == "X"]
+    assert [(event["name"], event["pid"]) for event in shown] == [(one.name, 0) for one in inner.spans]
+    assert [event["dur"] * 1000 for event in shown] == pytest.approx([one.end - one.start for one in inner.spans])  # pyright: ignore[reportUnknownMemberType]
+
+
+def test_kernels_that_find_no_room_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline, "KERNELS", 3)
+    x = ts.ones((8, 8))
+    with timeline.recorded() as found:
+        for _ in range(4):
+            twice(x, x)
+    assert (len(found.spans), found.missed) == (3, 5)
+
+
+def test_blocks_are_noted_where_somebody_records() -> None:
+    with timeline.span("wait", "nobody looks"):
+        pass
+    with timeline.recorded() as found, timeline.span("collective", "it"):
+        assert found.running() == [("collective", "it")]
+    (one,) = found.spans
+    assert (one.kind, one.name, one.rank) == ("collective", "it", 0)
+    assert one.overlap(one) == one.end - one.start
