@@ -106,7 +106,8 @@ def test_copies_round_f32_to_tf32_as_the_recipe_says() -> None:
         bits[at - len(special), at] = word
     x, one = bits.view(np.float32), np.eye(256, dtype=np.float32)
     made = ts.jit(into_f32, policy=ts.compute(ts.tf32))
-    found, wanted = on_gpu(made, x, one), round_to(x, format="tf32")
+    with np.errstate(invalid="ignore"):  # NaN that signal
+        found, wanted = on_gpu(made, x, one), round_to(x, format="tf32")
     rows = len(x) - len(special)
     np.testing.assert_array_equal(found[:rows], wanted[:rows])
     for at in range(len(special)):
