@@ -150,7 +150,7 @@ class Driver:
 def test_programs_that_call_python_are_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     program, made = Program(asked, [X], debug=False), object.__new__(CudaProgram)
     plan = {"_plan": _nothing, "_tensor": _nothing}
-    made.__dict__.update(executable=program.executable, _callbacks=program.callbacks, **plan)
+    made.__dict__.update(executable=program.executable, _callbacks=program.callbacks, _donation=None, **plan)
     monkeypatch.setattr(cuda_program, "driver", Driver)
     monkeypatch.setattr(QUEUE, "recording", object(), raising=False)
     with pytest.raises(DeviceError, match="calls Python cannot be recorded"):

@@ -79,6 +79,7 @@ def program() -> CudaProgram:
         "_states": {0: table},
         "_native": NativeCall(0, None),
         "_callbacks": None,
+        "_donation": None,
     }
     made.__dict__.update(fields, _entry=_entered, call=_refused)
     return made
