@@ -44,9 +44,15 @@ def _leaf_taker(leaf: Leaf) -> Take:
         out.append(value)
         return True
 
+    def take_tensor(value: Any, out: list[Any]) -> bool:
+        out.append(value)
+        return value.__class__ not in _NUMBERS  # a number that no annotation calls a tensor is part of the program
+
     if dtype is None:
         return _static_taker(leaf.static, leaf.key)
-    return take if leaf.dims else take_scalar
+    if leaf.dims:
+        return take
+    return take_scalar if leaf.is_declared else take_tensor
 
 
 def _static_taker(static: Any, key: Hashable) -> Take:

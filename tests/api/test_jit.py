@@ -78,6 +78,20 @@ def test_a_failed_guard_says_what_where_and_why() -> None:
     assert caught.value.span.source_line.strip() == "return x + y"
 
 
+def test_a_number_is_part_of_the_program_whatever_was_called_before() -> None:
+    @ts.jit(backend="reference")
+    def row(x: Any, i: Any) -> Any:
+        return x[i]
+
+    x = zeros(4, 3)
+    for _ in range(2):
+        row(x, np.array(1))
+        with pytest.raises(ShapeError, match="index 9 is out of range"):
+            row(x, 9)
+        row(x, 2)
+    assert row.cache_info().misses == 2
+
+
 def test_a_size_that_is_no_multiple_is_told_the_nearest_that_are() -> None:
     @ts.jit(backend="reference")
     def rows(x: ts.Tensor["N", ts.f32]) -> Any:
