@@ -331,7 +331,8 @@ class Divided:
             return flat
 
         def else_() -> list[Value]:
-            return [*otherwise, *(f.poison(value.type) for value in flat[len(otherwise) :])]
+            # Some number: what has none would keep its register from the start of the loop on.
+            return [*otherwise, *(Value(value.type, "zeroinitializer") for value in flat[len(otherwise) :])]
 
         found = f.if_(section.condition, then, else_)
         at, emitter.memo = count, memo
