@@ -139,8 +139,11 @@ def graph_of(library: Any, aside: int, stream: int, run: Callable[[list[int], in
     graph, executable, queue = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p(aside)
     if library.cuStreamBeginCapture_v2(queue, _RELAXED):
         return 0
-    code = run(addresses, aside)
-    code = library.cuStreamEndCapture(queue, ctypes.byref(graph)) or code
+    try:
+        code = run(addresses, aside)
+    finally:
+        ended = library.cuStreamEndCapture(queue, ctypes.byref(graph))
+    code = code or ended
     if not code:
         code = library.cuGraphInstantiateWithFlags(ctypes.byref(executable), graph, ctypes.c_ulonglong(0))
     if graph.value:
