@@ -92,6 +92,21 @@ def test_every_drawn_order_gives_the_bits_of_the_program(name: str) -> None:
     assert len({tuple(program.order.drawn(Random(seed))) for seed in range(20)}) > 1
 
 
+def test_what_is_written_over_is_read_before_in_every_order() -> None:
+    _, given, _ = PROGRAMS["cached"]
+    jitted = ts.jit(cached, donate={"cache"})
+    program = compiled_in_any_order(jitted.trace(*given).tape)
+    program.order.check()
+    assert any("given-up argument" in str(place) for node in program.order.nodes for place in node.writes)
+
+    def fresh() -> list[Any]:
+        return [np.array(part) for one in given for part in parts(one)]
+
+    expected = leaves(ts.jit(cached)(*given))
+    for seed in range(60):
+        assert leaves(program.run(*fresh(), seed=seed)) == expected
+
+
 def test_what_the_world_sees_keeps_its_order() -> None:
     seen: list[float] = []
 
@@ -134,6 +149,12 @@ def test_host_programs_are_written_in_any_order(seed: int, monkeypatch: pytest.M
     monkeypatch.setattr(schedule, "pipeline", reordered)
     assert lower(tape, Options()).host != plain
     assert leaves(LoadedExecutable(compile_tape(tape, Options()))(*given)) == expected
+
+
+def test_the_order_stands_below_the_host_program() -> None:
+    function, given, _ = PROGRAMS["block"]
+    text = ts.jit(function).lower(*given).schedule
+    assert "// 9 launches, 3 at a time at most, 7 one after the other at least" in text
 
 
 def test_an_arc_left_out_is_refused_and_shows() -> None:

@@ -11,6 +11,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 from tessera.ir.base.effects import declared_effects, effects_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, ShapedAttr
+from tessera.ir.schedule.in_place import donated_in
 from tessera.ir.schedule.memory import aligned
 from tessera.ir.schedule.ops.flow import is_placed
 from tessera.types.dim import Dim
@@ -20,6 +21,7 @@ from tessera.types.shape import is_at_most
 
 ARGUMENT = "argument "
 """How memory of the caller begins its name: two of its tensors may be one."""
+GIVEN_UP = "given-up argument "
 _SILENT = ("tsched.guard", "tsched.alias", "tsched.constant", "tsched.tile", "tsched.layout", "tsched.collective")
 """Ops that touch no memory: they give it a name, or say something of a group."""
 _ZERO = Dim.constant(0)
@@ -79,6 +81,7 @@ class Memory:
         """`scratch` are kernels with memory of their own, which all of them share."""
         self._block, self._kernels, self._scratch = program.regions[0].block, kernels, scratch
         self._names: Sequence[str] = program.value("names") or ()
+        self._donated = donated_in(program)
         self._places: dict[SSAValue, tuple[Place, ...]] = {}
 
     def places(self, value: SSAValue) -> tuple[Place, ...]:
@@ -116,7 +119,8 @@ class Memory:
         block, op = value.block, value.block.parent_op()
         if block is self._block:
             name = self._names[value.index] if value.index < len(self._names) else str(value.index)
-            return (self._named(f"{ARGUMENT}{name}", value),)
+            # What a caller gives up is no other argument: each call looks.
+            return (self._named(f"{GIVEN_UP if value.index in self._donated else ARGUMENT}{name}", value),)
         if not isinstance(op, SpecOp) or not is_placed(op):
             return (self._named(f"value {len(self._places)}", value),)
         if op.name == "tsched.while":
