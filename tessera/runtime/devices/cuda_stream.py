@@ -12,7 +12,7 @@ from typing import Any
 from tessera.diagnostics.codes import DeviceError, RuntimeArgumentError
 from tessera.runtime.devices.cuda_driver import NO_CONTEXT, driver, error_of
 from tessera.runtime.devices.cuda_memory import POOL, Home
-from tessera.runtime.launch_log import WATCH, Entry, HostWait, Launch, Signal, Wait, tell
+from tessera.runtime.launch_log import WATCH, Bytes, Entry, HostWait, Launch, Signal, Wait, tell
 
 _NON_BLOCKING = 1
 _UNTIMED = 2
@@ -194,10 +194,8 @@ class Graph:
             tell([entry.moved(inside, home) for entry in self.entries or self._touched()])
 
     def _touched(self) -> list[Entry]:
-        held = [(one.address, one.address + one.nbytes) for one in self._held if hasattr(one, "nbytes")]
-        made = [(one.address, one.address + one.nbytes) for one in self._made]
-        made += [(address, address + home.size) for home, address in self._blocks]
-        return [Launch("a recording", self._home, tuple(held), tuple(made))]
+        blocks = [(address, address + home.size) for home, address in self._blocks]
+        return [Launch("a recording", self._home, _spans(self._held), (*_spans(self._made), *blocks))]
 
     def _relaunch(self, code: int) -> None:
         """Again in a thread that has not met the device before; any other failure is told."""
@@ -271,6 +269,18 @@ class Graph:
             self._library.cuGraphDestroy(self._graph)
         for home, address in self._blocks:
             home.free.append(address)
+
+
+def _spans(held: Sequence[Any]) -> tuple[Bytes, ...]:
+    """Where tensors lie; what was given up, and what is no tensor, lies nowhere."""
+    found: list[Bytes] = []
+    for one in held:
+        try:
+            start: int = object.__getattribute__(one, "address")
+        except AttributeError:
+            continue
+        found.append((start, start + one.nbytes))
+    return tuple(found)
 
 
 @contextmanager
