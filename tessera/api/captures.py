@@ -23,7 +23,6 @@ from typing import Any, TypeAlias
 from tessera.api.outside import MISSING, Get, Outside, Same
 from tessera.frontend.concrete import concrete_type, is_array, is_concrete
 from tessera.frontend.static_key import static_key
-from tessera.runtime.ranks.mesh import Mesh, mesh_in_force
 
 Forms: TypeAlias = "list[tuple[str, Hashable]]"
 
@@ -53,7 +52,7 @@ class Captures:
         self._inputs = {at: number for at, number in owners if number is not None}
         self._pinned = {number: tensor for number, tensor in enumerate(lifted) if number not in self._inputs.values()}
         self._types = [concrete_type(tensor) for tensor in lifted]
-        self.speaks = any(isinstance(one, Mesh) for one in read)
+        self.speaks = bool(meshes_in(read))
         self._read = {id(tensor): tensor for tensor in read}
         self._names, self._form = found.names, self._form_of(found)
         self._adopt(found, arguments)
@@ -70,7 +69,9 @@ class Captures:
         """Read and compare at these places from now on."""
         self._paths, self._arguments = [place.path for place in found.places], arguments
         reads: dict[int, tuple[Get, Any]] = {number: ({None: it}.get, None) for number, it in self._pinned.items()}
-        watched: list[tuple[Get, Any, Any]] = [(mesh_in_force, None, mesh_in_force())] if self.speaks else []
+        watched: list[tuple[Get, Any, Any]] = []
+        if self.speaks:
+            watched.append((_mesh_in_force(), None, _mesh_in_force()()))
         pairs: list[tuple[tuple[Get, Any], tuple[Get, Any]]] = []
         for at, place in enumerate(found.places):
             number, here = self._inputs.get(at), (place.get, place.key)
@@ -119,7 +120,7 @@ class Captures:
         numbers: dict[int, int] = {}
         form = [*found.forms, ("", tuple([place.path for place in found.places]))]
         if self.speaks:
-            form.append(("the mesh", mesh_in_force()))
+            form.append(("the mesh", _mesh_in_force()()))
         for at, place in enumerate(found.places):
             value = place.value
             if at in self._inputs:
@@ -135,6 +136,22 @@ class Captures:
         mine, others = dict(self._form), dict(other._form)
         changed = [path for path in {**mine, **others} if mine.get(path) != others.get(path)]
         return [path for path in changed if path] or ["the function"]
+
+
+def meshes_in(read: Sequence[Any]) -> list[Any]:
+    """What a trace asked for that is a mesh."""
+    if not read:
+        return []
+    from tessera.runtime.ranks.mesh import Mesh  # noqa: PLC0415 - few functions ask for anything
+
+    return [one for one in read if isinstance(one, Mesh)]
+
+
+def _mesh_in_force() -> Callable[..., Any]:
+    """What says which mesh is around."""
+    from tessera.runtime.ranks.mesh import mesh_in_force  # noqa: PLC0415 - few functions speak with other ranks
+
+    return mesh_in_force
 
 
 def _changed(before: Forms, after: Forms) -> frozenset[str]:

@@ -22,8 +22,6 @@ from tessera.frontend.several import several
 from tessera.ir.base.kernels import KERNELS
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.tape_text import tape_hash
-from tessera.runtime.ranks import world
-from tessera.runtime.ranks.turns import turn
 from tessera.types.device import DEVICE, Device
 
 if TYPE_CHECKING:
@@ -48,6 +46,9 @@ def load(tape: Tape, options: Options, name: str = "") -> tuple[Loaded, Origin]:
     executable = _stored(store, key)
     if executable is not None:
         return _loaded(executable, tape, options), Origin("disk cache", key)
+    from tessera.runtime.ranks import world  # noqa: PLC0415 - see above
+    from tessera.runtime.ranks.turns import turn  # noqa: PLC0415
+
     with turn(key):
         # Of several ranks that want one program, the first makes it, and the others find it.
         executable = _stored(store, key) if world.size() > 1 else None

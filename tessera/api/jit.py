@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from tessera.api import eager as eager  # the ops that functions call: loaded here, not by the first call of one
 from tessera.api import guards
-from tessera.api.captures import Captures
+from tessera.api.captures import Captures, meshes_in
 from tessera.api.compilation import load, placed
 from tessera.api.named import given_up, names_of, numbers_of, rules_of
 from tessera.api.outside import Outside
@@ -22,12 +22,11 @@ from tessera.diagnostics.error import readable
 from tessera.frontend.annotations import annotation_text, parameters_of, resolve, signature_of
 from tessera.frontend.arguments import callables, flag
 from tessera.frontend.bind import Binder, Call, Signature, static_arguments
-from tessera.frontend.concrete import device_class, residence
+from tessera.frontend.concrete import at_home, device_class, residence
 from tessera.frontend.returned import check_returned
 from tessera.frontend.trace_function import TracedFunction, trace_function
 from tessera.ir.base import dispatch
 from tessera.ir.base.tape import DONATED
-from tessera.runtime.ranks.mesh import Mesh
 from tessera.runtime.reads import noted
 from tessera.types.device import Device
 from tessera.types.effect import PURE, Effects
@@ -190,11 +189,11 @@ class Jit(_Hot):
             self._hits += 1
         made, captured = found
         self._prefer(made.fast)
-        return made.run(call.tensors, captured)
+        return made.run(at_home(call.tensors) if self.options.backend == "x86" else call.tensors, captured)
 
     def _where_they_are(self, tensors: Sequence[Any]) -> Jit | None:
         """The function on the GPU that its tensors lie on; None where it runs here, or says itself where it does."""
-        if self.options.backend != Options().backend:
+        if self.options.backend != Options().backend or self._around.place is not None:
             return None
         place = residence(self.name, tensors)
         return None if place is None else self.under(SILENT, place)
@@ -265,7 +264,7 @@ class Jit(_Hot):
         loaded, origin = load(traced.tape, self.options, f"{owner} {self.name}")
         made = Specialization(signature, traced, captures, loaded, origin)
         if traced.tape.functions:
-            meshes = [one for one in read if isinstance(one, Mesh)]
+            meshes = meshes_in(read)
             made.watch_later(lambda: Captures(self.function, given, before, traced.lifted, meshes))
         self._misses += 1
         self._compiles += origin.source != "disk cache"

@@ -1,5 +1,8 @@
 """Collectives in compiled functions: whom they are made for, and what becomes of those who wait when one fails."""
 
+# Functions of traced values are written as lambdas, whose parameters cannot be annotated.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 from typing import Any
