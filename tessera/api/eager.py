@@ -23,6 +23,7 @@ from tessera.diagnostics.span import user_span
 from tessera.frontend.arguments import checked
 from tessera.frontend.concrete import (
     StandIn,
+    at_home,
     concrete_dtype,
     concrete_type,
     device_class,
@@ -74,7 +75,8 @@ def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any], opti
     program, is_single = found
     result = program.call(*operands)
     if result is NotImplemented:
-        result = program.run(operands)
+        is_here = options is not None and options.backend == "x86"
+        result = program.run(at_home(operands) if is_here else operands)
     return result if is_single else several(result)
 
 
@@ -212,6 +214,7 @@ def array(values: Any, dtype: DType | str | None = None) -> Tensor:
     """
     if isinstance(values, StandIn):
         raise RuntimeArgumentError("`array` takes data, and a traced tensor has none", fix="use the tensor itself")
+    (values,) = at_home((values,))
     if dtype is not None:
         dtype = parse_dtype(dtype)
     return Tensor.of(values, dtype if dtype is not None or not _is_plain(values) else _natural_dtype(values))

@@ -57,6 +57,7 @@ class Kernel:
         self.options = options or Options()
         self.signature = self._call_signature()
         self._placed: dict[Device, Kernel] = {}
+        self._is_placed = False
         self._jit = _KernelJit(self)
 
     def _call_signature(self) -> inspect.Signature:
@@ -89,19 +90,27 @@ class Kernel:
         if getattr(scope, "place", None) is not None:
             with scope.without_place():
                 return self._at(scope.place)(*args, **kwargs)
-        if scope is None and device_class() is not None and self.options.backend == Options().backend:
-            place = residence(self.name, [leaf for leaf in flatten((args, kwargs))[0] if is_concrete(leaf)])
-            if place is not None:
-                return self._at(place)(*args, **kwargs)
+        if (scope is None or getattr(scope, "is_scope", False)) and (
+            place := self._residence(args, kwargs)
+        ) is not None:
+            return self._at(place)(*args, **kwargs)
         if self.tuning is not None:
             return self.tuning.chosen(self, args, kwargs)._called(args, kwargs)
         return self._called(args, kwargs)
+
+    def _residence(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Device | None:
+        """The GPU that the tensors of a call lie on, where nobody says where the kernel runs."""
+        if self._is_placed or device_class() is None or self.options.backend != Options().backend:
+            return None
+        return residence(self.name, [leaf for leaf in flatten((args, kwargs))[0] if is_concrete(leaf)])
 
     def _at(self, place: Device) -> Kernel:
         """The kernel on a device."""
         if place not in self._placed:
             options = at_place(self.options, place)
-            self._placed[place] = Kernel(self.definition.function, self.given, self.tuning, self.definition, options)
+            made = Kernel(self.definition.function, self.given, self.tuning, self.definition, options)
+            made._is_placed = True
+            self._placed[place] = made
         return self._placed[place]
 
     def _called(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -142,6 +142,14 @@ def residence(what: str, tensors: Sequence[Any], names: Sequence[str] = ()) -> D
     return device
 
 
+def at_home(tensors: Sequence[Any]) -> Sequence[Any]:
+    """Tensors in host memory: those of a GPU are copied, for what is said to run here."""
+    kind = device_class()
+    if kind is None or not any(isinstance(tensor, kind) for tensor in tensors):
+        return tensors
+    return [tensor.cpu() if isinstance(tensor, kind) else tensor for tensor in tensors]
+
+
 def _apart(
     what: str, there: tuple[int, Any], here: tuple[int, Any], device: Device, names: Sequence[str]
 ) -> DeviceError:

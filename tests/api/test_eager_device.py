@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import pickle
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -204,6 +204,25 @@ def test_functions_and_kernels_run_where_their_tensors_are(made: list[str]) -> N
         assert made == ["cuda", "x86"]
         assert isinstance(work(put(X)), CudaTensor)
         assert made == ["cuda", "x86"]
+
+
+def test_what_is_said_to_run_here_does() -> None:
+    assert isinstance(ts.array(put(X)), ts.Tensor)
+    works: list[Callable[[Any], Any]] = [twice, doubled, lambda x: x * 2.0, lambda x: x + ts.array(X)]
+    with ts.device(ts.cpu):
+        for work in works:
+            found = work(put(X))
+            assert isinstance(found, ts.Tensor)
+            np.testing.assert_array_equal(np.asarray(found), 2 * X)
+
+
+def test_kernels_take_tensors_of_the_device_inside_other_functions(made: list[str]) -> None:
+    @ts.jit
+    def around(x: Any) -> Any:
+        return doubled(x) + twice(x)
+
+    assert isinstance(around(put(X)), CudaTensor)
+    assert made == ["cuda"]
 
 
 def test_a_function_of_two_memories_is_refused() -> None:
