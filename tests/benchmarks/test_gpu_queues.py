@@ -1,0 +1,49 @@
+"""The measurement of queues without a GPU: what its programs mean, and what is kept of times."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from benchmarks import gpu_queues
+from benchmarks.gpu_queues import QUEUES, block, experts, line_of, row_of, timed
+
+
+def test_programs_mean_what_they_say() -> None:
+    rng = np.random.default_rng(0)
+    x, *weights = (rng.standard_normal((4, 4)).astype(np.float32) for _ in range(7))
+    made = [np.asarray(one) for one in experts(x, weights[:2])]
+    np.testing.assert_allclose(made, [np.maximum(x @ one, 0) for one in weights[:2]], rtol=1e-5)
+    q, k, v = (x @ one for one in weights[:3])
+    powers = np.exp(q @ k.T)
+    h = x + powers / powers.sum(-1, keepdims=True) @ v @ weights[3]
+    expected = h + np.maximum(h @ weights[4], 0) @ weights[5]
+    np.testing.assert_allclose(np.asarray(block(x, weights)), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_row_says_what_the_best_number_of_queues_gains() -> None:
+    times = {
+        f"{kind} {n}": 12.0 / n + (0 if kind == "replay" else 20.0 * n) for kind in ("replay", "call") for n in QUEUES
+    }
+    row = row_of("small", times, same_bits=True)
+    assert row["gain"] == {"replay": 8.0, "call": 1.0}
+    assert line_of(row).startswith("small: replay 1: 12.0, 2: 6.0, 4: 3.0, 8: 1.5; call 1: 32.0")
+
+
+def test_bursts_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Event:
+        def record(self) -> None:
+            pass
+
+        def milliseconds_since(self, _: Event) -> float:
+            return 0.04
+
+    for name, value in (("Event", Event), ("synchronize", lambda: None)):
+        monkeypatch.setattr(gpu_queues.ts.cuda, name, value)
+    done: list[str] = []
+    found = timed({name: partial(done.append, name) for name in ("one", "two")}, 2)
+    burst = gpu_queues.RUNS + 1
+    assert done == (["one"] * burst + ["two"] * burst) * 2
+    assert found == {"one": 2.0, "two": 2.0}
