@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-from tessera import KTile, Schedule, f32, kernel, tile
+from tessera import KTile, Schedule, bf16, f32, kernel, tile
+from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.ir.tile.write_records import write_kernel
+from tessera.types.machine import GPUS
 from tests.kernel.compare import agree
+
+BF16: Any = ml_dtypes.bfloat16
 
 RNG = np.random.default_rng(29)
 
@@ -70,3 +76,25 @@ def test_a_number_that_a_loop_reads_is_one_for_all_rows_of_a_block() -> None:
     found = agree(weighed, q, k, weight, ulps=4)[0]
     expected = (q.astype(np.float64) @ np.swapaxes(k, 1, 2) * weight[:, None, None]) @ k
     np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
+
+
+@kernel(Schedule(block=(64, 128, 64)))
+def turned(a: KTile["M", "K", bf16], b: KTile["K", "N", bf16], out: KTile["N", "M", bf16]) -> None:
+    """A product whose columns are rows of the result."""
+    T = tile.context()
+    acc = tile.zeros((T.m, T.n), f32)
+    for k in tile.range_k(a.shape, T.k):
+        acc += tile.dot(tile.load(a, T.m, k), tile.load(b, k, T.n))
+    tile.store(out, tile.relu(acc).T, rows=T.n, cols=T.m)
+
+
+def test_a_product_is_stored_turned_without_being_turned() -> None:
+    a, b = normal(70, 100).astype(BF16), normal(100, 150).astype(BF16)
+    expected = np.maximum(a.astype(np.float64) @ b.astype(np.float64), 0.0).T
+    np.testing.assert_allclose(agree(turned, a, b)[0], expected, atol=0.2)
+    assert "ttarget.gemm" in turned.lower(a, b).target
+    program = turned.program(a, b, kind="gpu")
+    for machine, kind in (("sm_90a", "matrix_kernel"), ("sm_80", "warp_kernel")):
+        target = NvptxBackend(GPUS[machine]).matrix(write_kernel(program))
+        assert target is not None
+        assert target.name == f"ttarget.{kind}"

@@ -69,7 +69,7 @@ class KernelBuilder:
         """The value of every coordinate that expressions may name."""
         self.loops: list[str] = []
         self.numeric: dict[str, None] = {}
-        self.has_stores = False
+        self.has_stores = self.has_products = False
         self.equalities: list[tuple[Dim, Dim, str]] = []
         self.whole: Dim | None = None
         """The dim that `T.d` is."""

@@ -148,6 +148,7 @@ def _emit(b: KernelBuilder, left: Tile, right: Tile, acc: Tile) -> Tile:
     wanted = (left.shape[0], right.shape[1])
     if acc.shape != wanted:
         raise b.misfit(f"the accumulator of this product must be {list(wanted)}, got {list(acc.shape)}")
+    b.has_products = True
     start = cast_to(b, acc, acc.dtype.compute)
     axes = (left.axes[0] or acc.axes[0], right.axes[1] or acc.axes[1])
     type = TensorType.of(wanted, start.dtype)

@@ -7,7 +7,8 @@ from typing import Any
 
 from tessera.diagnostics.codes import DTypeError
 from tessera.frontend.kernel.builder import KernelBuilder, current
-from tessera.frontend.kernel.places import Origin, TensorRef, place_of, spots_of
+from tessera.frontend.kernel.matrix import Turned
+from tessera.frontend.kernel.places import Origin, Spot, TensorRef, place_of, spots_of
 from tessera.frontend.kernel.tiles import (
     Extent,
     Operand,
@@ -109,8 +110,9 @@ def _written(
     places, _ = _positions(b, positions, rows, cols)
     chosen = tile_of(b, f"the mask of {fn}", mask) if mask is not None else None
     spots = spots_of(b, tensor, places)
-    place = place_of(b, spots, mask=chosen)
-    source = converted(b, tile_of(b, fn, tile), tensor, fn)
+    turned = _turned_sums(b, tile, spots) if chosen is None and mode == "set" else None
+    place = place_of(b, spots, order=None if turned is None else (1, 0), mask=chosen)
+    source = converted(b, tile_of(b, fn, tile if turned is None else turned), tensor, fn)
     if source.shape != place.sizes:
         joined = joined_shape(b, fn, [source.shape, place.sizes])
         if joined != place.sizes:
@@ -123,6 +125,17 @@ def _written(
     if any(spot.found is not None for spot in spots):
         values["checked"] = {"op": fn, "kernel": b.name, "into": tensor.name, "masked": mask is not None}
     b.emit("store", [number, tensor.number, *place.operands, *place.tiles], values)
+
+
+def _turned_sums(b: KernelBuilder, tile: Any, spots: Sequence[Spot]) -> Tile | None:
+    """What a turned tile was before, where it is stored as it is with its axes swapped: sums stay where they are.
+
+    Matrix units and products of whole tensors hand out sums in an order of their own, so nothing is gained by turning
+    them; other tiles are turned on the way, so that neighbours are written together.
+    """
+    found = tile.tile if isinstance(tile, Turned) else None
+    is_block = sum(spot.axis is not None for spot in spots) == 2 and all(spot.found is None for spot in spots)
+    return found if found is not None and b.has_products and found.origin is None and is_block else None
 
 
 def converted(b: KernelBuilder, tile: Tile, tensor: TensorRef, fn: str) -> Tile:
