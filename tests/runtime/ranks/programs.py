@@ -74,7 +74,7 @@ def refused_mesh() -> str:
         return error.message
 
 
-LENGTH = 30
+LENGTH = 40
 
 
 def step(x: Any, w: Any) -> Any:
@@ -95,7 +95,7 @@ def timed(folder: str) -> list[tuple[tuple[Span, ...], list[bytes]]]:
     under way: where nothing overlaps, it never does, and rank 1 comes after all when it has waited long enough.
     """
     rank = ts.dist.rank()
-    x, w = (ts.array((np.eye(size) * (1 + rank)).astype(np.float32)) for size in (64, 320))
+    x, w = (ts.array((np.eye(size) * (1 + rank)).astype(np.float32)) for size in (64, 448))
     found: list[tuple[tuple[Span, ...], list[bytes]]] = []
     flag = os.path.join(folder, "running")
     with ts.dist.mesh(dp=2):
