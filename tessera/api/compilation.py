@@ -19,7 +19,6 @@ from tessera.compiler.options import Options, at_place
 from tessera.diagnostics.codes import LoadError
 from tessera.diagnostics.span import Span
 from tessera.frontend.several import several
-from tessera.ir.base.kernels import KERNELS
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.tape_text import tape_hash
 from tessera.types.device import DEVICE, Device
@@ -167,6 +166,8 @@ def key_parts(tape: Tape, options: Options) -> dict[str, str]:
 
 def _lines(tape: Tape) -> list[str]:
     """All lines that errors of a run may name: where ops stand, and the kernels that they call."""
+    from tessera.ir.base.kernels import KERNELS  # noqa: PLC0415 - for debug builds alone
+
     known = sorted(_called(tape) & KERNELS.keys())
     return [*spans_of(tape, repr), *(f"{name} {KERNELS[name].place}" for name in known)]
 
