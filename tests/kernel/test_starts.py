@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tessera import KTile, Schedule, f32, i32, kernel, tile
+from tessera import KTile, Schedule, f32, i32, i64, kernel, tile
 from tessera.diagnostics.codes import KernelError
 from tests.kernel import kernels
 from tests.kernel.compare import agree
@@ -54,6 +54,39 @@ def test_a_size_that_begins_nowhere_says_so() -> None:
 
     with pytest.raises(KernelError, match=r"`T\.k` is a size, and begins nowhere"):
         lost(normal(4, 8))
+
+
+def test_places_in_a_whole_dim_have_numbers_too() -> None:
+    @kernel
+    def largest(x: KTile["M", "D", f32], out: KTile["M", i64]) -> None:
+        T = tile.context()
+        block = tile.load(x, T.m, T.d)
+        is_largest = block == tile.max(block, 1)[:, None]
+        tile.store(out, tile.min(tile.where(is_largest, tile.col_index(T.d)[None, :], 1 << 30), 1), T.m)
+
+    x = normal(9, 33)
+    np.testing.assert_array_equal(agree(largest, x)[0], x.argmax(1))
+
+
+def rows_by_a_size(T: Any) -> Any:
+    return tile.row_index(T.m)
+
+
+def columns_of_a_number(T: Any) -> Any:
+    return tile.col_index(3)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"), [(rows_by_a_size, r"`T\.m` is a size"), (columns_of_a_number, "int has no columns")]
+)
+def test_numbers_of_what_has_no_place_are_refused(body: Any, message: str) -> None:
+    @kernel
+    def wrong(x: KTile["M", "N", f32]) -> Any:
+        T = tile.context()
+        return tile.load(x, T.m, T.n) + tile.cast(body(T), f32)
+
+    with pytest.raises(KernelError, match=message):
+        wrong(normal(4, 8))
 
 
 @pytest.mark.parametrize("bins", [1, 10, 33])

@@ -194,10 +194,18 @@ def _along(axis: ProgramAxis) -> Axis:
 
 
 def col_index(block: Any = None, offset: Any = None) -> Coordinates:
-    """The columns of a step of a tile loop, or of this program's block, as numbers of the whole tensor."""
+    """The columns of a step of a tile loop, of this program's block, or of a whole dim (`T.d`), as numbers of that."""
+    b = current()
     if isinstance(block, Loop):
         return Coordinates(Axis(block.name, block.bound), block.size, _offset(offset))
-    axis = current().declared_axis("n")
+    if isinstance(block, Extent) and block.role == "d":
+        return Coordinates(Axis(b.zero(), None, Dim.constant(int(block))), int(block), _offset(offset))
+    if block is not None and not (isinstance(block, Extent) and block.role == "n"):
+        raise b.fail(
+            f"{type(block).__name__} has no columns",
+            "write `tile.col_index(step)` in a tile loop, `tile.col_index(T.d)` for a whole dim, or nothing",
+        )
+    axis = b.declared_axis("n")
     return Coordinates(_along(axis), axis.size, _offset(offset))
 
 
@@ -206,6 +214,10 @@ def _offset(offset: Any) -> Dim | None:
         return None
     if isinstance(offset, Index):
         return offset.dim
+    if isinstance(offset, Extent):
+        raise current().fail(
+            f"`T.{offset.role}` is a size, and an offset is where the first row stands", "leave it out"
+        )
     if isinstance(offset, int) and not isinstance(offset, bool):
         return Dim.constant(offset)
     raise current().fail(f"an offset is a whole number or an index, got {type(offset).__name__}")
