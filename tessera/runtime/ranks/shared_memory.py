@@ -273,13 +273,15 @@ class LocalCommunicator:
         """Raise where going on has no hope."""
         if self._is_abandoned:
             raise self._failure or RankError(f"rank {self.rank} has left", span=None)
-        gone = [one.peer for one in left if one.peer.has_left or one.is_broken]
-        if gone:
-            said = [peer for peer in gone if peer.last_words()]
+        if any(one.peer.has_left or one.is_broken for one in left):
+            self._listen([one.peer for one in left], 0.0)  # whoever else has left by now
+            gone = [one.peer for one in left if one.peer.has_left or one.is_broken]
+            # One that died says nothing; those who left because of it say so.
+            first = next((peer for peer in gone if not peer.last_words()), gone[0])
             raise RankError(
-                f"rank {(said or gone)[0].rank} left while rank {self.rank} was at {exchange.what}",
+                f"rank {first.rank} left while rank {self.rank} was at {exchange.what}",
                 span=None,
-                notes=tuple([f"rank {peer.rank} said: {peer.reason}" for peer in said[:1]]),
+                notes=(f"rank {first.rank} said: {first.reason}",) if first.reason else (),
                 fix="see what that rank says: it ended, or failed, before it came here",
             )
         if time.monotonic() - last >= self._seconds:

@@ -14,10 +14,9 @@ from tessera import ops
 from tessera.runtime.timeline import Span, Timeline
 
 
-def values(rank: int, dtype: str, *shape: int) -> Any:
+def values(rank: int, *shape: int) -> Any:
     """What a rank has."""
-    drawn = np.random.default_rng(rank).standard_normal(shape) * 3
-    return ts.array(drawn.astype(np.float32)).astype(dtype)
+    return ts.array(np.random.default_rng(rank).standard_normal(shape).astype(np.float32))
 
 
 def everything(x: Any, axis: str) -> Any:
@@ -37,15 +36,13 @@ def raw(found: Any) -> list[bytes]:
     return [one.tobytes() for one in found]
 
 
-def compare() -> list[tuple[str, bool]]:
-    """Compiled code and the reference between the same ranks, in one mesh after the other: which agree bit for bit."""
-    found: list[tuple[str, bool]] = []
-    whole, cut = {"dp": 4}, {"dp": 2, "tp": 2}
-    cases = ((whole, "dp", "f32", (4, 8)), (whole, "dp", "f32", (0, 4)), (cut, "dp", "bf16", (3, 6)))
-    for axes, axis, dtype, shape in cases:
-        x = values(ts.dist.rank(), dtype, *shape)
-        with ts.dist.mesh(**axes):
-            found.append((f"{dtype} {shape} {axes} {axis}", raw(JITTED(x, axis)) == raw(PLAIN(x, axis))))
+def compare() -> list[tuple[tuple[int, ...], bool]]:
+    """Compiled code and the reference between the same ranks: for which shapes they agree bit for bit."""
+    found: list[tuple[tuple[int, ...], bool]] = []
+    for shape in ((4, 8), (3, 4), (0, 4)):
+        x = values(ts.dist.rank(), *shape)
+        with ts.dist.mesh(dp=4):
+            found.append((shape, raw(JITTED(x, "dp")) == raw(PLAIN(x, "dp"))))
     return found
 
 
@@ -58,7 +55,7 @@ def seed_snippet() -> Any:
     """Data parallel: each rank has a part of the inner axis."""
     rank = ts.dist.rank()
     with ts.dist.mesh(dp=4):
-        return seed_step(values(rank, "f32", 3, 5), values(10 + rank, "f32", 5, 2))
+        return seed_step(values(rank, 3, 5), values(10 + rank, 5, 2))
 
 
 def four_ranks() -> Any:

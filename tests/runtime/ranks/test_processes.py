@@ -29,8 +29,7 @@ def test_four_ranks_get_what_the_reference_says() -> None:
         assert all(same for _, same in agreed), agreed
         assert refused == "mesh(dp=3) has 3 ranks, and the world has 4"
     parts = [
-        np.asarray(programs.values(rank, "f32", 3, 5)) @ np.asarray(programs.values(10 + rank, "f32", 5, 2))
-        for rank in range(4)
+        np.asarray(programs.values(rank, 3, 5)) @ np.asarray(programs.values(10 + rank, 5, 2)) for rank in range(4)
     ]
     for _, result, _ in found:
         np.testing.assert_allclose(np.asarray(result), sum(parts), rtol=1e-5, atol=1e-5)
