@@ -12,7 +12,7 @@ import pytest
 
 import tessera as ts
 from tessera.runtime.devices.cuda_driver import is_available
-from tessera.runtime.devices.cuda_replays import NEEDED
+from tessera.runtime.devices.cuda_replays import NEEDED, OFTEN
 
 pytestmark = [
     pytest.mark.device("sm_80"),
@@ -60,6 +60,25 @@ def test_what_is_played_has_the_bits_of_what_is_launched(body: Any, shape: Any, 
             copies = [ts.cuda.array(given), ts.cuda.array(np.asarray(w))]
             assert np.asarray(plain(*copies)).tobytes() == found
     assert any(one.graphs for one in replays_of(played))
+
+
+@pytest.mark.parametrize(
+    ("body", "shape", "other"),
+    [(layered, (96, 256), (256, 256)), (counted, (2, 8, 1024, 128), (2, 8, 1024, 128))],
+    ids=["layers", "counter"],
+)
+def test_other_memory_each_time_gives_the_same_bits(body: Any, shape: Any, other: Any) -> None:
+    function: Any = ts.jit(body, backend="cuda")
+    w = values(*other)
+    given = [values(*shape) for _ in range(4)]
+    wanted = [np.asarray(function(ts.cuda.array(one), ts.cuda.array(w))).tobytes() for one in given]
+    kept: list[Any] = []
+    for turn in range(2 * OFTEN):
+        kept.append((ts.cuda.array(given[turn % 4]), ts.cuda.array(w)))
+        kept.append(function(*kept[-1]))
+    assert function.specializations[0].loaded._told
+    results = [np.asarray(one).tobytes() for one in kept[1::2]]
+    assert results == [wanted[turn % 4] for turn in range(2 * OFTEN)]
 
 
 def test_results_that_are_kept_stay_as_they_are() -> None:

@@ -15,6 +15,7 @@ from xdsl.ir import SSAValue
 
 from tessera.backends.nvptx.host_call import write_call
 from tessera.backends.nvptx.host_maps import KeptMaps
+from tessera.backends.nvptx.host_nodes import write_launch
 from tessera.backends.nvptx.host_queues import ONE_QUEUE, Sides
 from tessera.backends.nvptx.kernel_code import KernelCode, MapCode, matrix_symbol, shared_symbol
 from tessera.ir.base.op import SpecOp
@@ -77,6 +78,7 @@ def host_code(
     entry = _Entry(f, program, symbols, kernels, queues or ONE_QUEUE)
     entry.run()
     f.ret(f.const_i(0))
+    write_launch(module)
     write_call(module, len(program.regions[0].block.args), len(_results_of(program)))
     scratches = tuple(dict.fromkeys(entry.scratches))
     plan = queues or ONE_QUEUE

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
-from tessera.runtime.devices.cuda_replays import HEAD, MISSED, NEEDED, NOBODY, WAY, WAYS
+from tessera.runtime.devices.cuda_replays import HEAD, MISSED, NEEDED, NOBODY, NODES, OFTEN, WAY, WAYS
 
 _NULL = Value("ptr", "null")
 
@@ -75,6 +75,8 @@ class Replays:
         is_known = f.icmp("ne", self.way, _NULL)
 
         def plain() -> None:
+            launched = self._add("plain", 1)
+            f.if_(f.icmp("eq", launched, OFTEN), lambda: self._ask(f.const_i(NODES), fail))
             f.if_(is_known, lambda: self._again(fail), lambda: self._new(fail))
 
         f.if_(is_plain, plain)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from tessera.runtime.devices.cuda_call import PLAN, NativeCall, Plan
 from tessera.runtime.devices.cuda_donation import CudaDonation
 from tessera.runtime.devices.cuda_driver import NO_CONTEXT, Module, driver, error_of
 from tessera.runtime.devices.cuda_memory import ALIGNMENT, POOL, copy_in
+from tessera.runtime.devices.cuda_nodes import Told
 from tessera.runtime.devices.cuda_ranges import ranges
 from tessera.runtime.devices.cuda_replays import Replays
 from tessera.runtime.devices.cuda_sides import Words
@@ -105,6 +107,7 @@ class CudaProgram:
         self._words = Words(words, facts.get("queues", 1), facts.get("events", 0))
         self._maps = TensorMaps(facts["maps"])
         self._states: dict[int, Any] = {}
+        self._told: dict[int, Told] = {}
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._sizes = Sizes(executable)
 
@@ -123,6 +126,31 @@ class CudaProgram:
             return None
         run = _Recorder(self._code, self._entry, plan.sizes, len(plan.outputs), self._maps.address, self._words)
         return Replays(inputs + len(plan.outputs) + 1, stream, run)
+
+    def _hastener(self, plan: weakref.ref[Plan], stream: int) -> Callable[[], None]:
+        """What makes the launches of a plan cheaper: its kernels become nodes, which all plans of a queue share."""
+        program = weakref.ref(self)
+
+        def hasten() -> None:
+            this, found = program(), plan()
+            # A graph is played in one queue at a time, so that programs of several gain nothing.
+            if this is None or found is None or this._words.queues > 1:
+                return
+            if stream not in this._told:
+                this._told[stream] = this._nodes(stream)
+            found.hasten(this._told[stream])
+
+        return hasten
+
+    def _nodes(self, stream: int) -> Told:
+        facts = self.executable.metadata
+        known = {fact["name"]: fact for fact in facts["kernels"]}
+        kernels = [
+            (handle, known[name]["threads"], known[name]["shared"])
+            for handle, name in zip(self._words, facts["called"], strict=False)
+        ]
+        launch = _STATE.index("launch"), self._code.address("tessera_launch")
+        return Told(self._state(stream), launch, kernels, len(_STATE))
 
     @property
     def calls(self) -> int:
@@ -230,6 +258,8 @@ class CudaProgram:
                 # raise does, since the short way would ask Python once more.
                 replays = self._replays(plan, stream, len(tensors))
                 self._plans[key] = plan = Plan(stream, key[1:], sizes, outputs, own, state, replays)
+                if replays is not None:
+                    replays.hasten = self._hastener(weakref.ref(plan), stream)
                 self._native.add(plan)
         return plan
 

@@ -11,16 +11,17 @@ import ctypes
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 
 from tessera.runtime.devices.cuda_driver import driver
 from tessera.runtime.devices.cuda_stream import Stream
 
-HEAD = ("launch", "recorded", "busy", "missed", "next", "wanted", "maker")
+HEAD = ("launch", "recorded", "busy", "missed", "plain", "next", "wanted", "maker")
 """Words of a table: functions of the driver that play a graph and say whether a queue is being recorded; threads that
-play a graph, calls that found no way since one did, the way that is taken next, which one Python is asked to record,
-and what it is asked by."""
+play a graph, calls that found no way since one did, calls that were launched, the way that is taken next, which one
+Python is asked to record, and what it is asked by."""
 WAY = ("graph", "count")
 """Words of a way before its addresses: what plays it, once there is that, and how often it was seen."""
 WAYS = 8
@@ -29,8 +30,10 @@ NEEDED = 4
 """Calls with the same addresses before they are recorded, which costs as much as a dozen launches."""
 MISSED = 1000
 """Calls in a row that find no graph and no room for one, before all graphs are let go."""
-NOBODY = 0
-"""What is asked for when all graphs may go."""
+OFTEN = 24
+"""Calls that are launched, and not played, before launches are made cheaper by way of nodes (`cuda_nodes.py`)."""
+NOBODY, NODES = 0, 1
+"""What is asked for when all graphs may go, and when launches are to be cheaper."""
 MOST = 512
 """Graphs of a process: each takes some 100 KB on the device."""
 _RELAXED = 2
@@ -51,6 +54,8 @@ class Replays:
         self.words[HEAD.index("launch")] = self._cuda.address("cuGraphLaunch")
         self.words[HEAD.index("recorded")] = self._cuda.address("cuStreamIsCapturing")
         self.words[HEAD.index("maker")] = id(self._ask)
+        self.hasten: Callable[[], None] | None = None
+        """What makes launches cheaper."""
         self.is_off = False
         """Whether a recording failed: the program waits for the device, or the driver has no more room."""
 
@@ -65,6 +70,10 @@ class Replays:
         wanted = self.words[HEAD.index("wanted")]
         if wanted == NOBODY:
             self._let_go()
+        elif wanted == NODES:
+            if self.hasten is not None and len(_MADE) < MOST:
+                with _relaxed(self._cuda):
+                    self.hasten()
         elif not self.is_off and len(_MADE) < MOST:
             start = (wanted - ctypes.addressof(self.words)) // ctypes.sizeof(ctypes.c_int64)
             addresses = self.words[start + len(WAY) : start + len(WAY) + self._count]
@@ -123,13 +132,19 @@ def _recorded(cuda: Any, stream: int, run: Callable[[list[int], int], int], addr
     # What somebody else records now would have these calls in it.
     if library.cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(state)) or state.value != _NOT_CAPTURING:
         return None
+    with _relaxed(cuda), _LOCK:
+        if not _ASIDE:
+            _ASIDE.append(Stream())
+        return graph_of(library, _ASIDE[0].handle, stream, run, addresses)
+
+
+@contextmanager
+def _relaxed(cuda: Any) -> Generator[None]:
+    """Inside it a thread may make graphs, whatever other queues are being recorded."""
     mode = ctypes.c_int(_RELAXED)
     cuda.call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
     try:
-        with _LOCK:
-            if not _ASIDE:
-                _ASIDE.append(Stream())
-            return graph_of(library, _ASIDE[0].handle, stream, run, addresses)
+        yield
     finally:
         cuda.call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
 

@@ -92,7 +92,9 @@ class Replayed(Called):
         outputs = list(zip(self.forms, self.homes, strict=True))
         self.replays = Replays(2 + len(outputs) + 1, 0, self._record)
         forms = [form_of(f32, SHAPE)] * 2
-        self.native.add(Plan(handle, forms, (ctypes.c_int64 * 1)(), outputs, self.own, self.state, self.replays))
+        plan = Plan(handle, forms, (ctypes.c_int64 * 1)(), outputs, self.own, self.state, self.replays)
+        self.plans = [plan]
+        self.native.add(plan)
 
     def _record(self, addresses: list[int], stream: int) -> int:
         assert stream == 0x99
