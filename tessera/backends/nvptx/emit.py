@@ -82,7 +82,7 @@ class Emitter:
             [*arguments, ("ptr", "scratch")],
             self.threads * self.programs * max(1, self.shares),
             # One that has much on its way needs registers for it more than others beside it.
-            blocks=placed.held if self.rows else blocks_of(self.shares) or int(self.has_much_ahead),
+            blocks=placed.held if self.rows else blocks_of(kernel) or int(self.has_much_ahead),
             registers=kernel.value("max_registers"),
         )
         self.env: dict[str, Index] = {}
@@ -148,7 +148,7 @@ class Emitter:
         symbols = tuple(self.kernel.value("symbols"))
         grid = product(programs.value("grid"))
         threads = self.threads * self.programs * max(1, self.shares)
-        resident = (BLOCKS if self.rows else launched(self.shares)) * self.machine.blocks
+        resident = (BLOCKS if self.rows else launched(self.kernel)) * self.machine.blocks
         code = KernelCode(
             self.name, text, grid, symbols, threads, self.programs, shared, self.scratch_bytes, slots, (), resident
         )

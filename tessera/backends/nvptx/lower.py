@@ -38,7 +38,10 @@ PLAIN = 2 * IN_REGISTERS
 SHARED_SCRATCH = 96 << 10
 """Bytes of scratch that are put in a block's own memory; more lies in global memory."""
 FOLDED = 32
-"""Elements that one thread has of a row that is folded whole: what it exchanges with others is little beside that."""
+"""Elements that one thread has of a row that is folded whole: what it exchanges with others is little beside that.
+
+Where it would have more than twice as many, a program has twice as many threads.
+"""
 MAP_TURNS = 2
 """Turns of a map that are written one after the other: all that a whole block of it has."""
 ON_ITS_WAY, SIMPLE = 512, 12
@@ -96,7 +99,8 @@ def threads_of(kernel: SpecOp) -> int:
     if max(sizes) <= 64:
         return 32
     if folds_whole_rows(kernel, max(sizes)):
-        return max(32, min(LARGEST, 1 << (max(sizes) // FOLDED).bit_length() - 1))
+        most = LARGEST if max(sizes) <= 2 * FOLDED * LARGEST else 2 * LARGEST
+        return max(32, min(most, 1 << (max(sizes) // FOLDED).bit_length() - 1))
     return max(32, min(LARGEST, 1 << (max(sizes) // 8).bit_length() - 1))
 
 

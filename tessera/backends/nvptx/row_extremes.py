@@ -123,7 +123,7 @@ def write_ordinary(emitter: Emitter, loop: SpecOp, write: Callable[[], list[Valu
     tests = [_is_ordinary(emitter, op, emitter.falling[op]) for op in powers]
     if None in tests:
         return None
-    f, test = emitter.f, _all(emitter, [one for one in tests if one is not None])
+    f, test = emitter.f, all_of(emitter, [one for one in tests if one is not None])
     kept = {buffer: dict(held.tiles) for buffer, held in emitter.held.items()}
     count = 0
 
@@ -201,7 +201,7 @@ def _is_near(emitter: Emitter, smallest: Value, largest: Value) -> Value:
     return f.fcmp("oge", f.op("fsub", smallest, largest), f.const("float", ORDINARY))
 
 
-def _all(emitter: Emitter, tests: Sequence[Value]) -> Value:
+def all_of(emitter: Emitter, tests: Sequence[Value]) -> Value:
     """Whether all tests hold in all threads of the warp."""
     f = emitter.f
     found = tests[0]

@@ -52,15 +52,24 @@ class Division:
     rest: Sequence[int] = ()
 
 
-def divided(emitter: Emitter, warp: Value, turns: int) -> Division:
-    """A row of so many whole turns, which a block shares."""
+def divided(emitter: Emitter, warp: Value, turns: int, is_apart: bool = False) -> Division:
+    """A row of so many whole turns, which a block shares; in sections that are kept apart, or in one.
+
+    What is computed of a row in one pass would be kept for the next, though it takes no time to do it again, and there
+    are no registers for it. So nobody may know that a warp has all of its sections: no address is that low.
+    """
     f, shares = emitter.f, emitter.shares
     block, step = (f.cast("zext", special(f, name), "i64") for name in ("ctaid.x", "nctaid.x"))
     own = turns // shares
     first = f.mul(warp, own * WARP)
     places = [f.add(first, WARP * turn) for turn in range(own)]
     rest = [WARP * turn for turn in range(own * shares, turns)]
-    return Division(Team(shares, warp, 0, block, step), [Section(places)], rest)
+    sections = [Section(places)]
+    if is_apart:
+        address = f.raw("i64", f"ptrtoint {f.arguments[0]} to i64")
+        starts = range(0, own, SECTION)
+        sections = [Section(places[at : at + SECTION], f.icmp("sgt", address, at)) for at in starts]
+    return Division(Team(shares, warp, 0, block, step), sections, rest)
 
 
 def divided_freely(emitter: Emitter, warp: Value, width: Value, sections: int) -> Division:

@@ -5,7 +5,7 @@ Everything outside of loops is done by all warps of a team alike, and written by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,9 @@ from tessera.backends.nvptx.layout import Tile
 from tessera.backends.nvptx.row_shapes import FEW
 from tessera.backends.nvptx.row_shares import sections_of
 from tessera.backends.nvptx.row_teams import SECTION, Division, Section, divided, divided_freely
-from tessera.backends.nvptx.rows_handed import Handed
-from tessera.backends.nvptx.rows_ragged import RaggedRow, RaggedStage, row_in
+from tessera.backends.nvptx.rows_handed import Handed, handed_bytes
+from tessera.backends.nvptx.rows_ragged import RaggedRow, RaggedStage, packed_pairs, row_in, unpacked_pairs
+from tessera.backends.nvptx.rows_rare import FAR, rare_sums
 from tessera.backends.nvptx.text import WARP
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.llvm.dims import dim_value
@@ -32,23 +33,39 @@ if TYPE_CHECKING:
 
 LEAST = 1025
 """Elements of a row of a free width from which on warps share it; those of shorter ones have one warp each."""
-HELD = 16
-"""Warps of such blocks that a multiprocessor has at least: as many as have 128 registers to a thread."""
+HELD, HELD_LONG, HELD_SHORT = 16, 24, 32
+"""Warps of such blocks that a multiprocessor has at least, by the registers of a thread: 128, 80 or 64.
+
+Powers of a row stay in registers; where a row waits long for its sums, as eight warps have it, there are more rows
+instead. Rows that nothing is kept of take half a register for an element of 2 bytes.
+"""
 ROUNDS = 2
 """Blocks that are launched for each place that a multiprocessor has for one."""
-_OTHER = 32 << 10
-"""Bytes of shared memory that are left for what warps hand over."""
+_OTHER = 2 << 10
+"""Bytes of shared memory that a block leaves for others, beside what its warps hand over."""
 _LOOPS = ("ttarget.loop", "ttarget.tail")
+_LONG = 8
+"""Warps that wait so long for each other."""
 
 
-def blocks_of(shares: int) -> int:
-    """Blocks that a multiprocessor is to hold, where so many warps share a row; 0 where none do."""
-    return max(1, HELD // shares) if shares else 0
+def blocks_of(kernel: SpecOp) -> int:
+    """Blocks that a multiprocessor is to hold, where warps share a row; 0 where none do."""
+    shares = kernel.value("shares")
+    if not shares:
+        return 0
+    held = HELD_SHORT if is_short(kernel) else HELD_LONG if shares == _LONG else HELD
+    return max(1, held // shares)
 
 
-def launched(shares: int) -> int:
+def launched(kernel: SpecOp) -> int:
     """Blocks that are launched for each multiprocessor."""
-    return ROUNDS * blocks_of(shares)
+    return ROUNDS * blocks_of(kernel)
+
+
+def is_short(kernel: SpecOp) -> bool:
+    """Whether turns are computed in no time, so that nothing of a row is kept but the row."""
+    parts = [op for op in kernel.walk() if isinstance(op, SpecOp) and (op.parent_op() or op).name in _LOOPS]
+    return not any(_is_long(op) for op in parts) and not any(op.name == "ttarget.scratch" for op in kernel.walk())
 
 
 def width_of(kernel: SpecOp) -> Dim:
@@ -73,7 +90,7 @@ def ragged_rows(kernel: SpecOp, machine: Machine, elements: int, warps: int) -> 
     if len(outer.value("grid")) != 1:
         return []
     found: dict[SSAValue, RaggedRow] = {}
-    room, width = machine.shared // blocks_of(kernel.value("shares")) - _OTHER, width_of(kernel)
+    room, width = machine.shared // blocks_of(kernel) - handed_bytes(kernel) - _OTHER, width_of(kernel)
     for loop in (op for op in outer.regions[0].block.ops if isinstance(op, SpecOp) and op.name == "ttarget.loop"):
         for op in loop.regions[0].block.ops:
             if not isinstance(op, SpecOp) or op.name != "ttarget.load" or op.operands[0] in found:
@@ -92,7 +109,7 @@ class Divided:
     def __init__(self, emitter: Emitter, warp: Value) -> None:
         self.emitter = emitter
         kernel, width = emitter.kernel, width_of(emitter.kernel)
-        self.is_free = width.value is None
+        self.is_free, self.is_short = width.value is None, is_short(kernel)
         elements, warps = width.value or 0, 1
         if self.is_free:
             elements, warps = (sections_of(kernel) + 1) * SECTION * WARP, emitter.shares
@@ -113,7 +130,7 @@ class Divided:
     def _divide(self, width: Dim) -> Division:
         emitter = self.emitter
         if width.value is not None:
-            return divided(emitter, self.warp, width.value // WARP)
+            return divided(emitter, self.warp, width.value // WARP, self.is_short)
         size = dim_value(emitter.f, width, emitter.env)
         return divided_freely(emitter, self.warp, size, sections_of(emitter.kernel))
 
@@ -156,20 +173,34 @@ class Divided:
         if not self.is_free:
             width = width_of(self.emitter.kernel).value or 0
             last = [width // WARP * WARP] if width % WARP else []
-            self._load(loop, last if is_tail else [*self.division.sections[0].places, *self.division.rest])
-            return
+            self._keep_loaded(Section(last if is_tail else self.division.rest), loop)
         for section in self.division.sections:
             if section.is_ragged == is_tail:
-                self._if(section, lambda places=section.places: self._load(loop, places))
+                self._keep_loaded(section, loop)
 
-    def _load(self, loop: SpecOp, places: Sequence[Index]) -> list[Value]:
+    def _keep_loaded(self, section: Section, loop: SpecOp) -> None:
+        """Load what turns read of rows that have come, and say so to those that follow."""
         emitter, block = self.emitter, loop.regions[0].block
-        for op in block.ops:
-            if isinstance(op, SpecOp) and op.name == "ttarget.load" and op.operands[0] in emitter.on_stage:
-                for place in places:
-                    emitter.indices[block.args[0]] = place
-                    emit_access.emit_load(emitter, op)
-        return []
+        made: dict[Any, Tile] = {}
+
+        def load() -> list[Value]:
+            before = dict(emitter.memo)
+            for op in block.ops:
+                if isinstance(op, SpecOp) and op.name == "ttarget.load" and op.operands[0] in emitter.on_stage:
+                    for place in section.places:
+                        emitter.indices[block.args[0]] = place
+                        emit_access.emit_load(emitter, op)
+            made.update((key, tile) for key, tile in emitter.memo.items() if key not in before)
+            emitter.memo = before
+            return packed_pairs(emitter.f, [value for tile in made.values() for value in tile.registers])
+
+        self._say(made, self._if(section, load))
+
+    def _say(self, tiles: Mapping[Any, Tile], words: Sequence[Value]) -> None:
+        """Say what loads will give: elements of words, or numbers as they are."""
+        flat = unpacked_pairs(self.emitter.f, words, [tile.registers[0].type for tile in tiles.values()])
+        for (key, tile), value in zip(tiles.items(), flat, strict=True):
+            self.emitter.memo[key] = Tile(tile.layout, tile.dtype, [value])
 
     def stores(self, op: SpecOp, write: Callable[[], None]) -> None:
         """Write a store: by each warp of its own turns, by the first of what all of them have."""
@@ -191,14 +222,55 @@ class Divided:
             ends: list[Value] = []
         elif row_extremes.joins_of(op) is not None:
             ends = self._extremes(op, parts, carried)
+        elif rare := rare_sums(op, after := self._after_loop(op)):
+            self._sums(op, after, parts, carried, rare)
+            return
         else:
-            ends = self._chain(op, parts, carried)
+            ends = self._chain(op, parts, carried, range(len(carried)))
         self.is_everyones = True
         emitter.bind(op.results, emitter.turns(op, self.division.rest, ends))
         self.is_everyones = False
         if tail is not None:
             emitter.bind(tail.results, emitter.flat(op.results))
             self.done.add(tail)
+
+    def _sums(
+        self,
+        op: SpecOp,
+        tail: SpecOp | None,
+        parts: Sequence[tuple[Section, SpecOp]],
+        carried: list[Value],
+        rare: Mapping[int, int],
+    ) -> None:
+        """Sums of which some are made only where others are great: all warps of a team find the same."""
+        f, emitter = self.emitter.f, self.emitter
+        often = [number for number in range(len(carried)) if number not in rare]
+        ends = self._to_the_end(op, tail, parts, carried, often)
+        tests = [f.fcmp("olt", f.intrinsic("fabs", ends[main]), f.const("float", FAR)) for main in rare.values()]
+        write = partial(self._to_the_end, op, tail, parts, carried, list(rare))
+        others = f.if_(row_extremes.all_of(emitter, tests), lambda: carried, lambda: emitter.apart(write))
+        found = [others[number] if number in rare else end for number, end in enumerate(ends)]
+        emitter.bind(op.results, found)
+        if tail is not None:
+            emitter.bind(tail.results, found)
+            self.done.add(tail)
+
+    def _to_the_end(
+        self,
+        op: SpecOp,
+        tail: SpecOp | None,
+        parts: Sequence[tuple[Section, SpecOp]],
+        carried: list[Value],
+        wanted: Sequence[int],
+    ) -> list[Value]:
+        """Some of what a loop and its tail carry, the others as they were."""
+        emitter = self.emitter
+        ends = self._chain(op, parts, carried, wanted)
+        ends = _only(wanted, emitter.turns(op, self.division.rest, ends), carried)
+        width = width_of(emitter.kernel).value or 0
+        if tail is not None and width % WARP:
+            ends = _only(wanted, emitter.turns(tail, [width // WARP * WARP], ends), carried)
+        return ends
 
     def tail(self, op: SpecOp, write: Callable[[], None]) -> None:
         """A tail, which all warps have, unless it was written with its loop."""
@@ -209,8 +281,12 @@ class Divided:
 
     def _tail_of(self, loop: SpecOp) -> SpecOp | None:
         """The tail that goes on with a loop, where it is one warp's."""
+        return self._after_loop(loop) if self.is_free else None
+
+    def _after_loop(self, loop: SpecOp) -> SpecOp | None:
+        """The tail that goes on with a loop."""
         after = loop.next_op
-        while self.is_free and after is not None and after.name != "ttarget.loop":
+        while after is not None and after.name != "ttarget.loop":
             if isinstance(after, SpecOp) and after.name == "ttarget.tail":
                 return after
             after = after.next_op
@@ -254,20 +330,22 @@ class Divided:
             at += count
         return found[: len(carried)]
 
-    def _chain(self, op: SpecOp, parts: Sequence[tuple[Section, SpecOp]], carried: list[Value]) -> list[Value]:
+    def _chain(
+        self, op: SpecOp, parts: Sequence[tuple[Section, SpecOp]], carried: list[Value], wanted: Sequence[int]
+    ) -> list[Value]:
         """What needs nothing of other turns first, by all at once; then what turns carry, warp after warp."""
         before = [self._before(section, body) for section, body in parts]
-        ends = self.handed.taken(op, carried)
+        ends = self.handed.taken(op, carried, wanted)
         for (section, body), turns in zip(parts, before, strict=True):
-            ends = self._if(section, partial(self._after, section, body, turns, ends), ends)
-        return self.handed.passed_on(op, ends)
+            ends = _only(wanted, self._if(section, partial(self._after, section, body, turns, ends), ends), carried)
+        return self.handed.passed_on(op, ends, wanted)
 
     def _after(
         self, section: Section, op: SpecOp, turns: Sequence[dict[SSAValue, Tile]], ends: list[Value]
     ) -> list[Value]:
         """The ops of turns that need what they carry."""
         emitter, block = self.emitter, op.regions[0].block
-        _, after, _ = split(op, self.is_free)
+        _, after, _ = split(op, self.is_short)
         for place, tiles in zip(section.places, turns, strict=True):
             emitter.indices[block.args[0]] = place
             emitter.tiles.update(tiles)
@@ -281,7 +359,7 @@ class Divided:
     def _before(self, section: Section, op: SpecOp) -> list[dict[SSAValue, Tile]]:
         """Ops of turns that need nothing of others: what the rest needs of them, turn by turn."""
         emitter, block = self.emitter, op.regions[0].block
-        before, _, needed = split(op, self.is_free)
+        before, _, needed = split(op, self.is_short)
 
         def write() -> list[Value]:
             found: list[Value] = []
@@ -322,8 +400,6 @@ class Divided:
             nonlocal count
             flat.extend(write())
             count = len(flat)
-            if emitter.on_stage:
-                made.extend((memo, key, tile) for key, tile in emitter.memo.items() if key not in memo)
             for buffer, kept in emitter.held.items():
                 made.extend((kept.tiles, key, tile) for key, tile in kept.tiles.items() if key not in held[buffer])
             for _, _, tile in made:
@@ -342,11 +418,16 @@ class Divided:
         return found[:count]
 
 
+def _only(wanted: Sequence[int], given: Sequence[Value], others: Sequence[Value]) -> list[Value]:
+    """Those that are wanted, and others in place of the rest."""
+    return [value if number in wanted else others[number] for number, value in enumerate(given)]
+
+
 def _is_long(op: SpecOp) -> bool:
     return op.name == "ttarget.math" and op.value("fn") not in FEW - {"exp", "div"}
 
 
-def split(loop: SpecOp, is_free: bool = False) -> tuple[list[SpecOp], list[SpecOp], list[SSAValue]]:
+def split(loop: SpecOp, is_short: bool = False) -> tuple[list[SpecOp], list[SpecOp], list[SSAValue]]:
     """Ops of a loop that need nothing that turns carry, those that do, and what these need of the first."""
     block = loop.regions[0].block
     late: set[SSAValue] = set(block.args[1:])
@@ -358,8 +439,8 @@ def split(loop: SpecOp, is_free: bool = False) -> tuple[list[SpecOp], list[SpecO
         (after if is_late else before).append(op)
         if is_late:
             late.update(op.results)
-    if is_free and not any(map(_is_long, before)):
-        # What is computed in no time is not kept: others would wait for registers.
+    if is_short:
+        # What is computed in no time is not kept: other rows would wait for registers.
         return [], [*before, *after], []
     early = {value for op in before for value in op.results if isinstance(value.type, VectorAttr)}
     needed = dict.fromkeys(value for op in after for value in op.operands if value in early)

@@ -23,6 +23,12 @@ _SLOT = 8
 """Bytes of one number on its way."""
 
 
+def handed_bytes(kernel: SpecOp) -> int:
+    """Shared memory of a block that goes from warp to warp."""
+    loops = [op for op in kernel.walk() if op.name == "ttarget.loop"]
+    return _SLOT * WARP * kernel.value("shares") * sum(len(op.results) for op in loops)
+
+
 class Handed:
     """Shared memory from `start` on, where each loop has a slot for every number that a thread carries.
 
@@ -55,10 +61,12 @@ class Handed:
     def joined(self, loop: SpecOp, flat: Sequence[Value], names: Sequence[str]) -> list[Value]:
         """What all warps of the team have, joined in any order by the function of each name."""
         f, team, kinds = self.emitter.f, self.team, self._kinds(loop.results)
-        self._put(loop, flat, kinds)
+        every = range(len(flat))
+        self._put(loop, flat, kinds, every)
         self.meet()
         last = f.sub(f.add(team.first, team.warps), 1)
-        found = [self._get(loop, f.smin(f.add(team.first, warp), last), kinds) for warp in range(self.emitter.shares)]
+        warps = [f.smin(f.add(team.first, warp), last) for warp in range(self.emitter.shares)]
+        found = [list(self._get(loop, warp, kinds, every).values()) for warp in warps]
         while len(found) > 1:
             pairs = zip(found[::2], found[1::2], strict=True)
             found = [
@@ -70,24 +78,29 @@ class Handed:
             ]
         return found[0]
 
-    def taken(self, loop: SpecOp, carried: Sequence[Value]) -> list[Value]:
-        """What the warp before has carried, once it has; of the first warp, what the loop begins with."""
+    def taken(self, loop: SpecOp, carried: Sequence[Value], wanted: Sequence[int]) -> list[Value]:
+        """What the warp before has carried, once it has; of the first warp, what the loop begins with.
+
+        Only those that are wanted are handed over; the others are as they were.
+        """
         f, kinds = self.emitter.f, self._kinds(loop.results)
 
         def wait() -> list[Value]:
             self._barrier("sync", self.warp, 2 * WARP)
-            return self._get(loop, f.sub(self.warp, 1), kinds)
+            before = self._get(loop, f.sub(self.warp, 1), kinds, wanted)
+            return [before.get(number, value) for number, value in enumerate(carried)]
 
         return f.if_(f.icmp("sgt", self.team.place, 0), wait, lambda: list(carried))
 
-    def passed_on(self, loop: SpecOp, flat: Sequence[Value]) -> list[Value]:
+    def passed_on(self, loop: SpecOp, flat: Sequence[Value], wanted: Sequence[int]) -> list[Value]:
         """Let the next warp have what this one carried; what the last one has then, for all."""
         f, team, kinds = self.emitter.f, self.team, self._kinds(loop.results)
-        self._put(loop, flat, kinds)
+        self._put(loop, flat, kinds, wanted)
         last = f.sub(f.add(team.first, team.warps), 1)
         f.if_(f.icmp("slt", self.warp, last), lambda: self._barrier("arrive", f.add(self.warp, 1), 2 * WARP))
         self.meet()
-        return self._get(loop, last, kinds)
+        found = self._get(loop, last, kinds, wanted)
+        return [found.get(number, value) for number, value in enumerate(flat)]
 
     def _kinds(self, results: Sequence[SSAValue]) -> list[DType]:
         """The dtype of each number that a thread has of some values."""
@@ -103,16 +116,16 @@ class Handed:
         start = self.slots[loop] + number * _SLOT * WARP * emitter.shares
         return f.gep(emitter.module.shared_base(), f.add(place, start), "i8")
 
-    def _put(self, loop: SpecOp, flat: Sequence[Value], kinds: Sequence[DType]) -> None:
+    def _put(self, loop: SpecOp, flat: Sequence[Value], kinds: Sequence[DType], wanted: Sequence[int]) -> None:
         f = self.emitter.f
-        for number, (value, dtype) in enumerate(zip(flat, kinds, strict=True)):
-            kept = values.to_memory(f, value, dtype)
+        for number in wanted:
+            kept = values.to_memory(f, flat[number], kinds[number])
             f.store(kept, self._at(loop, self.warp, number), align=bytes_of(kept.type))
 
-    def _get(self, loop: SpecOp, warp: Index, kinds: Sequence[DType]) -> list[Value]:
+    def _get(self, loop: SpecOp, warp: Index, kinds: Sequence[DType], wanted: Sequence[int]) -> dict[int, Value]:
         f = self.emitter.f
-        found: list[Value] = []
-        for number, dtype in enumerate(kinds):
-            stored = f.load(self._at(loop, warp, number), values.memory_type(dtype))
-            found.append(values.from_memory(f, stored, dtype))
+        found: dict[int, Value] = {}
+        for number in wanted:
+            stored = f.load(self._at(loop, warp, number), values.memory_type(kinds[number]))
+            found[number] = values.from_memory(f, stored, kinds[number])
         return found

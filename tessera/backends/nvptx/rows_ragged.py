@@ -18,11 +18,16 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.llvm.dims import dim_value
 from tessera.ir.target.llvm.instructions import Index, Value
+from tessera.ir.target.llvm.text import FunctionText
+from tessera.ir.target.llvm.types import bytes_of
 from tessera.types.dim import Dim
 
 if TYPE_CHECKING:
     from tessera.backends.nvptx.emit import Emitter
     from tessera.backends.nvptx.row_teams import Team
+
+_HALF = 2
+"""Bytes of elements of which a word has two."""
 
 
 @dataclass(frozen=True)
@@ -135,3 +140,23 @@ class RaggedStage:
         """Wait for the copies of this thread."""
         if self.rows:
             assembly(self.emitter.f, "cp.async.wait_group 0;", "~{memory}", [])
+
+
+def packed_pairs(f: FunctionText, given: Sequence[Value]) -> list[Value]:
+    """Elements of 2 bytes two to a word, so that they take half the registers; any others as they are."""
+    if not given or any(bytes_of(value.type) != _HALF for value in given):
+        return list(given)
+    bits = [f.bitcast(value, "i16") for value in given]
+    bits += bits[-1:] if len(bits) % 2 else []
+    pairs = zip(bits[::2], bits[1::2], strict=True)
+    # Assembly, so that nobody looks through it and keeps both.
+    return [f.raw("i32", f'call i32 asm "mov.b32 $0, {{$1, $2}};", "=r,h,h"({low}, {high})') for low, high in pairs]
+
+
+def unpacked_pairs(f: FunctionText, given: Sequence[Value], types: Sequence[str]) -> list[Value]:
+    """Those elements again."""
+    if not types or any(bytes_of(type_) != _HALF for type_ in types):
+        return list(given)
+    words = [f.op("lshr", word, Value("i32", str(16 * half))) for word in given for half in range(2)]
+    halves = [f.cast("trunc", word, "i16") for word in words[: len(types)]]
+    return [f.bitcast(half, type_) for half, type_ in zip(halves, types, strict=True)]
