@@ -15,7 +15,7 @@ from tessera.ir.base.choice import Chooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.pipeline import Stages
 from tessera.ir.target.door import check_kernels
-from tessera.ir.target.machine_code import compile_texts
+from tessera.ir.target.machine_code import begin, compile_texts
 from tessera.types.machine import Machine
 
 
@@ -29,8 +29,10 @@ class HostParts:
     host: str
 
     def objects(self) -> Sequence[bytes]:
-        """One object for each text."""
-        return compile_texts([self.host, *self.texts], self.backend.code_target)
+        """One object for each text, the host program's first."""
+        begin(self.host, self.backend.host_target)  # beside the kernels
+        kernels = compile_texts(self.texts, self.backend.code_target)
+        return [*compile_texts([self.host], self.backend.host_target), *kernels]
 
     def metadata(self, program: SpecOp) -> dict[str, Any]:
         """The features without which the code must not run."""
