@@ -74,7 +74,7 @@ def races(log: Sequence[tuple[Entry, int]]) -> int | None:
     return None
 
 
-@settings(max_examples=200)
+@settings(max_examples=120)
 @given(st.lists(st.tuples(entries(), st.integers(0, 1)), max_size=14))
 def test_a_race_is_found_where_nothing_leads_from_one_to_the_other(written: list[tuple[Entry, int]]) -> None:
     log = LaunchLog()
@@ -88,7 +88,7 @@ def test_a_race_is_found_where_nothing_leads_from_one_to_the_other(written: list
     assert found == races(written)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.sampled_from(QUEUES), spans(), spans()), min_size=2, max_size=8), st.data())
 def test_waits_for_all_arcs_are_enough_and_one_that_is_needed_is_missed(
     given_launches: list[tuple[str, tuple[Bytes, ...], tuple[Bytes, ...]]], data: st.DataObject
