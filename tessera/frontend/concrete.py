@@ -150,6 +150,12 @@ def at_home(tensors: Sequence[Any]) -> Sequence[Any]:
     return [tensor.cpu() if isinstance(tensor, kind) else tensor for tensor in tensors]
 
 
+def beside(x: Any, made: Any) -> Any:
+    """What was written out in a program, as a tensor where another lies: it is in no memory yet."""
+    kind = device_class()
+    return made if kind is None or not isinstance(x, kind) else kind.of(made)
+
+
 def _apart(
     what: str, there: tuple[int, Any], here: tuple[int, Any], device: Device, names: Sequence[str]
 ) -> DeviceError:

@@ -32,6 +32,7 @@ WRITTEN: dict[str, Callable[..., Any]] = {
     "x[0]": lambda x, y, i: x[0],
     "x[:, ::-1]": lambda x, y, i: x[:, ::-1],
     "x[i]": lambda x, y, i: x[i],
+    "x[[1, 0]]": lambda x, y, i: x[[1, 0]],
     "x.sum()": lambda x, y, i: x.sum(),
     "x.max(axis=1)": lambda x, y, i: x.max(axis=1),
     "x.reshape(3, 2)": lambda x, y, i: x.reshape(3, 2),

@@ -9,6 +9,7 @@ from tessera.diagnostics.codes import ShapeError, TracingError
 from tessera.diagnostics.error import FixLike
 from tessera.diagnostics.span import user_span
 from tessera.frontend.arguments import flag
+from tessera.frontend.concrete import beside
 from tessera.frontend.fixes import fixes_of
 from tessera.frontend.functions import movement
 from tessera.frontend.functions.operands import axis_of, dtype_of, is_tensor, parse_dtype, promoted, rank_of, shape_dims
@@ -79,7 +80,7 @@ def _sliced(x: Any, items: Sequence[Any]) -> tuple[Any, dict[int, Any]]:
             start[axis], stop[axis] = at, at + 1
             dropped.append(axis)
         else:
-            kept.append(("pick", _positions(item)))
+            kept.append(("pick", _positions(item, x)))
         axis += 1
     if start != [Dim.constant(0)] * len(dims) or stop != list(dims) or step != [1] * len(dims):
         x = apply("slice", (x,), {"start": tuple(start), "stop": tuple(stop), "step": tuple(step)})
@@ -133,12 +134,12 @@ def _position(item: Any, size: Dim, axis: int) -> Dim:
     return at + size if at.value < 0 else at
 
 
-def _positions(item: Any) -> Any:
+def _positions(item: Any, x: Any) -> Any:
     """A tensor of integers from what stands in an index."""
     if isinstance(item, list):
         from tessera.runtime.tensor import Tensor  # noqa: PLC0415 - lists of positions are rare
 
-        item = Tensor.of(item, "i64")
+        item = beside(x, Tensor.of(item, "i64"))
     if not is_tensor(item):
         raise ShapeError(f"an index cannot be {item!r} of type `{type(item).__name__}`")
     dtype = dtype_of(item)
@@ -175,30 +176,30 @@ def take(x: Any, positions: Any, axis: int = 0) -> Any:
     Tensor([2] f32, [30, 10])
     """
     dtype_of(x)
-    return apply("take", (x, _positions(positions)), {"axis": axis_of("take", axis, rank_of(x))})
+    return apply("take", (x, _positions(positions, x)), {"axis": axis_of("take", axis, rank_of(x))})
 
 
 def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Any:
     """`x` at positions that differ by row: the result has the shape of `indices`."""
     dtype_of(x)
-    return apply("take_along_axis", (x, _positions(indices)), {"axis": axis_of("take_along_axis", axis, rank_of(x))})
+    return apply("take_along_axis", (x, _positions(indices, x)), {"axis": axis_of("take_along_axis", axis, rank_of(x))})
 
 
 def gather(x: Any, indices: Any) -> Any:
     """The parts of `x` at points: the last axis of `indices` holds a position for each leading axis of `x`."""
     dtype_of(x)
-    return apply("gather", (x, _positions(indices)))
+    return apply("gather", (x, _positions(indices, x)))
 
 
 def embedding(table: Any, indices: Any) -> Any:
     """Rows of `table` by number."""
     dtype_of(table)
-    return apply("embedding", (table, _positions(indices)))
+    return apply("embedding", (table, _positions(indices, table)))
 
 
 def one_hot(indices: Any, depth: Any, dtype: Any = f32) -> Any:
     """A last axis of `depth` with 1 at each index and 0 elsewhere."""
-    return apply("one_hot", (_positions(indices),), {"depth": (dim_of(depth),), "dtype": parse_dtype(dtype)})
+    return apply("one_hot", (_positions(indices, None),), {"depth": (dim_of(depth),), "dtype": parse_dtype(dtype)})
 
 
 def scatter(x: Any, indices: Any, updates: Any, axis: int = 0) -> Any:
@@ -221,7 +222,7 @@ def scatter_add(x: Any, indices: Any, updates: Any, axis: int = 0, *, ordered: b
 
 def _scattered(op: str, x: Any, indices: Any, updates: Any, axis: int, **more: Any) -> Any:
     x, updates = promoted(op, (x, updates))
-    return apply(op, (x, _positions(indices), updates), {"axis": axis_of(op, axis, rank_of(x)), **more})
+    return apply(op, (x, _positions(indices, x), updates), {"axis": axis_of(op, axis, rank_of(x)), **more})
 
 
 def sort(x: Any, axis: int = -1, *, descending: bool = False) -> Any:
