@@ -63,8 +63,8 @@ SQUARE = (WIDE, WIDE)
 PROGRAMS: dict[str, tuple[Callable[..., Any], list[Any], int]] = {
     "block": (block, arrays((8, WIDE), *[SQUARE] * 6), 1000),
     "branches": (branches, arrays((8, WIDE), *[SQUARE] * 3), 150),
-    "draws": (draws, [*arrays((8, WIDE), SQUARE), np.asarray(ts.random.key(3))], 100),
-    "cached": (cached, [ts.KVCache.empty(1, 2, 8, 4), *arrays((1, 2, 1, 4), (1, 2, 2, 4))], 100),
+    "draws": (draws, [*arrays((8, WIDE), SQUARE), np.asarray(ts.random.key(3))], 50),
+    "cached": (cached, [ts.KVCache.empty(1, 2, 8, 4), *arrays((1, 2, 1, 4), (1, 2, 2, 4))], 50),
     "loops": (loops, arrays((8, WIDE), SQUARE, SQUARE), 50),
 }
 
