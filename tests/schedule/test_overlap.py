@@ -194,6 +194,22 @@ def test_products_stand_between_start_and_wait_unless_somebody_says_no() -> None
     assert between(planned(tape, overlap=False)) == []
 
 
+def test_a_product_does_not_wait_for_what_is_added_to_it() -> None:
+    def added(x: Any, w: Any) -> Any:
+        return ops.relu(ops.matmul(w, w) + ts.dist.all_reduce(x, "dp"))
+
+    def promised(x: Any, w: Any) -> Any:
+        total = ts.dist.all_reduce(x, "dp")
+        return ops.epilogue.chain([ops.epilogue.residual(total)])(ops.matmul(w, w))
+
+    with ts.dist.mesh(dp=2):
+        free, bound = (trace(one, typed("6 6"), typed("6 6")) for one in (added, promised))
+    (kernel,) = between(planned(free, overlap=True))
+    assert kernel.startswith("matmul")
+    assert between(planned(free, overlap=False)) == []
+    assert between(planned(bound, overlap=True)) == [], "what is promised to be one kernel is"
+
+
 def test_the_choice_is_one_of_the_program_and_has_a_source() -> None:
     x = np.ones((6, 6), np.float32)
     with ts.dist.mesh(dp=2):

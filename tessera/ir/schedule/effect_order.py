@@ -21,6 +21,11 @@ def _collect(record: Record) -> set[str]:
     return found
 
 
+def is_exchange(record: Record) -> bool:
+    """Whether a record waits for other ranks, of which it has more than one."""
+    return "collective" in spec_of(record).effects and record.attributes["size"][0].value != 1
+
+
 class EffectOrder:
     """Groups with effects in the order of the program, and which of them another has to wait for."""
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from tessera.ir.base.tape import Record
-from tessera.ir.schedule.effect_order import EffectOrder
+from tessera.ir.schedule.effect_order import EffectOrder, is_exchange
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.epilogues import epilogues
 from tessera.ir.schedule.groups import Group, Grouping, Order
@@ -36,6 +36,7 @@ class Grouper:
         self.owner: dict[int, Group] = {}
         self._ask, self._asked = ask, dict[tuple[str, int], bool]()
         self._effects = EffectOrder()
+        self._collectives: list[int] = []
         self.epilogues = epilogues(program)
 
     def run(self) -> Grouping:
@@ -63,6 +64,8 @@ class Grouper:
             self._join(group, number, reads)
             if group.kind == "flow":
                 self.order.needs(group.number, self._effects.add(group.number, record))
+                if is_exchange(record):
+                    self._collectives.append(group.number)
 
     def _new(self, kind: str, shape: tuple[Dim, ...]) -> Group:
         number = self.order.add()
@@ -101,9 +104,26 @@ class Grouper:
                 continue
             fits = self._fits(group, out, self._from(group, reads))
             others = [other for other in sources if other is not group]
-            if fits and self._runs_before(group, others) and self.is_allowed(group):
+            may_join = fits and self._runs_before(group, others) and self.is_allowed(group)
+            if may_join and not self._would_wait(group, others):
                 return group
         return None
+
+    def _would_wait(self, group: Group, others: Sequence[Group]) -> bool:
+        """Whether a product would have to wait for ranks because of its epilogue alone; one that is promised does."""
+        depends = self.order.depends
+        waited = (
+            one
+            for one in self._collectives
+            if any(other.number == one or depends(other.number, one) for other in others)
+            and not depends(group.number, one)
+        )
+        if group.kind != "contraction" or next(waited, None) is None:
+            return False
+        taken = (spec_of(self.tape.records[number]).lower for number in self.epilogues.get(group.first, ()))
+        if any(isinstance(lower, Pointwise) and lower.is_promise for lower in taken):
+            return False
+        return self._ask("collectives.overlap", group.first)
 
     def _runs_before(self, group: Group, others: Iterable[Group]) -> bool:
         """Whether none of the others waits for the group."""
