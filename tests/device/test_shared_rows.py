@@ -12,6 +12,7 @@ import pytest
 import tessera as ts
 from tessera.frontend.several import several
 from tessera.runtime.devices.cuda_driver import is_available
+from tessera.stdlib import efficient_layernorm, stable_softmax
 from tests.device.poison import poisoned
 
 pytestmark = pytest.mark.skipif(not is_available(), reason="there is no NVIDIA GPU here")
@@ -158,6 +159,46 @@ def test_many_rows_of_free_widths(rows: int) -> None:
     for columns in (1300, 5001):
         x = rows_of(rows, columns)
         agree(here(x), there(x), columns)
+
+
+@pytest.mark.parametrize("columns", [4640, 5001, 8192, 16384])
+@pytest.mark.parametrize("function", [layernorm, rmsnorm])
+@pytest.mark.parametrize("dtype", [BF16, np.float32])
+def test_squares_that_overflow(function: Any, columns: int, dtype: Any) -> None:
+    """Everywhere in a row, in one place of it, and in the last one, which may be beyond all whole turns."""
+    x = RNG.standard_normal((7, columns))
+    x[1] *= 1e30
+    x[2, columns // 3], x[3, -1], x[4, 0] = 3e25, -1e25, 1e38
+    x[5, ::2] = 1e19
+    same(function, x.astype(dtype), *others(function, columns, dtype))
+
+
+@pytest.mark.parametrize("function", [layernorm, rmsnorm])
+def test_squares_of_free_rows_that_overflow(function: Any) -> None:
+    given = free(function, ts.bf16)
+    here, there = ts.jit(given), ts.jit(given, backend="cuda")
+    for columns in (1100, 5001, 20000):
+        x = RNG.standard_normal((5, columns))
+        x[1] *= 1e30
+        x[2, columns // 3], x[3, -1] = 3e25, -1e25
+        arrays = [x.astype(BF16), *others(function, columns)]
+        agree(here(*arrays), there(*arrays), columns)
+
+
+def library_softmax(x: Any) -> Any:
+    return stable_softmax(x)
+
+
+def library_layernorm(x: Any, w: Any, b: Any) -> Any:
+    return efficient_layernorm(x, w, b)
+
+
+@pytest.mark.parametrize("function", [library_softmax, library_layernorm])
+@pytest.mark.parametrize("columns", [16384, 20000, 32000])
+def test_wide_rows_of_the_library(function: Any, columns: int) -> None:
+    """Programs of 256 threads, and of twice as many."""
+    for dtype in (BF16, np.float32):
+        same(function, rows_of(6, columns, dtype), *others(function, columns, dtype))
 
 
 def later_columns(x: Any) -> Any:

@@ -37,7 +37,8 @@ _SHORT = frozenset(
     )
     for name in names
 )
-_LENGTHS = {"exp": 12, "exp2": 12, "div": 8, "reciprocal": 8, "sin": 60, "cos": 60, "tan": 90, "pow": 60, "atan2": 60}
+_LENGTHS = {"exp": 12, "exp2": 12, "div": 8, "reciprocal": 8, "sin": 90, "cos": 90, "tan": 120, "pow": 60, "atan2": 60,
+    "tanh": 50}  # fmt: skip
 _LENGTH = 25
 """Instructions of a function, about: of those that are one, of some others, and of the rest."""
 _MORE = frozenset(("ttile.clip", "ttile.scratch", "ttile.arg_reduce"))
