@@ -42,6 +42,7 @@ from tessera.ir.base import dispatch
 from tessera.ir.base.tape import Tape
 from tessera.ir.graph.ops import REGISTRY
 from tessera.runtime import operators
+from tessera.types.device import Device
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, f32
 from tessera.types.tensor_type import TensorType
@@ -78,6 +79,11 @@ def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any], opti
         is_here = options is not None and options.backend == "x86"
         result = program.run(at_home(operands) if is_here else operands)
     return result if is_single else several(result)
+
+
+def run_at(place: Device, op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    """The result of one op, run on a device."""
+    return run_op(op, operands, attributes, at_place(_OPTIONS, place))
 
 
 def _options_for(op: str, operands: Sequence[Any]) -> Options:
@@ -274,6 +280,7 @@ def _same(x: Any) -> Any:
 def install() -> None:
     """Let ops run outside `jit`, and tensors have their operators and methods."""
     dispatch.install(run_op)
+    dispatch.install_placed(run_at)
     table: dict[str, Any] = {name: function for name, function in vars(public).items() if callable(function)}
     methods = {name: item for name, item in vars(TensorMethods).items() if not name.startswith("_")}
     table |= {name: item.fget if isinstance(item, property) else item for name, item in methods.items()}

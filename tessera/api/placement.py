@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 from tessera.api.state import KVCache
-from tessera.compiler.options import Options, at_place
 from tessera.diagnostics.codes import ArgumentError, DeviceError, TracingError
 from tessera.frontend.functions.operands import is_tensor
 from tessera.frontend.policies import PolicyScope
@@ -161,18 +159,3 @@ def _note(trace: Any, place: Device) -> None:
             f"this function is placed on {Device.parse(said)!r} and on {place!r}, and a function runs in one place",
             fix="make two jitted functions of it, one for each device",
         )
-
-
-@cache
-def _options_at(place: Device) -> Options:
-    return at_place(Options(), place)
-
-
-def run_at(place: Device, op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
-    """Run one op on a device."""
-    from tessera.api.eager import run_op  # noqa: PLC0415 - which is loaded by then
-
-    return run_op(op, operands, attributes, _options_at(place))
-
-
-dispatch.install_placed(run_at)

@@ -127,7 +127,8 @@ def scalar_dtype(value: bool | float) -> DType:
 def residence(what: str, tensors: Sequence[Any], names: Sequence[str] = ()) -> Device | None:
     """The GPU that tensors lie on; None where all are in host memory.
 
-    A single number in host memory goes along; more than one is not copied in silence. Raises DeviceError (T0720).
+    A single number in host memory goes along, and so does a random key; more is not copied in silence. Raises
+    DeviceError (T0720).
     """
     kind = device_class()
     if kind is None:
@@ -137,9 +138,14 @@ def residence(what: str, tensors: Sequence[Any], names: Sequence[str] = ()) -> D
         return None
     device: Device = tensors[there].device
     for at, tensor in enumerate(tensors):
-        if not isinstance(tensor, kind) and getattr(tensor, "shape", ()):
+        if not isinstance(tensor, kind) and not _goes_along(tensor):
             raise _apart(what, (there, tensors[there]), (at, tensor), device, names)
     return device
+
+
+def _goes_along(tensor: Any) -> bool:
+    shape: tuple[int, ...] = getattr(tensor, "shape", ())
+    return not shape or (shape == (2,) and str(tensor.dtype) in ("u64", "uint64"))
 
 
 def at_home(tensors: Sequence[Any]) -> Sequence[Any]:
@@ -165,7 +171,7 @@ def _apart(
 
     return DeviceError(
         f"`{what}` is given tensors of two memories: {told(*there)} is on {device!r}, and {told(*here)} on the cpu",
-        notes=("rule: nothing but single numbers is copied to a device or from it unasked, as that takes long",),
+        notes=("rule: only numbers and random keys are copied to a device or from it unasked, as that takes long",),
         fix="bring them together: `tessera.cuda.array(x)` copies to the GPU, and `x.cpu()` from it; "
         f"within `with tessera.device(tessera.{device!r}):` everything is copied there",
     )

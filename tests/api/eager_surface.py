@@ -40,6 +40,8 @@ WRITTEN: dict[str, Callable[..., Any]] = {
     "x.astype(bf16)": lambda x, y, i: x.astype(ts.bf16),
     "i // 2": lambda x, y, i: i // 2,
     "i + x[0, 0].astype(i32)": lambda x, y, i: i + x[0, 0].astype(ts.i32),
+    "zeros_like": lambda x, y, i: ops.zeros_like(x) + ops.full_like(x, 2.5) * ops.ones_like(y),
+    "dropout": lambda x, y, i: ts.random.dropout(x, ts.random.key(3), 0.5),
     "relu": lambda x, y, i: ops.relu(x),
     "softmax": lambda x, y, i: ops.softmax(x, axis=-1),
     "where": lambda x, y, i: ops.where(x > 0, x, y),

@@ -7,10 +7,11 @@ from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError, ShapeError
 from tessera.frontend.arguments import number, whole
-from tessera.frontend.concrete import scalar_dtype
+from tessera.frontend.concrete import device_class, scalar_dtype
 from tessera.frontend.functions import elementwise
 from tessera.frontend.functions.operands import dims_of, dtype_of, parse_dtype, rank_of, shape_dims
 from tessera.frontend.size import Size, dim_of
+from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.types.dtype import f32, i64
 from tessera.types.shape import slice_extent
@@ -22,13 +23,22 @@ def full(shape: Any, value: Any, dtype: Any = None) -> Any:
     >>> ts.full((2,), 7.0)
     Tensor([2] f32, [7, 7])
     """
+    return _full(shape, value, dtype)
+
+
+def _full(shape: Any, value: Any, dtype: Any, like: Any = None) -> Any:
+    """A tensor of one value, where another lies."""
     if not isinstance(value, bool | int | float):
         number("full", "value", value)  # a scalar of NumPy is one too
     chosen = scalar_dtype(value) if dtype is None else parse_dtype(dtype)
     if not chosen.is_float and not math.isfinite(value):
         raise ArgumentError(f"`full` takes `value` as a number that {chosen} holds, got {value}")
     filled = float(value) if chosen.is_float else int(bool(value)) if chosen.is_bool else int(value)
-    return apply("full", (), {"shape": dims_of(shape), "value": filled, "dtype": chosen})
+    attributes = {"shape": dims_of(shape), "value": filled, "dtype": chosen}
+    kind = device_class()
+    if kind is None or not isinstance(like, kind) or dispatch.active() is not None:
+        return apply("full", (), attributes)
+    return dispatch.apply_at(like.device, "full", (), attributes)
 
 
 def zeros(shape: Any, dtype: Any = f32) -> Any:
@@ -44,19 +54,19 @@ def ones(shape: Any, dtype: Any = f32) -> Any:
 def zeros_like(x: Any) -> Any:
     """Zeros in the shape and dtype of `x`."""
     dtype = dtype_of(x)
-    return full(tuple(shape_dims(x)), 0, dtype)
+    return _full(tuple(shape_dims(x)), 0, dtype, x)
 
 
 def ones_like(x: Any) -> Any:
     """Ones in the shape and dtype of `x`."""
     dtype = dtype_of(x)
-    return full(tuple(shape_dims(x)), 1, dtype)
+    return _full(tuple(shape_dims(x)), 1, dtype, x)
 
 
 def full_like(x: Any, value: Any) -> Any:
     """One value in the shape and dtype of `x`."""
     dtype = dtype_of(x)
-    return full(tuple(shape_dims(x)), value, dtype)
+    return _full(tuple(shape_dims(x)), value, dtype, x)
 
 
 def iota(shape: Any, axis: int = 0, dtype: Any = i64) -> Any:
