@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 NAMES = {
     "rows": "kernels that memory bounds, against a copy of the same bytes and against torch",
+    "widths": "rows of many widths, known and free, against a copy of the same bytes",
     "products": "products against cuBLAS",
     "attention": "attention against cuDNN",
     "blocks": "a block of a transformer against torch, op by op",
@@ -19,6 +20,7 @@ NAMES = {
     "launch": "what a cached call costs the host, and what it does",
     "maps": "stages that are filled by tensor maps in a second, and waits that stall",
     "replay": "what it costs the host to run a recorded step of decoding again",
+    "queues": "launches that do not need each other, in one queue and side by side",
     "ranges": "whether a profiler sees a range for each kernel of the library",
     "pairs": "whether pairs of CTAs are chosen where they win",
     "peaks": "how near products come to the peak of the matrix units, and at which clock",

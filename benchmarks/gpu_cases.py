@@ -119,6 +119,30 @@ def _rmsnorm(x: Any, w: Any) -> Any:
     return ts.ops.rmsnorm(x, w)
 
 
+def _free_softmax(x: ts.Tensor["M", "N", ts.bf16]) -> Any:
+    return ts.ops.softmax(x, axis=-1)
+
+
+def _free_layernorm(x: ts.Tensor["M", "N", ts.bf16], w: ts.Tensor["N", ts.bf16], b: ts.Tensor["N", ts.bf16]) -> Any:
+    return ts.ops.layernorm(x, w, b)
+
+
+def _wide_layernorm(x: Any, w: Any, b: Any) -> Any:
+    return ts.ops.layernorm(x, w, b)
+
+
+def _long_layernorm(x: Any, w: Any, b: Any) -> Any:
+    return ts.ops.layernorm(ts.ops.gelu(x), w, b)
+
+
+def _tanh_softmax(x: Any) -> Any:
+    return ts.ops.softmax(ts.ops.tanh(x), axis=-1)
+
+
+def _dropped(x: Any, y: Any, w: Any, b: Any) -> Any:
+    return ts.ops.layernorm(ts.random.dropout(x, ts.random.key(3), 0.1) + y, w, b)
+
+
 def _columns(x: Any) -> Any:
     return x.sum(axis=0)
 
@@ -205,6 +229,15 @@ ROWS: dict[str, Case] = {
     "softmax-long": Case(_softmax, ((4, 70001),), is_ragged=True),
     "rmsnorm": Case(_rmsnorm, ((64, 4096), (4096,))),
     "rmsnorm-wide": Case(_rmsnorm, ((64, 8192), (8192,))),
+    "softmax-shared": Case(_softmax, ((9, 16384),)),
+    "softmax-shared-ragged": Case(_softmax, ((7, 5001),), is_ragged=True),
+    "layernorm-shared": Case(_wide_layernorm, ((9, 32768), (32768,), (32768,))),
+    "layernorm-shared-ragged": Case(_wide_layernorm, ((300, 5003), (5003,), (5003,)), is_ragged=True),
+    "softmax-free": Case(_free_softmax, ((37, 1300),), is_ragged=True),
+    "layernorm-free": Case(_free_layernorm, ((9, 9001), (9001,), (9001,)), is_ragged=True),
+    "gelu-layernorm": Case(_long_layernorm, ((9, 4096), (4096,), (4096,))),
+    "tanh-softmax": Case(_tanh_softmax, ((9, 4096),)),
+    "dropout-layernorm": Case(_dropped, ((9, 4096), (9, 4096), (4096,), (4096,))),
     "columns-bf16": Case(_columns, ((4096, 100),), is_ragged=True),
     "columns": Case(_columns, ((513, 100),), "f32", is_ragged=True),
     "sort": Case(_sorted, ((3, 1000),), "f32", is_ragged=True),
