@@ -22,7 +22,7 @@ class Options:
 
     `overrides` fixes choices of the schedule by name, as a sorted tuple of pairs. `features` replaces what the machine
     was found to have (`("avx2", "fma")`), None keeps it. `debug` proves tile kernels in bounds and free of races,
-    and lets waits on a GPU that never end say where.
+    looks at positions that they read from memory before they run, and lets waits on a GPU that never end say where.
     `fast_math` rounds `a * b + c` once: faster, and other bits than the reference's.
 
     >>> Options.of(fusion=False, overrides={"tile.n": 64}).text
