@@ -198,8 +198,10 @@ class Tensor(Operators):
     @property
     def address(self) -> int:
         """Where the first element is; raises DonatedError (T0713) where that was given up to a call."""
-        self._check()
-        return native().describe(self._handle)[0]
+        found = native().describe(self._handle)
+        if found[4] & SPENT:
+            self._check()
+        return found[0]
 
     @property
     def is_contiguous(self) -> bool:
