@@ -17,7 +17,7 @@ from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.base.verify import verify
-from tessera.ir.target.machine_code import compile_text
+from tessera.ir.target.machine_code import compile_texts
 from tessera.ir.tile.interpret import run_kernel
 from tessera.runtime.loader import LinkedCode, link
 from tessera.types.dtype import DType
@@ -107,8 +107,8 @@ def build(kernel: SpecOp, machine: Machine) -> Native:
     backend = X86Backend(machine)
     target = backend.lower(kernel)
     verify(ModuleOp([target]))
-    data = compile_text(backend.text(target), backend.code_target)
-    return Native(kernel, target, link([data]))
+    (text,), shared = backend.parts([target])
+    return Native(kernel, target, link(compile_texts([text, *shared.values()], backend.code_target)))
 
 
 def interpreted(kernel: SpecOp, arrays: Sequence[Array], sizes: Mapping[str, int]) -> list[Array]:
