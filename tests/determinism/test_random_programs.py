@@ -11,7 +11,7 @@ import pytest
 from tessera.backends.x86.machine import host_machine
 from tests.fuzz.generate import random_program
 
-PROGRAMS, BATCH = 24, 8
+PROGRAMS, BATCH = 16, 4
 """Those that are held against the interpreter too: what they compile to by themselves is in the cache of a run then."""
 
 
