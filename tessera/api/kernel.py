@@ -209,7 +209,8 @@ class Kernel:
         given, lead = self._operands(arguments, lambda x, shape: np.asarray(x).reshape(shape), lambda x: x.shape)
         arrays, statics = [np.asarray(one) for one in given], self._statics(arguments)
         if native:
-            results = run_python(self.definition, arrays, statics, self.schedule)
+            schedule = self.definition.complete(self.given, types=[_type_of(array) for array in arrays])
+            results = run_python(self.definition, arrays, statics, schedule)
         else:
             results = run_program(KernelInstance(self.definition, statics, self.given), arrays, observer)
         count = len(lead)

@@ -40,7 +40,7 @@ class KernelInstance:
         key = (tuple(types), kind)
         found = self._programs.get(key)
         if found is None:
-            schedule = self.definition.complete(self.schedule, kind)
+            schedule = self.definition.complete(self.schedule, kind, types)
             found = self.definition.build(types, self.statics, schedule)
             found = self._programs[key] = filled(found) if kind == "cpu" else found
         return found
@@ -83,13 +83,13 @@ class KernelInstance:
             self.check(call.operands, call.machine, tries=False)
             return self.program(call.operands, kind)
         made = self.program(call.operands, kind)
-        usual = self.definition.complete(None, kind).block
+        usual = self.definition.complete(None, kind, call.operands).block
         block = call.choose("kernel.block", self._blocks(call.operands, call.machine))
         return made if tuple(block) == usual else self._under(block).program(call.operands, kind)
 
     def _blocks(self, types: Sequence[TensorType], machine: Machine) -> Sequence[tuple[int, ...]]:
         """Blocks to choose from, the one that does best by the model of the machine first."""
-        usual = self.definition.complete(None, machine.kind).block
+        usual = self.definition.complete(None, machine.kind, types).block
         between = machine.is_gpu and self.definition.has_products
         blocks = candidates(usual, self.program(types, machine.kind).numeric, between)
         if not machine.is_gpu:
@@ -101,7 +101,7 @@ class KernelInstance:
     def discovered(self, types: Sequence[TensorType], machine: Machine) -> Schedule:
         """The schedule that is in force for such operands: the one given, or the one that is found for a machine."""
         if self.schedule is not None:
-            return self.definition.complete(self.schedule, machine.kind)
+            return self.definition.complete(self.schedule, machine.kind, types)
         first, *others = self._blocks(types, machine)
         why = f"found for {machine.cpu or machine.name}, the first of {1 + len(others)} blocks"
         return Schedule(block=first, lineage=(f"{why}{self._share(first, types, machine)}",))
@@ -128,7 +128,7 @@ class KernelInstance:
         def build(schedule: Schedule) -> KernelProgram:
             return KernelInstance(self.definition, self.statics, schedule).program(types, machine.kind)
 
-        schedule = self.definition.complete(self.schedule, machine.kind)
+        schedule = self.definition.complete(self.schedule, machine.kind, types)
         source = self.definition.source
         span = source.span(source.tree)
         if not (tries and machine.is_gpu):

@@ -104,7 +104,16 @@ def _is_ours(file: str) -> bool:
 
 
 _PACKAGES = ("numpy", "ml_dtypes", "xdsl", "llvmlite", "typer", "click", "rich", "_pytest", "pluggy")
-_LIBRARY = ("contextlib.py", "functools.py", "threading.py", "runpy.py", "inspect.py", "concurrent", "asyncio")
+_LIBRARY = (
+    "contextlib.py",
+    "dataclasses.py",
+    "functools.py",
+    "threading.py",
+    "runpy.py",
+    "inspect.py",
+    "concurrent",
+    "asyncio",
+)
 
 
 @lru_cache(maxsize=1)

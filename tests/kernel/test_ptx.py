@@ -10,6 +10,7 @@ import pytest
 
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.ir.tile.write_records import write_kernel
+from tessera.stdlib import flash_attention_2
 from tests.kernel import kernels, test_schedule
 
 BACKEND = NvptxBackend()
@@ -49,3 +50,13 @@ def test_products_of_narrow_floats_go_to_matrix_units(made: Any, operands: Any, 
     target = BACKEND.matrix(write_kernel(program))
     assert target is not None
     assert "wgmma.mma_async" in BACKEND.code(target).text
+
+
+@pytest.mark.parametrize("head", [160, 192, 256])
+def test_attention_with_wide_heads_goes_to_matrix_units(head: int) -> None:
+    heads = [zeros(8, 256, head, dtype=NARROW)] * 3
+    assert flash_attention_2.discover(*heads).block[1] == 64
+    program = flash_attention_2.program(*heads, kind="gpu")
+    target = BACKEND.matrix(write_kernel(program))
+    assert target is not None
+    assert target.name == "ttarget.matrix_kernel"

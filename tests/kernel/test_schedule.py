@@ -88,6 +88,13 @@ def test_what_no_machine_could_do_is_refused(make: Any, message: str) -> None:
     assert message in raised.value.message
 
 
+def test_a_mistake_in_a_variation_is_shown_where_it_was_made() -> None:
+    with pytest.raises(ScheduleError) as raised:
+        Schedule(warps=4).with_warps(3)
+    assert raised.value.span is not None
+    assert raised.value.span.file == __file__
+
+
 def test_a_space_is_the_product_of_its_choices() -> None:
     space = block(m=[64, 128], n=[64, 96, 256], k=[64]).warps([4, 8]).stages([2, 5]).space
     points = list(space)

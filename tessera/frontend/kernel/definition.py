@@ -26,6 +26,9 @@ from tessera.types.tensor_type import TensorType
 
 PRODUCTS = ("dot", "softmax_accumulate")
 
+WIDE = 128
+"""Elements of a head, of which half as many keys are looked at in a step where it has more."""
+
 
 class KernelDefinition:
     """What is known of a kernel before it is given operands: its source, its parameters, its declared results."""
@@ -38,6 +41,7 @@ class KernelDefinition:
         called = called_names(self.source.tree)
         self.has_products = bool(called & set(PRODUCTS)) or "@" in _operators(self.source)
         self.is_random = "dropout_in_kernel" in called
+        self.is_online = "softmax_accumulate" in called
         written = written_names(self.source.tree)
         self.parameters = [parameter_of(function, item, written) for item in self.signature.parameters.values()]
         self.is_unordered = "atomic_add" in called and any(map(_may_round, self.parameters))
@@ -65,8 +69,13 @@ class KernelDefinition:
         """Parameters that the kernel stores to."""
         return [parameter for parameter in self.parameters if parameter.kind == "result"]
 
-    def complete(self, schedule: Schedule | None, kind: str = "cpu") -> Schedule:
-        """A schedule with every block size said: what is not chosen is what does well on such a machine."""
+    def complete(
+        self, schedule: Schedule | None, kind: str = "cpu", types: Sequence[TensorType] | None = None
+    ) -> Schedule:
+        """A schedule with every block size said: what is not chosen is what does well on such a machine.
+
+        Sums of a wide head leave room for fewer keys at a time; as those are part of the result, it is so everywhere.
+        """
         given = schedule or Schedule()
         ranks = [parameter.rank for parameter in self.inputs if parameter.rank is not None]
         if kind == "cpu":
@@ -81,6 +90,9 @@ class KernelDefinition:
                 if max(ranks, default=2) < 2
                 else (4, 1024, 64)
             )
+        whole = Given(self, types).whole if types is not None and self.is_online else None
+        if whole is not None and (whole.value or 0) > WIDE:
+            sizes = (sizes[0], sizes[1] // 2, sizes[2])
         choices: dict[str, Any] = {**given.choices(), "block": (*given.block, *sizes[len(given.block) :])}
         return Schedule(**choices)
 

@@ -22,7 +22,9 @@ KEYS = 256
 NARROW_KEYS = 128
 """The same where matrix units take them."""
 WARP_KEYS = 64
-"""The same for matrix units of single warps, whose machines have less shared memory."""
+"""The same for matrix units of single warps, whose machines have less shared memory, and for wide heads."""
+NARROW_HEAD, WIDE_HEAD = 128, 256
+"""Sizes of a head up to which shared memory holds blocks of so many keys, and up to which registers hold its sums."""
 QUERIES = (128, 64, 32, 96)
 """Candidates for queries of a block, which change nothing but speed."""
 THREAD_QUERIES = (32, 64, 128)
@@ -355,12 +357,16 @@ class NarrowAttention(Attention):
 
     @property
     def width(self) -> int:
-        return NARROW_KEYS if "wgmma" in self.call.features else WARP_KEYS
+        return NARROW_KEYS if "wgmma" in self.call.features and self._head_size <= NARROW_HEAD else WARP_KEYS
+
+    @property
+    def _head_size(self) -> int:
+        return self.call.operands[0].shape[3].value or 0
 
     @property
     def _candidates(self) -> tuple[int, ...]:
         # A small head leaves registers for one more warpgroup.
-        return (192, 128, 64) if self.call.operands[0].shape[3].value == 64 else (128, 64)
+        return (192, 128, 64) if self._head_size == 64 else (128, 64)
 
     def _queries(self, d: SSAValue) -> SSAValue:
         b, place = self.b, self._query_place.with_coords(_d=d)
@@ -412,7 +418,8 @@ def is_narrow(call: Call) -> bool:
     dtypes = {operand.dtype for operand in call.operands[:3]}
     # A head is whole lines of shared memory, of which warpgroups read those of 32 bytes too.
     line = 16 if "wgmma" in call.features else 64
-    fits = head is not None and head % line == 0 and call.operands[2].shape[3].value == head and head <= 128
+    widest = WIDE_HEAD if "wgmma" in call.features else NARROW_HEAD
+    fits = head is not None and head % line == 0 and call.operands[2].shape[3].value == head and head <= widest
     # What lies beyond the length of a cache is not to be read, and of all copies those of Hopper alone can end there.
     fits = fits and (not _is_cached(call) or "wgmma" in call.features)
     return "mma.sync" in call.features and dtypes <= {bf16, f16} and len(dtypes) == 1 and fits and (given or 1.0) > 0

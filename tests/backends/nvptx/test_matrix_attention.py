@@ -175,3 +175,11 @@ def test_ragged_lengths_assemble_without_spilling(function: Any, shape: Sequence
     assert b"prefetch.tensormap" in ptx
     assert b"cvta.shared" not in ptx
     assert assemble(ptx, "sm_90a").startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("head", [144, 192, 256])
+def test_wide_heads_take_half_as_many_keys_at_a_time(head: int) -> None:
+    for function in (causal, with_lse):
+        text = text_of(matrix_of(function, [(2, 2, 512, head)] * 3))
+        assert f"!ttarget.shared_tile<[64, {head}], bf16>" in text
+        assert "consumers = 2" in text

@@ -64,7 +64,7 @@ def lowered(function: Callable[..., Any], arrays: list[Any], dynamic: bool, arch
         (masked, np.float32, True, (5, 256, 64)),
         (causal, np.float64, False, (20, 300, 128)),
         (full, bf16, True, (70, 90, 100)),
-        (causal, bf16, False, (70, 512, 192)),
+        (causal, bf16, False, (70, 512, 200)),
         (full, np.float32, False, (1, 700, 80)),
     ],
 )
