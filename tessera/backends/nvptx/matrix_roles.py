@@ -14,7 +14,7 @@ from tessera.ir.base.types import INDEX, BufferAttr
 from tessera.ir.schedule.emit.maps import linear
 from tessera.ir.target.hopper_types import CURSOR, TENSOR_MAP
 from tessera.ir.target.writer import Writer
-from tessera.ir.tile.matrix.plan import cut_of
+from tessera.ir.tile.matrix.boxes import cut_of
 from tessera.types.dim import Dim
 
 if TYPE_CHECKING:

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.policies import policies_of
 from tessera.ir.base.types import BufferAttr, TileAttr
-from tessera.ir.target.hopper_limits import MAX_BOX, MAX_RANK, ROWS, SPAN, STEP
+from tessera.ir.target.hopper_limits import ROWS, SPAN, STEP
 from tessera.ir.target.hopper_limits import Product as Form
 from tessera.ir.target.matrix_instructions import INSTRUCTIONS
-from tessera.ir.tile.copied import COLUMNS, REGISTERS
+from tessera.ir.tile.copied import REGISTERS
 from tessera.ir.tile.copied import ROWS as ALONG
-from tessera.runtime.devices.cuda_tensor_map import MOST_PLACES
-from tessera.types.dim import Dim
+from tessera.ir.tile.matrix.boxes import Box, UnfitError, box_of, layout_of, tile_sizes
 from tessera.types.dtype import DType, f32
 from tessera.types.frozen import frozen
 from tessera.types.policy import tf32
@@ -35,10 +34,6 @@ _MOST_SUMS = 128
 """Accumulators of a thread that leave room for addresses and what an epilogue needs."""
 _MOST_PROMOTED = 208
 """The same where some of them are only on their way to others; three warpgroups have no more than the above."""
-
-
-class UnfitError(Exception):
-    """Why a kernel does not run on matrix units."""
 
 
 @frozen
@@ -69,19 +64,6 @@ class Units:
         """Rows, columns and depth of one instruction of a product of so many columns in so many parts."""
         one = INSTRUCTIONS[self.name]
         return one.rows, min(one.columns[-1], columns // parts), STEP // dtype.bytes
-
-
-@frozen
-class Box:
-    """A load or store as the copy engine makes it: which axis of the tile lies along memory, and the box of a span.
-
-    There are `pieces` of them, and `rest` elements along memory beyond the last.
-    """
-
-    inner: int
-    sizes: tuple[int, ...]
-    pieces: int
-    rest: int = 0
 
 
 @frozen
@@ -139,8 +121,8 @@ def plan_of(kernel: SpecOp, units: Units) -> Plan:
         is_fetch = units.cuts and op.name == "ttile.fetch" and op.parent_op() is kernel
         if op.name not in _ELEMENTS and op.name not in _OTHERS and not is_fetch and not _rounds_to(op):
             raise UnfitError(f"`{op.name}` does not keep to fragments")
-    rows = _sizes(dots[0].results[0])[0]
-    consumers = _groups(kernel, rows, [_sizes(op.results[0])[1] for op in dots], units)
+    rows = tile_sizes(dots[0].results[0])[0]
+    consumers = _groups(kernel, rows, [tile_sizes(op.results[0])[1] for op in dots], units)
     passed: set[Operation] = set()
     forms = units.rounded if units.rounded is not None and is_tf32(kernel) else units.products
     products = {op: _product(op, rows, rows // (ROWS * consumers), passed, units, forms) for op in dots}
@@ -167,10 +149,10 @@ def planned(kernel: SpecOp) -> Plan:
         if op.name == "ttile.dot":
             rows, columns, depth = op.value("instruction")
             is_whole = len(INSTRUCTIONS[op.value("unit")].columns) > 1
-            parts = _sizes(op.results[0])[1] // columns if is_whole else 1
+            parts = tile_sizes(op.results[0])[1] // columns if is_whole else 1
             sides = _planned_side(op.operands[0], 1, passed), _planned_side(op.operands[1], 0, passed)
             products[op] = Product(op, *sides, (rows, columns, depth), parts)
-    rows = _sizes(next(iter(products)).results[0])[0]
+    rows = tile_sizes(next(iter(products)).results[0])[0]
     return Plan(rows, kernel.value("warpgroups"), products, _hidden(ops, passed, set(products)), _columns(ops))
 
 
@@ -182,7 +164,7 @@ def _planned_side(value: SSAValue, summed: int, passed: set[Operation]) -> Side:
         return Side(None, value, None, "k", value.type.dtype)
     passed.add(load)
     box, inner = tuple(load.value("box")), int(load.value("layout") == ALONG)
-    pieces = -(-_sizes(value)[inner] // box[-1])
+    pieces = -(-tile_sizes(value)[inner] // box[-1])
     return Side(load, value, Box(inner, box, pieces), "k" if inner == summed else "mn", value.type.dtype, rounds)
 
 
@@ -208,16 +190,11 @@ def _ops(block: Block) -> Iterator[SpecOp]:
             yield from _ops(region.block)
 
 
-def _sizes(value: SSAValue) -> tuple[int, ...]:
-    assert isinstance(value.type, TileAttr)
-    return tuple(dim.value or 0 for dim in value.type.shape)
-
-
 def _product(
     op: SpecOp, rows: int, blocks: int, passed: set[Operation], units: Units, forms: Mapping[DType, Form]
 ) -> Product:
-    M, N = _sizes(op.results[0])
-    K = _sizes(op.operands[0])[1]
+    M, N = tile_sizes(op.results[0])
+    K = tile_sizes(op.operands[0])[1]
     if rows != M or N % 8 or not 8 <= N <= 256 or N // 2 * blocks > _MOST_SUMS:
         raise UnfitError(
             f"a product of {M} x {N} is not one of {rows} rows and 8 to {2 * _MOST_SUMS // blocks} columns"
@@ -262,7 +239,7 @@ def _side(value: SSAValue, summed: int, passed: set[Operation], units: Units, is
         box = box_of(load, load.results[0], 1, units.cuts and is_right)
         box = _in_lines(load, box, units.lines, box.inner == summed)
         if box.rest and box.inner == summed:
-            raise UnfitError(f"k is {_sizes(value)[box.inner]}, and a tile along it is made of whole spans")
+            raise UnfitError(f"k is {tile_sizes(value)[box.inner]}, and a tile along it is made of whole spans")
         # Across k, what a last span has too much of is copied and not multiplied.
         box = Box(box.inner, box.sizes, box.pieces + bool(box.rest))
         passed.add(load)
@@ -282,7 +259,7 @@ def _in_lines(load: SpecOp, box: Box, lines: Sequence[int], is_along: bool) -> B
     """
     tile = load.results[0].type
     assert isinstance(tile, TileAttr)
-    size, each = _sizes(load.results[0])[box.inner], tile.dtype.bytes
+    size, each = tile_sizes(load.results[0])[box.inner], tile.dtype.bytes
     width, said = size * each, load.value("swizzle") or (load.value("box") or (0,))[-1] * each
     if said and said not in lines:
         raise UnfitError(f"`swizzle` is {said}, and lines there are of {' or '.join(map(str, lines))} bytes")
@@ -341,11 +318,6 @@ def _as_written(whole: Side, trimmed: Side, trims: bool) -> Side:
     return trimmed if is_trimmed else whole
 
 
-def layout_of(box: Box) -> str:
-    """What of a tile lies along memory."""
-    return (COLUMNS, ALONG)[box.inner]
-
-
 def _with_rows_there(side: Side) -> Side:
     """A left side of which no more rows are copied than its buffer has: those beyond give rows that nobody stores."""
     if side.load is None or side.box is None or side.major != "k":
@@ -364,80 +336,6 @@ def _widens(op: SpecOp) -> bool:
     assert isinstance(source, TileAttr)
     assert isinstance(target, TileAttr)
     return source.dtype.bits < target.dtype.bits and holds(target.dtype, source.dtype)
-
-
-def box_of(op: SpecOp, tile: SSAValue, first: int, cuts: bool = False) -> Box:
-    """An access as the copy engine makes it; raises `UnfitError` where it cannot.
-
-    Each axis of the tile walks one dim of the buffer, one element at a time, one of them the last dim; and what lies
-    beyond a bound lies beyond the buffer, where the engine reads zeros and writes nothing. With `cuts` one of the other
-    dims may end earlier, at a place that is the same for the whole tile.
-    """
-    buffer = op.operands[first - 1]
-    axes, bounds, map = op.value("axes"), op.value("bounds"), op.value("map")
-    if not isinstance(buffer, BlockArgument) or not isinstance(buffer.type, BufferAttr) or len(axes) != 2:
-        raise UnfitError("only tiles of two dims of an argument are copied whole")
-    if any(dim.value == 0 for dim in buffer.type.shape):
-        raise UnfitError("there is nothing to copy")
-    rank, sizes = len(buffer.type.shape), _sizes(tile)
-    if rank > MAX_RANK or op.value("windows") or len(op.operands) != first + len(op.value("coords")):
-        raise UnfitError(f"a tensor of {rank} dims, windows or index tiles are beyond the copy engine")
-    largest = max((dim.value or 0 for dim in buffer.type.shape), default=0)
-    if largest > MOST_PLACES:
-        raise UnfitError(f"the copy engine counts places up to {MOST_PLACES}, and a dim has {largest} elements")
-    if op.name == "ttile.load" and op.value("pad"):
-        raise UnfitError(f"what the copy engine reads outside is 0, not {op.value('pad')}")
-    box, inner = [1] * rank, -1
-    for axis, bound, size in zip(axes, bounds, sizes, strict=True):
-        dim = _dim_along(axis, map, buffer.type.shape, bound, cuts and not bound.symbols.intersection(axes))
-        box[dim] = size
-        inner = axes.index(axis) if dim == rank - 1 else inner
-    if inner < 0:
-        raise UnfitError("no axis of the tile lies along memory")
-    cut = cut_of(op) if cuts else None
-    if cut is not None and rank == MAX_RANK:
-        raise UnfitError(f"dim {cut.dim} of {rank} ends at {cut.end}, and the copy engine has no dim left for that")
-    span = SPAN // buffer.type.dtype.bytes
-    is_short = sizes[inner] < span and op.name == "ttile.store"
-    if is_short or sizes[inner] % 8 or sizes[1 - inner] > MAX_BOX or sizes[1 - inner] % 8:
-        raise UnfitError(f"a tile of {sizes[1 - inner]} x {sizes[inner]} is not made of spans of {span}")
-    box[-1] = span
-    return Box(inner, tuple(box), sizes[inner] // span, sizes[inner] % span)
-
-
-@frozen
-class Cut:
-    """Where a load ends within its buffer: the place along a dim from which on it reads zeros."""
-
-    dim: int
-    end: Dim
-
-
-def cut_of(load: SpecOp) -> Cut | None:
-    """Where a load of which the copy engine knows the boxes ends before its buffer does."""
-    buffer = load.operands[0].type
-    assert isinstance(buffer, BufferAttr)
-    for axis, bound in zip(load.value("axes"), load.value("bounds"), strict=True):
-        for dim, expr in enumerate(load.value("map")):
-            if axis in expr.symbols and bound.value != -1:
-                end = expr.substitute({axis: bound})
-                if end != buffer.shape[dim]:
-                    return Cut(dim, end)
-    return None
-
-
-def _dim_along(axis: str, map: Sequence[Dim], shape: Sequence[Dim], bound: Dim, cuts: bool) -> int:
-    """The dim that an axis walks."""
-    dims = [dim for dim, expr in enumerate(map) if axis in expr.symbols]
-    if len(dims) != 1:
-        raise UnfitError(f"`{axis}` walks {len(dims)} dims")
-    parts = map[dims[0]].coefficient(axis)
-    if parts is None or parts[0].value != 1 or axis in parts[1].symbols:
-        raise UnfitError(f"`{axis}` walks `{map[dims[0]]}`, not one element at a time")
-    is_cut = cuts and dims[0] != len(shape) - 1
-    if not is_cut and bound.value != -1 and bound + parts[1] != shape[dims[0]]:
-        raise UnfitError(f"`{axis}` ends at {bound}, and the buffer at {shape[dims[0]]}")
-    return dims[0]
 
 
 def _hidden(ops: Sequence[SpecOp], passed: set[Operation], dots: set[SpecOp]) -> frozenset[Operation]:
@@ -474,7 +372,7 @@ def _first(op: SpecOp) -> int:
 
 
 def _check_shape(op: SpecOp, value: SSAValue, rows: int) -> None:
-    sizes = _sizes(value)
+    sizes = tile_sizes(value)
     if op.name == "ttile.dot":
         return
     if len(sizes) == 2 and (sizes[0] != rows or sizes[1] % 8):

@@ -9,7 +9,8 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, TileAttr
-from tessera.ir.tile.matrix.plan import Plan, cut_of
+from tessera.ir.tile.matrix.boxes import cut_of
+from tessera.ir.tile.matrix.plan import Plan
 from tessera.types.dim import Dim
 from tessera.types.dim import product as product_of
 

@@ -8,7 +8,8 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import TileAttr
 from tessera.ir.target.hopper_limits import ROWS, SPAN
 from tessera.ir.tile.copied import COLUMNS, REGISTERS, SHARED
-from tessera.ir.tile.matrix.plan import Box, UnfitError, Units, box_of
+from tessera.ir.tile.matrix.boxes import Box, UnfitError, box_of
+from tessera.ir.tile.matrix.plan import Units
 from tessera.types.dtype import DType, bf16, f16
 
 

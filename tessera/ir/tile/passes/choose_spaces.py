@@ -9,8 +9,9 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.tile.copied import REGISTERS, SHARED
+from tessera.ir.tile.matrix.boxes import Box, layout_of
 from tessera.ir.tile.matrix.chosen import kernels_on_units, refusing
-from tessera.ir.tile.matrix.plan import Box, Units, layout_of, plan_of
+from tessera.ir.tile.matrix.plan import Units, plan_of
 from tessera.ir.tile.matrix.stores import shared_stores
 
 
