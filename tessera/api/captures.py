@@ -52,7 +52,7 @@ class Captures:
         self._inputs = {at: number for at, number in owners if number is not None}
         self._pinned = {number: tensor for number, tensor in enumerate(lifted) if number not in self._inputs.values()}
         self._types = [concrete_type(tensor) for tensor in lifted]
-        self.speaks = bool(meshes_in(read))
+        self.meshes = meshes_in(read)
         self._read = {id(tensor): tensor for tensor in read}
         self._names, self._form = found.names, self._form_of(found)
         self._adopt(found, arguments)
@@ -70,7 +70,7 @@ class Captures:
         self._paths, self._arguments = [place.path for place in found.places], arguments
         reads: dict[int, tuple[Get, Any]] = {number: ({None: it}.get, None) for number, it in self._pinned.items()}
         watched: list[tuple[Get, Any, Any]] = []
-        if self.speaks:
+        if self.meshes:
             watched.append((_mesh_in_force(), None, _mesh_in_force()()))
         pairs: list[tuple[tuple[Get, Any], tuple[Get, Any]]] = []
         for at, place in enumerate(found.places):
@@ -119,7 +119,7 @@ class Captures:
         """What two looks must have in common for one program to serve both."""
         numbers: dict[int, int] = {}
         form = [*found.forms, ("", tuple([place.path for place in found.places]))]
-        if self.speaks:
+        if self.meshes:
             form.append(("the mesh", _mesh_in_force()()))
         for at, place in enumerate(found.places):
             value = place.value

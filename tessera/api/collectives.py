@@ -17,7 +17,7 @@ from tessera.ir.base.tape import Tape
 from tessera.ir.graph.ops import REGISTRY
 from tessera.runtime import reads
 from tessera.runtime.ranks import world
-from tessera.runtime.ranks.mesh import MESH, mesh_in_force, mesh_of
+from tessera.runtime.ranks.mesh import MESH, Mesh, mesh_in_force, mesh_of
 from tessera.types.dim import Dim
 
 if TYPE_CHECKING:
@@ -181,13 +181,14 @@ def check_order(tape: Tape) -> None:
     check_collective_order(function_of(tape, "main"))
 
 
-def refuse_to_run(tape: Tape, backend: str) -> None:
-    """Raise RankError (T0712) where a program needs other ranks, and they are not there."""
+def refuse_to_run(tape: Tape, backend: str, meshes: Sequence[Mesh]) -> None:
+    """Raise RankError (T0712) where a program needs the ranks of meshes, and they are not there."""
     found = other_ranks(tape)
     if found is None:
         return
-    around, ranks = mesh_in_force(), world.size()
-    if around.size != ranks:
+    ranks = world.size()
+    around = next((one for one in meshes if one.size != ranks), None)
+    if around is not None:
         alone = "this process is alone" if ranks == 1 else f"the world has {ranks} ranks"
         raise RankError(
             f"{found[0]} cannot run: {around} has {around.size} ranks, and {alone}",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from tessera.api import eager as eager  # the ops that functions call: loaded here, not by the first call of one
 from tessera.api import guards
-from tessera.api.captures import Captures, meshes_in
+from tessera.api.captures import Captures
 from tessera.api.compilation import load, placed
 from tessera.api.named import given_up, names_of, numbers_of, rules_of
 from tessera.api.outside import Outside
@@ -255,17 +255,16 @@ class Jit(_Hot):
             traced = self._trace(signature)
         guards.check(signature, traced, call.tensors)
         captures = Captures(self.function, given, before, traced.lifted, read)
-        if captures.speaks:
+        if captures.meshes:
             from tessera.api.collectives import refuse_to_run  # noqa: PLC0415 - few programs have any
 
-            refuse_to_run(traced.tape, placed(self.options, traced.tape).backend)
+            refuse_to_run(traced.tape, placed(self.options, traced.tape).backend, captures.meshes)
         code = getattr(self.function, "__code__", None)
         owner = getattr(code, "co_filename", type(self.function).__module__)
         loaded, origin = load(traced.tape, self.options, f"{owner} {self.name}")
         made = Specialization(signature, traced, captures, loaded, origin)
         if traced.tape.functions:
-            meshes = meshes_in(read)
-            made.watch_later(lambda: Captures(self.function, given, before, traced.lifted, meshes))
+            made.watch_later(lambda: Captures(self.function, given, before, traced.lifted, captures.meshes))
         self._misses += 1
         self._compiles += origin.source != "disk cache"
         self._last = made

@@ -13,6 +13,7 @@ import pytest
 import tessera as ts
 from tessera import ops
 from tessera.diagnostics.codes import PositionError, RankError, TracingError
+from tessera.runtime.ranks.mesh import MESH, NONE
 from tests.runtime.ranks.threads import on_ranks
 
 
@@ -42,6 +43,24 @@ def test_only_an_index_needs_the_mesh_too() -> None:
     assert on_ranks(lambda rank: where(ts.ones(1)).tolist(), dp=2, tp=2) == [[0.0], [1.0], [0.0], [1.0]]
     with ts.dist.mesh(tp=2), pytest.raises(RankError, match="`axis_index` over 2 ranks cannot run"):
         where(ts.ones(1))
+
+
+def test_a_mesh_of_one_axis_may_stand_in_the_program() -> None:
+    @ts.jit
+    def f(x: Any) -> Any:
+        with ts.dist.mesh(dp=2):
+            return ts.dist.all_reduce(x, "dp")
+
+    def alone(rank: int) -> Any:
+        token = MESH.set(NONE)
+        try:
+            return f(ts.ones(2)).tolist()
+        finally:
+            MESH.reset(token)
+
+    assert on_ranks(alone, dp=2) == [[2.0, 2.0]] * 2
+    with pytest.raises(RankError, match=r"mesh\(dp=2\) has 2 ranks, and this process is alone"):
+        f(ts.ones(3))
 
 
 @ts.jit(debug=True)

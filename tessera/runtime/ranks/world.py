@@ -8,7 +8,7 @@ from contextvars import ContextVar
 
 from tessera.diagnostics.codes import RankError
 from tessera.runtime.ranks.communicator import CALLS, Communicator, Exchange, Handle
-from tessera.runtime.ranks.mesh import MESH, Mesh
+from tessera.runtime.ranks.mesh import MESH, Mesh, mesh_of
 
 _PROCESS: list[Communicator] = []
 _HERE: ContextVar[Communicator | None] = ContextVar("world", default=None)
@@ -73,6 +73,8 @@ def wait(handle: Handle) -> None:
 def _mesh(axis: str, count: int) -> Mesh:
     """The mesh around, which must be one for a program that was made for `count` ranks along an axis."""
     mesh, world = MESH.get(), size()
+    if mesh.size == 1 and count == world:
+        return mesh_of(((axis, count),))  # it was written into the program, and has one axis
     if mesh.sizes.get(axis) == count and mesh.size == world:
         return mesh
     raise RankError(
