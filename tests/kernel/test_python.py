@@ -283,3 +283,36 @@ def test_steps_of_a_loop_are_not_compared_when_the_kernel_is_compiled(is_loop: b
 
     with pytest.raises(KernelError, match="known only when the kernel runs, and Python compares"):
         first_only(normal(4, 8), is_loop=is_loop)
+
+
+def larger(before: Any, here: Any) -> Any:
+    """Whichever is further from 0."""
+    return tile.where(tile.abs(before) >= tile.abs(here), before, here)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_function_of_the_users_folds_an_axis(axis: int) -> None:
+    @kernel
+    def furthest(x: KTile["M", "N", f32], out: KTile["R", f32], *, axis: int, R: int) -> None:
+        found = tile.reduce(tile.load(x, slice(None), slice(None)), axis, larger)
+        tile.store(out, found, slice(None))
+
+    x = normal(7, 13)
+    expected = np.take_along_axis(x, np.abs(x).argmax(axis, keepdims=True), axis).squeeze(axis)
+    np.testing.assert_array_equal(agree(furthest, x, axis=axis, R=expected.size)[0], expected)
+
+
+def test_a_fold_over_an_edge_says_what_it_leaves_as_it_is() -> None:
+    @kernel
+    def edged(x: KTile["M", "N", f32], out: KTile["M", f32], *, start: float | None) -> None:
+        T = tile.context()
+        total = tile.zeros((T.m,), f32)
+        for k in tile.range_k(x.shape, T.k):
+            total = larger(total, tile.reduce(tile.load(x, T.m, k, pad=99.0), 1, larger, start=start))
+        tile.store(out, total, T.m)
+
+    x = normal(5, 70)
+    expected = np.take_along_axis(x, np.abs(x).argmax(1, keepdims=True), 1).squeeze(1)
+    np.testing.assert_array_equal(agree(edged, x, start=0.0)[0], expected)
+    with pytest.raises(KernelError, match="the axis may end within the tile"):
+        edged(x, start=None)

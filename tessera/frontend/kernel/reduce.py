@@ -30,22 +30,42 @@ def identity(kind: str, dtype: DType) -> Any:
     return low if kind == "max" else high
 
 
-def reduce(x: Any, axis: int = -1, kind: str = "sum") -> Tile:
-    """Fold an axis by `sum`, `prod`, `max`, `min`, `any` or `all`, in a halving tree, without what is beyond edges."""
+def reduce(x: Any, axis: int = -1, kind: Any = "sum", *, start: Any = None) -> Tile:
+    """Fold an axis by `sum`, `prod`, `max`, `min`, `any` or `all`, in a halving tree, without what is beyond edges.
+
+    A function of two tiles, of what was folded so far and the next, folds one element after the other; where the axis
+    may end within the tile, `start` is what it leaves as it is.
+    """
     b = current()
     tile = computed(b, tile_of(b, "reduce", x))
-    if kind not in KINDS:
-        raise b.fail(f"`kind` is one of {', '.join(KINDS)}, got {kind!r}")
+    if not callable(kind) and kind not in KINDS:
+        raise b.fail(f"`kind` is one of {', '.join(KINDS)} or a function, got {kind!r}")
     rank = len(tile.shape)
     if not -rank <= axis < rank:
         raise b.misfit(f"`axis` must be in {-rank}..{rank - 1}, got {axis}")
     axis %= rank
+    if callable(kind):
+        own: Any = kind
+        return _folded(b, tile, axis, own, start)
     if tile.spread is not None:
         tile = Tile(number_of(b, tile), TensorType.of(tile.shape, tile.dtype), tile.axes, outside=tile.outside)
     whole = within(b, tile, axis, identity(kind, tile.dtype))
     rest = tile.type.shape[:axis] + tile.type.shape[axis + 1 :]
     axes = tile.axes[:axis] + tile.axes[axis + 1 :]
     return made(b, "reduce", [whole.number], {"kind": kind, "axis": axis}, tile.type.with_shape(rest), axes)
+
+
+def _folded(b: KernelBuilder, tile: Tile, axis: int, fold: Callable[[Tile, Tile], Tile], start: Any) -> Tile:
+    """A fold by a function of the user's: the last of its running folds."""
+    if len(tile.shape) > 2:
+        raise b.misfit(f"a function folds an axis of one or two, got {list(tile.shape)}")
+    whole = within(b, tile, axis, 0 if start is None else start)
+    if start is None and whole is not tile:
+        raise b.fail(
+            "the axis may end within the tile, and what a function makes of elements beyond its end is not known",
+            "say what it leaves as it is: `tile.reduce(x, axis, function, start=0.0)`",
+        )
+    return _Scan(b, whole, axis, exclusive=False, reverse=False).run(fold, 0, is_own=True, is_last=True)
 
 
 def sum(x: Any, axis: int = -1) -> Tile:
@@ -145,7 +165,8 @@ class _Scan:
         self.across = tuple(name for place, name in enumerate(("_r", "_c")[: len(tile.shape)]) if place != axis)
         self.rest = tuple(size for place, size in enumerate(tile.shape) if place != axis)
 
-    def run(self, fold: Callable[[Tile, Tile], Tile], begin: Any, is_own: bool) -> Tile:
+    def run(self, fold: Callable[[Tile, Tile], Tile], begin: Any, is_own: bool, *, is_last: bool = False) -> Tile:
+        """Every step of the scan, or the last one alone."""
         b, count = self.b, self.tile.shape[self.axis]
         names = ("_r", "_c")[: len(self.tile.shape)]
         zero = b.coords[b.zero()]
@@ -164,6 +185,8 @@ class _Scan:
             first = 1
         self._loop(first, count, line, source, target, fold)
         b.emit("barrier")
+        if is_last:
+            return self._read(target, self._step(count - 1))
         return made(b, "load", [target, *zeros], {**whole, "pad": 0}, self.type, self.tile.axes)
 
     def _access(self, axes: tuple[str, ...]) -> dict[str, Any]:
