@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import gcd, prod
+from math import prod
 from typing import Any
 
 from xdsl.ir import Block, SSAValue
 
 from tessera.backends.nvptx.again import Again, computed_again
 from tessera.backends.nvptx.kernel_code import shared_symbol
-from tessera.backends.nvptx.row_shapes import folds_whole_rows, has_plain_rows, neighbours_of_rows
+from tessera.backends.nvptx.mixed_buffers import mixed_buffers
+from tessera.backends.nvptx.row_shapes import folds_whole_rows, has_plain_rows
 from tessera.backends.nvptx.row_shares import shares_of, shares_of_free_rows
 from tessera.backends.nvptx.text import WARP
+from tessera.backends.nvptx.vector_widths import ALIGNED, align_accesses, asked_vector, widest
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
 from tessera.ir.schedule.emit.maps import linear
 from tessera.ir.target.dialect import DIALECT
 from tessera.ir.target.reach import fits, is_multiple, largest
-from tessera.ir.target.scope import buffer_alignment, index_multiple, multiple_of
 from tessera.ir.target.types import VectorAttr
 from tessera.ir.target.writer import Writer
 from tessera.ir.tile.index_exprs import known_ends
@@ -29,8 +30,6 @@ from tessera.types.tensor_type import TensorType
 
 LARGEST = 256
 """Threads of a program at most: more would share too few registers."""
-ALIGNED = 16
-"""Bytes that arguments begin at a multiple of, unless said otherwise; the runtime sees to it."""
 IN_REGISTERS = 144
 """Elements of a row that one thread keeps in registers: its loops are then written out."""
 PLAIN = 2 * IN_REGISTERS
@@ -125,7 +124,7 @@ class Lowering(Writer):
         self.threads = threads_of(kernel)
         self.align = ALIGNED if aligned else 0
         self.vector = 16
-        self.mixed = _mixed_buffers(kernel)
+        self.mixed = mixed_buffers(kernel)
         self.again: dict[SSAValue, Again] = {}
         self.shares = 0
         self.keeps_rows = self._keeps_rows()
@@ -161,8 +160,8 @@ class Lowering(Writer):
         asked: dict[str, Any] = self.kernel.value("schedule") or {}
         values.update({name: asked[name] for name in ("max_registers", "max_shared") if name in asked})
         made = make(DIALECT["kernel"], values=values, types=(), regions=[self.entry])
-        _align_accesses(made)
-        made.set_value("vector", min(_widest(made), _asked_vector(self.kernel)))
+        align_accesses(made)
+        made.set_value("vector", min(widest(made), asked_vector(self.kernel)))
         return made
 
     def _features(self) -> tuple[str, ...]:
@@ -421,80 +420,3 @@ def _way(offset: Dim, axes: Sequence[str], tiles: int = 0) -> str:
     if parts is None:
         return "indexed"
     return {0: "uniform", 1: "contiguous"}.get(-1 if parts[0].value is None else parts[0].value, "strided")
-
-
-def _mixed_buffers(kernel: SpecOp) -> set[SSAValue]:
-    """Memory that is in order, is read and written, and not always by the same threads."""
-    seen: dict[SSAValue, set[Any]] = {}
-    stored: set[SSAValue] = set()
-    loaded: set[SSAValue] = set()
-    for op in kernel.walk():
-        if isinstance(op, SpecOp) and op.name == "ttile.fetch" and not _is_waited_for(op):
-            # All threads read the one element, and who wrote it is one of them.
-            seen.setdefault(op.operands[0], set()).add(op)
-            loaded.add(op.operands[0])
-        if not isinstance(op, SpecOp) or op.name not in ("ttile.load", "ttile.store"):
-            continue
-        is_store = op.name == "ttile.store"
-        buffer, tile = op.operands[is_store], op.operands[0] if is_store else op.results[0]
-        seen.setdefault(buffer, set()).add((tile.type, *_reach(op)))
-        (stored if is_store else loaded).add(buffer)
-    shared = {op.results[0] for op in kernel.walk() if isinstance(op, SpecOp) and _is_shared(op)}
-    return {buffer for buffer in stored & loaded if len(seen[buffer]) > 1} - shared
-
-
-def _is_waited_for(fetch: SpecOp) -> bool:
-    """Whether a barrier stands between an index in memory and what was last written there, by its author."""
-    at = fetch.prev_op
-    while at is not None and at.name != "ttile.barrier":
-        if at.regions or (at.name == "ttile.store" and at.operands[1] is fetch.operands[0]):
-            return False
-        at = at.prev_op
-    return at is not None
-
-
-def _reach(op: SpecOp) -> tuple[Any, ...]:
-    """How the elements of an access find their cells: alike for two accesses whose equal places are equal cells."""
-    axes, map_ = set(op.value("axes")), op.value("map")
-    found = (op.value("axes"), *(str(part) for part in map_ if part.symbols & axes))
-    indices = {f"t{number}" for number in range(len(op.operands))}
-    # An element that is found by an index may be anybody's.
-    return (*found, op) if any(part.symbols & indices for part in map_) else found
-
-
-def _is_shared(op: SpecOp) -> bool:
-    return op.name == "ttile.scratch" and op.value("space") == "shared"
-
-
-def _align_accesses(kernel: SpecOp) -> None:
-    """Write down how far each access is known to be aligned."""
-    for op in kernel.walk():
-        if not isinstance(op, SpecOp) or op.name not in ("ttarget.load", "ttarget.store"):
-            continue
-        first = 2 if op.name == "ttarget.store" else 1
-        buffer = op.operands[first - 1]
-        assert isinstance(buffer.type, BufferAttr)
-        item = buffer.type.dtype.bytes
-        multiples = dict(zip(op.value("names"), map(index_multiple, op.operands[first:]), strict=False))
-        steps = multiple_of(op.value("offset"), {**multiples, **dict.fromkeys(op.value("axes")[:-1], 1)})
-        known = gcd(gcd(buffer_alignment(buffer), item * steps) if steps else buffer_alignment(buffer), ALIGNED)
-        op.set_value("align", max(item, known & -known))
-
-
-def _asked_vector(kernel: SpecOp) -> int:
-    """Neighbours that the author of a kernel wants one thread to have at most: of its schedule, or of a load."""
-    hints = [op.value("hints") for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.load"]
-    given: list[dict[str, Any]] = [said for said in (kernel.value("schedule"), *hints) if said]
-    return min([16, *(said["vector"] for said in given if "vector" in said)])
-
-
-def _widest(kernel: SpecOp) -> int:
-    """Neighbours that one thread has: as many as its accesses can move at once, and all of those where none can."""
-    found = 16
-    for op in kernel.walk():
-        if isinstance(op, SpecOp) and op.name in ("ttarget.load", "ttarget.store") and op.value("axes"):
-            buffer = op.operands[1 if op.name == "ttarget.store" else 0]
-            assert isinstance(buffer.type, BufferAttr)
-            if op.value("way") == "contiguous":
-                found = min(found, max(1, op.value("align") // buffer.type.dtype.bytes))
-    return min(found, neighbours_of_rows(kernel), 8)
