@@ -56,8 +56,8 @@ def test_a_cached_call_cost_at_most_five_microseconds_and_little_above_the_drive
     assert kept["is_reached"]
     medians = {name: times["median"] for name, times in kept["microseconds"].items()}
     assert medians["cuGraphLaunch"] < medians["jit"] < medians["cuGraphLaunch"] + 2.5
-    # What is not played costs a launch, which alone takes most of the goal on a slow host.
-    assert medians["cuLaunchKernel"] < medians["jit, other memory"] < medians["cuLaunchKernel"] + 2.5
+    # With new addresses each time a graph is told them first, and still costs little more than a launch alone.
+    assert medians["jit"] < medians["jit, other memory"] < min(kept["goal"], medians["cuLaunchKernel"] + 0.5)
 
 
 def test_rows_of_other_lengths_are_those_of_the_page() -> None:
