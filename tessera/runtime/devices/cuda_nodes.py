@@ -19,7 +19,8 @@ STRUCT = 8 * len(NODE)
 """Where a record has what the driver is told of a node: `CUDA_KERNEL_NODE_PARAMS`."""
 GRID, PARAMETERS, _BYTES = 8, 40, 72
 """Where that has sizes of grid, block and shared memory, and the addresses of arguments; its bytes."""
-_MOST_PARAMETERS, _MOST_BYTES = 512, 4096
+_MOST_PARAMETERS, _MOST_BYTES = 4096, 4096
+"""More arguments than a kernel may have, and more bytes than one of them has."""
 
 
 class Node:
