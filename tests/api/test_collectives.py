@@ -5,6 +5,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -13,7 +17,10 @@ import pytest
 import tessera as ts
 from tessera import ops
 from tessera.diagnostics.codes import PositionError, RankError, TracingError
-from tessera.runtime.ranks.mesh import MESH, NONE
+from tessera.runtime.ranks import world
+from tessera.runtime.ranks.mesh import MESH, NONE, mesh_of
+from tessera.runtime.ranks.shared_memory import LocalCommunicator, ends_of
+from tessera.runtime.timeline import Timeline
 from tests.runtime.ranks.threads import on_ranks
 
 
@@ -90,3 +97,34 @@ def test_programs_for_a_gpu_do_not_speak_with_others() -> None:
     f = ts.jit(lambda x: ts.dist.all_reduce(x, "dp"), backend="cuda")
     found = on_ranks(lambda rank: f(ts.ones(3)), dp=2)
     assert all("cannot run on `cuda`" in str(one) for one in found)
+
+
+class StoppedError(Exception):
+    """What a handler of a signal raises."""
+
+
+def test_a_wait_that_is_interrupted_lets_go_of_the_memory_too() -> None:
+    program = ts.jit(lambda x: ts.dist.all_reduce(x, "dp"))
+    assert on_ranks(lambda rank: program(ts.ones(4)).tolist(), dp=2) == [[2.0] * 4] * 2
+    mine, other = (LocalCommunicator(one, 20.0) for one in ends_of(2))
+
+    def stop(_number: int, _frame: Any) -> None:
+        raise StoppedError
+
+    def stop_while_waiting(timeline: Timeline) -> None:
+        while not any(kind == "wait" for kind, _ in timeline.running()):
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before, token = signal.signal(signal.SIGUSR1, stop), MESH.set(mesh_of((("dp", 2),)))
+    try:
+        with world.being(mine), ts.dist.timeline() as timeline:
+            threading.Thread(target=stop_while_waiting, args=(timeline,), daemon=True).start()
+            with pytest.raises(StoppedError):
+                program(ts.ones(4))
+            with pytest.raises(RankError, match="rank 0 has left: a program ended while a collective of it was under"):
+                program(ts.ones(4))
+    finally:
+        MESH.reset(token)
+        signal.signal(signal.SIGUSR1, before)
+        other.abandon("the end")

@@ -111,7 +111,15 @@ class _Flow:
 
     def place(self) -> Sequence[SSAValue]:
         """The number of this rank along an axis of the mesh, which only a run knows."""
-        values = {"call": "axis_index", "slot": self.attributes["size"][0].value, "text": self.attributes["axis"]}
+        ranks = self.attributes["size"][0].value
+        if ranks is None:
+            raise ScheduleError(
+                f"`{self.record.op}` over `{self.attributes['axis']}` has {self.attributes['size'][0]} ranks, a number "
+                "that is not known while compiling",
+                span=self.record.span,
+                fix="give the axis of the mesh a size",
+            )
+        values = {"call": "axis_index", "slot": ranks, "text": self.attributes["axis"]}
         return self._emit("callback", (), values, (), self.types)
 
     def call_back(self) -> Sequence[SSAValue]:

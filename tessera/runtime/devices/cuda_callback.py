@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from tessera.runtime.callback import Callbacks
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tessera.diagnostics.codes import DeviceError
+from tessera.runtime.callback import EXCHANGES, Callback, Callbacks
 from tessera.runtime.devices.cuda_memory import copy_in, copy_out
 from tessera.runtime.devices.cuda_stream import current_stream
 from tessera.runtime.tensor import Tensor
@@ -11,6 +15,11 @@ from tessera.types.dtype import BY_NAME
 
 class CudaCallbacks(Callbacks):
     """The callbacks of a program whose buffers are on the device; they run in the thread that called the program."""
+
+    def __init__(self, callbacks: Sequence[Callback], functions: Sequence[Callable[..., Any]]) -> None:
+        if any(one.call in EXCHANGES for one in callbacks):
+            raise DeviceError("ranks meet in the memory of processors, and this program is for a GPU", span=None)
+        super().__init__(callbacks, functions)
 
     def copied(self, address: int, dtype: str, shape: tuple[int, ...]) -> Tensor:
         """A copy in host memory."""

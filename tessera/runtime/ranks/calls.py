@@ -26,8 +26,9 @@ class Exchanges(threading.local):
         self.under_way[number] = world.start(call, axis, ranks, (source, target, part), dtype)
 
     def wait(self, number: int) -> None:
-        """Come back when it is done."""
-        world.wait(self.under_way.pop(number))
+        """Come back when it is done; one whose waiting was interrupted is still under way."""
+        world.wait(self.under_way[number])
+        del self.under_way[number]
 
     def abandon(self) -> None:
         """The program ends before its end, and with it its memory: nothing may be written there any more."""

@@ -74,10 +74,12 @@ class _Rank:
         )
         theirs.close()
         self.control = Connection(mine.detach())
-        streams = ((self.process.stdout, sys.stdout), (self.process.stderr, sys.stderr))
-        self._threads = [Thread(target=_relay, args=(self.rank, *pair), daemon=True) for pair in streams if pair[0]]
-        for thread in self._threads:
-            thread.start()
+        self._relays: list[tuple[Thread, IO[bytes]]] = []
+        for source, target in ((self.process.stdout, sys.stdout), (self.process.stderr, sys.stderr)):
+            if source is not None:
+                thread = Thread(target=_relay, args=(self.rank, source, target), daemon=True)
+                self._relays.append((thread, source))
+                thread.start()
 
     def send(self, payload: bytes) -> None:
         """Tell it what to do; one that has died already is found when its answer is awaited."""
@@ -103,10 +105,9 @@ class _Rank:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        for thread in self._threads:
-            thread.join()
-        for stream in (self.process.stdout, self.process.stderr):
-            if stream is not None:
+        for thread, stream in self._relays:
+            thread.join(_GRACE)  # what a rank has started may still hold its output
+            if not thread.is_alive():
                 stream.close()
 
 
