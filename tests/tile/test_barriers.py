@@ -102,7 +102,7 @@ def test_any_rings_that_a_kernel_says_are_kept_and_change_nothing(name: str, num
 @settings(max_examples=20, deadline=None)
 @given(st.sampled_from(sorted(PROGRAMS)), st.lists(st.integers(0, 4), min_size=3, max_size=3))
 def test_rings_of_any_numbers_are_kept_or_refused(name: str, drawn: list[int]) -> None:
-    """Numbers with gaps, and loads in one ring that are not waited for together, are refused; all others were run above."""
+    """Numbers with gaps, and loads of one ring that nobody waits for together, are refused; others were run above."""
     module = parse_module(_text(name))
     loads = copied(module)
     for op, number in zip(loads, drawn, strict=False):
