@@ -79,16 +79,23 @@ def looked_up(x: Any, table: Any, at: Any) -> Any:
 def test_a_rank_that_fails_between_start_and_wait_lets_go_of_its_memory_and_tells_the_others() -> None:
     table = ts.array(np.arange(8, dtype=np.float32))
 
+    failed = threading.Event()
+
     def work(rank: int) -> Any:
-        return looked_up(ts.ones(4), table, ts.array(np.array([99 if rank else 1], np.int64)))
+        if rank == 0:
+            failed.wait(20)  # the other has nobody to speak with until then
+        try:
+            return looked_up(ts.ones(4), table, ts.array(np.array([99 if rank else 1], np.int64)))
+        finally:
+            failed.set()
 
     text = on_ranks(lambda rank: looked_up.lower(ts.ones(4), table, ts.array(np.array([1], np.int64))).schedule, dp=2)[
         0
     ]
     host = text[text.rindex("tsched.module") :]
     assert host.index("collective_start") < host.index("check_positions") < host.index("collective_wait")
-    waiting, failed = on_ranks(work, dp=2)
-    assert isinstance(failed, PositionError)
+    waiting, wrong = on_ranks(work, dp=2)
+    assert isinstance(wrong, PositionError)
     assert isinstance(waiting, RankError)
     assert "a program ended while a collective of it was under way" in str(waiting)
 
