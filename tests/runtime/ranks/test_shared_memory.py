@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -87,14 +88,16 @@ def messages(found: Sequence[RankError]) -> str:
 
 def test_a_rank_that_does_not_come_is_named_after_a_time() -> None:
     x, out = np.zeros(8, np.uint8), np.zeros(24, np.uint8)
+    both = threading.Barrier(2)
 
     def work(rank: int) -> None:
         if rank != 1:
+            both.wait(20)
             world.wait(begin("all_gather", "dp", 3, x, out, 8))
 
-    found = on_ranks(work, 0.3, dp=3)
+    found = on_ranks(work, 0.5, dp=3)
     assert found[1] is None
-    assert "rank 1 did not come to `all_gather` of 8 bytes of u8 along `dp` within 0.3 s" in messages(found)
+    assert "rank 1 did not come to `all_gather` of 8 bytes of u8 along `dp` within 0.5 s" in messages(found)
 
 
 def test_a_rank_that_leaves_is_named_at_once_and_says_why() -> None:
