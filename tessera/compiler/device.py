@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from tessera.backends.nvptx.backend import DEFAULT, NvptxBackend
@@ -11,7 +12,7 @@ from tessera.backends.nvptx.empty_sides import without_products
 from tessera.backends.nvptx.host import STATE, HostCode, host_code, unaligned_kernels
 from tessera.backends.nvptx.host_call import PLAN
 from tessera.backends.nvptx.host_maps import area_bytes
-from tessera.backends.nvptx.host_queues import QUEUES, queue_plan
+from tessera.backends.nvptx.host_queues import preferred_queues, queue_plan
 from tessera.backends.nvptx.kernel_code import KernelCode, plain_symbol
 from tessera.backends.nvptx.matrix_units import Lowered, units_lines
 from tessera.backends.nvptx.values import EXACT, HARDWARE
@@ -25,7 +26,7 @@ from tessera.ir.base.choice import Chooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.pipeline import Stages
 from tessera.ir.schedule.accesses import accesses_of
-from tessera.ir.schedule.launch_order import launches_in, order_of
+from tessera.ir.schedule.launch_order import LaunchOrder, launches_in, order_of
 from tessera.ir.schedule.launch_queues import QueuePlan
 from tessera.ir.target.door import check_kernels
 from tessera.ir.target.machine_code import compile_texts
@@ -192,24 +193,27 @@ def _parts(
         codes = backend.codes(targets, begin)
         face = interface_of(program)
         known = {code.name: code for code in codes}
-        plan = _queues(program, kernels, codes, chooser)
+        plan = _queues(program, kernels, codes, chooser, backend.machine)
         host = host_code(program, face.symbols, known, target_text(_HOST.machine), plan)
     accesses = tuple((kernel.value("symbol"), accesses_of(kernel)) for kernel in kernels)
     return DeviceParts(backend, targets, tuple(codes), host, accesses, tuple(units))
 
 
 def _queues(
-    program: SpecOp, kernels: Sequence[SpecOp], codes: Sequence[KernelCode], chooser: Chooser
+    program: SpecOp, kernels: Sequence[SpecOp], codes: Sequence[KernelCode], chooser: Chooser, machine: Machine
 ) -> QueuePlan | None:
     """The queues of a program with more than one launch; None for the one of its call."""
     if len(launches_in(program.regions[0].block)) < MANY:
         return None
-    count = chooser.choose("launch.queues@gpu", QUEUES, {"program": program}).value
-    if count == 1:
-        return None
-    named = {kernel.value("symbol"): kernel for kernel in kernels}
-    order = order_of(program, named, {plain_symbol(code.name) for code in codes if code.uses_scratch})
-    return queue_plan(order, count)
+
+    @cache
+    def order() -> LaunchOrder:
+        named = {kernel.value("symbol"): kernel for kernel in kernels}
+        return order_of(program, named, {plain_symbol(code.name) for code in codes if code.uses_scratch})
+
+    found = preferred_queues(program, codes, machine, order)
+    count = chooser.choose("launch.queues@gpu", found, {"program": program}).value
+    return None if count == 1 else queue_plan(order(), count)
 
 
 def _targets(backend: NvptxBackend, program: SpecOp, kernel: SpecOp, aligned: bool, units: list[str]) -> list[SpecOp]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 
 import numpy as np
 import pytest
 
 from benchmarks import gpu_queues
+from benchmarks.gpu_record import RESULTS
 from benchmarks.gpu_queues import QUEUES, block, experts, line_of, row_of, timed
 
 
@@ -30,6 +32,17 @@ def test_a_row_says_what_the_best_number_of_queues_gains() -> None:
     row = row_of("small", times, same_bits=True)
     assert row["gain"] == {"replay": 8.0, "call": 1.0}
     assert line_of(row).startswith("small: replay 1: 12.0, 2: 6.0, 4: 3.0, 8: 1.5; call 1: 32.0")
+
+
+def test_small_launches_gained_and_no_bit_changed() -> None:
+    kept = json.loads((RESULTS / "gpu-queues.json").read_text(encoding="utf-8"))
+    rows = {row["case"]: row for row in kept["rows"]}
+    assert set(rows) == set(gpu_queues.CASES)
+    assert all(row["same_bits"] for row in rows.values())
+    times = rows["small"]["microseconds"]
+    assert times["replay"]["4"] < 0.7 * times["replay"]["1"]
+    assert times["call"]["4"] < 0.7 * times["call"]["1"]
+    assert kept["hardware"]["gpu"]
 
 
 def test_bursts_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,9 @@ from tessera.compiler.compile import compile_tape, lower
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import ScheduleError
 from tessera.ir.base.callbacks import calling
+from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule import pipeline as schedule
+from tessera.ir.schedule.launch_order import order_of
 from tessera.ir.schedule.passes.reorder_launches import ReorderLaunches
 from tessera.runtime.launch import LoadedExecutable
 
@@ -149,6 +151,18 @@ def test_host_programs_are_written_in_any_order(seed: int, monkeypatch: pytest.M
     monkeypatch.setattr(schedule, "pipeline", reordered)
     assert lower(tape, Options()).host != plain
     assert leaves(LoadedExecutable(compile_tape(tape, Options()))(*given)) == expected
+
+
+def test_a_kernel_stays_behind_the_look_at_its_positions() -> None:
+    def picked(x: Any, at: Any) -> Any:
+        return ops.take(x, at, axis=0), x * 2.0
+
+    given = [np.zeros((8, 4), np.float32), np.zeros(3, np.int64)]
+    lowering = lower(ts.jit(picked).trace(*given).tape, Options.of(debug=True))
+    nodes = order_of(lowering.program, symbol_table(lowering.module)).nodes
+    (look,) = (node.number for node in nodes if node.what == "callback")
+    (reader,) = (node for node in nodes if node.what == "call" and node.name.startswith("index") and node.number > look)
+    assert look in reader.needs
 
 
 def test_the_order_stands_below_the_host_program() -> None:

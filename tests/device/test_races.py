@@ -222,3 +222,19 @@ def test_an_event_left_out_between_queues_of_a_program_is_found(monkeypatch: pyt
 def _needed(plan: QueuePlan) -> tuple[int, int]:
     """A wait for a launch of another queue."""
     return next((step.node.number, wait) for step in plan.steps for wait in step.waits if wait != BEGIN)
+
+
+def apart(x: Any, weights: Any) -> Any:
+    return tuple(ts.ops.relu(x @ one) for one in weights)
+
+
+def test_small_launches_side_by_side_have_queues_of_their_own_and_the_same_bits() -> None:
+    rng = np.random.default_rng(11)
+    x, *weights = (ts.cuda.array(rng.standard_normal((64, 64)).astype(np.float32)) for _ in range(7))
+    several, one = (ts.jit(apart, backend="cuda", overrides=queues) for queues in ({}, {"launch.queues": 1}))
+    expected = [np.asarray(part).tobytes() for part in one(x, weights)]
+    for _ in range(4):
+        assert [np.asarray(part).tobytes() for part in several(x, weights)] == expected
+    with ts.cuda.race_check() as log:
+        several(x, weights)
+    assert len({entry.queue for entry in log if isinstance(entry, Launch)}) == 4

@@ -5,17 +5,26 @@ Words of the table behind the constants: the driver's functions to signal and to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from tessera.backends.nvptx.kernel_code import KernelCode, matrix_symbol
 from tessera.ir.base.op import SpecOp
 from tessera.ir.schedule.launch_order import LaunchOrder, launches_in
 from tessera.ir.schedule.launch_queues import QueuePlan, Step, assign_queues
 from tessera.ir.target.llvm.instructions import Value
+from tessera.types.machine import Machine
 
 ONE_QUEUE = QueuePlan((), (), False)
 QUEUES = (1, 2, 4, 8)
-"""How many queues a program may fill; one unless someone asks."""
+"""How many queues a program may fill."""
+SEVERAL = 4
+"""How many it fills by itself where as many launches at least are side by side and small.
+
+Eight products of a few blocks each took an H200 16 us in four queues and 29 us in one, eight that fill it 188 us and
+194 us; three beside each other in a longer row gained nothing (`benchmarks/results/gpu-queues.json`).
+"""
 
 
 class Entry(Protocol):
@@ -83,4 +92,28 @@ def queue_plan(order: LaunchOrder, count: int) -> QueuePlan:
     return found
 
 
-__all__ = ["ONE_QUEUE", "QUEUES", "Sides", "queue_plan"]
+def preferred_queues(
+    program: SpecOp, codes: Sequence[KernelCode], machine: Machine, order: Callable[[], LaunchOrder]
+) -> tuple[int, ...]:
+    """How many queues a program may fill, the best number first: several for launches that leave most of it idle."""
+    named = {code.name: code for code in codes}
+    launches = launches_in(program.regions[0].block)
+    small = {number for number, op in enumerate(launches) if _is_small(op, named, machine)}
+    if len(small) < SEVERAL:
+        return QUEUES
+    depths = order().launches().depths()
+    most = max(Counter(depths[number] for number in small).values())
+    return (SEVERAL, *(n for n in QUEUES if n != SEVERAL)) if most >= SEVERAL else QUEUES
+
+
+def _is_small(op: SpecOp, codes: Mapping[str, KernelCode], machine: Machine) -> bool:
+    """Whether a launch is known to have blocks for half of the multiprocessors at most."""
+    name: str = op.value("kernel") if op.name == "tsched.call" else ""
+    code = codes.get(matrix_symbol(name)) or codes.get(name)
+    if code is None:
+        return False
+    total = code.grid.substitute(dict(zip(code.symbols, op.value("sizes"), strict=True))).value
+    return total is not None and -(-total // code.programs) <= machine.blocks // 2
+
+
+__all__ = ["ONE_QUEUE", "QUEUES", "SEVERAL", "Sides", "preferred_queues", "queue_plan"]

@@ -193,6 +193,13 @@ class LaunchOrder:
         # As many chains as cover all: whatever may run at one time has one of each at most (Dilworth).
         return len(before) - sum(augment(number, set()) for number in range(len(before)))
 
+    def depths(self) -> list[int]:
+        """For each node how many stand before it on the longest way to it; no two of one depth need each other."""
+        found = [0] * len(self.nodes)
+        for number in self._sorted():
+            found[number] = max((found[earlier] + 1 for earlier in self._predecessors(number)), default=0)
+        return found
+
     def critical_path(self, sizes: Mapping[str, int] | None = None) -> tuple[int, ...]:
         """Launches that wait for each other and take longest together, by their number or, with sizes, their times."""
         order = self.launches()
@@ -311,7 +318,7 @@ def order_in(block: Block, memory: Memory) -> LaunchOrder:
         time = op.value("time") if op.name in ("tsched.call", "tsched.fuse") else None
         effects = memory.effects(op) if op.spec.short_name not in _QUIET else PURE
         needs = tuple(sorted({*guards, *(numbers[owner] for owner in _makers(op) if owner in numbers)}))
-        if op.name == "tsched.guard":
+        if _is_guard(op):
             guards.append(number)
         short = op.spec.short_name
         nodes.append(Node(number, short, name, touched.reads, touched.writes, effects, time, needs, op.span, inner))
@@ -321,6 +328,11 @@ def order_in(block: Block, memory: Memory) -> LaunchOrder:
 def ops_of(block: Block) -> list[SpecOp]:
     """The ops of a block but its end, which stays there."""
     return [op for op in block.ops if isinstance(op, SpecOp) and not op.spec.is_terminator]
+
+
+def _is_guard(op: SpecOp) -> bool:
+    """Whether an op may end the run before what stands behind it goes astray."""
+    return op.name == "tsched.guard" or (op.name == "tsched.callback" and op.value("call").startswith("check_"))
 
 
 def launches_in(block: Block) -> list[SpecOp]:

@@ -1,0 +1,60 @@
+"""Queues that a host program of a GPU fills: one unless launches leave most of it idle, or someone asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.compiler.compile import Lowering, lower
+from tessera.compiler.options import Options
+
+
+def apart(x: Any, weights: Any) -> Any:
+    return tuple(ts.ops.relu(x @ one) for one in weights)
+
+
+def chain(x: Any, weights: Any) -> Any:
+    for one in weights:
+        x = ts.ops.softmax(x @ one)
+    return x
+
+
+def lowered(function: Callable[..., Any], width: int, count: int, queues: int = 0, dynamic: bool = False) -> Lowering:
+    given = [np.zeros((64, width), np.float32), [np.zeros((width, width), np.float32)] * count]
+    overrides = {"launch.queues": queues} if queues else {}
+    options = Options.of(backend="cuda", features=("sm_90a",), overrides=overrides)
+    return lower(ts.jit(function, dynamic=dynamic).trace(*given).tape, options)
+
+
+def queues_of(lowering: Lowering) -> int:
+    return lowering.code.metadata(lowering.program)["queues"]
+
+
+@pytest.mark.parametrize(
+    ("function", "width", "count", "wanted"),
+    [(apart, 64, 6, 4), (apart, 64, 3, 1), (apart, 8192, 4, 1), (chain, 64, 6, 1)],
+    ids=["small", "few", "large", "chain"],
+)
+def test_small_launches_side_by_side_have_queues_of_their_own(
+    function: Callable[..., Any], width: int, count: int, wanted: int
+) -> None:
+    assert queues_of(lowered(function, width, count)) == wanted
+
+
+def test_launches_whose_sizes_are_free_stay_in_one_queue() -> None:
+    assert queues_of(lowered(apart, 64, 6, dynamic=True)) == 1
+    assert queues_of(lowered(apart, 64, 6, queues=2, dynamic=True)) == 2
+
+
+def test_one_queue_is_written_as_before_and_several_signal_and_wait() -> None:
+    one, several = lowered(apart, 64, 6, queues=1), lowered(apart, 64, 6, queues=8)
+    assert queues_of(several) == 6
+    facts = several.code.metadata(several.program)
+    # The start, and each other queue at its end.
+    assert facts["events"] == 6
+    calls = several.host.count("call i32 %") - one.host.count("call i32 %")
+    assert calls == 1 + 5 + 5 + 5
