@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks import gpu_queues
-from benchmarks.gpu_record import RESULTS
 from benchmarks.gpu_queues import QUEUES, block, experts, line_of, row_of, timed
+from benchmarks.gpu_record import RESULTS
 
 
 def test_programs_mean_what_they_say() -> None:
