@@ -12,7 +12,6 @@ from tessera.api import eager as eager  # the ops that functions call: loaded he
 from tessera.api import guards
 from tessera.api.captures import Captures
 from tessera.api.compilation import load, placed
-from tessera.api.named import given_up, names_of, numbers_of, rules_of
 from tessera.api.outside import Outside
 from tessera.api.recompile import Around, CacheInfo, History
 from tessera.api.specialization import Specialization
@@ -20,7 +19,7 @@ from tessera.compiler.options import Options, at_place
 from tessera.diagnostics.codes import PolicyError, RuntimeArgumentError
 from tessera.diagnostics.error import readable
 from tessera.frontend.annotations import annotation_text, parameters_of, resolve, signature_of
-from tessera.frontend.arguments import callables, flag
+from tessera.frontend.arguments import callables, flag, words
 from tessera.frontend.bind import Binder, Call, Signature, static_arguments
 from tessera.frontend.concrete import at_home, device_class, residence
 from tessera.frontend.returned import check_returned
@@ -43,7 +42,6 @@ RECENT = 4
 
 VARIANTS = 16
 """How many specializations of one signature are kept, for different things outside the function; the newest stay."""
-
 
 _EMPTY: Any = inspect.Parameter.empty
 _NO_RULES: tuple[str, ...] = ()
@@ -83,7 +81,7 @@ class Jit(_Hot):
         self.parameters = parameters_of(function, self.python_signature, static_argnames)
         self.returns = resolve(function, "return", self.python_signature.return_annotation)
         self.constraints = self._declared(constraints)
-        self.policy, self.donate = policy, given_up(donate, self.parameters)
+        self.policy, self.donate = policy, _named().given_up(donate, self.parameters) if donate else ()
         self._under: dict[tuple[Policy, Device | None], Jit] = {}
         self._within: list[Jit] = []
         self._around, self._history = Around(), History()
@@ -277,7 +275,7 @@ class Jit(_Hot):
         given = self.function, self.python_signature, signature, self.constraints
         traced = trace_function(*given, returns=self.returns)
         if self.donate:
-            traced.tape.promises[DONATED] = numbers_of(self.donate, traced.tape.names)
+            traced.tape.promises[DONATED] = _named().numbers_of(self.donate, traced.tape.names)
         if self.returns is not None:
             check_returned(self.returns, traced)
         if "collective" in traced.effects:
@@ -483,10 +481,9 @@ def jit(
     >>> scale.cache_info().compiles <= 1
     True
     """
-    names = (static_argnames,) if isinstance(static_argnames, str) else names_of("static_argnames", static_argnames)
-    donated = (donate,) if isinstance(donate, str) else names_of("donate", donate)
+    names, donated = words("jit", "static_argnames", static_argnames), words("jit", "donate", donate)
     settings = Options.of(**options)
-    rules = () if constraints is _NO_RULES else rules_of(constraints)
+    rules = () if constraints is _NO_RULES else _named().rules_of(constraints)
     if not isinstance(policy, Policy):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise PolicyError(f"`jit` takes a Policy as `policy`, got {policy!r}", fix="write `jit(policy=Training())`")
 
@@ -495,3 +492,9 @@ def jit(
         return Jit(target, static_argnames=names, dynamic=dynamic, options=settings, **given)
 
     return decorate if function is None else decorate(function)
+
+
+def _named() -> Any:
+    from tessera.api import named  # noqa: PLC0415 - few functions give anything up, or have rules
+
+    return named

@@ -1,4 +1,4 @@
-"""What `jit` is given as texts: names of parameters, static ones and those given up, and rules of sizes."""
+"""What few functions give `jit` as texts: parameters whose tensors are given up, and rules of sizes."""
 
 from __future__ import annotations
 
@@ -8,18 +8,9 @@ from typing import TYPE_CHECKING
 from tessera.diagnostics.codes import ArgumentError
 from tessera.diagnostics.span import user_span
 from tessera.frontend.annotations import Parameter
-from tessera.frontend.arguments import word
 
 if TYPE_CHECKING:
     from tessera.types.constraint import Constraint
-
-
-def names_of(what: str, given: Iterable[str]) -> tuple[str, ...]:
-    """Names as a tuple; raises ArgumentError (T0202) for what is none."""
-    try:
-        return tuple([word("jit", what, name) for name in given])
-    except TypeError:
-        raise ArgumentError(f"`jit` takes `{what}` as texts, got {given!r}", fix=f'write `{what}=("name",)`') from None
 
 
 def given_up(names: Sequence[str], parameters: Sequence[Parameter]) -> tuple[str, ...]:

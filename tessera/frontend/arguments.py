@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
 from tessera.diagnostics.codes import ArgumentError
@@ -95,6 +95,16 @@ def shown(value: Any) -> str:
 
 
 _KINDS: dict[str, Callable[[str, str, Any], Any]] = {"int": whole, "float": number, "bool": flag, "str": word}
+
+
+def words(op: str, name: str, given: Iterable[str] | str) -> tuple[str, ...]:
+    """One name, or several in anything that holds them."""
+    if isinstance(given, str):
+        return (given,)
+    try:
+        return tuple([word(op, name, one) for one in given])
+    except TypeError:
+        raise ArgumentError(f"`{op}` takes `{name}` as texts, got {given!r}", fix=f'write `{name}=("name",)`') from None
 
 
 def checked(spec: OpSpec, attributes: Mapping[str, Any], span: Span | None) -> dict[str, Any]:

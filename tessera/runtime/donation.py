@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import RuntimeArgumentError
-from tessera.runtime.spent import MOVED, SPENT
-from tessera.runtime.tensor import Tensor, shown
+from tessera.runtime.tensor import MOVED, SPENT, Tensor, shown
 from tessera.types.frozen import frozen
 
 _OWNER_BLOCK, _OWNER_OBJECT = 1, 2

@@ -1,4 +1,4 @@
-"""What is said of tensors that were given up to a call, and the flags by which those in host memory are known."""
+"""What is said of tensors that were given up to a call."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ from collections.abc import Sequence
 
 from tessera.diagnostics.codes import DonatedError
 from tessera.types.dtype import DType
-
-MOVED, SPENT = 4, 8
-"""Flags of a tensor whose memory was that of another, and of that other one."""
 
 
 def donated_error(shape: Sequence[int], dtype: DType) -> DonatedError:

@@ -15,7 +15,6 @@ from tessera.runtime.element import FORMATS, Scalar, decode, encode
 from tessera.runtime.operators import Operators, set_operators
 from tessera.runtime.reads import READERS, tell
 from tessera.runtime.render import render
-from tessera.runtime.spent import SPENT, donated_error
 from tessera.runtime.support import Support, load_support
 from tessera.types.annotation import TensorAnnotation, annotation_of
 from tessera.types.dtype import ALL, BY_NAME, DType
@@ -32,6 +31,8 @@ MOST_BYTES = 2**63 - 1
 """Sizes and strides that native code can count."""
 
 _CONTIGUOUS, _READ_ONLY = 1, 2
+MOVED, SPENT = 4, 8
+"""Flags of a tensor whose memory was that of another, and of that other one, which was given up to a call."""
 _OWNER_OBJECT = 2
 _BY_FORMAT = {mark: name for name, mark in FORMATS.items() if name != "i4"} | {"l": "i64", "L": "u64"}
 _TYPESTR = {"float": "f", "int": "i", "uint": "u", "bool": "b"}
@@ -264,6 +265,8 @@ class Tensor(Operators):
     def _check(self) -> None:
         """Raises DonatedError (T0713) where the elements were given up to a call."""
         if native().describe(self._handle)[4] & SPENT:
+            from tessera.runtime.spent import donated_error  # noqa: PLC0415 - few tensors are given up
+
             raise donated_error(self.shape, self.dtype)
 
     @property
