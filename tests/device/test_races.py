@@ -210,12 +210,19 @@ def test_an_event_left_out_between_queues_of_a_program_is_found(monkeypatch: pyt
     options = Options.of(backend="cuda", overrides={"launch.queues": 4})
     tape = ts.jit(wide, backend="cuda").trace(*given).tape
     whole = CudaProgram(compile_tape(tape, options))
-    with ts.cuda.race_check():
-        whole.run(given)
     found.append("from now on")
     broken = CudaProgram(compile_tape(tape, options))
-    with ts.cuda.race_check(), pytest.raises(QueueRaceError, match="nothing orders them") as caught:
-        broken.run(given)
+    expected = np.asarray(whole.run(given))
+    with ts.cuda.race_check():
+        recordings: list[Any] = []
+        for program in (whole, broken):
+            with ts.cuda.capture() as recording:
+                made = program.run(given)
+            recordings.append((recording, made))
+        recordings[0][0].replay()
+        np.testing.assert_array_equal(np.asarray(recordings[0][1]), expected)
+        with pytest.raises(QueueRaceError, match="nothing orders them") as caught:
+            recordings[1][0].replay()
     assert "matmul" in str(caught.value)
 
 
@@ -236,5 +243,8 @@ def test_small_launches_side_by_side_have_queues_of_their_own_and_the_same_bits(
     for _ in range(4):
         assert [np.asarray(part).tobytes() for part in several(x, weights)] == expected
     with ts.cuda.race_check() as log:
-        several(x, weights)
-    assert len({entry.queue for entry in log if isinstance(entry, Launch)}) == 4
+        with ts.cuda.capture() as recording:
+            made = several(x, weights)
+        recording.replay()
+        assert [np.asarray(part).tobytes() for part in made] == expected
+    assert len({entry.queue for entry in log if isinstance(entry, Launch) and "matmul" in entry.name}) == 4

@@ -16,7 +16,7 @@ from xdsl.ir import SSAValue
 from tessera.backends.nvptx.host_call import write_call
 from tessera.backends.nvptx.host_maps import KeptMaps
 from tessera.backends.nvptx.host_nodes import write_launch
-from tessera.backends.nvptx.host_queues import ONE_QUEUE, Sides
+from tessera.backends.nvptx.host_queues import ONE_QUEUE, Sides, write_nothing
 from tessera.backends.nvptx.kernel_code import KernelCode, MapCode, matrix_symbol, shared_symbol
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
@@ -82,6 +82,8 @@ def host_code(
     write_call(module, len(program.regions[0].block.args), len(_results_of(program)))
     scratches = tuple(dict.fromkeys(entry.scratches))
     plan = queues or ONE_QUEUE
+    if plan.queues > 1:
+        write_nothing(module)
     shape = (plan.queues, len(plan.events))
     return HostCode(module.text(), tuple(entry.names), tuple(entry.constants), scratches, entry.kept.places, *shape)
 

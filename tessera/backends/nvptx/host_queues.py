@@ -1,6 +1,7 @@
 """Launches of a host program in several queues of a device: what each waits for, and the events that it signals.
 
 Words of the table behind the constants: the driver's functions to signal and to wait, the other queues, the events.
+Where the runtime wants all in one queue, it gives that for the others and `tessera_nothing` for the functions.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.schedule.launch_order import LaunchOrder, launches_in
 from tessera.ir.schedule.launch_queues import QueuePlan, Step, assign_queues
 from tessera.ir.target.llvm.instructions import Value
+from tessera.ir.target.llvm.text import ModuleText
 from tessera.types.machine import Machine
 
 ONE_QUEUE = QueuePlan((), (), False)
@@ -25,6 +27,12 @@ SEVERAL = 4
 Eight products of a few blocks each took an H200 16 us in four queues and 29 us in one, eight that fill it 188 us and
 194 us; three beside each other in a longer row gained nothing (`benchmarks/results/gpu-queues.json`).
 """
+
+
+def write_nothing(module: ModuleText) -> None:
+    """A function that can be called in place of the driver's, and always succeeds."""
+    f = module.function("tessera_nothing", [("ptr", "one"), ("ptr", "other"), ("i32", "flags")], ret="i32")
+    f.ret(Value("i32", "0"))
 
 
 class Entry(Protocol):
@@ -116,4 +124,4 @@ def _is_small(op: SpecOp, codes: Mapping[str, KernelCode], machine: Machine) -> 
     return total is not None and -(-total // code.programs) <= machine.blocks // 2
 
 
-__all__ = ["ONE_QUEUE", "QUEUES", "SEVERAL", "Sides", "preferred_queues", "queue_plan"]
+__all__ = ["ONE_QUEUE", "QUEUES", "SEVERAL", "Sides", "preferred_queues", "queue_plan", "write_nothing"]

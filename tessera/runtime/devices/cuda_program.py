@@ -104,7 +104,9 @@ class CudaProgram:
         for size in facts["constants"]:
             words.append(start)
             start += size
-        self._words = Words(words, facts.get("queues", 1), facts.get("events", 0))
+        queues = facts.get("queues", 1)
+        nothing = self._code.address("tessera_nothing") if queues > 1 else 0
+        self._words = Words(words, queues, facts.get("events", 0), nothing)
         self._maps = TensorMaps(facts["maps"])
         self._states: dict[int, Any] = {}
         self._told: dict[int, Told] = {}
@@ -115,7 +117,9 @@ class CudaProgram:
         """The table that the entry reads, for a queue."""
         found = self._states.get(stream)
         if found is None:
-            found = self._states[stream] = _state_of(stream, self._maps.address, self._words)
+            is_recorded = QUEUE.recording is not None
+            found = _state_of(stream, self._maps.address, self._words, is_recorded=is_recorded)
+            self._states[stream] = found
         return found
 
     def _replays(self, plan: Plan, stream: int, inputs: int) -> Replays | None:
@@ -133,8 +137,7 @@ class CudaProgram:
 
         def hasten() -> None:
             this, found = program(), plan()
-            # A graph is played in one queue at a time, so that programs of several gain nothing.
-            if this is None or found is None or this._words.queues > 1:
+            if this is None or found is None:
                 return
             if stream not in this._told:
                 this._told[stream] = this._nodes(stream)
@@ -174,8 +177,6 @@ class CudaProgram:
             if code & _NUMBER == NO_CONTEXT and driver().enter():
                 # The first call of a thread that has not met the device yet.
                 return self.launch(plan, tensors, stream)
-            if self.executable.metadata.get("queues", 1) > 1:
-                driver().call("cuCtxSynchronize")  # the queue of the call has not waited for the others
             raise self._failure(code)
         self._native.count()
         return made
@@ -186,8 +187,11 @@ class CudaProgram:
             return self._entry(*given, plan.state)
         from tessera.runtime.devices.cuda_watch import watched_call  # noqa: PLC0415 - where somebody watches
 
+        is_recorded = QUEUE.recording is not None
+
         def run(address: Callable[[str], int]) -> int:
-            return self._entry(*given, _state_of(plan.state[0] or 0, self._maps.address, self._words, address))
+            words = (plan.state[0] or 0, self._maps.address, self._words)
+            return self._entry(*given, _state_of(*words, address, is_recorded=is_recorded))
 
         return watched_call(self.executable.metadata, self._words, made, plan.workspace, workspace, run)
 
@@ -310,10 +314,12 @@ def _donation(executable: Executable) -> CudaDonation | None:
     return CudaDonation(found, [port.name or f"argument {at}" for at, port in enumerate(executable.inputs)])
 
 
-def _state_of(stream: int, maps: int, words: Words, address: Callable[[str], int] | None = None) -> Any:
+def _state_of(
+    stream: int, maps: int, words: Words, address: Callable[[str], int] | None = None, *, is_recorded: bool = False
+) -> Any:
     """The table that an entry reads, for a queue, with functions of the driver, or what `address` gives for them."""
     address = address or driver().address
-    found = [stream, *map(address, _FUNCTIONS), maps, *ranges(), *words.at(stream, address)]
+    found = [stream, *map(address, _FUNCTIONS), maps, *ranges(), *words.at(stream, address, is_recorded=is_recorded)]
     return (ctypes.c_void_p * len(found))(*found)
 
 
@@ -328,7 +334,7 @@ class _Recorder:
         """Put launches for results, workspace and inputs at these addresses into a queue; the driver's error, or 0."""
         count = self._outputs
         arrays = [(ctypes.c_void_p * max(1, len(part)))(*part) for part in (addresses[count + 1 :], addresses[:count])]
-        state = _state_of(stream, self._maps, self._words)
+        state = _state_of(stream, self._maps, self._words, is_recorded=True)
         return self._entry(*arrays, self._sizes, addresses[count], state)
 
 

@@ -154,13 +154,9 @@ def watched_call(
     watcher.kernels.update(watched_kernels(facts, words))
     code = run(watcher.address)
     raised = watcher.take_exception()
-    if raised is None:
-        return code
-    if QUEUE.recording is None:
-        # Of what was launched before, some may be in queues that nobody waits for any more.
-        driver().call("cuCtxSynchronize")
-        tell([HostWait()])
-    raise raised
+    if raised is not None:
+        raise raised
+    return code
 
 
 def watched_kernels(facts: Mapping[str, Any], words: Iterable[int]) -> dict[int, Watched]:

@@ -116,7 +116,12 @@ def program(compiled: Any = None) -> Callable[..., Any]:
         "_code": code,
         "_donation": None,
         "_entry": cuda_program._ENTRY(code.address("tessera_entry")),  # pyright: ignore[reportPrivateUsage]
-        "_words": Words([7000 + at for at in range(len(facts["called"]))], facts["queues"], facts["events"]),
+        "_words": Words(
+            [7000 + at for at in range(len(facts["called"]))],
+            facts["queues"],
+            facts["events"],
+            code.address("tessera_nothing") if facts["queues"] > 1 else 0,
+        ),
         "_maps": type("Maps", (), {"address": 0})(),
     }
     made.__dict__.update(fields)
@@ -224,14 +229,11 @@ def test_of_a_recording_that_nobody_watched_the_memory_is_known(cuda: Driver) ->
             tell([Launch("other", 9, (moved,))])
 
 
-def test_a_program_of_several_queues_waits_where_it_must(cuda: Driver) -> None:
+def test_a_program_of_several_queues_fills_them_where_it_is_recorded(cuda: Driver) -> None:
     function, x, y = program(executable(wide, 4)), tensor(), tensor()
     with race_check() as log:
         function(x, y)
-        with stream(Stream()):
-            function(x, y)
-    launches = [entry for entry in log if isinstance(entry, Launch)]
-    assert len({launch.queue for launch in launches}) == 6
+    assert {entry.queue for entry in log if isinstance(entry, Launch)} == {0}
     with capture() as recording:
         function(x, y)
     with race_check() as log:
@@ -241,7 +243,10 @@ def test_a_program_of_several_queues_waits_where_it_must(cuda: Driver) -> None:
         with capture() as recording:
             function(x, y)
         recording.replay()
-    assert len({entry.queue for entry in log if isinstance(entry, Launch)}) == 3
+    queues = {entry.queue for entry in log if isinstance(entry, Launch)}
+    assert len(queues) == 3
+    assert 0 in queues
+    assert {type(entry) for entry in log} >= {Signal, Wait}
 
 
 def test_a_wait_that_a_host_program_leaves_out_is_found(cuda: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,6 +263,9 @@ def test_a_wait_that_a_host_program_leaves_out_is_found(cuda: Driver, monkeypatc
     options = Options.of(backend="cuda", features=("sm_90a",), overrides={"launch.queues": 2})
     function = program(compile_tape(ts.jit(wide).trace(*arrays).tape, options))
     x, y = tensor(), tensor()
-    with race_check(), pytest.raises(QueueRaceError, match="nothing orders them"):
-        function(x, y)
+    with race_check():
+        with capture() as recording:
+            function(x, y)
+        with pytest.raises(QueueRaceError, match="nothing orders them"):
+            recording.replay()
     assert plans[0].queues == 2
