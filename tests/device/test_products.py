@@ -40,6 +40,7 @@ WAYS: list[dict[str, Any]] = [
     {},
     {"matrix.epilogue": "after"},
     {"matrix.pair": "always"},
+    {"matrix.pair": "never"},
     {"matrix.pair": "always", "matrix.epilogue": "after"},
     {"contraction.block": (128, 256, 64)},
     {"contraction.block": (128, 144, 64)},
@@ -87,6 +88,23 @@ def test_few_rows(rows: int, form: str) -> None:
     x, w = random(rows, 520), random(*((1000, 520) if form == "nt" else (520, 1000)))
     right = wide(w).T if form == "nt" else wide(w)
     assert distance(on_gpu(nt if form == "nt" else nn, x, w), wide(x) @ right) <= 2.0**-8
+
+
+@pytest.mark.parametrize("name", ["bf16", "e4m3", "i8", "tf32"])
+def test_few_rows_have_one_result_whatever_the_block(name: str) -> None:
+    """Blocks as narrow as leaves one for each multiprocessor, in deep steps, beside the usual ones."""
+    kind = {"bf16": BF16, "e4m3": ml_dtypes.float8_e4m3fn, "i8": np.int8, "tf32": np.float32}[name]
+    policy = {"policy": ts.compute(ts.tf32)} if name == "tf32" else {}
+
+    def program(a: Any, b: Any) -> Any:
+        return ts.ops.matmul(a, ts.ops.transpose(b), dtype=ts.i32 if name == "i8" else ts.f32)
+
+    for rows, columns in ((16, 2048), (33, 3072), (64, 5000), (128, 2048)):
+        x, w = ((8 * random(size, 1040, dtype=np.float32)).astype(kind) for size in (rows, columns))
+        found = on_gpu(program, x, w, **policy)
+        usual = on_gpu(program, x, w, overrides={"contraction.block": (64, 64, 64)}, **policy)
+        np.testing.assert_array_equal(found, usual)
+        assert distance(found, wide(x) @ wide(w).T) <= {"i8": 0.0, "bf16": 1e-6}.get(name, 1e-3)
 
 
 def test_tf32_is_asked_for() -> None:

@@ -37,14 +37,19 @@ def contraction_block(candidates: Sequence[Any], context: Mapping[str, Any]) -> 
     return min(candidates, key=cost)
 
 
-_RATES = {
-    **dict(zip(((128, 16 * at) for at in range(16, 10, -1)), (1.0, 0.99, 0.96, 0.92, 0.98, 0.92), strict=True)),
-    **dict(zip(((128, 16 * at) for at in range(10, 3, -1)), (0.93, 0.92, 0.9, 0.78, 0.72, 0.66, 0.62), strict=True)),
-    **dict(zip(((128, 200), (128, 216), (192, 144)), (0.955, 0.955, 0.96), strict=True)),
-    **dict(zip(((256, 128), (192, 192), (192, 128)), (0.97, 0.98, 0.95), strict=True)),
-    **dict(zip(((64, 256), (64, 128), (64, 64)), (0.8, 0.66, 0.42), strict=True)),
+_WIDTHS = {
+    128: (
+        *((64, 0.52), (72, 0.56), (80, 0.61), (88, 0.67), (96, 0.734), (104, 0.77), (112, 0.824), (120, 0.876)),
+        *((128, 0.906), (136, 0.908), (144, 0.922), (152, 0.922), (160, 0.937), (168, 0.933), (176, 0.947)),
+        *((184, 0.945), (192, 0.968), (200, 0.966), (208, 0.976), (216, 0.973), (224, 0.979), (232, 0.974)),
+        *((240, 0.984), (248, 0.977), (256, 1.0)),
+    ),
+    192: ((96, 0.839), (112, 0.896), (128, 0.939), (144, 0.955), (160, 0.965), (176, 0.959), (192, 0.988)),
+    256: ((96, 0.874), (104, 0.898), (112, 0.916), (120, 0.921), (128, 0.957)),
+    64: ((32, 0.28), (64, 0.42), (128, 0.66), (256, 0.8)),
 }
-"""How much of its peak a multiprocessor reaches on blocks of a size, measured on an H200."""
+RATES = {(rows, columns): rate for rows, widths in _WIDTHS.items() for columns, rate in widths}
+"""How much of its peak a multiprocessor reaches on blocks of a size, measured in whole waves on an H200."""
 _RATES_TWICE = {
     **dict(zip(((192, 128), (128, 256), (256, 128), (128, 128)), (1.0, 0.95, 0.94, 0.86), strict=True)),
     **dict(zip(((128, 192), (128, 176), (128, 160), (128, 144)), (0.99, 0.95, 0.93, 0.92), strict=True)),
@@ -52,13 +57,23 @@ _RATES_TWICE = {
 }
 """The same of 8-bit floats, for the blocks that do not run out of registers."""
 _SPAN = 64
-"""Columns that are copied together where they lie along memory."""
+"""Columns that are copied together where they lie along memory; of 16 and 32 no more than they are."""
 _PRODUCTS = 2048
 """Multiply-adds of bf16 in a cycle of a Hopper multiprocessor."""
 _EPILOGUE = 12
-"""Elements that leave a multiprocessor in a cycle while its matrix units wait."""
+"""Elements that leave a multiprocessor in a cycle after its last block; before that others are multiplied beside."""
+_HALVES = 1.75
+"""How much longer that takes where columns are no sixteens."""
+_BETWEEN = {64: 1000, 128: 1000, 192: 2000, 256: 1000}
+"""Cycles from the last product of a block to the first of the next, by its rows."""
+_MANY = 2
+"""Waves beyond which power sets the clock, and blocks that read more for each product take more of it."""
+_NARROWER = 0.005 / 64
+"""What of a rate that costs for each column less than the widest block has."""
 _MOVED = 24
 """Products that a multiprocessor could do while a number moves through shared memory."""
+_SMALL, _USUAL, _DEEPER = 64 * 64, 64, 128
+"""Elements of blocks that are small; the depth of a step, and of a step of those."""
 _LARGE = 4096
 """What a free dim is taken to be on a machine that is only worth it for large ones."""
 
@@ -70,10 +85,6 @@ def _matrix_block(candidates: Sequence[Any], context: Mapping[str, Any], machine
     is_across = bool(context.get("is_across"))
     if not _takes(_NARROW, name, context):
         return next(block for block in candidates if block[:2] == (64, 64))
-    # Sums of 8-bit floats are added up outside of matrix units, beside those on their way there.
-    is_twice = name.startswith("f8")
-    if is_twice:
-        candidates = [block for block in candidates if block[:2] in _RATES_TWICE]
     if dtype is not None and not dtype.is_float:
         candidates = [block for block in candidates if block[1] % 16 == 0]
     m, n, k, batch = (_size(context.get(name), typical) for name, typical in _EXTENTS)
@@ -81,24 +92,60 @@ def _matrix_block(candidates: Sequence[Any], context: Mapping[str, Any], machine
     if m <= 64:
         return _few_rows(candidates, batch * n, machine, is_across)
 
-    candidates = [block for block in candidates if block[:2] in _RATES]
+    # Sums of 8-bit floats are added up outside of matrix units, beside those on their way there.
+    is_twice = name.startswith("f8")
+    rates = _RATES_TWICE if is_twice else RATES
+    # Narrow blocks that stick out over the last row are stored one element at a time.
+    candidates = [block for block in candidates if block[:2] in rates and (m % 64 == 0 or block[1] >= _SPAN)]
 
-    def cost(block: tuple[int, int, int]) -> float:
-        BM, BN, _ = block
-        waves = -(-(batch * -(-m // BM) * -(-n // BN)) // machine.blocks)
-        rate = (_RATES_TWICE if is_twice else _RATES)[BM, BN]
-        if is_across:
-            # Copied in whole spans, of which the last is not used in whole.
-            rate *= BN / _rounded(BN, _SPAN)
-        return waves * (k * BM * BN / (_PRODUCTS * rate) + BM * BN / _EPILOGUE + 1000)
+    def cost(block: tuple[int, int, int]) -> tuple[float, bool]:
+        given = block[:2], (m, n, k), batch, machine.blocks
+        time = _time_twice(*given) if is_twice else block_time(*given, is_across=is_across)
+        # Small blocks wait for memory, and have more of it under way in deeper steps.
+        return time, block[2] != (_DEEPER if block[0] * block[1] <= _SMALL else _USUAL)
 
     return min(candidates, key=cost)
 
 
+def block_time(
+    block: Sequence[int],
+    size: Sequence[int],
+    batch: int,
+    blocks: int,
+    *,
+    is_across: bool = False,
+) -> float:
+    """Cycles of a product of M x N x K in blocks of rows and columns, of which so many run at a time."""
+    (BM, BN), (m, n, k) = block, size
+    waves = -(-(batch * -(-m // BM) * -(-n // BN)) // blocks)
+    rate = RATES[BM, BN] - (_NARROWER * (256 - BN) if waves > _MANY else 0)
+    if is_across and BN > _SPAN // 2:
+        # Copied in whole spans, of which the last is not used in whole.
+        rate *= BN / _rounded(BN, _SPAN)
+    # Columns that are no sixteens leave by halves of an instruction.
+    out = BM * BN / _EPILOGUE * (1 if BN % 16 == 0 else _HALVES)
+    between = _BETWEEN[BM] if waves > _MANY else _BETWEEN[128]
+    return waves * (k * BM * BN / (_PRODUCTS * rate) + between) + out
+
+
+def _time_twice(block: Sequence[int], size: Sequence[int], batch: int, blocks: int) -> float:
+    """The same of 8-bit floats, whose sums are waited for: nothing is multiplied beside what follows them."""
+    (BM, BN), (m, n, k) = block, size
+    waves = -(-(batch * -(-m // BM) * -(-n // BN)) // blocks)
+    return waves * (k * BM * BN / (_PRODUCTS * _RATES_TWICE[BM, BN]) + BM * BN / _EPILOGUE + _BETWEEN[128])
+
+
 def _few_rows(candidates: Sequence[Any], columns: int, machine: Machine, is_across: bool) -> Any:
-    """The right side is read at the rate of memory: long pieces of its rows, on all multiprocessors."""
-    is_half = 2 * -(-columns // 64) <= machine.blocks and not is_across
-    wanted = (64, 32, 128) if is_half else (64, 64, 128)
+    """The right side is read at the rate of memory: long pieces of its rows, on all multiprocessors.
+
+    So blocks are as narrow as leaves one for each; the narrowest have deeper steps, as much is then under way. Columns
+    that lie along memory are read in pieces of 32 at least.
+    """
+    narrow = ((64, 16, 256), (64, 24, 256), (64, 32, 128), (64, 40, 128))
+    if is_across:
+        narrow = ((64, 32, 256 if 2 * -(-columns // 32) <= machine.blocks else 128),)
+    able = [block for block in narrow if -(-columns // block[1]) <= machine.blocks and block in candidates]
+    wanted = able[0] if able else (64, 64, 128)
     return wanted if wanted in candidates else min(candidates, key=lambda block: (block[0] != 64, abs(block[1] - 64)))
 
 

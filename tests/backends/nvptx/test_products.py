@@ -22,7 +22,7 @@ from tessera.compiler.options import Options
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.verify import verify
 from tessera.ir.schedule.emit.contraction_kernel import MATRIX_BLOCKS
-from tessera.ir.schedule.models import contraction_block
+from tessera.ir.schedule.models import RATES, block_time, contraction_block
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.machine_code import compile_text
 from tessera.ir.target.ops.hopper_rest import parts_of, pieces_of
@@ -31,7 +31,7 @@ from tessera.ir.tile.order import EPILOGUES
 from tessera.ir.tile.passes.overlap_products import LAGS
 from tessera.runtime.devices.cuda_assembler import PROBLEM, assemble_with_words, assembler
 from tessera.types.dim import Dim
-from tessera.types.dtype import bf16, f32
+from tessera.types.dtype import bf16, f8e4m3, f32
 from tessera.types.machine import GPUS
 from tests.backends.nvptx.matrices import BACKEND, kernels_of, matrix_of, nn, nt, text_of
 
@@ -74,6 +74,16 @@ def test_pairs_are_for_many_programs_and_an_even_number_of_rows() -> None:
     assert 'half = "pieces"' in text_of(lowered(nn, [(2048, 640), (640, 2560)], (128, 256, 64), pairs="always"))
     odd = [(2049, 640), (2560, 640)]
     assert "pair = true" not in text_of(lowered(nt, odd, (128, 256, 64), pairs="always"))
+
+
+def test_pairs_read_half_where_rows_begin_within_lines_of_memory() -> None:
+    """Rows of 3000 elements are 6000 bytes, and lines have 128: each that is copied lies in two."""
+    apart, whole = [(3072, 3000), (3072, 3000)], [(3072, 3008), (3072, 3008)]
+    assert "pair = true" in text_of(lowered(nt, apart, (192, 192, 64)))
+    assert "pair = true" not in text_of(lowered(nt, apart, (192, 192, 64), pairs="never"))
+    assert "pair = true" not in text_of(lowered(nt, whole, (192, 192, 64)))
+    # Fewer programs than CTAs have nothing to gain.
+    assert "pair = true" not in text_of(lowered(nt, [(1536, 3000), (1536, 3000)], (192, 192, 64)))
 
 
 def test_a_pair_meets_before_and_after_and_copies_to_both() -> None:
@@ -216,6 +226,43 @@ def test_the_model_has_a_block_for_every_size(m: int, n: int, k: int, is_across:
     assert found in MATRIX_BLOCKS
     if m <= 64 and not mode:
         assert found[0] == 64
+
+
+SIZES = (
+    *((side, side, side) for side in range(1536, 10241, 256)),
+    *((1536, 4608, 2048), (12288, 1536, 4096), (5120, 2560, 10240), (1024, 8192, 4096), (768, 3072, 16384)),
+    *((640, 5120, 5120), (384, 6144, 6144), (2560, 1280, 20480), (5504, 2752, 2752), (4096, 11008, 4096)),
+    *((6400, 1600, 6400), (2048, 5632, 2048), (896, 4864, 896), (3840, 10112, 7168), (7040, 9856, 1536)),
+)
+
+
+@pytest.mark.parametrize("is_across", [False, True])
+def test_no_block_that_there_is_does_better_by_the_model(is_across: bool) -> None:
+    """Of those to choose from none, of all whose rate was measured none by more than 2 %."""
+    machine = GPUS["sm_90a"]
+    for size in SIZES:
+        dims = {name: Dim.of(extent) for name, extent in zip("mnk", size, strict=True)}
+        found = contraction_block(MATRIX_BLOCKS, {"machine": machine, "dtype": bf16, "is_across": is_across, **dims})
+        times = {block: block_time(block, size, 1, machine.blocks, is_across=is_across) for block in RATES}
+        offered = [times[block[:2]] for block in MATRIX_BLOCKS if block[:2] in times]
+        assert times[found[:2]] == min(offered)
+        assert times[found[:2]] <= 1.02 * min(times.values())
+
+
+@pytest.mark.parametrize(
+    ("columns", "is_across", "wanted"),
+    [
+        *((1024, False, 16), (2048, False, 16), (3072, False, 24), (4096, False, 32), (5120, False, 40)),
+        *((8192, False, 64), (2048, True, 32), (4096, True, 32), (8192, True, 64)),
+    ],
+)
+def test_few_rows_are_on_all_multiprocessors(columns: int, is_across: bool, wanted: int) -> None:
+    dims = {name: Dim.of(extent) for name, extent in zip("mnk", (16, columns, 4096), strict=True)}
+    for dtype in (bf16, f8e4m3):
+        context = {"machine": GPUS["sm_90a"], "dtype": dtype, "is_across": is_across and dtype is bf16, **dims}
+        found = contraction_block(MATRIX_BLOCKS, context)
+        assert found[0] == 64
+        assert dtype is not bf16 or found[1] == wanted
 
 
 @pytest.mark.parametrize("block", MATRIX_BLOCKS)

@@ -13,6 +13,7 @@ from tessera.ir.schedule.emit.evaluate import Evaluator, spec_of
 from tessera.ir.schedule.emit.frame import Request, buffers_of
 from tessera.ir.schedule.emit.joined_dims import join_dims
 from tessera.ir.schedule.emit.maps import compose, delinear, simplify
+from tessera.ir.target.hopper_limits import SPAN
 from tessera.ir.tile.facets import Contraction, ContractionMaps, IndexMap, View
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim, product
@@ -27,10 +28,14 @@ MATRIX_BLOCKS = (
     *((64, 256, 64), (64, 128, 64), (64, 64, 64), (192, 192, 64), (192, 128, 64)),
     *((128, 64, 128), (64, 64, 128), (64, 32, 128), (64, 128, 128), (64, 64, 256)),
     *((128, width, 64) for width in (80, 96, 112, 144, 160, 176, 208, 224, 240, 200, 216)),
-    (192, 144, 64),
+    *((192, 144, 64), (192, 160, 64)),
+    *((128, width, 64) for width in (136, 152, 168, 184, 232)),
+    *((64, 16, 256), (64, 24, 256), (64, 32, 256), (64, 40, 128)),
 )
 """Candidates where products run on matrix units of warpgroups: rows in 64s."""
 
+DEEP = 256
+"""Elements of a step from which on it is deep for all dtypes."""
 WARP_BLOCKS = ((128, 128, 64), (256, 128, 64), (128, 64, 64), (64, 128, 64), (64, 64, 64))
 """Candidates where products run on matrix units of single warps: each has 16 or 32 rows, and all columns."""
 TENSOR_BLOCKS = ((128, 256, 64), (128, 128, 64), (128, 64, 64), (64, 64, 64))
@@ -123,9 +128,9 @@ class ContractionKernel:
             },
         ).value
         dtype: DType = layout["dtype"]
-        # A row of a step is 128 bytes at least; 8-bit floats are summed outside of matrix units after each.
-        is_span = dtype.bytes == 1 or layout["mode"] == "tf32"
-        depth = 128 // dtype.bytes if request.machine.has("mma.sync") and is_span else BK
+        # A row of a step is 128 bytes at least, and of deep ones as many as it has of two-byte floats.
+        is_span = request.machine.has("mma.sync") and (dtype.bytes == 1 or layout["mode"] == "tf32")
+        depth = (2 * BK if BK >= DEEP else SPAN) // dtype.bytes if is_span else BK
         grid = [*maps.batch, self.m.ceildiv(BM), self.n.ceildiv(BN)]
         self.tile: TileBuilder = request.builder(grid, "contraction", False)
         tile = self.tile

@@ -9,6 +9,7 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, TileAttr
+from tessera.ir.target.hopper_limits import SPAN
 from tessera.ir.tile.matrix.boxes import cut_of
 from tessera.ir.tile.matrix.plan import Plan
 from tessera.types.dim import Dim
@@ -77,9 +78,22 @@ def _cached_group(kernel: SpecOp, plan: Plan, l2: int) -> int:
     return group
 
 
-def are_pairs_faster(kernel: SpecOp, blocks: int) -> bool:
-    """Whether so many CTAs have programs enough for pairs to be worth it."""
-    return (product_of(kernel.value("grid")).value or 0) >= _WAVES * blocks
+def are_pairs_faster(kernel: SpecOp, plan: Plan, blocks: int) -> bool:
+    """Whether so many CTAs have programs enough for pairs to be worth it.
+
+    Where lines of a side begin within those of memory, each is read as two: of one whole wave on, it pays to read half.
+    """
+    count = product_of(kernel.value("grid")).value or 0
+    return count >= (blocks if _is_apart(plan) else _WAVES * blocks)
+
+
+def _is_apart(plan: Plan) -> bool:
+    """Whether rows of a side that is copied do not begin where lines of memory do."""
+    for load in (side.load for product in plan.products.values() for side in product.sides):
+        buffer = None if load is None else load.operands[0].type
+        if isinstance(buffer, BufferAttr) and (buffer.shape[-1].value or 0) * buffer.dtype.bytes % SPAN:
+            return True
+    return False
 
 
 def pair_problem(kernel: SpecOp, plan: Plan) -> str:

@@ -51,7 +51,7 @@ def schedule_programs(kernel: SpecOp, units: Units, machine: Machine, pairs: str
         return
     # A CTA of single warps does one program, and finds little of others in the second cache.
     group = group_of(kernel, plan, *((machine.l2, machine.blocks) if units is WARPGROUPS else (0,)))
-    is_wanted = pairs == "always" or (pairs == "model" and are_pairs_faster(kernel, machine.blocks))
+    is_wanted = pairs == "always" or (pairs == "model" and are_pairs_faster(kernel, plan, machine.blocks))
     kernel.set_value("walk", ways[-1] if is_uneven(kernel) else ways[0])
     kernel.set_value("group", group)
     kernel.set_value("descending", is_uneven(kernel))
