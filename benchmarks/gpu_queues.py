@@ -3,14 +3,17 @@
     python -m benchmarks.gpu queues [--bursts N] [--only NAMES] [--out FILE]
 
 Each program is compiled for one queue and for several, which has to give the same bits. Then recordings of them are
-replayed in bursts that take turns, timed by events of the device, and calls of their functions too.
+replayed in bursts that take turns, timed by events of the device, and calls of their functions too: those that come
+again with the same memory, which are played as recordings, and those whose results are kept, which are not.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -20,6 +23,9 @@ import tessera as ts
 from benchmarks.gpu_record import chosen, need_gpu, options, write
 
 QUEUES = (1, 2, 4, 8)
+KINDS = ("replay", "call", "kept")
+KEPT = 50
+"""Results of other memory: more than calls are told apart by."""
 RUNS = 20
 """Runs of one burst, which are timed together."""
 
@@ -94,12 +100,18 @@ def measured(name: str, bursts: int) -> dict[str, Any]:
         results.add(bits(made))
         runs[f"replay {queues}"] = graph.replay
         runs[f"call {queues}"] = lambda jitted=jitted: jitted(*arguments)
+        runs[f"kept {queues}"] = partial(_keep, jitted, arguments, deque(maxlen=KEPT))
     return row_of(name, timed(runs, bursts), same_bits=len(results) == 1)
+
+
+def _keep(function: Callable[..., Any], arguments: Sequence[Any], kept: deque[Any]) -> None:
+    """A call whose results live on for some turns, so that their memory is not that of the last ones."""
+    kept.append(function(*arguments))
 
 
 def row_of(name: str, times: Mapping[str, float], *, same_bits: bool) -> dict[str, Any]:
     """What is kept of a case: times of replays and calls by queues, and the best of both against one queue."""
-    by_kind = {kind: {str(n): times[f"{kind} {n}"] for n in QUEUES} for kind in ("replay", "call")}
+    by_kind = {kind: {str(n): times[f"{kind} {n}"] for n in QUEUES} for kind in KINDS}
     gains = {kind: round(by["1"] / min(by.values()), 3) for kind, by in by_kind.items()}
     return {"case": name, "same_bits": same_bits, "microseconds": by_kind, "gain": gains}
 
