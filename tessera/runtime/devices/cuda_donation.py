@@ -60,7 +60,7 @@ class CudaDonation:
                 return NotImplemented
             given = {id(tensors[number]) for number in numbers}
             # Memory of our own that nobody else knows belongs to one tensor alone.
-            if len(given) != len(numbers) or any(id(tensors[number]) in given for number in others):
+            if len(given) != len(numbers) or not given.isdisjoint(map(id, map(tensors.__getitem__, others))):
                 return NotImplemented
             for number in numbers:
                 if tensors[number].__class__ is not CudaTensor or not tensors[number].is_own:
