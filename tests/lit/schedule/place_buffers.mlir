@@ -20,6 +20,31 @@ tsched.module @main(%x: !tgraph.tensor<[A], f32>) -> (!tgraph.tensor<[2, B], f32
   tsched.return %c, %x
 }
 
+// What is given up is written over and returned as it lies, once; a copy of it has memory of its own.
+// CHECK-LABEL: tsched.module @given(
+// CHECK-NEXT:    tsched.call @k(%x, %x) sizes = [A]
+// CHECK-NEXT:    %[[V:[a-z0-9]+]] = tsched.alias %x : !ttile.buffer<[2, B], f32>
+// CHECK-NEXT:    %[[Y:[a-z0-9]+]] = tsched.alloc {output = 1} : !ttile.buffer<[A], f32>
+// CHECK-NEXT:    tsched.copy %x, %[[Y]]
+// CHECK-NEXT:    tsched.return %[[V]], %[[Y]]
+tsched.module @given(%x: !tgraph.tensor<[A], f32>) -> (!tgraph.tensor<[2, B], f32>, !tgraph.tensor<[A], f32>) attributes {tessera.donated = [0]} {
+  %a = tsched.fuse @k(%x) {kind = "map", sizes = [["s0", dim<A>]], kernels = ["k"], in_place = 0} : !tgraph.tensor<[A], f32>
+  %b = tsched.alias %a : !tgraph.tensor<[2, B], f32>
+  tsched.return %b, %a
+}
+
+// What the program made itself is written over in the memory of its result.
+// CHECK-LABEL: tsched.module @own(
+// CHECK-NEXT:    %[[Y:[a-z0-9]+]] = tsched.alloc {output = 0} : !ttile.buffer<[A], f32>
+// CHECK-NEXT:    tsched.call @k(%x, %[[Y]]) sizes = [A]
+// CHECK-NEXT:    tsched.call @k(%[[Y]], %[[Y]]) sizes = [A]
+// CHECK-NEXT:    tsched.return %[[Y]]
+tsched.module @own(%x: !tgraph.tensor<[A], f32>) -> !tgraph.tensor<[A], f32> {
+  %a = tsched.fuse @k(%x) {kind = "map", sizes = [["s0", dim<A>]], kernels = ["k"]} : !tgraph.tensor<[A], f32>
+  %b = tsched.fuse @k(%a) {kind = "map", sizes = [["s0", dim<A>]], kernels = ["k"], in_place = 0} : !tgraph.tensor<[A], f32>
+  tsched.return %b
+}
+
 // A loop passes two buffers for what it carries, and its body writes to the one that is next.
 // CHECK-LABEL: tsched.module @loop(
 // CHECK-NEXT:    %[[A:[a-z0-9]+]] = tsched.alloc : !ttile.buffer<[N], f32>
