@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import KTile, Schedule, f32, kernel, tile
+from tessera.api import tuning
 from tessera.backends.nvptx.simulate import simulate
 from tessera.compiler.kernel_units import units_of_sums, with_other_bits
 from tessera.diagnostics.codes import ScheduleError
@@ -150,3 +151,22 @@ def test_a_depth_that_is_part_of_what_is_computed_is_said_to_be() -> None:
         target = BACKEND.matrix(write_kernel(made))
         assert target is not None
         assert BACKEND.code(target).text.count("wgmma.wait_group") == depth // 128
+
+
+def test_a_search_leaves_out_blocks_whose_sums_have_other_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def device(_: Any) -> str:
+        return "sm_90a"
+
+    monkeypatch.setattr(tuning, "_device", device)
+    search = tuning.Tuning({"BM": [32, 64, 192], "BN": [64, 256], "BK": [24, 128]}, "latency_ms", 10, "")
+    sides = [np.zeros((256, 512), ml_dtypes.float8_e4m3fn)] * 2
+    made = product.with_options(backend="cuda")
+    kept = search._alike(made, list(search.space), sides, {"total": ts.f32})  # pyright: ignore[reportPrivateUsage]
+    # Three groups of warps have no registers for 256 columns beside those on their way; no group has 32 rows.
+    assert {one.block[:2] for one in kept} == {(64, 64), (64, 256), (192, 64)}
+    assert {one.block[2] for one in kept} == {24, 128}
+    assert {one.block[:2] for one, _ in search.dropped} == {(32, 64), (32, 256), (192, 256)}
+    assert all(
+        why == "its sums are those of multiply-adds, and have other bits than those of wgmma"
+        for _, why in search.dropped
+    )
