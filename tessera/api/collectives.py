@@ -11,6 +11,7 @@ from tessera.diagnostics import span as source
 from tessera.diagnostics.codes import ArgumentError, RankError, TracingError
 from tessera.frontend.arguments import callables, whole, word
 from tessera.frontend.functions.operands import axis_of, dtype_of, rank_of
+from tessera.frontend.several import several
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.ir.base.tape import Tape
@@ -175,10 +176,16 @@ def _on_mesh(name: str, operands: tuple[Any, ...], attributes: dict[str, Any]) -
 
 def check_order(tape: Tape) -> None:
     """Raise EffectOrderError (T0302) where ranks could meet the collectives of a program in different orders."""
+    if not any(_has_bodies(record.attributes.values()) for record in tape.records):
+        return  # all ranks go the one way there is, which can be said without loading the compiler
     from tessera.ir.graph.from_tape import function_of  # noqa: PLC0415 - loads the compiler
     from tessera.ir.graph.uniformity import check_collective_order  # noqa: PLC0415
 
     check_collective_order(function_of(tape, "main"))
+
+
+def _has_bodies(values: Iterable[Any]) -> bool:
+    return any(isinstance(one, Tape) for value in values for one in several(value))
 
 
 def refuse_to_run(tape: Tape, backend: str, meshes: Sequence[Mesh]) -> None:

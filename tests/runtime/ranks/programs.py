@@ -131,6 +131,7 @@ def total(x: Any) -> Any:
 def dying() -> Any:
     """One rank dies where the others wait for it."""
     with ts.dist.mesh(dp=3):
+        total(ts.ones(2))  # all are there
         if ts.dist.rank() == 1:
             os._exit(7)
         return total(ts.ones(4)).tolist()
@@ -139,6 +140,7 @@ def dying() -> Any:
 def failing() -> Any:
     print("from", ts.dist.rank())
     with ts.dist.mesh(dp=2):
+        total(ts.ones(2))  # all are there
         if ts.dist.rank() == 1:
             raise ValueError("no good")
         return total(ts.ones(4)).tolist()
