@@ -8,9 +8,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tessera import KTile, i8, i32, kernel, tile
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.ir.tile.write_records import write_kernel
 from tessera.stdlib import flash_attention_2
+from tessera.types.machine import GPUS
 from tests.kernel import kernels, test_schedule
 
 BACKEND = NvptxBackend()
@@ -60,3 +62,21 @@ def test_attention_with_wide_heads_goes_to_matrix_units(head: int) -> None:
     target = BACKEND.matrix(write_kernel(program))
     assert target is not None
     assert target.name == "ttarget.matrix_kernel"
+
+
+@kernel
+def counted(a: KTile["M", "K", i8], b: KTile["N", "K", i8]) -> KTile["M", "N", i32]:
+    """A product of whole numbers."""
+    T = tile.context()
+    acc = tile.zeros((T.m, T.n), i32)
+    for k in tile.range_k(a.shape, T.k):
+        acc += tile.dot(tile.load(a, rows=T.m, cols=k), tile.transpose(tile.load(b, rows=T.n, cols=k)))
+    return acc
+
+
+@pytest.mark.parametrize(("machine", "name"), [("sm_90a", "matrix_kernel"), ("sm_80", "warp_kernel")])
+def test_products_of_bytes_go_to_matrix_units_without_a_schedule(machine: str, name: str) -> None:
+    program = counted.program(zeros(512, 512, dtype=np.int8), zeros(512, 512, dtype=np.int8), kind="gpu")
+    target = NvptxBackend(GPUS[machine]).matrix(write_kernel(program))
+    assert target is not None
+    assert target.name == f"ttarget.{name}"

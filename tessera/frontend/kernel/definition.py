@@ -77,24 +77,26 @@ class KernelDefinition:
         Sums of a wide head leave room for fewer keys at a time; as those are part of the result, it is so everywhere.
         """
         given = schedule or Schedule()
-        ranks = [parameter.rank for parameter in self.inputs if parameter.rank is not None]
-        if kind == "cpu":
-            sizes = (
-                (64, 128, 64) if self.has_products else (256, 256, 64) if max(ranks, default=2) < 2 else (16, 256, 64)
-            )
-        else:
-            sizes = (
-                (128, 128, 64)
-                if self.has_products
-                else (1024, 1024, 64)
-                if max(ranks, default=2) < 2
-                else (4, 1024, 64)
-            )
-        whole = Given(self, types).whole if types is not None and self.is_online else None
-        if whole is not None and (whole.value or 0) > WIDE:
-            sizes = (sizes[0], sizes[1] // 2, sizes[2])
+        sizes = self._usual(kind, types)
         choices: dict[str, Any] = {**given.choices(), "block": (*given.block, *sizes[len(given.block) :])}
         return Schedule(**choices)
+
+    def _usual(self, kind: str, types: Sequence[TensorType] | None) -> tuple[int, int, int]:
+        """Blocks that do well on a kind of machine, for operands of some types where they are known."""
+        ranks = [parameter.rank for parameter in self.inputs if parameter.rank is not None]
+        is_cpu, is_flat = kind == "cpu", max(ranks, default=2) < 2
+        if not self.has_products:
+            return ((256, 256, 64) if is_flat else (16, 256, 64)) if is_cpu else (1024 if is_flat else 4, 1024, 64)
+        m, n, k = (64, 128, 64) if is_cpu else (128, 128, 64)
+        if types is None:
+            return m, n, k
+        whole = Given(self, types).whole if self.is_online else None
+        if whole is not None and (whole.value or 0) > WIDE:
+            n //= 2
+        matrices = [type.dtype for type in types if type.rank > 1]
+        if not is_cpu and matrices and all(dtype.is_integer and dtype.bytes == 1 for dtype in matrices):
+            k *= 2  # as many bytes of a row as matrix units read at once; sums of whole numbers are the same
+        return m, n, k
 
     def build(
         self, types: Sequence[TensorType], statics: Mapping[str, Any], schedule: Schedule, name: str = ""
