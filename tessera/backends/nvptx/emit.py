@@ -15,7 +15,6 @@ from tessera.backends.nvptx.layout import Layout, Threads, Tile
 from tessera.backends.nvptx.rows_ahead import BLOCKS, Stage
 from tessera.backends.nvptx.rows_divided import Divided, blocks_of, launched, widths_of
 from tessera.backends.nvptx.rows_matrix import Matrices, PlacedRows, lane_of, load_rows, place_rows
-from tessera.backends.nvptx.rows_staged import PROGRAMS, bring, staged_rows
 from tessera.backends.nvptx.text import WARP, DeviceModule, barrier, special, warp_barrier
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
@@ -63,9 +62,6 @@ class Emitter:
         self.programs = 1 if self.shares else max(1, BLOCK // self.threads)
         placed = PlacedRows([], None) if self.shares else place_rows(kernel, machine, self.programs)
         self.rows, self.matrix, self.has_wide_rows = placed.rows, placed.matrix, placed.is_wide
-        self.staged = [] if self.rows or self.shares else staged_rows(kernel, machine)
-        if self.staged:
-            self.programs = PROGRAMS
         self.on_stage: dict[SSAValue, Value] = {}
         self.passes = 0
         """Loops that are written out, so far."""
@@ -82,7 +78,7 @@ class Emitter:
             [*arguments, ("ptr", "scratch")],
             self.threads * self.programs * max(1, self.shares),
             # One that has much on its way needs registers for it more than others beside it.
-            blocks=placed.held if self.rows else blocks_of(kernel) or int(self.has_much_ahead),
+            blocks=placed.held if self.rows else blocks_of(kernel, machine) or int(self.has_much_ahead),
             registers=kernel.value("max_registers"),
         )
         self.env: dict[str, Index] = {}
@@ -148,7 +144,7 @@ class Emitter:
         symbols = tuple(self.kernel.value("symbols"))
         grid = product(programs.value("grid"))
         threads = self.threads * self.programs * max(1, self.shares)
-        resident = (BLOCKS if self.rows else launched(self.kernel)) * self.machine.blocks
+        resident = (BLOCKS if self.rows else launched(self.kernel, self.machine)) * self.machine.blocks
         code = KernelCode(
             self.name, text, grid, symbols, threads, self.programs, shared, self.scratch_bytes, slots, (), resident
         )
@@ -197,8 +193,6 @@ class Emitter:
         if self.divided is not None:
             self.divided.write(op, grid, total)
             return
-        if self.staged:
-            bring(self, first, total)
         if self.scratch_bytes != Dim.constant(0):
             self._resident = first
             step = f.mul(f.cast("zext", special(f, "nctaid.x"), "i64"), self.programs)

@@ -9,7 +9,7 @@ from typing import Any
 
 from tessera.backends.nvptx import values
 from tessera.backends.nvptx.layout import Layout, Tile, skew_of
-from tessera.backends.nvptx.rows_staged import on_stage
+from tessera.backends.nvptx.rows_ragged import on_stage
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.llvm import math
 from tessera.ir.target.llvm.convert import atomic_instruction

@@ -24,8 +24,6 @@ from tessera.types.dim import Dim
 
 TURNS = 64
 """Turns of each at most: 64 numbers of 4 bytes, beside which two others fit the registers of a thread."""
-IS_CHOSEN = False
-"""Whether rows are shared where they can be."""
 WRITTEN = 4900
 """Instructions that are written for a thread, all turns together: more of them would take long to compile."""
 _FREE = frozenset(("constant", "broadcast", "spread", "index", "yield"))
@@ -46,7 +44,7 @@ _MORE = frozenset(("ttile.clip", "ttile.scratch", "ttile.arg_reduce"))
 
 def shares_of(kernel: SpecOp, most: int) -> int:
     """Warps that share a row of a kernel; 0 where one has it, of up to `most` turns or of loops that stay whole."""
-    ops, width = _ops_of(kernel), _width_of(kernel) if IS_CHOSEN else None
+    ops, width = _ops_of(kernel), _width_of(kernel)
     if width is None or width.value is None:
         return 0
     turns = width.value // WARP
@@ -72,7 +70,7 @@ def _length_of(op: SpecOp) -> int:
 
 def shares_of_free_rows(kernel: SpecOp) -> int:
     """Warps of a block that share rows of a free width, as many for each as it needs; 0 where they cannot."""
-    width = _width_of(kernel) if IS_CHOSEN else None
+    width = _width_of(kernel)
     is_free = width is not None and width.value is None and not is_multiple(width, WARP)
     return SHARES[-1] if is_free else 0
 

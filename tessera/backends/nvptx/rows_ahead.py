@@ -61,13 +61,11 @@ def rows_ahead(kernel: SpecOp, machine: Machine, programs: int, held: int = HELD
     return list(found.values())
 
 
-def row_of(op: SpecOp, kernel: SpecOp, outer: SpecOp, is_written_out: bool = True) -> RowAhead | None:
-    """The row that a load reads in a loop over all of it, which is written out or is not."""
+def row_of(op: SpecOp, kernel: SpecOp, outer: SpecOp) -> RowAhead | None:
+    """The row that a load reads in a loop over all of it, which is written out."""
     loop, buffer = op.parent_op(), op.operands[0]
     is_given = isinstance(buffer, BlockArgument) and buffer.index not in kernel.value("writes")
-    if not isinstance(loop, SpecOp) or loop.name != "ttarget.loop" or not is_given:
-        return None
-    if bool(loop.value("unroll")) == is_written_out:
+    if not isinstance(loop, SpecOp) or loop.name != "ttarget.loop" or loop.value("unroll") or not is_given:
         return None
     place, step = outer.regions[0].block.args[0], loop.regions[0].block.args[0]
     names = dict(zip(op.operands[1:], op.value("names"), strict=False))

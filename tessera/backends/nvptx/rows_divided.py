@@ -5,7 +5,8 @@ Everything outside of loops is done by all warps of a team alike, and written by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,11 @@ from tessera.backends.nvptx.falling import Bound
 from tessera.backends.nvptx.layout import Tile
 from tessera.backends.nvptx.row_shapes import FEW
 from tessera.backends.nvptx.row_shares import sections_of
-from tessera.backends.nvptx.row_teams import SECTION, Division, Section, divided, divided_freely
+from tessera.backends.nvptx.row_teams import SECTION, Division, Section, Team, divided, divided_freely
 from tessera.backends.nvptx.rows_handed import Handed, handed_bytes
-from tessera.backends.nvptx.rows_ragged import RaggedRow, RaggedStage, packed_pairs, row_in, unpacked_pairs
+from tessera.backends.nvptx.rows_ragged import RaggedRow, RaggedStage, line_in, packed_pairs, row_in, unpacked_pairs
 from tessera.backends.nvptx.rows_rare import FAR, rare_sums
-from tessera.backends.nvptx.text import WARP
+from tessera.backends.nvptx.text import WARP, barrier
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.llvm.dims import dim_value
 from tessera.ir.target.llvm.instructions import Index, Value
@@ -31,7 +32,7 @@ from tessera.types.machine import Machine
 if TYPE_CHECKING:
     from tessera.backends.nvptx.emit import Emitter
 
-LEAST = 1025
+LEAST = 2048
 """Elements of a row of a free width from which on warps share it; those of shorter ones have one warp each."""
 HELD, HELD_LONG, HELD_SHORT = 16, 24, 32
 """Warps of such blocks that a multiprocessor has at least, by the registers of a thread: 128, 80 or 64.
@@ -48,18 +49,14 @@ _LONG = 8
 """Warps that wait so long for each other."""
 
 
-def blocks_of(kernel: SpecOp) -> int:
+def blocks_of(kernel: SpecOp, machine: Machine) -> int:
     """Blocks that a multiprocessor is to hold, where warps share a row; 0 where none do."""
-    shares = kernel.value("shares")
-    if not shares:
-        return 0
-    held = HELD_SHORT if is_short(kernel) else HELD_LONG if shares == _LONG else HELD
-    return max(1, held // shares)
+    return brought(kernel, machine).blocks if kernel.value("shares") else 0
 
 
-def launched(kernel: SpecOp) -> int:
+def launched(kernel: SpecOp, machine: Machine) -> int:
     """Blocks that are launched for each multiprocessor."""
-    return ROUNDS * blocks_of(kernel)
+    return ROUNDS * blocks_of(kernel, machine)
 
 
 def is_short(kernel: SpecOp) -> bool:
@@ -83,24 +80,74 @@ def widths_of(kernel: SpecOp) -> tuple[Dim, int, int] | None:
     return (width, LEAST, most) if width.value is None else None
 
 
-def ragged_rows(kernel: SpecOp, machine: Machine, elements: int, warps: int) -> list[RaggedRow]:
-    """The rows of a kernel that come ahead: as many as shared memory holds beside those of other blocks."""
+@dataclass(frozen=True)
+class Brought:
+    """What of a kernel is brought to shared memory: rows of each program, and those that all of them read."""
+
+    rows: tuple[RaggedRow, ...]
+    lines: tuple[RaggedRow, ...]
+    blocks: int
+    """Blocks that a multiprocessor has room for then."""
+    is_short: bool
+    """Whether nothing of a row is kept but the row: there are twice as many, and no room for what all of them read."""
+
+
+def brought(kernel: SpecOp, machine: Machine) -> Brought:
+    """As much as there is room for: of a short formula what all programs read, or else more rows at a time."""
+    shares = kernel.value("shares")
+    held = HELD_LONG if shares == _LONG and not is_short(kernel) else HELD
+    whole = _brought(kernel, machine, max(1, held // shares), False)
+    if not is_short(kernel) or (whole.lines and len(whole.lines) == len(_lines(kernel))):
+        return whole
+    return replace(_brought(kernel, machine, max(1, HELD_SHORT // shares), True), lines=())
+
+
+def _brought(kernel: SpecOp, machine: Machine, blocks: int, is_short: bool) -> Brought:
+    elements, warps = room_of(kernel)
+    room = machine.shared // blocks - handed_bytes(kernel) - _OTHER
+    rows: list[RaggedRow] = []
+    for row in _rows(kernel):
+        if row.room(elements) * warps <= room:
+            rows.append(row)
+            room -= row.room(elements) * warps
+    lines: list[RaggedRow] = []
+    for line in _lines(kernel):
+        if line.room(_most(kernel)) <= room:
+            lines.append(line)
+            room -= line.room(_most(kernel))
+    return Brought(tuple(rows), tuple(lines), blocks, is_short)
+
+
+def room_of(kernel: SpecOp) -> tuple[int, int]:
+    """Elements of a row that there is room for, and for how many warps of a block each."""
+    width = width_of(kernel).value
+    return (width, 1) if width is not None else ((sections_of(kernel) + 1) * SECTION * WARP, kernel.value("shares"))
+
+
+def _most(kernel: SpecOp) -> int:
+    """Elements of the widest row."""
+    found = widths_of(kernel)
+    return width_of(kernel).value or 0 if found is None else found[2]
+
+
+def _loads(kernel: SpecOp) -> Iterator[tuple[SpecOp, SSAValue, SSAValue]]:
+    """Loads of loops over a row, each with the program and the turn."""
     (outer,) = [op for op in kernel.regions[0].block.ops if op.name == "ttarget.programs"]
-    assert isinstance(outer, SpecOp)
-    if len(outer.value("grid")) != 1:
-        return []
-    found: dict[SSAValue, RaggedRow] = {}
-    room, width = machine.shared // blocks_of(kernel) - handed_bytes(kernel) - _OTHER, width_of(kernel)
-    for loop in (op for op in outer.regions[0].block.ops if isinstance(op, SpecOp) and op.name == "ttarget.loop"):
-        for op in loop.regions[0].block.ops:
-            if not isinstance(op, SpecOp) or op.name != "ttarget.load" or op.operands[0] in found:
-                continue
-            place, turn = outer.regions[0].block.args[0], loop.regions[0].block.args[0]
-            row = row_in(op, kernel, place, turn, width)
-            if row is not None and row.room(elements) * warps <= room:
-                found[row.buffer] = row
-                room -= row.room(elements) * warps
-    return list(found.values())
+    block = outer.regions[0].block
+    for loop in block.ops:
+        for op in loop.regions[0].block.ops if loop.name == "ttarget.loop" and len(block.args) == 1 else ():
+            if isinstance(op, SpecOp) and op.name == "ttarget.load":
+                yield op, block.args[0], loop.regions[0].block.args[0]
+
+
+def _rows(kernel: SpecOp) -> list[RaggedRow]:
+    found = [row_in(op, kernel, place, turn, width_of(kernel)) for op, place, turn in _loads(kernel)]
+    return list({row.buffer: row for row in found if row is not None}.values())
+
+
+def _lines(kernel: SpecOp) -> list[RaggedRow]:
+    found = [line_in(op, kernel, turn, width_of(kernel)) for op, _, turn in _loads(kernel)]
+    return list({row.buffer: row for row in found if row is not None}.values())
 
 
 class Divided:
@@ -109,14 +156,14 @@ class Divided:
     def __init__(self, emitter: Emitter, warp: Value) -> None:
         self.emitter = emitter
         kernel, width = emitter.kernel, width_of(emitter.kernel)
-        self.is_free, self.is_short = width.value is None, is_short(kernel)
-        elements, warps = width.value or 0, 1
-        if self.is_free:
-            elements, warps = (sections_of(kernel) + 1) * SECTION * WARP, emitter.shares
-        self.warp = warp
-        self.rows = ragged_rows(kernel, emitter.machine, elements, warps)
-        self.stage = RaggedStage(emitter, self.rows, elements, warps)
-        self.handed = Handed(emitter, self.warp, self.stage.size)
+        found = brought(kernel, emitter.machine)
+        self.is_free, self.is_short = width.value is None, found.is_short
+        self.is_late = is_short(kernel)
+        elements, warps = room_of(kernel)
+        self.warp, self.rows = warp, found.rows
+        self.stage = RaggedStage(emitter, found.rows, elements, warps)
+        self.lines = RaggedStage(emitter, found.lines, _most(kernel), 1, self.stage.end)
+        self.handed = Handed(emitter, self.warp, self.lines.end)
         emitter.stage_bytes = self.handed.end
         self.division = self._divide(width)
         self.handed.team = self.division.team
@@ -140,6 +187,7 @@ class Divided:
         """Rows one after the other, each with the next one on its way."""
         f, emitter, team = self.emitter.f, self.emitter, self.division.team
         self.stage.fetch(team.row, total, team)
+        self._bring_lines()
 
         def round_(number: Value) -> None:
             self.stage.arrive()
@@ -152,6 +200,16 @@ class Divided:
             emitter.program(op, grid, number, kept=True)
 
         f.loop(team.row, total, team.step, round_)
+
+    def _bring_lines(self) -> None:
+        """What all programs read, by all threads of the block; once."""
+        emitter, whole = self.emitter, Team(self.emitter.shares, self.warp, 0, 0, self.division.team.step)
+        if not self.lines.rows:
+            return
+        self.lines.fetch(0, 1, whole)
+        self.lines.arrive()
+        barrier(emitter.f)
+        emitter.on_stage.update((row.buffer, self.lines.place(row, 0, whole)) for row in self.lines.rows)
 
     def _read(self, op: SpecOp, number: Value) -> None:
         """What this thread has of rows that have come, for all loads of this program."""
@@ -166,7 +224,8 @@ class Divided:
                 emitter.emit(part)
             if isinstance(part, SpecOp) and part.name in _LOOPS:
                 self._read_turns(part)
-        emitter.on_stage.clear()
+        for row in self.rows:
+            del emitter.on_stage[row.buffer]
 
     def _read_turns(self, loop: SpecOp) -> None:
         is_tail = loop.name == "ttarget.tail"
@@ -182,11 +241,12 @@ class Divided:
         """Load what turns read of rows that have come, and say so to those that follow."""
         emitter, block = self.emitter, loop.regions[0].block
         made: dict[Any, Tile] = {}
+        buffers = {row.buffer for row in self.rows}
 
         def load() -> list[Value]:
             before = dict(emitter.memo)
             for op in block.ops:
-                if isinstance(op, SpecOp) and op.name == "ttarget.load" and op.operands[0] in emitter.on_stage:
+                if isinstance(op, SpecOp) and op.name == "ttarget.load" and op.operands[0] in buffers:
                     for place in section.places:
                         emitter.indices[block.args[0]] = place
                         emit_access.emit_load(emitter, op)
@@ -345,7 +405,7 @@ class Divided:
     ) -> list[Value]:
         """The ops of turns that need what they carry."""
         emitter, block = self.emitter, op.regions[0].block
-        _, after, _ = split(op, self.is_short)
+        _, after, _ = split(op, self.is_late)
         for place, tiles in zip(section.places, turns, strict=True):
             emitter.indices[block.args[0]] = place
             emitter.tiles.update(tiles)
@@ -359,7 +419,7 @@ class Divided:
     def _before(self, section: Section, op: SpecOp) -> list[dict[SSAValue, Tile]]:
         """Ops of turns that need nothing of others: what the rest needs of them, turn by turn."""
         emitter, block = self.emitter, op.regions[0].block
-        before, _, needed = split(op, self.is_short)
+        before, _, needed = split(op, self.is_late)
 
         def write() -> list[Value]:
             found: list[Value] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from xdsl.ir import SSAValue
@@ -50,13 +51,26 @@ class Handed:
     def meet(self) -> None:
         """All warps of the team wait for each other."""
         f = self.emitter.f
-        self._barrier("sync", self.team.first, f.mul(self.team.warps, WARP))
+        self._barrier(self.team.first, f.mul(self.team.warps, WARP))
 
-    def _barrier(self, way: str, name: Index, threads: Index) -> None:
+    def _barrier(self, name: Index, threads: Index) -> None:
         f = self.emitter.f
         given = [f.cast("trunc", f.index(one), "i32") if not isinstance(one, int) else Value("i32", str(one))
                  for one in (name, threads)]  # fmt: skip
-        f.call(f"llvm.nvvm.barrier.cta.{way}.aligned.count", given)
+        f.call("llvm.nvvm.barrier.cta.sync.aligned.count", given)
+
+    def _meet_pair(self, later: Value) -> None:
+        """This warp and one beside it wait for each other; `later` is the number of the later of them.
+
+        Where teams are blocks each number is written out: a block of which nobody knows which barriers it has would
+        take all of them, and fewer blocks would fit a multiprocessor.
+        """
+        f, warps = self.emitter.f, self.team.warps
+        if not isinstance(warps, int):
+            self._barrier(later, 2 * WARP)
+            return
+        cases = {number: partial(self._barrier, number, 2 * WARP) for number in range(1, warps)}
+        f.switch(later, cases)
 
     def joined(self, loop: SpecOp, flat: Sequence[Value], names: Sequence[str]) -> list[Value]:
         """What all warps of the team have, joined in any order by the function of each name."""
@@ -86,7 +100,7 @@ class Handed:
         f, kinds = self.emitter.f, self._kinds(loop.results)
 
         def wait() -> list[Value]:
-            self._barrier("sync", self.warp, 2 * WARP)
+            self._meet_pair(self.warp)
             before = self._get(loop, f.sub(self.warp, 1), kinds, wanted)
             return [before.get(number, value) for number, value in enumerate(carried)]
 
@@ -97,7 +111,7 @@ class Handed:
         f, team, kinds = self.emitter.f, self.team, self._kinds(loop.results)
         self._put(loop, flat, kinds, wanted)
         last = f.sub(f.add(team.first, team.warps), 1)
-        f.if_(f.icmp("slt", self.warp, last), lambda: self._barrier("arrive", f.add(self.warp, 1), 2 * WARP))
+        f.if_(f.icmp("slt", self.warp, last), lambda: self._meet_pair(f.add(self.warp, 1)))
         self.meet()
         found = self._get(loop, last, kinds, wanted)
         return [found.get(number, value) for number, value in enumerate(flat)]

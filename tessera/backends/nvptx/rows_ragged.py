@@ -7,7 +7,7 @@ nothing behind an argument is read, and what lies before it is memory of the sam
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from xdsl.ir import BlockArgument, SSAValue
@@ -24,6 +24,7 @@ from tessera.types.dim import Dim
 
 if TYPE_CHECKING:
     from tessera.backends.nvptx.emit import Emitter
+    from tessera.backends.nvptx.emit_access import Access
     from tessera.backends.nvptx.row_teams import Team
 
 _HALF = 2
@@ -66,18 +67,31 @@ def row_in(op: SpecOp, kernel: SpecOp, place: SSAValue, turn: SSAValue, count: D
     return RaggedRow(buffer, count * item, pitch, item, is_aligned)
 
 
+def line_in(op: SpecOp, kernel: SpecOp, turn: SSAValue, count: Dim) -> RaggedRow | None:
+    """The one row of `count` elements that all programs read with a load, turn by turn; None for any other load."""
+    buffer = op.operands[0]
+    if not isinstance(buffer, BlockArgument) or buffer.index in kernel.value("writes") or op.value("windows"):
+        return None
+    names = op.value("names")
+    if list(op.operands[1:]) != [turn] or op.value("axes") != names or op.value("offset") != Dim.symbol(names[0]):
+        return None
+    assert isinstance(buffer.type, BufferAttr)
+    item = buffer.type.dtype.bytes
+    return RaggedRow(buffer, count * item, Dim.constant(0), item, kernel.value("align") >= CHUNK)
+
+
 class RaggedStage:
     """Shared memory for the next row of each team of a block, and the copies into it by all of its threads."""
 
-    def __init__(self, emitter: Emitter, rows: Sequence[RaggedRow], elements: int, warps: int) -> None:
-        """`elements` of a row have room for each of the block's warps."""
+    def __init__(self, emitter: Emitter, rows: Sequence[RaggedRow], elements: int, warps: int, start: int = 0) -> None:
+        """`elements` of a row have room for each of the block's warps, from `start` on."""
         self.emitter, self.rows = emitter, rows
         self.rooms = {row.buffer: row.room(elements) for row in rows}
         self.offsets: dict[SSAValue, int] = {}
-        self.size = 0
+        self.end = start
         for row in rows:
-            self.offsets[row.buffer] = self.size
-            self.size += self.rooms[row.buffer] * warps
+            self.offsets[row.buffer] = self.end
+            self.end += self.rooms[row.buffer] * warps
         emitter.module.shared_base()
 
     def _start(self, row: RaggedRow, number: Index) -> Value:
@@ -160,3 +174,10 @@ def unpacked_pairs(f: FunctionText, given: Sequence[Value], types: Sequence[str]
     words = [f.op("lshr", word, Value("i32", str(16 * half))) for word in given for half in range(2)]
     halves = [f.cast("trunc", word, "i16") for word in words[: len(types)]]
     return [f.bitcast(half, type_) for half, type_ in zip(halves, types, strict=True)]
+
+
+def on_stage(access: Access) -> Access:
+    """An access to a row that lies in shared memory, where it begins at 0, whichever program's it is."""
+    names = [name for name in access.op.value("names") if name not in access.op.value("axes")]
+    place = access.emitter.on_stage[access.op.operands[0]]
+    return replace(access, base=place, env={**access.env, **dict.fromkeys(names, 0)})

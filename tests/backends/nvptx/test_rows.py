@@ -398,10 +398,10 @@ def wide_powers(x: Any) -> Any:
 
 
 def test_wide_rows_with_much_to_do_are_not_written_out() -> None:
-    """Many instructions for each of 256 elements of a thread take seconds to compile."""
+    """Many instructions for each of 256 elements of a thread take seconds to compile: several warps have fewer each."""
     x, weight = np.zeros((64, 8192), BF16), np.zeros(8192, BF16)
-    assert len(ptx_of(lowered(gated_norm, x, weight))) < 1 << 17
-    assert len(ptx_of(lowered(wide_powers, x))) < 1 << 17
+    assert len(ptx_of(lowered(gated_norm, x, weight))) < 1 << 18
+    assert len(ptx_of(lowered(wide_powers, x))) < 1 << 18
 
 
 @kernel

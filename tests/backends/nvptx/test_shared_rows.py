@@ -1,0 +1,269 @@
+"""Rows that several warps share, for a GPU: which do, who has which turns, what is written, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType, SimpleNamespace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tessera as ts
+from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.row_teams import SECTION, Division, divided, divided_freely
+from tessera.backends.nvptx.rows_divided import split, widths_of
+from tessera.backends.nvptx.rows_rare import rare_sums
+from tessera.compiler.compile import Lowering, lower
+from tessera.compiler.device import DeviceParts
+from tessera.compiler.options import Options
+from tessera.ir.base.op import OpError, SpecOp
+from tessera.ir.base.verify import verify
+from tessera.ir.target.machine_code import compile_texts
+from tessera.types.machine import GPUS
+
+BF16 = ml_dtypes.bfloat16
+WARP = 32
+
+
+def lowered(function: Callable[..., Any], *arrays: Any) -> Lowering:
+    tape = ts.jit(function).trace(*arrays).tape
+    return lower(tape, Options.of(backend="cuda", features=("sm_90a",)))
+
+
+def ptx_of(lowering: Lowering) -> list[str]:
+    code_target = NvptxBackend(GPUS["sm_90a"]).code_target
+    return [ptx.decode() for ptx in compile_texts(lowering.texts, code_target)]
+
+
+def softmax(x: Any) -> Any:
+    return ts.ops.softmax(x, axis=-1)
+
+
+def layernorm(x: Any, w: Any, b: Any) -> Any:
+    return ts.ops.layernorm(x, w, b)
+
+
+def gelu_layernorm(x: Any, w: Any, b: Any) -> Any:
+    return ts.ops.layernorm(ts.ops.gelu(x), w, b)
+
+
+def running(x: Any) -> Any:
+    return ts.ops.cumsum(x, axis=-1)
+
+
+def free(function: Any) -> Any:
+    """The function with every size free."""
+    made = FunctionType(function.__code__, function.__globals__)
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    made.__annotations__ = {
+        name: ts.Tensor["M", "N", ts.bf16] if name == "x" else ts.Tensor["N", ts.bf16] for name in names
+    }
+    return made
+
+
+def arrays(function: Any, columns: int, dtype: Any = BF16) -> list[Any]:
+    line = np.zeros(columns, dtype)
+    return [np.zeros((64, columns), dtype), *[line] * (function.__code__.co_argcount - 1)]
+
+
+# Who shares.
+
+
+@pytest.mark.parametrize(("columns", "dtype", "shares"), [(4096, BF16, 0), (4608, BF16, 0), (4640, BF16, 4),
+    (5000, BF16, 4), (8192, BF16, 4), (8448, BF16, 8), (16384, np.float32, 8), (32768, BF16, 16), (33280, BF16, 0),
+    (8192, np.float64, 8), (16384, np.float64, 16)])  # fmt: skip
+def test_as_many_warps_share_a_row_as_registers_need(columns: int, dtype: Any, shares: int) -> None:
+    (kernel,) = lowered(softmax, *arrays(softmax, columns, dtype)).targets
+    assert kernel.value("shares") == shares
+
+
+def test_long_formulas_are_shared_sooner() -> None:
+    counts = [
+        lowered(gelu_layernorm, *arrays(gelu_layernorm, columns)).targets[0].value("shares")
+        for columns in (1000, 2048, 4096)
+    ]
+    assert counts == [0, 4, 4]
+
+
+def test_other_kernels_stay_whole() -> None:
+    assert all(not kernel.value("shares") for kernel in lowered(running, np.zeros((64, 8192), np.float32)).targets)
+
+
+@pytest.mark.parametrize("function", [softmax, layernorm])
+def test_a_free_width_has_a_kernel_for_wide_rows_beside_that_for_all(function: Any) -> None:
+    lowering = lowered(free(function), *arrays(function, 100))
+    shared, plain = lowering.targets
+    assert shared.value("symbol") == plain.value("symbol") + "__shared"
+    assert (shared.value("shares"), plain.value("shares")) == (16, 0)
+    found = widths_of(shared)
+    assert found is not None
+    assert found[2] == 16 * 64 * WARP + SECTION * WARP - 1
+    assert isinstance(lowering.code, DeviceParts)
+    assert set(lowering.code.entry.kernels) == {shared.value("symbol"), plain.value("symbol")}
+
+
+# Who has which turns.
+
+
+class Numbers:
+    """What writes instructions, as one that computes them: places are numbers then."""
+
+    def __init__(self, block: int, blocks: int) -> None:
+        self.known = {"ctaid.x": block, "nctaid.x": blocks}
+
+    def call(self, name: str, args: Any, ret: str) -> int:
+        return self.known[name.removeprefix("llvm.nvvm.read.ptx.sreg.")]
+
+    def cast(self, way: str, value: int, to: str) -> int:
+        return value
+
+    def index(self, value: int) -> int:
+        return value
+
+    def add(self, a: int, b: int) -> int:
+        return a + b
+
+    def sub(self, a: int, b: int) -> int:
+        return a - b
+
+    def mul(self, a: int, b: int) -> int:
+        return a * b
+
+    def udiv(self, a: int, b: int) -> int:
+        assert a >= 0
+        assert b > 0
+        return a // b
+
+    def ceil_div(self, a: int, b: int) -> int:
+        return -(-a // b)
+
+    def smin(self, a: int, b: int) -> int:
+        return min(a, b)
+
+    def smax(self, a: int, b: int) -> int:
+        return max(a, b)
+
+    def select(self, test: bool, a: int, b: int) -> int:
+        return a if test else b
+
+    def icmp(self, way: str, a: int, b: int) -> bool:
+        return {"sgt": a > b, "slt": a < b, "eq": a == b}[way]
+
+    def op(self, name: str, a: bool, b: bool) -> bool:
+        assert name == "and"
+        return a and b
+
+
+def turns_of(division: Division) -> list[Any]:
+    return [place for section in division.sections if section.condition in (None, True) for place in section.places]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 33023), st.integers(0, 5), st.integers(6, 9))
+def test_free_rows_are_divided_in_order(width: int, block: int, blocks: int) -> None:
+    """Teams of a block have rows of their own; warps of a team have all turns of theirs, one after the other."""
+    teams: dict[Any, list[Division]] = {}
+    for warp in range(16):
+        emitter: Any = SimpleNamespace(f=Numbers(block, blocks), shares=16)
+        found = divided_freely(emitter, warp, width, 8)  # pyright: ignore[reportArgumentType]
+        teams.setdefault(found.team.row, []).append(found)
+    assert len({found.team.step for parts in teams.values() for found in parts}) == 1
+    for parts in teams.values():
+        assert [part.team.place for part in parts] == list(range(len(parts)))
+        assert {part.team.warps for part in parts} == {len(parts)}
+        turns = [turn for part in parts for turn in turns_of(part)]
+        assert turns == list(range(0, WARP * len(turns), WARP))
+        assert width <= WARP * len(turns) < width + SECTION * WARP
+        ragged = [part.sections[-1].condition for part in parts]
+        assert sum(map(bool, ragged)) == (width % (SECTION * WARP) > 0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 2000), st.sampled_from([4, 8, 16]))
+def test_known_rows_are_divided_in_order(turns: int, shares: int) -> None:
+    emitter: Any = SimpleNamespace(f=Numbers(0, 1), shares=shares)
+    parts = [divided(emitter, warp, turns) for warp in range(shares)]  # pyright: ignore[reportArgumentType]
+    found = [turn for part in parts for turn in turns_of(part)] + list(parts[0].rest)
+    assert found == list(range(0, WARP * turns, WARP))
+    assert len(parts[0].rest) < shares
+
+
+# What is written.
+
+
+def test_what_turns_carry_comes_last() -> None:
+    (kernel,) = lowered(softmax, *arrays(softmax, 8192)).targets
+    loops = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.loop"]
+    before, after, needed = split(loops[1])
+    assert [op.value("fn") for op in before if op.name == "ttarget.math"] == ["sub", "exp"]
+    assert [op.value("fn") for op in after if op.name == "ttarget.math"] == ["add"]
+    assert len(needed) == 1
+
+
+@pytest.mark.parametrize("columns", [5000, 5001, 16384])
+def test_a_shared_row_is_read_once(columns: int) -> None:
+    (ptx,) = ptx_of(lowered(softmax, *arrays(softmax, columns)))
+    assert "cp.async.cg.shared.global" in ptx
+    assert not [line for line in ptx.splitlines() if "ld.global" in line and "nothing" not in line]
+    shares = 8 if columns == 16384 else 4
+    assert f".reqntid {shares * WARP}" in ptx
+    assert sum("bar" in line and line.rstrip().endswith(", 64;") for line in ptx.splitlines()) == 2 * (shares - 1)
+
+
+def test_powers_are_computed_once_and_divided_by_warps() -> None:
+    """Written out for a warp's own turns: a fourth of the code that one warp would take."""
+    (ptx,) = ptx_of(lowered(gelu_layernorm, *arrays(gelu_layernorm, 4096)))
+    assert ptx.count("\n") < 4000
+
+
+def rmsnorm(x: Any, w: Any) -> Any:
+    return ts.ops.rmsnorm(x, w)
+
+
+def variance(x: Any) -> Any:
+    return ts.ops.var(x, axis=-1), ts.ops.sum(x * 0.5, axis=-1)
+
+
+@pytest.mark.parametrize(("function", "columns", "rare"), [(layernorm, 16384, {1: 0}), (rmsnorm, 12288, {1: 0}),
+    (rmsnorm, 12290, {1: 0}), (variance, 16384, {})])  # fmt: skip
+def test_sums_that_stand_in_for_others_are_found(function: Any, columns: int, rare: dict[int, int]) -> None:
+    kernel = lowered(function, *arrays(function, columns)).targets[0]
+    loops = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.loop" and op.results]
+    tails = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.tail" and op.results]
+    assert rare_sums(loops[-1], tails[-1] if tails else None) == rare
+
+
+def test_a_sum_that_somebody_looks_at_is_made() -> None:
+    """The one that stands in for another does not, where it is not chosen by whether that is infinite."""
+    kernel = lowered(rmsnorm, *arrays(rmsnorm, 12288)).targets[0]
+    ops = [op for op in kernel.walk() if isinstance(op, SpecOp)]
+    loop = next(op for op in ops if op.name == "ttarget.loop" and op.results)
+    test = next(op for op in ops if op.name == "ttarget.math" and op.value("fn") == "isinf")
+    assert rare_sums(loop, None)
+    test.set_value("fn", "isnan")
+    assert not rare_sums(loop, None)
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(("name", "value", "words"), [("shares", 3, "shared by 4, 8, 16 warps"),
+    ("threads", 64, "programs of 64 threads")])  # fmt: skip
+def test_a_program_of_more_warps_is_not_shared(name: str, value: int, words: str) -> None:
+    (kernel,) = lowered(softmax, *arrays(softmax, 8192)).targets
+    verify(kernel)
+    kernel.set_value(name, value)
+    with pytest.raises(OpError, match=words):
+        verify(kernel)
+
+
+def test_registers_hold_free_rows_only_where_they_are_shared() -> None:
+    shared, _ = lowered(free(softmax), *arrays(softmax, 100)).targets
+    verify(shared)
+    shared.set_value("shares", 0)
+    with pytest.raises(OpError, match="has static sizes"):
+        verify(shared)
