@@ -307,6 +307,17 @@ class Kernel:
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
+    def __copy__(self) -> Kernel:
+        """Itself, as of any function."""
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Kernel:
+        return self
+
+    def __reduce__(self) -> str:
+        """Pickled by its name, as a function is."""
+        return self.definition.function.__qualname__
+
     def __repr__(self) -> str:
         vjp = self.definition.vjp
         derivative = "" if vjp is None else f" with vjp `{vjp_name(vjp)}`"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import pdb
+import pickle
 import sys
 from pathlib import Path
 from typing import Any
@@ -272,3 +274,11 @@ def test_blocks_that_no_schedule_gives_are_a_choice_of_the_compiler() -> None:
     assert "grid = [3, 2]" in other.lower(a, b).tile
     assert "grid = [2, 1]" in program.lower(a, b).tile
     assert any("kernel.block" in line for line in program.explain(a, b).report["choices"])
+
+
+def test_a_kernel_is_copied_and_pickled_as_a_function_is() -> None:
+    assert copy.copy(kernels.vector_add) is kernels.vector_add
+    assert copy.deepcopy({"op": kernels.vector_add})["op"] is kernels.vector_add
+    assert pickle.loads(pickle.dumps(kernels.vector_add)) is kernels.vector_add
+    with pytest.raises(pickle.PicklingError):
+        pickle.dumps(kernels.vector_add.with_schedule(Schedule(block=(64,))))
