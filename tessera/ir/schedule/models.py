@@ -74,6 +74,8 @@ _MOVED = 24
 """Products that a multiprocessor could do while a number moves through shared memory."""
 _SMALL, _USUAL, _DEEPER = 64 * 64, 64, 128
 """Elements of blocks that are small; the depth of a step, and of a step of those."""
+_LONG = 1024
+"""What is summed where deep steps and narrow blocks were measured to pay."""
 _LARGE = 4096
 """What a free dim is taken to be on a machine that is only worth it for large ones."""
 
@@ -95,14 +97,16 @@ def _matrix_block(candidates: Sequence[Any], context: Mapping[str, Any], machine
     # Sums of 8-bit floats are added up outside of matrix units, beside those on their way there.
     is_twice = name.startswith("f8")
     rates = _RATES_TWICE if is_twice else RATES
-    # Narrow blocks that stick out over the last row are stored one element at a time.
-    candidates = [block for block in candidates if block[:2] in rates and (m % 64 == 0 or block[1] >= _SPAN)]
+    # Narrow blocks are stored one element at a time, and that with care where they stick out over the last row.
+    least = _SPAN if m % 64 or k < _LONG else 0
+    candidates = [block for block in candidates if block[:2] in rates and block[1] >= least]
 
     def cost(block: tuple[int, int, int]) -> tuple[float, bool]:
         given = block[:2], (m, n, k), batch, machine.blocks
         time = _time_twice(*given) if is_twice else block_time(*given, is_across=is_across)
         # Small blocks wait for memory, and have more of it under way in deeper steps.
-        return time, block[2] != (_DEEPER if block[0] * block[1] <= _SMALL else _USUAL)
+        is_deep = block[0] * block[1] <= _SMALL and k >= _LONG
+        return time, block[2] != (_DEEPER if is_deep else _USUAL)
 
     return min(candidates, key=cost)
 
