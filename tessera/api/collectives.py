@@ -69,12 +69,12 @@ def save_trace(path: str, spans: Iterable[Span]) -> None:
 
     word("save_trace", "path", path)
     try:
-        listed = list(spans)
+        listed: list[Any] = list(spans)
     except TypeError:
-        listed = [None]
+        listed = [spans]
     if not all(isinstance(one, timeline.Span) for one in listed):
         raise ArgumentError(f"`save_trace` takes spans, got {spans!r}", fix="give it `timeline.spans`")
-    timeline.save_trace(path, spans)
+    timeline.save_trace(path, listed)
 
 
 def rank() -> int:

@@ -91,7 +91,14 @@ class DonatingCall:
         for number in donation.given:
             if not _is_own(prepared[number]):
                 prepared[number] = prepared[number].copy()
-        found: Any = self._call(*prepared)
+        try:
+            found: Any = self._call(*prepared)
+        except BaseException:
+            # It ran, and did not come to its end: what it wrote over is not what it was, and is no result either.
+            for number in donation.given:
+                if prepared[number] is arguments[number]:
+                    _fields_of(arguments[number]).flags = SPENT
+            raise
         if found is NotImplemented:
             return found
         is_alone = found.__class__ is Tensor

@@ -179,3 +179,30 @@ def test_inside_of_another_function_nothing_is_given_up() -> None:
     new, old = outer(given, k)
     np.testing.assert_array_equal(np.asarray(old), np.asarray(given.K))
     assert not np.array_equal(np.asarray(new), np.asarray(old))
+
+
+def test_a_call_that_raises_half_way_leaves_nothing_that_looks_whole() -> None:
+    def refuse(_: Any) -> Any:
+        raise ValueError("no")
+
+    def put(x: Any, indices: Any, updates: Any) -> Any:
+        new = ts.ops.scatter(x, indices, updates)
+        return new, ts.io_callback(refuse, new.sum(), result=ts.Tensor[ts.f32])
+
+    function = ts.jit(put, donate={"x"})
+    x, array = ts.ones((4, 2)) + 0.0, np.ones((4, 2), np.float32)
+    for given in (x, array):
+        with pytest.raises(ValueError, match="no"):
+            function(given, np.array([1]), np.zeros((1, 2), np.float32))
+    with pytest.raises(DonatedError):
+        x.tolist()
+    np.testing.assert_array_equal(array, 1.0)
+
+
+def test_a_call_that_is_refused_takes_nothing() -> None:
+    donating = ts.jit(append, donate={"cache"})
+    given = donating(cache()(), rows(), rows())
+    before = contents(given)
+    with pytest.raises(ts.TesseraError):
+        donating(given, rows(2), ts.ones((1, 3, 2, 16)))
+    assert contents(given) == before

@@ -37,6 +37,8 @@ def test_kernels_are_noted_in_order_and_by_name_while_somebody_looks(tmp_path: P
     assert not inner.running()
     assert not inner.missed
     inner.save(str(tmp_path / "trace.json"))
+    ts.dist.save_trace(str(tmp_path / "again.json"), (one for one in inner.spans))
+    assert (tmp_path / "again.json").read_text() == (tmp_path / "trace.json").read_text()
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     shown = [event for event in events if event["ph"] == "X"]
     assert [(event["name"], event["pid"]) for event in shown] == [(one.name, 0) for one in inner.spans]

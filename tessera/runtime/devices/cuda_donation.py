@@ -50,6 +50,12 @@ class CudaDonation:
             if given[number] is not ready[number]:
                 given[number].give_to(None)
 
+    def fail(self, given: Sequence[CudaTensor], ready: Sequence[CudaTensor]) -> None:
+        """After launches that did not come to their end: what they may have written over is spent, too."""
+        for number in self._donation.given:
+            if given[number] is ready[number]:
+                given[number].give_to(None)
+
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """The builtin of a program, with what is done around it."""
         count, numbers = len(self._names), self._donation.given

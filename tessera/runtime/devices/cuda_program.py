@@ -235,7 +235,12 @@ class CudaProgram:
         others = {tensor.stream for tensor in tensors} - {stream}
         for other in others:
             wait_for(stream, other)
-        made = self.launch(plan, tensors, stream)
+        try:
+            made = self.launch(plan, tensors, stream)
+        except BaseException:
+            if self._donation is not None:
+                self._donation.fail(given, tensors)
+            raise
         for other in others:
             # Their memory goes back to their own queues, which must not be ahead of this one then.
             wait_for(other, stream)

@@ -128,6 +128,15 @@ def test_a_call_that_fails_takes_nothing(home: Home) -> None:
     assert (x.address, y.address, home.free) == (0x10000, 0x20000, [])
 
 
+def test_what_a_call_that_raised_may_have_written_over_is_spent(home: Home) -> None:
+    donation = CudaDonation(Donation((0, 1), ((0, 0),)), ["x", "y"])
+    x, y = own(0x10000, home), own(0x20000, home)
+    donation.fail([x, y], [x, own(0x30000, home)])  # of `y` a copy was given
+    with pytest.raises(DonatedError):
+        _ = x.address
+    assert y.address == 0x20000
+
+
 def test_what_is_spent_does_not_move(home: Home) -> None:
     x: Any = own(0x10000, home)
     x.give_to(None)
