@@ -25,8 +25,9 @@ from tessera.runtime import timeline
 from tessera.runtime.ranks.communicator import Exchange, Handle
 from tessera.types.frozen import frozen
 
-SLOT, SLOTS = 1 << 18, 4
-"""Bytes of a slot, so that what one rank wrote is still in a cache when another reads it; and slots for each pair."""
+SLOT, SLOTS = 1 << 20, 4
+"""Bytes of a slot, so that waking who reads it costs less than its bytes, which may still be in a cache; and how many
+slots a pair has."""
 
 _LONGEST = 1024  # bytes of a message: its first is its kind, the rest a count or a text
 _OPEN, _DATA, _CREDIT, _LEFT = b"O", b"D", b"C", b"L"
