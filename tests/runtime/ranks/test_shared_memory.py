@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from tessera.diagnostics.codes import RankError
 from tessera.ir.base.arrays import Array
-from tessera.runtime.ranks import world
+from tessera.runtime.ranks import shared_memory, world
 from tessera.runtime.ranks.communicator import Exchange, Handle
 from tessera.runtime.ranks.mesh import mesh_of
-from tessera.runtime.ranks.shared_memory import SLOT, SLOTS, LocalCommunicator, ends_of
+from tessera.runtime.ranks.shared_memory import SLOTS, LocalCommunicator, ends_of
 from tests.runtime.ranks.threads import on_ranks
 
 POISON = 0xA5
+SMALL = 4096  # bytes of a slot, so that a few are many
 
 
 def sent(rank: int, size: int) -> Array:
@@ -30,8 +31,10 @@ def begin(call: str, axis: str, ranks: int, source: Array, target: Array, part: 
     return world.start(call, axis, ranks, (source.ctypes.data, target.ctypes.data, part), "u8")
 
 
-@pytest.mark.parametrize("part", [0, 1, 4096, SLOT, SLOT * SLOTS + 17])
-def test_bytes_arrive_in_the_order_of_ranks(part: int) -> None:
+@pytest.mark.parametrize("part", [0, 1, SMALL - 1, SMALL, SMALL * SLOTS + 17, 100_003])
+def test_bytes_arrive_in_the_order_of_ranks(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_memory, "SLOT", SMALL)
+
     def work(rank: int) -> tuple[Array, Array]:
         source, gathered, exchanged = sent(rank, 3 * part), *(np.full(3 * part, POISON, np.uint8) for _ in range(2))
         first = begin("all_gather", "dp", 3, source, gathered, part)
