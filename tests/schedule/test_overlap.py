@@ -25,6 +25,7 @@ from tessera.ir.base.tape import Tape
 from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.base.verify import verify
 from tessera.ir.graph.from_tape import from_tape
+from tessera.ir.graph.passes import split_collectives
 from tessera.ir.graph.passes.split_collectives import SplitCollectives
 from tessera.ir.schedule.exchanges import START, WAIT
 from tessera.ir.schedule.fusions import programs_in
@@ -143,8 +144,13 @@ def test_splitting_keeps_what_every_rank_gets(seed: int) -> None:
     assert not {op.name for op in module.walk()} & {"tgraph.all_reduce", "tgraph.reduce_scatter"}
 
 
+@pytest.mark.parametrize("most", [0, 1 << 18])
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "f8e4m3", "f8e5m2", "f64", "i64", "i8", "u8", "u32"])
-def test_every_dtype_is_folded_and_moved_as_the_reference_says(dtype: str) -> None:
+def test_every_dtype_is_folded_and_moved_as_the_reference_says(
+    dtype: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(split_collectives, "MOST_GATHERED", most)
+
     def f(x: Any) -> Any:
         folded = tuple(ts.dist.all_reduce(x, "dp", op) for op in ("sum", "prod", "max", "min"))
         return (*folded, ts.dist.reduce_scatter(x, "dp", 1), ts.dist.all_to_all(x, "dp", 1, 0))

@@ -59,3 +59,18 @@ tgraph.func @plain(%x: !tgraph.tensor<[4], f32>) -> (!tgraph.tensor<[8], f32>, !
   %2 = tgraph.all_reduce %x {axis = "one", size = [1]} : (!tgraph.tensor<[4], f32>) -> !tgraph.tensor<[4], f32>
   tgraph.return %0, %1, %2 : (!tgraph.tensor<[8], f32>, !tgraph.tensor<[4], f32>, !tgraph.tensor<[4], f32>) -> ()
 }
+
+// Many bytes: each rank folds its share, and all gather what was folded.
+// CHECK-LABEL: tgraph.func @large(
+// CHECK-NEXT:    %[[R:[a-z0-9]+]] = tgraph.reshape %x {shape = [400000]}
+// CHECK-NEXT:    %[[C:[a-z0-9]+]] = tgraph.reshape %[[R]] {shape = [4, 100000]}
+// CHECK-NEXT:    %[[E:[a-z0-9]+]] = tgraph.all_to_all %[[C]] {axis = "dp", size = [4]}
+// CHECK-COUNT-3: tgraph.add
+// CHECK-NEXT:    %[[S:[a-z0-9]+]] = tgraph.reshape %{{.*}} {shape = [1, 100000]}
+// CHECK-NEXT:    %[[G:[a-z0-9]+]] = tgraph.all_gather %[[S]] {axis = "dp", size = [4]} : (!tgraph.tensor<[1, 100000], f32>) -> !tgraph.tensor<[4, 100000], f32>
+// CHECK-NEXT:    %[[Y:[a-z0-9]+]] = tgraph.reshape %[[G]] {shape = [8, 50000]}
+// CHECK-NEXT:    tgraph.return %[[Y]]
+tgraph.func @large(%x: !tgraph.tensor<[8, 50000], f32>) -> !tgraph.tensor<[8, 50000], f32> {
+  %0 = tgraph.all_reduce %x {axis = "dp", size = [4]} : (!tgraph.tensor<[8, 50000], f32>) -> !tgraph.tensor<[8, 50000], f32>
+  tgraph.return %0 : (!tgraph.tensor<[8, 50000], f32>) -> ()
+}

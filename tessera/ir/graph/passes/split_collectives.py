@@ -20,6 +20,9 @@ from tessera.types.dim import Dim
 _FOLDS = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
 _ONE = Dim.constant(1)
 
+MOST_GATHERED = 1 << 18
+"""Bytes of a sum that every rank gathers from all; of more, each of several ranks folds a share."""
+
 
 @dataclass(frozen=True)
 class SplitCollectives(Pass):
@@ -27,7 +30,8 @@ class SplitCollectives(Pass):
 
     Before: `%y = tgraph.all_reduce %x {size = [2]}`. After: `%g = tgraph.all_gather` of `%x` with an axis of ranks in
     front, and `%y` the sum of its slices, rank 0 first: narrow floats are widened before it, and rounded once at its
-    end. A collective of one rank stays as it is, for it moves nothing.
+    end. Many bytes of many ranks are cut instead: each rank folds a share, by the same rule, and all gather them. A
+    collective of one rank stays as it is, for it moves nothing.
     """
 
     def run(self, module: ModuleOp) -> None:
@@ -72,7 +76,18 @@ class _Moved:
     ranks: int
 
     def all_reduce(self, x: Any, attributes: Any) -> Any:
-        return self._folded(self._gathered(x), attributes["op"])
+        if not self._is_shared(x):
+            return self._folded(self._gathered(x), attributes["op"])
+        shape, build = self._shape(x), self.build
+        row = build.emit("reshape", x, shape=(build.type_of(x).size,))
+        share = self._folded(self._exchanged(row, 0), attributes["op"])
+        return build.emit("reshape", self._gathered(share), shape=shape)
+
+    def _is_shared(self, x: Any) -> bool:
+        """Whether each rank folds a share, and all gather them: fewer bytes, for one more meeting."""
+        type = self.build.type_of(x)
+        count, size = type.size.value, type.bytes.value
+        return self.ranks > 2 and count is not None and count % self.ranks == 0 and (size or 0) > MOST_GATHERED
 
     def all_gather(self, x: Any, attributes: Any) -> Any:
         return self._joined(self._gathered(x), attributes["dim"] % len(self._shape(x)))
