@@ -17,8 +17,14 @@ from tessera.api.recompile import Around, CacheInfo, History
 from tessera.api.specialization import Specialization
 from tessera.compiler.options import Options, at_place
 from tessera.diagnostics.codes import PolicyError, RuntimeArgumentError
-from tessera.diagnostics.error import readable
-from tessera.frontend.annotations import annotation_text, parameters_of, resolve, signature_of
+from tessera.frontend.annotations import (
+    annotation_text,
+    order_of,
+    parameters_of,
+    required_of,
+    resolve,
+    signature_of,
+)
 from tessera.frontend.arguments import callables, flag, words
 from tessera.frontend.bind import Binder, Call, Signature, static_arguments
 from tessera.frontend.concrete import at_home, device_class, residence
@@ -91,8 +97,8 @@ class Jit(_Hot):
         self._fast: Callable[..., Any] = _not_yet
         self._recent: tuple[Callable[..., Any], ...] = ()
         self._lock = threading.RLock()
-        self._order, self._positional = _order_of(self.python_signature)
-        self._required = _required(self.python_signature)
+        self._order, self._positional = order_of(self.python_signature)
+        self._required = required_of(self.python_signature)
         self._hits = self._misses = self._compiles = 0
         self._last: Specialization | None = None
 
@@ -387,32 +393,8 @@ class Jit(_Hot):
         rules = f" where {', '.join(item.text for item in self.constraints)}" if self.constraints else ""
         under = f" under {self.policy}" if self.policy else ""
         lines = [f"jit {self.name}({parameters}){returns}{effects}{rules}{under}"]
-        lines += [f"  {_specialization_text(made)}" for made in self.specializations]
+        lines += [f"  {made.text}" for made in self.specializations]
         return "\n".join(lines)
-
-
-def _order_of(signature: inspect.Signature) -> tuple[tuple[tuple[str, Any], ...], int]:
-    """Names and defaults of the parameters, and how many may be positional; none at all with `*args` or `**kwargs`."""
-    parameters = signature.parameters.values()
-    if any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in parameters):
-        return (), -1
-    positional = sum(parameter.kind is not parameter.KEYWORD_ONLY for parameter in parameters)
-    return tuple((parameter.name, parameter.default) for parameter in parameters), positional
-
-
-def _required(signature: inspect.Signature) -> tuple[str, ...]:
-    """The parameters that every call gives; of a function that has nothing else, those it may get any number of."""
-    parameters = signature.parameters.values()
-    open_ended = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
-    named = [one.name for one in parameters if one.default is _EMPTY and one.kind not in open_ended]
-    return tuple(named or [f"{open_ended[one.kind]}{one.name}" for one in parameters if one.kind in open_ended])
-
-
-def _specialization_text(made: Specialization) -> str:
-    tape = made.traced.tape
-    inputs = ", ".join(f"{name}: {tape.types[v]}" for name, v in zip(tape.names, tape.inputs, strict=True))
-    outputs = ", ".join(str(tape.types[v]) for v in tape.outputs)
-    return readable(f"({inputs}) -> ({outputs}) {made.traced.effects}")
 
 
 @overload

@@ -9,6 +9,7 @@ from tessera.api.captures import Captures
 from tessera.api.guards import broken
 from tessera.api.outside import MISSING
 from tessera.diagnostics.codes import GuardError, RuntimeArgumentError
+from tessera.diagnostics.error import readable
 from tessera.frontend.bind import Signature
 from tessera.frontend.several import several
 from tessera.frontend.shortcuts import taker
@@ -81,6 +82,14 @@ class Specialization:
     def fast_calls(self) -> int:
         """How many calls went the short way; native code counts them, so that counting costs nothing."""
         return max(0, self.loaded.calls - self._checked_calls)
+
+    @property
+    def text(self) -> str:
+        """What it takes and gives, and what it does besides."""
+        tape = self.traced.tape
+        inputs = ", ".join(f"{name}: {tape.types[v]}" for name, v in zip(tape.names, tape.inputs, strict=True))
+        outputs = ", ".join(str(tape.types[v]) for v in tape.outputs)
+        return readable(f"({inputs}) -> ({outputs}) {self.traced.effects}")
 
     def _fast_call(self) -> Callable[..., Any]:
         """The shortest way from all arguments, in the order of the parameters, to the result.

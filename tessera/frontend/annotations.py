@@ -59,6 +59,23 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature:
         ) from None
 
 
+def order_of(signature: inspect.Signature) -> tuple[tuple[tuple[str, Any], ...], int]:
+    """Names and defaults of the parameters, and how many may be positional; none at all with `*args` or `**kwargs`."""
+    parameters = signature.parameters.values()
+    if any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in parameters):
+        return (), -1
+    positional = sum(parameter.kind is not parameter.KEYWORD_ONLY for parameter in parameters)
+    return tuple((parameter.name, parameter.default) for parameter in parameters), positional
+
+
+def required_of(signature: inspect.Signature) -> tuple[str, ...]:
+    """The parameters that every call gives; of a function that has nothing else, those it may get any number of."""
+    parameters = signature.parameters.values()
+    open_ended = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    named = [one.name for one in parameters if one.default is _EMPTY and one.kind not in open_ended]
+    return tuple(named or [f"{open_ended[one.kind]}{one.name}" for one in parameters if one.kind in open_ended])
+
+
 def parameters_of(
     function: Callable[..., Any], signature: inspect.Signature, static: Iterable[str] = ()
 ) -> tuple[Parameter, ...]:
