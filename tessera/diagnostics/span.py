@@ -60,7 +60,7 @@ def user_span() -> Span | None:
     """Where the user's code stands now: the innermost frame that is neither Tessera nor what it is built on."""
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
-        if not _is_ours(frame.f_code.co_filename):
+        if not is_ours(frame.f_code.co_filename):
             return Span.of_frame(frame)
         frame = frame.f_back
     return None
@@ -99,7 +99,8 @@ def _character_column(file: str, line: int, offset: int) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _is_ours(file: str) -> bool:
+def is_ours(file: str) -> bool:
+    """Whether a file is Tessera's, or what it is built on, and not the user's."""
     return file.startswith(("<frozen", *_machinery()))
 
 

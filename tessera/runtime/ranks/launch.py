@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from threading import Thread
 from typing import IO, Any
@@ -34,7 +34,8 @@ def launch(task: Mapping[str, Any], ranks: int, *, seconds: float | None = None,
     A task is `{"function": f, "args": ..., "kwargs": ...}`, or `{"file": path, "argv": ...}`. `seconds` is how long a
     collective waits for a rank. Raises RankError (T0712) where a rank fails, with its error as the cause.
     """
-    payload = pickle.dumps(({"path": sys.path, "main": _main_of(task)}, _pickled(task)))
+    body = _pickled(task)
+    payload = pickle.dumps(({"path": sys.path, "main": main_of(body)}, body))
     world = ends_of(ranks)
     running: list[_Rank] = []
     try:
@@ -162,12 +163,21 @@ def _pickled(task: Mapping[str, Any]) -> bytes:
         ) from None
 
 
-def _main_of(task: Mapping[str, Any]) -> str | None:
-    """The file of the program that is running, where ranks must read it to find their function."""
-    function: Callable[..., Any] | None = task.get("function")
-    if getattr(function, "__module__", None) != "__main__":
+def main_of(body: bytes) -> tuple[str, str] | None:
+    """The program that is running, a `module` or a `file` by name, where ranks must read it to find what they run."""
+    if not any(name in body for name in (b"__main__", b"__mp_main__")):  # the latter where a rank starts others
         return None
-    return getattr(sys.modules["__main__"], "__file__", None)
+    main: Any = sys.modules["__main__"]
+    name: str | None = getattr(getattr(main, "__spec__", None), "name", None)
+    if name is not None:
+        return "module", name
+    file: str | None = getattr(main, "__file__", None)
+    if file is None:
+        raise RankError(
+            "what ranks run was typed in, and stands in no file that other processes could read",
+            fix="put it into a module, and import it from there",
+        )
+    return "file", os.path.abspath(file)
 
 
 def _environment(ranks: int, seconds: float | None) -> dict[str, str]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from tessera.diagnostics.codes import RankError
 from tessera.diagnostics.error import TesseraError
+from tessera.diagnostics.span import is_ours
 from tessera.runtime.ranks import world
 from tessera.runtime.ranks.shared_memory import Ends, LocalCommunicator
 from tessera.types.settings import rank_seconds
@@ -51,7 +52,7 @@ def _answer(payload: bytes) -> dict[str, Any]:
             return {"value": None}
         return {"error": None, "summary": f"it ended with exit code {error.code}"}
     except BaseException as error:
-        return {"error": error, "summary": _summary(error), "places": _places(error)}
+        return {"error": error, "summary": _summary(error), "places": places_of(error)}
 
 
 def _run(payload: bytes) -> Any:
@@ -76,7 +77,8 @@ class _Task:
         sys.path[:] = self.head["path"]
         if self.head["main"] is not None:
             # As a module of another name, so that what a script does when it is started is not done again.
-            found = runpy.run_path(self.head["main"], run_name="__mp_main__")
+            kind, name = self.head["main"]
+            found = (runpy.run_path if kind == "file" else runpy.run_module)(name, run_name="__mp_main__")
             module = sys.modules["__main__"]
             module.__dict__.update({name: value for name, value in found.items() if name != "__name__"})
         return pickle.loads(self.body)
@@ -89,9 +91,10 @@ def _summary(error: BaseException) -> str:
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
-def _places(error: BaseException) -> list[str]:
-    """Where it was raised, the last call first, without what stands between this file and the task."""
+def places_of(error: BaseException) -> list[str]:
+    """Where it was raised, the last call first: the lines of the user's code that led there, where there are any."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
+    frames = [frame for frame in frames if not is_ours(frame.filename)] or frames
     return [f"at {frame.filename}:{frame.lineno}, in `{frame.name}`" for frame in reversed(frames[-4:])]
 
 

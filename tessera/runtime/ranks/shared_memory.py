@@ -74,8 +74,9 @@ class _Peer:
         """Send a message; whether somebody is there to get it."""
         try:
             self.end.send(kind + rest)
-        except OSError:  # a pipe without a reader, or an end that was closed
-            self.has_left = True
+        except OSError:
+            # Nobody reads any more. What it has sent may still lie here: that it has left is heard after all of it.
+            return False
         return not self.has_left
 
     def listen(self) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import time
+import types
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ import pytest
 
 import tessera as ts
 from tessera.diagnostics.codes import RankError
+from tessera.runtime.ranks import launch, process
 from tessera.runtime.timeline import Span
 from tests.runtime.ranks import programs
 
@@ -99,3 +103,27 @@ def test_what_cannot_be_sent_is_told() -> None:
     with pytest.raises(RankError, match="what ranks run is sent to other processes, which cannot find it") as found:
         ts.dist.run(lambda: None, ranks=2)
     assert found.value.fix is not None
+
+
+def test_ranks_read_the_program_that_what_they_run_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    named = types.ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", named)
+    assert launch.main_of(pickle.dumps(programs.four_ranks)) is None
+    with pytest.raises(RankError, match="stands in no file"):
+        launch.main_of(b"c__main__\nf\n")
+    named.__file__ = "/somewhere/model.py"
+    # A rank has what it read under the second name, and may start others with it.
+    for name in (b"__main__", b"__mp_main__"):
+        assert launch.main_of(b"c" + name + b"\nf\n") == ("file", "/somewhere/model.py")
+    named.__spec__ = ModuleSpec("package.model", None)
+    assert launch.main_of(b"c__main__\nf\n") == ("module", "package.model")
+
+
+def test_an_error_names_lines_of_the_user() -> None:
+    told: list[str] = []
+    for fail in (lambda: np.zeros(2).reshape(7), lambda: ts.ones((3,)) + "text"):
+        with pytest.raises(Exception) as raised:  # noqa: PT011 - any error has places
+            fail()
+        told += process.places_of(raised.value)
+    assert len(told) == 4
+    assert all(f"at {__file__}:" in one for one in told)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -148,3 +149,31 @@ def test_what_is_abandoned_touches_no_memory_any_more() -> None:
         first.wait(first.start(Exchange("all_gather", (0, 1), x.ctypes.data, out.ctypes.data, 8, "it")))
     np.testing.assert_array_equal(out, before)
     second.abandon("the end")
+
+
+def test_what_a_rank_has_sent_arrives_though_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has all it needs and its process ends, while another has read nothing yet of what it was sent."""
+    monkeypatch.setattr(shared_memory, "SLOT", SMALL)
+    part, ended = 3 * SMALL, threading.Event()
+    first, second = (LocalCommunicator(one, 20.0) for one in ends_of(2))
+    listen = first._listen  # pyright: ignore[reportPrivateUsage]
+
+    def late(*arguments: Any) -> bool:
+        ended.wait(20)
+        return listen(*arguments)
+
+    monkeypatch.setattr(first, "_listen", late)
+    targets = [np.full(2 * part, POISON, np.uint8) for _ in range(2)]
+    sources = [sent(rank, part) for rank in range(2)]
+    begun = [
+        one.start(Exchange("all_gather", (0, 1), source.ctypes.data, target.ctypes.data, part, "it"))
+        for one, source, target in zip((first, second), sources, targets, strict=True)
+    ]
+    second.wait(begun[1])
+    for peer in second._peers.values():  # pyright: ignore[reportPrivateUsage]
+        peer.end.close()
+    ended.set()
+    first.wait(begun[0])
+    for target in targets:
+        np.testing.assert_array_equal(target, np.concatenate(sources))
+    first.abandon("the end")
