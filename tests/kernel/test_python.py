@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -316,3 +317,23 @@ def test_a_fold_over_an_edge_says_what_it_leaves_as_it_is() -> None:
     np.testing.assert_array_equal(agree(edged, x, start=0.0)[0], expected)
     with pytest.raises(KernelError, match="the axis may end within the tile"):
         edged(x, start=None)
+
+
+def test_functions_that_python_runs_answer_no_more() -> None:
+    def weight(k: Any) -> float:
+        return 1.0 if k.start == 0 else 2.0
+
+    # Python runs a lambda that was written elsewhere, and the front end what is written with `def`.
+    by_name: dict[str, Callable[[Any], float]] = {"lambda": lambda k: 1.0 if k.start == 0 else 2.0, "function": weight}
+
+    @kernel
+    def weighed(x: KTile["M", "N", f32], *, way: str) -> Any:
+        T = tile.context()
+        total = tile.zeros((T.m,), f32)
+        for k in tile.range_k(x.shape, T.k):
+            total = total + tile.sum(tile.load(x, T.m, k), 1) * by_name[way](k)
+        return total
+
+    for way in by_name:
+        with pytest.raises(KernelError, match="known only when the kernel runs, and Python compares"):
+            weighed(normal(4, 8), way=way)

@@ -100,6 +100,32 @@ class Index:
     def __mod__(self, other: Any) -> Any:
         return _arithmetic(self, other, "__mod__", "mod")
 
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, int) and not isinstance(other, bool):
+            return self._number() == other
+        return self.dim == other.dim if isinstance(other, Index) else NotImplemented
+
+    def __lt__(self, other: int) -> bool:
+        return self._number() < other
+
+    def __le__(self, other: int) -> bool:
+        return self._number() <= other
+
+    def __gt__(self, other: int) -> bool:
+        return self._number() > other
+
+    def __ge__(self, other: int) -> bool:
+        return self._number() >= other
+
+    def _number(self) -> int:
+        """What Python compares: a size is a number then, and what programs count is none yet."""
+        if self.dim.symbols & set(current().coords):
+            raise current().fail(
+                f"`{self.dim}` is known only when the kernel runs, and Python compares when it is compiled",
+                "compare tiles, such as `tile.col_index(step)`, and choose with `tile.where(condition, a, b)`",
+            )
+        return self.__index__()
+
     def __bool__(self) -> bool:
         raise current().fail(f"`{self.dim}` is known only when the kernel runs, and Python must know it now")
 
