@@ -135,3 +135,11 @@ def test_a_wait_that_is_interrupted_lets_go_of_the_memory_too() -> None:
         MESH.reset(token)
         signal.signal(signal.SIGUSR1, before)
         other.abandon("the end")
+
+
+def test_a_fold_and_a_gather_of_as_many_bytes_do_not_meet() -> None:
+    folded, gathered = ts.jit(lambda x: ts.dist.all_reduce(x, "dp")), ts.jit(lambda x: ts.dist.all_gather(x, "dp"))
+    found = on_ranks(lambda rank: (folded if rank else gathered)(ts.ones((3,))), dp=2)
+    said = "\n".join(str(one) for one in found)
+    assert all(isinstance(one, RankError) for one in found)
+    assert "is at `all_gather` of 12 bytes of f32 [3] along `dp`" in said or "[1, 3] along `dp`, and" in said

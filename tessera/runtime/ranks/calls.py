@@ -23,7 +23,9 @@ class Exchanges(threading.local):
         call, axis, ranks = json.loads(text)
         size = math.prod(shape) * BY_NAME[dtype].bytes
         part = size // ranks if call == "all_to_all" else size
-        self.under_way[number] = world.start(call, axis, ranks, (source, target, part), dtype)
+        # Its shape tells apart what has as many bytes: what is folded has an axis of ranks in front.
+        what = f"{dtype} {list(shape)}"
+        self.under_way[number] = world.start(call, axis, ranks, (source, target, part), what)
 
     def wait(self, number: int) -> None:
         """Come back when it is done; one whose waiting was interrupted is still under way."""

@@ -51,15 +51,18 @@ def place(axis: str, count: int) -> int:
     return 0 if count == 1 else _mesh(axis, count).place(axis, rank())
 
 
-def start(call: str, axis: str, count: int, memory: tuple[int, int, int], dtype: str) -> Handle:
-    """Begin a collective along an axis; `memory` is source, target, and the bytes of one rank's part."""
+def start(call: str, axis: str, count: int, memory: tuple[int, int, int], elements: str) -> Handle:
+    """Begin a collective along an axis; `memory` is source, target, and the bytes of one rank's part.
+
+    `elements` says what is sent: ranks that meet must say the same.
+    """
     communicator, mesh = current(), _mesh(axis, count)
     assert communicator is not None
     assert call in CALLS, call
     group = mesh.group(axis, communicator.rank)
     source, target, part = memory
     return communicator.start(
-        Exchange(call, group, source, target, part, f"`{call}` of {part} bytes of {dtype} along `{axis}`")
+        Exchange(call, group, source, target, part, f"`{call}` of {part} bytes of {elements} along `{axis}`")
     )
 
 
