@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from typing import TypeAlias
 
+from tessera.backends.x86.emit_apart import gather_narrow
 from tessera.backends.x86.windows import Windows
 from tessera.ir.target.llvm import convert
 from tessera.ir.target.llvm.text import FunctionText, Index, Value
-from tessera.ir.target.llvm.types import mangled, vector
+from tessera.ir.target.llvm.types import bytes_of, vector
 from tessera.types.dtype import DType
 
 DEPTH = 256
@@ -224,8 +225,10 @@ class _Vector:
 
     def _gather(self, line: Value, mask: Value) -> Value:
         pointers = self.g.raw(vector("ptr", self.of.lanes), f"getelementptr {self.of.stored}, {line}, {self.offsets}")
-        name = f"llvm.masked.gather.{mangled(self.type)}.{mangled(pointers.type)}"
-        return self.g.call(name, [pointers, mask, Value(self.type, "zeroinitializer")], self.type)
+        zero, size = Value(self.type, "zeroinitializer"), bytes_of(self.of.stored)
+        if self.of.lanes == 16 and size < 4:
+            return gather_narrow(self.g, pointers, self.of.stored, mask, zero)
+        return self.g.gather(pointers, self.type, mask, zero, size)
 
     def _cast(self, stored: Value) -> Value:
         value = convert.widened(self.g, stored, self.of.dtype)
