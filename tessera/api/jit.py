@@ -77,7 +77,9 @@ class Jit(_Hot):
         constraints: Sequence[Constraint] = (),
         policy: Policy = SILENT,
         donate: Sequence[str] = (),
+        is_here: bool = False,
     ) -> None:
+        """`is_here` says that it runs on the processor wherever its tensors are."""
         callables("jit", function=function)
         flag("jit", "dynamic", dynamic)
         functools.update_wrapper(self, function)
@@ -90,7 +92,7 @@ class Jit(_Hot):
         self.policy, self.donate = policy, _named().given_up(donate, self.parameters) if donate else ()
         self._under: dict[tuple[Policy, Device | None], Jit] = {}
         self._within: list[Jit] = []
-        self._around, self._history = Around(), History()
+        self._around, self._history, self._is_here = Around(), History(), is_here
         self._binder = Binder(self.parameters, self.python_signature, dynamic=dynamic, policy=policy)
         # Of one signature there may be several, which differ in what they took from outside the function.
         self._specializations: dict[Signature, tuple[Specialization, ...]] = {}
@@ -125,6 +127,7 @@ class Jit(_Hot):
             constraints=given,
             policy=self.policy,
             donate=self.donate,
+            is_here=self._is_here,
         )
 
     def under(self, policy: Policy, place: Device | None = None) -> Jit:
@@ -197,7 +200,7 @@ class Jit(_Hot):
 
     def _where_they_are(self, tensors: Sequence[Any]) -> Jit | None:
         """The function on the GPU that its tensors lie on; None where it runs here, or says itself where it does."""
-        if self.options.backend != Options().backend or self._around.place is not None:
+        if self._is_here or self.options.backend != Options().backend or self._around.place is not None:
             return None
         place = residence(self.name, tensors)
         return None if place is None else self.under(SILENT, place)
@@ -471,6 +474,7 @@ def jit(
 
     def decorate(target: Callable[..., Any]) -> Jit:
         given: dict[str, Any] = {"constraints": rules, "policy": policy, "donate": donated}
+        given["is_here"] = options.get("backend") == Options().backend
         return Jit(target, static_argnames=names, dynamic=dynamic, options=settings, **given)
 
     return decorate if function is None else decorate(function)

@@ -79,7 +79,9 @@ class Kernel:
 
     def with_options(self, **options: Any) -> Kernel:
         """The same kernel under other options of the compiler, such as `backend="cuda"` or `debug=True`."""
-        return Kernel(self.definition.function, self.given, self.tuning, self.definition, Options.of(**options))
+        made = Kernel(self.definition.function, self.given, self.tuning, self.definition, Options.of(**options))
+        made._is_placed = "backend" in options
+        return made
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not kwargs and self.tuning is None and dispatch.active() is None:

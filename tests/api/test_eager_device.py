@@ -216,6 +216,16 @@ def test_what_is_said_to_run_here_does() -> None:
             np.testing.assert_array_equal(np.asarray(found), 2 * X)
 
 
+def test_a_backend_that_is_named_is_kept(made: list[str]) -> None:
+    here = ts.jit(twice.function, backend="x86")
+    for work in (here, here.under(ts.Policy()), doubled.with_options(backend="x86")):
+        for _ in range(2):
+            found = work(put(X))
+            assert isinstance(found, ts.Tensor)
+            np.testing.assert_array_equal(np.asarray(found), 2 * X)
+    assert set(made) == {"x86"}
+
+
 def test_kernels_take_tensors_of_the_device_inside_other_functions(made: list[str]) -> None:
     @ts.jit
     def around(x: Any) -> Any:
