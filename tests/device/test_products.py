@@ -104,7 +104,7 @@ def test_few_rows_have_one_result_whatever_the_block(name: str) -> None:
         found = on_gpu(program, x, w, **policy)
         usual = on_gpu(program, x, w, overrides={"contraction.block": (64, 64, 64)}, **policy)
         np.testing.assert_array_equal(found, usual)
-        assert distance(found, wide(x) @ wide(w).T) <= {"i8": 0.0, "bf16": 1e-6}.get(name, 1e-3)
+        assert distance(found, wide(x) @ wide(w).T) <= {"i8": 0.0, "bf16": 1e-5}.get(name, 1e-3)
 
 
 def test_tf32_is_asked_for() -> None:

@@ -76,14 +76,14 @@ def test_pairs_are_for_many_programs_and_an_even_number_of_rows() -> None:
     assert "pair = true" not in text_of(lowered(nt, odd, (128, 256, 64), pairs="always"))
 
 
-def test_pairs_read_half_where_rows_begin_within_lines_of_memory() -> None:
-    """Rows of 3000 elements are 6000 bytes, and lines have 128: each that is copied lies in two."""
-    apart, whole = [(3072, 3000), (3072, 3000)], [(3072, 3008), (3072, 3008)]
+def test_pairs_read_half_where_rows_begin_within_sectors_of_memory() -> None:
+    """Rows of 3000 elements are 6000 bytes, and sectors have 32: every other row begins in the middle of one."""
+    apart, whole = [(3072, 3000), (3072, 3000)], [(3072, 2992), (3072, 2992)]
     assert "pair = true" in text_of(lowered(nt, apart, (192, 192, 64)))
     assert "pair = true" not in text_of(lowered(nt, apart, (192, 192, 64), pairs="never"))
     assert "pair = true" not in text_of(lowered(nt, whole, (192, 192, 64)))
-    # Fewer programs than CTAs have nothing to gain.
-    assert "pair = true" not in text_of(lowered(nt, [(1536, 3000), (1536, 3000)], (192, 192, 64)))
+    # Few programs are bound by nothing that pairs share.
+    assert "pair = true" not in text_of(lowered(nt, [(1536, 3000), (1344, 3000)], (192, 192, 64)))
 
 
 def test_a_pair_meets_before_and_after_and_copies_to_both() -> None:

@@ -36,6 +36,8 @@ MATRIX_BLOCKS = (
 
 DEEP = 256
 """Elements of a step from which on it is deep for all dtypes."""
+NARROW = 64
+"""Columns below which steps are so few bytes that more of them are to be under way."""
 WARP_BLOCKS = ((128, 128, 64), (256, 128, 64), (128, 64, 64), (64, 128, 64), (64, 64, 64))
 """Candidates where products run on matrix units of single warps: each has 16 or 32 rows, and all columns."""
 TENSOR_BLOCKS = ((128, 256, 64), (128, 128, 64), (128, 64, 64), (64, 64, 64))
@@ -128,9 +130,9 @@ class ContractionKernel:
             },
         ).value
         dtype: DType = layout["dtype"]
-        # A row of a step is 128 bytes at least, and of deep ones as many as it has of two-byte floats.
+        # A row of a step is 128 bytes at least, and of deep or narrow ones as many as it has of two-byte floats.
         is_span = request.machine.has("mma.sync") and (dtype.bytes == 1 or layout["mode"] == "tf32")
-        depth = (2 * BK if BK >= DEEP else SPAN) // dtype.bytes if is_span else BK
+        depth = (2 * BK if BK >= DEEP or BN < NARROW else SPAN) // dtype.bytes if is_span else BK
         grid = [*maps.batch, self.m.ceildiv(BM), self.n.ceildiv(BN)]
         self.tile: TileBuilder = request.builder(grid, "contraction", False)
         tile = self.tile

@@ -9,7 +9,6 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, TileAttr
-from tessera.ir.target.hopper_limits import SPAN
 from tessera.ir.tile.matrix.boxes import cut_of
 from tessera.ir.tile.matrix.plan import Plan
 from tessera.types.dim import Dim
@@ -19,6 +18,8 @@ PAIRS = ("model", "always", "never")
 """Whether two CTAs share what both read: where it is faster, wherever it can be, or not (`matrix.pair`)."""
 GROUP = 16
 """Rows of blocks that run together, so that a wave reads few rows and few columns."""
+_SECTOR = 32
+"""Bytes of memory that are read together."""
 _WAVES = 8
 """Programs of each CTA from which pairs are faster, as measured on an H200: they start and end together."""
 
@@ -81,17 +82,17 @@ def _cached_group(kernel: SpecOp, plan: Plan, l2: int) -> int:
 def are_pairs_faster(kernel: SpecOp, plan: Plan, blocks: int) -> bool:
     """Whether so many CTAs have programs enough for pairs to be worth it.
 
-    Where lines of a side begin within those of memory, each is read as two: of one whole wave on, it pays to read half.
+    Where rows of a side begin within sectors of memory, each is read as one more: it pays to read half, whatever else.
     """
     count = product_of(kernel.value("grid")).value or 0
-    return count >= (blocks if _is_apart(plan) else _WAVES * blocks)
+    return count >= (blocks // 2 if _is_apart(plan) else _WAVES * blocks)
 
 
 def _is_apart(plan: Plan) -> bool:
-    """Whether rows of a side that is copied do not begin where lines of memory do."""
+    """Whether rows of a side that is copied do not begin where sectors of memory do."""
     for load in (side.load for product in plan.products.values() for side in product.sides):
         buffer = None if load is None else load.operands[0].type
-        if isinstance(buffer, BufferAttr) and (buffer.shape[-1].value or 0) * buffer.dtype.bytes % SPAN:
+        if isinstance(buffer, BufferAttr) and (buffer.shape[-1].value or 0) * buffer.dtype.bytes % _SECTOR:
             return True
     return False
 
