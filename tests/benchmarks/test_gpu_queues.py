@@ -11,6 +11,7 @@ import pytest
 from benchmarks import gpu_queues
 from benchmarks.gpu_queues import KINDS, QUEUES, block, experts, line_of, row_of, timed
 from benchmarks.gpu_record import RESULTS
+from tessera.backends.nvptx.host_queues import SEVERAL
 
 
 def test_programs_mean_what_they_say() -> None:
@@ -38,8 +39,9 @@ def test_small_launches_gained_and_no_bit_changed() -> None:
     assert set(rows) == set(gpu_queues.CASES)
     assert all(row["same_bits"] for row in rows.values())
     times = rows["small"]["microseconds"]
-    assert times["replay"]["4"] < 0.7 * times["replay"]["1"]
-    assert times["call"]["4"] < 0.7 * times["call"]["1"]
+    assert times["replay"][str(SEVERAL)] < 0.7 * times["replay"]["1"]
+    # Launched one by one they are in one queue, and take what they took.
+    assert all(times[kind][str(SEVERAL)] < 1.05 * times[kind]["1"] for kind in ("call", "kept"))
     assert kept["hardware"]["gpu"]
 
 

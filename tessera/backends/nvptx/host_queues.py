@@ -24,8 +24,8 @@ QUEUES = (1, 2, 4, 8)
 SEVERAL = 4
 """How many it fills by itself where as many launches at least are side by side and small.
 
-Eight products of a few blocks each took an H200 16 us in four queues and 29 us in one, eight that fill it 188 us and
-194 us; three beside each other in a longer row gained nothing (`benchmarks/results/gpu-queues.json`).
+Replayed, eight products of a few blocks each took an H200 16 us in four queues and 29 us in one, eight that fill it 187
+us and 191 us; three beside each other in a longer row gained nothing (`benchmarks/results/gpu-queues.json`).
 """
 
 
