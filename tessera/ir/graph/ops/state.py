@@ -189,7 +189,7 @@ def _written(start: int, added: int) -> Make:
 
 
 CACHE = ("keys", "values", "length")
-IN_PLACE = Attribute("in_place", "bool", False, "the result lies in the memory of `old`: the new rows alone are written")
+IN_PLACE = Attribute("in_place", "bool", False, "the result lies in the memory of `old`: new rows alone are written")
 GROWN = ("new_keys", "new_values", "new_length")
 
 
