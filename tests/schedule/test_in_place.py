@@ -22,7 +22,9 @@ from tests.schedule.programs import scheduled, simplified, trace, typed
 CACHE, ROW, NUMBER = typed("2 1 5 3"), typed("2 1 2 3"), typed("", "i64")
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["write", "write", "write", "map", "count", "read"]), st.integers(0, 7), st.integers(0, 7)
+        st.sampled_from(["write", "write", "write", "map", "count", "count", "least", "read"]),
+        st.integers(0, 7),
+        st.integers(0, 7),
     ),
     min_size=1,
     max_size=6,
@@ -42,7 +44,10 @@ def program(steps: list[tuple[str, int, int]], kept: list[int]) -> Tape:
             elif what == "map":
                 caches.append(ops.relu(cache))
             elif what == "count":
-                numbers.append(number + 1)
+                numbers.append(number + 1 + first)
+            elif what == "least":
+                other = numbers[first % len(numbers)]
+                numbers.append(ops.where(number > other, number - 1, other))
             else:
                 read.append(ops.reshape(cache, (30,)).sum())
         every = [*caches[1:], *numbers[1:], *read]
@@ -92,6 +97,34 @@ def test_an_append_to_what_is_given_up_copies_nothing() -> None:
         (placed,) = programs_in(scheduled(simplified(tape)))
         assert [op.name for op in placed.walk()].count("tsched.alloc") == (0 if donated else 2)
         assert kept_in(placed) == (((0, 0), (1, 2)) if donated else ())
+
+
+def test_a_number_is_written_over_once_and_by_others_read_before() -> None:
+    def counted(m: Any, n: Any) -> Any:
+        return ops.where(m > n, m - 1, n), m + 3
+
+    tape = trace(counted, NUMBER, NUMBER)
+    tape.promises[DONATED] = (0,)
+    plan = scheduled(simplified(tape), steps=2)
+    verify(plan)
+    assert sum(is_in_place(op) for op in plan.walk()) == 1
+    assert [int(one) for one in run_program(plan, np.array(7), np.array(5))] == [6, 10]
+
+
+def test_a_number_is_not_counted_behind_the_end_of_what_it_reads() -> None:
+    """The second of two that are given up would go down to its reader, behind the one who writes over the first."""
+
+    def counted(m: Any, n: Any, x: Any) -> Any:
+        more = m + 1
+        return ops.exp(x * more.cast("f32")).sum(), x * m.cast("f32"), n + m, more
+
+    tape = trace(counted, NUMBER, NUMBER, typed("4"))
+    tape.promises[DONATED] = (0, 1)
+    for steps in (2, None):
+        module = scheduled(simplified(tape), steps=steps)
+        verify(module)
+        found = run_program(module, np.array(3), np.array(8), np.ones(4, np.float32))
+        assert [int(one) for one in found[2:]] == [11, 4]
 
 
 def test_what_is_given_up_and_returned_is_returned_as_it_lies() -> None:

@@ -59,10 +59,19 @@ def overwritten(op: Operation) -> SSAValue:
 
 def readers_of(value: SSAValue) -> Iterator[Operation]:
     """The ops that read a value, in any shape, before it is written over; the one that does so among them."""
-    source = value
-    while isinstance(source, OpResult) and source.owner.name == "tsched.alias":
-        source = source.owner.operands[0]
-    yield from _readers(source)
+    yield from _readers(_seen_in(value))
+
+
+def is_written_over(value: SSAValue, op: Operation) -> bool:
+    """Whether an op writes its first result over a value, in whatever shape it sees that."""
+    return is_in_place(op) and _seen_in(overwritten(op)) is _seen_in(value)
+
+
+def _seen_in(value: SSAValue) -> SSAValue:
+    """The value that this one is, in another shape."""
+    while isinstance(value, OpResult) and value.owner.name == "tsched.alias":
+        value = value.owner.operands[0]
+    return value
 
 
 def _readers(value: SSAValue) -> Iterator[Operation]:

@@ -14,7 +14,7 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.fusions import programs_in
 from tessera.ir.schedule.host_builder import tensor_of
-from tessera.ir.schedule.in_place import at_level, may_be_written, readers_of, root_of
+from tessera.ir.schedule.in_place import at_level, is_written_over, may_be_written, readers_of, root_of
 from tessera.ir.tile.facets import Library, Pointwise
 
 
@@ -94,12 +94,19 @@ def _counters(fuse: SpecOp, body: Block) -> list[int]:
 
 
 def _is_free(program: SpecOp, fuse: SpecOp, number: int, place: Operation) -> bool:
-    """Whether nobody but the group reads an operand from `place` on, before which the group will stand."""
+    """Whether nobody but the group reads an operand from `place` on, before which the group will stand.
+
+    Nor may the group come to stand behind one that has written over anything it reads.
+    """
     old, block = fuse.operands[number], program.regions[0].block
     if old.type != fuse.results[0].type or not may_be_written(program, old):
         return False
     if sum(root_of(value) is root_of(old) for value in fuse.operands) > 1:
         return False
+    for value in fuse.operands:
+        for reader in readers_of(value):
+            if reader is not fuse and is_written_over(value, reader) and reader.is_before_in_block(place):
+                return False
     others = [at_level(reader, block) for reader in readers_of(old) if reader is not fuse]
     return all(other is not place and other.is_before_in_block(place) for other in others)
 
