@@ -13,7 +13,8 @@ from tessera.backends.nvptx.falling import Bound, falling
 from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.layout import Layout, Threads, Tile
 from tessera.backends.nvptx.rows_ahead import BLOCKS, Stage
-from tessera.backends.nvptx.rows_divided import Divided, blocks_of, launched, widths_of
+from tessera.backends.nvptx.rows_brought import blocks_of, launched, widths_of
+from tessera.backends.nvptx.rows_divided import Divided
 from tessera.backends.nvptx.rows_matrix import Matrices, PlacedRows, lane_of, load_rows, place_rows
 from tessera.backends.nvptx.text import WARP, DeviceModule, barrier, special, warp_barrier
 from tessera.diagnostics.codes import TargetVerifyError

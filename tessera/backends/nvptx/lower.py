@@ -32,6 +32,8 @@ LARGEST = 256
 """Threads of a program at most: more would share too few registers."""
 IN_REGISTERS = 144
 """Elements of a row that one thread keeps in registers: its loops are then written out."""
+RAGGED = 96
+"""The same of a row that does not begin at 16 bytes, which comes element by element."""
 PLAIN = 2 * IN_REGISTERS
 """The same of bf16 that are kept as they lie in memory."""
 SHARED_SCRATCH = 96 << 10
@@ -253,7 +255,7 @@ class Lowering(Writer):
         if not loops or None in counts:
             return False
         if self.threads == WARP and not self._has_plain_rows(counts, most):
-            self.shares = shares_of(self.kernel, IN_REGISTERS)
+            self.shares = shares_of(self.kernel, IN_REGISTERS, RAGGED)
         if self.shares or most <= IN_REGISTERS:
             return True
         self.again = computed_again(self.kernel) if self.threads == WARP else {}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from tessera.backends.nvptx.text import WARP
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import TileAttr
+from tessera.ir.base.types import BufferAttr, TileAttr
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dtype import bf16
 
@@ -29,9 +30,15 @@ def has_plain_rows(kernel: SpecOp) -> bool:
     """Whether rows are of bf16, which need half a register, move by matrices, and nothing else is kept of them."""
     ops = [op for op in kernel.walk() if isinstance(op, SpecOp) and op is not kernel]
     types = [op.results[0].type for op in ops if op.name == "ttile.load"]
-    is_narrow = all(isinstance(type, TileAttr) and type.dtype is bf16 for type in types)
+    is_narrow = all(isinstance(type, TileAttr) and type.dtype is bf16 for type in types) and _has_one_row(ops)
     is_known = {op.name for op in ops} <= OF_ROWS and all(map(is_soon_written, ops))
     return is_narrow and is_known
+
+
+def _has_one_row(ops: Sequence[SpecOp]) -> bool:
+    """Whether a program reads rows of one argument alone: registers hold no more."""
+    buffers = {op.operands[0] for op in ops if op.name == "ttile.load"}
+    return sum(isinstance(one.type, BufferAttr) and len(one.type.shape) > 1 for one in buffers) <= 1
 
 
 def is_soon_written(op: SpecOp) -> bool:

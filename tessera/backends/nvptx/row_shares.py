@@ -42,14 +42,17 @@ _LENGTH = 25
 _MORE = frozenset(("ttile.clip", "ttile.scratch", "ttile.arg_reduce"))
 
 
-def shares_of(kernel: SpecOp, most: int) -> int:
-    """Warps that share a row of a kernel; 0 where one has it, of up to `most` turns or of loops that stay whole."""
+def shares_of(kernel: SpecOp, most: int, ragged: int) -> int:
+    """Warps that share a row of a kernel; 0 where one has it, of up to `most` turns or of loops that stay whole.
+
+    One has up to `ragged` turns where rows do not begin at 16 bytes, if they are of 2-byte elements.
+    """
     ops, width = _ops_of(kernel), _width_of(kernel)
     if width is None or width.value is None:
         return 0
     turns = width.value // WARP
     length = _length(ops)
-    if turns <= most and turns * length <= WRITTEN:
+    if turns <= (ragged if width.value % 8 else most) and turns * length <= WRITTEN:
         return 0
     own = min(_turns_of_a_warp(ops), WRITTEN // length)
     return next((count for count in SHARES if turns // count <= own), 0)
@@ -86,7 +89,19 @@ def _width_of(kernel: SpecOp) -> Dim | None:
     if width is None or not {op.name for op in ops} <= OF_ROWS | _MORE or not all(map(_has_lanes, ops)):
         return None
     is_apart = all(_is_apart(kernel, op) for op in ops if op.name in ("ttile.load", "ttile.store"))
-    return width if is_apart else None
+    return width if is_apart and not any(_stores_late(op) for op in ops if op.name == "ttile.for") else None
+
+
+def _stores_late(loop: SpecOp) -> bool:
+    """Whether a loop stores anything that depends on what its turns carry."""
+    block = loop.regions[0].block
+    late: set[SSAValue] = set(block.args[1:])
+    for op in block.ops:
+        if late & set(op.operands):
+            late.update(op.results)
+            if op.name == "ttile.store":
+                return True
+    return False
 
 
 def sections_of(kernel: SpecOp) -> int:

@@ -5,8 +5,7 @@ Everything outside of loops is done by all warps of a team alike, and written by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +14,11 @@ from xdsl.ir import SSAValue
 from tessera.backends.nvptx import emit_access, row_extremes
 from tessera.backends.nvptx.falling import Bound
 from tessera.backends.nvptx.layout import Tile
-from tessera.backends.nvptx.row_shapes import FEW
 from tessera.backends.nvptx.row_shares import sections_of
-from tessera.backends.nvptx.row_teams import SECTION, Division, Section, Team, divided, divided_freely
-from tessera.backends.nvptx.rows_handed import Handed, handed_bytes
-from tessera.backends.nvptx.rows_ragged import RaggedRow, RaggedStage, line_in, packed_pairs, row_in, unpacked_pairs
+from tessera.backends.nvptx.row_teams import Division, Section, Team, divided, divided_freely
+from tessera.backends.nvptx.rows_brought import LOOPS, brought, is_short, most_of, room_of, width_of
+from tessera.backends.nvptx.rows_handed import Handed
+from tessera.backends.nvptx.rows_ragged import RaggedStage, packed_pairs, unpacked_pairs
 from tessera.backends.nvptx.rows_rare import FAR, rare_sums
 from tessera.backends.nvptx.text import WARP, barrier
 from tessera.ir.base.op import SpecOp
@@ -27,127 +26,9 @@ from tessera.ir.target.llvm.dims import dim_value
 from tessera.ir.target.llvm.instructions import Index, Value
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
-from tessera.types.machine import Machine
 
 if TYPE_CHECKING:
     from tessera.backends.nvptx.emit import Emitter
-
-LEAST = 2048
-"""Elements of a row of a free width from which on warps share it; those of shorter ones have one warp each."""
-HELD, HELD_LONG, HELD_SHORT = 16, 24, 32
-"""Warps of such blocks that a multiprocessor has at least, by the registers of a thread: 128, 80 or 64.
-
-Powers of a row stay in registers; where a row waits long for its sums, as eight warps have it, there are more rows
-instead. Rows that nothing is kept of take half a register for an element of 2 bytes.
-"""
-ROUNDS = 2
-"""Blocks that are launched for each place that a multiprocessor has for one."""
-_OTHER = 2 << 10
-"""Bytes of shared memory that a block leaves for others, beside what its warps hand over."""
-_LOOPS = ("ttarget.loop", "ttarget.tail")
-_LONG = 8
-"""Warps that wait so long for each other."""
-
-
-def blocks_of(kernel: SpecOp, machine: Machine) -> int:
-    """Blocks that a multiprocessor is to hold, where warps share a row; 0 where none do."""
-    return brought(kernel, machine).blocks if kernel.value("shares") else 0
-
-
-def launched(kernel: SpecOp, machine: Machine) -> int:
-    """Blocks that are launched for each multiprocessor."""
-    return ROUNDS * blocks_of(kernel, machine)
-
-
-def is_short(kernel: SpecOp) -> bool:
-    """Whether turns are computed in no time, so that nothing of a row is kept but the row."""
-    parts = [op for op in kernel.walk() if isinstance(op, SpecOp) and (op.parent_op() or op).name in _LOOPS]
-    return not any(_is_long(op) for op in parts) and not any(op.name == "ttarget.scratch" for op in kernel.walk())
-
-
-def width_of(kernel: SpecOp) -> Dim:
-    """Elements of a row, which all loops of a kernel go over."""
-    loop = next(op for op in kernel.walk() if op.name == "ttarget.loop")
-    end = loop.operands[1].owner
-    assert isinstance(end, SpecOp)
-    return end.value("expr")
-
-
-def widths_of(kernel: SpecOp) -> tuple[Dim, int, int] | None:
-    """A free width, with the least and most elements of rows that are shared; None where it is known."""
-    width = width_of(kernel)
-    most = (kernel.value("shares") * sections_of(kernel) + 1) * SECTION * WARP - 1
-    return (width, LEAST, most) if width.value is None else None
-
-
-@dataclass(frozen=True)
-class Brought:
-    """What of a kernel is brought to shared memory: rows of each program, and those that all of them read."""
-
-    rows: tuple[RaggedRow, ...]
-    lines: tuple[RaggedRow, ...]
-    blocks: int
-    """Blocks that a multiprocessor has room for then."""
-    is_short: bool
-    """Whether nothing of a row is kept but the row: there are twice as many, and no room for what all of them read."""
-
-
-def brought(kernel: SpecOp, machine: Machine) -> Brought:
-    """As much as there is room for: of a short formula what all programs read, or else more rows at a time."""
-    shares = kernel.value("shares")
-    held = HELD_LONG if shares == _LONG and not is_short(kernel) else HELD
-    whole = _brought(kernel, machine, max(1, held // shares), False)
-    if not is_short(kernel) or (whole.lines and len(whole.lines) == len(_lines(kernel))):
-        return whole
-    return replace(_brought(kernel, machine, max(1, HELD_SHORT // shares), True), lines=())
-
-
-def _brought(kernel: SpecOp, machine: Machine, blocks: int, is_short: bool) -> Brought:
-    elements, warps = room_of(kernel)
-    room = machine.shared // blocks - handed_bytes(kernel) - _OTHER
-    rows: list[RaggedRow] = []
-    for row in _rows(kernel):
-        if row.room(elements) * warps <= room:
-            rows.append(row)
-            room -= row.room(elements) * warps
-    lines: list[RaggedRow] = []
-    for line in _lines(kernel):
-        if line.room(_most(kernel)) <= room:
-            lines.append(line)
-            room -= line.room(_most(kernel))
-    return Brought(tuple(rows), tuple(lines), blocks, is_short)
-
-
-def room_of(kernel: SpecOp) -> tuple[int, int]:
-    """Elements of a row that there is room for, and for how many warps of a block each."""
-    width = width_of(kernel).value
-    return (width, 1) if width is not None else ((sections_of(kernel) + 1) * SECTION * WARP, kernel.value("shares"))
-
-
-def _most(kernel: SpecOp) -> int:
-    """Elements of the widest row."""
-    found = widths_of(kernel)
-    return width_of(kernel).value or 0 if found is None else found[2]
-
-
-def _loads(kernel: SpecOp) -> Iterator[tuple[SpecOp, SSAValue, SSAValue]]:
-    """Loads of loops over a row, each with the program and the turn."""
-    (outer,) = [op for op in kernel.regions[0].block.ops if op.name == "ttarget.programs"]
-    block = outer.regions[0].block
-    for loop in block.ops:
-        for op in loop.regions[0].block.ops if loop.name == "ttarget.loop" and len(block.args) == 1 else ():
-            if isinstance(op, SpecOp) and op.name == "ttarget.load":
-                yield op, block.args[0], loop.regions[0].block.args[0]
-
-
-def _rows(kernel: SpecOp) -> list[RaggedRow]:
-    found = [row_in(op, kernel, place, turn, width_of(kernel)) for op, place, turn in _loads(kernel)]
-    return list({row.buffer: row for row in found if row is not None}.values())
-
-
-def _lines(kernel: SpecOp) -> list[RaggedRow]:
-    found = [line_in(op, kernel, turn, width_of(kernel)) for op, _, turn in _loads(kernel)]
-    return list({row.buffer: row for row in found if row is not None}.values())
 
 
 class Divided:
@@ -162,13 +43,15 @@ class Divided:
         elements, warps = room_of(kernel)
         self.warp, self.rows = warp, found.rows
         self.stage = RaggedStage(emitter, found.rows, elements, warps)
-        self.lines = RaggedStage(emitter, found.lines, _most(kernel), 1, self.stage.end)
+        self.lines = RaggedStage(emitter, found.lines, most_of(kernel), 1, self.stage.end)
         self.handed = Handed(emitter, self.warp, self.lines.end)
         emitter.stage_bytes = self.handed.end
         self.division = self._divide(width)
         self.handed.team = self.division.team
         self.smallest: dict[Section, dict[Bound, list[Value]]] = {}
         """What is known of powers, by sections."""
+        self.said: list[tuple[Mapping[Any, Tile], Sequence[Value]]] = []
+        """Words with two elements each that this thread has of a row, and what loads give of them."""
         self.done: set[SpecOp] = set()
         """Tails that were written with their loops."""
         self.is_everyones = False
@@ -192,7 +75,7 @@ class Divided:
         def round_(number: Value) -> None:
             self.stage.arrive()
             self.handed.meet()
-            emitter.memo = {}
+            emitter.memo, self.said = {}, []
             self._read(op, number)
             if self.rows:
                 self.handed.meet()
@@ -222,7 +105,7 @@ class Divided:
         for part in op.regions[0].block.ops:
             if isinstance(part, SpecOp) and part.name == "ttarget.index":
                 emitter.emit(part)
-            if isinstance(part, SpecOp) and part.name in _LOOPS:
+            if isinstance(part, SpecOp) and part.name in LOOPS:
                 self._read_turns(part)
         for row in self.rows:
             del emitter.on_stage[row.buffer]
@@ -258,14 +141,28 @@ class Divided:
 
     def _say(self, tiles: Mapping[Any, Tile], words: Sequence[Value]) -> None:
         """Say what loads will give: elements of words, or numbers as they are."""
+        if len(words) < len(tiles):
+            self.said.append((tiles, words))
         flat = unpacked_pairs(self.emitter.f, words, [tile.registers[0].type for tile in tiles.values()])
         for (key, tile), value in zip(tiles.items(), flat, strict=True):
             self.emitter.memo[key] = Tile(tile.layout, tile.dtype, [value])
 
+    def _say_anew(self, turn: Value) -> None:
+        """Words as if they were those of this turn alone, which is that of this warp.
+
+        Otherwise all that is computed of them would be, and kept, before the first turn: there are no registers for it.
+        """
+        f, said, self.said = self.emitter.f, self.said, []
+        here, there = (f.cast("trunc", f.index(one), "i32") for one in (turn, self.division.team.place))
+        nothing = f.raw("i32", f'call i32 asm sideeffect "sub.u32 $0, $1, $2;", "=r,r,r"({here}, {there})')
+        for tiles, words in said:
+            self._say(tiles, [f.op("or", word, nothing) for word in words])
+        self.said = said
+
     def stores(self, op: SpecOp, write: Callable[[], None]) -> None:
         """Write a store: by each warp of its own turns, by the first of what all of them have."""
         f, loop = self.emitter.f, op.parent_op()
-        is_own = loop is not None and loop.name in _LOOPS and not self.is_everyones
+        is_own = loop is not None and loop.name in LOOPS and not self.is_everyones
         f.if_(Value("i1", "true") if is_own else f.icmp("eq", self.division.team.place, 0), write)
 
     # Loops.
@@ -395,10 +292,18 @@ class Divided:
     ) -> list[Value]:
         """What needs nothing of other turns first, by all at once; then what turns carry, warp after warp."""
         before = [self._before(section, body) for section, body in parts]
-        ends = self.handed.taken(op, carried, wanted)
-        for (section, body), turns in zip(parts, before, strict=True):
-            ends = _only(wanted, self._if(section, partial(self._after, section, body, turns, ends), ends), carried)
-        return self.handed.passed_on(op, ends, wanted)
+
+        def write(turn: Value, ends: list[Value]) -> list[Value]:
+            if self.is_short:
+                self._say_anew(turn)
+            for (section, body), turns in zip(parts, before, strict=True):
+                found = self._if(section, partial(self._after, section, body, turns, ends), ends)
+                ends = _only(wanted, found, carried)
+            return ends
+
+        return self.handed.in_turn(
+            op, carried, wanted, lambda turn, ends: self.emitter.apart(lambda: write(turn, ends))
+        )
 
     def _after(
         self, section: Section, op: SpecOp, turns: Sequence[dict[SSAValue, Tile]], ends: list[Value]
@@ -481,10 +386,6 @@ class Divided:
 def _only(wanted: Sequence[int], given: Sequence[Value], others: Sequence[Value]) -> list[Value]:
     """Those that are wanted, and others in place of the rest."""
     return [value if number in wanted else others[number] for number, value in enumerate(given)]
-
-
-def _is_long(op: SpecOp) -> bool:
-    return op.name == "ttarget.math" and op.value("fn") not in FEW - {"exp", "div"}
 
 
 def split(loop: SpecOp, is_short: bool = False) -> tuple[list[SpecOp], list[SpecOp], list[SSAValue]]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from xdsl.ir import SSAValue
@@ -33,8 +32,7 @@ def handed_bytes(kernel: SpecOp) -> int:
 class Handed:
     """Shared memory from `start` on, where each loop has a slot for every number that a thread carries.
 
-    A warp has a barrier by its own number: the first of a team that at which all of them meet, the others that at
-    which they wait for the one before.
+    A team has the barrier of the number of its first warp.
     """
 
     team: Team
@@ -59,19 +57,6 @@ class Handed:
                  for one in (name, threads)]  # fmt: skip
         f.call("llvm.nvvm.barrier.cta.sync.aligned.count", given)
 
-    def _meet_pair(self, later: Value) -> None:
-        """This warp and one beside it wait for each other; `later` is the number of the later of them.
-
-        Where teams are blocks each number is written out: a block of which nobody knows which barriers it has would
-        take all of them, and fewer blocks would fit a multiprocessor.
-        """
-        f, warps = self.emitter.f, self.team.warps
-        if not isinstance(warps, int):
-            self._barrier(later, 2 * WARP)
-            return
-        cases = {number: partial(self._barrier, number, 2 * WARP) for number in range(1, warps)}
-        f.switch(later, cases)
-
     def joined(self, loop: SpecOp, flat: Sequence[Value], names: Sequence[str]) -> list[Value]:
         """What all warps of the team have, joined in any order by the function of each name."""
         f, team, kinds = self.emitter.f, self.team, self._kinds(loop.results)
@@ -92,29 +77,41 @@ class Handed:
             ]
         return found[0]
 
-    def taken(self, loop: SpecOp, carried: Sequence[Value], wanted: Sequence[int]) -> list[Value]:
-        """What the warp before has carried, once it has; of the first warp, what the loop begins with.
+    def in_turn(
+        self,
+        loop: SpecOp,
+        carried: Sequence[Value],
+        wanted: Sequence[int],
+        write: Callable[[Value, list[Value]], list[Value]],
+    ) -> list[Value]:
+        """What turns carry, by one warp after the other, each from what the one before has left; what is left then.
 
-        Only those that are wanted are handed over; the others are as they were.
+        Only what is wanted is handed over, the rest is as it was. All warps of the team wait at the end of each.
         """
-        f, kinds = self.emitter.f, self._kinds(loop.results)
-
-        def wait() -> list[Value]:
-            self._meet_pair(self.warp)
-            before = self._get(loop, f.sub(self.warp, 1), kinds, wanted)
-            return [before.get(number, value) for number, value in enumerate(carried)]
-
-        return f.if_(f.icmp("sgt", self.team.place, 0), wait, lambda: list(carried))
-
-    def passed_on(self, loop: SpecOp, flat: Sequence[Value], wanted: Sequence[int]) -> list[Value]:
-        """Let the next warp have what this one carried; what the last one has then, for all."""
         f, team, kinds = self.emitter.f, self.team, self._kinds(loop.results)
-        self._put(loop, flat, kinds, wanted)
-        last = f.sub(f.add(team.first, team.warps), 1)
-        f.if_(f.icmp("slt", self.warp, last), lambda: self._meet_pair(f.add(self.warp, 1)))
-        self.meet()
-        found = self._get(loop, last, kinds, wanted)
-        return [found.get(number, value) for number, value in enumerate(flat)]
+        # A number that nobody knows: the loop would be written out, once for each warp.
+        warps = f.raw("i64", f'call i64 asm "mov.b64 $0, $1;", "=l,l"({f.index(team.warps)})')
+
+        def known(number: int, before: dict[int, Value]) -> Value:
+            return before.get(number, carried[number])
+
+        def own(turn: Value) -> None:
+            every = range(len(carried))
+            taken = f.if_(
+                f.icmp("sgt", turn, 0),
+                lambda: [known(at, self._get(loop, f.sub(self.warp, 1), kinds, [at])) for at in wanted],
+                lambda: [carried[at] for at in wanted],
+            )
+            before = dict(zip(wanted, taken, strict=True))
+            self._put(loop, write(turn, [known(at, before) for at in every]), kinds, wanted)
+
+        def turn(number: Value) -> None:
+            f.if_(f.icmp("eq", number, team.place), lambda: own(number))
+            self.meet()
+
+        f.loop(0, warps, 1, turn)
+        found = self._get(loop, f.sub(f.add(team.first, team.warps), 1), kinds, wanted)
+        return [known(number, found) for number in range(len(carried))]
 
     def _kinds(self, results: Sequence[SSAValue]) -> list[DType]:
         """The dtype of each number that a thread has of some values."""
