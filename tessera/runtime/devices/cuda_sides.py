@@ -8,18 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from tessera.runtime.devices.cuda_stream import Event, Stream
-
-_SIDES: dict[int, list[Stream]] = {}
-"""By the queue of a call: those that its programs fill too. Each call waits for them, so that programs can share."""
-
-
-def sides_of(stream: int, count: int) -> list[int]:
-    """The handles of so many queues beside one."""
-    found = _SIDES.setdefault(stream, [])
-    while len(found) < count:
-        found.append(Stream())
-    return [side.handle for side in found[:count]]
+from tessera.runtime.devices.cuda_stream import Event, sides_of
 
 
 class Words:

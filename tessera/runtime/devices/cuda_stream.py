@@ -79,8 +79,24 @@ def named(name: str) -> Stream:
 
 def name_of(handle: Any) -> str:
     """What a queue is called: its name where it has one."""
+    if isinstance(handle, tuple):
+        return "a branch of a recording"
     names = (name for name, queue in _NAMED.items() if queue.handle == handle)
     return next(names, f"{handle:#x}" if handle else "the shared one")
+
+
+_SIDES: dict[int, list[Stream]] = {}
+"""By the queue that is recorded: those that its programs fill too. Each waits for them, so that programs can share."""
+_SPARE: list[Stream] = []
+"""Such queues of recordings that have ended."""
+
+
+def sides_of(recorded: int, count: int) -> list[int]:
+    """The handles of so many queues beside one that is being recorded."""
+    found = _SIDES.setdefault(recorded, [])
+    while len(found) < count:
+        found.append(_SPARE.pop() if _SPARE else Stream())
+    return [side.handle for side in found[:count]]
 
 
 class Event:
@@ -190,8 +206,13 @@ class Graph:
         Of what was recorded while nobody watched, only the memory is known.
         """
         inside, home = self.stream.handle, self._home
-        if WATCH.note is not None:
-            tell([entry.moved(inside, home) for entry in self.entries or self._touched()])
+        if WATCH.note is None:
+            return
+        told = [entry.moved(inside, home) for entry in self.entries or self._touched()]
+        # Other queues were lent to the recording: its branches are its own.
+        for side in {entry.queue for entry in told} - {home, None}:
+            told = [entry.moved(side, (id(self), side)) for entry in told]
+        tell(told)
 
     def _touched(self) -> list[Entry]:
         blocks = [(address, address + home.size) for home, address in self._blocks]
@@ -254,6 +275,7 @@ class Graph:
             finally:
                 QUEUE.recording = None
                 code = cuda.library.cuStreamEndCapture(queue, ctypes.byref(self._graph))
+                _SPARE.extend(_SIDES.pop(self.stream.handle, ()))
                 self._take_blocks()
         cuda.check(code, "cuStreamEndCapture")
         cuda.call("cuGraphInstantiateWithFlags", ctypes.byref(self._executable), self._graph, ctypes.c_ulonglong(0))

@@ -17,7 +17,7 @@ from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import QueueRaceError
 from tessera.ir.schedule.launch_queues import BEGIN, QueuePlan, assign_queues
-from tessera.runtime.devices import cuda_driver, cuda_program, cuda_sides
+from tessera.runtime.devices import cuda_driver, cuda_program, cuda_stream
 from tessera.runtime.devices.cuda_call import NativeCall
 from tessera.runtime.devices.cuda_memory import Pool
 from tessera.runtime.devices.cuda_program import CudaProgram, Sizes
@@ -96,7 +96,8 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
             for part, value in (("driver", lambda: made), ("POOL", pool)):
                 if hasattr(module, part):
                     monkeypatch.setattr(module, part, value)
-    monkeypatch.setattr(cuda_sides, "_SIDES", {})
+    monkeypatch.setattr(cuda_stream, "_SIDES", {})
+    monkeypatch.setattr(cuda_stream, "_SPARE", [])
     yield made
     assert WATCH.note is None
 
@@ -246,6 +247,7 @@ def test_a_program_of_several_queues_fills_them_where_it_is_recorded(cuda: Drive
     queues = {entry.queue for entry in log if isinstance(entry, Launch)}
     assert len(queues) == 3
     assert 0 in queues
+    assert len(cuda_stream._SPARE) == 2  # pyright: ignore[reportPrivateUsage] - one recording after the other
     assert {type(entry) for entry in log} >= {Signal, Wait}
 
 
