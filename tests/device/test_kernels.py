@@ -195,3 +195,20 @@ def test_what_follows_an_attention_in_a_kernel_is_that_of_the_processor(number: 
     wanted = wide(attention_then(q, k, v, normal(64) * 0.0 + 0.5, r, **given))
     np.testing.assert_allclose(found, wanted, atol=4e-2)
     assert ((found == 0) == (wanted == 0)).mean() > 0.999
+
+
+@pytest.mark.parametrize("dtype", [NARROW, np.float16])
+@pytest.mark.parametrize(("keys", "head"), [(64, 64), (300, 16), (1000, 64), (257, 128)])
+def test_a_left_side_from_before_a_loop_is_there_in_all_steps(dtype: Any, keys: int, head: int) -> None:
+    q, k, v = normal(2, 130, head, dtype=dtype), normal(2, keys, head, dtype=dtype), normal(2, keys, head, dtype=dtype)
+    found = wide(on_gpu(kernels.prescaled, q, k, v))
+    np.testing.assert_allclose(found, attention(q, k, v), atol=0.03)
+
+
+@pytest.mark.parametrize("head", [160, 192, 256])
+@pytest.mark.parametrize("causal", [False, True])
+def test_wide_heads_on_matrix_units(head: int, causal: bool) -> None:
+    q, k, v = (normal(2, length, head, dtype=NARROW) for length in (130, 300, 300))
+    np.testing.assert_allclose(
+        wide(on_gpu(flash_attention_2, q, k, v, causal=causal)), attention(q, k, v, causal=causal), atol=0.03
+    )

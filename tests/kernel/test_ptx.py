@@ -80,3 +80,14 @@ def test_products_of_bytes_go_to_matrix_units_without_a_schedule(machine: str, n
     target = NvptxBackend(GPUS[machine]).matrix(write_kernel(program))
     assert target is not None
     assert target.name == f"ttarget.{name}"
+
+
+def test_a_left_side_from_before_a_loop_is_made_in_each_of_its_steps() -> None:
+    """ptxas gives its registers to others after a product has read them, and it would be there for one step alone."""
+    heads = [zeros(8, 512, 64, dtype=NARROW)] * 3
+    texts: list[str] = []
+    for made, statics in ((kernels.prescaled, {}), (kernels.flash, {"causal": False})):
+        target = BACKEND.matrix(write_kernel(made.program(*heads, kind="gpu", **statics)))
+        assert target is not None
+        texts.append(BACKEND.code(target).text)
+    assert [text.count("shr.s64 t, $1, 63") for text in texts] == [1, 0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xdsl.ir import SSAValue
+from xdsl.ir import Block, SSAValue
 
 from tessera.backends.nvptx import hopper_assembly as asm
 from tessera.backends.nvptx import hopper_elements as elements
@@ -16,6 +16,7 @@ from tessera.backends.nvptx.hopper_assembly import number, op32
 from tessera.backends.nvptx.hopper_fragments import COLUMNS, FRAGMENT, ROWS, Layout, Registers, is_paired
 from tessera.backends.nvptx.hopper_narrow import FLOORS, NARROW, PAIRED, floored, narrow_math, paired_math, quotients
 from tessera.backends.nvptx.hopper_shared import SharedTile
+from tessera.ir.base.kernel_frame import around
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, ShapedAttr
 from tessera.ir.schedule.emit.maps import linear
@@ -59,7 +60,7 @@ class TileOps:
             "ttarget.mma_open": lambda op: list(self._tile(op.operands[0]).floats(self.f)),
             "ttarget.mma_issue": self._issue,
             "ttarget.mma_add": self._add,
-            "ttarget.pack": lambda op: self._tile(op.operands[0]).packed(self.f),
+            "ttarget.pack": self._pack,
             "ttarget.fold_rows": lambda op: elements.fold_rows(self.f, self._tile(op.operands[0]), op.value("kind")),
             "ttarget.partial_rows": self._partial_rows,
             "ttarget.grow_rows": lambda op: hopper_rows.grow_rows(self.f, *map(self._tile, op.operands)),
@@ -114,6 +115,23 @@ class TileOps:
         return size if self.window is None else self.window[1]
 
     # Products.
+
+    def _pack(self, op: SpecOp) -> list[Value]:
+        """A left side in registers; one that was made before a loop is made once more in each of its steps.
+
+        The assembler (ptxas 13.0) takes registers that a product reads for its own after it, and gives them to others
+        in the loop: what comes from outside would be there for the first step alone. A number that is 0, and that
+        nobody else can know to be, makes them new.
+        """
+        pairs = self._tile(op.operands[0]).packed(self.f)
+        loop, source = around(op, "ttarget.steps"), op.operands[0].owner
+        made = source if isinstance(source, Block) else source.parent
+        if loop is None or made is None or _is_within(made, loop):
+            return pairs
+        index = self.values[loop.regions[0].block.args[0]]
+        zero = "{ .reg .b64 t; shr.s64 t, $1, 63; cvt.u32.u64 $0, t; }"
+        none = asm.pure(self.f, zero, "=r,l", [self.f.index(index)], "i32")
+        return [op32(self.f, "or", pair, none) for pair in pairs]
 
     def _issue(self, op: SpecOp) -> list[Value]:
         f, base = self.f, self.setting.base
@@ -452,3 +470,11 @@ def _is_even(op: SpecOp) -> bool:
         return False
     start = dict(zip(op.value("names"), op.operands[1:], strict=True))[axis].owner
     return isinstance(start, SpecOp) and start.name == "ttarget.index" and is_multiple(start.value("expr"), 2)
+
+
+def _is_within(block: Block, loop: SpecOp) -> bool:
+    """Whether a block is the body of a loop, or in it."""
+    at = block.parent_op()
+    while at is not None and at is not loop:
+        at = at.parent_op()
+    return at is loop
