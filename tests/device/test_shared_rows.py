@@ -155,7 +155,8 @@ def test_rows_of_free_widths(function: Any) -> None:
 @pytest.mark.parametrize("rows", [0, 1, 500, 5000])
 def test_many_rows_of_free_widths(rows: int) -> None:
     given = free(softmax, ts.bf16)
-    here, there = ts.jit(given), ts.jit(given, backend="cuda")
+    here: Any = ts.jit(given)
+    there: Any = ts.jit(given, backend="cuda")
     for columns in (1300, 5001):
         x = rows_of(rows, columns)
         agree(here(x), there(x), columns)
@@ -176,7 +177,8 @@ def test_squares_that_overflow(function: Any, columns: int, dtype: Any) -> None:
 @pytest.mark.parametrize("function", [layernorm, rmsnorm])
 def test_squares_of_free_rows_that_overflow(function: Any) -> None:
     given = free(function, ts.bf16)
-    here, there = ts.jit(given), ts.jit(given, backend="cuda")
+    here: Any = ts.jit(given)
+    there: Any = ts.jit(given, backend="cuda")
     for columns in (1100, 5001, 20000):
         x = RNG.standard_normal((5, columns))
         x[1] *= 1e30
