@@ -195,14 +195,18 @@ class Jit(_Hot):
         else:
             self._hits += 1
         made, captured = found
+        if captured and device_class() is not None:
+            there = self._where_they_are((*call.tensors, *captured), made.traced.tape.names)
+            if there is not None:
+                return there(*args, **kwargs)
         self._prefer(made.fast)
         return made.run(at_home(call.tensors) if self.options.backend == "x86" else call.tensors, captured)
 
-    def _where_they_are(self, tensors: Sequence[Any]) -> Jit | None:
+    def _where_they_are(self, tensors: Sequence[Any], names: Sequence[str] = ()) -> Jit | None:
         """The function on the GPU that its tensors lie on; None where it runs here, or says itself where it does."""
         if self._is_here or self.options.backend != Options().backend or self._around.place is not None:
             return None
-        place = residence(self.name, tensors)
+        place = residence(self.name, tensors, names)
         return None if place is None else self.under(SILENT, place)
 
     def _current(self, signature: Signature) -> tuple[Specialization, Sequence[Any]] | None:

@@ -216,6 +216,20 @@ def test_what_is_said_to_run_here_does() -> None:
             np.testing.assert_array_equal(np.asarray(found), 2 * X)
 
 
+def test_tensors_that_a_function_takes_from_outside_say_where_it_runs_too(made: list[str]) -> None:
+    there = put(Y)
+    alone, beside = ts.jit(lambda: there * 2.0), ts.jit(lambda x: x + there)
+    for _ in range(2):
+        found = alone()
+        assert isinstance(found, CudaTensor)
+        np.testing.assert_array_equal(np.asarray(found), 2 * Y)
+        assert isinstance(beside(2.0), CudaTensor)
+        with pytest.raises(DeviceError, match=r"two memories: `captured_0`, .* is on gpu\[0\], and `x`"):
+            beside(X)
+    with ts.device(ts.cpu):
+        np.testing.assert_array_equal(np.asarray(beside(X)), X + Y)
+
+
 def test_a_backend_that_is_named_is_kept(made: list[str]) -> None:
     here = ts.jit(twice.function, backend="x86")
     for work in (here, here.under(ts.Policy()), doubled.with_options(backend="x86")):
