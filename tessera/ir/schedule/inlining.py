@@ -10,7 +10,8 @@ from tessera.ir.schedule.emit.contraction_kernel import accumulator, layout_of
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.groups import Group
 from tessera.ir.schedule.program import CHEAP, Program, is_conversion
-from tessera.ir.tile.facets import Assembly, Contraction, Gather, Pointwise, Reduction
+from tessera.ir.schedule.walks import axes_of, is_walkable, side_at
+from tessera.ir.tile.facets import Assembly, Contraction, ContractionMaps, Gather, Pointwise, Reduction
 from tessera.types.dim import product
 from tessera.types.dtype import f32
 from tessera.types.policy import tf32
@@ -109,7 +110,19 @@ class Inliner:
         maps = contraction.maps([tape.types[operand] for operand in product.operands], product.attributes)
         layout = layout_of(tape, product, maps, outer)
         is_across = layout["is_across"] or layout["is_left_across"] or layout["is_windowed"]
-        return is_plain and layout["mode"] == tf32.name and not is_across
+        return is_plain and layout["mode"] == tf32.name and not is_across and self._lies_whole(rounding, product, maps)
+
+    def _lies_whole(self, rounding: Record, product: Record, maps: ContractionMaps) -> bool:
+        """Whether what is rounded lies in memory as f32 whose dims the sides of a product walk, as copies need it."""
+        program = self.program
+        for side in (0, 1):
+            for own in program.trace(product.operands[side], side_at(maps, side)):
+                found = program.trace(rounding.operands[0], own.at) if own.value in rounding.results else ()
+                for read in found:
+                    type, axes = program.type(read.value), axes_of(maps, side)
+                    if type.dtype is not f32 or not is_walkable(read.at, type.shape, axes, side == 1):
+                        return False
+        return True
 
     def _is_promised(self, group: Group) -> bool:
         """Whether a group was promised to be one kernel, with all that only it wants."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -60,6 +61,37 @@ def test_sides_across_k_and_other_units_take_what_was_rounded_before() -> None:
     assert names(lowered(nn, (256, 128), (128, 192))) == ["ttarget.kernel"] * 3
     by_warps = lowered(nt, (256, 128), (192, 128), **{"matrix.units": "mma.sync"})
     assert names(by_warps) == ["ttarget.kernel", "ttarget.kernel", "ttarget.warp_kernel"]
+
+
+SEEN: dict[str, tuple[Any, Any]] = {
+    "rows left out": ((192, 128), np.float32),
+    "columns left out": ((256, 64), np.float32),
+    "bf16 made wider": ((256, 128), ml_dtypes.bfloat16),
+    "f16 made wider": ((256, 128), np.float16),
+}
+"""What a product sees of a tensor of 256 by 128 as f32, and its dtype."""
+
+
+@pytest.mark.parametrize("what", SEEN)
+@pytest.mark.parametrize("is_both", [False, True])
+def test_what_copies_cannot_bring_is_rounded_in_memory(what: str, is_both: bool) -> None:
+    """And the product is on matrix units all the same."""
+    (rows, columns), dtype = SEEN[what]
+
+    def seen(x: Any) -> Any:
+        return x[:rows, :columns].cast(ts.f32)
+
+    def function(x: Any, w: Any) -> Any:
+        return nt(seen(x), seen(w) if is_both else w)
+
+    x = np.zeros((256, 128), dtype)
+    jitted: Any = ts.jit(function, policy=TF32)
+    traced = jitted.trace(x, x if is_both else np.zeros((192, columns), np.float32))
+    made = lower(traced.tape, Options.of(backend="cuda", features=("sm_90a",)))
+    # Two that are rounded alike share a kernel; of a right side copies may leave out rows.
+    assert names(made) == ["ttarget.kernel", "ttarget.matrix_kernel"]
+    right = "tf32" if not is_both or what == "rows left out" else ""
+    assert maps_of(made.targets[-1]) == ["", right, ""]
 
 
 @pytest.mark.parametrize("policy", [ts.round_toward_zero, ts.flush_denormals, ts.saturate])

@@ -282,9 +282,16 @@ def _source(value: SSAValue, summed: int, passed: set[Operation]) -> tuple[SSAVa
             rounds = _rounds_to(source)
         elif source.name != "ttile.cast" or not _widens(source):
             break
+        elif _is_narrow_float(source.operands[0]):
+            rounds = ""
         passed.add(source)
         value = source.operands[0]
     return value, summed, rounds
+
+
+def _is_narrow_float(value: SSAValue) -> bool:
+    """Whether elements are floats of two bytes or one, all of which tf32 has as they are."""
+    return isinstance(value.type, TileAttr) and value.type.dtype.is_float and value.type.dtype.bytes <= 2
 
 
 def _rounds_to(op: SpecOp) -> str:
