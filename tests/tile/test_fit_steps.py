@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
 import tessera as ts
-from tessera import Schedule
+from tessera import KTile, Schedule, kernel, tile
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.verify import verify
 from tessera.ir.tile.interpret import run_kernel
@@ -71,3 +71,21 @@ def test_a_loop_that_says_how_it_is_copied_keeps_its_steps(op: str, name: str, v
     assert not unfit_loops(kernel)
     fit_steps(kernel)
     assert [loop.value("step") for loop in loops_of(kernel)] == [64]
+
+
+@kernel(Schedule(block=(64, 64, 64)))
+def by_diagonal(a: KTile["K", "K"], b: KTile["N", "K"], c: KTile["M", "N"]) -> Any:
+    """c, and blocks of a along its diagonal, each times its part of b turned over."""
+    T = tile.context()
+    acc = tile.load(c, rows=T.m, cols=T.n)
+    for k in tile.range_k(a.shape, T.k):
+        acc += tile.dot(tile.load(a, rows=k, cols=k), tile.load(b, rows=T.n, cols=k).T)
+    return acc
+
+
+def test_a_loop_that_goes_along_two_dims_keeps_its_steps() -> None:
+    """A step twice as deep would have rows of the first block alone."""
+    a, b = (np.zeros(shape, FLOATS["e4m3"]) for shape in ((256, 256), (64, 256)))
+    written = write_kernel(by_diagonal.program(a, b, np.zeros((64, 64), np.float32), kind="gpu"))
+    assert [loop.value("step") for loop in loops_of(written)] == [64]
+    assert not unfit_loops(written)

@@ -14,6 +14,7 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import BufferAttr, TileAttr
 from tessera.ir.target.hopper_limits import PRODUCTS, PROMOTED, SPAN, STEP
 from tessera.ir.tile.dialect import DIALECT
+from tessera.ir.tile.index_exprs import size_expr
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
@@ -146,15 +147,11 @@ def _goes_along(load: _Load, loop: SpecOp) -> bool:
     if len(dims) != 1 or op.value("map")[dims[0]] != Dim.symbol(name):
         return False
     end, bound = buffer.shape[dims[0]], op.value("bounds")[load.axis]
-    walked = [index for at, index in zip(names, op.operands[1:], strict=True) if at == name]
-    is_whole = _expr(loop.operands[0]) == Dim.constant(0) and _expr(loop.operands[1]) == end
+    # Where another axis goes along too, a deeper step would leave out what lies beside its first part.
+    walked = [at for at, index in zip(names, op.operands[1:], strict=True) if index is loop.regions[0].block.args[0]]
+    is_whole = size_expr(loop.operands[0]) == Dim.constant(0) and size_expr(loop.operands[1]) == end
     is_step = tile.shape[load.axis].value == loop.value("step") and bound in (end, Dim.constant(-1))
-    return is_whole and is_step and walked == [loop.regions[0].block.args[0]]
-
-
-def _expr(index: SSAValue) -> Dim | None:
-    op = index.op if isinstance(index, OpResult) else None
-    return op.value("expr") if isinstance(op, SpecOp) and op.name == "ttile.index" and not op.operands else None
+    return is_whole and is_step and walked == [name]
 
 
 def _walk_in(loop: SpecOp, step: int) -> None:
