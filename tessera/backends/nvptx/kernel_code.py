@@ -69,11 +69,11 @@ class KernelCode:
     """Whether its scratch begins with a counter that is 0 at the start."""
     waits: tuple[str, ...] = ()
     """What its waits are, by number, where they end and say so (`waits.py`)."""
+    widths: tuple[Dim, int, int] | None = None
+    """A size, and the least and most of it for which this one is launched, and not the one beside it."""
 
     @property
     def uses_scratch(self) -> bool:
         """Whether a launch of it may touch memory behind the buffers of the program."""
         rows = [map_.dims[0] * map_.bytes for map_ in self.maps if not map_.is_output]
         return bool(self.slots) or self.counts or not all(is_multiple(row, 16) for row in rows)
-    widths: tuple[Dim, int, int] | None = None
-    """A size, and the least and most of it for which this one is launched, and not the one beside it."""
