@@ -183,7 +183,7 @@ class Jit(_Hot):
                     self._prefer(other)
                     return result
         call = self._binder.bind(args, kwargs)
-        if device_class() is not None and (there := self._where_they_are(call.tensors)) is not None:
+        if (there := self._where_they_are(call.tensors)) is not None:
             result = there(*args, **kwargs)
             self._prefer(there._fast)
             return result
@@ -195,18 +195,18 @@ class Jit(_Hot):
         else:
             self._hits += 1
         made, captured = found
-        if captured and device_class() is not None:
-            there = self._where_they_are((*call.tensors, *captured), made.traced.tape.names)
-            if there is not None:
-                return there(*args, **kwargs)
+        if captured and (there := self._where_they_are((*call.tensors, *captured), made)) is not None:
+            return there(*args, **kwargs)
         self._prefer(made.fast)
         return made.run(at_home(call.tensors) if self.options.backend == "x86" else call.tensors, captured)
 
-    def _where_they_are(self, tensors: Sequence[Any], names: Sequence[str] = ()) -> Jit | None:
+    def _where_they_are(self, tensors: Sequence[Any], made: Specialization | None = None) -> Jit | None:
         """The function on the GPU that its tensors lie on; None where it runs here, or says itself where it does."""
-        if self._is_here or self.options.backend != Options().backend or self._around.place is not None:
+        if device_class() is None or self._is_here or self._around.place is not None:
             return None
-        place = residence(self.name, tensors, names)
+        if self.options.backend != Options().backend:
+            return None
+        place = residence(self.name, tensors, () if made is None else made.traced.tape.names)
         return None if place is None else self.under(SILENT, place)
 
     def _current(self, signature: Signature) -> tuple[Specialization, Sequence[Any]] | None:
