@@ -56,6 +56,11 @@ class Timeline:
         """How many kernels there was no room for."""
         return max(0, self._kernels[1] - KERNELS)
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a kernel has begun, in whatever thread, and is to write here when it ends."""
+        return not all(self._kernels[2 + at * _FIELDS + 2] for at in range(min(KERNELS, self._kernels[1])))
+
     @contextmanager
     def span(self, kind: str, name: str) -> Generator[None]:
         """Note how long a block takes."""
@@ -97,6 +102,8 @@ class Timeline:
 
 
 _RECORDING: list[Timeline] = []
+_AWAITED: list[Timeline] = []
+"""Those that are over, while kernels of other threads still have their memory to write to."""
 
 
 @contextmanager
@@ -114,6 +121,7 @@ def recorded() -> Generator[Timeline]:
     finally:
         pointer.value = before
         _RECORDING[:] = [one for one in _RECORDING if one is not made]
+        _AWAITED[:] = [one for one in (*_AWAITED, made) if one.is_awaited]
 
 
 @contextmanager

@@ -62,3 +62,15 @@ def test_blocks_are_noted_where_somebody_records() -> None:
     (one,) = found.spans
     assert (one.kind, one.name, one.rank) == ("collective", "it", 0)
     assert one.overlap(one) == one.end - one.start
+
+
+def test_memory_that_a_kernel_will_write_to_outlives_its_timeline() -> None:
+    with timeline.recorded() as over:
+        cells = over._kernels  # pyright: ignore[reportPrivateUsage]
+        cells[1], cells[2], cells[3] = 1, 1, 1  # one has begun, in another thread
+    kept = timeline._AWAITED  # pyright: ignore[reportPrivateUsage]
+    assert kept == [over]
+    cells[4] = 2
+    with timeline.recorded():
+        pass
+    assert kept == []
