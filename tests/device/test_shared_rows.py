@@ -85,6 +85,14 @@ def tanh_softmax(x: Any) -> Any:
     return ts.ops.softmax(ts.ops.tanh(x), axis=-1)
 
 
+def differences(x: Any) -> Any:
+    return ts.ops.softmax(x[1:] - x[:-1], axis=-1)
+
+
+def two_of_one(x: Any, w: Any) -> Any:
+    return ts.ops.rmsnorm(x, w[: x.shape[1]]) + w[x.shape[1] :]
+
+
 def others(function: Any, columns: int, dtype: Any = BF16) -> list[Any]:
     count = function.__code__.co_argcount - 1
     return [RNG.standard_normal(columns).astype(dtype) for _ in range(count)]
@@ -98,6 +106,12 @@ WIDTHS = [4640, 4865, 5000, 5001, 6144, 8200, 12288, 16385, 32768, 32800]
 @pytest.mark.parametrize("function", [softmax, layernorm])
 def test_rows_of_known_widths(function: Any, columns: int) -> None:
     same(function, rows_of(10, columns), *others(function, columns), times=2)
+
+
+@pytest.mark.parametrize("columns", [5000, 5001, 16384])
+def test_arguments_that_are_read_in_two_ways(columns: int) -> None:
+    same(differences, rows_of(10, columns))
+    same(two_of_one, rows_of(10, columns), RNG.standard_normal(2 * columns).astype(BF16))
 
 
 @pytest.mark.parametrize("function", NORMS)

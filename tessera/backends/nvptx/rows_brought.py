@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from xdsl.ir import SSAValue
@@ -125,19 +125,26 @@ def _loads(kernel: SpecOp) -> Iterator[tuple[SpecOp, SSAValue, SSAValue]]:
     (outer,) = [op for op in kernel.regions[0].block.ops if op.name == "ttarget.programs"]
     block = outer.regions[0].block
     for loop in block.ops:
-        for op in loop.regions[0].block.ops if loop.name == "ttarget.loop" and len(block.args) == 1 else ():
+        for op in loop.regions[0].block.ops if loop.name in LOOPS and len(block.args) == 1 else ():
             if isinstance(op, SpecOp) and op.name == "ttarget.load":
                 yield op, block.args[0], loop.regions[0].block.args[0]
 
 
 def _rows(kernel: SpecOp) -> list[RaggedRow]:
-    found = [row_in(op, kernel, place, turn, width_of(kernel)) for op, place, turn in _loads(kernel)]
-    return list({row.buffer: row for row in found if row is not None}.values())
+    width = width_of(kernel)
+    return _alone(kernel, {op: row_in(op, kernel, place, turn, width) for op, place, turn in _loads(kernel)})
 
 
 def _lines(kernel: SpecOp) -> list[RaggedRow]:
-    found = [line_in(op, kernel, turn, width_of(kernel)) for op, _, turn in _loads(kernel)]
-    return list({row.buffer: row for row in found if row is not None}.values())
+    width = width_of(kernel)
+    return _alone(kernel, {op: line_in(op, kernel, turn, width) for op, _, turn in _loads(kernel)})
+
+
+def _alone(kernel: SpecOp, found: Mapping[SpecOp, RaggedRow | None]) -> list[RaggedRow]:
+    """Those of arguments of which nothing else is read: what is brought is all that there is of one then."""
+    others = {value for op in kernel.walk() if not isinstance(op, SpecOp) or not found.get(op) for value in op.operands}
+    rows = [row for row in found.values() if row is not None]
+    return list({row.buffer: row for row in rows if row.buffer not in others}.values())
 
 
 def is_long(op: SpecOp) -> bool:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.row_teams import SECTION, Division, divided, divided_freely
-from tessera.backends.nvptx.rows_brought import widths_of
+from tessera.backends.nvptx.rows_brought import brought, widths_of
 from tessera.backends.nvptx.rows_divided import split
 from tessera.backends.nvptx.rows_rare import rare_sums
 from tessera.compiler.compile import Lowering, lower
@@ -214,6 +214,25 @@ def test_a_shared_row_is_read_once(columns: int) -> None:
     shares = 8 if columns == 16384 else 4
     assert f".reqntid {shares * WARP}" in ptx
     assert "bar.sync" in ptx
+
+
+def differences(x: Any) -> Any:
+    return ts.ops.softmax(x[1:] - x[:-1], axis=-1)
+
+
+def two_of_one(x: Any, w: Any) -> Any:
+    return ts.ops.rmsnorm(x, w[:5000]) + w[5000:]
+
+
+def test_what_is_read_in_two_ways_is_not_brought() -> None:
+    """A program has a place for one row of an argument: another would be looked for behind it."""
+    alone, (several,), (halves,) = (
+        lowered(rmsnorm, *arrays(rmsnorm, 5000)).targets[0],
+        lowered(differences, np.zeros((64, 5000), BF16)).targets,
+        lowered(two_of_one, np.zeros((64, 5000), BF16), np.zeros(10000, BF16)).targets,
+    )
+    found = [brought(kernel, GPUS["sm_90a"]) for kernel in (alone, several, halves)]
+    assert [(len(one.rows), len(one.lines)) for one in found] == [(1, 1), (0, 0), (1, 0)]
 
 
 def test_powers_are_computed_once_and_divided_by_warps() -> None:
