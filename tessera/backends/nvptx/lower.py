@@ -12,7 +12,7 @@ from tessera.backends.nvptx.again import Again, computed_again
 from tessera.backends.nvptx.kernel_code import shared_symbol
 from tessera.backends.nvptx.mixed_buffers import mixed_buffers
 from tessera.backends.nvptx.row_shapes import folds_whole_rows, has_plain_rows
-from tessera.backends.nvptx.row_shares import shares_of, shares_of_free_rows
+from tessera.backends.nvptx.row_shares import length_of, shares_of, shares_of_free_rows
 from tessera.backends.nvptx.text import WARP
 from tessera.backends.nvptx.vector_widths import ALIGNED, align_accesses, asked_vector, widest
 from tessera.ir.base.dialect_of import make
@@ -45,6 +45,10 @@ Where it would have more than twice as many, a program has twice as many threads
 """
 MAP_TURNS = 2
 """Turns of a map that are written one after the other: all that a whole block of it has."""
+AHEAD = 1200
+"""Instructions of a loop over columns that are written for a thread at most: more would take long to compile."""
+GUARDED = 8
+"""How many times as many they are where each element is looked at, whether it is there."""
 ON_ITS_WAY, SIMPLE = 512, 12
 """Bytes that a thread of a loop over columns has asked for before it looks at the first, if the loop has few ops."""
 
@@ -382,10 +386,28 @@ class Lowering(Writer):
         """Turns of a loop over columns: few programs run, so each thread has much of a simple loop on its way."""
         loads = [part.results[0].type for part in op.walk() if part.name == "ttile.load"]
         sizes = [type.data.bytes.value or 0 for type in loads if isinstance(type, TileAttr)]
-        if len(list(op.walk())) > SIMPLE or not sizes:
-            return 16
+        parts = [part for part in op.walk() if isinstance(part, SpecOp) and part is not op]
+        elements = max([prod(dim.value or 1 for dim in type.shape) for type in _tiles_in(op)], default=1)
+        most = AHEAD // (length_of(parts) * max(1, elements // self.threads))
+        loops = [part for part in self.kernel.walk() if part.name == "ttile.for"]
+        if len(loops) > 1 and any(self._is_guarded_across(part, op) for part in parts):
+            most //= GUARDED
         turns = ON_ITS_WAY * self.threads // max(1, sum(sizes))
-        return max(8, min(64, 1 << max(0, turns.bit_length() - 1)))
+        turns = 16 if len(parts) >= SIMPLE or not sizes else max(8, min(64, turns))
+        return 1 << max(0, min(turns, max(2, most)).bit_length() - 1)
+
+    def _is_guarded_across(self, load: SpecOp, loop: SpecOp) -> bool:
+        """Whether a load may reach beyond a bound along another axis than that of the loop."""
+        if load.name != "ttile.load":
+            return False
+        where = dict(zip(load.value("coords"), load.operands[1:], strict=False))
+        tile, turn = load.results[0].type, loop.regions[0].block.args[0]
+        assert isinstance(tile, TileAttr)
+        bounds = zip(load.value("axes"), load.value("bounds"), tile.shape, strict=True)
+        return any(
+            bound.value != -1 and where[axis] is not turn and not self.is_safe(where[axis], bound, size.value or 1)
+            for axis, bound, size in bounds
+        )
 
     def _copy(
         self, name: str, op: SpecOp, bounds: Sequence[SSAValue], carried: Sequence[SSAValue], top: Dim | None

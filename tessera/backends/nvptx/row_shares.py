@@ -51,14 +51,14 @@ def shares_of(kernel: SpecOp, most: int, ragged: int) -> int:
     if width is None or width.value is None:
         return 0
     turns = width.value // WARP
-    length = _length(ops)
+    length = length_of(ops)
     if turns <= (ragged if width.value % 8 else most) and turns * length <= WRITTEN:
         return 0
     own = min(_turns_of_a_warp(ops), WRITTEN // length)
     return next((count for count in SHARES if turns // count <= own), 0)
 
 
-def _length(ops: Sequence[SpecOp]) -> int:
+def length_of(ops: Sequence[SpecOp]) -> int:
     """Instructions of a turn of each loop, about, in Tile IR or Target IR."""
     return sum(_length_of(op) for op in ops if (op.parent_op() or op).name in ("ttile.for", "ttarget.loop")) or 1
 
@@ -109,7 +109,7 @@ def sections_of(kernel: SpecOp) -> int:
     ops = _ops_of(kernel)
     types = [op.results[0].type for op in ops if _is_of_lanes(op)]
     is_wide = any(isinstance(type, VectorAttr) and type.dtype.bytes > 4 for type in types)
-    return max(1, min(4 if is_wide else 8, WRITTEN // (SECTION * _length(ops)) - 1))
+    return max(1, min(4 if is_wide else 8, WRITTEN // (SECTION * length_of(ops)) - 1))
 
 
 def _is_of_lanes(op: SpecOp) -> bool:
