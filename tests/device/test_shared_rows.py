@@ -225,3 +225,12 @@ def test_rows_that_begin_anywhere() -> None:
     """Rows of a view, whose neighbours belong to nobody."""
     for columns in (5003, 5004, 5011):
         same(later_columns, rows_of(6, columns))
+
+
+def of_columns(x: Any) -> Any:
+    return ts.ops.softmax(x, axis=1)
+
+
+@pytest.mark.parametrize("shape", [(3, 5001, 4), (2, 700, 33), (2, 1024, 64)])
+def test_powers_over_columns(shape: tuple[int, ...]) -> None:
+    same(of_columns, (RNG.standard_normal(shape) * 5).astype(BF16))

@@ -122,6 +122,19 @@ def test_powers_that_are_computed_again_are_not_written_out() -> None:
     assert len(ptx_of(lowered(softmax, np.zeros((64, 33792), BF16)))) < 1 << 16
 
 
+def of_columns(x: Any) -> Any:
+    return ts.ops.softmax(x, axis=1)
+
+
+def test_loops_over_columns_with_much_to_do_are_written_out_for_few_turns() -> None:
+    """Each element is looked at, whether it is there, and then takes a power: many of them take seconds to compile."""
+    (kernel,) = lowered(of_columns, np.zeros((8, 5001, 4), BF16)).targets
+    loops = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.loop"]
+    assert max(op.value("unroll") for op in loops if op.results) <= 8
+    (sums,) = lowered(lambda x: x.sum(axis=0), np.zeros((4096, 100), BF16)).targets
+    assert [op.value("unroll") for op in sums.walk() if isinstance(op, SpecOp) and op.name == "ttarget.loop"] == [64]
+
+
 # Rows of the kernel language.
 
 
