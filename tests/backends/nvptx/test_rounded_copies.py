@@ -122,3 +122,11 @@ def test_a_map_that_rounds_to_anything_else_is_refused() -> None:
     maps[0].properties["rounds"] = attribute_of("str", "bf16")
     with pytest.raises(OpError, match="copies round f32 to tf32 or nothing, got f32 to bf16"):
         verify(module)
+
+
+def test_a_map_that_rounds_is_not_stored_through() -> None:
+    module = parse_module(text_of(lowered(nt, (256, 128), (192, 128)).targets[0]))
+    maps = [op for op in module.walk() if isinstance(op, SpecOp) and op.name == "ttarget.tensor_map"]
+    maps[-1].properties["rounds"] = attribute_of("str", "tf32")
+    with pytest.raises(OpError, match="stores elements as they are, and its tensor map rounds to tf32"):
+        verify(module)

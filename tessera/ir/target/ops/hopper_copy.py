@@ -129,6 +129,8 @@ def _check_store(op: SpecOp) -> None:
         op.fail(f"`{op.name}` goes to one buffer, and its tensor map is of another")
     if isinstance(made, SpecOp) and made.value("cut") != -1:
         op.fail(f"`{op.name}` says no place where rows end, and its tensor map asks for one")
+    if isinstance(made, SpecOp) and made.value("rounds"):
+        op.fail(f"`{op.name}` stores elements as they are, and its tensor map rounds to {made.value('rounds')}")
     check_places(op, 4, fragment, buffer)
 
 
