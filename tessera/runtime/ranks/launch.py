@@ -172,6 +172,11 @@ def main_of(body: bytes) -> tuple[str, str] | None:
     if name is not None:
         return "module", name
     file: str | None = getattr(main, "__file__", None)
+    if file is None and sys.modules.get("__mp_main__", main) is not main:  # only while a rank reads the program
+        raise RankError(
+            "ranks read the program to find what they run, and reading it starts ranks again",
+            fix='put the call under `if __name__ == "__main__":`',
+        )
     if file is None:
         raise RankError(
             "what ranks run was typed in, and stands in no file that other processes could read",

@@ -107,14 +107,18 @@ def test_what_cannot_be_sent_is_told() -> None:
 
 def test_ranks_read_the_program_that_what_they_run_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
     named = types.ModuleType("__main__")
-    monkeypatch.setitem(sys.modules, "__main__", named)
+    for name in ("__main__", "__mp_main__"):
+        monkeypatch.setitem(sys.modules, name, named)
     assert launch.main_of(pickle.dumps(programs.four_ranks)) is None
     with pytest.raises(RankError, match="stands in no file"):
         launch.main_of(b"c__main__\nf\n")
+    with monkeypatch.context() as reading, pytest.raises(RankError, match="reading it starts ranks again"):
+        reading.setitem(sys.modules, "__mp_main__", types.ModuleType("__mp_main__"))
+        launch.main_of(b"c__mp_main__\nf\n")
     named.__file__ = "/somewhere/model.py"
     # A rank has what it read under the second name, and may start others with it.
-    for name in (b"__main__", b"__mp_main__"):
-        assert launch.main_of(b"c" + name + b"\nf\n") == ("file", "/somewhere/model.py")
+    for told in (b"__main__", b"__mp_main__"):
+        assert launch.main_of(b"c" + told + b"\nf\n") == ("file", "/somewhere/model.py")
     named.__spec__ = ModuleSpec("package.model", None)
     assert launch.main_of(b"c__main__\nf\n") == ("module", "package.model")
 
