@@ -43,7 +43,7 @@ MAX_THREADS = 1024
 """Threads of a block (CUDA C++ Programming Guide, technical specifications per compute capability)."""
 
 SHARES = (4, 8, 16)
-"""Warps that may share a row: no more than a block has barriers, by which they hand over."""
+"""Warps that may share a row: no more than a block has barriers, as any of them may be the first of a team."""
 
 MAX_ARGUMENTS = 1024
 MAX_SIZES = 1024
