@@ -131,3 +131,25 @@ def from_the_end(x: KTile["M", "N", ts.f32], out: KTile["M", 4, ts.f32]) -> None
 def test_a_part_does_not_begin_before_its_dim() -> None:
     with pytest.raises(KernelError, match="is no part of dim 1 of `x`"):
         from_the_end(ones(3, 9))
+
+
+@kernel
+def of_blocks(x: KTile["M", "N", ts.f32]) -> KTile["M", ts.f32]:
+    T = tile.context()
+    return tile.sum(tile.load(x, rows=T.m, cols=T.n), 1)
+
+
+def inside_of_blocks(x: Any) -> Any:
+    return of_blocks(x)
+
+
+def test_a_returned_cell_is_of_one_program_alone() -> None:
+    """With more columns than a block has, programs side by side would each write their part as the sum of the row."""
+    x = ones(3, 1000)
+    assert np.asarray(of_blocks(x[:, :20])).tolist() == [20.0] * 3
+    with pytest.raises(GuardError, match="`N` is 1000") as guarded:
+        of_blocks(x)
+    assert "one program has all columns" in str(guarded.value)
+    for refused in (of_blocks.interpret, ts.jit(inside_of_blocks)):
+        with pytest.raises(KernelError, match="has no `n`, and 4 programs along it would write the same cells"):
+            refused(x)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import KernelError
-from tessera.frontend.kernel.builder import KernelBuilder
+from tessera.frontend.kernel.builder import UNKNOWN, KernelBuilder
 from tessera.frontend.kernel.elementwise import col_index, row_index, where
 from tessera.frontend.kernel.memory import converted
 from tessera.frontend.kernel.operands import Given, Parameter
@@ -97,6 +97,7 @@ def _return(b: KernelBuilder, tile: Tile, given: Given, annotation: TensorAnnota
             )
         dims.append(found.dim)
         spots.append(Spot(Dim.symbol(found.name), found, size))
+    _check_alone(b, tile)
     dtype = annotation.dtype if annotation is not None and annotation.dtype is not None else tile.dtype
     result = TensorType(tuple(dims), dtype)
     if annotation is not None:
@@ -107,6 +108,27 @@ def _return(b: KernelBuilder, tile: Tile, given: Given, annotation: TensorAnnota
     place_ = place_of(b, spots)
     source = converted(b, tile, tensor, "return")
     b.emit("store", [number_of(b, source), number, *place_.operands], {**place_.values, "mode": "set"})
+
+
+def _check_alone(b: KernelBuilder, tile: Tile) -> None:
+    """One program alone has each returned cell: proved, refused, or a guard.
+
+    Programs along an axis that the tile does not have would all write the same cells, each what its own block gave.
+    """
+    names = {axis.name for axis in tile.axes if axis is not None}
+    for name, whole in (("_m", "rows"), ("_n", "columns")):
+        axis = b.axes.get(name)
+        if axis is None or name in names or axis.extent == UNKNOWN:
+            continue
+        blocks = axis.blocks.value
+        if blocks is not None and blocks > 1:
+            raise b.fail(
+                f"the returned tile has no `{name[1:]}`, and {blocks} programs along it would write the same cells",
+                f"load all {whole} at once, with `T.d` or `:`, or carry the result through a loop over them",
+                f"a program has {axis.size} of {axis.extent} {whole}",
+            )
+        rule = f"the returned tile has no `{name[1:]}`, so one program has all {whole}: `T.d` or `:` loads them"
+        b.same(axis.blocks, Dim.constant(1), rule)
 
 
 def _placed(b: KernelBuilder, axis: Axis | None) -> Axis | None:
