@@ -164,6 +164,7 @@ def _on_mesh(name: str, operands: tuple[Any, ...], attributes: dict[str, Any]) -
     if axis not in sizes:
         raise TracingError(
             f"`{name}` speaks along mesh axis `{axis}`, and there is no such axis",
+            notes=(f"what is in force here is {around}",) if sizes else (),
             fix=f"call it within `with tessera.dist.mesh({axis}=...)`",
         )
     if dispatch.tracing() is None:
@@ -201,7 +202,8 @@ def refuse_to_run(tape: Tape, backend: str, meshes: Sequence[Mesh]) -> None:
             f"{found[0]} cannot run: {around} has {around.size} ranks, and {alone}",
             span=found[1],
             notes=("its shapes and types are checked, and `lower` shows its IR",),
-            fix=f"start it with `tessera.dist.run(function, ranks={around.size})`",
+            fix=f"start it with `tessera.dist.run(function, ranks={around.size})`, "
+            f"or the file with `tessera run --ranks {around.size}`",
         )
     if backend not in ("x86", "reference"):
         raise RankError(

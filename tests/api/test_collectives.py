@@ -38,6 +38,9 @@ def test_a_program_is_made_again_for_another_mesh() -> None:
             placed(x)
         with pytest.raises(TracingError, match="no such axis"):
             placed(x)
+    with ts.dist.mesh(tp=1), pytest.raises(TracingError, match="no such axis") as other:
+        placed(x)
+    assert other.value.notes == ("what is in force here is mesh(tp=1)",)
     assert placed.cache_info().compiles <= 1
     found = on_ranks(lambda rank: placed(ts.ones(3)).tolist(), dp=2)
     assert found == [[2.0] * 3, [3.0] * 3]

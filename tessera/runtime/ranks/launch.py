@@ -18,6 +18,7 @@ from threading import Thread
 from typing import IO, Any
 
 from tessera.diagnostics.codes import RankError
+from tessera.diagnostics.error import TesseraError
 from tessera.runtime.ranks.shared_memory import Ends, ends_of
 from tessera.types.settings import rank_seconds, usable_cpus
 
@@ -137,10 +138,12 @@ def _results(running: Sequence[_Rank]) -> list[Any]:
     first = next((one for one in own if one.answer is not None), failed[0])
     others = [f"rank {one.rank}: {_summary(one)}" for one in failed if one is not first]
     answer: dict[str, Any] = first.answer or {}
+    error = answer.get("error")
     raise RankError(
         f"rank {first.rank} of {len(running)} failed: {_summary(first)}",
         notes=(*answer.get("places", ()), *others),
-    ) from answer.get("error")
+        fix=error.fix.message if isinstance(error, TesseraError) and error.fix is not None else None,
+    ) from error
 
 
 def _summary(one: _Rank) -> str:

@@ -81,6 +81,10 @@ def test_a_rank_that_dies_ends_the_others_with_an_error(capfd: pytest.CaptureFix
     assert any("programs.py" in note and "`failing`" in note for note in failed.value.notes)
     assert "[rank 0] from 0\n" in (said := capfd.readouterr().out)
     assert "[rank 1] from 1\n" in said
+    with pytest.raises(RankError, match=r"mesh\(dp=4\) has 4 ranks") as few:
+        ts.dist.run(programs.seed_snippet, ranks=2)
+    assert few.value.fix is not None
+    assert few.value.fix.message == "let the sizes of its axes make 2"
     assert set(os.listdir("/dev/shm")) <= before
     assert ts.dist.run(ts.dist.rank, ranks=1) == [0]
 
