@@ -78,6 +78,8 @@ def find(target: str) -> Jit | Kernel:
     module, _, name = target.partition(":")
     if not name or not all(part.isidentifier() for part in module.split(".")):
         raise TargetError(f"`{target}` must be module:function, such as `model:forward`")
+    if module.endswith(".py"):
+        raise TargetError(f"`{module}` is a file; write its module: `{module.removesuffix('.py')}:{name}`")
     sys.path.insert(0, "")
     try:
         found: Any = importlib.import_module(module)

@@ -58,6 +58,14 @@ _WORDS: dict[str, Any] = {
     "flush_denormals": flush_denormals,
     "keep_denormals": keep_denormals,
 }
+_LONG_NAMES = {
+    **{f"float{bits}": f"f{bits}" for bits in (16, 32, 64)},
+    **{f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": f"u{bits}" for bits in (8, 16, 32, 64)},
+    "bfloat16": "bf16",
+    "bool": "bool_",  # the name of Python's own is not a dtype
+}
+"""Dtypes by the names that other libraries give them."""
 _POLICY_WORDS: dict[str, Any] = {**_WORDS, **BLOCK_FORMATS, "storage": storage}
 
 
@@ -170,9 +178,11 @@ def _dim(item: Any, head: str) -> Dim:
 
 
 def _named_dim(text: str) -> Dim:
-    if text in _WORDS:
+    if text in _WORDS or text in _LONG_NAMES:
+        ours = _LONG_NAMES.get(text, text)
         raise AnnotationError(
-            f'`"{text}"` in quotes would be a dimension named `{text}`', fix=lambda span: _unquoted_fix(span, text)
+            f'`"{text}"` in quotes would be a dimension named `{text}`',
+            fix=lambda span: _unquoted_fix(span, text, ours),
         )
     try:
         return Dim.of(text)
@@ -211,9 +221,9 @@ def _order_fix(span: Span | None, word: str) -> Fix | None:
     return expression.whole.edit(f"{head}[{moved}]", "the dtype comes last")
 
 
-def _unquoted_fix(span: Span | None, text: str) -> Fix | str:
-    advice, expression = f"write `{text}` unquoted", _edits().expression_at(span)
-    name = expression.name_of(text) if expression is not None else None
+def _unquoted_fix(span: Span | None, text: str, ours: str) -> Fix | str:
+    advice, expression = f"write `{ours}` unquoted", _edits().expression_at(span)
+    name = expression.name_of(ours) if expression is not None else None
     return (name is not None and _edits().edit_literal(span, text, name, advice)) or advice
 
 

@@ -147,6 +147,11 @@ def test_a_target_is_a_module_and_a_function(target: str) -> None:
         find(target)
 
 
+def test_a_file_is_answered_with_its_module() -> None:
+    with pytest.raises(TargetError, match=r"`model\.py` is a file; write its module: `model:forward`"):
+        find("model.py:forward")
+
+
 def test_a_name_that_a_module_lacks_is_answered_with_those_it_has() -> None:
     with pytest.raises(TargetError, match=r"no attribute 'softmax'; it has by_hand, built_in, rows, main$"):
         find("examples.softmax:softmax")

@@ -90,3 +90,32 @@ def test_numbers_of_numpy_are_numbers_and_arrays_are_to_be_given() -> None:
         plus_an_array(X)
     assert caught.value.fix is not None
     assert "as a parameter" in caught.value.fix.message
+
+
+@kernel
+def power_of_a_tensor(x: KTile["M", "N", ts.f32]) -> Any:
+    return tile.exp(x)
+
+
+@kernel
+def larger_of_tensors(x: KTile["M", "N", ts.f32]) -> Any:
+    return tile.maximum(x, x)
+
+
+@kernel
+def tile_and_tensor(x: KTile["M", "N", ts.f32]) -> Any:
+    T = tile.context()
+    return tile.maximum(x, tile.load(x, T.m, T.n))
+
+
+@kernel
+def tensor_itself(x: KTile["M", "N", ts.f32]) -> Any:
+    return x
+
+
+@pytest.mark.parametrize("function", [power_of_a_tensor, larger_of_tensors, tile_and_tensor, tensor_itself])
+def test_a_tensor_that_was_not_loaded_is_told_so(function: Any) -> None:
+    with pytest.raises(KernelError, match="`x` is a tensor in memory, and kernels compute on tiles") as caught:
+        function(X)
+    assert caught.value.fix is not None
+    assert "tile.load(x, rows=T.m, cols=T.n)" in caught.value.fix.message

@@ -11,7 +11,7 @@ from tessera.frontend.kernel.elementwise import col_index, row_index, where
 from tessera.frontend.kernel.memory import converted
 from tessera.frontend.kernel.operands import Given, Parameter
 from tessera.frontend.kernel.places import Spot, TensorRef, place_of
-from tessera.frontend.kernel.tiles import Axis, Operand, Tile, number_of
+from tessera.frontend.kernel.tiles import Axis, Operand, Tile, no_tile, number_of
 from tessera.frontend.kernel.triangle import is_foldable
 from tessera.frontend.several import is_several, several
 from tessera.types.annotation import TensorAnnotation
@@ -73,7 +73,7 @@ def return_tiles(b: KernelBuilder, definition: KernelDefinition, given: Given, v
     for number, item in enumerate(values):
         tile = item.materialized() if isinstance(item, Operand) else item
         if not isinstance(tile, Tile):
-            raise b.fail(f"`{definition.name}` returns {type(item).__name__}, not a tile")
+            raise no_tile(b, f"`{definition.name}` returns {type(item).__name__}, not a tile", item)
         annotation = declared[number] if len(declared) == len(values) else None
         _return(b, tile, given, annotation, f"out{number}" if len(values) > 1 else "out")
 

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tessera.diagnostics.codes import KernelError
 from tessera.frontend.concrete import is_array
 from tessera.frontend.kernel.builder import KernelBuilder, current
 from tessera.frontend.kernel.extents import Axis, Extent, Index, Loop, NeedsNumber, dim_of, index_of
@@ -307,8 +308,10 @@ def operand(b: KernelBuilder, value: Any, dtype: DType, shape: tuple[int, ...]) 
         if isinstance(value, float) and not dtype.is_float:
             raise b.fail(f"{value} meets a tile of {dtype}", "cast the tile to f32 first: `tile.cast(x, f32)`")
         return constant(b, value, shape, dtype)
-    fix = "give the kernel the array as a parameter, and load a tile of it" if is_array(value) else ""
-    raise b.fail(f"a tile meets {type(value).__name__}, which is neither a tile nor a number", fix)
+    message = f"a tile meets {type(value).__name__}, which is neither a tile nor a number"
+    if is_array(value):
+        raise b.fail(message, "give the kernel the array as a parameter, and load a tile of it")
+    raise no_tile(b, message, value)
 
 
 def _meet(b: KernelBuilder, fn: str, first: Tile, second: Tile) -> DType:
@@ -355,8 +358,15 @@ _KEEPS_ZERO = (
 
 def tile_of(b: KernelBuilder, fn: str, value: Any) -> Tile:
     if not isinstance(value, Operand):
-        raise b.fail(f"`{fn}` takes a tile, got {type(value).__name__}")
+        raise no_tile(b, f"`{fn}` takes a tile, got {type(value).__name__}", value)
     return value.materialized()
+
+
+def no_tile(b: KernelBuilder, message: str, *values: Any) -> KernelError:
+    """An error about values that should be tiles; of a tensor it says how to load one."""
+    from tessera.frontend.kernel.instead import tensor_refusal  # noqa: PLC0415 - it is written with tiles
+
+    return b.fail(*(tensor_refusal(values) or (message,)))
 
 
 def binary(fn: str, first: Any, second: Any) -> Tile:
@@ -365,7 +375,7 @@ def binary(fn: str, first: Any, second: Any) -> Tile:
     given = [value.materialized() if isinstance(value, Operand) else value for value in (first, second)]
     tiles = [value for value in given if isinstance(value, Tile)]
     if not tiles:
-        raise b.fail(f"`{fn}` takes a tile, got {type(first).__name__} and {type(second).__name__}")
+        raise no_tile(b, f"`{fn}` takes a tile, got {type(first).__name__} and {type(second).__name__}", first, second)
     if fn == "add" and len(tiles) == 2 and (chained := _chained(b, *tiles)) is not None:
         return chained
     dtype = _meet(b, fn, tiles[0], tiles[-1])
