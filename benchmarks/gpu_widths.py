@@ -39,12 +39,12 @@ def layernorm(x: Any, w: Any, b: Any) -> Any:
 WORKS: tuple[Callable[..., Any], ...] = (softmax, rmsnorm, layernorm)
 
 
-def free(function: Any) -> Any:
-    """The function with every size free."""
+def free(function: Any, dtype: Any = ts.bf16) -> Any:
+    """The function with every size free: of rows `x` and `y`, and of lines as long as those."""
     made = FunctionType(function.__code__, function.__globals__)
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
     made.__annotations__ = {
-        name: ts.Tensor["M", "N", ts.bf16] if name == "x" else ts.Tensor["N", ts.bf16] for name in names
+        name: ts.Tensor["M", "N", dtype] if name in ("x", "y") else ts.Tensor["N", dtype] for name in names
     }
     return made
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import FunctionType
 from typing import Any
 
 import ml_dtypes
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from benchmarks.gpu_widths import free
 from tessera.frontend.several import several
 from tessera.runtime.devices.cuda_driver import is_available
 from tessera.stdlib import efficient_layernorm, stable_softmax
@@ -135,16 +135,6 @@ def test_two_rows_at_a_time() -> None:
 @pytest.mark.parametrize("columns", [2048, 4096, 4099])
 def test_long_formulas(function: Any, columns: int) -> None:
     same(function, rows_of(9, columns), *others(function, columns))
-
-
-def free(function: Any, dtype: Any) -> Any:
-    """The function with every size free."""
-    made = FunctionType(function.__code__, function.__globals__)
-    names = function.__code__.co_varnames[: function.__code__.co_argcount]
-    made.__annotations__ = {
-        name: ts.Tensor["M", "N", dtype] if name in ("x", "y") else ts.Tensor["N", dtype] for name in names
-    }
-    return made
 
 
 FREE = [1, 31, 1024, 1025, 1279, 1280, 1281, 2047, 2048, 2303, 2304, 2305, 4096, 5000, 8192, 8447, 8448, 16384,

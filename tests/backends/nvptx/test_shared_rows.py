@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import FunctionType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tessera as ts
+from benchmarks.gpu_widths import free
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.row_teams import SECTION, Division, divided, divided_freely
 from tessera.backends.nvptx.rows_brought import brought, widths_of
@@ -54,16 +55,6 @@ def gelu_layernorm(x: Any, w: Any, b: Any) -> Any:
 
 def running(x: Any) -> Any:
     return ts.ops.cumsum(x, axis=-1)
-
-
-def free(function: Any) -> Any:
-    """The function with every size free."""
-    made = FunctionType(function.__code__, function.__globals__)
-    names = function.__code__.co_varnames[: function.__code__.co_argcount]
-    made.__annotations__ = {
-        name: ts.Tensor["M", "N", ts.bf16] if name == "x" else ts.Tensor["N", ts.bf16] for name in names
-    }
-    return made
 
 
 def arrays(function: Any, columns: int, dtype: Any = BF16) -> list[Any]:
