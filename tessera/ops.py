@@ -15,7 +15,7 @@ __all__ = sorted(  # pyright: ignore[reportUnsupportedDunderAll] - the functions
     for name, item in vars(_public).items()
     if isinstance(item, _FunctionType)
     and item.__module__.startswith("tessera.frontend.functions.")
-    and not item.__module__.endswith(".operands")
+    and (name == "cast" or not item.__module__.endswith(".operands"))
     and not name.startswith("_")
 )
 

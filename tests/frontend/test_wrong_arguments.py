@@ -88,6 +88,15 @@ def test_ops_lists_ops_only() -> None:
     assert not [name for name in dir(ts.ops) if name.startswith("_")]
 
 
+def test_a_cast_takes_dtypes_alone() -> None:
+    assert "cast" in dir(ts.ops)
+    assert ts.ops.cast(ts.ones(2), ts.f64).dtype is ts.f64
+    for other in (np.float64, float, "double"):
+        with pytest.raises(ts.TesseraError, match="is not a dtype") as caught:
+            ts.ops.cast(ts.ones(2), other)  # pyright: ignore[reportArgumentType]
+        assert caught.value.fix is not None
+
+
 @pytest.mark.parametrize("name", sorted(functions()))
 def test_wrong_arguments_in_a_trace(name: str) -> None:
     function = functions()[name]

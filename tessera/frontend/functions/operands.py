@@ -69,9 +69,13 @@ def as_tensor(value: Any, dtype: DType | None = None) -> Any:
 
 
 def cast(x: Any, dtype: DType) -> Any:
-    """`x` in another dtype; the same value when it has that dtype. A size becomes a scalar."""
+    """`x` in another dtype; the same value when it has that dtype. A size becomes a scalar.
+
+    Raises: DTypeError (T0102) if `dtype` is none of Tessera's.
+    """
+    dtype = parse_dtype(dtype)
     if isinstance(x, Size):
-        return as_tensor(x, parse_dtype(dtype))
+        return as_tensor(x, dtype)
     return x if dtype_of(x) is dtype else apply("cast", (x,), {"dtype": dtype})
 
 
