@@ -34,6 +34,9 @@ _MOST_SUMS = 128
 """Accumulators of a thread that leave room for addresses and what an epilogue needs."""
 _MOST_PROMOTED = 208
 """The same where some of them are only on their way to others; three warpgroups have no more than the above."""
+_MOST_HELD = 224
+"""Registers of a thread of several warpgroups for sums of all products and left sides together: more is refused by the
+assembler, which would do one product after the other."""
 
 
 @frozen
@@ -126,10 +129,23 @@ def plan_of(kernel: SpecOp, units: Units) -> Plan:
     passed: set[Operation] = set()
     forms = units.rounded if units.rounded is not None and is_tf32(kernel) else units.products
     products = {op: _product(op, rows, rows // (ROWS * consumers), passed, units, forms) for op in dots}
+    if units.trims and consumers > 1:
+        _check_held(products, rows // (ROWS * consumers))
     hidden = _hidden(ops, passed, set(dots))
     _check_still(kernel, [op for op in ops if op in passed or op.name == "ttile.fetch"])
     _check_tiles(ops, rows, hidden)
     return Plan(rows, consumers, products, hidden, _columns(ops))
+
+
+def _check_held(products: Mapping[SpecOp, Product], blocks: int) -> None:
+    """Raises `UnfitError` where sums, and left sides that threads keep, leave no register for anything else."""
+    held = sum(tile_sizes(op.results[0])[1] // 2 for op in products)
+    held += sum(tile_sizes(one.lhs.value)[1] // 4 for one in products.values() if one.lhs.load is None)
+    if held * blocks > _MOST_HELD:
+        raise UnfitError(
+            f"sums and computed left sides take {held * blocks} registers of a thread, and at most {_MOST_HELD} are "
+            "left for them: blocks of 64 rows have more"
+        )
 
 
 def _check_still(kernel: SpecOp, ahead: Sequence[SpecOp]) -> None:
