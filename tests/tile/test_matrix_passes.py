@@ -57,7 +57,8 @@ PROGRAMS: dict[str, tuple[Any, list[tuple[int, ...]], Any]] = {
 def kernel_text(name: str) -> str:
     """The one tile kernel of a program."""
     function, shapes, dtype = PROGRAMS[name]
-    (kernel,) = kernels_of(function, shapes, dtype)
+    overrides = {"contraction.block": (64, 64, 128)} if name == "8-bit" else {}
+    (kernel,) = kernels_of(function, shapes, dtype, overrides=overrides)
     return text_of(kernel)
 
 
