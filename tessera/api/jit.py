@@ -15,7 +15,7 @@ from tessera.api.compilation import load, placed
 from tessera.api.outside import Outside
 from tessera.api.recompile import Around, CacheInfo, History
 from tessera.api.specialization import Specialization
-from tessera.compiler.options import Options, at_place
+from tessera.compiler.options import Options, at_place, check_names
 from tessera.diagnostics.codes import PolicyError, RuntimeArgumentError
 from tessera.frontend.annotations import (
     annotation_text,
@@ -471,6 +471,7 @@ def jit(
     True
     """
     names, donated = words("jit", "static_argnames", static_argnames), words("jit", "donate", donate)
+    check_names(options, ("static_argnames", "dynamic", "constraints", "policy", "donate"))
     settings = Options.of(**options)
     rules = () if constraints is _NO_RULES else _named().rules_of(constraints)
     if not isinstance(policy, Policy):  # pyright: ignore[reportUnnecessaryIsInstance]

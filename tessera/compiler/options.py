@@ -47,10 +47,7 @@ class Options:
         """
         if "target" in given:
             given["backend"] = given.pop("target")
-        known = [field.name for field in fields(Options)]
-        unknown = next((name for name in given if name not in known), None)
-        if unknown is not None:
-            raise OverrideError(f"there is no option `{unknown}`", fix=lambda span: _nearest(span, unknown, known))
+        check_names(given)
         if "overrides" in given:
             given["overrides"] = _sorted_pairs(given["overrides"])
         if given.get("features") is not None:
@@ -75,6 +72,15 @@ class Options:
             raise OverrideError(
                 f"{text!r} is no text of options: {error}", fix="give what `options.text` gave"
             ) from None
+
+
+def check_names(given: Iterable[str], beside: Sequence[str] = ()) -> None:
+    """Raise `OverrideError` (T0402) for a name that no option has; `beside` are other names that the caller takes."""
+    options = [field.name for field in fields(Options)]
+    unknown = next((name for name in given if name not in options and name != "target"), None)
+    if unknown is not None:
+        known = [*beside, *options]
+        raise OverrideError(f"there is no option `{unknown}`", fix=lambda span: _nearest(span, unknown, known))
 
 
 BACKENDS = {"gpu": "cuda", "cpu": "x86"}
