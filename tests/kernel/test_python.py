@@ -150,6 +150,14 @@ def combine_of_three(T: Any, x: Any) -> Any:
     return tile.scan(tile.load(x, T.m, T.n), lambda before, here, more: before)  # pyright: ignore[reportUnknownLambdaType]
 
 
+def fold_to_a_number(T: Any, x: Any) -> Any:
+    return tile.reduce(tile.load(x, T.m, T.n), 0, lambda before, here: 1)  # pyright: ignore[reportUnknownLambdaType]
+
+
+def scan_of_nothing(T: Any, x: Any) -> Any:
+    return tile.scan(tile.load(x, T.m, T.n), lambda before, here: None)  # pyright: ignore[reportUnknownLambdaType]
+
+
 @kernel
 def whole(x: KTile["M", "N", f32]) -> Any:
     """What it is given."""
@@ -175,6 +183,8 @@ def whole(x: KTile["M", "N", f32]) -> Any:
         (KernelError, "the context of a kernel has no `q`", no_such_size),
         (KernelError, "`whole` is a kernel, and kernels call functions", kernel_in_kernel),
         (KernelError, "is given 2 values, and takes 3", combine_of_three),
+        (KernelError, "the function of a fold gives a tile .*, got 1\n", fold_to_a_number),
+        (KernelError, "the function of a fold gives a tile .*, got None\n", scan_of_nothing),
     ],
 )
 def test_what_has_no_meaning_is_refused_at_the_line_of_the_function(error: Any, message: str, body: Any) -> None:

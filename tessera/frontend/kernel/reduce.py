@@ -8,7 +8,18 @@ from typing import Any
 from tessera.frontend.kernel.builder import KernelBuilder, current
 from tessera.frontend.kernel.elementwise import exp, full, where
 from tessera.frontend.kernel.places import within
-from tessera.frontend.kernel.tiles import INF, Tile, binary, cast_to, computed, constant, made, number_of, tile_of
+from tessera.frontend.kernel.tiles import (
+    INF,
+    Operand,
+    Tile,
+    binary,
+    cast_to,
+    computed,
+    constant,
+    made,
+    number_of,
+    tile_of,
+)
 from tessera.ir.tile.records import INDEX, Body, Memory, TileOp
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, f32
@@ -212,6 +223,19 @@ class _Scan:
         operands = [number_of(self.b, line), buffer, *self._operands(at)]
         self.b.emit("store", operands, {**self._access(self.across), "mode": "set"})
 
+    def _folded(self, fold: Callable[[Tile, Tile], Any], before: Tile, here: Tile) -> Tile:
+        """What the function makes of two lines, which is carried on: a line of their shape, in their dtype."""
+        b, given = self.b, fold(before, here)
+        if not isinstance(given, Operand):
+            raise b.fail(
+                f"the function of a fold gives a tile of what was folded so far and the next, got {given!r}",
+                f"give a tile, as in `lambda before, here: before + here`, or `tile.full({list(before.shape)}, ...)`",
+            )
+        after = cast_to(b, given.materialized(), before.dtype)
+        if after.shape != before.shape:
+            raise b.misfit(f"the function of a scan gives {list(after.shape)}, and takes {list(before.shape)}")
+        return after
+
     def _loop(
         self, first: int, count: int, line: Tile, source: int, target: int, fold: Callable[[Tile, Tile], Tile]
     ) -> None:
@@ -219,7 +243,7 @@ class _Scan:
         if b.is_native:
             for place in range(first, count):
                 at = self._step(place)
-                after = cast_to(b, fold(line, self._read(source, at)), line.dtype)
+                after = self._folded(fold, line, self._read(source, at))
                 self._write(line if self.exclusive else after, target, at)
                 line = after
             return
@@ -230,9 +254,7 @@ class _Scan:
         with b.inside(body, name):
             at = step if not self.reverse else b.index(Dim.constant(count - 1) - Dim.symbol(name))
             before = Tile(carried, line.type, line.axes)
-            after = cast_to(b, fold(before, self._read(source, at)), line.dtype)
-            if after.shape != line.shape:
-                raise b.misfit(f"the function of a scan gives {list(after.shape)}, and takes {list(line.shape)}")
+            after = self._folded(fold, before, self._read(source, at))
             self._write(before if self.exclusive else after, target, at)
             body.results = (number_of(b, after),)
         results = (b.new(line.type),)
