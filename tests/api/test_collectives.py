@@ -145,4 +145,24 @@ def test_a_fold_and_a_gather_of_as_many_bytes_do_not_meet() -> None:
     found = on_ranks(lambda rank: (folded if rank else gathered)(ts.ones((3,))), dp=2)
     said = "\n".join(str(one) for one in found)
     assert all(isinstance(one, RankError) for one in found)
-    assert "is at `all_gather` of 12 bytes of f32 [3] along `dp`" in said or "[1, 3] along `dp`, and" in said
+    assert "is at `all_gather` of 12 bytes of f32 [3] along `dp`" in said or "for `all_reduce` (sum) along `dp`" in said
+
+
+@pytest.mark.parametrize("backend", ["x86", "reference"])
+def test_two_folds_of_the_same_bytes_do_not_meet(backend: str) -> None:
+    summed = ts.jit(lambda x: ts.dist.all_reduce(x, "dp", "sum"), backend=backend)
+    largest = ts.jit(lambda x: ts.dist.all_reduce(x, "dp", "max"), backend=backend)
+    found = on_ranks(lambda rank: (largest if rank else summed)(ts.ones((3,))), dp=2)
+    said = "\n".join(str(one) for one in found)
+    assert all(isinstance(one, RankError) for one in found)
+    both = ("(sum)", "(max)") if backend == "x86" else ("op sum", "op max")
+    assert all(f"for `all_reduce` ({one.strip('()')}) along `dp`" in said for one in both)
+
+
+def test_folds_in_another_order_do_not_meet() -> None:
+    def both(x: Any, first: str, second: str) -> Any:
+        return ts.dist.all_reduce(ts.dist.all_reduce(x, "dp", first) + 1.0, "dp", second)
+
+    program = ts.jit(both, static_argnames=("first", "second"))
+    found = on_ranks(lambda rank: program(ts.ones((3,)), *(("sum", "max")[:: 1 - 2 * rank])), dp=2)
+    assert all(isinstance(one, RankError) for one in found)

@@ -198,7 +198,8 @@ def callback_of(op: SpecOp) -> Callback:
 
 def _exchange_of(op: SpecOp) -> Callback:
     source, target = ((type.dtype.name, type.rank) for type in map(buffer_type, op.operands))
-    text = json.dumps([op.value(name) for name in ("call", "axis", "ranks")]) if op.name == EXCHANGES[0] else ""
+    facts = ("call", "axis", "ranks", "purpose") if op.name == EXCHANGES[0] else ()
+    text = json.dumps([op.value(name) for name in facts]) if facts else ""
     return Callback(op.name.partition(".")[2], op.value("number"), text, (source,), (target,))
 
 

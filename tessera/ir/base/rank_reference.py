@@ -30,6 +30,8 @@ def over_ranks(spec: OpSpec, operands: Sequence[Array], attributes: Mapping[str,
     own = np.ascontiguousarray(operands[0])
     every = np.empty((ranks, *np.shape(operands[0])), own.dtype)
     memory = (own.ctypes.data, every.ctypes.data, own.nbytes)
-    world.wait(world.start("all_gather", axis, ranks, memory, str(own.dtype)))
+    facts = ", ".join(f"{name} {value}" for name, value in attributes.items() if value and name not in ("axis", "size"))
+    what = f"{own.dtype} {list(own.shape)} for `{spec.short_name}`" + (f" ({facts})" if facts else "")
+    world.wait(world.start("all_gather", axis, ranks, memory, what))
     assert spec.reference is not None
     return (np.asarray(spec.reference(*every, **attributes)[place]),)

@@ -104,7 +104,7 @@ class _Flow:
                 span=self.record.span,
                 fix="run `graph-split-collectives` first",
             )
-        values = {"call": call, "axis": self.attributes["axis"], "ranks": ranks}
+        values = {"call": call, "ranks": ranks, **{name: self.attributes[name] for name in ("axis", "purpose")}}
         number = {"number": self.builder.next_collective()}
         started = self._emit("collective_start", self.operands, {**number, **values}, (), self.types)
         return self._emit("collective_wait", [*self.operands, *started], number, (), self.types)

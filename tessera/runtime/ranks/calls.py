@@ -20,11 +20,11 @@ class Exchanges(threading.local):
 
     def start(self, number: int, text: str, source: int, target: int, shape: Sequence[int], dtype: str) -> None:
         """Begin a collective: `text` says which, `shape` is that of what is sent."""
-        call, axis, ranks = json.loads(text)
+        call, axis, ranks, *purpose = json.loads(text)
         size = math.prod(shape) * BY_NAME[dtype].bytes
         part = size // ranks if call == "all_to_all" else size
-        # Its shape tells apart what has as many bytes: what is folded has an axis of ranks in front.
-        what = f"{dtype} {list(shape)}"
+        # Its shape tells apart what has as many bytes, and its purpose what is folded in another way.
+        what = " for ".join((f"{dtype} {list(shape)}", *filter(None, purpose)))
         self.under_way[number] = world.start(call, axis, ranks, (source, target, part), what)
 
     def wait(self, number: int) -> None:

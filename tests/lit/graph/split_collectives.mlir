@@ -4,7 +4,7 @@
 // CHECK-LABEL: tgraph.func @sum(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: !tgraph.tensor<[B], bf16>
 // CHECK-NEXT:    %[[R:[a-z0-9]+]] = tgraph.reshape %[[X]] {shape = [1, B]}
-// CHECK-NEXT:    %[[G:[a-z0-9]+]] = tgraph.all_gather %[[R]] {axis = "dp", size = [3]} : (!tgraph.tensor<[1, B], bf16>) -> !tgraph.tensor<[3, B], bf16>
+// CHECK-NEXT:    %[[G:[a-z0-9]+]] = tgraph.all_gather %[[R]] {axis = "dp", size = [3], purpose = "`all_reduce` (sum)"} : (!tgraph.tensor<[1, B], bf16>) -> !tgraph.tensor<[3, B], bf16>
 // CHECK-NEXT:    %[[S0:[a-z0-9]+]] = tgraph.slice %[[G]] {start = [0, 0], stop = [1, B]
 // CHECK-NEXT:    %[[S1:[a-z0-9]+]] = tgraph.slice %[[G]] {start = [1, 0], stop = [2, B]
 // CHECK-NEXT:    %[[S2:[a-z0-9]+]] = tgraph.slice %[[G]] {start = [2, 0], stop = [3, B]
@@ -27,7 +27,7 @@ tgraph.func @sum(%x: !tgraph.tensor<[B], bf16>) -> !tgraph.tensor<[B], bf16> {
 // CHECK-LABEL: tgraph.func @share(
 // CHECK-NEXT:    %[[C:[a-z0-9]+]] = tgraph.reshape %x {shape = [4, 2, 3]}
 // CHECK-NEXT:    %[[A:[a-z0-9]+]] = tgraph.transpose %[[C]] {axes = [1, 0, 2]}
-// CHECK-NEXT:    %[[E:[a-z0-9]+]] = tgraph.all_to_all %[[A]] {axis = "tp", size = [2]} : (!tgraph.tensor<[2, 4, 3], f32>) -> !tgraph.tensor<[2, 4, 3], f32>
+// CHECK-NEXT:    %[[E:[a-z0-9]+]] = tgraph.all_to_all %[[A]] {axis = "tp", size = [2], purpose = "`reduce_scatter` (max, dim 1)"} : (!tgraph.tensor<[2, 4, 3], f32>) -> !tgraph.tensor<[2, 4, 3], f32>
 // CHECK-COUNT-2: tgraph.slice %[[E]]
 // CHECK:         tgraph.maximum
 // CHECK-NEXT:    tgraph.return
@@ -38,7 +38,7 @@ tgraph.func @share(%x: !tgraph.tensor<[4, 6], f32>) -> !tgraph.tensor<[4, 3], f3
 
 // Along another axis than the first, what comes is seen in its place.
 // CHECK-LABEL: tgraph.func @across(
-// CHECK:         %[[G:[a-z0-9]+]] = tgraph.all_gather %{{.*}} {axis = "dp", size = [2]} : (!tgraph.tensor<[1, A, 5], i8>) -> !tgraph.tensor<[2, A, 5], i8>
+// CHECK:         %[[G:[a-z0-9]+]] = tgraph.all_gather %{{.*}} {axis = "dp", size = [2], purpose = "`all_gather` (dim 1)"} : (!tgraph.tensor<[1, A, 5], i8>) -> !tgraph.tensor<[2, A, 5], i8>
 // CHECK-NEXT:    %[[P:[a-z0-9]+]] = tgraph.transpose %[[G]] {axes = [1, 0, 2]}
 // CHECK-NEXT:    %[[Y:[a-z0-9]+]] = tgraph.reshape %[[P]] {shape = [A, 10]}
 // CHECK-NEXT:    tgraph.return %[[Y]]
@@ -64,10 +64,10 @@ tgraph.func @plain(%x: !tgraph.tensor<[4], f32>) -> (!tgraph.tensor<[8], f32>, !
 // CHECK-LABEL: tgraph.func @large(
 // CHECK-NEXT:    %[[R:[a-z0-9]+]] = tgraph.reshape %x {shape = [400000]}
 // CHECK-NEXT:    %[[C:[a-z0-9]+]] = tgraph.reshape %[[R]] {shape = [4, 100000]}
-// CHECK-NEXT:    %[[E:[a-z0-9]+]] = tgraph.all_to_all %[[C]] {axis = "dp", size = [4]}
+// CHECK-NEXT:    %[[E:[a-z0-9]+]] = tgraph.all_to_all %[[C]] {axis = "dp", size = [4], purpose = "`all_reduce` (sum)"}
 // CHECK-COUNT-3: tgraph.add
 // CHECK-NEXT:    %[[S:[a-z0-9]+]] = tgraph.reshape %{{.*}} {shape = [1, 100000]}
-// CHECK-NEXT:    %[[G:[a-z0-9]+]] = tgraph.all_gather %[[S]] {axis = "dp", size = [4]} : (!tgraph.tensor<[1, 100000], f32>) -> !tgraph.tensor<[4, 100000], f32>
+// CHECK-NEXT:    %[[G:[a-z0-9]+]] = tgraph.all_gather %[[S]] {axis = "dp", size = [4], purpose = "`all_reduce` (sum)"} : (!tgraph.tensor<[1, 100000], f32>) -> !tgraph.tensor<[4, 100000], f32>
 // CHECK-NEXT:    %[[Y:[a-z0-9]+]] = tgraph.reshape %[[G]] {shape = [8, 50000]}
 // CHECK-NEXT:    tgraph.return %[[Y]]
 tgraph.func @large(%x: !tgraph.tensor<[8, 50000], f32>) -> !tgraph.tensor<[8, 50000], f32> {

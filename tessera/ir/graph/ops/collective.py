@@ -120,7 +120,9 @@ def all_reduce_reference(*ranks: Array, axis: str, size: Sequence[Dim], op: str 
     return (_folded(ranks, op),) * len(ranks)
 
 
-def all_gather_reference(*ranks: Array, axis: str, size: Sequence[Dim], dim: int = 0) -> tuple[Array, ...]:
+def all_gather_reference(
+    *ranks: Array, axis: str, size: Sequence[Dim], dim: int = 0, purpose: str = ""
+) -> tuple[Array, ...]:
     """The arrays of all ranks one after the other, on every rank."""
     _world(ranks, size)
     return (np.concatenate(ranks, dim),) * len(ranks)
@@ -135,7 +137,7 @@ def reduce_scatter_reference(
 
 
 def all_to_all_reference(
-    *ranks: Array, axis: str, size: Sequence[Dim], split: int = 0, concat: int = 0
+    *ranks: Array, axis: str, size: Sequence[Dim], split: int = 0, concat: int = 0, purpose: str = ""
 ) -> tuple[Array, ...]:
     """Rank r gets the r-th part of every rank, one after the other."""
     _world(ranks, size)
@@ -197,6 +199,7 @@ def _collective(name: str, summary: str, extra: tuple[Attribute, ...], infer: An
 
 
 DIM = Attribute("dim", "int", 0, "the axis of `x` that grows or is divided")
+PURPOSE = Attribute("purpose", "str", "", "the collective that it is a part of; ranks that meet must say the same")
 
 SPECS: tuple[OpSpec, ...] = (
     _collective(
@@ -209,7 +212,7 @@ SPECS: tuple[OpSpec, ...] = (
     _collective(
         "all_gather",
         "`x` of all ranks of a mesh axis, one after the other.",
-        (DIM,),
+        (DIM, PURPOSE),
         _infer_all_gather,
         all_gather_reference,
     ),
@@ -226,6 +229,7 @@ SPECS: tuple[OpSpec, ...] = (
         (
             Attribute("split", "int", 0, "the axis that is divided among the ranks"),
             Attribute("concat", "int", 0, "the axis along which what comes in is joined"),
+            PURPOSE,
         ),
         _infer_all_to_all,
         all_to_all_reference,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,9 +29,9 @@ class SplitCollectives(Pass):
     """Leave only collectives that put the bytes of ranks one after the other: the rest are views and folds around them.
 
     Before: `%y = tgraph.all_reduce %x {size = [2]}`. After: `%g = tgraph.all_gather` of `%x` with an axis of ranks in
-    front, and `%y` the sum of its slices, rank 0 first: narrow floats are widened before it, and rounded once at its
-    end. Many bytes of many ranks are cut instead: each rank folds a share, by the same rule, and all gather them. A
-    collective of one rank stays as it is, for it moves nothing.
+    front, for the purpose "`all_reduce` (sum)", and `%y` the sum of its slices, rank 0 first: narrow floats are widened
+    before it, and rounded once at its end. Many bytes of many ranks are cut instead: each rank folds a share, by the
+    same rule, and all gather them. A collective of one rank stays as it is, for it moves nothing.
     """
 
     def run(self, module: ModuleOp) -> None:
@@ -61,15 +61,23 @@ def _split(op: SpecOp, rewriter: Rewriter) -> bool:
             span=op.span,
             fix="give the axis of the mesh a size",
         )
-    moved = _Moved(build, {name: attributes[name] for name in ("axis", "size")}, ranks)
+    mesh = {name: attributes[name] for name in ("axis", "size")}
+    moved = _Moved(build, {**mesh, "purpose": attributes.get("purpose") or _purpose(op, attributes)}, ranks)
     found = _WAYS[op.name](moved, op.operands[0], attributes)
     put_instead(op, restated(build, found, build.type_of(op.results[0]).shape), build, rewriter)
     return True
 
 
+def _purpose(op: SpecOp, attributes: Mapping[str, Any]) -> str:
+    """What ranks compare beside the bytes: two folds that move the same ones are not the same collective."""
+    facts = [str(attributes["op"])] if "op" in attributes else []
+    facts += [f"{name} {attributes[name]}" for name in ("dim", "split", "concat") if attributes.get(name)]
+    return f"`{op.spec.short_name}`" + (f" ({', '.join(facts)})" if facts else "")
+
+
 @dataclass(frozen=True)
 class _Moved:
-    """What writes the pieces: where to, along which axis of the mesh, among how many ranks."""
+    """What writes the pieces: where to, along which axis of the mesh, for what, among how many ranks."""
 
     build: Build
     mesh: dict[str, Any]

@@ -47,6 +47,7 @@ SPECS = (
             Attribute("call", "str", doc="all_gather or all_to_all, of bytes as they lie"),
             Attribute("axis", "str", doc="the axis of the mesh"),
             Attribute("ranks", "int", doc="how many ranks that axis has"),
+            Attribute("purpose", "str", "", "the collective that it is a part of, where it is not all of it"),
         ),
         effects=frozenset({"collective"}),
         verify=_check_start,
