@@ -14,6 +14,7 @@ from tessera.frontend.bind import Signature
 from tessera.frontend.several import several
 from tessera.frontend.shortcuts import taker
 from tessera.frontend.trace_function import TracedFunction
+from tessera.ir.base.tape import DONATED
 from tessera.types.frozen import frozen
 
 
@@ -52,6 +53,11 @@ class Specialization:
     ) -> None:
         self.signature, self.traced, self.loaded, self.origin = signature, traced, loaded, origin
         self.captures = captures
+        self._room, self._result = None, traced.result
+        if DONATED in traced.tape.promises:
+            from tessera.api.room import room_of, saying_what_is_gone  # noqa: PLC0415 - few are given anything
+
+            self._room, self._result = room_of(traced.tape), saying_what_is_gone(traced.result)
         self._watch: Callable[[], Captures] | None = None
         self.is_plain = (
             all(leaf.dtype is not None for leaf in signature.leaves)
@@ -65,6 +71,8 @@ class Specialization:
     def run(self, tensors: Sequence[Any], captured: Sequence[Any]) -> Any:
         """The function's result for the tensors of a call, and those it takes from outside."""
         try:
+            if self._room is not None:
+                self._room.check(tensors)
             outputs = self.loaded.run((*tensors, *captured))
             self._checked_calls += 1
             if self._watch is not None:
@@ -72,7 +80,7 @@ class Specialization:
                 self.fast = self._fast_call()
         except (GuardError, RuntimeArgumentError) as error:
             raise broken(self.signature, self.traced, tensors) or error from None
-        return self.traced.result(several(outputs))
+        return self._result(several(outputs))
 
     def watch_later(self, watch: Callable[[], Captures]) -> None:
         """Look at the outside again after the first run: what functions that the program calls change is theirs."""
@@ -98,11 +106,13 @@ class Specialization:
         the program's own to check.
         """
         call, captures, returns_outputs = self.loaded.call, self.captures, self.returns_outputs
+        if self._room is not None:
+            call = self._room.before(call)
         if self.is_plain and returns_outputs:
             return call if captures.is_empty else _watched_call(call, captures)
         leaves = iter(self.signature.leaves)
         takers = [taker(child, leaves) for child in self.signature.tree.children]
-        count, result, is_alone = len(takers), self.traced.result, captures.is_empty
+        count, result, is_alone = len(takers), self._result, captures.is_empty
 
         def call_around(*arguments: Any) -> Any:
             if len(arguments) != count:

@@ -26,7 +26,8 @@ class KVCache:
     is never read.
 
     Raises: GuardError (T0702) where `length` is known and not within the capacity: by `append`, or, under `jit`, by the
-    call that gives the cache. A length in a GPU's memory is not waited for, and not checked.
+    call that gives the cache; one that is given it for good (`donate`) says so before it writes anything, unless it
+    appends in a loop or prunes. A length in a GPU's memory is not waited for, and not checked.
 
     >>> cache = ts.KVCache.empty(1, 2, 16, 8)
     >>> cache.append(ts.ones((1, 2, 3, 8)), ts.ones((1, 2, 3, 8))).length
@@ -39,9 +40,9 @@ class KVCache:
         self.K = keys  # pyright: ignore[reportConstantRedefinition] - the document's name
         self.V = values  # pyright: ignore[reportConstantRedefinition]
         self.length = length
-        known = _known(length)
+        known = known_length(length)
         if known is not None:
-            _check_length(keys, known)
+            check_length(keys, known)
 
     def __class_getitem__(cls, items: Any) -> TensorAnnotation:
         return annotation_of(items, "KVCache")
@@ -97,7 +98,7 @@ class KVCache:
         return f"KVCache[{dims}, {self.dtype}](length={length})"
 
 
-def _known(length: Any) -> int | None:
+def known_length(length: Any) -> int | None:
     """A length that is known here: not one of a trace, and not one in a GPU's memory, for which nobody should wait."""
     if is_own(length):
         if length.__class__.__module__.startswith("tessera.runtime.devices"):
@@ -111,7 +112,7 @@ def _known(length: Any) -> int | None:
     return int(length) if isinstance(length, int) or is_concrete(length) else None
 
 
-def _check_length(keys: Any, length: int) -> None:
+def check_length(keys: Any, length: int) -> None:
     """Refuse a cache that says it holds more than it has room for: rows were left out of it."""
     shape = getattr(keys, "shape", ())
     capacity = shape[2] if len(shape) == 4 else None

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.diagnostics.codes import ArgumentError, DonatedError, RuntimeArgumentError
+from tessera.diagnostics.codes import ArgumentError, DonatedError, GuardError, RuntimeArgumentError
 from tessera.ir.base.tape_text import tape_hash
 
 RNG = np.random.default_rng(5)
@@ -111,6 +111,47 @@ def test_a_tensor_is_given_up_once() -> None:
     ):
         donating(ts.KVCache(given.K, given.K, given.length), rows(), rows())
     assert np.isfinite(np.asarray(given.K)).all()
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_cache_that_is_full_is_refused_before_it_is_given_up(dynamic: bool) -> None:
+    def twice(cache: Any, k: Any, v: Any) -> Any:
+        return cache.append(k, v).prefetch().append(k[:, :, :1], v[:, :, :1])
+
+    donating, given = ts.jit(twice, donate={"cache"}, dynamic=dynamic), cache(3)()
+    for count in (20, 4):
+        given = donating(given, rows(count), rows(count))
+    before = contents(given)  # 3 + 21 + 5 of 32
+    for count in (4, 3, 20):  # by the short way, and by the long one of a signature that is new
+        with pytest.raises(GuardError, match=f"room for 32 positions cannot hold {30 + count}") as caught:
+            donating(given, rows(count), rows(count))
+        assert "is gone" not in str(caught.value)
+        assert contents(given) == before
+    assert int(donating(given, rows(2), rows(2)).length) == 32
+    with pytest.raises(DonatedError, match="f32 is used"):
+        donating(given, rows(9), rows(9))
+
+
+def test_specializations_have_room_of_their_own() -> None:
+    donating, full, wide = ts.jit(append, donate={"cache"}), cache(32)(), ts.KVCache.empty(1, 2, 64, 16)
+    given = cache(30)()
+    given = donating(given, rows(2), rows(2))
+    for _ in range(31):
+        wide = donating(wide, rows(2), rows(2))
+    assert int(donating(wide, rows(1), rows(1)).length) == 63
+    with pytest.raises(GuardError, match="cannot hold 33"):
+        donating(full, rows(1), rows(1))
+
+
+def test_what_is_seen_too_late_says_that_the_cache_is_gone() -> None:
+    def looped(cache: Any, k: Any) -> Any:
+        return ts.fori_loop(0, 3, lambda _, held: held.append(k, k), cache)
+
+    donating, given = ts.jit(looped, donate={"cache"}), cache(31)()
+    with pytest.raises(GuardError, match=r"cannot hold 34[\s\S]*what `donate` names was given up .* and is gone"):
+        donating(given, rows())
+    with pytest.raises(DonatedError):
+        given.K.numpy()
 
 
 def test_a_number_counts_up_where_it_lies() -> None:
