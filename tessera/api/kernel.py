@@ -10,6 +10,7 @@ from typing import Any
 
 from tessera.api.jit import Jit
 from tessera.api.kernel_vjp import check_called, check_declared, is_checking, vjp_name
+from tessera.api.specialization import Specialization
 from tessera.api.tuning import Tuning
 from tessera.compiler.kernel_instance import KernelInstance
 from tessera.compiler.options import Options, at_place
@@ -406,7 +407,7 @@ class _KernelJit(Jit):
     def __repr__(self) -> str:
         return self.written()
 
-    def _where_they_are(self, tensors: Sequence[Any]) -> None:
+    def _where_they_are(self, tensors: Sequence[Any], made: Specialization | None = None) -> None:
         """The kernel has looked."""
 
     @property

@@ -71,7 +71,7 @@ def texts_of(function: Any, *arrays: Any) -> str:
     return "\n".join(code.text for code in parts.codes)
 
 
-@pytest.mark.parametrize("shape", [(256, 256), (300, 200), (129, 72), (1, 8), (1001, 264)], ids=str)
+@pytest.mark.parametrize("shape", [(256, 256), (300, 200), (129, 72), (130, 8), (1001, 264)], ids=str)
 def test_a_tensor_of_two_dims_goes_through_shared_memory_unchanged(shape: tuple[int, int]) -> None:
     """A product with the unit matrix moves tiles in and out by the copy engine and changes no element."""
     x, unit = random(shape), np.eye(shape[1], dtype=BF16)
@@ -82,7 +82,7 @@ def test_a_tensor_of_two_dims_goes_through_shared_memory_unchanged(shape: tuple[
     assert "cp.async.bulk.tensor.2d.global.shared::cta" in text
 
 
-@pytest.mark.parametrize("shape", [(2, 256, 256), (3, 300, 200), (5, 129, 72), (4, 1, 8)], ids=str)
+@pytest.mark.parametrize("shape", [(2, 256, 256), (3, 300, 200), (5, 129, 72), (4, 130, 8)], ids=str)
 def test_a_tensor_of_three_dims_goes_through_shared_memory_unchanged(shape: tuple[int, int, int]) -> None:
     """Edges of one matrix are not those of the next: none of them reaches into another."""
     x, unit = random(shape), np.broadcast_to(np.eye(shape[2], dtype=BF16), (shape[0], shape[2], shape[2])).copy()

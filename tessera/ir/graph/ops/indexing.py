@@ -59,7 +59,9 @@ def legal_array(indices: Array, extent: int) -> Array:
 
 def refuse_outside(checked: Any, indices: Array, extent: int) -> None:
     """Raises PositionError (T0710) where indices that are `checked` lie outside, counted from the front."""
-    wrong = np.zeros(0, np.int64) if checked is None else np.flatnonzero((indices < 0) | (indices >= extent))
+    if checked is None:
+        return
+    wrong = np.flatnonzero((indices < 0) | (indices >= extent))
     if wrong.size:
         from tessera.runtime.positions import outside  # noqa: PLC0415 - tracing needs no runtime
         from tessera.runtime.tensor import Tensor  # noqa: PLC0415
