@@ -19,7 +19,7 @@ from tessera.compiler.options import Options, at_place
 from tessera.diagnostics.codes import LoadError
 from tessera.diagnostics.span import Span
 from tessera.frontend.several import several
-from tessera.ir.base.tape import Tape
+from tessera.ir.base.tape import DONATED, Tape
 from tessera.ir.base.tape_text import tape_hash
 from tessera.types.device import DEVICE, Device
 
@@ -260,9 +260,17 @@ class ReferenceProgram:
         from tessera.api.tensor import Tensor  # noqa: PLC0415
         from tessera.backends.reference.interpret import run_tape  # noqa: PLC0415
         from tessera.ir.base.callbacks import calling  # noqa: PLC0415
+        from tessera.runtime.donation import Donation, spend  # noqa: PLC0415
 
-        with calling(self.tape.functions):
-            outputs = run_tape(self.tape, [np.asarray(argument) for argument in arguments])
+        arrays, given = [np.asarray(argument) for argument in arguments], self.tape.promises.get(DONATED, ())
+        if given:
+            places = [(array.ctypes.data, array.ctypes.data + array.nbytes) for array in arrays]
+            Donation(given, ()).check(self.tape.names, places)
+        try:
+            with calling(self.tape.functions):
+                outputs = run_tape(self.tape, arrays)
+        finally:
+            spend(arguments, given)
         types = [self.tape.types[value] for value in self.tape.outputs]
         self.calls += 1
         made = tuple(Tensor.of(output, type.dtype) for output, type in zip(outputs, types, strict=True))

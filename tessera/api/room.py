@@ -8,6 +8,7 @@ from typing import Any
 from tessera.api.state import check_length, known_length
 from tessera.diagnostics.codes import GuardError
 from tessera.ir.base.tape import DONATED, Record, Tape
+from tessera.runtime.donation import DonatingCall
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 
@@ -16,18 +17,19 @@ _MOVES = ("tgraph.kv_offload", "tgraph.kv_prefetch")
 
 @frozen
 class _Growth:
-    """A cache that a program gives back longer: the numbers of its arguments, by how much, and where sizes are read."""
+    """A cache that a program gives back longer: the numbers of its arguments, how much, and where sizes are read."""
 
     keys: int
     length: int
     more: Dim
+    known: int | None
     sizes: Mapping[str, tuple[int, int]]
 
     def after(self, tensors: Sequence[Any]) -> int | None:
         """The length afterwards; None where it lies in a GPU's memory, for which nobody should wait."""
         before = known_length(tensors[self.length])
-        if before is None or self.more.value is not None:
-            return None if before is None else before + (self.more.value or 0)
+        if before is None or self.known is not None:
+            return None if before is None else before + (self.known or 0)
         return before + self.more.evaluate({name: tensors[at].shape[axis] for name, (at, axis) in self.sizes.items()})
 
 
@@ -58,7 +60,9 @@ class Room:
                 check_length(tensors[one.keys], after)
 
     def before(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """The call of a program, which leaves to the checked way what has no room."""
+        """The call of a program, which leaves to the checked way what has no room; on a GPU nobody knows."""
+        if not isinstance(call, DonatingCall):
+            return call
 
         def call_with_room(*tensors: Any) -> Any:
             return call(*tensors) if self.is_enough(tensors) else NotImplemented
@@ -98,7 +102,7 @@ def _grow(
         return
     found[record.results[0]], found[record.results[2]] = found[keys], found[length]
     read = {name: sizes[name] for name in more.symbols}
-    grown[record.results[2]] = _Growth(found[keys], found[length], more, read)
+    grown[record.results[2]] = _Growth(found[keys], found[length], more, more.value, read)
 
 
 def saying_what_is_gone(result: Callable[[Sequence[Any]], Any]) -> Callable[[Sequence[Any]], Any]:

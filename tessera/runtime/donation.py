@@ -60,6 +60,15 @@ def _fields_of(tensor: Tensor) -> Any:
     return _Fields.from_address(ctypes.c_void_p.from_address(id(tensor._handle) + 16).value or 0)  # pyright: ignore[reportPrivateUsage]
 
 
+def spend(arguments: Sequence[Any], given: Sequence[int]) -> None:
+    """Tensors that were given up to a call are not to be used any more; arrays of others stay as they are."""
+    for number in given:
+        if arguments[number].__class__ is Tensor:
+            _fields_of(arguments[number]).flags = SPENT
+        elif hasattr(arguments[number], "give_to"):  # one of a GPU
+            arguments[number].give_to(None)
+
+
 def _is_own(tensor: Tensor) -> bool:
     """Whether the memory of a tensor is of our own making, and not, say, that of a NumPy array."""
     fields = _fields_of(tensor)
@@ -105,6 +114,5 @@ class DonatingCall:
         results: list[Any] = [found] if is_alone else [*found]
         for result, number in donation.kept:
             results[result] = _moved(prepared[number], results[result].shape)
-        for number in donation.given:
-            _fields_of(arguments[number]).flags = SPENT
+        spend(arguments, donation.given)
         return results[0] if is_alone else tuple(results)

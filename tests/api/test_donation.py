@@ -154,6 +154,40 @@ def test_what_is_seen_too_late_says_that_the_cache_is_gone() -> None:
         given.K.numpy()
 
 
+def test_the_reference_takes_what_it_is_given() -> None:
+    donating, given, array = (
+        ts.jit(append, donate={"cache"}, backend="reference"),
+        cache()(),
+        np.zeros(SHAPE, np.float32),
+    )
+    k, v = rows(), rows()
+    wanted = contents(append(given, k, v))
+    with pytest.raises(RuntimeArgumentError, match=r"is given up to the call, and `cache\.V` is the same memory"):
+        donating(ts.KVCache(given.K, given.K, given.length), k, v)
+    made = donating(given, k, v)
+    assert contents(made) == wanted
+    for way in (given.K.numpy, given.V.tolist, lambda: donating(given, k, v)):
+        with pytest.raises(DonatedError):
+            way()
+    assert contents(donating(made, k, v)) != wanted
+    assert int(donating(ts.KVCache(array, array.copy(), ts.array(0, ts.i64)), k, v).length) == 1
+    assert not array.any()
+
+
+def test_a_reference_that_gives_its_argument_back_keeps_the_memory() -> None:
+    def flat(x: Any) -> Any:
+        return x.reshape(-1)
+
+    function = ts.jit(flat, donate={"x"}, backend="reference")
+    x = rows(4) + 0.0
+    elements = np.asarray(x).copy()
+    found = function(x)
+    del x
+    gc.collect()
+    assert len([rows(32) for _ in range(20)]) == 20
+    np.testing.assert_array_equal(np.asarray(found), elements.reshape(-1))
+
+
 def test_a_number_counts_up_where_it_lies() -> None:
     def counted(n: Any, x: Any) -> Any:
         return n + 1, x * n.cast(ts.f32)
