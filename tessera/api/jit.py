@@ -164,7 +164,8 @@ class Jit(_Hot):
         """As a method, the instance is the first argument."""
         return self if instance is None else functools.partial(self, instance)
 
-    def _call_checked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _call_checked(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, is_led: bool = False) -> Any:
+        """`is_led` says that its tensors alone led the call here, to a GPU: nobody asked for copies."""
         outer: Any = dispatch.active()
         if getattr(outer, "is_scope", False):
             from tessera.frontend.effect_scopes import promised  # noqa: PLC0415 - few calls stand in a scope
@@ -184,21 +185,24 @@ class Jit(_Hot):
                     return result
         call = self._binder.bind(args, kwargs)
         if (there := self._where_they_are(call.tensors)) is not None:
-            result = there(*args, **kwargs)
+            result = there._call_checked(args, kwargs, is_led=True)
             self._prefer(there._fast)
             return result
-        found = self._current(call.signature)
-        if found is None:
-            if self.constraints:
-                self._check_sizes(call)
-            found = self._specialize(call)
-        else:
-            self._hits += 1
-        made, captured = found
+        made, captured = self._found(call)
         if captured and (there := self._where_they_are((*call.tensors, *captured), made)) is not None:
             return there(*args, **kwargs)
+        if captured and is_led:
+            made.check_memory(self.name, call.tensors, captured)
         self._prefer(made.fast)
         return made.run(at_home(call.tensors) if self.options.backend == "x86" else call.tensors, captured)
+
+    def _found(self, call: Call) -> tuple[Specialization, Sequence[Any]]:
+        if (found := self._current(call.signature)) is not None:
+            self._hits += 1
+            return found
+        if self.constraints:
+            self._check_sizes(call)
+        return self._specialize(call)
 
     def _where_they_are(self, tensors: Sequence[Any], made: Specialization | None = None) -> Jit | None:
         """The function on the GPU that its tensors lie on; None where it runs here, or says itself where it does."""

@@ -11,6 +11,7 @@ from tessera.api.outside import MISSING
 from tessera.diagnostics.codes import GuardError, RuntimeArgumentError
 from tessera.diagnostics.error import readable
 from tessera.frontend.bind import Signature
+from tessera.frontend.concrete import residence
 from tessera.frontend.several import several
 from tessera.frontend.shortcuts import taker
 from tessera.frontend.trace_function import TracedFunction
@@ -81,6 +82,15 @@ class Specialization:
         except (GuardError, RuntimeArgumentError) as error:
             raise broken(self.signature, self.traced, tensors) or error from None
         return self._result(several(outputs))
+
+    def check_memory(self, name: str, tensors: Sequence[Any], captured: Sequence[Any]) -> None:
+        """Raise DeviceError (T0720) where the tensors of a call lie on a GPU, and one from outside the function not.
+
+        What was made while tracing is a constant of the program, and goes along.
+        """
+        held = [(path, tensor) for path, tensor in zip(self.captures.paths, captured, strict=True) if path]
+        names = (*self.traced.tape.names[: len(tensors)], *(path for path, _ in held))
+        residence(name, (*tensors, *(tensor for _, tensor in held)), names)
 
     def watch_later(self, watch: Callable[[], Captures]) -> None:
         """Look at the outside again after the first run: what functions that the program calls change is theirs."""

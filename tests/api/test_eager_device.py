@@ -235,6 +235,28 @@ def test_tensors_that_a_function_takes_from_outside_say_where_it_runs_too(made: 
         np.testing.assert_array_equal(np.asarray(beside(X)), X + Y)
 
 
+def test_tensors_of_the_host_that_a_function_takes_from_outside_are_refused(copies: list[int]) -> None:
+    held: dict[str, Any] = {"weights": ts.array(Y), "scale": np.float32(2.0)}
+
+    @ts.jit
+    def scaled(x: Any) -> Any:
+        return (x + held["weights"]) * held["scale"]
+
+    for _ in range(2):
+        with pytest.raises(
+            DeviceError, match=r"`scaled` is .*: `x`, .* is on gpu\[0\], and `.*weights.*`, \[2, 3\] f32"
+        ):
+            scaled(put(X))
+    assert copies == []
+    held["weights"] = put(Y)
+    for _ in range(2):
+        np.testing.assert_array_equal(np.asarray(scaled(put(X))), (X + Y) * 2)
+    held["weights"] = ts.array(Y)
+    with pytest.raises(DeviceError, match="two memories"):
+        scaled(put(X))
+    np.testing.assert_array_equal(np.asarray(scaled(X)), (X + Y) * 2)
+
+
 def test_a_backend_that_is_named_is_kept(made: list[str]) -> None:
     here = ts.jit(twice.function, backend="x86")
     for work in (here, here.under(ts.Policy()), doubled.with_options(backend="x86")):
