@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -18,6 +19,7 @@ import tessera as ts
 from tessera import ops
 from tessera.diagnostics.codes import PositionError, RankError, TracingError
 from tessera.runtime.ranks import world
+from tessera.runtime.ranks.calls import Exchanges
 from tessera.runtime.ranks.mesh import MESH, NONE, mesh_of
 from tessera.runtime.ranks.shared_memory import LocalCommunicator, ends_of
 from tessera.runtime.timeline import Timeline
@@ -166,3 +168,28 @@ def test_folds_in_another_order_do_not_meet() -> None:
     program = ts.jit(both, static_argnames=("first", "second"))
     found = on_ranks(lambda rank: program(ts.ones((3,)), *(("sum", "max")[:: 1 - 2 * rank])), dp=2)
     assert all(isinstance(one, RankError) for one in found)
+
+
+@pytest.mark.parametrize("is_caught", [False, True])
+def test_a_program_that_is_called_again_by_what_it_calls_is_refused(is_caught: bool) -> None:
+    exchanges, text = Exchanges(), json.dumps(["all_gather", "dp", 2, "`all_reduce` (sum)"])
+
+    def run(rank: int) -> None:
+        own, every = ts.ones((1, 3)), ts.zeros((2, 3))
+        given = (text, own.address, every.address, (1, 3), "f32")
+        exchanges.start(0, *given)
+        if rank == 0:
+            try:
+                exchanges.start(0, *given)
+            except RankError:
+                exchanges.abandon()  # as the inner program does where it ends early
+                if not is_caught:
+                    raise
+        exchanges.wait(0)
+
+    first, _ = on_ranks(run, dp=2)
+    assert isinstance(first, RankError)
+    said = (
+        "was given up by a call of the same program" if is_caught else "has called it again, while its `all_gather` of"
+    )
+    assert said in first.message

@@ -7,6 +7,7 @@ import math
 import threading
 from collections.abc import Sequence
 
+from tessera.diagnostics.codes import RankError
 from tessera.runtime.ranks import world
 from tessera.runtime.ranks.communicator import Handle
 from tessera.types.dtype import BY_NAME
@@ -19,7 +20,17 @@ class Exchanges(threading.local):
         self.under_way: dict[int, Handle] = {}
 
     def start(self, number: int, text: str, source: int, target: int, shape: Sequence[int], dtype: str) -> None:
-        """Begin a collective: `text` says which, `shape` is that of what is sent."""
+        """Begin a collective: `text` says which, `shape` is that of what is sent.
+
+        Raises RankError (T0712) where a run of the program around this one has it under way.
+        """
+        if number in self.under_way:
+            what = self.under_way[number].exchange.what
+            raise RankError(
+                f"a function that this program calls has called it again, while its {what} is under way",
+                notes=("rule: a program with collectives runs once at a time in a thread",),
+                fix="call it when the first call is over, or `jit` another function for the inner call",
+            )
         call, axis, ranks, *purpose = json.loads(text)
         size = math.prod(shape) * BY_NAME[dtype].bytes
         part = size // ranks if call == "all_to_all" else size
@@ -29,6 +40,8 @@ class Exchanges(threading.local):
 
     def wait(self, number: int) -> None:
         """Come back when it is done; one whose waiting was interrupted is still under way."""
+        if number not in self.under_way:
+            raise RankError("a collective was given up by a call of the same program within this one")
         world.wait(self.under_way[number])
         del self.under_way[number]
 
