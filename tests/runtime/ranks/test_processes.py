@@ -52,7 +52,7 @@ def test_collectives_overlap_kernels_unless_the_policy_is_off(tmp_path: Path) ->
             (collective,) = spans_of(spans, "collective")
             kernels = spans_of(spans, "kernel")
             assert len(kernels) == programs.LENGTH + 2
-            assert collective.name == "`all_gather` of 16384 bytes of f32 [1, 64, 64] along `dp`"
+            assert collective.name == "`all_gather` of 16384 bytes of f32 [1, 64, 64] for `all_reduce` (sum) along `dp`"
             assert {one.rank for one in spans} == {rank}
             # Inside of all computing: what is sent was computed, and what came is folded.
             assert kernels[0].end <= collective.start
