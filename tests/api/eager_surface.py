@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import tessera as ts
-from tessera import ops
+from tessera import KTile, f32, kernel, ops, tile
 
 X = np.array([[1.0, -2.0, 3.0], [4.0, 0.5, -6.0]], np.float32)
 Y = np.array([[2.0, 2.0, -1.0], [0.25, 8.0, 3.0]], np.float32)
@@ -48,3 +48,14 @@ WRITTEN: dict[str, Callable[..., Any]] = {
     "concat": lambda x, y, i: ops.concat([x, y], axis=0),
     "cumsum": lambda x, y, i: x.cumsum(axis=1),
 }
+
+
+@ts.jit
+def twice(x: Any) -> Any:
+    return x + x
+
+
+@kernel
+def doubled(x: KTile["M", "N", f32]) -> Any:
+    T = tile.context()
+    return tile.load(x, rows=T.m, cols=T.n) * 2.0

@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import KTile, f32, kernel, tile
 from tessera.api import eager, jit
 from tessera.api.compilation import load
 from tessera.diagnostics.codes import BroadcastError, DeviceError, OperatorError
 from tessera.frontend.several import several
 from tessera.runtime.devices import cuda_numbers, cuda_tensor
 from tessera.runtime.devices.cuda_tensor import CudaTensor, form_of
-from tests.api.eager_surface import WRITTEN, I, X, Y
+from tests.api.eager_surface import WRITTEN, I, X, Y, doubled, twice
 
 
 def put(value: Any) -> CudaTensor:
@@ -179,17 +178,6 @@ def test_a_copy_is_pickled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pickle.loads(pickle.dumps(ts.array(X))).tolist() == X.tolist()
     restore, (host,) = put(X).__reduce__()
     assert restore(host).tolist() == X.tolist()
-
-
-@ts.jit
-def twice(x: Any) -> Any:
-    return x + x
-
-
-@kernel
-def doubled(x: KTile["M", "N", f32]) -> Any:
-    T = tile.context()
-    return tile.load(x, rows=T.m, cols=T.n) * 2.0
 
 
 def test_functions_and_kernels_run_where_their_tensors_are(made: list[str]) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import KTile, f32, kernel, tile
 from tessera.diagnostics.codes import DeviceError
 from tessera.runtime.devices.cuda_driver import is_available
-from tests.api.eager_surface import WRITTEN, I, X, Y
+from tests.api.eager_surface import WRITTEN, I, X, Y, doubled, twice
 
 pytestmark = [
     pytest.mark.device("sm_80"),
@@ -46,17 +43,6 @@ def test_values_are_read() -> None:
     assert f"{x[0, 0]:.1f}" == "1.0"
     assert repr(x[0]) == "CudaTensor([3] f32, [1, -2, 3])"
     assert np.max(x) == 4.0
-
-
-@ts.jit
-def twice(x: Any) -> Any:
-    return x + x
-
-
-@kernel
-def doubled(x: KTile["M", "N", f32]) -> Any:
-    T = tile.context()
-    return tile.load(x, rows=T.m, cols=T.n) * 2.0
 
 
 def test_functions_and_kernels_run_where_their_tensors_are() -> None:

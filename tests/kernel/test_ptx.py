@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from math import inf
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from tessera import KTile, Schedule, f32, i8, i32, kernel, tile
+from tessera import KTile, Schedule, i8, i32, kernel, tile
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.ir.tile.write_records import write_kernel
 from tessera.stdlib import flash_attention_2
@@ -65,21 +64,6 @@ def test_attention_with_wide_heads_goes_to_matrix_units(head: int) -> None:
     assert target.name == "ttarget.matrix_kernel"
 
 
-@kernel
-def scaled_first(
-    q: KTile["H", "S", "D"], k: KTile["H", "T", "D"], v: KTile["H", "T", "D"]
-) -> KTile["H", "S", "D", f32]:
-    """Attention whose queries are scaled before the loop, so that threads keep them."""
-    T = tile.context()
-    scaled = tile.cast(tile.cast(tile.load(q, rows=T.m, cols=T.d), f32) * tile.rsqrt(float(T.d)), q.dtype)
-    acc, top, total = tile.zeros((T.m, T.d), f32), tile.full((T.m,), -inf), tile.zeros((T.m,), f32)
-    for n in tile.range_n(k.shape, T.n):
-        S = tile.dot(scaled, tile.transpose(tile.load(k, n, cols=T.d)))
-        P, mc, lc = tile.softmax_online(S)
-        acc, top, total = tile.softmax_accumulate(acc, top, total, P, tile.load(v, n, cols=T.d), mc, lc)
-    return acc / total[:, None]
-
-
 @pytest.mark.parametrize(
     ("head", "block", "fits"), [(192, (128, 64), True), (256, (128, 64), False), (256, (64, 64), True)]
 )
@@ -87,7 +71,7 @@ def test_queries_that_threads_keep_go_to_matrix_units_while_registers_last(
     head: int, block: tuple[int, int], fits: bool
 ) -> None:
     heads = [zeros(2, 256, head, dtype=NARROW)] * 3
-    program = scaled_first.with_schedule(Schedule(block=block)).program(*heads, kind="gpu")
+    program = kernels.prescaled.with_schedule(Schedule(block=block)).program(*heads, kind="gpu")
     assert (BACKEND.matrix(write_kernel(program)) is not None) is fits
 
 

@@ -7,6 +7,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.schedule.dialect import DIALECT
+from tessera.ir.schedule.in_place import at_level
 
 
 def insert_frees(block: Block) -> None:
@@ -32,18 +33,10 @@ def _uses(value: SSAValue, block: Block) -> list[Operation]:
             continue
         for result in op.results if shares_memory(op) else ():
             found += _uses(result, block)
-        found.append(_at_level(op, block))
+        found.append(at_level(op, block))
     return found
 
 
 def shares_memory(op: Operation) -> bool:
     """Whether the results of an op lie in the memory of its operands."""
     return op.name in ("tsched.alias", "tsched.while", "tsched.for")
-
-
-def _at_level(op: Operation, block: Block) -> Operation:
-    while op.parent is not block:
-        parent = op.parent_op()
-        assert parent is not None
-        op = parent
-    return op
