@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys as _sys
 from types import FunctionType as _FunctionType
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
 from tessera.api.eager import install as _install
 from tessera.frontend import epilogue as epilogue
@@ -21,6 +24,38 @@ __all__ = sorted(  # pyright: ignore[reportUnsupportedDunderAll] - the functions
 
 # Other arguments than a function has are told here; what calls functions from within has none.
 globals().update({name: _named(vars(_public)[name], __name__) for name in __all__})
+
+
+_OTHER_NAMES = {
+    **dict.fromkeys(("bmm", "mm", "dot"), "matmul(a, b)"),
+    **dict.fromkeys(("cat", "hstack", "vstack"), "concat([a, b], axis)"),
+    **dict.fromkeys(("clip", "clamp_min", "clamp_max"), "clamp(x, low, high)"),
+    **dict.fromkeys(("divide", "true_divide"), "div(a, b)"),
+    **dict.fromkeys(("scaled_dot_product_attention", "dot_product_attention"), "attention(q, k, v)"),
+    "absolute": "abs(x)",
+    "multiply": "mul(a, b)",
+    "negative": "neg(x)",
+    "power": "pow(a, b)",
+    "subtract": "sub(a, b)",
+    "cumulative_sum": "cumsum(x, axis)",
+    "index_select": "take(x, indices, axis)",
+    "layer_norm": "layernorm(x, weight, bias)",
+    "remainder": "mod(a, b)",
+    "rms_norm": "rmsnorm(x, weight)",
+    "swish": "silu(x)",
+}
+"""What other libraries call functions that are here by another name."""
+
+
+if not _TYPE_CHECKING:  # a type checker is to see that a name is not here
+
+    def __getattr__(name: str) -> _Any:
+        """A name that is not here: what to write instead, where that is known."""
+        other = _OTHER_NAMES.get(name)
+        said = f": write `tessera.ops.{other}`" if other else ""
+        raise AttributeError(
+            f"module `tessera.ops` has no attribute `{name}`{said}", name=name, obj=_sys.modules[__name__]
+        )
 
 
 def __dir__() -> list[str]:
