@@ -80,16 +80,19 @@ def _rotary(a: Any, c: Any, s: Any) -> Any:
     return ts.ops.rotary(a, c, s)
 
 
-def _softmax(a: Any) -> Any:
-    return ts.ops.softmax(a, axis=-1)
+def softmax(x: Any) -> Any:
+    """Powers of a row, divided by their sum."""
+    return ts.ops.softmax(x, axis=-1)
 
 
-def _rmsnorm(a: Any, w: Any) -> Any:
-    return ts.ops.rmsnorm(a, w)
+def rmsnorm(x: Any, w: Any) -> Any:
+    """A row over the root of its mean square."""
+    return ts.ops.rmsnorm(x, w)
 
 
-def _layernorm(a: Any, w: Any, b: Any) -> Any:
-    return ts.ops.layernorm(a, w, b)
+def layernorm(x: Any, w: Any, b: Any) -> Any:
+    """A row less its mean, over its deviation."""
+    return ts.ops.layernorm(x, w, b)
 
 
 def _row_sums(a: Any) -> Any:
@@ -137,10 +140,10 @@ def works(torch: Any) -> list[Work]:
         Work("bias + silu", _biased_silu, peer.biased_silu, (matrix, line)),
         Work("gelu", _gelu, peer.of.gelu, (matrix,)),
         Work("gelu, tanh", _gelu_tanh, peer.gelu_tanh, (matrix,)),
-        Work("softmax", _softmax, peer.softmax, (matrix,)),
-        Work("softmax, hardware exp", _softmax, peer.softmax, (matrix,), hardware),
-        Work("rmsnorm", _rmsnorm, peer.rmsnorm, (matrix, line)),
-        Work("layernorm", _layernorm, peer.layernorm, (matrix, line, line)),
+        Work("softmax", softmax, peer.softmax, (matrix,)),
+        Work("softmax, hardware exp", softmax, peer.softmax, (matrix,), hardware),
+        Work("rmsnorm", rmsnorm, peer.rmsnorm, (matrix, line)),
+        Work("layernorm", layernorm, peer.layernorm, (matrix, line, line)),
         Work("rotary", _rotary, peer.rotary, (HEADS, angles, angles)),
         Work("stable_softmax", _library_softmax, peer.softmax, (matrix,)),
         Work("efficient_layernorm", _library_layernorm, peer.layernorm, (matrix, line, line)),

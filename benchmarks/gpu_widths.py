@@ -14,26 +14,11 @@ from typing import Any
 
 import tessera as ts
 from benchmarks.gpu_record import chosen, need_gpu, need_torch, options, write
-from benchmarks.gpu_rows import CHECKED, LARGEST_ERROR, measured
+from benchmarks.gpu_rows import CHECKED, LARGEST_ERROR, layernorm, measured, rmsnorm, softmax
 
 WIDTHS = (1024, 2048, 4096, 4097, 5000, 6144, 8192, 12288, 16384, 32768)
 ELEMENTS = 1 << 27
 """Of a matrix: 256 MB of bf16."""
-
-
-def softmax(x: Any) -> Any:
-    """Powers of a row, divided by their sum."""
-    return ts.ops.softmax(x, axis=-1)
-
-
-def rmsnorm(x: Any, w: Any) -> Any:
-    """A row over the root of its mean square."""
-    return ts.ops.rmsnorm(x, w)
-
-
-def layernorm(x: Any, w: Any, b: Any) -> Any:
-    """A row less its mean, over its deviation."""
-    return ts.ops.layernorm(x, w, b)
 
 
 WORKS: tuple[Callable[..., Any], ...] = (softmax, rmsnorm, layernorm)

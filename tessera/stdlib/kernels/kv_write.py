@@ -5,7 +5,7 @@ from __future__ import annotations
 from xdsl.ir import SSAValue
 
 from tessera.ir.base.op import SpecOp
-from tessera.ir.tile.language import Place
+from tessera.ir.tile.language import Place, TileBuilder
 from tessera.stdlib.kernels.call import Call, LibraryKernel
 from tessera.types.dim import Dim, maximum, minimum
 
@@ -28,10 +28,7 @@ def _write(call: Call) -> list[SpecOp]:
     if call.attributes["in_place"]:
         return [_put(call, rows, columns)]
     b = call.builder([batch, heads, capacity.ceildiv(rows), width.ceildiv(columns)])
-    coords: dict[str, SSAValue] = {"_b": b.program_id(0), "_h": b.program_id(1)}
-    coords["_first"] = b.index(Dim.symbol("_p") * rows, {"_p": b.program_id(2)})
-    coords["_d"] = b.index(Dim.symbol("_q") * columns, {"_q": b.program_id(3)})
-    coords["_start"] = b.fetch(call.input(b, 1), call.at(1, ()), {})
+    coords = _coords(call, b, rows, columns)
     first, start = Dim.symbol("_first"), Dim.symbol("_start")
     last, end = minimum(capacity, first + rows), start + new.shape[2]
     is_whole = width.value is not None and width.value % columns == 0
@@ -51,6 +48,15 @@ def _write(call: Call) -> list[SpecOp]:
     return [b.finish()]
 
 
+def _coords(call: Call, b: TileBuilder, rows: int, columns: int) -> dict[str, SSAValue]:
+    """Where the block of a program begins: its batch, head, first row and column, and where new rows start."""
+    coords: dict[str, SSAValue] = {"_b": b.program_id(0), "_h": b.program_id(1)}
+    coords["_first"] = b.index(Dim.symbol("_p") * rows, {"_p": b.program_id(2)})
+    coords["_d"] = b.index(Dim.symbol("_q") * columns, {"_q": b.program_id(3)})
+    coords["_start"] = b.fetch(call.input(b, 1), call.at(1, ()), {})
+    return coords
+
+
 def _put(call: Call, rows: int, columns: int) -> SpecOp:
     """The new rows alone, where the result lies in the memory of the old ones: programs over blocks of them."""
     (_, _, new), (out,) = call.operands, call.results
@@ -59,10 +65,7 @@ def _put(call: Call, rows: int, columns: int) -> SpecOp:
     if count.value is not None:
         rows = min(rows, 1 << (max(1, count.value) - 1).bit_length())
     b = call.builder([batch, heads, count.ceildiv(rows), width.ceildiv(columns)])
-    coords: dict[str, SSAValue] = {"_b": b.program_id(0), "_h": b.program_id(1)}
-    coords["_first"] = b.index(Dim.symbol("_p") * rows, {"_p": b.program_id(2)})
-    coords["_d"] = b.index(Dim.symbol("_q") * columns, {"_q": b.program_id(3)})
-    coords["_start"] = b.fetch(call.input(b, 1), call.at(1, ()), {})
+    coords = _coords(call, b, rows, columns)
     first, start = Dim.symbol("_first"), Dim.symbol("_start")
     # Rows of the cache: a length below 0 leaves the first new ones out, one near the end the last.
     low, high = maximum(0, start + first), minimum(capacity, minimum(start + count, start + first + rows))

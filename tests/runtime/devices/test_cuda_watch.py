@@ -28,19 +28,20 @@ from tessera.runtime.devices.cuda_watch import race_check
 from tessera.runtime.launch_log import WATCH, HostWait, Launch, Signal, Wait, tell
 from tessera.runtime.loader import link
 from tessera.types.dtype import f32
+from tests.runtime.devices.numbered import Numbered
 
 _ANY = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 11)
 SHAPE = (4, 64)
 
 
-class Driver:
-    """Says yes to everything; memory and handles are numbers."""
+class Driver(Numbered):
+    """Says yes to everything."""
 
-    ordinal = 0
+    ordinal, step = 0, 1 << 16
 
     def __init__(self) -> None:
-        self.handles, self.blocks, self.calls = 100, 1 << 20, 0
-        self.library: Any = self
+        super().__init__()
+        self.calls = 0
         self.function = _ANY(self._called)
 
     def _called(self, *_: Any) -> int:
@@ -53,20 +54,12 @@ class Driver:
     def enter(self) -> bool:
         return False
 
-    def check(self, code: int, what: str) -> None:
-        assert not code, what
-
     def call(self, name: str, *given: Any) -> None:
         getattr(self, name)(*given)
 
     def __getattr__(self, name: str) -> Any:
         def asked(*given: Any) -> int:
-            if name in ("cuStreamCreate", "cuEventCreate", "cuGraphInstantiateWithFlags"):
-                self.handles += 1
-                given[0]._obj.value = self.handles
-            elif name == "cuMemAlloc_v2":
-                self.blocks += 1 << 16
-                given[0]._obj.value = self.blocks
+            self.give(name, given)
             return 0
 
         return asked
