@@ -12,7 +12,7 @@ from tessera.runtime.devices.cuda_assembler import machine_code
 from tessera.runtime.devices.cuda_call import PLAN, NativeCall, Plan
 from tessera.runtime.devices.cuda_donation import CudaDonation
 from tessera.runtime.devices.cuda_driver import NO_CONTEXT, Module, driver, error_of
-from tessera.runtime.devices.cuda_memory import ALIGNMENT, POOL, copy_in
+from tessera.runtime.devices.cuda_memory import ALIGNMENT, POOL, Home, copy_in
 from tessera.runtime.devices.cuda_nodes import Told
 from tessera.runtime.devices.cuda_ranges import ranges
 from tessera.runtime.devices.cuda_replays import Replays
@@ -122,14 +122,14 @@ class CudaProgram:
             self._states[stream] = found
         return found
 
-    def _replays(self, plan: Plan, stream: int, inputs: int) -> Replays | None:
+    def _replays(self, sizes: Any, outputs: Sequence[tuple[Form, Home]], stream: int, inputs: int) -> Replays | None:
         """A table for recordings of a plan, unless a profiler wants to see each launch, or a debug build watches it."""
         is_watched = any(ranges()) or any(fact.get("waits") for fact in self.executable.metadata["kernels"])
         # By the memory of a result two calls that run at a time are told apart: no two play one graph.
-        if is_watched or not any(home.size for _, home in plan.outputs):
+        if is_watched or not any(home.size for _, home in outputs):
             return None
-        run = _Recorder(self._code, self._entry, plan.sizes, len(plan.outputs), self._maps.address, self._words)
-        return Replays(inputs + len(plan.outputs) + 1, stream, run)
+        run = _Recorder(self._code, self._entry, sizes, len(outputs), self._maps.address, self._words)
+        return Replays(inputs + len(outputs) + 1, stream, run)
 
     def _hastener(self, plan: weakref.ref[Plan], stream: int) -> Callable[[], None]:
         """What makes the launches of a plan cheaper: its kernels become nodes, which all plans of a queue share."""
@@ -260,13 +260,13 @@ class CudaProgram:
             sized = ((form, 0 if number in kept else form.bytes) for number, form in enumerate(forms))
             outputs = tuple((form, POOL.home(size, stream)) for form, size in sized)
             own = POOL.home(workspace, stream) if workspace else None
-            state = self._state(stream)
-            plan = Plan(stream, key[1:], sizes, outputs, own, state)
-            if QUEUE.recording is None and self._callbacks is None:
-                # While recording every call comes this way, so that the graph hears of its tensors; and one that may
-                # raise does, since the short way would ask Python once more.
-                replays = self._replays(plan, stream, len(tensors))
-                self._plans[key] = plan = Plan(stream, key[1:], sizes, outputs, own, state, replays)
+            # While recording every call comes this way, so that the graph hears of its tensors; and one that may raise
+            # does, since the short way would ask Python once more.
+            is_kept = QUEUE.recording is None and self._callbacks is None
+            replays = self._replays(sizes, outputs, stream, len(tensors)) if is_kept else None
+            plan = Plan(stream, key[1:], sizes, outputs, own, self._state(stream), replays)
+            if is_kept:
+                self._plans[key] = plan
                 if replays is not None:
                     replays.hasten = self._hastener(weakref.ref(plan), stream)
                 self._native.add(plan)
