@@ -25,8 +25,8 @@ import numpy as np
 import tessera as ts
 from benchmarks.gpu_record import need_gpu, options, write
 from benchmarks.gpu_replay import spread
-from tessera.backends.x86.backend import X86Backend
-from tessera.backends.x86.machine import machine_of, target_text
+from tessera.backends.cpu.backend import CpuBackend
+from tessera.backends.cpu.machine import machine_of, target_text
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import ModuleText
 from tessera.ir.target.machine_code import compile_texts
@@ -130,7 +130,7 @@ def burst_of(words: int) -> tuple[Any, Any]:
         return [f.op("or", carried[0], f.cast("zext", code, "i64"))]
 
     f.ret(f.loop(0, count, 1, turn, [f.const_i(0)])[0])
-    code = link(compile_texts([module.text()], X86Backend(machine_of(frozenset())).code_target), {})
+    code = link(compile_texts([module.text()], CpuBackend(machine_of(frozenset())).code_target), {})
     return _BURST(code.address("burst")), code
 
 

@@ -205,11 +205,11 @@ def refuse_to_run(tape: Tape, backend: str, meshes: Sequence[Mesh]) -> None:
             fix=f"start it with `tessera.dist.run(function, ranks={around.size})`, "
             f"or the file with `tessera run --ranks {around.size}`",
         )
-    if backend not in ("x86", "reference"):
+    if backend not in ("cpu", "reference"):
         raise RankError(
             f"{found[0]} cannot run on `{backend}`: ranks meet in the memory of processors",
             span=found[1],
-            fix='compile it for the processor: `@jit(backend="x86")`',
+            fix='compile it for the processor: `@jit(backend="cpu")`',
         )
 
 

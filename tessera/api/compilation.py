@@ -64,7 +64,7 @@ def stored(tape: Tape, options: Options) -> Executable | None:
     """What the disk cache has of a program for this processor; nothing of one for a GPU, which would be asked first."""
     from tessera.runtime.cache import default_store  # noqa: PLC0415 - see `load`
 
-    return _stored(default_store(), cache_key(tape, options)) if options.backend == "x86" else None
+    return _stored(default_store(), cache_key(tape, options)) if options.backend == "cpu" else None
 
 
 def placed(options: Options, tape: Tape) -> Options:

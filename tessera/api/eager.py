@@ -76,7 +76,7 @@ def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any], opti
     program, is_single = found
     result = program.call(*operands)
     if result is NotImplemented:
-        is_here = options is not None and options.backend == "x86"
+        is_here = options is not None and options.backend == "cpu"
         result = program.run(at_home(operands) if is_here else operands)
     return result if is_single else several(result)
 

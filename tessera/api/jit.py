@@ -194,7 +194,7 @@ class Jit(_Hot):
         if captured and is_led:
             made.check_memory(self.name, call.tensors, captured)
         self._prefer(made.fast)
-        return made.run(at_home(call.tensors) if self.options.backend == "x86" else call.tensors, captured)
+        return made.run(at_home(call.tensors) if self.options.backend == "cpu" else call.tensors, captured)
 
     def _found(self, call: Call) -> tuple[Specialization, Sequence[Any]]:
         if (found := self._current(call.signature)) is not None:

@@ -48,7 +48,7 @@ def lowered(traced: TracedFunction, options: Options) -> Lowered:
     from tessera.compiler.compile import graph_text, lower_tape  # noqa: PLC0415 - loads the compiler
 
     tape, options = traced.tape, placed(options, traced.tape)
-    found = other_ranks(tape) if options.backend != "x86" else None
+    found = other_ranks(tape) if options.backend != "cpu" else None
     if found is None:
         texts = lower_tape(tape, options)
     else:

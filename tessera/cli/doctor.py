@@ -23,7 +23,7 @@ from tessera.runtime.cache import Store
 from tessera.types.machine import GPUS, Machine
 from tessera.types.settings import Settings
 
-# What the x86 backend looks at, widest first; the rest of a CPU's flags would only hide these.
+# What the cpu backend looks at, widest first; the rest of a CPU's flags would only hide these.
 FEATURES = ("amx_bf16", "amx_int8", "avx512_bf16", "avx512_fp16", "avx512_vnni", "avx512f", "avx2", "fma", "f16c")
 REQUIRED = ("numpy", "ml_dtypes", "xdsl", "llvmlite", "islpy", "typer", "rich")
 OPTIONAL = {"torch": "to share tensors with it, and by benchmarks", "jax": "by benchmarks"}
@@ -83,7 +83,7 @@ def examine_cpu() -> list[Finding]:
         Finding("cpu", "memory", f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB"),
         Finding(
             "cpu",
-            "x86 backend",
+            "cpu backend",
             "ready" if is_x86 and {"avx2", "fma"} <= flags else "needs an x86-64 CPU with AVX2 and FMA",
             is_problem=not (is_x86 and {"avx2", "fma"} <= flags),
         ),

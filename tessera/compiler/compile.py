@@ -9,7 +9,7 @@ from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backends.x86.host import callback_of, interface_of
+from tessera.backends.cpu.host import callback_of, interface_of
 from tessera.compiler.device import DeviceLine
 from tessera.compiler.failure import leaving_a_script
 from tessera.compiler.host import HostLine
@@ -143,7 +143,7 @@ def lower(
     return Lowering(module, program, kernels, code, stages, chooser)
 
 
-_LINES: dict[str, Callable[[Options], Line]] = {"x86": HostLine.of, "cuda": DeviceLine.of}
+_LINES: dict[str, Callable[[Options], Line]] = {"cpu": HostLine.of, "cuda": DeviceLine.of}
 """Who finishes a program, by the name of its backend."""
 
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from tessera.backends.cpu.backend import CpuBackend
+from tessera.backends.cpu.host import interface_of
+from tessera.backends.cpu.machine import machine_of, target_text
 from tessera.backends.nvptx.backend import DEFAULT, NvptxBackend
 from tessera.backends.nvptx.empty_sides import without_products
 from tessera.backends.nvptx.host import STATE, HostCode, host_code, unaligned_kernels
@@ -16,9 +19,6 @@ from tessera.backends.nvptx.host_queues import preferred_queues, queue_plan
 from tessera.backends.nvptx.kernel_code import KernelCode, plain_symbol
 from tessera.backends.nvptx.matrix_units import Lowered, units_lines
 from tessera.backends.nvptx.values import EXACT, HARDWARE
-from tessera.backends.x86.backend import X86Backend
-from tessera.backends.x86.host import interface_of
-from tessera.backends.x86.machine import machine_of, target_text
 from tessera.compiler.line import Begin
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import OverrideError
@@ -38,7 +38,7 @@ from tessera.types.machine import GPUS, Machine
 
 MANY = 2
 """Launches from which on a program may have some that run beside each other."""
-_HOST = X86Backend(machine_of(frozenset()))
+_HOST = CpuBackend(machine_of(frozenset()))
 """The host program computes little: one for every x86-64 processor will do, and travels with its kernels."""
 
 

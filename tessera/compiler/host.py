@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.backends.x86.backend import X86Backend
-from tessera.backends.x86.host import host_text
-from tessera.backends.x86.machine import host_machine, machine_of, target_text
+from tessera.backends.cpu.backend import CpuBackend
+from tessera.backends.cpu.host import host_text
+from tessera.backends.cpu.machine import host_machine, machine_of, target_text
 from tessera.compiler.line import Begin
 from tessera.compiler.options import Options
 from tessera.ir.base.choice import Chooser
@@ -23,7 +23,7 @@ from tessera.types.machine import Machine
 class HostParts:
     """The `Code` of a program for a processor; the last texts are modules that kernels share."""
 
-    backend: X86Backend
+    backend: CpuBackend
     targets: tuple[SpecOp, ...]
     texts: tuple[str, ...]
     host: str
@@ -51,13 +51,13 @@ class HostParts:
 class HostLine:
     """The `Line` of a processor."""
 
-    backend: X86Backend
+    backend: CpuBackend
 
     @staticmethod
     def of(options: Options) -> HostLine:
         """For the machine at hand, or one with the features that are asked for."""
         features = options.features
-        return HostLine(X86Backend(host_machine() if features is None else machine_of(frozenset(features))))
+        return HostLine(CpuBackend(host_machine() if features is None else machine_of(frozenset(features))))
 
     @property
     def machine(self) -> Machine:

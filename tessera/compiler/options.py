@@ -26,10 +26,10 @@ class Options:
     `fast_math` rounds `a * b + c` once: faster, and other bits than the reference's.
 
     >>> Options.of(fusion=False, overrides={"tile.n": 64}).text
-    '{"backend":"x86","debug":false,"fast_math":false,"features":null,"fusion":false,"overrides":[["tile.n",64]]}'
+    '{"backend":"cpu","debug":false,"fast_math":false,"features":null,"fusion":false,"overrides":[["tile.n",64]]}'
     """
 
-    backend: str = "x86"
+    backend: str = "cpu"
     fusion: bool = True
     debug: bool = False
     fast_math: bool = False
@@ -83,7 +83,7 @@ def check_names(given: Iterable[str], beside: Sequence[str] = ()) -> None:
         raise OverrideError(f"there is no option `{unknown}`", fix=lambda span: _nearest(span, unknown, known))
 
 
-BACKENDS = {"gpu": "cuda", "cpu": "x86"}
+BACKENDS = {"gpu": "cuda", "cpu": "cpu"}
 """Who compiles for a kind of device."""
 
 
@@ -109,7 +109,7 @@ def _nearest(span: Span | None, name: str, known: Sequence[str]) -> Fix | str:
 def _check(made: Options) -> None:
     backend: Any = made.backend
     if not isinstance(backend, str):
-        raise OverrideError(f"`backend` is a name, got {backend!r}", fix="the backends are x86, cuda and reference")
+        raise OverrideError(f"`backend` is a name, got {backend!r}", fix="the backends are cpu, cuda and reference")
     for name in ("fusion", "debug", "fast_math"):
         value = getattr(made, name)
         if not isinstance(value, bool):

@@ -150,14 +150,14 @@ def test_a_fold_and_a_gather_of_as_many_bytes_do_not_meet() -> None:
     assert "is at `all_gather` of 12 bytes of f32 [3] along `dp`" in said or "for `all_reduce` (sum) along `dp`" in said
 
 
-@pytest.mark.parametrize("backend", ["x86", "reference"])
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
 def test_two_folds_of_the_same_bytes_do_not_meet(backend: str) -> None:
     summed = ts.jit(lambda x: ts.dist.all_reduce(x, "dp", "sum"), backend=backend)
     largest = ts.jit(lambda x: ts.dist.all_reduce(x, "dp", "max"), backend=backend)
     found = on_ranks(lambda rank: (largest if rank else summed)(ts.ones((3,))), dp=2)
     said = "\n".join(str(one) for one in found)
     assert all(isinstance(one, RankError) for one in found)
-    both = ("(sum)", "(max)") if backend == "x86" else ("op sum", "op max")
+    both = ("(sum)", "(max)") if backend == "cpu" else ("op sum", "op max")
     assert all(f"for `all_reduce` ({one.strip('()')}) along `dp`" in said for one in both)
 
 

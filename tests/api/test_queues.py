@@ -21,7 +21,7 @@ def reduced(a: Any, b: Any) -> Any:
         return dist.all_reduce(out, axis="dp")
 
 
-@pytest.mark.parametrize("backend", ["x86", "reference"])
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
 def test_a_program_with_queues_means_what_it_means_without(backend: str) -> None:
     a = np.arange(12, dtype=np.float32).reshape(3, 4)
     with dist.mesh(dp=1):

@@ -114,7 +114,7 @@ def test_a_case_is_held_against_the_reference(name: str, monkeypatch: pytest.Mon
     case, jitted = CASES[name], Case.jitted
 
     def here(case: Case, backend: str) -> Any:
-        return jitted(case, "x86" if backend == "cuda" else backend)
+        return jitted(case, "cpu" if backend == "cuda" else backend)
 
     monkeypatch.setattr(Case, "jitted", here)
     assert case.run() <= gpu_cases.LARGEST_ERROR[case.dtype]
@@ -275,7 +275,7 @@ def test_a_step_of_decoding_means_what_it_says(monkeypatch: pytest.MonkeyPatch) 
     rng = np.random.default_rng(3)
     x, layers = rng.standard_normal((1, 64)).astype(np.float32), gpu_replay.weights(2, rng)
     wide = [tuple(part.astype(np.float32) for part in one) for one in layers]
-    found, wanted = (np.asarray(ts.jit(gpu_replay.decode, backend=one)(x, wide)) for one in ("x86", "reference"))
+    found, wanted = (np.asarray(ts.jit(gpu_replay.decode, backend=one)(x, wide)) for one in ("cpu", "reference"))
     assert found.shape == (1, 64)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
     assert np.abs(found - x).max() > 0.1

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.backends.x86.backend import X86Backend
+from tessera.backends.cpu.backend import CpuBackend
 from tessera.compiler.compile import compile_tape, lower
 from tessera.compiler.options import Options
 from tessera.ir.base import pipeline
@@ -92,7 +92,7 @@ def test_a_text_is_given_to_a_worker_when_it_is_done_and_never_twice(
     monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
     machine_code.forget()
     events: list[str] = []
-    submit, parts = worker_pool.WorkerPool.submit, X86Backend.parts
+    submit, parts = worker_pool.WorkerPool.submit, CpuBackend.parts
 
     def submitting(self: Any, header: Any, text: str, timeout: float) -> Any:
         events.append(text)
@@ -104,7 +104,7 @@ def test_a_text_is_given_to_a_worker_when_it_is_done_and_never_twice(
         return found
 
     monkeypatch.setattr(worker_pool.WorkerPool, "submit", submitting)
-    monkeypatch.setattr(X86Backend, "parts", emitting)
+    monkeypatch.setattr(CpuBackend, "parts", emitting)
     compile_tape(trace(lambda x, w: ts.ops.gelu(x @ w), typed("M K"), typed("K N")), Options())  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType, reportUnknownMemberType]
     assert len(set(events)) == len(events)
     before, after = events[: events.index("emitted")], events[events.index("emitted") + 1 :]

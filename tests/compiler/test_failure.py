@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tessera.backends.x86.backend import X86Backend
+from tessera.backends.cpu.backend import CpuBackend
 from tessera.compiler.compile import compile_tape
 from tessera.compiler.failure import write_script
 from tessera.compiler.options import Options
@@ -29,10 +29,10 @@ def program(x: Any) -> Any:
 
 
 def test_a_mistake_of_the_compiler_names_a_script_that_repeats_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lower(self: X86Backend, kernel: SpecOp) -> SpecOp:
+    def lower(self: CpuBackend, kernel: SpecOp) -> SpecOp:
         raise RuntimeError(f"cannot lower {kernel.value('kind')}")
 
-    monkeypatch.setattr(X86Backend, "lower", lower)
+    monkeypatch.setattr(CpuBackend, "lower", lower)
     with pytest.raises(InternalError, match="cannot lower map") as caught:
         compile_tape(trace(program, typed("A B")), Options())
     assert caught.value.script in str(caught.value)
@@ -42,10 +42,10 @@ def test_a_mistake_of_the_compiler_names_a_script_that_repeats_it(monkeypatch: p
 
 
 def test_what_llvm_refuses_names_a_script_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    def parts(self: X86Backend, kernels: Sequence[SpecOp], begin: object) -> tuple[list[str], dict[str, str]]:
+    def parts(self: CpuBackend, kernels: Sequence[SpecOp], begin: object) -> tuple[list[str], dict[str, str]]:
         return ["this is no module"] * len(kernels), {}
 
-    monkeypatch.setattr(X86Backend, "parts", parts)
+    monkeypatch.setattr(CpuBackend, "parts", parts)
     with pytest.raises(CodegenError, match="compiles the whole program again") as caught:
         compile_tape(trace(program, typed("A B")), Options())
     script = next(note for note in caught.value.notes if "whole program" in note).split()[0]
@@ -60,13 +60,13 @@ def test_the_script_of_a_program_that_compiles_again_is_quiet(
     script = write_script(tape, options, 'said "no"')
     assert Path(script).read_text().startswith('"""Compiles a program that failed with: said \'no\'"""')
     lowered: list[str] = []
-    lower = X86Backend.lower
+    lower = CpuBackend.lower
 
-    def noted(self: X86Backend, kernel: SpecOp) -> SpecOp:
+    def noted(self: CpuBackend, kernel: SpecOp) -> SpecOp:
         lowered.append(str(kernel))
         return lower(self, kernel)
 
-    monkeypatch.setattr(X86Backend, "lower", noted)
+    monkeypatch.setattr(CpuBackend, "lower", noted)
     runpy.run_path(script)
     again = list(lowered)
     lowered.clear()

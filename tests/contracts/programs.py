@@ -20,12 +20,12 @@ from tests.tile.test_clean_suite import tape_of
 
 BF16 = ml_dtypes.bfloat16
 OPTIONS = {
-    "x86": Options(),
+    "cpu": Options(),
     "cuda": Options.of(backend="cuda", features=("sm_90a",)),
     "sm_80": Options.of(backend="cuda", features=("sm_80",)),
     "sm_100a": Options.of(backend="cuda", features=("sm_100a",)),
 }
-BOTH = ("x86", "cuda")
+BOTH = ("cpu", "cuda")
 
 
 @dataclass(frozen=True)
@@ -121,11 +121,11 @@ PROGRAMS: dict[str, Program] = {
     "doubled": Program(_doubled, ((8,),)),
     "added": Program(_added, ((8,),)),
     "running": Program(_running, ((4, 8),)),
-    "summed": Program(_summed, ((8,),), backends=("x86",)),
-    "printed": Program(_printed, ((8,),), backends=("x86",)),
-    "asked": Program(_asked, ((8,),), backends=("x86",)),
-    "looked_at": Program(_looked_at, ((8,),), backends=("x86",)),
-    "drawn": Program(_drawn, ((8,),), backends=("x86",)),
+    "summed": Program(_summed, ((8,),), backends=("cpu",)),
+    "printed": Program(_printed, ((8,),), backends=("cpu",)),
+    "asked": Program(_asked, ((8,),), backends=("cpu",)),
+    "looked_at": Program(_looked_at, ((8,),), backends=("cpu",)),
+    "drawn": Program(_drawn, ((8,),), backends=("cpu",)),
     "finished": Program(_finished, ((4, 8), (8, 16), (16,))),
     "by_kernel": Program(_by_kernel, ((4, 8),)),
     "neighbours": Program(_neighbours, ((4, 64),)),

@@ -24,8 +24,8 @@ from tessera.ir.base.version import stamp
 from tessera.ir.graph.passes.state_accumulators import StateAccumulators
 from tessera.ir.target.door import check_kernels
 from tessera.types.machine import GPUS
-from tests.backends.x86.bodies import kernels_of
-from tests.backends.x86.random_bodies import Sample, boxes, maps, products, rows
+from tests.backends.cpu.bodies import kernels_of
+from tests.backends.cpu.random_bodies import Sample, boxes, maps, products, rows
 from tests.policy.programs import POLICIES, random_program
 
 ROOT = Path(__file__).parents[2]
@@ -98,8 +98,8 @@ PROPERTIES = {
     "tile-specialize-warps": SAME,
     "tile-spread-scalars": ("tests/tile/test_spread_scalars.py::test_what_is_spread_is_the_same_for_each_element"),
     "tile-swizzle-tiles": SAME,
-    "x86-check-accesses": "tests/target/test_check_accesses.py::test_lowering_keeps_the_accesses_of_random_bodies",
-    "x86-lower-kernels": "tests/backends/x86/test_lower.py::test_pointwise_bodies",
+    "cpu-check-accesses": "tests/target/test_check_accesses.py::test_lowering_keeps_the_accesses_of_random_bodies",
+    "cpu-lower-kernels": "tests/backends/cpu/test_lower.py::test_pointwise_bodies",
 }
 """Of each pass, the test that holds it to its property, on programs that are drawn or on all that are listed."""
 

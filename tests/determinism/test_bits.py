@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.backends.x86.machine import host_machine
+from tessera.backends.cpu.machine import host_machine
 from tessera.compiler.compile import lower
 from tessera.ir.base.op import SpecOp
 from tests.determinism.programs import CASES, bits

@@ -28,7 +28,7 @@ def on(backend: str, function: Callable[..., Any]) -> ts.Jit:
     return ts.jit(function, backend=backend)
 
 
-BACKENDS = pytest.mark.parametrize("backend", ["x86", "reference"])
+BACKENDS = pytest.mark.parametrize("backend", ["cpu", "reference"])
 
 
 @BACKENDS
@@ -307,10 +307,10 @@ def program(seed: int, note: Callable[[Any], None]) -> Callable[[Any], Any]:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_random_programs_meet_the_world_in_the_order_of_the_reference(seed: int) -> None:
-    seen: dict[str, list[float]] = {"x86": [], "reference": []}
+    seen: dict[str, list[float]] = {"cpu": [], "reference": []}
     results: dict[str, Any] = {}
     for backend, notes in seen.items():
         function = program(seed, lambda value, notes=notes: notes.append(float(value.item())))
         results[backend] = np.asarray(on(backend, function)(X))
-    assert seen["x86"] == pytest.approx(seen["reference"], rel=1e-5)
-    np.testing.assert_allclose(results["x86"], results["reference"], rtol=1e-5)
+    assert seen["cpu"] == pytest.approx(seen["reference"], rel=1e-5)
+    np.testing.assert_allclose(results["cpu"], results["reference"], rtol=1e-5)

@@ -16,8 +16,8 @@ from xdsl.dialects import test as foreign
 
 import tessera as ts
 from tessera import Tensor, f32, u64
-from tessera.backends.x86.lower import lower_kernel
-from tessera.backends.x86.machine import host_machine
+from tessera.backends.cpu.lower import lower_kernel
+from tessera.backends.cpu.machine import host_machine
 from tessera.compiler.compile import standard_library
 from tessera.ir.base.choice import StaticChooser
 from tessera.ir.base.effects import declared_effects, effects_of

@@ -16,7 +16,7 @@ from tessera.ir.base.arrays import rounded
 from tessera.types.dtype import DType
 
 INF, NAN = np.inf, np.nan
-BACKENDS = ("x86", "reference")
+BACKENDS = ("cpu", "reference")
 
 
 def wide(tensor: Any) -> Any:

@@ -280,7 +280,7 @@ ROOMS = {
     "tessera/ir/tile": "tests/tile",
     "tessera/ir/target": "tests/ir/target",
     "tessera/ir/base": "tests/ir/base",
-    "tessera/backends/x86": "tests/backends/x86",
+    "tessera/backends/cpu": "tests/backends/cpu",
     "tessera/runtime": "tests/runtime",
     "tessera/compiler": "tests/compiler",
     "tessera/types": "tests/types",

@@ -17,7 +17,7 @@ from tessera.runtime.devices.cuda_driver import is_available
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 needs_torch = pytest.mark.skipif(not HAS_TORCH, reason="there is no PyTorch here")
 WHERE = [
-    pytest.param(("cpu", "x86"), id="cpu"),
+    pytest.param(("cpu", "cpu"), id="cpu"),
     pytest.param(
         ("cuda", "cuda"), id="cuda", marks=pytest.mark.skipif(not is_available(), reason="there is no NVIDIA GPU here")
     ),

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tessera.backends.x86.lower import lower_kernel
-from tessera.backends.x86.machine import machine_of
+from tessera.backends.cpu.lower import lower_kernel
+from tessera.backends.cpu.machine import machine_of
 from tessera.ir.base.op import SpecOp
 from tessera.stdlib.kernels import LIBRARY
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.machine import Machine
 from tessera.types.tensor_type import TensorType
-from tests.backends.x86.bodies import Writer, kernels_of
+from tests.backends.cpu.bodies import Writer, kernels_of
 
 _HALF = ("avx2", "fma", "f16c", "bmi", "bmi2", "popcnt", "sse4.2", "avx")
 _WHOLE = (*_HALF, "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.backends.x86.backend import X86Backend
+from tessera.backends.cpu.backend import CpuBackend
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.limits import FEATURES, MAX_ARGUMENTS, MAX_REGISTERS, MAX_SCRATCH, WARP, WIDTHS, registers_of
@@ -13,7 +13,7 @@ from tessera.types.dim import Dim
 from tessera.types.dtype import f32
 from tessera.types.machine import Machine
 from tessera.types.tensor_type import TensorType
-from tests.backends.x86.native import machines
+from tests.backends.cpu.native import machines
 from tests.target.texts import BUFFER, INDEX, LINE, check, kernel, load, refused, store
 
 WIDE = '["avx2", "avx512f"]'
@@ -157,7 +157,7 @@ def large(rows: int, columns: int) -> SpecOp:
 
 @pytest.mark.parametrize("machine", machines(), ids=lambda machine: machine.name)
 def test_a_tile_that_no_registers_hold_is_refused_with_the_numbers(machine: Machine) -> None:
-    backend = X86Backend(machine)
+    backend = CpuBackend(machine)
     most = MAX_REGISTERS * machine.registers
     backend.lower(large(most, machine.lanes))
     with pytest.raises(TargetVerifyError, match=f"takes {2 * most} registers, and code is written for {most} at most"):

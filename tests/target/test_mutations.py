@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tessera.backends.x86.compare_accesses import compare_accesses
-from tessera.backends.x86.passes.check_accesses import REFUTED, examine
+from tessera.backends.cpu.compare_accesses import compare_accesses
+from tessera.backends.cpu.passes.check_accesses import REFUTED, examine
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.verify import verify
 from tests.target.mutations import ACCESSES, LOOPS, Fault, faults_of

@@ -24,7 +24,7 @@ from tessera.ir.tile.write_records import write_kernel
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, DType, bool_
 from tessera.types.tensor_type import TensorType
-from tests.backends.x86.native import assert_close, build, filled, interpreted, machines
+from tests.backends.cpu.native import assert_close, build, filled, interpreted, machines
 
 WIDTHS = [1, 2, 4, 8, 16, 32]
 

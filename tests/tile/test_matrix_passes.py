@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
 import tessera as ts
+from tessera.backends.cpu.backend import CpuBackend
+from tessera.backends.cpu.machine import machine_of
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.simulate import simulate
-from tessera.backends.x86.backend import X86Backend
-from tessera.backends.x86.machine import machine_of
 from tessera.diagnostics.error import TesseraError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import parse_pipeline
@@ -402,7 +402,7 @@ def test_sides_of_a_buffer_that_the_kernel_writes_are_not_copied_ahead(machine: 
     assert "the kernel writes the buffer that it reads" in " ".join(found.said)
 
 
-def test_x86_refuses_what_is_said_of_matrix_units() -> None:
+def test_cpus_refuse_what_is_said_of_matrix_units() -> None:
     text = kernel_text("nt")
     unit = re.sub(r"(ttile\.dot [^:]*) :", r'\1 {unit = "wgmma"} :', text)
     for written, name in (
@@ -410,7 +410,7 @@ def test_x86_refuses_what_is_said_of_matrix_units() -> None:
         (formed(text, "stages = 2"), "stages"),
         (unit, "unit"),
     ):
-        with pytest.raises(TesseraError, match=f"says `{name}`, and x86 has no matrix units"):
-            X86Backend(machine_of(frozenset())).lower(kernel_of(written))
+        with pytest.raises(TesseraError, match=f"says `{name}`, and cpu has no matrix units"):
+            CpuBackend(machine_of(frozenset())).lower(kernel_of(written))
     plain = unit.replace("wgmma", "multiply-adds")
-    assert X86Backend(machine_of(frozenset())).lower(kernel_of(plain)).name == "ttarget.kernel"
+    assert CpuBackend(machine_of(frozenset())).lower(kernel_of(plain)).name == "ttarget.kernel"

@@ -46,7 +46,7 @@ class Driver:
         except OSError as error:
             raise DeviceError(
                 f"there is no CUDA driver here: {error}",
-                fix='run on a machine with an NVIDIA GPU, or on the processor: `jit(backend="x86")`',
+                fix='run on a machine with an NVIDIA GPU, or on the processor: `jit(backend="cpu")`',
             ) from None
         self.ordinal = ordinal
         self.check(self.library.cuInit(0), "cuInit")

@@ -306,7 +306,7 @@ def code_for(architecture: str) -> str:
         raise LoadError(
             f"no code is made for {architecture}",
             span=None,
-            fix=f'code is made for {", ".join(GPUS)}; on the processor: `jit(backend="x86")`',
+            fix=f'code is made for {", ".join(GPUS)}; on the processor: `jit(backend="cpu")`',
         )
     return architecture
 

@@ -24,7 +24,7 @@ from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText, TargetText
 from tessera.ir.target.machine_code import compile_texts
 from tessera.types.machine import GPUS
-from tests.backends.x86.jit import Compiled, build, targets
+from tests.backends.cpu.jit import Compiled, build, targets
 
 BF16 = ml_dtypes.bfloat16
 ALL = np.arange(1 << 16, dtype=np.uint16).view(BF16)

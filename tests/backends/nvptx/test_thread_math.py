@@ -19,7 +19,7 @@ from tessera.backends.nvptx.row_quotients import quotients
 from tessera.ir.target.llvm import math, math_exp
 from tessera.ir.target.llvm.text import FunctionText, ModuleText, TargetText, Value
 from tessera.types.dtype import f32
-from tests.backends.x86.jit import Compiled, build, targets
+from tests.backends.cpu.jit import Compiled, build, targets
 
 Array = np.ndarray[Any, Any]
 NAMES = ("exp of what falls", "exp of what falls a little", "silu", "sigmoid", "gelu_tanh", "gelu_erf", "tanh", "erf")

@@ -77,7 +77,7 @@ class Refuse(Pass):
 
 def test_a_pass_is_named_by_its_path() -> None:
     assert pass_name("tessera.ir.graph.passes.fold_constants") == "graph-fold-constants"
-    assert pass_name("tessera.backends.x86.passes.pick_width") == "x86-pick-width"
+    assert pass_name("tessera.backends.cpu.passes.pick_width") == "cpu-pick-width"
     assert {"graph-canonicalize", "graph-decompose"} <= pass_modules().keys()
     assert find_pass("graph-canonicalize").__name__ == "Canonicalize"
 

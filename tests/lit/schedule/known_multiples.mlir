@@ -1,4 +1,4 @@
-// RUN: tessera-opt %s --split -p 'schedule-form-groups,schedule-deduplicate,schedule-choose-tiles,schedule-emit-tiles,x86-lower-kernels{features = ["avx", "avx2", "fma", "f16c", "bmi", "bmi2", "popcnt", "sse4.2"]}' | filecheck %s
+// RUN: tessera-opt %s --split -p 'schedule-form-groups,schedule-deduplicate,schedule-choose-tiles,schedule-emit-tiles,cpu-lower-kernels{features = ["avx", "avx2", "fma", "f16c", "bmi", "bmi2", "popcnt", "sse4.2"]}' | filecheck %s
 
 // Nothing is known of N: its last lanes are guarded, in a tail of the loop along it.
 // CHECK-LABEL: tsched.module @unknown(

@@ -16,7 +16,7 @@ from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.machine import Machine
-from tests.backends.x86.bodies import Writer, kernel_of, kernels_of
+from tests.backends.cpu.bodies import Writer, kernel_of, kernels_of
 from tests.target.samples import BODIES
 
 M, N, K = (Dim.symbol(name) for name in "MNK")

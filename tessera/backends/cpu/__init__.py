@@ -1,0 +1,1 @@
+"""Tessera: CPUs (x86-64 today), by machine tables."""

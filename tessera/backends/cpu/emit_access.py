@@ -1,0 +1,338 @@
+"""Loads and stores of blocks: addresses, masks at ragged edges, gathers where lanes do not lie together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tessera.backends.cpu.blocks import Layout, Vectors, register_type
+from tessera.backends.cpu.emit_apart import can_pick, gather_narrow, load_apart
+from tessera.backends.cpu.lanes import LaneCoordinate, lane_values
+from tessera.backends.cpu.transpose import can_transpose, transpose
+from tessera.ir.base.op import SpecOp
+from tessera.ir.target.llvm.convert import atomic_instruction, narrowed, storage_type
+from tessera.ir.target.llvm.instructions import Index, Value
+from tessera.ir.target.llvm.text import FunctionText
+from tessera.ir.target.llvm.types import bytes_of, mangled, vector
+from tessera.types.dim import Dim
+from tessera.types.dtype import DType
+from tessera.types.frozen import frozen
+
+
+@frozen
+class Access:
+    """One load or store of a block, with everything about it that is known before the vector is."""
+
+    f: FunctionText
+    op: SpecOp
+    base: Value
+    dtype: DType
+    layout: Layout
+    env: Mapping[str, Index]
+    indices: Sequence[Vectors]
+    is_inside: bool = False
+    is_turned: bool = False
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The coordinates along the block, outermost first; lanes go along the last."""
+        axes: tuple[str, ...] = self.op.value("axes")
+        return (*axes[:-2], axes[-1], axes[-2]) if self.is_turned else axes
+
+    @property
+    def way(self) -> str:
+        """How lanes lie in memory."""
+        return "contiguous" if self.is_turned else self.op.value("way")
+
+    @property
+    def can_turn(self) -> bool:
+        """Whether lanes lie apart that would lie together along the axis before the last, in whole squares of lanes."""
+        layout, axes = self.layout, self.axes
+        if self.way != "strided" or len(axes) < 2 or self.indices or self.dtype.is_bool or self.op.value("windows"):
+            return False
+        across = self.op.value("offset").coefficient(axes[-2])
+        together = across is not None and across[0].value == 1 and axes[-2] not in across[1].symbols
+        return together and can_transpose(layout.lanes, self.dtype.bytes) and layout.sizes[-2:] == (layout.lanes,) * 2
+
+    @property
+    def turned(self) -> Access:
+        """The same elements with lanes along the axis before the last."""
+        return replace(self, is_turned=not self.is_turned)
+
+    @property
+    def _guards(self) -> list[tuple[str, Dim]]:
+        """The axes that may stick out, with their extents."""
+        return [] if self.is_inside else list(zip(self.op.value("guarded"), self.op.value("bounds"), strict=True))
+
+    def _at(self, number: int) -> tuple[dict[str, Index], LaneCoordinate | None, dict[str, Value]]:
+        """Coordinates for one vector: scalars, the one along lanes, and the index vectors."""
+        outer, first = self.layout.place(number)
+        axes = self.axes
+        env = dict(self.env)
+        for axis, index in zip(axes[:-1], outer, strict=True):
+            env[axis] = self.f.add(env[axis], index)
+        tiles = {f"t{i}": self._index(block, number) for i, block in enumerate(self.indices)}
+        if not axes:
+            return env, None, tiles
+        start = self.f.add(env[axes[-1]], first)
+        env[axes[-1]] = start
+        return env, LaneCoordinate(axes[-1], start, self.layout.lanes), tiles
+
+    def _index(self, block: Vectors, number: int) -> Value:
+        """An index vector as i64."""
+        return self.f.cast("sext" if block.dtype.kind == "int" else "zext", block[number], "i64")
+
+    def _mask(self, env: Mapping[str, Index], along: LaneCoordinate | None, tiles: Mapping[str, Value]) -> Value | None:
+        """The lanes inside all bounds and windows; None when that is all of them."""
+        f, lanes = self.f, self.layout.lanes
+        count: Value | None = None
+        inside: Value | None = None
+        mask = self._windows(env, along, tiles)
+        for axis, bound in self._guards:
+            if along is not None and along.name in bound.symbols and lanes > 1:
+                ok = f.icmp("slt", f.splat(f.index(env[axis]), lanes), lane_values(f, bound, env, along, {}))
+                mask = ok if mask is None else f.op("and", mask, ok)
+                continue
+            left = f.sub(lane_values(f, bound, env, None, {}), env[axis])
+            if along is not None and axis == along.name:
+                count = left
+            else:
+                ok = f.icmp("sgt", left, 0)
+                inside = ok if inside is None else f.op("and", inside, ok)
+        if inside is not None:
+            count = f.select(inside, f.const_i(lanes) if count is None else count, f.const_i(0))
+        if count is None:
+            return mask
+        edge = f.lane_mask(count, lanes) if lanes > 1 else f.icmp("sgt", count, 0)
+        return edge if mask is None else f.op("and", mask, edge)
+
+    def _windows(
+        self, env: Mapping[str, Index], along: LaneCoordinate | None, tiles: Mapping[str, Value]
+    ) -> Value | None:
+        f, lanes = self.f, self.layout.lanes
+        windows: tuple[Dim, ...] = self.op.value("windows")
+        mask: Value | None = None
+        for expr, extent in zip(windows[::2], windows[1::2], strict=True):
+            value = lane_values(f, expr, env, along, tiles)
+            limit = lane_values(f, extent, env, None, {})
+            if value.lanes != lanes:
+                value = f.splat(value, lanes)
+            ok = f.icmp("ult", value, f.splat(limit, lanes))
+            mask = ok if mask is None else f.op("and", mask, ok)
+        return mask
+
+    # Loads.
+
+    def load(self, number: int) -> Value:
+        f, op, lanes = self.f, self.op, self.layout.lanes
+        env, along, tiles = self._at(number)
+        stored = storage_type(self.dtype)
+        mask, way = self._mask(env, along, tiles), self.way
+        if lanes > 1 and way == "uniform":
+            return self._load_for_all(env, stored, mask)
+        if lanes == 1:
+            return self._in_register(self._load_scalar(env, tiles, stored, mask))
+        type_ = vector(stored, lanes)
+        pad = self._pad(lanes) if mask is not None and op.value("pad") else None
+        if way == "contiguous":
+            address = f.gep(self.base, self._scalar(op.value("offset"), env, along), stored)
+            value = f.load(address, type_) if mask is None else f.masked_load(address, type_, mask, pad)
+        elif (step := self._step) is not None:
+            address = f.gep(self.base, self._scalar(op.value("offset"), env, along), stored)
+            value = load_apart(f, address, stored, lanes, step, mask, pad)
+        else:
+            value = self._gather(env, along, tiles, stored, mask, pad)
+        return self._in_register(value)
+
+    def load_turned(self) -> list[Value]:
+        """All vectors: squares of them are read along the other axis, where elements lie together, and turned over."""
+        lanes, turned = self.layout.lanes, self.turned
+        squares = range(0, self.layout.count, lanes)
+        return [v for start in squares for v in transpose(self.f, [turned.load(start + row) for row in range(lanes)])]
+
+    @property
+    def _step(self) -> int | None:
+        """Elements from lane to lane, where they are few enough to be picked from vectors."""
+        if self.way != "strided":
+            return None
+        parts = self.op.value("offset").coefficient(self.axes[-1])
+        step = None if parts is None else parts[0].value
+        return step if can_pick(step, self.layout.lanes) else None
+
+    def _pad(self, lanes: int) -> Value:
+        """What an element outside reads as, in memory's type."""
+        value = constant_in_register(self.f, self.dtype, self.op.value("pad"), lanes)
+        return self._to_store(value)
+
+    def _in_register(self, value: Value) -> Value:
+        return self.f.icmp("ne", value, self.f.const_like(value, 0)) if self.dtype.is_bool else value
+
+    def _scalar(self, dim: Dim, env: Mapping[str, Index], along: LaneCoordinate | None) -> Value:
+        """A dim at the first lane."""
+        return lane_values(self.f, dim, env, None, {})
+
+    def _load_for_all(self, env: Mapping[str, Index], stored: str, mask: Value | None) -> Value:
+        """One element in every lane that is inside, read where all that can push it out does not."""
+        f, lanes = self.f, self.layout.lanes
+        is_there = None if mask is None else self._address_mask(env, mask)
+        value = f.splat(self._in_register(self._load_scalar(env, {}, stored, is_there)), lanes)
+        if mask is None:
+            return value
+        return f.select(mask, value, constant_in_register(f, self.dtype, self.op.value("pad"), lanes))
+
+    def _address_mask(self, env: Mapping[str, Index], mask: Value) -> Value | None:
+        """Whether the one element is there: by what reaches its address, or where lanes differ, by any lane inside."""
+        f, last = self.f, self.op.value("axes")[-1]
+        windows: tuple[Dim, ...] = self.op.value("windows")
+        pairs = list(zip(windows[::2], windows[1::2], strict=True))
+        guards = [(axis, bound) for axis, bound in self._guards if axis in self.op.value("offset").symbols]
+        if any(last in bound.symbols for _, bound in guards) or any(last in expr.symbols for expr, _ in pairs):
+            return f.icmp("ne", f.bitcast(mask, f"i{self.layout.lanes}"), Value(f"i{self.layout.lanes}", "0"))
+        found: Value | None = None
+        for axis, bound in guards:
+            ok = f.icmp("sgt", f.sub(lane_values(f, bound, env, None, {}), env[axis]), 0)
+            found = ok if found is None else f.op("and", found, ok)
+        for expr, extent in pairs:
+            ok = f.icmp("ult", lane_values(f, expr, env, None, {}), lane_values(f, extent, env, None, {}))
+            found = ok if found is None else f.op("and", found, ok)
+        return found
+
+    def _load_scalar(
+        self, env: Mapping[str, Index], tiles: Mapping[str, Value], stored: str, mask: Value | None
+    ) -> Value:
+        f = self.f
+        single = {name: f.extract(value, 0) for name, value in tiles.items()}
+        offset = lane_values(f, self.op.value("offset"), {**env, **single}, None, {})
+        address = f.gep(self.base, offset, stored)
+        if mask is None:
+            return f.load(address, stored)
+        pad = self._pad(1)
+        (found,) = f.if_(mask, lambda: f.load(address, stored), lambda: pad)
+        return found
+
+    def _pointers(
+        self, env: Mapping[str, Index], along: LaneCoordinate | None, tiles: Mapping[str, Value], stored: str
+    ) -> Value:
+        f, lanes = self.f, self.layout.lanes
+        offsets = lane_values(f, self.op.value("offset"), env, along, tiles)
+        if offsets.lanes != lanes:
+            offsets = f.splat(offsets, lanes)
+        type_ = vector("ptr", lanes)
+        return f.raw(type_, f"getelementptr {stored}, ptr {self.base.text}, {offsets}")
+
+    def _gather(
+        self,
+        env: Mapping[str, Index],
+        along: LaneCoordinate | None,
+        tiles: Mapping[str, Value],
+        stored: str,
+        mask: Value | None,
+        pad: Value | None,
+    ) -> Value:
+        f, lanes = self.f, self.layout.lanes
+        pointers, type_ = self._pointers(env, along, tiles, stored), vector(stored, lanes)
+        every = mask or f.lane_mask(lanes, lanes)
+        other = pad or Value(type_, "zeroinitializer")
+        if lanes == 16 and bytes_of(stored) < 4:
+            return gather_narrow(f, pointers, stored, every, other)
+        return f.gather(pointers, type_, every, other, self.op.value("align"))
+
+    # Stores.
+
+    def store(self, block: Vectors, number: int) -> None:
+        f, op, lanes = self.f, self.op, self.layout.lanes
+        env, along, tiles = self._at(number)
+        stored = storage_type(self.dtype)
+        mask = self._mask(env, along, tiles)
+        value = self._to_store(block[number])
+        if lanes == 1:
+            self._store_scalar(value, env, tiles, stored, mask)
+            return
+        if op.value("way") == "uniform":
+            # All lanes have one address, and the verifier has seen to it that only the first can be inside.
+            first = None if mask is None else f.extract(mask, 0)
+            self._store_scalar(f.extract(value, 0), env, {}, stored, first)
+            return
+        if op.value("mode").startswith("atomic"):
+            self._add_by_lane(value, env, tiles, stored, mask)
+            return
+        if op.value("way") == "contiguous":
+            address = f.gep(self.base, self._scalar(op.value("offset"), env, along), stored)
+            if op.value("mode") == "add":
+                old = f.load(address, value.type) if mask is None else f.masked_load(address, value.type, mask)
+                value = self._added(old, value)
+            if mask is None:
+                f.store(value, address)
+            else:
+                f.masked_store(value, address, mask)
+            return
+        if op.value("mode") == "add":
+            self._add_by_lane(value, env, tiles, stored, mask)
+        else:
+            self._scatter(value, env, along, tiles, stored, mask)
+
+    def _to_store(self, value: Value) -> Value:
+        return self.f.cast("zext", value, "i8") if self.dtype.is_bool else value
+
+    def _added(self, old: Value, value: Value) -> Value:
+        if self.dtype.is_float and self.dtype.compute is not self.dtype:
+            from tessera.ir.target.llvm.convert import widened  # noqa: PLC0415 - narrow sums only
+
+            total = self.f.op("fadd", widened(self.f, old, self.dtype), widened(self.f, value, self.dtype))
+            return narrowed(self.f, total, self.dtype)
+        return self.f.op("fadd" if self.dtype.is_float else "add", old, value)
+
+    def _store_scalar(
+        self, value: Value, env: Mapping[str, Index], tiles: Mapping[str, Value], stored: str, mask: Value | None
+    ) -> None:
+        f = self.f
+        offset = lane_values(f, self.op.value("offset"), {**env, **tiles}, None, {})
+        address = f.gep(self.base, offset, stored)
+
+        def write() -> None:
+            if self.op.value("mode").startswith("atomic"):
+                f.atomic(atomic_instruction(self.op.value("mode"), self.dtype), address, value)
+                return
+            total = self._added(f.load(address, value.type), value) if self.op.value("mode") == "add" else value
+            f.store(total, address)
+
+        if mask is None:
+            write()
+        else:
+            f.if_(mask, write)
+
+    def _add_by_lane(
+        self, value: Value, env: Mapping[str, Index], tiles: Mapping[str, Value], stored: str, mask: Value | None
+    ) -> None:
+        """One lane after the other: two of them may add to one element."""
+        f, axis = self.f, self.op.value("axes")[-1]
+        for lane in range(self.layout.lanes):
+            here = {**env, axis: f.add(env[axis], lane)}
+            single = {name: f.extract(tile, lane) for name, tile in tiles.items()}
+            inside = None if mask is None else f.extract(mask, lane)
+            self._store_scalar(f.extract(value, lane), here, single, stored, inside)
+
+    def _scatter(
+        self,
+        value: Value,
+        env: Mapping[str, Index],
+        along: LaneCoordinate | None,
+        tiles: Mapping[str, Value],
+        stored: str,
+        mask: Value | None,
+    ) -> None:
+        f, lanes = self.f, self.layout.lanes
+        pointers = self._pointers(env, along, tiles, stored)
+        every = mask or f.lane_mask(lanes, lanes)
+        name = f"llvm.masked.scatter.{mangled(value.type)}.v{lanes}p0"
+        f.declare(name, "void", [value.type, pointers.type, every.type])
+        align = self.op.value("align")
+        f.line(f"call void @{name}({value}, {pointers.type} align {align} {pointers.text}, {every})")
+
+
+def constant_in_register(f: FunctionText, dtype: DType, value: Any, lanes: int) -> Value:
+    """A number as lanes of a block of a dtype."""
+    if dtype.is_float and dtype.compute is not dtype:
+        return narrowed(f, f.const("float", value, lanes), dtype)
+    return f.const(register_type(dtype), value, lanes)

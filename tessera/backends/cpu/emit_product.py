@@ -1,0 +1,253 @@
+"""Matrix products as text: the share of a task, operands as strided memory or by element, the epilogue on vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from xdsl.ir import SSAValue
+
+from tessera.backends.cpu.blocks import Vectors
+from tessera.backends.cpu.dim_windows import DimWindows
+from tessera.backends.cpu.few_rows import emit_few_rows, suits_few_rows
+from tessera.backends.cpu.gemm import GemmPlan, GemmProblem, Result, emit_gemm, scratch_bytes
+from tessera.backends.cpu.pack import Operand
+from tessera.backends.cpu.partition import Grid, choose_grid, task_block
+from tessera.backends.cpu.window_vectors import DEPTH
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import BufferAttr
+from tessera.ir.target.llvm import convert
+from tessera.ir.target.llvm.dims import dim_value
+from tessera.ir.target.llvm.instructions import Index, TargetText, Value
+from tessera.ir.target.llvm.text import FunctionText
+from tessera.ir.target.types import VectorAttr
+from tessera.types.dim import Dim, product
+from tessera.types.dtype import DType
+
+if TYPE_CHECKING:
+    from tessera.backends.cpu.emit import Emitter
+
+SMALL = 1 << 17
+"""Multiply-adds below which one thread does all."""
+_SIDES = {"lhs": ("_m", "_k"), "rhs": ("_k", "_n")}
+
+
+def accumulator_of(op: SpecOp) -> DType:
+    """What a product accumulates in."""
+    type = op.regions[0].block.args[-1].type
+    assert isinstance(type, VectorAttr)
+    return type.dtype
+
+
+def slot_of(kernel: SpecOp) -> int:
+    """The slot of the context that belongs to the kernel: it follows buffers and sizes."""
+    return len(kernel.regions[0].block.args) + len(kernel.value("symbols"))
+
+
+def product_scratch(target: TargetText, op: SpecOp) -> int:
+    """Bytes a thread needs for panels and waiting accumulators."""
+    return scratch_bytes(GemmPlan.of(target, accumulator_of(op)))
+
+
+def product_tasks(f: FunctionText, op: SpecOp, sizes: Mapping[str, Index], slot: int) -> Value:
+    """Tasks of a batch of products; how each is cut goes into the slot of the context that kernels own."""
+    threads = f.arguments[1]
+    batch, m, n, k = (dim_value(f, dim, sizes) for dim in (product(op.value("batch")), *_extents(op)))
+    shape = GemmPlan.of(f.target, accumulator_of(op)).shape
+    grid = choose_grid(f, shape, m, n, k, batch, threads)
+    packed = f.op("or", f.op("shl", grid.rows, f.const_i(32)), grid.columns)
+    f.store(packed, f.gep(f.arguments[0], slot, "i64"))
+    parts = f.mul(grid.rows, grid.columns)
+    whole = f.icmp("eq", parts, 1)
+    work = f.mul(f.mul(batch, m), f.mul(n, f.smax(k, 1)))
+    shares = f.select(f.icmp("slt", work, SMALL), f.const_i(1), f.smin(batch, f.mul(threads, 4)))
+    tasks = f.select(whole, shares, f.mul(batch, parts))
+    return f.select(f.icmp("eq", f.mul(f.mul(batch, m), n), 0), f.const_i(0), tasks)
+
+
+def _extents(op: SpecOp) -> tuple[Dim, Dim, Dim]:
+    return op.value("m"), op.value("n"), op.value("k")
+
+
+def emit_product(emitter: Emitter, op: SpecOp) -> None:
+    """This task's share of a batch of products."""
+    f = emitter.f
+    extents = [dim_value(f, dim, emitter.env) for dim in op.value("batch")]
+    m, n, k = (dim_value(f, dim, emitter.env) for dim in _extents(op))
+    batch: Index = 1
+    for extent in extents:
+        batch = f.mul(batch, extent)
+    _, task, tasks, scratch = f.arguments
+    plan = GemmPlan.of(f.target, accumulator_of(op))
+    packed = f.load(f.gep(f.arguments[0], slot_of(emitter.kernel), "i64"), "i64")
+    grid = Grid(f.op("lshr", packed, f.const_i(32)), f.op("and", packed, f.const_i((1 << 32) - 1)))
+    parts = f.mul(grid.rows, grid.columns)
+    cuts = f.icmp("sgt", parts, 1)
+    first = f.select(cuts, f.udiv(task, parts), f.udiv(f.mul(batch, task), tasks))
+    last = f.select(cuts, f.add(first, 1), f.udiv(f.mul(batch, f.add(task, 1)), tasks))
+    share = task_block(f, plan.shape, m, n, grid, f.select(cuts, f.urem(task, parts), f.const_i(0)))
+
+    def problem_at(number: Value) -> GemmProblem:
+        rest: Index = number
+        places: list[Index] = []
+        for extent in reversed(extents[1:]):
+            places.append(f.urem(rest, extent))
+            rest = f.udiv(rest, extent)
+        here = [f.index(place) for place in reversed([*places, rest])] if extents else []
+        frame = (f.arguments[0], *here)
+        return GemmProblem(
+            *share,
+            k,
+            lhs=_operand(emitter, op, "lhs", _SIDES["lhs"], frame),
+            rhs=_operand(emitter, op, "rhs", _SIDES["rhs"], frame),
+            scratch=scratch,
+            epilogue=_Epilogue(emitter, op),
+            result=_result(emitter, op, frame),
+            frame=frame,
+            rows=op.value("m").value,
+            columns=op.value("n").value,
+        )
+
+    def by_panels() -> None:
+        f.loop(first, last, 1, lambda number: emit_gemm(f, plan, problem_at(number)))
+
+    if not _reads_in_place(emitter, op, plan):
+        by_panels()
+        return
+    f.if_(f.icmp("sle", k, DEPTH), lambda: emit_few_rows(f, plan, first, last, problem_at), by_panels)
+
+
+def _reads_in_place(emitter: Emitter, op: SpecOp, plan: GemmPlan) -> bool:
+    """Whether few rows meet windows whose tables serve the whole batch."""
+    frame = (emitter.f.arguments[0], *[emitter.f.const_i(0)] * len(op.value("batch")))
+    lhs, rhs = (_operand(emitter, op, side, axes, frame) for side, axes in _SIDES.items())
+    batch = {f"_b{axis}" for axis in range(len(op.value("batch")))}
+    is_shared = isinstance(rhs.windows, DimWindows) and not rhs.windows.depends_on(batch)
+    return is_shared and suits_few_rows(plan, op.value("m").value, op.value("k").value, lhs, rhs)
+
+
+def _batch_env(emitter: Emitter, op: SpecOp, frame: Sequence[Value]) -> dict[str, Index]:
+    return {f"_b{i}": value for i, value in enumerate(frame[1:])}
+
+
+def _operand(emitter: Emitter, op: SpecOp, side: str, axes: tuple[str, str], frame: tuple[Value, ...]) -> Operand:
+    """One side as the packers take it: two strides where the offset is linear, else an element at a time."""
+    f, offset, dtype = emitter.f, op.value(f"{side}_offset"), op.value(f"{side}_dtype")
+    base = emitter.buffers[op.operands[0 if side == "lhs" else 1]]
+    rows = offset.coefficient(axes[0])
+    columns = rows[1].coefficient(axes[1]) if rows is not None else None
+    windows = op.value(f"{side}_windows")
+    if rows is None or columns is None or axes[1] in rows[0].symbols or windows:
+        element = _Element(emitter, op, side, axes)
+        split = DimWindows.make(axes, offset, windows, element.inside)
+        if split is not None:
+            return Operand(dtype, windows=split, frame=frame)
+        return Operand(dtype, element=element, frame=frame)
+    env = {**emitter.env, **_batch_env(emitter, op, frame)}
+    start = f.gep(base, dim_value(f, columns[1], env), convert.storage_type(dtype))
+    return Operand(dtype, start, dim_value(f, rows[0], env), dim_value(f, columns[0], env))
+
+
+def _result(emitter: Emitter, op: SpecOp, frame: tuple[Value, ...]) -> Result | None:
+    """The one buffer that the epilogue writes, where accumulators can wait in it."""
+    block = op.regions[0].block
+    stores = [part for part in block.ops if isinstance(part, SpecOp) and part.name == "ttarget.store"]
+    if len(stores) != 1:
+        return None
+    (store,) = stores
+    buffer, dtype = store.operands[1], accumulator_of(op)
+    assert isinstance(buffer.type, BufferAttr)
+    offset: Dim = store.value("offset")
+    rows = offset.coefficient("_m")
+    columns = rows[1].coefficient("_n") if rows is not None else None
+    if rows is None or columns is None or buffer.type.dtype is not dtype or columns[0].value != 1:
+        return None
+    if "_n" in rows[0].symbols or store.value("mode") != "set" or store.value("axes") != ("_m", "_n"):
+        return None
+    if any(buffer in part.operands and part is not store for part in block.ops):
+        return None
+    f = emitter.f
+    env = {**emitter.env, **_batch_env(emitter, op, frame)}
+    known_names = env.keys()
+    if not (columns[1].symbols | rows[0].symbols) <= known_names:
+        return None
+    base = f.gep(emitter.buffers[buffer], dim_value(f, columns[1], env), convert.storage_type(dtype))
+    is_plain = store.operands[0] is block.args[-1]
+    return Result(base, dim_value(f, rows[0], env), is_plain)
+
+
+class _Element:
+    """One element of an operand with a map that is not linear, or with windows."""
+
+    def __init__(self, emitter: Emitter, op: SpecOp, side: str, axes: tuple[str, str]) -> None:
+        self.kernel, self.op, self.side, self.axes = emitter.kernel, op, side, axes
+
+    def inside(self, f: FunctionText, frame: Sequence[Value]) -> tuple[Value, dict[str, Index]]:
+        """The operand's pointer and the symbols' values, in a function of its own."""
+        inner = _enter(f, self.kernel, frame)
+        base = inner.buffers[self.op.operands[0 if self.side == "lhs" else 1]]
+        return base, {**inner.env, **_batch_env(inner, self.op, frame)}
+
+    def __call__(self, f: FunctionText, row: Value, column: Value, frame: Sequence[Value]) -> Value:
+        op, dtype = self.op, self.op.value(f"{self.side}_dtype")
+        base, sizes = self.inside(f, frame)
+        env = {**sizes, self.axes[0]: row, self.axes[1]: column}
+        windows: tuple[Dim, ...] = op.value(f"{self.side}_windows")
+        inside: Value | None = None
+        for expr, extent in zip(windows[::2], windows[1::2], strict=True):
+            ok = f.icmp("ult", dim_value(f, expr, env), dim_value(f, extent, env))
+            inside = ok if inside is None else f.op("and", inside, ok)
+
+        def read() -> Value:
+            offset = dim_value(f, op.value(f"{self.side}_offset"), env)
+            return convert.load(f, f.gep(base, offset, convert.storage_type(dtype)), dtype, 1)
+
+        if inside is None:
+            return read()
+        (found,) = f.if_(inside, read, lambda: f.const(convert.compute_type(dtype), 0))
+        return found
+
+
+def _enter(f: FunctionText, kernel: SpecOp, frame: Sequence[Value]) -> Emitter:
+    """An emitter inside an outlined function: buffers and sizes read again from the context."""
+    from tessera.backends.cpu.emit import Emitter  # noqa: PLC0415 - it writes products through this file
+
+    inner = Emitter(f, kernel)
+    context = frame[0]
+    block = kernel.regions[0].block
+    for at, argument in enumerate(block.args):
+        inner.buffers[argument] = f.load(f.gep(context, at, "ptr"), "ptr")
+    first = len(block.args)
+    for at, name in enumerate(kernel.value("symbols")):
+        inner.env[name] = f.load(f.gep(context, first + at, "i64"), "i64")
+    return inner
+
+
+class _Epilogue:
+    """The ops after the product, on one row of accumulators."""
+
+    def __init__(self, emitter: Emitter, op: SpecOp) -> None:
+        self.kernel, self.op = emitter.kernel, op
+
+    def __call__(
+        self,
+        f: FunctionText,
+        accumulators: list[Value],
+        row: Value,
+        column: Value,
+        masks: list[Value] | None,
+        frame: list[Value],
+    ) -> None:
+        block = self.op.regions[0].block
+        count = len(self.op.value("batch"))
+        args: Sequence[SSAValue] = block.args
+        for number, accumulator in enumerate(accumulators):
+            inner = _enter(f, self.kernel, frame)
+            inner.is_inside = masks is None
+            for argument, value in zip(args[:count], frame[1:], strict=True):
+                inner.indices[argument] = value
+            inner.indices[args[count]] = row
+            inner.indices[args[count + 1]] = f.add(column, number * accumulator.lanes)
+            layout, dtype = inner.layout(args[-1])
+            inner.blocks[args[-1]] = Vectors.of(layout, dtype, [accumulator])
+            inner.ops(block)

@@ -1,0 +1,171 @@
+"""Loops over rows in two: what is folded from a row first, for several rows, then what is done to each with it.
+
+A fold ends in a chain of dependent steps, and what follows waits for it; the machine looks too few instructions ahead
+to begin the next row meanwhile. Folds of several rows in a short loop overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from xdsl.ir import SSAValue
+
+from tessera.backends.cpu.blocks import Vectors
+from tessera.ir.base.op import SpecOp
+from tessera.ir.target.llvm.text import Value
+from tessera.ir.target.types import VectorAttr
+from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
+
+if TYPE_CHECKING:
+    from tessera.backends.cpu.emit import Emitter
+
+_ROWS = 16
+"""Rows folded before the first of them is finished: few enough to stay in the nearest cache."""
+_WORTH = 4
+"""Vectors of a line from which on its fold is worth a loop of its own."""
+_PURE = frozenset(["load", "clip", "fold", "math", "select", "constant", "index", "convert", "cast", "spread"])
+
+
+@frozen
+class Split:
+    """A body in two: the ops that fold, the ops of the second loop, and the scalars handed from one to the other."""
+
+    first: tuple[SpecOp, ...]
+    second: tuple[SpecOp, ...]
+    saved: tuple[SSAValue, ...]
+
+
+def split_of(op: SpecOp) -> Split | None:
+    """How the body of a loop is cut, or None where there is nothing to gain, or rows may see each other."""
+    block = op.regions[0].block
+    ops = [part for part in block.ops if isinstance(part, SpecOp)]
+    if op.value("step") != 1 or len(block.args) != 1 or any(part.regions for part in ops):
+        return None
+    folded = _depending_on_folds(ops)
+    wanted = [part.operands[0] for part in ops if part.spec.short_name == "spread" and part.operands[0] in folded]
+    first = _slice(ops, wanted)
+    if not wanted or not all(part.spec.short_name in _PURE for part in first):
+        return None
+    if not all(_keeps_to_its_row(part, ops, block.args[0]) for part in first if part.spec.short_name == "load"):
+        return None
+    again = [part for part in ops if part not in first or not any(value in folded for value in part.results)]
+    used = {value for part in again for value in part.operands}
+    saved = [value for part in first if part not in again for value in part.results if value in used]
+    if any(not isinstance(value.type, VectorAttr) or value.type.shape for value in saved):
+        return None
+    return Split(tuple(first), tuple(again), tuple(saved))
+
+
+def _depending_on_folds(ops: Sequence[SpecOp]) -> set[SSAValue]:
+    """What is computed from the fold of a long line, or from what is."""
+    found: set[SSAValue] = set()
+    for op in ops:
+        if _is_long_fold(op) or any(value in found for value in op.operands):
+            found.update(op.results)
+    return found
+
+
+def _is_long_fold(op: SpecOp) -> bool:
+    if op.spec.short_name != "fold":
+        return False
+    type = op.operands[0].type
+    return isinstance(type, VectorAttr) and len(type.shape) == 1 and (type.shape[0].value or 0) >= _WORTH * 16
+
+
+def _slice(ops: Sequence[SpecOp], wanted: Sequence[SSAValue]) -> list[SpecOp]:
+    """The ops that some values are computed by."""
+    needed = set(wanted)
+    for op in reversed(ops):
+        if any(value in needed for value in op.results):
+            needed.update(op.operands)
+    return [op for op in ops if any(value in needed for value in op.results)]
+
+
+def _keeps_to_its_row(load: SpecOp, ops: Sequence[SpecOp], row: SSAValue) -> bool:
+    """Whether no other row writes what this one reads, so that it may be read before they do."""
+    for op in ops:
+        if op.spec.short_name != "store":
+            if not _is_read_only(op) and load.operands[0] in op.operands:
+                return False
+        elif op.operands[1] is load.operands[0] and not _is_one_place(load, op, row):
+            return False
+    return True
+
+
+def _is_read_only(op: SpecOp) -> bool:
+    return op.spec.short_name in _PURE or op.spec.short_name == "yield"
+
+
+def _is_one_place(load: SpecOp, store: SpecOp, row: SSAValue) -> bool:
+    """Whether both are at the same part of a row, which rows do not share."""
+    names, offset = load.value("names"), load.value("offset")
+    if (names, offset) != (store.value("names"), store.value("offset")):
+        return False
+    pairs = list(zip(load.operands[1:], store.operands[2:], strict=False))
+    if len(pairs) != len(names) or not all(_is_same_index(*pair) for pair in pairs):
+        return False
+    at = [name for name, (index, _) in zip(names, pairs, strict=True) if index is row]
+    parts = offset.coefficient(at[0]) if len(at) == 1 else None
+    widths = [_elements(load.results[0]), _elements(store.operands[0])]
+    return parts is not None and parts[0].value is not None and all(width <= parts[0].value for width in widths)
+
+
+def _elements(value: SSAValue) -> int:
+    assert isinstance(value.type, VectorAttr)
+    total = Dim.constant(1)
+    for dim in value.type.shape:
+        total = total * dim
+    return total.value or 0
+
+
+def _is_same_index(a: SSAValue, b: SSAValue) -> bool:
+    if a is b:
+        return True
+    makers = [value.owner for value in (a, b)]
+    exprs = [
+        op.value("expr")
+        for op in makers
+        if isinstance(op, SpecOp) and op.spec.short_name == "index" and not op.operands
+    ]
+    return len(exprs) == 2 and exprs[0] == exprs[1]
+
+
+def emit_split(emitter: Emitter, op: SpecOp, split: Split) -> None:
+    """Write the two loops, a few rows at a time."""
+    f = emitter.f
+    low, high, _ = emitter.bounds(op)
+    emitter.before_body(op)
+    slots: dict[SSAValue, tuple[Value, str]] = {}
+    for value in split.saved:
+        layout, dtype = emitter.layout(value)
+        type_ = Vectors(layout, dtype, lambda _: Value("", "")).type
+        slots[value] = (f.alloca(type_, _ROWS), type_)
+
+    def rows(base: Value) -> None:
+        end = f.smin(f.add(base, _ROWS), high)
+
+        def fold(row: Value) -> None:
+            def save() -> None:
+                for value, (slot, type_) in slots.items():
+                    f.store(emitter.blocks[value][0], f.gep(slot, f.sub(row, base), type_))
+
+            _turn(emitter, op, row, split.first, save)
+
+        def finish(row: Value) -> None:
+            for value, (slot, type_) in slots.items():
+                layout, dtype = emitter.layout(value)
+                emitter.blocks[value] = Vectors.of(layout, dtype, [f.load(f.gep(slot, f.sub(row, base), type_), type_)])
+            _turn(emitter, op, row, split.second, lambda: None)
+
+        f.loop(base, end, 1, fold)
+        f.loop(base, end, 1, finish)
+
+    f.loop(low, high, _ROWS, rows)
+
+
+def _turn(emitter: Emitter, op: SpecOp, row: Value, ops: Sequence[SpecOp], then: Callable[[], None]) -> None:
+    emitter.indices[op.regions[0].block.args[0]] = row
+    with emitter.own_reads():
+        emitter.run_ops(ops, then)

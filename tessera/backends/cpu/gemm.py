@@ -1,0 +1,436 @@
+"""Matrix products for one task: packed panels, a register block inside, an epilogue on every finished tile.
+
+Each result is one chain of multiply-adds over k = 0, 1, 2, ... from zero. Where k is cut into blocks the accumulator is
+stored and loaded again, never added, so its bits depend on neither block sizes, threads, rows nor columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from tessera.backends.cpu.micro import Left, MicroShape, micro_call, multiply_add
+from tessera.backends.cpu.pack import Operand, pack_panel
+from tessera.backends.cpu.panels import each_height, kernels_for, pack_lhs, pack_rhs, panel_elements
+from tessera.backends.cpu.partition import FEW_ROWS
+from tessera.ir.target.llvm import convert
+from tessera.ir.target.llvm.text import FunctionText, Index, TargetText, Value
+from tessera.ir.target.llvm.types import bytes_of, vector
+from tessera.types.dtype import DType
+from tessera.types.frozen import frozen
+
+Epilogue: TypeAlias = Callable[[FunctionText, list[Value], Value, Value, "list[Value] | None", list[Value]], None]
+"""`epilogue(f, accumulators, row, column, masks, frame)`: finish and store one row of a tile.
+
+The accumulators are neighbouring vectors that begin at (row, column); `masks` has one mask each where the tile sticks
+out of the matrix, else it is None. `frame` holds the problem's frame as the function being written sees it.
+"""
+
+
+@frozen
+class GemmPlan:
+    """Block sizes; none of them changes a bit of the result."""
+
+    shape: MicroShape
+    MC: int  # rows packed at a time: MC x KC stays in the second cache
+    KC: int  # depth of a block: KC x one panel stays in the first
+    NC: int  # columns packed at a time
+    MB: int  # rows whose accumulators wait for the next block of k
+    skinny: int  # up to so many rows B is streamed, not packed
+    NS: int  # columns whose accumulators a streamed product keeps
+
+    @staticmethod
+    def of(target: TargetText, dtype: DType) -> GemmPlan:
+        """The plan for an accumulator dtype on a machine."""
+        shape = MicroShape.of(target, dtype)
+        half = 8 // bytes_of(shape.element)
+        return GemmPlan(shape, MC=96, KC=256 * half, NC=256 * half, MB=768, skinny=FEW_ROWS, NS=2048 * half)
+
+    @property
+    def for_rows_in_place(self) -> GemmPlan:
+        """Where rows are read as they lie, none is packed again for each strip of columns: narrow and deep is best."""
+        return replace(self, KC=2 * self.KC, NC=max(self.NC // 4, self.shape.columns))
+
+
+@frozen
+class Result:
+    """Where the result lies, when it is of the accumulator's dtype and its rows are runs of memory.
+
+    Accumulators then wait for the next block of k in the result itself. `is_plain` says that the epilogue does nothing
+    but store them there.
+    """
+
+    base: Value
+    row_stride: Index
+    is_plain: bool
+
+
+@frozen
+class GemmProblem:
+    """One task: the rows and columns it owns, the operands, where to work, what to do with the result."""
+
+    m_lo: Index
+    m_hi: Index
+    n_lo: Index
+    n_hi: Index
+    k: Index
+    lhs: Operand
+    rhs: Operand
+    scratch: Value
+    epilogue: Epilogue
+    frame: tuple[Value, ...] = ()
+    rows: int | None = None  # of the whole matrix, where known: saves code for the cuts it does not have
+    columns: int | None = None
+    result: Result | None = None
+
+
+def scratch_bytes(plan: GemmPlan) -> int:
+    """Bytes of scratch one task needs, whatever its sizes."""
+    return _Layout(plan).end
+
+
+@frozen
+class _Layout:
+    """Where things lie in the scratch, in bytes."""
+
+    plan: GemmPlan
+
+    @property
+    def size(self) -> int:
+        return bytes_of(self.plan.shape.element)
+
+    @property
+    def tile(self) -> int:
+        return 0
+
+    @property
+    def lhs(self) -> int:
+        return _aligned(self.plan.shape.rows * self.plan.shape.columns * self.size)
+
+    @property
+    def rhs(self) -> int:
+        plan = self.plan
+        return self.lhs + _aligned(panel_elements(plan.shape, max(plan.MC, plan.skinny), plan.KC) * self.size)
+
+    @property
+    def waiting(self) -> int:
+        plan = self.plan
+        return self.rhs + _aligned(panel_elements(plan.shape, plan.NC, plan.KC) * self.size)
+
+    @property
+    def end(self) -> int:
+        plan = self.plan
+        rows = max(plan.MB * plan.NC, plan.skinny * plan.NS)
+        return self.waiting + _aligned(rows * self.size)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // 64) * 64
+
+
+def emit_gemm(f: FunctionText, plan: GemmPlan, problem: GemmProblem) -> None:
+    """Write the product of one task into a kernel."""
+    writer = _Gemm(f, plan.for_rows_in_place if problem.lhs.is_rows_of(plan.shape.dtype) else plan, problem)
+    few_rows = f.icmp("sle", f.sub(problem.m_hi, problem.m_lo), plan.skinny)
+    if problem.rows is not None and (problem.rows <= plan.skinny or problem.rows > 4 * plan.skinny):
+        # Decided now: a large matrix is not streamed even where a task happens to own few of its rows.
+        few_rows = f.const("i1", problem.rows <= plan.skinny)
+    streams = problem.rhs.is_memory
+    contiguous = f.icmp("eq", problem.rhs.column_stride, 1) if streams else f.const("i1", False)
+    if "false" in (contiguous.text, few_rows.text):
+        writer.packed()
+    elif "true" in (contiguous.text, few_rows.text):
+        f.if_(few_rows if contiguous.text == "true" else contiguous, writer.streamed, writer.packed)
+    else:
+        f.if_(f.op("and", few_rows, contiguous), writer.streamed, writer.packed)
+
+
+class _Gemm:
+    """The loops around the register block, written into one kernel."""
+
+    def __init__(self, f: FunctionText, plan: GemmPlan, problem: GemmProblem) -> None:
+        self.f, self.plan, self.problem = f, plan, problem
+        self.shape = plan.shape
+        self.element = plan.shape.element
+        layout = _Layout(plan)
+        self.tile = problem.scratch
+        self.lhs_panels = f.gep(problem.scratch, layout.lhs, "i8")
+        self.rhs_panels = f.gep(problem.scratch, layout.rhs, "i8")
+        self.waiting = f.gep(problem.scratch, layout.waiting, "i8")
+        self.finish = epilogue_function(f, plan, problem)
+
+    def packed(self) -> None:
+        """Both operands packed; columns outermost, then rows, then k."""
+        f, plan, p = self.f, self.plan, self.problem
+        one_block = f.icmp("sle", p.k, plan.KC)
+        # An empty sum is still a result: k = 0 makes one turn with nothing in it. Blocks of k are even: a last one of
+        # a few k would cost a whole turn over the accumulators.
+        depth = f.smax(p.k, 1)
+        step = f.ceil_div(depth, f.ceil_div(depth, plan.KC))
+
+        def columns(j: Value) -> None:
+            nc = f.smin(plan.NC, f.sub(p.n_hi, j))
+            # Whole register blocks may go to the result at once; others would write past the end of a row.
+            whole = f.icmp("eq", f.urem(nc, self.shape.columns), 0)
+            direct = whole if p.result is not None else f.const("i1", False)
+            # Where no accumulator waits in scratch, B is packed once for all rows.
+            at_once = f.op("or", one_block, direct)
+            rows = f.select(at_once, f.smax(f.sub(p.m_hi, p.m_lo), 1), f.const_i(plan.MB))
+
+            def row_block(i: Value) -> None:
+                end = f.smin(f.add(i, rows), p.m_hi)
+                f.loop(0, depth, step, lambda k: self._depth(i, end, j, nc, k, step, one_block, direct))
+
+            f.loop(p.m_lo, p.m_hi, rows, row_block)
+
+        f.loop(p.n_lo, p.n_hi, plan.NC, columns)
+
+    def _place(self, row: Value, column: Value, waiting: Value, one_block: Value, direct: Value) -> tuple[Value, Value]:
+        """Where a register block goes, and how far apart its rows are."""
+        f, result = self.f, self.problem.result
+        place = f.select(one_block, self.tile, waiting)
+        stride = f.select(one_block, f.const_i(self.shape.columns), f.const_i(self.plan.NC))
+        if result is None:
+            return place, stride
+        own = f.gep(result.base, f.add(f.mul(row, result.row_stride), column), self.element)
+        return f.select(direct, own, place), f.select(direct, f.index(result.row_stride), stride)
+
+    def _depth(
+        self, i: Value, end: Value, j: Value, nc: Value, k: Value, step: Value, one_block: Value, direct: Value
+    ) -> None:
+        """One block of k: pack B, then every block of rows."""
+        f, plan, p = self.f, self.plan, self.problem
+        kc = f.smin(step, f.sub(p.k, k))
+        last = f.icmp("sge", f.add(k, step), p.k)
+        if p.result is not None and p.result.is_plain:
+            last = f.select(direct, f.const("i1", False), last)
+        pack_rhs(f, self.shape, self.rhs_panels, p.rhs, j, nc, k, kc, p.columns)
+
+        def rows(ic: Value) -> None:
+            mc = f.smin(plan.MC, f.sub(end, ic))
+            if not p.lhs.is_runs:
+                pack_lhs(f, self.shape, self.lhs_panels, p.lhs, ic, mc, k, kc, p.rows)
+            elif not p.lhs.is_rows_of(self.shape.dtype):
+                self._copy_lhs(ic, mc, k, kc)
+            row = f.sub(ic, i)
+
+            def panel(jr: Value, kernels: Sequence[Value]) -> None:
+                rhs = f.gep(self.rhs_panels, f.mul(jr, kc), self.element)
+                wait = f.gep(self.waiting, f.add(f.mul(row, plan.NC), jr), self.element)
+
+                def block(at: Value, height: int) -> None:
+                    waiting = f.gep(wait, f.mul(at, plan.NC), self.element)
+                    out, stride = self._place(f.add(ic, at), f.add(j, jr), waiting, one_block, direct)
+                    lhs = self._left(f.add(ic, at), k, at, kc, height)
+                    micro_call(
+                        f, kernels[self.shape.heights.index(height)], lhs, rhs, kc, out, stride, f.icmp("ne", k, 0)
+                    )
+                    f.if_(last, lambda: self._finish(out, stride, height, f.add(ic, at), f.add(j, jr)))
+
+                each_height(f, self.shape, mc, block, p.rows)
+
+            f.loop(
+                0,
+                nc,
+                self.shape.columns,
+                lambda jr: panel(
+                    jr, kernels_for(f, self.shape, f.sub(nc, jr), p.rows, p.columns, in_rows=p.lhs.is_runs)
+                ),
+            )
+
+        f.loop(i, end, plan.MC, rows)
+
+    def _left(self, row: Value, k: Value, at: Value, kc: Value, height: int) -> Left:
+        """Rows of the left operand as they lie, or a copy of them, or their panel."""
+        f, lhs = self.f, self.problem.lhs
+        if lhs.base is not None and lhs.is_rows_of(self.shape.dtype):
+            start = f.gep(lhs.base, f.add(f.mul(row, lhs.row_stride), k), self.element)
+            return Left(start, lhs.row_stride)
+        start = f.gep(self.lhs_panels, f.mul(at, kc), self.element)
+        return Left(start, kc if lhs.is_runs else 1)
+
+    def _finish(self, tile: Value, stride: Index, rows: Index, row: Value, column: Value) -> None:
+        """Call the epilogue on a finished tile."""
+        f = self.f
+        left = f.sub(self.problem.n_hi, column)
+        args = [tile, f.index(stride), f.index(rows), row, column, left]
+        f.call(self.finish, [*args, *self.problem.frame])
+
+    def streamed(self) -> None:
+        """Few rows: read B once, row after row, into accumulators that stay in the cache."""
+        f, plan, p = self.f, self.plan, self.problem
+        m = f.sub(p.m_hi, p.m_lo)
+        columns = self.shape.columns
+
+        def chunk(j: Value) -> None:
+            nc = f.smin(plan.NS, f.sub(p.n_hi, j))
+            self._clear(m, nc)
+
+            def depth(k: Value) -> None:
+                kc = f.smin(plan.KC, f.sub(p.k, k))
+                self._copy_lhs(f.index(p.m_lo), m, k, kc)
+                _stream(f, plan, p.rhs, self.lhs_panels, self.waiting, m, j, nc, k, kc)
+
+            f.loop(0, p.k, plan.KC, depth)
+
+            def done(jr: Value) -> None:
+                tile = f.gep(self.waiting, jr, self.element)
+                self._finish(tile, plan.NS, m, f.index(p.m_lo), f.add(j, jr))
+
+            f.loop(0, nc, columns, done)
+
+        f.loop(p.n_lo, p.n_hi, plan.NS, chunk)
+
+    def _clear(self, rows: Value, columns: Value) -> None:
+        """Zero the waiting accumulators."""
+        f, plan = self.f, self.plan
+        zero = f.const(self.element, 0, self.shape.lanes)
+
+        def row(i: Value) -> None:
+            line = f.gep(self.waiting, f.mul(i, plan.NS), self.element)
+            f.loop(0, columns, self.shape.lanes, lambda j: f.store(zero, f.gep(line, j, self.element)))
+
+        f.loop(0, rows, 1, row)
+
+    def _copy_lhs(self, first: Value, rows: Value, k: Value, kc: Value) -> None:
+        """Each row of A as a panel of its own: contiguous in k, in the accumulator dtype."""
+        f, p = self.f, self.problem
+
+        def row(i: Value) -> None:
+            panel = f.gep(self.lhs_panels, f.mul(i, kc), self.element)
+            pack_panel(f, panel, p.lhs, 1, self.shape.dtype, f.add(first, i), k, 1, kc, self.shape.lanes)
+
+        f.loop(0, rows, 1, row)
+
+
+def _stream(
+    f: FunctionText,
+    plan: GemmPlan,
+    rhs: Operand,
+    lhs: Value,
+    out: Value,
+    m: Value,
+    column: Value,
+    columns: Value,
+    k: Value,
+    depth: Value,
+) -> None:
+    """Call the outlined streaming kernel on `depth` rows of B."""
+    assert rhs.base is not None, "only memory is streamed"
+    stored = convert.storage_type(rhs.dtype)
+    start = f.gep(rhs.base, f.add(f.mul(k, rhs.row_stride), column), stored)
+    arguments = [
+        ("ptr", "lhs"),
+        ("ptr", "rhs"),
+        ("ptr", "out"),
+        ("i64", "m"),
+        ("i64", "n"),
+        ("i64", "k"),
+        ("i64", "stride"),
+    ]
+    key = ("stream", plan.shape, plan.NS, rhs.dtype)
+    name = f.module.outline(key, "stream", arguments, lambda g: _write_stream(g, plan, rhs.dtype), shared=True)
+    f.call(name, [lhs, start, out, m, columns, depth, f.index(rhs.row_stride)])
+
+
+def _write_stream(g: FunctionText, plan: GemmPlan, dtype: DType) -> None:
+    """`out[i, n] += lhs[i, k] * rhs[k, n]` for several k at once: their rows of B sit in registers for all rows i."""
+    lhs, rhs, out, m, n, depth, stride = g.arguments
+    shape, stored, element = plan.shape, convert.storage_type(dtype), plan.shape.element
+    type_ = vector(element, shape.lanes)
+
+    def lines_at(k: Value, count: int) -> list[Value]:
+        return [g.gep(rhs, g.mul(g.add(k, step), stride), stored) for step in range(count)]
+
+    def factors_of(i: Index, k: Value, count: int) -> list[Value]:
+        first = g.gep(lhs, g.add(g.mul(i, depth), k), element)
+        return [g.splat(g.load(g.gep(first, s, element), element), shape.lanes) for s in range(count)]
+
+    def add_up(i: Index, j: Value, factors: list[Value], values: Iterable[Value]) -> None:
+        address = g.gep(out, g.add(g.mul(i, plan.NS), j), element)
+        acc = g.load(address, type_)
+        for factor, value in zip(factors, values, strict=True):
+            acc = multiply_add(g, factor, value, acc)
+        g.store(acc, address)
+
+    def one_row(k: Value, count: int) -> None:
+        # What is read between two lines of B keeps memory waiting: the factors stay in registers.
+        lines, factors = lines_at(k, count), factors_of(0, k, count)
+
+        def at(j: Value, load: Callable[[Value], Value]) -> None:
+            add_up(0, j, factors, (load(g.gep(line, j, stored)) for line in lines))
+
+        _along(g, shape, dtype, n, at)
+
+    def several_rows(k: Value, count: int) -> None:
+        lines = lines_at(k, count)
+
+        def at(j: Value, load: Callable[[Value], Value]) -> None:
+            values = [load(g.gep(line, j, stored)) for line in lines]
+            g.loop(0, m, 1, lambda i: add_up(i, j, factors_of(i, k, count), values))
+
+        _along(g, shape, dtype, n, at)
+
+    def down(rows_at: Callable[[Value, int], None], together: int) -> None:
+        most = g.round_down(depth, together)
+        g.loop(0, most, together, lambda k: rows_at(k, together))
+        g.loop(most, depth, 1, lambda k: rows_at(k, 1))
+
+    # Memory serves many lines at once faster than few; their factors leave room for the sums in 32 or 16 registers.
+    alone = 20 if shape.lanes * bytes_of(element) == 64 else 12
+    g.if_(g.icmp("eq", m, 1), lambda: down(one_row, alone), lambda: down(several_rows, 12))
+    g.ret()
+
+
+def _along(
+    g: FunctionText,
+    shape: MicroShape,
+    dtype: DType,
+    columns: Value,
+    at: Callable[[Value, Callable[[Value], Value]], None],
+) -> None:
+    """`at(j, load)` for every register of columns; the last may be cut short."""
+
+    def load(pointer: Value) -> Value:
+        return convert.cast(g, convert.load(g, pointer, dtype, shape.lanes), dtype, shape.dtype)
+
+    def load_rest(pointer: Value) -> Value:
+        return convert.cast(g, convert.load_some(g, pointer, dtype, shape.lanes, rest), dtype, shape.dtype)
+
+    whole = g.round_down(columns, shape.lanes)
+    g.loop(0, whole, shape.lanes, lambda j: at(j, load))
+    rest = g.sub(columns, whole)
+    g.if_(g.icmp("sgt", rest, 0), lambda: at(whole, load_rest))
+
+
+def epilogue_function(f: FunctionText, plan: GemmPlan, problem: GemmProblem) -> str:
+    """Outline the epilogue: a loop over the rows of a tile, once for whole tiles and once for those that stick out."""
+    shape = plan.shape
+    arguments = [
+        ("ptr", "tile"),
+        ("i64", "stride"),
+        ("i64", "rows"),
+        ("i64", "row"),
+        ("i64", "column"),
+        ("i64", "left"),
+    ]
+    arguments += [(value.type, f"frame{i}") for i, value in enumerate(problem.frame)]
+    g = f.module.function(f.module.unique("epilogue"), arguments, internal=True)
+    tile, stride, rows, row, column, left, *frame = g.arguments
+    type_ = vector(shape.element, shape.lanes)
+
+    def every_row(masks: list[Value] | None) -> None:
+        def body(i: Value) -> None:
+            line = g.gep(tile, g.mul(i, stride), shape.element)
+            accs = [g.load(g.gep(line, v * shape.lanes, shape.element), type_) for v in range(shape.vectors)]
+            problem.epilogue(g, accs, g.add(row, i), column, masks, frame)
+
+        g.loop(0, rows, 1, body)
+
+    def cut() -> None:
+        every_row([g.lane_mask(g.sub(left, v * shape.lanes), shape.lanes) for v in range(shape.vectors)])
+
+    g.if_(g.icmp("sge", left, shape.columns), lambda: every_row(None), cut)
+    g.ret()
+    return g.name

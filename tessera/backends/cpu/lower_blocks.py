@@ -1,0 +1,398 @@
+"""Tile kernels with products inside: blocks live in scratch, and what stands between two products walks over rows.
+
+Every op between products works row by row (elementwise, spread along a row, folded along it), so a run of them becomes
+one loop over the rows of the block, with a row in registers. Products run on packed panels of the blocks. Rows beyond
+the edge are not computed at all: nothing reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from xdsl.ir import Block, Operation, OpResult, SSAValue
+
+from tessera.backends.cpu.block_owners import check_owners, is_fresh
+from tessera.backends.cpu.block_rows import is_same_index, rows_of
+from tessera.backends.cpu.block_sides import check_memory, check_products, lines_of, memory_behind
+from tessera.backends.cpu.lower_tiles import Lowering
+from tessera.diagnostics.codes import TargetVerifyError
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
+from tessera.ir.schedule.emit.maps import linear
+from tessera.ir.target.reach import is_multiple, largest
+from tessera.ir.target.types import VectorAttr
+from tessera.types.dim import Dim, minimum
+from tessera.types.dtype import u8
+from tessera.types.tensor_type import TensorType
+
+_PASSING = ("ttile.load", "ttile.cast", "ttile.transpose")
+_SCALAR = ("ttile.program_id", "ttile.index", "ttile.fetch", "ttile.scratch")
+
+
+def has_inner_products(kernel: SpecOp) -> bool:
+    """Whether a kernel multiplies tiles."""
+    return any(op.name == "ttile.dot" for op in kernel.walk())
+
+
+class BlockLowering(Lowering):
+    """Lowers a kernel whose tiles are blocks in memory."""
+
+    def prepare(self) -> None:
+        self.homes: dict[SSAValue, SSAValue] = {}
+        self.segment: list[SpecOp] = []
+        self.in_row = False
+        check_memory(self.kernel)
+        check_products(self.kernel)
+        check_owners(self.kernel)
+        self.rows = rows_of(self.kernel)
+        self.lines = lines_of(self.kernel)
+
+    # Rows.
+
+    def row_type(self, type: Any) -> TensorType:
+        """A block as one of its rows; a column as one number."""
+        return type.data.with_shape(type.shape[1:])
+
+    def vectors(self, results: Sequence[SSAValue]) -> list[Any]:
+        tiles = [(result, result.type) for result in results if isinstance(result.type, TileAttr)]
+        in_rows = [self.in_row and result not in self.lines for result, _ in tiles]
+        return [
+            VectorAttr.of(self.row_type(type) if is_row else type.data)
+            for (_, type), is_row in zip(tiles, in_rows, strict=True)
+        ]
+
+    def run_block(self, source: Block) -> None:
+        for op in source.ops:
+            assert isinstance(op, SpecOp)
+            if op.name in _SCALAR:
+                self.lower(op)
+            elif op.name == "ttile.barrier":
+                self._flush()
+            elif op.name == "ttile.dot":
+                self._flush()
+                self._dot(op)
+            elif op.name == "ttile.for":
+                self._flush()
+                self._block_loop(op)
+            elif op.results and op.results[0] in self.lines:
+                continue  # made in the rows that want it
+            elif op.name not in ("ttile.return", "ttile.yield") and not self._is_passed(op):
+                self.segment.append(op)
+        self._flush()
+
+    def _is_passed(self, op: SpecOp) -> bool:
+        """Whether an op only brings memory, or the zero it starts from, to a product, which sees to it itself."""
+        if op.name == "ttile.constant":
+            return not op.value("value") and all(_is_start(use.operation, use.index) for use in op.results[0].uses)
+        if op.name not in _PASSING:
+            return False
+        for use in op.results[0].uses:
+            user = use.operation
+            is_side = user.name == "ttile.dot" and use.index == 1
+            if not is_side and not (isinstance(user, SpecOp) and self._is_passed(user)):
+                return False
+        return bool(op.results[0].uses)
+
+    def home(self, value: SSAValue) -> SSAValue:
+        """The scratch of a block; made when first asked for."""
+        if value not in self.homes:
+            assert isinstance(value.type, TileAttr)
+            self.homes[value] = self.room(value.type.data)
+        return self.homes[value]
+
+    def room(self, type: TensorType) -> SSAValue:
+        """A new part of scratch, at the start of the program."""
+        buffer = BufferAttr.of(type)
+        made = self.emit("scratch", (), {"offset": self.scratch}, [buffer]).result
+        self.scratch = self.scratch + (type.bytes + 63) // 64 * 64
+        return made
+
+    def _flush(self) -> None:
+        """Write the pending ops as one loop over rows."""
+        ops, self.segment = self.segment, []
+        if not ops:
+            return
+        inside = set(ops)
+        kept = [
+            op.results[0] for op in ops if op.results and any(u.operation not in inside for u in op.results[0].uses)
+        ]
+        self._reuse_homes(kept, ops)
+        for value in kept:
+            self.home(value)
+        outer, body = self.block, Block(arg_types=[INDEX])
+        rows, coords = self.rows.extent, self.rows.coords
+        names = tuple(coords)
+        low = self.emit("index", (), {"names": (), "expr": Dim.constant(0)}, [INDEX]).result
+        high = self.emit("index", self.of(list(coords.values())), {"names": names, "expr": rows}, [INDEX]).result
+        self.block, self.in_row = body, True
+        saved = dict(self.values)
+        self.place = body.args[0]
+        for op in ops:
+            self.lower_row(op)
+        for value in kept:
+            self._store_row(value)
+        self.emit("yield")
+        self.values = saved
+        self.block, self.in_row = outer, False
+        self.emit("loop", [low, high], {"step": 1}, (), [body])
+
+    def _reuse_homes(self, kept: Sequence[SSAValue], ops: Sequence[SpecOp]) -> None:
+        """Let a block take the place of one that nothing reads any more: a row is read before it is written."""
+        inside = set(ops)
+        dying = [
+            operand
+            for operand in dict.fromkeys(operand for op in ops for operand in op.operands)
+            if isinstance(operand, OpResult)
+            and operand.op.parent is ops[0].parent  # one from before a loop is read again in its next turn
+            and operand in self.homes
+            and all(use.operation in inside for use in operand.uses)
+        ]
+        taken = {self.homes[value] for value in kept if value in self.homes}
+        for value in kept:
+            if value in self.homes:
+                continue
+            for operand in dying:
+                home = self.homes[operand]
+                if operand.type == value.type and home not in taken and self._is_alone(operand):
+                    self.homes[value] = home
+                    taken.add(home)
+                    break
+
+    def _is_alone(self, value: SSAValue) -> bool:
+        """Whether no other value lives where this one does."""
+        return sum(home is self.homes[value] for home in self.homes.values()) == 1
+
+    def of(self, values: Sequence[SSAValue]) -> list[SSAValue]:
+        return [self.values[value] if value in self.values else self._brought(value) for value in values]
+
+    def _brought(self, value: SSAValue) -> SSAValue:
+        """What is not in a register: a row of a block in scratch, or a line, which every row makes for itself."""
+        if value not in self.lines:
+            return self._load_row(value)
+        assert isinstance(value, OpResult)
+        assert isinstance(value.op, SpecOp)
+        self.lower(value.op)
+        return self.values[value]
+
+    def _load_row(self, value: SSAValue) -> SSAValue:
+        """A row of a block that lies in scratch."""
+        assert self.in_row, f"{value} is not in a register"
+        type = self.row_type(value.type)
+        names, operands, axes, offset = self._row_place(value, type)
+        access = self._plain(names, axes, offset, type)
+        made = self.emit("load", [self.homes[value], *operands], {**access, "pad": 0}, [VectorAttr.of(type)]).result
+        self.values[value] = made
+        return made
+
+    def _store_row(self, value: SSAValue) -> None:
+        type = self.row_type(value.type)
+        names, operands, axes, offset = self._row_place(value, type)
+        access = self._plain(names, axes, offset, type)
+        self.emit("store", [self.values[value], self.homes[value], *operands], {**access, "mode": "set"})
+
+    def _row_place(
+        self, value: SSAValue, type: TensorType
+    ) -> tuple[tuple[str, ...], list[SSAValue], tuple[str, ...], Dim]:
+        assert isinstance(value.type, TileAttr)
+        if not value.type.shape:
+            return (), [], (), Dim.constant(0)  # one number, which all rows have
+        if not type.rank:
+            return ("_row",), [self.place], (), Dim.symbol("_row")
+        zero = self.emit("index", (), {"names": (), "expr": Dim.constant(0)}, [INDEX]).result
+        offset = Dim.symbol("_row") * type.shape[0] + Dim.symbol("_col")
+        return ("_row", "_col"), [self.place, zero], ("_col",), offset
+
+    @staticmethod
+    def _plain(names: tuple[str, ...], axes: tuple[str, ...], offset: Dim, type: TensorType) -> dict[str, Any]:
+        align = 64 if type.rank and (type.bytes % 64).value == 0 else type.dtype.bytes
+        return {"names": names, "axes": axes, "offset": offset, "way": "contiguous", "align": align}
+
+    def lower_row(self, op: SpecOp) -> None:
+        """An op on blocks, for one row."""
+        self.span = op.span
+        if op.name == "ttile.broadcast":
+            operands = self.of(op.operands)
+            if op.operands[0] in self.lines:
+                self.values[op.result] = operands[0]  # all rows have it
+            else:
+                self.values[op.result] = self.emit("spread", operands, {"axes": ()}, self.vectors(op.results)).result
+        elif op.name in ("ttile.reduce", "ttile.arg_reduce"):
+            self._row_fold(op)
+        elif op.name in ("ttile.load", "ttile.store", "ttile.coordinate", "ttile.clip") and op.value("axes"):
+            self._row_access(op)
+        else:
+            self.lower(op)
+
+    def _row_fold(self, op: SpecOp) -> None:
+        name = "fold" if op.name == "ttile.reduce" else "fold_place"
+        values = {"kind": op.value("kind"), "axis": op.value("axis") - 1}
+        self.values[op.result] = self.emit(name, self.of(op.operands), values, self.vectors(op.results)).result
+
+    def _row_access(self, op: SpecOp) -> None:
+        """The first axis becomes a coordinate: where the block starts, and the row."""
+        first = {"ttile.load": 1, "ttile.store": 2, "ttile.coordinate": 0, "ttile.clip": 1}[op.name]
+        coords: tuple[str, ...] = op.value("coords")
+        axes: tuple[str, ...] = op.value("axes")
+        where = dict(zip(coords, op.operands[first:], strict=False))
+        start = self.values[where[axes[0]]]
+        names = {"names": (axes[0], "_row"), "expr": Dim.symbol(axes[0]) + Dim.symbol("_row")}
+        row = self.emit("index", [start, self.place], names, [INDEX]).result
+        at = [row if name == axes[0] else self.values[where[name]] for name in coords]
+        values: dict[str, Any] = {"names": coords, "axes": axes[1:]}
+        if op.name == "ttile.coordinate":
+            values["expr"] = op.value("expr")
+            self.values[op.result] = self.emit("coordinate", at, values, self.vectors(op.results)).result
+        elif op.name == "ttile.clip":
+            values.update({name: op.value(name) for name in ("axis", "bound", "identity")})
+            operands = [*self.of(op.operands[:1]), *at]
+            self.values[op.result] = self.emit("clip", operands, values, self.vectors(op.results)).result
+        else:
+            self._row_memory(op, values, at, where, first)
+
+    def _row_memory(
+        self, op: SpecOp, values: dict[str, Any], at: list[SSAValue], where: dict[str, SSAValue], first: int
+    ) -> None:
+        buffer = op.operands[first - 1].type
+        tile = op.results[0].type if first == 1 else op.operands[0].type
+        assert isinstance(buffer, BufferAttr)
+        assert isinstance(tile, TileAttr)
+        axes: tuple[str, ...] = op.value("axes")
+        bounds: tuple[Dim, ...] = op.value("bounds")
+        if first == 1:
+            self._check_rows(op, where[axes[0]], tile.shape[0])
+        offset = linear(op.value("map"), buffer.shape)
+        guarded = [
+            (axis, bound)
+            for axis, bound, size in zip(axes[1:], bounds[1:], tile.shape[1:], strict=True)
+            if bound.value != -1 and not self.is_safe(where[axis], bound, size.value or 1)
+        ]
+        values.update(
+            offset=offset,
+            way=self.way(offset, axes[1:], len(op.operands) - first - len(where)),
+            align=buffer.dtype.bytes,
+            guarded=tuple(axis for axis, _ in guarded),
+            bounds=tuple(bound for _, bound in guarded),
+            windows=op.value("windows"),
+        )
+        rest = self.of(op.operands[first + len(where) :])
+        if first == 1:
+            values["pad"] = op.value("pad")
+            operands = [*self.of(op.operands[:1]), *at, *rest]
+            self.values[op.result] = self.emit("load", operands, values, self.vectors(op.results)).result
+        else:
+            values["mode"] = op.value("mode")
+            self.emit("store", [*self.of(op.operands[:2]), *at, *rest], values)
+
+    def _check_rows(self, load: SpecOp, start: SSAValue, height: Dim) -> None:
+        """Raises where a load may end before the rows that are computed do: rows are read without a guard."""
+        axis, bound = load.value("axes")[0], load.value("bounds")[0]
+        is_row = bound == self.rows.bound and is_same_index(start, self.rows.start)
+        if bound.value != -1 and not is_row and not self.is_safe(start, bound, height.value or 1):
+            raise TargetVerifyError(
+                f"`{axis}` of this load ends at {bound}, but the kernel computes {self.rows.extent} rows",
+                span=load.span,
+                fix="let loads and stores of a kernel that multiplies tiles end at the same row",
+            )
+
+    # Loops and products.
+
+    def _block_loop(self, op: SpecOp) -> None:
+        """A loop that carries blocks: each has one home, which its body reads and writes."""
+        source = op.regions[0].block
+        last = source.last_op
+        assert last is not None
+        for start, inner, result, end in zip(op.operands[2:], source.args[1:], op.results, last.operands, strict=True):
+            home = self.home(start)
+            self.homes[inner] = self.homes[result] = home
+            self._claim(end, home, inner)
+        outer, body = self.block, Block(arg_types=[INDEX])
+        bounds = self.of(op.operands[:2])
+        self.values[source.args[0]] = body.args[0]
+        low, high, step = self.expr(op.operands[0]), self.expr(op.operands[1]), op.value("step")
+        end = largest(high, self.tops)
+        is_even = low.value == 0 and is_multiple(high, step)
+        top = None if end is None else end - (step if is_even else 1)
+        self.name_index(source.args[0], f"%l{len(self.tops)}", top)
+        self.block = body
+        self.run_block(source)
+        self.emit("yield")
+        self.block = outer
+        # A last part-step is a whole turn here: products and rows know their own edges.
+        self.emit("loop", bounds, {"step": op.value("step"), "is_partial": True}, (), [body])
+
+    def _claim(self, value: SSAValue, home: SSAValue, inner: SSAValue) -> None:
+        """What a body ends with goes where the block lives, and so does the accumulator it was added to."""
+        if value is inner:
+            return
+        assert value not in self.homes, "a block is carried on twice"
+        self.homes[value] = home
+        if isinstance(value, OpResult) and value.op.name == "ttile.dot" and not is_fresh(value.op.operands[2]):
+            self._claim(value.op.operands[2], home, inner)
+
+    def _dot(self, op: SpecOp) -> None:
+        self.span = op.span
+        lhs, rhs, acc = op.operands
+        assert isinstance(lhs.type, TileAttr)
+        assert isinstance(acc.type, TileAttr)
+        fresh = is_fresh(acc)
+        if op.result not in self.homes:
+            self.homes[op.result] = self.home(op.result) if fresh else self.home(acc)
+        assert fresh or self.homes[acc] is self.homes[op.result], "an accumulator is used after its product"
+        rows, coords = self.rows.extent, self.rows.coords
+        load, is_turned = memory_behind(rhs, op)
+        k, n, where, offset = self._side(load, is_turned, op)
+        names = dict(coords) | where
+        width = acc.type.shape[1].value or 0
+        depth = lhs.type.shape[1].value or 0
+        room = self.room(TensorType.of([self._panel_bytes(lhs.type, acc.type)], u8))
+        values = {
+            "names": tuple(names),
+            "m": rows,
+            "n": n,
+            "k": k,
+            "rows": lhs.type.shape[0].value,
+            "depth": depth,
+            "lhs_offset": Dim.symbol("_row") * depth + Dim.symbol("_depth"),
+            "rhs_offset": offset,
+            "out_stride": width,
+            "is_fresh": fresh,
+        }
+        operands = [self.homes[lhs], self.values[load.operands[0]], self.homes[op.result], room]
+        self.emit("block_dot", [*operands, *self.of(list(names.values()))], values)
+
+    def _panel_bytes(self, lhs: TileAttr, out: TileAttr) -> int:
+        """Room for both operands in panels, with slack for whole registers."""
+        rows, depth = (dim.value or 0 for dim in lhs.shape)
+        columns = out.shape[1].value or 0
+        lanes = self.machine.lanes
+        wide = -(-columns // (4 * lanes)) * 4 * lanes
+        return (rows * depth + wide * depth + 16 * lanes) * 8 + 128
+
+    def _side(self, load: SpecOp, is_turned: bool, op: SpecOp) -> tuple[Dim, Dim, dict[str, SSAValue], Dim]:
+        """The right operand in memory: depth and width that are there, index values, offset over `_k` and `_j`."""
+        buffer, tile = load.operands[0].type, load.results[0].type
+        assert isinstance(buffer, BufferAttr)
+        assert isinstance(tile, TileAttr)
+        axes: tuple[str, ...] = load.value("axes")
+        if load.value("windows") or load.value("pad") or len(load.operands) != 1 + len(load.value("coords")):
+            raise TargetVerifyError(
+                "the right operand of a product is read where it lies on CPUs: without windows, pads and index tiles",
+                span=load.span,
+                fix="store the tile to scratch first, and load it from there",
+            )
+        coords = dict(zip(load.value("coords"), load.operands[1:], strict=True))
+        inner = ("_col", "_depth") if is_turned else ("_depth", "_col")
+        extents = {
+            name: size if bound.value == -1 else minimum(size, bound - Dim.symbol(axis))
+            for name, axis, bound, size in zip(inner, axes, load.value("bounds"), tile.shape, strict=True)
+        }
+        offset = linear(load.value("map"), buffer.shape)
+        offset = offset.substitute(
+            {axis: Dim.symbol(axis) + Dim.symbol(name) for axis, name in zip(axes, inner, strict=True)}
+        )
+        return extents["_depth"], extents["_col"], coords, offset
+
+
+def _is_start(user: Operation, index: int) -> bool:
+    return user.name == "ttile.dot" and index == 2

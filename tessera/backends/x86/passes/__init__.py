@@ -1,1 +1,0 @@
-"""The passes of the x86 backend."""
