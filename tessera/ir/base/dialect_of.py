@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import pkgutil
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from xdsl.context import Context
@@ -83,8 +83,55 @@ def _make_class(spec: OpSpec) -> type[SpecOp]:
         "counts": _counts(spec),
         "traits": OpTraits(lambda: _traits(spec)),
     }
-    title = re.sub(r"(?:^|_)(\w)", lambda match: match.group(1).upper(), spec.short_name)
-    return type(f"{title}Op", (SpecOp,), body)
+    body.update(_accessors(spec))
+    return type(class_name(spec.name), (SpecOp,), body)
+
+
+def class_name(name: str) -> str:
+    """The class of an op by its name: `ttile.arg_reduce` is `ArgReduceOp`."""
+    short = name.split(".", 1)[1]
+    return re.sub(r"(?:^|_)(\w)", lambda match: match.group(1).upper(), short) + "Op"
+
+
+def accessor_names(spec: OpSpec) -> dict[str, str]:
+    """What each accessor of an op reads, by its name: "attribute", "operand", "operands" or "region".
+
+    Where two parts share a name the attribute has it, then the operand; a name that `SpecOp` uses itself has none.
+    """
+    regions = {name.rstrip("*"): "region" for name in spec.region_names if not name.endswith("*")}
+    operands = {name.rstrip("*"): "operands" if name.endswith("*") else "operand" for name in spec.operands}
+    attributes = {a.name: "attribute" for a in spec.attributes if a.kind not in TAPES}
+    found = {**regions, **operands, **attributes}
+    return {name: kind for name, kind in found.items() if not hasattr(SpecOp, name)}
+
+
+def _accessors(spec: OpSpec) -> dict[str, property]:
+    """Properties by which Python code reads an op's parts, and sets its attributes, under their declared names."""
+    made: dict[str, property] = {}
+    for name, kind in accessor_names(spec).items():
+        if kind == "attribute":
+            made[name] = property(
+                lambda op, name=name: op.value(name), lambda op, value, name=name: op.set_value(name, value)
+            )
+        elif kind == "region":
+            made[name] = property(lambda op, name=name: op.region(name))
+        else:
+            index = [operand.rstrip("*") for operand in spec.operands].index(name)
+            part = slice(index, None) if kind == "operands" else index
+            made[name] = property(lambda op, part=part: op.operands[part])
+    return made
+
+
+def class_lookup(dialect: str) -> Callable[[str], type[SpecOp]]:
+    """The `__getattr__` of a dialect's module of typed classes: `DotOp` is the class of its op `dot`."""
+
+    def find(name: str) -> type[SpecOp]:
+        short = re.sub(r"(?<!^)(?=[A-Z])", "_", name.removesuffix("Op")).lower()
+        if not name.endswith("Op") or find_spec(f"{dialect}.{short}") is None:
+            raise AttributeError(f"`{dialect}` has no op whose class is `{name}`")
+        return op_class(f"{dialect}.{short}")
+
+    return find
 
 
 def _counts(spec: OpSpec) -> tuple[int, int, int] | None:

@@ -1,0 +1,857 @@
+# Typed accessors of the `tgraph` ops: made by scripts/typed_ops.py from their declarations.
+
+from collections.abc import Sequence
+from typing import Any
+
+from xdsl.ir import Region, SSAValue
+
+from tessera.ir.base.op import SpecOp
+from tessera.types.dim import Dim
+from tessera.types.dtype import DType
+
+class AbsOp(SpecOp):
+    x: SSAValue
+
+class AddOp(SpecOp):
+    x: SSAValue
+    y: SSAValue
+
+class AllOp(SpecOp):
+    x: SSAValue
+    axes: tuple[int, ...]
+    keepdims: bool
+
+class AllGatherOp(SpecOp):
+    x: SSAValue
+    axis: str
+    size: tuple[Dim, ...]
+    dim: int
+    purpose: str
+
+class AllReduceOp(SpecOp):
+    x: SSAValue
+    axis: str
+    size: tuple[Dim, ...]
+    op: str
+
+class AllToAllOp(SpecOp):
+    x: SSAValue
+    axis: str
+    size: tuple[Dim, ...]
+    split: int
+    concat: int
+    purpose: str
+
+class AnyOp(SpecOp):
+    x: SSAValue
+    axes: tuple[int, ...]
+    keepdims: bool
+
+class ArgmaxOp(SpecOp):
+    x: SSAValue
+    axes: tuple[int, ...]
+    keepdims: bool
+
+class ArgminOp(SpecOp):
+    x: SSAValue
+    axes: tuple[int, ...]
+    keepdims: bool
+
+class ArgsortOp(SpecOp):
+    x: SSAValue
+    axis: int
+    descending: bool
+
+class Atan2Op(SpecOp):
+    x: SSAValue
+    y: SSAValue
+
+class AttentionOp(SpecOp):
+    q: SSAValue
+    k: SSAValue
+    v: SSAValue
+    mask: Sequence[SSAValue]
+    causal: bool
+    scale: float | None
+
+class AttentionJoinOp(SpecOp):
+    parts: SSAValue
+    lse: SSAValue
+    dtype: DType
+
+class AttentionPartsOp(SpecOp):
+    q: SSAValue
+    k: SSAValue
+    v: SSAValue
+    length: Sequence[SSAValue]
+    keys: int
+    scale: float | None
+
+class AttentionWithLseOp(SpecOp):
+    q: SSAValue
+    k: SSAValue
+    v: SSAValue
+    mask: Sequence[SSAValue]
+    causal: bool
+    scale: float | None
+
+class AvgPoolOp(SpecOp):
+    x: SSAValue
+    window: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    padding_mode: str
+    dilation: tuple[int, ...]
+    count_padding: bool
+    accumulate: DType | None
+
+class AxisIndexOp(SpecOp):
+    axis: str
+    size: tuple[Dim, ...]
+
+class BernoulliOp(SpecOp):
+    key: SSAValue
+    shape: tuple[Dim, ...]
+    p: float
+
+class BitcastOp(SpecOp):
+    x: SSAValue
+    dtype: DType
+    source: DType
+
+class BitwiseAndOp(SpecOp):
+    x: SSAValue
+    y: SSAValue
+
+class BitwiseNotOp(SpecOp):
+    x: SSAValue
+
+class BitwiseOrOp(SpecOp):
+    x: SSAValue
+    y: SSAValue
+
+class BitwiseXorOp(SpecOp):
+    x: SSAValue
+    y: SSAValue
+
+class BroadcastToOp(SpecOp):
+    x: SSAValue
+    shape: tuple[Dim, ...]
+
+class CachedAttentionOp(SpecOp):
+    q: SSAValue
+    k: SSAValue
+    v: SSAValue
+    length: SSAValue
+    causal: bool
+    scale: float | None
+
+class CastOp(SpecOp):
+    x: SSAValue
+    dtype: DType
+
+class CastLikeOp(SpecOp):
+    x: SSAValue
+    like: SSAValue
+
+class CeilOp(SpecOp):
+    x: SSAValue
+
+class ClampOp(SpecOp):
+    x: SSAValue
+    low: SSAValue
+    high: SSAValue
+
+class ConcatOp(SpecOp):
+    xs: Sequence[SSAValue]
+    axis: int
+
+class CondOp(SpecOp):
+    then: Region
+    otherwise: Region
+    predicate: SSAValue
+
+class ConstantOp(SpecOp): ...
+
+class Conv1dOp(SpecOp):
+    x: SSAValue
+    w: SSAValue
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    padding_mode: str
+    dilation: tuple[int, ...]
+    groups: int
+    accumulate: DType | None
+    dtype: DType | None
+
+class Conv2dOp(SpecOp):
+    x: SSAValue
+    w: SSAValue
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    padding_mode: str
+    dilation: tuple[int, ...]
+    groups: int
+    accumulate: DType | None
+    dtype: DType | None
+
+class ConvWindowsOp(SpecOp):
+    w: SSAValue
+    x: SSAValue
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    low: tuple[Dim, ...]
+    high: tuple[Dim, ...]
+    grouped: bool
+    accumulate: DType | None
+    dtype: DType | None
+
+class CosOp(SpecOp):
+    x: SSAValue
+
+class CrossEntropyOp(SpecOp):
+    logits: SSAValue
+    labels: SSAValue
+    reduction: str
+
+class CummaxOp(SpecOp):
+    x: SSAValue
+    axis: int
+    reverse: bool
+
+class CumprodOp(SpecOp):
+    x: SSAValue
+    axis: int
+    reverse: bool
+    accumulate: DType | None
+
+class CumsumOp(SpecOp):
+    x: SSAValue
+    axis: int
+    reverse: bool
+    accumulate: DType | None
+
+class CumulativeOp(SpecOp):
+    x: SSAValue
+    kind: str
+    axis: int
+    reverse: bool
+    accumulate: DType | None
+
+class DebugPrintOp(SpecOp):
+    format: str
+
+class DequantizeOp(SpecOp):
+    q: SSAValue
+    scale: SSAValue
+    dtype: DType
+    block: tuple[int, ...]
+
+class DiagonalOp(SpecOp):
+    x: SSAValue
+    axis1: int
+    axis2: int
+
+class DimSizeOp(SpecOp):
+    dims: tuple[Dim, ...]
+
+class DivOp(SpecOp):
+    x: SSAValue
+    y: SSAValue
+
+class DotGeneralOp(SpecOp):
+    a: SSAValue
+    b: SSAValue
+    lhs_batch: tuple[int, ...]
+    rhs_batch: tuple[int, ...]
+    lhs_contract: tuple[int, ...]
+    rhs_contract: tuple[int, ...]
+    accumulate: DType | None
+    dtype: DType | None
+
+class DropoutOp(SpecOp):
+    x: SSAValue
+    key: SSAValue
+    rate: float
+
+class EinsumOp(SpecOp):
+    equation: str
+    dtype: DType | None
+
+class EmbeddingOp(SpecOp):
+    table: SSAValue
+    indices: SSAValue
+
+class EqOp(SpecOp):
+    x: SSAValue
+    y: SSAValue
+
+class ErfOp(SpecOp):
+    x: SSAValue
+
+class ExpOp(SpecOp):
+    x: SSAValue
+
+class Exp2Op(SpecOp):
+    x: SSAValue
+
+class ExpandDimsOp(SpecOp):
+    x: SSAValue
+    axes: tuple[int, ...]
+
+class Expm1Op(SpecOp):
+    x: SSAValue
+
+class EyeOp(SpecOp):
+    shape: tuple[Dim, ...]
+    dtype: DType
+    offset: int
+
+class FlipOp(SpecOp):
+    x: SSAValue
+    axes: tuple[int, ...]
+
+class FloorOp(SpecOp):
+    x: SSAValue
+
+class FloordivOp(SpecOp):
+    x: SSAValue
+    y: SSAValue
+
+class FoldKeyOp(SpecOp):
+    key: SSAValue
+    data: SSAValue
+
+class ForiOp(SpecOp):
+    body: Region
+    lower: SSAValue
+    upper: SSAValue
+    carried: int
+
+class FreshKeyOp(SpecOp): ...
+
+class FullOp(SpecOp):
+    shape: tuple[Dim, ...]
+    dtype: DType
+
+class FuncOp(SpecOp):
+    body: Region
+    symbol: str
+    names: tuple[str, ...]
+    guards: Any
+
+class FusedOp(SpecOp):
+    x: SSAValue
+    product: SSAValue
+
+class GatherOp(SpecOp):
+    x: SSAValue
+    indices: SSAValue
+
+class GeOp(SpecOp):
+    x: SSAValue
+    y: SSAValue
+
+class GeluOp(SpecOp):
+    x: SSAValue
+    approximate: str
+
+class GtOp(SpecOp):
+    x: SSAValue
+    y: SSAValue
+
+class IndexGetOp(SpecOp):
+    x: SSAValue
+    indices: Sequence[SSAValue]
+    axes: tuple[int, ...]
+    place: int
+
+class IndexLegalOp(SpecOp):
+    x: SSAValue
+    indices: Sequence[SSAValue]
+    axes: tuple[int, ...]
+    place: int
+    checked: Any
+
+class IoCallbackOp(SpecOp):
+    slot: int
+    shapes: tuple[tuple[Dim, ...], ...]
+    dtypes: tuple[DType, ...]
+    deterministic: bool
+    function: str
+
+class IotaOp(SpecOp):
+    shape: tuple[Dim, ...]
+    axis: int
+    dtype: DType
+
+class IsinfOp(SpecOp):
+    x: SSAValue
+
+class IsnanOp(SpecOp):
+    x: SSAValue
+
+class KernelCallOp(SpecOp):
+    kernel: str
+    vjp: str
+
+class KvAppendOp(SpecOp):
+    keys: SSAValue
+    length: SSAValue
+    k: SSAValue
+    v: SSAValue
+
+class KvOffloadOp(SpecOp):
+    keys: SSAValue
+    length: SSAValue
+    space: str
+
+class KvPrefetchOp(SpecOp):
+    keys: SSAValue
+    length: SSAValue
+    space: str
+
+class KvPruneOp(SpecOp):
+    keys: SSAValue
+    length: SSAValue
+    keep: int
+
+class KvWriteOp(SpecOp):
+    old: SSAValue
+    length: SSAValue
+    new: SSAValue
+    in_place: bool
+
+class LayernormSafeOp(SpecOp):
+    x: SSAValue
+    parameters: Sequence[SSAValue]
+    axis: int
+    eps: float
+
+class LeOp(SpecOp):
+    x: SSAValue
+    y: SSAValue
+
+class LinspaceOp(SpecOp):
+    start: float
+    stop: float
+    num: int
+    dtype: DType
+    endpoint: bool
+
+class LogOp(SpecOp):
+    x: SSAValue
+
+class Log1pOp(SpecOp):
+    x: SSAValue
+
+class Log2Op(SpecOp):
+    x: SSAValue
+
+class LogSoftmaxOp(SpecOp):
+    x: SSAValue
+    axis: int
+
+class LogicalAndOp(SpecOp):
+    x: SSAValue
+    y: SSAValue
+
+class LogicalNotOp(SpecOp):
+    x: SSAValue
+
+class LogicalOrOp(SpecOp):
+    x: SSAValue
+    y: SSAValue
+
+class LogicalXorOp(SpecOp):
+    x: SSAValue
+    y: SSAValue
+
+class LogsumexpOp(SpecOp):
+    x: SSAValue
+    axes: tuple[int, ...]
+    keepdims: bool
+
+class LogsumexpSafeOp(SpecOp):
+    x: SSAValue
+    axes: tuple[int, ...]
+    keepdims: bool
+
+class LtOp(SpecOp):
+    x: SSAValue
+    y: SSAValue
+
+class MatmulOp(SpecOp):
+    a: SSAValue
+    b: SSAValue
+    accumulate: DType | None
+    dtype: DType | None
+
+class MaxOp(SpecOp):
+    x: SSAValue
+    axes: tuple[int, ...]
+    keepdims: bool
+    identity: bool
+
+class MaxPoolOp(SpecOp):
+    x: SSAValue
+    window: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    padding_mode: str
+    dilation: tuple[int, ...]
+
+class MaximumOp(SpecOp):
+    x: SSAValue
+    y: SSAValue
+
+class MeanOp(SpecOp):
+    x: SSAValue
+    axes: tuple[int, ...]
+    keepdims: bool
+
+class MinOp(SpecOp):
+    x: SSAValue
+    axes: tuple[int, ...]
+    keepdims: bool
+    identity: bool
+
+class MinimumOp(SpecOp):
+    x: SSAValue
+    y: SSAValue
+
+class ModOp(SpecOp):
+    x: SSAValue
+    y: SSAValue
+
+class MulOp(SpecOp):
+    x: SSAValue
+    y: SSAValue
+
+class NeOp(SpecOp):
+    x: SSAValue
+    y: SSAValue
+
+class NegOp(SpecOp):
+    x: SSAValue
+
+class NormOp(SpecOp):
+    x: SSAValue
+    axes: tuple[int, ...]
+    keepdims: bool
+    order: float
+
+class NormalOp(SpecOp):
+    key: SSAValue
+    shape: tuple[Dim, ...]
+    mean: float
+    std: float
+    dtype: DType
+
+class OneHotOp(SpecOp):
+    indices: SSAValue
+    depth: tuple[Dim, ...]
+    dtype: DType
+
+class PadOp(SpecOp):
+    x: SSAValue
+    low: tuple[Dim, ...]
+    high: tuple[Dim, ...]
+
+class PhiloxOp(SpecOp):
+    counter: SSAValue
+    key: SSAValue
+    stream: SSAValue
+
+class PowOp(SpecOp):
+    x: SSAValue
+    y: SSAValue
+
+class PrefetchOp(SpecOp):
+    x: SSAValue
+    space: str
+    overlap: str
+
+class ProdOp(SpecOp):
+    x: SSAValue
+    axes: tuple[int, ...]
+    keepdims: bool
+    accumulate: DType | None
+
+class QuantizeOp(SpecOp):
+    x: SSAValue
+    scale: SSAValue
+    dtype: DType
+    block: tuple[int, ...]
+    rounding: str
+    saturation: str
+    denormals: str
+
+class RandomBitsOp(SpecOp):
+    key: SSAValue
+    shape: tuple[Dim, ...]
+    dtype: DType
+
+class ReciprocalOp(SpecOp):
+    x: SSAValue
+
+class ReduceScatterOp(SpecOp):
+    x: SSAValue
+    axis: str
+    size: tuple[Dim, ...]
+    dim: int
+    op: str
+
+class ReluOp(SpecOp):
+    x: SSAValue
+
+class RepeatOp(SpecOp):
+    x: SSAValue
+    repeats: int
+    axis: int
+
+class ReplicatedOp(SpecOp):
+    x: SSAValue
+    axis: str
+    size: tuple[Dim, ...]
+
+class ReshapeOp(SpecOp):
+    x: SSAValue
+    shape: tuple[Dim, ...]
+
+class ResidualOp(SpecOp):
+    x: SSAValue
+    y: SSAValue
+    key: Sequence[SSAValue]
+    dropout: float
+
+class ReturnOp(SpecOp): ...
+
+class RmsnormSafeOp(SpecOp):
+    x: SSAValue
+    parameters: Sequence[SSAValue]
+    axis: int
+    eps: float
+
+class RollOp(SpecOp):
+    x: SSAValue
+    shifts: tuple[int, ...]
+    axes: tuple[int, ...]
+
+class RotaryOp(SpecOp):
+    x: SSAValue
+    cos: SSAValue
+    sin: SSAValue
+    interleaved: bool
+
+class RoundOp(SpecOp):
+    x: SSAValue
+
+class RoundBlocksOp(SpecOp):
+    x: SSAValue
+    format: str
+    axis: int
+    whole: bool
+
+class RoundStochasticOp(SpecOp):
+    x: SSAValue
+    bits: SSAValue
+    format: str
+    saturation: str
+    denormals: str
+
+class RoundToOp(SpecOp):
+    x: SSAValue
+    format: str
+    rounding: str
+    saturation: str
+    denormals: str
+
+class RsqrtOp(SpecOp):
+    x: SSAValue
+
+class ScanOp(SpecOp):
+    body: Region
+    carried: int
+    scanned: int
+    length: tuple[Dim, ...]
+    reverse: bool
+
+class ScatterOp(SpecOp):
+    x: SSAValue
+    indices: SSAValue
+    updates: SSAValue
+    axis: int
+
+class ScatterAddOp(SpecOp):
+    x: SSAValue
+    indices: SSAValue
+    updates: SSAValue
+    axis: int
+    ordered: bool
+    accumulate: DType | None
+
+class ScatterRowsOp(SpecOp):
+    x: SSAValue
+    indices: SSAValue
+    updates: SSAValue
+    mode: str
+    accumulate: DType | None
+    checked: Any
+    in_place: bool
+
+class ShiftLeftOp(SpecOp):
+    x: SSAValue
+    y: SSAValue
+
+class ShiftRightOp(SpecOp):
+    x: SSAValue
+    y: SSAValue
+
+class SigmoidOp(SpecOp):
+    x: SSAValue
+
+class SignOp(SpecOp):
+    x: SSAValue
+
+class SiluOp(SpecOp):
+    x: SSAValue
+
+class SinOp(SpecOp):
+    x: SSAValue
+
+class SliceOp(SpecOp):
+    x: SSAValue
+    start: tuple[Dim, ...]
+    stop: tuple[Dim, ...]
+    step: tuple[int, ...]
+
+class SoftmaxOp(SpecOp):
+    x: SSAValue
+    axis: int
+
+class SoftmaxSafeOp(SpecOp):
+    x: SSAValue
+    axis: int
+
+class SoftplusOp(SpecOp):
+    x: SSAValue
+
+class SortOp(SpecOp):
+    x: SSAValue
+    axis: int
+    descending: bool
+
+class SortRowsOp(SpecOp):
+    x: SSAValue
+    descending: bool
+    keep: int
+
+class SplitOp(SpecOp):
+    x: SSAValue
+    sizes: tuple[Dim, ...]
+    axis: int
+
+class SplitQkvOp(SpecOp):
+    x: SSAValue
+    heads: int
+    kv_heads: int | None
+
+class SqrtOp(SpecOp):
+    x: SSAValue
+
+class SqueezeOp(SpecOp):
+    x: SSAValue
+    axes: tuple[int, ...]
+
+class StackOp(SpecOp):
+    xs: Sequence[SSAValue]
+    axis: int
+
+class StdOp(SpecOp):
+    x: SSAValue
+    axes: tuple[int, ...]
+    keepdims: bool
+    correction: int
+
+class SubOp(SpecOp):
+    x: SSAValue
+    y: SSAValue
+
+class SumOp(SpecOp):
+    x: SSAValue
+    axes: tuple[int, ...]
+    keepdims: bool
+    accumulate: DType | None
+
+class TakeOp(SpecOp):
+    x: SSAValue
+    indices: SSAValue
+    axis: int
+
+class TakeAlongAxisOp(SpecOp):
+    x: SSAValue
+    indices: SSAValue
+    axis: int
+
+class TakeAlongLegalOp(SpecOp):
+    x: SSAValue
+    indices: SSAValue
+    axis: int
+    checked: Any
+
+class TanOp(SpecOp):
+    x: SSAValue
+
+class TanhOp(SpecOp):
+    x: SSAValue
+
+class TileOp(SpecOp):
+    x: SSAValue
+    reps: tuple[int, ...]
+
+class TopkOp(SpecOp):
+    x: SSAValue
+    axis: int
+    k: int
+    largest: bool
+
+class TransposeOp(SpecOp):
+    x: SSAValue
+    axes: tuple[int, ...]
+
+class TrilOp(SpecOp):
+    x: SSAValue
+    offset: int
+
+class TriuOp(SpecOp):
+    x: SSAValue
+    offset: int
+
+class TruncOp(SpecOp):
+    x: SSAValue
+
+class UniformOp(SpecOp):
+    key: SSAValue
+    shape: tuple[Dim, ...]
+    low: float
+    high: float
+    dtype: DType
+
+class VarOp(SpecOp):
+    x: SSAValue
+    axes: tuple[int, ...]
+    keepdims: bool
+    correction: int
+
+class WhereOp(SpecOp):
+    condition: SSAValue
+    x: SSAValue
+    y: SSAValue
+
+class WhileOp(SpecOp):
+    condition: Region
+    body: Region
+    carried: int
+
+class YieldOp(SpecOp): ...
