@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import tessera as ts
+from tessera.backends.cpu.backend import CpuBackend
+from tessera.backends.cpu.machine import machine_of
 from tessera.backends.nvptx.backend import NvptxBackend
-from tessera.backends.x86.backend import X86Backend
-from tessera.backends.x86.machine import machine_of
 from tessera.compiler.compile import lower
 from tessera.types.machine import GPUS
 from tests.replay.case import Case, Sample
@@ -16,8 +16,8 @@ from tests.target.samples import tile_kernels
 AVX2 = ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "popcnt", "sse4.2")
 AVX512 = (*AVX2, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
 MACHINES: dict[str, dict[str, Any]] = {
-    "cpu-avx2": {"backend": "x86", "features": AVX2},
-    "cpu-avx512": {"backend": "x86", "features": AVX512},
+    "cpu-avx2": {"backend": "cpu", "features": AVX2},
+    "cpu-avx512": {"backend": "cpu", "features": AVX512},
     "gpu-sm_80": {"backend": "cuda", "features": ("sm_80",)},
     "gpu-sm_90a": {"backend": "cuda", "features": ("sm_90a",)},
     "gpu-sm_100a": {"backend": "cuda", "features": ("sm_100a",)},
@@ -38,8 +38,8 @@ def lowered_texts(case: Case | Sample, machine: str) -> list[str]:
 
 def _sample_texts(case: Sample, options: dict[str, Any]) -> list[str]:
     """The text of tile kernels that no graph was scheduled for."""
-    if options["backend"] == "x86":
-        host = X86Backend(machine_of(frozenset(options["features"])))
+    if options["backend"] == "cpu":
+        host = CpuBackend(machine_of(frozenset(options["features"])))
         texts, shared = host.parts([host.lower(kernel) for kernel in tile_kernels(case.name, host.machine)])
         return [*texts, *shared.values()]
     device = NvptxBackend(GPUS[options["features"][0]])
