@@ -41,11 +41,11 @@ def installed() -> Mapping[str, Registry]:
 
 
 def load_dialects() -> None:
-    """Import `ir/<room>/dialect.py` of every room, each of which installs its dialect: the folders are the list."""
+    """Import `ir/<stage>/dialect.py` of every stage, which installs its dialect: the folders are the registry."""
     root = importlib.import_module("tessera.ir")
-    for room in pkgutil.iter_modules(root.__path__):
-        package = f"tessera.ir.{room.name}"
-        if room.ispkg and importlib.util.find_spec(f"{package}.dialect") is not None:
+    for stage in pkgutil.iter_modules(root.__path__):
+        package = f"tessera.ir.{stage.name}"
+        if stage.ispkg and importlib.util.find_spec(f"{package}.dialect") is not None:
             importlib.import_module(f"{package}.dialect")
 
 
@@ -160,7 +160,7 @@ def is_isolated(spec: OpSpec) -> bool:
     return spec.is_isolated or spec.form == "function" or any(a.kind in TAPES for a in spec.attributes)
 
 
-class HouseContext(Context):
+class DialectContext(Context):
     """An xDSL context that asks our dialects for ops and types, and makes a class only when a text names it."""
 
     def __init__(self) -> None:

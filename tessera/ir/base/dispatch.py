@@ -1,4 +1,4 @@
-"""The hook every op call goes through: onto the active trace, or, outside one, to whoever runs ops at once."""
+"""The hook every op call goes through: onto the active trace, or, without one, to the eager runner."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Recorder(Protocol):
     """A trace being made."""
 
     def record(self, op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
-        """Put an op on the tape and give stand-ins for its results: one, or a tuple when the op has several."""
+        """Put an op on the tape and return tracers for its results: one, or a tuple when the op has several."""
         ...
 
 
@@ -45,7 +45,7 @@ def install_placed(runner: PlacedRunner) -> None:
 
 
 def apply_at(place: Any, op: str, operands: Sequence[Any], attributes: Mapping[str, Any] | None = None) -> Any:
-    """The result of an op run at once, on a device or, where that is None, on the usual one."""
+    """The result of an op run eagerly, on a device or, where that is None, on the default one."""
     return apply(op, operands, attributes) if place is None else _PLACED[0](place, op, operands, attributes or {})
 
 
@@ -56,7 +56,7 @@ def active() -> Recorder | None:
 
 
 def tracing() -> Recorder | None:
-    """The innermost trace of this thread, past scopes that only say how ops run at once."""
+    """The innermost trace of this thread, past scopes that only say how ops run eagerly."""
     return next((recorder for recorder in reversed(_TRACES.stack) if not getattr(recorder, "is_scope", False)), None)
 
 
@@ -77,7 +77,7 @@ def recording(recorder: Recorder) -> Generator[None]:
 
 @contextmanager
 def suspended() -> Generator[None]:
-    """Within it, ops run at once even inside a trace: for what the compiler itself computes."""
+    """Within it, ops run eagerly even inside a trace: for what the compiler itself computes."""
     stack, _TRACES.stack = _TRACES.stack, []
     try:
         yield
@@ -86,9 +86,9 @@ def suspended() -> Generator[None]:
 
 
 def apply(op: str, operands: Sequence[Any], attributes: Mapping[str, Any] | None = None) -> Any:
-    """The result of an op: a stand-in inside a trace, a tensor outside."""
+    """The result of an op: a tracer inside a trace, a tensor otherwise."""
     stack = _TRACES.stack
     if stack:
         return stack[-1].record(op, operands, attributes or {})
-    assert _RUNNER, "no runner for ops outside `jit` is installed; `import tessera.ops` installs one"
+    assert _RUNNER, "no eager runner for ops is installed; `import tessera.ops` installs one"
     return _RUNNER[0](op, operands, attributes or {})

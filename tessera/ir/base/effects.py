@@ -134,7 +134,7 @@ def _identity(op: Operation) -> str:
 
 
 def first_swap(before: list[Step], after: list[Step]) -> tuple[Step, Step] | None:
-    """Two steps that may not change places and have; what is gone, merged or new says nothing of order."""
+    """Two steps whose order is fixed and was swapped; steps removed, merged or added say nothing of order."""
     place = {(step.key, step.number): number for number, step in enumerate(before)}
     counts = Counter(step.key for step in before)
     counts.subtract(step.key for step in after)

@@ -23,23 +23,23 @@ def canonical_text(op: Operation) -> str:
     return "\n".join(lines)
 
 
-def _write_op(op: Operation, numbers: dict[SSAValue, int], lines: list[str], depth: int) -> None:
+def _write_op(op: Operation, numbers: dict[SSAValue, int], lines: list[str], level: int) -> None:
     operands = ",".join([str(numbers[value]) if value in numbers else "free" for value in op.operands])
     types = ",".join([type_text_of(result.type) for result in op.results])
-    lines.append(f"{depth} {op.name}({operands}){_attributes(op)}:{types}")
+    lines.append(f"{level} {op.name}({operands}){_attributes(op)}:{types}")
     for result in op.results:
         numbers[result] = len(numbers)
     for region in op.regions:
         for block in region.blocks:
-            _write_block(block, numbers, lines, depth + 1)
+            _write_block(block, numbers, lines, level + 1)
 
 
-def _write_block(block: Block, numbers: dict[SSAValue, int], lines: list[str], depth: int) -> None:
+def _write_block(block: Block, numbers: dict[SSAValue, int], lines: list[str], level: int) -> None:
     for argument in block.args:
         numbers[argument] = len(numbers)
-    lines.append(f"{depth} block({','.join([type_text_of(argument.type) for argument in block.args])})")
+    lines.append(f"{level} block({','.join([type_text_of(argument.type) for argument in block.args])})")
     for op in block.ops:
-        _write_op(op, numbers, lines, depth)
+        _write_op(op, numbers, lines, level)
 
 
 def _attributes(op: Operation) -> str:

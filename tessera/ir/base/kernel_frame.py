@@ -10,7 +10,7 @@ from tessera.ir.base.types import BufferAttr
 
 KERNEL = (
     Attribute("symbol", "symbol", doc="the kernel's name"),
-    Attribute("symbols", "strs", doc="the sizes it is given at a call"),
+    Attribute("symbols", "strs", doc="the sizes passed at a call"),
     Attribute("grid", "dims", doc="programs along each axis"),
     Attribute("writes", "ints", doc="the arguments it writes"),
 )
@@ -19,12 +19,12 @@ STEP = Attribute("step", "int", doc="the step, positive")
 
 
 def check_arguments(op: SpecOp) -> None:
-    """Arguments are buffers, those written are among them, and the grid speaks of sizes that are given."""
+    """Arguments are buffers, those written are among them, and the grid uses declared sizes only."""
     block = op.regions[0].block
     for argument in block.args:
         if not isinstance(argument.type, BufferAttr):
             op.fail(f"argument {argument.index} of `@{op.value('symbol')}` is {argument.type}, not a buffer")
-    if any(not 0 <= place < len(block.args) for place in op.value("writes")):
+    if any(not 0 <= index < len(block.args) for index in op.value("writes")):
         op.fail(f"`writes` names arguments 0..{len(block.args) - 1}, got {list(op.value('writes'))}")
     known = set(op.value("symbols"))
     for dim in op.value("grid"):
@@ -33,13 +33,13 @@ def check_arguments(op: SpecOp) -> None:
 
 
 def check_step(op: SpecOp) -> None:
-    """A loop goes on."""
+    """Raises unless a loop makes progress."""
     if op.value("step") <= 0:
         op.fail(f"`step` must be positive, got {op.value('step')}")
 
 
 def around(op: Operation, *names: str) -> SpecOp | None:
-    """The innermost op of one of these names that an op is or stands in; None where there is none."""
+    """The innermost op of one of these names that encloses an op, or is it; None where there is none."""
     at: Operation | None = op
     while at is not None and at.name not in names:
         at = at.parent_op()

@@ -1,4 +1,4 @@
-"""What may leave a room: the check at every door, with the reason for a refusal."""
+"""What may leave a stage: the exit check of its ops, with the reason for a refusal."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tessera.types.frozen import frozen
 
 @frozen
 class Legality:
-    """The rule of one door: dialects whose ops may pass, and a closer look at each op.
+    """The exit rule of one stage: dialects whose ops may leave it, and a closer look at each op.
 
-    `refusal(op)` gives the reason why an op may not pass, or None.
+    `refusal(op)` gives the reason why an op may not leave, or None.
     """
 
-    door: str
+    stage: str
     dialects: frozenset[str]
     refusal: Callable[[SpecOp], str | None] | None = None
 
@@ -28,10 +28,10 @@ class Legality:
             if isinstance(op, ModuleOp):
                 continue
             if op.name.split(".", 1)[0] not in self.dialects:
-                raise OpError(op, f"`{op.name}` may not leave {self.door}: only ops of {self._listed} may")
+                raise OpError(op, f"`{op.name}` may not leave {self.stage}: only ops of {self._listed} may")
             reason = self.refusal(op) if self.refusal is not None and isinstance(op, SpecOp) else None
             if reason is not None:
-                raise OpError(op, f"`{op.name}` may not leave {self.door}: {reason}")
+                raise OpError(op, f"`{op.name}` may not leave {self.stage}: {reason}")
 
     @property
     def _listed(self) -> str:

@@ -91,7 +91,7 @@ def _list_text(items: Any, one: Callable[[Any], str] = text_of) -> str:
 
 
 def dims_text(dims: tuple[Dim, ...]) -> str:
-    """Dims in brackets, as they stand in types."""
+    """Dims in brackets, as types print them."""
     return _list_text(dims, str)
 
 

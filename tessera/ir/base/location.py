@@ -36,7 +36,7 @@ class SpanLoc(Data[Span], BuiltinAttribute):
 
 
 def location_of(span: Span | None) -> Any:
-    """The location to give an op; xDSL's type of it is a closed union that has no room for ours."""
+    """The location to give an op; xDSL types it as a closed union that ours is not in."""
     if span is None:
         return None
     # Past `__init__`, whose checks of a plain value are most of what an op's location would cost.

@@ -205,14 +205,14 @@ _INFERRED_LIMIT = 1 << 16
 def _check_inferred(op: SpecOp, guards: Guards) -> None:
     key = (type(op), tuple(op.properties.values()), *[value.type for value in op.operands], *op.result_types)
     if op.regions or guards.pairs or key not in _INFERRED:
-        _infer_again(op, guards)
+        _check_shape_rule(op, guards)
         if not op.regions and not guards.pairs:
             if len(_INFERRED) >= _INFERRED_LIMIT:
                 _INFERRED.clear()
             _INFERRED.add(key)
 
 
-def _infer_again(op: SpecOp, guards: Guards) -> None:
+def _check_shape_rule(op: SpecOp, guards: Guards) -> None:
     operands: list[Any] = []
     for value in op.operands:
         if not isinstance(value.type, ShapedAttr):
@@ -231,7 +231,7 @@ def _infer_again(op: SpecOp, guards: Guards) -> None:
 
 
 def rule_attributes(op: SpecOp) -> dict[str, Any]:
-    """All attributes as a shape rule sees them: regions made from tapes are tapes again."""
+    """All attributes as a shape rule sees them: regions made from tapes are given as tapes."""
     values: dict[str, Any] = op.values()
     if op.regions:
         from tessera.ir.base.region_tape import tapes_of  # noqa: PLC0415 - it reads ops, so it imports this file

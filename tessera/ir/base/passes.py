@@ -47,7 +47,7 @@ class Pass(ABC):
 
 
 def pass_name(module: str) -> str:
-    """The name of the pass in a file: its room and the file's name, with dashes.
+    """The name of the pass in a file: its stage and the file's name, with dashes.
 
     >>> pass_name("tessera.ir.graph.passes.fold_constants")
     'graph-fold-constants'
@@ -69,11 +69,11 @@ def pass_modules() -> dict[str, str]:
 
 
 def _pass_folders(root: str) -> Iterator[str]:
-    for room in pkgutil.iter_modules(importlib.import_module(root).__path__):
-        if room.ispkg:
-            package = importlib.import_module(f"{root}.{room.name}")
+    for stage in pkgutil.iter_modules(importlib.import_module(root).__path__):
+        if stage.ispkg:
+            package = importlib.import_module(f"{root}.{stage.name}")
             if any(part.name == "passes" and part.ispkg for part in pkgutil.iter_modules(package.__path__)):
-                yield f"{root}.{room.name}.passes"
+                yield f"{root}.{stage.name}.passes"
 
 
 def find_pass(name: str) -> type[Pass]:

@@ -1,4 +1,4 @@
-"""What rounding ops of all rooms share: the attributes that say how, and their check."""
+"""Rounding ops of all dialects: the attributes that say how, and their check."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ POLICY = "tessera.numerics.policy"
 
 
 DONATED = "tessera.donated"
-"""The attribute that says which arguments the caller of a program gives up, by their numbers."""
+"""The attribute that lists the arguments a caller donates, by their numbers."""
 
 
 @frozen

@@ -1,4 +1,4 @@
-"""Modules as text: parsing with places kept, printing, and errors that show the line."""
+"""Modules as text: parsing with source locations, printing, and errors that show the line."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from xdsl.utils.exceptions import ParseError
 
 from tessera.diagnostics.codes import IRSyntaxError
 from tessera.diagnostics.span import Span
-from tessera.ir.base.dialect_of import HouseContext
+from tessera.ir.base.dialect_of import DialectContext
 from tessera.ir.base.location import location_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.version import new_name, stamp, upgrade, version_of_text
 
 
 class TextParser(Parser):
-    """A parser that gives each op its place in the text, where the text does not give one itself."""
+    """A parser that gives each op its location in the text, where the text does not give one itself."""
 
     def __init__(self, text: str, name: str, version: int) -> None:
-        super().__init__(HouseContext(), text, name)
+        super().__init__(DialectContext(), text, name)
         self.version = version
         self._text, self._name = text, name
         self._starts = [0, *(at + 1 for at, letter in enumerate(text) if letter == "\n")]
@@ -43,7 +43,7 @@ class TextParser(Parser):
         return super()._get_op_by_name(new_name(name, self.version))
 
     def span_at(self, start: int, end: int | None = None) -> Span:
-        """From a place to another, or to the end of its line."""
+        """The span from one offset to another, or to the end of its line."""
         row = bisect_right(self._starts, start) - 1
         line_end = self._text.find("\n", start)
         line_end = len(self._text) if line_end < 0 else line_end
@@ -53,9 +53,9 @@ class TextParser(Parser):
 
 
 def parse_module(text: str, name: str = "<text>") -> ModuleOp:
-    """The module of a text; a text of an older version is brought up to this one.
+    """The module of a text; a text of an older version is upgraded to this one.
 
-    Raises IRSyntaxError (T0304) at the place where the text is no module, VersionError (T0303) for a version that
+    Raises IRSyntaxError (T0304) where the text is not a module, VersionError (T0303) for a version that
     this one does not read. Nothing is verified.
     """
     if name.startswith("<"):
@@ -65,13 +65,13 @@ def parse_module(text: str, name: str = "<text>") -> ModuleOp:
     try:
         module = parser.parse_module()
     except ParseError as error:
-        raise IRSyntaxError(_said(error, text), span=_place_of(error, text, parser)) from error
+        raise IRSyntaxError(_syntax_message(error, text), span=_error_span(error, text, parser)) from error
     stamp(module)
     return module
 
 
-def _said(error: ParseError, text: str) -> str:
-    """What is wrong with a text; of a region that does not go on as one, the parser says only where it was."""
+def _syntax_message(error: ParseError, text: str) -> str:
+    """What is wrong with a text; of a region that does not go on as one, xDSL says only where it was."""
     if error.msg.strip() != "in block definition":
         return error.msg
     if not text[error.span.start :].strip():
@@ -79,7 +79,7 @@ def _said(error: ParseError, text: str) -> str:
     return "expected an op, a block (`^name:`) or the `}` that ends the region"
 
 
-def _place_of(error: ParseError, text: str, parser: TextParser) -> Span:
+def _error_span(error: ParseError, text: str, parser: TextParser) -> Span:
     """Where a text is wrong; that a value is defined nowhere is noticed at the end, and is shown where it is used."""
     unknown = re.match(r"values used but not defined: \[(%[\w.$-]+)", error.msg)
     used = re.search(rf"{re.escape(unknown.group(1))}(?![\w.$-])", text) if unknown else None

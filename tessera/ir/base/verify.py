@@ -1,4 +1,4 @@
-"""The verifier of every door: one walk that checks each op, dominance, and how blocks end."""
+"""The IR verifier: one walk that checks each op, dominance, isolation, and how blocks end."""
 
 from __future__ import annotations
 
@@ -82,5 +82,5 @@ def symbols_in(module: ModuleOp) -> Iterable[SpecOp]:
 
 
 def symbol_table(module: ModuleOp) -> dict[str, SpecOp]:
-    """The functions of a module by name: made once by who needs it, as xDSL's own look-up walks the module."""
+    """The functions of a module by name: a dict, since xDSL's own look-up walks the module each time."""
     return {op.value("symbol"): op for op in symbols_in(module)}
