@@ -15,8 +15,8 @@ from typing import Any
 
 from benchmarks.gpu_cases import CASES, Case
 from benchmarks.gpu_record import chosen, options, write
+from tessera.backends.nvptx.compile import NvptxCode
 from tessera.compiler.compile import lower
-from tessera.compiler.device import DeviceParts
 from tessera.compiler.options import Options
 from tessera.ir.target.machine_code import compile_text
 from tessera.runtime.devices.cuda_assembler import assemble, assembler
@@ -31,7 +31,7 @@ def rows_of(name: str, case: Case, architecture: str) -> list[dict[str, Any]]:
     lowering = lower(tape, options_)
     lowered = time.perf_counter() - begun
     parts = lowering.code
-    assert isinstance(parts, DeviceParts)
+    assert isinstance(parts, NvptxCode)
     found: list[dict[str, Any]] = []
     for code in parts.codes:
         begun = time.perf_counter()

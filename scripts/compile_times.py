@@ -14,8 +14,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from tessera.backends.nvptx.compile import NvptxCode
 from tessera.compiler.compile import lower
-from tessera.compiler.device import DeviceParts
 from tessera.ir.target.worker import Generator
 from tessera.runtime.devices.cuda_assembler import assemble, assembler
 from tests.device.cases import OPTIONS, chosen, op_case
@@ -23,13 +23,13 @@ from tests.device.cases import OPTIONS, chosen, op_case
 ARCHITECTURE = "sm_90a"
 
 
-def kernels(names: set[str]) -> Iterator[tuple[str, DeviceParts]]:
+def kernels(names: set[str]) -> Iterator[tuple[str, NvptxCode]]:
     """Every op in a few dtypes, or those that are named."""
     for spec, dtype in chosen():
         case = op_case(spec, dtype) if not names or spec.short_name in names else None
         if case is not None:
             code = lower(case.jitted.trace(*case.inputs[0]).tape, OPTIONS).code
-            assert isinstance(code, DeviceParts)
+            assert isinstance(code, NvptxCode)
             yield f"{spec.short_name} {dtype}", code
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from tessera.compiler.backend import backend_for_kind, manifest_of
 from tessera.diagnostics import span as source
 from tessera.diagnostics.codes import ArgumentError, RankError, TracingError
 from tessera.frontend.arguments import callables, whole, word
@@ -205,11 +206,11 @@ def refuse_to_run(tape: Tape, backend: str, meshes: Sequence[Mesh]) -> None:
             fix=f"start it with `tessera.dist.run(function, ranks={around.size})`, "
             f"or the file with `tessera run --ranks {around.size}`",
         )
-    if backend not in ("cpu", "reference"):
+    if not manifest_of(backend).has_collectives:
         raise RankError(
-            f"{found[0]} cannot run on `{backend}`: ranks meet in the memory of processors",
+            f"{found[0]} cannot run on `{backend}`: ranks communicate through the memory of CPUs",
             span=found[1],
-            fix='compile it for the processor: `@jit(backend="cpu")`',
+            fix=f'compile it for the CPU: `@jit(backend="{backend_for_kind("cpu").name}")`',
         )
 
 

@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from itertools import takewhile
@@ -15,31 +15,34 @@ from typing import TYPE_CHECKING, Any
 
 from tessera import __version__
 from tessera.api.specialization import Loaded, Origin
+from tessera.compiler.backend import interpreter_of, manifest_of
 from tessera.compiler.options import Options, at_place
 from tessera.diagnostics.codes import LoadError
 from tessera.diagnostics.span import Span
 from tessera.frontend.several import several
-from tessera.ir.base.tape import DONATED, Tape
+from tessera.ir.base.tape import Tape
 from tessera.ir.base.tape_text import tape_hash
 from tessera.types.device import DEVICE, Device
 
 if TYPE_CHECKING:
     from tessera.runtime.cache import Store
     from tessera.runtime.executable import Executable
+    from tessera.types.backend import Manifest
 
 
 def load(tape: Tape, options: Options, name: str = "") -> tuple[Loaded, Origin]:
     """The program of a tape; `name` is whose it is, for the account of a miss."""
     options = placed(options, tape)
-    if options.backend == "reference":
-        return ReferenceProgram(tape), Origin("reference")
+    manifest = manifest_of(options.backend)
+    if not manifest.compiles:
+        return interpreter_of(manifest.name).program(tape), Origin(manifest.name)
     # The runtime needs neither xDSL nor llvmlite, so a program that is in the cache runs without loading them.
     from tessera.api.tensor import prepare  # noqa: PLC0415
     from tessera.runtime.cache import default_store  # noqa: PLC0415
 
     prepare()
-    if options.backend == "cuda":
-        options = _for_this_device(options)
+    if manifest.asks_device:
+        options = replace(options, features=device_of(manifest).features())
     parts = key_parts(tape, options)
     key, store = _key(parts), default_store()
     executable = _stored(store, key)
@@ -61,10 +64,12 @@ def load(tape: Tape, options: Options, name: str = "") -> tuple[Loaded, Origin]:
 
 
 def stored(tape: Tape, options: Options) -> Executable | None:
-    """What the disk cache has of a program for this processor; nothing of one for a GPU, which would be asked first."""
+    """What the disk cache has of a program; nothing of one whose device would have to be asked first."""
     from tessera.runtime.cache import default_store  # noqa: PLC0415 - see `load`
 
-    return _stored(default_store(), cache_key(tape, options)) if options.backend == "cpu" else None
+    manifest = manifest_of(options.backend)
+    is_known = manifest.compiles and not manifest.asks_device
+    return _stored(default_store(), cache_key(tape, options)) if is_known else None
 
 
 def placed(options: Options, tape: Tape) -> Options:
@@ -89,21 +94,14 @@ def spans_of(tape: Tape, written: Callable[[Span], str] = str) -> list[str]:
 
 
 def _loaded(executable: Executable, tape: Tape, options: Options) -> Loaded:
-    if options.backend == "cuda":
-        from tessera.runtime.devices.cuda_program import CudaProgram  # noqa: PLC0415 - only where there is a device
-
-        return CudaProgram(executable, tape.functions)
-    from tessera.runtime.launch import LoadedExecutable  # noqa: PLC0415 - see `load`
-
-    return LoadedExecutable(executable, functions=tape.functions)
+    return device_of(manifest_of(options.backend)).load(executable, tape.functions)
 
 
-def _for_this_device(options: Options) -> Options:
-    """The options with the GPU that is there; raises DeviceError (T0720) where none is."""
-    from tessera.runtime.devices.cuda_driver import driver  # noqa: PLC0415 - only where there is a device
-    from tessera.runtime.devices.cuda_program import code_for  # noqa: PLC0415
+def device_of(manifest: Manifest) -> Any:
+    """The device that runs what a backend compiles."""
+    from tessera.runtime.devices import find_device  # noqa: PLC0415 - see `load`
 
-    return replace(options, features=(code_for(driver().architecture),))
+    return find_device(manifest.device)
 
 
 def _compiled(tape: Tape, options: Options) -> Executable:
@@ -240,38 +238,3 @@ def _states(folder: str, name: str) -> list[str]:
         elif entry.is_dir() and entry.name != "__pycache__":
             found += _states(entry.path, f"{name}/{entry.name}")
     return found
-
-
-class ReferenceProgram:
-    """A tape run op by op on NumPy: the oracle, used only when it is asked for by name."""
-
-    def __init__(self, tape: Tape) -> None:
-        self.tape = tape
-        self.calls = 0
-
-    def call(self, *tensors: Any) -> Any:
-        """Always the checked way: the oracle has no fast one."""
-        return NotImplemented
-
-    def run(self, arguments: Sequence[Any]) -> Any:
-        """The outputs as tensors."""
-        import numpy as np  # noqa: PLC0415 - only the oracle computes with NumPy
-
-        from tessera.api.tensor import Tensor  # noqa: PLC0415
-        from tessera.backends.reference.interpret import run_tape  # noqa: PLC0415
-        from tessera.ir.base.callbacks import calling  # noqa: PLC0415
-        from tessera.runtime.donation import Donation, spend  # noqa: PLC0415
-
-        arrays, given = [np.asarray(argument) for argument in arguments], self.tape.promises.get(DONATED, ())
-        if given:
-            places = [(array.ctypes.data, array.ctypes.data + array.nbytes) for array in arrays]
-            Donation(given, ()).check(self.tape.names, places)
-        try:
-            with calling(self.tape.functions):
-                outputs = run_tape(self.tape, arrays)
-        finally:
-            spend(arguments, given)
-        types = [self.tape.types[value] for value in self.tape.outputs]
-        self.calls += 1
-        made = tuple(Tensor.of(output, type.dtype) for output, type in zip(outputs, types, strict=True))
-        return made[0] if len(made) == 1 else made

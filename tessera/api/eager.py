@@ -10,6 +10,7 @@ from typing import Any
 from tessera.api.compilation import load
 from tessera.api.specialization import Loaded
 from tessera.api.tensor import Tensor
+from tessera.compiler.backend import manifest_of
 from tessera.compiler.options import Options, at_place
 from tessera.diagnostics.codes import (
     AxisError,
@@ -76,7 +77,7 @@ def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any], opti
     program, is_single = found
     result = program.call(*operands)
     if result is NotImplemented:
-        is_here = options is not None and options.backend == "cpu"
+        is_here = options is not None and manifest_of(options.backend).runs_in_host_memory
         result = program.run(at_home(operands) if is_here else operands)
     return result if is_single else several(result)
 

@@ -15,6 +15,7 @@ from tessera.api.compilation import load, placed
 from tessera.api.outside import Outside
 from tessera.api.recompile import Around, CacheInfo, History
 from tessera.api.specialization import Specialization
+from tessera.compiler.backend import manifest_of
 from tessera.compiler.options import Options, at_place, check_names
 from tessera.diagnostics.codes import PolicyError, RuntimeArgumentError
 from tessera.frontend.annotations import (
@@ -194,7 +195,8 @@ class Jit(_Hot):
         if captured and is_led:
             made.check_memory(self.name, call.tensors, captured)
         self._prefer(made.fast)
-        return made.run(at_home(call.tensors) if self.options.backend == "cpu" else call.tensors, captured)
+        is_host = manifest_of(self.options.backend).runs_in_host_memory
+        return made.run(at_home(call.tensors) if is_host else call.tensors, captured)
 
     def _found(self, call: Call) -> tuple[Specialization, Sequence[Any]]:
         if (found := self._current(call.signature)) is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.api.collectives import other_ranks
 from tessera.api.compilation import SPANS, cache_key, placed, spans_of, stored
 from tessera.api.specialization import Specialization
+from tessera.compiler.backend import backend_of, manifest_of
 from tessera.compiler.options import Options
 from tessera.diagnostics.error import readable
 from tessera.frontend.arguments import shown
@@ -48,11 +49,12 @@ def lowered(traced: TracedFunction, options: Options) -> Lowered:
     from tessera.compiler.compile import graph_text, lower_tape  # noqa: PLC0415 - loads the compiler
 
     tape, options = traced.tape, placed(options, traced.tape)
-    found = other_ranks(tape) if options.backend != "cpu" else None
+    manifest = manifest_of(options.backend)
+    found = None if manifest.compiles and manifest.has_collectives else other_ranks(tape)
     if found is None:
         texts = lower_tape(tape, options)
     else:
-        none = f"// {found[0]}: ranks meet in the memory of processors, and this is for `{options.backend}`"
+        none = f"// {found[0]}: ranks communicate through the memory of CPUs, and this is for `{options.backend}`"
         texts = {**dict.fromkeys(_LEVELS, none), "graph": graph_text(tape, options)}
     return Lowered(tape=tape_text(tape), **{name: texts[name] for name in _LEVELS})
 
@@ -127,7 +129,7 @@ def explained(traced: TracedFunction, options: Options, made: Specialization | N
         options=options.text,
         guards=tuple(guards),
         proved=tuple(_proved_text(*item) for item in traced.proved),
-        report={**_report(executable.metadata, tape), **_resources(executable)} if executable is not None else {},
+        report=_report(executable, tape, options.backend) if executable is not None else {},
         captured=tuple(map(_captured_text, made.captures.paths)) if made is not None else (),
         static=_static_texts(made.signature) if made is not None else (),
     )
@@ -139,20 +141,20 @@ def _static_texts(signature: Signature) -> tuple[str, ...]:
     return tuple([f"{path} = {shown(leaf.static)}" for path, leaf in leaves if leaf.dtype is None])
 
 
-def _resources(executable: Any) -> dict[str, Any]:
-    """What kernels for a GPU take of it; nothing of those for a processor."""
-    if executable.metadata.get("target") != "cuda":
+def _resources(executable: Any, backend: str) -> dict[str, Any]:
+    """What kernels take of a device, where its backend can say."""
+    if not manifest_of(backend).has_launch_schedule:
         return {}
-    from tessera.backends.nvptx.resources import resources_in  # noqa: PLC0415 - for explanations alone
-
-    return {"resources": [str(one) for one in resources_in(executable.metadata, executable.objects)]}
+    lines = backend_of(backend).resources(executable.metadata, executable.objects)
+    return {"resources": lines}
 
 
 _ORDER = ("groups", "kernels", "movements", "choices", "flops", "bytes", "workspace")
 
 
-def _report(metadata: Mapping[str, Any], tape: Tape) -> dict[str, Any]:
+def _report(executable: Any, tape: Tape, backend: str) -> dict[str, Any]:
     """What the compiler said, with the lines of this trace: cached code may be of a program that stood elsewhere."""
+    metadata: Mapping[str, Any] = executable.metadata
     report: dict[str, Any] = dict(metadata.get("report", {}))
     places: dict[str, list[str]] = {}
     for then, now in zip(metadata.get(SPANS, ()), spans_of(tape), strict=False):
@@ -163,7 +165,7 @@ def _report(metadata: Mapping[str, Any], tape: Tape) -> dict[str, Any]:
     for name in ("groups", "movements"):
         if name in report:
             report[name] = [_placed(line, places) for line in report[name]]
-    return report
+    return {**report, **_resources(executable, backend)}
 
 
 def _placed(line: str, places: Mapping[str, Sequence[str]]) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from tessera.api.compilation import device_of, machine_text
+from tessera.compiler.backend import manifest_of
 from tessera.diagnostics.codes import ScheduleError
 from tessera.diagnostics.error import CompilationError
 from tessera.ir.base import dispatch
@@ -108,19 +110,18 @@ class Tuning:
         self, kernel: Kernel, points: Sequence[Schedule], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> list[Schedule]:
         """Those whose sums have the same bits: on a GPU, all that are on the best units that any of them is on."""
-        if kernel.options.backend != "cuda":
-            return list(points)
-        from tessera.compiler.kernel_units import units_of_sums, with_other_bits  # noqa: PLC0415 - where there is a GPU
-
         machine, found = GPUS.get(_device(kernel)), dict[Schedule, str]()
-        for schedule in points if machine is not None else ():
+        if machine is None:
+            return list(points)
+        from tessera.compiler.kernel_trial import accumulation_unit, with_other_bits  # noqa: PLC0415 - it needs xDSL
+
+        for schedule in points:
             try:
-                program = kernel.with_schedule(schedule).program(*args, kind="gpu", **kwargs)
+                program = kernel.with_schedule(schedule).program(*args, kind=machine.kind, **kwargs)
             except CompilationError:  # said again, and why, where it is to be measured
                 continue
-            assert machine is not None
-            found[schedule] = units_of_sums(program, machine)
-        others = with_other_bits(found)
+            found[schedule] = accumulation_unit(program, machine)
+        others = with_other_bits(found, machine)
         self.dropped += others.items()
         return [one for one in points if one not in others]
 
@@ -181,26 +182,24 @@ def _locked(path: str) -> Generator[None]:
 
 
 def _code(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """What tells candidates apart: a processor sees blocks alone, a GPU warps, stages and vectors too."""
-    if kernel.options.backend == "cuda":
-        return kernel.program(*args, kind="gpu", **kwargs).text()
+    """What tells candidates apart: blocks alone, or warps, stages and vectors too where the backend has them."""
+    manifest = manifest_of(kernel.options.backend)
+    if manifest.has_launch_schedule:
+        return kernel.program(*args, kind=manifest.device_kind, **kwargs).text()
     return kernel.program(*args, **kwargs).work()
 
 
 def _wait(kernel: Kernel) -> None:
-    """A call of a GPU's kernel returns before it is done."""
-    if kernel.options.backend == "cuda":
-        from tessera.runtime.devices.cuda_driver import synchronize  # noqa: PLC0415 - where there is a GPU
-
-        synchronize()
+    """A call of a device's kernel may return before it is done."""
+    manifest = manifest_of(kernel.options.backend)
+    if manifest.compiles:
+        device_of(manifest).synchronize()
 
 
 def _device(kernel: Kernel) -> str:
-    if kernel.options.backend != "cuda":
-        return kernel.options.backend
-    from tessera.runtime.devices.cuda_driver import driver  # noqa: PLC0415 - where there is a GPU
-
-    return driver().architecture
+    """The architecture that is measured, where the code is for the very device that is found."""
+    manifest = manifest_of(kernel.options.backend)
+    return device_of(manifest).architecture() if manifest.asks_device else manifest.name
 
 
 def _measured(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
@@ -217,7 +216,6 @@ def _measured(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 
 def _key(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Shapes, dtypes and static values, and the machine they were measured on."""
-    from tessera.api.compilation import machine_text  # noqa: PLC0415 - read once, when first tuned
     from tessera.frontend.tree import flatten  # noqa: PLC0415
 
     parts: list[str] = []

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from tessera.cli.arguments import Given, TargetError, find, looked_at
-from tessera.compiler.lint import Looked, lint_tape
+from tessera.compiler.backend import backend_for_kind
+from tessera.compiler.compile import lower
 from tessera.diagnostics.error import TesseraError
 
 
@@ -19,7 +21,8 @@ def show(target: str, given: Given, architecture: str, *, as_json: bool = False)
     try:
         function = find(target)
         tape, sizes = looked_at(function, given)
-        looked = lint_tape(tape, replace(function.options, backend="cuda", features=(architecture,)))
+        backend = backend_for_kind("gpu").name
+        looked = lower(tape, replace(function.options, backend=backend, features=(architecture,))).code.lint()
     except TargetError as error:
         console.print(Text(f"tessera lint: {error}"), style="red")
         return 2
@@ -36,7 +39,7 @@ def show(target: str, given: Given, architecture: str, *, as_json: bool = False)
     return 1 if any(one.complaints for one in looked) else 0
 
 
-def _fields(one: Looked) -> dict[str, object]:
+def _fields(one: Any) -> dict[str, object]:
     resources = one.resources
     return {
         "kernel": resources.name,
@@ -52,7 +55,7 @@ def _fields(one: Looked) -> dict[str, object]:
     }
 
 
-def _print(console: Console, one: Looked) -> None:
+def _print(console: Console, one: Any) -> None:
     console.print(Text(str(one.resources)))
     clean = len(one.accesses) - len(one.conflicts)
     if one.accesses:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backends.cpu.host import callback_of, interface_of
-from tessera.compiler.device import DeviceLine
+from tessera.compiler.backend import Compilation, backend_of
 from tessera.compiler.failure import leaving_a_script
-from tessera.compiler.host import HostLine
 from tessera.compiler.kernel_trial import check_schedules
-from tessera.compiler.line import Begin, Code, Line
 from tessera.compiler.movements import movements_of
 from tessera.compiler.options import Options
 from tessera.compiler.report import report_of
-from tessera.diagnostics.codes import OverrideError, TargetVerifyError
+from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.choice import StaticChooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.pipeline import Stages
@@ -33,8 +30,10 @@ from tessera.ir.schedule.in_place import donated_in, kept_in
 from tessera.ir.schedule.launch_order import order_of
 from tessera.ir.schedule.library import KernelLibrary
 from tessera.ir.schedule.models import MODELS
+from tessera.ir.target.door import check_kernels
 from tessera.ir.target.llvm.host_program import callbacks_in
 from tessera.ir.target.machine_code import begin
+from tessera.ir.target.program import Begin, Code, callback_of, interface_of
 from tessera.ir.tile import pipeline as tile
 from tessera.runtime.executable import Executable, Guard, Port
 from tessera.types.tensor_type import TensorType
@@ -119,41 +118,45 @@ def lower(
     begin: Begin | None = None,
 ) -> Lowering:
     """All of a compilation but the machine code; `begin` gets each kernel's text as soon as there is one."""
-    line = _line(options)
     chooser = StaticChooser(dict(options.overrides), MODELS)
+    compilation = backend_of(options.backend).compilation(options, chooser)
     stages = Stages(lambda: from_tape(tape), keep_snapshots, keep_locations)
     module = from_tape(tape)
     stages.run("graph", graph.pipeline(checks=options.debug), module, graph.DOOR)
     stages.run(
         "schedule",
         schedule.pipeline(
-            line.machine, chooser, library or standard_library(), fusion=options.fusion, debug=options.debug
+            compilation.machine, chooser, library or standard_library(), fusion=options.fusion, debug=options.debug
         ),
         module,
         schedule.DOOR,
     )
-    stages.run("tile", tile.pipeline(debug=options.debug, fast_math=options.fast_math), module, tile.DOOR)
+    # General passes first, as what a backend contributes may rely on them; all in one list, for one runner.
+    tile_passes = [*tile.pipeline(debug=options.debug, fast_math=options.fast_math), *compilation.tile_passes()]
+    stages.run("tile", tile_passes, module, tile.DOOR)
     (program,) = programs_in(module)
     kernels = tuple(op for op in module.ops if isinstance(op, SpecOp) and op.name == "ttile.kernel")
     try:
-        code = line.finish(program, kernels, stages, chooser, begin)
+        code = _to_target(compilation, program, kernels, stages, begin)
     except TargetVerifyError:
-        check_schedules(tape, line.machine)
+        check_schedules(tape, compilation.machine)
         raise
     return Lowering(module, program, kernels, code, stages, chooser)
 
 
-_LINES: dict[str, Callable[[Options], Line]] = {"cpu": HostLine.of, "cuda": DeviceLine.of}
-"""Who finishes a program, by the name of its backend."""
-
-
-def _line(options: Options) -> Line:
-    if options.backend not in _LINES:
-        raise OverrideError(
-            f"there is no backend `{options.backend}`",
-            fix=f"`backend` is one of {', '.join(sorted(_LINES))}, or `reference`, which compiles nothing",
-        )
-    return _LINES[options.backend](options)
+def _to_target(
+    compilation: Compilation, program: SpecOp, kernels: Sequence[SpecOp], stages: Stages, begin: Begin | None
+) -> Code:
+    """The target stage: kernels lowered, checked, and written as text with the host program."""
+    with stages.measure("target", "lower"):
+        lowered = compilation.lower(program, kernels)
+    with stages.measure("target", "door"):
+        # The lowering has verified each kernel, and nothing changed since.
+        module = check_kernels(lowered.targets, compilation.machine, are_verified=True)
+    if passes := compilation.target_passes():
+        stages.run("target", passes, module)
+    with stages.measure("target", "emit"):
+        return compilation.emit(program, kernels, lowered, begin)
 
 
 def standard_library() -> KernelLibrary:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any, TypeAlias
 
+from tessera.compiler.backend import backend_for_kind, manifests
 from tessera.diagnostics.codes import OverrideError
 from tessera.diagnostics.error import Fix
 from tessera.diagnostics.span import Span
@@ -83,15 +84,11 @@ def check_names(given: Iterable[str], beside: Sequence[str] = ()) -> None:
         raise OverrideError(f"there is no option `{unknown}`", fix=lambda span: _nearest(span, unknown, known))
 
 
-BACKENDS = {"gpu": "cuda", "cpu": "cpu"}
-"""Who compiles for a kind of device."""
-
-
 def at_place(options: Options, place: Device | None) -> Options:
     """The options of what runs on a device; those that name a backend of their own keep it."""
     if place is None or options.backend != Options().backend:
         return options
-    return replace(options, backend=BACKENDS[place.kind])
+    return replace(options, backend=backend_for_kind(place.kind).name)
 
 
 def _nearest(span: Span | None, name: str, known: Sequence[str]) -> Fix | str:
@@ -109,7 +106,8 @@ def _nearest(span: Span | None, name: str, known: Sequence[str]) -> Fix | str:
 def _check(made: Options) -> None:
     backend: Any = made.backend
     if not isinstance(backend, str):
-        raise OverrideError(f"`backend` is a name, got {backend!r}", fix="the backends are cpu, cuda and reference")
+        names = ", ".join(sorted(one.name for one in manifests()))
+        raise OverrideError(f"`backend` is a name, got {backend!r}", fix=f"the backends are {names}")
     for name in ("fusion", "debug", "fast_math"):
         value = getattr(made, name)
         if not isinstance(value, bool):

@@ -10,8 +10,8 @@ import pytest
 
 import tessera as ts
 from tessera import Schedule
+from tessera.backends.nvptx.compile import NvptxCode
 from tessera.compiler.compile import lower
-from tessera.compiler.device import DeviceParts
 from tessera.compiler.options import Options
 from tessera.runtime.devices.cuda_driver import is_available
 from tests.device.poison import poisoned
@@ -67,7 +67,7 @@ def texts_of(function: Any, *arrays: Any) -> str:
     """The LLVM text of a program for the GPU, whose copies are written out."""
     jitted: Any = ts.jit(function)
     parts = lower(jitted.trace(*arrays).tape, Options.of(backend="cuda", features=("sm_90a",))).code
-    assert isinstance(parts, DeviceParts)
+    assert isinstance(parts, NvptxCode)
     return "\n".join(code.text for code in parts.codes)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import tessera as ts
 from tessera import graph
-from tessera.compiler import device
+from tessera.backends.nvptx import compile as nvptx
 from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import QueueRaceError
@@ -212,7 +212,7 @@ def test_an_event_left_out_between_queues_of_a_program_is_found(monkeypatch: pyt
         # At the end all queues are waited for, without which the driver would refuse the recording.
         return QueuePlan(less.steps, (*less.joins, wait), less.begins)
 
-    monkeypatch.setattr(device, "queue_plan", planned)
+    monkeypatch.setattr(nvptx, "queue_plan", planned)
     options = Options.of(backend="cuda", overrides={"launch.queues": 4})
     tape = ts.jit(wide, backend="cuda").trace(*given).tape
     whole = CudaProgram(compile_tape(tape, options))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from xdsl.ir import SSAValue
 
 from tessera.ir.base.op import SpecOp
@@ -11,39 +9,12 @@ from tessera.ir.target.llvm.dims import dim_value
 from tessera.ir.target.llvm.host_program import EXCHANGES, HostProgram, buffer_type, callbacks_in, sizes_at
 from tessera.ir.target.llvm.instructions import Index, TargetText, Value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
-from tessera.runtime.callback import Callback
+from tessera.ir.target.program import Interface, interface_of
 from tessera.runtime.launch import CALLBACK
 from tessera.types.dim import Dim
-from tessera.types.frozen import frozen
-from tessera.types.tensor_type import TensorType
 
 _MOST = 2**63 - 1
 _LOOPS = ("tsched.while", "tsched.for")
-
-
-@frozen
-class Interface:
-    """What a program takes and gives, as the runtime sees it: see `runtime/executable.py`."""
-
-    inputs: tuple[TensorType, ...]
-    outputs: tuple[TensorType, ...]
-    symbols: tuple[str, ...]
-    binding: tuple[int, ...]
-
-
-def interface_of(program: SpecOp) -> Interface:
-    """The interface of a `tsched.module`: each symbol is bound from the first input dim that is just it."""
-    block = program.regions[0].block
-    inputs = tuple(buffer_type(argument) for argument in block.args)
-    last = block.last_op
-    assert last is not None
-    outputs = tuple(buffer_type(value) for value in last.operands)
-    bound: dict[str, int] = {}
-    dims = [dim for type in inputs for dim in type.shape]
-    for place, dim in enumerate(dims):
-        if dim.symbol_name is not None:
-            bound.setdefault(dim.symbol_name, place)
-    return Interface(inputs, outputs, tuple(bound), tuple(bound.values()))
 
 
 def host_text(program: SpecOp, target: TargetText) -> str:
@@ -185,22 +156,6 @@ class _Entry(HostProgram):
     def write(self, number: Value, buffer: SSAValue) -> None:
         f, dtype = self.f, f"i{buffer_type(buffer).dtype.bits}"
         f.store(f.cast("trunc", number, dtype) if dtype != "i64" else number, self.pointers[buffer])
-
-
-def callback_of(op: SpecOp) -> Callback:
-    """What the runtime must know to make one of these calls."""
-    if op.name in EXCHANGES:
-        return _exchange_of(op)
-    ports = [(type.dtype.name, type.rank) for type in map(buffer_type, op.operands)]
-    count = len(ports) - op.value("outputs")
-    return Callback(op.value("call"), op.value("slot"), op.value("text"), tuple(ports[:count]), tuple(ports[count:]))
-
-
-def _exchange_of(op: SpecOp) -> Callback:
-    source, target = ((type.dtype.name, type.rank) for type in map(buffer_type, op.operands))
-    facts = ("call", "axis", "ranks", "purpose") if op.name == EXCHANGES[0] else ()
-    text = json.dumps([op.value(name) for name in facts]) if facts else ""
-    return Callback(op.name.partition(".")[2], op.value("number"), text, (source,), (target,))
 
 
 def _longest_context(program: SpecOp) -> int:

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tessera as ts
+from tessera.backends.cpu.compile import CpuCode
 from tessera.backends.cpu.whole_rows import row_numbers
 from tessera.compiler.compile import Lowering, lower
-from tessera.compiler.host import HostParts
 from tessera.compiler.options import Options
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import Place, TileBuilder
@@ -49,7 +49,7 @@ def _lowered(function: Callable[..., Any], *arrays: Any, dynamic: bool = False) 
 def _accesses(function: Callable[..., Any], *arrays: Any, dynamic: bool = False) -> list[tuple[str, str]]:
     """Fetches, and the ways of loads."""
     code = _lowered(function, *arrays, dynamic=dynamic).code
-    assert isinstance(code, HostParts)
+    assert isinstance(code, CpuCode)
     ops = [op for kernel in code.targets for op in kernel.walk() if isinstance(op, SpecOp)]
     fetches = [("fetch", "") for op in ops if op.name == "ttarget.fetch"]
     return [*fetches, *(("load", op.value("way")) for op in ops if op.name == "ttarget.load")]

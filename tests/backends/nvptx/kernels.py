@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 import tessera as ts
+from tessera.backends.nvptx.compile import NvptxCode
 from tessera.compiler.compile import Lowering, lower
-from tessera.compiler.device import DeviceParts
 from tessera.compiler.options import Options
 
 One = Callable[[Any], Any]
@@ -63,7 +63,7 @@ def lowered(
     )
 
 
-def parts_of(lowering: Lowering) -> DeviceParts:
+def parts_of(lowering: Lowering) -> NvptxCode:
     """The parts of a program for a GPU."""
-    assert isinstance(lowering.code, DeviceParts)
+    assert isinstance(lowering.code, NvptxCode)
     return lowering.code

@@ -12,8 +12,7 @@ import pytest
 import tessera as ts
 from tessera.backends.nvptx.resources import resources_in
 from tessera.backends.nvptx.simulate import Event, simulate
-from tessera.compiler.compile import compile_tape
-from tessera.compiler.lint import lint_tape
+from tessera.compiler.compile import compile_tape, lower
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import OverrideError
 from tessera.ir.base.dialect_of import load_dialects
@@ -151,11 +150,12 @@ def both(x: Any, w: Any) -> Any:
 def test_how_each_kernel_is_launched_is_reported() -> None:
     """With a product and rows, blocks of the product take programs in turn; of an op alone each program has one."""
     arrays = [np.zeros((512, 512), np.float16)] * 2
-    looked = lint_tape(ts.jit(both).trace(*arrays).tape, Options.of(backend="cuda", features=("sm_90a",)))
+    looked = lower(ts.jit(both).trace(*arrays).tape, Options.of(backend="cuda", features=("sm_90a",))).code.lint()
     launches = {one.resources.name.split("_")[0]: one.resources.launch for one in looked}
     assert launches["matmul"] == "persistent, at most 132 blocks take programs in turn"
     assert len(launches) == 2
-    (alone,) = lint_tape(ts.jit(ts.ops.exp).trace(arrays[0]).tape, Options.of(backend="cuda", features=("sm_90a",)))
+    tape = ts.jit(ts.ops.exp).trace(arrays[0]).tape
+    (alone,) = lower(tape, Options.of(backend="cuda", features=("sm_90a",))).code.lint()
     assert alone.resources.launch == "one block a program"
     text = "\n".join(str(one.resources) for one in looked)
     assert "limited by" in text
@@ -175,4 +175,4 @@ def test_an_executable_says_what_its_kernels_take() -> None:
 
 def test_only_kernels_for_a_gpu_are_looked_at() -> None:
     with pytest.raises(OverrideError, match="only kernels for a GPU are looked at"):
-        lint_tape(ts.jit(nn).trace(*[np.zeros((8, 8), np.float32)] * 2).tape, Options())
+        lower(ts.jit(nn).trace(*[np.zeros((8, 8), np.float32)] * 2).tape, Options()).code.lint()

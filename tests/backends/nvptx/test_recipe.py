@@ -14,7 +14,7 @@ import tessera as ts
 from tessera import KTile, Schedule, f32, kernel, tile
 from tessera.api import tuning
 from tessera.backends.nvptx.simulate import simulate
-from tessera.compiler.kernel_units import units_of_sums, with_other_bits
+from tessera.compiler.kernel_trial import accumulation_unit, with_other_bits
 from tessera.diagnostics.codes import ScheduleError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.hopper_limits import PROMOTED, STEP
@@ -75,9 +75,9 @@ def test_no_legal_schedule_changes_what_is_added_up_where(name: str, choices: di
     target = BACKEND.matrix(write_kernel(program))
     if target is None:
         # Blocks of other rows and columns than matrix units take: a search leaves them out.
-        best = units_of_sums(program_of(name, Schedule(block=(64, 64, 64))), BACKEND.machine)
-        found = {"best": best, "this": units_of_sums(program, BACKEND.machine)}
-        assert list(with_other_bits(found)) == (["this"] if name != "i8" else [])
+        best = accumulation_unit(program_of(name, Schedule(block=(64, 64, 64))), BACKEND.machine)
+        found = {"best": best, "this": accumulation_unit(program, BACKEND.machine)}
+        assert list(with_other_bits(found, BACKEND.machine)) == (["this"] if name != "i8" else [])
         rows, columns, _ = choices["block"]
         assert name == "i8" or rows % 64 or rows * columns >= 192 * 200
         return
@@ -167,6 +167,6 @@ def test_a_search_leaves_out_blocks_whose_sums_have_other_bits(monkeypatch: pyte
     assert {one.block[2] for one in kept} == {24, 128}
     assert {one.block[:2] for one, _ in search.dropped} == {(32, 64), (32, 256), (192, 256)}
     assert all(
-        why == "its sums are those of multiply-adds, and have other bits than those of wgmma"
+        why == "its accumulators are those of multiply-adds, and have other bits than those of wgmma"
         for _, why in search.dropped
     )

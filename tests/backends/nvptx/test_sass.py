@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.backends.nvptx.compile import NvptxCode
 from tessera.compiler.compile import lower
-from tessera.compiler.device import DeviceParts
 from tessera.compiler.options import Options
 from tessera.ir.target.machine_code import compile_text
 from tessera.runtime.devices.cuda_assembler import assemble, assembler
@@ -44,7 +44,7 @@ def instructions(folder: Path, function: Any, arrays: list[Any], overrides: Mapp
     jitted: Any = ts.jit(function)
     tape = jitted.trace(*arrays).tape
     parts = lower(tape, Options.of(backend="cuda", features=("sm_90a",), overrides=overrides)).code
-    assert isinstance(parts, DeviceParts)
+    assert isinstance(parts, NvptxCode)
     found: set[str] = set()
     for number, code in enumerate(parts.codes):
         file = folder / f"{number}.cubin"

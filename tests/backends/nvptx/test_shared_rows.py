@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 import tessera as ts
 from benchmarks.gpu_widths import free
 from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.compile import NvptxCode
 from tessera.backends.nvptx.row_teams import SECTION, Division, divided, divided_freely
 from tessera.backends.nvptx.rows_brought import brought, widths_of
 from tessera.backends.nvptx.rows_divided import split
 from tessera.backends.nvptx.rows_rare import rare_sums
 from tessera.compiler.compile import Lowering, lower
-from tessera.compiler.device import DeviceParts
 from tessera.compiler.options import Options
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.verify import verify
@@ -95,7 +95,7 @@ def test_a_free_width_has_a_kernel_for_wide_rows_beside_that_for_all(function: A
     found = widths_of(shared)
     assert found is not None
     assert found[2] == 16 * 64 * WARP + SECTION * WARP - 1
-    assert isinstance(lowering.code, DeviceParts)
+    assert isinstance(lowering.code, NvptxCode)
     assert set(lowering.code.entry.kernels) == {shared.value("symbol"), plain.value("symbol")}
 
 

@@ -1,4 +1,4 @@
-"""The last rooms of a program for a GPU: kernels to PTX, the host program to native code, both in one executable."""
+"""How the NVIDIA backend takes part in a compilation: kernels as PTX, the host program as native code."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from tessera.backends.cpu.backend import CpuBackend
-from tessera.backends.cpu.host import interface_of
-from tessera.backends.cpu.machine import machine_of, target_text
 from tessera.backends.nvptx.backend import DEFAULT, NvptxBackend
 from tessera.backends.nvptx.empty_sides import without_products
 from tessera.backends.nvptx.host import STATE, HostCode, host_code, unaligned_kernels
@@ -17,33 +14,41 @@ from tessera.backends.nvptx.host_call import PLAN
 from tessera.backends.nvptx.host_maps import area_bytes
 from tessera.backends.nvptx.host_queues import preferred_queues, queue_plan
 from tessera.backends.nvptx.kernel_code import KernelCode, plain_symbol
-from tessera.backends.nvptx.matrix_units import Lowered, units_lines
+from tessera.backends.nvptx.lint import KernelLint, lint_kernels
+from tessera.backends.nvptx.matrix_units import Lowered, fitted, units_lines
+from tessera.backends.nvptx.resources import resources_in
 from tessera.backends.nvptx.values import EXACT, HARDWARE
-from tessera.compiler.line import Begin
-from tessera.compiler.options import Options
 from tessera.diagnostics.codes import OverrideError
-from tessera.ir.base.choice import Chooser
+from tessera.ir.base.choice import Chooser, StaticChooser
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.pipeline import Stages
+from tessera.ir.base.passes import Pass
+from tessera.ir.base.types import TileAttr
 from tessera.ir.schedule.accesses import accesses_of
 from tessera.ir.schedule.launch_order import LaunchOrder, launches_in, order_of
 from tessera.ir.schedule.launch_queues import QueuePlan
-from tessera.ir.target.door import check_kernels
 from tessera.ir.target.machine_code import compile_texts
+from tessera.ir.target.program import (
+    BASELINE_CODE,
+    BASELINE_TEXT,
+    LLVM,
+    Begin,
+    CompileOptions,
+    LoweredProgram,
+    interface_of,
+)
+from tessera.ir.tile.matrix.chosen import dots_in
 from tessera.ir.tile.matrix.programs import PAIRS
-from tessera.ir.tile.matrix.units import units_of
+from tessera.ir.tile.matrix.units import PLAIN, UNITS, units_of
 from tessera.ir.tile.order import EPILOGUES
 from tessera.ir.tile.passes.overlap_products import LAGS
 from tessera.types.machine import GPUS, Machine
 
 MANY = 2
 """Launches from which on a program may have some that run beside each other."""
-_HOST = CpuBackend(machine_of(frozenset()))
-"""The host program computes little: one for every x86-64 processor will do, and travels with its kernels."""
 
 
 @dataclass(frozen=True)
-class DeviceParts:
+class NvptxCode:
     """What a program for a GPU is made of: its kernels, lowered and as text, and its host program."""
 
     backend: NvptxBackend
@@ -54,6 +59,7 @@ class DeviceParts:
     """By kernel: its sizes, and whether it reads or writes how many bytes of each buffer."""
     units: tuple[str, ...] = ()
     """Which matrix units run which kernel with products, and why others do not."""
+    language: str = LLVM
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -68,7 +74,7 @@ class DeviceParts:
     def objects(self) -> Sequence[bytes]:
         """The entry as an ELF object, the PTX of each kernel, and all constants one after the other."""
         ptx = compile_texts(self.texts, self.backend.code_target)
-        entry = compile_texts([self.host], _HOST.code_target)
+        entry = compile_texts([self.host], BASELINE_CODE)
         return (*entry, *ptx, b"".join(_padded(data) for data in self.entry.constants))
 
     def metadata(self, program: SpecOp) -> dict[str, Any]:
@@ -112,43 +118,92 @@ class DeviceParts:
         """What kernels compute by functions of the machine's own, by kernel."""
         return {kernel.value("symbol"): self.backend.approximations(kernel) for kernel in self.targets}
 
+    def lint(self) -> Sequence[KernelLint]:
+        """The kernels of the program, assembled to PTX; the GPU need not be here."""
+        return lint_kernels(self.targets, self.codes, compile_texts(self.texts, self.backend.code_target), self.backend)
+
 
 @dataclass(frozen=True)
-class DeviceLine:
-    """The `Line` of a GPU."""
+class NvptxCompilation:
+    """One compilation for a GPU."""
 
     backend: NvptxBackend
-    fast_math: bool = False
-
-    @staticmethod
-    def of(options: Options) -> DeviceLine:
-        """For the GPU that the features name, or for a Hopper one.
-
-        Raises OverrideError (T0402) where they name none.
-        """
-        return DeviceLine(_backend(options), options.fast_math)
+    chooser: Chooser
 
     @property
     def machine(self) -> Machine:
         """The GPU."""
         return self.backend.machine
 
-    def finish(
-        self, program: SpecOp, kernels: Sequence[SpecOp], stages: Stages, chooser: Chooser, begin: Begin | None
-    ) -> DeviceParts:
-        """Kernels for matrix units and others, and the host program that launches them."""
-        backend = with_choices(self.backend, chooser, fast_math=self.fast_math)
-        return _parts(backend, program, kernels, stages, begin, chooser)
+    def tile_passes(self) -> Sequence[Pass]:
+        return ()
 
+    def target_passes(self) -> Sequence[Pass]:
+        return ()
 
-def _backend(options: Options) -> NvptxBackend:
-    names = options.features or (DEFAULT,)
-    found = [GPUS[name] for name in names if name in GPUS]
-    if not found:
-        raise OverrideError(
-            f"there is no GPU `{', '.join(names)}` to compile for", fix=f"architectures are {', '.join(GPUS)}"
+    def lower(self, program: SpecOp, kernels: Sequence[SpecOp]) -> LoweredProgram:
+        """Kernels for matrix units where they fit them, and those that run anywhere."""
+        unaligned = unaligned_kernels(program)
+        units: list[str] = []
+        targets = tuple(
+            target
+            for kernel in kernels
+            for target in _targets(self.backend, program, kernel, kernel.value("symbol") not in unaligned, units)
         )
-    return NvptxBackend(found[-1], bounded=options.debug)
+        return LoweredProgram(targets, tuple(units))
+
+    def emit(
+        self, program: SpecOp, kernels: Sequence[SpecOp], lowered: LoweredProgram, begin: Begin | None
+    ) -> NvptxCode:
+        """Kernels as LLVM text, and the host program that launches them."""
+        backend = self.backend
+        codes = backend.codes(lowered.targets, begin)
+        plan = _queues(program, kernels, codes, self.chooser, backend.machine)
+        known = {code.name: code for code in codes}
+        host = host_code(program, interface_of(program).symbols, known, BASELINE_TEXT, plan)
+        accesses = tuple((kernel.value("symbol"), accesses_of(kernel)) for kernel in kernels)
+        return NvptxCode(backend, lowered.targets, tuple(codes), host, accesses, lowered.notes)
+
+    def check_kernel(self, kernel: SpecOp) -> None:
+        if self.backend.matrix(kernel) is None:
+            self.backend.code(self.backend.lower(kernel))
+
+
+class _Nvptx:
+    """The NVIDIA backend, as `compiler/backend.py` describes one."""
+
+    accumulation_units: tuple[str, ...] = (*UNITS, PLAIN)
+
+    def compilation(self, options: CompileOptions, chooser: Chooser) -> NvptxCompilation:
+        """For the GPU that the features name, or for a Hopper one.
+
+        Raises OverrideError (T0402) where they name none.
+        """
+        names = options.features or (DEFAULT,)
+        found = [GPUS[name] for name in names if name in GPUS]
+        if not found:
+            raise OverrideError(
+                f"there is no GPU `{', '.join(names)}` to compile for", fix=f"architectures are {', '.join(GPUS)}"
+            )
+        backend = NvptxBackend(found[-1], bounded=options.debug)
+        return NvptxCompilation(with_choices(backend, chooser, fast_math=options.fast_math), chooser)
+
+    def compilation_for(self, machine: Machine) -> NvptxCompilation:
+        return NvptxCompilation(NvptxBackend(machine), StaticChooser({}))
+
+    def accumulation_unit(self, kernel: SpecOp, machine: Machine) -> str:
+        """The units that add up products of floats; none where there are none, as those of integers are exact."""
+        types = [dot.results[0].type for dot in dots_in(kernel)]
+        if not any(isinstance(type, TileAttr) and type.dtype.is_float for type in types):
+            return ""
+        units = fitted(kernel, machine)[1].units
+        return PLAIN if units is None else units.name
+
+    def resources(self, metadata: dict[str, Any], objects: Sequence[bytes]) -> list[str]:
+        return [str(one) for one in resources_in(metadata, objects)]
+
+
+BACKEND = _Nvptx()
 
 
 def with_choices(backend: NvptxBackend, chooser: Chooser, *, fast_math: bool = False) -> NvptxBackend:
@@ -168,35 +223,6 @@ def with_choices(backend: NvptxBackend, chooser: Chooser, *, fast_math: bool = F
     lag = chooser.choose("matrix.lag@gpu", LAGS, {"machine": backend.machine})
     epilogue = chooser.choose("matrix.epilogue@gpu", EPILOGUES, {"machine": backend.machine})
     return replace(backend, pairs=pair.value, lag=lag.value, epilogue=epilogue.value)
-
-
-def _parts(
-    backend: NvptxBackend,
-    program: SpecOp,
-    kernels: Sequence[SpecOp],
-    stages: Stages,
-    begin: Begin | None,
-    chooser: Chooser,
-) -> DeviceParts:
-    """Everything but the machine code."""
-    unaligned = unaligned_kernels(program)
-    units: list[str] = []
-    with stages.measure("target", "lower"):
-        targets = tuple(
-            target
-            for kernel in kernels
-            for target in _targets(backend, program, kernel, kernel.value("symbol") not in unaligned, units)
-        )
-    with stages.measure("target", "door"):
-        check_kernels(targets, backend.machine)
-    with stages.measure("target", "emit"):
-        codes = backend.codes(targets, begin)
-        face = interface_of(program)
-        known = {code.name: code for code in codes}
-        plan = _queues(program, kernels, codes, chooser, backend.machine)
-        host = host_code(program, face.symbols, known, target_text(_HOST.machine), plan)
-    accesses = tuple((kernel.value("symbol"), accesses_of(kernel)) for kernel in kernels)
-    return DeviceParts(backend, targets, tuple(codes), host, accesses, tuple(units))
 
 
 def _queues(

@@ -1,0 +1,105 @@
+"""How the cpu backend takes part in a compilation: kernels and host program as objects for one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.backends.cpu.backend import CpuBackend
+from tessera.backends.cpu.host import host_text
+from tessera.backends.cpu.machine import host_machine, machine_of, target_text
+from tessera.diagnostics.codes import OverrideError
+from tessera.ir.base.choice import Chooser
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.ir.target.machine_code import begin, compile_texts
+from tessera.ir.target.program import LLVM, Begin, CompileOptions, LoweredProgram
+from tessera.types.machine import Machine
+
+
+@dataclass(frozen=True)
+class CpuCode:
+    """The `Code` of a program for a CPU; the last texts are modules that kernels share."""
+
+    backend: CpuBackend
+    targets: tuple[SpecOp, ...]
+    texts: tuple[str, ...]
+    host: str
+    language: str = LLVM
+
+    def objects(self) -> Sequence[bytes]:
+        """One object for each text, the host program's first."""
+        begin(self.host, self.backend.host_target)  # beside the kernels
+        kernels = compile_texts(self.texts, self.backend.code_target)
+        return [*compile_texts([self.host], self.backend.host_target), *kernels]
+
+    def metadata(self, program: SpecOp) -> dict[str, Any]:
+        """The features without which the code must not run."""
+        return {"features": list(self.backend.machine.features)}
+
+    def facts(self) -> dict[str, Any]:
+        """Nothing: the machine is this one."""
+        return {}
+
+    def approximations(self) -> dict[str, tuple[str, ...]]:
+        """Nothing: all functions are the compiler's own."""
+        return {}
+
+    def lint(self) -> Sequence[Any]:
+        raise OverrideError("only kernels for a GPU are looked at", fix='compile with `backend="cuda"`')
+
+
+@dataclass(frozen=True)
+class CpuCompilation:
+    """One compilation for a CPU."""
+
+    backend: CpuBackend
+
+    @property
+    def machine(self) -> Machine:
+        """The CPU."""
+        return self.backend.machine
+
+    def tile_passes(self) -> Sequence[Pass]:
+        return ()
+
+    def target_passes(self) -> Sequence[Pass]:
+        return ()
+
+    def lower(self, program: SpecOp, kernels: Sequence[SpecOp]) -> LoweredProgram:
+        return LoweredProgram(tuple(self.backend.lower(kernel) for kernel in kernels))
+
+    def emit(self, program: SpecOp, kernels: Sequence[SpecOp], lowered: LoweredProgram, begin: Begin | None) -> CpuCode:
+        backend = self.backend
+        texts, shared = backend.parts(lowered.targets, begin)
+        host = host_text(program, target_text(backend.machine))
+        return CpuCode(backend, lowered.targets, (*texts, *shared.values()), host)
+
+    def check_kernel(self, kernel: SpecOp) -> None:
+        self.backend.text(self.backend.lower(kernel))
+
+
+class _Cpu:
+    """The CPU backend, as `compiler/backend.py` describes one."""
+
+    accumulation_units: tuple[str, ...] = ()
+
+    def compilation(self, options: CompileOptions, chooser: Chooser) -> CpuCompilation:
+        """For the machine at hand, or one with the features that are asked for."""
+        features = options.features
+        return self.compilation_for(host_machine() if features is None else machine_of(frozenset(features)))
+
+    def compilation_for(self, machine: Machine) -> CpuCompilation:
+        return CpuCompilation(CpuBackend(machine))
+
+    def accumulation_unit(self, kernel: SpecOp, machine: Machine) -> str:
+        """None: every kernel adds up in the order that numerics fix."""
+        return ""
+
+    def resources(self, metadata: dict[str, Any], objects: Sequence[bytes]) -> list[str]:
+        """Nothing: registers and caches are the CPU's own business."""
+        return []
+
+
+BACKEND = _Cpu()

@@ -1,0 +1,7 @@
+"""The NVIDIA backend as a value: kernels as PTX, launched by a native host program."""
+
+from __future__ import annotations
+
+from tessera.types.backend import Manifest
+
+MANIFEST = Manifest("cuda", device_kind="gpu", device="cuda", asks_device=True, has_launch_schedule=True)

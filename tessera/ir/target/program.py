@@ -1,0 +1,133 @@
+"""A program as it leaves the target stage: lowered kernels, `Code`, and the interface of its host program."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.target.llvm.host_program import EXCHANGES, buffer_type
+from tessera.ir.target.llvm.instructions import TargetText
+from tessera.ir.target.machine_code import CodeTarget
+from tessera.runtime.callback import Callback
+from tessera.types.frozen import frozen
+from tessera.types.tensor_type import TensorType
+
+Begin: TypeAlias = Callable[[str, CodeTarget], None]
+"""Takes a text as soon as it is written, to make its machine code meanwhile."""
+
+LLVM = "llvm"
+"""The language of code that LLVM makes machine code of."""
+BASELINE_TEXT = TargetText(lanes=4, cpu="x86-64", features="+sse2")
+BASELINE_CODE = CodeTarget(triple="x86_64-unknown-linux-gnu", cpu=BASELINE_TEXT.cpu, features=BASELINE_TEXT.features)
+"""What host programs of devices are compiled for: they compute little, and travel with their kernels to any CPU."""
+
+
+class CompileOptions(Protocol):
+    """What a backend reads of the options of a compilation (`compiler/options.py`)."""
+
+    @property
+    def debug(self) -> bool: ...
+
+    @property
+    def fast_math(self) -> bool: ...
+
+    @property
+    def features(self) -> tuple[str, ...] | None: ...
+
+
+@frozen
+class LoweredProgram:
+    """The kernels of a program as Target IR, and what `explain` says of how they were lowered."""
+
+    targets: tuple[SpecOp, ...]
+    notes: tuple[str, ...] = ()
+
+
+class Code(Protocol):
+    """A program at its end: kernels of Target IR, all text, and the machine code on demand."""
+
+    @property
+    def language(self) -> str:
+        """What the texts of kernels are written in: LLVM IR, or what a device's own compiler takes."""
+        ...
+
+    @property
+    def targets(self) -> tuple[SpecOp, ...]:
+        """Kernels as Target IR."""
+        ...
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Kernels as text, and what they share."""
+        ...
+
+    @property
+    def host(self) -> str:
+        """The host program as LLVM text."""
+        ...
+
+    def objects(self) -> Sequence[bytes]:
+        """The machine code, or text that the device's driver compiles: the host program first."""
+        ...
+
+    def metadata(self, program: SpecOp) -> dict[str, Any]:
+        """What the runtime must know beside the code; plain values only."""
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """What `explain` says of the machine."""
+        ...
+
+    def approximations(self) -> dict[str, tuple[str, ...]]:
+        """What kernels compute by functions of the machine's own, by kernel."""
+        ...
+
+    def lint(self) -> Sequence[Any]:
+        """What each kernel takes of the machine, and what makes it wait (`tessera lint`).
+
+        Raises OverrideError (T0402) where there is nothing that a compiler could know.
+        """
+        ...
+
+
+@frozen
+class Interface:
+    """What a program takes and gives, as the runtime sees it: see `runtime/executable.py`."""
+
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+    symbols: tuple[str, ...]
+    binding: tuple[int, ...]
+
+
+def interface_of(program: SpecOp) -> Interface:
+    """The interface of a `tsched.module`: each symbol is bound from the first input dim that is just it."""
+    block = program.regions[0].block
+    inputs = tuple(buffer_type(argument) for argument in block.args)
+    last = block.last_op
+    assert last is not None
+    outputs = tuple(buffer_type(value) for value in last.operands)
+    bound: dict[str, int] = {}
+    dims = [dim for type in inputs for dim in type.shape]
+    for place, dim in enumerate(dims):
+        if dim.symbol_name is not None:
+            bound.setdefault(dim.symbol_name, place)
+    return Interface(inputs, outputs, tuple(bound), tuple(bound.values()))
+
+
+def callback_of(op: SpecOp) -> Callback:
+    """What the runtime must know to make one of these calls."""
+    if op.name in EXCHANGES:
+        return _exchange_of(op)
+    ports = [(type.dtype.name, type.rank) for type in map(buffer_type, op.operands)]
+    count = len(ports) - op.value("outputs")
+    return Callback(op.value("call"), op.value("slot"), op.value("text"), tuple(ports[:count]), tuple(ports[count:]))
+
+
+def _exchange_of(op: SpecOp) -> Callback:
+    source, target = ((type.dtype.name, type.rank) for type in map(buffer_type, op.operands))
+    facts = ("call", "axis", "ranks", "purpose") if op.name == EXCHANGES[0] else ()
+    text = json.dumps([op.value(name) for name in facts]) if facts else ""
+    return Callback(op.name.partition(".")[2], op.value("number"), text, (source,), (target,))
