@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import platform
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -106,13 +105,14 @@ def device_of(manifest: Manifest) -> Any:
 
 def _compiled(tape: Tape, options: Options) -> Executable:
     """What the compiler makes of a tape; its processes load LLVM while this one loads all the rest of it."""
-    from tessera.api.tensor import begin_support  # noqa: PLC0415 - see `load`
-    from tessera.ir.base.collection import without_collection  # noqa: PLC0415
-    from tessera.ir.target.machine_code import warm  # noqa: PLC0415
+    from tessera.ir.base.collection import without_collection  # noqa: PLC0415 - see `load`
 
-    warm()
-    begin_support()
     with without_collection():
+        from tessera.api.tensor import begin_support  # noqa: PLC0415
+        from tessera.ir.target.machine_code import warm  # noqa: PLC0415
+
+        warm()
+        begin_support()
         from tessera.compiler.compile import compile_tape  # noqa: PLC0415
 
         return compile_tape(tape, options)
@@ -200,29 +200,13 @@ def machine_text() -> str:
 @cache
 def compiler_text() -> str:
     """The compiler that would make the code: its version, the state of its files, and what it is built upon."""
+    from tessera.runtime.cache import package_text  # noqa: PLC0415 - see `load`
+
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     parts: list[str] = [__version__, *map(package_text, ("llvmlite", "xdsl"))]
     for folder in ("compiler", "ir", "backends", "stdlib", "types", "runtime"):
         parts += _states(os.path.join(root, folder), folder)
     return "\n".join(sorted(parts))
-
-
-def package_text(name: str) -> str:
-    """Which version of a package there is, found without loading it: `importlib.metadata` takes longer than a call."""
-    for place in sys.path:
-        folder = os.path.join(place, name)
-        if os.path.isfile(os.path.join(folder, "__init__.py")):
-            versions = sorted(item for item in os.listdir(place) if item.startswith(f"{name}-"))
-            return " ".join([name, *versions, *_library_states(os.path.join(folder, "binding"))])
-    return f"no {name}"
-
-
-def _library_states(folder: str) -> list[str]:
-    """The native libraries in a folder: one that was built anew may have the version of the last."""
-    if not os.path.isdir(folder):
-        return []
-    entries = sorted((entry for entry in os.scandir(folder) if ".so" in entry.name), key=lambda entry: entry.name)
-    return [f"{entry.name} {entry.stat().st_size} {entry.stat().st_mtime_ns}" for entry in entries]
 
 
 def _states(folder: str, name: str) -> list[str]:

@@ -11,7 +11,6 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.compiler.backend import Compilation, backend_of
 from tessera.compiler.failure import leaving_a_script
-from tessera.compiler.kernel_trial import check_schedules
 from tessera.compiler.movements import movements_of
 from tessera.compiler.options import Options
 from tessera.compiler.report import report_of
@@ -139,6 +138,8 @@ def lower(
     try:
         code = _to_target(compilation, program, kernels, stages, begin)
     except TargetVerifyError:
+        from tessera.compiler.kernel_trial import check_schedules  # noqa: PLC0415 - loads the kernel front end
+
         check_schedules(tape, compilation.machine)
         raise
     return Lowering(module, program, kernels, code, stages, chooser)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import threading
 import time
 import warnings
@@ -228,3 +229,21 @@ def _unlink(path: str) -> None:
         os.unlink(path)
     except OSError:
         return  # gone already, or not ours to remove; either way it is read again and checked again
+
+
+def package_text(name: str) -> str:
+    """Which version of a package there is, found without loading it: `importlib.metadata` takes longer than a call."""
+    for place in sys.path:
+        folder = os.path.join(place, name)
+        if os.path.isfile(os.path.join(folder, "__init__.py")):
+            versions = sorted(item for item in os.listdir(place) if item.startswith(f"{name}-"))
+            return " ".join([name, *versions, *_library_states(os.path.join(folder, "binding"))])
+    return f"no {name}"
+
+
+def _library_states(folder: str) -> list[str]:
+    """The native libraries in a folder: one that was built anew may have the version of the last."""
+    if not os.path.isdir(folder):
+        return []
+    entries = sorted((entry for entry in os.scandir(folder) if ".so" in entry.name), key=lambda entry: entry.name)
+    return [f"{entry.name} {entry.stat().st_size} {entry.stat().st_mtime_ns}" for entry in entries]

@@ -13,8 +13,9 @@ import pytest
 
 import tessera as ts
 from tessera.api import compilation
-from tessera.api.compilation import cache_key, compiler_text, package_text
+from tessera.api.compilation import cache_key, compiler_text
 from tessera.compiler.options import Options
+from tessera.runtime.cache import package_text
 
 
 def _doubled(x: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeAlias
 from tessera.diagnostics.codes import CodegenError
 from tessera.ir.base.reproducer import write_reproducer
 from tessera.ir.target import worker_pool
-from tessera.runtime.cache import default_store
+from tessera.runtime.cache import default_store, package_text
 from tessera.types.frozen import frozen
 
 DEFAULT_TIMEOUT = 120.0
@@ -27,9 +27,7 @@ _PASSES = ("none", "light", "O1", "O2", "O3")
 @lru_cache(maxsize=1)
 def generator() -> str:
     """The code generator's name and version, part of every cache key; read without loading it."""
-    from importlib.metadata import version  # noqa: PLC0415 - takes longer to load than all of this module
-
-    return f"llvmlite-{version('llvmlite')}"
+    return package_text("llvmlite")
 
 
 @frozen

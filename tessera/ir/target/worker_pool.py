@@ -11,6 +11,8 @@ import tempfile
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from queue import LifoQueue
 from typing import IO, Any, NoReturn
@@ -21,6 +23,13 @@ from tessera.types.settings import compile_workers
 _ROOT = str(Path(__file__).resolve().parents[3])
 _LIMIT = 8
 """More workers than this help no compile that we have seen, and each holds some 60 MB."""
+
+
+@cache
+def _generator_folders() -> tuple[str, ...]:
+    """The folders that llvmlite is imported from, found without loading it."""
+    spec = find_spec("llvmlite")
+    return tuple(map(os.path.dirname, (spec and spec.submodule_search_locations) or ()))
 
 
 class WorkerDiedError(Exception):
@@ -40,9 +49,10 @@ class Worker:
 
     def __init__(self) -> None:
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
-        paths = [_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
+        paths = [_ROOT, *_generator_folders(), *filter(None, [os.environ.get("PYTHONPATH")])]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tessera.ir.target.worker"],
+            # Without `site`, which reads every `.pth` file of the environment; what a worker needs is in its path.
+            [sys.executable, "-S", "-c", "from tessera.ir.target.worker import main; main()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
