@@ -12,7 +12,7 @@ from tessera.frontend.functions.operands import is_tensor
 from tessera.frontend.policies import PolicyScope
 from tessera.frontend.tree import flatten, unflatten
 from tessera.ir.base import dispatch
-from tessera.ir.graph.policy_rules import static_bits
+from tessera.ir.graph.policy_casts import static_bits
 from tessera.types.device import DEVICE, Device, Gpus
 from tessera.types.policy import SILENT
 

@@ -152,10 +152,10 @@ def check_repeatable(spec: OpSpec, attributes: dict[str, Any], span: Span | None
 def _fix(span: Span | None, found: Nondeterminism) -> Fix | str:
     """The cure as an edit of the call, where its source is one line that has what is to be changed."""
     if span is None or span.end_line > span.line or not found.pattern:
-        return found.cure
+        return found.fix
     source = span.source_line[span.column - 1 : span.end_column - 1]
     changed = re.sub(found.pattern, found.replacement, source, count=1)
-    return Fix(span, changed, found.cure) if source and changed != source else found.cure
+    return Fix(span, changed, found.fix) if source and changed != source else found.fix
 
 
 def is_suspended(spec: OpSpec, own: frozenset[str], span: Span | None, gives: bool, record: Callable[[], None]) -> bool:

@@ -15,7 +15,7 @@ from tessera.frontend.inference import Inference
 from tessera.frontend.traced import TracedTensor
 from tessera.ir.base import dispatch
 from tessera.ir.graph.ops import REGISTRY
-from tessera.ir.graph.policy_rules import Bits, Work, keyed_bits, static_bits
+from tessera.ir.graph.policy_casts import Bits, OpUnderPolicy, keyed_bits, static_bits
 from tessera.types.policy import SILENT, Policy
 from tessera.types.tensor_type import TensorType
 
@@ -77,7 +77,9 @@ def record_under(trace: Trace, policy: Policy, op: str, operands: Sequence[Any],
     """Put an op on the tape with the conversions that a policy asks for around it."""
     name = REGISTRY[op].short_name
     full = REGISTRY[op].with_defaults(attributes)
-    return Work(TraceBuilder(trace), name, full, policy, trace.bits or static_bits(), user_span()).apply(operands)
+    return OpUnderPolicy(TraceBuilder(trace), name, full, policy, trace.bits or static_bits(), user_span()).apply(
+        operands
+    )
 
 
 def marked(trace: Trace, result: Any, operands: Sequence[Any], own: Policy) -> Any:
@@ -121,7 +123,9 @@ class PolicyScope:
             if not needs_work(self.policy) and self.policy.accumulate is None:
                 return dispatch.apply_at(self.place, op, operands, attributes)
             full = REGISTRY[op].with_defaults(attributes)
-            return Work(EagerBuilder(self.place), REGISTRY[op].short_name, full, self.policy, self.bits).apply(operands)
+            return OpUnderPolicy(EagerBuilder(self.place), REGISTRY[op].short_name, full, self.policy, self.bits).apply(
+                operands
+            )
 
 
 @contextmanager

@@ -223,6 +223,6 @@ def test_ops_whose_runs_may_differ_say_why_and_what_to_do(name: str) -> None:
     found = spec.nondeterminism(attributes)
     assert found is not None
     assert found.why
-    assert found.cure
+    assert found.fix
     if name != "fresh_key":
         assert spec.nondeterminism({**attributes, "ordered": True, "deterministic": True}) is None

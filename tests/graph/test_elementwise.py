@@ -14,7 +14,7 @@ from tessera.ir.graph.samples import retyped, sample_dtype
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, bf16, bool_, f8e4m3, f16, f32, f64, i4, i8, i32, i64, u8, u32
 from tests.graph.eager import RuleDTypeError, RuleError, Rules, infer, reference, tensor
-from tests.graph.tiles import SCALARS, run_block
+from tests.graph.tiles import run_block
 
 SPECS = (*elementwise.SPECS, *select.SPECS)
 
@@ -44,10 +44,6 @@ def test_blocks_compute_what_references_mean(spec: Any) -> None:
                     atol=1e-6,
                     err_msg=f"{sample.name} {dtype}",
                 )
-
-
-def test_every_row_has_a_scalar_function_of_the_table() -> None:
-    assert {row.scalar or row.name for row in (*elementwise.UNARY, *elementwise.BINARY)} <= set(SCALARS)
 
 
 @pytest.mark.parametrize("dtype", [f32, bf16, f16, f8e4m3, f64], ids=str)

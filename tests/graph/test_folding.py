@@ -30,13 +30,13 @@ class Node:
 
 
 class Graph:
-    """A folder over nodes; `emit` folds what it makes, as a simplifier would."""
+    """A simplifier over nodes; `emit` simplifies what it makes, as a pass would."""
 
     def emit(self, name: str, *operands: Node, **attributes: Any) -> Node:
         spec = registry()[name]
         filled = spec.with_defaults(attributes)
-        if spec.fold is not None:
-            folded = spec.fold(self, operands, filled)
+        if spec.simplify is not None:
+            folded = spec.simplify(self, operands, filled)
             if folded is not None:
                 return folded
         return self.plain(name, *operands, **attributes)
@@ -50,7 +50,9 @@ class Graph:
         return value.type
 
     def producer(self, value: Node) -> Producer | None:
-        return Producer(value.op, value.operands, value.attributes) if value.op else None
+        if not value.op:
+            return None
+        return Producer(value.op, value.operands, value.attributes, registry()[value.op].moves_elements)
 
 
 def evaluate(node: Node, inputs: Mapping[Node, Array]) -> Array:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, rounded, widened
+from tessera.ir.base.scalar_declaration import resolve
+from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.tile.facets import Pointwise
 from tessera.types.dtype import DType, f64
@@ -66,6 +68,7 @@ def _whole_power(base: int, exponent: int) -> int:
 
 
 SCALARS: dict[str, Callable[..., Any]] = {
+    **{name: resolve(function.reference) for name, function in SCALAR_FUNCTIONS.items()},
     **{name: getattr(np, name) for name in ("abs", "sign", "exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt")},
     **{name: getattr(np, name) for name in ("reciprocal", "sin", "cos", "tan", "tanh", "floor", "ceil", "trunc")},
     **{name: getattr(np, name) for name in ("isnan", "isinf", "mod")},

@@ -29,23 +29,20 @@ from tests.numerics.forms import (
     positive,
     turn_of,
 )
+from tests.scalar_table import FUNCTION_OF_OP
 
 Forms: TypeAlias = "Callable[[OpSpec, DType], list[Form]]"
-
-POSITIVE = frozenset({"log", "log2", "log1p", "sqrt", "rsqrt"})
-TAME = frozenset({"sin", "cos", "tan", "silu", "gelu", "floordiv", "mod"})
-"""Where infinities and the largest numbers have no limit worth a promise; elsewhere every value is tried."""
 
 BROADCAST = frozenset({"add", "bitwise_and"})
 """Ops that try every way to broadcast in each of their dtypes; the others in one."""
 
 
 def _values_of(spec: OpSpec, dtype: DType) -> Values:
-    if spec.short_name in POSITIVE:
+    function = FUNCTION_OF_OP.get(spec.short_name)
+    samples = "tame" if spec.short_name == "gelu" else "everything" if function is None else function.samples
+    if samples == "positive":
         return positive
-    if spec.short_name in TAME and dtype.is_float:
-        return numbers
-    return everything
+    return numbers if samples == "tame" and dtype.is_float else everything
 
 
 def unary(spec: OpSpec, dtype: DType) -> list[Form]:
@@ -93,7 +90,7 @@ def _bases(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Ar
 def binary(spec: OpSpec, dtype: DType) -> list[Form]:
     """Equal shapes in every dtype; other ranks and broadcasting in one, or in all where it is cheap to."""
     left = right = _values_of(spec, dtype)
-    if spec.short_name == "pow":
+    if spec.short_name in FUNCTION_OF_OP and FUNCTION_OF_OP[spec.short_name].samples == "powers":
         left, right = _bases, _exponents
     if spec.short_name in ("shift_left", "shift_right"):
         right = _counts

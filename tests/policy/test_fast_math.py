@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera.api.compilation import cache_key
 from tessera.compiler.options import Options
+from tessera.ir.base.scalar_reference import apply
 from tessera.ir.tile import pipeline as tile
-from tessera.ir.tile.scalars import apply
 from tessera.types.dtype import f32
 
 ROOT = Path(__file__).parents[2]

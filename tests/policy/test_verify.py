@@ -15,9 +15,9 @@ import tessera as ts
 from tessera import ops
 from tessera.backends.reference.interpret import run_tape
 from tessera.diagnostics.codes import NumericsError, RangeError
+from tessera.ir.base.interval import Interval
 from tessera.ir.base.tape import Tape
-from tessera.ir.graph.interval import Interval
-from tessera.ir.graph.interval_rules import intervals
+from tessera.ir.graph.range_proof import infer_intervals
 
 X = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
 
@@ -153,7 +153,7 @@ def test_every_value_lies_in_its_interval(program: list[Step], low: float, width
     tape = traced(program)
     high = float(np.float32(low + width))
     limits = Interval(low, high, is_reached=True)
-    known = intervals(tape, dict.fromkeys(tape.inputs, limits))
+    known = infer_intervals(tape, dict.fromkeys(tape.inputs, limits))
     rng = np.random.default_rng(seed)
     arrays = [rng.uniform(low, high, (3, 5)).astype(np.float32).clip(low, high) for _ in range(2)]
     arrays[0].flat[:2] = low, high

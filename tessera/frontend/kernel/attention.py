@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.frontend.kernel.builder import KernelBuilder, current
-from tessera.frontend.kernel.elementwise import Coordinates, exp, maximum, where
+from tessera.frontend.kernel.elementwise import Coordinates, where
 from tessera.frontend.kernel.matrix import dot, side
 from tessera.frontend.kernel.philox import keep_mask
 from tessera.frontend.kernel.places import clipped, within
 from tessera.frontend.kernel.reduce import reduce, shift_of
+from tessera.frontend.kernel.scalar import exp, maximum
 from tessera.frontend.kernel.tiles import INF, Operand, Tile, cast_to, computed, tile_of
 from tessera.types.dim import Dim
 from tessera.types.dim import maximum as larger

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tessera.frontend.kernel.builder import UNKNOWN, ProgramAxis, current
@@ -15,7 +14,6 @@ from tessera.frontend.kernel.tiles import (
     Loop,
     Operand,
     Tile,
-    binary,
     cast_to,
     constant,
     index_of,
@@ -25,58 +23,11 @@ from tessera.frontend.kernel.tiles import (
     operand,
     stretched,
     tile_of,
-    unary,
 )
 from tessera.frontend.several import is_several, several
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, DType, bool_, f32
 from tessera.types.tensor_type import TensorType
-
-
-def _named(fn: str, summary: str, number: Callable[[float], float] | None = None) -> Callable[[Any], Any]:
-    """A function of one tile; of a plain number where `number` says how, as in `tile.rsqrt(float(T.d))`."""
-
-    def function(x: Any) -> Any:
-        if number is not None and isinstance(x, int | float) and not isinstance(x, bool):
-            return number(float(x))
-        return unary(fn, x)
-
-    function.__name__ = function.__qualname__ = fn
-    function.__doc__ = summary
-    return function
-
-
-exp = _named("exp", "e to the power of each element.")
-exp2 = _named("exp2", "2 to the power of each element.", lambda x: 2.0**x)
-log = _named("log", "The natural logarithm of each element.")
-log2 = _named("log2", "The logarithm to base 2 of each element.")
-sqrt = _named("sqrt", "The square root of each element.", lambda x: x**0.5)
-rsqrt = _named("rsqrt", "One over the square root of each element.", lambda x: x**-0.5)
-reciprocal = _named("reciprocal", "One over each element.", lambda x: 1.0 / x)
-sin = _named("sin", "The sine of each element.")
-cos = _named("cos", "The cosine of each element.")
-tanh = _named("tanh", "The hyperbolic tangent of each element.")
-sigmoid = _named("sigmoid", "1 / (1 + exp(-x)) of each element.")
-erf = _named("erf", "The error function of each element.")
-relu = _named("relu", "Each element, or 0 where it is less.")
-gelu = _named("gelu_erf", "x times the share of a normal distribution below x, of each element.")
-silu = _named("silu", "x * sigmoid(x) of each element.")
-floor = _named("floor", "The largest whole number not above each element.")
-ceil = _named("ceil", "The smallest whole number not below each element.")
-abs = _named("abs", "The size of each element.")
-sign = _named("sign", "-1, 0 or 1 by the sign of each element.")
-isnan = _named("isnan", "Whether each element is not a number.")
-isinf = _named("isinf", "Whether each element is infinite.")
-
-
-def maximum(a: Any, b: Any) -> Tile:
-    """The larger of two, by element; NaN if either is."""
-    return binary("max", a, b)
-
-
-def minimum(a: Any, b: Any) -> Tile:
-    """The smaller of two, by element; NaN if either is."""
-    return binary("min", a, b)
 
 
 def fma(a: Any, b: Any, c: Any) -> Tile:

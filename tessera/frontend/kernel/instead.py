@@ -11,40 +11,13 @@ from typing import Any
 
 from tessera.diagnostics.error import Fix
 from tessera.diagnostics.span import Span
+from tessera.frontend.kernel import scalar
 from tessera.frontend.kernel.places import TensorRef
 from tessera.frontend.kernel.structure import Context
 from tessera.frontend.kernel.tiles import Operand
 
 LANGUAGE = "tessera.tile"
-ELEMENTS = frozenset(
-    {
-        "abs",
-        "ceil",
-        "cos",
-        "erf",
-        "exp",
-        "exp2",
-        "floor",
-        "fma",
-        "gelu",
-        "isinf",
-        "isnan",
-        "log",
-        "log2",
-        "maximum",
-        "minimum",
-        "reciprocal",
-        "relu",
-        "rsqrt",
-        "sigmoid",
-        "sign",
-        "silu",
-        "sin",
-        "sqrt",
-        "tanh",
-        "where",
-    }
-)
+ELEMENTS = frozenset({*scalar.__all__, "fma", "where"})
 """Functions of the language that take what functions of the same name take elsewhere."""
 OTHERWISE: Mapping[str, str] = {
     "absolute": "tile.abs(x)",

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tessera.frontend.kernel.builder import KernelBuilder, current
-from tessera.frontend.kernel.elementwise import exp, full, where
+from tessera.frontend.kernel.elementwise import full, where
 from tessera.frontend.kernel.places import within
+from tessera.frontend.kernel.scalar import exp
 from tessera.frontend.kernel.tiles import (
     INF,
     Operand,

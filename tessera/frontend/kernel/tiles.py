@@ -11,7 +11,7 @@ from tessera.frontend.concrete import is_array
 from tessera.frontend.kernel.builder import KernelBuilder, current
 from tessera.frontend.kernel.extents import Axis, Extent, Index, Loop, NeedsNumber, dim_of, index_of
 from tessera.frontend.several import is_several, several
-from tessera.ir.base.functions import FUNCTIONS
+from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS
 from tessera.types.annotation import TensorAnnotation, annotation_of
 from tessera.types.dtype import DType, bool_, f32
 from tessera.types.promotion import holds
@@ -330,30 +330,13 @@ def unary(fn: str, value: Any) -> Tile:
     """A scalar function at every element."""
     b = current()
     tile = computed(b, tile_of(b, fn, value))
-    if fn not in _INTEGER and not tile.dtype.is_float:
+    function = SCALAR_FUNCTIONS[fn]
+    if not function.takes_integers and not tile.dtype.is_float:
         tile = cast_to(b, tile, f32)
-    type = tile.type.with_dtype(bool_) if FUNCTIONS[fn].is_predicate else tile.type
+    type = tile.type.with_dtype(bool_) if function.is_predicate else tile.type
     number = b.tile("elementwise", [tile.number], {"fn": fn}, type)
-    outside = tile.outside if fn in _KEEPS_ZERO and tile.outside == 0 else None
+    outside = tile.outside if function.keeps_zero and tile.outside == 0 else None
     return Tile(number, type, tile.axes, outside=outside, shape=tile.shape, spread=tile.spread)
-
-
-_INTEGER = ("neg", "abs", "sign", "not", "relu")
-_KEEPS_ZERO = (
-    "neg",
-    "abs",
-    "sign",
-    "relu",
-    "sqrt",
-    "sin",
-    "tanh",
-    "erf",
-    "silu",
-    "gelu_erf",
-    "gelu_tanh",
-    "floor",
-    "ceil",
-)
 
 
 def tile_of(b: KernelBuilder, fn: str, value: Any) -> Tile:
@@ -386,7 +369,7 @@ def binary(fn: str, first: Any, second: Any) -> Tile:
         return _spread_binary(b, fn, given, tiles[0], dtype)
     shape = joined_shape(b, fn, [tile.shape for tile in tiles])
     left, right = (operand(b, value, dtype, shape) for value in given)
-    type_ = TensorType.of(shape, bool_ if FUNCTIONS[fn].is_predicate else dtype)
+    type_ = TensorType.of(shape, bool_ if SCALAR_FUNCTIONS[fn].is_predicate else dtype)
     axes = joined_axes([left, right], shape)
     numbers = [stretched(b, tile, shape, axes) for tile in (left, right)]
     return made(b, "elementwise", numbers, {"fn": fn}, type_, axes, _outside(fn, left, right))
@@ -396,7 +379,7 @@ def _spread_binary(b: KernelBuilder, fn: str, given: Sequence[Any], like: Tile, 
     """A function of columns that are to be spread along rows, or of such and numbers: computed before they are."""
     base = tuple(int(dim.value or 0) for dim in like.type.shape)
     left, right = (operand(b, value, dtype, base) for value in given)
-    type_ = TensorType.of(base, bool_ if FUNCTIONS[fn].is_predicate else dtype)
+    type_ = TensorType.of(base, bool_ if SCALAR_FUNCTIONS[fn].is_predicate else dtype)
     number = b.tile("elementwise", [left.number, right.number], {"fn": fn}, type_)
     return Tile(number, type_, like.axes, outside=_outside(fn, left, right), shape=like.shape, spread=like.spread)
 

@@ -1,4 +1,4 @@
-"""Making ops where a pass stands: the `Builder` that `decompose` gets and the `Folder` that `fold` gets."""
+"""Making ops where a pass stands: the `Builder` that `decompose` gets and the `Simplifier` that `simplify` gets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Build:
 
     @property
     def _context(self) -> RuleContext:
-        # Found at the first emit: most folds look at an op and make nothing.
+        # Found at the first emit: most rules look at an op and make nothing.
         if self._rules is None:
             self._function = _function_around(self.block)
             pairs = self._function.value("guards") if self._function is not None else ()
@@ -96,7 +96,7 @@ class Build:
         if not isinstance(op, SpecOp) or len(op.results) != 1:
             return None
         attributes = rule_attributes(op) if op.regions else op.values()
-        return Producer(op.spec.short_name, tuple(op.operands), attributes)
+        return Producer(op.spec.short_name, tuple(op.operands), attributes, op.spec.moves_elements)
 
     def undo(self) -> None:
         """Take back what was made."""

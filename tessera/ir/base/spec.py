@@ -7,15 +7,27 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from tessera.types.dim import Dim
+from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
 from tessera.types.tensor_type import TensorType
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from tessera.ir.base.interval import IntervalRule
+    from tessera.types.number_format import BlockFormat
+
     Array: TypeAlias = "np.ndarray[Any, Any]"
 
 Attributes: TypeAlias = Mapping[str, Any]
+
+FLOATS = ("f32", "f64", "bf16", "f16", "f8e4m3", "f8e5m2")
+INTEGERS = ("i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8")
+NUMBERS = (*FLOATS, *INTEGERS)
+BOOL = ("bool",)
+BITS = (*INTEGERS, *BOOL)
+ANY = (*NUMBERS, *BOOL)
+"""Names of dtypes, as `OpSpec.dtypes` lists them."""
 
 REQUIRED: Any = object()
 """The default of an attribute that has none."""
@@ -69,15 +81,16 @@ class Builder(Protocol):
 
 @frozen
 class Producer:
-    """The op a value came from, as `fold` sees it; `name` is the short one."""
+    """The op a value came from, as `simplify` sees it: its short name, and whether it only `moves_elements`."""
 
     name: str
     operands: tuple[Any, ...]
     attributes: Attributes
+    moves_elements: bool = False
 
 
-class Folder(Builder, Protocol):
-    """What `fold` may ask on top of building: where a value came from."""
+class Simplifier(Builder, Protocol):
+    """What `simplify` may ask on top of building: where a value came from."""
 
     def producer(self, value: Any) -> Producer | None:
         """The op whose only result `value` is; None for an input, or a result among several."""
@@ -105,20 +118,61 @@ class Cost:
 class Nondeterminism:
     """Why two runs of an op may differ, and what to write so that they do not.
 
-    `pattern` and `replacement` are the cure as an edit of the call's source.
+    `pattern` and `replacement` are the fix as an edit of the call's source.
     """
 
     why: str
-    cure: str
+    fix: str
     pattern: str = ""
     replacement: str = ""
 
 
+@frozen
+class PolicyRule:
+    """The `policy` facet: what a numerics policy (`ts.policy(storage=bf16, ...)`) makes of an op.
+
+    `role` is one of
+    - "keep": the op gives elements of its operands, or says itself how it rounds; a policy leaves it as it is;
+    - "convert": the op is a cast, which rounds as the policy says;
+    - "round": the op computes, in f32, and its float results are rounded once. One without a pointwise or reduction
+      lowering is composite: under an accumulator that is not f32 its `decompose` is built in that accumulator;
+    - "contract": operands (the first `factors`, or all) are multiplied and summed: they are kept as the policy stores
+      values.
+
+    `accumulate(builder, operands, attributes, dtype, emit_composite)` builds a contraction in an accumulator that its
+    kernel does not have; `emit_composite(name, ...)` makes a composite op with its sums in it. `block_axis(type,
+    number, attributes, format)` is the axis of an operand that blocks of a storage format are cut along; None where
+    there is none, or a message and a fix where blocks do not fit. A contraction that is built `by_parts` is its
+    `decompose`, each part under the policy. An op that `saturates` may leave the range of integers, and a wider dtype
+    computes it.
+    """
+
+    role: str
+    saturates: bool = False
+    factors: int | None = None
+    accumulate: Callable[[Builder, Sequence[Any], Attributes, DType, Callable[..., Any]], Any] | None = None
+    block_axis: Callable[[TensorType, int, Attributes, BlockFormat], int | tuple[str, str] | None] | None = None
+    by_parts: bool = False
+
+    def is_factor(self, number: int) -> bool:
+        """Whether a contraction multiplies its operand of that number."""
+        return self.factors is None or number < self.factors
+
+    @property
+    def is_arithmetic(self) -> bool:
+        """Whether the op gives values that were not among its operands, and so has something to round."""
+        return self.role in ("round", "contract")
+
+
+KEEP, CONVERT, ROUND = PolicyRule("keep"), PolicyRule("convert"), PolicyRule("round")
+
 Infer: TypeAlias = Callable[[InferContext, Sequence[TensorType], Attributes], Sequence[TensorType]]
 Reference: TypeAlias = "Callable[..., Array | tuple[Array, ...]]"
 Decompose: TypeAlias = Callable[[Builder, Sequence[Any], Attributes], Any]
-Fold: TypeAlias = Callable[[Folder, Sequence[Any], Attributes], Any]
+Simplify: TypeAlias = Callable[[Simplifier, Sequence[Any], Attributes], Any]
 CostRule: TypeAlias = Callable[[Sequence[TensorType], Sequence[TensorType], Attributes], Cost]
+Transform: TypeAlias = Callable[..., Any]
+"""A rule by which a transform rewrites an op, against `Builder`."""
 TypeRule: TypeAlias = Callable[[Sequence[Any], Attributes], Sequence[Any]]
 Verify: TypeAlias = Callable[[Any], None]
 Differs: TypeAlias = "Callable[[Attributes], Nondeterminism | None]"
@@ -131,19 +185,21 @@ def no_rule(context: InferContext, types: Sequence[TensorType], attributes: Attr
 
 @frozen
 class OpSpec:
-    """An op: what it takes and gives, when it is wrong, what it means, what it costs, and its way down.
+    """An op: what it takes and gives, when it is wrong, what it means, what it costs, and its lowering.
 
     `operands` and `results` are names; a last name ending in `*` stands for any number. `infer` is verifier and
     shape rule in one. `reference(*arrays, **attributes)` is the meaning, on NumPy arrays; its dims have values, and
     in place of a tape it gets a function from arrays to a tuple of arrays. `lower` is a facet of
     `ir/tile/facets.py` (a view, pointwise, reduction, contraction, gather, assembly or library kernel), or None for
-    an op that `decompose` rewrites into others. `fold` simplifies: it gets a folder, operands and attributes and
-    returns the value (or tuple of values) to use instead, of the same type and bit for bit the same, or None.
+    an op that `decompose` rewrites into others. `simplify` gets a simplifier, operands and attributes and returns the
+    value (or tuple of values) to use instead, of the same type and bit for bit the same, or None. `policy` is what a
+    numerics policy makes of the op, `interval` how far it takes its operands (`ir/base/interval.py`). `jvp` and
+    `transpose` (derivatives), `batch` and `shard` are slots of the transforms of those names.
     `nondeterminism` says by the attributes whether runs on equal operands may differ; without it they never do.
     `more_effects` are those that an op has by its attributes, on top of `effects`. An op that
     `takes_positions` reads or writes where an operand says; `decompose` may be told how that is `checked`.
 
-    Ops of the lower rooms work on other types than tensors, and leave `infer` out. They may give `type_rule`, from
+    Ops of the lower stages work on other types than tensors, and leave `infer` out. They may give `type_rule`, from
     operand types and attributes to result types (all xDSL types), and `verify`, which gets the op and raises through
     `op.fail(message)`. `regions` names bodies that are not traced (`*` as above). An op of form "function" prints as
     `name @symbol(arguments) -> results {...}`; it has one region and an attribute `symbol` of that kind. Values from
@@ -163,9 +219,15 @@ class OpSpec:
     samples: tuple[Sample, ...] = ()
     dtypes: tuple[str, ...] = ()
     cost: CostRule | None = None
-    fold: Fold | None = None
+    simplify: Simplify | None = None
     decompose: Decompose | None = None
     lower: Any = None
+    policy: PolicyRule | None = None
+    interval: IntervalRule | None = None
+    jvp: Transform | None = None
+    transpose: Transform | None = None
+    batch: Transform | None = None
+    shard: Transform | None = None
     takes_positions: bool = False
     verify: Verify | None = None
     type_rule: TypeRule | None = None
@@ -193,6 +255,11 @@ class OpSpec:
     @property
     def is_variadic(self) -> bool:
         return bool(self.operands) and self.operands[-1].endswith("*")
+
+    @property
+    def moves_elements(self) -> bool:
+        """Whether the result has the elements of the first operand and nothing else."""
+        return getattr(self.lower, "moves_elements", False)
 
     @property
     def is_pure(self) -> bool:

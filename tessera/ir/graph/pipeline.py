@@ -18,7 +18,7 @@ from tessera.ir.graph.passes.fold_constants import FoldConstants
 from tessera.ir.graph.passes.merge_collectives import MergeCollectives
 from tessera.ir.graph.passes.split_collectives import SplitCollectives
 from tessera.ir.graph.passes.state_accumulators import StateAccumulators
-from tessera.ir.graph.policy_rules import is_summing
+from tessera.ir.graph.policy_casts import is_summing
 
 _STRUCTURE = frozenset(spec.name for spec in STRUCTURE)
 

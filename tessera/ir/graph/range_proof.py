@@ -1,18 +1,63 @@
-"""Bounds of values proved over a tape: what stays inside, what can leave, and what nobody can tell."""
+"""Bounds of values proved over a tape: what stays inside, what can leave, and what nobody can tell.
+
+Each record's interval follows from those of its operands by the `interval` facet of its op (`ir/base/interval.py`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 
 from tessera.diagnostics.codes import RangeError
+from tessera.ir.base.interval import ANYTHING, INF, Interval, IntervalQuery, range_of, round_outward
 from tessera.ir.base.tape import Record, Tape
-from tessera.ir.graph.interval import Interval, range_of
-from tessera.ir.graph.interval_rules import intervals
+from tessera.ir.graph.ops import REGISTRY, interval_of
 
 Bounds = tuple[float, float]
 
 
-def unproved(tape: Tape, bounded: Bounds | None, inputs: Mapping[str, Bounds]) -> list[int]:
+def infer_intervals(tape: Tape, inputs: Mapping[int, Interval]) -> dict[int, Interval]:
+    """The interval of every value of a tape; inputs that are not given lie anywhere in their type."""
+    known: dict[int, Interval] = {}
+    for value in tape.inputs:
+        # Nobody says that inputs go to the ends of their type: only what is given counts as reached.
+        own = inputs.get(value) or range_of(tape.types[value].dtype).without_reach()
+        known[value] = Interval(own.low, own.high, own.may_be_nan, own.is_reached, frozenset((value,)))
+    for record in tape.records:
+        known.update(zip(record.results, _result_intervals(record, tape, known), strict=True))
+    return known
+
+
+def _result_intervals(record: Record, tape: Tape, known: Mapping[int, Interval]) -> list[Interval]:
+    facet = interval_of(REGISTRY[record.op]) or ANYTHING
+    types = tuple(tape.types[value] for value in record.operands)
+    operands = tuple(known[value] for value in record.operands)
+    is_repeated = len(operands) > 1 and len(set(record.operands)) == 1
+    found: list[Interval] = []
+    for value in record.results:
+        result = tape.types[value]
+        if facet.rule is None:
+            sources = frozenset[int]().union(*(one.sources for one in operands))
+            found.append(Interval(-INF, INF, True, False, sources) if result.dtype.is_float else range_of(result.dtype))
+            continue
+        made = facet.rule(IntervalQuery(operands, types, record.attributes, result, is_repeated))
+        made = _mark_nan(made, operands)
+        found.append(made if facet.is_exact else round_outward(made, result.dtype))
+    return found
+
+
+def _mark_nan(made: Interval, operands: Sequence[Interval]) -> Interval:
+    """What is computed from infinities may be NaN: inf - inf, 0 * inf, inf / inf."""
+    if made.may_be_nan or len(operands) < 2:
+        return made
+    infinite = sum(math.isinf(one.magnitude) for one in operands)
+    spans_zero = any(one.low <= 0 <= one.high for one in operands)
+    if infinite > 1 or (infinite and spans_zero):
+        return Interval(made.low, made.high, True, False, made.sources)
+    return made
+
+
+def find_unproved(tape: Tape, bounded: Bounds | None, inputs: Mapping[str, Bounds]) -> list[int]:
     """The numbers of records whose values intervals do not prove finite and `bounded`.
 
     Inputs lie where `inputs` says, else in `bounded`. Raises RangeError (T0305) at a value that inputs can bring out.
@@ -22,7 +67,7 @@ def unproved(tape: Tape, bounded: Bounds | None, inputs: Mapping[str, Bounds]) -
         limits = inputs.get(name, bounded)
         if limits is not None and tape.types[value].dtype.is_float:
             known_inputs[value] = Interval(*limits, is_reached=True)
-    known = intervals(tape, known_inputs)
+    known = infer_intervals(tape, known_inputs)
     return [
         number
         for number, record in enumerate(tape.records)
@@ -36,28 +81,28 @@ def _is_proved(tape: Tape, record: Record, value: int, known: Mapping[int, Inter
         return True
     largest, found = range_of(dtype), known[value]
     low, high = bounded or (largest.low, largest.high)
-    if found.within(max(low, largest.low), min(high, largest.high)):
+    if found.is_within(max(low, largest.low), min(high, largest.high)):
         return True
     # The ends of an interval are moved outward by roundings: what leaves by no more than those is not refuted.
     slack = 8 * dtype.epsilon
     leaves = found.low < low - abs(low) * slack or found.high > high + abs(high) * slack
     if found.is_reached and leaves:
-        raise _refuted(tape, record, found, known, bounded)
+        raise _refute(tape, record, found, known, bounded)
     return False
 
 
 def _is_literal(tape: Tape, record: Record, value: int) -> bool:
-    """Whether a value is a number that stands in the program: what comes of it is bounded, not the number itself."""
+    """Whether a value is a literal of the program: what is computed from it is bounded, not the number itself."""
     is_number = record.op == "tgraph.full" and not tape.types[value].shape and value not in tape.outputs
     return is_number and abs(float(record.attributes["value"])) <= range_of(tape.types[value].dtype).high
 
 
-def _refuted(
+def _refute(
     tape: Tape, record: Record, found: Interval, known: Mapping[int, Interval], bounded: Bounds | None
 ) -> RangeError:
     name, dtype = record.op.split(".", 1)[1], tape.types[record.results[0]].dtype
     notes = tuple(
-        f"its operand {_named(tape, value)} lies in {known[value]}" for value in dict.fromkeys(record.operands)
+        f"its operand {_name_of(tape, value)} lies in {known[value]}" for value in dict.fromkeys(record.operands)
     )
     if bounded is None:
         message = f"`{name}` can give {found}, and the largest {dtype} is {range_of(dtype).high:.6g}"
@@ -68,7 +113,7 @@ def _refuted(
     return RangeError(message, span=record.span, notes=notes, fix=fix)
 
 
-def _named(tape: Tape, value: int) -> str:
+def _name_of(tape: Tape, value: int) -> str:
     if value in tape.inputs:
         return f"`{tape.names[tape.inputs.index(value)]}`"
     made = next(record for record in tape.records if value in record.results)

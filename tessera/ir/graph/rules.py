@@ -12,9 +12,6 @@ from tessera.types.dtype import DType
 from tessera.types.shape import is_at_least, is_refuted
 from tessera.types.tensor_type import TensorType
 
-FLOATS = ("f32", "f64", "bf16", "f16", "f8e4m3", "f8e5m2")
-INTEGERS = ("i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8")
-
 
 def same_dim(ctx: InferContext, left: Dim, right: Dim, message: str, *, help: str = "") -> Dim:
     """The dim both must be; where they are known to differ, fails with `message` and the two values."""

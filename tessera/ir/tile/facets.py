@@ -37,6 +37,11 @@ class View:
     maps: Callable[[TensorType, Sequence[TensorType], Attributes], Sequence[IndexMap]]
     space: Callable[[Attributes], str] | None = None
 
+    @property
+    def moves_elements(self) -> bool:
+        """Whether it does nothing else: a view with a `space` is there for that."""
+        return self.space is None
+
 
 @frozen
 class Pointwise:

@@ -15,12 +15,12 @@ import numpy as np
 from xdsl.ir import Block, SSAValue
 
 from tessera.diagnostics.codes import BoundsError
+from tessera.ir.base import scalar_reference as scalars
 from tessera.ir.base.arrays import Array, numpy_dtype, rounded
 from tessera.ir.base.interpret import InterpretError, Run, handles
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.rounding import round_to
 from tessera.ir.base.types import BufferAttr, IndexAttr, TileAttr
-from tessera.ir.tile import scalars
 from tessera.ir.tile.indexing import Cells, along, cells_of, evaluate
 from tessera.ir.tile.softmax_recipe import attend, softmax
 from tessera.types.dim import Dim
@@ -288,7 +288,7 @@ def _elementwise(run: Run, op: SpecOp) -> Sequence[Any]:
 
 @handles("ttile.cast")
 def _cast(run: Run, op: SpecOp) -> Sequence[Any]:
-    return (scalars.cast(run[op.operands[0]], _dtype(op.operands[0]), _dtype(op.results[0])),)
+    return (scalars.cast(run[op.operands[0]], dtype=_dtype(op.results[0])),)
 
 
 @handles("ttile.round")
@@ -415,7 +415,7 @@ class _Run:
         return np.where(flags, yes, no)
 
     def narrowed(self, tile: Array, like: Array) -> Array:
-        return tile if self.narrow is self.dtype else scalars.cast(tile, self.dtype, self.narrow)
+        return tile if self.narrow is self.dtype else scalars.cast(tile, dtype=self.narrow)
 
     def dot(self, left: Array, right: Array, acc: Array) -> Array:
         return scalars.dot(left, right, acc)

@@ -10,8 +10,8 @@ from typing import Any
 from xdsl.ir import Block, SSAValue
 
 from tessera.ir.base.dialect_of import make
-from tessera.ir.base.functions import FUNCTIONS
 from tessera.ir.base.op import SpecOp
+from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS
 from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
 from tessera.ir.base.writer import OpWriter
 from tessera.ir.target.lanes import VOTES
@@ -188,7 +188,7 @@ class TileBuilder(OpWriter):
     def elementwise(self, fn: str, *tiles: SSAValue) -> SSAValue:
         type = tile_type(tiles[0])
         return self._tile(
-            "elementwise", tiles, {"fn": fn}, type.with_dtype(bool_) if FUNCTIONS[fn].is_predicate else type
+            "elementwise", tiles, {"fn": fn}, type.with_dtype(bool_) if SCALAR_FUNCTIONS[fn].is_predicate else type
         )
 
     def select(self, condition: SSAValue, first: SSAValue, second: SSAValue) -> SSAValue:

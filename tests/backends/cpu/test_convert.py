@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tessera.ir.graph.scalar_reference import cast as reference_cast
 
 from tessera.ir.base.arrays import numpy_dtype
-from tessera.ir.graph.scalar_reference import cast as reference_cast
 from tessera.ir.target.llvm import convert
 from tessera.ir.target.llvm.text import ModuleText, TargetText, Value
 from tessera.ir.target.llvm.types import bytes_of

@@ -9,7 +9,7 @@ import numpy as np
 
 from tessera.ir.base.dialect_of import install
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.spec import Attribute, Attributes, Folder, InferContext, OpSpec, Registry
+from tessera.ir.base.spec import Attribute, Attributes, InferContext, OpSpec, Registry, Simplifier
 from tessera.ir.base.types import INDEX, BufferAttr, IndexAttr, TensorAttr, TileAttr
 from tessera.types.dim import Dim
 from tessera.types.tensor_type import TensorType
@@ -29,12 +29,12 @@ def infer_scale(context: InferContext, types: Sequence[TensorType], attributes: 
     return types
 
 
-def fold_scale(folder: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+def simplify_scale(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
     if attributes["by"] == 1.0:
         return operands[0]
-    inner = folder.producer(operands[0])
+    inner = simplifier.producer(operands[0])
     if inner is not None and inner.name == "scale":
-        return folder.emit("scale", inner.operands[0], by=inner.attributes["by"] * attributes["by"])
+        return simplifier.emit("scale", inner.operands[0], by=inner.attributes["by"] * attributes["by"])
     return None
 
 
@@ -95,7 +95,7 @@ SPECS = (
         infer_scale,
         reference_scale,
         attributes=(Attribute("by", "float", 1.0),),
-        fold=fold_scale,
+        simplify=simplify_scale,
     ),
     OpSpec("toy.double", "x + x", ("x",), infer_scale, reference_double, decompose=decompose_double),
     OpSpec("toy.shout", "Says its value.", ("x",), infer_scale, reference_shout, effects=frozenset(["io"])),

@@ -1,4 +1,8 @@
-"""The ops of Graph IR: every module of this package gives `SPECS`, and they are all here."""
+"""The ops of Graph IR: every module of this package gives `SPECS`, and they are all here.
+
+An op is registered when its module is read, and one that lacks a facet which some stage will ask for is refused there,
+by name: left out silently, it would be a composite op that no numerics policy rounds, or a value without a bound.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,53 @@ import pkgutil
 import threading
 from collections.abc import Iterator
 
-from tessera.ir.base.spec import OpSpec, Registry
+from tessera.ir.base.interval import HULL, SAME, IntervalRule
+from tessera.ir.base.spec import KEEP, ROUND, OpSpec, PolicyRule, Registry
+from tessera.ir.tile.facets import Assembly, Gather, Pointwise, Reduction, View
 
 _USUAL = ("contraction", "elementwise", "creation", "softmax", "movement", "reduce", "select", "norm", "slicing")
 """Modules read first: a program found in the disk cache often needs no others, and they cost more than running it."""
+
+
+def policy_of(spec: OpSpec) -> PolicyRule:
+    """The `policy` facet of a registered op: its own, or the one that its lowering implies."""
+    return spec.policy or _implied_policy(spec) or KEEP
+
+
+def interval_of(spec: OpSpec) -> IntervalRule | None:
+    """The `interval` facet of an op: its own, or the one that its lowering implies."""
+    if spec.interval is not None:
+        return spec.interval
+    if isinstance(spec.lower, View | Gather):
+        return SAME
+    return HULL if isinstance(spec.lower, Assembly) else None
+
+
+def _implied_policy(spec: OpSpec) -> PolicyRule | None:
+    if not spec.operands or isinstance(spec.lower, View | Gather | Assembly):
+        return KEEP
+    return ROUND if isinstance(spec.lower, Pointwise | Reduction) else None
+
+
+def check_facets(spec: OpSpec) -> None:
+    """Raises TypeError, by name, for an op that lacks a facet it needs."""
+    missing = ""
+    if spec.reference is None:
+        missing = "`reference`: its meaning on NumPy arrays, which tests and constant folding run"
+    elif spec.lower is None and spec.decompose is None and not spec.effects and not spec.region_names:
+        missing = "a lowering: `lower` (a facet of `ir/tile/facets.py`), or `decompose` into other ops"
+    elif spec.policy is None and _implied_policy(spec) is None:
+        missing = (
+            "`policy`: what a numerics policy makes of it; `ROUND` for an op that computes, `KEEP` for one that moves "
+            "elements or says itself how it rounds (`ir/base/spec.py`)"
+        )
+    elif interval_of(spec) is None:
+        missing = (
+            "`interval`: how far it takes its operands, a rule of `ir/base/interval.py`; `ANYTHING` says that nothing "
+            "is known"
+        )
+    if missing:
+        raise TypeError(f"op `{spec.name}` lacks {missing}")
 
 
 class _Folder(Registry):
@@ -22,6 +69,10 @@ class _Folder(Registry):
         self._unread = [*(name for name in _USUAL if name in names), *(name for name in names if name not in _USUAL)]
         self._read: dict[str, tuple[OpSpec, ...]] = {}
         self._lock = threading.RLock()
+
+    def add(self, spec: OpSpec) -> OpSpec:
+        check_facets(spec)
+        return super().add(spec)
 
     def _read_until(self, name: str = "") -> None:
         """Read modules until one has the op `name`; all of them when none has."""

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from tessera.ir.base.arrays import Array, dtype_of, rounded, static_shape
-from tessera.ir.base.spec import Attribute, Attributes, Folder, InferContext, OpSpec, Sample
+from tessera.ir.base.interval import Interval, IntervalQuery, IntervalRule, point
+from tessera.ir.base.spec import Attribute, Attributes, InferContext, OpSpec, Sample, Simplifier
 from tessera.ir.graph.ops.movement import STORED, dims, moving_cost, moving_sample
 from tessera.ir.graph.ops.reduce import check_axes
 from tessera.ir.graph.samples import named, normal
@@ -77,19 +78,19 @@ def _concat_pieces(types: Sequence[TensorType], outs: Sequence[TensorType], attr
     return pieces
 
 
-def _fold_concat(folder: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+def _simplify_concat(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
     """Drop a concat of one; rewrite concat to leave out operands known to be empty."""
     if len(operands) == 1:
         return operands[0]
     axis = int(attributes["axis"])
-    shapes = [folder.type_of(x).shape for x in operands]
+    shapes = [simplifier.type_of(x).shape for x in operands]
     # operands equal by a guard only may differ in how their dims are written, and so in type
     if len({(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}) > 1:
         return None
     kept = [x for x, shape in zip(operands, shapes, strict=True) if shape[axis].value != 0] or list(operands[:1])
     if len(kept) == len(operands):
         return None
-    return kept[0] if len(kept) == 1 else folder.emit("concat", *kept, axis=axis)
+    return kept[0] if len(kept) == 1 else simplifier.emit("concat", *kept, axis=axis)
 
 
 def _infer_stack(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
@@ -115,9 +116,9 @@ def _stack_pieces(types: Sequence[TensorType], outs: Sequence[TensorType], attri
     return pieces
 
 
-def _fold_stack(folder: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+def _simplify_stack(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
     """Rewrite a stack of one to an inserted dim."""
-    return folder.emit("expand_dims", operands[0], axes=(attributes["axis"],)) if len(operands) == 1 else None
+    return simplifier.emit("expand_dims", operands[0], axes=(attributes["axis"],)) if len(operands) == 1 else None
 
 
 def _infer_pad(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
@@ -154,7 +155,7 @@ def _pad_pieces(types: Sequence[TensorType], outs: Sequence[TensorType], attribu
     return [*pieces, Piece(0, low, x, coordinates(len(x)))]
 
 
-def _fold_pad(folder: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+def _simplify_pad(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
     """Drop a padding by nothing."""
     return operands[0] if all(width == ZERO for width in (*attributes["low"], *attributes["high"])) else None
 
@@ -181,7 +182,7 @@ CONCAT = OpSpec(
     ),
     dtypes=STORED,
     cost=moving_cost(),
-    fold=_fold_concat,
+    simplify=_simplify_concat,
     lower=Assembly(_concat_pieces),
 )
 
@@ -202,9 +203,14 @@ STACK = OpSpec(
     ),
     dtypes=STORED,
     cost=moving_cost(),
-    fold=_fold_stack,
+    simplify=_simplify_stack,
     lower=Assembly(_stack_pieces),
 )
+
+
+def _pad_interval(query: IntervalQuery) -> Interval:
+    return query.x.hull(point(float(query.attributes.get("value", 0.0) or 0.0)))
+
 
 PAD = OpSpec(
     name="tgraph.pad",
@@ -227,8 +233,9 @@ PAD = OpSpec(
     ),
     dtypes=STORED,
     cost=moving_cost(),
-    fold=_fold_pad,
+    simplify=_simplify_pad,
     lower=Assembly(_pad_pieces),
+    interval=IntervalRule(_pad_interval, is_exact=True),
 )
 
 SPECS: tuple[OpSpec, ...] = (CONCAT, STACK, PAD)

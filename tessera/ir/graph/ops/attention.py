@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, rounded
-from tessera.ir.base.spec import Attribute, Attributes, Builder, Cost, Folder, InferContext, OpSpec, Sample
-from tessera.ir.graph.building import cast, expanded, part, restated, widened
-from tessera.ir.graph.rules import FLOATS, float_operand, integer_operand, same_dim, same_dtype, traffic, visits
+from tessera.ir.base.interval import ANYTHING, SAME, IntervalRule, point
+from tessera.ir.base.spec import (
+    FLOATS,
+    KEEP,
+    ROUND,
+    Attribute,
+    Attributes,
+    Builder,
+    Cost,
+    InferContext,
+    OpSpec,
+    PolicyRule,
+    Sample,
+    Simplifier,
+)
+from tessera.ir.graph.building import cast, constant, expanded, part, restated, size, widened
+from tessera.ir.graph.ops.contraction import accumulate_matmul
+from tessera.ir.graph.rules import float_operand, integer_operand, same_dim, same_dtype, traffic, visits
 from tessera.ir.graph.samples import Make, normal
 from tessera.ir.tile.facets import Library
+from tessera.types import dtype as dt
 from tessera.types.dim import Dim
-from tessera.types.shape import Named, broadcast, equal_dims, is_refuted, path, text
+from tessera.types.dtype import DType
+from tessera.types.number_format import BlockFormat
+from tessera.types.shape import ONE, Named, broadcast, equal_dims, is_refuted, path, text
 from tessera.types.tensor_type import TensorType
 
 CAUSAL = Attribute("causal", "bool", False, "hide later keys; the last query stands at the last key")
@@ -113,7 +133,7 @@ PART = 2048
 """Keys of a part of `attention` of one query. It decides in which order sums are joined, so it is never chosen."""
 
 
-def _split_keys(b: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+def _split_keys(b: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
     """One query to many keys: parts of them side by side, joined by their shares of the sum, in order.
 
     `causal` hides nothing from a last query. A fourth operand is a mask, or how many keys of a cache there are. A cache
@@ -298,6 +318,80 @@ _ATTENDED = (
 )
 """What attention is shown by, with the log-sum-exps of its rows and without."""
 
+
+def _accumulate_attention(
+    op: str,
+    b: Builder,
+    operands: Sequence[Any],
+    attributes: Attributes,
+    total: DType,
+    emit_composite: Callable[..., Any],
+) -> Any:
+    """Attention in f32: scores, softmax, values, each sum in the accumulator; and the log-sum-exp where asked."""
+    q, k, v = (cast(b, value, dt.f32) for value in operands[:3])
+    heads, shared = b.type_of(q).shape[1], b.type_of(k).shape[1]
+    filled = None
+    if op == "cached_attention":
+        filled, v = _mask_cache(b, v, operands[3])
+    if heads != shared:
+        own = b.emit("iota", shape=(heads,), axis=0, dtype=dt.i64)
+        own = b.emit("floordiv", own, size(b, heads // shared))
+        k, v = b.emit("take", k, own, axis=1), b.emit("take", v, own, axis=1)
+    q = b.emit("mul", q, _scale_value(b, b.type_of(q).shape[3], attributes["scale"]))
+    scores = accumulate_matmul(b, q, b.emit("transpose", k, axes=(0, 1, 3, 2)), total)
+    for mask in operands[3:] if filled is None else ():
+        scores = b.emit("add", scores, cast(b, mask, dt.f32))
+    scores = _mask_scores(b, scores, filled, causal=bool(attributes["causal"]))
+    out = accumulate_matmul(b, emit_composite("softmax", scores, axis=3), v, total)
+    if op != "attention_with_lse":
+        return out
+    return out, emit_composite("logsumexp_safe", scores, axes=(3,), keepdims=False)
+
+
+def _scale_value(b: Builder, head: Dim, given: float | None) -> Any:
+    if given is None and head.value is not None:
+        given = 1.0 / math.sqrt(max(head.value, 1))
+    if given is not None:
+        return constant(b, given, dt.f32)
+    return b.emit("reciprocal", b.emit("sqrt", b.emit("maximum", size(b, head, dt.f32), constant(b, 1.0, dt.f32))))
+
+
+def _mask_cache(b: Builder, v: Any, length: Any) -> tuple[Any, Any]:
+    """How many keys of a cache count, and its values with zeros beyond them, whatever is stored there."""
+    shape = b.type_of(v).shape
+    filled = b.emit("minimum", b.emit("maximum", cast(b, length, dt.i64), constant(b, 0, dt.i64)), size(b, shape[2]))
+    is_filled = b.emit("lt", b.emit("iota", shape=(shape[2], ONE), axis=0, dtype=dt.i64), filled)
+    return filled, b.emit("where", is_filled, v, constant(b, 0.0, dt.f32))
+
+
+def _mask_scores(b: Builder, scores: Any, filled: Any, *, causal: bool) -> Any:
+    """Scores with -inf for keys that are not there, or later than their query; the last query stands at the last."""
+    if filled is None and not causal:
+        return scores
+    queries, keys = b.type_of(scores).shape[2:]
+    seen = size(b, keys) if filled is None else filled
+    if causal:
+        row = b.emit("iota", shape=(queries, ONE), axis=0, dtype=dt.i64)
+        own = b.emit("add", row, b.emit("sub", b.emit("add", seen, constant(b, 1, dt.i64)), size(b, queries)))
+        seen = b.emit("minimum", own, seen)
+    column = b.emit("iota", shape=(queries, keys), axis=1, dtype=dt.i64)
+    return b.emit("where", b.emit("lt", column, seen), scores, constant(b, -math.inf, dt.f32))
+
+
+def _attention_block_axis(type: TensorType, number: int, attributes: Attributes, blocks: BlockFormat) -> int:
+    return type.rank - 2 if number == 2 else type.rank - 1  # the head dim of queries and keys, the keys of values
+
+
+def _attention_policy(op: str) -> PolicyRule:
+    # The first three operands are factors; a mask is added, and its infinities must stay.
+    return PolicyRule(
+        "contract", factors=3, accumulate=partial(_accumulate_attention, op), block_axis=_attention_block_axis
+    )
+
+
+_WEIGHTED_VALUES = IntervalRule(lambda query: query.operands[2].hull(point(0.0)))
+"""Means of values, or 0 for a row that sees no key."""
+
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="tgraph.attention",
@@ -313,8 +407,10 @@ SPECS: tuple[OpSpec, ...] = (
         ),
         dtypes=FLOATS,
         cost=attention_cost,
-        fold=_split_keys,
+        simplify=_split_keys,
         lower=Library("attention", reads_views=True, takes_epilogue=True),
+        policy=_attention_policy("attention"),
+        interval=_WEIGHTED_VALUES,
     ),
     OpSpec(
         name="tgraph.attention_with_lse",
@@ -328,6 +424,8 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=FLOATS,
         cost=attention_cost,
         lower=Library("attention", reads_views=True, takes_epilogue=True),
+        policy=_attention_policy("attention_with_lse"),
+        interval=ANYTHING,
     ),
     OpSpec(
         name="tgraph.cached_attention",
@@ -343,8 +441,10 @@ SPECS: tuple[OpSpec, ...] = (
         ),
         dtypes=FLOATS,
         cost=attention_cost,
-        fold=_split_keys,
+        simplify=_split_keys,
         lower=Library("attention", reads_views=True, takes_epilogue=True),
+        policy=_attention_policy("cached_attention"),
+        interval=_WEIGHTED_VALUES,
     ),
     OpSpec(
         name="tgraph.split_qkv",
@@ -364,6 +464,8 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=FLOATS,
         cost=visits(0),
         decompose=_decompose_split,
+        policy=KEEP,
+        interval=SAME,
     ),
     OpSpec(
         name="tgraph.rotary",
@@ -379,5 +481,7 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=FLOATS,
         cost=visits(3),
         decompose=_decompose_rotary,
+        policy=ROUND,
+        interval=ANYTHING,
     ),
 )

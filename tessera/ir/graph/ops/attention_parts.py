@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tessera.ir.base.arrays import Array, rounded
-from tessera.ir.base.spec import Attribute, Attributes, InferContext, OpSpec, Sample
+from tessera.ir.base.interval import ANYTHING
+from tessera.ir.base.spec import FLOATS, KEEP, Attribute, Attributes, InferContext, OpSpec, Sample
 from tessera.ir.graph.ops.attention import (
     SCALE,
     attended,
@@ -17,7 +18,7 @@ from tessera.ir.graph.ops.attention import (
     check_heads,
     check_length,
 )
-from tessera.ir.graph.rules import FLOATS, float_operand, same_dtype, visits
+from tessera.ir.graph.rules import float_operand, same_dtype, visits
 from tessera.ir.graph.samples import Make, normal
 from tessera.ir.tile.facets import Library
 from tessera.types.dim import Dim
@@ -100,6 +101,8 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=FLOATS,
         cost=attention_cost,
         lower=Library("attention_parts", reads_views=True),
+        policy=KEEP,
+        interval=ANYTHING,
     ),
     OpSpec(
         name="tgraph.attention_join",
@@ -115,5 +118,7 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=("f32", "f64"),
         cost=visits(2),
         lower=Library("attention_join", takes_epilogue=True),
+        policy=KEEP,
+        interval=ANYTHING,
     ),
 )

@@ -12,9 +12,21 @@ from typing import Any
 import numpy as np
 
 from tessera.ir.base.arrays import Array, dtype_of, rounded, static, widened
-from tessera.ir.base.spec import Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
+from tessera.ir.base.interval import ANYTHING, SAME
+from tessera.ir.base.spec import (
+    FLOATS,
+    INTEGERS,
+    KEEP,
+    Attribute,
+    Attributes,
+    Builder,
+    Cost,
+    InferContext,
+    OpSpec,
+    Sample,
+)
 from tessera.ir.graph.building import constant
-from tessera.ir.graph.rules import FLOATS, INTEGERS, same_dim, traffic
+from tessera.ir.graph.rules import same_dim, traffic
 from tessera.ir.graph.samples import normal
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
@@ -195,6 +207,8 @@ def _collective(name: str, summary: str, extra: tuple[Attribute, ...], infer: An
         samples=(Sample("one rank", normal((4, 6)), {"axis": "dp", "size": (Dim.constant(1),)}),),
         dtypes=(*FLOATS, *INTEGERS),
         cost=_cost,
+        policy=KEEP,
+        interval=ANYTHING,
     )
 
 
@@ -243,6 +257,7 @@ SPECS: tuple[OpSpec, ...] = (
         samples=(Sample("one rank", lambda _: [], {"axis": "dp", "size": (Dim.constant(1),)}),),
         cost=_cost_nothing,
         decompose=_decompose_axis_index,
+        interval=ANYTHING,
     ),
     OpSpec(
         name="tgraph.replicated",
@@ -255,5 +270,7 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=(*FLOATS, *INTEGERS),
         cost=_cost_nothing,
         decompose=_decompose_replicated,
+        policy=KEEP,
+        interval=SAME,
     ),
 )

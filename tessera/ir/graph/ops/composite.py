@@ -7,13 +7,26 @@ from typing import Any
 
 import numpy as np
 
+from tessera.ir.base import scalar_reference as scalars
 from tessera.ir.base.arrays import Array, dtype_of, rounded
 from tessera.ir.base.arrays import widened as widened_array
-from tessera.ir.base.spec import Attribute, Attributes, Builder, Folder, InferContext, OpSpec, Sample
-from tessera.ir.graph import scalar_reference as scalars
+from tessera.ir.base.interval import ANYTHING
+from tessera.ir.base.spec import (
+    FLOATS,
+    INTEGERS,
+    KEEP,
+    ROUND,
+    Attribute,
+    Attributes,
+    Builder,
+    InferContext,
+    OpSpec,
+    Sample,
+    Simplifier,
+)
 from tessera.ir.graph.building import cast, widened
 from tessera.ir.graph.ops.random import check_key, check_rate, keep_mask, key_sample
-from tessera.ir.graph.rules import FLOATS, INTEGERS, float_operand, same_dtype, visits
+from tessera.ir.graph.rules import float_operand, same_dtype, visits
 from tessera.ir.graph.samples import normal
 from tessera.types.shape import Named, broadcast
 from tessera.types.tensor_type import TensorType
@@ -64,9 +77,9 @@ def _decompose_cast_like(b: Builder, operands: Sequence[Any], attributes: Attrib
     return cast(b, operands[0], b.type_of(operands[1]).dtype)
 
 
-def _fold_cast_like(folder: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+def _simplify_cast_like(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
     """The dtype is known, so the other value is not needed."""
-    return _decompose_cast_like(folder, operands, attributes)
+    return _decompose_cast_like(simplifier, operands, attributes)
 
 
 def cast_like_reference(x: Array, like: Array) -> Array:
@@ -89,6 +102,8 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=FLOATS,
         cost=visits(1),
         decompose=_decompose_residual,
+        policy=ROUND,
+        interval=ANYTHING,
     ),
     OpSpec(
         name="tgraph.cast_like",
@@ -99,7 +114,9 @@ SPECS: tuple[OpSpec, ...] = (
         samples=(Sample("same dtype", normal((3, 5), (2,))),),
         dtypes=(*FLOATS, *INTEGERS),
         cost=visits(1),
-        fold=_fold_cast_like,
+        simplify=_simplify_cast_like,
         decompose=_decompose_cast_like,
+        policy=KEEP,
+        interval=ANYTHING,
     ),
 )

@@ -8,15 +8,30 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tessera.ir.base.arrays import Array, added_once, dtype_of, exact, numpy_dtype, rounded
-from tessera.ir.base.spec import Attribute, Attributes, Cost, Folder, InferContext, OpSpec, Sample
-from tessera.ir.graph.rules import FLOATS, INTEGERS, axes_attribute, same_dim, traffic
+from tessera.ir.base.interval import INF, Interval, IntervalQuery, IntervalRule, multiply, total_of
+from tessera.ir.base.spec import (
+    FLOATS,
+    INTEGERS,
+    Attribute,
+    Attributes,
+    Builder,
+    Cost,
+    InferContext,
+    OpSpec,
+    PolicyRule,
+    Sample,
+    Simplifier,
+)
+from tessera.ir.graph.building import cast, expanded
+from tessera.ir.graph.rules import axes_attribute, same_dim, traffic
 from tessera.ir.graph.samples import normal
 from tessera.ir.tile.facets import Contraction, ContractionMaps
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import DType
+from tessera.types.number_format import BlockFormat
 from tessera.types.promotion import promote
-from tessera.types.shape import Named, broadcast, is_refuted, path, text
+from tessera.types.shape import ONE, Named, broadcast, is_refuted, path, text
 from tessera.types.tensor_type import TensorType
 
 NUMERICS = (
@@ -238,7 +253,7 @@ def _dot_general_maps(types: Sequence[TensorType], attributes: Attributes) -> Co
     )
 
 
-def _gathered_sides(b: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+def _gathered_sides(b: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
     """Free and summed axes of each side beside each other, in order: products then walk either as one."""
     made = dict(attributes)
     sides: list[Any] = []
@@ -295,6 +310,72 @@ def _dot_general_cost(operands: Sequence[TensorType], results: Sequence[TensorTy
     return Cost(results[0].size * inner * 2, traffic(operands, results))
 
 
+def _accumulate_matmul(
+    b: Builder, operands: Sequence[Any], attributes: Attributes, total: DType, emit_composite: Any
+) -> Any:
+    return accumulate_matmul(b, operands[0], operands[1], total)
+
+
+def accumulate_matmul(b: Builder, left: Any, right: Any, total: DType) -> Any:
+    """`left @ right` in an accumulator that its kernel does not have: a sum of products in f32, or a chain in f64.
+
+    Terms are rounded to a narrow accumulator as they join it, so the sum takes them as they are.
+    """
+    if total is dt.f64:
+        return cast(b, b.emit("matmul", cast(b, left, dt.f64), cast(b, right, dt.f64)), dt.f32)
+    is_row, is_column = b.type_of(left).rank == 1, b.type_of(right).rank == 1
+    left = expanded(b, cast(b, left, dt.f32), 0) if is_row else cast(b, left, dt.f32)
+    right = expanded(b, cast(b, right, dt.f32), 1) if is_column else cast(b, right, dt.f32)
+    a, c = b.type_of(left).shape, b.type_of(right).shape
+    terms = b.emit(
+        "mul",
+        b.emit("reshape", left, shape=(*a, ONE)),
+        b.emit("reshape", right, shape=(*c[:-2], ONE, *c[-2:])),
+    )
+    made = b.emit("sum", terms, axes=(b.type_of(terms).rank - 2,), keepdims=False, accumulate=total)
+    shape = b.type_of(made).shape
+    rows, columns = () if is_row else shape[-2:-1], () if is_column else shape[-1:]
+    return b.emit("reshape", made, shape=(*shape[:-2], *rows, *columns)) if is_row or is_column else made
+
+
+def _accumulate_dot_general(
+    b: Builder, operands: Sequence[Any], attributes: Attributes, total: DType, emit_composite: Any
+) -> Any:
+    """`dot_general` in f32: batch axes, what is left of both operands, and last what is summed."""
+    parts = list[Any]()
+    for value, side in zip(operands, ("lhs", "rhs"), strict=True):
+        shape = b.type_of(value).shape
+        batch, contract = (tuple(attributes[f"{side}_{what}"]) for what in ("batch", "contract"))
+        free = tuple(axis for axis in range(len(shape)) if axis not in (*batch, *contract))
+        moved = b.emit("transpose", cast(b, value, dt.f32), axes=(*batch, *free, *contract))
+        parts.append((moved, len(batch), len(free)))
+    (x, count, own), (y, _, others) = parts
+    a, c = b.type_of(x).shape, b.type_of(y).shape
+    x = b.emit("reshape", x, shape=(*a[: count + own], *(ONE,) * others, *a[count + own :]))
+    y = b.emit("reshape", y, shape=(*c[:count], *(ONE,) * own, *c[count:]))
+    axes = tuple(range(count + own + others, b.type_of(x).rank))
+    return b.emit("sum", b.emit("mul", x, y), axes=axes, keepdims=False, accumulate=total)
+
+
+def _matmul_block_axis(type: TensorType, number: int, attributes: Attributes, blocks: BlockFormat) -> int:
+    return type.rank - 1 if number == 0 or type.rank == 1 else type.rank - 2
+
+
+def _dot_general_block_axis(type: TensorType, number: int, attributes: Attributes, blocks: BlockFormat) -> int | None:
+    axes = attributes[("lhs_contract", "rhs_contract")[number]]
+    return axes[-1] % type.rank if axes else None
+
+
+def _matmul_interval(query: IntervalQuery) -> Interval:
+    count = query.types[0].shape[-1].value if query.types[0].rank else 1
+    return total_of(multiply(query.x, query.y), INF if count is None else float(count), query.result.dtype)
+
+
+def _dot_general_interval(query: IntervalQuery) -> Interval:
+    count = query.count(query.attributes["lhs_contract"])
+    return total_of(multiply(query.x, query.y), count, query.result.dtype)
+
+
 MATMUL = OpSpec(
     name="tgraph.matmul",
     summary="Matrix product; leading dims broadcast, a 1-D operand is a row (left) or a column (right), as in NumPy.",
@@ -315,6 +396,8 @@ MATMUL = OpSpec(
         Sample("stretched batch", normal((3, 1, 4, 5), (2, 5, 6))),
         Sample("empty inner", normal((3, 0), (0, 4))),
     ),
+    policy=PolicyRule("contract", accumulate=_accumulate_matmul, block_axis=_matmul_block_axis),
+    interval=IntervalRule(_matmul_interval),
 )
 
 DOT_GENERAL = OpSpec(
@@ -332,7 +415,7 @@ DOT_GENERAL = OpSpec(
     reference=dot_general_reference,
     cost=_dot_general_cost,
     dtypes=(*FLOATS, *INTEGERS, "i4"),
-    fold=_gathered_sides,
+    simplify=_gathered_sides,
     lower=Contraction(_dot_general_maps),
     samples=(
         Sample("matrix", normal((4, 5), (5, 6)), {"lhs_contract": (1,), "rhs_contract": (0,)}),
@@ -347,6 +430,8 @@ DOT_GENERAL = OpSpec(
             {"lhs_batch": (1,), "rhs_batch": (2,), "lhs_contract": (2,), "rhs_contract": (1,)},
         ),
     ),
+    policy=PolicyRule("contract", accumulate=_accumulate_dot_general, block_axis=_dot_general_block_axis),
+    interval=IntervalRule(_dot_general_interval),
 )
 
 SPECS: tuple[OpSpec, ...] = (MATMUL, DOT_GENERAL)

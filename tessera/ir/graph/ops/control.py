@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tessera.ir.base.arrays import Array
-from tessera.ir.base.spec import Attribute, Attributes, InferContext, OpSpec
+from tessera.ir.base.interval import ANYTHING
+from tessera.ir.base.spec import KEEP, Attribute, Attributes, InferContext, OpSpec
 from tessera.ir.base.tape import Tape
 from tessera.types.dim import Dim
 from tessera.types.shape import equal_dims, is_refuted, path
@@ -176,6 +177,8 @@ def _flow(name: str, summary: str, operands: tuple[str, ...], attributes: Any, i
         attributes=attributes,
         infer=infer,
         reference=reference,
+        policy=KEEP,
+        interval=ANYTHING,
     )
 
 

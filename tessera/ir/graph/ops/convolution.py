@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tessera.ir.base.arrays import Array, static_shape
-from tessera.ir.base.spec import Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
+from tessera.ir.base.interval import ANYTHING
+from tessera.ir.base.spec import (
+    FLOATS,
+    KEEP,
+    Attribute,
+    Attributes,
+    Builder,
+    Cost,
+    InferContext,
+    OpSpec,
+    PolicyRule,
+    Sample,
+)
+from tessera.ir.graph.building import cast, constant
+from tessera.ir.graph.building import size as size_value
 from tessera.ir.graph.ops.contraction import (
     NUMERICS,
     chained,
@@ -16,12 +31,14 @@ from tessera.ir.graph.ops.contraction import (
     coordinate,
     reference_dtype,
 )
-from tessera.ir.graph.rules import FLOATS, at_least, axes_attribute, same_dim, traffic
+from tessera.ir.graph.rules import at_least, axes_attribute, same_dim, traffic
 from tessera.ir.graph.samples import normal
 from tessera.ir.tile.facets import Contraction, ContractionMaps
+from tessera.types import dtype as dt
 from tessera.types.dim import Dim, maximum, product
 from tessera.types.dtype import DType
-from tessera.types.shape import text
+from tessera.types.number_format import BlockFormat
+from tessera.types.shape import ONE, text
 from tessera.types.tensor_type import TensorType
 
 MODES = ("explicit", "same", "valid")
@@ -290,6 +307,56 @@ def _windows_cost(operands: Sequence[TensorType], results: Sequence[TensorType],
     return Cost(results[0].size * inner * 2, traffic(operands, results))
 
 
+def _accumulate_conv(
+    b: Builder, operands: Sequence[Any], attributes: Attributes, total: DType, emit_composite: Any
+) -> Any:
+    """A convolution in an accumulator that its kernel lacks: products in f32, summed over channels and window."""
+    x, w = (cast(b, value, dt.f32) for value in operands)
+    image, filters = b.type_of(x).shape, b.type_of(w).shape
+    groups, spatial = int(attributes["groups"]), len(image) - 2
+    low, high = window_padding(image[2:], filters[2:], attributes)
+    if any(dim.value != 0 for dim in (*low, *high)):
+        zeros = (Dim.constant(0),) * 2
+        x = b.emit("pad", x, low=(*zeros, *low), high=(*zeros, *high), value=0.0)
+    strides, dilations = spread(attributes, "stride", spatial), spread(attributes, "dilation", spatial)
+    extents = tuple(
+        window_extent(image[2 + at], low[at], high[at], filters[2 + at], strides[at], dilations[at])
+        for at in range(spatial)
+    )
+    split, rows = ((), filters[:1]) if groups == 1 else ((Dim.constant(groups),), (filters[0] // groups,))
+    # Every window is read by one index into the flattened image, so that the summed elements are contiguous: whichever
+    # dims are dynamic, no index is divided.
+    padded = b.type_of(x).shape[2:]
+    x = b.emit("reshape", x, shape=(image[0], *split, filters[1], product(padded)))
+    shape, index = (*filters[2:], *extents), None
+    for at in range(spatial):
+        inside, outside = (b.emit("iota", shape=shape, axis=axis, dtype=dt.i64) for axis in (at, spatial + at))
+        inside = b.emit("mul", inside, constant(b, dilations[at], dt.i64))
+        outside = b.emit("mul", outside, constant(b, strides[at], dt.i64))
+        along = b.emit("mul", b.emit("add", inside, outside), size_value(b, product(padded[at + 1 :]), dt.i64))
+        index = along if index is None else b.emit("add", index, along)
+    x = b.emit("take", x, index, axis=2 + len(split))
+    count, windows = product(filters[1:]), product(extents)
+    x = b.emit("reshape", x, shape=(image[0], *split, ONE, count, windows))
+    w = b.emit("reshape", w, shape=(*split, *rows, count, ONE))
+    made = b.emit("sum", b.emit("mul", x, w), axes=(2 + len(split),), keepdims=False, accumulate=total)
+    return b.emit("reshape", made, shape=(image[0], filters[0], *extents))
+
+
+def _conv_block_axis(
+    op: str, type: TensorType, number: int, attributes: Attributes, blocks: BlockFormat
+) -> int | tuple[str, str]:
+    """The channels, which blocks must not cross groups of."""
+    groups = int(attributes["groups"])
+    channels = type.shape[1] if number else type.shape[1] // groups
+    if groups > 1 and (channels % blocks.block).value != 0:
+        return (
+            f"`{op}` has groups of {channels} channels, and blocks of {blocks} have {blocks.block}",
+            "use groups of whole blocks, or a policy that stores a dtype here",
+        )
+    return 1
+
+
 def _conv(op: str, spatial: int, summary: str, samples: tuple[Sample, ...]) -> OpSpec:
     return OpSpec(
         name=f"tgraph.{op}",
@@ -302,6 +369,8 @@ def _conv(op: str, spatial: int, summary: str, samples: tuple[Sample, ...]) -> O
         dtypes=FLOATS,
         decompose=_decompose_conv,
         samples=samples,
+        policy=PolicyRule("contract", accumulate=_accumulate_conv, block_axis=partial(_conv_block_axis, op)),
+        interval=ANYTHING,
     )
 
 
@@ -366,6 +435,8 @@ CONV_WINDOWS = OpSpec(
             },
         ),
     ),
+    policy=KEEP,
+    interval=ANYTHING,
 )
 
 SPECS: tuple[OpSpec, ...] = (CONV1D, CONV2D, CONV_WINDOWS)

@@ -8,14 +8,24 @@ from typing import Any
 import numpy as np
 
 from tessera.ir.base.arrays import Array, dtype_of, static_shape
-from tessera.ir.base.spec import Attribute, Attributes, Folder, InferContext, OpSpec, Sample
-from tessera.ir.graph.folding import uniform_array
+from tessera.ir.base.interval import (
+    ANYTHING,
+    INF,
+    UNKNOWN,
+    WITH_ZERO,
+    Interval,
+    IntervalQuery,
+    IntervalRule,
+    always_within,
+    point,
+)
+from tessera.ir.base.scalar_reference import stored
+from tessera.ir.base.simplify import uniform_element
+from tessera.ir.base.spec import ANY, FLOATS, NUMBERS, Attribute, Attributes, InferContext, OpSpec, Sample, Simplifier
 from tessera.ir.graph.ops.assembly import check_value
-from tessera.ir.graph.ops.elementwise import ANY, NUMBERS, check_dtype, pointwise_cost
+from tessera.ir.graph.ops.elementwise import check_dtype, pointwise_cost
 from tessera.ir.graph.ops.movement import dims, moving_sample
-from tessera.ir.graph.rules import FLOATS
 from tessera.ir.graph.samples import named
-from tessera.ir.graph.scalar_reference import stored
 from tessera.ir.tile.facets import Pointwise
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim, product
@@ -143,6 +153,7 @@ def _triangle(name: str, summary: str, scalar: str, function: Any) -> OpSpec:
         dtypes=ANY,
         cost=pointwise_cost(1),
         lower=Pointwise(block),
+        interval=WITH_ZERO,
     )
 
 
@@ -212,14 +223,14 @@ def _constant_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, 
     return result
 
 
-def _fold_constant(folder: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+def _simplify_constant(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
     """Rewrite a constant of equal elements to `full`."""
     value = np.asarray(attributes["value"])
-    number = uniform_array(value)
+    number = uniform_element(value)
     if number is None:
         return None
     number = float(number) if dtype_of(value).is_float else number
-    return folder.emit("full", value=number, shape=dims(*value.shape), dtype=dtype_of(value))
+    return simplifier.emit("full", value=number, shape=dims(*value.shape), dtype=dtype_of(value))
 
 
 def _infer_dim_size(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
@@ -235,10 +246,28 @@ def _dim_size_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, 
     return builder.constant(size if size.value is None else size.value, dt.i64)
 
 
-def _fold_dim_size(folder: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+def _simplify_dim_size(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
     """Rewrite a size that is known to `full`."""
     size = product(attributes["dims"]).value
-    return None if size is None else folder.emit("full", value=size, shape=(), dtype=dt.i64)
+    return None if size is None else simplifier.emit("full", value=size, shape=(), dtype=dt.i64)
+
+
+def _iota_interval(query: IntervalQuery) -> Interval:
+    size = query.attributes["shape"][query.attributes["axis"]].value
+    return Interval(0.0, INF if size is None else float(max(size - 1, 0)))
+
+
+def _full_interval(query: IntervalQuery) -> Interval:
+    value = query.attributes["value"]
+    return point(float(value)) if isinstance(value, bool | int | float) else UNKNOWN
+
+
+def _constant_interval(query: IntervalQuery) -> Interval:
+    value = query.attributes["value"]
+    if not value.size:
+        return point(0.0)
+    wide = value.astype("f8")
+    return Interval(float(wide.min()), float(wide.max()), bool((wide != wide).any()))
 
 
 def _maker(name: str, summary: str, attributes: tuple[Attribute, ...], **facets: Any) -> OpSpec:
@@ -267,6 +296,7 @@ IOTA = _maker(
     samples=(*_each(NUMBERS, (7,), axis=0), *_each(("i64", "f32"), (3, 5), axis=1), *_each(("i32",), (0, 3), axis=0)),
     dtypes=NUMBERS,
     lower=Pointwise(_iota_block),
+    interval=IntervalRule(_iota_interval),
 )
 
 FULL = _maker(
@@ -284,6 +314,7 @@ FULL = _maker(
     ),
     dtypes=ANY,
     lower=Pointwise(_full_block, 0),
+    interval=IntervalRule(_full_interval, is_exact=True),
 )
 
 EYE = _maker(
@@ -295,6 +326,7 @@ EYE = _maker(
     samples=(*_each(ANY, (5, 5)), *_each(("f32",), (3, 7), offset=2), *_each(("f32",), (7, 3), offset=-1)),
     dtypes=ANY,
     lower=Pointwise(_eye_block, 2),
+    interval=always_within(0.0, 1.0, is_exact=True),
 )
 
 LINSPACE = _maker(
@@ -317,6 +349,7 @@ LINSPACE = _maker(
     ),
     dtypes=FLOATS,
     lower=Pointwise(_linspace_block, 3),
+    interval=ANYTHING,
 )
 
 CONSTANT = _maker(
@@ -333,8 +366,9 @@ CONSTANT = _maker(
         _made("empty", value=np.zeros((0, 3), np.float32)),
     ),
     dtypes=ANY,
-    fold=_fold_constant,
+    simplify=_simplify_constant,
     lower=Pointwise(_constant_block, 2),
+    interval=IntervalRule(_constant_interval, is_exact=True),
 )
 
 DIM_SIZE = _maker(
@@ -345,8 +379,9 @@ DIM_SIZE = _maker(
     reference=_dim_size_reference,
     samples=(_made("one", dims=dims(7)), _made("two", dims=dims(3, 5)), _made("none", dims=())),
     dtypes=("i64",),
-    fold=_fold_dim_size,
+    simplify=_simplify_dim_size,
     lower=Pointwise(_dim_size_block, 0),
+    interval=ANYTHING,
 )
 
 SPECS: tuple[OpSpec, ...] = (

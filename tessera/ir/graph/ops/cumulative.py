@@ -8,15 +8,27 @@ from typing import Any
 import numpy as np
 
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, rounded, widened
-from tessera.ir.base.spec import Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
-from tessera.ir.graph.ops.elementwise import NUMBERS, check_dtype
+from tessera.ir.base.interval import ANYTHING, SAME
+from tessera.ir.base.spec import (
+    KEEP,
+    NUMBERS,
+    ROUND,
+    Attribute,
+    Attributes,
+    Builder,
+    Cost,
+    InferContext,
+    OpSpec,
+    Sample,
+)
+from tessera.ir.graph.ops.elementwise import check_dtype
 from tessera.ir.graph.ops.reduce import ACCUMULATE, check_accumulator, check_axes
 from tessera.ir.graph.recipe import running_fold
 from tessera.ir.graph.rules import traffic
 from tessera.ir.graph.samples import named, normal
 from tessera.ir.tile.facets import Library
 from tessera.types.dtype import DType
-from tessera.types.promotion import ARITHMETIC, SUM, OpClass, sum_of
+from tessera.types.promotion import sum_of
 from tessera.types.tensor_type import TensorType
 
 KINDS: dict[str, Any] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
@@ -108,6 +120,8 @@ def _shorthand(name: str, kind: str, summary: str) -> OpSpec:
         dtypes=NUMBERS,
         cost=_cost,
         decompose=decompose,
+        policy=ROUND if kind in SUMS else KEEP,
+        interval=ANYTHING if kind in SUMS else SAME,
     )
 
 
@@ -123,6 +137,8 @@ CUMULATIVE = OpSpec(
     dtypes=NUMBERS,
     cost=_cost,
     lower=Library("scan"),
+    policy=ROUND,
+    interval=ANYTHING,
 )
 
 SPECS: tuple[OpSpec, ...] = (
@@ -131,6 +147,3 @@ SPECS: tuple[OpSpec, ...] = (
     _shorthand("cumprod", "prod", "Running product along one axis; integers in 64 bits."),
     _shorthand("cummax", "max", "Running maximum along one axis; NaN wins from where it stands."),
 )
-
-OP_CLASSES: dict[str, OpClass] = {"cumsum": SUM, "cumprod": SUM, "cummax": ARITHMETIC}
-"""What the front end casts operands to before each op."""

@@ -9,9 +9,21 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tessera.ir.base.arrays import Array, dtype_of, exact, rounded
-from tessera.ir.base.spec import Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
+from tessera.ir.base.interval import ANYTHING
+from tessera.ir.base.spec import (
+    FLOATS,
+    INTEGERS,
+    Attribute,
+    Attributes,
+    Builder,
+    Cost,
+    InferContext,
+    OpSpec,
+    PolicyRule,
+    Sample,
+)
 from tessera.ir.graph.ops.contraction import accumulator
-from tessera.ir.graph.rules import FLOATS, INTEGERS, same_dim, traffic
+from tessera.ir.graph.rules import same_dim, traffic
 from tessera.ir.graph.samples import normal
 from tessera.ir.tile.facets import IndexMap, View
 from tessera.ir.tile.facets import coordinate as at
@@ -301,6 +313,8 @@ EINSUM = OpSpec(
         Sample("bilinear", normal((6, 3), (3, 5, 4), (6, 4)), {"equation": "ni,ioj,nj->no"}),
         Sample("free sums", normal((3, 4), (5, 2)), {"equation": "ij,kl->ik"}),
     ),
+    policy=PolicyRule("contract", by_parts=True),
+    interval=ANYTHING,
 )
 
 SPECS: tuple[OpSpec, ...] = (DIAGONAL, EINSUM)

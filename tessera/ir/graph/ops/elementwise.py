@@ -1,16 +1,30 @@
-"""Ops on one element at a time: a row of a table each, with its meaning, its dtypes and its scalar function."""
+"""Ops on one element at a time: made from the table of scalar functions (`ir/base/scalar_functions.py`), and `gelu`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.spec import Attribute, Attributes, Cost, CostRule, Fold, InferContext, OpSpec, Sample
-from tessera.ir.graph import scalar_reference as scalars
-from tessera.ir.graph.elementwise_folds import BINARY_FOLDS, UNARY_FOLDS
-from tessera.ir.graph.rules import FLOATS, INTEGERS, traffic
+from tessera.ir.base.interval import gated
+from tessera.ir.base.scalar_declaration import GraphOp, ScalarFunction
+from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS
+from tessera.ir.base.scalar_reference import Meaning, graph_reference, meaning_of
+from tessera.ir.base.spec import (
+    BOOL,
+    FLOATS,
+    ROUND,
+    Attribute,
+    Attributes,
+    Cost,
+    CostRule,
+    InferContext,
+    OpSpec,
+    Sample,
+)
+from tessera.ir.graph.rules import traffic
 from tessera.ir.graph.samples import (
     BINARY_SHAPES,
     UNARY_SHAPES,
@@ -24,42 +38,10 @@ from tessera.ir.graph.samples import (
 )
 from tessera.ir.tile.facets import Pointwise
 from tessera.types import dtype as dt
-from tessera.types.frozen import frozen
-from tessera.types.promotion import (
-    ARITHMETIC,
-    BITWISE,
-    COMPARISON,
-    FLOATING,
-    LOGICAL,
-    PREDICATE,
-    OpClass,
-    float_of,
-)
+from tessera.types.dtype import DType
+from tessera.types.promotion import float_of
 from tessera.types.shape import Named, broadcast
 from tessera.types.tensor_type import TensorType
-
-NUMBERS = (*FLOATS, *INTEGERS)
-ANY = (*NUMBERS, "bool")
-BITS = (*INTEGERS, "bool")
-BOOL = ("bool",)
-
-
-@frozen
-class Row:
-    """One elementwise op: `scalar` is the function tiles are computed with, `floats` and `integers` its meaning."""
-
-    name: str
-    summary: str
-    group: OpClass
-    dtypes: tuple[str, ...]
-    floats: Callable[..., Any] | None
-    integers: Callable[..., Any] | None = None
-    scalar: str = ""
-    flops: int = 1
-    expensive: bool = False
-    block: Callable[..., Any] | None = None
-    samples: tuple[Sample, ...] = ()
-    attributes: tuple[Attribute, ...] = ()
 
 
 def check_dtype(ctx: InferContext, op: str, name: str, x: TensorType, allowed: Sequence[str]) -> None:
@@ -95,68 +77,77 @@ def pointwise_cost(flops: int) -> CostRule:
     return cost
 
 
-def _infer(row: Row, names: tuple[str, ...]) -> Any:
+def _infer(op: GraphOp, names: tuple[str, ...]) -> Any:
     def infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
-        check_same(ctx, row.name, names, types)
+        check_same(ctx, op.name, names, types)
         for name, x in zip(names, types, strict=True):
-            check_dtype(ctx, row.name, name, x, row.dtypes)
-        shape = broadcast(ctx, row.name, *(Named(name, x.shape) for name, x in zip(names, types, strict=True)))
-        return [TensorType(shape, row.group.result(types[0].dtype))]
+            check_dtype(ctx, op.name, name, x, op.dtypes)
+        shape = broadcast(ctx, op.name, *(Named(name, x.shape) for name, x in zip(names, types, strict=True)))
+        return [TensorType(shape, op.group.result(types[0].dtype))]
 
     return infer
 
 
-def _block(row: Row) -> Any:
+def _block(function: str) -> Any:
     def block(builder: Any, tiles: Sequence[Any], attributes: Attributes, out: TensorType) -> Any:
-        return builder.elementwise(row.scalar or row.name, *tiles)
+        return builder.elementwise(function, *tiles)
 
-    return row.block or block
+    return block
 
 
-def _default_samples(row: Row, arity: int) -> tuple[Sample, ...]:
+def _samples(kind: str, dtypes: tuple[str, ...], arity: int) -> tuple[Sample, ...]:
+    """Arrays of many shapes with the numbers that an entry of the table asks for."""
     shapes: list[Any] = [(shape,) for shape in UNARY_SHAPES] if arity == 1 else list(BINARY_SHAPES)
-    if row.dtypes == BOOL:
+    if dtypes == BOOL:
         return tuple(over(shapes, bools))
-    if "f32" not in row.dtypes:
+    if "f32" not in dtypes:
         return (*over(shapes, integers), Sample("extremes", integer_extremes(arity)))
+    if kind == "positive":
+        return (*over(shapes, positive), Sample("extremes", extremes(arity)))
+    if kind == "tame":
+        return (*over(shapes, normal), Sample("wide range", normal(*[(211,)] * arity, scale=8.0)))
+    if kind == "powers":
+        return (*over(shapes, positive), Sample("integer and half exponents", _powers))
     return (*over(shapes, normal), Sample("extremes", extremes(arity)))
 
 
-def make(row: Row, names: tuple[str, ...], fold: Fold | None) -> OpSpec:
-    """The declaration of one row."""
+def _powers(rng: np.random.Generator) -> Sequence[Any]:
+    base = np.array([0.0, 1.0, 2.0, 0.5, -2.0, -1.0, np.inf, np.nan], np.float32)
+    exponent = np.array([0.0, 1.0, -1.0, 2.0, 0.5, 3.0, -2.0], np.float32)
+    return [part.reshape(-1).copy() for part in np.meshgrid(base, exponent, indexing="ij")]
+
+
+def _make(function: ScalarFunction, op: GraphOp) -> OpSpec:
+    """The declaration of a graph op that computes a scalar function."""
+    names = ("x", "y", "z")[: function.arity]
     return OpSpec(
-        name=f"tgraph.{row.name}",
-        summary=row.summary,
+        name=f"tgraph.{op.name}",
+        summary=op.summary,
         operands=names,
-        attributes=row.attributes,
-        infer=_infer(row, names),
-        reference=scalars.elementwise(row.floats, row.integers, to_bool=row.group.result(dt.f32) is dt.bool_),
-        samples=row.samples or _default_samples(row, len(names)),
-        dtypes=row.dtypes,
-        cost=pointwise_cost(row.flops),
-        fold=fold,
-        lower=Pointwise(_block(row), row.flops, row.expensive),
+        infer=_infer(op, names),
+        reference=graph_reference(partial(meaning_of, function.name), to_bool=op.group.result(dt.f32) is dt.bool_),
+        samples=_samples(function.samples, op.dtypes, function.arity),
+        dtypes=op.dtypes,
+        cost=pointwise_cost(function.flops),
+        simplify=op.simplify,
+        lower=Pointwise(_block(function.name), function.flops, function.is_expensive),
+        policy=function.policy,
+        interval=op.interval,
+        jvp=function.jvp,
+        transpose=function.transpose,
+        batch=function.batch,
     )
 
 
-def _positive_samples() -> tuple[Sample, ...]:
-    return (*over([(shape,) for shape in UNARY_SHAPES], positive), Sample("extremes", extremes(1)))
+# `gelu` has an attribute that chooses between two scalar functions, so it is declared by hand.
 
 
-def _tame_samples(arity: int) -> tuple[Sample, ...]:
-    """Without infinities and huge numbers, where the op has no limit worth a promise."""
-    shapes: list[Any] = [(shape,) for shape in UNARY_SHAPES] if arity == 1 else list(BINARY_SHAPES)
-    spread = Sample("wide spread", normal(*[(211,)] * arity, scale=8.0))
-    return (*over(shapes, normal), spread)
+def _gelu_function(approximate: str) -> str:
+    return "gelu_tanh" if approximate == "tanh" else "gelu_erf"
 
 
-def _power_samples() -> tuple[Sample, ...]:
-    def make(rng: np.random.Generator) -> Sequence[Any]:
-        base = np.array([0.0, 1.0, 2.0, 0.5, -2.0, -1.0, np.inf, np.nan], np.float32)
-        exponent = np.array([0.0, 1.0, -1.0, 2.0, 0.5, 3.0, -2.0], np.float32)
-        return [part.reshape(-1).copy() for part in np.meshgrid(base, exponent, indexing="ij")]
-
-    return (*over(BINARY_SHAPES, positive), Sample("whole and half exponents", make))
+def _gelu_meaning(dtype: DType, approximate: str = "none") -> Meaning:
+    return meaning_of(_gelu_function(approximate), dtype)
 
 
 def _gelu_infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
@@ -169,159 +160,28 @@ def _gelu_infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attr
 
 
 def _gelu_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, out: TensorType) -> Any:
-    return builder.elementwise("gelu_tanh" if attributes["approximate"] == "tanh" else "gelu_erf", *tiles)
+    return builder.elementwise(_gelu_function(attributes["approximate"]), *tiles)
 
 
-def _gelu() -> OpSpec:
-    return OpSpec(
-        name="tgraph.gelu",
-        summary="`x` times the share of the normal distribution below `x`, exact or by the tanh formula.",
-        operands=("x",),
-        attributes=(Attribute("approximate", "str", "none", '"none" (by erf) or "tanh"'),),
-        infer=_gelu_infer,
-        reference=scalars.elementwise(scalars.gelu),
-        samples=(
-            *over([(shape,) for shape in UNARY_SHAPES], normal),
-            *over([((5, 7),), ((0, 3),), ((211,),)], normal, {"approximate": "tanh"}),
-        ),
-        dtypes=FLOATS,
-        cost=pointwise_cost(14),
-        lower=Pointwise(_gelu_block, 14, expensive=True),
-    )
-
-
-UNARY = (
-    Row("neg", "`-x`; unsigned integers wrap.", ARITHMETIC, NUMBERS, np.negative),
-    Row("abs", "`|x|`; the smallest signed integer is its own.", ARITHMETIC, NUMBERS, np.abs),
-    Row("sign", "-1, 0 or 1 by the sign of `x`; NaN stays.", ARITHMETIC, NUMBERS, scalars.sign, flops=2),
-    Row("exp", "e to the power `x`.", FLOATING, FLOATS, np.exp, flops=10, expensive=True),
-    Row("exp2", "2 to the power `x`.", FLOATING, FLOATS, np.exp2, flops=9, expensive=True),
-    Row("expm1", "`exp(x) - 1` without cancellation.", FLOATING, FLOATS, np.expm1, flops=12, expensive=True),
-    Row("log", "Natural logarithm.", FLOATING, FLOATS, np.log, flops=12, expensive=True, samples=_positive_samples()),
-    Row(
-        "log2", "Logarithm to base 2.", FLOATING, FLOATS, np.log2, flops=12, expensive=True, samples=_positive_samples()
+GELU = OpSpec(
+    name="tgraph.gelu",
+    summary="`x` times the share of the normal distribution below `x`, exact or by the tanh formula.",
+    operands=("x",),
+    attributes=(Attribute("approximate", "str", "none", '"none" (by erf) or "tanh"'),),
+    infer=_gelu_infer,
+    reference=graph_reference(_gelu_meaning),
+    samples=(
+        *over([(shape,) for shape in UNARY_SHAPES], normal),
+        *over([((5, 7),), ((0, 3),), ((211,),)], normal, {"approximate": "tanh"}),
     ),
-    Row(
-        "log1p",
-        "`log(1 + x)`, exact near zero.",
-        FLOATING,
-        FLOATS,
-        np.log1p,
-        flops=14,
-        expensive=True,
-        samples=_positive_samples(),
-    ),
-    Row("sqrt", "Square root.", FLOATING, FLOATS, np.sqrt, flops=4, samples=_positive_samples()),
-    Row("rsqrt", "One over the square root.", FLOATING, FLOATS, scalars.rsqrt, flops=5, samples=_positive_samples()),
-    Row("reciprocal", "One over `x`.", FLOATING, FLOATS, scalars.reciprocal, flops=4),
-    Row("sin", "Sine.", FLOATING, FLOATS, np.sin, flops=16, expensive=True, samples=_tame_samples(1)),
-    Row("cos", "Cosine.", FLOATING, FLOATS, np.cos, flops=16, expensive=True, samples=_tame_samples(1)),
-    Row("tan", "Tangent.", FLOATING, FLOATS, np.tan, flops=24, expensive=True, samples=_tame_samples(1)),
-    Row("tanh", "Hyperbolic tangent.", FLOATING, FLOATS, np.tanh, flops=14, expensive=True),
-    Row("sigmoid", "`1 / (1 + exp(-x))`.", FLOATING, FLOATS, scalars.sigmoid, flops=14, expensive=True),
-    Row("erf", "Error function.", FLOATING, FLOATS, scalars.erf, flops=14, expensive=True),
-    Row("relu", "`max(x, 0)`; NaN stays.", ARITHMETIC, NUMBERS, scalars.relu),
-    Row(
-        "silu", "`x * sigmoid(x)`.", FLOATING, FLOATS, scalars.silu, flops=15, expensive=True, samples=_tame_samples(1)
-    ),
-    Row(
-        "softplus", "`log(1 + exp(x))` without overflow.", FLOATING, FLOATS, scalars.softplus, flops=24, expensive=True
-    ),
-    Row("floor", "Largest whole number not above `x`.", FLOATING, FLOATS, np.floor),
-    Row("ceil", "Smallest whole number not below `x`.", FLOATING, FLOATS, np.ceil),
-    Row("round", "Nearest whole number, halves to the even one.", FLOATING, FLOATS, np.rint),
-    Row("trunc", "`x` without its fraction.", FLOATING, FLOATS, np.trunc),
-    Row("isnan", "Whether `x` is not a number.", PREDICATE, FLOATS, np.isnan),
-    Row("isinf", "Whether `x` is infinite.", PREDICATE, FLOATS, np.isinf),
-    Row("logical_not", "Whether `x` is false.", LOGICAL, BOOL, None, np.logical_not, scalar="not"),
-    Row("bitwise_not", "All bits turned; of a bool, its opposite.", BITWISE, BITS, None, np.invert, scalar="not"),
+    dtypes=FLOATS,
+    cost=pointwise_cost(14),
+    lower=Pointwise(_gelu_block, 14, expensive=True),
+    policy=ROUND,
+    interval=gated(-0.17),
 )
-
-BINARY = (
-    Row("add", "`x + y`.", ARITHMETIC, NUMBERS, np.add),
-    Row("sub", "`x - y`.", ARITHMETIC, NUMBERS, np.subtract),
-    Row("mul", "`x * y`.", ARITHMETIC, NUMBERS, np.multiply),
-    Row("div", "`x / y`.", FLOATING, FLOATS, np.divide, flops=4),
-    Row(
-        "floordiv",
-        "`x / y` rounded down; integers by zero give 0.",
-        ARITHMETIC,
-        NUMBERS,
-        scalars.floordiv,
-        np.floor_divide,
-        flops=12,
-        samples=_tame_samples(2),
-    ),
-    Row(
-        "mod",
-        "What `x // y` leaves, with the sign of `y`; integers by zero give 0.",
-        ARITHMETIC,
-        NUMBERS,
-        np.mod,
-        flops=12,
-        samples=_tame_samples(2),
-    ),
-    Row(
-        "pow",
-        "`x` to the power `y`; integers wrap.",
-        ARITHMETIC,
-        NUMBERS,
-        np.power,
-        scalars.integer_pow,
-        flops=30,
-        expensive=True,
-        samples=_power_samples(),
-    ),
-    Row(
-        "atan2",
-        "Angle of the point (y, x), from -pi to pi: `x` is the ordinate.",
-        FLOATING,
-        FLOATS,
-        np.arctan2,
-        flops=24,
-        expensive=True,
-    ),
-    Row("maximum", "The larger; NaN wins.", ARITHMETIC, NUMBERS, scalars.maximum, scalar="max"),
-    Row("minimum", "The smaller; NaN wins.", ARITHMETIC, NUMBERS, scalars.minimum, scalar="min"),
-    Row("eq", "`x == y`.", COMPARISON, ANY, np.equal),
-    Row("ne", "`x != y`.", COMPARISON, ANY, np.not_equal),
-    Row("lt", "`x < y`.", COMPARISON, ANY, np.less),
-    Row("le", "`x <= y`.", COMPARISON, ANY, np.less_equal),
-    Row("gt", "`x > y`.", COMPARISON, ANY, np.greater),
-    Row("ge", "`x >= y`.", COMPARISON, ANY, np.greater_equal),
-    Row("logical_and", "Both.", LOGICAL, BOOL, None, np.logical_and, scalar="and"),
-    Row("logical_or", "At least one.", LOGICAL, BOOL, None, np.logical_or, scalar="or"),
-    Row("logical_xor", "Exactly one.", LOGICAL, BOOL, None, np.logical_xor, scalar="xor"),
-    Row("bitwise_and", "Bits set in both.", BITWISE, BITS, None, np.bitwise_and, scalar="and"),
-    Row("bitwise_or", "Bits set in either.", BITWISE, BITS, None, np.bitwise_or, scalar="or"),
-    Row("bitwise_xor", "Bits set in exactly one.", BITWISE, BITS, None, np.bitwise_xor, scalar="xor"),
-    Row(
-        "shift_left",
-        "`x << y`; counts outside the width give 0.",
-        BITWISE,
-        INTEGERS,
-        None,
-        np.left_shift,
-        scalar="shl",
-        flops=3,
-    ),
-    Row(
-        "shift_right",
-        "`x >> y`, filled with the sign; counts outside the width shift everything out.",
-        BITWISE,
-        INTEGERS,
-        None,
-        np.right_shift,
-        scalar="shr",
-        flops=3,
-    ),
-)
-
-OP_CLASSES: dict[str, OpClass] = {row.name: row.group for row in (*UNARY, *BINARY)} | {"gelu": FLOATING}
-"""What the front end casts operands to before each op."""
 
 SPECS: tuple[OpSpec, ...] = (
-    *(make(row, ("x",), UNARY_FOLDS.get(row.name)) for row in UNARY),
-    _gelu(),
-    *(make(row, ("x", "y"), BINARY_FOLDS.get(row.name)) for row in BINARY),
+    *(_make(function, op) for function in SCALAR_FUNCTIONS.values() for op in function.graph_ops),
+    GELU,
 )

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.ir.base.arrays import Array
-from tessera.ir.base.spec import Attributes, InferContext, OpSpec
-from tessera.ir.graph.rules import FLOATS, visits
+from tessera.ir.base.interval import ANYTHING
+from tessera.ir.base.spec import FLOATS, Attributes, InferContext, OpSpec
+from tessera.ir.graph.rules import visits
 from tessera.ir.tile.facets import Pointwise
 from tessera.types.shape import is_refuted, text
 from tessera.types.tensor_type import TensorType
@@ -43,5 +44,6 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=FLOATS,
         cost=visits(0),
         lower=Pointwise(_block, flops=0, is_promise=True),
+        interval=ANYTHING,
     ),
 )

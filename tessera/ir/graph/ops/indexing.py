@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from tessera.ir.base.arrays import Array, numpy_dtype, static
-from tessera.ir.base.spec import Attribute, Attributes, Builder, InferContext, OpSpec, Sample
+from tessera.ir.base.interval import SAME, always_within
+from tessera.ir.base.spec import FLOATS, INTEGERS, KEEP, Attribute, Attributes, Builder, InferContext, OpSpec, Sample
 from tessera.ir.graph.building import cast, constant, expanded, part, size
-from tessera.ir.graph.rules import FLOATS, INTEGERS, at_least, axes_attribute, integer_operand, visits
+from tessera.ir.graph.rules import at_least, axes_attribute, integer_operand, visits
 from tessera.ir.graph.samples import Make
 from tessera.ir.tile.facets import Gather, IndexMap
 from tessera.ir.tile.facets import coordinate as at
@@ -315,6 +316,8 @@ def _reader(name: str, summary: str, operands: tuple[str, ...], *rest: Any, **mo
         samples=samples,
         dtypes=STORED,
         cost=visits(0),
+        policy=KEEP,
+        interval=SAME,
         **more,
     )
 
@@ -439,5 +442,7 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=("i32", "i64", "i16", "i8", "u8"),
         cost=visits(1),
         decompose=_decompose_one_hot,
+        policy=KEEP,
+        interval=always_within(0.0, 1.0, is_exact=True),
     ),
 )

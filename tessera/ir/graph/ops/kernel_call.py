@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.ir.base.arrays import Array
+from tessera.ir.base.interval import ANYTHING
 from tessera.ir.base.kernels import KERNELS, UserKernel
-from tessera.ir.base.spec import Attribute, Attributes, Cost, InferContext, Nondeterminism, OpSpec
+from tessera.ir.base.spec import KEEP, Attribute, Attributes, Cost, InferContext, Nondeterminism, OpSpec
 from tessera.ir.graph.rules import traffic
 from tessera.ir.tile.facets import Library
 from tessera.types.dim import Dim
@@ -74,5 +75,7 @@ SPECS: tuple[OpSpec, ...] = (
         more_effects=_effects,
         cost=_cost,
         lower=Library("user_kernel"),
+        policy=KEEP,
+        interval=ANYTHING,
     ),
 )

@@ -8,10 +8,20 @@ from typing import Any
 import numpy as np
 
 from tessera.ir.base.arrays import Array, static_shape
-from tessera.ir.base.spec import Attribute, Attributes, Cost, CostRule, Folder, InferContext, OpSpec, Sample
-from tessera.ir.graph.folding import made_by, stretches_nothing
+from tessera.ir.base.simplify import keeps_shape, producer_named
+from tessera.ir.base.spec import (
+    ANY,
+    Attribute,
+    Attributes,
+    Cost,
+    CostRule,
+    InferContext,
+    OpSpec,
+    Sample,
+    Simplifier,
+    Simplify,
+)
 from tessera.ir.graph.index_maps import broadcast_map, expand_map, reshape_map, squeeze_map, transpose_map
-from tessera.ir.graph.ops.elementwise import ANY
 from tessera.ir.graph.ops.reduce import check_axes
 from tessera.ir.graph.rules import traffic
 from tessera.ir.graph.samples import named, normal
@@ -53,7 +63,7 @@ def view(
     reference: Callable[..., Any],
     maps: Callable[[TensorType, Sequence[TensorType], Attributes], Sequence[IndexMap]],
     samples: tuple[Sample, ...],
-    fold: Any = None,
+    simplify: Simplify | None = None,
     results: tuple[str, ...] = ("out",),
     space: Callable[[Attributes], str] | None = None,
 ) -> OpSpec:
@@ -69,7 +79,7 @@ def view(
         samples=samples,
         dtypes=STORED,
         cost=moving_cost(),
-        fold=fold,
+        simplify=simplify,
         lower=View(maps, space),
     )
 
@@ -94,18 +104,20 @@ def _reshape_reference(x: Array, *, shape: Sequence[Dim]) -> Array:
     return np.reshape(x, static_shape(shape))
 
 
-def _fold_reshape(folder: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+def _simplify_reshape(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
     """Drop a reshape to the same shape; rewrite reshape(reshape(x)) to reshape(x)."""
-    if folder.type_of(operands[0]).shape == tuple(attributes["shape"]):
+    if simplifier.type_of(operands[0]).shape == tuple(attributes["shape"]):
         return operands[0]
-    inner = folder.producer(operands[0])
+    inner = simplifier.producer(operands[0])
     if inner is None or inner.name not in ("reshape", "expand_dims", "squeeze"):
         return None
-    x = folder.type_of(inner.operands[0])
+    x = simplifier.type_of(inner.operands[0])
     if x.shape == tuple(attributes["shape"]):
         return inner.operands[0]
     # sizes equal by a guard only are left alone: the one reshape would need a guard of its own
-    return folder.emit("reshape", inner.operands[0], **attributes) if x.size == product(attributes["shape"]) else None
+    return (
+        simplifier.emit("reshape", inner.operands[0], **attributes) if x.size == product(attributes["shape"]) else None
+    )
 
 
 def _infer_transpose(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
@@ -123,19 +135,19 @@ def _transpose_reference(x: Array, *, axes: Sequence[int]) -> Array:
     return np.ascontiguousarray(np.transpose(x, axes)).reshape([x.shape[axis] for axis in axes])
 
 
-def _fold_transpose(folder: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+def _simplify_transpose(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
     """Drop a transpose that keeps the order; rewrite transpose(transpose(x, p), q) to transpose(x, p[q])."""
     axes = tuple(attributes["axes"])
     if axes == tuple(range(len(axes))):
         return operands[0]
-    inner = made_by(folder, operands[0], "transpose")
+    inner = producer_named(simplifier, operands[0], "transpose")
     if inner is None:
         return None
     merged = tuple(inner.attributes["axes"][axis] for axis in axes)
     return (
         inner.operands[0]
         if merged == tuple(range(len(axes)))
-        else folder.emit("transpose", inner.operands[0], axes=merged)
+        else simplifier.emit("transpose", inner.operands[0], axes=merged)
     )
 
 
@@ -157,14 +169,14 @@ def _broadcast_reference(x: Array, *, shape: Sequence[Dim]) -> Array:
     return np.broadcast_to(x, static_shape(shape)).copy()
 
 
-def _fold_broadcast(folder: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+def _simplify_broadcast(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
     """Drop a broadcast to the same shape; rewrite broadcast(broadcast(x)) to broadcast(x)."""
-    if folder.type_of(operands[0]).shape == tuple(attributes["shape"]):
+    if simplifier.type_of(operands[0]).shape == tuple(attributes["shape"]):
         return operands[0]
-    inner = made_by(folder, operands[0], "broadcast_to")
-    if inner is None or not stretches_nothing(tuple(attributes["shape"]), folder.type_of(inner.operands[0]).shape):
+    inner = producer_named(simplifier, operands[0], "broadcast_to")
+    if inner is None or not keeps_shape(tuple(attributes["shape"]), simplifier.type_of(inner.operands[0]).shape):
         return None
-    return folder.emit("broadcast_to", inner.operands[0], shape=attributes["shape"])
+    return simplifier.emit("broadcast_to", inner.operands[0], shape=attributes["shape"])
 
 
 def _infer_expand(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
@@ -180,7 +192,7 @@ def _expand_reference(x: Array, *, axes: Sequence[int]) -> Array:
     return np.expand_dims(x, tuple(axes))
 
 
-def _fold_expand(folder: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+def _simplify_expand(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
     """Drop an insertion of no dims."""
     return None if attributes["axes"] else operands[0]
 
@@ -199,11 +211,11 @@ def _squeeze_reference(x: Array, *, axes: Sequence[int]) -> Array:
     return np.squeeze(x, tuple(axes))
 
 
-def _fold_squeeze(folder: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+def _simplify_squeeze(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
     """Drop a squeeze of no dims, and one that undoes an insertion."""
     if not attributes["axes"]:
         return operands[0]
-    inner = made_by(folder, operands[0], "expand_dims")
+    inner = producer_named(simplifier, operands[0], "expand_dims")
     undone = inner is not None and tuple(inner.attributes["axes"]) == tuple(attributes["axes"])
     return inner.operands[0] if inner is not None and undone else None
 
@@ -230,7 +242,7 @@ RESHAPE = view(
         _reshaped((0, 3), 5, 0),
         _reshaped((7, 11, 13), 13, 77),
     ),
-    fold=_fold_reshape,
+    simplify=_simplify_reshape,
 )
 
 TRANSPOSE = view(
@@ -249,7 +261,7 @@ TRANSPOSE = view(
         moving_sample((), axes=()),
         moving_sample((67, 131), axes=(1, 0)),
     ),
-    fold=_fold_transpose,
+    simplify=_simplify_transpose,
 )
 
 BROADCAST_TO = view(
@@ -267,7 +279,7 @@ BROADCAST_TO = view(
         _reshaped((1,), 0),
         _reshaped((7, 13), 7, 13),
     ),
-    fold=_fold_broadcast,
+    simplify=_simplify_broadcast,
 )
 
 EXPAND_DIMS = view(
@@ -283,7 +295,7 @@ EXPAND_DIMS = view(
         moving_sample((), axes=(0,)),
         moving_sample((0, 3), axes=(2,)),
     ),
-    fold=_fold_expand,
+    simplify=_simplify_expand,
 )
 
 SQUEEZE = view(
@@ -299,7 +311,7 @@ SQUEEZE = view(
         moving_sample((1,), axes=(0,)),
         moving_sample((0, 1), axes=(1,)),
     ),
-    fold=_fold_squeeze,
+    simplify=_simplify_squeeze,
 )
 
 SPECS: tuple[OpSpec, ...] = (RESHAPE, TRANSPOSE, BROADCAST_TO, EXPAND_DIMS, SQUEEZE)

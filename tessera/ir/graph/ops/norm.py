@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tessera.ir.base.arrays import Array, dtype_of, rounded
-from tessera.ir.base.spec import Attribute, Attributes, Builder, InferContext, OpSpec, Sample
+from tessera.ir.base.interval import Interval, IntervalQuery, IntervalRule, add, multiply
+from tessera.ir.base.spec import FLOATS, ROUND, Attribute, Attributes, Builder, InferContext, OpSpec, Sample
 from tessera.ir.graph.building import cast, constant, widened
-from tessera.ir.graph.rules import FLOATS, float_operand, same_dim, visits
+from tessera.ir.graph.rules import float_operand, same_dim, visits
 from tessera.ir.graph.samples import normal
 from tessera.types.dtype import DType
 from tessera.types.shape import normalize_axis, text
@@ -127,6 +129,17 @@ SAMPLES = (
     Sample("constant, tiny and huge rows", _rows(1e-40, 1e-6, 1e15, 1e18, 1e19, constants=(0.0, 3.0))),
 )
 
+
+def _normalized_interval(query: IntervalQuery) -> Interval:
+    """A row divided by its root mean square: no element exceeds the root of the row's length."""
+    axis, rank = query.attributes.get("axis", -1), query.types[0].rank
+    count = query.count(range(axis % rank if rank else 0, rank))
+    made = Interval(-math.sqrt(count), math.sqrt(count), query.x.may_be_nan, False, query.x.sources)
+    for number, other in enumerate(query.operands[1:]):
+        made = multiply(made, other) if number == 0 else add(IntervalQuery((made, other), (), {}, query.result))
+    return made.without_reach()
+
+
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="tgraph.layernorm_safe",
@@ -139,6 +152,8 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=FLOATS,
         cost=visits(9),
         decompose=_decompose(centre=True),
+        policy=ROUND,
+        interval=IntervalRule(_normalized_interval),
     ),
     OpSpec(
         name="tgraph.rmsnorm_safe",
@@ -151,5 +166,7 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=FLOATS,
         cost=visits(7),
         decompose=_decompose(centre=False),
+        policy=ROUND,
+        interval=IntervalRule(_normalized_interval),
     ),
 )

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from tessera.ir.base.arrays import Array, static_shape
 from tessera.ir.base.callbacks import perform
-from tessera.ir.base.spec import Attribute, Attributes, InferContext, Nondeterminism, OpSpec
+from tessera.ir.base.interval import ANYTHING
+from tessera.ir.base.spec import KEEP, Attribute, Attributes, InferContext, Nondeterminism, OpSpec
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
@@ -94,6 +95,8 @@ SPECS: tuple[OpSpec, ...] = (
         infer=_infer_print,
         reference=debug_print_reference,
         effects=IO,
+        policy=KEEP,
+        interval=ANYTHING,
     ),
     OpSpec(
         name="tgraph.io_callback",
@@ -111,6 +114,8 @@ SPECS: tuple[OpSpec, ...] = (
         reference=io_callback_reference,
         effects=IO,
         nondeterminism=_answers_differ,
+        policy=KEEP,
+        interval=ANYTHING,
     ),
     OpSpec(
         name="tgraph.fresh_key",
@@ -120,5 +125,6 @@ SPECS: tuple[OpSpec, ...] = (
         reference=fresh_key_reference,
         effects=frozenset({"io", "random"}),
         nondeterminism=_keys_differ,
+        interval=ANYTHING,
     ),
 )

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, rounded, static
-from tessera.ir.base.spec import Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
+from tessera.ir.base.interval import ANYTHING, SAME
+from tessera.ir.base.spec import FLOATS, KEEP, ROUND, Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
 from tessera.ir.graph.building import cast, constant, part, restated
 from tessera.ir.graph.ops.convolution import (
     WINDOW,
@@ -22,7 +23,7 @@ from tessera.ir.graph.ops.convolution import (
 )
 from tessera.ir.graph.ops.reduce import ACCUMULATE, check_accumulator
 from tessera.ir.graph.recipe import running_fold
-from tessera.ir.graph.rules import FLOATS, axes_attribute, float_operand, traffic
+from tessera.ir.graph.rules import axes_attribute, float_operand, traffic
 from tessera.ir.graph.samples import normal
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import DType
@@ -193,6 +194,8 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=FLOATS[:4],
         cost=_cost,
         decompose=_decompose_max,
+        policy=KEEP,
+        interval=SAME,
     ),
     OpSpec(
         name="tgraph.avg_pool",
@@ -208,5 +211,7 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=FLOATS,
         cost=_cost,
         decompose=_decompose_avg,
+        policy=ROUND,
+        interval=ANYTHING,
     ),
 )

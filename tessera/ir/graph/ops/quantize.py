@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from tessera.ir.base.arrays import Array, dtype_of, rounded, widened
+from tessera.ir.base.interval import ANYTHING, INF, Interval, IntervalQuery, IntervalRule
 from tessera.ir.base.rounding import round_to
 from tessera.ir.base.rounding_op import WAY
-from tessera.ir.base.spec import Attribute, Attributes, Builder, Folder, InferContext, OpSpec, Sample
+from tessera.ir.base.spec import KEEP, Attribute, Attributes, Builder, InferContext, OpSpec, Sample, Simplifier
 from tessera.ir.graph.building import cast, constant
 from tessera.ir.graph.ops.elementwise import pointwise_cost
 from tessera.ir.graph.rules import float_operand, same_dim
@@ -103,23 +104,25 @@ PASSED = frozenset({"transpose", "reshape", "broadcast_to", "flip", "expand_dims
 """Views with no fewer elements than what they show: rounding goes before them, where equal ones meet."""
 
 
-def _fold_round(folder: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+def _simplify_round(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
     """What is rounded in a way already is not rounded in the same way again; a view shows what is rounded.
 
     An element's rounding depends on its value alone. Stochastic rounding, which goes by the element's place, stays.
     What is in f32 is a number of f32.
     """
     is_plain = attributes["saturation"] != "saturate" and attributes["denormals"] == "keep"
-    if attributes["format"] == "f32" and is_plain and folder.type_of(operands[0]).dtype is dt.f32:
+    if attributes["format"] == "f32" and is_plain and simplifier.type_of(operands[0]).dtype is dt.f32:
         return operands[0]
-    before = folder.producer(operands[0])
+    before = simplifier.producer(operands[0])
     if before is None:
         return None
     if before.name == "round_to" and dict(before.attributes) == dict(attributes):
         return operands[0]
     if before.name not in PASSED:
         return None
-    return folder.emit(before.name, folder.emit("round_to", before.operands[0], **attributes), **before.attributes)
+    return simplifier.emit(
+        before.name, simplifier.emit("round_to", before.operands[0], **attributes), **before.attributes
+    )
 
 
 def check_scale(ctx: InferContext, op: str, x: TensorType, scale: TensorType, block: Sequence[int]) -> None:
@@ -317,6 +320,21 @@ _WAYS: tuple[dict[str, str], ...] = (
     *({"format": name, "saturation": "wrap"} for name in ("i8", "u8", "i4")),
 )
 
+
+def _round_interval(query: IntervalQuery) -> Interval:
+    kind, x = FORMATS[query.attributes["format"]], query.x
+    if query.attributes["saturation"] or not kind.is_float:
+        low = kind.lowest if not kind.is_float else -kind.largest
+        nan = x.may_be_nan and kind.is_float
+        return Interval(max(x.low, low), min(x.high, kind.largest), nan, False, x.sources)
+    step = 2.0**-kind.mantissa
+    low, high = (end + side * (abs(end) * step + kind.smallest) for end, side in ((x.low, -1), (x.high, 1)))
+    beyond = x.magnitude > kind.largest * (1 + step / 4)
+    reach = INF if beyond else kind.largest
+    nan = x.may_be_nan or (beyond and not kind.has_infinity)
+    return Interval(max(low, -reach), min(high, reach), nan, x.is_reached, x.sources)
+
+
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="tgraph.round_to",
@@ -331,8 +349,10 @@ SPECS: tuple[OpSpec, ...] = (
         ),
         dtypes=ROUNDED,
         cost=pointwise_cost(8),
-        fold=_fold_round,
+        simplify=_simplify_round,
         lower=Pointwise(_round_block, 8, rounds_to=_rounds_to),
+        policy=KEEP,
+        interval=IntervalRule(_round_interval),
     ),
     OpSpec(
         name="tgraph.round_stochastic",
@@ -348,6 +368,8 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=ROUNDED,
         cost=pointwise_cost(10),
         lower=Pointwise(_stochastic_block, 10),
+        policy=KEEP,
+        interval=IntervalRule(_round_interval),
     ),
     OpSpec(
         name="tgraph.quantize",
@@ -365,6 +387,8 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=ROUNDED[:3],
         cost=pointwise_cost(10),
         decompose=_decompose_quantize,
+        policy=KEEP,
+        interval=ANYTHING,
     ),
     OpSpec(
         name="tgraph.dequantize",
@@ -380,6 +404,8 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=("i8", "u8", "i4", "f8e4m3", "f8e5m2"),
         cost=pointwise_cost(2),
         decompose=_decompose_dequantize,
+        policy=KEEP,
+        interval=ANYTHING,
     ),
     OpSpec(
         name="tgraph.round_blocks",
@@ -404,5 +430,7 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=("f32", "bf16", "f16"),
         cost=pointwise_cost(20),
         decompose=_decompose_blocks,
+        policy=KEEP,
+        interval=ANYTHING,
     ),
 )

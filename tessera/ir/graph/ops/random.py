@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, rounded, static_shape, widened
-from tessera.ir.base.spec import Attribute, Attributes, Builder, Folder, InferContext, OpSpec, Sample
+from tessera.ir.base.interval import ANYTHING, BOOLEAN, Interval, IntervalQuery, IntervalRule
+from tessera.ir.base.spec import (
+    FLOATS,
+    KEEP,
+    ROUND,
+    Attribute,
+    Attributes,
+    Builder,
+    InferContext,
+    OpSpec,
+    Sample,
+    Simplifier,
+)
 from tessera.ir.graph import philox
 from tessera.ir.graph.building import cast, constant, part
-from tessera.ir.graph.rules import FLOATS, float_operand, integer_operand, visits
+from tessera.ir.graph.rules import float_operand, integer_operand, visits
 from tessera.ir.graph.samples import Make, normal
 from tessera.ir.tile.facets import Pointwise
 from tessera.types import dtype as dt
@@ -199,7 +212,7 @@ def _decompose_dropout(b: Builder, operands: Sequence[Any], attributes: Attribut
     return cast(b, b.emit("where", kept, scaled, constant(b, 0.0, compute)), kind.dtype)
 
 
-def _fold_dropout(folder: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+def _simplify_dropout(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
     """Dropping nothing is no op."""
     return operands[0] if attributes["rate"] == 0.0 else None
 
@@ -288,12 +301,19 @@ def _counters(rng: np.random.Generator) -> Sequence[Array]:
     return [words, np.array(rng.integers(1 << 62), np.uint64), np.array([rng.integers(1 << 62)], np.uint64)]
 
 
-def _fold_sample(rng: np.random.Generator) -> Sequence[Array]:
+def _branch_sample(rng: np.random.Generator) -> Sequence[Array]:
     return [*_key()(rng), np.array(7, np.int64)]
 
 
 def _sampler(
-    name: str, summary: str, extra: tuple[Attribute, ...], infer: Any, reference: Any, decompose: Any, cases: Any
+    name: str,
+    summary: str,
+    extra: tuple[Attribute, ...],
+    infer: Any,
+    reference: Any,
+    decompose: Any,
+    cases: Any,
+    interval: IntervalRule = ANYTHING,
 ) -> OpSpec:
     return OpSpec(
         name=f"tgraph.{name}",
@@ -307,7 +327,19 @@ def _sampler(
         dtypes=("u64",),
         cost=visits(60),
         decompose=decompose,
+        policy=KEEP,
+        interval=interval,
     )
+
+
+def _uniform_interval(query: IntervalQuery) -> Interval:
+    return Interval(float(query.attributes["low"]), float(query.attributes["high"]))
+
+
+def _normal_interval(query: IntervalQuery) -> Interval:
+    # Box and Muller's radius is largest for the least share, half a step of 2**-32.
+    reach = math.sqrt(-2.0 * math.log(0.5 * 2.0**-32)) * abs(query.attributes["std"])
+    return Interval(query.attributes["mean"] - reach, query.attributes["mean"] + reach)
 
 
 SPECS: tuple[OpSpec, ...] = (
@@ -322,6 +354,8 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=("u64",),
         cost=visits(90),
         lower=Pointwise(_philox_block, flops=90, expensive=True),
+        policy=KEEP,
+        interval=ANYTHING,
     ),
     _sampler(
         "random_bits",
@@ -345,6 +379,7 @@ SPECS: tuple[OpSpec, ...] = (
             "narrow": {"shape": _dims(100), "dtype": dt.bf16},
             "wide": {"shape": _dims(9), "dtype": dt.f64},
         },
+        IntervalRule(_uniform_interval),
     ),
     _sampler(
         "normal",
@@ -354,6 +389,7 @@ SPECS: tuple[OpSpec, ...] = (
         normal_reference,
         _decompose_normal,
         {"standard": {"shape": _dims(7, 13)}, "moved": {"shape": _dims(50), "mean": 2.0, "std": 0.5}},
+        IntervalRule(_normal_interval),
     ),
     _sampler(
         "bernoulli",
@@ -367,6 +403,7 @@ SPECS: tuple[OpSpec, ...] = (
             "rare": {"shape": _dims(200), "p": 0.05},
             "sure": {"shape": _dims(9), "p": 1.0},
         },
+        BOOLEAN,
     ),
     OpSpec(
         name="tgraph.dropout",
@@ -383,8 +420,10 @@ SPECS: tuple[OpSpec, ...] = (
         ),
         dtypes=FLOATS,
         cost=visits(62),
-        fold=_fold_dropout,
+        simplify=_simplify_dropout,
         decompose=_decompose_dropout,
+        policy=ROUND,
+        interval=ANYTHING,
     ),
     OpSpec(
         name="tgraph.fold_key",
@@ -392,9 +431,11 @@ SPECS: tuple[OpSpec, ...] = (
         operands=("key", "data"),
         infer=_infer_fold_key,
         reference=philox.fold_key,
-        samples=(Sample("seven", _fold_sample),),
+        samples=(Sample("seven", _branch_sample),),
         dtypes=("u64",),
         cost=visits(180),
         decompose=_decompose_fold_key,
+        policy=KEEP,
+        interval=ANYTHING,
     ),
 )

@@ -8,9 +8,24 @@ from typing import Any
 import numpy as np
 
 from tessera.ir.base.arrays import Array, widened
-from tessera.ir.base.spec import Attribute, Attributes, Cost, Folder, InferContext, OpSpec, Sample
+from tessera.ir.base.interval import ANYTHING, BOOLEAN, SAME, Interval, IntervalQuery, IntervalRule, total_of
+from tessera.ir.base.spec import (
+    ANY,
+    BOOL,
+    KEEP,
+    NUMBERS,
+    ROUND,
+    Attribute,
+    Attributes,
+    Cost,
+    InferContext,
+    OpSpec,
+    PolicyRule,
+    Sample,
+    Simplifier,
+)
 from tessera.ir.graph import recipe
-from tessera.ir.graph.ops.elementwise import ANY, BOOL, NUMBERS, check_dtype
+from tessera.ir.graph.ops.elementwise import check_dtype
 from tessera.ir.graph.rules import at_least, traffic
 from tessera.ir.graph.samples import bools, normal
 from tessera.ir.tile.facets import Reduction
@@ -112,18 +127,18 @@ def _infer(name: str, group: OpClass, dtypes: tuple[str, ...], empty: bool) -> A
     return infer
 
 
-def _fold(group: OpClass) -> Any:
-    def fold(folder: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+def _simplify(group: OpClass) -> Any:
+    def simplify(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
         """A reduction over no axes is its operand, in the dtype of the result."""
         if attributes["axes"]:
             return None
-        x = folder.type_of(operands[0])
+        x = simplifier.type_of(operands[0])
         if group is INDEX:
-            return folder.emit("full", value=0, shape=x.shape, dtype=group.result(x.dtype))
+            return simplifier.emit("full", value=0, shape=x.shape, dtype=group.result(x.dtype))
         target = group.result(x.dtype)
-        return operands[0] if target is x.dtype else folder.emit("cast", operands[0], dtype=target)
+        return operands[0] if target is x.dtype else simplifier.emit("cast", operands[0], dtype=target)
 
-    return fold
+    return simplify
 
 
 def _arg_reference(kind: str) -> Callable[..., Array]:
@@ -136,7 +151,7 @@ def _arg_reference(kind: str) -> Callable[..., Array]:
     return reference
 
 
-def _fold_reference(kind: str) -> Callable[..., Array]:
+def _reduce_reference(kind: str) -> Callable[..., Array]:
     def reference(
         x: Array,
         *,
@@ -163,7 +178,15 @@ _MORE = {"max": (IDENTITY,), "min": (IDENTITY,), "sum": (ACCUMULATE,), "prod": (
 
 
 def _make(
-    name: str, summary: str, group: OpClass, dtypes: tuple[str, ...], reference: Callable[..., Array], *, empty: bool
+    name: str,
+    summary: str,
+    group: OpClass,
+    dtypes: tuple[str, ...],
+    reference: Callable[..., Array],
+    *,
+    empty: bool,
+    policy: PolicyRule = ROUND,
+    interval: IntervalRule = ANYTHING,
 ) -> OpSpec:
     return OpSpec(
         name=f"tgraph.{name}",
@@ -175,44 +198,76 @@ def _make(
         samples=samples(bools if dtypes == BOOL else normal, empty=empty),
         dtypes=dtypes,
         cost=_cost,
-        fold=_fold(group),
+        simplify=_simplify(group),
         lower=Reduction(name, _reduced_axes),
+        policy=policy,
+        interval=interval,
     )
+
+
+def _sum_interval(query: IntervalQuery) -> Interval:
+    return total_of(query.x, query.count(query.attributes["axes"]), query.result.dtype)
 
 
 SPECS: tuple[OpSpec, ...] = (
     _make(
-        "sum", "Sum over axes; integers in 64 bits; 0 for no elements.", SUM, ANY, _fold_reference("sum"), empty=True
+        "sum",
+        "Sum over axes; integers in 64 bits; 0 for no elements.",
+        SUM,
+        ANY,
+        _reduce_reference("sum"),
+        empty=True,
+        interval=IntervalRule(_sum_interval),
     ),
     _make(
         "prod",
         "Product over axes; integers in 64 bits; 1 for no elements.",
         SUM,
         ANY,
-        _fold_reference("prod"),
+        _reduce_reference("prod"),
         empty=True,
     ),
     _make(
         "max",
-        "Largest over axes, which have elements; NaN wins.",
+        "Largest over axes, which have elements; NaN propagates.",
         ARITHMETIC,
         NUMBERS,
-        _fold_reference("max"),
+        _reduce_reference("max"),
         empty=False,
+        policy=KEEP,
+        interval=SAME,
     ),
     _make(
         "min",
-        "Smallest over axes, which have elements; NaN wins.",
+        "Smallest over axes, which have elements; NaN propagates.",
         ARITHMETIC,
         NUMBERS,
-        _fold_reference("min"),
+        _reduce_reference("min"),
         empty=False,
+        policy=KEEP,
+        interval=SAME,
     ),
-    _make("any", "Whether one is true; false for no elements.", LOGICAL, BOOL, _bool_reference("any"), empty=True),
-    _make("all", "Whether all are true; true for no elements.", LOGICAL, BOOL, _bool_reference("all"), empty=True),
+    _make(
+        "any",
+        "Whether one is true; false for no elements.",
+        LOGICAL,
+        BOOL,
+        _bool_reference("any"),
+        empty=True,
+        interval=BOOLEAN,
+    ),
+    _make(
+        "all",
+        "Whether all are true; true for no elements.",
+        LOGICAL,
+        BOOL,
+        _bool_reference("all"),
+        empty=True,
+        interval=BOOLEAN,
+    ),
     _make(
         "argmax",
-        "Position of the largest over axes, in their row-major order: the first of equals; the first NaN wins.",
+        "Position of the largest over axes, in their row-major order: the first of equals; the first NaN propagates.",
         INDEX,
         NUMBERS,
         _arg_reference("argmax"),
@@ -220,22 +275,10 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     _make(
         "argmin",
-        "Position of the smallest over axes, in their row-major order: the first of equals; the first NaN wins.",
+        "Position of the smallest over axes, in their row-major order: the first of equals; the first NaN propagates.",
         INDEX,
         NUMBERS,
         _arg_reference("argmin"),
         empty=False,
     ),
 )
-
-OP_CLASSES: dict[str, OpClass] = {
-    "sum": SUM,
-    "prod": SUM,
-    "max": ARITHMETIC,
-    "min": ARITHMETIC,
-    "any": LOGICAL,
-    "all": LOGICAL,
-    "argmax": INDEX,
-    "argmin": INDEX,
-}
-"""What the front end casts operands to before each op."""

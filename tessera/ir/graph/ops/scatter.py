@@ -8,7 +8,21 @@ from typing import Any
 import numpy as np
 
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, rounded
-from tessera.ir.base.spec import Attribute, Attributes, Builder, Cost, InferContext, Nondeterminism, OpSpec, Sample
+from tessera.ir.base.interval import ANYTHING
+from tessera.ir.base.spec import (
+    FLOATS,
+    INTEGERS,
+    KEEP,
+    ROUND,
+    Attribute,
+    Attributes,
+    Builder,
+    Cost,
+    InferContext,
+    Nondeterminism,
+    OpSpec,
+    Sample,
+)
 from tessera.ir.graph.building import cast
 from tessera.ir.graph.ops.indexing import (
     CHECKED,
@@ -18,7 +32,7 @@ from tessera.ir.graph.ops.indexing import (
     legal_indices,
     refuse_outside,
 )
-from tessera.ir.graph.rules import FLOATS, INTEGERS, integer_operand, same_dtype, traffic
+from tessera.ir.graph.rules import integer_operand, same_dtype, traffic
 from tessera.ir.graph.samples import Make
 from tessera.ir.tile.facets import Library
 from tessera.types.dim import product
@@ -221,6 +235,8 @@ def _writer(name: str, summary: str, mode: str, reference: Any, dtypes: tuple[st
         cost=_cost,
         decompose=_decompose_scatter(mode),
         takes_positions=True,
+        policy=ROUND if mode == "add" else KEEP,
+        interval=ANYTHING,
     )
 
 
@@ -253,5 +269,7 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=("f32", "f64", *INTEGERS),
         cost=_cost,
         lower=Library("scatter", overwrites=0),
+        policy=KEEP,
+        interval=ANYTHING,
     ),
 )

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.spec import Attribute, Attributes, InferContext, OpSpec, Sample
-from tessera.ir.graph import scalar_reference as scalars
-from tessera.ir.graph.elementwise_folds import fold_bitcast, fold_cast, fold_where
-from tessera.ir.graph.ops.elementwise import ANY, NUMBERS, check_dtype, check_same, pointwise_cost
+from tessera.ir.base import scalar_reference as scalars
+from tessera.ir.base.interval import ANYTHING, Interval, IntervalQuery, IntervalRule, range_of
+from tessera.ir.base.simplify import simplify_bitcast, simplify_cast, simplify_where
+from tessera.ir.base.spec import ANY, CONVERT, KEEP, NUMBERS, ROUND, Attribute, Attributes, InferContext, OpSpec, Sample
+from tessera.ir.graph.ops.elementwise import check_dtype, check_same, pointwise_cost
 from tessera.ir.graph.samples import EXTREMES, UNARY_SHAPES, Make, bools, normal, over, retyped
 from tessera.ir.tile.facets import Pointwise
 from tessera.types import dtype as dt
@@ -145,6 +146,36 @@ def _bits(source: DType, target: DType) -> Sample:
     return Sample(f"{source} as {target}", make, {"dtype": target, "source": source})
 
 
+def _clamp_meaning(dtype: DType) -> scalars.Meaning:
+    return scalars.clamp
+
+
+def _where_interval(query: IntervalQuery) -> Interval:
+    return query.operands[1].hull(query.operands[2])
+
+
+def _clamp_interval(query: IntervalQuery) -> Interval:
+    x, low, high = query.operands
+    bottom = min(max(x.low, low.low), high.low)
+    top = min(max(x.high, low.high), high.high)
+    nan = any(one.may_be_nan for one in query.operands)
+    is_constant = low.low == low.high and high.low == high.high
+    return Interval(bottom, top, nan, x.is_reached and is_constant, x.sources | low.sources | high.sources)
+
+
+def _cast_interval(query: IntervalQuery) -> Interval:
+    x, target = query.x, query.result.dtype
+    if target.is_bool:
+        return Interval(0.0, 1.0)
+    if target.is_float:
+        nan = x.may_be_nan or (target.name == "f8e4m3" and x.magnitude > 464.0)
+        return Interval(x.low, x.high, nan, x.is_reached, x.sources)
+    limits = range_of(target)
+    if not query.types[0].dtype.is_float and not (limits.low <= x.low and x.high <= limits.high):
+        return limits.without_reach()
+    return Interval(max(x.low, limits.low), min(x.high, limits.high), False, x.is_reached, x.sources)
+
+
 WHERE = OpSpec(
     name="tgraph.where",
     summary="`x` where the condition holds, else `y`.",
@@ -154,8 +185,10 @@ WHERE = OpSpec(
     samples=tuple(over(_TERNARY_SHAPES, _chosen)),
     dtypes=ANY,
     cost=pointwise_cost(1),
-    fold=fold_where,
+    simplify=simplify_where,
     lower=Pointwise(_where_block),
+    policy=KEEP,
+    interval=IntervalRule(_where_interval, is_exact=True),
 )
 
 CLAMP = OpSpec(
@@ -163,11 +196,13 @@ CLAMP = OpSpec(
     summary="`min(max(x, low), high)`; NaN stays.",
     operands=("x", "low", "high"),
     infer=_infer_clamp,
-    reference=scalars.elementwise(scalars.clamp),
+    reference=scalars.graph_reference(_clamp_meaning),
     samples=tuple(over(_TERNARY_SHAPES, normal)),
     dtypes=NUMBERS,
     cost=pointwise_cost(2),
     lower=Pointwise(_clamp_block, 2),
+    policy=ROUND,
+    interval=IntervalRule(_clamp_interval, is_exact=True),
 )
 
 CAST = OpSpec(
@@ -181,8 +216,10 @@ CAST = OpSpec(
     samples=(*over([(shape,) for shape in UNARY_SHAPES], normal, {"dtype": dt.f64}), *_to(*dt.ALL)),
     dtypes=(*ANY, "i4"),
     cost=pointwise_cost(1),
-    fold=fold_cast,
+    simplify=simplify_cast,
     lower=Pointwise(_cast_block, converts=True),
+    policy=CONVERT,
+    interval=IntervalRule(_cast_interval),
 )
 
 BITCAST = OpSpec(
@@ -201,8 +238,10 @@ BITCAST = OpSpec(
     ),
     dtypes=("f32",),
     cost=pointwise_cost(0),
-    fold=fold_bitcast,
+    simplify=simplify_bitcast,
     lower=Pointwise(_bitcast_block, 0),
+    policy=KEEP,
+    interval=ANYTHING,
 )
 
 SPECS: tuple[OpSpec, ...] = (WHERE, CLAMP, CAST, BITCAST)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tessera.ir.base.arrays import Array, static_shape
-from tessera.ir.base.spec import Attribute, Attributes, Folder, InferContext, OpSpec
-from tessera.ir.graph.folding import made_by
+from tessera.ir.base.simplify import producer_named
+from tessera.ir.base.spec import Attribute, Attributes, InferContext, OpSpec, Simplifier
 from tessera.ir.graph.index_maps import flip_map, repeat_map, roll_map, slice_map, tile_map
 from tessera.ir.graph.ops.movement import dims, moving_sample, view
 from tessera.ir.graph.ops.reduce import check_axes
@@ -56,23 +56,23 @@ def _slice_reference(x: Array, *, start: Sequence[Dim], stop: Sequence[Dim], ste
     return x
 
 
-def _fold_slice(folder: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+def _simplify_slice(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
     """Drop a slice of everything; rewrite a slice of a slice, both without gaps, to one slice."""
     start, stop, step = (tuple(attributes[name]) for name in ("start", "stop", "step"))
     if any(by != 1 for by in step):
         return None
-    if all(first == ZERO for first in start) and folder.type_of(operands[0]).shape == stop:
+    if all(first == ZERO for first in start) and simplifier.type_of(operands[0]).shape == stop:
         return operands[0]
-    inner = made_by(folder, operands[0], "slice")
+    inner = producer_named(simplifier, operands[0], "slice")
     if inner is None or any(by != 1 for by in inner.attributes["step"]):
         return None
     base = tuple(inner.attributes["start"])
     first, last = (tuple(own + by for own, by in zip(base, ends, strict=True)) for ends in (start, stop))
     # bounds that hold by a guard on the two slices may need another on the one: leave those
-    shape = folder.type_of(inner.operands[0]).shape
+    shape = simplifier.type_of(inner.operands[0]).shape
     if not all(is_at_least(a, 0) and is_at_most(b, dim) for a, b, dim in zip(first, last, shape, strict=True)):
         return None
-    return folder.emit("slice", inner.operands[0], start=first, stop=last, step=step)
+    return simplifier.emit("slice", inner.operands[0], start=first, stop=last, step=step)
 
 
 def _infer_flip(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
@@ -84,11 +84,11 @@ def _flip_reference(x: Array, *, axes: Sequence[int]) -> Array:
     return np.flip(x, tuple(axes)).copy()
 
 
-def _fold_flip(folder: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+def _simplify_flip(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
     """Drop a flip of no axes, and one that undoes another."""
     if not attributes["axes"]:
         return operands[0]
-    inner = made_by(folder, operands[0], "flip")
+    inner = producer_named(simplifier, operands[0], "flip")
     same = inner is not None and tuple(inner.attributes["axes"]) == tuple(attributes["axes"])
     return inner.operands[0] if inner is not None and same else None
 
@@ -105,7 +105,7 @@ def _roll_reference(x: Array, *, shifts: Sequence[int], axes: Sequence[int]) -> 
     return np.roll(x, tuple(shifts), tuple(axes))
 
 
-def _fold_roll(folder: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+def _simplify_roll(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
     """Drop a roll by nothing."""
     return None if any(attributes["shifts"]) else operands[0]
 
@@ -124,7 +124,7 @@ def _tile_reference(x: Array, *, reps: Sequence[int]) -> Array:
     return np.tile(x, tuple(reps))
 
 
-def _fold_tile(folder: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+def _simplify_tile(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
     """Drop a tiling by ones."""
     return operands[0] if all(count == 1 for count in attributes["reps"]) else None
 
@@ -141,7 +141,7 @@ def _repeat_reference(x: Array, *, repeats: int, axis: int) -> Array:
     return np.repeat(x, repeats, axis)
 
 
-def _fold_repeat(folder: Folder, operands: Sequence[Any], attributes: Attributes) -> Any:
+def _simplify_repeat(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
     """Drop a repetition by one."""
     return operands[0] if attributes["repeats"] == 1 else None
 
@@ -189,7 +189,7 @@ SLICE = view(
         moving_sample((0, 3), start=dims(0, 0), stop=dims(0, 3), step=(1, 1)),
         moving_sample((67, 131), start=dims(0, 1), stop=dims(67, 130), step=(1, 1)),
     ),
-    fold=_fold_slice,
+    simplify=_simplify_slice,
 )
 
 FLIP = view(
@@ -207,7 +207,7 @@ FLIP = view(
         moving_sample((1,), axes=(0,)),
         moving_sample((13, 67), axes=(1,)),
     ),
-    fold=_fold_flip,
+    simplify=_simplify_flip,
 )
 
 ROLL = view(
@@ -227,7 +227,7 @@ ROLL = view(
         moving_sample((0, 3), shifts=(1,), axes=(0,)),
         moving_sample((13, 67), shifts=(30,), axes=(1,)),
     ),
-    fold=_fold_roll,
+    simplify=_simplify_roll,
 )
 
 TILE = view(
@@ -245,7 +245,7 @@ TILE = view(
         moving_sample((3,), reps=(0,)),
         moving_sample((13, 31), reps=(2, 3)),
     ),
-    fold=_fold_tile,
+    simplify=_simplify_tile,
 )
 
 REPEAT = view(
@@ -262,7 +262,7 @@ REPEAT = view(
         moving_sample((0, 3), repeats=2, axis=0),
         moving_sample((13, 31), repeats=3, axis=1),
     ),
-    fold=_fold_repeat,
+    simplify=_simplify_repeat,
 )
 
 SPLIT = view(

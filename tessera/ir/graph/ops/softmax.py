@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tessera.ir.base.arrays import Array, dtype_of, rounded
-from tessera.ir.base.spec import Attribute, Attributes, Builder, InferContext, OpSpec, Sample
+from tessera.ir.base.interval import ANYTHING, Interval, IntervalQuery, IntervalRule, always_within
+from tessera.ir.base.spec import FLOATS, ROUND, Attribute, Attributes, Builder, InferContext, OpSpec, Sample
 from tessera.ir.graph.building import LOWEST, cast, constant, expanded, widened
-from tessera.ir.graph.rules import FLOATS, axes_attribute, float_operand, integer_operand, same_dim, visits
+from tessera.ir.graph.rules import axes_attribute, float_operand, integer_operand, same_dim, visits
 from tessera.ir.graph.samples import Make, normal
 from tessera.types import dtype as dt
 from tessera.types.shape import normalize_axes, normalize_axis, path, text, without_axes
@@ -217,7 +219,17 @@ SAMPLES = (
 )
 
 
-def _along(name: str, summary: str, decompose: Any, reference: Any) -> OpSpec:
+_SHARES = always_within(0.0, 1.0, is_exact=True)
+
+
+def _log_interval(query: IntervalQuery) -> Interval:
+    x, axis = query.x, int(query.attributes["axis"])
+    count = query.types[0].shape[axis].value
+    lowest = x.low - x.high - (INF if count is None else math.log(max(count, 1)))
+    return Interval(-INF if math.isnan(lowest) else lowest, 0.0, x.may_be_nan, False, x.sources)
+
+
+def _along(name: str, summary: str, decompose: Any, reference: Any, interval: IntervalRule = _SHARES) -> OpSpec:
     return OpSpec(
         name=f"tgraph.{name}",
         summary=summary,
@@ -229,6 +241,8 @@ def _along(name: str, summary: str, decompose: Any, reference: Any) -> OpSpec:
         dtypes=FLOATS,
         cost=visits(5),
         decompose=decompose,
+        policy=ROUND,
+        interval=interval,
     )
 
 
@@ -245,6 +259,7 @@ SPECS: tuple[OpSpec, ...] = (
         "Logarithm of softmax without its underflow, in f32 and rounded once; a row of -inf stays -inf.",
         _decompose_log_softmax,
         log_softmax_reference,
+        IntervalRule(_log_interval),
     ),
     OpSpec(
         name="tgraph.logsumexp_safe",
@@ -262,6 +277,8 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=FLOATS,
         cost=visits(4),
         decompose=_decompose_logsumexp,
+        policy=ROUND,
+        interval=ANYTHING,
     ),
     OpSpec(
         name="tgraph.cross_entropy",
@@ -279,5 +296,7 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=("f32", "f64", "bf16", "f16"),
         cost=visits(6),
         decompose=_decompose_cross_entropy,
+        policy=ROUND,
+        interval=ANYTHING,
     ),
 )

@@ -8,8 +8,20 @@ from typing import Any
 import numpy as np
 
 from tessera.ir.base.arrays import Array, widened
-from tessera.ir.base.spec import Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
-from tessera.ir.graph.rules import FLOATS, INTEGERS, at_least, index_dtype, traffic
+from tessera.ir.base.interval import ANYTHING, SAME
+from tessera.ir.base.spec import (
+    FLOATS,
+    INTEGERS,
+    KEEP,
+    Attribute,
+    Attributes,
+    Builder,
+    Cost,
+    InferContext,
+    OpSpec,
+    Sample,
+)
+from tessera.ir.graph.rules import at_least, index_dtype, traffic
 from tessera.ir.graph.samples import Make, normal
 from tessera.ir.tile.facets import Library
 from tessera.types.dim import Dim, product
@@ -19,7 +31,7 @@ from tessera.types.tensor_type import TensorType
 ORDERED = (*FLOATS, *INTEGERS, "i4", "bool")
 AXIS = Attribute("axis", "int", -1, "the axis that is sorted")
 DESCENDING = Attribute("descending", "bool", False, "largest first")
-KEEP = Attribute("keep", "int", -1, "how many of each row, from the first; -1 for all")
+KEPT = Attribute("keep", "int", -1, "how many of each row, from the first; -1 for all")
 
 
 def _infer_sort(op: str, results: str) -> Any:
@@ -167,6 +179,8 @@ def _sorter(name: str, summary: str, results: str, extra: tuple[Attribute, ...],
         dtypes=ORDERED,
         cost=_cost,
         decompose=decompose,
+        policy=KEEP,
+        interval=SAME if results == "values" else ANYTHING,
     )
 
 
@@ -201,7 +215,7 @@ SPECS: tuple[OpSpec, ...] = (
         summary="Each row of a matrix in order, and where its elements came from; stable, NaN last.",
         operands=("x",),
         results=("values", "indices"),
-        attributes=(DESCENDING, KEEP),
+        attributes=(DESCENDING, KEPT),
         infer=_infer_rows,
         reference=sort_rows_reference,
         samples=(
@@ -214,5 +228,7 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=ORDERED,
         cost=_cost_rows,
         lower=Library("sort"),
+        policy=KEEP,
+        interval=ANYTHING,
     ),
 )

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from tessera.ir.base.arrays import Array
-from tessera.ir.base.spec import Attribute, Attributes, Builder, Infer, InferContext, OpSpec, Sample
+from tessera.ir.base.interval import ANYTHING, IntervalRule
+from tessera.ir.base.spec import FLOATS, KEEP, Attribute, Attributes, Builder, Infer, InferContext, OpSpec, Sample
 from tessera.ir.graph.building import cast, constant, size
-from tessera.ir.graph.rules import FLOATS, integer_operand, same_dtype, visits
+from tessera.ir.graph.rules import integer_operand, same_dtype, visits
 from tessera.ir.graph.samples import Make
 from tessera.ir.tile.facets import Library
 from tessera.types import dtype as dt
@@ -207,6 +208,8 @@ def _mover(name: str, summary: str, space: str, decompose: Any) -> OpSpec:
         dtypes=FLOATS,
         cost=visits(0),
         decompose=decompose,
+        policy=KEEP,
+        interval=ANYTHING,
     )
 
 
@@ -228,6 +231,8 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=FLOATS,
         cost=visits(0),
         lower=Library("kv_write", reads_views=True, overwrites=0),
+        policy=KEEP,
+        interval=IntervalRule(lambda query: query.operands[0].hull(query.operands[2]), is_exact=True),
     ),
     OpSpec(
         name="tgraph.kv_append",
@@ -247,6 +252,8 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=FLOATS,
         cost=visits(0),
         decompose=_decompose_append,
+        policy=KEEP,
+        interval=ANYTHING,
     ),
     OpSpec(
         name="tgraph.kv_prune",
@@ -265,5 +272,7 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=FLOATS,
         cost=visits(0),
         decompose=_decompose_prune,
+        policy=KEEP,
+        interval=ANYTHING,
     ),
 )

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from tessera.ir.base.arrays import Array, dtype_of, rounded, widened
-from tessera.ir.base.spec import Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
+from tessera.ir.base.interval import ANYTHING, Interval, IntervalQuery, IntervalRule
+from tessera.ir.base.spec import FLOATS, ROUND, Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
 from tessera.ir.graph.ops.elementwise import check_dtype
 from tessera.ir.graph.ops.reduce import AXES, check_axes, check_not_empty, samples
 from tessera.ir.graph.recipe import fold
-from tessera.ir.graph.rules import FLOATS, traffic
+from tessera.ir.graph.rules import traffic
 from tessera.ir.graph.samples import normal
 from tessera.types.dim import Dim, maximum, product
 from tessera.types.frozen import frozen
-from tessera.types.promotion import FLOATING, OpClass
 from tessera.types.shape import is_at_least, without_axes
 from tessera.types.tensor_type import TensorType
 
@@ -221,6 +221,7 @@ def _make(
     empty: bool = True,
     attributes: tuple[Attribute, ...] = (),
     more: tuple[Sample, ...] = (),
+    interval: IntervalRule = ANYTHING,
 ) -> OpSpec:
     return OpSpec(
         name=f"tgraph.{name}",
@@ -233,6 +234,8 @@ def _make(
         dtypes=FLOATS,
         cost=_cost(flops),
         decompose=_decomposed(body),
+        policy=ROUND,
+        interval=interval,
     )
 
 
@@ -245,6 +248,14 @@ def _huge(rng: np.random.Generator) -> Sequence[Any]:
     return [rows.astype(np.float32)]
 
 
+def _mean_interval(query: IntervalQuery) -> Interval:
+    """The range of the elements, and what as many roundings may add: 2**-6 of them where the count is not known."""
+    x, count = query.x, query.count(query.attributes["axes"])
+    slack = min(count * query.result.dtype.compute.epsilon, 2.0**-6)
+    low, high = x.low - abs(x.low) * slack, x.high + abs(x.high) * slack
+    return Interval(low, high, x.may_be_nan or math.isinf(x.magnitude) or count == 0, x.is_reached, x.sources)
+
+
 _ROWS = {"axes": (1,)}
 
 SPECS: tuple[OpSpec, ...] = (
@@ -254,6 +265,7 @@ SPECS: tuple[OpSpec, ...] = (
         lambda builder, x, attributes: _mean(builder, x, attributes["axes"], attributes["keepdims"]),
         mean_values,
         flops=1,
+        interval=IntervalRule(_mean_interval),
     ),
     _make(
         "var",
@@ -298,6 +310,3 @@ SPECS: tuple[OpSpec, ...] = (
         ),
     ),
 )
-
-OP_CLASSES: dict[str, OpClass] = dict.fromkeys(("mean", "var", "std", "logsumexp", "norm"), FLOATING)
-"""What the front end casts operands to before each op."""

@@ -15,7 +15,7 @@ from tessera.ir.base.op import SpecOp, plain, rule_attributes
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.policies import POLICY, carried, declare_policies
 from tessera.ir.base.types import attribute_of
-from tessera.ir.graph.policy_rules import Bits, Work, static_bits
+from tessera.ir.graph.policy_casts import Bits, OpUnderPolicy, static_bits
 from tessera.types.annotation import parse_policy
 from tessera.types.policy import SILENT, Policy
 
@@ -93,6 +93,6 @@ def _under(op: SpecOp, operands: Sequence[SSAValue], policy: Policy, bits: Bits,
     assert op.parent is not None
     promises = {POLICY: attribute_of("any", own.entries)} if own else carried(op)
     build = Build(op.parent, op, op.span, op.dialect_name(), promises)
-    work = Work(build, op.spec.short_name, rule_attributes(op), policy, bits, op.span)
+    work = OpUnderPolicy(build, op.spec.short_name, rule_attributes(op), policy, bits, op.span)
     found = work.apply(operands)
     return (*found,) if isinstance(found, tuple) else (found,)  # pyright: ignore[reportUnknownVariableType]

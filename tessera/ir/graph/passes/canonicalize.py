@@ -1,4 +1,4 @@
-"""Simplify each op by its own `fold`, until nothing changes; drop what no one uses."""
+"""Simplify each op by its own `simplify`, until nothing changes; drop what no one uses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tessera.ir.base.rewrite import Pattern, Rewriter, rewrite
 
 @dataclass(frozen=True)
 class Canonicalize(Pass):
-    """Apply every op's `fold`.
+    """Apply every op's `simplify`.
 
     Before: `%1 = tgraph.transpose %x {axes = [1, 0]}`, `%2 = tgraph.transpose %1 {axes = [1, 0]}`, uses of `%2`.
     After: uses of `%x`.
@@ -28,13 +28,13 @@ class Canonicalize(Pass):
 
 
 def _patterns(op: SpecOp) -> Sequence[Pattern]:
-    return () if op.spec.fold is None else (_fold,)
+    return () if op.spec.simplify is None else (_simplify,)
 
 
-def _fold(op: SpecOp, rewriter: Rewriter) -> bool:
-    assert op.spec.fold is not None
+def _simplify(op: SpecOp, rewriter: Rewriter) -> bool:
+    assert op.spec.simplify is not None
     build = rewriter.build(op)
-    found = op.spec.fold(build, tuple(op.operands), rule_attributes(op))
+    found = op.spec.simplify(build, tuple(op.operands), rule_attributes(op))
     if found is None:
         build.undo()
         return False

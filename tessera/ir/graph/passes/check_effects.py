@@ -76,5 +76,5 @@ def _check_determinism(function: SpecOp) -> None:
             raise DeterminismError(
                 f"runs of `{op.spec.short_name}` may differ, and it stands in what is `{DETERMINISTIC}`: {found.why}",
                 span=op.span,
-                fix=found.cure,
+                fix=found.fix,
             )

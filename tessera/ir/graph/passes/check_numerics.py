@@ -12,7 +12,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.policies import policies_of
 from tessera.ir.graph.passes.apply_policy import ASKED
-from tessera.ir.graph.policy_rules import is_summing
+from tessera.ir.graph.policy_casts import is_summing
 from tessera.types.annotation import parse_policy
 from tessera.types.dtype import DType
 from tessera.types.promotion import holds

@@ -15,8 +15,8 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.base.policies import POLICY, policies_of
 from tessera.ir.base.types import TensorAttr
 from tessera.ir.base.verify import symbols_in
-from tessera.ir.graph.policy_integers import SATURATED, is_integer
-from tessera.ir.graph.policy_rules import ATTENTION, PRODUCTS, is_arithmetic
+from tessera.ir.graph.ops import policy_of
+from tessera.ir.graph.policy_casts import is_integer
 from tessera.ir.tile.facets import View
 from tessera.types import dtype as dt
 from tessera.types.dtype import DType
@@ -66,23 +66,22 @@ def _check_op(op: SpecOp, policy: Policy) -> None:
     dtypes = [_dtype(value) for value in (*op.operands, *op.results)]
     if dt.f64 in dtypes or not dtypes:
         return
-    name = op.spec.short_name
+    rule = policy_of(op.spec)
     if policy.accumulate is not None and op.operands and dtypes[0].is_float:
         total: DType | None = op.value("accumulate") if "accumulate" in op.kinds else None
         if total is not None and total is not policy.accumulate:
             raise _contradiction(op, policy, f"sums in {total}")
-    if name == "cast" and policy.rounds_otherwise and _narrows(*dtypes):
+    if rule.role == "convert" and policy.rounds_otherwise and _narrows(*dtypes):
         raise _contradiction(op, policy, f"makes {dtypes[1]} of {dtypes[0]} by the plain rounding")
-    if name in PRODUCTS:
-        _check_product(op, policy)
-    if policy.saturation == "saturate" and name in SATURATED and is_integer(dtypes[0]) and dtypes[0] not in _WIDE:
+    if rule.role == "contract":
+        _check_factors(op, policy)
+    if policy.saturation == "saturate" and rule.saturates and is_integer(dtypes[0]) and dtypes[0] not in _WIDE:
         raise _contradiction(op, policy, f"of {dtypes[0]} wraps")
 
 
-def _check_product(op: SpecOp, policy: Policy) -> None:
+def _check_factors(op: SpecOp, policy: Policy) -> None:
     for number, value in enumerate(op.operands):
-        is_mask = op.spec.short_name in ATTENTION and number > 2
-        if not _dtype(value).is_float or is_mask:
+        if not _dtype(value).is_float or not policy_of(op.spec).is_factor(number):
             continue
         formats = set(_formats(value))
         for what, wanted in (("stored as", policy.storage), ("computed in", policy.compute)):
@@ -128,7 +127,7 @@ def _check_returned(end: SpecOp, outer: Policy) -> None:
         while isinstance(op, SpecOp) and isinstance(op.spec.lower, View):
             value = op.operands[0]
             op = value.owner
-        if not isinstance(op, SpecOp) or not is_arithmetic(op.spec) or _dtype(value) is not dt.f32:
+        if not isinstance(op, SpecOp) or not policy_of(op.spec).is_arithmetic or _dtype(value) is not dt.f32:
             continue
         own = policies_of(op)
         policy = own[0] if own else outer

@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.ir.base.op import SpecOp, plain
 from tessera.ir.base.passes import Pass
 from tessera.ir.graph.from_tape import to_tape
-from tessera.ir.graph.range_proof import unproved
+from tessera.ir.graph.range_proof import find_unproved
 
 BOUNDED, INPUTS = "numerics.bounded", "numerics.inputs"
 
@@ -28,7 +28,9 @@ class CheckRanges(Pass):
             if isinstance(function, SpecOp) and found is not None:
                 given = function.attributes.get(INPUTS)
                 ranges: dict[str, Any] = {} if given is None else plain(given)
-                unproved(to_tape(function), _pair(plain(found)), {name: _pair(one) for name, one in ranges.items()})
+                find_unproved(
+                    to_tape(function), _pair(plain(found)), {name: _pair(one) for name, one in ranges.items()}
+                )
 
 
 def _pair(ends: Any) -> tuple[float, float]:

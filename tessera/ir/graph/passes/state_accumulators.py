@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.ir.base.build import tensor_value
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.graph.policy_rules import is_summing, stated_accumulator
+from tessera.ir.graph.policy_casts import default_accumulator, is_summing
 
 
 @dataclass(frozen=True)
@@ -28,4 +28,4 @@ class StateAccumulators(Pass):
                 and is_summing(op.values())
             ):
                 types = [tensor_value(value) for value in op.operands]
-                op.set_value("accumulate", stated_accumulator(op.spec.short_name, types, tensor_value(op.results[0])))
+                op.set_value("accumulate", default_accumulator(op.spec.short_name, types, tensor_value(op.results[0])))

@@ -1,24 +1,47 @@
-"""Integer and bool arithmetic on vectors, with the corners of `docs/numerics.md`: nothing traps, everything wraps."""
+"""Integer and bool arithmetic on vectors, with the corners of `docs/numerics.md`: nothing traps, everything wraps.
+
+Functions that the table of scalar functions names take whether integers are `signed` as their last argument.
+"""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
 
 from tessera.ir.target.llvm.text import FunctionText, Value
 from tessera.ir.target.llvm.vector_ops import add, mul, sub
 
-Emitter: TypeAlias = Callable[[FunctionText, Sequence[Value], bool], Value]
-"""Writes one function of the table: the operands, and whether integers are signed."""
 
-_PREDICATES = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
+def negate(f: FunctionText, x: Value, signed: bool) -> Value:
+    """`-x`."""
+    return sub(f, f.const_like(x, 0), x)
 
 
-def compare(f: FunctionText, name: str, a: Value, b: Value, signed: bool) -> Value:
-    """eq, ne, lt, le, gt or ge."""
-    if name in ("eq", "ne"):
-        return f.icmp(name, a, b)
-    return f.icmp(("s" if signed else "u") + _PREDICATES[name], a, b)
+def invert(f: FunctionText, x: Value, signed: bool) -> Value:
+    """All bits inverted."""
+    return f.op("xor", x, f.const_like(x, -1))
+
+
+def invert_bool(f: FunctionText, x: Value, signed: bool) -> Value:
+    """The opposite of a bool."""
+    return f.op("xor", x, f.const_like(x, True))
+
+
+def absolute(f: FunctionText, x: Value, signed: bool) -> Value:
+    """The magnitude; that of the smallest signed number wraps to itself."""
+    return f.intrinsic("abs", x, f.const("i1", False)) if signed else x
+
+
+def identity(f: FunctionText, x: Value, signed: bool) -> Value:
+    """What rounding to an integer makes of one."""
+    return x
+
+
+def never(f: FunctionText, x: Value, signed: bool) -> Value:
+    """False: no integer is NaN or infinite."""
+    return f.const("i1", False, x.lanes)
+
+
+def multiply_add(f: FunctionText, a: Value, b: Value, c: Value, signed: bool) -> Value:
+    """`a * b + c`."""
+    return add(f, mul(f, a, b), c)
 
 
 def sign(f: FunctionText, x: Value, signed: bool) -> Value:
@@ -28,12 +51,22 @@ def sign(f: FunctionText, x: Value, signed: bool) -> Value:
     return sub(f, positive, f.cast("zext", f.icmp("slt", x, zero), x.element)) if signed else positive
 
 
-def extreme(f: FunctionText, name: str, a: Value, b: Value, signed: bool) -> Value:
-    """max or min."""
-    return f.intrinsic(("s" if signed else "u") + name, a, b)
+def maximum(f: FunctionText, a: Value, b: Value, signed: bool) -> Value:
+    """The larger."""
+    return f.intrinsic("smax" if signed else "umax", a, b)
 
 
-def shift_left(f: FunctionText, x: Value, count: Value) -> Value:
+def minimum(f: FunctionText, a: Value, b: Value, signed: bool) -> Value:
+    """The smaller."""
+    return f.intrinsic("smin" if signed else "umin", a, b)
+
+
+def relu(f: FunctionText, x: Value, signed: bool) -> Value:
+    """0 below 0."""
+    return maximum(f, x, f.const_like(x, 0), True) if signed else x
+
+
+def shift_left(f: FunctionText, x: Value, count: Value, signed: bool) -> Value:
     """0 where the count is negative, or the width or more."""
     inside = f.icmp("ult", count, f.const_like(x, _bits(x)))
     zero = f.const_like(x, 0)
@@ -118,53 +151,3 @@ def any_lane(f: FunctionText, mask: Value) -> Value:
 
 def _bits(x: Value) -> int:
     return int(x.element[1:])
-
-
-def unary(function: Callable[[FunctionText, Value], Value]) -> Emitter:
-    """A function of one operand that does not ask for signedness."""
-    return lambda f, args, signed: function(f, args[0])
-
-
-def binary(function: Callable[[FunctionText, Value, Value], Value]) -> Emitter:
-    """A function of two operands that does not ask for signedness."""
-    return lambda f, args, signed: function(f, args[0], args[1])
-
-
-def plain(instruction: str) -> Emitter:
-    """A binary instruction."""
-    return lambda f, args, signed: f.op(instruction, args[0], args[1])
-
-
-INTEGER: dict[str, Emitter] = {
-    "neg": unary(lambda f, x: sub(f, f.const_like(x, 0), x)),
-    "not": unary(lambda f, x: f.op("xor", x, f.const_like(x, -1))),
-    "abs": lambda f, args, signed: f.intrinsic("abs", args[0], f.const("i1", False)) if signed else args[0],
-    "sign": lambda f, args, signed: sign(f, args[0], signed),
-    "relu": lambda f, args, signed: extreme(f, "max", args[0], f.const_like(args[0], 0), True) if signed else args[0],
-    "isnan": unary(lambda f, x: f.const("i1", False, x.lanes)),
-    "isinf": unary(lambda f, x: f.const("i1", False, x.lanes)),
-    "add": plain("add"),
-    "sub": plain("sub"),
-    "mul": plain("mul"),
-    "and": plain("and"),
-    "or": plain("or"),
-    "xor": plain("xor"),
-    "fma": lambda f, args, signed: add(f, mul(f, args[0], args[1]), args[2]),
-    "floordiv": lambda f, args, signed: floor_divide(f, args[0], args[1], signed),
-    "mod": lambda f, args, signed: modulo(f, args[0], args[1], signed),
-    "pow": lambda f, args, signed: power(f, args[0], args[1], signed),
-    "shl": lambda f, args, signed: shift_left(f, args[0], args[1]),
-    "shr": lambda f, args, signed: shift_right(f, args[0], args[1], signed),
-    "max": lambda f, args, signed: extreme(f, "max", args[0], args[1], signed),
-    "min": lambda f, args, signed: extreme(f, "min", args[0], args[1], signed),
-    **{name: unary(lambda f, x: x) for name in ("floor", "ceil", "round", "trunc")},
-}
-
-BOOL: dict[str, Emitter] = {
-    "not": unary(lambda f, x: f.op("xor", x, f.const_like(x, True))),
-    "isnan": INTEGER["isnan"],
-    "isinf": INTEGER["isinf"],
-    **{name: plain("and") for name in ("and", "mul", "min")},
-    **{name: plain("or") for name in ("or", "add", "max")},
-    "xor": plain("xor"),
-}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tessera.ir.base.functions import function_of
 from tessera.ir.base.op import SpecOp
+from tessera.ir.base.scalar_functions import function_of
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import TileAttr
 from tessera.types.rounding import rounding_of

@@ -10,9 +10,9 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
 from tessera.ir.base.dialect_of import make
-from tessera.ir.base.functions import FUNCTIONS
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
+from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS
 from tessera.ir.base.types import TileAttr
 from tessera.ir.tile.dialect import DIALECT
 from tessera.ir.tile.softmax_recipe import attend, softmax
@@ -55,7 +55,7 @@ class _Written:
 
     def fn(self, name: str, *tiles: SSAValue) -> SSAValue:
         type = _type(tiles[0])
-        made = TileAttr.of(type.data.with_dtype(bool_)) if FUNCTIONS[name].is_predicate else type
+        made = TileAttr.of(type.data.with_dtype(bool_)) if SCALAR_FUNCTIONS[name].is_predicate else type
         return self._emit("elementwise", list(tiles), {"fn": name}, made)
 
     def rows(self, kind: str, tile: SSAValue) -> SSAValue:

@@ -1,4 +1,8 @@
-"""What a numerics policy makes of an op: the conversions around it, each an op that says how it rounds."""
+"""Ops under a numerics policy: the conversions around each, every one an op that says how it rounds.
+
+What a policy does depends on the op's `policy` facet (`PolicyRule`), never on its name: it keeps the op, rounds its
+results, or stores and accumulates the factors of a contraction as the policy says.
+"""
 
 from __future__ import annotations
 
@@ -8,39 +12,23 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 from tessera.diagnostics.codes import PolicyError
 from tessera.diagnostics.error import HERE
 from tessera.diagnostics.span import Span
-from tessera.ir.base.spec import Attributes, Builder, OpSpec
-from tessera.ir.graph.building import cast, constant, size
-from tessera.ir.graph.ops import REGISTRY
+from tessera.ir.base.spec import Attributes, Builder, OpSpec, PolicyRule
+from tessera.ir.graph.building import cast, constant
+from tessera.ir.graph.ops import REGISTRY, policy_of
 from tessera.ir.graph.ops.quantize import tensor_scale
 from tessera.ir.graph.ops.reduce import accumulator
-from tessera.ir.graph.policy_integers import held, is_integer, saturated, saturates
-from tessera.ir.graph.policy_sums import attended, convolved, matrix_product, paired_product
 from tessera.ir.tile.facets import Contraction, Pointwise, Reduction
 from tessera.types import dtype as dt
-from tessera.types.dim import Dim, product
+from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
-from tessera.types.number_format import BLOCK_FORMATS, FORMATS, BlockFormat
+from tessera.types.number_format import FORMATS, BlockFormat
 from tessera.types.policy import ComputeMode, Policy
-from tessera.types.promotion import holds, promote_all
+from tessera.types.promotion import holds, integer_range, promote_all
 from tessera.types.tensor_type import TensorType
 
 Bits: TypeAlias = Callable[[Builder, tuple[Dim, ...]], Any]
 """32 random bits for each element of a shape."""
-
-PRODUCTS = frozenset(
-    {"matmul", "dot_general", "conv1d", "conv2d", "einsum", "attention", "attention_with_lse", "cached_attention"}
-)
-"""Ops whose operands are multiplied and summed: a policy keeps those as it stores values."""
-ATTENTION = frozenset({"attention", "attention_with_lse", "cached_attention"})
-COMPOSITES = frozenset(
-    {"softmax", "softmax_safe", "log_softmax", "logsumexp", "logsumexp_safe", "layernorm_safe", "rmsnorm_safe"}
-    | {"mean", "var", "std", "norm", "cumulative", "cumsum", "cumprod", "cross_entropy", "rotary", "residual"}
-    | {"avg_pool", "dropout", "scatter_add"}
-)
-"""Ops of several steps that round once, at their end."""
-CHOOSING = frozenset({"where", "cast", "bitcast", "round_to", "round_stochastic", "philox", "max", "min"})
-"""Ops that look pointwise or like a fold and change no value but as they say themselves."""
 
 
 @runtime_checkable
@@ -50,16 +38,14 @@ class Checking(Protocol):
     def check(self, name: str, operands: Sequence[Any], attributes: Attributes) -> None: ...
 
 
-def is_arithmetic(spec: OpSpec) -> bool:
-    """Whether an op gives values that were not among its operands, and so has something to round."""
-    if spec.short_name in PRODUCTS or spec.short_name in COMPOSITES:
-        return True
-    return isinstance(spec.lower, Pointwise | Reduction) and spec.short_name not in CHOOSING and bool(spec.operands)
+def is_composite(spec: OpSpec) -> bool:
+    """Whether an op has several steps inside, and rounds once, at their end."""
+    return policy_of(spec).role == "round" and not isinstance(spec.lower, Pointwise | Reduction)
 
 
 @frozen
-class Work:
-    """One op under a policy."""
+class OpUnderPolicy:
+    """One op, to be built under a policy."""
 
     b: Builder
     op: str
@@ -69,51 +55,53 @@ class Work:
     span: Span | None = HERE
 
     def apply(self, operands: Sequence[Any]) -> Any:
-        """The op's result, or all of them, by way of what the policy asks for."""
-        spec, types = REGISTRY[self.op], [self.b.type_of(value) for value in operands]
-        if self.op == "cast":
+        """The op's result, or all of them, with the conversions that the policy asks for."""
+        rule, dtypes = self.rule, [self.b.type_of(value).dtype for value in operands]
+        if rule.role == "convert":
             return self._cast(operands[0])
-        floats = [type.dtype for type in types if type.dtype.is_float]
-        if self.policy.saturation == "saturate" and operands and saturates(self.op, [type.dtype for type in types]):
-            return saturated(self.b, self.op, operands)
-        if not floats or dt.f64 in floats or not is_arithmetic(spec):
+        if self.policy.saturation == "saturate" and operands and can_saturate(rule, dtypes):
+            return _saturate(self.b, self.op, operands)
+        floats = [dtype for dtype in dtypes if dtype.is_float]
+        if not floats or dt.f64 in floats or not rule.is_arithmetic:
             return self.b.emit(self.op, *operands, **self.attributes)
         if self.policy.denormals == "flush":
-            operands = [self._flushed(value) for value in operands]
-        if self.op in PRODUCTS:
-            return self._product(operands)
-        return self._rounded(operands)
+            operands = [self._flush(value) for value in operands]
+        return self._contract(operands) if rule.role == "contract" else self._round(operands)
+
+    @property
+    def rule(self) -> PolicyRule:
+        return policy_of(REGISTRY[self.op])
 
     def fail(self, message: str, fix: str = "") -> PolicyError:
         return PolicyError(message, span=self.span, notes=(f"the policy is `{self.policy}`",), fix=fix or None)
 
     # Conversions.
 
-    def narrowed(self, value: Any, dtype: DType) -> Any:
+    def narrow(self, value: Any, dtype: DType) -> Any:
         """A float in another dtype, rounded as the policy says where the dtype is narrower."""
         source = self.b.type_of(value).dtype
         if dtype is not source and holds(dtype, source):
             return cast(self.b, value, dtype)
         if dtype is source and (dtype is not dt.f32 or not (self.policy.saturation or self._flushes)):
             return value
-        return self._rounded_to(value, dtype.name, self.policy.rounding or "nearest_even")
+        return self._round_to(value, dtype.name, self.policy.rounding or "nearest_even")
 
     @property
     def _flushes(self) -> bool:
         return self.policy.denormals == "flush"
 
-    def _rounded_to(self, value: Any, format: str, rounding: str) -> Any:
+    def _round_to(self, value: Any, format: str, rounding: str) -> Any:
         kind = FORMATS[format]
-        way = {
+        conversion = {
             "format": format,
             "saturation": "" if kind.is_float and self.policy.saturation == "wrap" else self.policy.saturation,
             "denormals": "flush" if kind.is_float and self._flushes else "keep",
         }
         if rounding == "stochastic" and format != "f32":
-            return self.b.emit("round_stochastic", value, self.bits(self.b, self.b.type_of(value).shape), **way)
-        return self.b.emit("round_to", value, rounding=rounding.replace("stochastic", "nearest_even"), **way)
+            return self.b.emit("round_stochastic", value, self.bits(self.b, self.b.type_of(value).shape), **conversion)
+        return self.b.emit("round_to", value, rounding=rounding.replace("stochastic", "nearest_even"), **conversion)
 
-    def _flushed(self, value: Any) -> Any:
+    def _flush(self, value: Any) -> Any:
         dtype = self.b.type_of(value).dtype
         if not dtype.is_float:
             return value
@@ -123,11 +111,11 @@ class Work:
         source, target = self.b.type_of(value).dtype, self.attributes["dtype"]
         says = self.policy.rounding or self.policy.saturation or self._flushes
         if self.policy.saturation == "saturate" and is_integer(source) and is_integer(target):
-            return held(self.b, value, target)
+            return _clamp(self.b, value, target)
         if not says or not source.is_float or source is dt.f64 or target.name not in FORMATS or holds(target, source):
             return self.b.emit("cast", value, dtype=target)
-        # A cast to an integer that nobody speaks of cuts.
-        return self._rounded_to(value, target.name, self.policy.rounding or _own_rounding(target))
+        # A cast to an integer truncates where the policy does not say how it rounds.
+        return self._round_to(value, target.name, self.policy.rounding or _own_rounding(target))
 
     # Ops.
 
@@ -140,7 +128,7 @@ class Work:
             return policy.compute
         return policy.storage if isinstance(policy.storage, DType) else natural
 
-    def _rounded(self, operands: Sequence[Any]) -> Any:
+    def _round(self, operands: Sequence[Any]) -> Any:
         """The op in f32, and its float results rounded."""
         policy, b = self.policy, self.b
         types = [b.type_of(value) for value in operands]
@@ -148,21 +136,19 @@ class Work:
         states = is_summing(attributes)
         if states and attributes["accumulate"] is None and types[0].dtype.is_float:
             attributes["accumulate"] = policy.accumulate
-        if self.op == "mean" and policy.accumulate not in (None, dt.f32):
-            return self._mean(operands[0])
-        if self.op in COMPOSITES and policy.accumulate not in (None, dt.f32) and not states:
-            return self._composite(operands, policy.accumulate)
+        if is_composite(REGISTRY[self.op]) and policy.accumulate not in (None, dt.f32) and not states:
+            return self._accumulate_composite(operands, policy.accumulate)
         if not policy.changes_values:
             return b.emit(self.op, *operands, **attributes)
         wide = [cast(b, value, dt.f32) if b.type_of(value).dtype.is_float else value for value in operands]
         narrow = promote_all([type.dtype for type in types if type.dtype.is_float]) or dt.f32
         found = b.emit(self.op, *wide, **attributes)
         if not isinstance(found, tuple):
-            return self.narrowed(found, self._result(narrow)) if self._is_float(found) else found
+            return self.narrow(found, self._result(narrow)) if self._is_float(found) else found
         several: tuple[Any, ...] = found  # pyright: ignore[reportUnknownVariableType]
-        return tuple(self.narrowed(one, self._result(narrow)) if self._is_float(one) else one for one in several)
+        return tuple(self.narrow(one, self._result(narrow)) if self._is_float(one) else one for one in several)
 
-    def _composite(self, operands: Sequence[Any], total: DType) -> Any:
+    def _accumulate_composite(self, operands: Sequence[Any], total: DType) -> Any:
         """An op of several steps, each of its sums in the accumulator that is asked for."""
         b, decompose = self.b, REGISTRY[self.op].decompose
         if decompose is None:
@@ -171,39 +157,34 @@ class Work:
             )
         floats = [b.type_of(value).dtype for value in operands if self._is_float(value)]
         wide = [cast(b, value, dt.f32) if self._is_float(value) else value for value in operands]
-        found = decompose(Summing(b, total), wide, self.attributes)
-        return self.narrowed(found, self._result(promote_all(floats) or dt.f32))
+        found = decompose(AccumulatingBuilder(b, total), wide, self.attributes)
+        return self.narrow(found, self._result(promote_all(floats) or dt.f32))
 
-    def _mean(self, value: Any) -> Any:
-        """A mean by way of its sum, which has an accumulator to state."""
-        axes: tuple[int, ...] = tuple(self.attributes["axes"])
-        b = self.b
-        kind = b.type_of(value)
-        keepdims = self.attributes["keepdims"]
-        total = b.emit("sum", cast(b, value, dt.f32), axes=axes, keepdims=keepdims, accumulate=self.policy.accumulate)
-        count = size(b, product(kind.shape[axis] for axis in axes), dt.f32)
-        return self.narrowed(b.emit("div", total, count), self._result(kind.dtype))
-
-    def _product(self, operands: Sequence[Any]) -> Any:
+    def _contract(self, operands: Sequence[Any]) -> Any:
+        """A contraction of factors as the policy stores them, in its accumulator."""
         policy, b = self.policy, self.b
         types = [b.type_of(value) for value in operands]
         natural = self.attributes.get("dtype") or promote_all([type.dtype for type in types if type.dtype.is_float])
         if natural is None:
-            return b.emit(self.op, *operands, **self.attributes)  # its own rule says what does not meet
+            return b.emit(self.op, *operands, **self.attributes)  # its own rule says which dtypes do not match
         self._check_floats(natural)
         result = self._result(natural)
         total = self.attributes.get("accumulate") or policy.accumulate
-        if isinstance(policy.storage, BlockFormat) or (self.op == "einsum" and total not in (None, dt.f32)):
-            return self._rounded_product(self._blocks(operands, total), result)
-        kept = [self._kept(value) if self._is_factor(value, at) else value for at, value in enumerate(operands)]
-        if total is not None and (total.bits < 32 or (self.op in ATTENTION and total is not dt.f32)):
-            return self._rounded_product(self._summed(kept, total), result)
+        if isinstance(policy.storage, BlockFormat) or (self.rule.by_parts and total not in (None, dt.f32)):
+            return self._round_contraction(self._contract_blocks(operands, total), result)
+        kept = [self._store(value) if self._is_factor(value, at) else value for at, value in enumerate(operands)]
+        if total is not None and self._lacks_accumulator(total):
+            return self._round_contraction(self._accumulate(kept, total), result)
         attributes = dict(self.attributes)
         if total is not None and "accumulate" in attributes:
             attributes["accumulate"] = total
         if not policy.changes_values:
             return b.emit(self.op, *kept, **attributes)
-        return self._rounded_product(self._computed(kept, total), result)
+        return self._round_contraction(self._compute(kept, total), result)
+
+    def _lacks_accumulator(self, total: DType) -> bool:
+        """Whether the kernel of a contraction cannot sum in a dtype: none can in a narrow one, few in another."""
+        return total.bits < 32 or ("accumulate" not in self.attributes and total is not dt.f32)
 
     def _check_floats(self, natural: DType) -> None:
         compute, storage = self.policy.compute, self.policy.storage
@@ -218,8 +199,8 @@ class Work:
                 "store a float, or `quantize` its operands",
             )
 
-    def _computed(self, kept: Sequence[Any], total: DType | None) -> Any:
-        """The product of operands as they are kept, in f32."""
+    def _compute(self, kept: Sequence[Any], total: DType | None) -> Any:
+        """The contraction of operands as they are stored, in f32."""
         b, attributes = self.b, dict(self.attributes)
         if "accumulate" in attributes:
             attributes["accumulate"] = total
@@ -229,133 +210,111 @@ class Work:
         made = b.emit(self.op, *kept, **attributes)
         return cast(b, made, dt.f32) if total is dt.f64 else made
 
-    def _rounded_product(self, made: Any, result: DType) -> Any:
+    def _round_contraction(self, made: Any, result: DType) -> Any:
         if not isinstance(made, tuple):
-            return self.narrowed(made, result)
+            return self.narrow(made, result)
         several: tuple[Any, ...] = made  # pyright: ignore[reportUnknownVariableType]
-        # What comes beside the product is kept in f32, whatever is stored: said so, it is no result left unrounded.
-        rest = [self.b.emit("round_to", one, format="f32") for one in several[1:]]
-        return (self.narrowed(several[0], result), *rest)
+        # Other results stay in f32, whatever the policy stores; a rounding to f32 says so, and no check misses one.
+        others = [self.b.emit("round_to", one, format="f32") for one in several[1:]]
+        return (self.narrow(several[0], result), *others)
 
-    def _blocks(self, operands: Sequence[Any], total: DType | None) -> Any:
-        """A product of operands that are kept in blocks; the scales of whole tensors are put on where they can be."""
+    def _contract_blocks(self, operands: Sequence[Any], total: DType | None) -> Any:
+        """A contraction of operands that are stored in blocks; of two factors, their scales are put on last."""
         b = self.b
-        if self.op == "einsum":
-            return self._einsum(operands)
+        if self.rule.by_parts:
+            decompose = REGISTRY[self.op].decompose
+            assert decompose is not None
+            return decompose(_PolicyBuilder(self), operands, self.attributes)
         is_narrow = total is not None and total.bits < 32
-        if self.op in ATTENTION or is_narrow:
-            parts = [self._in_blocks(value, at) for at, value in enumerate(operands)]
+        if self.rule.factors is not None or is_narrow:
+            parts = [self._split_blocks(value, at) for at, value in enumerate(operands)]
             kept = [value if scale is None else b.emit("mul", cast(b, value, dt.f32), scale) for value, scale in parts]
             if is_narrow:
                 assert total is not None
-                return self._summed(kept, total)
+                return self._accumulate(kept, total)
             compute = self.policy.compute
             if isinstance(compute, DType):
-                kept = [self.narrowed(v, compute) if self._is_factor(v, at) else v for at, v in enumerate(kept)]
-            if self.op in ATTENTION and total not in (None, dt.f32):
-                return self._summed(kept, total)
-            return self._computed(kept, total)
-        (left, one), (right, other) = (self._in_blocks(value, at) for at, value in enumerate(operands))
-        made = self._computed([left, right], total)
+                kept = [self.narrow(v, compute) if self._is_factor(v, at) else v for at, v in enumerate(kept)]
+            if total is not None and self._lacks_accumulator(total):
+                return self._accumulate(kept, total)
+            return self._compute(kept, total)
+        (left, one), (right, other) = (self._split_blocks(value, at) for at, value in enumerate(operands))
+        made = self._compute([left, right], total)
         return b.emit("mul", made, b.emit("mul", one, other))
 
-    def _in_blocks(self, value: Any, at: int) -> tuple[Any, Any]:
+    def _split_blocks(self, value: Any, at: int) -> tuple[Any, Any]:
         """An operand divided by the scale of its tensor, in blocks, as it is computed with; and that scale."""
         b, policy = self.b, self.policy
         assert isinstance(policy.storage, BlockFormat)
         if not self._is_factor(value, at):
             return value, None
-        wide, axis = cast(b, value, dt.f32), self._summed_axis(b.type_of(value), at)
+        wide, axis = cast(b, value, dt.f32), self._block_axis(b.type_of(value), at)
         scale = tensor_scale(b, wide, policy.storage.name)
         kept = b.emit("round_blocks", b.emit("div", wide, scale), format=policy.storage.name, axis=axis)
         # The product of a number and a scale of its block has few enough bits for any dtype that computes.
         exact = isinstance(policy.compute, DType) and policy.compute is not dt.f32
-        return (self._rounded_to(kept, str(policy.compute), "nearest_even") if exact else kept), scale
-
-    def _einsum(self, operands: Sequence[Any]) -> Any:
-        """The products and sums that an equation stands for, each under the policy."""
-        decompose = REGISTRY["einsum"].decompose
-        assert decompose is not None
-        return decompose(_Under(self), operands, self.attributes)
+        return (self._round_to(kept, str(policy.compute), "nearest_even") if exact else kept), scale
 
     def _is_factor(self, value: Any, at: int) -> bool:
-        """Whether an operand is a float that is multiplied; a mask is added, and its infinities must stay."""
-        return self._is_float(value) and not (self.op in ATTENTION and at > 2)
+        """Whether an operand is a float that is multiplied."""
+        return self._is_float(value) and self.rule.is_factor(at)
 
     def _is_float(self, value: Any) -> bool:
         return self.b.type_of(value).dtype.is_float
 
-    def _kept(self, value: Any) -> Any:
-        """An operand of a product: as it is stored, then as it is computed with."""
+    def _store(self, value: Any) -> Any:
+        """A factor: as it is stored, then as it is computed with."""
         policy = self.policy
         if isinstance(policy.storage, DType) and not holds(policy.storage, self.b.type_of(value).dtype):
-            value = self.narrowed(value, policy.storage)
+            value = self.narrow(value, policy.storage)
         source = self.b.type_of(value).dtype
         if isinstance(policy.compute, ComputeMode):
             return (
-                self._rounded_to(value, policy.compute.name, policy.rounding or "nearest_even")
+                self._round_to(value, policy.compute.name, policy.rounding or "nearest_even")
                 if (source is policy.compute.storage)
                 else value
             )
         if policy.compute is None or policy.compute is source:
             return value
-        return self.narrowed(value, policy.compute)
+        return self.narrow(value, policy.compute)
 
-    def _summed_axis(self, type: TensorType, at: int) -> int:
-        """The axis that blocks of a storage format are cut along: one that the product sums over."""
-        if self.op == "matmul" and at < 2:
-            return type.rank - 1 if at == 0 or type.rank == 1 else type.rank - 2
-        axes = self.attributes.get(("lhs_contract", "rhs_contract")[min(at, 1)], ())
-        if self.op == "dot_general" and axes:
-            return axes[-1] % type.rank
-        if self.op in ("conv1d", "conv2d"):
-            return self._channels(type, at)
-        if self.op in ATTENTION:
-            return type.rank - 2 if at == 2 else type.rank - 1  # heads of queries and keys, keys of values
+    def _block_axis(self, type: TensorType, at: int) -> int:
+        """The axis that blocks of a storage format are cut along: one that the contraction sums over."""
+        storage, rule = self.policy.storage, self.rule
+        assert isinstance(storage, BlockFormat)
+        found = rule.block_axis(type, at, self.attributes, storage) if rule.block_axis is not None else None
+        if isinstance(found, int):
+            return found
         raise self.fail(
-            f"`{self.op}` has no axis to cut into blocks of {self.policy.storage}",
-            "write it as `matmul`, or use a policy that stores a dtype here",
+            *found
+            or (
+                f"`{self.op}` has no axis to cut into blocks of {storage}",
+                "write it as `matmul`, or use a policy that stores a dtype here",
+            )
         )
 
-    def _channels(self, type: TensorType, at: int) -> int:
-        """The channels of a convolution, which blocks must not cross groups of."""
-        groups, size = int(self.attributes["groups"]), BLOCK_FORMATS[str(self.policy.storage)].block
-        channels = type.shape[1] if at else type.shape[1] // groups
-        if groups > 1 and (channels % size).value != 0:
-            raise self.fail(
-                f"`{self.op}` has groups of {channels} channels, and blocks of {self.policy.storage} have {size}",
-                "use groups of whole blocks, or a policy that stores a dtype here",
-            )
-        return 1
-
-    def _summed(self, operands: Sequence[Any], total: DType) -> Any:
-        """A product in an accumulator that its kernel does not have: its terms in f32, summed by that recipe."""
-        b = self.b
+    def _accumulate(self, operands: Sequence[Any], total: DType) -> Any:
+        """A contraction in an accumulator that its kernel does not have: its terms in f32, summed by that recipe."""
+        b, accumulate = self.b, self.rule.accumulate
         if isinstance(b, Checking):
             b.check(self.op, operands, {**self.attributes, **dict.fromkeys(self.attributes.keys() & {"accumulate"})})
-        if self.op in ATTENTION:
-            return attended(b, self.op, operands, self.attributes, total, Summing(b, total).emit)
-        left, right = operands[:2]
-        if self.op == "dot_general":
-            return paired_product(b, left, right, self.attributes, total)
-        if self.op in ("conv1d", "conv2d"):
-            return convolved(b, left, right, self.attributes, total)
-        return matrix_product(b, left, right, total)
+        assert accumulate is not None, f"`{self.op}` has no `accumulate` in its policy facet"
+        return accumulate(b, operands, self.attributes, total, AccumulatingBuilder(b, total).emit)
 
 
 @frozen
-class Summing:
-    """Builds what a composite op stands for, each of its sums in an accumulator that is asked for."""
+class AccumulatingBuilder:
+    """Builds the decomposition of a composite op, each of its sums in an accumulator that is asked for."""
 
     b: Builder
     total: DType
 
     def emit(self, name: str, *operands: Any, **attributes: Any) -> Any:
         spec = REGISTRY[name]
-        if is_summing(spec.with_defaults(attributes)) and name not in PRODUCTS:
+        if is_summing(spec.with_defaults(attributes)) and policy_of(spec).role != "contract":
             is_float = self.type_of(operands[0]).dtype.is_float
             attributes = {"accumulate": self.total if is_float else None, **attributes}
-        elif name in COMPOSITES and spec.decompose is not None:
+        elif is_composite(spec) and spec.decompose is not None:
             return spec.decompose(self, operands, spec.with_defaults(attributes))
         return self.b.emit(name, *operands, **attributes)
 
@@ -364,17 +323,17 @@ class Summing:
 
 
 @frozen
-class _Under:
-    """Builds what an op stands for, each part under the policy of the whole."""
+class _PolicyBuilder:
+    """Builds the decomposition of an op, each part under the policy of the whole."""
 
-    work: Work
+    whole: OpUnderPolicy
 
     def emit(self, name: str, *operands: Any, **attributes: Any) -> Any:
-        whole, full = self.work, REGISTRY[name].with_defaults(attributes)
-        return Work(whole.b, name, full, whole.policy, whole.bits, whole.span).apply(operands)
+        whole, full = self.whole, REGISTRY[name].with_defaults(attributes)
+        return OpUnderPolicy(whole.b, name, full, whole.policy, whole.bits, whole.span).apply(operands)
 
     def type_of(self, value: Any) -> TensorType:
-        return self.work.b.type_of(value)
+        return self.whole.b.type_of(value)
 
 
 def _own_rounding(target: DType) -> str:
@@ -392,7 +351,7 @@ def static_bits(seed: int = 0) -> Bits:
     def bits(b: Builder, shape: tuple[Dim, ...]) -> Any:
         nonlocal count
         count += 1
-        return drawn_bits(b, shape, constant(b, seed, dt.u64), constant(b, STREAM | count, dt.u64))
+        return draw_bits(b, shape, constant(b, seed, dt.u64), constant(b, STREAM | count, dt.u64))
 
     return bits
 
@@ -409,12 +368,12 @@ def keyed_bits(key: Any) -> Bits:
             b.emit("reshape", b.emit("slice", own, start=(Dim.of(at),), stop=(Dim.of(at + 1),), step=(1,)), shape=())
             for at in (0, 1)
         )
-        return drawn_bits(b, shape, first, second)
+        return draw_bits(b, shape, first, second)
 
     return bits
 
 
-def drawn_bits(b: Builder, shape: tuple[Dim, ...], key: Any, stream: Any) -> Any:
+def draw_bits(b: Builder, shape: tuple[Dim, ...], key: Any, stream: Any) -> Any:
     """One word of u32 for each element, by its index in row-major order."""
     count = TensorType(shape, dt.u64).size
     index = b.emit("reshape", b.emit("iota", shape=(count,), axis=0, dtype=dt.u64), shape=shape)
@@ -422,18 +381,49 @@ def drawn_bits(b: Builder, shape: tuple[Dim, ...], key: Any, stream: Any) -> Any
 
 
 def is_summing(attributes: Attributes) -> bool:
-    """Whether an op adds up, or multiplies, and so has an accumulator to state: not every kind of a fold does."""
+    """Whether an op with these attributes adds or multiplies, and so has an accumulator to state."""
     chooses = attributes.get("kind") in ("max", "min") or attributes.get("mode") == "set"
     return "accumulate" in attributes and not chooses
 
 
-def stated_accumulator(op: str, types: Sequence[TensorType], result: TensorType) -> DType:
+def default_accumulator(op: str, types: Sequence[TensorType], result: TensorType) -> DType:
     """What an op that sums keeps its sums in where it does not say."""
     if isinstance(REGISTRY[op].lower, Reduction):
         return accumulator(types[0].dtype)
-    if op not in PRODUCTS and not isinstance(REGISTRY[op].lower, Contraction):
-        return result.dtype.compute  # folds in the order of their elements: in what they give
+    if policy_of(REGISTRY[op]).role != "contract" and not isinstance(REGISTRY[op].lower, Contraction):
+        return result.dtype.compute  # sums in the order of their elements: in the dtype of the result
     dtypes = [type.dtype for type in (*types, result)]
     if any(dtype.is_float for dtype in dtypes):
         return dt.f64 if dt.f64 in dtypes else dt.f32
     return result.dtype if result.dtype.bits >= 32 else dt.i32
+
+
+# Integers under a policy that saturates: what does not fit stops at the ends of the range instead of wrapping.
+
+
+def is_integer(dtype: DType) -> bool:
+    """Whether values are integers, and not bools."""
+    return not dtype.is_float and not dtype.is_bool
+
+
+def can_saturate(rule: PolicyRule, dtypes: Sequence[DType]) -> bool:
+    """Whether an op has a saturating form: integer arithmetic of up to 32 bits, which 64 hold."""
+    return rule.saturates and all(is_integer(dtype) and dtype.bits <= 32 for dtype in dtypes)
+
+
+def _clamp(b: Builder, value: Any, target: DType) -> Any:
+    """Integers as those of another dtype, each the nearest one that it has."""
+    source = b.type_of(value).dtype
+    (low, high), (least, most) = integer_range(source), integer_range(target)
+    if least > low:
+        value = b.emit("maximum", value, constant(b, least, source))
+    if most < high:
+        value = b.emit("minimum", value, constant(b, most, source))
+    return cast(b, value, target)
+
+
+def _saturate(b: Builder, op: str, operands: Sequence[Any]) -> Any:
+    """An op in a dtype wide enough for its result, clamped to the range of its own."""
+    own = b.type_of(operands[0]).dtype
+    wide = dt.i32 if own.bits <= 8 else dt.u64 if own is dt.u32 and op == "mul" else dt.i64
+    return _clamp(b, b.emit(op, *(cast(b, operand, wide) for operand in operands)), own)

@@ -1,23 +1,29 @@
-"""What each elementwise op means on NumPy arrays: floats in f64 and rounded once, integers in their own width."""
+"""What scalar functions mean on NumPy arrays: floats in f64 and rounded once, integers in their own width.
+
+`ir/base/scalar_functions.py` names these functions, and those of NumPy, as the references of its entries; graph ops and
+the tile interpreter both compute by them.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, narrowed, numpy_dtype, rounded
+from tessera.ir.base.arrays import Array, added_once, dtype_of, narrowed, numpy_dtype, rounded
+from tessera.ir.base.scalar_declaration import resolve
+from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS
 from tessera.types import dtype as dt
 from tessera.types.dtype import DType
 from tessera.types.promotion import integer_range
 
-Scalars: TypeAlias = Callable[..., Any]
-"""A function of arrays of one dtype; attributes come by name."""
+Meaning: TypeAlias = Callable[..., Any]
+"""A function of arrays of one dtype."""
 
-_erf = np.vectorize(math.erf, otypes=[np.float64])
-_erfc = np.vectorize(math.erfc, otypes=[np.float64])
+_erf: Any = np.vectorize(math.erf, otypes=[np.float64])
+_erfc: Any = np.vectorize(math.erfc, otypes=[np.float64])
 
 
 def stored(values: Any, dtype: DType) -> Array:
@@ -25,21 +31,39 @@ def stored(values: Any, dtype: DType) -> Array:
     return rounded(rounded(values, dtype.compute), dtype)
 
 
-def elementwise(
-    floats: Scalars | None, integers: Scalars | None = None, *, to_bool: bool = False
-) -> Callable[..., Array]:
-    """A reference from a function on f64 arrays, and one on integer and bool arrays (the same where not given)."""
+def graph_reference(choose: Callable[..., Meaning], *, to_bool: bool = False) -> Callable[..., Array]:
+    """The reference of an elementwise graph op: `choose(dtype, **attributes)` is its meaning for a dtype."""
 
     def reference(*arrays: Array, **attributes: Any) -> Array:
         dtype = dtype_of(arrays[0])
-        function = floats if dtype.is_float else (integers or floats)
-        assert function is not None, "dtypes outside the op's are refused by `infer`"
+        meaning = choose(dtype, **attributes)
         values = [array.astype(np.float64) for array in arrays] if dtype.is_float else arrays
         with np.errstate(all="ignore"):
-            result = function(*values, **attributes)
+            result = meaning(*values)
         return np.asarray(result, np.bool_) if to_bool else stored(result, dtype)
 
     return reference
+
+
+def meaning_of(name: str, dtype: DType) -> Meaning:
+    """The reference of a scalar function for operands of a dtype."""
+    function = SCALAR_FUNCTIONS[name]
+    return resolve(function.reference if dtype.is_float else function.integer_reference or function.reference)
+
+
+def apply(name: str, tiles: Sequence[Array], dtype: DType) -> Array:
+    """A scalar function on tiles of `dtype`.
+
+    f32 is computed in f64 and rounded once: for sums, products, quotients and roots that is the rounding IEEE asks for,
+    and a fused multiply-add sees to it; for others it is the nearest f32.
+    """
+    meaning = (
+        (fused if dtype.bits == 64 else _fused_f32) if name == "fma" and dtype.is_float else meaning_of(name, dtype)
+    )
+    values = [tile.astype(np.float64) for tile in tiles] if dtype.is_float else tiles
+    with np.errstate(all="ignore"):
+        result = np.asarray(meaning(*values))
+    return result.astype(np.bool_) if SCALAR_FUNCTIONS[name].is_predicate else rounded(result, dtype)
 
 
 def rsqrt(x: Array) -> Array:
@@ -73,11 +97,14 @@ def minimum(x: Array, y: Array) -> Array:
     return np.where((x < y) | (x != x), x, y)
 
 
-def gelu(x: Array, *, approximate: str = "none") -> Array:
-    """`x` times the normal distribution's share below `x`, or its tanh form; the tails do not cancel."""
-    if approximate == "tanh":
-        return x * sigmoid(2.0 * math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3))
+def gelu_erf(x: Array) -> Array:
+    """`x` times the normal distribution's share below `x`: by way of erfc, so that the lower tail does not cancel."""
     return 0.5 * x * _erfc(x * -math.sqrt(0.5))
+
+
+def gelu_tanh(x: Array) -> Array:
+    """The tanh form of the same."""
+    return x * sigmoid(2.0 * math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3))
 
 
 def erf(x: Array) -> Array:
@@ -93,11 +120,6 @@ def silu(x: Array) -> Array:
 def softplus(x: Array) -> Array:
     """`log(1 + exp(x))`, which does not overflow."""
     return np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x)))
-
-
-def sign(x: Array) -> Array:
-    """-1, 0 or 1; NaN for NaN."""
-    return np.sign(x)
 
 
 def floordiv(x: Array, y: Array) -> Array:
@@ -121,8 +143,39 @@ def integer_pow(x: Array, y: Array) -> Array:
     return np.where((y < 0) & ~unit, x.dtype.type(0), result)
 
 
+_SPLIT = float(2**27 + 1)
+"""Multiplying by this cuts a double in two halves of 26 bits (Dekker)."""
+
+
+def _halves(x: Array) -> tuple[Array, Array]:
+    carried = _SPLIT * x
+    high = carried - (carried - x)
+    return high, x - high
+
+
+def fused(x: Array, y: Array, z: Array) -> Array:
+    """`x * y + z` of doubles rounded as if once: the error of product and sum is found exactly, and added last."""
+    product = x * y
+    (xh, xl), (yh, yl) = _halves(x), _halves(y)
+    lost = ((xh * yh - product) + xh * yl + xl * yh) + xl * yl
+    total = product + z
+    part = total - product
+    lost = lost + ((product - (total - part)) + (z - part))
+    return np.where(np.isfinite(lost), total + lost, total)
+
+
+def _fused_f32(x: Array, y: Array, z: Array) -> Array:
+    """`x * y + z` of f32, which come as f64: there the product is exact."""
+    return added_once(np.asarray(x * y), np.asarray(z))
+
+
+def fma(x: Array, y: Array, z: Array) -> Array:
+    """`x * y + z` of integers."""
+    return x * y + z
+
+
 def clamp(x: Array, low: Array, high: Array) -> Array:
-    """`x` held within `low..high`; `high` wins where they cross."""
+    """`x` held within `low..high`; `high` where they cross."""
     return np.minimum(np.maximum(x, low), high)
 
 
@@ -154,3 +207,17 @@ def bitcast(x: Array, *, dtype: DType, source: DType) -> Array:
     """The same bits read as another dtype of the same width."""
     assert source is dtype_of(x) or source is dt.i4
     return np.ascontiguousarray(x).view(numpy_dtype(dtype)).reshape(x.shape)
+
+
+def dot(lhs: Array, rhs: Array, acc: Array) -> Array:
+    """`acc + lhs @ rhs` as one chain of fused multiply-adds over k, in order, in the accumulator's dtype."""
+    total = acc
+    with np.errstate(all="ignore"):
+        if acc.dtype.kind != "f":
+            return acc + np.matmul(lhs.astype(acc.dtype), rhs.astype(acc.dtype))
+        left, right = lhs.astype(np.float64), rhs.astype(np.float64)
+        for k in range(lhs.shape[1]):
+            x, y = left[:, k : k + 1], right[k : k + 1, :]
+            # A product of two f32 is exact in f64.
+            total = fused(x, y, total) if acc.dtype == np.float64 else added_once(x * y, total).astype(acc.dtype)
+    return total

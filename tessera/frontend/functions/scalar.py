@@ -1,0 +1,37 @@
+"""Functions on one element at a time, with NumPy's broadcasting: made from the table of scalar functions.
+
+`scalar.pyi` shows them to type checkers; `scripts/scalar_stubs.py` makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tessera.frontend.functions.operands import promoted
+from tessera.ir.base.dispatch import apply
+from tessera.ir.base.scalar_declaration import GraphOp
+from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS
+
+
+def _make_function(op: GraphOp, arity: int) -> Callable[..., Any]:
+    """The public function of a graph op: operands are cast to the dtype of its group, then the op is applied."""
+
+    def unary(x: Any) -> Any:
+        return apply(op.name, promoted(op.name, (x,), op.group))
+
+    def binary(x: Any, y: Any) -> Any:
+        return apply(op.name, promoted(op.name, (x, y), op.group))
+
+    function = {1: unary, 2: binary}[arity]
+    function.__name__ = function.__qualname__ = op.name
+    function.__doc__ = op.summary
+    return function
+
+
+_MADE = {
+    op.name: _make_function(op, function.arity) for function in SCALAR_FUNCTIONS.values() for op in function.graph_ops
+}
+globals().update(_MADE)
+
+__all__ = sorted(_MADE)  # pyright: ignore[reportUnsupportedDunderAll] - the table is the list

@@ -1,0 +1,663 @@
+"""The table of scalar functions: one entry each, from which everything that knows the function is made.
+
+From an entry come the graph op with its tests (`ir/graph/ops/elementwise.py`), the public function
+(`frontend/functions/scalar.py`), the function of the kernel language (`frontend/kernel/scalar.py`), the function of
+`ttile.elementwise` and `ttarget.math`, the code that LLVM gets (`ir/target/llvm/math.py`), the error bounds that tests
+hold it to, and the rules of numerics policies and range proofs. An entry names its NumPy reference and its LLVM writer
+by strings, which are looked up when they are first needed: tracing loads neither NumPy nor llvmlite for this table.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from tessera.ir.base import interval as bounds
+from tessera.ir.base import simplify
+from tessera.ir.base.interval import ANYTHING, BOOLEAN, INF, always_within, gated, monotone, rising_from
+from tessera.ir.base.scalar_declaration import SCALAR_FUNCTIONS, GraphOp, ScalarFunction, declare
+from tessera.ir.base.spec import ANY, BITS, BOOL, INTEGERS, NUMBERS, PolicyRule
+from tessera.types.promotion import ARITHMETIC, BITWISE, COMPARISON, LOGICAL, PREDICATE
+
+if TYPE_CHECKING:
+    from tessera.ir.base.op import SpecOp
+
+
+def function_of(op: SpecOp, what: str) -> ScalarFunction:
+    """The function that an op names and has the operands for; `what` those are. Fails the op where it does not."""
+    name = op.value("fn")
+    function = SCALAR_FUNCTIONS.get(name)
+    if function is None:
+        op.fail(f"there is no elementwise function `{name}`")
+    if len(op.operands) != function.arity:
+        op.fail(f"`{name}` takes {function.arity} {what}, got {len(op.operands)}")
+    return function
+
+
+# Signs and parts of a number.
+
+_SATURATING = PolicyRule("round", saturates=True)
+
+declare(
+    ScalarFunction(
+        "neg",
+        "`-x`; unsigned integers wrap.",
+        "numpy:negative",
+        group=ARITHMETIC,
+        dtypes=NUMBERS,
+        emit="fneg",
+        emit_integer="math_integer:negate",
+        interval=monotone(lambda x: -x, falls=True, is_exact=True),
+        simplify=simplify.drop_double("neg"),
+        policy=_SATURATING,
+        kernel="",
+        keeps_zero=True,
+    )
+)
+declare(
+    ScalarFunction(
+        "abs",
+        "`|x|`; the smallest signed integer is its own.",
+        "numpy:abs",
+        group=ARITHMETIC,
+        dtypes=NUMBERS,
+        emit="llvm.fabs",
+        emit_integer="math_integer:absolute",
+        interval=bounds.ABSOLUTE,
+        simplify=simplify.drop_repeated("abs"),
+        policy=_SATURATING,
+        keeps_zero=True,
+    )
+)
+declare(
+    ScalarFunction(
+        "sign",
+        "-1, 0 or 1 by the sign of `x`; NaN stays.",
+        "numpy:sign",
+        group=ARITHMETIC,
+        dtypes=NUMBERS,
+        emit="math:sign",
+        emit_integer="math_integer:sign",
+        interval=always_within(-1.0, 1.0, is_exact=True),
+        flops=2,
+        simplify=simplify.drop_repeated("sign"),
+        keeps_zero=True,
+    )
+)
+declare(
+    ScalarFunction(
+        "relu",
+        "`max(x, 0)`; NaN stays.",
+        "relu",
+        group=ARITHMETIC,
+        dtypes=NUMBERS,
+        emit="math:relu",
+        emit_integer="math_integer:relu",
+        interval=monotone(lambda x: max(x, 0.0), is_exact=True),
+        simplify=simplify.drop_repeated("relu"),
+        keeps_zero=True,
+    )
+)
+for _name, _summary, _reference, _intrinsic, _number in (
+    ("floor", "Largest integer not above `x`.", "numpy:floor", "llvm.floor", math.floor),
+    ("ceil", "Smallest integer not below `x`.", "numpy:ceil", "llvm.ceil", math.ceil),
+    ("round", "Nearest integer, halves to the even one.", "numpy:rint", "llvm.roundeven", round),
+    ("trunc", "`x` without its fraction.", "numpy:trunc", "llvm.trunc", math.trunc),
+):
+    declare(
+        ScalarFunction(
+            _name,
+            _summary,
+            _reference,
+            emit=_intrinsic,
+            emit_integer="math_integer:identity",
+            interval=monotone(_number, is_exact=True),
+            simplify=simplify.drop_repeated(_name),
+            kernel=None if _name in ("floor", "ceil") else "",
+            keeps_zero=True,
+        )
+    )
+for _name, _summary, _writer in (
+    ("isnan", "Whether `x` is not a number.", "math:isnan"),
+    ("isinf", "Whether `x` is infinite.", "math:isinf"),
+):
+    declare(
+        ScalarFunction(
+            _name,
+            _summary,
+            f"numpy:{_name}",
+            group=PREDICATE,
+            emit=_writer,
+            emit_integer="math_integer:never",
+            emit_bool="math_integer:never",
+            interval=BOOLEAN,
+        )
+    )
+
+# Exponentials and logarithms.
+
+declare(
+    ScalarFunction(
+        "exp",
+        "e to the power `x`.",
+        "numpy:exp",
+        emit="math_exp:exp",
+        ulp=(1.0, 1.0),
+        interval=monotone(math.exp),
+        flops=10,
+        is_expensive=True,
+    )
+)
+declare(
+    ScalarFunction(
+        "exp2",
+        "2 to the power `x`.",
+        "numpy:exp2",
+        emit="math_exp:exp2",
+        ulp=(1.0, 1.0),
+        interval=monotone(lambda x: 2.0**x),
+        flops=9,
+        is_expensive=True,
+        number=lambda x: 2.0**x,
+    )
+)
+declare(
+    ScalarFunction(
+        "expm1",
+        "`exp(x) - 1` without cancellation near zero.",
+        "numpy:expm1",
+        emit="math_exp:expm1",
+        ulp=(2.0, 2.0),
+        interval=monotone(math.expm1),
+        flops=12,
+        is_expensive=True,
+        kernel="",
+        keeps_zero=True,
+    )
+)
+declare(
+    ScalarFunction(
+        "log",
+        "Natural logarithm; of a negative number NaN.",
+        "numpy:log",
+        emit="math_log:log",
+        ulp=(1.0, 1.0),
+        interval=rising_from(0.0, -INF, math.log),
+        flops=12,
+        is_expensive=True,
+        samples="positive",
+    )
+)
+declare(
+    ScalarFunction(
+        "log2",
+        "Logarithm to base 2.",
+        "numpy:log2",
+        emit="math_log:log2",
+        ulp=(1.0, 1.5),
+        interval=rising_from(0.0, -INF, math.log2),
+        flops=12,
+        is_expensive=True,
+        samples="positive",
+    )
+)
+declare(
+    ScalarFunction(
+        "log1p",
+        "`log(1 + x)` without cancellation near zero.",
+        "numpy:log1p",
+        emit="math_log:log1p",
+        ulp=(1.5, 1.5),
+        interval=rising_from(-1.0, -INF, math.log1p),
+        flops=14,
+        is_expensive=True,
+        samples="positive",
+        kernel="",
+        keeps_zero=True,
+    )
+)
+
+# Roots and quotients of one operand.
+
+declare(
+    ScalarFunction(
+        "sqrt",
+        "Square root.",
+        "numpy:sqrt",
+        emit="llvm.sqrt",
+        ulp=(0.5, 0.5),
+        interval=rising_from(0.0, 0.0, math.sqrt),
+        flops=4,
+        samples="positive",
+        number=lambda x: x**0.5,
+        keeps_zero=True,
+    )
+)
+declare(
+    ScalarFunction(
+        "rsqrt",
+        "One over the square root.",
+        "rsqrt",
+        emit="math:rsqrt",
+        ulp=(1.5, 1.5),
+        interval=bounds.RSQRT,
+        flops=5,
+        samples="positive",
+        number=lambda x: x**-0.5,
+    )
+)
+declare(
+    ScalarFunction(
+        "reciprocal",
+        "One over `x`.",
+        "reciprocal",
+        emit="math:reciprocal",
+        ulp=(0.5, 0.5),
+        interval=bounds.RECIPROCAL,
+        flops=4,
+        number=lambda x: 1.0 / x,
+    )
+)
+
+# Angles.
+
+declare(
+    ScalarFunction(
+        "sin",
+        "Sine.",
+        "numpy:sin",
+        emit="math_trig:sin",
+        ulp=(2.0, 2.5),
+        interval=always_within(-1.0, 1.0, is_exact=True),
+        flops=16,
+        is_expensive=True,
+        samples="tame",
+        keeps_zero=True,
+    )
+)
+declare(
+    ScalarFunction(
+        "cos",
+        "Cosine.",
+        "numpy:cos",
+        emit="math_trig:cos",
+        ulp=(2.0, 2.5),
+        interval=always_within(-1.0, 1.0, is_exact=True),
+        flops=16,
+        is_expensive=True,
+        samples="tame",
+    )
+)
+declare(
+    ScalarFunction(
+        "tan",
+        "Tangent.",
+        "numpy:tan",
+        emit="math_trig:tan",
+        ulp=(4.0, 4.0),
+        interval=ANYTHING,
+        flops=24,
+        is_expensive=True,
+        samples="tame",
+        kernel="",
+        keeps_zero=True,
+    )
+)
+declare(
+    ScalarFunction(
+        "atan2",
+        "Angle of the point (`y`, `x`), from -pi to pi: `x` is the ordinate.",
+        "numpy:arctan2",
+        arity=2,
+        emit="math_trig:atan2",
+        ulp=(2.5, 2.5),
+        interval=ANYTHING,
+        flops=24,
+        is_expensive=True,
+        kernel="",
+    )
+)
+
+# Activations.
+
+declare(
+    ScalarFunction(
+        "tanh",
+        "Hyperbolic tangent.",
+        "numpy:tanh",
+        emit="math_exp:tanh",
+        ulp=(2.5, 2.5),
+        interval=monotone(math.tanh),
+        flops=14,
+        is_expensive=True,
+        keeps_zero=True,
+    )
+)
+declare(
+    ScalarFunction(
+        "sigmoid",
+        "`1 / (1 + exp(-x))`.",
+        "sigmoid",
+        emit="math_exp:sigmoid",
+        ulp=(2.5, 2.5),
+        interval=monotone(bounds.logistic),
+        flops=14,
+        is_expensive=True,
+    )
+)
+declare(
+    ScalarFunction(
+        "erf",
+        "Error function.",
+        "erf",
+        emit="math_erf:erf",
+        ulp=(1.0, 1.5),
+        interval=monotone(math.erf),
+        flops=14,
+        is_expensive=True,
+        keeps_zero=True,
+    )
+)
+declare(
+    ScalarFunction(
+        "silu",
+        "`x * sigmoid(x)`.",
+        "silu",
+        emit="math_exp:silu",
+        ulp=(3.0, 3.0),
+        interval=gated(-0.2785),
+        flops=15,
+        is_expensive=True,
+        samples="tame",
+        keeps_zero=True,
+    )
+)
+declare(
+    ScalarFunction(
+        "softplus",
+        "`log(1 + exp(x))` without overflow.",
+        "softplus",
+        emit="math_log:softplus",
+        ulp=(2.0, 2.0),
+        interval=monotone(bounds.softplus),
+        flops=24,
+        is_expensive=True,
+        kernel="",
+    )
+)
+declare(
+    ScalarFunction(
+        "gelu_erf",
+        "`x` times the share of the normal distribution below `x`.",
+        "gelu_erf",
+        emit="math_erf:gelu_erf",
+        ulp=(6.5, 6.5),
+        ops=(),  # The graph op `gelu` has an attribute that chooses between the two.
+        kernel="gelu",
+        keeps_zero=True,
+    )
+)
+declare(
+    ScalarFunction(
+        "gelu_tanh",
+        "The tanh formula for `gelu`.",
+        "gelu_tanh",
+        emit="math_exp:gelu_tanh",
+        ulp=(3.5, 3.5),
+        ops=(),
+        kernel="",
+        keeps_zero=True,
+    )
+)
+
+# Arithmetic of several operands.
+
+for _name, _operator, _reference, _interval, _simplify in (
+    ("add", "+", "add", bounds.ADD, simplify.drop_unit(simplify.adds_nothing, simplify.adds_nothing)),
+    ("sub", "-", "subtract", bounds.SUBTRACT, simplify.drop_unit(simplify.subtracts_nothing)),
+    ("mul", "*", "multiply", bounds.MULTIPLY, simplify.drop_unit(simplify.is_one, simplify.is_one)),
+):
+    declare(
+        ScalarFunction(
+            _name,
+            f"`x {_operator} y`.",
+            f"numpy:{_reference}",
+            arity=2,
+            group=ARITHMETIC,
+            dtypes=NUMBERS,
+            emit=f"f{_name}",
+            emit_integer=_name,
+            emit_bool={"add": "or", "mul": "and"}.get(_name, ""),
+            interval=_interval,
+            simplify=_simplify,
+            policy=_SATURATING,
+            kernel="",
+        )
+    )
+declare(
+    ScalarFunction(
+        "div",
+        "`x / y`; integers become floats first.",
+        "numpy:divide",
+        arity=2,
+        emit="fdiv",
+        interval=bounds.DIVIDE,
+        flops=4,
+        simplify=simplify.drop_unit(simplify.is_one),
+        kernel="",
+    )
+)
+declare(
+    ScalarFunction(
+        "floordiv",
+        "`x / y` rounded down; integers by zero give 0.",
+        "floordiv",
+        arity=2,
+        group=ARITHMETIC,
+        dtypes=NUMBERS,
+        integer_reference="numpy:floor_divide",
+        emit="math_modulo:floor_divide",
+        emit_integer="math_integer:floor_divide",
+        ulp=(0.5, 1.0),
+        interval=ANYTHING,
+        flops=12,
+        samples="tame",
+        simplify=simplify.drop_unit(simplify.is_one_integer),
+        kernel="",
+    )
+)
+declare(
+    ScalarFunction(
+        "mod",
+        "What `x // y` leaves, with the sign of `y`; integers by zero give 0.",
+        "numpy:mod",
+        arity=2,
+        group=ARITHMETIC,
+        dtypes=NUMBERS,
+        emit="math_modulo:modulo",
+        emit_integer="math_integer:modulo",
+        ulp=(0.5, 0.5),
+        interval=ANYTHING,
+        flops=12,
+        samples="tame",
+        kernel="",
+    )
+)
+declare(
+    ScalarFunction(
+        "pow",
+        "`x` to the power `y`; integers wrap.",
+        "numpy:power",
+        arity=2,
+        group=ARITHMETIC,
+        dtypes=NUMBERS,
+        integer_reference="integer_pow",
+        emit="math_power:power",
+        emit_integer="math_integer:power",
+        ulp=(1.0, 2.0),
+        interval=bounds.POWER,
+        flops=30,
+        is_expensive=True,
+        samples="powers",
+        simplify=simplify.first_of(simplify.drop_unit(simplify.is_one), simplify.square_power),
+        kernel="",
+    )
+)
+declare(
+    ScalarFunction(
+        "fma",
+        "`x * y + z`, rounded once.",
+        "fma",
+        arity=3,
+        group=ARITHMETIC,
+        dtypes=NUMBERS,
+        emit="llvm.fma",
+        emit_integer="math_integer:multiply_add",
+        ops=(),  # Tile passes make it; the kernel language has it by hand, as the only function of three.
+        kernel="",
+    )
+)
+for _name, _public, _summary, _rule in (
+    ("max", "maximum", "The larger; NaN where either is.", bounds.MAXIMUM),
+    ("min", "minimum", "The smaller; NaN where either is.", bounds.MINIMUM),
+):
+    declare(
+        ScalarFunction(
+            _name,
+            _summary,
+            _public,
+            arity=2,
+            group=ARITHMETIC,
+            dtypes=NUMBERS,
+            emit=f"math:{_public}",
+            emit_integer=f"math_integer:{_public}",
+            emit_bool={"max": "or", "min": "and"}[_name],
+            interval=_rule,
+            simplify=simplify.drop_same,
+            op=_public,
+        )
+    )
+
+# Comparisons.
+
+for _name, _sign, _reference, _ordered in (
+    ("eq", "==", "equal", "oeq"),
+    ("ne", "!=", "not_equal", "une"),
+    ("lt", "<", "less", "olt"),
+    ("le", "<=", "less_equal", "ole"),
+    ("gt", ">", "greater", "ogt"),
+    ("ge", ">=", "greater_equal", "oge"),
+):
+    declare(
+        ScalarFunction(
+            _name,
+            f"`x {_sign} y`.",
+            f"numpy:{_reference}",
+            arity=2,
+            group=COMPARISON,
+            dtypes=ANY,
+            emit=f"fcmp {_ordered}",
+            emit_integer=f"icmp {_name}",
+            emit_bool=f"icmp {_name}",
+            interval=BOOLEAN,
+            kernel="",
+        )
+    )
+
+# Logic and bits: each function has a graph op for bools and one for bits.
+
+declare(
+    ScalarFunction(
+        "not",
+        "The opposite of a bool; all bits of an integer inverted.",
+        "numpy:invert",
+        group=BITWISE,
+        dtypes=BITS,
+        emit_integer="math_integer:invert",
+        emit_bool="math_integer:invert_bool",
+        ops=(
+            GraphOp(
+                "logical_not",
+                "Whether `x` is false.",
+                LOGICAL,
+                BOOL,
+                BOOLEAN,
+                simplify.drop_double("logical_not"),
+            ),
+            GraphOp(
+                "bitwise_not",
+                "All bits inverted; of a bool, its opposite.",
+                BITWISE,
+                BITS,
+                ANYTHING,
+                simplify.drop_double("bitwise_not"),
+            ),
+        ),
+        kernel="",
+    )
+)
+_OR_UNIT = simplify.drop_unit(simplify.is_zero, simplify.is_zero)
+for _name, _logical, _bitwise, _simplify in (
+    (
+        "and",
+        "Whether both are true.",
+        "Bits set in both.",
+        simplify.first_of(simplify.drop_same, simplify.drop_unit(simplify.has_all_bits, simplify.has_all_bits)),
+    ),
+    (
+        "or",
+        "Whether at least one is true.",
+        "Bits set in either.",
+        simplify.first_of(simplify.drop_same, _OR_UNIT),
+    ),
+    ("xor", "Whether exactly one is true.", "Bits set in exactly one.", _OR_UNIT),
+):
+    declare(
+        ScalarFunction(
+            _name,
+            f"The {_name} of bools, or of the bits of integers.",
+            f"numpy:bitwise_{_name}",
+            arity=2,
+            group=BITWISE,
+            dtypes=BITS,
+            emit_integer=_name,
+            emit_bool=_name,
+            ops=(
+                GraphOp(f"logical_{_name}", _logical, LOGICAL, BOOL, BOOLEAN, _simplify),
+                GraphOp(f"bitwise_{_name}", _bitwise, BITWISE, BITS, ANYTHING, _simplify),
+            ),
+            kernel="",
+        )
+    )
+declare(
+    ScalarFunction(
+        "shl",
+        "`x << y`; counts outside the width give 0.",
+        "numpy:left_shift",
+        arity=2,
+        group=BITWISE,
+        dtypes=INTEGERS,
+        emit_integer="math_integer:shift_left",
+        interval=ANYTHING,
+        flops=3,
+        simplify=simplify.drop_unit(simplify.is_zero),
+        op="shift_left",
+        kernel="",
+    )
+)
+declare(
+    ScalarFunction(
+        "shr",
+        "`x >> y`, filled with the sign; counts outside the width shift everything out.",
+        "numpy:right_shift",
+        arity=2,
+        group=BITWISE,
+        dtypes=INTEGERS,
+        emit_integer="math_integer:shift_right",
+        interval=ANYTHING,
+        flops=3,
+        simplify=simplify.drop_unit(simplify.is_zero),
+        op="shift_right",
+        kernel="",
+    )
+)
