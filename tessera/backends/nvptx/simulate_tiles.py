@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from xdsl.ir import SSAValue
 
+from tessera.ir.base import scalar_reference as scalars
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, ShapedAttr
 from tessera.ir.target.hopper_types import ColumnVectorAttr
-from tessera.ir.tile import scalars
 from tessera.ir.tile.indexing import along, cells_of, evaluate
 
 
@@ -63,7 +63,7 @@ class Tiles:
         return [scalars.apply(op.value("fn"), self.of(op.operands), _dtype(op.operands[0]))]
 
     def on_convert(self, op: SpecOp) -> list[Any]:
-        return [scalars.cast(self.values[op.operands[0]], _dtype(op.operands[0]), _dtype(op.result))]
+        return [scalars.cast(self.values[op.operands[0]], dtype=_dtype(op.result))]
 
     def on_select(self, op: SpecOp) -> list[Any]:
         return [np.where(*self.of(op.operands))]
