@@ -15,7 +15,7 @@ from tessera.ir.base.passes import find_pass
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("tessera", "tests", "scripts", "examples", "benchmarks", "docs")
-LONGEST_FILE = 500
+LONGEST_FILE = 700
 LONGEST_FUNCTION = 60
 VAGUE = {"util", "utils", "helper", "helpers", "common", "misc", "core", "manager", "managers", "stuff", "base_utils"}
 # Split so that this file does not contain what it forbids.
@@ -53,7 +53,7 @@ def pass_name(file: Path) -> str:
     return f"{file.parts[2]}-{file.stem}".replace("_", "-")
 
 
-def test_no_file_is_longer_than_500_lines() -> None:
+def test_no_file_is_longer_than_700_lines() -> None:
     lengths = {str(file): len(text.splitlines()) for file, text in sources().items()}
     assert {file: length for file, length in lengths.items() if length > LONGEST_FILE} == {}
 
