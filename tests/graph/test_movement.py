@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tessera.ir.base.arrays import Array
-from tessera.ir.graph.index_maps import reshape_map
+from tessera.ir.base.index_maps import reshape_map
 from tessera.ir.graph.ops import movement, slicing
 from tessera.ir.graph.samples import retyped
 from tessera.ir.tile.facets import View

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tessera.ir.base.arrays import Array
-from tessera.ir.tile.facets import IndexMap, Piece
+from tessera.ir.base.index_maps import IndexMap
+from tessera.ir.tile.facets import Piece
 
 
 def read(x: Array, index_map: IndexMap, shape: Sequence[int], env: Mapping[str, int] | None = None) -> Array:

@@ -275,7 +275,7 @@ def test_sums_that_round_are_written_for_a_gpu_too(name: str) -> None:
     made = lower(narrow.trace(*arrays).tape, target)
     found = [op for kernel in made.targets for op in kernel.walk() if isinstance(op, SpecOp)]
     by_format = [op for op in found if op.name == "ttarget.round" and op.value("format") == "bf16"]
-    by_cast = [op for op in found if op.name == "ttarget.convert" and op.value("rounding") == "nearest_even"]
+    by_cast = [op for op in found if op.name == "ttarget.cast" and op.value("rounding") == "nearest_even"]
     assert by_format or by_cast
 
 

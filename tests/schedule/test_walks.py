@@ -16,9 +16,9 @@ from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.reference.interpret import run_tape
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
+from tessera.ir.base.index_maps import delinear, linear
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.schedule.emit.joined_dims import groups_of
-from tessera.ir.schedule.emit.maps import delinear, linear
 from tessera.ir.schedule.interpret import run_program
 from tessera.ir.schedule.walks import is_walkable
 from tessera.types.dim import Dim, product

@@ -10,7 +10,7 @@ from xdsl.ir import SSAValue
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import IndexAttr
-from tessera.ir.target.ops.memory import WAYS
+from tessera.ir.target.ops.memory import PATTERNS
 from tessera.ir.target.scope import argument_of, index_multiple, kernel_around
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
@@ -62,7 +62,7 @@ def changed(op: SpecOp, name: str) -> list[Dim]:
     """An expression with one coefficient, one term or its start off; a term that is always 0 may be anything."""
     dim: Dim = op.value(name)
     indices = [value for value in op.operands if isinstance(value.type, IndexAttr)]
-    names = op.value("names") if "names" in op.kinds else ()
+    names = next((op.value(name) for name in ("coords", "names") if name in op.kinds), ())
     zeros = {name for name, value in zip(names, indices, strict=True) if index_multiple(value) == 0}
     found = [dim + 1, dim - 1]
     for term in dim.terms:
@@ -74,7 +74,11 @@ def changed(op: SpecOp, name: str) -> list[Dim]:
 
 def _access_faults(op: SpecOp) -> Iterator[Fault]:
     place = 1 if op.name == "ttarget.store" else 0
-    yield from (_set(op, "way", "way", way) for way in (*WAYS, "scattered") if way != op.value("way"))
+    yield from (
+        _set(op, "pattern", "pattern", pattern)
+        for pattern in (*PATTERNS, "scattered")
+        if pattern != op.value("pattern")
+    )
     # An argument is aligned to its elements and no more; of scratch more may be known, and saying so is no fault.
     more = (op.value("align") * 2, 64) if argument_of(op.operands[place]) is not None else ()
     yield from (_set(op, "align", "align", align) for align in (0, 3, 128, *more))
@@ -110,9 +114,9 @@ def _edge_faults(op: SpecOp) -> Iterator[Fault]:
 
 
 def _name_faults(op: SpecOp, place: int) -> Iterator[Fault]:
-    names, axes = op.value("names"), op.value("axes")
+    names, axes = op.value("coords"), op.value("axes")
     indices = [at for at, value in enumerate(op.operands) if at > place and isinstance(value.type, IndexAttr)]
-    yield _set(op, "name", "names", tuple(f"{name}x" for name in names) or ("x",))
+    yield _set(op, "name", "coords", tuple(f"{name}x" for name in names) or ("x",))
     for other in names:
         if axes and other not in axes:
             yield _set(op, "axis", "axes", (*axes[:-1], other))
@@ -126,7 +130,7 @@ def _name_faults(op: SpecOp, place: int) -> Iterator[Fault]:
         first, second = left - place - 1, right - place - 1
         turned[first], turned[second] = turned[second], turned[first]
         if all(names[at] in op.value("offset").symbols for at in (first, second)):
-            yield _set(op, "name", "names", tuple(turned))
+            yield _set(op, "name", "coords", tuple(turned))
             yield Fault("name", "indices swapped", lambda copy, a=left, b=right: _swap(copy, a, b))
 
 

@@ -85,12 +85,10 @@ def test_an_accumulator_in_flight_is_not_read() -> None:
     text = product_text()
     (wait,) = _lines(text, "= ttarget.mma_wait %")
     result, pending = wait.split(" = ")[0].strip(), wait.split("ttarget.mma_wait ")[1].split(" ")[0]
-    (convert,) = [line for line in _lines(text, "ttarget.convert") if result in line]
-    broken = convert.replace(f"convert {result} ", f"convert {pending} ").replace(
-        "(!ttarget.fragment", "(!ttarget.pending"
-    )
+    (cast,) = [line for line in _lines(text, "ttarget.cast") if result in line]
+    broken = cast.replace(f"cast {result} ", f"cast {pending} ").replace("(!ttarget.fragment", "(!ttarget.pending")
     with pytest.raises(OpError, match=r"works on vectors, got !ttarget\.pending"):
-        checked(text.replace(convert, broken))
+        checked(text.replace(cast, broken))
 
 
 def test_a_left_side_is_not_made_while_a_product_is_in_flight() -> None:

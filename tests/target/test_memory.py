@@ -11,7 +11,7 @@ HERE = {"type": "!ttile.buffer<[64, 16], f32>", "offset": "16*i + j", "guarded":
 INDICES = "!ttarget.vector<[16], i64>"
 GATHER = (
     f"%t = ttarget.constant {{value = 0}} : () -> {INDICES}",
-    load(offset="N*i + t0", way='"indexed"')
+    load(offset="N*i + t0", pattern='"indexed"')
     .replace("%i, %j {", "%i, %j, %t {")
     .replace(f"{INDEX}) ->", f"{INDEX}, {INDICES}) ->"),
 )
@@ -26,23 +26,26 @@ def storing(**changes: str) -> str:
 
 
 REFUSED = {
-    "way of another stride": (
-        loading(way='"strided"'),
-        "lanes of j are 1 elements apart: the way is contiguous, not strided",
+    "pattern of another stride": (
+        loading(pattern='"strided"'),
+        "lanes of j are 1 elements apart: the access pattern is contiguous, not strided",
     ),
     "contiguous along a column": (
         loading(axes='["i"]', guarded='["i"]', bounds="[M]"),
-        "lanes of i are N elements apart: the way is strided, not contiguous",
+        "lanes of i are N elements apart: the access pattern is strided, not contiguous",
     ),
     "indexed though linear": (
-        loading(way='"indexed"'),
-        "lanes of j are 1 elements apart: the way is contiguous, not indexed",
+        loading(pattern='"indexed"'),
+        "lanes of j are 1 elements apart: the access pattern is contiguous, not indexed",
     ),
     "not linear": (
         loading(offset="N*i + (j mod 3)"),
-        "the offset N*i + (j mod 3) is not linear in j: the way is indexed, not contiguous",
+        "the offset N*i + (j mod 3) is not linear in j: the access pattern is indexed, not contiguous",
     ),
-    "unknown way": (loading(way='"scattered"'), "`way` is one of contiguous, uniform, strided, indexed, got scattered"),
+    "unknown pattern": (
+        loading(pattern='"scattered"'),
+        "`pattern` is one of contiguous, uniform, strided, indexed, got scattered",
+    ),
     "align of no power": (loading(align="12"), "`align` is a power of two up to 64, got 12"),
     "align below an element": (loading(align="2"), "an element of f32 is aligned to 4 bytes at least, got 2"),
     "align that arguments lack": (
@@ -57,9 +60,9 @@ REFUSED = {
         loading(offset="N*i + j + q"),
         "the offset `N*i + j + q` uses ['q'], and what is known is ['M', 'N', 'i', 'j']",
     ),
-    "name without an index": (loading(names='["i", "j", "q"]'), "`ttarget.load` names 3 indices and has 2"),
+    "name without an index": (loading(coords='["i", "j", "q"]'), "`ttarget.load` names 3 indices and has 2"),
     "name twice": (
-        loading(names='["i", "i"]', axes='["i"]'),
+        loading(coords='["i", "i"]', axes='["i"]'),
         "`ttarget.load` has a name twice, in ['i', 'i'] or ['i']",
     ),
     "axis that has no name": (loading(axes='["q"]'), "`ttarget.load` has axes ['q'] for a block of rank 1"),
@@ -88,13 +91,13 @@ REFUSED = {
         "`ttarget.store` writes argument 0 of `@k`, which only writes [1]",
     ),
     "all lanes to one element": (
-        storing(offset="N*i", way='"uniform"'),
+        storing(offset="N*i", pattern='"uniform"'),
         "all lanes of a store would write one element",
     ),
     "no buffer": (loading(buffer="%i", type=INDEX), f"`ttarget.load` takes a buffer, got {INDEX}"),
-    "index vectors and another way": (
+    "index vectors and another pattern": (
         kernel(GATHER[0], GATHER[1].replace('"indexed"', '"strided"'), store()),
-        "the offset N*i + t0 is read from index vectors: the way is indexed, not strided",
+        "the offset N*i + t0 is read from index vectors: the access pattern is indexed, not strided",
     ),
     "index vectors of floats": (
         kernel(GATHER[0].replace("i64", "f32"), GATHER[1].replace("i64", "f32"), store()),
@@ -115,13 +118,13 @@ def test_accepted() -> None:
     check(storing(mode='"add"'))
     check(kernel(SCRATCH, load(), store("%s", **HERE, align="64"), store(), scratch="4096"))
     check(loading(windows="[i - 1, M]", pad="1.5"))
-    check(kernel(load(offset="N*i", way='"uniform"'), store()))
+    check(kernel(load(offset="N*i", pattern='"uniform"'), store()))
     assert BUFFER in load()
     assert LINE in load()
 
 
 def test_one_column_may_be_stored_by_its_first_lane() -> None:
-    check(storing(offset="N*i", way='"uniform"', bounds="[1]"))
+    check(storing(offset="N*i", pattern='"uniform"', bounds="[1]"))
 
 
 def test_a_loop_by_eight_keeps_rows_of_eight_aligned() -> None:

@@ -75,7 +75,7 @@ def test_injected_faults_are_revealed() -> None:
 
 def test_the_verifier_alone_reveals_what_an_access_says_of_itself() -> None:
     """Ways, alignments, names, axes, modes and written arguments need no tile kernel to be seen through."""
-    own = ("way", "align", "read-only", "dtype")
+    own = ("pattern", "align", "read-only", "dtype")
     for _, tile, target, number, fault in random.Random(3).sample(list(all_faults()), COUNT):
         if fault.kind in own:
             copy = target.clone()

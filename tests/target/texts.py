@@ -20,10 +20,10 @@ ATTRIBUTES: Mapping[str, str] = {
     "scratch": "0",
 }
 ACCESS: Mapping[str, str] = {
-    "names": '["i", "j"]',
+    "coords": '["i", "j"]',
     "axes": '["j"]',
     "offset": "N*i + j",
-    "way": '"contiguous"',
+    "pattern": '"contiguous"',
     "align": "4",
     "guarded": '["j"]',
     "bounds": "[N]",

@@ -53,7 +53,7 @@ def compared(made: SpecOp) -> list[Any]:
 
 @settings(max_examples=25, deadline=None)
 @given(
-    st.sampled_from(lanes.WAYS),
+    st.sampled_from(lanes.MODES),
     st.sampled_from(WIDTHS),
     st.integers(0, 31),
     st.integers(1, 3),
@@ -93,7 +93,7 @@ def test_a_butterfly_is_its_own_inverse_and_a_shuffle_stays_in_its_segment(width
     by %= width
     crossed = [lanes.partner("xor", by, width, place) for place in range(64)]
     assert [crossed[place] for place in crossed] == list(range(64))
-    for way in lanes.WAYS:
+    for way in lanes.MODES:
         assert all(lanes.partner(way, by, width, place) // width == place // width for place in range(64))
 
 
@@ -107,7 +107,7 @@ def test_a_gpu_shuffles_with_its_own_instructions() -> None:
     assert "llvm.nvvm.vote.ballot.sync" in NvptxBackend().code(NvptxBackend().lower(voted)).text
 
 
-TEXT = """builtin.module attributes {{tessera.version = 2 : i64}} {{
+TEXT = """builtin.module attributes {{tessera.version = 3 : i64}} {{
   ttile.kernel @k() attributes {{symbols = [], grid = [1], writes = []}} {{
     %x = ttile.constant {{value = {value}}} : () -> !ttile.tile<{shape}>
     %y = ttile.{op} : (!ttile.tile<{shape}>) -> !ttile.tile<{out}>
@@ -115,13 +115,13 @@ TEXT = """builtin.module attributes {{tessera.version = 2 : i64}} {{
   }}
 }}"""
 REFUSED = {
-    "width": ('shuffle %x {way = "down", by = 1, width = 24}', "[48], f32", "", "of lanes up to 32, got 24"),
+    "width": ('shuffle %x {mode = "down", by = 1, width = 24}', "[48], f32", "", "of lanes up to 32, got 24"),
     "wide": ("butterfly %x {by = 1, width = 64}", "[64], f32", "", "up to 32, got 64"),
     "segments": ("butterfly %x {by = 1}", "[48], f32", "", "segments of 32 lanes must fill the last axis"),
     "by": ("butterfly %x {by = 8, width = 8}", "[32], f32", "", "must be in 0..7, as segments have 8 lanes, got 8"),
-    "back": ('shuffle %x {way = "up", by = -1}', "[32], f32", "", "`by` must be in 0..31"),
-    "way": ('shuffle %x {way = "across", by = 1}', "[32], f32", "", "is one of down, up, index, xor, got across"),
-    "xor": ('shuffle %x {way = "xor", by = 1}', "[32], f32", "", "got xor"),
+    "back": ('shuffle %x {mode = "up", by = -1}', "[32], f32", "", "`by` must be in 0..31"),
+    "mode": ('shuffle %x {mode = "across", by = 1}', "[32], f32", "", "is one of down, up, index, xor, got across"),
+    "xor": ('shuffle %x {mode = "xor", by = 1}', "[32], f32", "", "got xor"),
     "type": ("butterfly %x {by = 1}", "[32], f32", "[32], i32", "f32"),
     "shape": ("butterfly %x {by = 1}", "[32], f32", "[1, 32], f32", "f32"),
     "number": ("butterfly %x {by = 0, width = 1}", "[], f32", "", "lanes run along the last axis"),
@@ -190,7 +190,7 @@ def test_kernels_speak_of_lanes() -> None:
 def test_the_language_and_the_ops_know_the_same_votes_and_ways() -> None:
     """The front end is read without the compiler, so it has its own list."""
     assert language.VOTES == lanes.VOTES
-    assert (*language.WAYS, "xor") == lanes.WAYS
+    assert (*language.WAYS, "xor") == lanes.MODES
     assert language.WARP == lanes.WARP
 
 

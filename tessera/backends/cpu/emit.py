@@ -261,7 +261,7 @@ class Emitter:
     def access(self, op: SpecOp, buffer: SSAValue, block: SSAValue, first: int) -> Access:
         layout, dtype = self.layout(block)
         tiles = [self.blocks[value] for value in op.operands[first:] if isinstance(value.type, VectorAttr)]
-        env = self.named(op, op.value("names"), first)
+        env = self.named(op, op.value("coords"), first)
         return Access(self.f, op, self.buffers[buffer], dtype, layout, env, tiles, self.is_inside)
 
     def on_load(self, op: SpecOp) -> None:
@@ -322,17 +322,17 @@ _HANDLERS: dict[str, Callable[[Emitter, SpecOp], None]] = {
     "scratch": Emitter.on_scratch,
     "load": Emitter.on_load,
     "store": Emitter.on_store,
-    "math": emit_values.emit_math,
-    "convert": emit_values.emit_convert,
+    "elementwise": emit_values.emit_math,
+    "cast": emit_values.emit_convert,
     "bitcast": emit_values.emit_bitcast,
     "round": emit_values.emit_round,
     "select": emit_values.emit_select,
     "constant": emit_values.emit_constant,
     "coordinate": emit_values.emit_coordinate,
     "clip": emit_values.emit_clip,
-    "spread": emit_values.emit_spread,
-    "fold": emit_values.emit_fold,
-    "fold_place": emit_values.emit_fold_place,
+    "broadcast": emit_values.emit_spread,
+    "reduce": emit_values.emit_fold,
+    "arg_reduce": emit_values.emit_fold_place,
     "shuffle": emit_shuffle,
     "vote": emit_vote,
     "fetch": emit_fetch,

@@ -43,7 +43,7 @@ class Access:
     @property
     def way(self) -> str:
         """How lanes lie in memory."""
-        return "contiguous" if self.is_turned else self.op.value("way")
+        return "contiguous" if self.is_turned else self.op.value("pattern")
 
     @property
     def can_turn(self) -> bool:
@@ -249,7 +249,7 @@ class Access:
         if lanes == 1:
             self._store_scalar(value, env, tiles, stored, mask)
             return
-        if op.value("way") == "uniform":
+        if op.value("pattern") == "uniform":
             # All lanes have one address, and the verifier has seen to it that only the first can be inside.
             first = None if mask is None else f.extract(mask, 0)
             self._store_scalar(f.extract(value, 0), env, {}, stored, first)
@@ -257,7 +257,7 @@ class Access:
         if op.value("mode").startswith("atomic"):
             self._add_by_lane(value, env, tiles, stored, mask)
             return
-        if op.value("way") == "contiguous":
+        if op.value("pattern") == "contiguous":
             address = f.gep(self.base, self._scalar(op.value("offset"), env, along), stored)
             if op.value("mode") == "add":
                 old = f.load(address, value.type) if mask is None else f.masked_load(address, value.type, mask)

@@ -40,7 +40,7 @@ def _keep(emitter: Any, op: SpecOp, rows: list[list[Value]]) -> None:
 
 def emit_shuffle(emitter: Any, op: SpecOp) -> None:
     """Each element from another lane of its segment."""
-    way, by, width = op.value("way"), op.value("by"), op.value("width")
+    way, by, width = op.value("mode"), op.value("by"), op.value("width")
     rows = [[row[partner(way, by, width, place)] for place in range(len(row))] for row in _elements(emitter, op)]
     _keep(emitter, op, rows)
 

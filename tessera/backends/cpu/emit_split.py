@@ -25,7 +25,7 @@ _ROWS = 16
 """Rows folded before the first of them is finished: few enough to stay in the nearest cache."""
 _WORTH = 4
 """Vectors of a line from which on its fold is worth a loop of its own."""
-_PURE = frozenset(["load", "clip", "fold", "math", "select", "constant", "index", "convert", "cast", "spread"])
+_PURE = frozenset(["load", "clip", "reduce", "elementwise", "select", "constant", "index", "cast", "broadcast"])
 
 
 @frozen
@@ -44,7 +44,7 @@ def split_of(op: SpecOp) -> Split | None:
     if op.value("step") != 1 or len(block.args) != 1 or any(part.regions for part in ops):
         return None
     folded = _depending_on_folds(ops)
-    wanted = [part.operands[0] for part in ops if part.spec.short_name == "spread" and part.operands[0] in folded]
+    wanted = [part.operands[0] for part in ops if part.spec.short_name == "broadcast" and part.operands[0] in folded]
     first = _slice(ops, wanted)
     if not wanted or not all(part.spec.short_name in _PURE for part in first):
         return None
@@ -68,7 +68,7 @@ def _depending_on_folds(ops: Sequence[SpecOp]) -> set[SSAValue]:
 
 
 def _is_long_fold(op: SpecOp) -> bool:
-    if op.spec.short_name != "fold":
+    if op.spec.short_name != "reduce":
         return False
     type = op.operands[0].type
     return isinstance(type, VectorAttr) and len(type.shape) == 1 and (type.shape[0].value or 0) >= _WORTH * 16
@@ -100,8 +100,8 @@ def _is_read_only(op: SpecOp) -> bool:
 
 def _is_one_place(load: SpecOp, store: SpecOp, row: SSAValue) -> bool:
     """Whether both are at the same part of a row, which rows do not share."""
-    names, offset = load.value("names"), load.value("offset")
-    if (names, offset) != (store.value("names"), store.value("offset")):
+    names, offset = load.value("coords"), load.value("offset")
+    if (names, offset) != (store.value("coords"), store.value("offset")):
         return False
     pairs = list(zip(load.operands[1:], store.operands[2:], strict=False))
     if len(pairs) != len(names) or not all(_is_same_index(*pair) for pair in pairs):

@@ -93,7 +93,7 @@ def _at(emitter: Emitter, axes: Sequence[str], env: Mapping[str, Index], layout:
 def emit_coordinate(emitter: Emitter, op: SpecOp) -> None:
     """An expression of the coordinates of each element."""
     layout, _ = emitter.layout(op.result)
-    env = emitter.named(op, op.value("names"), 0)
+    env = emitter.named(op, op.value("coords"), 0)
 
     def make(number: int) -> Value:
         here, along = _at(emitter, op.value("axes"), env, layout, number)
@@ -109,7 +109,7 @@ def emit_clip(emitter: Emitter, op: SpecOp) -> None:
     if emitter.version is not None and emitter.version.is_whole(op):
         emitter.blocks[op.result] = source
         return
-    env = emitter.named(op, op.value("names"), 1)
+    env = emitter.named(op, op.value("coords"), 1)
     layout, axis = source.layout, op.value("axis")
 
     def make(number: int) -> Value:

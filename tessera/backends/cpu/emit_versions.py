@@ -16,7 +16,7 @@ from tessera.types.frozen import frozen
 if TYPE_CHECKING:
     from tessera.backends.cpu.emit import Emitter
 
-_ALIKE = ("names", "axes", "axis", "bound")
+_ALIKE = ("coords", "axes", "axis", "bound")
 _WORTH = 4
 """Vectors of a clipped line from which on one branch costs less than a mask for each."""
 
@@ -67,7 +67,7 @@ def emit_versions(emitter: Emitter, rest: Sequence[SpecOp], then: Callable[[], N
 
 def _is_inside(emitter: Emitter, clip: SpecOp) -> Value:
     f, axis = emitter.f, clip.value("axis")
-    env = emitter.named(clip, clip.value("names"), 1)
+    env = emitter.named(clip, clip.value("coords"), 1)
     layout, _ = emitter.layout(clip.result)
     left = f.sub(dim_value(f, clip.value("bound"), env), env[axis])
     return f.icmp("sge", left, layout.sizes[-1])

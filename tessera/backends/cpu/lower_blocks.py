@@ -17,11 +17,12 @@ from tessera.backends.cpu.block_rows import is_same_index, rows_of
 from tessera.backends.cpu.block_sides import check_memory, check_products, lines_of, memory_behind
 from tessera.backends.cpu.lower_tiles import Lowering
 from tessera.diagnostics.codes import TargetVerifyError
+from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
-from tessera.ir.schedule.emit.maps import linear
 from tessera.ir.target.reach import is_multiple, largest
 from tessera.ir.target.types import VectorAttr
+from tessera.ir.tile.lower_to_target import access_pattern
 from tessera.types.dim import Dim, minimum
 from tessera.types.dtype import u8
 from tessera.types.tensor_type import TensorType
@@ -62,7 +63,7 @@ class BlockLowering(Lowering):
             for (_, type), is_row in zip(tiles, in_rows, strict=True)
         ]
 
-    def run_block(self, source: Block) -> None:
+    def lower_block(self, source: Block) -> None:
         for op in source.ops:
             assert isinstance(op, SpecOp)
             if op.name in _SCALAR:
@@ -98,15 +99,8 @@ class BlockLowering(Lowering):
         """The scratch of a block; made when first asked for."""
         if value not in self.homes:
             assert isinstance(value.type, TileAttr)
-            self.homes[value] = self.room(value.type.data)
+            self.homes[value] = self.allocate(value.type.data)
         return self.homes[value]
-
-    def room(self, type: TensorType) -> SSAValue:
-        """A new part of scratch, at the start of the program."""
-        buffer = BufferAttr.of(type)
-        made = self.emit("scratch", (), {"offset": self.scratch}, [buffer]).result
-        self.scratch = self.scratch + (type.bytes + 63) // 64 * 64
-        return made
 
     def _flush(self) -> None:
         """Write the pending ops as one loop over rows."""
@@ -206,7 +200,7 @@ class BlockLowering(Lowering):
     @staticmethod
     def _plain(names: tuple[str, ...], axes: tuple[str, ...], offset: Dim, type: TensorType) -> dict[str, Any]:
         align = 64 if type.rank and (type.bytes % 64).value == 0 else type.dtype.bytes
-        return {"names": names, "axes": axes, "offset": offset, "way": "contiguous", "align": align}
+        return {"coords": names, "axes": axes, "offset": offset, "pattern": "contiguous", "align": align}
 
     def lower_row(self, op: SpecOp) -> None:
         """An op on blocks, for one row."""
@@ -216,18 +210,16 @@ class BlockLowering(Lowering):
             if op.operands[0] in self.lines:
                 self.values[op.result] = operands[0]  # all rows have it
             else:
-                self.values[op.result] = self.emit("spread", operands, {"axes": ()}, self.vectors(op.results)).result
+                self.values[op.result] = self.emit("broadcast", operands, {"axes": ()}, self.vectors(op.results)).result
         elif op.name in ("ttile.reduce", "ttile.arg_reduce"):
-            self._row_fold(op)
+            self._row_reduce(op)
         elif op.name in ("ttile.load", "ttile.store", "ttile.coordinate", "ttile.clip") and op.value("axes"):
             self._row_access(op)
         else:
             self.lower(op)
 
-    def _row_fold(self, op: SpecOp) -> None:
-        name = "fold" if op.name == "ttile.reduce" else "fold_place"
-        values = {"kind": op.value("kind"), "axis": op.value("axis") - 1}
-        self.values[op.result] = self.emit(name, self.of(op.operands), values, self.vectors(op.results)).result
+    def _row_reduce(self, op: SpecOp) -> None:
+        self.replace(op, op.spec.short_name, {"kind": op.value("kind"), "axis": op.value("axis") - 1})
 
     def _row_access(self, op: SpecOp) -> None:
         """The first axis becomes a coordinate: where the block starts, and the row."""
@@ -239,7 +231,7 @@ class BlockLowering(Lowering):
         names = {"names": (axes[0], "_row"), "expr": Dim.symbol(axes[0]) + Dim.symbol("_row")}
         row = self.emit("index", [start, self.place], names, [INDEX]).result
         at = [row if name == axes[0] else self.values[where[name]] for name in coords]
-        values: dict[str, Any] = {"names": coords, "axes": axes[1:]}
+        values: dict[str, Any] = {"coords": coords, "axes": axes[1:]}
         if op.name == "ttile.coordinate":
             values["expr"] = op.value("expr")
             self.values[op.result] = self.emit("coordinate", at, values, self.vectors(op.results)).result
@@ -258,18 +250,13 @@ class BlockLowering(Lowering):
         assert isinstance(buffer, BufferAttr)
         assert isinstance(tile, TileAttr)
         axes: tuple[str, ...] = op.value("axes")
-        bounds: tuple[Dim, ...] = op.value("bounds")
         if first == 1:
             self._check_rows(op, where[axes[0]], tile.shape[0])
         offset = linear(op.value("map"), buffer.shape)
-        guarded = [
-            (axis, bound)
-            for axis, bound, size in zip(axes[1:], bounds[1:], tile.shape[1:], strict=True)
-            if bound.value != -1 and not self.is_safe(where[axis], bound, size.value or 1)
-        ]
+        guarded = self.guards(op, where, tile.shape, 1)
         values.update(
             offset=offset,
-            way=self.way(offset, axes[1:], len(op.operands) - first - len(where)),
+            pattern=access_pattern(offset, axes[1:], len(op.operands) - first - len(where)),
             align=buffer.dtype.bytes,
             guarded=tuple(axis for axis, _ in guarded),
             bounds=tuple(bound for _, bound in guarded),
@@ -315,7 +302,7 @@ class BlockLowering(Lowering):
         top = None if end is None else end - (step if is_even else 1)
         self.name_index(source.args[0], f"%l{len(self.tops)}", top)
         self.block = body
-        self.run_block(source)
+        self.lower_block(source)
         self.emit("yield")
         self.block = outer
         # A last part-step is a whole turn here: products and rows know their own edges.
@@ -345,7 +332,7 @@ class BlockLowering(Lowering):
         names = dict(coords) | where
         width = acc.type.shape[1].value or 0
         depth = lhs.type.shape[1].value or 0
-        room = self.room(TensorType.of([self._panel_bytes(lhs.type, acc.type)], u8))
+        room = self.allocate(TensorType.of([self._panel_bytes(lhs.type, acc.type)], u8))
         values = {
             "names": tuple(names),
             "m": rows,

@@ -7,9 +7,9 @@ from typing import Any
 
 from xdsl.ir import OpResult, SSAValue
 
+from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, TileAttr
-from tessera.ir.schedule.emit.maps import linear
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen

@@ -158,7 +158,7 @@ class _Walk:
 
     def _access(self, op: SpecOp, part: str, place: int, block: SSAValue) -> TargetSite:
         assert isinstance(block.type, VectorAttr)
-        names = self._names(op, op.value("names"), place + 1)
+        names = self._names(op, op.value("coords"), place + 1)
         bounds = dict(zip(op.value("guarded"), op.value("bounds"), strict=True))
         axes: list[Axis] = []
         for number, (name, size) in enumerate(zip(op.value("axes"), block.type.shape, strict=True)):
@@ -178,7 +178,7 @@ class _Walk:
         return TargetSite(site, part)
 
     def _fetch(self, op: SpecOp) -> TargetSite:
-        index = op.value("offset").substitute(self._names(op, op.value("names"), 1))
+        index = op.value("offset").substitute(self._names(op, op.value("coords"), 1))
         site = self._site(op, op.operands[0], index)
         self.fetched.append(f"%f{len(self.fetched)}")
         self.values[op.result] = Dim.symbol(self.fetched[-1])

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from tessera.backends.nvptx.ampere_assembly import Share, copy_rows
 from tessera.backends.nvptx.hopper_assembly import effect, number, op32
 from tessera.backends.nvptx.hopper_shared import Cursor, SharedTile
+from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
-from tessera.ir.schedule.emit.maps import linear
 from tessera.ir.target.ampere_limits import PIECE
 from tessera.ir.target.hopper_limits import SPAN, WARPGROUP
 from tessera.ir.target.llvm.dims import dim_value
@@ -42,7 +42,7 @@ class TileCopy:
         self.f, self.setting, self.tile, self.buffer = f, setting, tile, buffer
         type = op.operands[2].type
         assert isinstance(type, BufferAttr)
-        self.env: Mapping[str, Index] = {**setting.sizes, **dict(zip(op.value("names"), at, strict=True))}
+        self.env: Mapping[str, Index] = {**setting.sizes, **dict(zip(op.value("coords"), at, strict=True))}
         self.row, self.column = op.value("axes")
         self.bounds: tuple[Dim, Dim] = op.value("bounds")
         self.place = linear(op.value("map"), type.shape)

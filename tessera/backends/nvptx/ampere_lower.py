@@ -48,9 +48,9 @@ class WarpLowering(MatrixLowering):
 class RowsOut(Consumer):
     """A walk whose results leave in rows of 16 bytes, put together in shared memory."""
 
-    def _store(self, op: SpecOp) -> None:
+    def lower_store(self, op: SpecOp) -> None:
         if op.value("space") != SHARED:
-            super()._store(op)
+            super().lower_store(op)
             return
         values = self._access(op, op.operands[0], 2)
         values.pop("windows")
@@ -76,11 +76,11 @@ class Warps(RowsOut):
     def whole(self, grid: Sequence[Dim]) -> Block:
         """The block of one program."""
         body = Block(arg_types=[INDEX] * len(grid))
-        self.places = list(body.args)
+        self.program_ids = list(body.args)
         self.block = body
         self.first = self.emit("cursor", (), {}, [CURSOR]).result
         self.cursors = dict.fromkeys(range(len(self.rings)), self.first)
-        self.walk(self.lowering.source)
+        self.lower_block(self.lowering.source)
         self.emit("yield")
         return body
 
@@ -136,7 +136,7 @@ class Warps(RowsOut):
 
     # Products.
 
-    def _dot(self, op: SpecOp) -> None:
+    def lower_dot(self, op: SpecOp) -> None:
         product = self.plan.products[op]
         lhs = self.side(product.lhs)
         self._arrive(product.op.value("awaits"))
@@ -171,7 +171,7 @@ class Warps(RowsOut):
         length = None if low is None or high is None else (high - low).value
         return length is not None and length > 0
 
-    def _loop(self, op: SpecOp) -> None:
+    def lower_for(self, op: SpecOp) -> None:
         inner = self.inside(op)
         before = set(self.there)
         if not inner:
@@ -201,7 +201,7 @@ class Warps(RowsOut):
         self.block = body
         self.turning, self.count = list(inner), len(inner)
         self.fetch = self._later(index, (stages - 1) * step), high, self._stage(cursor, stages - 1, stages)
-        self.walk(source)
+        self.lower_block(source)
         assert not self.turning
         last = source.last_op
         assert last is not None

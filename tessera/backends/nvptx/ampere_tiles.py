@@ -12,9 +12,9 @@ from tessera.backends.nvptx.hopper_assembly import number, op32
 from tessera.backends.nvptx.hopper_fragments import COLUMNS, FRAGMENT, Layout, Registers, is_paired
 from tessera.backends.nvptx.hopper_shared import Cursor, SharedTile
 from tessera.backends.nvptx.hopper_tiles import TileOps
+from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, ShapedAttr
-from tessera.ir.schedule.emit.maps import linear
 from tessera.ir.target.ampere_limits import PIECE
 from tessera.ir.target.hopper_limits import ROWS as MMA_ROWS
 from tessera.ir.target.hopper_limits import SPAN, STEP
@@ -205,7 +205,7 @@ class WarpTiles(TileOps):
         assert isinstance(buffer.type, BufferAttr)
         shape, size = buffer.type.shape, buffer.type.dtype.bytes
         env: dict[str, Index] = {**self.setting.sizes}
-        env.update(zip(op.value("names"), (self.values[value] for value in op.operands[3:]), strict=True))
+        env.update(zip(op.value("coords"), (self.values[value] for value in op.operands[3:]), strict=True))
         place = linear(op.value("map"), shape)
         parts = place.coefficient(op.value("axes")[0])
         assert parts is not None

@@ -28,7 +28,7 @@ def is_exact(kernel: SpecOp) -> bool:
 def is_rounded(value: SSAValue) -> bool:
     """Whether nobody sees more of a value than bf16 holds."""
     users = [use.operation for use in value.uses]
-    types = [user.results[0].type for user in users if user.name == "ttarget.convert"]
+    types = [user.results[0].type for user in users if user.name == "ttarget.cast"]
     return len(types) == len(users) and all(isinstance(type, ShapedAttr) and type.dtype is bf16 for type in types)
 
 
@@ -44,7 +44,7 @@ def approximations(kernel: SpecOp, exponential: str) -> tuple[str, ...]:
     found: set[str] = set()
     is_matrix = kernel.name != "ttarget.kernel"
     for op in kernel.walk():
-        if not isinstance(op, SpecOp) or op.name != "ttarget.math":
+        if not isinstance(op, SpecOp) or op.name != "ttarget.elementwise":
             continue
         name, type = op.value("fn"), op.operands[0].type
         if not isinstance(type, ShapedAttr) or type.dtype.compute is not f32:

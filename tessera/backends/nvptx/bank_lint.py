@@ -76,7 +76,7 @@ def _of_kernel(kernel: SpecOp) -> Iterator[SharedAccess]:
             yield from _of_access(kernel, op)
         elif op.name == "ttarget.transpose" and _is_moved(op):
             yield from _of_transpose(kernel, op)
-        elif op.name == "ttarget.spread":
+        elif op.name == "ttarget.broadcast":
             yield from _of_spread(kernel, op)
         elif op.name == "ttarget.dot":
             yield from _of_dot(kernel, op)
@@ -128,7 +128,7 @@ def _of_access(kernel: SpecOp, op: SpecOp) -> Iterator[SharedAccess]:
     if not is_store and not now and is_turned(op, _layout(kernel, block)):
         yield from _of_turned(op, _layout(kernel, block), _bytes(block))
         return
-    if scratch is None or not op.value("axes") or not op.value("offset").symbols <= set(op.value("names")):
+    if scratch is None or not op.value("axes") or not op.value("offset").symbols <= set(op.value("coords")):
         return
     turns = _access_turns(kernel, op, buffer, block, now)
     cure = ""
@@ -147,7 +147,7 @@ def _of_access(kernel: SpecOp, op: SpecOp) -> Iterator[SharedAccess]:
 def is_turned(op: SpecOp, layout: Layout) -> bool:
     """Whether a load finds its elements side by side along the first of two axes: such tiles are turned over inside."""
     axes = op.value("axes")
-    if len(axes) != 2 or op.value("way") != "strided" or len(op.operands) - 1 != len(op.value("names")):
+    if len(axes) != 2 or op.value("pattern") != "strided" or len(op.operands) - 1 != len(op.value("coords")):
         return False
     along = op.value("offset").coefficient(axes[0])
     return along is not None and along[0].value == 1 and layout.size % layout.threads == 0 and min(layout.shape) > 1
@@ -196,7 +196,7 @@ def _worst_of(kernel: SpecOp, buffer: SSAValue, swizzle: int) -> int:
         op = use.operation
         if isinstance(op, SpecOp) and op.name in ("ttarget.load", "ttarget.store") and op.value("axes"):
             block = op.operands[0] if op.name == "ttarget.store" else op.results[0]
-            if op.value("offset").symbols <= set(op.value("names")):
+            if op.value("offset").symbols <= set(op.value("coords")):
                 found.append(_access_turns(kernel, op, buffer, block, swizzle).degree)
     return max(found)
 
@@ -214,22 +214,22 @@ def _access_turns(kernel: SpecOp, op: SpecOp, buffer: SSAValue, block: SSAValue,
         if element is None:
             return None
         if element not in cells:
-            env = dict.fromkeys(op.value("names"), 0)
+            env = dict.fromkeys(op.value("coords"), 0)
             env.update(zip(op.value("axes"), _place(element, layout.shape), strict=True))
             index = offset.evaluate(env)
             cells[element] = size * (swizzled(index, row, swizzle // size) if swizzle else index)
         return cells[element]
 
-    return _worst(layout, group, size * (1 if op.value("way") == "uniform" else group), address)
+    return _worst(layout, group, size * (1 if op.value("pattern") == "uniform" else group), address)
 
 
 def access_group(op: SpecOp, layout: Layout, size: int, swizzle: int) -> int:
     """Neighbours that a thread moves at once: those that lie together, are aligned and are guarded by nothing."""
     axes = op.value("axes")
     is_guarded = axes[-1] in op.value("guarded") or any(axes[-1] in bound.symbols for bound in op.value("bounds"))
-    if op.value("windows") or is_guarded or op.value("way") not in ("contiguous", "uniform"):
+    if op.value("windows") or is_guarded or op.value("pattern") not in ("contiguous", "uniform"):
         return 1
-    if op.value("way") == "uniform":
+    if op.value("pattern") == "uniform":
         return layout.vector
     most = min(op.value("align"), WIDEST, swizzle or WIDEST)
     return max(1, min(layout.vector, most // size))
@@ -250,7 +250,7 @@ def _worst(layout: Layout, group: int, width: int, address: Address) -> Turns:
 
 def _is_moved(op: SpecOp) -> bool:
     """Whether anyone but a product reads the transpose: products read the tile the other way round."""
-    return any(use.operation.name not in ("ttarget.dot", "ttarget.convert") for use in op.result.uses)
+    return any(use.operation.name not in ("ttarget.dot", "ttarget.cast") for use in op.result.uses)
 
 
 def _of_transpose(kernel: SpecOp, op: SpecOp) -> Iterator[SharedAccess]:
@@ -330,10 +330,10 @@ def _side_address(side: int, is_turned: bool, columns: int, size: int, acc: Layo
 def _side(value: SSAValue) -> tuple[SSAValue, bool, int]:
     """The tile of a side as it lies in shared memory: behind transposes, and behind casts that lose nothing."""
     is_turned, narrow = False, _bytes(value)
-    while isinstance(value, OpResult) and value.op.name in ("ttarget.transpose", "ttarget.convert"):
+    while isinstance(value, OpResult) and value.op.name in ("ttarget.transpose", "ttarget.cast"):
         op = value.op
         assert isinstance(op, SpecOp)
-        if op.name == "ttarget.convert":
+        if op.name == "ttarget.cast":
             if op.value("rounding"):
                 break
             narrow = min(narrow, _bytes(op.operands[0]))

@@ -61,10 +61,10 @@ class Summing(RowsOut):
         self.memory = self.emit("tensor_alloc", (), {"columns": columns}, [TensorMemoryAttr.of(type.data)]).result
         grid = order["grid"]
         body = Block(arg_types=[*[INDEX] * len(grid), *[CURSOR] * len(starts)])
-        self.places = list(body.args[: len(grid)])
+        self.program_ids = list(body.args[: len(grid)])
         self.cursors = dict(enumerate(body.args[len(grid) :]))
         self.block = body
-        self.walk(self.lowering.source)
+        self.lower_block(self.lowering.source)
         self.emit("yield", [self.cursors[at] for at in range(len(self.rings))])
         self.block = outer
         self.emit("tiles", starts, order, (), [body])
@@ -72,7 +72,7 @@ class Summing(RowsOut):
         self.emit("yield")
         return outer
 
-    def _loop(self, op: SpecOp) -> None:
+    def lower_for(self, op: SpecOp) -> None:
         product = sum_of(op, self.plan, self.rings)
         assert product is not None
         self._tensor_sum(op, product)

@@ -68,13 +68,13 @@ class Access:
     def group(self) -> int:
         """Neighbours that are moved at once: those of a thread that lie together, are aligned, and share a mask."""
         op, axes = self.op, self.op.value("axes")
-        if not axes or self.tiles or op.value("windows") or op.value("way") not in ("contiguous", "uniform"):
+        if not axes or self.tiles or op.value("windows") or op.value("pattern") not in ("contiguous", "uniform"):
             return 1
         last = axes[-1]
         bounds = op.value("bounds")
         if last in op.value("guarded") or any(last in bound.symbols for bound in bounds):
             return 1
-        if op.value("way") == "uniform":
+        if op.value("pattern") == "uniform":
             return self.layout.vector
         most = min(op.value("align"), WIDEST, self.swizzle or WIDEST)
         return max(1, min(self.layout.vector, most // self.dtype.bytes))
@@ -126,7 +126,7 @@ class Access:
 def _access(emitter: Any, op: SpecOp, buffer: Any, block: Any, first: int) -> Access:
     layout, dtype = emitter.layout(block)
     tiles = [emitter.tiles[value] for value in op.operands[first:] if isinstance(value.type, VectorAttr)]
-    env = emitter.named(op, op.value("names"), first)
+    env = emitter.named(op, op.value("coords"), first)
     base = emitter.buffers.get(buffer, Value("ptr", "null"))
     made = buffer.owner
     swizzle = made.value("swizzle") if isinstance(made, SpecOp) and made.name == "ttarget.scratch" else 0
@@ -178,7 +178,13 @@ def _loaded(access: Access, is_constant: bool) -> Tile:
 def _is_turned(access: Access) -> bool:
     """Whether elements lie together along the first of two axes, and not along the last."""
     op, axes = access.op, access.op.value("axes")
-    if access.swizzle or len(axes) != 2 or access.tiles or op.value("way") != "strided" or access.layout.threads <= 1:
+    if (
+        access.swizzle
+        or len(axes) != 2
+        or access.tiles
+        or op.value("pattern") != "strided"
+        or access.layout.threads <= 1
+    ):
         return False
     along = op.value("offset").coefficient(axes[0])
     is_whole = access.layout.size % access.layout.threads == 0
@@ -246,7 +252,7 @@ def load_ahead(emitter: Any, op: SpecOp, place: Value, number: Index) -> None:
     access = _access(emitter, op, op.operands[0], op.result, 1)
     key = _key(access)
     # There the row begins at 0, whichever program's it is.
-    names = dict(zip(op.value("names"), op.operands[1:], strict=False))
+    names = dict(zip(op.value("coords"), op.operands[1:], strict=False))
     program = next(name for name, value in names.items() if emitter.indices[value] is number)
     staged = replace(access, base=place, env={**access.env, program: 0})
     emitter.memo[key] = _loaded(staged, False)
@@ -296,7 +302,7 @@ def _load_group(access: Access, register: int, group: int, is_constant: bool) ->
     if mask is not None:
         # Nothing outside is read: the address of something else is, and what it holds is not looked at.
         address = f.select(mask, address, access.emitter.module.nothing())
-    count = 1 if access.op.value("way") == "uniform" else group
+    count = 1 if access.op.value("pattern") == "uniform" else group
     type_ = values.packed_type(element, count)
     tail = ", !invariant.load !1" if is_constant else ""
     align = min(count * bytes_of(element), WIDEST)
@@ -339,7 +345,7 @@ def emit_store(emitter: Any, op: SpecOp) -> None:
     if emitter.matrices is not None and op in emitter.matrix.stores:
         emitter.matrices.store(op, tile, access, _turn(access))
         return
-    group = 1 if op.value("mode") != "set" or op.value("way") == "uniform" else access.group()
+    group = 1 if op.value("mode") != "set" or op.value("pattern") == "uniform" else access.group()
 
     def write() -> None:
         for register in range(0, access.layout.registers, group):

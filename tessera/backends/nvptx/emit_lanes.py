@@ -22,7 +22,7 @@ def emit_shuffle(emitter: Any, op: SpecOp) -> None:
     tile: Tile = emitter.tiles[op.operands[0]]
     layout, dtype = emitter.layout(op.result)
     given = emitter.registers(tile)
-    way, by, width = op.value("way"), op.value("by"), op.value("width")
+    way, by, width = op.value("mode"), op.value("by"), op.value("width")
     emitter.tiles[op.result] = Tile(layout, dtype, exchanged(emitter, layout, given, way, by, width))
 
 

@@ -19,7 +19,7 @@ def emit_fetch(emitter: Any, op: SpecOp) -> None:
     buffer = op.operands[0].type
     assert isinstance(buffer, BufferAttr)
     element = values.memory_type(buffer.dtype)
-    offset = dim_value(f, op.value("offset"), emitter.named(op, op.value("names"), 1))
+    offset = dim_value(f, op.value("offset"), emitter.named(op, op.value("coords"), 1))
     loaded = f.load(f.gep(emitter.buffers[op.operands[0]], offset, element), element)
     emitter.indices[op.result] = f.cast("sext" if buffer.dtype.kind == "int" else "zext", loaded, "i64")
 

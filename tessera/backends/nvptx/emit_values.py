@@ -69,7 +69,7 @@ def emit_convert(emitter: Emitter, op: SpecOp) -> None:
 def _paired(emitter: Emitter, op: SpecOp) -> list[Value] | None:
     """A sum or a product of bf16 that is rounded to bf16 again, in one instruction for two of them."""
     maker = op.operands[0].owner
-    if not emitter.machine.has("sm_90") or not isinstance(maker, SpecOp) or maker.name != "ttarget.math":
+    if not emitter.machine.has("sm_90") or not isinstance(maker, SpecOp) or maker.name != "ttarget.elementwise":
         return None
     parts = [emitter.tiles[value].narrow for value in maker.operands]
     is_known = maker.value("fn") in values.PAIRED and emitter.layout(op.result)[1] is bf16
@@ -99,7 +99,7 @@ def _widened_anew(emitter: Emitter, op: SpecOp) -> list[Value] | None:
 def _short(emitter: Emitter, op: SpecOp) -> list[Value] | None:
     """A function of a bf16 that is rounded to bf16 again, by a formula that has the same bits on Hopper."""
     maker = op.operands[0].owner
-    if emitter.machine.cpu not in ASKED or not isinstance(maker, SpecOp) or maker.name != "ttarget.math":
+    if emitter.machine.cpu not in ASKED or not isinstance(maker, SpecOp) or maker.name != "ttarget.elementwise":
         return None
     if maker.value("fn") not in SHORT or emitter.layout(op.result)[1] is not bf16:
         return None
@@ -145,7 +145,7 @@ def emit_constant(emitter: Emitter, op: SpecOp) -> None:
 def emit_coordinate(emitter: Emitter, op: SpecOp) -> None:
     """An expression of the coordinates of each element."""
     layout, dtype = emitter.layout(op.result)
-    env = emitter.named(op, op.value("names"), 0)
+    env = emitter.named(op, op.value("coords"), 0)
     found: list[Value] = []
     for register in range(layout.registers):
         value = dim_value(emitter.f, op.value("expr"), emitter.coordinates(env, op.value("axes"), layout, register))
@@ -156,7 +156,7 @@ def emit_coordinate(emitter: Emitter, op: SpecOp) -> None:
 def emit_clip(emitter: Emitter, op: SpecOp) -> None:
     """Elements below a bound along an axis; the others become the identity."""
     f, source = emitter.f, emitter.tiles[op.operands[0]]
-    env = emitter.named(op, op.value("names"), 1)
+    env = emitter.named(op, op.value("coords"), 1)
     other = values.constant(f, source.dtype, op.value("identity"))
     found: list[Value] = []
     for register, value in enumerate(emitter.registers(source)):

@@ -12,7 +12,8 @@ from xdsl.ir import BlockArgument, OpResult, SSAValue
 from tessera.ir.base.op import SpecOp
 
 _SAME = frozenset(
-    f"ttarget.{name}" for name in ("load", "convert", "math", "select", "constant", "spread", "index", "coordinate")
+    f"ttarget.{name}"
+    for name in ("load", "cast", "elementwise", "select", "constant", "broadcast", "index", "coordinate")
 )
 """Ops that give the same for the same operands; loads of arguments that are not written do."""
 
@@ -34,7 +35,7 @@ def falling(kernel: SpecOp) -> dict[SpecOp, Bound]:
 
 
 def _function(op: object) -> str:
-    return op.value("fn") if isinstance(op, SpecOp) and op.name == "ttarget.math" else ""
+    return op.value("fn") if isinstance(op, SpecOp) and op.name == "ttarget.elementwise" else ""
 
 
 def _bound(op: SpecOp, written: set[SSAValue]) -> Bound | None:
@@ -62,9 +63,9 @@ def _at_most(top: SSAValue, axes: tuple[int, ...] | None = None) -> Iterator[tup
     owner = top.owner
     if not isinstance(owner, SpecOp):
         return
-    if owner.name == "ttarget.spread" and axes is None:
+    if owner.name == "ttarget.broadcast" and axes is None:
         yield from _at_most(owner.operands[0], owner.value("axes"))
-    elif owner.name == "ttarget.fold" and owner.value("kind") == "max":
+    elif owner.name == "ttarget.reduce" and owner.value("kind") == "max":
         rank = len(getattr(owner.operands[0].type, "shape", ()))
         if axes in (None, tuple(axis for axis in range(rank) if axis != owner.value("axis"))):
             place = owner.parent_op()

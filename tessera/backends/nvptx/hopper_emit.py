@@ -229,7 +229,7 @@ class MatrixEmitter:
         f, buffer = self.f, op.operands[0].type
         assert isinstance(buffer, BufferAttr)
         pointer, *at = self._of(op.operands)
-        env = {**self.setting.sizes, **dict(zip(op.value("names"), at, strict=True))}
+        env = {**self.setting.sizes, **dict(zip(op.value("coords"), at, strict=True))}
         offset, element = dim_value(f, op.value("offset"), env), memory_type(buffer.dtype)
         loaded = f.load(f.gep(pointer, offset, element), element)
         wide = f.cast("sext" if buffer.dtype.kind == "int" else "zext", loaded, "i64") if element != "i64" else loaded

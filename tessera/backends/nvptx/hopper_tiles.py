@@ -16,10 +16,10 @@ from tessera.backends.nvptx.hopper_assembly import number, op32
 from tessera.backends.nvptx.hopper_fragments import COLUMNS, FRAGMENT, ROWS, Layout, Registers, is_paired
 from tessera.backends.nvptx.hopper_narrow import FLOORS, NARROW, PAIRED, floored, narrow_math, paired_math, quotients
 from tessera.backends.nvptx.hopper_shared import SharedTile
+from tessera.ir.base.index_maps import linear
 from tessera.ir.base.kernel_frame import around
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, ShapedAttr
-from tessera.ir.schedule.emit.maps import linear
 from tessera.ir.target.hopper_limits import PROMOTED, SPAN, STEP, WARPGROUP
 from tessera.ir.target.hopper_limits import ROWS as MMA_ROWS
 from tessera.ir.target.hopper_types import ColumnVectorAttr, PartialRowsAttr, RowVectorAttr
@@ -61,16 +61,16 @@ class TileOps:
             "ttarget.mma_issue": self._issue,
             "ttarget.mma_add": self._add,
             "ttarget.pack": self._pack,
-            "ttarget.fold_rows": lambda op: elements.fold_rows(self.f, self._tile(op.operands[0]), op.value("kind")),
+            "ttarget.reduce_rows": lambda op: elements.fold_rows(self.f, self._tile(op.operands[0]), op.value("kind")),
             "ttarget.partial_rows": self._partial_rows,
             "ttarget.grow_rows": lambda op: hopper_rows.grow_rows(self.f, *map(self._tile, op.operands)),
             "ttarget.join_rows": lambda op: hopper_rows.join_rows(self.f, self._tile(op.operands[0])),
-            "ttarget.math": self._math,
-            "ttarget.convert": self._convert,
+            "ttarget.elementwise": self._math,
+            "ttarget.cast": self._convert,
             "ttarget.bitcast": self._bitcast,
             "ttarget.select": self._select,
             "ttarget.constant": self._constant,
-            "ttarget.spread": self._spread,
+            "ttarget.broadcast": self._spread,
             "ttarget.coordinate": self._coordinate,
             "ttarget.clip": self._clip,
             "ttarget.fragment_load": self._load,
@@ -235,7 +235,7 @@ class TileOps:
         found: list[list[Value]] = []
         for value in op.operands:
             source = value.owner
-            if not isinstance(source, SpecOp) or source.name != "ttarget.convert":
+            if not isinstance(source, SpecOp) or source.name != "ttarget.cast":
                 return None
             given = self._tile(source.operands[0])
             if given.dtype is not bf16 or given.layout.kind != FRAGMENT:
@@ -294,7 +294,7 @@ class TileOps:
     def _places(self, op: SpecOp, type: Any, first: int) -> elements.Places:
         layout = self.layout(type)
         env = {**self.setting.sizes}
-        env.update(zip(op.value("names"), (self.values[value] for value in op.operands[first:]), strict=True))
+        env.update(zip(op.value("coords"), (self.values[value] for value in op.operands[first:]), strict=True))
         thread = self.thread(layout.blocks)
         if self.window is not None:
             thread = elements.Thread(thread.row, op32(self.f, "add", thread.column, self.window[0]))
@@ -419,7 +419,7 @@ class TileOps:
         """Where a box begins in the buffer, innermost dim first."""
         f = self.f
         env = {**self.setting.sizes}
-        env.update(zip(op.value("names"), (self.values[value] for value in op.operands[4:]), strict=True))
+        env.update(zip(op.value("coords"), (self.values[value] for value in op.operands[4:]), strict=True))
         row_axis, column_axis = op.value("axes")
         own = f.raw("i64", f"zext {op32(f, 'mul', self.setting.group, MMA_ROWS * layout.blocks)} to i64")
         env[row_axis] = f.add(f.add(env[row_axis], own), MMA_ROWS * block)
@@ -468,7 +468,7 @@ def _is_even(op: SpecOp) -> bool:
         return False
     if op.value("windows") or op.value("pad") or (bound.value != -1 and not is_multiple(bound, 2)):
         return False
-    start = dict(zip(op.value("names"), op.operands[1:], strict=True))[axis].owner
+    start = dict(zip(op.value("coords"), op.operands[1:], strict=True))[axis].owner
     return isinstance(start, SpecOp) and start.name == "ttarget.index" and is_multiple(start.value("expr"), 2)
 
 

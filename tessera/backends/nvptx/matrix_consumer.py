@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from xdsl.ir import Block, SSAValue
@@ -30,15 +30,6 @@ from tessera.ir.tile.order import SKEWED, SUM
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
 
-_RENAMED = {
-    "ttile.elementwise": "math",
-    "ttile.cast": "convert",
-    "ttile.bitcast": "bitcast",
-    "ttile.select": "select",
-    "ttile.constant": "constant",
-    "ttile.broadcast": "spread",
-}
-
 
 class Consumer(Role):
     """The walk of the consumers."""
@@ -53,46 +44,35 @@ class Consumer(Role):
     def program(self) -> None:
         rest = self.lowering.rest
         if rest is None:
-            self.walk(self.lowering.source)
+            self.lower_block(self.lowering.source)
             return
         for op in self.lowering.source.ops:
             assert isinstance(op, SpecOp)
-            self.step(op)
+            self.lower(op)
             if op is rest.last:
                 break
         self._leave_rest(rest)
 
     def _leave_rest(self, rest: Rest) -> None:
         """The ops after the products, which the next program of the CTA does: in a block of their own."""
-        given, outer = self.values[rest.value], (self.block, self.places, dict(self.values))
-        block = Block(arg_types=[*[INDEX] * len(self.places), given.type])
-        self.block, self.places = block, list(block.args[:-1])
+        given, outer = self.values[rest.value], (self.block, self.program_ids, dict(self.values))
+        block = Block(arg_types=[*[INDEX] * len(self.program_ids), given.type])
+        self.block, self.program_ids = block, list(block.args[:-1])
         self.values.update(self.lowering.values)
         self.values[rest.value] = block.args[-1]
         for op in rest.ops:
-            self.step(op)
+            self.lower(op)
         self.emit("yield")
-        self.block, self.places = outer[0], outer[1]
+        self.block, self.program_ids = outer[0], outer[1]
         self.values.update(outer[2])
         self.emit("rest", [given], {"columns": PART, "pieces": pieces_of(rest)}, (), [block])
 
     def lower(self, op: SpecOp) -> None:
-        if op in self.plan.hidden:
-            return
-        own: dict[str, Callable[[SpecOp], None]] = {
-            "ttile.dot": self._dot,
-            "ttile.for": self._loop,
-            "ttile.load": self._load,
-            "ttile.store": self._store,
-            "ttile.reduce": self._fold,
-            "ttile.clip": self._clip,
-            "ttile.coordinate": self._coordinate,
-        }
-        if op.name in _RENAMED:
-            made = self.emit(_RENAMED[op.name], self.of(op.operands), op.values(), [self.type_of(op.result)])
-            self.values[op.result] = made.result
-        elif op.name in own:
-            own[op.name](op)
+        if op not in self.plan.hidden:
+            super().lower(op)
+
+    def vectors(self, results: Sequence[SSAValue]) -> list[Any]:
+        return [self.type_of(result) for result in results]
 
     def type_of(self, value: SSAValue) -> Any:
         """The type of a tile in registers."""
@@ -108,7 +88,7 @@ class Consumer(Role):
         """The rings that a product reads."""
         return rings_read(product, self.rings)
 
-    def _dot(self, op: SpecOp) -> None:
+    def lower_dot(self, op: SpecOp) -> None:
         product, given = self.plan.products[op], self.values[op.operands[2]]
         if not FORMS[product.rhs.dtype].is_promoted:
             self.values[op.result] = self.close(self._issue(product, self.open(given)))
@@ -184,7 +164,7 @@ class Consumer(Role):
 
     # Loops.
 
-    def _loop(self, op: SpecOp) -> None:
+    def lower_for(self, op: SpecOp) -> None:
         form = op.value("form")
         # What the whole loop reads is waited for once.
         for at in op.value("awaits"):
@@ -210,7 +190,7 @@ class Consumer(Role):
         self.values.update(zip(source.args, body.args[: 1 + count], strict=True))
         self.cursors.update(zip(rings, body.args[1 + count :], strict=True))
         self.block = body
-        self.walk(source)
+        self.lower_block(source)
         last = source.last_op
         assert last is not None
         self.emit("yield", [*self.of(last.operands), *[self.cursors[at] for at in rings]])
@@ -266,20 +246,8 @@ class Consumer(Role):
 
     # Elements.
 
-    def _fold(self, op: SpecOp) -> None:
-        values = {"kind": op.value("kind")}
-        made = self.emit("fold_rows", self.of(op.operands), values, [self.type_of(op.result)])
-        self.values[op.result] = made.result
-
-    def _clip(self, op: SpecOp) -> None:
-        values = op.values()
-        values["names"] = values.pop("coords")
-        self.values[op.result] = self.emit("clip", self.of(op.operands), values, [self.type_of(op.result)]).result
-
-    def _coordinate(self, op: SpecOp) -> None:
-        values = {"names": op.value("coords"), "axes": op.value("axes"), "expr": op.value("expr")}
-        made = self.emit("coordinate", self.of(op.operands), values, [self.type_of(op.result)])
-        self.values[op.result] = made.result
+    def lower_reduce(self, op: SpecOp) -> None:
+        self.replace(op, "reduce_rows", {"kind": op.value("kind")})
 
     def _access(self, op: SpecOp, tile: SSAValue, first: int) -> dict[str, Any]:
         where = dict(zip(op.value("coords"), op.operands[first:], strict=True))
@@ -290,15 +258,14 @@ class Consumer(Role):
             Dim.constant(-1) if self.lowering.is_inside(where[axis], bound, size.value or 1) else bound
             for axis, bound, size in parts
         )
-        values = {"names": op.value("coords"), "bounds": bounds}
+        values = {"coords": op.value("coords"), "bounds": bounds}
         return {**values, **{name: op.value(name) for name in ("axes", "map", "windows")}}
 
-    def _load(self, op: SpecOp) -> None:
+    def lower_load(self, op: SpecOp) -> None:
         values = {**self._access(op, op.result, 1), "pad": op.value("pad")}
-        made = self.emit("fragment_load", self.of(op.operands), values, [self.type_of(op.result)])
-        self.values[op.result] = made.result
+        self.replace(op, "fragment_load", values)
 
-    def _store(self, op: SpecOp) -> None:
+    def lower_store(self, op: SpecOp) -> None:
         values = self._access(op, op.operands[0], 2)
         tile, buffer, *at = self.of(op.operands)
         if op.value("space") != SHARED:

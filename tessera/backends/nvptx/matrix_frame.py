@@ -8,9 +8,9 @@ from xdsl.ir import BlockArgument
 
 from tessera.backends.nvptx.kernel_code import KernelCode, MapCode
 from tessera.backends.nvptx.text import DeviceModule
+from tessera.ir.base.index_maps import strides
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
-from tessera.ir.schedule.emit.maps import strides
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dim import Dim, product

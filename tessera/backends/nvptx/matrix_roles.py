@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +10,8 @@ from xdsl.ir import Block, SSAValue
 from tessera.backends.nvptx.matrix_memory import RingPlan
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, BufferAttr
-from tessera.ir.schedule.emit.maps import linear
 from tessera.ir.target.hopper_types import CURSOR, TENSOR_MAP
-from tessera.ir.target.writer import Writer
+from tessera.ir.tile.lower_to_target import OpLowering
 from tessera.ir.tile.matrix.boxes import cut_of
 from tessera.types.dim import Dim
 
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     from tessera.backends.nvptx.matrix_lower import MatrixLowering
 
 
-class Role(Writer, ABC):
+class Role(OpLowering):
     """One role's walk through the program; it re-does the index arithmetic, and carries its places in rings."""
 
     def __init__(self, lowering: MatrixLowering, rings: Sequence[RingPlan]) -> None:
@@ -36,7 +34,7 @@ class Role(Writer, ABC):
         starts = [self.emit("cursor", (), {}, [CURSOR]).result for _ in self.rings]
         grid = order["grid"]
         body = Block(arg_types=[*[INDEX] * len(grid), *[CURSOR] * len(starts)])
-        self.places = list(body.args[: len(grid)])
+        self.program_ids = list(body.args[: len(grid)])
         self.cursors = dict(enumerate(body.args[len(grid) :]))
         self.block = body
         self.program()
@@ -49,39 +47,10 @@ class Role(Writer, ABC):
 
     def program(self) -> None:
         """One program, from its start to its end."""
-        self.walk(self.lowering.source)
+        self.lower_block(self.lowering.source)
 
     def begin(self, starts: Sequence[SSAValue]) -> None:
         """What the role does before its first tile; `starts` are its places in rings."""
-
-    def walk(self, source: Block) -> None:
-        """Lower a block of the program."""
-        for op in source.ops:
-            assert isinstance(op, SpecOp)
-            self.step(op)
-
-    def step(self, op: SpecOp) -> None:
-        """Lower one op of the program."""
-        self.span = op.span
-        if op.name == "ttile.program_id":
-            self.values[op.result] = self.places[op.value("axis")]
-        elif op.name == "ttile.index":
-            self.values[op.result] = self.emit("index", self.of(op.operands), op.values(), [INDEX]).result
-        elif op.name == "ttile.fetch":
-            self._read_index(op)
-        else:
-            self.lower(op)
-
-    def _read_index(self, op: SpecOp) -> None:
-        """An index in memory, which each role reads for itself."""
-        buffer = op.operands[0].type
-        assert isinstance(buffer, BufferAttr)
-        values = {"names": op.value("coords"), "offset": linear(op.value("map"), buffer.shape)}
-        self.values[op.result] = self.emit("fetch", self.of(op.operands), values, [INDEX]).result
-
-    @abstractmethod
-    def lower(self, op: SpecOp) -> None:
-        """Lower what is the role's own."""
 
     def map_of(self, buffer: SSAValue, box: Sequence[int], cut: int = -1, rounds: str = "") -> SSAValue:
         """The tensor map of a buffer for boxes of a size, which may end early along a dim; made where it is read."""
@@ -105,11 +74,13 @@ class Producer(Role):
     """One thread that fills rings, in the order in which the program loads."""
 
     def lower(self, op: SpecOp) -> None:
-        if op.name == "ttile.for" and self.inside(op):
+        if op.spec.short_name in ("program_id", "index", "fetch"):
+            super().lower(op)
+        elif op.name == "ttile.for" and self.inside(op):
             self._loop(op)
-            return
         for at, ring in enumerate(self.rings):
             if op is ring.loads[-1].load:
+                self.span = op.span
                 self._fill(at, ring)
 
     def _loop(self, op: SpecOp) -> None:
@@ -120,7 +91,7 @@ class Producer(Role):
         self.values[source.args[0]] = body.args[0]
         self.cursors.update(zip(rings, body.args[1:], strict=True))
         self.block = body
-        self.walk(source)
+        self.lower_block(source)
         self.emit("yield", [self.cursors[at] for at in rings])
         self.block = outer
         values = {"step": op.value("step")}

@@ -144,7 +144,7 @@ class SkewedLoop:
         consumer.values.update(zip(skew.kept, state.kept, strict=True))
         consumer.values[skew.second.op.results[0]] = total
         for op in skew.after:
-            consumer.step(op)
+            consumer.lower(op)
         found = {at: consumer.values[self.yielded[at]] for at in skew.slow}
         consumer.values.update(mine)
         return found
@@ -167,7 +167,7 @@ class SkewedLoop:
                 operands = consumer.of([found.carried, found.factor, found.fold.operands[0]])
                 consumer.values[op.result] = consumer.emit("grow_rows", operands, {}, [operands[0].type]).result
             else:
-                consumer.step(op)
+                consumer.lower(op)
         return flying
 
     def _clip(self, op: SpecOp, bound: Dim, where: Mapping[str, SSAValue], is_first: bool) -> None:
@@ -180,13 +180,13 @@ class SkewedLoop:
             values = {"names": tuple(names), "expr": bound}
             last = consumer.emit("index", list(names.values()), values, [INDEX]).result
             body = consumer.block = Block()
-            consumer.step(op)
+            consumer.lower(op)
             consumer.emit("yield", [consumer.values[op.result]])
             consumer.block = outer
             operands = [last, consumer.values[self.source.args[0]], given]
             consumer.values[op.result] = consumer.emit("when", operands, {}, [given.type], [body]).result
         elif self.clipped:
-            consumer.step(op)
+            consumer.lower(op)
 
     def _sum_at(self, op: SpecOp) -> RunningSum | None:
         """The running sum that an op is the last of."""
@@ -211,8 +211,8 @@ class SkewedLoop:
         """The accumulator and the left side of the next second product: nothing is in flight here."""
         consumer, skew = self.consumer, self.skew
         for op in skew.before:
-            consumer.step(op)
-        consumer.step(skew.root)
+            consumer.lower(op)
+        consumer.lower(skew.root)
         left = consumer.side(skew.second.lhs)
         carried = [
             consumer.values[self.source.args[1 + at] if at in skew.slow else value]

@@ -28,7 +28,8 @@ MANY = 4
 """Elements of a thread from which on a row is looked at for their powers."""
 _INSTRUCTIONS = {"max": "maximum", "min": "minimum"}
 _INSIDE = frozenset(
-    f"ttarget.{name}" for name in ("load", "store", "convert", "math", "select", "constant", "spread", "index", "yield")
+    f"ttarget.{name}"
+    for name in ("load", "store", "cast", "elementwise", "select", "constant", "broadcast", "index", "yield")
 )
 """Ops of a loop that may be written in two ways: they wait for nobody."""
 
@@ -41,7 +42,7 @@ def joins_of(loop: SpecOp) -> list[SpecOp] | None:
     joins: list[SpecOp] = []
     for carried, value in zip(block.args[1:], last.operands, strict=True):
         join = value.owner
-        if not isinstance(join, SpecOp) or join.name != "ttarget.math" or join.value("fn") not in _INSTRUCTIONS:
+        if not isinstance(join, SpecOp) or join.name != "ttarget.elementwise" or join.value("fn") not in _INSTRUCTIONS:
             return None
         if carried not in join.operands or len(list(carried.uses)) != 1 or len(list(value.uses)) != 1:
             return None
@@ -90,7 +91,7 @@ def write_extremes(emitter: Emitter, loop: SpecOp, places: Sequence[Index], carr
 def _is_widened(part: SSAValue) -> bool:
     """Whether a value is an element of bf16, as an f32."""
     op = part.owner
-    if not isinstance(op, SpecOp) or op.name != "ttarget.convert":
+    if not isinstance(op, SpecOp) or op.name != "ttarget.cast":
         return False
     before, after = (getattr(value.type, "dtype", None) for value in (op.operands[0], part))
     return before is bf16 and after is f32
@@ -113,7 +114,7 @@ def write_ordinary(emitter: Emitter, loop: SpecOp, write: Callable[[], list[Valu
     written.
     """
     ops = [op for op in loop.regions[0].block.ops if isinstance(op, SpecOp)]
-    powers = [op for op in ops if op.name == "ttarget.math" and op.value("fn") == "exp"]
+    powers = [op for op in ops if op.name == "ttarget.elementwise" and op.value("fn") == "exp"]
     if emitter.exponential != values.EXACT or emitter.threads != WARP or not powers:
         return None
     if not all(_can_be_twice(emitter, op) for op in ops):
@@ -188,7 +189,7 @@ def _is_ordinary(emitter: Emitter, power: SpecOp, bound: Bound) -> Value | None:
     shifted = power.operands[0].owner
     assert isinstance(shifted, SpecOp)
     top = shifted.operands[1].owner
-    if not isinstance(top, SpecOp) or top.name != "ttarget.spread" or top.operands[0] not in emitter.tiles:
+    if not isinstance(top, SpecOp) or top.name != "ttarget.broadcast" or top.operands[0] not in emitter.tiles:
         return None
     smallest, largest = emitter.smallest[bound], emitter.of(top.operands[0])
     if len(smallest) != 1 or len(largest) != 1:

@@ -63,7 +63,7 @@ def folds_whole_rows(kernel: SpecOp, size: int) -> bool:
 
 def neighbours_of_rows(kernel: SpecOp) -> int:
     """Neighbours of a thread where whole rows are folded: 4 bytes, since all others are joined without an exchange."""
-    folds = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name.startswith("ttarget.fold")]
+    folds = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name.startswith("ttarget.reduce")]
     threads, found = kernel.value("threads"), 8
     for op in folds:
         type = op.operands[0].type

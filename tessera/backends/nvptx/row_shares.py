@@ -26,7 +26,7 @@ TURNS = 64
 """Turns of each at most: 64 numbers of 4 bytes, beside which two others fit the registers of a thread."""
 WRITTEN = 4900
 """Instructions that are written for a thread, all turns together: more of them would take long to compile."""
-_FREE = frozenset(("constant", "broadcast", "spread", "index", "yield"))
+_FREE = frozenset(("constant", "broadcast", "index", "yield"))
 _SHORT = frozenset(
     name
     for names in (
@@ -65,7 +65,7 @@ def length_of(ops: Sequence[SpecOp]) -> int:
 
 def _length_of(op: SpecOp) -> int:
     name = op.spec.short_name
-    if name in ("elementwise", "math"):
+    if name == "elementwise":
         fn: str = op.value("fn")
         return 1 if fn in _SHORT else _LENGTHS.get(fn, _LENGTH)
     return 0 if name in _FREE else 1

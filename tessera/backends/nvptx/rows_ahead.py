@@ -68,7 +68,7 @@ def row_of(op: SpecOp, kernel: SpecOp, outer: SpecOp) -> RowAhead | None:
     if not isinstance(loop, SpecOp) or loop.name != "ttarget.loop" or loop.value("unroll") or not is_given:
         return None
     place, step = outer.regions[0].block.args[0], loop.regions[0].block.args[0]
-    names = dict(zip(op.operands[1:], op.value("names"), strict=False))
+    names = dict(zip(op.operands[1:], op.value("coords"), strict=False))
     if set(names) != {place, step} or op.value("guarded") or op.value("windows") or op.value("axes") != (names[step],):
         return None
     across = op.value("offset").coefficient(names[place])

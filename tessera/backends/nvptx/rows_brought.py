@@ -149,4 +149,4 @@ def _alone(kernel: SpecOp, found: Mapping[SpecOp, RaggedRow | None]) -> list[Rag
 
 def is_long(op: SpecOp) -> bool:
     """Whether an op takes many instructions."""
-    return op.name == "ttarget.math" and op.value("fn") not in FEW - {"exp", "div"}
+    return op.name == "ttarget.elementwise" and op.value("fn") not in FEW - {"exp", "div"}

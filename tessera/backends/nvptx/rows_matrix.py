@@ -39,7 +39,7 @@ _PLAIN = frozenset(
     f"ttarget.{name}"
     for names in (
         ("programs", "index", "loop", "yield", "return", "scratch", "load", "store"),
-        ("math", "convert", "round", "bitcast", "select", "constant", "coordinate", "clip", "spread", "fold"),
+        ("elementwise", "cast", "round", "bitcast", "select", "constant", "coordinate", "clip", "broadcast", "reduce"),
     )
     for name in names
 )
@@ -128,7 +128,7 @@ def _shared_bytes(op: SpecOp, kernel: SpecOp) -> int:
         return 0
     buffer, turn = op.operands[0], loop.regions[0].block.args[0]
     is_given = isinstance(buffer, BlockArgument) and buffer.index not in kernel.value("writes")
-    if not is_given or list(op.operands[1:]) != [turn] or op.value("offset") != Dim.symbol(op.value("names")[0]):
+    if not is_given or list(op.operands[1:]) != [turn] or op.value("offset") != Dim.symbol(op.value("coords")[0]):
         return 0
     return (end_of(loop) or 0) * _SIZE if kernel.value("align") >= CHUNK else 0
 
@@ -139,7 +139,7 @@ def _goes_out_whole(op: SpecOp, kernel: SpecOp) -> bool:
     if op.name != "ttarget.store" or not isinstance(loop, SpecOp) or not _is_whole(op, loop, op.operands[0]):
         return False
     buffer, turn = op.operands[1], loop.regions[0].block.args[0]
-    names = dict(zip(op.operands[2:], op.value("names"), strict=False))
+    names = dict(zip(op.operands[2:], op.value("coords"), strict=False))
     is_ours = isinstance(buffer, BlockArgument) and all(use.operation.name == "ttarget.store" for use in buffer.uses)
     if not is_ours or op.value("mode") != "set" or turn not in names or op.value("axes") != (names[turn],):
         return False

@@ -53,7 +53,7 @@ def row_in(op: SpecOp, kernel: SpecOp, place: SSAValue, turn: SSAValue, count: D
     buffer = op.operands[0]
     if not isinstance(buffer, BlockArgument) or buffer.index in kernel.value("writes"):
         return None
-    names = dict(zip(op.operands[1:], op.value("names"), strict=False))
+    names = dict(zip(op.operands[1:], op.value("coords"), strict=False))
     if set(names) != {place, turn} or op.value("windows") or op.value("axes") != (names[turn],):
         return None
     across = op.value("offset").coefficient(names[place])
@@ -72,7 +72,7 @@ def line_in(op: SpecOp, kernel: SpecOp, turn: SSAValue, count: Dim) -> RaggedRow
     buffer = op.operands[0]
     if not isinstance(buffer, BlockArgument) or buffer.index in kernel.value("writes") or op.value("windows"):
         return None
-    names = op.value("names")
+    names = op.value("coords")
     if list(op.operands[1:]) != [turn] or op.value("axes") != names or op.value("offset") != Dim.symbol(names[0]):
         return None
     assert isinstance(buffer.type, BufferAttr)
@@ -178,6 +178,6 @@ def unpacked_pairs(f: FunctionText, given: Sequence[Value], types: Sequence[str]
 
 def on_stage(access: Access) -> Access:
     """An access to a row that lies in shared memory, where it begins at 0, whichever program's it is."""
-    names = [name for name in access.op.value("names") if name not in access.op.value("axes")]
+    names = [name for name in access.op.value("coords") if name not in access.op.value("axes")]
     place = access.emitter.on_stage[access.op.operands[0]]
     return replace(access, base=place, env={**access.env, **dict.fromkeys(names, 0)})

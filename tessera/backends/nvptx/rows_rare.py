@@ -41,7 +41,7 @@ def rare_sums(loop: SpecOp, tail: SpecOp | None) -> dict[int, int]:
 def _fold_of(value: SSAValue) -> SpecOp | None:
     """The sum over lanes that is the only one to look at a value."""
     users = [use.operation for use in value.uses]
-    is_one = len(users) == 1 and isinstance(users[0], SpecOp) and users[0].name == "ttarget.fold"
+    is_one = len(users) == 1 and isinstance(users[0], SpecOp) and users[0].name == "ttarget.reduce"
     return users[0] if is_one and isinstance(users[0], SpecOp) and users[0].value("kind") == "sum" else None
 
 
@@ -55,7 +55,7 @@ def _tests_of(value: SSAValue) -> set[SSAValue]:
         for op in users:
             if op.name == "ttarget.select" and op.operands[1] is at and op.operands[2] is not at:
                 tests.add(op.operands[0])
-            elif op.name == "ttarget.math":
+            elif op.name == "ttarget.elementwise":
                 waiting += op.results
             else:
                 return set()
@@ -77,13 +77,13 @@ def _is_of(test: SSAValue, fold: SpecOp | None) -> bool:
 
 
 def _is_math(op: object, fn: str) -> bool:
-    return isinstance(op, SpecOp) and op.name == "ttarget.math" and op.value("fn") == fn
+    return isinstance(op, SpecOp) and op.name == "ttarget.elementwise" and op.value("fn") == fn
 
 
 def _is_count(op: object) -> bool:
     """Whether an op gives a number that is 1 or more, or counts no elements at all."""
     if not isinstance(op, SpecOp):
         return False
-    if op.name == "ttarget.convert":
+    if op.name == "ttarget.cast":
         return _is_count(op.operands[0].owner)
     return op.name == "ttarget.coordinate" or (op.name == "ttarget.constant" and op.value("value") >= 1)

@@ -284,7 +284,7 @@ class _Role(Tiles):
 
     def on_fetch(self, op: SpecOp) -> list[Any]:
         buffer, *at = self.of(op.operands)
-        env = dict(zip(op.value("names"), at, strict=True))
+        env = dict(zip(op.value("coords"), at, strict=True))
         return [int(buffer.reshape(-1)[op.value("offset").evaluate({**self.sizes, **env})])]
 
     # Consumers among themselves.

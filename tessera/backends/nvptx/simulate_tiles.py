@@ -59,22 +59,22 @@ class Tiles:
         number = given if isinstance(given, bool | int | float) else given.evaluate(self.sizes)
         return [np.full(self.shape(op.result), number, numpy_dtype(_dtype(op.result)))]
 
-    def on_math(self, op: SpecOp) -> list[Any]:
+    def on_elementwise(self, op: SpecOp) -> list[Any]:
         return [scalars.apply(op.value("fn"), self.of(op.operands), _dtype(op.operands[0]))]
 
-    def on_convert(self, op: SpecOp) -> list[Any]:
+    def on_cast(self, op: SpecOp) -> list[Any]:
         return [scalars.cast(self.values[op.operands[0]], dtype=_dtype(op.result))]
 
     def on_select(self, op: SpecOp) -> list[Any]:
         return [np.where(*self.of(op.operands))]
 
-    def on_spread(self, op: SpecOp) -> list[Any]:
+    def on_broadcast(self, op: SpecOp) -> list[Any]:
         tile, shape = self.values[op.operands[0]], self.shape(op.result)
         axes: tuple[int, ...] = op.value("axes")
         sizes = [shape[axis] if axis in axes else 1 for axis in range(len(shape))]
         return [np.broadcast_to(tile.reshape(sizes), shape).copy()]
 
-    def on_fold_rows(self, op: SpecOp) -> list[Any]:
+    def on_reduce_rows(self, op: SpecOp) -> list[Any]:
         fold = {"sum": np.sum, "max": np.max, "min": np.min, "prod": np.prod}[op.value("kind")]
         tile = self.values[op.operands[0]]
         return [fold(tile.astype(np.float64), axis=1).astype(tile.dtype)]
@@ -93,7 +93,7 @@ class Tiles:
 
     def _env(self, op: SpecOp, first: int, tile: SSAValue) -> dict[str, Any]:
         """What each name stands for at every element of a tile."""
-        coords = dict(zip(op.value("names"), self.of(op.operands[first:]), strict=True))
+        coords = dict(zip(op.value("coords"), self.of(op.operands[first:]), strict=True))
         axes, shape = op.value("axes"), self.shape(tile)
         if shape and not isinstance(tile.type, ColumnVectorAttr):
             coords[axes[0]] += shape[0] * self.consumer

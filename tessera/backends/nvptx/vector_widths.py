@@ -23,7 +23,7 @@ def align_accesses(kernel: SpecOp) -> None:
         buffer = op.operands[first - 1]
         assert isinstance(buffer.type, BufferAttr)
         item = buffer.type.dtype.bytes
-        multiples = dict(zip(op.value("names"), map(index_multiple, op.operands[first:]), strict=False))
+        multiples = dict(zip(op.value("coords"), map(index_multiple, op.operands[first:]), strict=False))
         steps = multiple_of(op.value("offset"), {**multiples, **dict.fromkeys(op.value("axes")[:-1], 1)})
         known = gcd(gcd(buffer_alignment(buffer), item * steps) if steps else buffer_alignment(buffer), ALIGNED)
         op.set_value("align", max(item, known & -known))
@@ -43,6 +43,6 @@ def widest(kernel: SpecOp) -> int:
         if isinstance(op, SpecOp) and op.name in ("ttarget.load", "ttarget.store") and op.value("axes"):
             buffer = op.operands[1 if op.name == "ttarget.store" else 0]
             assert isinstance(buffer.type, BufferAttr)
-            if op.value("way") == "contiguous":
+            if op.value("pattern") == "contiguous":
                 found = min(found, max(1, op.value("align") // buffer.type.dtype.bytes))
     return min(found, neighbours_of_rows(kernel), 8)

@@ -48,7 +48,7 @@ def shuffle(x: Any, way: str, by: int, width: int = WARP) -> Tile:
     tile = _whole(b, "shuffle", x, width)
     if way not in WAYS:
         raise b.fail(f"`way` is one of {', '.join(WAYS)}, got {way!r}")
-    values = {"way": way, "by": _lane(b, by, width), "width": width}
+    values = {"mode": way, "by": _lane(b, by, width), "width": width}
     return made(b, "shuffle", [tile.number], values, tile.type, tile.axes)
 
 

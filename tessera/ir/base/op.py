@@ -19,7 +19,7 @@ from tessera.ir.base.spec import OpSpec
 from tessera.ir.base.types import ShapedAttr, TensorAttr, ValueAttr, attribute_of, read_with, type_text_of
 from tessera.types.frozen import frozen
 
-CURRENT = 2
+CURRENT = 3
 """The version of the text of all our dialects; `version.py` says what changed before it."""
 
 TAPES = ("tape", "tapes")
@@ -315,10 +315,10 @@ def parse_attributes(cls: type[SpecOp], parser: Parser) -> tuple[dict[str, Value
     for name, value in entries.items():
         if name in cls.kinds:
             properties[name] = attribute_of(cls.kinds[name], value)
-        elif getattr(parser, "version", CURRENT) < CURRENT:
-            properties[name] = attribute_of("any", value)  # the upgrade of this version knows it
         elif "." in name:
             attributes[name] = attribute_of("any", value)
+        elif getattr(parser, "version", CURRENT) < CURRENT:
+            properties[name] = attribute_of("any", value)  # the upgrade of this version knows it
         else:
             parser.raise_error(f"`{cls.name}` has no attribute `{name}`; it has {sorted(cls.kinds)}", start, start + 1)
     return properties, attributes

@@ -66,12 +66,12 @@ def policy_text(op: Operation) -> str:
     return ", or ".join(str(policy) or "no policy" for policy in policies_of(op))
 
 
-_CONVERSIONS = frozenset({"ttile.cast", "ttarget.convert"})
+_CONVERSIONS = frozenset({"ttile.cast", "ttarget.cast"})
 _ARITHMETIC = frozenset(
-    {"ttile.elementwise", "ttile.dot", "ttile.reduce", "ttarget.math", "ttarget.fold", "ttarget.spread"}
+    {"ttile.elementwise", "ttile.dot", "ttile.reduce", "ttarget.elementwise", "ttarget.reduce", "ttarget.broadcast"}
 )
 """Ops of kernels that give values which were not there before, and so have something to round."""
-_FUNCTIONS = frozenset({"ttile.elementwise", "ttarget.math"})
+_FUNCTIONS = frozenset({"ttile.elementwise", "ttarget.elementwise"})
 _CHOOSING = frozenset({"max", "min"})
 """Functions and folds that give one of the values they take: where those were numbers of a format, so is that."""
 

@@ -2,7 +2,7 @@
 
 From an entry come the graph op with its tests (`ir/graph/ops/elementwise.py`), the public function
 (`frontend/functions/scalar.py`), the function of the kernel language (`frontend/kernel/scalar.py`), the function of
-`ttile.elementwise` and `ttarget.math`, the code that LLVM gets (`ir/target/llvm/math.py`), the error bounds that tests
+both `elementwise` ops, the code that LLVM gets (`ir/target/llvm/math.py`), the error bounds that tests
 hold it to, and the rules of numerics policies and range proofs. An entry names its NumPy reference and its LLVM writer
 by strings, which are looked up when they are first needed: tracing loads neither NumPy nor llvmlite for this table.
 """

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import field
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import TypeAlias
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 
@@ -19,32 +18,53 @@ from tessera.types.frozen import frozen
 KEY = "tessera.version"
 _WRITTEN = re.compile(rf'^[^\n]*?(?<![\w.])"?{re.escape(KEY)}"?\s*=\s*([^\s,}}]+)', re.MULTILINE)
 
-Values: TypeAlias = dict[str, Any]
+Renames: TypeAlias = Mapping[str, str]
 
 
 @frozen
 class Upgrade:
-    """What changed from one version to the next: ops renamed, and attributes rewritten, by the new name of the op."""
+    """What the next version renamed: ops, and attributes of ops, which are found by the newest name of the op."""
 
-    renamed: Mapping[str, str] = field(default_factory=dict[str, str])
-    rewritten: Mapping[str, Callable[[Values], Values]] = field(default_factory=dict[str, Callable[[Values], Values]])
+    ops: Renames
+    attributes: Mapping[str, Renames]
 
 
-def _keep_names(values: Values) -> Values:
-    # Version 1 called the argument names of a function `arguments`.
-    if "arguments" in values:
-        values["names"] = values.pop("arguments")
-    return values
-
+_COORDS = {"names": "coords"}
+_ACCESS = {**_COORDS, "way": "pattern"}
 
 UPGRADES: dict[int, Upgrade] = {
     # Version 1 ended functions and loop bodies alike in `tgraph.output`, and wrote `tgraph.function`.
     1: Upgrade(
-        renamed={"tgraph.function": "tgraph.func", "tgraph.output": "tgraph.return"},
-        rewritten={"tgraph.func": _keep_names},
+        ops={"tgraph.function": "tgraph.func", "tgraph.output": "tgraph.return"},
+        attributes={"tgraph.func": {"arguments": "names"}},
+    ),
+    # Version 2 had other names in Target IR for the ops and attributes of Tile IR.
+    2: Upgrade(
+        ops={
+            "ttarget.math": "ttarget.elementwise",
+            "ttarget.convert": "ttarget.cast",
+            "ttarget.spread": "ttarget.broadcast",
+            "ttarget.fold": "ttarget.reduce",
+            "ttarget.fold_place": "ttarget.arg_reduce",
+            "ttarget.fold_rows": "ttarget.reduce_rows",
+        },
+        attributes={
+            "ttarget.load": _ACCESS,
+            "ttarget.store": _ACCESS,
+            "ttarget.fetch": _COORDS,
+            "ttarget.coordinate": _COORDS,
+            "ttarget.clip": _COORDS,
+            "ttarget.copy_async": _COORDS,
+            "ttarget.fragment_load": _COORDS,
+            "ttarget.fragment_store": _COORDS,
+            "ttarget.store_rows": _COORDS,
+            "ttarget.store_tile": _COORDS,
+            "ttarget.shuffle": {"way": "mode"},
+            "ttile.shuffle": {"way": "mode"},
+        },
     ),
 }
-"""By the version that a text comes from."""
+"""By the version that a text comes from: one table of renames for each."""
 
 
 def version_of_text(text: str, name: str = "<text>") -> int:
@@ -71,17 +91,17 @@ def version_of_text(text: str, name: str = "<text>") -> int:
 def new_name(name: str, version: int) -> str:
     """What an op of an older version is called now."""
     for step in range(version, CURRENT):
-        name = UPGRADES[step].renamed.get(name, name)
+        name = UPGRADES[step].ops.get(name, name)
     return name
 
 
 def upgrade(op: SpecOp, version: int) -> None:
     """Bring the attributes of an op parsed from an older version up to this one."""
     for step in range(version, CURRENT):
-        rewrite = UPGRADES[step].rewritten.get(op.name)
-        if rewrite is not None:
+        renames = UPGRADES[step].attributes.get(op.name)
+        if renames is not None:
             given = {name: value.data for name, value in op.properties.items() if isinstance(value, ValueAttr)}
-            op.properties = properties_of(type(op), rewrite(given))
+            op.properties = properties_of(type(op), {renames.get(name, name): value for name, value in given.items()})
 
 
 def stamp(module: ModuleOp) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tessera.ir.base.index_maps import IndexMap, broadcast_at, compose, coordinates
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import producers, spec_of
-from tessera.ir.schedule.emit.maps import broadcast_at, compose
 from tessera.ir.schedule.groups import Group, Grouping
 from tessera.ir.schedule.program import settled
 from tessera.ir.schedule.rows import RowSpace
-from tessera.ir.tile.facets import Gather, IndexMap, Pointwise, Reduction, View, coordinates
+from tessera.ir.tile.facets import Gather, Pointwise, Reduction, View
 from tessera.types.frozen import frozen
 
 

@@ -7,9 +7,10 @@ was promised to be one kernel with them.
 
 from __future__ import annotations
 
+from tessera.ir.base.index_maps import coordinates
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.program import Program, Read, settled
-from tessera.ir.tile.facets import Contraction, Library, Pointwise, Reduction, coordinates
+from tessera.ir.tile.facets import Contraction, Library, Pointwise, Reduction
 from tessera.types.dim import Dim
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
+from tessera.ir.base.index_maps import IndexMap, coordinates
 from tessera.ir.base.tape import Record
 from tessera.ir.schedule.effect_order import EffectOrder, is_exchange
 from tessera.ir.schedule.emit.evaluate import spec_of
@@ -19,7 +20,7 @@ from tessera.ir.schedule.groups import Group, Grouping, Order
 from tessera.ir.schedule.inlining import Inliner
 from tessera.ir.schedule.program import Program, Read, settled
 from tessera.ir.schedule.rows import RowSpace
-from tessera.ir.tile.facets import Assembly, Contraction, Gather, IndexMap, Library, Pointwise, Reduction, coordinates
+from tessera.ir.tile.facets import Assembly, Contraction, Gather, Library, Pointwise, Reduction
 from tessera.types.dim import Dim
 
 Ask: TypeAlias = Callable[[str, int], bool]

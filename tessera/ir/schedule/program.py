@@ -7,24 +7,23 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from tessera.ir.base.index_maps import IndexMap, broadcast_at, compose, coordinates, linear
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import spec_of
-from tessera.ir.schedule.emit.maps import ZERO, broadcast_at, compose, linear
 from tessera.ir.schedule.walks import axes_of, is_walkable, side_at
 from tessera.ir.tile.facets import (
     Contraction,
     ContractionMaps,
     Gather,
-    IndexMap,
     Library,
     Pointwise,
     Reduction,
     View,
-    coordinates,
 )
 from tessera.types.dim import Dim
 from tessera.types.policy import Policy
 from tessera.types.promotion import holds
+from tessera.types.shape import ZERO
 from tessera.types.tensor_type import TensorType
 
 CHEAP = 4

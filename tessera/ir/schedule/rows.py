@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tessera.ir.schedule.emit.maps import ZERO
-from tessera.ir.tile.facets import IndexMap
+from tessera.ir.base.index_maps import IndexMap
 from tessera.types.dim import Dim
+from tessera.types.shape import ZERO
 
 
 @dataclass

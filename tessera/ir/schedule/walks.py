@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tessera.ir.base.index_maps import IndexMap, delinear, linear, simplify
 from tessera.ir.schedule.emit.joined_dims import groups_of
-from tessera.ir.schedule.emit.maps import delinear, linear, simplify
-from tessera.ir.tile.facets import ContractionMaps, IndexMap
+from tessera.ir.tile.facets import ContractionMaps
 from tessera.types.dim import Dim, product
 
 

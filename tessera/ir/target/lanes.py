@@ -7,14 +7,14 @@ from tessera.ir.base.spec import Attribute
 from tessera.ir.base.types import ShapedAttr
 
 WARP = 32
-WAYS = ("down", "up", "index", "xor")
+MODES = ("down", "up", "index", "xor")
 """`down` and `up` look so many lanes on or back, `index` at one lane, `xor` at the partner across."""
 VOTES = {"any": "bool", "all": "bool", "ballot": "u32", "count": "i32"}
 """Votes of a segment, and the dtype of what each lane gets."""
 WIDTH = Attribute("width", "int", WARP, "lanes of a segment, a power of two")
 
 
-def partner(way: str, by: int, width: int, place: int) -> int:
+def partner(mode: str, by: int, width: int, place: int) -> int:
     """The element that the one at `place` of its axis gets; where there is none in its segment, its own.
 
     >>> [partner("xor", 1, 4, place) for place in range(8)]
@@ -24,11 +24,11 @@ def partner(way: str, by: int, width: int, place: int) -> int:
     """
     lane = place % width
     start = place - lane
-    if way == "index":
+    if mode == "index":
         return start + by
-    if way == "xor":
+    if mode == "xor":
         return start + (lane ^ by)
-    other = lane + by if way == "down" else lane - by
+    other = lane + by if mode == "down" else lane - by
     return start + other if 0 <= other < width else place
 
 
@@ -44,11 +44,11 @@ def check_width(op: SpecOp) -> None:
         op.fail(f"segments of {width} lanes must fill the last axis, which has {tile.shape[-1]} elements")
 
 
-def check_exchange(op: SpecOp, way: str) -> None:
+def check_exchange(op: SpecOp, mode: str) -> None:
     """Elements change lanes and nothing else about them: one type, and a lane that there is."""
     check_width(op)
-    if way not in WAYS:
-        op.fail(f"`way` is one of {', '.join(WAYS)}, got {way}")
+    if mode not in MODES:
+        op.fail(f"`mode` is one of {', '.join(MODES)}, got {mode}")
     by, width = op.value("by"), op.value("width")
     if not 0 <= by < width:
         op.fail(f"`by` must be in 0..{width - 1}, as segments have {width} lanes, got {by}")

@@ -17,6 +17,11 @@ class AdvanceOp(SpecOp):
     ring: SSAValue
     cursor: SSAValue
 
+class ArgReduceOp(SpecOp):
+    indices: SSAValue
+    kind: str
+    axis: int
+
 class AwaitOp(SpecOp):
     ring: SSAValue
     cursor: SSAValue
@@ -43,10 +48,18 @@ class BlockDotOp(SpecOp):
     out_stride: int
     is_fresh: bool
 
+class BroadcastOp(SpecOp):
+    block: SSAValue
+    axes: tuple[int, ...]
+
+class CastOp(SpecOp):
+    block: SSAValue
+    rounding: str
+
 class ClipOp(SpecOp):
     block: SSAValue
     at: Sequence[SSAValue]
-    names: tuple[str, ...]
+    coords: tuple[str, ...]
     axes: tuple[str, ...]
     axis: str
     bound: Dim
@@ -56,13 +69,9 @@ class CommitCopiesOp(SpecOp): ...
 
 class ConstantOp(SpecOp): ...
 
-class ConvertOp(SpecOp):
-    block: SSAValue
-    rounding: str
-
 class CoordinateOp(SpecOp):
     at: Sequence[SSAValue]
-    names: tuple[str, ...]
+    coords: tuple[str, ...]
     axes: tuple[str, ...]
     expr: Dim
 
@@ -80,7 +89,7 @@ class CopyAsyncOp(SpecOp):
     cursor: SSAValue
     buffer: SSAValue
     at: Sequence[SSAValue]
-    names: tuple[str, ...]
+    coords: tuple[str, ...]
     axes: tuple[str, ...]
     map: tuple[Dim, ...]
     bounds: tuple[Dim, ...]
@@ -92,30 +101,20 @@ class DotOp(SpecOp):
     rhs: SSAValue
     acc: SSAValue
 
+class ElementwiseOp(SpecOp):
+    blocks: Sequence[SSAValue]
+    fn: str
+
 class FetchOp(SpecOp):
     buffer: SSAValue
     at: Sequence[SSAValue]
-    names: tuple[str, ...]
+    coords: tuple[str, ...]
     offset: Dim
-
-class FoldOp(SpecOp):
-    block: SSAValue
-    kind: str
-    axis: int
-
-class FoldPlaceOp(SpecOp):
-    places: SSAValue
-    kind: str
-    axis: int
-
-class FoldRowsOp(SpecOp):
-    fragment: SSAValue
-    kind: str
 
 class FragmentLoadOp(SpecOp):
     buffer: SSAValue
     at: Sequence[SSAValue]
-    names: tuple[str, ...]
+    coords: tuple[str, ...]
     axes: tuple[str, ...]
     map: tuple[Dim, ...]
     bounds: tuple[Dim, ...]
@@ -126,7 +125,7 @@ class FragmentStoreOp(SpecOp):
     tile: SSAValue
     buffer: SSAValue
     at: Sequence[SSAValue]
-    names: tuple[str, ...]
+    coords: tuple[str, ...]
     axes: tuple[str, ...]
     map: tuple[Dim, ...]
     bounds: tuple[Dim, ...]
@@ -190,10 +189,10 @@ class LaunchOp(SpecOp):
 class LoadOp(SpecOp):
     buffer: SSAValue
     at: Sequence[SSAValue]
-    names: tuple[str, ...]
+    coords: tuple[str, ...]
     axes: tuple[str, ...]
     offset: Dim
-    way: str
+    pattern: str
     align: int
     guarded: tuple[str, ...]
     bounds: tuple[Dim, ...]
@@ -208,10 +207,6 @@ class LoopOp(SpecOp):
     step: int
     is_partial: bool
     unroll: int
-
-class MathOp(SpecOp):
-    blocks: Sequence[SSAValue]
-    fn: str
 
 class MatrixKernelOp(SpecOp):
     body: Region
@@ -268,6 +263,15 @@ class ProgramsOp(SpecOp):
     body: Region
     grid: tuple[Dim, ...]
 
+class ReduceOp(SpecOp):
+    block: SSAValue
+    kind: str
+    axis: int
+
+class ReduceRowsOp(SpecOp):
+    fragment: SSAValue
+    kind: str
+
 class ReleaseOp(SpecOp):
     ring: SSAValue
     cursor: SSAValue
@@ -315,7 +319,7 @@ class SharedTileOp(SpecOp):
 
 class ShuffleOp(SpecOp):
     block: SSAValue
-    way: str
+    mode: str
     by: int
     width: int
 
@@ -326,10 +330,6 @@ class SortOp(SpecOp):
     spare_places: SSAValue
     count: SSAValue
     descending: bool
-
-class SpreadOp(SpecOp):
-    block: SSAValue
-    axes: tuple[int, ...]
 
 class StageAfterOp(SpecOp):
     cursor: SSAValue
@@ -348,10 +348,10 @@ class StoreOp(SpecOp):
     block: SSAValue
     buffer: SSAValue
     at: Sequence[SSAValue]
-    names: tuple[str, ...]
+    coords: tuple[str, ...]
     axes: tuple[str, ...]
     offset: Dim
-    way: str
+    pattern: str
     align: int
     guarded: tuple[str, ...]
     bounds: tuple[Dim, ...]
@@ -363,7 +363,7 @@ class StoreRowsOp(SpecOp):
     staging: SSAValue
     buffer: SSAValue
     at: Sequence[SSAValue]
-    names: tuple[str, ...]
+    coords: tuple[str, ...]
     axes: tuple[str, ...]
     map: tuple[Dim, ...]
     bounds: tuple[Dim, ...]
@@ -374,7 +374,7 @@ class StoreTileOp(SpecOp):
     staging: SSAValue
     buffer: SSAValue
     at: Sequence[SSAValue]
-    names: tuple[str, ...]
+    coords: tuple[str, ...]
     axes: tuple[str, ...]
     bounds: tuple[Dim, ...]
 

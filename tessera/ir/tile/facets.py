@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import Any, TypeAlias
 
+from tessera.ir.base.index_maps import IndexMap
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 from tessera.types.tensor_type import TensorType
 
 Attributes: TypeAlias = Mapping[str, Any]
-IndexMap: TypeAlias = tuple[Dim, ...]
-"""One expression per dim of the tensor read, over the coordinates `d0`, `d1`, ... of the tensor written."""
-
-
-def coordinate(axis: int) -> Dim:
-    """The symbol `d<axis>`: a coordinate of the result."""
-    return Dim.symbol(f"d{axis}")
-
-
-@cache
-def coordinates(rank: int) -> IndexMap:
-    """The identity map of a rank."""
-    return tuple(coordinate(axis) for axis in range(rank))
 
 
 @frozen

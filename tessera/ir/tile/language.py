@@ -254,7 +254,7 @@ class TileBuilder(OpWriter):
 
     def shuffle(self, tile: SSAValue, way: str, by: int, width: int = 32) -> SSAValue:
         """Each element from another lane of its segment of the last axis; see `ops/lanes.py`."""
-        return self._tile("shuffle", (tile,), {"way": way, "by": by, "width": width}, tile_type(tile))
+        return self._tile("shuffle", (tile,), {"mode": way, "by": by, "width": width}, tile_type(tile))
 
     def butterfly(self, tile: SSAValue, by: int, width: int = 32) -> SSAValue:
         """Each element from the lane across."""

@@ -157,7 +157,7 @@ class SelectOp(SpecOp):
 
 class ShuffleOp(SpecOp):
     tile: SSAValue
-    way: str
+    mode: str
     by: int
     width: int
 

@@ -8,9 +8,8 @@ from typing import Any
 from xdsl.ir import SSAValue
 
 from tessera.diagnostics.span import Span
+from tessera.ir.base.index_maps import IndexMap, compose
 from tessera.ir.base.op import SpecOp
-from tessera.ir.schedule.emit.maps import compose
-from tessera.ir.tile.facets import IndexMap
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType

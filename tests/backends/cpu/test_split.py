@@ -61,6 +61,6 @@ def test_only_rows_that_keep_to_themselves_are_cut() -> None:
     assert split_of(next_row) is None
     split = split_of(alone)
     assert split is not None
-    assert [op.spec.short_name for op in split.first if op.spec.short_name != "index"] == ["load", "fold"]
-    assert not any(op.spec.short_name == "fold" for op in split.second)
+    assert [op.spec.short_name for op in split.first if op.spec.short_name != "index"] == ["load", "reduce"]
+    assert not any(op.spec.short_name == "reduce" for op in split.second)
     assert len(split.saved) == 1

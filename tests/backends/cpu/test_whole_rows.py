@@ -52,7 +52,7 @@ def _accesses(function: Callable[..., Any], *arrays: Any, dynamic: bool = False)
     assert isinstance(code, CpuCode)
     ops = [op for kernel in code.targets for op in kernel.walk() if isinstance(op, SpecOp)]
     fetches = [("fetch", "") for op in ops if op.name == "ttarget.fetch"]
-    return [*fetches, *(("load", op.value("way")) for op in ops if op.name == "ttarget.load")]
+    return [*fetches, *(("load", op.value("pattern")) for op in ops if op.name == "ttarget.load")]
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

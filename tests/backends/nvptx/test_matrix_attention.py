@@ -68,7 +68,9 @@ def test_kernels_of_users_take_powers_of_two_of_unscaled_scores() -> None:
     text = text_of(matrix_of(by_hand, PLAIN))
     assert 'fn = "exp"' not in text
     for body in loops(text):
-        wide = [line for line in body.splitlines() if "fragment<[128, 128], f32>" in line and "ttarget.math" in line]
+        wide = [
+            line for line in body.splitlines() if "fragment<[128, 128], f32>" in line and "ttarget.elementwise" in line
+        ]
         names = [line.split('fn = "')[1].split('"')[0] for line in wide]
         assert sorted(names[: names.index("exp2") + 1]) == ["exp2", "fma"]
 

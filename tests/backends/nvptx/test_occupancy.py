@@ -131,17 +131,17 @@ CAPS = {
     "shared": ("threads = 32", "threads = 32, max_shared = 96", "96 bytes, and its shared scratch alone takes 128"),
 }
 SCRATCH = """
-builtin.module attributes {tessera.version = 2 : i64} {
+builtin.module attributes {tessera.version = 3 : i64} {
   ttarget.kernel @k(%0: !ttile.buffer<[32], f32>) attributes {symbols = [], writes = [0], lanes = 32, features = ["sm_80"], scratch = 128, threads = 32} {
     ttarget.programs {grid = [1]} ({
     ^bb0(%p: !ttile.index):
       %z = ttarget.index {names = [], expr = 0} : () -> !ttile.index
       %s = ttarget.scratch {offset = 0, space = "shared"} : () -> !ttile.buffer<[32], f32>
       %v = ttarget.constant {value = 0} : () -> !ttarget.vector<[32], f32>
-      ttarget.store %v, %s, %z {names = ["j"], axes = ["j"], offset = j, way = "contiguous", align = 4} : (!ttarget.vector<[32], f32>, !ttile.buffer<[32], f32>, !ttile.index) -> ()
+      ttarget.store %v, %s, %z {coords = ["j"], axes = ["j"], offset = j, pattern = "contiguous", align = 4} : (!ttarget.vector<[32], f32>, !ttile.buffer<[32], f32>, !ttile.index) -> ()
       ttarget.barrier
-      %w = ttarget.load %s, %z {names = ["j"], axes = ["j"], offset = j, way = "contiguous", align = 4} : (!ttile.buffer<[32], f32>, !ttile.index) -> !ttarget.vector<[32], f32>
-      ttarget.store %w, %0, %z {names = ["j"], axes = ["j"], offset = j, way = "contiguous", align = 4} : (!ttarget.vector<[32], f32>, !ttile.buffer<[32], f32>, !ttile.index) -> ()
+      %w = ttarget.load %s, %z {coords = ["j"], axes = ["j"], offset = j, pattern = "contiguous", align = 4} : (!ttile.buffer<[32], f32>, !ttile.index) -> !ttarget.vector<[32], f32>
+      ttarget.store %w, %0, %z {coords = ["j"], axes = ["j"], offset = j, pattern = "contiguous", align = 4} : (!ttarget.vector<[32], f32>, !ttile.buffer<[32], f32>, !ttile.index) -> ()
       ttarget.yield
     })
     ttarget.return

@@ -88,7 +88,7 @@ def powers(function: Any, shape: tuple[int, int], dtype: Any = np.float32) -> tu
     """How many powers the kernels of a program have, and how many of them are known to fall."""
     total = falls = 0
     for target in lowered(function, np.zeros(shape, dtype)).targets:
-        names = [op.value("fn") for op in target.walk() if isinstance(op, SpecOp) and op.name == "ttarget.math"]
+        names = [op.value("fn") for op in target.walk() if isinstance(op, SpecOp) and op.name == "ttarget.elementwise"]
         total, falls = total + names.count("exp"), falls + len(falling(target))
     return total, falls
 
@@ -134,7 +134,7 @@ def test_other_powers_are_written_once(function: Any) -> None:
     assert "vote" not in ptx_of(lowered(function, np.zeros((8, 1024), BF16)))
 
 
-CROSSED = """builtin.module attributes {tessera.version = 2 : i64} {
+CROSSED = """builtin.module attributes {tessera.version = 3 : i64} {
   ttarget.kernel @k(%0: !ttile.buffer<[64, 256], f32>, %1: !ttile.buffer<[64], f32>) attributes {
       symbols = [], writes = [1], lanes = 32, features = ["sm_80"], scratch = 0, threads = 128} {
     ttarget.programs {grid = [1]} ({
@@ -145,19 +145,19 @@ CROSSED = """builtin.module attributes {tessera.version = 2 : i64} {
       %6 = ttarget.loop %3, %4, %5 {step = 64} ({
       ^bb0(%7: !ttile.index, %8: TILE):
         LOAD
-        %10 = ttarget.math %8, %9 {fn = "max"} : (TILE, TILE) -> TILE
+        %10 = ttarget.elementwise %8, %9 {fn = "max"} : (TILE, TILE) -> TILE
         ttarget.yield %10 : (TILE) -> ()
       }) : (!ttile.index, !ttile.index, TILE) -> TILE
-      %11 = ttarget.fold %6 {kind = "max", axis = AXIS} : (TILE) -> ROW
+      %11 = ttarget.reduce %6 {kind = "max", axis = AXIS} : (TILE) -> ROW
       %12 = ttarget.constant {value = 0.0} : () -> ROW
       %13 = ttarget.loop %3, %4, %12 {step = 64} ({
       ^bb0(%7: !ttile.index, %14: ROW):
         LOAD
-        %15 = ttarget.spread %11 {axes = [0]} : (ROW) -> TILE
-        %16 = ttarget.math %9, %15 {fn = "sub"} : (TILE, TILE) -> TILE
-        %17 = ttarget.math %16 {fn = "exp"} : (TILE) -> TILE
-        %18 = ttarget.fold %17 {kind = "sum", axis = 1} : (TILE) -> ROW
-        %19 = ttarget.math %14, %18 {fn = "add"} : (ROW, ROW) -> ROW
+        %15 = ttarget.broadcast %11 {axes = [0]} : (ROW) -> TILE
+        %16 = ttarget.elementwise %9, %15 {fn = "sub"} : (TILE, TILE) -> TILE
+        %17 = ttarget.elementwise %16 {fn = "exp"} : (TILE) -> TILE
+        %18 = ttarget.reduce %17 {kind = "sum", axis = 1} : (TILE) -> ROW
+        %19 = ttarget.elementwise %14, %18 {fn = "add"} : (ROW, ROW) -> ROW
         ttarget.yield %19 : (ROW) -> ()
       }) : (!ttile.index, !ttile.index, ROW) -> ROW
       ttarget.store %13, %1, %3 WHERE : (ROW, !ttile.buffer<[64], f32>, !ttile.index) -> ()
@@ -167,10 +167,11 @@ CROSSED = """builtin.module attributes {tessera.version = 2 : i64} {
   }
 }"""
 TYPES = {
-    "LOAD": '%9 = ttarget.load %0, %7, %3 {names = ["_k", "_m"], axes = ["_m", "_k"], offset = _k + 256*_m, '
-    'way = "contiguous", align = 4, pad = 0.0} : (!ttile.buffer<[64, 256], f32>, !ttile.index, !ttile.index) -> TILE',
+    "LOAD": '%9 = ttarget.load %0, %7, %3 {coords = ["_k", "_m"], axes = ["_m", "_k"], offset = _k + 256*_m, '
+    'pattern = "contiguous", align = 4, pad = 0.0} '
+    ": (!ttile.buffer<[64, 256], f32>, !ttile.index, !ttile.index) -> TILE",
     "TILE": "!ttarget.vector<[64, 64], f32>",
-    "WHERE": '{names = ["_m"], axes = ["_m"], offset = _m, way = "contiguous", align = 4}',
+    "WHERE": '{coords = ["_m"], axes = ["_m"], offset = _m, pattern = "contiguous", align = 4}',
     "ROW": "!ttarget.vector<[64], f32>",
 }
 

@@ -192,8 +192,8 @@ def test_what_turns_carry_comes_last() -> None:
     (kernel,) = lowered(softmax, *arrays(softmax, 8192)).targets
     loops = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.loop"]
     before, after, needed = split(loops[1])
-    assert [op.value("fn") for op in before if op.name == "ttarget.math"] == ["sub", "exp"]
-    assert [op.value("fn") for op in after if op.name == "ttarget.math"] == ["add"]
+    assert [op.value("fn") for op in before if op.name == "ttarget.elementwise"] == ["sub", "exp"]
+    assert [op.value("fn") for op in after if op.name == "ttarget.elementwise"] == ["add"]
     assert len(needed) == 1
 
 
@@ -254,7 +254,7 @@ def test_a_sum_that_somebody_looks_at_is_made() -> None:
     kernel = lowered(rmsnorm, *arrays(rmsnorm, 12288)).targets[0]
     ops = [op for op in kernel.walk() if isinstance(op, SpecOp)]
     loop = next(op for op in ops if op.name == "ttarget.loop" and op.results)
-    test = next(op for op in ops if op.name == "ttarget.math" and op.value("fn") == "isinf")
+    test = next(op for op in ops if op.name == "ttarget.elementwise" and op.value("fn") == "isinf")
     assert rare_sums(loop, None)
     test.set_value("fn", "isnan")
     assert not rare_sums(loop, None)

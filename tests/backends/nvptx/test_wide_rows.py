@@ -35,7 +35,11 @@ def ptx_of(lowering: Lowering) -> str:
 
 
 def names_of(kernel: SpecOp) -> list[str]:
-    return [op.value("fn") if op.name == "ttarget.math" else op.name for op in kernel.walk() if isinstance(op, SpecOp)]
+    return [
+        op.value("fn") if op.name == "ttarget.elementwise" else op.name
+        for op in kernel.walk()
+        if isinstance(op, SpecOp)
+    ]
 
 
 def softmax(x: Any) -> Any:
@@ -77,7 +81,7 @@ def test_what_is_computed_again_is_computed_alike(turns: int, dtype: Any, has_tw
     (source,) = lowering.kernels
     (again,) = computed_again(source).values()
     (kernel,) = lowering.targets
-    powers = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.math"]
+    powers = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.elementwise"]
     first, second = (op for op in powers if op.value("fn") == "exp")
     assert first.parent_op() is not second.parent_op()
     assert said(first, {}) == said(second, {})

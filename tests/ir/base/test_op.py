@@ -9,9 +9,9 @@ import weakref
 import pytest
 from xdsl.ir import Block
 
-from tessera.diagnostics.codes import IRSyntaxError, VersionError
+from tessera.diagnostics.codes import IRSyntaxError
 from tessera.diagnostics.span import Span
-from tessera.ir.base.dialect_of import find_spec, load_dialects, make, op_class
+from tessera.ir.base.dialect_of import find_spec, make, op_class
 from tessera.ir.base.hashing import content_hash
 from tessera.ir.base.location import span_of
 from tessera.ir.base.op import OpError, SpecOp, check_form
@@ -21,7 +21,7 @@ from tessera.ir.base.types import INDEX, BufferAttr, TensorAttr, ValueAttr
 from tessera.ir.base.verify import symbol_table, verify
 from tests.ir.base import toy
 
-LOOP = """builtin.module attributes {tessera.version = 2 : i64} {
+LOOP = """builtin.module attributes {tessera.version = 3 : i64} {
   toy.func @kernel(%x: !ttile.buffer<[M, N], f32>) {
     %t = toy.load %x {shape = [BM, 4]} : (!ttile.buffer<[M, N], f32>) -> !ttile.tile<[BM, 4], f32>
     %r = toy.loop %t {extent = (M floordiv BM), tag = [1, {a = 2.0}]} ({
@@ -212,30 +212,6 @@ def test_make_refuses_what_the_spec_does_not_have() -> None:
 
 def test_symbols_are_found_in_a_dict() -> None:
     assert list(symbol_table(parse_module(LOOP))) == ["kernel"]
-
-
-def test_a_text_of_version_1_is_brought_up_to_this_one() -> None:
-    old = """builtin.module attributes {tessera.version = 1 : i64} {
-      tgraph.function @main(%x: !tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32> attributes {arguments = ["x"]} {
-        tgraph.output %x : (!tgraph.tensor<[B], f32>) -> ()
-      }
-    }"""
-    load_dialects()
-    module = parse_module(old)
-    verify(module)
-    text = print_module(module)
-    assert "tessera.version = 2" in text
-    assert (
-        'tgraph.func @main(%x: !tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32> attributes {names = ["x"]}' in text
-    )
-    with pytest.raises(IRSyntaxError, match=r"tgraph.function is not registered"):
-        parse_module(old.replace("version = 1", "version = 2"))
-
-
-@pytest.mark.parametrize("version", ["0", "3", "77", '"one"'])
-def test_an_unknown_version_is_refused(version: str) -> None:
-    with pytest.raises(VersionError, match="T0303"):
-        parse_module(f"builtin.module attributes {{tessera.version = {version} : i64}} {{\n}}")
 
 
 def test_classes_are_made_at_first_use_and_150_cost_little() -> None:

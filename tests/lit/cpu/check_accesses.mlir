@@ -9,8 +9,8 @@ ttarget.kernel @inside(%x: !ttile.buffer<[N], f32>, %y: !ttile.buffer<[N], f32>)
     %high = ttarget.index {names = [], expr = N} : () -> !ttile.index
     ttarget.loop %low, %high {step = 8} ({
     ^bb0(%i: !ttile.index):
-      %0 = ttarget.load %x, %i {names = ["i"], axes = ["i"], offset = i, way = "contiguous", align = 4} : (!ttile.buffer<[N], f32>, !ttile.index) -> !ttarget.vector<[8], f32>
-      ttarget.store %0, %y, %i {names = ["i"], axes = ["i"], offset = i, way = "contiguous", align = 4} : (!ttarget.vector<[8], f32>, !ttile.buffer<[N], f32>, !ttile.index) -> ()
+      %0 = ttarget.load %x, %i {coords = ["i"], axes = ["i"], offset = i, pattern = "contiguous", align = 4} : (!ttile.buffer<[N], f32>, !ttile.index) -> !ttarget.vector<[8], f32>
+      ttarget.store %0, %y, %i {coords = ["i"], axes = ["i"], offset = i, pattern = "contiguous", align = 4} : (!ttarget.vector<[8], f32>, !ttile.buffer<[N], f32>, !ttile.index) -> ()
       ttarget.yield
     }) : (!ttile.index, !ttile.index) -> ()
     ttarget.yield
@@ -32,8 +32,8 @@ ttarget.kernel @tail(%x: !ttile.buffer<[N], f32>, %y: !ttile.buffer<[N], f32>) a
     }) : (!ttile.index, !ttile.index) -> ()
     ttarget.tail %low, %high {step = 8} ({
     ^bb0(%i: !ttile.index):
-      %0 = ttarget.load %x, %i {names = ["i"], axes = ["i"], offset = i, way = "contiguous", align = 4} : (!ttile.buffer<[N], f32>, !ttile.index) -> !ttarget.vector<[8], f32>
-      ttarget.store %0, %y, %i {names = ["i"], axes = ["i"], offset = i, way = "contiguous", align = 4, guarded = ["i"], bounds = [N]} : (!ttarget.vector<[8], f32>, !ttile.buffer<[N], f32>, !ttile.index) -> ()
+      %0 = ttarget.load %x, %i {coords = ["i"], axes = ["i"], offset = i, pattern = "contiguous", align = 4} : (!ttile.buffer<[N], f32>, !ttile.index) -> !ttarget.vector<[8], f32>
+      ttarget.store %0, %y, %i {coords = ["i"], axes = ["i"], offset = i, pattern = "contiguous", align = 4, guarded = ["i"], bounds = [N]} : (!ttarget.vector<[8], f32>, !ttile.buffer<[N], f32>, !ttile.index) -> ()
       ttarget.yield
     }) : (!ttile.index, !ttile.index) -> ()
     ttarget.yield
@@ -46,7 +46,7 @@ ttarget.kernel @tail(%x: !ttile.buffer<[N], f32>, %y: !ttile.buffer<[N], f32>) a
 ttarget.kernel @deep(%x: !ttile.buffer<[M, K], f32>, %w: !ttile.buffer<[K + 1, N], f32>, %y: !ttile.buffer<[M, N], f32>) attributes {symbols = ["M", "N", "K"], writes = [2], lanes = 8, features = ["avx2"], scratch = 0} {
   ttarget.gemm %x, %w {batch = [], m = M, n = N, k = K + 1, lhs_offset = K*_m + _k, rhs_offset = N*_k + _n, lhs_dtype = f32, rhs_dtype = f32} ({
   ^bb0(%i: !ttile.index, %j: !ttile.index, %acc: !ttarget.vector<[1, 8], f32>):
-    ttarget.store %acc, %y, %i, %j {names = ["_m", "_n"], axes = ["_m", "_n"], offset = N*_m + _n, way = "contiguous", align = 4, guarded = ["_n"], bounds = [N]} : (!ttarget.vector<[1, 8], f32>, !ttile.buffer<[M, N], f32>, !ttile.index, !ttile.index) -> ()
+    ttarget.store %acc, %y, %i, %j {coords = ["_m", "_n"], axes = ["_m", "_n"], offset = N*_m + _n, pattern = "contiguous", align = 4, guarded = ["_n"], bounds = [N]} : (!ttarget.vector<[1, 8], f32>, !ttile.buffer<[M, N], f32>, !ttile.index, !ttile.index) -> ()
     ttarget.yield
   }) : (!ttile.buffer<[M, K], f32>, !ttile.buffer<[K + 1, N], f32>) -> ()
   ttarget.return
@@ -58,9 +58,9 @@ ttarget.kernel @deep(%x: !ttile.buffer<[M, K], f32>, %w: !ttile.buffer<[K + 1, N
 ttarget.kernel @gathered(%x: !ttile.buffer<[N], f32>, %at: !ttile.buffer<[8], i64>, %y: !ttile.buffer<[8], f32>) attributes {symbols = ["N"], writes = [2], lanes = 8, features = ["avx2"], scratch = 0} {
   ttarget.programs {grid = []} ({
     %i = ttarget.index {names = [], expr = 0} : () -> !ttile.index
-    %t = ttarget.load %at, %i {names = ["i"], axes = ["i"], offset = i, way = "contiguous", align = 8} : (!ttile.buffer<[8], i64>, !ttile.index) -> !ttarget.vector<[8], i64>
-    %0 = ttarget.load %x, %i, %t {names = ["i"], axes = ["i"], offset = t0, way = "indexed", align = 4} : (!ttile.buffer<[N], f32>, !ttile.index, !ttarget.vector<[8], i64>) -> !ttarget.vector<[8], f32>
-    ttarget.store %0, %y, %i {names = ["i"], axes = ["i"], offset = i, way = "contiguous", align = 4} : (!ttarget.vector<[8], f32>, !ttile.buffer<[8], f32>, !ttile.index) -> ()
+    %t = ttarget.load %at, %i {coords = ["i"], axes = ["i"], offset = i, pattern = "contiguous", align = 8} : (!ttile.buffer<[8], i64>, !ttile.index) -> !ttarget.vector<[8], i64>
+    %0 = ttarget.load %x, %i, %t {coords = ["i"], axes = ["i"], offset = t0, pattern = "indexed", align = 4} : (!ttile.buffer<[N], f32>, !ttile.index, !ttarget.vector<[8], i64>) -> !ttarget.vector<[8], f32>
+    ttarget.store %0, %y, %i {coords = ["i"], axes = ["i"], offset = i, pattern = "contiguous", align = 4} : (!ttarget.vector<[8], f32>, !ttile.buffer<[8], f32>, !ttile.index) -> ()
     ttarget.yield
   })
   ttarget.return

@@ -14,9 +14,9 @@
 // CHECK:       ttarget.kernel @{{.*}}(%[[X:.*]]: !ttile.buffer<[B*C], f32>, %[[Y:.*]]: !ttile.buffer<[B*C], f32>) attributes {symbols = ["B", "C"], writes = [1], lanes = 8
 // CHECK-NEXT:    ttarget.programs {grid = [((B*C + 4095) floordiv 4096)]}
 // CHECK:           ttarget.loop %[[LOW:.*]], %[[HIGH:.*]] {step = 16}
-// CHECK:             ttarget.load %[[X]], %{{.*}} {names = ["_p0"], axes = ["_p0"], offset = _p0, way = "contiguous", align = 4} :
-// CHECK-NEXT:        ttarget.math %{{.*}} {fn = "relu"}
-// CHECK-NEXT:        ttarget.store %{{.*}}, %[[Y]], %{{.*}} {names = ["_p0"], axes = ["_p0"], offset = _p0, way = "contiguous", align = 4} :
+// CHECK:             ttarget.load %[[X]], %{{.*}} {coords = ["_p0"], axes = ["_p0"], offset = _p0, pattern = "contiguous", align = 4} :
+// CHECK-NEXT:        ttarget.elementwise %{{.*}} {fn = "relu"}
+// CHECK-NEXT:        ttarget.store %{{.*}}, %[[Y]], %{{.*}} {coords = ["_p0"], axes = ["_p0"], offset = _p0, pattern = "contiguous", align = 4} :
 // CHECK:           ttarget.tail %[[LOW]], %[[HIGH]] {step = 16}
 // CHECK:             ttarget.load %[[X]], %{{.*}}, align = 4, guarded = ["_p0"], bounds = [B*C]}
 // CHECK:             ttarget.store %{{.*}}, %[[Y]], %{{.*}}, align = 4, guarded = ["_p0"], bounds = [B*C]}
@@ -38,9 +38,9 @@ tgraph.func @even(%x: !tgraph.tensor<[B, 32], f32>) -> !tgraph.tensor<[B, 32], f
 // -----
 // What is turned over is walked in squares of lanes: both sides then have an axis along which elements lie together.
 // CHECK-LABEL: tsched.module @turned(
-// CHECK:             ttarget.load %{{.*}} {names = ["_p0", "_p1"], axes = ["_p0", "_p1"], offset = B*_p1 + _p0, way = "strided", align = 4, guarded = ["_p0"], bounds = [B]}
+// CHECK:             ttarget.load %{{.*}} {coords = ["_p0", "_p1"], axes = ["_p0", "_p1"], offset = B*_p1 + _p0, pattern = "strided", align = 4, guarded = ["_p0"], bounds = [B]}
 // CHECK-SAME:        !ttarget.vector<[8, 8], f32>
-// CHECK:             ttarget.store %{{.*}} {names = ["_p0", "_p1"], axes = ["_p0", "_p1"], offset = C*_p0 + _p1, way = "contiguous", align = 4, guarded = ["_p0"], bounds = [B]}
+// CHECK:             ttarget.store %{{.*}} {coords = ["_p0", "_p1"], axes = ["_p0", "_p1"], offset = C*_p0 + _p1, pattern = "contiguous", align = 4, guarded = ["_p0"], bounds = [B]}
 tgraph.func @turned(%x: !tgraph.tensor<[C, B], f32>) -> !tgraph.tensor<[B, C], f32> attributes {names = ["x"]} {
   %0 = tgraph.transpose %x {axes = [1, 0]} : (!tgraph.tensor<[C, B], f32>) -> !tgraph.tensor<[B, C], f32>
   %1 = tgraph.neg %0 : (!tgraph.tensor<[B, C], f32>) -> !tgraph.tensor<[B, C], f32>
@@ -60,8 +60,8 @@ tgraph.func @turned(%x: !tgraph.tensor<[C, B], f32>) -> !tgraph.tensor<[B, C], f
 // CHECK-NOT:       ttarget.clip
 // CHECK:           ttarget.yield
 // CHECK:         %[[ALL:.*]] = ttarget.tail %{{.*}}, %{{.*}}, %[[WHOLE]] {step = 32}
-// CHECK:           ttarget.clip %{{.*}} {names = ["_r"], axes = ["_r"], axis = "_r", bound = C, identity = 0}
-// CHECK:         ttarget.fold %[[ALL]] {kind = "sum", axis = 0} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[], f32>
+// CHECK:           ttarget.clip %{{.*}} {coords = ["_r"], axes = ["_r"], axis = "_r", bound = C, identity = 0}
+// CHECK:         ttarget.reduce %[[ALL]] {kind = "sum", axis = 0} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[], f32>
 tgraph.func @row(%x: !tgraph.tensor<[B, C], f32>) -> !tgraph.tensor<[B], f32> attributes {names = ["x"]} {
   %0 = tgraph.sum %x {axes = [1]} : (!tgraph.tensor<[B, C], f32>) -> !tgraph.tensor<[B], f32>
   tgraph.return %0 : (!tgraph.tensor<[B], f32>) -> ()
@@ -81,12 +81,12 @@ tgraph.func @row(%x: !tgraph.tensor<[B, C], f32>) -> !tgraph.tensor<[B], f32> at
 // CHECK:       ttarget.programs {grid = [((C + 63) floordiv 64)]}
 // CHECK:           ttarget.loop %{{.*}}, %{{.*}} {step = 32}
 // CHECK:             ttarget.loop %{{.*}}, %{{.*}} {step = 8}
-// CHECK:               ttarget.load %{{.*}} {names = ["_p0", "_r"], axes = ["_r", "_p0"], offset = C*_r + _p0, way = "contiguous", align = 4} :
+// CHECK:               ttarget.load %{{.*}} {coords = ["_p0", "_r"], axes = ["_r", "_p0"], offset = C*_r + _p0, pattern = "contiguous", align = 4} :
 // CHECK:             ttarget.tail %{{.*}}, %{{.*}} {step = 8}
-// CHECK:               ttarget.load %{{.*}}, way = "contiguous", align = 4, guarded = ["_p0"], bounds = [C]}
+// CHECK:               ttarget.load %{{.*}}, pattern = "contiguous", align = 4, guarded = ["_p0"], bounds = [C]}
 // CHECK:           ttarget.tail %{{.*}}, %{{.*}} {step = 32}
 // CHECK:               ttarget.load %{{.*}}, guarded = ["_r", "_p0"], bounds = [B, C]}
-// CHECK:         ttarget.fold %{{.*}} {kind = "sum", axis = 0} : (!ttarget.vector<[32, 8], f32>) -> !ttarget.vector<[8], f32>
+// CHECK:         ttarget.reduce %{{.*}} {kind = "sum", axis = 0} : (!ttarget.vector<[32, 8], f32>) -> !ttarget.vector<[8], f32>
 tgraph.func @column(%x: !tgraph.tensor<[B, C], f32>) -> !tgraph.tensor<[C], f32> attributes {names = ["x"]} {
   %0 = tgraph.sum %x {axes = [0]} : (!tgraph.tensor<[B, C], f32>) -> !tgraph.tensor<[C], f32>
   tgraph.return %0 : (!tgraph.tensor<[C], f32>) -> ()
@@ -108,14 +108,14 @@ tgraph.func @column(%x: !tgraph.tensor<[B, C], f32>) -> !tgraph.tensor<[C], f32>
 // CHECK-LABEL: tsched.module @product(
 // CHECK:       ttarget.gemm %{{.*}}, %{{.*}} {batch = [], m = B, n = C, k = K, lhs_offset = K*_m + _k, rhs_offset = C*_k + _n, lhs_dtype = bf16, rhs_dtype = bf16}
 // CHECK-NEXT:  ^{{.*}}(%[[ROW:.*]]: !ttile.index, %[[COLUMN:.*]]: !ttile.index, %[[SUM:.*]]: !ttarget.vector<[1, 8], f32>):
-// CHECK:         %[[CUT:.*]] = ttarget.convert %[[SUM]] {rounding = "nearest_even"} : (!ttarget.vector<[1, 8], f32>) -> !ttarget.vector<[1, 8], bf16>
-// CHECK-NEXT:    ttarget.convert %[[CUT]] : (!ttarget.vector<[1, 8], bf16>) -> !ttarget.vector<[1, 8], f32>
-// CHECK:         ttarget.math %{{.*}} {fn = "add"}
-// CHECK-NEXT:    ttarget.convert %{{.*}} {rounding = "nearest_even"}
-// CHECK:         ttarget.math %{{.*}} {fn = "relu"}
-// CHECK-NEXT:    ttarget.convert %{{.*}} {rounding = "nearest_even"}
+// CHECK:         %[[CUT:.*]] = ttarget.cast %[[SUM]] {rounding = "nearest_even"} : (!ttarget.vector<[1, 8], f32>) -> !ttarget.vector<[1, 8], bf16>
+// CHECK-NEXT:    ttarget.cast %[[CUT]] : (!ttarget.vector<[1, 8], bf16>) -> !ttarget.vector<[1, 8], f32>
+// CHECK:         ttarget.elementwise %{{.*}} {fn = "add"}
+// CHECK-NEXT:    ttarget.cast %{{.*}} {rounding = "nearest_even"}
+// CHECK:         ttarget.elementwise %{{.*}} {fn = "relu"}
+// CHECK-NEXT:    ttarget.cast %{{.*}} {rounding = "nearest_even"}
 // CHECK-NOT:     rounding
-// CHECK:         ttarget.store %{{.*}}, %{{.*}}, %[[ROW]], %[[COLUMN]] {names = ["_m", "_n"], axes = ["_m", "_n"], offset = C*_m + _n, way = "contiguous", align = 2, guarded = ["_n"], bounds = [C]}
+// CHECK:         ttarget.store %{{.*}}, %{{.*}}, %[[ROW]], %[[COLUMN]] {coords = ["_m", "_n"], axes = ["_m", "_n"], offset = C*_m + _n, pattern = "contiguous", align = 2, guarded = ["_n"], bounds = [C]}
 tgraph.func @product(%x: !tgraph.tensor<[B, K], bf16>, %w: !tgraph.tensor<[K, C], bf16>, %b: !tgraph.tensor<[C], bf16>) -> !tgraph.tensor<[B, C], bf16> attributes {names = ["x", "w", "b"]} {
   %0 = tgraph.matmul %x, %w : (!tgraph.tensor<[B, K], bf16>, !tgraph.tensor<[K, C], bf16>) -> !tgraph.tensor<[B, C], bf16>
   %1 = tgraph.add %0, %b : (!tgraph.tensor<[B, C], bf16>, !tgraph.tensor<[C], bf16>) -> !tgraph.tensor<[B, C], bf16>
@@ -132,10 +132,10 @@ tgraph.func @product(%x: !tgraph.tensor<[B, K], bf16>, %w: !tgraph.tensor<[K, C]
 
 // CHECK-LABEL: tsched.module @joined(
 // CHECK:       ttarget.kernel
-// CHECK:         ttarget.store %{{.*}} {names = ["_p0"], axes = ["_p0"], offset = _p0, way = "contiguous", align = 4}
+// CHECK:         ttarget.store %{{.*}} {coords = ["_p0"], axes = ["_p0"], offset = _p0, pattern = "contiguous", align = 4}
 // CHECK:       ttarget.kernel
 // CHECK:         ttarget.tail
-// CHECK:           ttarget.store %{{.*}} {names = ["_p0"], axes = ["_p0"], offset = B + _p0, way = "contiguous", align = 4, guarded = ["_p0"], bounds = [4]}
+// CHECK:           ttarget.store %{{.*}} {coords = ["_p0"], axes = ["_p0"], offset = B + _p0, pattern = "contiguous", align = 4, guarded = ["_p0"], bounds = [4]}
 tgraph.func @joined(%x: !tgraph.tensor<[B], f32>, %y: !tgraph.tensor<[4], f32>) -> !tgraph.tensor<[B + 4], f32> attributes {names = ["x", "y"]} {
   %0 = tgraph.concat %x, %y {axis = 0} : (!tgraph.tensor<[B], f32>, !tgraph.tensor<[4], f32>) -> !tgraph.tensor<[B + 4], f32>
   tgraph.return %0 : (!tgraph.tensor<[B + 4], f32>) -> ()

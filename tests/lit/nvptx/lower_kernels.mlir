@@ -4,8 +4,8 @@
 // A program of 64 elements is one warp; two neighbours of f32 to a thread, and 16 bytes at a time where rows allow it.
 // CHECK-LABEL: ttarget.kernel @doubled(
 // CHECK-SAME:    lanes = 32, features = ["sm_80"], scratch = 0, threads = 32
-// CHECK:         ttarget.load %{{.*}} offset = i, way = "contiguous", align = 16}
-// CHECK-NEXT:    ttarget.math %{{.*}} {fn = "add"}
+// CHECK:         ttarget.load %{{.*}} offset = i, pattern = "contiguous", align = 16}
+// CHECK-NEXT:    ttarget.elementwise %{{.*}} {fn = "add"}
 // CHECK-NEXT:    ttarget.store
 ttile.kernel @doubled(%x: !ttile.buffer<[256], f32>, %y: !ttile.buffer<[256], f32>) attributes {symbols = [], grid = [4], writes = [1]} {
   %p = ttile.program_id {axis = 0} : () -> !ttile.index
@@ -20,15 +20,15 @@ ttile.kernel @doubled(%x: !ttile.buffer<[256], f32>, %y: !ttile.buffer<[256], f3
 // CHECK-LABEL: ttarget.kernel @lanes(
 // CHECK-SAME:    threads = 32, {{.*}}max_registers = 40, max_shared = 4096
 // CHECK:         ttarget.scratch {offset = 0, space = "shared", swizzle = 4}
-// CHECK:         ttarget.shuffle %{{.*}} {way = "down", by = 3, width = 16}
-// CHECK-NEXT:    ttarget.shuffle %{{.*}} {way = "xor", by = 5}
+// CHECK:         ttarget.shuffle %{{.*}} {mode = "down", by = 3, width = 16}
+// CHECK-NEXT:    ttarget.shuffle %{{.*}} {mode = "xor", by = 5}
 // CHECK:         ttarget.vote %{{.*}} {kind = "any"}
 // CHECK:         ttarget.barrier
 ttile.kernel @lanes(%x: !ttile.buffer<[32], f32>, %y: !ttile.buffer<[32], f32>) attributes {symbols = [], grid = [1], writes = [1], schedule = {max_registers = 40, max_shared = 4096}} {
   %z = ttile.index {names = [], expr = 0} : () -> !ttile.index
   %s = ttile.scratch {space = "shared", swizzle = 4} : () -> !ttile.buffer<[32], f32>
   %v = ttile.load %x, %z {coords = ["i"], axes = ["i"], map = [i], bounds = [-1]} : (!ttile.buffer<[32], f32>, !ttile.index) -> !ttile.tile<[32], f32>
-  %a = ttile.shuffle %v {way = "down", by = 3, width = 16} : (!ttile.tile<[32], f32>) -> !ttile.tile<[32], f32>
+  %a = ttile.shuffle %v {mode = "down", by = 3, width = 16} : (!ttile.tile<[32], f32>) -> !ttile.tile<[32], f32>
   %b = ttile.butterfly %a {by = 5} : (!ttile.tile<[32], f32>) -> !ttile.tile<[32], f32>
   %c = ttile.elementwise %a, %b {fn = "gt"} : (!ttile.tile<[32], f32>, !ttile.tile<[32], f32>) -> !ttile.tile<[32], bool>
   %d = ttile.vote %c {kind = "any"} : (!ttile.tile<[32], bool>) -> !ttile.tile<[32], bool>

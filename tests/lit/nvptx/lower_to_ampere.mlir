@@ -8,8 +8,8 @@
 // CHECK-NEXT:    %[[OUT:.*]] = ttarget.shared_tile {offset = 65536} : () -> !ttarget.shared_tile<[64, 64], bf16>
 // CHECK-NEXT:    ttarget.tiles {grid = [{{.*}}], group = 16}
 // CHECK:           ttarget.when %[[LOW:.*]], %[[HIGH:.*]] ({
-// CHECK-NEXT:        ttarget.copy_async %[[X]], %[[FIRST:.*]], %{{.*}}, %{{.*}}, %[[LOW]] {names = ["m", "k"], axes = ["m", "k"], map = [m, k], bounds = [M, K]}
-// CHECK-NEXT:        ttarget.copy_async %[[W]], %[[FIRST]], %{{.*}}, %[[LOW]], %{{.*}} {names = ["k", "n"], axes = ["k", "n"], map = [k, n], bounds = [K, N]}
+// CHECK-NEXT:        ttarget.copy_async %[[X]], %[[FIRST:.*]], %{{.*}}, %{{.*}}, %[[LOW]] {coords = ["m", "k"], axes = ["m", "k"], map = [m, k], bounds = [M, K]}
+// CHECK-NEXT:        ttarget.copy_async %[[W]], %[[FIRST]], %{{.*}}, %[[LOW]], %{{.*}} {coords = ["k", "n"], axes = ["k", "n"], map = [k, n], bounds = [K, N]}
 // CHECK:           ttarget.commit_copies
 // CHECK-NEXT:      ttarget.steps %[[LOW]], %[[HIGH]], %{{.*}}, %[[FIRST]] {step = 64}
 // CHECK-NEXT:      ^bb0(%[[K:.*]]: !ttile.index, %[[ACC:.*]]: !ttarget.fragment<[128, 128], f32>, %[[AT:.*]]: !ttarget.cursor):
@@ -23,7 +23,7 @@
 // CHECK-NEXT:        ttarget.mma_sync %[[ACC]], %[[X]], %[[W]], %[[AT]], %[[AT]] {rhs_major = "mn"}
 // The epilogue stays on the fragment, and rows leave through shared memory of their warp.
 // CHECK:           ttarget.fragment_load %{{.*}} -> !ttarget.column_vector<[128], f32>
-// CHECK:           ttarget.math %{{.*}} {fn = "add"}
+// CHECK:           ttarget.elementwise %{{.*}} {fn = "add"}
 // CHECK:           ttarget.store_rows %{{.*}}, %[[OUT]]
 // What has no products is left as it is.
 // CHECK:       ttile.kernel @map

@@ -18,7 +18,7 @@
 // CHECK:             ttarget.tensor_commit %[[MEMORY]]
 // CHECK-NEXT:        ttarget.tensor_wait %[[MEMORY]]
 // CHECK-NEXT:        ttarget.tensor_load %[[MEMORY]] {{.*}} -> !ttarget.fragment<[128, 128], f32>
-// CHECK:             ttarget.math %{{.*}} {fn = "add"}
+// CHECK:             ttarget.elementwise %{{.*}} {fn = "add"}
 // CHECK:             ttarget.store_rows
 // CHECK:           ttarget.tensor_dealloc %[[MEMORY]]
 // What has no products is left as it is.

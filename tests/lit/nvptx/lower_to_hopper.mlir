@@ -107,12 +107,12 @@ ttile.kernel @ragged(%0: !ttile.buffer<[77, 33], bf16>, %1: !ttile.buffer<[100, 
 // An epilogue is arithmetic on fragments, each narrowing where Tile IR has it.
 // CHECK-LABEL: ttarget.matrix_kernel @layer__matrix(
 // CHECK:         %[[SUM:.*]] = ttarget.mma_wait
-// CHECK:         %[[CUT:.*]] = ttarget.convert %[[SUM]] {rounding = "nearest_even"}
+// CHECK:         %[[CUT:.*]] = ttarget.cast %[[SUM]] {rounding = "nearest_even"}
 // CHECK:         ttarget.fragment_load %{{.*}} map = [_n]
-// CHECK:         ttarget.math %{{.*}} {fn = "add"}
-// CHECK-NEXT:    ttarget.convert %{{.*}} {rounding = "nearest_even"}
-// CHECK:         ttarget.math %{{.*}} {fn = "gelu_tanh"}
-// CHECK-NEXT:    %[[OUT:.*]] = ttarget.convert %{{.*}} {rounding = "nearest_even"}
+// CHECK:         ttarget.elementwise %{{.*}} {fn = "add"}
+// CHECK-NEXT:    ttarget.cast %{{.*}} {rounding = "nearest_even"}
+// CHECK:         ttarget.elementwise %{{.*}} {fn = "gelu_tanh"}
+// CHECK-NEXT:    %[[OUT:.*]] = ttarget.cast %{{.*}} {rounding = "nearest_even"}
 // CHECK-NEXT:    ttarget.store_tile %[[OUT]],
 ttile.kernel @layer(%0: !ttile.buffer<[256, 192], bf16>, %1: !ttile.buffer<[192, 512], bf16>, %2: !ttile.buffer<[512], bf16>, %3: !ttile.buffer<[256, 512], bf16>) attributes {symbols = [], grid = [4, 8], writes = [3], kind = "contraction"} {
   %4 = ttile.program_id {axis = 0} : () -> !ttile.index
@@ -156,7 +156,7 @@ ttile.kernel @layer(%0: !ttile.buffer<[256, 192], bf16>, %1: !ttile.buffer<[192,
 // CHECK:             %[[SCORES:.*]] = ttarget.mma_issue
 // CHECK:             %[[VALUES:.*]] = ttarget.mma_issue {{.*}} {rhs_major = "mn"}
 // CHECK:             ttarget.mma_wait %[[SCORES]] {left = 1}
-// CHECK:             ttarget.fold_rows %{{.*}} {kind = "max"}
+// CHECK:             ttarget.reduce_rows %{{.*}} {kind = "max"}
 // CHECK:             ttarget.mma_wait %[[VALUES]] :
 // CHECK:         ttarget.store_tile
 ttile.kernel @attention(%0: !ttile.buffer<[1, 2, 256, 64], bf16>, %1: !ttile.buffer<[1, 2, 384, 64], bf16>, %2: !ttile.buffer<[1, 2, 384, 64], bf16>, %3: !ttile.buffer<[1, 2, 256, 64], bf16>) attributes {symbols = [], grid = [1, 2, 2], writes = [3], kind = "library"} {

@@ -15,18 +15,18 @@ ttarget.kernel @sort_rows_796451a427(%0: !ttile.buffer<[s0, s1], f32>, %1: !ttil
     %8 = ttarget.scratch {offset = 128*((4*s1 + 63) floordiv 64) + 64*((8*s1 + 63) floordiv 64)} : () -> !ttile.buffer<[s1], i64>
     ttarget.loop %3, %4 {step = 64, unroll = 8} ({
     ^bb0(%9: !ttile.index):
-      %10 = ttarget.load %0, %2, %9 {names = ["_i", "_j"], axes = ["_j"], offset = _i*s1 + _j, way = "contiguous", align = 4} : (!ttile.buffer<[s0, s1], f32>, !ttile.index, !ttile.index) -> !ttarget.vector<[64], f32>
-      ttarget.store %10, %5, %9 {names = ["_j"], axes = ["_j"], offset = _j, way = "contiguous", align = 16} : (!ttarget.vector<[64], f32>, !ttile.buffer<[s1], f32>, !ttile.index) -> ()
-      %11 = ttarget.coordinate %9 {names = ["_j"], axes = ["_j"], expr = _j} : (!ttile.index) -> !ttarget.vector<[64], i64>
-      ttarget.store %11, %7, %9 {names = ["_j"], axes = ["_j"], offset = _j, way = "contiguous", align = 16} : (!ttarget.vector<[64], i64>, !ttile.buffer<[s1], i64>, !ttile.index) -> ()
+      %10 = ttarget.load %0, %2, %9 {coords = ["_i", "_j"], axes = ["_j"], offset = _i*s1 + _j, pattern = "contiguous", align = 4} : (!ttile.buffer<[s0, s1], f32>, !ttile.index, !ttile.index) -> !ttarget.vector<[64], f32>
+      ttarget.store %10, %5, %9 {coords = ["_j"], axes = ["_j"], offset = _j, pattern = "contiguous", align = 16} : (!ttarget.vector<[64], f32>, !ttile.buffer<[s1], f32>, !ttile.index) -> ()
+      %11 = ttarget.coordinate %9 {coords = ["_j"], axes = ["_j"], expr = _j} : (!ttile.index) -> !ttarget.vector<[64], i64>
+      ttarget.store %11, %7, %9 {coords = ["_j"], axes = ["_j"], offset = _j, pattern = "contiguous", align = 16} : (!ttarget.vector<[64], i64>, !ttile.buffer<[s1], i64>, !ttile.index) -> ()
       ttarget.yield
     }) : (!ttile.index, !ttile.index) -> ()
     ttarget.tail %3, %4 {step = 64} ({
     ^bb0(%12: !ttile.index):
-      %13 = ttarget.load %0, %2, %12 {names = ["_i", "_j"], axes = ["_j"], offset = _i*s1 + _j, way = "contiguous", align = 4, guarded = ["_j"], bounds = [s1]} : (!ttile.buffer<[s0, s1], f32>, !ttile.index, !ttile.index) -> !ttarget.vector<[64], f32>
-      ttarget.store %13, %5, %12 {names = ["_j"], axes = ["_j"], offset = _j, way = "contiguous", align = 16, guarded = ["_j"], bounds = [s1]} : (!ttarget.vector<[64], f32>, !ttile.buffer<[s1], f32>, !ttile.index) -> ()
-      %14 = ttarget.coordinate %12 {names = ["_j"], axes = ["_j"], expr = _j} : (!ttile.index) -> !ttarget.vector<[64], i64>
-      ttarget.store %14, %7, %12 {names = ["_j"], axes = ["_j"], offset = _j, way = "contiguous", align = 16, guarded = ["_j"], bounds = [s1]} : (!ttarget.vector<[64], i64>, !ttile.buffer<[s1], i64>, !ttile.index) -> ()
+      %13 = ttarget.load %0, %2, %12 {coords = ["_i", "_j"], axes = ["_j"], offset = _i*s1 + _j, pattern = "contiguous", align = 4, guarded = ["_j"], bounds = [s1]} : (!ttile.buffer<[s0, s1], f32>, !ttile.index, !ttile.index) -> !ttarget.vector<[64], f32>
+      ttarget.store %13, %5, %12 {coords = ["_j"], axes = ["_j"], offset = _j, pattern = "contiguous", align = 16, guarded = ["_j"], bounds = [s1]} : (!ttarget.vector<[64], f32>, !ttile.buffer<[s1], f32>, !ttile.index) -> ()
+      %14 = ttarget.coordinate %12 {coords = ["_j"], axes = ["_j"], expr = _j} : (!ttile.index) -> !ttarget.vector<[64], i64>
+      ttarget.store %14, %7, %12 {coords = ["_j"], axes = ["_j"], offset = _j, pattern = "contiguous", align = 16, guarded = ["_j"], bounds = [s1]} : (!ttarget.vector<[64], i64>, !ttile.buffer<[s1], i64>, !ttile.index) -> ()
       ttarget.yield
     }) : (!ttile.index, !ttile.index) -> ()
     ttarget.barrier
@@ -34,14 +34,14 @@ ttarget.kernel @sort_rows_796451a427(%0: !ttile.buffer<[s0, s1], f32>, %1: !ttil
     ttarget.barrier
     ttarget.loop %3, %4 {step = 64, unroll = 8} ({
     ^bb0(%15: !ttile.index):
-      %16 = ttarget.load %5, %15 {names = ["_j"], axes = ["_j"], offset = _j, way = "contiguous", align = 16} : (!ttile.buffer<[s1], f32>, !ttile.index) -> !ttarget.vector<[64], f32>
-      ttarget.store %16, %1, %2, %15 {names = ["_i", "_j"], axes = ["_j"], offset = _i*s1 + _j, way = "contiguous", align = 4} : (!ttarget.vector<[64], f32>, !ttile.buffer<[s0, s1], f32>, !ttile.index, !ttile.index) -> ()
+      %16 = ttarget.load %5, %15 {coords = ["_j"], axes = ["_j"], offset = _j, pattern = "contiguous", align = 16} : (!ttile.buffer<[s1], f32>, !ttile.index) -> !ttarget.vector<[64], f32>
+      ttarget.store %16, %1, %2, %15 {coords = ["_i", "_j"], axes = ["_j"], offset = _i*s1 + _j, pattern = "contiguous", align = 4} : (!ttarget.vector<[64], f32>, !ttile.buffer<[s0, s1], f32>, !ttile.index, !ttile.index) -> ()
       ttarget.yield
     }) : (!ttile.index, !ttile.index) -> ()
     ttarget.tail %3, %4 {step = 64} ({
     ^bb0(%17: !ttile.index):
-      %18 = ttarget.load %5, %17 {names = ["_j"], axes = ["_j"], offset = _j, way = "contiguous", align = 16, guarded = ["_j"], bounds = [s1]} : (!ttile.buffer<[s1], f32>, !ttile.index) -> !ttarget.vector<[64], f32>
-      ttarget.store %18, %1, %2, %17 {names = ["_i", "_j"], axes = ["_j"], offset = _i*s1 + _j, way = "contiguous", align = 4, guarded = ["_j"], bounds = [s1]} : (!ttarget.vector<[64], f32>, !ttile.buffer<[s0, s1], f32>, !ttile.index, !ttile.index) -> ()
+      %18 = ttarget.load %5, %17 {coords = ["_j"], axes = ["_j"], offset = _j, pattern = "contiguous", align = 16, guarded = ["_j"], bounds = [s1]} : (!ttile.buffer<[s1], f32>, !ttile.index) -> !ttarget.vector<[64], f32>
+      ttarget.store %18, %1, %2, %17 {coords = ["_i", "_j"], axes = ["_j"], offset = _i*s1 + _j, pattern = "contiguous", align = 4, guarded = ["_j"], bounds = [s1]} : (!ttarget.vector<[64], f32>, !ttile.buffer<[s0, s1], f32>, !ttile.index, !ttile.index) -> ()
       ttarget.yield
     }) : (!ttile.index, !ttile.index) -> ()
     ttarget.yield
@@ -61,21 +61,21 @@ ttarget.kernel @matmul_add_fused_fbe4013a45(%0: !ttile.buffer<[4, 8], f32>, %1: 
     %10 = ttarget.index {names = [], expr = 8} : () -> !ttile.index
     %11 = ttarget.loop %9, %10, %8 {step = 64} ({
     ^bb0(%12: !ttile.index, %13: !ttarget.vector<[64, 64], f32>):
-      %14 = ttarget.load %0, %6, %12 {names = ["_m", "_k"], axes = ["_m", "_k"], offset = _k + 8*_m, way = "contiguous", align = 16, guarded = ["_m"], bounds = [4]} : (!ttile.buffer<[4, 8], f32>, !ttile.index, !ttile.index) -> !ttarget.vector<[64, 64], f32>
-      %15 = ttarget.load %1, %7, %12 {names = ["_n", "_k"], axes = ["_k", "_n"], offset = 16*_k + _n, way = "contiguous", align = 16, guarded = ["_n"], bounds = [16]} : (!ttile.buffer<[8, 16], f32>, !ttile.index, !ttile.index) -> !ttarget.vector<[64, 64], f32>
+      %14 = ttarget.load %0, %6, %12 {coords = ["_m", "_k"], axes = ["_m", "_k"], offset = _k + 8*_m, pattern = "contiguous", align = 16, guarded = ["_m"], bounds = [4]} : (!ttile.buffer<[4, 8], f32>, !ttile.index, !ttile.index) -> !ttarget.vector<[64, 64], f32>
+      %15 = ttarget.load %1, %7, %12 {coords = ["_n", "_k"], axes = ["_k", "_n"], offset = 16*_k + _n, pattern = "contiguous", align = 16, guarded = ["_n"], bounds = [16]} : (!ttile.buffer<[8, 16], f32>, !ttile.index, !ttile.index) -> !ttarget.vector<[64, 64], f32>
       %16 = ttarget.dot %14, %15, %13 : (!ttarget.vector<[64, 64], f32>, !ttarget.vector<[64, 64], f32>, !ttarget.vector<[64, 64], f32>) -> !ttarget.vector<[64, 64], f32>
       ttarget.yield %16 : (!ttarget.vector<[64, 64], f32>) -> ()
     }) : (!ttile.index, !ttile.index, !ttarget.vector<[64, 64], f32>) -> !ttarget.vector<[64, 64], f32>
     %17 = ttarget.tail %9, %10, %11 {step = 64} ({
     ^bb0(%18: !ttile.index, %19: !ttarget.vector<[64, 64], f32>):
-      %20 = ttarget.load %0, %6, %18 {names = ["_m", "_k"], axes = ["_m", "_k"], offset = _k + 8*_m, way = "contiguous", align = 16, guarded = ["_m", "_k"], bounds = [4, 8]} : (!ttile.buffer<[4, 8], f32>, !ttile.index, !ttile.index) -> !ttarget.vector<[64, 64], f32>
-      %21 = ttarget.load %1, %7, %18 {names = ["_n", "_k"], axes = ["_k", "_n"], offset = 16*_k + _n, way = "contiguous", align = 16, guarded = ["_k", "_n"], bounds = [8, 16]} : (!ttile.buffer<[8, 16], f32>, !ttile.index, !ttile.index) -> !ttarget.vector<[64, 64], f32>
+      %20 = ttarget.load %0, %6, %18 {coords = ["_m", "_k"], axes = ["_m", "_k"], offset = _k + 8*_m, pattern = "contiguous", align = 16, guarded = ["_m", "_k"], bounds = [4, 8]} : (!ttile.buffer<[4, 8], f32>, !ttile.index, !ttile.index) -> !ttarget.vector<[64, 64], f32>
+      %21 = ttarget.load %1, %7, %18 {coords = ["_n", "_k"], axes = ["_k", "_n"], offset = 16*_k + _n, pattern = "contiguous", align = 16, guarded = ["_k", "_n"], bounds = [8, 16]} : (!ttile.buffer<[8, 16], f32>, !ttile.index, !ttile.index) -> !ttarget.vector<[64, 64], f32>
       %22 = ttarget.dot %20, %21, %19 : (!ttarget.vector<[64, 64], f32>, !ttarget.vector<[64, 64], f32>, !ttarget.vector<[64, 64], f32>) -> !ttarget.vector<[64, 64], f32>
       ttarget.yield %22 : (!ttarget.vector<[64, 64], f32>) -> ()
     }) : (!ttile.index, !ttile.index, !ttarget.vector<[64, 64], f32>) -> !ttarget.vector<[64, 64], f32>
-    %23 = ttarget.load %2, %6, %7 {names = ["_m", "_n"], axes = ["_m", "_n"], offset = _n, way = "contiguous", align = 16, guarded = ["_m", "_n"], bounds = [4, 16]} : (!ttile.buffer<[16], f32>, !ttile.index, !ttile.index) -> !ttarget.vector<[64, 64], f32>
-    %24 = ttarget.math %17, %23 {fn = "add"} : (!ttarget.vector<[64, 64], f32>, !ttarget.vector<[64, 64], f32>) -> !ttarget.vector<[64, 64], f32>
-    ttarget.store %24, %3, %6, %7 {names = ["_m", "_n"], axes = ["_m", "_n"], offset = 16*_m + _n, way = "contiguous", align = 16, guarded = ["_m", "_n"], bounds = [4, 16]} : (!ttarget.vector<[64, 64], f32>, !ttile.buffer<[4, 16], f32>, !ttile.index, !ttile.index) -> ()
+    %23 = ttarget.load %2, %6, %7 {coords = ["_m", "_n"], axes = ["_m", "_n"], offset = _n, pattern = "contiguous", align = 16, guarded = ["_m", "_n"], bounds = [4, 16]} : (!ttile.buffer<[16], f32>, !ttile.index, !ttile.index) -> !ttarget.vector<[64, 64], f32>
+    %24 = ttarget.elementwise %17, %23 {fn = "add"} : (!ttarget.vector<[64, 64], f32>, !ttarget.vector<[64, 64], f32>) -> !ttarget.vector<[64, 64], f32>
+    ttarget.store %24, %3, %6, %7 {coords = ["_m", "_n"], axes = ["_m", "_n"], offset = 16*_m + _n, pattern = "contiguous", align = 16, guarded = ["_m", "_n"], bounds = [4, 16]} : (!ttarget.vector<[64, 64], f32>, !ttile.buffer<[4, 16], f32>, !ttile.index, !ttile.index) -> ()
     ttarget.yield
   })
   ttarget.return
@@ -89,14 +89,14 @@ ttarget.kernel @attention_052ef2514b(%0: !ttile.buffer<[s0, s1, s2, s3], f32>, %
     %8 = ttarget.index %6 {names = ["_p"], expr = 32*_p} : (!ttile.index) -> !ttile.index
     %9 = ttarget.index %7 {names = ["_p"], expr = 64*_p} : (!ttile.index) -> !ttile.index
     %10 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
-    %11 = ttarget.load %0, %4, %5, %8, %10 {names = ["_b", "_h", "_i", "_d"], axes = ["_i", "_d"], offset = _b*s1*s2*s3 + _h*s2*s3 + _i*s3 + _d, way = "contiguous", align = 4, guarded = ["_i", "_d"], bounds = [s2, s3]} : (!ttile.buffer<[s0, s1, s2, s3], f32>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.vector<[32, 64], f32>
-    %12 = ttarget.coordinate %8 {names = ["_i"], axes = ["_i"], expr = max(1, s3)} : (!ttile.index) -> !ttarget.vector<[32], i64>
-    %13 = ttarget.convert %12 {rounding = "nearest_even"} : (!ttarget.vector<[32], i64>) -> !ttarget.vector<[32], f32>
-    %14 = ttarget.math %13 {fn = "sqrt"} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
+    %11 = ttarget.load %0, %4, %5, %8, %10 {coords = ["_b", "_h", "_i", "_d"], axes = ["_i", "_d"], offset = _b*s1*s2*s3 + _h*s2*s3 + _i*s3 + _d, pattern = "contiguous", align = 4, guarded = ["_i", "_d"], bounds = [s2, s3]} : (!ttile.buffer<[s0, s1, s2, s3], f32>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.vector<[32, 64], f32>
+    %12 = ttarget.coordinate %8 {coords = ["_i"], axes = ["_i"], expr = max(1, s3)} : (!ttile.index) -> !ttarget.vector<[32], i64>
+    %13 = ttarget.cast %12 {rounding = "nearest_even"} : (!ttarget.vector<[32], i64>) -> !ttarget.vector<[32], f32>
+    %14 = ttarget.elementwise %13 {fn = "sqrt"} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
     %15 = ttarget.constant {value = 1.4426950408889634} : () -> !ttarget.vector<[32], f32>
-    %16 = ttarget.math %15, %14 {fn = "div"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
-    %17 = ttarget.spread %16 {axes = [0]} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32, 64], f32>
-    %18 = ttarget.math %11, %17 {fn = "mul"} : (!ttarget.vector<[32, 64], f32>, !ttarget.vector<[32, 64], f32>) -> !ttarget.vector<[32, 64], f32>
+    %16 = ttarget.elementwise %15, %14 {fn = "div"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
+    %17 = ttarget.broadcast %16 {axes = [0]} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32, 64], f32>
+    %18 = ttarget.elementwise %11, %17 {fn = "mul"} : (!ttarget.vector<[32, 64], f32>, !ttarget.vector<[32, 64], f32>) -> !ttarget.vector<[32, 64], f32>
     %19 = ttarget.constant {value = 0.0} : () -> !ttarget.vector<[32, 64], f32>
     %20 = ttarget.constant {value = -inf} : () -> !ttarget.vector<[32], f32>
     %21 = ttarget.constant {value = 0.0} : () -> !ttarget.vector<[32], f32>
@@ -106,58 +106,58 @@ ttarget.kernel @attention_052ef2514b(%0: !ttile.buffer<[s0, s1, s2, s3], f32>, %
     ^bb0(%27: !ttile.index, %28: !ttarget.vector<[32, 64], f32>, %29: !ttarget.vector<[32], f32>, %30: !ttarget.vector<[32], f32>):
       %31 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
       %32 = ttarget.constant {value = 0.0} : () -> !ttarget.vector<[32, 256], f32>
-      %33 = ttarget.load %1, %4, %5, %27, %31 {names = ["_b", "_g", "_j", "_d"], axes = ["_j", "_d"], offset = _b*s1*s2*s3 + _g*s2*s3 + _j*s3 + _d, way = "contiguous", align = 4, guarded = ["_d"], bounds = [s3]} : (!ttile.buffer<[s0, s1, s2, s3], f32>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.vector<[256, 64], f32>
+      %33 = ttarget.load %1, %4, %5, %27, %31 {coords = ["_b", "_g", "_j", "_d"], axes = ["_j", "_d"], offset = _b*s1*s2*s3 + _g*s2*s3 + _j*s3 + _d, pattern = "contiguous", align = 4, guarded = ["_d"], bounds = [s3]} : (!ttile.buffer<[s0, s1, s2, s3], f32>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.vector<[256, 64], f32>
       %34 = ttarget.transpose %33 : (!ttarget.vector<[256, 64], f32>) -> !ttarget.vector<[64, 256], f32>
       %35 = ttarget.dot %18, %34, %32 : (!ttarget.vector<[32, 64], f32>, !ttarget.vector<[64, 256], f32>, !ttarget.vector<[32, 256], f32>) -> !ttarget.vector<[32, 256], f32>
       %36 = ttarget.index {names = [], expr = 64} : () -> !ttile.index
       %37 = ttarget.index {names = [], expr = s3} : () -> !ttile.index
       %38 = ttarget.loop %36, %37, %35 {step = 64} ({
       ^bb0(%39: !ttile.index, %40: !ttarget.vector<[32, 256], f32>):
-        %41 = ttarget.load %0, %4, %5, %8, %39 {names = ["_b", "_h", "_i", "_d"], axes = ["_i", "_d"], offset = _b*s1*s2*s3 + _h*s2*s3 + _i*s3 + _d, way = "contiguous", align = 4, guarded = ["_i"], bounds = [s2]} : (!ttile.buffer<[s0, s1, s2, s3], f32>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.vector<[32, 64], f32>
-        %42 = ttarget.coordinate %8 {names = ["_i"], axes = ["_i"], expr = max(1, s3)} : (!ttile.index) -> !ttarget.vector<[32], i64>
-        %43 = ttarget.convert %42 {rounding = "nearest_even"} : (!ttarget.vector<[32], i64>) -> !ttarget.vector<[32], f32>
-        %44 = ttarget.math %43 {fn = "sqrt"} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
+        %41 = ttarget.load %0, %4, %5, %8, %39 {coords = ["_b", "_h", "_i", "_d"], axes = ["_i", "_d"], offset = _b*s1*s2*s3 + _h*s2*s3 + _i*s3 + _d, pattern = "contiguous", align = 4, guarded = ["_i"], bounds = [s2]} : (!ttile.buffer<[s0, s1, s2, s3], f32>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.vector<[32, 64], f32>
+        %42 = ttarget.coordinate %8 {coords = ["_i"], axes = ["_i"], expr = max(1, s3)} : (!ttile.index) -> !ttarget.vector<[32], i64>
+        %43 = ttarget.cast %42 {rounding = "nearest_even"} : (!ttarget.vector<[32], i64>) -> !ttarget.vector<[32], f32>
+        %44 = ttarget.elementwise %43 {fn = "sqrt"} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
         %45 = ttarget.constant {value = 1.4426950408889634} : () -> !ttarget.vector<[32], f32>
-        %46 = ttarget.math %45, %44 {fn = "div"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
-        %47 = ttarget.spread %46 {axes = [0]} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32, 64], f32>
-        %48 = ttarget.math %41, %47 {fn = "mul"} : (!ttarget.vector<[32, 64], f32>, !ttarget.vector<[32, 64], f32>) -> !ttarget.vector<[32, 64], f32>
-        %49 = ttarget.load %1, %4, %5, %27, %39 {names = ["_b", "_g", "_j", "_d"], axes = ["_j", "_d"], offset = _b*s1*s2*s3 + _g*s2*s3 + _j*s3 + _d, way = "contiguous", align = 4} : (!ttile.buffer<[s0, s1, s2, s3], f32>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.vector<[256, 64], f32>
+        %46 = ttarget.elementwise %45, %44 {fn = "div"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
+        %47 = ttarget.broadcast %46 {axes = [0]} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32, 64], f32>
+        %48 = ttarget.elementwise %41, %47 {fn = "mul"} : (!ttarget.vector<[32, 64], f32>, !ttarget.vector<[32, 64], f32>) -> !ttarget.vector<[32, 64], f32>
+        %49 = ttarget.load %1, %4, %5, %27, %39 {coords = ["_b", "_g", "_j", "_d"], axes = ["_j", "_d"], offset = _b*s1*s2*s3 + _g*s2*s3 + _j*s3 + _d, pattern = "contiguous", align = 4} : (!ttile.buffer<[s0, s1, s2, s3], f32>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.vector<[256, 64], f32>
         %50 = ttarget.transpose %49 : (!ttarget.vector<[256, 64], f32>) -> !ttarget.vector<[64, 256], f32>
         %51 = ttarget.dot %48, %50, %40 : (!ttarget.vector<[32, 64], f32>, !ttarget.vector<[64, 256], f32>, !ttarget.vector<[32, 256], f32>) -> !ttarget.vector<[32, 256], f32>
         ttarget.yield %51 : (!ttarget.vector<[32, 256], f32>) -> ()
       }) : (!ttile.index, !ttile.index, !ttarget.vector<[32, 256], f32>) -> !ttarget.vector<[32, 256], f32>
       %52 = ttarget.tail %36, %37, %38 {step = 64} ({
       ^bb0(%53: !ttile.index, %54: !ttarget.vector<[32, 256], f32>):
-        %55 = ttarget.load %0, %4, %5, %8, %53 {names = ["_b", "_h", "_i", "_d"], axes = ["_i", "_d"], offset = _b*s1*s2*s3 + _h*s2*s3 + _i*s3 + _d, way = "contiguous", align = 4, guarded = ["_i", "_d"], bounds = [s2, s3]} : (!ttile.buffer<[s0, s1, s2, s3], f32>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.vector<[32, 64], f32>
-        %56 = ttarget.coordinate %8 {names = ["_i"], axes = ["_i"], expr = max(1, s3)} : (!ttile.index) -> !ttarget.vector<[32], i64>
-        %57 = ttarget.convert %56 {rounding = "nearest_even"} : (!ttarget.vector<[32], i64>) -> !ttarget.vector<[32], f32>
-        %58 = ttarget.math %57 {fn = "sqrt"} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
+        %55 = ttarget.load %0, %4, %5, %8, %53 {coords = ["_b", "_h", "_i", "_d"], axes = ["_i", "_d"], offset = _b*s1*s2*s3 + _h*s2*s3 + _i*s3 + _d, pattern = "contiguous", align = 4, guarded = ["_i", "_d"], bounds = [s2, s3]} : (!ttile.buffer<[s0, s1, s2, s3], f32>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.vector<[32, 64], f32>
+        %56 = ttarget.coordinate %8 {coords = ["_i"], axes = ["_i"], expr = max(1, s3)} : (!ttile.index) -> !ttarget.vector<[32], i64>
+        %57 = ttarget.cast %56 {rounding = "nearest_even"} : (!ttarget.vector<[32], i64>) -> !ttarget.vector<[32], f32>
+        %58 = ttarget.elementwise %57 {fn = "sqrt"} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
         %59 = ttarget.constant {value = 1.4426950408889634} : () -> !ttarget.vector<[32], f32>
-        %60 = ttarget.math %59, %58 {fn = "div"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
-        %61 = ttarget.spread %60 {axes = [0]} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32, 64], f32>
-        %62 = ttarget.math %55, %61 {fn = "mul"} : (!ttarget.vector<[32, 64], f32>, !ttarget.vector<[32, 64], f32>) -> !ttarget.vector<[32, 64], f32>
-        %63 = ttarget.load %1, %4, %5, %27, %53 {names = ["_b", "_g", "_j", "_d"], axes = ["_j", "_d"], offset = _b*s1*s2*s3 + _g*s2*s3 + _j*s3 + _d, way = "contiguous", align = 4, guarded = ["_d"], bounds = [s3]} : (!ttile.buffer<[s0, s1, s2, s3], f32>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.vector<[256, 64], f32>
+        %60 = ttarget.elementwise %59, %58 {fn = "div"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
+        %61 = ttarget.broadcast %60 {axes = [0]} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32, 64], f32>
+        %62 = ttarget.elementwise %55, %61 {fn = "mul"} : (!ttarget.vector<[32, 64], f32>, !ttarget.vector<[32, 64], f32>) -> !ttarget.vector<[32, 64], f32>
+        %63 = ttarget.load %1, %4, %5, %27, %53 {coords = ["_b", "_g", "_j", "_d"], axes = ["_j", "_d"], offset = _b*s1*s2*s3 + _g*s2*s3 + _j*s3 + _d, pattern = "contiguous", align = 4, guarded = ["_d"], bounds = [s3]} : (!ttile.buffer<[s0, s1, s2, s3], f32>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.vector<[256, 64], f32>
         %64 = ttarget.transpose %63 : (!ttarget.vector<[256, 64], f32>) -> !ttarget.vector<[64, 256], f32>
         %65 = ttarget.dot %62, %64, %54 : (!ttarget.vector<[32, 64], f32>, !ttarget.vector<[64, 256], f32>, !ttarget.vector<[32, 256], f32>) -> !ttarget.vector<[32, 256], f32>
         ttarget.yield %65 : (!ttarget.vector<[32, 256], f32>) -> ()
       }) : (!ttile.index, !ttile.index, !ttarget.vector<[32, 256], f32>) -> !ttarget.vector<[32, 256], f32>
-      %66 = ttarget.fold %52 {kind = "max", axis = 1} : (!ttarget.vector<[32, 256], f32>) -> !ttarget.vector<[32], f32>
-      %67 = ttarget.math %29, %66 {fn = "max"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
+      %66 = ttarget.reduce %52 {kind = "max", axis = 1} : (!ttarget.vector<[32, 256], f32>) -> !ttarget.vector<[32], f32>
+      %67 = ttarget.elementwise %29, %66 {fn = "max"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
       %68 = ttarget.constant {value = -inf} : () -> !ttarget.vector<[32], f32>
-      %69 = ttarget.math %67, %68 {fn = "eq"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], bool>
+      %69 = ttarget.elementwise %67, %68 {fn = "eq"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], bool>
       %70 = ttarget.constant {value = 0.0} : () -> !ttarget.vector<[32], f32>
       %71 = ttarget.select %69, %70, %67 : (!ttarget.vector<[32], bool>, !ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
-      %72 = ttarget.spread %71 {axes = [0]} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32, 256], f32>
-      %73 = ttarget.math %52, %72 {fn = "sub"} : (!ttarget.vector<[32, 256], f32>, !ttarget.vector<[32, 256], f32>) -> !ttarget.vector<[32, 256], f32>
-      %74 = ttarget.math %73 {fn = "exp2"} : (!ttarget.vector<[32, 256], f32>) -> !ttarget.vector<[32, 256], f32>
-      %75 = ttarget.math %29, %71 {fn = "sub"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
-      %76 = ttarget.math %75 {fn = "exp2"} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
-      %77 = ttarget.math %30, %76 {fn = "mul"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
-      %78 = ttarget.fold %74 {kind = "sum", axis = 1} : (!ttarget.vector<[32, 256], f32>) -> !ttarget.vector<[32], f32>
-      %79 = ttarget.math %77, %78 {fn = "add"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
-      %80 = ttarget.spread %76 {axes = [0]} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32, 64], f32>
-      %81 = ttarget.math %28, %80 {fn = "mul"} : (!ttarget.vector<[32, 64], f32>, !ttarget.vector<[32, 64], f32>) -> !ttarget.vector<[32, 64], f32>
-      %82 = ttarget.load %2, %4, %5, %9, %27 {names = ["_b", "_g", "_e", "_j"], axes = ["_j", "_e"], offset = _b*s1*s2*s3 + _g*s2*s3 + _j*s3 + _e, way = "contiguous", align = 4, guarded = ["_e"], bounds = [s3]} : (!ttile.buffer<[s0, s1, s2, s3], f32>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.vector<[256, 64], f32>
+      %72 = ttarget.broadcast %71 {axes = [0]} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32, 256], f32>
+      %73 = ttarget.elementwise %52, %72 {fn = "sub"} : (!ttarget.vector<[32, 256], f32>, !ttarget.vector<[32, 256], f32>) -> !ttarget.vector<[32, 256], f32>
+      %74 = ttarget.elementwise %73 {fn = "exp2"} : (!ttarget.vector<[32, 256], f32>) -> !ttarget.vector<[32, 256], f32>
+      %75 = ttarget.elementwise %29, %71 {fn = "sub"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
+      %76 = ttarget.elementwise %75 {fn = "exp2"} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
+      %77 = ttarget.elementwise %30, %76 {fn = "mul"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
+      %78 = ttarget.reduce %74 {kind = "sum", axis = 1} : (!ttarget.vector<[32, 256], f32>) -> !ttarget.vector<[32], f32>
+      %79 = ttarget.elementwise %77, %78 {fn = "add"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
+      %80 = ttarget.broadcast %76 {axes = [0]} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32, 64], f32>
+      %81 = ttarget.elementwise %28, %80 {fn = "mul"} : (!ttarget.vector<[32, 64], f32>, !ttarget.vector<[32, 64], f32>) -> !ttarget.vector<[32, 64], f32>
+      %82 = ttarget.load %2, %4, %5, %9, %27 {coords = ["_b", "_g", "_e", "_j"], axes = ["_j", "_e"], offset = _b*s1*s2*s3 + _g*s2*s3 + _j*s3 + _e, pattern = "contiguous", align = 4, guarded = ["_e"], bounds = [s3]} : (!ttile.buffer<[s0, s1, s2, s3], f32>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.vector<[256, 64], f32>
       %83 = ttarget.dot %74, %82, %81 : (!ttarget.vector<[32, 256], f32>, !ttarget.vector<[256, 64], f32>, !ttarget.vector<[32, 64], f32>) -> !ttarget.vector<[32, 64], f32>
       ttarget.yield %83, %67, %79 : (!ttarget.vector<[32, 64], f32>, !ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> ()
     }) : (!ttile.index, !ttile.index, !ttarget.vector<[32, 64], f32>, !ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> (!ttarget.vector<[32, 64], f32>, !ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>)
@@ -165,69 +165,69 @@ ttarget.kernel @attention_052ef2514b(%0: !ttile.buffer<[s0, s1, s2, s3], f32>, %
     ^bb0(%87: !ttile.index, %88: !ttarget.vector<[32, 64], f32>, %89: !ttarget.vector<[32], f32>, %90: !ttarget.vector<[32], f32>):
       %91 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
       %92 = ttarget.constant {value = 0.0} : () -> !ttarget.vector<[32, 256], f32>
-      %93 = ttarget.load %1, %4, %5, %87, %91 {names = ["_b", "_g", "_j", "_d"], axes = ["_j", "_d"], offset = _b*s1*s2*s3 + _g*s2*s3 + _j*s3 + _d, way = "contiguous", align = 4, guarded = ["_j", "_d"], bounds = [s2, s3]} : (!ttile.buffer<[s0, s1, s2, s3], f32>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.vector<[256, 64], f32>
+      %93 = ttarget.load %1, %4, %5, %87, %91 {coords = ["_b", "_g", "_j", "_d"], axes = ["_j", "_d"], offset = _b*s1*s2*s3 + _g*s2*s3 + _j*s3 + _d, pattern = "contiguous", align = 4, guarded = ["_j", "_d"], bounds = [s2, s3]} : (!ttile.buffer<[s0, s1, s2, s3], f32>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.vector<[256, 64], f32>
       %94 = ttarget.transpose %93 : (!ttarget.vector<[256, 64], f32>) -> !ttarget.vector<[64, 256], f32>
       %95 = ttarget.dot %18, %94, %92 : (!ttarget.vector<[32, 64], f32>, !ttarget.vector<[64, 256], f32>, !ttarget.vector<[32, 256], f32>) -> !ttarget.vector<[32, 256], f32>
       %96 = ttarget.index {names = [], expr = 64} : () -> !ttile.index
       %97 = ttarget.index {names = [], expr = s3} : () -> !ttile.index
       %98 = ttarget.loop %96, %97, %95 {step = 64} ({
       ^bb0(%99: !ttile.index, %100: !ttarget.vector<[32, 256], f32>):
-        %101 = ttarget.load %0, %4, %5, %8, %99 {names = ["_b", "_h", "_i", "_d"], axes = ["_i", "_d"], offset = _b*s1*s2*s3 + _h*s2*s3 + _i*s3 + _d, way = "contiguous", align = 4, guarded = ["_i"], bounds = [s2]} : (!ttile.buffer<[s0, s1, s2, s3], f32>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.vector<[32, 64], f32>
-        %102 = ttarget.coordinate %8 {names = ["_i"], axes = ["_i"], expr = max(1, s3)} : (!ttile.index) -> !ttarget.vector<[32], i64>
-        %103 = ttarget.convert %102 {rounding = "nearest_even"} : (!ttarget.vector<[32], i64>) -> !ttarget.vector<[32], f32>
-        %104 = ttarget.math %103 {fn = "sqrt"} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
+        %101 = ttarget.load %0, %4, %5, %8, %99 {coords = ["_b", "_h", "_i", "_d"], axes = ["_i", "_d"], offset = _b*s1*s2*s3 + _h*s2*s3 + _i*s3 + _d, pattern = "contiguous", align = 4, guarded = ["_i"], bounds = [s2]} : (!ttile.buffer<[s0, s1, s2, s3], f32>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.vector<[32, 64], f32>
+        %102 = ttarget.coordinate %8 {coords = ["_i"], axes = ["_i"], expr = max(1, s3)} : (!ttile.index) -> !ttarget.vector<[32], i64>
+        %103 = ttarget.cast %102 {rounding = "nearest_even"} : (!ttarget.vector<[32], i64>) -> !ttarget.vector<[32], f32>
+        %104 = ttarget.elementwise %103 {fn = "sqrt"} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
         %105 = ttarget.constant {value = 1.4426950408889634} : () -> !ttarget.vector<[32], f32>
-        %106 = ttarget.math %105, %104 {fn = "div"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
-        %107 = ttarget.spread %106 {axes = [0]} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32, 64], f32>
-        %108 = ttarget.math %101, %107 {fn = "mul"} : (!ttarget.vector<[32, 64], f32>, !ttarget.vector<[32, 64], f32>) -> !ttarget.vector<[32, 64], f32>
-        %109 = ttarget.load %1, %4, %5, %87, %99 {names = ["_b", "_g", "_j", "_d"], axes = ["_j", "_d"], offset = _b*s1*s2*s3 + _g*s2*s3 + _j*s3 + _d, way = "contiguous", align = 4, guarded = ["_j"], bounds = [s2]} : (!ttile.buffer<[s0, s1, s2, s3], f32>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.vector<[256, 64], f32>
+        %106 = ttarget.elementwise %105, %104 {fn = "div"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
+        %107 = ttarget.broadcast %106 {axes = [0]} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32, 64], f32>
+        %108 = ttarget.elementwise %101, %107 {fn = "mul"} : (!ttarget.vector<[32, 64], f32>, !ttarget.vector<[32, 64], f32>) -> !ttarget.vector<[32, 64], f32>
+        %109 = ttarget.load %1, %4, %5, %87, %99 {coords = ["_b", "_g", "_j", "_d"], axes = ["_j", "_d"], offset = _b*s1*s2*s3 + _g*s2*s3 + _j*s3 + _d, pattern = "contiguous", align = 4, guarded = ["_j"], bounds = [s2]} : (!ttile.buffer<[s0, s1, s2, s3], f32>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.vector<[256, 64], f32>
         %110 = ttarget.transpose %109 : (!ttarget.vector<[256, 64], f32>) -> !ttarget.vector<[64, 256], f32>
         %111 = ttarget.dot %108, %110, %100 : (!ttarget.vector<[32, 64], f32>, !ttarget.vector<[64, 256], f32>, !ttarget.vector<[32, 256], f32>) -> !ttarget.vector<[32, 256], f32>
         ttarget.yield %111 : (!ttarget.vector<[32, 256], f32>) -> ()
       }) : (!ttile.index, !ttile.index, !ttarget.vector<[32, 256], f32>) -> !ttarget.vector<[32, 256], f32>
       %112 = ttarget.tail %96, %97, %98 {step = 64} ({
       ^bb0(%113: !ttile.index, %114: !ttarget.vector<[32, 256], f32>):
-        %115 = ttarget.load %0, %4, %5, %8, %113 {names = ["_b", "_h", "_i", "_d"], axes = ["_i", "_d"], offset = _b*s1*s2*s3 + _h*s2*s3 + _i*s3 + _d, way = "contiguous", align = 4, guarded = ["_i", "_d"], bounds = [s2, s3]} : (!ttile.buffer<[s0, s1, s2, s3], f32>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.vector<[32, 64], f32>
-        %116 = ttarget.coordinate %8 {names = ["_i"], axes = ["_i"], expr = max(1, s3)} : (!ttile.index) -> !ttarget.vector<[32], i64>
-        %117 = ttarget.convert %116 {rounding = "nearest_even"} : (!ttarget.vector<[32], i64>) -> !ttarget.vector<[32], f32>
-        %118 = ttarget.math %117 {fn = "sqrt"} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
+        %115 = ttarget.load %0, %4, %5, %8, %113 {coords = ["_b", "_h", "_i", "_d"], axes = ["_i", "_d"], offset = _b*s1*s2*s3 + _h*s2*s3 + _i*s3 + _d, pattern = "contiguous", align = 4, guarded = ["_i", "_d"], bounds = [s2, s3]} : (!ttile.buffer<[s0, s1, s2, s3], f32>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.vector<[32, 64], f32>
+        %116 = ttarget.coordinate %8 {coords = ["_i"], axes = ["_i"], expr = max(1, s3)} : (!ttile.index) -> !ttarget.vector<[32], i64>
+        %117 = ttarget.cast %116 {rounding = "nearest_even"} : (!ttarget.vector<[32], i64>) -> !ttarget.vector<[32], f32>
+        %118 = ttarget.elementwise %117 {fn = "sqrt"} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
         %119 = ttarget.constant {value = 1.4426950408889634} : () -> !ttarget.vector<[32], f32>
-        %120 = ttarget.math %119, %118 {fn = "div"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
-        %121 = ttarget.spread %120 {axes = [0]} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32, 64], f32>
-        %122 = ttarget.math %115, %121 {fn = "mul"} : (!ttarget.vector<[32, 64], f32>, !ttarget.vector<[32, 64], f32>) -> !ttarget.vector<[32, 64], f32>
-        %123 = ttarget.load %1, %4, %5, %87, %113 {names = ["_b", "_g", "_j", "_d"], axes = ["_j", "_d"], offset = _b*s1*s2*s3 + _g*s2*s3 + _j*s3 + _d, way = "contiguous", align = 4, guarded = ["_j", "_d"], bounds = [s2, s3]} : (!ttile.buffer<[s0, s1, s2, s3], f32>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.vector<[256, 64], f32>
+        %120 = ttarget.elementwise %119, %118 {fn = "div"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
+        %121 = ttarget.broadcast %120 {axes = [0]} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32, 64], f32>
+        %122 = ttarget.elementwise %115, %121 {fn = "mul"} : (!ttarget.vector<[32, 64], f32>, !ttarget.vector<[32, 64], f32>) -> !ttarget.vector<[32, 64], f32>
+        %123 = ttarget.load %1, %4, %5, %87, %113 {coords = ["_b", "_g", "_j", "_d"], axes = ["_j", "_d"], offset = _b*s1*s2*s3 + _g*s2*s3 + _j*s3 + _d, pattern = "contiguous", align = 4, guarded = ["_j", "_d"], bounds = [s2, s3]} : (!ttile.buffer<[s0, s1, s2, s3], f32>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.vector<[256, 64], f32>
         %124 = ttarget.transpose %123 : (!ttarget.vector<[256, 64], f32>) -> !ttarget.vector<[64, 256], f32>
         %125 = ttarget.dot %122, %124, %114 : (!ttarget.vector<[32, 64], f32>, !ttarget.vector<[64, 256], f32>, !ttarget.vector<[32, 256], f32>) -> !ttarget.vector<[32, 256], f32>
         ttarget.yield %125 : (!ttarget.vector<[32, 256], f32>) -> ()
       }) : (!ttile.index, !ttile.index, !ttarget.vector<[32, 256], f32>) -> !ttarget.vector<[32, 256], f32>
-      %126 = ttarget.clip %112, %8, %87 {names = ["_i", "_j"], axes = ["_i", "_j"], axis = "_j", bound = s2, identity = -inf} : (!ttarget.vector<[32, 256], f32>, !ttile.index, !ttile.index) -> !ttarget.vector<[32, 256], f32>
-      %127 = ttarget.fold %126 {kind = "max", axis = 1} : (!ttarget.vector<[32, 256], f32>) -> !ttarget.vector<[32], f32>
-      %128 = ttarget.math %89, %127 {fn = "max"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
+      %126 = ttarget.clip %112, %8, %87 {coords = ["_i", "_j"], axes = ["_i", "_j"], axis = "_j", bound = s2, identity = -inf} : (!ttarget.vector<[32, 256], f32>, !ttile.index, !ttile.index) -> !ttarget.vector<[32, 256], f32>
+      %127 = ttarget.reduce %126 {kind = "max", axis = 1} : (!ttarget.vector<[32, 256], f32>) -> !ttarget.vector<[32], f32>
+      %128 = ttarget.elementwise %89, %127 {fn = "max"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
       %129 = ttarget.constant {value = -inf} : () -> !ttarget.vector<[32], f32>
-      %130 = ttarget.math %128, %129 {fn = "eq"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], bool>
+      %130 = ttarget.elementwise %128, %129 {fn = "eq"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], bool>
       %131 = ttarget.constant {value = 0.0} : () -> !ttarget.vector<[32], f32>
       %132 = ttarget.select %130, %131, %128 : (!ttarget.vector<[32], bool>, !ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
-      %133 = ttarget.spread %132 {axes = [0]} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32, 256], f32>
-      %134 = ttarget.math %126, %133 {fn = "sub"} : (!ttarget.vector<[32, 256], f32>, !ttarget.vector<[32, 256], f32>) -> !ttarget.vector<[32, 256], f32>
-      %135 = ttarget.math %134 {fn = "exp2"} : (!ttarget.vector<[32, 256], f32>) -> !ttarget.vector<[32, 256], f32>
-      %136 = ttarget.math %89, %132 {fn = "sub"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
-      %137 = ttarget.math %136 {fn = "exp2"} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
-      %138 = ttarget.math %90, %137 {fn = "mul"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
-      %139 = ttarget.fold %135 {kind = "sum", axis = 1} : (!ttarget.vector<[32, 256], f32>) -> !ttarget.vector<[32], f32>
-      %140 = ttarget.math %138, %139 {fn = "add"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
-      %141 = ttarget.spread %137 {axes = [0]} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32, 64], f32>
-      %142 = ttarget.math %88, %141 {fn = "mul"} : (!ttarget.vector<[32, 64], f32>, !ttarget.vector<[32, 64], f32>) -> !ttarget.vector<[32, 64], f32>
-      %143 = ttarget.load %2, %4, %5, %9, %87 {names = ["_b", "_g", "_e", "_j"], axes = ["_j", "_e"], offset = _b*s1*s2*s3 + _g*s2*s3 + _j*s3 + _e, way = "contiguous", align = 4, guarded = ["_j", "_e"], bounds = [s2, s3]} : (!ttile.buffer<[s0, s1, s2, s3], f32>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.vector<[256, 64], f32>
+      %133 = ttarget.broadcast %132 {axes = [0]} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32, 256], f32>
+      %134 = ttarget.elementwise %126, %133 {fn = "sub"} : (!ttarget.vector<[32, 256], f32>, !ttarget.vector<[32, 256], f32>) -> !ttarget.vector<[32, 256], f32>
+      %135 = ttarget.elementwise %134 {fn = "exp2"} : (!ttarget.vector<[32, 256], f32>) -> !ttarget.vector<[32, 256], f32>
+      %136 = ttarget.elementwise %89, %132 {fn = "sub"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
+      %137 = ttarget.elementwise %136 {fn = "exp2"} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
+      %138 = ttarget.elementwise %90, %137 {fn = "mul"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
+      %139 = ttarget.reduce %135 {kind = "sum", axis = 1} : (!ttarget.vector<[32, 256], f32>) -> !ttarget.vector<[32], f32>
+      %140 = ttarget.elementwise %138, %139 {fn = "add"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
+      %141 = ttarget.broadcast %137 {axes = [0]} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32, 64], f32>
+      %142 = ttarget.elementwise %88, %141 {fn = "mul"} : (!ttarget.vector<[32, 64], f32>, !ttarget.vector<[32, 64], f32>) -> !ttarget.vector<[32, 64], f32>
+      %143 = ttarget.load %2, %4, %5, %9, %87 {coords = ["_b", "_g", "_e", "_j"], axes = ["_j", "_e"], offset = _b*s1*s2*s3 + _g*s2*s3 + _j*s3 + _e, pattern = "contiguous", align = 4, guarded = ["_j", "_e"], bounds = [s2, s3]} : (!ttile.buffer<[s0, s1, s2, s3], f32>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.vector<[256, 64], f32>
       %144 = ttarget.dot %135, %143, %142 : (!ttarget.vector<[32, 256], f32>, !ttarget.vector<[256, 64], f32>, !ttarget.vector<[32, 64], f32>) -> !ttarget.vector<[32, 64], f32>
       ttarget.yield %144, %128, %140 : (!ttarget.vector<[32, 64], f32>, !ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> ()
     }) : (!ttile.index, !ttile.index, !ttarget.vector<[32, 64], f32>, !ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> (!ttarget.vector<[32, 64], f32>, !ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>)
     %145 = ttarget.constant {value = 0.0} : () -> !ttarget.vector<[32], f32>
-    %146 = ttarget.math %86, %145 {fn = "eq"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], bool>
+    %146 = ttarget.elementwise %86, %145 {fn = "eq"} : (!ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], bool>
     %147 = ttarget.constant {value = 1.0} : () -> !ttarget.vector<[32], f32>
     %148 = ttarget.select %146, %147, %86 : (!ttarget.vector<[32], bool>, !ttarget.vector<[32], f32>, !ttarget.vector<[32], f32>) -> !ttarget.vector<[32], f32>
-    %149 = ttarget.spread %148 {axes = [0]} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32, 64], f32>
-    %150 = ttarget.math %84, %149 {fn = "div"} : (!ttarget.vector<[32, 64], f32>, !ttarget.vector<[32, 64], f32>) -> !ttarget.vector<[32, 64], f32>
-    ttarget.store %150, %3, %4, %5, %8, %9 {names = ["_b", "_h", "_i", "_e"], axes = ["_i", "_e"], offset = _b*s1*s2*s3 + _h*s2*s3 + _i*s3 + _e, way = "contiguous", align = 4, guarded = ["_i", "_e"], bounds = [s2, s3]} : (!ttarget.vector<[32, 64], f32>, !ttile.buffer<[s0, s1, s2, s3], f32>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> ()
+    %149 = ttarget.broadcast %148 {axes = [0]} : (!ttarget.vector<[32], f32>) -> !ttarget.vector<[32, 64], f32>
+    %150 = ttarget.elementwise %84, %149 {fn = "div"} : (!ttarget.vector<[32, 64], f32>, !ttarget.vector<[32, 64], f32>) -> !ttarget.vector<[32, 64], f32>
+    ttarget.store %150, %3, %4, %5, %8, %9 {coords = ["_b", "_h", "_i", "_e"], axes = ["_i", "_e"], offset = _b*s1*s2*s3 + _h*s2*s3 + _i*s3 + _e, pattern = "contiguous", align = 4, guarded = ["_i", "_e"], bounds = [s2, s3]} : (!ttarget.vector<[32, 64], f32>, !ttile.buffer<[s0, s1, s2, s3], f32>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> ()
     ttarget.yield
   })
   ttarget.return
@@ -249,7 +249,7 @@ ttarget.kernel @attention_052ef2514b(%0: !ttile.buffer<[s0, s1, s2, s3], f32>, %
 // CHECK: ttarget.mma_issue
 // CHECK: ttarget.mma_wait{{.*}} {left = 1}
 // CHECK: ttarget.release
-// CHECK: ttarget.store_tile{{.*}} {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]}
+// CHECK: ttarget.store_tile{{.*}} {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]}
 ttarget.matrix_kernel @matmul_relu_ba2a423537__matrix(%0: !ttile.buffer<[256, 192], bf16>, %1: !ttile.buffer<[512, 192], bf16>, %2: !ttile.buffer<[256, 512], bf16>) attributes {symbols = [], grid = [4, 8], writes = [2], features = ["wgmma", "tma", "setmaxnreg"], consumers = 1, shared = 147584} {
   %3 = ttarget.shared_tile {offset = 0, stages = 8} : () -> !ttarget.shared_tile<[64, 64], bf16>
   %4 = ttarget.shared_tile {offset = 65536, stages = 8} : () -> !ttarget.shared_tile<[64, 64], bf16>
@@ -302,11 +302,11 @@ ttarget.matrix_kernel @matmul_relu_ba2a423537__matrix(%0: !ttile.buffer<[256, 19
       }) : (!ttile.index, !ttile.index, !ttarget.pending<[64, 64], f32>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.pending<[64, 64], f32>, !ttarget.cursor, !ttarget.cursor)
       %45 = ttarget.mma_wait %36 : (!ttarget.pending<[64, 64], f32>) -> !ttarget.fragment<[64, 64], f32>
       ttarget.release %6, %38 : (!ttarget.ring, !ttarget.cursor) -> ()
-      %46 = ttarget.convert %45 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
-      %47 = ttarget.convert %46 : (!ttarget.fragment<[64, 64], bf16>) -> !ttarget.fragment<[64, 64], f32>
-      %48 = ttarget.math %47 {fn = "relu"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], f32>
-      %49 = ttarget.convert %48 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
-      ttarget.store_tile %49, %9, %5, %2, %30, %31 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[64, 64], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[256, 512], bf16>, !ttile.index, !ttile.index) -> ()
+      %46 = ttarget.cast %45 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
+      %47 = ttarget.cast %46 : (!ttarget.fragment<[64, 64], bf16>) -> !ttarget.fragment<[64, 64], f32>
+      %48 = ttarget.elementwise %47 {fn = "relu"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], f32>
+      %49 = ttarget.cast %48 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
+      ttarget.store_tile %49, %9, %5, %2, %30, %31 {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[64, 64], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[256, 512], bf16>, !ttile.index, !ttile.index) -> ()
       ttarget.yield %37 : (!ttarget.cursor) -> ()
     }) : (!ttarget.cursor) -> ()
     ttarget.yield
@@ -316,7 +316,7 @@ ttarget.matrix_kernel @matmul_relu_ba2a423537__matrix(%0: !ttile.buffer<[256, 19
 // -----
 // CHECK-LABEL: ttarget.matrix_kernel @attention_c4f4f15f86__matrix(
 // CHECK: ttarget.when
-// CHECK: ttarget.fold_rows{{.*}} {kind = "max"}
+// CHECK: ttarget.reduce_rows{{.*}} {kind = "max"}
 // CHECK: ttarget.pack
 // CHECK: ttarget.turn{{.*}} {way = "take"}
 ttarget.matrix_kernel @attention_c4f4f15f86__matrix(%0: !ttile.buffer<[1, 1, 256, 128], bf16>, %1: !ttile.buffer<[1, 1, 256, 128], bf16>, %2: !ttile.buffer<[1, 1, 256, 128], bf16>, %3: !ttile.buffer<[1, 1, 256, 128], bf16>) attributes {symbols = [], grid = [1, 1, 2], writes = [3], features = ["wgmma", "tma", "setmaxnreg"], consumers = 2, registers = [24, 240], shared = 196728} {
@@ -396,29 +396,29 @@ ttarget.matrix_kernel @attention_c4f4f15f86__matrix(%0: !ttile.buffer<[1, 1, 256
         %77 = ttarget.mma_wait %76 : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
         ttarget.release %10, %58 : (!ttarget.ring, !ttarget.cursor) -> ()
         %78 = ttarget.advance %10, %58 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
-        %79 = ttarget.clip %77, %60, %66 {names = ["_i", "_j"], axes = ["_i", "_j"], axis = "_j", bound = min(256, _i + 1), identity = -inf} : (!ttarget.fragment<[128, 128], f32>, !ttile.index, !ttile.index) -> !ttarget.fragment<[128, 128], f32>
-        %80 = ttarget.fold_rows %79 {kind = "max"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.row_vector<[128], f32>
-        %81 = ttarget.math %64, %80 {fn = "max"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+        %79 = ttarget.clip %77, %60, %66 {coords = ["_i", "_j"], axes = ["_i", "_j"], axis = "_j", bound = min(256, _i + 1), identity = -inf} : (!ttarget.fragment<[128, 128], f32>, !ttile.index, !ttile.index) -> !ttarget.fragment<[128, 128], f32>
+        %80 = ttarget.reduce_rows %79 {kind = "max"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.row_vector<[128], f32>
+        %81 = ttarget.elementwise %64, %80 {fn = "max"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
         %82 = ttarget.constant {value = -inf} : () -> !ttarget.row_vector<[128], f32>
-        %83 = ttarget.math %81, %82 {fn = "eq"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], bool>
+        %83 = ttarget.elementwise %81, %82 {fn = "eq"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], bool>
         %84 = ttarget.constant {value = 0.0} : () -> !ttarget.row_vector<[128], f32>
         %85 = ttarget.select %83, %84, %81 : (!ttarget.row_vector<[128], bool>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
         %86 = ttarget.constant {value = 0.12751743082459868} : () -> !ttarget.row_vector<[128], f32>
-        %87 = ttarget.math %85, %86 {fn = "mul"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
-        %88 = ttarget.math %87 {fn = "neg"} : (!ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+        %87 = ttarget.elementwise %85, %86 {fn = "mul"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+        %88 = ttarget.elementwise %87 {fn = "neg"} : (!ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
         %89 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
         %90 = ttarget.constant {value = 0.12751743082459868} : () -> !ttarget.fragment<[128, 128], f32>
-        %91 = ttarget.spread %88 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
-        %92 = ttarget.math %79, %90, %91 {fn = "fma"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
-        %93 = ttarget.math %92 {fn = "exp2"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
-        %94 = ttarget.math %64, %86, %88 {fn = "fma"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
-        %95 = ttarget.math %94 {fn = "exp2"} : (!ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
-        %96 = ttarget.math %65, %95 {fn = "mul"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
-        %97 = ttarget.fold_rows %93 {kind = "sum"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.row_vector<[128], f32>
-        %98 = ttarget.math %96, %97 {fn = "add"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
-        %99 = ttarget.spread %95 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
-        %100 = ttarget.math %63, %99 {fn = "mul"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
-        %101 = ttarget.convert %93 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+        %91 = ttarget.broadcast %88 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
+        %92 = ttarget.elementwise %79, %90, %91 {fn = "fma"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+        %93 = ttarget.elementwise %92 {fn = "exp2"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+        %94 = ttarget.elementwise %64, %86, %88 {fn = "fma"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+        %95 = ttarget.elementwise %94 {fn = "exp2"} : (!ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+        %96 = ttarget.elementwise %65, %95 {fn = "mul"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+        %97 = ttarget.reduce_rows %93 {kind = "sum"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.row_vector<[128], f32>
+        %98 = ttarget.elementwise %96, %97 {fn = "add"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+        %99 = ttarget.broadcast %95 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
+        %100 = ttarget.elementwise %63, %99 {fn = "mul"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+        %101 = ttarget.cast %93 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
         %102 = ttarget.pack %101 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.operand<[128, 128], bf16>
         %103 = ttarget.index %66 {names = ["_l"], expr = _l + 128} : (!ttile.index) -> !ttile.index
         %104 = ttarget.index %103, %67, %60 {names = ["_begin", "_high", "_i"], expr = max(_begin, min(128*((-_begin + min(256, _i + 1)) floordiv 128) + _begin, _high))} : (!ttile.index, !ttile.index, !ttile.index) -> !ttile.index
@@ -437,31 +437,31 @@ ttarget.matrix_kernel @attention_c4f4f15f86__matrix(%0: !ttile.buffer<[1, 1, 256
           %124 = ttarget.mma_wait %121 {left = 1} : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
           ttarget.release %10, %116 : (!ttarget.ring, !ttarget.cursor) -> ()
           %125 = ttarget.advance %10, %116 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
-          %126 = ttarget.fold_rows %124 {kind = "max"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.row_vector<[128], f32>
-          %127 = ttarget.math %113, %126 {fn = "max"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %126 = ttarget.reduce_rows %124 {kind = "max"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.row_vector<[128], f32>
+          %127 = ttarget.elementwise %113, %126 {fn = "max"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
           %128 = ttarget.constant {value = -inf} : () -> !ttarget.row_vector<[128], f32>
-          %129 = ttarget.math %127, %128 {fn = "eq"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], bool>
+          %129 = ttarget.elementwise %127, %128 {fn = "eq"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], bool>
           %130 = ttarget.constant {value = 0.0} : () -> !ttarget.row_vector<[128], f32>
           %131 = ttarget.select %129, %130, %127 : (!ttarget.row_vector<[128], bool>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
           %132 = ttarget.constant {value = 0.12751743082459868} : () -> !ttarget.row_vector<[128], f32>
-          %133 = ttarget.math %131, %132 {fn = "mul"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
-          %134 = ttarget.math %133 {fn = "neg"} : (!ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %133 = ttarget.elementwise %131, %132 {fn = "mul"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %134 = ttarget.elementwise %133 {fn = "neg"} : (!ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
           %135 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
           %136 = ttarget.constant {value = 0.12751743082459868} : () -> !ttarget.fragment<[128, 128], f32>
-          %137 = ttarget.spread %134 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
-          %138 = ttarget.math %124, %136, %137 {fn = "fma"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
-          %139 = ttarget.math %138 {fn = "exp2"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
-          %140 = ttarget.math %113, %132, %134 {fn = "fma"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
-          %141 = ttarget.math %140 {fn = "exp2"} : (!ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
-          %142 = ttarget.math %114, %141 {fn = "mul"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
-          %143 = ttarget.fold_rows %139 {kind = "sum"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.row_vector<[128], f32>
-          %144 = ttarget.math %142, %143 {fn = "add"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
-          %145 = ttarget.spread %141 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          %137 = ttarget.broadcast %134 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          %138 = ttarget.elementwise %124, %136, %137 {fn = "fma"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          %139 = ttarget.elementwise %138 {fn = "exp2"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          %140 = ttarget.elementwise %113, %132, %134 {fn = "fma"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %141 = ttarget.elementwise %140 {fn = "exp2"} : (!ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %142 = ttarget.elementwise %114, %141 {fn = "mul"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %143 = ttarget.reduce_rows %139 {kind = "sum"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.row_vector<[128], f32>
+          %144 = ttarget.elementwise %142, %143 {fn = "add"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %145 = ttarget.broadcast %141 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
           %146 = ttarget.mma_wait %123 : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
           ttarget.release %12, %117 : (!ttarget.ring, !ttarget.cursor) -> ()
           %147 = ttarget.advance %12, %117 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
-          %148 = ttarget.math %146, %145 {fn = "mul"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
-          %149 = ttarget.convert %139 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+          %148 = ttarget.elementwise %146, %145 {fn = "mul"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          %149 = ttarget.cast %139 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
           %150 = ttarget.pack %149 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.operand<[128, 128], bf16>
           ttarget.yield %148, %127, %144, %150, %125, %147 : (!ttarget.fragment<[128, 128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.operand<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor) -> ()
         }) : (!ttile.index, !ttile.index, !ttarget.fragment<[128, 128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.operand<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.fragment<[128, 128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.operand<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor)
@@ -480,32 +480,32 @@ ttarget.matrix_kernel @attention_c4f4f15f86__matrix(%0: !ttile.buffer<[1, 1, 256
           %170 = ttarget.mma_wait %167 {left = 1} : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
           ttarget.release %10, %162 : (!ttarget.ring, !ttarget.cursor) -> ()
           %171 = ttarget.advance %10, %162 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
-          %172 = ttarget.clip %170, %60, %157 {names = ["_i", "_j"], axes = ["_i", "_j"], axis = "_j", bound = min(256, _i + 1), identity = -inf} : (!ttarget.fragment<[128, 128], f32>, !ttile.index, !ttile.index) -> !ttarget.fragment<[128, 128], f32>
-          %173 = ttarget.fold_rows %172 {kind = "max"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.row_vector<[128], f32>
-          %174 = ttarget.math %159, %173 {fn = "max"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %172 = ttarget.clip %170, %60, %157 {coords = ["_i", "_j"], axes = ["_i", "_j"], axis = "_j", bound = min(256, _i + 1), identity = -inf} : (!ttarget.fragment<[128, 128], f32>, !ttile.index, !ttile.index) -> !ttarget.fragment<[128, 128], f32>
+          %173 = ttarget.reduce_rows %172 {kind = "max"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.row_vector<[128], f32>
+          %174 = ttarget.elementwise %159, %173 {fn = "max"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
           %175 = ttarget.constant {value = -inf} : () -> !ttarget.row_vector<[128], f32>
-          %176 = ttarget.math %174, %175 {fn = "eq"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], bool>
+          %176 = ttarget.elementwise %174, %175 {fn = "eq"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], bool>
           %177 = ttarget.constant {value = 0.0} : () -> !ttarget.row_vector<[128], f32>
           %178 = ttarget.select %176, %177, %174 : (!ttarget.row_vector<[128], bool>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
           %179 = ttarget.constant {value = 0.12751743082459868} : () -> !ttarget.row_vector<[128], f32>
-          %180 = ttarget.math %178, %179 {fn = "mul"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
-          %181 = ttarget.math %180 {fn = "neg"} : (!ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %180 = ttarget.elementwise %178, %179 {fn = "mul"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %181 = ttarget.elementwise %180 {fn = "neg"} : (!ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
           %182 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
           %183 = ttarget.constant {value = 0.12751743082459868} : () -> !ttarget.fragment<[128, 128], f32>
-          %184 = ttarget.spread %181 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
-          %185 = ttarget.math %172, %183, %184 {fn = "fma"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
-          %186 = ttarget.math %185 {fn = "exp2"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
-          %187 = ttarget.math %159, %179, %181 {fn = "fma"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
-          %188 = ttarget.math %187 {fn = "exp2"} : (!ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
-          %189 = ttarget.math %160, %188 {fn = "mul"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
-          %190 = ttarget.fold_rows %186 {kind = "sum"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.row_vector<[128], f32>
-          %191 = ttarget.math %189, %190 {fn = "add"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
-          %192 = ttarget.spread %188 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          %184 = ttarget.broadcast %181 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          %185 = ttarget.elementwise %172, %183, %184 {fn = "fma"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          %186 = ttarget.elementwise %185 {fn = "exp2"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          %187 = ttarget.elementwise %159, %179, %181 {fn = "fma"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %188 = ttarget.elementwise %187 {fn = "exp2"} : (!ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %189 = ttarget.elementwise %160, %188 {fn = "mul"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %190 = ttarget.reduce_rows %186 {kind = "sum"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.row_vector<[128], f32>
+          %191 = ttarget.elementwise %189, %190 {fn = "add"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %192 = ttarget.broadcast %188 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
           %193 = ttarget.mma_wait %169 : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
           ttarget.release %12, %163 : (!ttarget.ring, !ttarget.cursor) -> ()
           %194 = ttarget.advance %12, %163 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
-          %195 = ttarget.math %193, %192 {fn = "mul"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
-          %196 = ttarget.convert %186 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+          %195 = ttarget.elementwise %193, %192 {fn = "mul"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          %196 = ttarget.cast %186 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
           %197 = ttarget.pack %196 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.operand<[128, 128], bf16>
           ttarget.yield %195, %174, %191, %197, %171, %194 : (!ttarget.fragment<[128, 128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.operand<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor) -> ()
         }) : (!ttile.index, !ttile.index, !ttarget.fragment<[128, 128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.operand<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.fragment<[128, 128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.operand<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor)
@@ -520,13 +520,13 @@ ttarget.matrix_kernel @attention_c4f4f15f86__matrix(%0: !ttile.buffer<[1, 1, 256
       ttarget.release %8, %57 : (!ttarget.ring, !ttarget.cursor) -> ()
       %202 = ttarget.advance %8, %57 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
       %203 = ttarget.constant {value = 0.0} : () -> !ttarget.row_vector<[128], f32>
-      %204 = ttarget.math %70, %203 {fn = "eq"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], bool>
+      %204 = ttarget.elementwise %70, %203 {fn = "eq"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], bool>
       %205 = ttarget.constant {value = 1.0} : () -> !ttarget.row_vector<[128], f32>
       %206 = ttarget.select %204, %205, %70 : (!ttarget.row_vector<[128], bool>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
-      %207 = ttarget.spread %206 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
-      %208 = ttarget.math %68, %207 {fn = "div"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
-      %209 = ttarget.convert %208 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
-      ttarget.store_tile %209, %14, %7, %3, %54, %55, %60, %61 {names = ["_b", "_h", "_i", "_e"], axes = ["_i", "_e"], map = [_b, _h, _i, _e], bounds = [-1, -1]} : (!ttarget.fragment<[128, 128], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[1, 1, 256, 128], bf16>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> ()
+      %207 = ttarget.broadcast %206 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
+      %208 = ttarget.elementwise %68, %207 {fn = "div"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+      %209 = ttarget.cast %208 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+      ttarget.store_tile %209, %14, %7, %3, %54, %55, %60, %61 {coords = ["_b", "_h", "_i", "_e"], axes = ["_i", "_e"], map = [_b, _h, _i, _e], bounds = [-1, -1]} : (!ttarget.fragment<[128, 128], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[1, 1, 256, 128], bf16>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> ()
       ttarget.yield %202, %71, %72 : (!ttarget.cursor, !ttarget.cursor, !ttarget.cursor) -> ()
     }) : (!ttarget.cursor, !ttarget.cursor, !ttarget.cursor) -> ()
     ttarget.yield
@@ -535,7 +535,7 @@ ttarget.matrix_kernel @attention_c4f4f15f86__matrix(%0: !ttile.buffer<[1, 1, 256
 }
 // -----
 // CHECK-LABEL: ttarget.matrix_kernel @matmul_add_gelu_acd72395a0__matrix(
-// CHECK: ttarget.fragment_load{{.*}} {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_n], bounds = [-1, -1]}
+// CHECK: ttarget.fragment_load{{.*}} {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_n], bounds = [-1, -1]}
 ttarget.matrix_kernel @matmul_add_gelu_acd72395a0__matrix(%0: !ttile.buffer<[256, 192], bf16>, %1: !ttile.buffer<[192, 512], bf16>, %2: !ttile.buffer<[512], bf16>, %3: !ttile.buffer<[256, 512], bf16>) attributes {symbols = [], grid = [4, 8], writes = [3], features = ["wgmma", "tma", "setmaxnreg"], consumers = 1, shared = 147584} {
   %4 = ttarget.shared_tile {offset = 0, stages = 8} : () -> !ttarget.shared_tile<[64, 64], bf16>
   %5 = ttarget.shared_tile {offset = 65536, stages = 8} : () -> !ttarget.shared_tile<[64, 64], bf16>
@@ -588,16 +588,16 @@ ttarget.matrix_kernel @matmul_add_gelu_acd72395a0__matrix(%0: !ttile.buffer<[256
       }) : (!ttile.index, !ttile.index, !ttarget.pending<[64, 64], f32>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.pending<[64, 64], f32>, !ttarget.cursor, !ttarget.cursor)
       %46 = ttarget.mma_wait %37 : (!ttarget.pending<[64, 64], f32>) -> !ttarget.fragment<[64, 64], f32>
       ttarget.release %7, %39 : (!ttarget.ring, !ttarget.cursor) -> ()
-      %47 = ttarget.convert %46 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
-      %48 = ttarget.convert %47 : (!ttarget.fragment<[64, 64], bf16>) -> !ttarget.fragment<[64, 64], f32>
-      %49 = ttarget.fragment_load %2, %31, %32 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_n], bounds = [-1, -1]} : (!ttile.buffer<[512], bf16>, !ttile.index, !ttile.index) -> !ttarget.fragment<[64, 64], bf16>
-      %50 = ttarget.convert %49 : (!ttarget.fragment<[64, 64], bf16>) -> !ttarget.fragment<[64, 64], f32>
-      %51 = ttarget.math %48, %50 {fn = "add"} : (!ttarget.fragment<[64, 64], f32>, !ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], f32>
-      %52 = ttarget.convert %51 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
-      %53 = ttarget.convert %52 : (!ttarget.fragment<[64, 64], bf16>) -> !ttarget.fragment<[64, 64], f32>
-      %54 = ttarget.math %53 {fn = "gelu_tanh"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], f32>
-      %55 = ttarget.convert %54 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
-      ttarget.store_tile %55, %10, %6, %3, %31, %32 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[64, 64], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[256, 512], bf16>, !ttile.index, !ttile.index) -> ()
+      %47 = ttarget.cast %46 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
+      %48 = ttarget.cast %47 : (!ttarget.fragment<[64, 64], bf16>) -> !ttarget.fragment<[64, 64], f32>
+      %49 = ttarget.fragment_load %2, %31, %32 {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_n], bounds = [-1, -1]} : (!ttile.buffer<[512], bf16>, !ttile.index, !ttile.index) -> !ttarget.fragment<[64, 64], bf16>
+      %50 = ttarget.cast %49 : (!ttarget.fragment<[64, 64], bf16>) -> !ttarget.fragment<[64, 64], f32>
+      %51 = ttarget.elementwise %48, %50 {fn = "add"} : (!ttarget.fragment<[64, 64], f32>, !ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], f32>
+      %52 = ttarget.cast %51 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
+      %53 = ttarget.cast %52 : (!ttarget.fragment<[64, 64], bf16>) -> !ttarget.fragment<[64, 64], f32>
+      %54 = ttarget.elementwise %53 {fn = "gelu_tanh"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], f32>
+      %55 = ttarget.cast %54 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
+      ttarget.store_tile %55, %10, %6, %3, %31, %32 {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[64, 64], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[256, 512], bf16>, !ttile.index, !ttile.index) -> ()
       ttarget.yield %38 : (!ttarget.cursor) -> ()
     }) : (!ttarget.cursor) -> ()
     ttarget.yield
@@ -606,7 +606,7 @@ ttarget.matrix_kernel @matmul_add_gelu_acd72395a0__matrix(%0: !ttile.buffer<[256
 }
 // -----
 // CHECK-LABEL: ttarget.matrix_kernel @matmul_gt_695f8e7a99__matrix(
-// CHECK: ttarget.fragment_store{{.*}} {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]}
+// CHECK: ttarget.fragment_store{{.*}} {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]}
 ttarget.matrix_kernel @matmul_gt_695f8e7a99__matrix(%0: !ttile.buffer<[256, 192], bf16>, %1: !ttile.buffer<[192, 512], bf16>, %2: !ttile.buffer<[256, 512], bool>) attributes {symbols = [], grid = [4, 8], writes = [2], features = ["wgmma", "tma", "setmaxnreg"], consumers = 1, shared = 131200} {
   %3 = ttarget.shared_tile {offset = 0, stages = 8} : () -> !ttarget.shared_tile<[64, 64], bf16>
   %4 = ttarget.shared_tile {offset = 65536, stages = 8} : () -> !ttarget.shared_tile<[64, 64], bf16>
@@ -657,13 +657,13 @@ ttarget.matrix_kernel @matmul_gt_695f8e7a99__matrix(%0: !ttile.buffer<[256, 192]
       }) : (!ttile.index, !ttile.index, !ttarget.pending<[64, 64], f32>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.pending<[64, 64], f32>, !ttarget.cursor, !ttarget.cursor)
       %43 = ttarget.mma_wait %34 : (!ttarget.pending<[64, 64], f32>) -> !ttarget.fragment<[64, 64], f32>
       ttarget.release %5, %36 : (!ttarget.ring, !ttarget.cursor) -> ()
-      %44 = ttarget.convert %43 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
-      %45 = ttarget.convert %44 : (!ttarget.fragment<[64, 64], bf16>) -> !ttarget.fragment<[64, 64], f32>
+      %44 = ttarget.cast %43 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
+      %45 = ttarget.cast %44 : (!ttarget.fragment<[64, 64], bf16>) -> !ttarget.fragment<[64, 64], f32>
       %46 = ttarget.constant {value = 1.0} : () -> !ttarget.fragment<[64, 64], f32>
-      %47 = ttarget.convert %46 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
-      %48 = ttarget.convert %47 : (!ttarget.fragment<[64, 64], bf16>) -> !ttarget.fragment<[64, 64], f32>
-      %49 = ttarget.math %45, %48 {fn = "gt"} : (!ttarget.fragment<[64, 64], f32>, !ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bool>
-      ttarget.fragment_store %49, %2, %28, %29 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[64, 64], bool>, !ttile.buffer<[256, 512], bool>, !ttile.index, !ttile.index) -> ()
+      %47 = ttarget.cast %46 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
+      %48 = ttarget.cast %47 : (!ttarget.fragment<[64, 64], bf16>) -> !ttarget.fragment<[64, 64], f32>
+      %49 = ttarget.elementwise %45, %48 {fn = "gt"} : (!ttarget.fragment<[64, 64], f32>, !ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bool>
+      ttarget.fragment_store %49, %2, %28, %29 {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[64, 64], bool>, !ttile.buffer<[256, 512], bool>, !ttile.index, !ttile.index) -> ()
       ttarget.yield %35 : (!ttarget.cursor) -> ()
     }) : (!ttarget.cursor) -> ()
     ttarget.yield
@@ -690,19 +690,19 @@ ttarget.kernel @attention_c4f4f15f86(%0: !ttile.buffer<[1, 1, 256, 128], bf16>, 
     ttarget.loop %16, %17 {step = 1} ({
     ^bb0(%18: !ttile.index):
       %19 = ttarget.index %7, %18 {names = ["_i", "_row"], expr = _i + _row} : (!ttile.index, !ttile.index) -> !ttile.index
-      %20 = ttarget.load %0, %4, %5, %19, %9 {names = ["_b", "_h", "_i", "_d"], axes = ["_d"], offset = 32768*_b + _d + 32768*_h + 128*_i, way = "contiguous", align = 2} : (!ttile.buffer<[1, 1, 256, 128], bf16>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.vector<[128], bf16>
-      %21 = ttarget.convert %20 : (!ttarget.vector<[128], bf16>) -> !ttarget.vector<[128], f32>
+      %20 = ttarget.load %0, %4, %5, %19, %9 {coords = ["_b", "_h", "_i", "_d"], axes = ["_d"], offset = 32768*_b + _d + 32768*_h + 128*_i, pattern = "contiguous", align = 2} : (!ttile.buffer<[1, 1, 256, 128], bf16>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.vector<[128], bf16>
+      %21 = ttarget.cast %20 : (!ttarget.vector<[128], bf16>) -> !ttarget.vector<[128], f32>
       %22 = ttarget.constant {value = 0.12751743082459868} : () -> !ttarget.vector<[128], f32>
-      %23 = ttarget.math %21, %22 {fn = "mul"} : (!ttarget.vector<[128], f32>, !ttarget.vector<[128], f32>) -> !ttarget.vector<[128], f32>
+      %23 = ttarget.elementwise %21, %22 {fn = "mul"} : (!ttarget.vector<[128], f32>, !ttarget.vector<[128], f32>) -> !ttarget.vector<[128], f32>
       %24 = ttarget.constant {value = 0.0} : () -> !ttarget.vector<[128], f32>
       %25 = ttarget.constant {value = -inf} : () -> !ttarget.vector<[], f32>
       %26 = ttarget.constant {value = 0.0} : () -> !ttarget.vector<[], f32>
       %27 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
-      ttarget.store %23, %12, %18, %27 {names = ["_row", "_col"], axes = ["_col"], offset = _col + 128*_row, way = "contiguous", align = 64} : (!ttarget.vector<[128], f32>, !ttile.buffer<[128, 128], f32>, !ttile.index, !ttile.index) -> ()
+      ttarget.store %23, %12, %18, %27 {coords = ["_row", "_col"], axes = ["_col"], offset = _col + 128*_row, pattern = "contiguous", align = 64} : (!ttarget.vector<[128], f32>, !ttile.buffer<[128, 128], f32>, !ttile.index, !ttile.index) -> ()
       %28 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
-      ttarget.store %24, %13, %18, %28 {names = ["_row", "_col"], axes = ["_col"], offset = _col + 128*_row, way = "contiguous", align = 64} : (!ttarget.vector<[128], f32>, !ttile.buffer<[128, 128], f32>, !ttile.index, !ttile.index) -> ()
-      ttarget.store %25, %14, %18 {names = ["_row"], axes = [], offset = _row, way = "contiguous", align = 4} : (!ttarget.vector<[], f32>, !ttile.buffer<[128], f32>, !ttile.index) -> ()
-      ttarget.store %26, %15, %18 {names = ["_row"], axes = [], offset = _row, way = "contiguous", align = 4} : (!ttarget.vector<[], f32>, !ttile.buffer<[128], f32>, !ttile.index) -> ()
+      ttarget.store %24, %13, %18, %28 {coords = ["_row", "_col"], axes = ["_col"], offset = _col + 128*_row, pattern = "contiguous", align = 64} : (!ttarget.vector<[128], f32>, !ttile.buffer<[128, 128], f32>, !ttile.index, !ttile.index) -> ()
+      ttarget.store %25, %14, %18 {coords = ["_row"], axes = [], offset = _row, pattern = "contiguous", align = 4} : (!ttarget.vector<[], f32>, !ttile.buffer<[128], f32>, !ttile.index) -> ()
+      ttarget.store %26, %15, %18 {coords = ["_row"], axes = [], offset = _row, pattern = "contiguous", align = 4} : (!ttarget.vector<[], f32>, !ttile.buffer<[128], f32>, !ttile.index) -> ()
       ttarget.yield
     }) : (!ttile.index, !ttile.index) -> ()
     ttarget.loop %10, %11 {step = 256, is_partial = true} ({
@@ -717,34 +717,34 @@ ttarget.kernel @attention_c4f4f15f86(%0: !ttile.buffer<[1, 1, 256, 128], bf16>, 
       ^bb0(%35: !ttile.index):
         %36 = ttarget.index %7, %35 {names = ["_i", "_row"], expr = _i + _row} : (!ttile.index, !ttile.index) -> !ttile.index
         %37 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
-        %38 = ttarget.load %31, %35, %37 {names = ["_row", "_col"], axes = ["_col"], offset = _col + 256*_row, way = "contiguous", align = 64} : (!ttile.buffer<[128, 256], f32>, !ttile.index, !ttile.index) -> !ttarget.vector<[256], f32>
-        %39 = ttarget.clip %38, %36, %29 {names = ["_i", "_j"], axes = ["_j"], axis = "_j", bound = min(256, _i + 1), identity = -inf} : (!ttarget.vector<[256], f32>, !ttile.index, !ttile.index) -> !ttarget.vector<[256], f32>
-        %40 = ttarget.fold %39 {kind = "max", axis = 0} : (!ttarget.vector<[256], f32>) -> !ttarget.vector<[], f32>
-        %41 = ttarget.load %14, %35 {names = ["_row"], axes = [], offset = _row, way = "contiguous", align = 4} : (!ttile.buffer<[128], f32>, !ttile.index) -> !ttarget.vector<[], f32>
-        %42 = ttarget.math %41, %40 {fn = "max"} : (!ttarget.vector<[], f32>, !ttarget.vector<[], f32>) -> !ttarget.vector<[], f32>
+        %38 = ttarget.load %31, %35, %37 {coords = ["_row", "_col"], axes = ["_col"], offset = _col + 256*_row, pattern = "contiguous", align = 64} : (!ttile.buffer<[128, 256], f32>, !ttile.index, !ttile.index) -> !ttarget.vector<[256], f32>
+        %39 = ttarget.clip %38, %36, %29 {coords = ["_i", "_j"], axes = ["_j"], axis = "_j", bound = min(256, _i + 1), identity = -inf} : (!ttarget.vector<[256], f32>, !ttile.index, !ttile.index) -> !ttarget.vector<[256], f32>
+        %40 = ttarget.reduce %39 {kind = "max", axis = 0} : (!ttarget.vector<[256], f32>) -> !ttarget.vector<[], f32>
+        %41 = ttarget.load %14, %35 {coords = ["_row"], axes = [], offset = _row, pattern = "contiguous", align = 4} : (!ttile.buffer<[128], f32>, !ttile.index) -> !ttarget.vector<[], f32>
+        %42 = ttarget.elementwise %41, %40 {fn = "max"} : (!ttarget.vector<[], f32>, !ttarget.vector<[], f32>) -> !ttarget.vector<[], f32>
         %43 = ttarget.constant {value = -inf} : () -> !ttarget.vector<[], f32>
-        %44 = ttarget.math %42, %43 {fn = "eq"} : (!ttarget.vector<[], f32>, !ttarget.vector<[], f32>) -> !ttarget.vector<[], bool>
+        %44 = ttarget.elementwise %42, %43 {fn = "eq"} : (!ttarget.vector<[], f32>, !ttarget.vector<[], f32>) -> !ttarget.vector<[], bool>
         %45 = ttarget.constant {value = 0.0} : () -> !ttarget.vector<[], f32>
         %46 = ttarget.select %44, %45, %42 : (!ttarget.vector<[], bool>, !ttarget.vector<[], f32>, !ttarget.vector<[], f32>) -> !ttarget.vector<[], f32>
-        %47 = ttarget.spread %46 {axes = []} : (!ttarget.vector<[], f32>) -> !ttarget.vector<[256], f32>
-        %48 = ttarget.math %39, %47 {fn = "sub"} : (!ttarget.vector<[256], f32>, !ttarget.vector<[256], f32>) -> !ttarget.vector<[256], f32>
-        %49 = ttarget.math %48 {fn = "exp2"} : (!ttarget.vector<[256], f32>) -> !ttarget.vector<[256], f32>
-        %50 = ttarget.math %41, %46 {fn = "sub"} : (!ttarget.vector<[], f32>, !ttarget.vector<[], f32>) -> !ttarget.vector<[], f32>
-        %51 = ttarget.math %50 {fn = "exp2"} : (!ttarget.vector<[], f32>) -> !ttarget.vector<[], f32>
-        %52 = ttarget.load %15, %35 {names = ["_row"], axes = [], offset = _row, way = "contiguous", align = 4} : (!ttile.buffer<[128], f32>, !ttile.index) -> !ttarget.vector<[], f32>
-        %53 = ttarget.math %52, %51 {fn = "mul"} : (!ttarget.vector<[], f32>, !ttarget.vector<[], f32>) -> !ttarget.vector<[], f32>
-        %54 = ttarget.fold %49 {kind = "sum", axis = 0} : (!ttarget.vector<[256], f32>) -> !ttarget.vector<[], f32>
-        %55 = ttarget.math %53, %54 {fn = "add"} : (!ttarget.vector<[], f32>, !ttarget.vector<[], f32>) -> !ttarget.vector<[], f32>
-        %56 = ttarget.spread %51 {axes = []} : (!ttarget.vector<[], f32>) -> !ttarget.vector<[128], f32>
+        %47 = ttarget.broadcast %46 {axes = []} : (!ttarget.vector<[], f32>) -> !ttarget.vector<[256], f32>
+        %48 = ttarget.elementwise %39, %47 {fn = "sub"} : (!ttarget.vector<[256], f32>, !ttarget.vector<[256], f32>) -> !ttarget.vector<[256], f32>
+        %49 = ttarget.elementwise %48 {fn = "exp2"} : (!ttarget.vector<[256], f32>) -> !ttarget.vector<[256], f32>
+        %50 = ttarget.elementwise %41, %46 {fn = "sub"} : (!ttarget.vector<[], f32>, !ttarget.vector<[], f32>) -> !ttarget.vector<[], f32>
+        %51 = ttarget.elementwise %50 {fn = "exp2"} : (!ttarget.vector<[], f32>) -> !ttarget.vector<[], f32>
+        %52 = ttarget.load %15, %35 {coords = ["_row"], axes = [], offset = _row, pattern = "contiguous", align = 4} : (!ttile.buffer<[128], f32>, !ttile.index) -> !ttarget.vector<[], f32>
+        %53 = ttarget.elementwise %52, %51 {fn = "mul"} : (!ttarget.vector<[], f32>, !ttarget.vector<[], f32>) -> !ttarget.vector<[], f32>
+        %54 = ttarget.reduce %49 {kind = "sum", axis = 0} : (!ttarget.vector<[256], f32>) -> !ttarget.vector<[], f32>
+        %55 = ttarget.elementwise %53, %54 {fn = "add"} : (!ttarget.vector<[], f32>, !ttarget.vector<[], f32>) -> !ttarget.vector<[], f32>
+        %56 = ttarget.broadcast %51 {axes = []} : (!ttarget.vector<[], f32>) -> !ttarget.vector<[128], f32>
         %57 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
-        %58 = ttarget.load %13, %35, %57 {names = ["_row", "_col"], axes = ["_col"], offset = _col + 128*_row, way = "contiguous", align = 64} : (!ttile.buffer<[128, 128], f32>, !ttile.index, !ttile.index) -> !ttarget.vector<[128], f32>
-        %59 = ttarget.math %58, %56 {fn = "mul"} : (!ttarget.vector<[128], f32>, !ttarget.vector<[128], f32>) -> !ttarget.vector<[128], f32>
-        ttarget.store %42, %14, %35 {names = ["_row"], axes = [], offset = _row, way = "contiguous", align = 4} : (!ttarget.vector<[], f32>, !ttile.buffer<[128], f32>, !ttile.index) -> ()
+        %58 = ttarget.load %13, %35, %57 {coords = ["_row", "_col"], axes = ["_col"], offset = _col + 128*_row, pattern = "contiguous", align = 64} : (!ttile.buffer<[128, 128], f32>, !ttile.index, !ttile.index) -> !ttarget.vector<[128], f32>
+        %59 = ttarget.elementwise %58, %56 {fn = "mul"} : (!ttarget.vector<[128], f32>, !ttarget.vector<[128], f32>) -> !ttarget.vector<[128], f32>
+        ttarget.store %42, %14, %35 {coords = ["_row"], axes = [], offset = _row, pattern = "contiguous", align = 4} : (!ttarget.vector<[], f32>, !ttile.buffer<[128], f32>, !ttile.index) -> ()
         %60 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
-        ttarget.store %49, %31, %35, %60 {names = ["_row", "_col"], axes = ["_col"], offset = _col + 256*_row, way = "contiguous", align = 64} : (!ttarget.vector<[256], f32>, !ttile.buffer<[128, 256], f32>, !ttile.index, !ttile.index) -> ()
-        ttarget.store %55, %15, %35 {names = ["_row"], axes = [], offset = _row, way = "contiguous", align = 4} : (!ttarget.vector<[], f32>, !ttile.buffer<[128], f32>, !ttile.index) -> ()
+        ttarget.store %49, %31, %35, %60 {coords = ["_row", "_col"], axes = ["_col"], offset = _col + 256*_row, pattern = "contiguous", align = 64} : (!ttarget.vector<[256], f32>, !ttile.buffer<[128, 256], f32>, !ttile.index, !ttile.index) -> ()
+        ttarget.store %55, %15, %35 {coords = ["_row"], axes = [], offset = _row, pattern = "contiguous", align = 4} : (!ttarget.vector<[], f32>, !ttile.buffer<[128], f32>, !ttile.index) -> ()
         %61 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
-        ttarget.store %59, %13, %35, %61 {names = ["_row", "_col"], axes = ["_col"], offset = _col + 128*_row, way = "contiguous", align = 64} : (!ttarget.vector<[128], f32>, !ttile.buffer<[128, 128], f32>, !ttile.index, !ttile.index) -> ()
+        ttarget.store %59, %13, %35, %61 {coords = ["_row", "_col"], axes = ["_col"], offset = _col + 128*_row, pattern = "contiguous", align = 64} : (!ttarget.vector<[128], f32>, !ttile.buffer<[128, 128], f32>, !ttile.index, !ttile.index) -> ()
         ttarget.yield
       }) : (!ttile.index, !ttile.index) -> ()
       %62 = ttarget.scratch {offset = 658560} : () -> !ttile.buffer<[526464], u8>
@@ -756,17 +756,17 @@ ttarget.kernel @attention_c4f4f15f86(%0: !ttile.buffer<[1, 1, 256, 128], bf16>, 
     ttarget.loop %63, %64 {step = 1} ({
     ^bb0(%65: !ttile.index):
       %66 = ttarget.constant {value = 0.0} : () -> !ttarget.vector<[], f32>
-      %67 = ttarget.load %15, %65 {names = ["_row"], axes = [], offset = _row, way = "contiguous", align = 4} : (!ttile.buffer<[128], f32>, !ttile.index) -> !ttarget.vector<[], f32>
-      %68 = ttarget.math %67, %66 {fn = "eq"} : (!ttarget.vector<[], f32>, !ttarget.vector<[], f32>) -> !ttarget.vector<[], bool>
+      %67 = ttarget.load %15, %65 {coords = ["_row"], axes = [], offset = _row, pattern = "contiguous", align = 4} : (!ttile.buffer<[128], f32>, !ttile.index) -> !ttarget.vector<[], f32>
+      %68 = ttarget.elementwise %67, %66 {fn = "eq"} : (!ttarget.vector<[], f32>, !ttarget.vector<[], f32>) -> !ttarget.vector<[], bool>
       %69 = ttarget.constant {value = 1.0} : () -> !ttarget.vector<[], f32>
       %70 = ttarget.select %68, %69, %67 : (!ttarget.vector<[], bool>, !ttarget.vector<[], f32>, !ttarget.vector<[], f32>) -> !ttarget.vector<[], f32>
-      %71 = ttarget.spread %70 {axes = []} : (!ttarget.vector<[], f32>) -> !ttarget.vector<[128], f32>
+      %71 = ttarget.broadcast %70 {axes = []} : (!ttarget.vector<[], f32>) -> !ttarget.vector<[128], f32>
       %72 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
-      %73 = ttarget.load %13, %65, %72 {names = ["_row", "_col"], axes = ["_col"], offset = _col + 128*_row, way = "contiguous", align = 64} : (!ttile.buffer<[128, 128], f32>, !ttile.index, !ttile.index) -> !ttarget.vector<[128], f32>
-      %74 = ttarget.math %73, %71 {fn = "div"} : (!ttarget.vector<[128], f32>, !ttarget.vector<[128], f32>) -> !ttarget.vector<[128], f32>
-      %75 = ttarget.convert %74 {rounding = "nearest_even"} : (!ttarget.vector<[128], f32>) -> !ttarget.vector<[128], bf16>
+      %73 = ttarget.load %13, %65, %72 {coords = ["_row", "_col"], axes = ["_col"], offset = _col + 128*_row, pattern = "contiguous", align = 64} : (!ttile.buffer<[128, 128], f32>, !ttile.index, !ttile.index) -> !ttarget.vector<[128], f32>
+      %74 = ttarget.elementwise %73, %71 {fn = "div"} : (!ttarget.vector<[128], f32>, !ttarget.vector<[128], f32>) -> !ttarget.vector<[128], f32>
+      %75 = ttarget.cast %74 {rounding = "nearest_even"} : (!ttarget.vector<[128], f32>) -> !ttarget.vector<[128], bf16>
       %76 = ttarget.index %7, %65 {names = ["_i", "_row"], expr = _i + _row} : (!ttile.index, !ttile.index) -> !ttile.index
-      ttarget.store %75, %3, %4, %5, %76, %8 {names = ["_b", "_h", "_i", "_e"], axes = ["_e"], offset = 32768*_b + _e + 32768*_h + 128*_i, way = "contiguous", align = 2} : (!ttarget.vector<[128], bf16>, !ttile.buffer<[1, 1, 256, 128], bf16>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> ()
+      ttarget.store %75, %3, %4, %5, %76, %8 {coords = ["_b", "_h", "_i", "_e"], axes = ["_e"], offset = 32768*_b + _e + 32768*_h + 128*_i, pattern = "contiguous", align = 2} : (!ttarget.vector<[128], bf16>, !ttile.buffer<[1, 1, 256, 128], bf16>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> ()
       ttarget.yield
     }) : (!ttile.index, !ttile.index) -> ()
     ttarget.yield
@@ -775,7 +775,7 @@ ttarget.kernel @attention_c4f4f15f86(%0: !ttile.buffer<[1, 1, 256, 128], bf16>, 
 }
 // -----
 // CHECK-LABEL: ttarget.kernel @scatter_rows_0398b55f68(
-// CHECK: ttarget.fetch{{.*}} {names = ["_n"], offset = _n}
+// CHECK: ttarget.fetch{{.*}} {coords = ["_n"], offset = _n}
 ttarget.kernel @scatter_rows_0398b55f68(%0: !ttile.buffer<[1, s0, s1], f32>, %1: !ttile.buffer<[s2], i64>, %2: !ttile.buffer<[1, s2, s1], f32>, %3: !ttile.buffer<[1, s0, s1], f32>) attributes {symbols = ["s0", "s1", "s2"], writes = [3], lanes = 16, features = ["avx2", "fma", "f16c", "bmi", "bmi2", "popcnt", "sse4.2", "avx", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"], scratch = 0} {
   ttarget.programs {grid = [1, ((s1 + 63) floordiv 64)]} ({
   ^bb0(%4: !ttile.index, %5: !ttile.index):
@@ -784,9 +784,9 @@ ttarget.kernel @scatter_rows_0398b55f68(%0: !ttile.buffer<[1, s0, s1], f32>, %1:
     %8 = ttarget.index {names = [], expr = s2} : () -> !ttile.index
     ttarget.loop %7, %8 {step = 1} ({
     ^bb0(%9: !ttile.index):
-      %10 = ttarget.fetch %1, %9 {names = ["_n"], offset = _n} : (!ttile.buffer<[s2], i64>, !ttile.index) -> !ttile.index
-      %11 = ttarget.load %2, %4, %6, %9 {names = ["_o", "_j", "_n"], axes = ["_j"], offset = _o*s1*s2 + _n*s1 + _j, way = "contiguous", align = 4, guarded = ["_j"], bounds = [s1]} : (!ttile.buffer<[1, s2, s1], f32>, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.vector<[64], f32>
-      ttarget.store %11, %3, %4, %6, %10 {names = ["_o", "_j", "_r"], axes = ["_j"], offset = _o*s0*s1 + _r*s1 + _j, way = "contiguous", align = 4, guarded = ["_j"], bounds = [s1]} : (!ttarget.vector<[64], f32>, !ttile.buffer<[1, s0, s1], f32>, !ttile.index, !ttile.index, !ttile.index) -> ()
+      %10 = ttarget.fetch %1, %9 {coords = ["_n"], offset = _n} : (!ttile.buffer<[s2], i64>, !ttile.index) -> !ttile.index
+      %11 = ttarget.load %2, %4, %6, %9 {coords = ["_o", "_j", "_n"], axes = ["_j"], offset = _o*s1*s2 + _n*s1 + _j, pattern = "contiguous", align = 4, guarded = ["_j"], bounds = [s1]} : (!ttile.buffer<[1, s2, s1], f32>, !ttile.index, !ttile.index, !ttile.index) -> !ttarget.vector<[64], f32>
+      ttarget.store %11, %3, %4, %6, %10 {coords = ["_o", "_j", "_r"], axes = ["_j"], offset = _o*s0*s1 + _r*s1 + _j, pattern = "contiguous", align = 4, guarded = ["_j"], bounds = [s1]} : (!ttarget.vector<[64], f32>, !ttile.buffer<[1, s0, s1], f32>, !ttile.index, !ttile.index, !ttile.index) -> ()
       ttarget.yield
     }) : (!ttile.index, !ttile.index) -> ()
     ttarget.yield
@@ -799,10 +799,10 @@ ttarget.kernel @scatter_rows_0398b55f68(%0: !ttile.buffer<[1, s0, s1], f32>, %1:
 ttarget.kernel @round_to_f4f2a3cc8b(%0: !ttile.buffer<[], f32>, %1: !ttile.buffer<[], bf16>) attributes {symbols = [], writes = [1], lanes = 16, features = ["avx2", "fma", "f16c", "bmi", "bmi2", "popcnt", "sse4.2", "avx", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"], scratch = 0} {
   ttarget.programs {grid = [1]} ({
   ^bb0(%2: !ttile.index):
-    %3 = ttarget.load %0 {names = [], axes = [], offset = 0, way = "contiguous", align = 4} : (!ttile.buffer<[], f32>) -> !ttarget.vector<[], f32>
+    %3 = ttarget.load %0 {coords = [], axes = [], offset = 0, pattern = "contiguous", align = 4} : (!ttile.buffer<[], f32>) -> !ttarget.vector<[], f32>
     %4 = ttarget.round %3 {format = "bf16"} : (!ttarget.vector<[], f32>) -> !ttarget.vector<[], f32>
-    %5 = ttarget.convert %4 {rounding = "nearest_even"} : (!ttarget.vector<[], f32>) -> !ttarget.vector<[], bf16>
-    ttarget.store %5, %1 {names = [], axes = [], offset = 0, way = "contiguous", align = 2} : (!ttarget.vector<[], bf16>, !ttile.buffer<[], bf16>) -> ()
+    %5 = ttarget.cast %4 {rounding = "nearest_even"} : (!ttarget.vector<[], f32>) -> !ttarget.vector<[], bf16>
+    ttarget.store %5, %1 {coords = [], axes = [], offset = 0, pattern = "contiguous", align = 2} : (!ttarget.vector<[], bf16>, !ttile.buffer<[], bf16>) -> ()
     ttarget.yield
   })
   ttarget.return
@@ -892,29 +892,29 @@ ttarget.matrix_kernel @attention_c4f4f15f86__matrix(%0: !ttile.buffer<[1, 1, 256
         %79 = ttarget.advance %10, %58 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
         %80 = ttarget.index %60 {names = ["_i"], expr = min(256, _i + 1) - 128} : (!ttile.index) -> !ttile.index
         %81 = ttarget.when %80, %66, %78 ({
-          %82 = ttarget.clip %78, %60, %66 {names = ["_i", "_j"], axes = ["_i", "_j"], axis = "_j", bound = min(256, _i + 1), identity = -inf} : (!ttarget.fragment<[128, 128], f32>, !ttile.index, !ttile.index) -> !ttarget.fragment<[128, 128], f32>
+          %82 = ttarget.clip %78, %60, %66 {coords = ["_i", "_j"], axes = ["_i", "_j"], axis = "_j", bound = min(256, _i + 1), identity = -inf} : (!ttarget.fragment<[128, 128], f32>, !ttile.index, !ttile.index) -> !ttarget.fragment<[128, 128], f32>
           ttarget.yield %82 : (!ttarget.fragment<[128, 128], f32>) -> ()
         }) : (!ttile.index, !ttile.index, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
-        %83 = ttarget.fold_rows %81 {kind = "max"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.row_vector<[128], f32>
-        %84 = ttarget.math %64, %83 {fn = "max"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+        %83 = ttarget.reduce_rows %81 {kind = "max"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.row_vector<[128], f32>
+        %84 = ttarget.elementwise %64, %83 {fn = "max"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
         %85 = ttarget.constant {value = -inf} : () -> !ttarget.row_vector<[128], f32>
-        %86 = ttarget.math %84, %85 {fn = "eq"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], bool>
+        %86 = ttarget.elementwise %84, %85 {fn = "eq"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], bool>
         %87 = ttarget.constant {value = 0.0} : () -> !ttarget.row_vector<[128], f32>
         %88 = ttarget.select %86, %87, %84 : (!ttarget.row_vector<[128], bool>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
         %89 = ttarget.constant {value = 0.12751743082459868} : () -> !ttarget.row_vector<[128], f32>
-        %90 = ttarget.math %88, %89 {fn = "mul"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
-        %91 = ttarget.math %90 {fn = "neg"} : (!ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+        %90 = ttarget.elementwise %88, %89 {fn = "mul"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+        %91 = ttarget.elementwise %90 {fn = "neg"} : (!ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
         %92 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
         %93 = ttarget.constant {value = 0.12751743082459868} : () -> !ttarget.fragment<[128, 128], f32>
-        %94 = ttarget.spread %91 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
-        %95 = ttarget.math %81, %93, %94 {fn = "fma"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
-        %96 = ttarget.math %95 {fn = "exp2"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
-        %97 = ttarget.math %64, %89, %91 {fn = "fma"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
-        %98 = ttarget.math %97 {fn = "exp2"} : (!ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+        %94 = ttarget.broadcast %91 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
+        %95 = ttarget.elementwise %81, %93, %94 {fn = "fma"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+        %96 = ttarget.elementwise %95 {fn = "exp2"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+        %97 = ttarget.elementwise %64, %89, %91 {fn = "fma"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+        %98 = ttarget.elementwise %97 {fn = "exp2"} : (!ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
         %99 = ttarget.grow_rows %73, %98, %96 : (!ttarget.partial_rows<[128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.partial_rows<[128], f32>
-        %100 = ttarget.spread %98 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
-        %101 = ttarget.math %63, %100 {fn = "mul"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
-        %102 = ttarget.convert %96 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+        %100 = ttarget.broadcast %98 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
+        %101 = ttarget.elementwise %63, %100 {fn = "mul"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+        %102 = ttarget.cast %96 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
         %103 = ttarget.pack %102 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.operand<[128, 128], bf16>
         %104 = ttarget.index %66 {names = ["_l"], expr = _l + 128} : (!ttile.index) -> !ttile.index
         %105 = ttarget.index %104, %67, %60 {names = ["_begin", "_high", "_i"], expr = max(_begin, min(128*((-_begin + min(256, _i + 1)) floordiv 128) + _begin, _high))} : (!ttile.index, !ttile.index, !ttile.index) -> !ttile.index
@@ -933,29 +933,29 @@ ttarget.matrix_kernel @attention_c4f4f15f86__matrix(%0: !ttile.buffer<[1, 1, 256
           %127 = ttarget.mma_wait %124 {left = 1} : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
           ttarget.release %10, %119 : (!ttarget.ring, !ttarget.cursor) -> ()
           %128 = ttarget.advance %10, %119 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
-          %129 = ttarget.fold_rows %127 {kind = "max"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.row_vector<[128], f32>
-          %130 = ttarget.math %115, %129 {fn = "max"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %129 = ttarget.reduce_rows %127 {kind = "max"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.row_vector<[128], f32>
+          %130 = ttarget.elementwise %115, %129 {fn = "max"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
           %131 = ttarget.constant {value = -inf} : () -> !ttarget.row_vector<[128], f32>
-          %132 = ttarget.math %130, %131 {fn = "eq"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], bool>
+          %132 = ttarget.elementwise %130, %131 {fn = "eq"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], bool>
           %133 = ttarget.constant {value = 0.0} : () -> !ttarget.row_vector<[128], f32>
           %134 = ttarget.select %132, %133, %130 : (!ttarget.row_vector<[128], bool>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
           %135 = ttarget.constant {value = 0.12751743082459868} : () -> !ttarget.row_vector<[128], f32>
-          %136 = ttarget.math %134, %135 {fn = "mul"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
-          %137 = ttarget.math %136 {fn = "neg"} : (!ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %136 = ttarget.elementwise %134, %135 {fn = "mul"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %137 = ttarget.elementwise %136 {fn = "neg"} : (!ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
           %138 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
           %139 = ttarget.constant {value = 0.12751743082459868} : () -> !ttarget.fragment<[128, 128], f32>
-          %140 = ttarget.spread %137 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
-          %141 = ttarget.math %127, %139, %140 {fn = "fma"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
-          %142 = ttarget.math %141 {fn = "exp2"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
-          %143 = ttarget.math %115, %135, %137 {fn = "fma"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
-          %144 = ttarget.math %143 {fn = "exp2"} : (!ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %140 = ttarget.broadcast %137 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          %141 = ttarget.elementwise %127, %139, %140 {fn = "fma"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          %142 = ttarget.elementwise %141 {fn = "exp2"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          %143 = ttarget.elementwise %115, %135, %137 {fn = "fma"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %144 = ttarget.elementwise %143 {fn = "exp2"} : (!ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
           %145 = ttarget.grow_rows %116, %144, %142 : (!ttarget.partial_rows<[128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.partial_rows<[128], f32>
-          %146 = ttarget.spread %144 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          %146 = ttarget.broadcast %144 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
           %147 = ttarget.mma_wait %126 : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
           ttarget.release %12, %120 : (!ttarget.ring, !ttarget.cursor) -> ()
           %148 = ttarget.advance %12, %120 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
-          %149 = ttarget.math %147, %146 {fn = "mul"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
-          %150 = ttarget.convert %142 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+          %149 = ttarget.elementwise %147, %146 {fn = "mul"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          %150 = ttarget.cast %142 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
           %151 = ttarget.pack %150 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.operand<[128, 128], bf16>
           ttarget.yield %147, %130, %145, %149, %151, %128, %148 : (!ttarget.fragment<[128, 128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.partial_rows<[128], f32>, !ttarget.fragment<[128, 128], f32>, !ttarget.operand<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor) -> ()
         }) : (!ttile.index, !ttile.index, !ttarget.fragment<[128, 128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.partial_rows<[128], f32>, !ttarget.fragment<[128, 128], f32>, !ttarget.operand<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.fragment<[128, 128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.partial_rows<[128], f32>, !ttarget.fragment<[128, 128], f32>, !ttarget.operand<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor)
@@ -974,30 +974,30 @@ ttarget.matrix_kernel @attention_c4f4f15f86__matrix(%0: !ttile.buffer<[1, 1, 256
           %173 = ttarget.mma_wait %170 {left = 1} : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
           ttarget.release %10, %165 : (!ttarget.ring, !ttarget.cursor) -> ()
           %174 = ttarget.advance %10, %165 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
-          %175 = ttarget.clip %173, %60, %159 {names = ["_i", "_j"], axes = ["_i", "_j"], axis = "_j", bound = min(256, _i + 1), identity = -inf} : (!ttarget.fragment<[128, 128], f32>, !ttile.index, !ttile.index) -> !ttarget.fragment<[128, 128], f32>
-          %176 = ttarget.fold_rows %175 {kind = "max"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.row_vector<[128], f32>
-          %177 = ttarget.math %161, %176 {fn = "max"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %175 = ttarget.clip %173, %60, %159 {coords = ["_i", "_j"], axes = ["_i", "_j"], axis = "_j", bound = min(256, _i + 1), identity = -inf} : (!ttarget.fragment<[128, 128], f32>, !ttile.index, !ttile.index) -> !ttarget.fragment<[128, 128], f32>
+          %176 = ttarget.reduce_rows %175 {kind = "max"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.row_vector<[128], f32>
+          %177 = ttarget.elementwise %161, %176 {fn = "max"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
           %178 = ttarget.constant {value = -inf} : () -> !ttarget.row_vector<[128], f32>
-          %179 = ttarget.math %177, %178 {fn = "eq"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], bool>
+          %179 = ttarget.elementwise %177, %178 {fn = "eq"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], bool>
           %180 = ttarget.constant {value = 0.0} : () -> !ttarget.row_vector<[128], f32>
           %181 = ttarget.select %179, %180, %177 : (!ttarget.row_vector<[128], bool>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
           %182 = ttarget.constant {value = 0.12751743082459868} : () -> !ttarget.row_vector<[128], f32>
-          %183 = ttarget.math %181, %182 {fn = "mul"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
-          %184 = ttarget.math %183 {fn = "neg"} : (!ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %183 = ttarget.elementwise %181, %182 {fn = "mul"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %184 = ttarget.elementwise %183 {fn = "neg"} : (!ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
           %185 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
           %186 = ttarget.constant {value = 0.12751743082459868} : () -> !ttarget.fragment<[128, 128], f32>
-          %187 = ttarget.spread %184 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
-          %188 = ttarget.math %175, %186, %187 {fn = "fma"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
-          %189 = ttarget.math %188 {fn = "exp2"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
-          %190 = ttarget.math %161, %182, %184 {fn = "fma"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
-          %191 = ttarget.math %190 {fn = "exp2"} : (!ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %187 = ttarget.broadcast %184 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          %188 = ttarget.elementwise %175, %186, %187 {fn = "fma"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          %189 = ttarget.elementwise %188 {fn = "exp2"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          %190 = ttarget.elementwise %161, %182, %184 {fn = "fma"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
+          %191 = ttarget.elementwise %190 {fn = "exp2"} : (!ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
           %192 = ttarget.grow_rows %162, %191, %189 : (!ttarget.partial_rows<[128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.partial_rows<[128], f32>
-          %193 = ttarget.spread %191 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          %193 = ttarget.broadcast %191 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
           %194 = ttarget.mma_wait %172 : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
           ttarget.release %12, %166 : (!ttarget.ring, !ttarget.cursor) -> ()
           %195 = ttarget.advance %12, %166 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
-          %196 = ttarget.math %194, %193 {fn = "mul"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
-          %197 = ttarget.convert %189 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+          %196 = ttarget.elementwise %194, %193 {fn = "mul"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+          %197 = ttarget.cast %189 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
           %198 = ttarget.pack %197 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.operand<[128, 128], bf16>
           ttarget.yield %194, %177, %192, %196, %198, %174, %195 : (!ttarget.fragment<[128, 128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.partial_rows<[128], f32>, !ttarget.fragment<[128, 128], f32>, !ttarget.operand<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor) -> ()
         }) : (!ttile.index, !ttile.index, !ttarget.fragment<[128, 128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.partial_rows<[128], f32>, !ttarget.fragment<[128, 128], f32>, !ttarget.operand<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.fragment<[128, 128], f32>, !ttarget.row_vector<[128], f32>, !ttarget.partial_rows<[128], f32>, !ttarget.fragment<[128, 128], f32>, !ttarget.operand<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor)
@@ -1013,13 +1013,13 @@ ttarget.matrix_kernel @attention_c4f4f15f86__matrix(%0: !ttile.buffer<[1, 1, 256
       ttarget.release %8, %57 : (!ttarget.ring, !ttarget.cursor) -> ()
       %204 = ttarget.advance %8, %57 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
       %205 = ttarget.constant {value = 0.0} : () -> !ttarget.row_vector<[128], f32>
-      %206 = ttarget.math %70, %205 {fn = "eq"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], bool>
+      %206 = ttarget.elementwise %70, %205 {fn = "eq"} : (!ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], bool>
       %207 = ttarget.constant {value = 1.0} : () -> !ttarget.row_vector<[128], f32>
       %208 = ttarget.select %206, %207, %70 : (!ttarget.row_vector<[128], bool>, !ttarget.row_vector<[128], f32>, !ttarget.row_vector<[128], f32>) -> !ttarget.row_vector<[128], f32>
-      %209 = ttarget.spread %208 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
-      %210 = ttarget.math %68, %209 {fn = "div"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
-      %211 = ttarget.convert %210 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
-      ttarget.store_tile %211, %14, %7, %3, %54, %55, %60, %61 {names = ["_b", "_h", "_i", "_e"], axes = ["_i", "_e"], map = [_b, _h, _i, _e], bounds = [-1, -1]} : (!ttarget.fragment<[128, 128], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[1, 1, 256, 128], bf16>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> ()
+      %209 = ttarget.broadcast %208 {axes = [0]} : (!ttarget.row_vector<[128], f32>) -> !ttarget.fragment<[128, 128], f32>
+      %210 = ttarget.elementwise %68, %209 {fn = "div"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+      %211 = ttarget.cast %210 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+      ttarget.store_tile %211, %14, %7, %3, %54, %55, %60, %61 {coords = ["_b", "_h", "_i", "_e"], axes = ["_i", "_e"], map = [_b, _h, _i, _e], bounds = [-1, -1]} : (!ttarget.fragment<[128, 128], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[1, 1, 256, 128], bf16>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> ()
       ttarget.yield %204, %71, %72 : (!ttarget.cursor, !ttarget.cursor, !ttarget.cursor) -> ()
     }) : (!ttarget.cursor, !ttarget.cursor, !ttarget.cursor) -> ()
     ttarget.yield

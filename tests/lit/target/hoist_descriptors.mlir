@@ -64,9 +64,9 @@ ttarget.matrix_kernel @loops(%0: !ttile.buffer<[128, 128], bf16>, %1: !ttile.buf
       }) : (!ttile.index, !ttile.index, !ttarget.pending<[64, 64], f32>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.pending<[64, 64], f32>, !ttarget.cursor, !ttarget.cursor)
       %45 = ttarget.mma_wait %36 : (!ttarget.pending<[64, 64], f32>) -> !ttarget.fragment<[64, 64], f32>
       ttarget.release %6, %38 : (!ttarget.ring, !ttarget.cursor) -> ()
-      %46 = ttarget.convert %45 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
+      %46 = ttarget.cast %45 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
       %m52 = ttarget.tensor_map %2 {box = [64, 64]} : (!ttile.buffer<[128, 128], bf16>) -> !ttarget.tensor_map
-      ttarget.store_tile %46, %m52, %5, %2, %30, %31 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[64, 64], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[128, 128], bf16>, !ttile.index, !ttile.index) -> ()
+      ttarget.store_tile %46, %m52, %5, %2, %30, %31 {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[64, 64], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[128, 128], bf16>, !ttile.index, !ttile.index) -> ()
       ttarget.yield %37 : (!ttarget.cursor) -> ()
     }) : (!ttarget.cursor) -> ()
     ttarget.yield
@@ -132,9 +132,9 @@ ttarget.matrix_kernel @twice(%0: !ttile.buffer<[128, 128], bf16>, %1: !ttile.buf
       }) : (!ttile.index, !ttile.index, !ttarget.pending<[64, 64], f32>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.pending<[64, 64], f32>, !ttarget.cursor, !ttarget.cursor)
       %45 = ttarget.mma_wait %36 : (!ttarget.pending<[64, 64], f32>) -> !ttarget.fragment<[64, 64], f32>
       ttarget.release %6, %38 : (!ttarget.ring, !ttarget.cursor) -> ()
-      %46 = ttarget.convert %45 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
+      %46 = ttarget.cast %45 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
       %m52 = ttarget.tensor_map %2 {box = [64, 64]} : (!ttile.buffer<[128, 128], bf16>) -> !ttarget.tensor_map
-      ttarget.store_tile %46, %m52, %5, %2, %30, %31 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[64, 64], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[128, 128], bf16>, !ttile.index, !ttile.index) -> ()
+      ttarget.store_tile %46, %m52, %5, %2, %30, %31 {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[64, 64], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[128, 128], bf16>, !ttile.index, !ttile.index) -> ()
       ttarget.yield %37 : (!ttarget.cursor) -> ()
     }) : (!ttarget.cursor) -> ()
     ttarget.yield
@@ -199,8 +199,8 @@ ttarget.matrix_kernel @said(%0: !ttile.buffer<[128, 128], bf16>, %1: !ttile.buff
       }) : (!ttile.index, !ttile.index, !ttarget.pending<[64, 64], f32>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.pending<[64, 64], f32>, !ttarget.cursor, !ttarget.cursor)
       %45 = ttarget.mma_wait %36 : (!ttarget.pending<[64, 64], f32>) -> !ttarget.fragment<[64, 64], f32>
       ttarget.release %6, %38 : (!ttarget.ring, !ttarget.cursor) -> ()
-      %46 = ttarget.convert %45 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
-      ttarget.store_tile %46, %9, %5, %2, %30, %31 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[64, 64], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[128, 128], bf16>, !ttile.index, !ttile.index) -> ()
+      %46 = ttarget.cast %45 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
+      ttarget.store_tile %46, %9, %5, %2, %30, %31 {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[64, 64], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[128, 128], bf16>, !ttile.index, !ttile.index) -> ()
       ttarget.yield %37 : (!ttarget.cursor) -> ()
     }) : (!ttarget.cursor) -> ()
     ttarget.yield
@@ -266,8 +266,8 @@ ttarget.matrix_kernel @alone(%0: !ttile.buffer<[128, 128], bf16>, %1: !ttile.buf
       }) : (!ttile.index, !ttile.index, !ttarget.pending<[64, 64], f32>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.pending<[64, 64], f32>, !ttarget.cursor, !ttarget.cursor)
       %45 = ttarget.mma_wait %36 : (!ttarget.pending<[64, 64], f32>) -> !ttarget.fragment<[64, 64], f32>
       ttarget.release %6, %38 : (!ttarget.ring, !ttarget.cursor) -> ()
-      %46 = ttarget.convert %45 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
-      ttarget.store_tile %46, %9, %5, %2, %30, %31 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[64, 64], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[128, 128], bf16>, !ttile.index, !ttile.index) -> ()
+      %46 = ttarget.cast %45 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
+      ttarget.store_tile %46, %9, %5, %2, %30, %31 {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[64, 64], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[128, 128], bf16>, !ttile.index, !ttile.index) -> ()
       ttarget.yield %37 : (!ttarget.cursor) -> ()
     }) : (!ttarget.cursor) -> ()
     ttarget.yield

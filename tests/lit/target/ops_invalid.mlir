@@ -8,12 +8,12 @@ ttarget.kernel @wide() attributes {symbols = [], writes = [], lanes = 16, featur
 }
 // -----
 // The way of an access is what its offset says.
-// CHECK: error[T0601]: lanes of i are 2 elements apart: the way is strided, not contiguous
+// CHECK: error[T0601]: lanes of i are 2 elements apart: the access pattern is strided, not contiguous
 // CHECK-NEXT: ops_invalid.mlir:[[# @LINE + 4]]:5
 ttarget.kernel @way(%x: !ttile.buffer<[N], f32>) attributes {symbols = ["N"], writes = [], lanes = 8, features = ["avx2"], scratch = 0} {
   ttarget.programs {grid = []} ({
     %i = ttarget.index {names = [], expr = 0} : () -> !ttile.index
-    %0 = ttarget.load %x, %i {names = ["i"], axes = ["i"], offset = 2*i, way = "contiguous", align = 4} : (!ttile.buffer<[N], f32>, !ttile.index) -> !ttarget.vector<[8], f32>
+    %0 = ttarget.load %x, %i {coords = ["i"], axes = ["i"], offset = 2*i, pattern = "contiguous", align = 4} : (!ttile.buffer<[N], f32>, !ttile.index) -> !ttarget.vector<[8], f32>
     ttarget.yield
   })
   ttarget.return
@@ -25,7 +25,7 @@ ttarget.kernel @reads(%x: !ttile.buffer<[8], f32>) attributes {symbols = [], wri
   ttarget.programs {grid = []} ({
     %i = ttarget.index {names = [], expr = 0} : () -> !ttile.index
     %0 = ttarget.constant {value = 0} : () -> !ttarget.vector<[8], f32>
-    ttarget.store %0, %x, %i {names = ["i"], axes = ["i"], offset = i, way = "contiguous", align = 4} : (!ttarget.vector<[8], f32>, !ttile.buffer<[8], f32>, !ttile.index) -> ()
+    ttarget.store %0, %x, %i {coords = ["i"], axes = ["i"], offset = i, pattern = "contiguous", align = 4} : (!ttarget.vector<[8], f32>, !ttile.buffer<[8], f32>, !ttile.index) -> ()
     ttarget.yield
   })
   ttarget.return
@@ -45,11 +45,11 @@ ttarget.kernel @host(%x: !ttile.buffer<[N], bf16>) attributes {symbols = ["N"], 
 }
 // -----
 // A narrowing names its rounding; what loses nothing names none.
-// CHECK: error[T0601]: `ttarget.convert` from f32 to bf16 rounds `nearest_even`, got `nothing`
+// CHECK: error[T0601]: `ttarget.cast` from f32 to bf16 rounds `nearest_even`, got `nothing`
 ttarget.kernel @rounds() attributes {symbols = [], writes = [], lanes = 8, features = ["avx2"], scratch = 0} {
   ttarget.programs {grid = []} ({
     %0 = ttarget.constant {value = 0} : () -> !ttarget.vector<[8], f32>
-    %1 = ttarget.convert %0 : (!ttarget.vector<[8], f32>) -> !ttarget.vector<[8], bf16>
+    %1 = ttarget.cast %0 : (!ttarget.vector<[8], f32>) -> !ttarget.vector<[8], bf16>
     ttarget.yield
   })
   ttarget.return

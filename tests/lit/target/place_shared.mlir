@@ -59,8 +59,8 @@ ttarget.matrix_kernel @plain(%0: !ttile.buffer<[128, 128], bf16>, %1: !ttile.buf
       }) : (!ttile.index, !ttile.index, !ttarget.pending<[64, 64], f32>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.pending<[64, 64], f32>, !ttarget.cursor, !ttarget.cursor)
       %45 = ttarget.mma_wait %36 : (!ttarget.pending<[64, 64], f32>) -> !ttarget.fragment<[64, 64], f32>
       ttarget.release %6, %38 : (!ttarget.ring, !ttarget.cursor) -> ()
-      %46 = ttarget.convert %45 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
-      ttarget.store_tile %46, %9, %5, %2, %30, %31 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[64, 64], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[128, 128], bf16>, !ttile.index, !ttile.index) -> ()
+      %46 = ttarget.cast %45 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
+      ttarget.store_tile %46, %9, %5, %2, %30, %31 {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[64, 64], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[128, 128], bf16>, !ttile.index, !ttile.index) -> ()
       ttarget.yield %37 : (!ttarget.cursor) -> ()
     }) : (!ttarget.cursor) -> ()
     ttarget.yield
@@ -126,8 +126,8 @@ ttarget.matrix_kernel @handed(%0: !ttile.buffer<[128, 128], bf16>, %1: !ttile.bu
       }) : (!ttile.index, !ttile.index, !ttarget.pending<[64, 64], f32>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.pending<[64, 64], f32>, !ttarget.cursor, !ttarget.cursor)
       %45 = ttarget.mma_wait %36 : (!ttarget.pending<[64, 64], f32>) -> !ttarget.fragment<[64, 64], f32>
       ttarget.release %6, %38 : (!ttarget.ring, !ttarget.cursor) -> ()
-      %46 = ttarget.convert %45 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
-      ttarget.store_tile %46, %9, %5, %2, %30, %31 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[64, 64], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[128, 128], bf16>, !ttile.index, !ttile.index) -> ()
+      %46 = ttarget.cast %45 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
+      ttarget.store_tile %46, %9, %5, %2, %30, %31 {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[64, 64], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[128, 128], bf16>, !ttile.index, !ttile.index) -> ()
       ttarget.yield %37 : (!ttarget.cursor) -> ()
     }) : (!ttarget.cursor) -> ()
     ttarget.yield
@@ -194,8 +194,8 @@ ttarget.matrix_kernel @around(%0: !ttile.buffer<[128, 128], bf16>, %1: !ttile.bu
       }) : (!ttile.index, !ttile.index, !ttarget.pending<[64, 64], f32>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.pending<[64, 64], f32>, !ttarget.cursor, !ttarget.cursor)
       %45 = ttarget.mma_wait %36 : (!ttarget.pending<[64, 64], f32>) -> !ttarget.fragment<[64, 64], f32>
       ttarget.release %6, %38 : (!ttarget.ring, !ttarget.cursor) -> ()
-      %46 = ttarget.convert %45 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
-      ttarget.store_tile %46, %9, %5, %2, %30, %31 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[64, 64], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[128, 128], bf16>, !ttile.index, !ttile.index) -> ()
+      %46 = ttarget.cast %45 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
+      ttarget.store_tile %46, %9, %5, %2, %30, %31 {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[64, 64], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[128, 128], bf16>, !ttile.index, !ttile.index) -> ()
       ttarget.yield %37 : (!ttarget.cursor) -> ()
     }) : (!ttarget.cursor) -> ()
     ttarget.yield
@@ -261,8 +261,8 @@ ttarget.matrix_kernel @placed(%0: !ttile.buffer<[128, 128], bf16>, %1: !ttile.bu
       }) : (!ttile.index, !ttile.index, !ttarget.pending<[64, 64], f32>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.pending<[64, 64], f32>, !ttarget.cursor, !ttarget.cursor)
       %45 = ttarget.mma_wait %36 : (!ttarget.pending<[64, 64], f32>) -> !ttarget.fragment<[64, 64], f32>
       ttarget.release %6, %38 : (!ttarget.ring, !ttarget.cursor) -> ()
-      %46 = ttarget.convert %45 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
-      ttarget.store_tile %46, %9, %5, %2, %30, %31 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[64, 64], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[128, 128], bf16>, !ttile.index, !ttile.index) -> ()
+      %46 = ttarget.cast %45 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
+      ttarget.store_tile %46, %9, %5, %2, %30, %31 {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[64, 64], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[128, 128], bf16>, !ttile.index, !ttile.index) -> ()
       ttarget.yield %37 : (!ttarget.cursor) -> ()
     }) : (!ttarget.cursor) -> ()
     ttarget.yield

@@ -55,8 +55,8 @@ ttarget.matrix_kernel @overlap(%0: !ttile.buffer<[128, 128], bf16>, %1: !ttile.b
       }) : (!ttile.index, !ttile.index, !ttarget.pending<[64, 64], f32>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.pending<[64, 64], f32>, !ttarget.cursor, !ttarget.cursor)
       %45 = ttarget.mma_wait %36 : (!ttarget.pending<[64, 64], f32>) -> !ttarget.fragment<[64, 64], f32>
       ttarget.release %6, %38 : (!ttarget.ring, !ttarget.cursor) -> ()
-      %46 = ttarget.convert %45 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
-      ttarget.store_tile %46, %9, %5, %2, %30, %31 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[64, 64], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[128, 128], bf16>, !ttile.index, !ttile.index) -> ()
+      %46 = ttarget.cast %45 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
+      ttarget.store_tile %46, %9, %5, %2, %30, %31 {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[64, 64], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[128, 128], bf16>, !ttile.index, !ttile.index) -> ()
       ttarget.yield %37 : (!ttarget.cursor) -> ()
     }) : (!ttarget.cursor) -> ()
     ttarget.yield
@@ -119,8 +119,8 @@ ttarget.matrix_kernel @little(%0: !ttile.buffer<[128, 128], bf16>, %1: !ttile.bu
       }) : (!ttile.index, !ttile.index, !ttarget.pending<[64, 64], f32>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.pending<[64, 64], f32>, !ttarget.cursor, !ttarget.cursor)
       %45 = ttarget.mma_wait %36 : (!ttarget.pending<[64, 64], f32>) -> !ttarget.fragment<[64, 64], f32>
       ttarget.release %6, %38 : (!ttarget.ring, !ttarget.cursor) -> ()
-      %46 = ttarget.convert %45 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
-      ttarget.store_tile %46, %9, %5, %2, %30, %31 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[64, 64], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[128, 128], bf16>, !ttile.index, !ttile.index) -> ()
+      %46 = ttarget.cast %45 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
+      ttarget.store_tile %46, %9, %5, %2, %30, %31 {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[64, 64], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[128, 128], bf16>, !ttile.index, !ttile.index) -> ()
       ttarget.yield %37 : (!ttarget.cursor) -> ()
     }) : (!ttarget.cursor) -> ()
     ttarget.yield
@@ -182,8 +182,8 @@ ttarget.matrix_kernel @skewed(%0: !ttile.buffer<[128, 128], bf16>, %1: !ttile.bu
       }) : (!ttile.index, !ttile.index, !ttarget.pending<[64, 64], f32>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.pending<[64, 64], f32>, !ttarget.cursor, !ttarget.cursor)
       %45 = ttarget.mma_wait %36 : (!ttarget.pending<[64, 64], f32>) -> !ttarget.fragment<[64, 64], f32>
       ttarget.release %6, %38 : (!ttarget.ring, !ttarget.cursor) -> ()
-      %46 = ttarget.convert %45 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
-      ttarget.store_tile %46, %9, %5, %2, %30, %31 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[64, 64], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[128, 128], bf16>, !ttile.index, !ttile.index) -> ()
+      %46 = ttarget.cast %45 {rounding = "nearest_even"} : (!ttarget.fragment<[64, 64], f32>) -> !ttarget.fragment<[64, 64], bf16>
+      ttarget.store_tile %46, %9, %5, %2, %30, %31 {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[64, 64], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[128, 128], bf16>, !ttile.index, !ttile.index) -> ()
       ttarget.yield %37 : (!ttarget.cursor) -> ()
     }) : (!ttarget.cursor) -> ()
     ttarget.yield

@@ -54,8 +54,8 @@ ttarget.matrix_kernel @pair(%0: !ttile.buffer<[256, 512], bf16>, %1: !ttile.buff
       }) : (!ttile.index, !ttile.index, !ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor)
       %45 = ttarget.mma_wait %36 : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
       ttarget.release %6, %38 : (!ttarget.ring, !ttarget.cursor) -> ()
-      %46 = ttarget.convert %45 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
-      ttarget.store_tile %46, %9, %5, %2, %30, %31 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[128, 128], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[256, 512], bf16>, !ttile.index, !ttile.index) -> ()
+      %46 = ttarget.cast %45 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+      ttarget.store_tile %46, %9, %5, %2, %30, %31 {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[128, 128], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[256, 512], bf16>, !ttile.index, !ttile.index) -> ()
       ttarget.yield %37 : (!ttarget.cursor) -> ()
     }) : (!ttarget.cursor) -> ()
     ttarget.yield
@@ -117,8 +117,8 @@ ttarget.matrix_kernel @pair(%0: !ttile.buffer<[256, 512], bf16>, %1: !ttile.buff
       }) : (!ttile.index, !ttile.index, !ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor)
       %45 = ttarget.mma_wait %36 : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
       ttarget.release %6, %38 : (!ttarget.ring, !ttarget.cursor) -> ()
-      %46 = ttarget.convert %45 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
-      ttarget.store_tile %46, %9, %5, %2, %30, %31 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[128, 128], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[256, 512], bf16>, !ttile.index, !ttile.index) -> ()
+      %46 = ttarget.cast %45 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+      ttarget.store_tile %46, %9, %5, %2, %30, %31 {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[128, 128], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[256, 512], bf16>, !ttile.index, !ttile.index) -> ()
       ttarget.yield %37 : (!ttarget.cursor) -> ()
     }) : (!ttarget.cursor) -> ()
     ttarget.yield
@@ -180,8 +180,8 @@ ttarget.matrix_kernel @pair(%0: !ttile.buffer<[256, 512], bf16>, %1: !ttile.buff
       }) : (!ttile.index, !ttile.index, !ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor)
       %45 = ttarget.mma_wait %36 : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
       ttarget.release %6, %38 : (!ttarget.ring, !ttarget.cursor) -> ()
-      %46 = ttarget.convert %45 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
-      ttarget.store_tile %46, %9, %5, %2, %30, %31 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[128, 128], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[256, 512], bf16>, !ttile.index, !ttile.index) -> ()
+      %46 = ttarget.cast %45 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+      ttarget.store_tile %46, %9, %5, %2, %30, %31 {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[128, 128], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[256, 512], bf16>, !ttile.index, !ttile.index) -> ()
       ttarget.yield %37 : (!ttarget.cursor) -> ()
     }) : (!ttarget.cursor) -> ()
     ttarget.yield
@@ -240,8 +240,8 @@ ttarget.matrix_kernel @promoted(%0: !ttile.buffer<[256, 512], f8e4m3>, %1: !ttil
         %41 = ttarget.advance %6, %39 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
         ttarget.yield %40, %41 : (!ttarget.fragment<[128, 256], f32>, !ttarget.cursor) -> ()
       }) : (!ttile.index, !ttile.index, !ttarget.fragment<[128, 256], f32>, !ttarget.cursor) -> (!ttarget.fragment<[128, 256], f32>, !ttarget.cursor)
-      %42 = ttarget.convert %35 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 256], f32>) -> !ttarget.fragment<[128, 256], bf16>
-      ttarget.store_tile %42, %9, %5, %2, %30, %31 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[128, 256], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[256, 512], bf16>, !ttile.index, !ttile.index) -> ()
+      %42 = ttarget.cast %35 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 256], f32>) -> !ttarget.fragment<[128, 256], bf16>
+      ttarget.store_tile %42, %9, %5, %2, %30, %31 {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[128, 256], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[256, 512], bf16>, !ttile.index, !ttile.index) -> ()
       ttarget.yield %36 : (!ttarget.cursor) -> ()
     }) : (!ttarget.cursor) -> ()
     ttarget.yield
@@ -300,8 +300,8 @@ ttarget.matrix_kernel @promoted(%0: !ttile.buffer<[256, 512], f8e4m3>, %1: !ttil
         %41 = ttarget.advance %6, %39 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
         ttarget.yield %40, %41 : (!ttarget.fragment<[128, 256], f32>, !ttarget.cursor) -> ()
       }) : (!ttile.index, !ttile.index, !ttarget.fragment<[128, 256], f32>, !ttarget.cursor) -> (!ttarget.fragment<[128, 256], f32>, !ttarget.cursor)
-      %42 = ttarget.convert %35 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 256], f32>) -> !ttarget.fragment<[128, 256], bf16>
-      ttarget.store_tile %42, %9, %5, %2, %30, %31 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[128, 256], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[256, 512], bf16>, !ttile.index, !ttile.index) -> ()
+      %42 = ttarget.cast %35 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 256], f32>) -> !ttarget.fragment<[128, 256], bf16>
+      ttarget.store_tile %42, %9, %5, %2, %30, %31 {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[128, 256], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[256, 512], bf16>, !ttile.index, !ttile.index) -> ()
       ttarget.yield %36 : (!ttarget.cursor) -> ()
     }) : (!ttarget.cursor) -> ()
     ttarget.yield
@@ -363,20 +363,20 @@ ttarget.matrix_kernel @rolled(%0: !ttile.buffer<[2048, 512], bf16>, %1: !ttile.b
       }) : (!ttile.index, !ttile.index, !ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor)
       %46 = ttarget.mma_wait %37 : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
       ttarget.release %7, %39 : (!ttarget.ring, !ttarget.cursor) -> ()
-      %47 = ttarget.convert %46 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+      %47 = ttarget.cast %46 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
       ttarget.rest %47 ({
       ^bb0(%48: !ttile.index, %49: !ttile.index, %50: !ttarget.fragment<[128, 128], bf16>):
         %51 = ttarget.index %48 {names = ["_m"], expr = 128*_m} : (!ttile.index) -> !ttile.index
         %52 = ttarget.index %49 {names = ["_n"], expr = 128*_n} : (!ttile.index) -> !ttile.index
-        %53 = ttarget.convert %50 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.fragment<[128, 128], f32>
-        %54 = ttarget.fragment_load %2, %51, %52 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_n], bounds = [-1, -1]} : (!ttile.buffer<[2560], bf16>, !ttile.index, !ttile.index) -> !ttarget.fragment<[128, 128], bf16>
-        %55 = ttarget.convert %54 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.fragment<[128, 128], f32>
-        %56 = ttarget.math %53, %55 {fn = "add"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
-        %57 = ttarget.convert %56 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
-        %58 = ttarget.convert %57 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.fragment<[128, 128], f32>
-        %59 = ttarget.math %58 {fn = "gelu_tanh"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
-        %60 = ttarget.convert %59 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
-        ttarget.store_tile %60, %10, %6, %3, %51, %52 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[128, 128], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[2048, 2560], bf16>, !ttile.index, !ttile.index) -> ()
+        %53 = ttarget.cast %50 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.fragment<[128, 128], f32>
+        %54 = ttarget.fragment_load %2, %51, %52 {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_n], bounds = [-1, -1]} : (!ttile.buffer<[2560], bf16>, !ttile.index, !ttile.index) -> !ttarget.fragment<[128, 128], bf16>
+        %55 = ttarget.cast %54 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.fragment<[128, 128], f32>
+        %56 = ttarget.elementwise %53, %55 {fn = "add"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+        %57 = ttarget.cast %56 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+        %58 = ttarget.cast %57 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.fragment<[128, 128], f32>
+        %59 = ttarget.elementwise %58 {fn = "gelu_tanh"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+        %60 = ttarget.cast %59 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+        ttarget.store_tile %60, %10, %6, %3, %51, %52 {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[128, 128], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[2048, 2560], bf16>, !ttile.index, !ttile.index) -> ()
         ttarget.yield
       }) : (!ttarget.fragment<[128, 128], bf16>) -> ()
       ttarget.yield %38 : (!ttarget.cursor) -> ()
@@ -440,20 +440,20 @@ ttarget.matrix_kernel @rolled(%0: !ttile.buffer<[2048, 512], bf16>, %1: !ttile.b
       }) : (!ttile.index, !ttile.index, !ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor)
       %46 = ttarget.mma_wait %37 : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
       ttarget.release %7, %39 : (!ttarget.ring, !ttarget.cursor) -> ()
-      %47 = ttarget.convert %46 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+      %47 = ttarget.cast %46 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
       ttarget.rest %47 {pieces = 3} ({
       ^bb0(%48: !ttile.index, %49: !ttile.index, %50: !ttarget.fragment<[128, 128], bf16>):
         %51 = ttarget.index %48 {names = ["_m"], expr = 128*_m} : (!ttile.index) -> !ttile.index
         %52 = ttarget.index %49 {names = ["_n"], expr = 128*_n} : (!ttile.index) -> !ttile.index
-        %53 = ttarget.convert %50 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.fragment<[128, 128], f32>
-        %54 = ttarget.fragment_load %2, %51, %52 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_n], bounds = [-1, -1]} : (!ttile.buffer<[2560], bf16>, !ttile.index, !ttile.index) -> !ttarget.fragment<[128, 128], bf16>
-        %55 = ttarget.convert %54 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.fragment<[128, 128], f32>
-        %56 = ttarget.math %53, %55 {fn = "add"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
-        %57 = ttarget.convert %56 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
-        %58 = ttarget.convert %57 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.fragment<[128, 128], f32>
-        %59 = ttarget.math %58 {fn = "gelu_tanh"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
-        %60 = ttarget.convert %59 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
-        ttarget.store_tile %60, %10, %6, %3, %51, %52 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[128, 128], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[2048, 2560], bf16>, !ttile.index, !ttile.index) -> ()
+        %53 = ttarget.cast %50 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.fragment<[128, 128], f32>
+        %54 = ttarget.fragment_load %2, %51, %52 {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_n], bounds = [-1, -1]} : (!ttile.buffer<[2560], bf16>, !ttile.index, !ttile.index) -> !ttarget.fragment<[128, 128], bf16>
+        %55 = ttarget.cast %54 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.fragment<[128, 128], f32>
+        %56 = ttarget.elementwise %53, %55 {fn = "add"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+        %57 = ttarget.cast %56 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+        %58 = ttarget.cast %57 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.fragment<[128, 128], f32>
+        %59 = ttarget.elementwise %58 {fn = "gelu_tanh"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+        %60 = ttarget.cast %59 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+        ttarget.store_tile %60, %10, %6, %3, %51, %52 {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[128, 128], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[2048, 2560], bf16>, !ttile.index, !ttile.index) -> ()
         ttarget.yield
       }) : (!ttarget.fragment<[128, 128], bf16>) -> ()
       ttarget.yield %38 : (!ttarget.cursor) -> ()
@@ -517,20 +517,20 @@ ttarget.matrix_kernel @rolled(%0: !ttile.buffer<[2048, 512], bf16>, %1: !ttile.b
       }) : (!ttile.index, !ttile.index, !ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor) -> (!ttarget.pending<[128, 128], f32>, !ttarget.cursor, !ttarget.cursor)
       %46 = ttarget.mma_wait %37 : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
       ttarget.release %7, %39 : (!ttarget.ring, !ttarget.cursor) -> ()
-      %47 = ttarget.convert %46 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+      %47 = ttarget.cast %46 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
       ttarget.rest %47 {pieces = 2} ({
       ^bb0(%48: !ttile.index, %49: !ttile.index, %50: !ttarget.fragment<[128, 128], bf16>):
         %51 = ttarget.index %48 {names = ["_m"], expr = 128*_m} : (!ttile.index) -> !ttile.index
         %52 = ttarget.index %49 {names = ["_n"], expr = 128*_n} : (!ttile.index) -> !ttile.index
-        %53 = ttarget.convert %50 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.fragment<[128, 128], f32>
-        %54 = ttarget.fragment_load %2, %51, %52 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_n], bounds = [-1, -1]} : (!ttile.buffer<[2560], bf16>, !ttile.index, !ttile.index) -> !ttarget.fragment<[128, 128], bf16>
-        %55 = ttarget.convert %54 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.fragment<[128, 128], f32>
-        %56 = ttarget.math %53, %55 {fn = "add"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
-        %57 = ttarget.convert %56 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
-        %58 = ttarget.convert %57 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.fragment<[128, 128], f32>
-        %59 = ttarget.math %58 {fn = "gelu_tanh"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
-        %60 = ttarget.convert %59 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
-        ttarget.store_tile %60, %10, %6, %3, %51, %52 {names = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[128, 128], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[2048, 2560], bf16>, !ttile.index, !ttile.index) -> ()
+        %53 = ttarget.cast %50 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.fragment<[128, 128], f32>
+        %54 = ttarget.fragment_load %2, %51, %52 {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_n], bounds = [-1, -1]} : (!ttile.buffer<[2560], bf16>, !ttile.index, !ttile.index) -> !ttarget.fragment<[128, 128], bf16>
+        %55 = ttarget.cast %54 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.fragment<[128, 128], f32>
+        %56 = ttarget.elementwise %53, %55 {fn = "add"} : (!ttarget.fragment<[128, 128], f32>, !ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+        %57 = ttarget.cast %56 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+        %58 = ttarget.cast %57 : (!ttarget.fragment<[128, 128], bf16>) -> !ttarget.fragment<[128, 128], f32>
+        %59 = ttarget.elementwise %58 {fn = "gelu_tanh"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
+        %60 = ttarget.cast %59 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
+        ttarget.store_tile %60, %10, %6, %3, %51, %52 {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttarget.fragment<[128, 128], bf16>, !ttarget.tensor_map, !ttarget.shared_tile<[64, 64], bf16>, !ttile.buffer<[2048, 2560], bf16>, !ttile.index, !ttile.index) -> ()
         ttarget.yield
       }) : (!ttarget.fragment<[128, 128], bf16>) -> ()
       ttarget.yield %38 : (!ttarget.cursor) -> ()

@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tessera.ir.base.arrays import Array, dtype_of, exact, rounded
+from tessera.ir.base.index_maps import IndexMap
+from tessera.ir.base.index_maps import coordinate as at
 from tessera.ir.base.interval import ANYTHING
 from tessera.ir.base.spec import (
     FLOATS,
@@ -25,8 +27,7 @@ from tessera.ir.base.spec import (
 from tessera.ir.graph.ops.contraction import accumulator
 from tessera.ir.graph.rules import same_dim, traffic
 from tessera.ir.graph.samples import normal
-from tessera.ir.tile.facets import IndexMap, View
-from tessera.ir.tile.facets import coordinate as at
+from tessera.ir.tile.facets import View
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tessera.ir.base.arrays import Array, static_shape
+from tessera.ir.base.index_maps import IndexMap, broadcast_map, expand_map, reshape_map, squeeze_map, transpose_map
 from tessera.ir.base.simplify import keeps_shape, producer_named
 from tessera.ir.base.spec import (
     ANY,
@@ -21,11 +22,10 @@ from tessera.ir.base.spec import (
     Simplifier,
     Simplify,
 )
-from tessera.ir.graph.index_maps import broadcast_map, expand_map, reshape_map, squeeze_map, transpose_map
 from tessera.ir.graph.ops.reduce import check_axes
 from tessera.ir.graph.rules import traffic
 from tessera.ir.graph.samples import named, normal
-from tessera.ir.tile.facets import IndexMap, View
+from tessera.ir.tile.facets import View
 from tessera.types.dim import Dim, product
 from tessera.types.shape import Shape, equal_dims, is_refuted, path, text
 from tessera.types.tensor_type import TensorType

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tessera.ir.base.arrays import Array
+from tessera.ir.base.index_maps import IndexMap, coordinates
 from tessera.ir.base.spec import Attribute, Attributes, InferContext, OpSpec
 from tessera.ir.graph.ops.movement import moving_sample, view
-from tessera.ir.tile.facets import IndexMap, coordinates
 from tessera.types.space import problem
 from tessera.types.tensor_type import TensorType
 

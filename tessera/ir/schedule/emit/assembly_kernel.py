@@ -7,13 +7,13 @@ from itertools import combinations, groupby
 
 from xdsl.ir import SSAValue
 
+from tessera.ir.base.index_maps import IndexMap, collapse, compose, delinear, linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import Evaluator, Leaves, spec_of
 from tessera.ir.schedule.emit.frame import Request, Walk, buffers_of
 from tessera.ir.schedule.emit.map_kernel import BLOCK, map_tiles, small_rows
-from tessera.ir.schedule.emit.maps import collapse, compose, delinear, linear
-from tessera.ir.tile.facets import Assembly, IndexMap, Piece
+from tessera.ir.tile.facets import Assembly, Piece
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim, minimum, product
 from tessera.types.tensor_type import TensorType

@@ -7,14 +7,14 @@ from typing import Any
 
 from xdsl.ir import SSAValue
 
+from tessera.ir.base.index_maps import IndexMap, compose, delinear, simplify
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import Evaluator, spec_of
 from tessera.ir.schedule.emit.frame import Request, buffers_of
 from tessera.ir.schedule.emit.joined_dims import join_dims
-from tessera.ir.schedule.emit.maps import compose, delinear, simplify
 from tessera.ir.target.hopper_limits import SPAN
-from tessera.ir.tile.facets import Contraction, ContractionMaps, IndexMap, View
+from tessera.ir.tile.facets import Contraction, ContractionMaps, View
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import DType, f32, f64, i32

@@ -10,10 +10,10 @@ from xdsl.ir import SSAValue
 
 from tessera.diagnostics.span import Span
 from tessera.ir.base.dialect_of import find_spec
+from tessera.ir.base.index_maps import IndexMap, broadcast_at, compose, linear
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.base.tape import Record, Tape
-from tessera.ir.schedule.emit.maps import broadcast_at, compose, linear
-from tessera.ir.tile.facets import Gather, IndexMap, Pointwise, View
+from tessera.ir.tile.facets import Gather, Pointwise, View
 from tessera.ir.tile.language import Place, PointBuilder, TileBuilder, tile_type
 from tessera.types.dim import Dim
 

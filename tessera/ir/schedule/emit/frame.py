@@ -8,9 +8,8 @@ from typing import cast
 from xdsl.ir import SSAValue
 
 from tessera.ir.base.choice import Chooser
+from tessera.ir.base.index_maps import IndexMap, delinear
 from tessera.ir.base.tape import Tape
-from tessera.ir.schedule.emit.maps import delinear
-from tessera.ir.tile.facets import IndexMap
 from tessera.ir.tile.language import TileBuilder
 from tessera.types.dim import Dim, product
 from tessera.types.frozen import frozen

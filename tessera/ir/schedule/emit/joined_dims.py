@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from xdsl.ir import Block, Operation
 from xdsl.rewriter import Rewriter
 
+from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
-from tessera.ir.schedule.emit.maps import linear
 from tessera.types.dim import Dim, product
 
 _ACCESSES = {"ttile.load": 0, "ttile.store": 1, "ttile.fetch": 0}

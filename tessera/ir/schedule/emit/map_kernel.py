@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from xdsl.ir import SSAValue
 
+from tessera.ir.base.index_maps import collapse, linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.schedule.emit.evaluate import Evaluator, Leaves
 from tessera.ir.schedule.emit.frame import Request, Walk, buffers_of
-from tessera.ir.schedule.emit.maps import collapse, linear
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim, minimum
 from tessera.types.machine import Machine

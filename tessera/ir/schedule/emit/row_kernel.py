@@ -10,16 +10,17 @@ from dataclasses import dataclass, field
 
 from xdsl.ir import SSAValue
 
+from tessera.ir.base.index_maps import IndexMap, collapse, delinear, linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import Evaluator, Leaves, producers, spec_of
 from tessera.ir.schedule.emit.folds import Fold
 from tessera.ir.schedule.emit.frame import Request, Walk, buffers_of
-from tessera.ir.schedule.emit.maps import ZERO, collapse, delinear, linear
 from tessera.ir.schedule.rows import RowSpace
-from tessera.ir.tile.facets import IndexMap, Pointwise, Reduction
+from tessera.ir.tile.facets import Pointwise, Reduction
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim, product
+from tessera.types.shape import ZERO
 
 LANES = 32
 """Lanes of a fold: see docs/numerics.md. Part of what a program means, never tuned."""

@@ -78,7 +78,7 @@ def _check_across(op: SpecOp) -> None:
     if across not in ACROSS:
         op.fail(f"{', '.join(map(str, ACROSS))} warps stand side by side, got {across}")
     for part in op.walk() if across > 1 else ():
-        if part.name in ("ttarget.fold_rows", "ttarget.pack"):
+        if part.name in ("ttarget.reduce_rows", "ttarget.pack"):
             op.fail(f"`{part.name}` needs whole rows, and {across} warps share each")
         for value in part.results:
             if isinstance(value.type, FragmentAttr) and (value.type.shape[1].value or 0) % (across * ROWS):

@@ -135,7 +135,7 @@ def _check_access(op: SpecOp, tile: object, buffer: object, first: int) -> None:
 
 def check_places(op: SpecOp, first: int, tile: ShapedAttr, buffer: BufferAttr) -> None:
     """Fails where an access does not say for each axis of its tile, and each dim of its buffer, where it is."""
-    names, axes = op.value("names"), op.value("axes")
+    names, axes = op.value("coords"), op.value("axes")
     if len(op.operands) - first != len(names) or any(not isinstance(v.type, IndexAttr) for v in op.operands[first:]):
         op.fail(f"`{op.name}` names {len(names)} indices and has {len(op.operands) - first}")
     if len(axes) != len(tile.shape) or len(op.value("bounds")) != len(axes) or not set(axes) <= set(names):
@@ -154,7 +154,7 @@ def _check_store(op: SpecOp) -> None:
 
 
 PLACES = (
-    Attribute("names", "strs", doc="the name of each index operand"),
+    Attribute("coords", "strs", doc="the name of each index operand"),
     Attribute("axes", "strs", doc="the coordinates along the tile"),
     Attribute("map", "dims", doc="one expression per dim of the buffer"),
     Attribute("bounds", "dims", doc="one extent per axis; -1 for none"),
@@ -212,7 +212,7 @@ SPECS = (
         verify=_check_pack,
     ),
     OpSpec(
-        name="ttarget.fold_rows",
+        name="ttarget.reduce_rows",
         summary="Each row of a fragment folded to one number: four chains a thread, then across its four threads.",
         operands=("fragment",),
         results=("rows",),

@@ -10,7 +10,7 @@ from tessera.ir.base.types import INDEX
 from tessera.ir.target.hopper_types import FragmentAttr
 
 _ELSEWHERE = (
-    *("ttarget.mma_issue", "ttarget.mma_wait", "ttarget.mma_open", "ttarget.mma_add", "ttarget.fold_rows"),
+    *("ttarget.mma_issue", "ttarget.mma_wait", "ttarget.mma_open", "ttarget.mma_add", "ttarget.reduce_rows"),
     *("ttarget.acquire", "ttarget.copy", "ttarget.await", "ttarget.release", "ttarget.advance"),
     *("ttarget.steps", "ttarget.when", "ttarget.turn", "ttarget.tiles", "ttarget.rest", "ttarget.lag"),
 )

@@ -1,14 +1,14 @@
-"""Lanes that look at each other: shuffles of all ways, and votes."""
+"""Lanes that look at each other: shuffles of all modes, and votes."""
 
 from __future__ import annotations
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
-from tessera.ir.target.lanes import VOTES, WAYS, WIDTH, check_exchange, check_vote
+from tessera.ir.target.lanes import MODES, VOTES, WIDTH, check_exchange, check_vote
 
 
 def _check_shuffle(op: SpecOp) -> None:
-    check_exchange(op, op.value("way"))
+    check_exchange(op, op.value("mode"))
 
 
 SPECS = (
@@ -16,7 +16,11 @@ SPECS = (
         name="ttarget.shuffle",
         summary="Each element from another lane of its segment; its own where there is none.",
         operands=("block",),
-        attributes=(Attribute("way", "str", doc=", ".join(WAYS)), Attribute("by", "int", doc="lanes, or bits"), WIDTH),
+        attributes=(
+            Attribute("mode", "str", doc=", ".join(MODES)),
+            Attribute("by", "int", doc="lanes, or bits"),
+            WIDTH,
+        ),
         verify=_check_shuffle,
     ),
     OpSpec(

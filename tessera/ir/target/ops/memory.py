@@ -15,15 +15,15 @@ from tessera.ir.target.scope import buffer_alignment, check_symbols, check_writt
 from tessera.ir.target.types import VectorAttr
 from tessera.types.shape import is_at_least
 
-WAYS = ("contiguous", "uniform", "strided", "indexed")
+PATTERNS = ("contiguous", "uniform", "strided", "indexed")
 MODES = ("set", "add", "atomic_add", "atomic_max", "atomic_min")
 SPACES = ("private", "shared", "registers")
 
 _ACCESS = (
-    Attribute("names", "strs", doc="the name of each index operand"),
+    Attribute("coords", "strs", doc="the name of each index operand"),
     Attribute("axes", "strs", doc="the coordinates along the block, outermost first"),
     Attribute("offset", "dim", doc="elements from the start of the buffer"),
-    Attribute("way", "str", doc="how lanes lie in memory: " + ", ".join(WAYS)),
+    Attribute("pattern", "str", doc="how lanes access memory: " + ", ".join(PATTERNS)),
     Attribute("align", "int", doc="bytes that the start of every row of lanes is a multiple of"),
     Attribute("guarded", "strs", (), "axes that may stick out"),
     Attribute("bounds", "dims", (), "the extent of each guarded axis"),
@@ -41,13 +41,13 @@ def _check_access(op: SpecOp, place: int, block: object) -> None:
         op.fail(f"`{op.name}` moves {block.dtype} and the buffer holds {buffer.type.dtype}")
     tiles = _check_indices(op, block, first)
     _check_edges(op, tiles)
-    _check_way(op, tiles)
+    _check_pattern(op, tiles)
     _check_align(op, buffer, first)
 
 
 def _check_indices(op: SpecOp, block: VectorAttr, first: int) -> tuple[str, ...]:
     """Names, axes and index vectors fit each other; the names of the index vectors."""
-    names, axes = op.value("names"), op.value("axes")
+    names, axes = op.value("coords"), op.value("axes")
     rest = op.operands[first:]
     indices = [value for value in rest if isinstance(value.type, IndexAttr)]
     if len(indices) != len(names) or list(rest[: len(indices)]) != indices:
@@ -66,7 +66,7 @@ def _check_indices(op: SpecOp, block: VectorAttr, first: int) -> tuple[str, ...]
 
 def _check_edges(op: SpecOp, tiles: tuple[str, ...]) -> None:
     """Guards are of axes, each with its extent; windows come in pairs."""
-    names, axes = op.value("names"), op.value("axes")
+    names, axes = op.value("coords"), op.value("axes")
     guarded, bounds, windows = op.value("guarded"), op.value("bounds"), op.value("windows")
     if not set(guarded) <= set(axes) or len(guarded) != len(bounds) or len(set(guarded)) != len(guarded):
         op.fail("every guarded axis is an axis of the block and has a bound")
@@ -93,7 +93,7 @@ def _check_align(op: SpecOp, buffer: SSAValue, first: int) -> None:
         op.fail(f"an element of {buffer.type.dtype} is aligned to {item} bytes at least, got {align}")
     if align == item:
         return
-    multiples = dict(zip(op.value("names"), map(index_multiple, op.operands[first:]), strict=False))
+    multiples = dict(zip(op.value("coords"), map(index_multiple, op.operands[first:]), strict=False))
     rows = dict.fromkeys(axes[:-1], 1)  # a block has every row from where it starts
     steps = multiple_of(op.value("offset"), {**multiples, **rows})
     known = gcd(buffer_alignment(buffer), item * steps)
@@ -101,10 +101,10 @@ def _check_align(op: SpecOp, buffer: SSAValue, first: int) -> None:
         op.fail(f"all that is known of `{op.value('offset')}` is that it is aligned to {known} bytes, not to {align}")
 
 
-def _check_way(op: SpecOp, tiles: tuple[str, ...]) -> None:
+def _check_pattern(op: SpecOp, tiles: tuple[str, ...]) -> None:
     axes, offset = op.value("axes"), op.value("offset")
-    if op.value("way") not in WAYS:
-        op.fail(f"`way` is one of {', '.join(WAYS)}, got {op.value('way')}")
+    if op.value("pattern") not in PATTERNS:
+        op.fail(f"`pattern` is one of {', '.join(PATTERNS)}, got {op.value('pattern')}")
     parts = offset.coefficient(axes[-1]) if axes else None
     if set(tiles) & offset.symbols:
         wanted, why = "indexed", f"the offset {offset} is read from index vectors"
@@ -115,8 +115,8 @@ def _check_way(op: SpecOp, tiles: tuple[str, ...]) -> None:
     else:
         wanted = {0: "uniform", 1: "contiguous"}.get(-1 if parts[0].value is None else parts[0].value, "strided")
         why = f"lanes of {axes[-1]} are {parts[0]} elements apart"
-    if op.value("way") != wanted:
-        op.fail(f"{why}: the way is {wanted}, not {op.value('way')}")
+    if op.value("pattern") != wanted:
+        op.fail(f"{why}: the access pattern is {wanted}, not {op.value('pattern')}")
 
 
 def _check_load(op: SpecOp) -> None:
@@ -129,7 +129,7 @@ def _check_store(op: SpecOp) -> None:
     check_written(op, op.operands[1])
     if op.value("mode") not in MODES:
         op.fail(f"`mode` is one of {', '.join(MODES)}, got {op.value('mode')}")
-    if op.value("way") == "uniform" and op.value("axes") and not _is_single(op, op.value("axes")[-1]):
+    if op.value("pattern") == "uniform" and op.value("axes") and not _is_single(op, op.value("axes")[-1]):
         op.fail("all lanes of a store would write one element", "store a block whose axes all reach the address")
 
 

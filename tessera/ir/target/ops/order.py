@@ -13,9 +13,9 @@ def _check_fetch(op: SpecOp) -> None:
     if not isinstance(buffer, BufferAttr) or not buffer.dtype.is_integer:
         op.fail(f"`ttarget.fetch` reads a buffer of integers, got {buffer}")
     indices = [value for value in op.operands[1:] if isinstance(value.type, IndexAttr)]
-    if len(op.operands) - 1 != len(op.value("names")) or len(indices) != len(op.operands) - 1:
-        op.fail(f"`ttarget.fetch` names {len(op.value('names'))} indices and has {len(indices)}")
-    check_symbols(op, "the offset", [op.value("offset")], op.value("names"))
+    if len(op.operands) - 1 != len(op.value("coords")) or len(indices) != len(op.operands) - 1:
+        op.fail(f"`ttarget.fetch` names {len(op.value('coords'))} indices and has {len(indices)}")
+    check_symbols(op, "the offset", [op.value("offset")], op.value("coords"))
 
 
 def _check_sort(op: SpecOp) -> None:
@@ -36,7 +36,7 @@ SPECS = (
         operands=("buffer", "at*"),
         results=("index",),
         attributes=(
-            Attribute("names", "strs", doc="the name of each index operand"),
+            Attribute("coords", "strs", doc="the name of each index operand"),
             Attribute("offset", "dim", doc="elements from the start of the buffer"),
         ),
         effects=frozenset(["memory"]),

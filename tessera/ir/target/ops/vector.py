@@ -1,4 +1,4 @@
-"""Vector groups: arithmetic by lane, coordinates, and folds across lanes."""
+"""Vector groups: arithmetic by lane, coordinates, and reductions across lanes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _check_alike(op: SpecOp) -> None:
         op.fail(f"`{op.name}` works on blocks of one shape, got {sorted(map(str, map(list, shapes)))}")
 
 
-def _check_math(op: SpecOp) -> None:
+def _check_elementwise(op: SpecOp) -> None:
     """As many blocks of one type as the function takes; what it gives is of that type, or bool where it decides."""
     _check_alike(op)
     function = function_of(op, "blocks")
@@ -46,7 +46,7 @@ def _check_constant(op: SpecOp) -> None:
         op.fail(f"`{op.name}` is a value in all lanes of a vector, got {type}")
 
 
-def _check_convert(op: SpecOp) -> None:
+def _check_cast(op: SpecOp) -> None:
     _check_alike(op)
     source, target = (value.type.dtype for value in (*op.operands, *op.results) if isinstance(value.type, VectorAttr))
     wanted, given = rounding_of(source, target), op.value("rounding")
@@ -70,7 +70,7 @@ def _check_select(op: SpecOp) -> None:
         op.fail(f"`{op.name}` chooses between blocks of one type, got {first} and {second}")
 
 
-def _check_fold(op: SpecOp) -> None:
+def _check_reduce(op: SpecOp) -> None:
     _check_blocks(op)
     block, out = op.operands[0].type, op.results[0].type
     axis: int = op.value("axis")
@@ -79,12 +79,12 @@ def _check_fold(op: SpecOp) -> None:
     if not 0 <= axis < len(block.shape):
         op.fail(f"`axis` is in 0..{len(block.shape) - 1}, got {axis}")
     if not block.shape[axis].value:
-        op.fail(f"a tree folds at least one element, got {block.shape[axis]}")
+        op.fail(f"a tree reduces at least one element, got {block.shape[axis]}")
     if block.shape[:axis] + block.shape[axis + 1 :] != out.shape:
-        op.fail(f"folding axis {axis} of {list(block.shape)} does not give {list(out.shape)}")
+        op.fail(f"reducing axis {axis} of {list(block.shape)} does not give {list(out.shape)}")
 
 
-def _check_spread(op: SpecOp) -> None:
+def _check_broadcast(op: SpecOp) -> None:
     _check_blocks(op)
     block, out = op.operands[0].type, op.results[0].type
     axes: tuple[int, ...] = op.value("axes")
@@ -94,13 +94,13 @@ def _check_spread(op: SpecOp) -> None:
     if not inside or list(axes) != sorted(set(axes)):
         op.fail(f"`axes` puts {len(block.shape)} axes among {len(out.shape)}, in order, got {list(axes)}")
     if block.dtype is not out.dtype:
-        op.fail(f"`{op.name}` spreads numbers as they are, got {block.dtype} for {out.dtype}")
+        op.fail(f"`{op.name}` keeps the dtype, got {block.dtype} for {out.dtype}")
     if any(out.shape[axis] != dim for axis, dim in zip(axes, block.shape, strict=True)):
-        op.fail(f"{list(block.shape)} cannot be spread to {list(out.shape)} along {list(axes)}")
+        op.fail(f"{list(block.shape)} cannot be broadcast to {list(out.shape)} along {list(axes)}")
 
 
 def _check_coords(op: SpecOp, block: object, dims: Sequence[Dim]) -> None:
-    names, axes = op.value("names"), op.value("axes")
+    names, axes = op.value("coords"), op.value("axes")
     indices = [value for value in op.operands if isinstance(value.type, IndexAttr)]
     if len(indices) != len(names) or len(set(names)) != len(names) or not set(axes) <= set(names):
         op.fail(f"`{op.name}` has {len(indices)} indices for the names {list(names)} and the axes {list(axes)}")
@@ -120,24 +120,24 @@ def _check_clip(op: SpecOp) -> None:
 
 
 _COORDS = (
-    Attribute("names", "strs", doc="the name of each index operand"),
+    Attribute("coords", "strs", doc="the name of each index operand"),
     Attribute("axes", "strs", doc="the coordinates along the block"),
 )
 
 SPECS = (
     OpSpec(
-        name="ttarget.math",
+        name="ttarget.elementwise",
         summary="An elementwise function, expanded in place.",
         operands=("blocks*",),
         attributes=(Attribute("fn", "str", doc="the function's name"),),
-        verify=_check_math,
+        verify=_check_elementwise,
     ),
     OpSpec(
-        name="ttarget.convert",
+        name="ttarget.cast",
         summary="Another dtype.",
         operands=("block",),
-        attributes=(Attribute("rounding", "str", "", "how values are met that the other dtype lacks"),),
-        verify=_check_convert,
+        attributes=(Attribute("rounding", "str", "", "how values are rounded that the other dtype lacks"),),
+        verify=_check_cast,
     ),
     OpSpec(name="ttarget.bitcast", summary="The same bits.", operands=("block",), verify=_check_bitcast),
     OpSpec(name="ttarget.select", summary="A choice by lane.", operands=("c", "a", "b"), verify=_check_select),
@@ -167,24 +167,24 @@ SPECS = (
         verify=_check_clip,
     ),
     OpSpec(
-        name="ttarget.spread",
+        name="ttarget.broadcast",
         summary="A smaller block along new axes.",
         operands=("block",),
         attributes=(Attribute("axes", "ints", doc="where the operand's axes go"),),
-        verify=_check_spread,
+        verify=_check_broadcast,
     ),
     OpSpec(
-        name="ttarget.fold",
-        summary="An axis folded in a halving tree.",
+        name="ttarget.reduce",
+        summary="An axis reduced in a halving tree.",
         operands=("block",),
-        attributes=(Attribute("kind", "str", doc="the fold"), Attribute("axis", "int", doc="the axis")),
-        verify=_check_fold,
+        attributes=(Attribute("kind", "str", doc="the reduction"), Attribute("axis", "int", doc="the axis")),
+        verify=_check_reduce,
     ),
     OpSpec(
-        name="ttarget.fold_place",
-        summary="The place of the extreme along an axis.",
-        operands=("values", "places"),
+        name="ttarget.arg_reduce",
+        summary="The index of the minimum or maximum along an axis.",
+        operands=("values", "indices"),
         attributes=(Attribute("kind", "str", doc="argmax or argmin"), Attribute("axis", "int", doc="the axis")),
-        verify=_check_fold,
+        verify=_check_reduce,
     ),
 )

@@ -12,26 +12,26 @@ import numpy as np
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
-from tessera.ir.target.lanes import VOTES, WAYS, WIDTH, check_exchange, check_vote, partner
+from tessera.ir.target.lanes import MODES, VOTES, WIDTH, check_exchange, check_vote, partner
 
 
 def _check_shuffle(op: SpecOp) -> None:
-    check_exchange(op, op.value("way"))
-    if op.value("way") == "xor":
-        op.fail("`way` is one of down, up, index, got xor", "write `ttile.butterfly`")
+    check_exchange(op, op.value("mode"))
+    if op.value("mode") == "xor":
+        op.fail("`mode` is one of down, up, index, got xor", "write `ttile.butterfly`")
 
 
 def _check_butterfly(op: SpecOp) -> None:
     check_exchange(op, "xor")
 
 
-def _shuffled(tile: Any, *, way: str, by: int, width: int) -> Any:
-    places = [partner(way, by, width, place) for place in range(tile.shape[-1])]
-    return np.ascontiguousarray(tile[..., places])
+def _shuffled(tile: Any, *, mode: str, by: int, width: int) -> Any:
+    sources = [partner(mode, by, width, index) for index in range(tile.shape[-1])]
+    return np.ascontiguousarray(tile[..., sources])
 
 
 def _crossed(tile: Any, *, by: int, width: int) -> Any:
-    return _shuffled(tile, way="xor", by=by, width=width)
+    return _shuffled(tile, mode="xor", by=by, width=width)
 
 
 def _voted(tile: Any, *, kind: str, width: int) -> Any:
@@ -52,7 +52,7 @@ SPECS = (
         summary="Each element from another lane of its segment; its own where there is none.",
         operands=("tile",),
         attributes=(
-            Attribute("way", "str", doc=", ".join(WAYS[:3])),
+            Attribute("mode", "str", doc=", ".join(MODES[:3])),
             Attribute("by", "int", doc="lanes, or the lane"),
             WIDTH,
         ),

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.ir.schedule.emit.maps import broadcast_at, collapse, compose, delinear, linear, simplify, strides
+from tessera.ir.base.index_maps import broadcast_at, collapse, compose, delinear, linear, simplify, strides
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
 from tessera.types.tensor_type import TensorType
