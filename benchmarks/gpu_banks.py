@@ -79,9 +79,9 @@ def run() -> None:
     """Launch every case once, and see that it turns squares over."""
     import numpy as np  # noqa: PLC0415 - not wanted where nothing runs
 
-    from tessera.runtime.devices.cuda_assembler import machine_code  # noqa: PLC0415
-    from tessera.runtime.devices.cuda_driver import Module, driver  # noqa: PLC0415
-    from tessera.runtime.devices.cuda_tensor import CudaTensor  # noqa: PLC0415
+    from tessera.runtime.devices.cuda.assembler import machine_code  # noqa: PLC0415
+    from tessera.runtime.devices.cuda.driver import Module, driver  # noqa: PLC0415
+    from tessera.runtime.devices.cuda.tensor import CudaTensor  # noqa: PLC0415
 
     backend = NvptxBackend()
     for number, (n, dtype, _, _) in enumerate(CASES):

@@ -19,7 +19,7 @@ from tessera.backends.nvptx.compile import NvptxCode
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.ir.target.machine_code import compile_text
-from tessera.runtime.devices.cuda_assembler import assemble, assembler
+from tessera.runtime.devices.cuda.assembler import assemble, assembler
 from tessera.types.machine import GPUS
 
 

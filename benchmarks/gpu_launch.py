@@ -30,9 +30,9 @@ from tessera.backends.cpu.machine import machine_of, target_text
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import ModuleText
 from tessera.ir.target.machine_code import compile_texts
-from tessera.runtime.devices.cuda_driver import Driver, Module, driver
-from tessera.runtime.devices.cuda_replays import NEEDED, graph_of
-from tessera.runtime.devices.cuda_stream import Stream
+from tessera.runtime.devices.cuda.driver import Driver, Module, driver
+from tessera.runtime.devices.cuda.graphs import NEEDED, graph_of
+from tessera.runtime.devices.cuda.streams import Stream
 from tessera.runtime.loader import link
 
 GOAL = 5.0

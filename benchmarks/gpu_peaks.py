@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.gpu_gemm import FUNCTIONS, Run, error_of, peer_of, shared, sides
 from benchmarks.gpu_record import chosen, need_gpu, need_torch, options, write
-from tessera.runtime.devices.cuda_driver import Module, driver
+from tessera.runtime.devices.cuda.driver import Module, driver
 
 SIZE = (8192, 8192, 8192)
 PEAKS = {"nt": 989e12, "e4m3": 1979e12}

@@ -24,7 +24,7 @@ from benchmarks.gpu_record import absent, chosen, need_gpu, need_tool, options, 
 from benchmarks.gpu_timeline import Timeline, library
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
-from tessera.runtime.devices.cuda_driver import driver
+from tessera.runtime.devices.cuda.driver import driver
 
 CASES: dict[str, Case] = {
     **LIBRARY,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from tessera.runtime.devices.cuda_driver import synchronize
+from tessera.runtime.devices.cuda.driver import synchronize
 
 _NAMED = "NVTX_INJECTION64_PATH"
 _PLACES = ("/usr/local/cuda*/lib*", "/usr/local/cuda*/extras/CUPTI/lib*", "/usr/local/cuda*/targets/*/lib")

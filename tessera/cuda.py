@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tessera.runtime.devices.cuda_driver import driver, is_available, synchronize
-from tessera.runtime.devices.cuda_memory import POOL
-from tessera.runtime.devices.cuda_stream import Event, Graph, Stream, capture, current_stream, stream
-from tessera.runtime.devices.cuda_tensor import CudaTensor
-from tessera.runtime.devices.cuda_tensor_map import metrics, tensor_map_counts
-from tessera.runtime.devices.cuda_watch import race_check
+from tessera.runtime.devices.cuda.driver import driver, is_available, synchronize
+from tessera.runtime.devices.cuda.memory import POOL
+from tessera.runtime.devices.cuda.metrics import metrics, tensor_map_counts
+from tessera.runtime.devices.cuda.race_check import race_check
+from tessera.runtime.devices.cuda.streams import Event, Graph, Stream, capture, current_stream, stream
+from tessera.runtime.devices.cuda.tensor import CudaTensor
 
 array = CudaTensor.of
 write = CudaTensor.write

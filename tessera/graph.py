@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tessera.api.queues import stream
+from tessera.api.placement import stream
 
 __all__ = ["stream"]

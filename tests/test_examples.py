@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tessera.runtime.devices.cuda_driver import is_available
+from tessera.runtime.devices.cuda.driver import is_available
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TOY: dict[str, dict[str, Any]] = {

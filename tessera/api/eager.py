@@ -98,7 +98,7 @@ def _with_numbers(made: tuple[Loaded, bool] | None, operands: Sequence[Any]) -> 
     kind = device_class()
     if made is None or kind is None or len({isinstance(operand, kind) for operand in operands}) < 2:
         return made
-    from tessera.runtime.devices.cuda_numbers import WithNumbers  # noqa: PLC0415 - only where there is a device
+    from tessera.runtime.devices.cuda.tensor import WithNumbers  # noqa: PLC0415 - only where there is a device
 
     return WithNumbers(made[0]), made[1]
 

@@ -1,4 +1,4 @@
-"""`with device(gpu[0]):` says where ops run: those called at once, jitted functions and kernels, and what is traced."""
+"""`with device(gpu[0]):`, `with stream("compute"):` and `prefetch`: where ops run, eager or traced."""
 
 from __future__ import annotations
 
@@ -15,6 +15,37 @@ from tessera.ir.base import dispatch
 from tessera.ir.graph.policy_casts import static_bits
 from tessera.types.device import DEVICE, Device, Gpus
 from tessera.types.policy import SILENT
+
+# `with stream("compute"):` says which stream of a device work goes to, by a name that this process shares.
+
+
+@contextmanager
+def stream(name: str, /) -> Generator[None]:
+    """Within it, what is called on a GPU goes to the CUDA stream of this name, beside the work of other streams.
+
+    Tensors know the stream that made them: a function that takes one of another stream begins when that work is done,
+    and nothing else waits. On a CPU a call is done when it returns, and inside a jitted function the program has
+    one stream, that of its call: there the name changes nothing. Results are the same everywhere.
+
+    Raises: ArgumentError (T0202) for what is no name.
+
+    >>> with ts.graph.stream("compute"):
+    ...     y = ts.array([1.0, 2.0]) * 2.0
+    >>> y.tolist()
+    [2.0, 4.0]
+    """
+    if not isinstance(name, str) or not name:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ArgumentError(f"`stream` takes the name of a stream, got {name!r}", fix='write `stream("compute")`')
+    if dispatch.tracing() is not None:
+        yield
+        return
+    from tessera.runtime.devices.cuda import driver, streams  # noqa: PLC0415 - only where streams are asked for
+
+    if not driver.is_available():
+        yield
+        return
+    with streams.stream(streams.named(name)):
+        yield
 
 
 @contextmanager
@@ -138,7 +169,7 @@ def _missing(wanted: Device) -> str | None:
     """Why there is no such device; None where there is."""
     if wanted.kind != "gpu":
         return "a machine has one `cpu`"
-    from tessera.runtime.devices.cuda_driver import driver  # noqa: PLC0415 - only where a GPU is asked for
+    from tessera.runtime.devices.cuda.driver import driver  # noqa: PLC0415 - only where a GPU is asked for
 
     try:
         found = driver()

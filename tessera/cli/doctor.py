@@ -179,7 +179,7 @@ def examine_gpu() -> list[Finding]:
 
 def _cuda_backend() -> Finding:
     """What `backend="cuda"` would run on, as the driver says itself."""
-    from tessera.runtime.devices.cuda_driver import driver  # noqa: PLC0415 - loads a library where there is one
+    from tessera.runtime.devices.cuda.driver import driver  # noqa: PLC0415 - loads a library where there is one
 
     try:
         found = driver()

@@ -49,7 +49,7 @@ def is_own(value: Any) -> bool:
 
 def device_class() -> type[Any] | None:
     """The class of tensors of a GPU; None where none was made yet, and nothing is loaded to find out."""
-    module = sys.modules.get("tessera.runtime.devices.cuda_tensor")
+    module = sys.modules.get("tessera.runtime.devices.cuda.tensor")
     return None if module is None else module.CudaTensor
 
 

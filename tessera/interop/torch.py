@@ -81,8 +81,8 @@ def _called(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
     torch = _pytorch()
     if not any(isinstance(one, torch.Tensor) and one.is_cuda for one in arguments):
         return function(*[Tensor.of(_whole(one)) if isinstance(one, torch.Tensor) else one for one in arguments])
-    from tessera.runtime.devices.cuda_stream import stream  # noqa: PLC0415 - only where there is a device
-    from tessera.runtime.devices.cuda_tensor import CudaTensor  # noqa: PLC0415
+    from tessera.runtime.devices.cuda.streams import stream  # noqa: PLC0415 - only where there is a device
+    from tessera.runtime.devices.cuda.tensor import CudaTensor  # noqa: PLC0415
 
     # In PyTorch's own queue nobody waits, and memory that it gives away afterwards is used after this.
     with stream(torch.cuda.current_stream().cuda_stream):

@@ -16,8 +16,9 @@ from tessera.api import eager, jit
 from tessera.api.compilation import load
 from tessera.diagnostics.codes import BroadcastError, DeviceError, OperatorError
 from tessera.frontend.several import several
-from tessera.runtime.devices import cuda_numbers, cuda_tensor
-from tessera.runtime.devices.cuda_tensor import CudaTensor, form_of
+from tessera.runtime.devices.cuda import tensor as cuda_numbers
+from tessera.runtime.devices.cuda import tensor as cuda_tensor
+from tessera.runtime.devices.cuda.tensor import CudaTensor, form_of
 from tests.api.eager_surface import WRITTEN, I, X, Y, doubled, twice
 
 

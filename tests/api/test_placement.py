@@ -10,7 +10,7 @@ import pytest
 import tessera as ts
 from tessera import KTile, Tensor, f32, kernel, tile
 from tessera.diagnostics.codes import ArgumentError, DeviceError, TracingError
-from tessera.runtime.devices.cuda_driver import is_available
+from tessera.runtime.devices.cuda.driver import is_available
 
 WITHOUT = pytest.mark.skipif(is_available(), reason="this machine has a GPU")
 

@@ -15,7 +15,7 @@ import pytest
 import tessera as ts
 from benchmarks import gpu, gpu_cases, gpu_pairs, gpu_ranges, gpu_record, gpu_replay, gpu_sanitize
 from benchmarks.gpu_cases import CASES, LIBRARY, Case
-from tessera.runtime.devices.cuda_driver import is_available
+from tessera.runtime.devices.cuda.driver import is_available
 from tessera.stdlib import __all__ as library
 
 NEEDING = sorted(set(gpu.NAMES) - {"compile"})

@@ -9,7 +9,7 @@ import pytest
 
 import tessera as ts
 from benchmarks.gpu_launch import blend, counting, entered, record_of
-from tessera.runtime.devices.cuda_driver import Driver
+from tessera.runtime.devices.cuda.driver import Driver
 
 
 def test_calls_of_the_driver_are_counted_and_made() -> None:

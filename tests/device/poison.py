@@ -6,8 +6,8 @@ import ctypes
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from tessera.runtime.devices.cuda_driver import driver
-from tessera.runtime.devices.cuda_memory import Home
+from tessera.runtime.devices.cuda.driver import driver
+from tessera.runtime.devices.cuda.memory import Home
 
 _ALL_ONES = 0xFF
 """Bytes of all ones are NaN in every float, and an index that no buffer has."""

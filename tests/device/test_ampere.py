@@ -11,7 +11,7 @@ import pytest
 
 import tessera as ts
 from tessera import KTile, Schedule, bf16, f32, kernel, tile
-from tessera.runtime.devices.cuda_driver import is_available
+from tessera.runtime.devices.cuda.driver import is_available
 from tests.device.test_matrix import attended, causal, distance, full, into_i32, nn, nt, on_gpu, random, wide
 
 pytestmark = [

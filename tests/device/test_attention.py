@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.runtime.devices.cuda_driver import is_available
+from tessera.runtime.devices.cuda.driver import is_available
 from tests.device.poison import poisoned
 from tests.kernel.test_attention_epilogue import both, causal, full, operands
 

@@ -11,7 +11,7 @@ import pytest
 import tessera as ts
 from tessera import ops
 from tessera.diagnostics.codes import DeviceError, PositionError
-from tessera.runtime.devices.cuda_driver import is_available
+from tessera.runtime.devices.cuda.driver import is_available
 from tests.graph.outside import check_inside, named_outside
 from tests.kernel.test_watch import TABLE, counted, numbers, padded, summed
 from tests.kernel.test_watch import picked as rows

@@ -10,8 +10,8 @@ import pytest
 
 import tessera as ts
 from tessera.diagnostics.codes import DonatedError, RuntimeArgumentError
-from tessera.runtime.devices.cuda_driver import is_available
-from tessera.runtime.devices.cuda_memory import POOL
+from tessera.runtime.devices.cuda.driver import is_available
+from tessera.runtime.devices.cuda.memory import POOL
 
 pytestmark = [
     pytest.mark.device("sm_80"),

@@ -7,7 +7,7 @@ import pytest
 
 import tessera as ts
 from tessera.diagnostics.codes import DeviceError
-from tessera.runtime.devices.cuda_driver import is_available
+from tessera.runtime.devices.cuda.driver import is_available
 from tests.api.eager_surface import WRITTEN, I, X, Y, doubled, twice
 
 pytestmark = [

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.runtime.devices.cuda_driver import is_available
+from tessera.runtime.devices.cuda.driver import is_available
 
 pytestmark = [
     pytest.mark.device("sm_90"),

@@ -13,7 +13,7 @@ import pytest
 import tessera as ts
 from tessera import Schedule, kernel
 from tessera.frontend.several import several
-from tessera.runtime.devices.cuda_driver import is_available
+from tessera.runtime.devices.cuda.driver import is_available
 from tessera.stdlib import efficient_layernorm, flash_attention_2, rotary_embedding, stable_softmax
 from tests.device.poison import poisoned
 from tests.kernel import document, kernels, test_dtypes, test_gather, test_pipelines, test_schedule

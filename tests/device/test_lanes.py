@@ -10,7 +10,7 @@ import pytest
 
 import tessera as ts
 from tessera import KTile, Schedule, f32, kernel, tile
-from tessera.runtime.devices.cuda_driver import is_available
+from tessera.runtime.devices.cuda.driver import is_available
 from tests.device.poison import poisoned
 
 pytestmark = [

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.runtime.devices.cuda_driver import is_available
+from tessera.runtime.devices.cuda.driver import is_available
 from tests.backends.nvptx.lines import BLOCKS, KERNELS, product, shapes
 from tests.device.test_matrix import attended, distance, on_gpu, random, wide
 

@@ -12,7 +12,7 @@ import pytest
 
 import tessera as ts
 from tessera.ir.schedule.emit.contraction_kernel import MATRIX_BLOCKS
-from tessera.runtime.devices.cuda_driver import is_available
+from tessera.runtime.devices.cuda.driver import is_available
 from tests.device.poison import poisoned
 
 pytestmark = [

@@ -11,7 +11,7 @@ import pytest
 
 import tessera as ts
 from benchmarks.gpu_maps import difference, row_of
-from tessera.runtime.devices.cuda_driver import is_available
+from tessera.runtime.devices.cuda.driver import is_available
 
 pytestmark = [
     pytest.mark.device("sm_90"),

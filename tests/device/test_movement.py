@@ -13,7 +13,7 @@ from tessera import Schedule
 from tessera.backends.nvptx.compile import NvptxCode
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
-from tessera.runtime.devices.cuda_driver import is_available
+from tessera.runtime.devices.cuda.driver import is_available
 from tests.device.poison import poisoned
 from tests.device.test_matrix import distance, nn, nt, on_gpu, random, wide
 from tests.kernel import kernels, test_machine_hints, test_scaled, test_schedule

@@ -10,8 +10,8 @@ import pytest
 
 from tessera.backends.nvptx.register_estimate import estimate_registers
 from tessera.ir.target.machine_code import compile_text
-from tessera.runtime.devices.cuda_assembler import machine_code
-from tessera.runtime.devices.cuda_driver import Module, driver, is_available
+from tessera.runtime.devices.cuda.assembler import machine_code
+from tessera.runtime.devices.cuda.driver import Module, driver, is_available
 from tessera.types.occupancy import Usage, occupancy
 from tests.backends.nvptx.kernels import PROGRAMS, lowered, parts_of
 from tests.backends.nvptx.test_occupancy import ANSWERS

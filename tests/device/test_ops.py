@@ -7,7 +7,7 @@ import os
 import pytest
 
 from tessera.ir.base.spec import OpSpec
-from tessera.runtime.devices.cuda_driver import is_available
+from tessera.runtime.devices.cuda.driver import is_available
 from tessera.types.dtype import DType
 from tests.device.cases import chosen, op_case
 from tests.device.poison import poisoned

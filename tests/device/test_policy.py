@@ -15,7 +15,7 @@ import pytest
 
 import tessera as ts
 from tessera import ops
-from tessera.runtime.devices.cuda_driver import is_available
+from tessera.runtime.devices.cuda.driver import is_available
 from tests.device.poison import poisoned
 from tests.policy.processes import printed_in_processes
 from tests.policy.programs import POLICIES, random_program

@@ -10,7 +10,7 @@ import pytest
 
 import tessera as ts
 from tessera.diagnostics.codes import DeviceError, RuntimeArgumentError
-from tessera.runtime.devices.cuda_driver import is_available
+from tessera.runtime.devices.cuda.driver import is_available
 from tests.device.poison import poisoned
 
 pytestmark = pytest.mark.skipif(not is_available(), reason="there is no NVIDIA GPU here")

@@ -12,8 +12,8 @@ import pytest
 import tessera as ts
 from benchmarks.gpu_timeline import Span, Timeline, library
 from tessera import dist, graph, op
-from tessera.runtime.devices.cuda_driver import Module, driver, is_available
-from tessera.runtime.devices.cuda_stream import current_stream
+from tessera.runtime.devices.cuda.driver import Module, driver, is_available
+from tessera.runtime.devices.cuda.streams import current_stream
 
 pytestmark = [
     pytest.mark.device("sm_80"),

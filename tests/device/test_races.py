@@ -14,10 +14,12 @@ from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import QueueRaceError
 from tessera.ir.schedule.launch_queues import BEGIN, QueuePlan, assign_queues
-from tessera.runtime.devices import cuda_program, cuda_stream, cuda_tensor
-from tessera.runtime.devices.cuda_driver import is_available
-from tessera.runtime.devices.cuda_program import CudaProgram
-from tessera.runtime.devices.cuda_stream import wait_for
+from tessera.runtime.devices.cuda import program as cuda_program
+from tessera.runtime.devices.cuda import streams as cuda_stream
+from tessera.runtime.devices.cuda import tensor as cuda_tensor
+from tessera.runtime.devices.cuda.driver import is_available
+from tessera.runtime.devices.cuda.program import CudaProgram
+from tessera.runtime.devices.cuda.streams import wait_for
 from tessera.runtime.launch_log import Launch, Signal, Wait
 
 pytestmark = [

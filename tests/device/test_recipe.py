@@ -11,7 +11,7 @@ import pytest
 import tessera as ts
 from tessera import KTile, Schedule, f32, kernel, tile
 from tessera.ir.base.rounding import round_to
-from tessera.runtime.devices.cuda_driver import is_available
+from tessera.runtime.devices.cuda.driver import is_available
 from tests.device.poison import poisoned
 from tests.kernel.test_dtypes import DTYPES, product
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.runtime.devices.cuda_driver import is_available
-from tessera.runtime.devices.cuda_replays import NEEDED, OFTEN
+from tessera.runtime.devices.cuda.driver import is_available
+from tessera.runtime.devices.cuda.graphs import NEEDED, OFTEN
 
 pytestmark = [
     pytest.mark.device("sm_80"),

@@ -11,7 +11,7 @@ import pytest
 
 import tessera as ts
 from tessera import Schedule
-from tessera.runtime.devices.cuda_driver import is_available
+from tessera.runtime.devices.cuda.driver import is_available
 from tessera.stdlib import efficient_layernorm, rotary_embedding, stable_softmax
 from tests.device.poison import poisoned
 

@@ -11,7 +11,7 @@ import pytest
 import tessera as ts
 from benchmarks.gpu_widths import free
 from tessera.frontend.several import several
-from tessera.runtime.devices.cuda_driver import is_available
+from tessera.runtime.devices.cuda.driver import is_available
 from tessera.stdlib import efficient_layernorm, stable_softmax
 from tests.device.poison import poisoned
 

@@ -10,7 +10,7 @@ import pytest
 
 import tessera as ts
 from examples.transformer import block, random_layer
-from tessera.runtime.devices.cuda_driver import is_available
+from tessera.runtime.devices.cuda.driver import is_available
 from tests.device.poison import poisoned
 from tests.schedule.test_walks import PROGRAMS, step, step_arguments
 

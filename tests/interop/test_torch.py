@@ -12,7 +12,7 @@ import pytest
 import tessera as ts
 from tessera.diagnostics.codes import ArgumentError
 from tessera.interop.torch import wrap
-from tessera.runtime.devices.cuda_driver import is_available
+from tessera.runtime.devices.cuda.driver import is_available
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 needs_torch = pytest.mark.skipif(not HAS_TORCH, reason="there is no PyTorch here")

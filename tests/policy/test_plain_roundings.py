@@ -16,7 +16,7 @@ from tessera.compiler.options import Options
 from tessera.diagnostics.codes import CodegenError, OverrideError
 from tessera.ir.base.rounding import round_to
 from tessera.ir.target.machine_code import compile_texts
-from tessera.runtime.devices.cuda_assembler import assemble, assembler
+from tessera.runtime.devices.cuda.assembler import assemble, assembler
 from tessera.types.machine import GPUS
 from tests.policy.test_bits import bits_of
 

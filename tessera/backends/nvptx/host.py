@@ -25,7 +25,7 @@ from tessera.ir.target.llvm.host_program import HostProgram, buffer_type, callba
 from tessera.ir.target.llvm.instructions import TargetText, Value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
 from tessera.ir.target.reach import is_multiple
-from tessera.runtime.devices.cuda_tensor_map import MOST_PLACES, TOO_FAR
+from tessera.runtime.devices.cuda.metrics import MOST_PLACES, TOO_FAR
 from tessera.runtime.launch import CALLBACK
 from tessera.types.dim import Dim, product
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from tessera.backends.nvptx.host_replays import Replays
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
-from tessera.runtime.devices.cuda_call import PLAN
+from tessera.runtime.devices.cuda.native_call import PLAN
 
 RECORD = ("type", "refused", "queue", "handle", "calls", "plans", "address", "form", "lane", "stream", "_owner")
 """Words that the runtime fills: Python's objects, how often the entry ran, the first plan, where a tensor has what."""

@@ -1,14 +1,14 @@
 """`tessera_launch`: a launch as a graph of one kernel that is told new arguments, which costs the host less.
 
 It takes what `cuLaunchKernel` takes, but for the first: in place of a kernel it gets the record of a node
-(`runtime/devices/cuda_nodes.py`). Where another thread is at that node, or the queue is being recorded, it launches.
+(`runtime/devices/cuda/graphs.py`). Where another thread is at that node, or the queue is being recorded, it launches.
 """
 
 from __future__ import annotations
 
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
-from tessera.runtime.devices.cuda_nodes import GRID, NODE, PARAMETERS, STRUCT
+from tessera.runtime.devices.cuda.graphs import GRID, NODE, PARAMETERS, STRUCT
 
 _NULL = Value("ptr", "null")
 _SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared")

@@ -3,7 +3,7 @@
 All that a host program puts into a queue follows from its sizes, which belong to a plan, and from the addresses of its
 results, its workspace and its inputs. Where these are as they were, a graph of the driver made from the launches does
 the same at the cost of one of them. The table that says which graphs there are is the runtime's
-(`runtime/devices/cuda_replays.py`), and is looked at only while the thread has Python.
+(`runtime/devices/cuda/graphs.py`), and is looked at only while the thread has Python.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
-from tessera.runtime.devices.cuda_replays import HEAD, MISSED, NEEDED, NOBODY, NODES, OFTEN, WAY, WAYS
+from tessera.runtime.devices.cuda.graphs import HEAD, MISSED, NEEDED, NOBODY, NODES, OFTEN, WAY, WAYS
 
 _NULL = Value("ptr", "null")
 

@@ -1,6 +1,6 @@
 """Waits that end and are counted: in kernels made to be debugged, one that takes too long says where it is, and stops.
 
-The first thread that gives up writes where it is into a record that the host reads (`runtime/devices/cuda_waits.py`),
+The first thread that gives up writes where it is into a record that the host reads (`runtime/devices/cuda/metrics.py`),
 and traps. Which wait it is, the kernel says by a number; what the numbers mean is `Waits.told`, beside it. A warp that
 went on adds to the counts of its wait: that it came by, and whether it was held up, for how many cycles.
 """

@@ -22,7 +22,7 @@ from tessera.ir.base.verify import verify
 from tessera.ir.target.banks import banked
 from tessera.ir.target.hopper_limits import SPANS
 from tessera.ir.target.machine_code import compile_text
-from tessera.runtime.devices.cuda_assembler import PROBLEM, assemble_with_words, assembler
+from tessera.runtime.devices.cuda.assembler import PROBLEM, assemble_with_words, assembler
 from tessera.types.machine import GPUS
 from tests.backends.nvptx.lines import BLOCKS, KERNELS, product, shapes
 from tests.backends.nvptx.matrices import BACKEND, arrays_of, causal, full, kernels_of, matrix_of, text_of

@@ -22,7 +22,7 @@ from tessera.ir.schedule.models import contraction_block
 from tessera.ir.target.machine_code import compile_text
 from tessera.ir.tile.matrix.plan import UnfitError, plan_of
 from tessera.ir.tile.matrix.units import WARPGROUPS
-from tessera.runtime.devices.cuda_assembler import PROBLEM, assemble_with_words, assembler
+from tessera.runtime.devices.cuda.assembler import PROBLEM, assemble_with_words, assembler
 from tessera.tile import INF
 from tessera.types.dim import Dim
 from tessera.types.machine import GPUS

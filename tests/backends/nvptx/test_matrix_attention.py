@@ -21,7 +21,7 @@ from tessera.ir.base.verify import verify
 from tessera.ir.target.dialect import DIALECT
 from tessera.ir.target.hopper_types import FragmentAttr
 from tessera.ir.target.machine_code import compile_texts
-from tessera.runtime.devices.cuda_assembler import assemble, assembler
+from tessera.runtime.devices.cuda.assembler import assemble, assembler
 from tessera.types import dtype as dt
 from tessera.types.tensor_type import TensorType
 from tests.backends.nvptx.matrices import BACKEND, attention_text, causal, kernels_of, matrix_of, text_of

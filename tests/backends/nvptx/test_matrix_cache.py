@@ -22,8 +22,8 @@ from tessera.ir.base.types import BufferAttr
 from tessera.ir.base.verify import verify
 from tessera.ir.target.machine_code import compile_texts
 from tessera.ir.tile.matrix.fit import choose_units
-from tessera.runtime.devices.cuda_assembler import assemble, assembler
-from tessera.runtime.devices.cuda_tensor_map import TensorMaps
+from tessera.runtime.devices.cuda.assembler import assemble, assembler
+from tessera.runtime.devices.cuda.metrics import TensorMaps
 from tessera.runtime.loader import link
 from tessera.types.machine import GPUS
 from tests.backends.nvptx.matrices import BACKEND, text_of

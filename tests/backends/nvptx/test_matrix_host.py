@@ -16,7 +16,7 @@ from tessera.backends.nvptx.host import MAP_DTYPES, STATE
 from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import DeviceError
-from tessera.runtime.devices.cuda_tensor_map import MOST_PLACES, TOO_FAR, TensorMaps, too_far
+from tessera.runtime.devices.cuda.metrics import MOST_PLACES, TOO_FAR, TensorMaps, too_far
 from tessera.runtime.loader import link
 from tessera.types.dtype import BY_NAME
 

@@ -29,7 +29,7 @@ from tessera.ir.target.ops.hopper_rest import parts_of, pieces_of
 from tessera.ir.tile.matrix.programs import PAIRS
 from tessera.ir.tile.order import EPILOGUES
 from tessera.ir.tile.passes.overlap_products import LAGS
-from tessera.runtime.devices.cuda_assembler import PROBLEM, assemble_with_words, assembler
+from tessera.runtime.devices.cuda.assembler import PROBLEM, assemble_with_words, assembler
 from tessera.types.dim import Dim
 from tessera.types.dtype import bf16, f8e4m3, f32
 from tessera.types.machine import GPUS

@@ -31,7 +31,7 @@ from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
 from tessera.ir.schedule.interpret import run_program
 from tessera.ir.target.machine_code import compile_texts
-from tessera.runtime.devices.cuda_assembler import assemble_with_words, assembler
+from tessera.runtime.devices.cuda.assembler import assemble_with_words, assembler
 from tessera.stdlib import efficient_layernorm, stable_softmax
 from tessera.types.machine import GPUS
 

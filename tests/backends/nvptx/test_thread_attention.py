@@ -15,7 +15,7 @@ from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
 from tessera.ir.schedule.interpret import run_program
 from tessera.ir.target.machine_code import compile_texts
-from tessera.runtime.devices.cuda_assembler import assemble_with_words, assembler
+from tessera.runtime.devices.cuda.assembler import assemble_with_words, assembler
 from tessera.types.dim import Dim
 from tests.backends.nvptx.kernels import parts_of
 

@@ -15,10 +15,10 @@ import pytest
 import tessera as ts
 from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
-from tessera.runtime.devices.cuda_call import NativeCall, Plan
-from tessera.runtime.devices.cuda_memory import Home, Pool
-from tessera.runtime.devices.cuda_stream import current_stream, stream
-from tessera.runtime.devices.cuda_tensor import CudaTensor, Form, form_of
+from tessera.runtime.devices.cuda.memory import Home, Pool
+from tessera.runtime.devices.cuda.native_call import NativeCall, Plan
+from tessera.runtime.devices.cuda.streams import current_stream, stream
+from tessera.runtime.devices.cuda.tensor import CudaTensor, Form, form_of
 from tessera.runtime.loader import link
 from tessera.types.dtype import f32
 

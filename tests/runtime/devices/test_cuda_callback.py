@@ -13,9 +13,10 @@ import tessera as ts
 from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import DeviceError, PositionError
-from tessera.runtime.devices import cuda_callback, cuda_program
-from tessera.runtime.devices.cuda_program import CudaProgram
-from tessera.runtime.devices.cuda_stream import QUEUE
+from tessera.runtime.devices.cuda import program as cuda_callback
+from tessera.runtime.devices.cuda import program as cuda_program
+from tessera.runtime.devices.cuda.program import CudaProgram
+from tessera.runtime.devices.cuda.streams import QUEUE
 from tessera.runtime.launch import CALLBACK, FAILED
 from tessera.runtime.loader import link
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tessera.diagnostics.codes import DonatedError, RuntimeArgumentError
-from tessera.runtime.devices.cuda_call import Plan
-from tessera.runtime.devices.cuda_donation import CudaDonation
-from tessera.runtime.devices.cuda_memory import Home, Pool
-from tessera.runtime.devices.cuda_tensor import CudaTensor, Shared, form_of
+from tessera.runtime.devices.cuda.memory import Home, Pool
+from tessera.runtime.devices.cuda.native_call import Plan
+from tessera.runtime.devices.cuda.program import CudaDonation
+from tessera.runtime.devices.cuda.tensor import CudaTensor, Shared, form_of
 from tessera.runtime.donation import Donation
 from tessera.types.dtype import f32
 from tests.runtime.devices.test_cuda_call import SHAPE, Called, both, tensor

@@ -11,8 +11,9 @@ import tessera as ts
 from tessera.backends.nvptx import host_maps
 from tessera.backends.nvptx.hopper_emit import emit_matrix_kernel
 from tessera.backends.nvptx.waits import COUNTS, MOST_COUNTED, bounded_wait
-from tessera.runtime.devices import cuda_tensor_map, cuda_waits
-from tessera.runtime.devices.cuda_tensor_map import TensorMaps
+from tessera.runtime.devices.cuda import metrics as cuda_tensor_map
+from tessera.runtime.devices.cuda import metrics as cuda_waits
+from tessera.runtime.devices.cuda.metrics import TensorMaps
 from tests.backends.nvptx.matrices import BACKEND, matrix_of, nt
 from tests.backends.nvptx.test_matrix_host import Asked
 

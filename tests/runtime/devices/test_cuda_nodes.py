@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from tessera.runtime.devices import cuda_nodes
-from tessera.runtime.devices.cuda_nodes import GRID, NODE, PARAMETERS, STRUCT, Node, Told
-from tessera.runtime.devices.cuda_replays import OFTEN
+from tessera.runtime.devices.cuda import graphs as cuda_nodes
+from tessera.runtime.devices.cuda.graphs import GRID, NODE, OFTEN, PARAMETERS, STRUCT, Node, Told
 from tests.runtime.devices.test_cuda_call import SHAPE, Called, summed, tensor
 from tests.runtime.devices.test_cuda_replays import Replayed, cuda
 

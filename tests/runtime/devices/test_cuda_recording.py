@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from tessera.diagnostics.codes import DeviceError
-from tessera.runtime.devices import cuda_memory, cuda_program, cuda_stream
-from tessera.runtime.devices.cuda_call import NativeCall
-from tessera.runtime.devices.cuda_memory import Pool
-from tessera.runtime.devices.cuda_program import CudaProgram, Sizes
-from tessera.runtime.devices.cuda_stream import QUEUE, Graph
-from tessera.runtime.devices.cuda_tensor import CudaTensor, form_of
+from tessera.runtime.devices.cuda import memory as cuda_memory
+from tessera.runtime.devices.cuda import program as cuda_program
+from tessera.runtime.devices.cuda import streams as cuda_stream
+from tessera.runtime.devices.cuda.memory import Pool
+from tessera.runtime.devices.cuda.native_call import NativeCall
+from tessera.runtime.devices.cuda.program import CudaProgram, Sizes
+from tessera.runtime.devices.cuda.streams import QUEUE, Graph
+from tessera.runtime.devices.cuda.tensor import CudaTensor, form_of
 from tessera.runtime.executable import Executable, Port
 from tessera.types.dtype import f32
 

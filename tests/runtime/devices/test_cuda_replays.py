@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.runtime.devices import cuda_replays
-from tessera.runtime.devices.cuda_call import Plan
-from tessera.runtime.devices.cuda_replays import MISSED, NEEDED, WAYS, Replays
-from tessera.runtime.devices.cuda_stream import current_stream, stream
-from tessera.runtime.devices.cuda_tensor import CudaTensor, form_of
+from tessera.runtime.devices.cuda import graphs as cuda_replays
+from tessera.runtime.devices.cuda.graphs import MISSED, NEEDED, WAYS, Replays
+from tessera.runtime.devices.cuda.native_call import Plan
+from tessera.runtime.devices.cuda.streams import current_stream, stream
+from tessera.runtime.devices.cuda.tensor import CudaTensor, form_of
 from tessera.types.dtype import f32
 from tests.runtime.devices.test_cuda_call import OTHER, SHAPE, Called, both, grouped, summed, tensor
 

@@ -11,12 +11,12 @@ import pytest
 import tessera as ts
 from tessera.diagnostics.codes import DeviceError, GuardError, LoadError, OutOfMemoryError, RuntimeArgumentError
 from tessera.runtime import dlpack
-from tessera.runtime.devices import cuda_dlpack
-from tessera.runtime.devices.cuda_call import NativeCall, Plan
-from tessera.runtime.devices.cuda_driver import error_of, is_available
-from tessera.runtime.devices.cuda_memory import Home, Pool, rounded
-from tessera.runtime.devices.cuda_program import CudaProgram, Sizes, code_for
-from tessera.runtime.devices.cuda_tensor import NOWHERE, CudaTensor, form_of
+from tessera.runtime.devices.cuda import tensor as cuda_dlpack
+from tessera.runtime.devices.cuda.driver import error_of, is_available
+from tessera.runtime.devices.cuda.memory import Home, Pool, rounded
+from tessera.runtime.devices.cuda.native_call import NativeCall, Plan
+from tessera.runtime.devices.cuda.program import CudaProgram, Sizes, code_for
+from tessera.runtime.devices.cuda.tensor import NOWHERE, CudaTensor, form_of
 from tessera.runtime.executable import Executable, Guard, Port
 from tessera.types.dtype import bf16, f32
 from tessera.types.machine import GPUS
@@ -168,7 +168,7 @@ class Driver:
 
 def test_free_blocks_go_back_before_memory_is_said_to_be_short(monkeypatch: pytest.MonkeyPatch) -> None:
     pool, cuda = Pool(), Driver([2, 0])
-    monkeypatch.setattr("tessera.runtime.devices.cuda_memory.driver", lambda: cuda)
+    monkeypatch.setattr("tessera.runtime.devices.cuda.memory.driver", lambda: cuda)
     home = pool.home(1000)
     pool.reserved = home.size
     home.free.append(1 << 20)
@@ -179,7 +179,7 @@ def test_free_blocks_go_back_before_memory_is_said_to_be_short(monkeypatch: pyte
 
 def test_no_memory_says_how_much_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = Driver([2])
-    monkeypatch.setattr("tessera.runtime.devices.cuda_memory.driver", lambda: cuda)
+    monkeypatch.setattr("tessera.runtime.devices.cuda.memory.driver", lambda: cuda)
     with pytest.raises(OutOfMemoryError, match="no memory for 4096 bytes on cuda:0") as caught:
         Pool().new(4096)
     assert "free tensors that are no longer needed" in str(caught.value)
@@ -200,7 +200,7 @@ def _program(codes: list[int]) -> tuple[CudaProgram, list[int]]:
 
 def test_a_thread_that_has_not_met_the_device_is_introduced(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = Driver([])
-    monkeypatch.setattr("tessera.runtime.devices.cuda_program.driver", lambda: cuda)
+    monkeypatch.setattr("tessera.runtime.devices.cuda.program.driver", lambda: cuda)
     program, asked = _program([201, 0])
     program.launch(Plan(0, (), None, (), None, None), [], 0)
     assert program.calls == 1
@@ -209,7 +209,7 @@ def test_a_thread_that_has_not_met_the_device_is_introduced(monkeypatch: pytest.
 
 
 def test_a_launch_that_fails_names_its_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tessera.runtime.devices.cuda_program.driver", lambda: Driver([]))
+    monkeypatch.setattr("tessera.runtime.devices.cuda.program.driver", lambda: Driver([]))
     program, _ = _program([701 | 1 << 32])
     plan = Plan(0, (), None, (), None, None)
     with pytest.raises(DeviceError, match="softmax") as caught:

@@ -14,9 +14,9 @@ from tessera.backends.nvptx.hopper_emit import emit_matrix_kernel
 from tessera.backends.nvptx.waits import ELSEWHERE, LIMIT, RECORD, Waits
 from tessera.diagnostics.codes import DeviceError, OutOfMemoryError
 from tessera.ir.target.machine_code import compile_text
-from tessera.runtime.devices import cuda_waits
-from tessera.runtime.devices.cuda_assembler import PROBLEM, assemble_with_words, assembler
-from tessera.runtime.devices.cuda_driver import error_of
+from tessera.runtime.devices.cuda import metrics as cuda_waits
+from tessera.runtime.devices.cuda.assembler import PROBLEM, assemble_with_words, assembler
+from tessera.runtime.devices.cuda.driver import error_of
 from tessera.types.machine import GPUS
 from tests.backends.nvptx.matrices import BACKEND, causal, matrix_of, nt
 from tests.backends.nvptx.units import kernel_of, lowered, of

@@ -17,14 +17,15 @@ from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import QueueRaceError
 from tessera.ir.schedule.launch_queues import BEGIN, QueuePlan, assign_queues
-from tessera.runtime.devices import cuda_driver, cuda_program, cuda_stream
-from tessera.runtime.devices.cuda_call import NativeCall
-from tessera.runtime.devices.cuda_memory import Pool
-from tessera.runtime.devices.cuda_program import CudaProgram, Sizes
-from tessera.runtime.devices.cuda_sides import Words
-from tessera.runtime.devices.cuda_stream import QUEUE, Stream, capture, stream
-from tessera.runtime.devices.cuda_tensor import CudaTensor, form_of
-from tessera.runtime.devices.cuda_watch import race_check
+from tessera.runtime.devices.cuda import driver as cuda_driver
+from tessera.runtime.devices.cuda import program as cuda_program
+from tessera.runtime.devices.cuda import streams as cuda_stream
+from tessera.runtime.devices.cuda.memory import Pool
+from tessera.runtime.devices.cuda.native_call import NativeCall
+from tessera.runtime.devices.cuda.program import CudaProgram, Sizes
+from tessera.runtime.devices.cuda.race_check import race_check
+from tessera.runtime.devices.cuda.streams import QUEUE, Stream, Words, capture, stream
+from tessera.runtime.devices.cuda.tensor import CudaTensor, form_of
 from tessera.runtime.launch_log import WATCH, HostWait, Launch, Signal, Wait, tell
 from tessera.runtime.loader import link
 from tessera.types.dtype import f32
@@ -85,7 +86,7 @@ def executable(function: Callable[..., Any] = chained, queues: int = 1) -> Any:
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     made, pool = Driver(), Pool()
     for name, module in list(sys.modules.items()):
-        if name.startswith("tessera.runtime.devices.cuda_"):
+        if name.startswith("tessera.runtime.devices.cuda."):
             for part, value in (("driver", lambda: made), ("POOL", pool)):
                 if hasattr(module, part):
                     monkeypatch.setattr(module, part, value)

@@ -11,7 +11,7 @@ from tessera.ir.base.types import BufferAttr, TileAttr
 from tessera.ir.target.hopper_limits import MAX_BOX, MAX_RANK, SPAN
 from tessera.ir.tile.copied import COLUMNS
 from tessera.ir.tile.copied import ROWS as ALONG
-from tessera.runtime.devices.cuda_tensor_map import MOST_PLACES
+from tessera.runtime.devices.cuda.metrics import MOST_PLACES
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 

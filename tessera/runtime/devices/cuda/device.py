@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.runtime.devices.cuda_driver import driver, synchronize
-from tessera.runtime.devices.cuda_program import CudaProgram, code_for
+from tessera.runtime.devices.cuda.driver import driver, synchronize
+from tessera.runtime.devices.cuda.program import CudaProgram, code_for
 from tessera.runtime.executable import Executable
 
 

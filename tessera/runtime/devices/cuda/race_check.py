@@ -12,16 +12,17 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tessera.runtime.devices import cuda_stream
-from tessera.runtime.devices.cuda_driver import driver
-from tessera.runtime.devices.cuda_stream import QUEUE
+from tessera.runtime.devices.cuda import streams
+from tessera.runtime.devices.cuda.driver import driver
+from tessera.runtime.devices.cuda.streams import QUEUE
 from tessera.runtime.launch_log import WATCH, Bytes, Entry, HostWait, Launch, LaunchLog, Signal, Wait, tell
 from tessera.types.dim import Dim, parse_dim
 from tessera.types.frozen import frozen
 
 if TYPE_CHECKING:
-    from tessera.runtime.devices.cuda_memory import Home
-    from tessera.runtime.devices.cuda_tensor import CudaTensor
+    from tessera.runtime.devices.cuda.memory import Home
+    from tessera.runtime.devices.cuda.tensor import CudaTensor
+
 
 Run: TypeAlias = Callable[[Callable[[str], int]], int]
 """Runs an entry with the addresses of functions, by their names."""
@@ -182,7 +183,7 @@ def race_check() -> Generator[LaunchLog]:
     they take nothing. What other libraries do on the device is not seen. A recording that is made inside is checked
     when it is replayed, kernel by kernel.
     """
-    log = LaunchLog(cuda_stream.name_of)
+    log = LaunchLog(streams.name_of)
 
     def note(entry: Entry) -> None:
         recording = QUEUE.recording
@@ -191,14 +192,14 @@ def race_check() -> Generator[LaunchLog]:
         else:
             log.add(entry, threading.get_ident())
 
-    before, handle = WATCH.note, cuda_stream.current_stream()
+    before, handle = WATCH.note, streams.current_stream()
     driver().call("cuCtxSynchronize")
     WATCH.note = note
     _WATCHERS.append(Watcher())
-    QUEUE.handle = cuda_stream.handle_of(handle)
+    QUEUE.handle = streams.handle_of(handle)
     try:
         yield log
     finally:
         _WATCHERS.pop()
         WATCH.note = before
-        QUEUE.handle = cuda_stream.handle_of(handle)
+        QUEUE.handle = streams.handle_of(handle)

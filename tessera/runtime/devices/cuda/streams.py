@@ -1,18 +1,20 @@
-"""Queues of a CUDA device, events in them, and graphs: what a queue was told once, told again as one piece."""
+"""CUDA streams, events in them, and CUDA graphs: what a stream was given once, given again as one piece."""
 
 from __future__ import annotations
 
 import ctypes
 import threading
 import weakref
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from tessera.diagnostics.codes import DeviceError, RuntimeArgumentError
-from tessera.runtime.devices.cuda_driver import NO_CONTEXT, driver, error_of
-from tessera.runtime.devices.cuda_memory import POOL, Home
+from tessera.runtime.devices.cuda.driver import NO_CONTEXT, driver, error_of
+from tessera.runtime.devices.cuda.memory import POOL, Home
 from tessera.runtime.launch_log import WATCH, Bytes, Entry, HostWait, Launch, Signal, Wait, tell
+
+# Queues of a CUDA device, events in them, and graphs: what a queue was told once, told again as one piece.
 
 _NON_BLOCKING = 1
 _UNTIMED = 2
@@ -314,3 +316,34 @@ def capture() -> Generator[Graph]:
     """
     with Graph().recording() as graph:
         yield graph
+
+
+# Queues beside that of a call, for programs that fill several, and the events between them.
+
+
+class Words:
+    """What an entry reads behind the first words of its table: handles of kernels and places of constants.
+
+    Behind those stands what a program of several queues needs: two functions, the other queues, its events.
+    """
+
+    def __init__(self, fixed: Sequence[int], queues: int = 1, events: int = 0, nothing: int = 0) -> None:
+        """`nothing` is a function that does nothing, in place of the driver's where there is one queue."""
+        self._fixed, self.queues, self._count, self._nothing = tuple(fixed), queues, events, nothing
+        self._events: dict[int, list[Event]] = {}
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._fixed)
+
+    def at(self, stream: int, address: Callable[[str], int], *, is_recorded: bool = False) -> list[int]:
+        """All of them for a queue of calls; `address` gives functions of the driver."""
+        if self.queues == 1:
+            return list(self._fixed)
+        if not is_recorded:
+            return [*self._fixed, self._nothing, self._nothing, *[stream] * (self.queues - 1), *[0] * self._count]
+        events = self._events.get(stream)
+        if events is None:
+            events = self._events[stream] = [Event(timed=False) for _ in range(self._count)]
+        functions = [address(name) for name in ("cuEventRecord", "cuStreamWaitEvent")]
+        sides = sides_of(stream, self.queues - 1)
+        return [*self._fixed, *functions, *sides, *(event.handle for event in events)]

@@ -8,11 +8,10 @@ from typing import Any
 
 from tessera.diagnostics.error import InternalError
 from tessera.runtime.builtin import FASTCALL, MethodDefinition
-from tessera.runtime.devices.cuda_memory import Home
-from tessera.runtime.devices.cuda_nodes import Told
-from tessera.runtime.devices.cuda_replays import Replays
-from tessera.runtime.devices.cuda_stream import QUEUE
-from tessera.runtime.devices.cuda_tensor import CudaTensor, Form
+from tessera.runtime.devices.cuda.graphs import Replays, Told
+from tessera.runtime.devices.cuda.memory import Home
+from tessera.runtime.devices.cuda.streams import QUEUE
+from tessera.runtime.devices.cuda.tensor import CudaTensor, Form
 
 PLAN = ("next", "self", "stream", "sizes", "state", "workspace", "needed", "replays")
 """The first words of a plan, as native code knows them: see `host_call.py`."""
@@ -116,5 +115,5 @@ def _places() -> list[int]:
     words = list((ctypes.c_void_p * (CudaTensor.__basicsize__ // 8)).from_address(id(probe)))
     found = [words.index(id(mark)) * 8 for mark in marks.values() if words.count(id(mark)) == 1]
     if len(found) != len(_SLOTS) or words[1] != id(CudaTensor):
-        raise InternalError("this Python lays its objects out differently", where="runtime/devices/cuda_call.py")
+        raise InternalError("this Python lays its objects out differently", where="runtime/devices/cuda/native_call.py")
     return found

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import RuntimeArgumentError
 from tessera.runtime import arrays, dlpack
-from tessera.runtime.devices import cuda_dlpack
-from tessera.runtime.devices.cuda_driver import driver
-from tessera.runtime.devices.cuda_memory import POOL, Home, copy_in, copy_out, copy_within
-from tessera.runtime.devices.cuda_stream import current_stream, wait_for
+from tessera.runtime.devices.cuda.driver import driver
+from tessera.runtime.devices.cuda.memory import POOL, Home, copy_in, copy_out, copy_within
+from tessera.runtime.devices.cuda.streams import QUEUE, current_stream, wait_for
 from tessera.runtime.operators import Operators
 from tessera.runtime.spent import donated_error
 from tessera.runtime.tensor import Tensor, dtype_named
@@ -20,6 +20,77 @@ from tessera.types.dtype import BY_NAME, DType
 
 if TYPE_CHECKING:
     import numpy as np
+
+
+# Tensors of a GPU given to other libraries through DLPack, and kept until they are let go.
+
+
+class _Managed(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("byte_offset", ctypes.c_uint64),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+    ]
+
+
+_NAME = ctypes.c_char_p(b"dltensor")
+_held: dict[int, Any] = {}
+"""What was given away, by the address of its record."""
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def _let_go(address: int) -> None:
+    """The consumer needs it no more."""
+    _held.pop(address, None)
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def _end_capsule(capsule: int) -> None:
+    """A capsule that nobody took: what it holds goes with it."""
+    if _is_valid(capsule, _NAME):
+        _held.pop(_pointer(capsule, _NAME), None)
+
+
+# By address: when a capsule ends, nobody may hold on to it.
+_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+_capsule_new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+    ("PyCapsule_New", ctypes.pythonapi)
+)
+
+
+def export(owner: Any, address: int, dtype: DType, shape: tuple[int, ...], ordinal: int) -> Any:
+    """A capsule of a contiguous tensor that `owner` keeps alive; raises RuntimeArgumentError (T0701) for i4."""
+    pair = dlpack.BY_DTYPE.get(dtype.name)
+    if pair is None:
+        raise RuntimeArgumentError(f"DLPack has no name for {dtype}")
+    rank = len(shape)
+    item = dtype.bytes
+    strides = [step // item for step in dlpack.c_strides(shape, item)]
+    words = (ctypes.c_int64 * max(1, 2 * rank))(*shape, *strides)
+    record = _Managed()
+    record.data, record.device_type, record.device_id = address, dlpack.CUDA, ordinal
+    record.rank, record.code, record.bits, record.lanes = rank, *pair, 1
+    record.shape = ctypes.addressof(words)
+    record.strides = ctypes.addressof(words) + 8 * rank
+    record.deleter = ctypes.cast(_let_go, ctypes.c_void_p).value
+    place = ctypes.addressof(record)
+    _held[place] = (record, words, owner)
+    return _capsule_new(place, _NAME, ctypes.cast(_end_capsule, ctypes.c_void_p).value)
+
+
+# `CudaTensor`: elements in the memory of a GPU, shared with other libraries without copies.
 
 _TYPESTR = {"float": "f", "int": "i", "uint": "u", "bool": "b"}
 _LEGACY = 1
@@ -290,7 +361,7 @@ class CudaTensor(Operators):
         consumer = 0 if stream in (None, _LEGACY) else stream
         if stream != -1 and consumer != source.stream:
             wait_for(consumer, source.stream)
-        return cuda_dlpack.export(source, source.address, source.dtype, source.shape, driver().ordinal)
+        return export(source, source.address, source.dtype, source.shape, driver().ordinal)
 
     def __repr__(self) -> str:
         # Lines after the first stand under the elements.
@@ -333,3 +404,46 @@ def _from_interface(producer: Any) -> CudaTensor:
 
 
 _UNNAMED = frozenset(("bf16", "f8e4m3", "f8e5m2", "i4"))
+
+
+# Single numbers beside tensors of a GPU: each is copied there once, and found there the next time.
+
+KEPT = 256
+"""Numbers that are kept; the oldest are let go."""
+_NUMBERS: dict[tuple[int, str, bytes], CudaTensor] = {}
+
+
+def number(value: Any) -> Any:
+    """A tensor of no dims in host memory as one of the device, of the queue at hand; all else as it is."""
+    if isinstance(value, CudaTensor) or value.shape:
+        return value
+    host = Tensor.of(value)
+    key = current_stream(), host.dtype.name, host.tobytes()
+    found = _NUMBERS.get(key)
+    if found is None and QUEUE.recording is not None:
+        return value  # a copy that is recorded has not been made
+    if found is None:
+        found = _NUMBERS[key] = CudaTensor.of(host)
+        if len(_NUMBERS) > KEPT:
+            _NUMBERS.pop(next(iter(_NUMBERS)), None)
+    return found
+
+
+class WithNumbers:
+    """A program that takes numbers from host memory; see `CudaProgram`."""
+
+    def __init__(self, program: Any) -> None:
+        self.program = program
+
+    @property
+    def calls(self) -> int:
+        """How often it ran."""
+        return self.program.calls
+
+    def call(self, *tensors: Any) -> Any:
+        """NotImplemented where the program gives it."""
+        return self.program.call(*[number(tensor) for tensor in tensors])
+
+    def run(self, arguments: Sequence[Any]) -> Any:
+        """The way that takes all that can be made to fit."""
+        return self.program.run([number(argument) for argument in arguments])

@@ -10,8 +10,9 @@ import pytest
 import tessera as ts
 from tessera import dist, graph, op
 from tessera.diagnostics.codes import ArgumentError
-from tessera.runtime.devices import cuda_driver, cuda_stream
-from tessera.runtime.devices.cuda_stream import QUEUE, Stream
+from tessera.runtime.devices.cuda import driver as cuda_driver
+from tessera.runtime.devices.cuda import streams as cuda_stream
+from tessera.runtime.devices.cuda.streams import QUEUE, Stream
 
 
 def reduced(a: Any, b: Any) -> Any:
@@ -31,7 +32,7 @@ def test_a_program_with_queues_means_what_it_means_without(backend: str) -> None
 
 @pytest.mark.parametrize("wrong", ["", 3, None, Stream])
 def test_what_is_no_name_is_refused(wrong: Any) -> None:
-    with pytest.raises(ArgumentError, match="takes the name of a queue"), graph.stream(wrong):
+    with pytest.raises(ArgumentError, match="takes the name of a stream"), graph.stream(wrong):
         pass
 
 

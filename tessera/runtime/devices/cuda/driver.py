@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from tessera.diagnostics.codes import DeviceError, OutOfMemoryError
-from tessera.runtime.devices.cuda_waits import hanging
+from tessera.runtime.devices.cuda.metrics import hanging
 from tessera.runtime.launch_log import WATCH, HostWait
 from tessera.types.settings import cuda_device
 

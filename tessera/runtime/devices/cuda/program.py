@@ -1,4 +1,4 @@
-"""`CudaProgram`: an executable for a GPU loaded into this process, and its way from arguments to results."""
+"""`CudaProgram`: an executable for a GPU loaded into this process, and its path from arguments to results."""
 
 from __future__ import annotations
 
@@ -8,30 +8,128 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import DeviceError, GuardError, LoadError, RuntimeArgumentError
-from tessera.runtime.devices.cuda_assembler import machine_code
-from tessera.runtime.devices.cuda_call import PLAN, NativeCall, Plan
-from tessera.runtime.devices.cuda_donation import CudaDonation
-from tessera.runtime.devices.cuda_driver import NO_CONTEXT, Module, driver, error_of
-from tessera.runtime.devices.cuda_memory import ALIGNMENT, POOL, Home, copy_in
-from tessera.runtime.devices.cuda_nodes import Told
-from tessera.runtime.devices.cuda_ranges import ranges
-from tessera.runtime.devices.cuda_replays import Replays
-from tessera.runtime.devices.cuda_sides import Words
-from tessera.runtime.devices.cuda_stream import QUEUE, current_stream, wait_for
-from tessera.runtime.devices.cuda_tensor import NOWHERE, CudaTensor, Form, form_of
-from tessera.runtime.devices.cuda_tensor_map import TOO_FAR, TensorMaps, too_far
-from tessera.runtime.devices.cuda_waits import watch
+from tessera.runtime.callback import EXCHANGES, Callback, Callbacks
+from tessera.runtime.devices.cuda.assembler import machine_code
+from tessera.runtime.devices.cuda.driver import NO_CONTEXT, Module, driver, error_of
+from tessera.runtime.devices.cuda.graphs import Replays, Told
+from tessera.runtime.devices.cuda.memory import ALIGNMENT, POOL, Home, copy_in, copy_out
+from tessera.runtime.devices.cuda.metrics import TOO_FAR, TensorMaps, too_far, watch
+from tessera.runtime.devices.cuda.native_call import PLAN, NativeCall, Plan
+from tessera.runtime.devices.cuda.nvtx import ranges
+from tessera.runtime.devices.cuda.streams import QUEUE, Words, current_stream, wait_for
+from tessera.runtime.devices.cuda.tensor import NOWHERE, CudaTensor, Form, form_of
 from tessera.runtime.donation import Donation
 from tessera.runtime.executable import Executable, Port
 from tessera.runtime.launch import CALLBACK, FAILED
 from tessera.runtime.launch_log import WATCH
 from tessera.runtime.loader import link
+from tessera.runtime.tensor import Tensor
 from tessera.types.dim import parse_dim
 from tessera.types.dtype import BY_NAME
 from tessera.types.machine import GPUS
 
 if TYPE_CHECKING:
     from tessera.runtime.callback import Callbacks
+
+
+# Calls on a GPU that are given tensors for good: results lie in their memory, and they themselves are spent.
+
+
+class CudaDonation:
+    """What a program is given, and what it does with that around its launches."""
+
+    def __init__(self, donation: Donation, names: Sequence[str]) -> None:
+        """`names` are those of the arguments, for errors."""
+        self._donation, self._names = donation, names
+        self.results = frozenset(result for result, _ in donation.kept)
+        """Results that need no memory of their own."""
+        self._others = [number for number in donation.given if number not in {number for _, number in donation.kept}]
+
+    def ready(self, tensors: Sequence[CudaTensor]) -> list[CudaTensor]:
+        """The tensors as they can be written over: a copy of what others know the address of.
+
+        Raises RuntimeArgumentError (T0701) where one that is given up shares bytes with another one.
+        """
+        self._donation.check(self._names, [(one.address, one.address + one.nbytes) for one in tensors])
+        found = list(tensors)
+        for number in self._donation.given:
+            if not found[number].is_own:
+                found[number] = found[number].copy()
+        return found
+
+    def finish(
+        self,
+        given: Sequence[CudaTensor],
+        ready: Sequence[CudaTensor],
+        made: Sequence[CudaTensor],
+        stream: int | None,
+    ) -> None:
+        """After the launches: results have the memory of what was given up, and what was given up is spent.
+
+        The memory belongs to the queue `stream` from now on, or to the one that it did.
+        """
+        for result, number in self._donation.kept:
+            ready[number].give_to(made[result], stream)
+        for number in self._others:
+            ready[number].give_to(None)
+        for number in self._donation.given:
+            if given[number] is not ready[number]:
+                given[number].give_to(None)
+
+    def fail(self, given: Sequence[CudaTensor], ready: Sequence[CudaTensor]) -> None:
+        """After launches that did not come to their end: what they may have written over is spent, too."""
+        for number in self._donation.given:
+            if given[number] is ready[number]:
+                given[number].give_to(None)
+
+    def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """The builtin of a program, with what is done around it."""
+        count, numbers = len(self._names), self._donation.given
+        others = [number for number in range(count) if number not in numbers]
+
+        def donating(*tensors: Any) -> Any:
+            if len(tensors) != count:
+                return NotImplemented
+            given = {id(tensors[number]) for number in numbers}
+            # Memory of our own that nobody else knows belongs to one tensor alone.
+            if len(given) != len(numbers) or not given.isdisjoint(map(id, map(tensors.__getitem__, others))):
+                return NotImplemented
+            for number in numbers:
+                if tensors[number].__class__ is not CudaTensor or not tensors[number].is_own:
+                    return NotImplemented
+            found: Any = call(*tensors)
+            if found is NotImplemented:
+                return found
+            made: Sequence[CudaTensor] = (found,) if found.__class__ is CudaTensor else found
+            self.finish(tensors, tensors, made, None)
+            return found
+
+        return donating
+
+
+# Calls from a host program of a GPU back into Python: what they are given is fetched first, in the queue's order.
+
+
+class CudaCallbacks(Callbacks):
+    """The callbacks of a program whose buffers are on the device; they run in the thread that called the program."""
+
+    def __init__(self, callbacks: Sequence[Callback], functions: Sequence[Callable[..., Any]]) -> None:
+        if any(one.call in EXCHANGES for one in callbacks):
+            raise DeviceError("ranks meet in the memory of processors, and this program is for a GPU", span=None)
+        super().__init__(callbacks, functions)
+
+    def copied(self, address: int, dtype: str, shape: tuple[int, ...]) -> Tensor:
+        """A copy in host memory."""
+        made = Tensor.empty(shape, BY_NAME[dtype])
+        copy_out(made.address, address, made.nbytes, current_stream())
+        return made
+
+    def put(self, address: int, source: int, size: int) -> None:
+        """Bytes of host memory to the device."""
+        copy_in(address, source, size, current_stream())
+
+
+# `CudaProgram`: an executable for a GPU loaded into this process, and its way from arguments to results.
 
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 5)
 _FUNCTIONS = (
@@ -185,7 +283,7 @@ class CudaProgram:
         given = (_addresses(tensors), _addresses(made), plan.sizes, workspace)
         if WATCH.note is None:
             return self._entry(*given, plan.state)
-        from tessera.runtime.devices.cuda_watch import watched_call  # noqa: PLC0415 - where somebody watches
+        from tessera.runtime.devices.cuda.race_check import watched_call  # noqa: PLC0415 - where somebody watches
 
         is_recorded = QUEUE.recording is not None
 
@@ -349,7 +447,6 @@ def _callbacks(executable: Executable, functions: Sequence[Callable[..., Any]]) 
     if not found:
         return None
     from tessera.runtime.callback import Callback  # noqa: PLC0415 - few programs call back
-    from tessera.runtime.devices.cuda_callback import CudaCallbacks  # noqa: PLC0415
 
     return CudaCallbacks([Callback.read(fields) for fields in found], functions)
 

@@ -12,7 +12,7 @@ from functools import cache
 
 from tessera.diagnostics.codes import CodegenError
 from tessera.runtime.cache import Store, default_store, key_of
-from tessera.runtime.devices.cuda_driver import driver
+from tessera.runtime.devices.cuda.driver import driver
 
 PROBLEM = re.compile(r"\(C75\d\d\)|warning\s*:.*C75\d\d|C75\d\d")
 """What the assembler calls an advisory, and what costs half of the speed: wgmma serialized, setmaxnreg ignored."""

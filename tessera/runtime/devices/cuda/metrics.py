@@ -1,0 +1,163 @@
+"""What programs of a GPU leave to be read: TMA descriptors kept and counted, waits that were counted, and hangs."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from tessera.diagnostics.codes import DeviceError
+
+if TYPE_CHECKING:
+    from tessera.runtime.devices.cuda.driver import Module
+
+
+# Records of waits: kernels made with `debug=True` write where they hang, which errors say, and count all others.
+
+_BYTES = 64
+_PORTABLE_AND_MAPPED = 1 | 2
+_WORDS = 6
+_COUNTS, _MOST_COUNTED = 3, 64
+"""Words for each wait on the device, and how many waits have some."""
+_ELSEWHERE = 0xFFFFFFFF
+"""In place of a barrier's address: a wait for a word in global memory."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A kernel, what its waits are by number, where its record is, and where on the device its counts are."""
+
+    kernel: str
+    waits: tuple[str, ...]
+    address: int
+    counts: int = 0
+    driver: Any = None
+
+    def said(self) -> str:
+        """Where the kernel hangs; nothing while it does not."""
+        words: list[int] = list((ctypes.c_uint32 * _WORDS).from_address(self.address))
+        is_told, number, block, thread, barrier, parity = words
+        if not is_told:
+            return ""
+        where = self.waits[number] if number < len(self.waits) else f"wait {number}"
+        who = f"{where}, thread {thread} of CTA {block}"
+        if barrier == _ELSEWHERE:
+            return f"`{self.kernel}` waits for another CTA, which says nothing: {who}"
+        at = f"barrier at shared address {barrier}, phase {parity}"
+        return f"`{self.kernel}` waits for a barrier that never opens: {who}, {at}"
+
+    def counted(self) -> list[dict[str, Any]]:
+        """What warps met at each wait: how often they came, how often they were held up, and for how many cycles."""
+        words = (ctypes.c_uint64 * (_COUNTS * min(len(self.waits), _MOST_COUNTED)))()
+        self.driver.call("cuCtxSynchronize")
+        size = ctypes.c_size_t(ctypes.sizeof(words))
+        self.driver.call("cuMemcpyDtoH_v2", words, ctypes.c_uint64(self.counts), size)
+        rows = zip(self.waits, *[list(words[at::_COUNTS]) for at in range(_COUNTS)], strict=False)
+        found = [dict(zip(("wait", "times", "stalls", "cycles"), row, strict=True)) for row in rows]
+        return [{"kernel": self.kernel, **one} for one in found]
+
+
+_WATCHED: list[Watched] = []
+
+
+def watch(module: Module, kernel: str, waits: Sequence[str]) -> None:
+    """Give the kernel of a module a record."""
+    cuda = module.driver
+    place = ctypes.c_void_p()
+    cuda.call("cuMemHostAlloc", ctypes.byref(place), ctypes.c_size_t(_BYTES), _PORTABLE_AND_MAPPED)
+    address = place.value or 0
+    ctypes.memset(address, 0, _BYTES)
+    own = ctypes.c_uint64()
+    cuda.call("cuMemHostGetDevicePointer_v2", ctypes.byref(own), ctypes.c_void_p(address), 0)
+    target, counts, size = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_size_t()
+    cuda.call("cuModuleGetGlobal_v2", ctypes.byref(counts), ctypes.byref(size), module.handle, b"wait_counts")
+    cuda.call("cuModuleGetGlobal_v2", ctypes.byref(target), ctypes.byref(size), module.handle, b"wait_record")
+    cuda.call("cuMemcpyHtoD_v2", target, ctypes.byref(own), size)
+    _WATCHED.append(Watched(kernel, tuple(waits), address, counts.value, cuda))
+
+
+def wait_counts() -> list[dict[str, Any]]:
+    """What warps met at the waits of all kernels that were made with `debug=True` and loaded here; plain values."""
+    return [one for watched in _WATCHED for one in watched.counted()]
+
+
+def hanging() -> str:
+    """Where some kernel of this process hangs; nothing where none is known to."""
+    return next((said for watched in _WATCHED if (said := watched.said())), "")
+
+
+# The area in which a host program keeps the tensor maps that it made, and what it counts there, as plain values.
+
+_LINE = 64
+_WAYS, _ENTRY = 16, 256
+"""Maps that are kept for each place of a program that needs one, and bytes of each, behind a line for the place."""
+_PROGRAMS: WeakSet[TensorMaps] = WeakSet()
+_BEGUN = time.monotonic()
+
+MOST_PLACES = (1 << 31) - 1
+"""The elements of a dim that the copy engine can go to: it is told places in 32 bits with a sign."""
+TOO_FAR = 1 << 16
+"""What the entry of a program says where a dim has more; no number of the driver."""
+
+
+class TensorMaps:
+    """Memory for the maps of a program, which native code writes; `reused` and `created` are counted there too."""
+
+    def __init__(self, size: int) -> None:
+        """`size` is the bytes that the program asks for, 0 where it has no maps."""
+        self._area = ctypes.create_string_buffer(max(size, 2 * ctypes.sizeof(ctypes.c_int64)) + _LINE)
+        self.address = -(-ctypes.addressof(self._area) // _LINE) * _LINE
+        self._counters = (ctypes.c_int64 * 2).from_address(self.address)
+        self._places = max(0, size - _LINE) // (_LINE + _WAYS * _ENTRY)
+        _PROGRAMS.add(self)
+
+    @property
+    def reused(self) -> int:
+        """How often a map was found that had been made before."""
+        return self._counters[0]
+
+    @property
+    def created(self) -> int:
+        """How often the driver was asked for one."""
+        return self._counters[1]
+
+    @property
+    def kept(self) -> int:
+        """Maps that are there to be found again: an entry that was written has a version."""
+        places = (self.address + _LINE + at * (_LINE + _WAYS * _ENTRY) for at in range(self._places))
+        entries = (place + _LINE + way * _ENTRY for place in places for way in range(_WAYS))
+        return sum(1 for entry in entries if ctypes.c_int64.from_address(entry).value)
+
+
+def tensor_map_counts() -> dict[str, int]:
+    """Maps that all programs of this process, as far as they live, made and used again; those that were let go.
+
+    One is let go where there is no room for it any more.
+    """
+    programs = list(_PROGRAMS)
+    created, reused, kept = (sum(getattr(maps, name) for maps in programs) for name in ("created", "reused", "kept"))
+    return {"created": created, "reused": reused, "kept": kept, "dropped": max(0, created - kept)}
+
+
+def metrics() -> dict[str, Any]:
+    """What programs of this process did with tensor maps, as plain values that JSON holds.
+
+    `maps` are the counts, `seconds` since the first program, `per_second` how many maps were handed to launches in
+    one. `waits` are those of kernels made with `debug=True`, by warps: a producer that came to its wait for an empty
+    stage filled it afterwards by a map, one that stalled found no stage empty; a consumer that stalled waited for data.
+    """
+    counts, seconds = tensor_map_counts(), time.monotonic() - _BEGUN
+    per_second = (counts["created"] + counts["reused"]) / max(seconds, 1e-9)
+    return {"maps": counts, "seconds": seconds, "per_second": per_second, "waits": wait_counts()}
+
+
+def too_far(kernel: str) -> DeviceError:
+    """The error for a kernel that is given such a dim."""
+    return DeviceError(
+        f"`{kernel}` cannot be launched: a tensor that the copy engine reads or writes has a dim of more than "
+        f"{MOST_PLACES} elements",
+        fix="declare such a dim with its size, and its kernel does without the engine; or take the tensor in parts",
+    )
