@@ -10,7 +10,7 @@ BENCH_STAMP := $(VENV)/.ready-bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint types layers bench size clean
+.PHONY: help demo test quick lint types layers bench size generated clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -39,6 +39,12 @@ bench: $(BENCH_STAMP)  ## the CPU workloads against NumPy, PyTorch and JAX
 
 size: $(RUN_STAMP)  ## lines of code per room
 	$(BIN)/python scripts/size.py
+
+generated: $(TEST_STAMP)  ## what is made from declarations: stubs, tables of ops, FileCheck tests of ops without one
+	$(BIN)/python scripts/scalar_stubs.py
+	$(BIN)/python scripts/typed_ops.py
+	$(BIN)/python scripts/ops.py
+	$(BIN)/python -m scripts.constructs
 
 clean:  ## remove the environment and what tools leave behind
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist

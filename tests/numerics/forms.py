@@ -13,9 +13,9 @@ import numpy as np
 from tessera.api.jit import Jit
 from tessera.frontend.several import several
 from tessera.ir.base import dispatch
-from tessera.ir.base.arrays import Array, numpy_dtype
+from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype
 from tessera.ir.base.spec import OpSpec
-from tessera.ir.graph.samples import EXTREMES, retyped
+from tessera.ir.graph.samples import EXTREMES, retyped, sample_dtype
 from tessera.runtime.tensor import Tensor
 from tessera.types import dtype as dt
 from tessera.types.annotation import TensorAnnotation
@@ -102,6 +102,23 @@ class Form:
         """How many elements the largest operand has, or places the space of all dims."""
         spaces = [*self.shapes(sizes), tuple(sizes.values())]
         return max(int(np.prod(space, dtype=np.int64)) for space in spaces)
+
+
+def from_samples(spec: OpSpec, dtype: DType) -> list[Form]:
+    """A form for each sample of an op, at its own sizes: what an op is tried in that has no family here."""
+
+    def exactly(array: Array) -> Values:
+        return lambda rng, shape, dtype: retyped(array, dtype)
+
+    varied, forms = numpy_dtype(BY_NAME[sample_dtype(spec)]), list[Form]()
+    for sample in spec.samples:
+        arrays = [np.asarray(array) for array in sample.make(np.random.default_rng(7))]
+        operands = tuple(
+            Operand(array.shape, "T" if array.dtype == varied else dtype_of(array).name, exactly(array))
+            for array in arrays
+        )
+        forms.append(Form(sample.name, operands, ({},), constantly(**sample.attributes), is_fixed=True))
+    return forms
 
 
 @dataclass

@@ -1,0 +1,105 @@
+"""CONTRIBUTING's recipes, followed literally: its code blocks add an op and a scalar function to a copy.
+
+The copy's own generated tests then take both through text, references and error bounds.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(r"^```python\n# (new file|at the end of): (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+PROGRAM = """
+import numpy as np
+
+import tessera as ts
+from tessera import KTile, f32, kernel, tile
+from tests.contracts.programs import lowered, ops_of
+
+
+@kernel
+def decades(x: KTile["M", "N", f32]) -> KTile["M", "N", f32]:
+    T = tile.context()
+    return tile.log10(tile.load(x, rows=T.m, cols=T.n))
+
+
+x = np.array([[0.001, 1.0, 10.0, 1e6]], np.float32)
+np.testing.assert_allclose(np.asarray(ts.jit(ts.ops.log10)(x)), np.log10(x), rtol=1e-6)
+np.testing.assert_allclose(np.asarray(decades(x)), np.log10(x), rtol=1e-6)
+np.testing.assert_allclose(np.asarray(ts.jit(ts.ops.softsign)(x)), x / (1 + np.abs(x)), rtol=1e-6)
+with ts.policy(storage=ts.bf16):
+    assert ts.ops.softsign(ts.array(x)).dtype is ts.bf16
+for name in ("log10", "softsign"):
+    assert f"tgraph.{name}" in ops_of(f"sample {name}", "cpu")
+    assert lowered(f"sample {name}", "cuda").targets
+print("done")
+"""
+
+TESTS = (
+    "tests/numerics/test_every_op.py",
+    "tests/numerics/test_samples.py",
+    "tests/backends/cpu/test_math.py",
+    "tests/ir/base/test_scalar_functions.py",
+    "tests/ir/graph",
+    "tests/graph/test_elementwise.py",
+)
+
+
+def follow(folder: Path) -> list[str]:
+    """Do what the code blocks of CONTRIBUTING.md say in a copy of the repository; the files they name."""
+    for name in ("tessera", "tests", "scripts", "docs"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    for name in ("pyproject.toml", "CONTRIBUTING.md"):
+        shutil.copy(ROOT / name, folder / name)
+    blocks = BLOCK.findall((folder / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    for how, path, code in blocks:
+        file = folder / path
+        before = file.read_text(encoding="utf-8") if how == "at the end of" else ""
+        assert file.exists() == (how == "at the end of"), path
+        file.write_text(before + code, encoding="utf-8")
+    return [path for _, path, _ in blocks]
+
+
+@pytest.mark.slow
+def test_an_op_and_a_scalar_function_are_added_as_contributing_says(tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    files = follow(folder)
+    assert len(files) == 4
+
+    def run(*command: str) -> str:
+        variables = {**os.environ, "PYTHONPATH": str(folder), "TESSERA_CACHE_DIR": str(tmp_path / "cache")}
+        done = subprocess.run(
+            [sys.executable, *command], cwd=folder, env=variables, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+        return done.stdout
+
+    for script in ("scripts/scalar_stubs.py", "scripts/typed_ops.py", "scripts/ops.py"):
+        run(script)
+    assert "| `log10(x)` |" in (folder / "docs" / "ops.md").read_text(encoding="utf-8")
+    (folder / "program.py").write_text(PROGRAM, encoding="utf-8")
+    assert run("program.py") == "done\n"
+    tried = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *TESTS, "-k", "softsign or log10")
+    counted = re.search(r"(\d+) passed", tried)
+    assert counted is not None, tried
+    assert int(counted[1]) >= 20, tried
+    assert "failed" not in tried
+
+
+def test_blocks_of_the_recipes_are_found() -> None:
+    found = BLOCK.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    assert [(how, path) for how, path, _ in found] == [
+        ("new file", "tessera/ir/graph/ops/softsign.py"),
+        ("at the end of", "tessera/frontend/functions/elementwise.py"),
+        ("at the end of", "tessera/ir/base/scalar_functions.py"),
+        ("at the end of", "tessera/ir/target/llvm/math_log.py"),
+    ]
