@@ -71,9 +71,9 @@ class KernelInstance:
 
         program = self._chosen(call)
         if call.machine.kind == "cpu":
-            from tessera.ir.target.limits import MAX_REGISTERS, WIDTHS  # noqa: PLC0415 - for machine code alone
+            from tessera.ir.target.limits import MAX_REGISTERS  # noqa: PLC0415 - for machine code alone
 
-            check_width(program, call.lanes, MAX_REGISTERS * WIDTHS[call.lanes].registers)
+            check_width(program, call.lanes, MAX_REGISTERS * call.machine.registers)
         return write_call(program, call)
 
     def _chosen(self, call: Any) -> KernelProgram:

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.backends.cpu.machine import host_machine
 from tessera.compiler.compile import lower
 from tessera.ir.base.op import SpecOp
+from tessera.ir.target.architectures import host_machine
 from tests.determinism.programs import CASES, bits
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tessera.backends.cpu.machine import host_machine
+from tessera.ir.target.architectures import host_machine
 from tests.fuzz.generate import random_program
 
 PROGRAMS, BATCH = 16, 4

@@ -17,7 +17,6 @@ from xdsl.dialects import test as foreign
 import tessera as ts
 from tessera import Tensor, f32, u64
 from tessera.backends.cpu.lower import lower_kernel
-from tessera.backends.cpu.machine import host_machine
 from tessera.compiler.compile import standard_library
 from tessera.ir.base.choice import StaticChooser
 from tessera.ir.base.effects import declared_effects, effects_of
@@ -29,6 +28,7 @@ from tessera.ir.graph.from_tape import from_tape, to_tape
 from tessera.ir.graph.ops import REGISTRY
 from tessera.ir.graph.passes.infer_effects import inferred
 from tessera.ir.schedule import pipeline as schedule
+from tessera.ir.target.architectures import host_machine
 from tessera.types.effect import ALL, PURE, Effects
 
 X = np.ones(4, np.float32)

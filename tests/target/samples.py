@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tessera.backends.cpu.lower import lower_kernel
-from tessera.backends.cpu.machine import machine_of
 from tessera.ir.base.op import SpecOp
+from tessera.ir.target.architectures import machine_of
 from tessera.stdlib.kernels import LIBRARY
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim

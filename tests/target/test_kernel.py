@@ -7,7 +7,17 @@ import pytest
 from tessera.backends.cpu.backend import CpuBackend
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
-from tessera.ir.target.limits import FEATURES, MAX_ARGUMENTS, MAX_REGISTERS, MAX_SCRATCH, WARP, WIDTHS, registers_of
+from tessera.ir.target.limits import (
+    FEATURES,
+    MAX_ARGUMENTS,
+    MAX_REGISTERS,
+    MAX_SCRATCH,
+    WARP,
+    WIDTHS,
+    registers_of,
+    width_for,
+    widths_of,
+)
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
@@ -117,17 +127,18 @@ def test_there_are_enough_of_them() -> None:
     assert len(REFUSED) >= 15
 
 
-@pytest.mark.parametrize("lanes", [lanes for lanes in WIDTHS if lanes != WARP])
+@pytest.mark.parametrize("lanes", [width.lanes for width in WIDTHS if width.lanes != WARP])
 def test_every_width_is_accepted_with_its_feature(lanes: int) -> None:
-    needs = WIDTHS[lanes].needs
+    (needs,) = (width.needs for width in widths_of(lanes))
     features = [name for name in ("avx2", needs) if name == needs or FEATURES[needs] == name]
     check(kernel(lanes=str(lanes), features=str(sorted(set(features))).replace("'", '"')))
 
 
 def test_the_widths_are_those_of_the_machines() -> None:
     for machine in machines():
-        assert machine.registers == WIDTHS[machine.lanes].registers
-        assert WIDTHS[machine.lanes].needs in machine.features
+        width = width_for(machine.lanes, machine.features)
+        assert width is not None
+        assert machine.registers == width.registers
         assert set(machine.features) <= FEATURES.keys()
 
 

@@ -15,7 +15,6 @@ from xdsl.dialects.builtin import ModuleOp
 
 import tessera as ts
 from tessera.backends.cpu.backend import CpuBackend
-from tessera.backends.cpu.machine import machine_of
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.simulate import simulate
 from tessera.diagnostics.error import TesseraError
@@ -23,6 +22,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import parse_pipeline
 from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
+from tessera.ir.target.architectures import machine_of
 from tessera.ir.tile.interpret import run_kernel
 from tessera.types.machine import GPUS
 from tests.backends.nvptx.matrices import arrays_of, causal, full, kernels_of, layer, nn, nt, text_of, tn

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 from tessera.backends.cpu.emit import emit_kernel, emit_parts
 from tessera.backends.cpu.lower import lower_kernel
-from tessera.backends.cpu.machine import host_machine, target_text
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.verify import verify
+from tessera.ir.target.architectures import host_machine, level_of, target_text
 from tessera.ir.target.machine_code import CodeTarget
 from tessera.types.machine import Machine
 
@@ -25,8 +25,8 @@ class CpuBackend:
     @property
     def code_target(self) -> CodeTarget:
         """What the code generator is told."""
-        text = target_text(self.machine)
-        return CodeTarget(triple="x86_64-unknown-linux-gnu", cpu=text.cpu, features=text.features)
+        architecture, level = level_of(self.machine)
+        return CodeTarget(triple=architecture.triple, cpu=level.text.cpu, features=level.text.features)
 
     @property
     def host_target(self) -> CodeTarget:

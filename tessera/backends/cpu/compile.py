@@ -8,11 +8,11 @@ from typing import Any
 
 from tessera.backends.cpu.backend import CpuBackend
 from tessera.backends.cpu.host import host_text
-from tessera.backends.cpu.machine import host_machine, machine_of, target_text
 from tessera.diagnostics.codes import OverrideError
 from tessera.ir.base.choice import Chooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
+from tessera.ir.target.architectures import host_machine, machine_of, target_text
 from tessera.ir.target.machine_code import begin, compile_texts
 from tessera.ir.target.program import LLVM, Begin, CompileOptions, LoweredProgram
 from tessera.types.machine import Machine

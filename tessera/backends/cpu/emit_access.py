@@ -234,7 +234,7 @@ class Access:
         pointers, type_ = self._pointers(env, along, tiles, stored), vector(stored, lanes)
         every = mask or f.lane_mask(lanes, lanes)
         other = pad or Value(type_, "zeroinitializer")
-        if lanes == 16 and bytes_of(stored) < 4:
+        if f.target.has_narrow_masks and lanes == f.target.lanes and bytes_of(stored) < 4:
             return gather_narrow(f, pointers, stored, every, other)
         return f.gather(pointers, type_, every, other, self.op.value("align"))
 

@@ -226,7 +226,8 @@ class _Vector:
     def _gather(self, line: Value, mask: Value) -> Value:
         pointers = self.g.raw(vector("ptr", self.of.lanes), f"getelementptr {self.of.stored}, {line}, {self.offsets}")
         zero, size = Value(self.type, "zeroinitializer"), bytes_of(self.of.stored)
-        if self.of.lanes == 16 and size < 4:
+        target = self.g.target
+        if target.has_narrow_masks and self.of.lanes == target.lanes and size < 4:
             return gather_narrow(self.g, pointers, self.of.stored, mask, zero)
         return self.g.gather(pointers, self.type, mask, zero, size)
 

@@ -4,31 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tessera.ir.target.architectures import architectures
 from tessera.types.frozen import frozen
 
 
 @frozen
 class Width:
-    """Vectors of so many f32: the feature they come with, and how many registers there are (Intel SDM vol. 1, 3.4)."""
+    """Vectors of so many f32: the feature they come with, and how many registers there are."""
 
     lanes: int
     needs: str
     registers: int
 
 
-WIDTHS = {
-    width.lanes: width
-    for width in (Width(4, "sse2", 16), Width(8, "avx2", 16), Width(16, "avx512f", 32), Width(32, "sm_80", 255))
-}
+WARP = 32
+"""Threads that run as one on a GPU."""
+
+MAX_REGISTERS_OF_THREAD = 255
+"""Registers of a thread of a GPU (CUDA C++ Programming Guide, technical specifications)."""
+
+_LEVELS = [level for architecture in architectures().values() for level in architecture.levels]
+
+WIDTHS = (
+    *(Width(level.lanes, level.width, level.registers) for level in reversed(_LEVELS)),
+    Width(WARP, "sm_80", MAX_REGISTERS_OF_THREAD),
+)
+"""Vectors that kernels may be made of; on a GPU a warp's."""
 
 FEATURES: dict[str, str] = {
-    **dict.fromkeys(("sse2", "sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "avx", "avx2"), ""),
-    **dict.fromkeys(("fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe", "avxvnni"), ""),
-    "avx512f": "avx2",
-    **dict.fromkeys(("avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512vnni", "avx512bf16"), "avx512f"),
-    **dict.fromkeys(("avx512fp16", "avx512vbmi", "avx512vbmi2", "avx512ifma", "avx512bitalg"), "avx512f"),
-    "amx-tile": "avx512f",
-    **dict.fromkeys(("amx-bf16", "amx-int8", "amx-fp16"), "amx-tile"),
+    **{name: needs for architecture in architectures().values() for name, needs in architecture.features.items()},
     "sm_80": "",
     **dict.fromkeys(("cp.async", "ldmatrix", "mma.sync", "sm_90"), "sm_80"),
     **dict.fromkeys(("tma", "mbarrier", "cluster", "sm_90a", "sm_100a"), "sm_90"),
@@ -37,8 +41,6 @@ FEATURES: dict[str, str] = {
 }
 """Names as LLVM spells them, each with the one that it cannot be without; of GPUs, architectures and instructions."""
 
-WARP = 32
-"""Threads that run as one on a GPU."""
 MAX_THREADS = 1024
 """Threads of a block (CUDA C++ Programming Guide, technical specifications per compute capability)."""
 
@@ -55,7 +57,7 @@ LINE = 64
 
 MAX_REGISTERS = 64
 """A block may be as large as so many times the register file: every vector of it is written out in code."""
-MAX_THREAD_REGISTERS = 8 * 255
+MAX_THREAD_REGISTERS = 8 * MAX_REGISTERS_OF_THREAD
 """Elements of a block that one of a program's threads may have, most of which it then keeps in memory of its own."""
 
 
@@ -66,3 +68,13 @@ def registers_of(sizes: Sequence[int], lanes: int) -> int:
     for size in outer:
         count *= size
     return count
+
+
+def widths_of(lanes: int) -> list[Width]:
+    """The vectors of so many f32, one for each architecture that has them."""
+    return [width for width in WIDTHS if width.lanes == lanes]
+
+
+def width_for(lanes: int, features: Sequence[str]) -> Width | None:
+    """The vectors of so many f32 that come with one of the features; None where none do."""
+    return next((width for width in widths_of(lanes) if width.needs in features), None)

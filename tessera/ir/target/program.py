@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from tessera.ir.base.op import SpecOp
+from tessera.ir.target.architectures import host_architecture
 from tessera.ir.target.llvm.host_program import EXCHANGES, buffer_type
-from tessera.ir.target.llvm.instructions import TargetText
 from tessera.ir.target.machine_code import CodeTarget
 from tessera.runtime.callback import Callback
 from tessera.types.frozen import frozen
@@ -19,8 +19,8 @@ Begin: TypeAlias = Callable[[str, CodeTarget], None]
 
 LLVM = "llvm"
 """The language of code that LLVM makes machine code of."""
-BASELINE_TEXT = TargetText(lanes=4, cpu="x86-64", features="+sse2")
-BASELINE_CODE = CodeTarget(triple="x86_64-unknown-linux-gnu", cpu=BASELINE_TEXT.cpu, features=BASELINE_TEXT.features)
+BASELINE_TEXT = host_architecture().baseline.text
+BASELINE_CODE = CodeTarget(triple=host_architecture().triple, cpu=BASELINE_TEXT.cpu, features=BASELINE_TEXT.features)
 """What host programs of devices are compiled for: they compute little, and travel with their kernels to any CPU."""
 
 

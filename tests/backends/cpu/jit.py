@@ -7,17 +7,19 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
 
+from tessera.ir.target.architectures import architectures
 from tessera.ir.target.llvm.text import ModuleText, TargetText
 
 # 256-bit machines have these; naming a CPU without AVX-512 keeps LLVM from using the host's.
 _AVX2 = TargetText(8, "haswell", "+avx2,+fma,+f16c,+bmi2,-avx512f")
+_AVX512 = architectures()["x86_64"].levels[0].text
 
 
 @cache
@@ -33,7 +35,7 @@ def _host() -> tuple[str, str, bool]:
 def targets() -> tuple[TargetText, ...]:
     """The vector widths this machine can run: always AVX2, and AVX-512 where present."""
     name, features, wide = _host()
-    return (_AVX2, TargetText(16, name, features)) if wide else (_AVX2,)
+    return (_AVX2, replace(_AVX512, cpu=name, features=features)) if wide else (_AVX2,)
 
 
 @dataclass

@@ -12,11 +12,11 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.cpu.backend import CpuBackend
-from tessera.backends.cpu.machine import host_features, machine_of
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.base.verify import verify
+from tessera.ir.target.architectures import host_features, machine_of
 from tessera.ir.target.machine_code import compile_texts
 from tessera.ir.tile.interpret import run_kernel
 from tessera.runtime.loader import LinkedCode, link

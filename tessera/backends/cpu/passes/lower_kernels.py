@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.cpu.lower import lower_kernel
-from tessera.backends.cpu.machine import host_features, machine_of
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.rewrite import replace_ops
+from tessera.ir.target.architectures import host_features, machine_of
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def load_some(f: FunctionText, pointer: Value, dtype: DType, lanes: int, count: 
 
 def has_masked_memory(f: FunctionText, dtype: DType) -> bool:
     """Whether the target loads and stores parts of a vector of the dtype in one instruction."""
-    return dtype.bytes >= 4 or f.target.lanes == 16
+    return dtype.bytes >= 4 or f.target.has_narrow_masks
 
 
 def store(f: FunctionText, value: Value, pointer: Value, dtype: DType, mask: Value | None = None) -> None:

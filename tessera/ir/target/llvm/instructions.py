@@ -74,8 +74,6 @@ _FOLD: dict[str, Callable[[int, int], bool]] = {
 
 def _overloads(name: str, result: str, args: Sequence[Value]) -> tuple[str, ...]:
     """The types an intrinsic's name is mangled on."""
-    if name.startswith("x86."):
-        return ()
     if name.startswith("vector.reduce."):
         return (args[-1].type,)
     if name.endswith(".sat") and name.startswith("fpto"):
@@ -85,11 +83,19 @@ def _overloads(name: str, result: str, args: Sequence[Value]) -> tuple[str, ...]
 
 @frozen
 class TargetText:
-    """What the text is compiled for: f32 lanes of a vector register, and LLVM's names of CPU and features."""
+    """What the text is compiled for: f32 lanes of a vector register, LLVM's names of CPU and features.
+
+    The rest is what tables of architectures say (`ir/target/architectures`): how many vector registers there are, and
+    instructions that the text is written for where the machine has them.
+    """
 
     lanes: int
     cpu: str
     features: str
+    registers: int = 16
+    has_narrow_masks: bool = False
+    has_wide_multiply: bool = False
+    scale_intrinsic: str = ""
 
     def lanes_for(self, element: str) -> int:
         """Lanes of a whole register of another element type."""
@@ -348,7 +354,7 @@ class Instructions:
         """Call `llvm.<name>`, declared and mangled by itself; the result is of the first argument's type unless given.
 
         Mangled on the first argument; on the vector of a `vector.reduce`; on result and argument of a saturating
-        conversion; never for `x86.` names; or on `overloads`.
+        conversion; or on `overloads`, none for an intrinsic of one architecture.
         """
         result = ret or args[0].type
         if overloads is None:

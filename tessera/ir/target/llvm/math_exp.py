@@ -86,10 +86,10 @@ def scaled(f: FunctionText, x: Value, reduced: Reduced) -> Value:
     """`x * 2**n`, rounded once, down through denormals and up to infinity."""
     if reduced.power is not None:
         return times(f, mul(f, x, reduced.power), 2.0**-LIFTED)
-    if is_whole_register(f, x):
+    if f.target.scale_intrinsic and is_whole_register(f, x):
         suffix, mask = ("ps", "i16") if x.element == "float" else ("pd", "i8")
-        name = f"x86.avx512.mask.scalef.{suffix}.512"
-        return f.intrinsic(name, x, reduced.n, x, f.const(mask, -1), f.const("i32", 4))
+        name = f.target.scale_intrinsic.format(suffix=suffix)
+        return f.intrinsic(name, x, reduced.n, x, f.const(mask, -1), f.const("i32", 4), overloads=())
     # Two powers, each a normal number: the first product is exact, the second rounds.
     t = tables(x)
     if is_thread(f, x):

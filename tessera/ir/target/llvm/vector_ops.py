@@ -107,8 +107,8 @@ def is_thread(f: FunctionText, x: Value) -> bool:
 
 
 def is_whole_register(f: FunctionText, x: Value) -> bool:
-    """Whether a vector is exactly one 512-bit register of the target, so that AVX-512's own instructions fit it."""
-    return f.target.lanes == 16 and bytes_of(x.type) == 64
+    """Whether a vector is exactly one register of the target, so that the architecture's own instructions fit it."""
+    return f.target.lanes > 1 and bytes_of(x.type) == 4 * f.target.lanes
 
 
 def product(f: FunctionText, a: Value, b: Value) -> tuple[Value, Value]:

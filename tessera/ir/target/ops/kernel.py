@@ -16,6 +16,7 @@ from tessera.ir.target.limits import (
     LINE,
     MAX_ARGUMENTS,
     MAX_REGISTERS,
+    MAX_REGISTERS_OF_THREAD,
     MAX_SCRATCH,
     MAX_SIZES,
     MAX_THREAD_REGISTERS,
@@ -24,6 +25,8 @@ from tessera.ir.target.limits import (
     WARP,
     WIDTHS,
     registers_of,
+    width_for,
+    widths_of,
 )
 from tessera.ir.target.scope import argument_of, check_symbols, multiple_of
 from tessera.ir.target.types import VectorAttr
@@ -65,10 +68,11 @@ def _check_arguments(op: SpecOp) -> None:
 
 def _check_machine(op: SpecOp) -> None:
     lanes, features = op.value("lanes"), op.value("features")
-    if lanes not in WIDTHS:
-        op.fail(f"`lanes` is one of {list(WIDTHS)}, got {lanes}")
-    needs = WIDTHS[lanes].needs
-    if needs not in features:
+    widths = widths_of(lanes)
+    if not widths:
+        op.fail(f"`lanes` is one of {sorted({width.lanes for width in WIDTHS})}, got {lanes}")
+    if width_for(lanes, features) is None:
+        needs = " or ".join(width.needs for width in widths)
         op.fail(f"{lanes} lanes need the feature {needs}", f"lower for a machine with {needs}, or with fewer lanes")
     for feature in features:
         if feature not in FEATURES:
@@ -98,8 +102,8 @@ def _check_threads(op: SpecOp) -> None:
     registers, shared = op.value("max_registers"), op.value("max_shared")
     if (registers or shared) and not threads:
         op.fail("caps of registers and shared memory are for programs of threads, and this one has none")
-    if registers and not 16 <= registers <= WIDTHS[WARP].registers:
-        op.fail(f"`max_registers` is 16 to {WIDTHS[WARP].registers} of a thread, got {registers}")
+    if registers and not 16 <= registers <= MAX_REGISTERS_OF_THREAD:
+        op.fail(f"`max_registers` is 16 to {MAX_REGISTERS_OF_THREAD} of a thread, got {registers}")
     if shared < 0 or (shared and _shared_bytes(op) > shared):
         op.fail(f"`max_shared` allows {shared} bytes, and its shared scratch alone takes {_shared_bytes(op)}")
     if vector not in (1, 2, 4, 8, 16) or align not in (0, 4, 8, 16):
@@ -131,7 +135,8 @@ def _check_scratch_size(op: SpecOp) -> None:
 
 
 def _check_registers(op: SpecOp) -> None:
-    width, threads = WIDTHS[op.value("lanes")], op.value("threads")
+    width, threads = width_for(op.value("lanes"), op.value("features")), op.value("threads")
+    assert width is not None  # of the check of the machine
     most = MAX_THREAD_REGISTERS if threads else MAX_REGISTERS * width.registers
     for part in op.walk():
         for value in part.results:

@@ -10,13 +10,11 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.diagnostics.codes import FeatureError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
+from tessera.ir.target.architectures import architectures
 from tessera.ir.target.spaces import check_moves
 
-# Names of LLVM; the level of the x86-64 psABI (section 3.1.1, "Processor Architecture") that first has each.
-_LEVELS = {
-    "x86-64-v2": ("popcnt", "sse3", "sse4.1", "sse4.2", "ssse3"),
-    "x86-64-v3": ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"),
-    "x86-64-v4": ("avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"),
+_LEVELS: dict[str, tuple[str, ...]] = {
+    **{level: names for table in architectures().values() for level, names in table.first_levels.items()},
     # PTX ISA, the target notes of each instruction.
     "sm_80": ("cp.async", "ldmatrix", "mma.sync"),
     "sm_90": ("cluster", "mbarrier", "tma"),

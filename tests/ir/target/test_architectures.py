@@ -1,0 +1,67 @@
+"""CPU architectures are tables: a made-up one lowers, prints and compiles as its table says, with no code added."""
+
+from __future__ import annotations
+
+import pytest
+
+from tessera.backends.cpu.backend import CpuBackend
+from tessera.ir.target import architectures as tables
+from tessera.ir.target import limits
+from tessera.ir.target.architectures import CpuArchitecture, CpuLevel, architectures, host_machine, level_of, machine_of
+from tessera.ir.target.machine_code import compile_text
+from tests.target.samples import NAMES, tile_kernels
+
+X86 = architectures()["x86_64"]
+# A CPU that is in no table; AArch64's code generator stands in for its own.
+MADE_UP = CpuArchitecture(
+    name="made_up",
+    triple="aarch64-unknown-linux-gnu",
+    levels=(CpuLevel("generic", "neon", lanes=4, registers=32, features=("neon",)),),
+    features={"neon": ""},
+    first_levels={"made-up-v1": ("neon",)},
+    flags_field="Features",
+)
+
+
+@pytest.fixture
+def made_up(monkeypatch: pytest.MonkeyPatch) -> CpuArchitecture:
+    known = {**architectures(), MADE_UP.name: MADE_UP}
+    monkeypatch.setattr(tables, "architectures", lambda: known)
+    monkeypatch.setattr(limits, "WIDTHS", (*limits.WIDTHS, limits.Width(4, "neon", 32)))
+    monkeypatch.setitem(limits.FEATURES, "neon", "")
+    return MADE_UP
+
+
+def test_the_host_is_a_level_of_its_architecture() -> None:
+    assert level_of(host_machine())[1] in X86.levels
+    for level in X86.levels:
+        assert machine_of(frozenset(level.features), X86) == level.machine
+        assert set(level.features) <= X86.features.keys()
+        assert level.width in level.features
+
+
+def test_the_widest_level_whose_features_are_there_is_taken() -> None:
+    widest, middle, baseline = X86.levels
+    assert X86.level_for(frozenset(widest.features) - {"avx512bw"}) is middle
+    assert X86.level_for(frozenset()) is baseline
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_made_up_architecture_lowers_and_prints_as_its_table_says(name: str, made_up: CpuArchitecture) -> None:
+    machine = machine_of(frozenset(["neon"]), made_up)
+    backend = CpuBackend(machine)
+    for tile in tile_kernels(name, machine):
+        kernel = backend.lower(tile)
+        assert (kernel.value("lanes"), kernel.value("features")) == (4, ("neon",))
+        text = backend.text(kernel)
+        assert '"target-cpu"="generic" "target-features"="+neon" "prefer-vector-width"="128"' in text
+        assert "x86" not in text
+
+
+def test_its_code_is_made_for_its_triple(made_up: CpuArchitecture) -> None:
+    machine = machine_of(frozenset(["neon"]), made_up)
+    backend = CpuBackend(machine)
+    assert backend.code_target.triple == made_up.triple
+    (tile,) = tile_kernels("softmax", machine)
+    code = compile_text(backend.text(backend.lower(tile)), backend.code_target)
+    assert code[18] == 183  # EM_AARCH64, e_machine of ELF
