@@ -10,7 +10,7 @@ BENCH_STAMP := $(VENV)/.ready-bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint types layers bench size generated clean
+.PHONY: help demo test quick lint types layers docs bench size generated clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -34,10 +34,13 @@ types: $(TEST_STAMP)  ## pyright, strict
 layers: $(TEST_STAMP)  ## who may import whom
 	$(BIN)/lint-imports --no-cache
 
+docs: $(RUN_STAMP)  ## the documentation as a static site with search, in build/site; works offline
+	$(BIN)/python -m scripts.documents.site
+
 bench: $(BENCH_STAMP)  ## the CPU workloads against NumPy, PyTorch and JAX
 	$(BIN)/python -m benchmarks.cpu
 
-size: $(RUN_STAMP)  ## lines of code per room
+size: $(RUN_STAMP)  ## lines of code per stage
 	$(BIN)/python scripts/size.py
 
 generated: $(TEST_STAMP)  ## what is made from declarations: stubs, tables of ops, FileCheck tests of ops without one
@@ -45,6 +48,9 @@ generated: $(TEST_STAMP)  ## what is made from declarations: stubs, tables of op
 	$(BIN)/python scripts/typed_ops.py
 	$(BIN)/python scripts/ops.py
 	$(BIN)/python -m scripts.constructs
+	$(BIN)/python -m scripts.passes
+	$(BIN)/python -m scripts.contracts
+	$(BIN)/python -m scripts.api_reference
 
 clean:  ## remove the environment and what tools leave behind
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/performance.md from result files: the page says what was measured and nothing else."""
+"""Writes the tables of docs/guide/performance.md from result files: what was measured and nothing else."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from benchmarks.harness import Row
 from benchmarks.result import OURS, Result, summary, verdict
 from benchmarks.tables import contenders_of, left_out, seconds_text
 
-PAGE = ROOT / "docs" / "performance.md"
-CHART = ROOT / "docs" / "performance.svg"
+PAGE = ROOT / "docs" / "guide" / "performance.md"
+CHART = ROOT / "docs" / "guide" / "performance.svg"
 BEGIN, END = "<!-- results: made by benchmarks/publish.py -->", "<!-- end of results -->"
 
 
@@ -34,7 +34,7 @@ def made_on(environment: dict[str, Any]) -> str:
 
 def families(rows: Sequence[Row]) -> list[str]:
     """Geometric means against targets, as a Markdown table."""
-    lines = ["| family | threads | rows | ratio | target | static | free/static | worst row | its ratio |"]
+    lines = ["| family | threads | rows | ratio | target | static | dynamic/static | worst row | its ratio |"]
     lines.append("|---|---|---|---|---|---|---|---|---|")
     for item in summary(rows):
         static = "-" if item.ratio_static is None else f"{item.ratio_static:.2f}"
@@ -84,7 +84,7 @@ def main(
     result: Annotated[Path, typer.Argument(exists=True, help="A result of benchmarks/cpu.py.")],
     latency: Annotated[Path | None, typer.Argument(exists=True, help="One of benchmarks/latency.py.")] = None,
 ) -> None:
-    """Put results into docs/performance.md and its chart."""
+    """Put results into docs/guide/performance.md and its chart."""
     found = Result.load(result)
     lines = [made_on(found.environment), "", "![ratios](performance.svg)", "", *families(found.rows)]
     lines += ["", "### Every row", "", *all_rows(found.rows)]

@@ -1,8 +1,10 @@
-"""Maps every construct to a FileCheck test and a runnable example: docs/constructs.md, and IR that no test has yet.
+"""Maps every construct to a FileCheck test and a runnable example, and writes IR that no test has yet.
+
+The page is docs/contributing/constructs.md.
 
 Usage: python scripts/constructs.py
 
-Ops that no file below tests/lit names are added to tests/lit/<room>/every_op.mlir, as their examples lower to them.
+Ops that no file below tests/lit names are added to tests/lit/<stage>/every_op.mlir, as their examples lower to them.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from pathlib import Path
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
-from scripts.ops import ROOMS, registry_of
+from scripts.ops import STAGES, registry_of
 from tessera.ir.base.passes import pass_modules
 from tessera.ir.base.text import print_module
 from tessera.ir.base.version import stamp
@@ -24,7 +26,7 @@ from tessera.ir.graph.from_tape import from_tape
 from tests.contracts.programs import BOTH, OPTIONS, PROGRAMS, lowered, ops_of, tape
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "constructs.md"
+PAGE = ROOT / "docs" / "contributing" / "constructs.md"
 LIT = ROOT / "tests" / "lit"
 ROW = re.compile(r"\| `(?P<name>[^`]+)` \| `(?P<lit>[^`]+)` \| (?P<example>[^|]+) \|")
 
@@ -60,8 +62,8 @@ def lit_files() -> dict[str, str]:
 
 
 def ops() -> dict[str, str]:
-    """The room of every op."""
-    return {spec.name: room for room in ROOMS for spec in registry_of(room)}
+    """The stage of every op."""
+    return {spec.name: stage for stage in STAGES for spec in registry_of(stage)}
 
 
 def names_it(text: str, name: str) -> bool:
@@ -119,13 +121,13 @@ def read_page() -> list[Row]:
 
 
 def add_missing() -> None:
-    """Put ops that no test names into the file of their room, with the function, program or kernel they stand in."""
-    for room in ROOMS:
-        missing = [name for name, where in ops().items() if where == room and find_test(name) is None]
-        file = LIT / room / "every_op.mlir"
+    """Put ops that no test names into the file of their stage, with the function, program or kernel they stand in."""
+    for stage in STAGES:
+        missing = [name for name, where in ops().items() if where == stage and find_test(name) is None]
+        file = LIT / stage / "every_op.mlir"
         text = file.read_text(encoding="utf-8") if file.exists() else _HEAD
         while missing:
-            section = _section(room, missing[0])
+            section = _section(stage, missing[0])
             shown = [name for name in missing if names_it(section, name)]
             assert shown, f"no example has `{missing[0]}`"
             text += f"{'' if text == _HEAD else _SPLIT}{_checks(section, shown)}{section}\n"
@@ -141,17 +143,17 @@ _HEAD = """// RUN: tessera-opt %s --split | filecheck %s
 """
 
 
-def _section(room: str, name: str) -> str:
+def _section(stage: str, name: str) -> str:
     """The part of an example that has an op, as text."""
-    spec = next(spec for spec in registry_of(room) if spec.name == name)
-    if room == "graph":
+    spec = next(spec for spec in registry_of(stage) if spec.name == name)
+    if stage == "graph":
         example = f"sample {spec.short_name}" if spec.samples else (example_of(name) or ("", ""))[0]
         return _body(from_tape(tape(example))).replace("@main(", f"@{spec.short_name}(")
     pair = example_of(name)
     assert pair is not None, f"no example has `{name}`: write one in tests/contracts/programs.py, or a test by hand"
     found = lowered(*pair)
-    roots: list[Operation] = list(found.kernels if room == "tile" else found.targets)
-    if room == "schedule":
+    roots: list[Operation] = list(found.kernels if stage == "tile" else found.targets)
+    if stage == "schedule":
         return _body(ModuleOp([found.program.clone(), *(kernel.clone() for kernel in found.kernels)]))
     smallest = min((root for root in roots if any(op.name == name for op in root.walk())), key=lambda op: len(str(op)))
     return _body(ModuleOp([smallest.clone()]))

@@ -1,4 +1,4 @@
-"""Writes docs/contracts.md, every promise and where it is checked, from the table docs/contracts.tsv.
+"""Writes docs/contributing/contracts.md, every promise and where it is checked, from contracts.tsv beside it.
 
 Usage: python scripts/contracts.py [--check]
 """
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-TABLE = ROOT / "docs" / "contracts.tsv"
-PAGE = ROOT / "docs" / "contracts.md"
+TABLE = ROOT / "docs" / "contributing" / "contracts.tsv"
+PAGE = ROOT / "docs" / "contributing" / "contracts.md"
 
 LEVELS = {
     "decoration": "when a function is decorated",
@@ -33,7 +33,7 @@ LEVELS = {
 OPENING = """# Contracts
 
 What Tessera promises, the earliest place where each promise can be checked, what checks it there, and a program that
-breaks it. Made by `scripts/contracts.py` from `docs/contracts.tsv`; change that table, not this page.
+breaks it. Made by `scripts/contracts.py` from `docs/contributing/contracts.tsv`; change that table, not this page.
 
 `tests/contracts` runs every program of the last column: it must be refused, with the code of its row, and by the
 verifier of its row, whose frame must be on the way to the error. The same tests refuse a table without a row for some
@@ -90,7 +90,7 @@ def render(contracts: Sequence[Contract]) -> str:
             "|---|---|---|---|",
         ]
         for contract in members:
-            code = f"[{contract.code}](errors/{contract.code}.md)"
+            code = f"[{contract.code}](../errors/{contract.code}.md)"
             lines.append(f"| {contract.promise} | `{contract.verifier}` | {code} | `{contract.failing}` |")
         lines.append("")
     return "\n".join(lines)
@@ -122,7 +122,7 @@ def main(arguments: Sequence[str]) -> int:
     problems = complaints(contracts)
     if arguments[:1] == ["--check"]:
         if PAGE.read_text(encoding="utf-8") != render(contracts):
-            problems.append("docs/contracts.md is out of date: run scripts/contracts.py")
+            problems.append("docs/contributing/contracts.md is out of date: run scripts/contracts.py")
     elif not problems:
         PAGE.write_text(render(contracts), encoding="utf-8")
     print("\n".join(problems) or f"{len(contracts)} contracts")

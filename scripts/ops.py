@@ -1,4 +1,4 @@
-"""Writes docs/ops.md and its like, the ops of each IR, from their declarations: python scripts/ops.py [--check]."""
+"""Writes docs/contributing/ops/, the ops of each IR, from their declarations: python scripts/ops.py [--check]."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from pathlib import Path
 from tessera.ir.base.op import CURRENT
 from tessera.ir.base.spec import Attribute, OpSpec, Registry
 
-DOCS = Path(__file__).parents[1] / "docs"
-ROOMS = ("graph", "schedule", "tile", "target")
-PAGES = {room: DOCS / ("ops.md" if room == "graph" else f"ops-{room}.md") for room in ROOMS}
+FOLDER = Path(__file__).parents[1] / "docs" / "contributing" / "ops"
+STAGES = ("graph", "schedule", "tile", "target")
+PAGES = {stage: FOLDER / f"{stage}.md" for stage in STAGES}
 
 
-def registry_of(room: str) -> Registry:
-    """The ops that a room declares."""
-    return importlib.import_module(f"tessera.ir.{room}.ops").REGISTRY
+def registry_of(stage: str) -> Registry:
+    """The ops that a stage declares."""
+    return importlib.import_module(f"tessera.ir.{stage}.ops").REGISTRY
 
 
-def render(room: str) -> str:
+def render(stage: str) -> str:
     """One row per op, in order of their names."""
-    has_ways = room == "graph"
+    has_lowering = stage == "graph"
     lines = [
-        f"# {room.capitalize()} ops",
+        f"# {stage.capitalize()} ops",
         "",
-        f"Made by `scripts/ops.py` from the declarations in `tessera/ir/{room}/ops`. Version {CURRENT} of the IR.",
+        f"Made by `scripts/ops.py` from the declarations in `tessera/ir/{stage}/ops`. Version {CURRENT} of the IR.",
         "",
-        "| op | attributes | meaning |" + (" way down |" if has_ways else ""),
-        "|---|---|---|" + ("---|" if has_ways else ""),
+        "| op | attributes | meaning |" + (" lowering |" if has_lowering else ""),
+        "|---|---|---|" + ("---|" if has_lowering else ""),
     ]
-    for spec in sorted(registry_of(room), key=lambda spec: spec.name):
-        name = spec.short_name if has_ways else spec.name
+    for spec in sorted(registry_of(stage), key=lambda spec: spec.name):
+        name = spec.short_name if has_lowering else spec.name
         form = f"`{name}({', '.join(spec.operands)})`"
         attributes = "<br>".join(_attribute(attribute) for attribute in spec.attributes)
         effects = f" Effects: {', '.join(sorted(spec.effects))}." if spec.effects else ""
         row = f"| {form} | {attributes} | {_cell(spec.summary)}{effects} |"
-        lines.append(row + (f" {_way_down(spec)} |" if has_ways else ""))
+        lines.append(row + (f" {_lowering(spec)} |" if has_lowering else ""))
     return "\n".join([*lines, ""])
 
 
@@ -45,7 +45,7 @@ def _attribute(attribute: Attribute) -> str:
     return _cell(f"`{attribute.name}: {attribute.kind}{default}`")
 
 
-def _way_down(spec: OpSpec) -> str:
+def _lowering(spec: OpSpec) -> str:
     if spec.lower is not None:
         return type(spec.lower).__name__.lower()
     return "other ops" if spec.decompose is not None else "host program"
@@ -57,7 +57,7 @@ def _cell(text: str) -> str:
 
 def main() -> int:
     """Write the pages, or with `--check` only compare them."""
-    texts = {page: render(room) for room, page in PAGES.items()}
+    texts = {page: render(stage) for stage, page in PAGES.items()}
     if sys.argv[1:] == ["--check"]:
         return 0 if all(page.read_text(encoding="utf-8") == text for page, text in texts.items()) else 1
     for page, text in texts.items():

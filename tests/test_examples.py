@@ -39,7 +39,7 @@ MILESTONES = {
 
 def test_every_milestone_has_an_example_and_the_last_its_three() -> None:
     assert all(names and names <= TOY.keys() for names in MILESTONES.values())
-    pages = {page.stem for page in (EXAMPLES.parent / "docs" / "examples").glob("*.md")}
+    pages = {page.stem for page in (EXAMPLES.parent / "docs" / "guide" / "examples").glob("*.md")}
     assert MILESTONES["documents and examples"] <= pages
 
 

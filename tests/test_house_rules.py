@@ -128,7 +128,7 @@ def test_every_error_code_has_a_page_and_every_page_a_code() -> None:
 
 def test_every_room_has_a_page() -> None:
     rooms = {file.name for file in (ROOT / "tessera" / "ir").iterdir() if (file / "__init__.py").is_file()} - {"base"}
-    assert rooms == {file.stem for file in (ROOT / "docs" / "rooms").glob("*.md")}
+    assert rooms == {file.stem for file in (ROOT / "docs" / "contributing" / "stages").glob("*.md")}
 
 
 def test_every_change_fragment_is_one_short_sentence_or_two() -> None:

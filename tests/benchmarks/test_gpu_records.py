@@ -61,7 +61,7 @@ def test_a_cached_call_cost_at_most_five_microseconds_and_little_above_the_drive
 
 
 def test_rows_of_other_widths_are_those_of_the_page() -> None:
-    page = (RESULTS.parents[1] / "docs" / "performance.md").read_text(encoding="utf-8")
+    page = (RESULTS.parents[1] / "docs" / "guide" / "performance.md").read_text(encoding="utf-8")
     for row in record("widths")["rows"]:
         (line,) = [line for line in page.splitlines() if line.startswith(f"| {row['columns']} | ")]
         shown = [float(cell.strip(" *")) for cell in line.strip("|").split("|")[1:] if cell.strip()]

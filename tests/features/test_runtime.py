@@ -297,7 +297,7 @@ def test_Q9_every_room_stands_where_it_is_said_and_has_tests() -> None:
         assert (ROOT / room / "__init__.py").is_file(), room
         assert list((ROOT / tests).glob("test_*.py")), tests
     for name in ("graph", "schedule", "tile", "target"):
-        assert (ROOT / "docs" / "rooms" / f"{name}.md").is_file()
+        assert (ROOT / "docs" / "contributing" / "stages" / f"{name}.md").is_file()
         assert list((ROOT / "tests" / "lit" / name).glob("*.mlir"))
     assert 'tessera-opt = "tessera.cli.opt:main"' in (ROOT / "pyproject.toml").read_text()
     known = {ROOT / room for room in ROOMS}

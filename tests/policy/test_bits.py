@@ -90,7 +90,7 @@ def test_programs_are_of_all_policies_and_ops() -> None:
 
 
 def test_the_ops_that_are_not_bit_equal_are_listed_with_why() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "numerics.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "guide" / "numerics.md").read_text(encoding="utf-8")
     table = page.split("## Where compiled code may differ from the reference", 1)[1].split("\n## ", 1)[0]
     listed = set(
         re.findall(r"`([a-z0-9_]+)`", "\n".join(line.split("|")[1] for line in table.splitlines() if "|" in line))

@@ -1,4 +1,4 @@
-"""Folding blocks across rows and lanes, in the halving tree that docs/numerics.md fixes."""
+"""Folding blocks across rows and lanes, in the halving tree that docs/guide/numerics.md fixes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rounding to a number format means, on NumPy arrays of f32: the executable text of `docs/numerics.md`."""
+"""What rounding to a number format means, on NumPy arrays of f32: the executable text of `docs/guide/numerics.md`."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Pointwise:
 
 @frozen
 class Reduction:
-    """`out = fold(kind, x, axes)`, in the compute dtype, by the canonical recipe of `docs/numerics.md`.
+    """`out = fold(kind, x, axes)`, in the compute dtype, by the canonical recipe of `docs/guide/numerics.md`.
 
     `kind` is sum, prod, max, min, any, all, argmax or argmin; `axes(x, attributes)` the reduced axes, sorted.
     """

@@ -195,7 +195,7 @@ INTEGERS = [dt.i8, dt.u8, dt.i16, dt.i32, dt.u32, dt.i64, dt.u64]
 
 
 def python_result(name: str, a: int, b: int, dtype: DType) -> int:
-    """What `docs/numerics.md` says, in Python's unbounded integers."""
+    """What `docs/guide/numerics.md` says, in Python's unbounded integers."""
     inside = 0 <= b < dtype.bits
     results: dict[str, Callable[[], int]] = {
         "add": lambda: a + b,

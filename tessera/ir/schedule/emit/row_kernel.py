@@ -23,7 +23,7 @@ from tessera.types.dim import Dim, product
 from tessera.types.shape import ZERO
 
 LANES = 32
-"""Lanes of a fold: see docs/numerics.md. Part of what a program means, never tuned."""
+"""Lanes of a fold: see docs/guide/numerics.md. Part of what a program means, never tuned."""
 
 WIDE = 128
 """Lanes of a pass that only looks for extremes, whose result no order changes: more of them wait less."""

@@ -102,7 +102,7 @@ def rounded(f: FunctionText, value: Value, dtype: DType) -> Value:
 
 
 def cast(f: FunctionText, value: Value, source: DType, to: DType) -> Value:
-    """Values of one dtype as another, both in compute types: the table of `docs/numerics.md`."""
+    """Values of one dtype as another, both in compute types: the table of `docs/guide/numerics.md`."""
     if to.is_bool:
         if source.is_bool:
             return value

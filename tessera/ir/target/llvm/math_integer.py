@@ -1,4 +1,4 @@
-"""Integer and bool arithmetic on vectors, with the corners of `docs/numerics.md`: nothing traps, everything wraps.
+"""Integer and bool arithmetic on vectors, by `docs/guide/numerics.md`: nothing traps, everything wraps.
 
 Functions that the table of scalar functions names take whether integers are `signed` as their last argument.
 """

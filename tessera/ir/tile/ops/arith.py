@@ -63,7 +63,7 @@ _COORDS = (
 SPECS = (
     OpSpec(
         name="ttile.elementwise",
-        summary="A scalar function of the table in `functions.py`, at every element.",
+        summary="A scalar function of the table of scalar functions, at every element.",
         operands=("tiles*",),
         attributes=(Attribute("fn", "str", doc="the function's name"),),
         verify=_check_elementwise,

@@ -1,4 +1,4 @@
-"""Folding a tile along an axis: the halving tree of `docs/numerics.md`, and the place of an extreme."""
+"""Folding a tile along an axis: the halving tree of `docs/guide/numerics.md`, and the place of an extreme."""
 
 from __future__ import annotations
 

@@ -1,0 +1,487 @@
+"""Examples of the API reference: one call for each public name, run when the reference is made.
+
+An example is Python source. Names of `VALUES` that it uses are assigned in front of it; the value of its last
+line is printed below it. A test runs all of them again and compares what they print with the pages.
+"""
+
+from __future__ import annotations
+
+VALUES = {
+    "x": "ts.array([[1.0, 2.0], [3.0, 4.0]])",
+    "y": "ts.array([2.0, 0.5])",
+    "s": "ts.array([-1.5, 0.5])",
+    "i": "ts.array([6, -3])",
+    "j": "ts.array([4, 2])",
+    "b": "ts.array([True, False])",
+    "c": "ts.array([True, True])",
+    "n": "ts.array([1, 0])",
+    "q": "ts.ones((1, 2, 3, 4))",
+    "k": "ts.ones((1, 1, 5, 4))",
+    "v": "ts.ones((1, 1, 5, 4))",
+    "image": "ts.ones((1, 1, 4, 4))",
+    "signal": "ts.ones((1, 2, 5))",
+    "taps": "ts.ones((3, 2, 2))",
+    "row": "ts.arange(16).cast(ts.f32)",
+    "merged": "ts.ones((1, 5, 24))",
+    "key": "ts.random.key(0)",
+}
+"""Values that examples share; the first one an example uses is the operand whose dtypes are tried."""
+
+OPS = {
+    "add": "ts.ops.add(x, y)",
+    "all": "ts.ops.all(b)",
+    "any": "ts.ops.any(b)",
+    "arange": "ts.ops.arange(2, 8, 3)",
+    "argmax": "ts.ops.argmax(x, axis=1)",
+    "argmin": "ts.ops.argmin(x, axis=1)",
+    "argsort": "ts.ops.argsort(y)",
+    "astype": "ts.ops.astype(s, ts.i32)",
+    "atan2": "ts.ops.atan2(s, y)",
+    "attention": "ts.ops.attention(q, k, v, causal=True).shape",
+    "avg_pool": "ts.ops.avg_pool(image, 2)",
+    "bitcast": "ts.ops.bitcast(y, ts.u32)",
+    "bitwise_and": "ts.ops.bitwise_and(i, j)",
+    "bitwise_not": "ts.ops.bitwise_not(i)",
+    "bitwise_or": "ts.ops.bitwise_or(i, j)",
+    "bitwise_xor": "ts.ops.bitwise_xor(i, j)",
+    "broadcast_to": "ts.ops.broadcast_to(y, (3, 2))",
+    "cast": "ts.ops.cast(s, ts.bf16)",
+    "cast_like": "ts.ops.cast_like(i, s)",
+    "clamp": "ts.ops.clamp(s, 0.0, 1.0)",
+    "concat": "ts.ops.concat([y, s])",
+    "concatenate": "ts.ops.concatenate([y, s])",
+    "conv1d": "ts.ops.conv1d(signal, taps).shape",
+    "conv2d": "ts.ops.conv2d(image, ts.ones((1, 1, 3, 3)), padding=1)",
+    "cross_entropy": "ts.ops.cross_entropy(x, n)",
+    "cummax": "ts.ops.cummax(s)",
+    "cumprod": "ts.ops.cumprod(x, axis=1)",
+    "cumsum": "ts.ops.cumsum(x, axis=0)",
+    "dequantize": "ts.ops.dequantize(i.cast(ts.i8), 0.5)",
+    "diagonal": "ts.ops.diagonal(x)",
+    "div": "ts.ops.div(x, y)",
+    "dot_general": "ts.ops.dot_general(x, x, contract=((1,), (1,)))",
+    "einsum": 'ts.ops.einsum("ij,j->i", x, y)',
+    "embedding": "ts.ops.embedding(x, n)",
+    "eq": "ts.ops.eq(x, y)",
+    "expand": "ts.ops.expand(y, (2, 2))",
+    "expand_dims": "ts.ops.expand_dims(y, 0)",
+    "eye": "ts.ops.eye(2, 3)",
+    "flash_attention": "ts.ops.flash_attention(q, k, v, causal=True).shape",
+    "flatten": "ts.ops.flatten(x)",
+    "flip": "ts.ops.flip(x, axis=1)",
+    "floordiv": "ts.ops.floordiv(i, j)",
+    "full": "ts.ops.full((2, 2), 7.0)",
+    "full_like": "ts.ops.full_like(y, 7.0)",
+    "gather": "ts.ops.gather(x, ts.array([[1, 0], [0, 1]]))",
+    "ge": "ts.ops.ge(x, y)",
+    "gelu": 'ts.ops.gelu(s, approximate="tanh")',
+    "getitem": "ts.ops.getitem(x, (slice(None), -1))",
+    "gt": "ts.ops.gt(x, y)",
+    "iota": "ts.ops.iota((2, 3), axis=1)",
+    "layernorm": "ts.ops.layernorm(x)",
+    "layernorm_safe": "ts.ops.layernorm_safe(x)",
+    "le": "ts.ops.le(x, y)",
+    "linspace": "ts.ops.linspace(0.0, 1.0, 5)",
+    "log": "ts.ops.log(y)",
+    "log1p": "ts.ops.log1p(y)",
+    "log2": "ts.ops.log2(y)",
+    "log_softmax": "ts.ops.log_softmax(x)",
+    "logical_and": "ts.ops.logical_and(b, c)",
+    "logical_not": "ts.ops.logical_not(b)",
+    "logical_or": "ts.ops.logical_or(b, c)",
+    "logical_xor": "ts.ops.logical_xor(b, c)",
+    "logsumexp": "ts.ops.logsumexp(x)",
+    "logsumexp_safe": "ts.ops.logsumexp_safe(x)",
+    "lt": "ts.ops.lt(x, y)",
+    "matmul": "ts.ops.matmul(x, x)",
+    "max": "ts.ops.max(x, axis=0)",
+    "max_pool": "ts.ops.max_pool(image, 2)",
+    "maximum": "ts.ops.maximum(x, y)",
+    "mean": "ts.ops.mean(x, axis=1)",
+    "min": "ts.ops.min(x, axis=0)",
+    "minimum": "ts.ops.minimum(x, y)",
+    "mod": "ts.ops.mod(i, j)",
+    "moveaxis": "ts.ops.moveaxis(x, 0, 1)",
+    "mul": "ts.ops.mul(x, y)",
+    "ne": "ts.ops.ne(x, y)",
+    "norm": "ts.ops.norm(x, axis=1)",
+    "one_hot": "ts.ops.one_hot(n, 3)",
+    "ones": "ts.ops.ones((2, 2))",
+    "ones_like": "ts.ops.ones_like(y)",
+    "pad": "ts.ops.pad(y, [(1, 2)])",
+    "permute": "ts.ops.permute(x, (1, 0))",
+    "pow": "ts.ops.pow(x, y)",
+    "prod": "ts.ops.prod(x, axis=1)",
+    "quantize": "ts.ops.quantize(s, 0.25, ts.i8)",
+    "repeat": "ts.ops.repeat(y, 2)",
+    "reshape": "ts.ops.reshape(x, (1, -1))",
+    "residual": "ts.ops.residual(x, y)",
+    "rmsnorm": "ts.ops.rmsnorm(x)",
+    "rmsnorm_safe": "ts.ops.rmsnorm_safe(x)",
+    "roll": "ts.ops.roll(x, 1, axis=1)",
+    "rotary": "ts.ops.rotary(q, ts.ones((3, 2)), ts.zeros((3, 2))).shape",
+    "round_blocks": 'ts.ops.round_blocks(row, "nvfp4")[:4]',
+    "round_stochastic": "ts.ops.round_stochastic(s, ts.random.bits(key, (2,)), ts.bf16)",
+    "round_to": 'ts.ops.round_to(s, ts.f8e4m3, rounding="toward_zero")',
+    "rsqrt": "ts.ops.rsqrt(y)",
+    "scale_of": "ts.ops.scale_of(x, ts.i8, axis=1)",
+    "scatter": "ts.ops.scatter(x, n, ts.zeros((2, 2)))",
+    "scatter_add": "ts.ops.scatter_add(x, n, x)",
+    "shift_left": "ts.ops.shift_left(i, j)",
+    "shift_right": "ts.ops.shift_right(i, j)",
+    "softmax": "ts.ops.softmax(x)",
+    "softmax_safe": "ts.ops.softmax_safe(x)",
+    "sort": "ts.ops.sort(y)",
+    "split": "ts.ops.split(x, 2, axis=1)[1]",
+    "split_qkv": "ts.ops.split_qkv(merged, heads=2)[0].shape",
+    "sqrt": "ts.ops.sqrt(y)",
+    "squeeze": "ts.ops.squeeze(image).shape",
+    "stack": "ts.ops.stack([y, s])",
+    "std": "ts.ops.std(x, axis=1)",
+    "sub": "ts.ops.sub(x, y)",
+    "sum": "ts.ops.sum(x, axis=0)",
+    "swapaxes": "ts.ops.swapaxes(x, 0, 1)",
+    "take": "ts.ops.take(x, n, axis=1)",
+    "take_along_axis": "ts.ops.take_along_axis(x, ts.array([[1], [0]]), axis=1)",
+    "tile": "ts.ops.tile(y, (2, 1))",
+    "topk": "ts.ops.topk(y, 1)[0]",
+    "transpose": "ts.ops.transpose(x)",
+    "tril": "ts.ops.tril(x)",
+    "triu": "ts.ops.triu(x)",
+    "unsqueeze": "ts.ops.unsqueeze(y, 0)",
+    "unstack": "ts.ops.unstack(x)[0]",
+    "var": "ts.ops.var(x, axis=1)",
+    "where": "ts.ops.where(b, x, y)",
+    "zeros": "ts.ops.zeros((2, 2))",
+    "zeros_like": "ts.ops.zeros_like(y)",
+}
+"""Calls of `ts.ops`; a function of one tensor that is not here is called with `s`."""
+
+METHODS = {
+    "T": "x.T",
+    "address": "x.address % 64",
+    "contiguous": "x.T.contiguous().is_contiguous",
+    "copy": "x.copy()",
+    "device": "x.device",
+    "dtype": "x.dtype",
+    "empty": "ts.Tensor.empty((2, 3), ts.f32).shape",
+    "from_buffer": "ts.Tensor.from_buffer(bytearray(4)).dtype",
+    "from_dlpack": "ts.Tensor.from_dlpack(x).shape",
+    "from_numpy": "ts.Tensor.from_numpy(np.ones((2, 3), np.float32)).shape",
+    "is_contiguous": "x.is_contiguous",
+    "is_read_only": "x.is_read_only",
+    "item": "x.sum().item()",
+    "mT": "x.mT",
+    "nbytes": "x.nbytes",
+    "ndim": "x.ndim",
+    "numpy": "x.numpy()",
+    "of": "ts.Tensor.of([1, 2, 3], ts.i32)",
+    "shape": "x.shape",
+    "size": "x.size",
+    "strides": "x.strides",
+    "tobytes": "y.tobytes()",
+    "tolist": "x.tolist()",
+    "all": "b.all()",
+    "any": "b.any()",
+    "argmax": "x.argmax(axis=1)",
+    "argmin": "x.argmin(axis=1)",
+    "argsort": "y.argsort()",
+    "astype": "s.astype(ts.i32)",
+    "broadcast_to": "y.broadcast_to((3, 2))",
+    "cast": "s.cast(ts.bf16)",
+    "clip": "s.clip(0.0, 1.0)",
+    "expand": "y.expand((2, 2))",
+    "expand_dims": "y.expand_dims(0)",
+    "log": "y.log()",
+    "reshape": "x.reshape(1, 4)",
+    "sort": "y.sort()",
+    "sqrt": "y.sqrt()",
+    "squeeze": "image.squeeze().shape",
+    "swapaxes": "x.swapaxes(0, 1)",
+    "transpose": "x.transpose(1, 0)",
+}
+"""Members of `ts.Tensor`; a method that is not here is called on `x` without arguments."""
+
+KERNEL = """@ts.kernel
+def f(x: ts.KTile["M", "N", ts.f32]):
+    T = tile.context()
+    a = tile.load(x, rows=T.m, cols=T.d)
+    return {body}
+"""
+"""The kernel that an expression of `TILE` stands in: `a` is a tile of whole rows."""
+
+TILE = {
+    "INF": "tile.maximum(a, -tile.INF)",
+    "KTile": "a * 2.0",
+    "Tile": "a + a",
+    "bitcast": "tile.bitcast(a, ts.i32)",
+    "broadcast": "a - tile.broadcast(tile.max(a)[:, None], a.shape)",
+    "butterfly": "tile.butterfly(a, 1, width=2)",
+    "cast": "tile.cast(a, ts.bf16)",
+    "col_index": "a + tile.cast(tile.col_index(T.d), ts.f32)",
+    "context": "a * float(T.d)",
+    "dot": "tile.dot(a, tile.transpose(a))",
+    "dropout_in_kernel": "tile.dropout_in_kernel(a, 0.0)",
+    "fma": "tile.fma(a, a, 1.0)",
+    "full": "a + tile.full((T.m, T.d), 2.0)",
+    "load": "tile.load(x, rows=T.m, cols=T.d, pad=0.0)",
+    "mask_causal": "tile.mask_causal(a, tile.row_index(), tile.col_index(T.d))",
+    "max": "tile.max(a, 1)",
+    "maximum": "tile.maximum(a, 0.0)",
+    "min": "tile.min(a, 1)",
+    "minimum": "tile.minimum(a, 0.0)",
+    "mma": "tile.mma(a, tile.transpose(a))",
+    "reduce": 'tile.reduce(a, 1, "prod")',
+    "row_index": "a + tile.cast(tile.row_index(), ts.f32)[:, None]",
+    "scan": 'tile.scan(a, "sum", 1)',
+    "shuffle": 'tile.shuffle(a, "down", 1, width=2)',
+    "softmax": "tile.softmax(a)",
+    "softmax_online": "tile.softmax_online(a)[1]",
+    "sum": "tile.sum(a, 1)",
+    "tile_scan": 'tile.tile_scan(a, "max", 1)',
+    "transpose": "tile.transpose(tile.transpose(a))",
+    "vote": 'tile.vote(a > 2.0, "any", width=2)',
+    "where": "tile.where(a > 0.0, a, 0.0)",
+    "zeros": "a + tile.zeros((T.m, T.d))",
+}
+"""Expressions on a tile `a`; a function of one tile that is not here is called with it."""
+
+PROGRAMS = {
+    "tessera.tile.store": """@ts.kernel
+def f(x: ts.KTile["M", "N", ts.f32], out: ts.KTile["M", "N", ts.f32]):
+    T = tile.context()
+    tile.store(out, tile.load(x, rows=T.m, cols=T.n) * 2.0, rows=T.m, cols=T.n)
+
+f(x)""",
+    "tessera.tile.atomic_add": """@ts.kernel
+def f(x: ts.KTile["M", "N", ts.f32], out: ts.KTile["N", ts.f32]):
+    T = tile.context()
+    tile.atomic_add(out, tile.sum(tile.load(x, rows=T.m, cols=T.d), 0), T.d)
+
+f(x)""",
+    "tessera.tile.atomic_max": """@ts.kernel
+def f(x: ts.KTile["M", "N", ts.f32], out: ts.KTile["N", ts.f32]):
+    T = tile.context()
+    tile.atomic_max(out, tile.max(tile.load(x, rows=T.m, cols=T.d), 0), T.d)
+
+f(x)""",
+    "tessera.tile.atomic_min": """@ts.kernel
+def f(x: ts.KTile["M", "N", ts.f32], out: ts.KTile["N", ts.f32]):
+    T = tile.context()
+    tile.atomic_min(out, tile.min(tile.load(x, rows=T.m, cols=T.d), 0) - 9.0, T.d)
+
+f(x)""",
+    "tessera.tile.program": """@ts.kernel
+def f(x: ts.KTile["M", "N", ts.f32], out: ts.KTile["M", "N", ts.f32]):
+    m, n = tile.program()
+    tile.store(out, tile.load(x, m, n) + 1.0, rows=m, cols=n)
+
+f(x)""",
+    "tessera.tile.range_k": """@ts.kernel
+def f(a: ts.KTile["M", "K", ts.f32], b: ts.KTile["K", "N", ts.f32]):
+    T = tile.context()
+    acc = tile.zeros((T.m, T.n))
+    for k in tile.range_k(a.shape, T.k):
+        acc += tile.dot(tile.load(a, rows=T.m, cols=k), tile.load(b, rows=k, cols=T.n))
+    return acc
+
+f(x, x)""",
+    "tessera.tile.range_n": """@ts.kernel
+def f(x: ts.KTile["M", "N", ts.f32]):
+    T = tile.context()
+    total = tile.zeros((T.d,))
+    for n in tile.range_n(x.shape, T.n):
+        total += tile.sum(tile.load(x, rows=n, cols=T.d), 0)
+    return total
+
+f(x)""",
+    "tessera.tile.range_m": """@ts.kernel
+def f(x: ts.KTile["M", "N", ts.f32]):
+    T = tile.context()
+    total = tile.zeros((T.d,))
+    for m in tile.range_m(x.shape, T.m):
+        total += tile.sum(tile.load(x, rows=m, cols=T.d), 0)
+    return total
+
+f(x)""",
+    "tessera.tile.steps": """@ts.kernel
+def f(a: ts.KTile["M", "K", ts.f32], b: ts.KTile["K", "N", ts.f32]):
+    T = tile.context()
+    acc = tile.zeros((T.m, T.n))
+    for k in tile.steps(a.shape[1], by=T.k):
+        acc += tile.dot(tile.load(a, rows=T.m, cols=k), tile.load(b, rows=k, cols=T.n))
+    return acc
+
+f(x, x)""",
+    "tessera.tile.pipeline": """@ts.kernel
+def f(a: ts.KTile["M", "K", ts.f32], b: ts.KTile["K", "N", ts.f32]):
+    T = tile.context()
+    acc = tile.zeros((T.m, T.n))
+    steps = tile.range_k(a, T.k)
+    with tile.pipeline(slot_count=2) as slot:
+        slot.load(a, rows=T.m, cols=steps.first)
+        for k in steps:
+            block = slot.read()
+            slot = slot.next()
+            slot.load(a, rows=T.m, cols=k.next)
+            acc += tile.dot(block, tile.load(b, rows=k, cols=T.n))
+    return acc
+
+f(x, x)""",
+    "tessera.tile.softmax_accumulate": """@ts.kernel
+def f(q: ts.KTile["S", "D", ts.f32], k: ts.KTile["K", "D", ts.f32], v: ts.KTile["K", "D", ts.f32]):
+    T = tile.context()
+    Q = tile.load(q, rows=T.m, cols=T.d)
+    acc, m, total = tile.zeros((T.m, T.d)), tile.full((T.m,), -tile.INF), tile.zeros((T.m,))
+    for n in tile.range_n(k.shape, T.n):
+        P, m_c, l_c = tile.softmax_online(tile.dot(Q, tile.transpose(tile.load(k, n, cols=T.d))))
+        acc, m, total = tile.softmax_accumulate(acc, m, total, P, tile.load(v, n, cols=T.d), m_c, l_c)
+    return acc / total[:, None]
+
+f(x, x, x)""",
+    "tessera.NVFP4": "ts.NVFP4()",
+    "tessera.Inference": "ts.Inference()",
+    "tessera.Training": "ts.Training()",
+    "tessera.DType": "ts.f32.bits, ts.bf16.compute, ts.i8.is_integer",
+    "tessera.InternalError": 'str(ts.InternalError("lost a value", where="tile-drop-bounds")).splitlines()[0]',
+    "tessera.Jit": "f = ts.jit(lambda x: x * 2.0)\nf(x)\nf(x)\nf.cache_info().hits",
+    "tessera.KTile": 'ts.KTile["B*H", "S", 64, ts.bf16 @ ts.accum(ts.f32)]',
+    "tessera.Kernel": """@ts.kernel
+def f(x: ts.KTile["M", "N", ts.f32]):
+    T = tile.context()
+    return tile.load(x, rows=T.m, cols=T.n) + 1.0
+
+f.with_schedule(ts.Schedule(block=(64, 64))).schedule.m""",
+    "tessera.ShapeTrace": "print(ts.shape_trace(lambda x: ts.ops.softmax(x @ x))(x))",
+    "tessera.accum": "ts.bf16 @ ts.accum(ts.f32)",
+    "tessera.compute": "ts.f32 @ ts.compute(ts.tf32)",
+    "tessera.arange": "ts.arange(2, 8, 3)",
+    "tessera.full": "ts.full((2,), 7.0)",
+    "tessera.ones": "ts.ones((2, 2))",
+    "tessera.loss_scale": "ts.f16 @ ts.loss_scale(1024.0)",
+    "tessera.kernel": """@ts.kernel
+def f(x: ts.KTile["M", "N", ts.f32]):
+    T = tile.context()
+    return tile.load(x, rows=T.m, cols=T.n) + 1.0
+
+f(x)""",
+    "tessera.quantize": "ts.quantize(x, ts.i8, axis=0).dequantize()",
+    "tessera.register_tree": """class Pair:
+    def __init__(self, a, b):
+        self.a, self.b = a, b
+
+ts.register_tree(Pair, lambda p: ((p.a, p.b), None), lambda data, children: Pair(*children))
+ts.jit(lambda p: p.a + p.b)(Pair(x, x))""",
+    "tessera.scaled": "ts.i8 @ ts.scaled(1)",
+    "tessera.tile_scaled": "ts.f8e4m3 @ ts.tile_scaled(128, 128)",
+    "tessera.gpu": "ts.gpu[0]",
+    "tessera.cpu": "ts.cpu",
+    "tessera.nvfp4": "ts.nvfp4",
+    "tessera.tf32": "ts.f32 @ ts.compute(ts.tf32)",
+    "tessera.dist.all_gather": """f = ts.jit(lambda x: ts.dist.all_gather(x, axis="dp"))
+with ts.dist.mesh(dp=1):
+    print(f(x).shape)""",
+    "tessera.dist.all_reduce": """f = ts.jit(lambda x: ts.dist.all_reduce(x, axis="dp", op="sum"))
+with ts.dist.mesh(dp=1):
+    print(f(y))""",
+    "tessera.dist.all_to_all": """f = ts.jit(lambda x: ts.dist.all_to_all(x, axis="dp", split=0, concat=1))
+with ts.dist.mesh(dp=1):
+    print(f(x).shape)""",
+    "tessera.dist.axis_index": """f = ts.jit(lambda x: x + ts.dist.axis_index("dp").cast(ts.f32))
+with ts.dist.mesh(dp=1):
+    print(f(y))""",
+    "tessera.dist.mesh": """f = ts.jit(lambda x: ts.dist.all_reduce(x, axis="tp"))
+with ts.dist.mesh(dp=1, tp=1):
+    print(f(y))""",
+    "tessera.dist.rank": "ts.dist.rank()",
+    "tessera.dist.reduce_scatter": """f = ts.jit(lambda x: ts.dist.reduce_scatter(x, axis="dp"))
+with ts.dist.mesh(dp=1):
+    print(f(x).shape)""",
+    "tessera.dist.replicated": """f = ts.jit(lambda x: ts.dist.replicated(x, axis="dp"))
+with ts.dist.mesh(dp=1):
+    print(f(y))""",
+    "tessera.dist.run": "ts.dist.run(ts.dist.rank, ranks=2)",
+    "tessera.dist.save_trace": """with ts.dist.timeline() as timeline:
+    ts.jit(lambda x: x + 1.0)(x)
+
+ts.dist.save_trace("trace.json", timeline.spans)""",
+    "tessera.dist.timeline": """f = ts.jit(lambda x: x + 1.0)
+with ts.dist.timeline() as timeline:
+    y = f(x)
+
+[span.kind for span in timeline.spans]""",
+    "tessera.dist.world_size": "ts.dist.world_size()",
+    "tessera.effects.ALL": "sorted(ts.effects.ALL)",
+    "tessera.effects.KINDS": "ts.effects.KINDS",
+    "tessera.effects.PURE": "ts.effects.PURE",
+    "tessera.effects.may_swap": 'ts.effects.may_swap({"random"}, {"io"}), ts.effects.may_swap({"io"}, {"io"})',
+    "tessera.effects.ordered": """@ts.jit
+@ts.deterministic
+def f(x, n):
+    with ts.effects.ordered():
+        return ts.ops.scatter_add(x, n, x, ordered=False)
+
+f(x, n)""",
+    "tessera.effects.seeded": """@ts.jit
+@ts.deterministic
+def f():
+    with ts.effects.seeded(0):
+        return ts.random.uniform(ts.random.key(), (2,))
+
+f().tolist() == f().tolist()""",
+    "tessera.random.bernoulli": "ts.random.bernoulli(key, 0.5, (4,))",
+    "tessera.random.bits": "ts.random.bits(key, (2,))",
+    "tessera.random.dropout": "ts.random.dropout(x, key, 0.5)",
+    "tessera.random.fold": "ts.random.uniform(ts.random.fold(key, 7), (2,))",
+    "tessera.random.normal": "ts.random.normal(key, (2, 2))",
+    "tessera.random.record": "with ts.random.run(5):\n    print(ts.random.record().seed)",
+    "tessera.random.split": "first, second = ts.random.split(key)\nts.random.uniform(second, (2,))",
+    "tessera.stdlib.efficient_layernorm": "ts.stdlib.efficient_layernorm(x, ts.ones(2), ts.zeros(2))",
+    "tessera.stdlib.flash_attention_2": "ts.stdlib.flash_attention_2(q, k, v).shape",
+    "tessera.stdlib.rotary_embedding": "ts.stdlib.rotary_embedding(q, ts.ones((3, 2)), ts.zeros((3, 2))).shape",
+    "tessera.stdlib.stable_softmax": "ts.stdlib.stable_softmax(x)",
+    "tessera.ops.epilogue.ACTIVATIONS": "sorted(ts.ops.epilogue.ACTIVATIONS)",
+    "tessera.ops.epilogue.EpilogueChain": """e = ts.ops.epilogue
+chain = e.chain([e.bias(y), e.act("relu")])
+type(chain).__name__""",
+    "tessera.ops.epilogue.Step": "type(ts.ops.epilogue.bias(y)).__name__",
+    "tessera.ops.epilogue.act": """e = ts.ops.epilogue
+ts.jit(lambda x: e.chain([e.act("relu")])(x @ x))(x)""",
+    "tessera.ops.epilogue.bias": """e = ts.ops.epilogue
+ts.jit(lambda x, y: e.chain([e.bias(y)])(x @ x))(x, y)""",
+    "tessera.ops.epilogue.dropout": """e = ts.ops.epilogue
+ts.jit(lambda x, key: e.chain([e.dropout(0.5, key)])(x @ x))(x, key)""",
+    "tessera.ops.epilogue.residual": """e = ts.ops.epilogue
+ts.jit(lambda x: e.chain([e.residual(x)])(x @ x))(x)""",
+    "tessera.cuda.is_available": "ts.cuda.is_available() in (True, False)",
+}
+"""Programs of single names, by their full name."""
+
+ON_A_GPU = {
+    "POOL": "ts.cuda.POOL",
+    "CudaTensor": "y = ts.cuda.array([1.0, 2.0]) * 2.0\ny.cpu()",
+    "Event": "start, end = ts.cuda.Event(), ts.cuda.Event()\nstart.record()\nf(x)\nend.record()\n"
+    "end.synchronize()\nend.milliseconds_since(start)",
+    "Graph": "with ts.cuda.capture() as graph:\n    y = f(x)\ngraph.replay()",
+    "Stream": "side = ts.cuda.Stream()\nwith ts.cuda.stream(side):\n    y = f(x)\nside.synchronize()",
+    "array": "ts.cuda.array([[1.0, 2.0]]).device",
+    "capture": "with ts.cuda.capture() as graph:\n    y = f(x)\ngraph.replay()",
+    "current_stream": "ts.cuda.current_stream()",
+    "driver": "ts.cuda.driver()",
+    "empty": "ts.cuda.empty((2, 3), ts.bf16).shape",
+    "metrics": "f(x)\nts.cuda.metrics()",
+    "race_check": "with ts.cuda.race_check() as log:\n    f(x)",
+    "stream": "side = ts.cuda.Stream()\nwith ts.cuda.stream(side):\n    y = f(x)",
+    "synchronize": "f(x)\nts.cuda.synchronize()",
+    "tensor_map_counts": "f(x)\nts.cuda.tensor_map_counts()",
+    "write": "x = ts.cuda.empty((2,), ts.f32)\nx.write([1.0, 2.0])",
+}
+"""Programs of `ts.cuda`, which are shown and not run: they need a GPU. `f` is a jitted function, `x` a tensor there."""
+
+WITH_TORCH = {
+    "TorchFunction": "wrap(ts.jit(lambda x: x * 2.0))(torch.ones(3))",
+    "run": "run(ts.jit(lambda x: x * 2.0), (torch.ones(3),))",
+    "wrap": "double = wrap(ts.jit(lambda x: x * 2.0), ts.jit(lambda x, y, dy: dy * 2.0))\n"
+    "double(torch.ones(3, requires_grad=True)).sum().backward()",
+}
+"""Programs of `tessera.interop.torch`, which are shown and not run: they need PyTorch."""

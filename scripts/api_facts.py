@@ -1,0 +1,162 @@
+"""Runs examples of the API reference, and finds shapes, dtypes and machines of ops by tracing them."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib
+import io
+import os
+import re
+import tempfile
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tessera as ts
+from scripts.api_examples import VALUES
+from tessera import tile
+from tessera.types import dtype as dtypes
+
+
+class Runner:
+    """Runs examples in a folder of their own, since a kernel is compiled from its source file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.count = 0
+
+    def run(self, program: str) -> tuple[str, dict[str, Any]]:
+        """What a program prints, the value of its last line included, and its names."""
+        self.count += 1
+        file = self.folder / f"example_{self.count}.py"
+        file.write_text(program, encoding="utf-8")
+        tree = ast.parse(program)
+        last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+        names: dict[str, Any] = {"ts": ts, "np": np, "tile": tile, "__name__": "__main__"}
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(tree, str(file), "exec", dont_inherit=True), names)
+            if isinstance(last, ast.Expr):
+                value = eval(compile(ast.Expression(last.value), str(file), "eval", dont_inherit=True), names)
+                if value is not None:
+                    print(repr(value))
+        return printed.getvalue(), names
+
+
+@contextlib.contextmanager
+def runner() -> Generator[Runner]:
+    """A runner in a temporary folder, which is the current one meanwhile."""
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            yield Runner(Path(folder))
+        finally:
+            os.chdir(before)
+
+
+def used_values(code: str) -> list[str]:
+    """The shared values that an example reads outside of functions and does not make itself."""
+    read: list[str] = []
+    made: set[str] = set()
+
+    def walk(node: ast.AST) -> None:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Lambda):
+            return
+        if isinstance(node, ast.Name):
+            (read.append if isinstance(node.ctx, ast.Load) else made.add)(node.id)
+        for child in ast.iter_child_nodes(node):
+            walk(child)
+
+    walk(ast.parse(code))
+    return [name for name in dict.fromkeys(read) if name in VALUES and name not in made]
+
+
+def with_values(code: str) -> str:
+    """An example with what it uses in front of it."""
+    lines = [f"{name} = {VALUES[name]}" for name in used_values(code)]
+    return "\n".join([*lines, code])
+
+
+def facts_of(code: str) -> list[str]:
+    """Shapes, dtypes and where it runs, from traces of an example of `ts.ops`."""
+    call = re.sub(r"\.shape$|(?<=\))\[[:\w]+\]$", "", code)
+    names = [name for name in used_values(call) if name != "key"]
+    values = {name: eval(VALUES[name], {"ts": ts}) for name in names}
+    function = eval(f"lambda {', '.join(names)}: {call}", {"ts": ts, "key": ts.random.key(0)})
+    traced = _trace(function, values)
+    if traced is None:
+        return []
+    tape = traced.tape
+    shapes = [tape.types[number].shape for number in (*tape.inputs[: len(names)], *tape.outputs)]
+    letters = _letters(shapes)
+    ins = ", ".join(f"`{name}{letters(shape)}`" for name, shape in zip(names, shapes, strict=False))
+    outs = ", ".join(f"`{letters(shape)}`" for shape in shapes[len(names) :])
+    lines = [f"- Shapes: {ins} → {outs}" if names else f"- Shapes: {outs}"]
+    if names:
+        lines.append(f"- Dtypes of `{names[0]}`: {_dtype_text(_accepted(function, values))}")
+    ops = list(dict.fromkeys(record.op for record in tape.records))
+    lines.append(f"- Runs on: {runs_on(ops)}" + (f"; in Graph IR {', '.join(f'`{op}`' for op in ops)}" if ops else ""))
+    return lines
+
+
+def _trace(function: Callable[..., Any], values: dict[str, Any]) -> Any:
+    for dynamic in (True, False):
+        with contextlib.suppress(ts.TesseraError):
+            return ts.jit(function, dynamic=dynamic).trace(**values)
+    return None
+
+
+def _letters(shapes: list[Any]) -> Callable[[Any], str]:
+    """Shapes as text, with letters for symbolic dims in the order in which they occur."""
+    symbols = list(dict.fromkeys(re.findall(r"[A-Za-z_]+_\d+", " ".join(str(dim) for s in shapes for dim in s))))
+    names = dict(zip(symbols, "ABCDEFGHIJKLMNOP", strict=False))
+
+    def show(shape: Any) -> str:
+        text = ", ".join(str(dim) for dim in shape)
+        return "[" + re.sub(r"[A-Za-z_]+_\d+", lambda match: names[match.group()], text) + "]"
+
+    return show
+
+
+def _accepted(function: Callable[..., Any], values: dict[str, Any]) -> set[str]:
+    """The dtypes with which a trace goes through; all operands of the first one's dtype have them."""
+    first = next(iter(values.values())).dtype
+    found: set[str] = set()
+    for one in dtypes.ALL:
+        asked = {n: ts.Tensor.empty(v.shape, one) if v.dtype == first else v for n, v in values.items()}
+        with contextlib.suppress(ts.TesseraError):
+            ts.jit(function).trace(**asked)
+            found.add(one.name)
+    return found
+
+
+def _dtype_text(found: set[str]) -> str:
+    """Kinds of dtypes where all of a kind are there, else their names."""
+    parts: list[str] = []
+    narrow = {"i4"}  # stored and converted; most ops take it as i8
+    kinds = {
+        "floats": [one.name for one in dtypes.ALL if one.is_float],
+        "integers": [one.name for one in dtypes.ALL if one.is_integer and one.name not in narrow],
+        "": sorted(narrow),
+        "bool": [one.name for one in dtypes.ALL if one.is_bool],
+    }
+    for kind, members in kinds.items():
+        there = [name for name in members if name in found]
+        parts += [kind] if kind and there == members else [f"`{name}`" for name in there]
+    return ", ".join(parts) or "-"
+
+
+def runs_on(ops: list[str]) -> str:
+    """Where programs of these Graph IR ops run, by their declarations."""
+    registry = importlib.import_module("tessera.ir.graph.ops").REGISTRY
+    specs = [registry[op] for op in ops]
+    if any("collective" in spec.effects for spec in specs):
+        return "CPU; ranks of one machine"
+    on_host = [spec.short_name for spec in specs if spec.lower is None and spec.decompose is None]
+    if on_host:
+        return "CPU and NVIDIA GPU, by the host program"
+    return "CPU and NVIDIA GPU"

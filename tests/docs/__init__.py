@@ -1,0 +1,1 @@
+"""The documents: links, names, definitions, the API reference and the static site."""
