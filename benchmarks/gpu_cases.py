@@ -11,7 +11,7 @@ import numpy as np
 
 import tessera as ts
 from benchmarks.gpu_gemm import causal, full, nn, nt
-from tessera.frontend.several import several
+from tessera.frontend.pytree import several
 from tessera.stdlib import efficient_layernorm, flash_attention_2, rotary_embedding, stable_softmax
 
 DTYPES: dict[str, Any] = {

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tessera.compiler.options import Options
     from tessera.diagnostics.error import InternalError, TesseraError
     from tessera.frontend.kernel.language import KTile
-    from tessera.frontend.policies import policy
-    from tessera.frontend.tree import register as register_tree
+    from tessera.frontend.policy_scopes import policy
+    from tessera.frontend.pytree import register as register_tree
     from tessera.types.device import cpu, gpu
     from tessera.types.dtype import (
         DType,
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
         i16,
         i32,
         i64,
+        nvfp4,
         u8,
         u16,
         u32,
         u64,
     )
-    from tessera.types.number_format import nvfp4
     from tessera.types.policy import (
         NVFP4,
         Inference,
@@ -70,13 +70,12 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_DTYPES = "DType f64 f32 bf16 f16 f8e4m3 f8e5m2 i64 i32 i16 i8 i4 u64 u32 u16 u8 bool_"
+_DTYPES = "DType f64 f32 bf16 f16 f8e4m3 f8e5m2 i64 i32 i16 i8 i4 u64 u32 u16 u8 bool_ nvfp4"
 _HOME = {
     "tessera.types.dtype": _DTYPES,
-    "tessera.frontend.policies": "policy",
+    "tessera.frontend.policy_scopes": "policy",
     "tessera.api.quantized": "Quantized quantize",
     "tessera.api.precision": "AdaptivePrecision LossScaler",
-    "tessera.types.number_format": "nvfp4",
     "tessera.types.policy": "Policy Training Inference NVFP4 accum compute loss_scale saturate wrap stochastic_round "
     "round_nearest_even round_toward_zero flush_denormals keep_denormals scaled tile_scaled tf32",
     "tessera.diagnostics.error": "TesseraError InternalError",
@@ -97,7 +96,7 @@ _HOME = {
     "tessera.frontend.kernel.language": "KTile",
 }
 _WHERE = {name: (module, name) for module, names in _HOME.items() for name in names.split()}
-_WHERE["register_tree"] = ("tessera.frontend.tree", "register")
+_WHERE["register_tree"] = ("tessera.frontend.pytree", "register")
 _MODULES = ("cuda", "dist", "effects", "graph", "op", "ops", "random", "stdlib", "tile", "verify")
 
 __all__ = [

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 
 from tessera.api.outside import MISSING, Get, Outside, Same
 from tessera.frontend.concrete import concrete_type, is_array, is_concrete
-from tessera.frontend.static_key import static_key
+from tessera.frontend.pytree import static_key
 
 Forms: TypeAlias = "list[tuple[str, Hashable]]"
 

@@ -12,7 +12,7 @@ from tessera.diagnostics import span as source
 from tessera.diagnostics.codes import ArgumentError, RankError, TracingError
 from tessera.frontend.arguments import callables, whole, word
 from tessera.frontend.functions.operands import axis_of, dtype_of, rank_of
-from tessera.frontend.several import several
+from tessera.frontend.pytree import as_tuple
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.ir.base.tape import Tape
@@ -187,7 +187,7 @@ def check_order(tape: Tape) -> None:
 
 
 def _has_bodies(values: Iterable[Any]) -> bool:
-    return any(isinstance(one, Tape) for value in values for one in several(value))
+    return any(isinstance(one, Tape) for value in values for one in as_tuple(value))
 
 
 def refuse_to_run(tape: Tape, backend: str, meshes: Sequence[Mesh]) -> None:

@@ -18,7 +18,7 @@ from tessera.compiler.backend import interpreter_of, manifest_of
 from tessera.compiler.options import Options, at_place
 from tessera.diagnostics.codes import LoadError
 from tessera.diagnostics.span import Span
-from tessera.frontend.several import several
+from tessera.frontend.pytree import as_tuple
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.tape_text import tape_hash
 from tessera.types.device import DEVICE, Device
@@ -87,7 +87,7 @@ def spans_of(tape: Tape, written: Callable[[Span], str] = str) -> list[str]:
     for record in tape.records:
         found.append(written(record.span) if record.span is not None else "")
         for value in record.attributes.values():
-            bodies = [value] if isinstance(value, Tape) else several(value)
+            bodies = [value] if isinstance(value, Tape) else as_tuple(value)
             found += [span for body in bodies if isinstance(body, Tape) for span in spans_of(body, written)]
     return found
 
@@ -173,7 +173,7 @@ def _lines(tape: Tape) -> list[str]:
 def _called(tape: Tape) -> set[str]:
     """The kernels that a tape calls, by name, in bodies too."""
     values = [(name, value) for record in tape.records for name, value in record.attributes.items()]
-    bodies = [body for _, value in values for body in ([value] if isinstance(value, Tape) else several(value))]
+    bodies = [body for _, value in values for body in ([value] if isinstance(value, Tape) else as_tuple(value))]
     own = {value for name, value in values if name == "kernel"}
     return own.union(*(_called(body) for body in bodies if isinstance(body, Tape)))
 

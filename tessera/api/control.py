@@ -11,12 +11,11 @@ from tessera.diagnostics.span import user_span
 from tessera.frontend.arguments import callables, whole
 from tessera.frontend.functions import public
 from tessera.frontend.functions.operands import as_tensor, constant, dtype_of, is_tensor
-from tessera.frontend.inference import check_sizes
-from tessera.frontend.several import several
+from tessera.frontend.pytree import Tree, as_tuple, flatten, unflatten
+from tessera.frontend.shape_inference import check_sizes
 from tessera.frontend.size import Size, dim_of
 from tessera.frontend.trace import Trace
-from tessera.frontend.traced import TracedTensor
-from tessera.frontend.tree import Tree, flatten, unflatten
+from tessera.frontend.tracer import TracedTensor
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.ir.base.tape import Tape
@@ -190,7 +189,7 @@ def _scan_at_once(body: Callable[[Any, Any], Any], state: Any, xs: Any, count: D
     form: Tree | None = None
     steps = range(count.value or 0)
     for index in reversed(steps) if reverse else steps:
-        made = several(body(state, unflatten(tree, [leaf[index] for leaf in leaves])))
+        made = as_tuple(body(state, unflatten(tree, [leaf[index] for leaf in leaves])))
         if len(made) != 2:
             raise PytreeError("the body of `scan` must return (state, y)")
         state, y = made
@@ -297,7 +296,7 @@ def _finished(body: _Body) -> Tape:
 
 
 def _several(made: Any) -> tuple[Any, ...]:
-    return several(made)
+    return as_tuple(made)
 
 
 __all__ = ["Size", "cond", "fori_loop", "scan", "while_loop"]

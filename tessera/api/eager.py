@@ -31,14 +31,13 @@ from tessera.frontend.concrete import (
     residence,
     scalar_dtype,
 )
-from tessera.frontend.facts import Facts
 from tessera.frontend.functions import public
 from tessera.frontend.functions.operands import dtype_of, parse_dtype
 from tessera.frontend.methods import TensorMethods
-from tessera.frontend.several import is_several, several
-from tessera.frontend.static_key import static_key
+from tessera.frontend.pytree import as_tuple, is_sequence, static_key
+from tessera.frontend.shape_inference import Facts
 from tessera.frontend.trace import Trace, escaped
-from tessera.frontend.traced import TracedTensor
+from tessera.frontend.tracer import TracedTensor
 from tessera.ir.base import dispatch
 from tessera.ir.base.tape import Tape
 from tessera.ir.graph.ops import REGISTRY
@@ -79,7 +78,7 @@ def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any], opti
     if result is NotImplemented:
         is_here = options is not None and manifest_of(options.backend).runs_in_host_memory
         result = program.run(at_home(operands) if is_here else operands)
-    return result if is_single else several(result)
+    return result if is_single else as_tuple(result)
 
 
 def run_at(place: Device, op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
@@ -201,8 +200,8 @@ def _traced(op: str, types: Sequence[TensorType], attributes: Mapping[str, Any])
         inputs.append(trace.add_input(name, type))
     with dispatch.recording(trace):
         result = trace.record(op, inputs, attributes)
-    is_single = not is_several(result)
-    return trace.finish(several(result)), is_single
+    is_single = not is_sequence(result)
+    return trace.finish(as_tuple(result)), is_single
 
 
 def _operand_names(op: str, count: int) -> list[str]:
@@ -233,9 +232,9 @@ def _is_plain(values: Any) -> bool:
 
 def _natural_dtype(values: Any) -> DType:
     """The dtype of nested lists of numbers: the widest kind that one of them has."""
-    if not is_several(values):
+    if not is_sequence(values):
         return scalar_dtype(values) if isinstance(values, bool | int | float) else f32
-    kinds = [_natural_dtype(item) for item in several(values)] or [f32]
+    kinds = [_natural_dtype(item) for item in as_tuple(values)] or [f32]
     return max(kinds, key=lambda dtype: ("bool", "int", "float").index(dtype.kind))
 
 

@@ -11,7 +11,7 @@ from tessera.diagnostics.codes import DeterminismError, EffectError
 from tessera.diagnostics.span import user_span
 from tessera.frontend import effect_scopes as scopes
 from tessera.frontend.arguments import callables, flag, word
-from tessera.frontend.trace_function import PROMISES
+from tessera.frontend.trace import PROMISES
 from tessera.ir.base import dispatch
 from tessera.types.effect import KINDS, Effects, effects_in_text
 from tessera.types.policy import SILENT
@@ -112,7 +112,7 @@ def _at_once() -> AbstractContextManager[None]:
     """Outside of any trace, what lets jitted functions see that a promise holds where they are called."""
     if dispatch.active() is not None:
         return nullcontext()
-    from tessera.frontend.policies import PolicyScope, static_bits  # noqa: PLC0415 - few functions have any
+    from tessera.frontend.policy_scopes import PolicyScope, static_bits  # noqa: PLC0415 - few functions have any
 
     return dispatch.recording(PolicyScope(SILENT, static_bits()))
 

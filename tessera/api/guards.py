@@ -9,8 +9,8 @@ from tessera.diagnostics.codes import GuardError
 from tessera.diagnostics.error import Fix, TesseraError
 from tessera.diagnostics.span import user_span
 from tessera.frontend.bind import Signature, fitting, named_sizes
-from tessera.frontend.facts import Assumption
-from tessera.frontend.trace_function import TracedFunction
+from tessera.frontend.shape_inference import Assumption
+from tessera.frontend.trace import TracedFunction
 from tessera.types.dim import Dim, minimum
 
 

@@ -29,8 +29,8 @@ from tessera.frontend.annotations import (
 from tessera.frontend.arguments import callables, flag, words
 from tessera.frontend.bind import Binder, Call, Signature, static_arguments
 from tessera.frontend.concrete import at_home, device_class, residence
-from tessera.frontend.returned import check_returned
-from tessera.frontend.trace_function import TracedFunction, trace_function
+from tessera.frontend.return_annotations import check_returned
+from tessera.frontend.trace import TracedFunction, trace_function
 from tessera.ir.base import dispatch
 from tessera.ir.base.tape import DONATED
 from tessera.runtime.reads import noted
@@ -229,7 +229,7 @@ class Jit(_Hot):
 
     @property
     def _nested(self) -> Any:
-        from tessera.frontend.nested import Declared  # noqa: PLC0415 - few functions call another
+        from tessera.frontend.nested_calls import Declared  # noqa: PLC0415 - few functions call another
 
         given = self.python_signature, self.parameters, self.returns, self.constraints, self.policy
         return Declared(self.function, *given)

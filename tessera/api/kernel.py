@@ -21,12 +21,11 @@ from tessera.frontend.arguments import callables, shown, word
 from tessera.frontend.concrete import device_class, is_concrete, residence
 from tessera.frontend.functions.movement import reshape
 from tessera.frontend.functions.operands import shape_dims
-from tessera.frontend.kernel.bind import KernelBinder, fused_shape
-from tessera.frontend.kernel.definition import KernelDefinition
-from tessera.frontend.kernel.tiles import NeedsNumber
+from tessera.frontend.kernel.definition import KernelBinder, KernelDefinition, fused_shape
+from tessera.frontend.kernel.extents import NeedsNumber
+from tessera.frontend.pytree import flatten
 from tessera.frontend.size import size_of
-from tessera.frontend.trace_function import TracedFunction
-from tessera.frontend.tree import flatten
+from tessera.frontend.trace import TracedFunction
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.types.device import Device

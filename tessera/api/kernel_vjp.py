@@ -11,7 +11,7 @@ from tessera.diagnostics.codes import DTypeError, KernelError, ShapeError
 from tessera.diagnostics.span import Span
 from tessera.frontend.kernel.definition import KernelDefinition, result_annotations
 from tessera.frontend.kernel.operands import CACHE_FIELDS
-from tessera.frontend.several import is_several, several
+from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.frontend.trace import Trace
 from tessera.ir.base import dispatch
 from tessera.types.dim import Dim
@@ -67,7 +67,7 @@ def check_called(
             value = function(*given, *made, *asked, **_named(function, statics))
     finally:
         _CHECKING.reset(token)
-    gradients = several(value) if is_several(value) else (value,)
+    gradients = as_tuple(value) if is_sequence(value) else (value,)
     if len(gradients) != len(operands):
         raise KernelError(
             f"`{vjp_name(function)}`, the derivative of `{definition.name}`, gives {len(gradients)} gradients for "

@@ -14,13 +14,13 @@ from tessera.compiler.options import Options
 from tessera.diagnostics.error import readable
 from tessera.frontend.arguments import shown
 from tessera.frontend.bind import Signature
-from tessera.frontend.trace_function import TracedFunction
+from tessera.frontend.trace import TracedFunction
 from tessera.ir.base.tape import POLICY, Tape
 from tessera.ir.base.tape_text import tape_text
 from tessera.types.policy import Policy
 
 if TYPE_CHECKING:
-    from tessera.frontend.facts import Assumption
+    from tessera.frontend.shape_inference import Assumption
     from tessera.types.constraint import Constraint
 
 

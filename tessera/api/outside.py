@@ -27,7 +27,7 @@ from typing import Any, TypeAlias
 
 from tessera.api.code_names import ALL_ATTRIBUTES, names_of
 from tessera.frontend.concrete import is_array, is_concrete
-from tessera.frontend.static_key import is_value, static_key
+from tessera.frontend.pytree import is_value, static_key
 from tessera.types.frozen import frozen
 
 Get: TypeAlias = Callable[[Any, Any], Any]

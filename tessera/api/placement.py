@@ -9,8 +9,8 @@ from typing import Any
 from tessera.api.state import KVCache
 from tessera.diagnostics.codes import ArgumentError, DeviceError, TracingError
 from tessera.frontend.functions.operands import is_tensor
-from tessera.frontend.policies import PolicyScope
-from tessera.frontend.tree import flatten, unflatten
+from tessera.frontend.policy_scopes import PolicyScope
+from tessera.frontend.pytree import flatten, unflatten
 from tessera.ir.base import dispatch
 from tessera.ir.graph.policy_casts import static_bits
 from tessera.types.device import DEVICE, Device, Gpus

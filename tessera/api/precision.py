@@ -8,7 +8,7 @@ from typing import Any
 from tessera.diagnostics.codes import PolicyError
 from tessera.frontend.arguments import callables, flag
 from tessera.frontend.concrete import StandIn
-from tessera.frontend.tree import flatten, unflatten
+from tessera.frontend.pytree import flatten, unflatten
 from tessera.types.annotation import parse_policy
 from tessera.types.frozen import frozen
 from tessera.types.policy import Policy

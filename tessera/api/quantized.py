@@ -7,13 +7,13 @@ from typing import Any
 
 from tessera.api.eager import install as _install
 from tessera.diagnostics.codes import DTypeError
-from tessera.frontend import tree
+from tessera.frontend import pytree
 from tessera.frontend.arguments import listed, whole
 from tessera.frontend.functions.contraction import matmul
 from tessera.frontend.functions.operands import dtype_of, parse_dtype, rank_of
 from tessera.frontend.functions.quantize import dequantize, scale_of
 from tessera.frontend.functions.quantize import quantize as quantized_values
-from tessera.frontend.several import several
+from tessera.frontend.pytree import as_tuple
 from tessera.types.annotation import TensorAnnotation, annotation_of
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32, i32
@@ -120,7 +120,7 @@ def quantize(
         raise DTypeError(f"`quantize` makes i8, i4, u8 or a float8, not {target}", fix="cast to a wider float instead")
     chosen = scale_of(x, target, axis=axis, block=block) if scale is None else scale
     return Quantized(
-        quantized_values(x, chosen, target, block=several(block), rounding=rounding), chosen, several(block)
+        quantized_values(x, chosen, target, block=as_tuple(block), rounding=rounding), chosen, as_tuple(block)
     )
 
 
@@ -128,9 +128,9 @@ def _split(q: Quantized) -> tuple[tuple[Any, ...], tuple[int, ...]]:
     return (q.values, q.scale), q.block
 
 
-tree.register(
+pytree.register(
     Quantized,
     _split,
-    lambda block, children: Quantized(children[0], children[1], several(block)),
+    lambda block, children: Quantized(children[0], children[1], as_tuple(block)),
     fields=("values", "scale"),
 )

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tessera.api.specialization import Specialization
 from tessera.frontend.bind import Leaf, Signature
-from tessera.frontend.several import several
-from tessera.frontend.tree import Tree
+from tessera.frontend.pytree import Tree, as_tuple
 from tessera.types.device import Device
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
@@ -105,7 +104,7 @@ def _leaf_changes(old: Signature, new: Signature) -> list[str]:
 
 
 def _forms(tree: Tree) -> Iterator[tuple[str, Tree]]:
-    return zip(several(tree.data), tree.children, strict=True)
+    return zip(as_tuple(tree.data), tree.children, strict=True)
 
 
 def _changes(path: str, before: Leaf, after: Leaf) -> list[str]:

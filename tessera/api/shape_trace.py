@@ -10,9 +10,8 @@ from tessera.api.jit import Jit
 from tessera.diagnostics.error import TesseraError, readable
 from tessera.diagnostics.span import Span
 from tessera.frontend.bind import named_sizes
-from tessera.frontend.facts import Assumption
-from tessera.frontend.trace import Trace
-from tessera.frontend.trace_function import trace_function
+from tessera.frontend.shape_inference import Assumption
+from tessera.frontend.trace import Trace, trace_function
 from tessera.ir.base.tape import Tape
 from tessera.types.dim import Dim
 from tessera.types.shape import text

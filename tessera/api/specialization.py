@@ -12,9 +12,8 @@ from tessera.diagnostics.codes import GuardError, RuntimeArgumentError
 from tessera.diagnostics.error import readable
 from tessera.frontend.bind import Signature
 from tessera.frontend.concrete import residence
-from tessera.frontend.several import several
-from tessera.frontend.shortcuts import taker
-from tessera.frontend.trace_function import TracedFunction
+from tessera.frontend.pytree import as_tuple, taker
+from tessera.frontend.trace import TracedFunction
 from tessera.ir.base.tape import DONATED
 from tessera.types.frozen import frozen
 
@@ -81,7 +80,7 @@ class Specialization:
                 self.fast = self._fast_call()
         except (GuardError, RuntimeArgumentError) as error:
             raise broken(self.signature, self.traced, tensors) or error from None
-        return self._result(several(outputs))
+        return self._result(as_tuple(outputs))
 
     def check_memory(self, name: str, tensors: Sequence[Any], captured: Sequence[Any]) -> None:
         """Raise DeviceError (T0720) where the tensors of a call lie on a GPU, and one from outside the function not.
@@ -139,7 +138,7 @@ class Specialization:
             outputs = call(*tensors)
             if outputs is NotImplemented or returns_outputs:
                 return outputs
-            return result(several(outputs))
+            return result(as_tuple(outputs))
 
         return call_around
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tessera.api.eager import install
 from tessera.diagnostics.codes import GuardError, ShapeError
-from tessera.frontend import tree
+from tessera.frontend import pytree
 from tessera.frontend.concrete import is_concrete, is_own
 from tessera.frontend.functions import creation
 from tessera.frontend.functions.operands import as_tensor, dtype_of, rank_of
@@ -145,4 +145,4 @@ def _split(cache: KVCache) -> tuple[tuple[Any, ...], tuple[str, ...]]:
     return (cache.K, cache.V, cache.length), ("K", "V", "length")
 
 
-tree.register(KVCache, _split, lambda _, children: KVCache(*children), fields=("K", "V", "length"))
+pytree.register(KVCache, _split, lambda _, children: KVCache(*children), fields=("K", "V", "length"))

@@ -216,7 +216,7 @@ def _measured(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 
 def _key(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Shapes, dtypes and static values, and the machine they were measured on."""
-    from tessera.frontend.tree import flatten  # noqa: PLC0415
+    from tessera.frontend.pytree import flatten  # noqa: PLC0415
 
     parts: list[str] = []
     for value in (*args, *(kwargs[name] for name in sorted(kwargs))):

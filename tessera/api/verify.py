@@ -15,9 +15,9 @@ from tessera.api.verify_results import Verified
 from tessera.diagnostics.codes import NumericsError, RangeError
 from tessera.diagnostics.span import Span
 from tessera.frontend.functions.movement import concat, reshape
-from tessera.frontend.trace_function import PROMISES
-from tessera.frontend.traced import TracedTensor
-from tessera.frontend.tree import flatten, leaf_paths
+from tessera.frontend.pytree import flatten, leaf_paths
+from tessera.frontend.trace import PROMISES
+from tessera.frontend.tracer import TracedTensor
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.ir.base.tape import Record, Tape

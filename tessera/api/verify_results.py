@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from tessera.diagnostics.codes import NumericsError
-from tessera.frontend.tree import flatten
+from tessera.frontend.pytree import flatten
 from tessera.ir.base import dispatch
 
 

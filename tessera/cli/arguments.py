@@ -24,7 +24,7 @@ from tessera.api.kernel import Kernel
 from tessera.api.state import KVCache
 from tessera.diagnostics.error import TesseraError
 from tessera.frontend.annotations import declared_form
-from tessera.frontend.tree import unflatten
+from tessera.frontend.pytree import unflatten
 from tessera.ir.base.arrays import numpy_dtype
 from tessera.types.annotation import TensorAnnotation
 from tessera.types.dtype import BY_NAME, f32

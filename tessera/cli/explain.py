@@ -5,8 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.markdown import Markdown
 
-from tessera.diagnostics.codes import all_codes
-from tessera.diagnostics.explain import explain
+from tessera.diagnostics.codes import all_codes, explain
 
 
 def show_page(code: str) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tessera.frontend.kernel.definition import KernelDefinition
-from tessera.frontend.kernel.wide_rows import check_width, filled
+from tessera.frontend.kernel.row_padding import check_width, filled
 from tessera.ir.base.kernels import Outcome, register
 from tessera.ir.tile.records import KernelProgram
 from tessera.types.machine import Machine
@@ -94,7 +94,7 @@ class KernelInstance:
         blocks = candidates(usual, self.program(types, machine.kind).numeric, between)
         if not machine.is_gpu:
             return blocks
-        from tessera.frontend.kernel.discover import ranked  # noqa: PLC0415 - for GPUs alone
+        from tessera.frontend.kernel.legality import ranked  # noqa: PLC0415 - for GPUs alone
 
         return ranked(blocks, lambda block: self._under(block).program(types, machine.kind), machine)
 
@@ -110,7 +110,7 @@ class KernelInstance:
         """How much of a GPU a block keeps at work, where sizes are known."""
         if not machine.is_gpu:
             return ""
-        from tessera.frontend.kernel.discover import share_at_work  # noqa: PLC0415 - for GPUs alone
+        from tessera.frontend.kernel.legality import share_at_work  # noqa: PLC0415 - for GPUs alone
 
         share = share_at_work(self._under(block).program(types, machine.kind), block, machine)
         return "" if share is None else f": {share:.0%} of it are at work"

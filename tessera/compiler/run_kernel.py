@@ -12,10 +12,9 @@ from xdsl.ir import Block, SSAValue
 
 from tessera.diagnostics.span import user_span
 from tessera.frontend.kernel.builder import KernelBuilder, ProgramAxis
-from tessera.frontend.kernel.operands import Given
-from tessera.frontend.kernel.results import return_tiles
-from tessera.frontend.kernel.structure import Blocks
-from tessera.frontend.kernel.tiles import Loop
+from tessera.frontend.kernel.extents import Loop
+from tessera.frontend.kernel.loops import Blocks
+from tessera.frontend.kernel.operands import Given, return_tiles
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype
 from tessera.ir.base.dialect_of import make
 from tessera.ir.tile.dialect import DIALECT

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from tessera.diagnostics.error import CompilationError, TesseraError
 
 
@@ -267,3 +269,27 @@ def all_codes() -> dict[str, type[TesseraError]]:
     """Every code and its class, in order."""
     found = [value for value in globals().values() if isinstance(value, type) and issubclass(value, TesseraError)]
     return {cls.code: cls for cls in sorted(found, key=lambda cls: cls.code) if cls.code}
+
+
+def pages_folder() -> str:
+    """Where the pages of codes are: beside this file when installed, in `docs/errors` in a checkout."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    installed = os.path.join(here, "pages")
+    return installed if os.path.isdir(installed) else os.path.join(here, "..", "..", "docs", "errors")
+
+
+def explain(code: str) -> str:
+    """The page of `code` in `docs/errors`: a failing program and its fix, in Markdown; `t0101` and `101` will do too.
+
+    Raises KeyError, naming the nearest codes, when there is none.
+    """
+    name = code.strip().upper().removeprefix("T").rjust(4, "0")
+    name = f"T{name}"
+    known = all_codes()
+    if name not in known:
+        alike = [other for other in known if other[:3] == name[:3]] or sorted({other[:3] + "xx" for other in known})
+        raise KeyError(
+            f"no error has the code `{code}`; there are {', '.join(alike)}; `tessera explain` lists them all"
+        )
+    with open(os.path.join(pages_folder(), f"{name}.md"), encoding="utf-8") as page:
+        return page.read()

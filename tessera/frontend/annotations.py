@@ -14,8 +14,7 @@ from typing import Any
 from tessera.diagnostics.codes import AnnotationError, ArgumentError
 from tessera.diagnostics.error import TesseraError
 from tessera.diagnostics.span import Span
-from tessera.frontend.several import several
-from tessera.frontend.tree import LEAF, Tree, container_named, node_of
+from tessera.frontend.pytree import LEAF, Tree, as_tuple, container_named, node_of
 from tessera.types.annotation import HEADS, TensorAnnotation
 from tessera.types.frozen import frozen
 
@@ -245,7 +244,7 @@ def _union_members(annotation: Any) -> Sequence[Any]:
 
 
 def _child_annotations(annotation: Any, tree: Tree) -> Sequence[Any]:
-    count, names = len(tree.children), several(tree.data)
+    count, names = len(tree.children), as_tuple(tree.data)
     if isinstance(annotation, TensorAnnotation):
         state = getattr(tree.type, "field_annotations", None)
         return state(annotation) if state is not None else [None] * count

@@ -10,12 +10,10 @@ from typing import Any
 
 from tessera.diagnostics.codes import DTypeError, GuardError, PytreeError, RuntimeArgumentError
 from tessera.diagnostics.error import FixLike
-from tessera.frontend.annotations import Parameter, declared_form, leaf_annotations
+from tessera.frontend.annotations import Parameter, declared_form
 from tessera.frontend.concrete import concrete_dtype
 from tessera.frontend.fixes import fixes_of
-from tessera.frontend.several import several
-from tessera.frontend.static_key import is_value, static_key
-from tessera.frontend.tree import Tree, flatten, leaf_paths
+from tessera.frontend.pytree import Tree, as_tuple, flatten, is_value, leaf_paths, static_key
 from tessera.types.annotation import ANONYMOUS, TensorAnnotation
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
@@ -191,7 +189,7 @@ _LEAF_TREE = Tree()
 def arguments_of(tree: Tree, leaves: Sequence[Any], rebuild: Callable[[Tree, Sequence[Any]], Any]) -> dict[str, Any]:
     """The arguments by name, from the leaves of a call."""
     at, arguments = 0, dict[str, Any]()
-    for name, child in zip(several(tree.data), tree.children, strict=True):
+    for name, child in zip(as_tuple(tree.data), tree.children, strict=True):
         count = child.leaf_count
         arguments[name] = rebuild(child, leaves[at : at + count])
         at += count
@@ -250,7 +248,7 @@ def _misfit(
     leaf: Any, dtype: DType, annotation: TensorAnnotation, path: str, place: tuple[str, int]
 ) -> RuntimeArgumentError:
     """The error for a tensor that does not fit; `place` is the argument that it is, where it is one by itself."""
-    declared, calls = (f"it is declared {annotation}",), fixes_of("calls")
+    declared, calls = (f"it is declared {annotation}",), fixes_of("arguments")
     argument, shape = calls.argument_at(*place), tuple(leaf.shape)
     if annotation.dtype is not None and annotation.dtype is not dtype:
         message, fix = (
@@ -341,10 +339,10 @@ def _wrong_arithmetic(
 def fitting(signature: Signature, tensors: Sequence[Any], path: str, size: int) -> FixLike:
     """The edit of a call that pads or cuts `name.shape[axis]` to a size; None for a path inside a container."""
     name, _, axis = path.removesuffix("]").partition(".shape[")
-    names, paths = several(signature.tree.data), _tensor_paths(signature)
+    names, paths = as_tuple(signature.tree.data), _tensor_paths(signature)
     if name not in names or name not in paths or size < 0:
         return None
-    calls, shape = fixes_of("calls"), tuple(tensors[paths.index(name)].shape)
+    calls, shape = fixes_of("arguments"), tuple(tensors[paths.index(name)].shape)
     return calls.fit_argument(calls.argument_at(name, names.index(name)), shape, int(axis), size)
 
 
@@ -416,17 +414,3 @@ def _identifier(path: str) -> str:
     """A path as one word: `params['w'][0]` is `params_w_0`."""
     words = "".join(mark if mark.isalnum() else " " for mark in path).split()
     return "_".join(words) or "x"
-
-
-__all__ = [
-    "Binder",
-    "Call",
-    "Leaf",
-    "Signature",
-    "arguments_of",
-    "dim_name",
-    "input_types",
-    "leaf_annotations",
-    "named_sizes",
-    "static_arguments",
-]

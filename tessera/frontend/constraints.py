@@ -15,8 +15,8 @@ from tessera.diagnostics.error import HERE, Fix, FixLike
 from tessera.diagnostics.span import Span, user_span
 from tessera.frontend.annotations import Parameter
 from tessera.frontend.bind import Signature, dim_name, fitting, named_sizes
-from tessera.frontend.facts import Facts
 from tessera.frontend.fixes import fixes_of
+from tessera.frontend.shape_inference import Facts
 from tessera.types.annotation import TensorAnnotation
 from tessera.types.constraint import Constraint, ConstraintSolver
 from tessera.types.dim import Dim
@@ -218,8 +218,8 @@ def impose_on_call(
     trace: Any, constraints: Sequence[Constraint], parameters: Sequence[Parameter], arguments: Mapping[str, Any]
 ) -> None:
     """Constraints of a function that is called inside a trace, on the sizes that it is given there."""
+    from tessera.frontend.pytree import flatten  # noqa: PLC0415
     from tessera.frontend.size import Size, dim_of  # noqa: PLC0415 - only functions with constraints come here
-    from tessera.frontend.tree import flatten  # noqa: PLC0415
 
     env, sources, edits = dict[str, Dim](), dict[str, str](), dict[str, Callable[[int], FixLike]]()
     for position, parameter in enumerate(parameters):
@@ -248,7 +248,7 @@ def impose_on_call(
 
 
 def _fitted(name: str, position: int, shape: Sequence[Any], axis: int, size: int) -> FixLike:
-    calls = fixes_of("calls")
+    calls = fixes_of("arguments")
     return calls.fit_argument(calls.argument_at(name, position), tuple(shape), axis, size)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from tessera.frontend.called import named
-from tessera.frontend.several import several
+from tessera.frontend.arguments import named
+from tessera.frontend.pytree import as_tuple
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -238,7 +238,7 @@ class TensorMethods:
 
 def _unpacked(given: tuple[Any, ...]) -> tuple[Any, ...]:
     """`f(2, 3)` and `f((2, 3))` alike."""
-    return several(given[0]) if len(given) == 1 else given
+    return as_tuple(given[0]) if len(given) == 1 else given
 
 
 for _name, _item in list(vars(TensorMethods).items()):

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError
-from tessera.frontend.several import is_several, several
+from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.runtime.tensor import Tensor
 
 
@@ -52,8 +52,8 @@ def wrap(function: Callable[..., Any], derivative: Callable[..., Any] | None = N
 def run(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
     """Call a jitted function with what PyTorch has; a tensor, or a tuple of them, comes back."""
     found = _called(function, arguments)
-    made = [_shared(one) for one in several(found)]
-    return tuple(made) if is_several(found) else made[0]
+    made = [_shared(one) for one in as_tuple(found)]
+    return tuple(made) if is_sequence(found) else made[0]
 
 
 def _shared(result: Any) -> Any:
@@ -104,7 +104,7 @@ def _bridge() -> Any:
         @staticmethod
         def forward(ctx: Any, own: TorchFunction, *arguments: Any) -> Any:
             made = run(own.function, arguments)
-            results = several(made) if is_several(made) else (made,)
+            results = as_tuple(made) if is_sequence(made) else (made,)
             places = [at for at, argument in enumerate(arguments) if isinstance(argument, torch.Tensor)]
             ctx.own, ctx.count, ctx.places = own, len(arguments), places
             ctx.others = {at: argument for at, argument in enumerate(arguments) if at not in places}
@@ -126,7 +126,7 @@ def _bridge() -> Any:
 def _gradients(derivative: Callable[..., Any], given: Sequence[Any], count: int) -> tuple[Any, ...]:
     """What a derivative gives, one for each argument."""
     made = _called(derivative, given)
-    found = several(made) if is_several(made) else (made,)
+    found = as_tuple(made) if is_sequence(made) else (made,)
     if len(found) != count:
         raise ArgumentError(
             f"a derivative gives a gradient for each argument: {count}, got {len(found)}",

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tessera.types.constraint_domain import BIG, ContradictionError, Value
 from tessera.types.constraint_proof import Proofs
-from tessera.types.constraint_store import Linear, Rule
+from tessera.types.constraint_store import BIG, ContradictionError, Linear, Rule, Value
 from tessera.types.constraint_text import Constraint, dim_text
 from tessera.types.dim import Dim, DimLike
 

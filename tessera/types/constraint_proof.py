@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import reduce
 
-from tessera.types.constraint_domain import ContradictionError
-from tessera.types.constraint_store import Linear, NotZero, Rule, Store
+from tessera.types.constraint_store import ContradictionError, Linear, NotZero, Rule, Store
 from tessera.types.constraint_text import Constraint
 from tessera.types.dim import Atom, Dim, Monomial, product
 

@@ -5,6 +5,121 @@ from __future__ import annotations
 from tessera.diagnostics.codes import ArgumentError
 from tessera.types.frozen import frozen
 
+# Memory spaces: who sees each, what moves between which two, and the way round where nothing does.
+
+CIRCLES = ("thread", "block", "device", "machine")
+"""Who sees a space, smallest first."""
+
+
+@frozen
+class Space:
+    """A kind of memory: who sees it, and the feature that a machine has it with, if not all have it."""
+
+    name: str
+    circle: str
+    feature: str = ""
+
+
+SPACES: dict[str, Space] = {
+    space.name: space
+    for space in (
+        Space("register", "thread"),
+        Space("shared", "block"),
+        Space("tmem", "block", "tcgen05"),
+        Space("global", "device"),
+        Space("managed", "machine"),
+        Space("host", "machine"),
+    )
+}
+
+TRANSFERS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("register", "shared"): ("",),
+    ("shared", "register"): ("", "ldmatrix"),
+    ("register", "global"): ("",),
+    ("global", "register"): ("",),
+    ("register", "managed"): ("",),
+    ("managed", "register"): ("",),
+    ("global", "shared"): ("tma", "cp.async"),
+    ("shared", "global"): ("tma",),
+    ("shared", "tmem"): ("tcgen05",),
+    ("register", "tmem"): ("tcgen05",),
+    ("tmem", "register"): ("tcgen05",),
+    ("global", "managed"): ("",),
+    ("managed", "global"): ("",),
+    ("global", "host"): ("",),
+    ("host", "global"): ("",),
+    ("managed", "host"): ("",),
+    ("host", "managed"): ("",),
+}
+"""What moves from one space to another at once, by the features that do it; "" is what every machine does.
+
+Within one space things are copied by whoever sees it: `register` and `shared`, `global`, `managed` and `host` alone.
+"""
+
+_WITHIN = ("register", "shared", "global", "managed", "host")
+
+
+def is_seen_by(space: str, circle: str) -> bool:
+    """Whether all of a circle see a space: a device sees global memory, and not the registers of a thread.
+
+    >>> is_seen_by("global", "block"), is_seen_by("shared", "device")
+    (True, False)
+    """
+    return CIRCLES.index(SPACES[space].circle) >= CIRCLES.index(circle) and (space != "host" or circle == "machine")
+
+
+def join(first: str, second: str) -> str:
+    """The smallest space that all who see either of two see as well.
+
+    >>> join("register", "shared"), join("tmem", "shared"), join("global", "host")
+    ('shared', 'global', 'managed')
+    """
+    if first == second:
+        return first
+    circles = [CIRCLES.index(SPACES[space].circle) for space in (first, second)]
+    if {first, second} == {"shared", "tmem"}:
+        return "global"
+    if "host" in (first, second):
+        return "managed"
+    return (first, second)[circles.index(max(circles))]
+
+
+def moves(source: str, target: str) -> tuple[str, ...]:
+    """The features that move something from one space to another at once; none where nothing does."""
+    if source == target:
+        return ("",) if source in _WITHIN else ()
+    return TRANSFERS.get((source, target), ())
+
+
+def route(source: str, target: str) -> tuple[str, ...]:
+    """The spaces that something passes through on its way, both ends included; nothing where there is no way.
+
+    >>> route("host", "shared")
+    ('host', 'global', 'shared')
+    """
+    ways: list[tuple[str, ...]] = [(source,)]
+    while ways:
+        way = ways.pop(0)
+        if way[-1] == target:
+            return way
+        ways += [(*way, space) for space in SPACES if space not in way and moves(way[-1], space)]
+    return ()
+
+
+def problem(source: str, target: str, features: tuple[str, ...] | None = None) -> str:
+    """Why nothing moves from one space to another at once on a machine; nothing where something does."""
+    for space in (source, target):
+        if space not in SPACES:
+            return f"there is no memory `{space}`; there are {', '.join(SPACES)}"
+    ways = moves(source, target)
+    if not ways:
+        steps = " to ".join(route(source, target))
+        return f"nothing moves from {source} to {target} memory at once" + (f": go from {steps}" if steps else "")
+    if features is not None and not any(way == "" or way in features for way in ways):
+        return f"moving from {source} to {target} memory takes {' or '.join(ways)}, and the machine has neither"
+    return ""
+
+
 DEVICE = "tessera.device"
 """The attribute of a function that says where it runs: `cpu:0`, `gpu:1`."""
 

@@ -78,3 +78,118 @@ bool_ = DType("bool", "bool", 8)
 
 ALL = (f64, f32, bf16, f16, f8e4m3, f8e5m2, i64, i32, i16, i8, i4, u64, u32, u16, u8, bool_)
 BY_NAME = {dtype.name: dtype for dtype in ALL}
+
+
+# Number formats that values are rounded to: those that are stored, and those that only round (tf32, f4e2m1).
+
+ROUNDINGS = ("nearest_even", "toward_zero", "stochastic")
+SATURATIONS = ("", "saturate", "wrap")
+"""Nothing said: floats overflow to infinity (f8e4m3, which has none, to NaN), integers stop at their ends."""
+DENORMALS = ("keep", "flush")
+
+
+@frozen
+class NumberFormat:
+    """A set of numbers: a float by its exponent and mantissa bits, an integer by its ends.
+
+    `largest` is the largest finite number; a float without infinity overflows to NaN, or, where it `has_nan` not
+    either, stops at the largest.
+    """
+
+    name: str
+    exponent: int
+    mantissa: int
+    largest: float
+    has_infinity: bool = True
+    has_nan: bool = True
+    lowest: float = 0.0
+
+    @property
+    def is_float(self) -> bool:
+        return self.exponent > 0
+
+    @property
+    def bias(self) -> int:
+        return (1 << (self.exponent - 1)) - 1
+
+    @property
+    def smallest_normal(self) -> float:
+        return 2.0 ** (1 - self.bias)
+
+    @property
+    def smallest(self) -> float:
+        """The least number above zero."""
+        return 2.0 ** (1 - self.bias - self.mantissa) if self.is_float else 1.0
+
+    @property
+    def dtype(self) -> DType | None:
+        """The dtype that stores the format, if one does."""
+        return BY_NAME.get(self.name)
+
+
+def _float(name: str, exponent: int, mantissa: int) -> NumberFormat:
+    bias = (1 << (exponent - 1)) - 1
+    return NumberFormat(name, exponent, mantissa, (2.0 - 2.0**-mantissa) * 2.0**bias)
+
+
+def _integer(name: str, bits: int, *, signed: bool) -> NumberFormat:
+    half = 1 << (bits - 1)
+    largest, lowest = (half - 1, -half) if signed else (2 * half - 1, 0)
+    return NumberFormat(name, 0, 0, float(largest), has_infinity=False, has_nan=False, lowest=float(lowest))
+
+
+_LISTED = (
+    _float("f32", 8, 23),
+    _float("tf32", 8, 10),
+    _float("bf16", 8, 7),
+    _float("f16", 5, 10),
+    _float("f8e5m2", 5, 2),
+    # The upper codes of e4m3 and e2m1 are numbers: no infinities, and e2m1 has no NaN either.
+    NumberFormat("f8e4m3", 4, 3, 448.0, has_infinity=False),
+    NumberFormat("f4e2m1", 2, 1, 6.0, has_infinity=False, has_nan=False),
+    _integer("i16", 16, signed=True),
+    _integer("i8", 8, signed=True),
+    _integer("u8", 8, signed=False),
+    _integer("i4", 4, signed=True),
+)
+FORMATS: dict[str, NumberFormat] = {one.name: one for one in _LISTED}
+
+
+@frozen
+class BlockFormat:
+    """Numbers of a narrow format in blocks along one axis, each block with a scale of its own, and one for the tensor.
+
+    `nvfp4` is f4e2m1 in blocks of 16 with scales in f8e4m3, 4.5 bits an element, and an f32 for all of them.
+    """
+
+    name: str
+    element: str
+    block: int
+    scale: str
+
+    def __str__(self) -> str:
+        return self.name
+
+    __repr__ = __str__
+
+
+nvfp4 = BlockFormat("nvfp4", "f4e2m1", 16, "f8e4m3")
+BLOCK_FORMATS = {nvfp4.name: nvfp4}
+
+
+def conversion_fault(format: str, rounding: str, saturation: str, denormals: str) -> str:
+    """What is wrong with such a conversion, or nothing."""
+    for what, given, known in (
+        ("format", format, tuple(FORMATS)),
+        ("rounding", rounding, ROUNDINGS),
+        ("saturation", saturation, SATURATIONS),
+        ("denormals", denormals, DENORMALS),
+    ):
+        if given not in known:
+            shown = ", ".join(f"`{one}`" for one in known if one)
+            return f"there is no {what} `{given}`; there are {shown}"
+    if saturation == "wrap" and FORMATS[format].is_float:
+        return f"`{format}` is a float, which has no way to wrap"
+    if denormals == "flush" and not FORMATS[format].is_float:
+        return f"`{format}` has no denormals to flush"
+    return ""

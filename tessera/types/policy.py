@@ -8,9 +8,8 @@ from dataclasses import fields, replace
 from typing import Any
 
 from tessera.diagnostics.codes import PolicyError
-from tessera.types.dtype import DType, bf16, f8e4m3, f32
+from tessera.types.dtype import BLOCK_FORMATS, BlockFormat, DType, bf16, f8e4m3, f32, nvfp4
 from tessera.types.frozen import frozen
-from tessera.types.number_format import BLOCK_FORMATS, BlockFormat, nvfp4
 
 
 @frozen

@@ -15,7 +15,7 @@ import tessera as ts
 from tessera.api import eager, jit
 from tessera.api.compilation import load
 from tessera.diagnostics.codes import BroadcastError, DeviceError, OperatorError
-from tessera.frontend.several import several
+from tessera.frontend.pytree import as_tuple
 from tessera.runtime.devices.cuda import tensor as cuda_numbers
 from tessera.runtime.devices.cuda import tensor as cuda_tensor
 from tessera.runtime.devices.cuda.tensor import CudaTensor, form_of
@@ -43,7 +43,7 @@ class Program:
         assert all(isinstance(one, CudaTensor) or one.shape in ((), (2,)) for one in arguments)
         self.given += 1
         results = self.loaded.run([one.cpu() if isinstance(one, CudaTensor) else one for one in arguments])
-        made = [put(np.asarray(one)) for one in several(results)]
+        made = [put(np.asarray(one)) for one in as_tuple(results)]
         return made[0] if len(made) == 1 else tuple(made)
 
 

@@ -50,7 +50,7 @@ def test_import_loads_next_to_nothing() -> None:
 def test_decorating_loads_what_tracing_needs_and_no_more(tmp_path: Path) -> None:
     counts = counted("import numpy", FUSED, tmp_path)
     assert loaded_of(counts, (*HEAVY, *WEIGHTY)) == []
-    assert "tessera.frontend.trace_function" in counts.modules
+    assert "tessera.frontend.trace" in counts.modules
     assert "tessera.frontend.functions.public" in counts.modules
     assert len(counts.own) < 95
     # A class that the standard library makes is six texts to compile; `frozen` needs one.

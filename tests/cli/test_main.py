@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 import tessera
 from tessera.cli.doctor import VARIABLES, examine_line, examine_runtime, examine_variables
 from tessera.cli.main import app
-from tessera.diagnostics.codes import CodegenError, all_codes
-from tessera.diagnostics.explain import explain
+from tessera.diagnostics.codes import CodegenError, all_codes, explain
 from tessera.runtime.cache import Store, key_of
 
 RUNNER = CliRunner()

@@ -11,7 +11,7 @@ import numpy as np
 from tessera.api.jit import Jit
 from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
-from tessera.frontend.several import several
+from tessera.frontend.pytree import as_tuple
 from tessera.ir.base.spec import OpSpec
 from tessera.runtime.executable import Executable
 from tessera.types.dtype import DType
@@ -75,7 +75,7 @@ def op_case(spec: OpSpec, dtype: DType, calls: int = 4) -> DeviceCase | None:
     def check(number: int, outputs: Sequence[Any]) -> None:
         case = made[number]
         where = f"{spec.short_name} {dtype} {dict(form.sizes[numbers[number]])} on a GPU"
-        assert_close(spec, case.arrays, case.attributes, results(several(outputs)), where)
+        assert_close(spec, case.arrays, case.attributes, results(as_tuple(outputs)), where)
 
     given = tuple(tuple(case.given) for case in made)
     return DeviceCase(f"{spec.short_name}-{dtype}", free_program(spec, dtype, form), given, check)

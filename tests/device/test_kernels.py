@@ -12,7 +12,7 @@ import pytest
 
 import tessera as ts
 from tessera import Schedule, kernel
-from tessera.frontend.several import several
+from tessera.frontend.pytree import as_tuple
 from tessera.runtime.devices.cuda.driver import is_available
 from tessera.stdlib import efficient_layernorm, flash_attention_2, rotary_embedding, stable_softmax
 from tests.device.poison import poisoned
@@ -52,7 +52,7 @@ def on_gpu(made: Any, *args: Any, **kwargs: Any) -> Any:
 def equal(made: Any, *args: Any, **kwargs: Any) -> None:
     """The same bits on both machines."""
     here, there = made(*args, **kwargs), on_gpu(made, *args, **kwargs)
-    for one, other in zip(several(here), several(there), strict=True):
+    for one, other in zip(as_tuple(here), as_tuple(there), strict=True):
         np.testing.assert_array_equal(np.asarray(other), np.asarray(one))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import tessera as ts
 from benchmarks.gpu_widths import free
-from tessera.frontend.several import several
+from tessera.frontend.pytree import as_tuple
 from tessera.runtime.devices.cuda.driver import is_available
 from tessera.stdlib import efficient_layernorm, stable_softmax
 from tests.device.poison import poisoned
@@ -23,7 +23,7 @@ BF16 = ml_dtypes.bfloat16
 
 def agree(here: Any, there: Any, where: object = "") -> None:
     """Whether two results have the same bits, NaN being one value."""
-    for wanted, given in zip(map(np.asarray, several(here)), map(np.asarray, several(there)), strict=True):
+    for wanted, given in zip(map(np.asarray, as_tuple(here)), map(np.asarray, as_tuple(there)), strict=True):
         assert wanted.shape == given.shape
         wide = [part.astype(np.float64) for part in (wanted, given)]
         equal = (wide[0] == wide[1]) | (np.isnan(wide[0]) & np.isnan(wide[1]))

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from tessera.diagnostics.codes import all_codes
+from tessera.diagnostics.codes import all_codes, explain, pages_folder
 from tessera.diagnostics.error import TesseraError
-from tessera.diagnostics.explain import explain, pages_folder
 
 PAGE = re.compile(
     r"# (?P<code>T\d{4}): (?P<title>[^\n]+)\n\n(?P<story>.+?)\n\n"
@@ -36,7 +35,7 @@ class Page:
 
     @staticmethod
     def read(code: str) -> Page:
-        file = pages_folder() / f"{code}.md"
+        file = Path(pages_folder()) / f"{code}.md"
         whole = file.read_text(encoding="utf-8")
         match = PAGE.fullmatch(whole)
         assert match is not None, f"{file.name} does not have the form of a page"

@@ -12,7 +12,7 @@ import tessera as ts
 from scripts.documents.pages import ROOT, all_pages
 from tessera import tile
 from tessera.cli.doctor import VARIABLES
-from tessera.diagnostics.explain import explain
+from tessera.diagnostics.codes import explain
 
 GUIDE = ROOT / "docs" / "guide"
 TABLES = sorted(GUIDE.glob("from-*.md"))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera.diagnostics.codes import AnnotationError, RuntimeArgumentError
 from tessera.frontend.annotations import leaf_annotations
-from tessera.frontend.tree import flatten
+from tessera.frontend.pytree import flatten
 from tessera.types.annotation import TensorAnnotation, annotation_of, parse_annotation
 from tessera.types.dtype import ALL
 from tessera.types.policy import accum, compute, loss_scale, saturate, stochastic_round, tf32

@@ -14,9 +14,9 @@ import tessera as ts
 from tessera.diagnostics.codes import BroadcastError, ShapeError
 from tessera.diagnostics.error import TesseraError
 from tessera.frontend.constraints import suppose
-from tessera.frontend.facts import Assumption, Facts
+from tessera.frontend.shape_inference import Assumption, Facts
 from tessera.frontend.trace import Trace
-from tessera.frontend.traced import TracedTensor
+from tessera.frontend.tracer import TracedTensor
 from tessera.ir.base import dispatch
 from tessera.ir.base.arrays import dtype_of
 from tessera.ir.base.spec import OpSpec, Sample

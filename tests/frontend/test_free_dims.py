@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera.diagnostics.codes import GuardError, ShapeError, SpecializationError
 from tessera.frontend.bind import dim_name
-from tessera.frontend.lower_bounds import one_from, resolved
+from tessera.frontend.shape_inference import one_from, resolved
 from tessera.types.dim import Dim, maximum, minimum
 from tessera.types.shape import normalize_slice
 

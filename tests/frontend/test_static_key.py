@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tessera as ts
-from tessera.frontend.static_key import static_key
+from tessera.frontend.pytree import static_key
 
 F32 = np.float32
 ONE = np.ones(1, F32)

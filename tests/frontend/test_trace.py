@@ -12,7 +12,7 @@ import pytest
 
 import tessera as ts
 from tessera.diagnostics.codes import EscapedTracerError, SpecializationError, TracingError
-from tessera.frontend.trace_function import TracedFunction
+from tessera.frontend.trace import TracedFunction
 from tessera.ir.base.tape import Tape
 
 F32 = np.float32

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.diagnostics.codes import PytreeError
-from tessera.frontend.tree import flatten, leaf_paths, map_leaves, register, unflatten
+from tessera.frontend.pytree import flatten, leaf_paths, map_leaves, register, unflatten
 
 
 class Point(NamedTuple):

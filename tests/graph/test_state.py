@@ -7,10 +7,9 @@ import pytest
 
 from tessera.diagnostics.codes import AnnotationError
 from tessera.ir.base.arrays import Array
-from tessera.types.annotation import parse_annotation
+from tessera.types.annotation import KVCacheType, parse_annotation
 from tessera.types.dim import Dim
 from tessera.types.dtype import bf16, f32, i32, i64
-from tessera.types.kv_cache import KVCacheType
 from tests.graph.eager import RuleDTypeError, RuleError, Rules, decomposed, infer, reference, registry, tensor
 from tests.stdlib.running import run_library
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from tessera.frontend.several import several
+from tessera.frontend.pytree import as_tuple
 
 
 def arrays(result: Any) -> list[Any]:
     """Results as arrays of f64."""
-    return [np.asarray(one).astype(np.float64) for one in several(result)]
+    return [np.asarray(one).astype(np.float64) for one in as_tuple(result)]
 
 
 def agree(kernel: Any, *args: Any, ulps: float = 0.0, **kwargs: Any) -> list[Any]:

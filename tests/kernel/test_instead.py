@@ -13,7 +13,7 @@ import pytest
 import tessera as ts
 from tessera import KTile, kernel, tile
 from tessera.diagnostics.codes import KernelError
-from tessera.frontend.kernel.instead import BETWEEN, ELEMENTS, OTHERWISE, advice_for
+from tessera.frontend.kernel.suggestions import BETWEEN, ELEMENTS, OTHERWISE, advice_for
 
 X = np.ones((4, 8), np.float32)
 

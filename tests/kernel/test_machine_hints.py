@@ -13,7 +13,7 @@ from tessera import KTile, KVCache, Schedule, bf16, f32, kernel, tile
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.compiler.kernel_instance import KernelInstance, candidates
 from tessera.diagnostics.codes import ArgumentError
-from tessera.frontend.kernel.discover import ranked, share_at_work
+from tessera.frontend.kernel.legality import ranked, share_at_work
 from tessera.ir.target.machine_code import compile_text
 from tessera.ir.tile.write_records import write_kernel
 from tessera.types.machine import GPUS, Machine

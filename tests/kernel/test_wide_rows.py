@@ -10,7 +10,7 @@ import pytest
 import tessera as ts
 from tessera import KTile, kernel, tile
 from tessera.diagnostics.codes import KernelError
-from tessera.frontend.kernel.wide_rows import LANES, NARROW
+from tessera.frontend.kernel.row_padding import LANES, NARROW
 from tessera.types.tensor_type import TensorType
 
 RNG = np.random.default_rng(4)

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from tessera.api.jit import Jit
-from tessera.frontend.several import several
+from tessera.frontend.pytree import as_tuple
 from tessera.ir.base import dispatch
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype
 from tessera.ir.base.spec import OpSpec
@@ -255,7 +255,7 @@ def static_program(spec: OpSpec, dtype: DType, form: Form, chosen: Sequence[Size
 
 def results(outcome: Any) -> list[Array]:
     """What a program or a reference gave, as arrays."""
-    return [np.asarray(item) for item in several(outcome)]
+    return [np.asarray(item) for item in as_tuple(outcome)]
 
 
 def named(names: str, *values: Sequence[int]) -> tuple[Sizes, ...]:

@@ -15,7 +15,7 @@ import pytest
 import tessera as ts
 from tessera import ops
 from tessera.ir.base.arrays import Array
-from tessera.types.number_format import FORMATS
+from tessera.types.dtype import FORMATS
 
 NARROW = [ts.bf16, ts.f16, ts.f8e5m2, ts.f8e4m3]
 BACKENDS = pytest.mark.parametrize("backend", [None, "reference"], ids=["compiled", "reference"])

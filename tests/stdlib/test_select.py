@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype
 from tessera.ir.base.interpret import bind_dims
 from tessera.ir.tile.interpret import run_kernel
-from tessera.stdlib.kernels import select
+from tessera.stdlib.kernels import sort
 from tessera.stdlib.kernels.call import LibraryKernel, first
-from tessera.stdlib.kernels.sort import KERNEL
+from tessera.stdlib.kernels.sort import SORT
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.tensor_type import TensorType
@@ -23,7 +23,7 @@ from tests.graph.eager import RuleError, Rules, infer, reference, tensor
 from tests.stdlib.running import assert_sound, kernels_of, run_library
 
 DTYPES = (dt.f32, dt.bf16, dt.f8e5m2, dt.f64, dt.i8, dt.i32, dt.i64, dt.u8, dt.u32, dt.u64, dt.bool_)
-SELECTION = LibraryKernel("select", "Selection, whatever the model says.", select.write)
+SELECTION = LibraryKernel("select", "Selection, whatever the model says.", lambda call: [sort.Selection(call).write()])
 
 
 def selected(x: Array, keep: int, *, descending: bool, depth: int = 2) -> list[Array]:
@@ -103,14 +103,14 @@ def _way(count: int | str, keep: int) -> str:
 
     x = TensorType.of([4, count], dt.f32)
     results = infer("sort_rows", x, keep=keep)
-    KERNEL.build("f", [x], results, {"keep": keep, "descending": True}, choose=choose)
+    SORT.build("f", [x], results, {"keep": keep, "descending": True}, choose=choose)
     return asked[0]
 
 
 def test_the_model_selects_few_and_sorts_for_many() -> None:
     assert [_way(count, 10) for count in (16, 100, 1000, 50000, "N")] == ["sort", *["select"] * 4]
     assert [_way(count, keep) for count, keep in ((1000, 900), (50000, 40000), ("N", 65))] == ["sort"] * 3
-    widths = [select.depth_of(Dim.constant(count), 16) for count in (10, 1000, 50000, 10**7)]
+    widths = [sort.depth_of(Dim.constant(count), 16) for count in (10, 1000, 50000, 10**7)]
     assert widths == sorted(widths)
     assert widths[0] < widths[2] <= 64
 

@@ -14,8 +14,8 @@ from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
 from tessera.ir.target.passes.check_features import CheckFeatures
 from tessera.ir.target.spaces import check_moves, moves_of
+from tessera.types.device import moves
 from tessera.types.machine import GPUS
-from tessera.types.space import moves
 from tests.backends.nvptx.kernels import lowered
 from tests.backends.nvptx.matrices import product_text
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tessera import KTile, Schedule, f32, kernel, tile
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.diagnostics.codes import KernelError, ShapeError
-from tessera.frontend.kernel import lanes as language
+from tessera.frontend.kernel import reductions as language
 from tessera.ir.base.dialect_of import load_dialects
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.text import parse_module

@@ -8,8 +8,8 @@ import pytest
 
 from tessera.frontend.kernel.memory import SPACES as LANGUAGE
 from tessera.ir.target.ops.memory import SPACES as SCRATCH
+from tessera.types.device import CIRCLES, SPACES, TRANSFERS, is_seen_by, join, moves, problem, route
 from tessera.types.machine import GPUS
-from tessera.types.space import CIRCLES, SPACES, TRANSFERS, is_seen_by, join, moves, problem, route
 
 NAMES = tuple(SPACES)
 PAIRS = list(itertools.product(NAMES, NAMES))

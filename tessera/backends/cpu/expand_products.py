@@ -13,7 +13,7 @@ from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
 from tessera.ir.tile.dialect import DIALECT
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
-from tessera.types.rounding import rounding_of
+from tessera.types.promotion import rounding_of
 from tessera.types.tensor_type import TensorType
 
 LARGEST = 1 << 14

@@ -7,7 +7,7 @@ from typing import Any
 from tessera.diagnostics.codes import ShapeError
 from tessera.frontend.arguments import listed, word
 from tessera.frontend.functions.operands import axis_of, check_tensors, dtype_of, parse_dtype, rank_of
-from tessera.frontend.several import is_several, several
+from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.ir.base.dispatch import apply
 from tessera.types.dtype import DType
 
@@ -44,7 +44,7 @@ def dot_general(
     check_tensors(a, b)
     ranks = rank_of(a), rank_of(b)
     sides = {
-        f"{side}_{kind}": tuple(axis_of("dot_general", axis, rank) for axis in several(axes))
+        f"{side}_{kind}": tuple(axis_of("dot_general", axis, rank) for axis in as_tuple(axes))
         for kind, pair in (("batch", batch), ("contract", contract))
         for side, axes, rank in zip(("lhs", "rhs"), listed("dot_general", kind, pair, 2), ranks, strict=True)
     }
@@ -74,11 +74,11 @@ def _padding(op: str, padding: Any, spatial: int) -> dict[str, Any]:
     """An int, one int for each axis, (low, high) for each axis, or "same" or "valid"."""
     if isinstance(padding, str):
         return {"padding": (0,), "padding_mode": padding}
-    if any(is_several(item) for item in several(padding)):
-        if len(padding) != spatial or any(len(several(item)) != 2 for item in several(padding)):
+    if any(is_sequence(item) for item in as_tuple(padding)):
+        if len(padding) != spatial or any(len(as_tuple(item)) != 2 for item in as_tuple(padding)):
             raise ShapeError(f"`{op}` takes (low, high) padding for each of {spatial} axes, got {padding!r}")
-        return {"padding": tuple(side for item in padding for side in several(item))}
-    return {"padding": several(padding)}
+        return {"padding": tuple(side for item in padding for side in as_tuple(item))}
+    return {"padding": as_tuple(padding)}
 
 
 def conv1d(
@@ -119,7 +119,7 @@ def _conv(
     op: str, spatial: int, x: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups: int, numerics: Any
 ) -> Any:
     check_tensors(x, w)
-    window = {"stride": several(stride), "dilation": several(dilation), **_padding(op, padding, spatial)}
+    window = {"stride": as_tuple(stride), "dilation": as_tuple(dilation), **_padding(op, padding, spatial)}
     return apply(op, (x, w), {**window, "groups": groups, **numerics})
 
 
@@ -137,11 +137,11 @@ def avg_pool(
 
 def _pool(op: str, x: Any, window: Any, stride: Any, padding: Any, dilation: Any, more: dict[str, Any]) -> Any:
     dtype_of(x)
-    sizes = several(window)
+    sizes = as_tuple(window)
     form = {
         "window": sizes,
-        "stride": several(stride),
-        "dilation": several(dilation),
+        "stride": as_tuple(stride),
+        "dilation": as_tuple(dilation),
         **_padding(op, padding, len(sizes)),
     }
     return apply(op, (x,), {**form, **more})

@@ -9,7 +9,7 @@ from tessera.diagnostics.codes import AxisError, ShapeError
 from tessera.frontend.arguments import number, whole
 from tessera.frontend.fixes import fixes_of
 from tessera.frontend.functions.operands import axes_of, axis_of, dims_of, dtype_of, promoted, rank_of, shape_dims
-from tessera.frontend.several import is_several, several
+from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.frontend.size import dim_of
 from tessera.ir.base.dispatch import apply
 from tessera.types.dim import Dim, product
@@ -61,7 +61,7 @@ def transpose(x: Any, axes: Any = None) -> Any:
     order = (
         tuple(reversed(range(rank)))
         if axes is None
-        else tuple(axis_of("transpose", axis, rank) for axis in several(axes))
+        else tuple(axis_of("transpose", axis, rank) for axis in as_tuple(axes))
     )
     if sorted(order) != list(range(rank)):
         raise AxisError(f"`transpose` needs each of {rank} axes once, got {order}")
@@ -104,7 +104,7 @@ expand = broadcast_to
 def expand_dims(x: Any, axis: Any) -> Any:
     """`x` with new axes of size 1 at these places of the result."""
     dtype_of(x)
-    count = len(several(axis))
+    count = len(as_tuple(axis))
     return apply("expand_dims", (x,), {"axes": axes_of("expand_dims", axis, rank_of(x) + count)})
 
 
@@ -134,8 +134,8 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
     if axis is None:
         return reshape(roll(reshape(x, (-1,)), shift, 0), x.shape)
     rank = rank_of(x)
-    listed = several(axis)
-    shifts = several(shift) if is_several(shift) else (shift,) * len(listed)
+    listed = as_tuple(axis)
+    shifts = as_tuple(shift) if is_sequence(shift) else (shift,) * len(listed)
     if len(shifts) != len(listed):
         raise AxisError(f"`roll` needs one shift for each axis, got {len(shifts)} shifts and {len(listed)} axes")
     numbers = [whole("roll", "shift", by) for by in shifts]
@@ -146,7 +146,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
 def tile(x: Any, reps: Any) -> Any:
     """`x` laid side by side `reps` times along each axis."""
     dtype_of(x)
-    counts = tuple(whole("tile", "reps", count) for count in several(reps))
+    counts = tuple(whole("tile", "reps", count) for count in as_tuple(reps))
     rank = max(rank_of(x), len(counts))
     x = expand_dims(x, tuple(range(rank - rank_of(x)))) if rank > rank_of(x) else x
     return apply("tile", (x,), {"reps": (1,) * (rank - len(counts)) + counts})
@@ -180,8 +180,8 @@ def stack(tensors: Sequence[Any], axis: int = 0) -> Any:
 
 
 def _listed(op: str, tensors: Any) -> list[Any]:
-    if not is_several(tensors) or not tensors:
-        got = repr(tensors) if is_several(tensors) else f"one value of type {type(tensors).__name__}"
+    if not is_sequence(tensors) or not tensors:
+        got = repr(tensors) if is_sequence(tensors) else f"one value of type {type(tensors).__name__}"
         raise ShapeError(f"`{op}` takes a list of at least one tensor, got {got}", fix=f"write `{op}([a, b])`")
     return list(tensors)
 
@@ -206,7 +206,7 @@ def split(x: Any, parts: Any, axis: int = 0) -> tuple[Any, ...]:
             )
         sizes = (size // parts,) * parts
     try:
-        return several(apply("split", (x,), {"sizes": sizes, "axis": at}))
+        return as_tuple(apply("split", (x,), {"sizes": sizes, "axis": at}))
     except ShapeError as error:
         given = [item.value for item in sizes]
         raise error.with_fix(lambda span: fixes_of("arguments").sizes_fix(span, size.value, given)) from None
@@ -230,7 +230,7 @@ def pad(x: Any, widths: Any, value: float | bool = 0) -> Any:
     """
     dtype_of(x)
     rank = rank_of(x)
-    pairs = [_pair(item) for item in widths] if is_several(widths) else [(widths, widths)] * rank
+    pairs = [_pair(item) for item in widths] if is_sequence(widths) else [(widths, widths)] * rank
     if len(pairs) != rank:
         raise ShapeError(
             f"`pad` needs (before, after) for each of {rank} axes, got {len(pairs)}",
@@ -242,7 +242,7 @@ def pad(x: Any, widths: Any, value: float | bool = 0) -> Any:
 
 
 def _pair(item: Any) -> tuple[Any, Any]:
-    listed = several(item) if is_several(item) else (item, item)
+    listed = as_tuple(item) if is_sequence(item) else (item, item)
     if len(listed) != 2:
         raise ShapeError(f"`pad` takes (before, after) for each axis, got {item!r}")
     return listed[0], listed[1]

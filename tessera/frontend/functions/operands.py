@@ -9,7 +9,7 @@ from tessera.diagnostics.codes import ArgumentError, AxisError, DTypeError, Trac
 from tessera.frontend.arguments import shown, whole
 from tessera.frontend.concrete import StandIn, concrete_dtype, is_concrete, scalar_dtype, scalar_tensor
 from tessera.frontend.fixes import fixes_of
-from tessera.frontend.several import several
+from tessera.frontend.pytree import as_tuple
 from tessera.frontend.size import Size, dim_of
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
@@ -164,7 +164,7 @@ def axes_of(op: str, axes: Any, rank: int) -> tuple[int, ...]:
     """Several axes, sorted, counted from the front; None means all."""
     if axes is None:
         return tuple(range(rank))
-    found = [axis_of(op, axis, rank) for axis in several(axes)]
+    found = [axis_of(op, axis, rank) for axis in as_tuple(axes)]
     for axis in found:
         if found.count(axis) > 1:
             raise AxisError(
@@ -182,7 +182,7 @@ def _integer(op: str, value: Any) -> int:
 
 def dims_of(shape: Any) -> tuple[Dim, ...]:
     """A shape from an int, a size, or a sequence of them."""
-    return tuple(dim_of(size) for size in several(shape))
+    return tuple(dim_of(size) for size in as_tuple(shape))
 
 
 def shape_dims(x: Any) -> tuple[Dim, ...]:

@@ -11,10 +11,9 @@ from tessera.frontend.functions.elementwise import abs as magnitude
 from tessera.frontend.functions.elementwise import where
 from tessera.frontend.functions.movement import reshape
 from tessera.frontend.functions.operands import as_tensor, axis_of, cast, check_tensors, parse_dtype, rank_of
-from tessera.frontend.several import several
+from tessera.frontend.pytree import as_tuple
 from tessera.ir.base.dispatch import apply
-from tessera.types.dtype import DType, f32
-from tessera.types.number_format import FORMATS
+from tessera.types.dtype import FORMATS, DType, f32
 
 
 def _format_name(format: Any) -> str:
@@ -88,7 +87,7 @@ def quantize(
     Tensor([2] i8, [10, -25])
     """
     way = {"rounding": rounding, "saturation": saturation, "denormals": denormals}
-    attributes = {"dtype": parse_dtype(dtype), "block": several(block), **way}
+    attributes = {"dtype": parse_dtype(dtype), "block": as_tuple(block), **way}
     return apply("quantize", (as_tensor(x, f32), as_tensor(scale, f32)), attributes)
 
 
@@ -98,7 +97,7 @@ def dequantize(q: Any, scale: Any, *, dtype: Any = f32, block: Sequence[int] = (
     >>> ts.ops.dequantize(ts.array([10, -25]).cast(ts.i8), 0.5)
     Tensor([2] f32, [5, -12.5])
     """
-    return apply("dequantize", (q, as_tensor(scale, f32)), {"dtype": parse_dtype(dtype), "block": several(block)})
+    return apply("dequantize", (q, as_tensor(scale, f32)), {"dtype": parse_dtype(dtype), "block": as_tuple(block)})
 
 
 def scale_of(x: Any, dtype: Any, *, axis: Any = None, block: Sequence[int] = ()) -> Any:
@@ -119,7 +118,7 @@ def scale_of(x: Any, dtype: Any, *, axis: Any = None, block: Sequence[int] = ())
         pairs = [part for size, own in zip(value.shape, blocks, strict=True) for part in (size // own, own)]
         top = _largest(reshape(value, pairs), range(1, 2 * rank, 2), keepdims=False)
     else:
-        kept = {axis_of("scale_of", one, rank) for one in several(() if axis is None else axis)}
+        kept = {axis_of("scale_of", one, rank) for one in as_tuple(() if axis is None else axis)}
         top = _largest(value, (at for at in range(rank) if at not in kept), keepdims=True)
     share = top / FORMATS[target.name].largest
     return where(share <= 0.0, 1.0, share)

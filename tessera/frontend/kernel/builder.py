@@ -10,12 +10,40 @@ from typing import Any
 from tessera.diagnostics.codes import KernelError, ShapeError
 from tessera.diagnostics.error import HERE
 from tessera.diagnostics.span import Span
-from tessera.frontend.kernel.triangle import folded_grid, is_foldable
 from tessera.ir.tile.records import INDEX, Body, Memory, TileOp
-from tessera.types.dim import Dim
+from tessera.types.dim import Dim, maximum, minimum
 from tessera.types.frozen import frozen
 from tessera.types.schedule import Schedule
 from tessera.types.tensor_type import TensorType
+
+# The grid of a triangle: rows of blocks are taken in pairs, a short one and a long one, so that none is left empty.
+
+
+def is_foldable(b: Any) -> bool:
+    """Whether blocks are square, so that those of a triangle can be counted by rows."""
+    axes = b.axes
+    return b.schedule.triangular is not None and {"_m", "_n"} <= axes.keys() and axes["_m"].size == axes["_n"].size
+
+
+def folded_grid(b: Any, first: int) -> tuple[list[TileOp], tuple[Dim, ...]]:
+    """The ops that place a program in a triangle, and the last two axes of the grid, which begin with axis `first`."""
+    is_lower = b.schedule.triangular == "lower"
+    long, across = (b.axes["_m"], b.axes["_n"]) if is_lower else (b.axes["_n"], b.axes["_m"])
+    rows, columns = long.blocks, across.blocks
+    p, q = Dim.symbol("_p"), Dim.symbol("_q")
+    count = minimum(p + 1, columns)
+    is_second = minimum(1, maximum(0, q + 1 - count))
+    apart = rows - 1 - 2 * p
+    # Where a row would be paired with itself, the second of the two lies beyond the end and does nothing.
+    row = p + is_second * apart + is_second * rows * maximum(0, 1 - apart)
+    column = q - is_second * count
+    places = [b.new(INDEX), b.new(INDEX)]
+    ops = [TileOp("program_id", (), {"axis": first + at}, (place,)) for at, place in enumerate(places)]
+    for axis, expr in ((long, row), (across, column)):
+        values = {"names": ("_p", "_q"), "expr": expr * axis.size}
+        ops.append(TileOp("index", tuple(places), values, (b.coords[axis.name],)))
+    return ops, (rows.ceildiv(2), minimum(rows + 1, 2 * columns))
+
 
 _CURRENT: ContextVar[KernelBuilder] = ContextVar("kernel")
 
@@ -248,7 +276,7 @@ class KernelBuilder:
 
     def extents(self) -> Any:
         """What `tile.context()` gives."""
-        from tessera.frontend.kernel.structure import Context  # noqa: PLC0415 - it is written with tiles
+        from tessera.frontend.kernel.extents import Context  # noqa: PLC0415 - it is written with tiles
 
         return Context(self.schedule, self.whole)
 

@@ -5,18 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.frontend.kernel.builder import UNKNOWN, ProgramAxis, current
-from tessera.frontend.kernel.places import coordinate_tile
+from tessera.frontend.kernel.extents import Axis, Extent, Index, Loop
+from tessera.frontend.kernel.indexing import coordinate_tile
 from tessera.frontend.kernel.tiles import (
-    INF,
-    Axis,
-    Extent,
-    Index,
-    Loop,
     Operand,
     Tile,
     cast_to,
     constant,
-    index_of,
     joined_axes,
     joined_shape,
     made,
@@ -24,9 +19,9 @@ from tessera.frontend.kernel.tiles import (
     stretched,
     tile_of,
 )
-from tessera.frontend.several import is_several, several
+from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.types.dim import Dim
-from tessera.types.dtype import BY_NAME, DType, bool_, f32
+from tessera.types.dtype import BY_NAME, DType, f32
 from tessera.types.tensor_type import TensorType
 
 
@@ -103,7 +98,7 @@ def _axis(size: Any) -> Axis | None:
 
 def shape_of(shape: Any) -> tuple[Any, ...]:
     """The sizes of a tile, all of which are numbers."""
-    given = several(shape) if is_several(shape) else (shape,)
+    given = as_tuple(shape) if is_sequence(shape) else (shape,)
     for size in given:
         if isinstance(size, Index):
             size.__index__()
@@ -172,6 +167,3 @@ def _offset(offset: Any) -> Dim | None:
     if isinstance(offset, int) and not isinstance(offset, bool):
         return Dim.constant(offset)
     raise current().fail(f"an offset is a whole number or an index, got {type(offset).__name__}")
-
-
-__all__ = ["INF", "Coordinates", "bool_", "index_of"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import inspect
 import operator
 import types
 from collections.abc import Callable
@@ -13,20 +14,19 @@ from typing import Any
 from tessera.diagnostics.codes import KernelError
 from tessera.diagnostics.error import FixLike, TesseraError
 from tessera.frontend.kernel.builder import KernelBuilder
-from tessera.frontend.kernel.instead import (
+from tessera.frontend.kernel.extents import Index, Loop, NeedsNumber
+from tessera.frontend.kernel.indexing import TensorRef
+from tessera.frontend.kernel.loops import Blocks, Pipeline, write_loop
+from tessera.frontend.kernel.source import GONE, Source, rebound_name, source_of
+from tessera.frontend.kernel.suggestions import (
     attribute_refusal,
     call_refusal,
     is_of_library,
     is_of_tensors,
     tensor_refusal,
 )
-from tessera.frontend.kernel.loops import write_loop
-from tessera.frontend.kernel.pipelines import Pipeline
-from tessera.frontend.kernel.places import TensorRef
-from tessera.frontend.kernel.source import Source, rebound_name, source_of
-from tessera.frontend.kernel.structure import Blocks
-from tessera.frontend.kernel.tiles import Index, Loop, NeedsNumber, Operand
-from tessera.frontend.several import is_several, several
+from tessera.frontend.kernel.tiles import Operand
+from tessera.frontend.pytree import as_tuple, is_sequence
 
 UNROLLED = 256
 """Steps of a Python loop that are written out at most."""
@@ -136,7 +136,7 @@ class Evaluator:
         if isinstance(target, ast.Name):
             self.env[target.id] = value
         elif isinstance(target, ast.Tuple | ast.List):
-            items = several(value) if is_several(value) else None
+            items = as_tuple(value) if is_sequence(value) else None
             if items is None or len(items) != len(target.elts):
                 got = type(value).__name__ if items is None else f"{len(items)} values"
                 raise self.refuse(target, f"{len(target.elts)} names are given {got}", "name as many as there are")
@@ -297,7 +297,7 @@ class Evaluator:
 
     def _settled(self, node: ast.Compare, value: Any, other: Any) -> Any:
         """A value to be compared, with sizes as numbers: no answer is given to what is known only at run time."""
-        if is_several(value):
+        if is_sequence(value):
             return type(value)(self._settled(node, item, None) for item in value)
         if isinstance(other, Operand) or not isinstance(value, Index | Loop):
             return value
@@ -383,7 +383,6 @@ class Evaluator:
         """A function of the user's, evaluated where it is called."""
         if self.depth > 32:
             raise self.refuse(node, "functions call each other without end", "kernels have no recursion")
-        import inspect  # noqa: PLC0415 - for functions alone
 
         def work() -> Any:
             bound = inspect.signature(function).bind(*arguments, **named)
@@ -391,10 +390,6 @@ class Evaluator:
             return Evaluator(self.b, source_of(function), dict(bound.arguments), self.depth + 1).run()
 
         return self._applied(node, work)
-
-
-GONE: Any = object()
-"""Stands for a value that ended with the loop it was made in."""
 
 
 def _outside_names(function: Any) -> dict[str, Any]:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from tessera.diagnostics.codes import ScheduleError
 from tessera.frontend.kernel.builder import current
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
+from tessera.types.schedule import Schedule
+
+NO_ROW = ("a whole dim of 0 elements is no tile", "rule: a tile has at least one element along each axis")
+NO_ROW_FIX = "do not call the kernel with rows of no elements, or loop over them with `tile.range_k`"
 
 
 @frozen
@@ -180,3 +185,75 @@ def dim_of(value: Any) -> Dim | None:
     if isinstance(value, Dim):
         return value
     return Dim.constant(int(value)) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+class Context:
+    """The schedule in force, as a kernel asks for it: `m`, `n`, `k`, `d` are sizes that know which they are."""
+
+    def __init__(self, schedule: Schedule, whole: Dim | None) -> None:
+        self.schedule, self._whole = schedule, whole
+
+    @property
+    def m(self) -> Extent:
+        """Rows of this program's block."""
+        return self._size("m")
+
+    @property
+    def n(self) -> Extent:
+        """Columns of this program's block, or of a step over them."""
+        return self._size("n")
+
+    @property
+    def k(self) -> Extent:
+        """Depth of a step."""
+        return self._size("k")
+
+    @property
+    def d(self) -> Extent:
+        """The whole last dim of the first tensor that has rows and columns."""
+        if self._whole is None:
+            raise current().fail("`T.d` is the last dim of the first tensor, and the kernel takes none")
+        if self._whole.value is None:
+            raise NeedsNumber(self._whole)
+        given = self.schedule.d
+        if given is not None and given != self._whole.value:
+            raise ScheduleError(
+                f"the schedule says d={given}, and the dim it stands for has {self._whole} elements",
+                span=current().span,
+                fix=f"leave `d` out, or write d={self._whole}",
+            )
+        if not self._whole.value:
+            raise current().misfit(*NO_ROW, fix=NO_ROW_FIX)
+        return Extent(self._whole.value, "d")
+
+    @property
+    def vector(self) -> int:
+        """Elements of one access; 0 lets the compiler choose."""
+        return self.schedule.vector or 0
+
+    @property
+    def warps(self) -> int:
+        """Warps of a program; 0 lets the compiler choose."""
+        return self.schedule.warps or 0
+
+    @property
+    def stages(self) -> int:
+        """Copies under way; 0 lets the compiler choose."""
+        return self.schedule.stages or 0
+
+    def _size(self, role: str) -> Extent:
+        size = getattr(self.schedule, role)
+        assert size is not None, "a schedule is completed before a kernel is written"
+        return Extent(size, role)
+
+
+def context() -> Context:
+    """The schedule in force."""
+    b: Any = current()
+    return Context(b.schedule, b.whole)
+
+
+def program() -> tuple[Extent, Extent]:
+    """This program's place in rows and columns, as positions of `load` and `store`."""
+    found = context()
+    return found.m, found.n

@@ -5,24 +5,26 @@ from __future__ import annotations
 from tessera.frontend.kernel import scalar
 from tessera.frontend.kernel.attention import dropout_in_kernel, mask_causal, softmax_accumulate, softmax_online
 from tessera.frontend.kernel.elementwise import bitcast, broadcast, cast, col_index, fma, full, row_index, where, zeros
-from tessera.frontend.kernel.lanes import butterfly, shuffle, vote
-from tessera.frontend.kernel.matrix import dot, transpose
+from tessera.frontend.kernel.extents import context, program
+from tessera.frontend.kernel.loops import pipeline, range_k, range_m, range_n, steps
+from tessera.frontend.kernel.matmul import dot, transpose
 from tessera.frontend.kernel.memory import atomic_add, atomic_max, atomic_min, load, store
-from tessera.frontend.kernel.pipelines import pipeline
-from tessera.frontend.kernel.reduce import (
+from tessera.frontend.kernel.reductions import (
+    butterfly,
     max,
     min,
     reduce,
     scan,
+    shuffle,
     softmax,
     sum,
     tile_reduce_rowmax,
     tile_reduce_rowsum,
     tile_scan,
     tile_softmax_rmax,
+    vote,
 )
 from tessera.frontend.kernel.scalar import *  # noqa: F403 - its stub lists them
-from tessera.frontend.kernel.structure import context, program, range_k, range_m, range_n, steps
 from tessera.frontend.kernel.tiles import INF, KTile, Tile
 
 mma = dot

@@ -7,20 +7,11 @@ from typing import Any
 
 from tessera.diagnostics.codes import DTypeError
 from tessera.frontend.kernel.builder import KernelBuilder, current
-from tessera.frontend.kernel.matrix import Turned
-from tessera.frontend.kernel.places import Origin, Spot, TensorRef, place_of, spots_of
-from tessera.frontend.kernel.tiles import (
-    Extent,
-    Operand,
-    Tile,
-    cast_to,
-    constant,
-    joined_shape,
-    number_of,
-    stretched,
-    tile_of,
-)
-from tessera.frontend.several import is_several, several
+from tessera.frontend.kernel.extents import Extent
+from tessera.frontend.kernel.indexing import Origin, Spot, TensorRef, place_of, spots_of
+from tessera.frontend.kernel.matmul import Turned
+from tessera.frontend.kernel.tiles import Operand, Tile, cast_to, joined_shape, stretched, tile_of
+from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.types.schedule import SWIZZLES
 
 SPACES = ("global", "shared", "register")
@@ -161,10 +152,10 @@ def _positions(
 ) -> tuple[list[Any], tuple[int, ...] | None]:
     """Positions for the last dims in order, and the shape where one is given."""
     places, shape = list(given), None
-    if places and is_several(places[0]):
+    if places and is_sequence(places[0]):
         if len(places) > 1:
             shape = tuple(int(size) for size in places[1])
-        places = list(several(places[0]))
+        places = list(as_tuple(places[0]))
     places += [place for place in (rows, cols) if place is not None]
     return places, shape
 
@@ -195,6 +186,3 @@ def _hints(b: KernelBuilder, tensor: TensorRef, **given: Any) -> dict[str, Any]:
         if name in said and (not isinstance(said[name], int) or not 0 <= said[name] <= 8):
             raise b.fail(f"`{name}` is 0..8 steps, got {said[name]}")
     return {"hints": dict(sorted(said.items()))} if said else {}
-
-
-__all__ = ["atomic_add", "atomic_max", "atomic_min", "constant", "load", "number_of", "store"]

@@ -16,6 +16,8 @@ from tessera.types.frozen import frozen
 WRITERS = ("store", "atomic_add", "atomic_max", "atomic_min")
 REBINDING = ("mask_causal",)
 """Functions that, as a statement, change the name they are given first."""
+GONE: Any = object()
+"""Stands for a value that ended with the loop it was made in."""
 
 
 @frozen

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 from tessera.diagnostics.codes import KernelError
 from tessera.frontend.concrete import is_array
 from tessera.frontend.kernel.builder import KernelBuilder, current
-from tessera.frontend.kernel.extents import Axis, Extent, Index, Loop, NeedsNumber, dim_of, index_of
-from tessera.frontend.several import is_several, several
+from tessera.frontend.kernel.extents import Axis, Index
+from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS
 from tessera.types.annotation import TensorAnnotation, annotation_of
 from tessera.types.dtype import DType, bool_, f32
-from tessera.types.promotion import holds
-from tessera.types.rounding import rounding_of
+from tessera.types.promotion import holds, rounding_of
 from tessera.types.tensor_type import TensorType
 
 INF = float("inf")
@@ -109,10 +108,10 @@ class Operand(ABC):
         return id(self)
 
     def __getitem__(self, key: Any) -> Tile:
-        return expanded(self.materialized(), tuple(several(key)) if is_several(key) else (key,))
+        return expanded(self.materialized(), tuple(as_tuple(key)) if is_sequence(key) else (key,))
 
     def __matmul__(self, other: Any) -> Tile:
-        from tessera.frontend.kernel.matrix import dot  # noqa: PLC0415 - it makes tiles
+        from tessera.frontend.kernel.matmul import dot  # noqa: PLC0415 - it makes tiles
 
         return dot(self, other)
 
@@ -174,7 +173,7 @@ class Tile(Operand, KTile):
     @property
     def T(self) -> Any:  # noqa: N802 - as NumPy has it
         """The tile with its two axes swapped."""
-        from tessera.frontend.kernel.matrix import transpose  # noqa: PLC0415 - it makes tiles
+        from tessera.frontend.kernel.matmul import transpose  # noqa: PLC0415 - it makes tiles
 
         return transpose(self)
 
@@ -193,6 +192,7 @@ class Tile(Operand, KTile):
 def made(
     b: KernelBuilder, name: str, operands: Sequence[int], values: Any, type: TensorType, axes: Any, outside: Any = None
 ) -> Tile:
+    """The tile that a new op gives."""
     return Tile(b.tile(name, operands, values, type), type, axes, outside=outside)
 
 
@@ -299,7 +299,7 @@ def operand(b: KernelBuilder, value: Any, dtype: DType, shape: tuple[int, ...]) 
     if isinstance(value, Tile):
         return cast_to(b, value, dtype)
     if isinstance(value, Index):
-        from tessera.frontend.kernel.places import number_tile  # noqa: PLC0415 - it makes tiles
+        from tessera.frontend.kernel.indexing import number_tile  # noqa: PLC0415 - it makes tiles
 
         return cast_to(b, number_tile(b, value.dim, shape), dtype)
     if is_array(value) and not value.shape:
@@ -340,6 +340,7 @@ def unary(fn: str, value: Any) -> Tile:
 
 
 def tile_of(b: KernelBuilder, fn: str, value: Any) -> Tile:
+    """The operand of function `fn` as a tile; raises where it is none."""
     if not isinstance(value, Operand):
         raise no_tile(b, f"`{fn}` takes a tile, got {type(value).__name__}", value)
     return value.materialized()
@@ -347,7 +348,7 @@ def tile_of(b: KernelBuilder, fn: str, value: Any) -> Tile:
 
 def no_tile(b: KernelBuilder, message: str, *values: Any) -> KernelError:
     """An error about values that should be tiles; of a tensor it says how to load one."""
-    from tessera.frontend.kernel.instead import tensor_refusal  # noqa: PLC0415 - it is written with tiles
+    from tessera.frontend.kernel.suggestions import tensor_refusal  # noqa: PLC0415 - it is written with tiles
 
     return b.fail(*(tensor_refusal(values) or (message,)))
 
@@ -401,6 +402,3 @@ def _chained(b: KernelBuilder, left: Tile, right: Tile) -> Tile | None:
         if product.fresh is not None and acc.fresh is None and acc.spread is None and acc.type == product.type:
             return product.fresh.onto(b, acc)
     return None
-
-
-__all__ = ["INF", "Axis", "Extent", "Index", "KTile", "Loop", "NeedsNumber", "Tile", "dim_of", "index_of"]

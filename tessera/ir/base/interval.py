@@ -13,9 +13,8 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tessera.types.dim import product
-from tessera.types.dtype import DType
+from tessera.types.dtype import FORMATS, DType
 from tessera.types.frozen import frozen
-from tessera.types.number_format import FORMATS
 from tessera.types.promotion import integer_range
 from tessera.types.tensor_type import TensorType
 

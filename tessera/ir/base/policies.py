@@ -13,7 +13,7 @@ from tessera.diagnostics.error import TesseraError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import POLICY
 from tessera.ir.base.types import ShapedAttr, ValueAttr, attribute_of
-from tessera.types.number_format import FORMATS
+from tessera.types.dtype import FORMATS
 from tessera.types.policy import SILENT, Policy
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tessera.ir.base.arrays import Array
-from tessera.types.number_format import FORMATS, NumberFormat
+from tessera.types.dtype import FORMATS, NumberFormat
 
 STEPS = 24
 """Random bits that decide a stochastic rounding: it goes up where they, as a fraction, are below what is lost."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tessera.ir.base.spec import Attribute
-from tessera.types.number_format import conversion_fault
+from tessera.types.dtype import conversion_fault
 
 if TYPE_CHECKING:
     from tessera.ir.base.op import SpecOp  # graph ops are declared without the IR library

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from tessera.ir.base.interval import IntervalRule
-    from tessera.types.number_format import BlockFormat
+    from tessera.types.dtype import BlockFormat
 
     Array: TypeAlias = "np.ndarray[Any, Any]"
 

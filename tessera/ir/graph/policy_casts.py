@@ -20,9 +20,8 @@ from tessera.ir.graph.ops.reduce import accumulator
 from tessera.ir.tile.facets import Contraction, Pointwise, Reduction
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
-from tessera.types.dtype import DType
+from tessera.types.dtype import FORMATS, BlockFormat, DType
 from tessera.types.frozen import frozen
-from tessera.types.number_format import FORMATS, BlockFormat
 from tessera.types.policy import ComputeMode, Policy
 from tessera.types.promotion import holds, integer_range, promote_all
 from tessera.types.tensor_type import TensorType

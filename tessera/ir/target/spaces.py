@@ -7,8 +7,8 @@ from xdsl.ir import OpResult, SSAValue
 from tessera.diagnostics.codes import FeatureError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
+from tessera.types.device import moves, problem
 from tessera.types.frozen import frozen
-from tessera.types.space import moves, problem
 
 
 @frozen

@@ -19,7 +19,7 @@ from tessera.ir.tile.dialect import DIALECT
 from tessera.types.dim import Dim, DimLike
 from tessera.types.dtype import BY_NAME, DType, bool_, i64
 from tessera.types.frozen import frozen
-from tessera.types.rounding import rounding_of
+from tessera.types.promotion import rounding_of
 from tessera.types.tensor_type import TensorType
 
 

@@ -21,9 +21,10 @@ from tessera.stdlib.kernels.call import Call, Epilogue, LibraryKernel
 from tessera.types.dim import Dim
 
 LIBRARY: dict[str, LibraryKernel] = {
-    found.name: found
+    entry.name: entry
     for module in pkgutil.iter_modules(__path__)
-    if (found := getattr(importlib.import_module(f"{__name__}.{module.name}"), "KERNEL", None)) is not None
+    for entry in vars(importlib.import_module(f"{__name__}.{module.name}")).values()
+    if isinstance(entry, LibraryKernel)
 }
 
 

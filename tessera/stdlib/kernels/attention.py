@@ -429,4 +429,4 @@ def _write(call: Call) -> list[SpecOp]:
     return [(NarrowAttention if is_narrow(call) else Attention)(call).write()]
 
 
-KERNEL = LibraryKernel("attention", "softmax(q kT * scale + mask) v, in one pass over the keys.", _write)
+ATTENTION = LibraryKernel("attention", "softmax(q kT * scale + mask) v, in one pass over the keys.", _write)

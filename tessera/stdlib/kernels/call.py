@@ -9,6 +9,7 @@ from xdsl.ir import SSAValue
 
 from tessera.diagnostics.span import Span
 from tessera.ir.base.index_maps import IndexMap, compose
+from tessera.ir.base.kernels import KERNELS
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim
@@ -133,3 +134,13 @@ class LibraryKernel:
             machine.lanes if machine is not None else 8,
         )
         return self.write(call)
+
+
+# Kernels that users wrote, as entries of the library: each writes itself.
+
+
+def _write_user_kernel(call: Call) -> list[SpecOp]:
+    return KERNELS[call.attributes["kernel"]].write(call)
+
+
+USER_KERNEL = LibraryKernel("user_kernel", "A kernel written in the kernel language.", _write_user_kernel)

@@ -61,4 +61,4 @@ def _write(call: Call) -> list[SpecOp]:
     return [b.finish()]
 
 
-KERNEL = LibraryKernel("scan", "Running sum, product, maximum or minimum along an axis, in order.", _write)
+SCAN = LibraryKernel("scan", "Running sum, product, maximum or minimum along an axis, in order.", _write)

@@ -5,17 +5,224 @@ Where only the first few are wanted, and that is cheaper, they are selected inst
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from xdsl.ir import SSAValue
 
 from tessera.ir.base.op import SpecOp
-from tessera.ir.tile.language import Place
-from tessera.stdlib.kernels import select
+from tessera.ir.tile.language import Place, TileBuilder
 from tessera.stdlib.kernels.call import Call, LibraryKernel
 from tessera.types.dim import Dim, minimum
-from tessera.types.dtype import DType, i8, i64, u8
+from tessera.types.dtype import DType, i8, i32, i64, u8
+from tessera.types.promotion import integer_range
+
+# The first few of each row in order, without sorting the rest: the best of every block, and rounds that take one.
+
+_MOST_FREE = 64
+"""The most that is selected from rows of unknown length; a sort of a row that short costs about as much."""
+_ROUND, _BLOCK, _STRETCH, _STEP = 60, 1, 6, 5
+"""Nanoseconds of a round, for each block and for each stretch in it, and of one step of a merge sort for an element."""
+_MOST_ROUNDS = 32
+"""The most rounds on a GPU, where each waits for memory several times."""
 
 
-def _key(dtype: DType) -> DType:
+def _log2(number: int) -> int:
+    return max(number - 1, 1).bit_length()
+
+
+def depth_of(count: Dim, width: int) -> int:
+    """Stretches of a block, a power of two: more of them make a round read more, and leave it fewer blocks."""
+    stretches = 256 if count.value is None else -(-count.value // width)
+    depth = 2
+    while 2 * _STRETCH * depth * depth <= _BLOCK * stretches and depth < 64:
+        depth *= 2
+    return depth
+
+
+def is_selected(call: Call) -> bool:
+    """Whether rounds are cheaper than a sort, by the static model."""
+    count, keep = call.operands[0].shape[1].value, int(call.attributes["keep"])
+    if call.machine.is_gpu and keep > _MOST_ROUNDS:
+        return False
+    if count is None:
+        return keep <= _MOST_FREE
+    width = call.lanes
+    depth = depth_of(Dim.constant(count), width)
+    rounds = keep * (_ROUND + _STRETCH * depth + _BLOCK * -(-count // (width * depth)))
+    return rounds <= _STEP * count * _log2(count)
+
+
+def _key_dtype(dtype: DType) -> DType:
+    """Integers whose order is that of the values: with room below for floats and for narrow integers."""
+    if dtype.is_float:
+        return i64 if dtype.compute.bytes == 8 else i32
+    return dtype if dtype.bytes >= 4 else i32
+
+
+def _whole(b: TileBuilder, place: Place, dtype: DType) -> Callable[[int | float], SSAValue]:
+    return lambda value: b.full(value, place.sizes, dtype)
+
+
+def _key(b: TileBuilder, tile: SSAValue, dtype: DType, place: Place, *, descending: bool) -> SSAValue:
+    """The elements as keys, the greatest first to take; NaN comes after all numbers."""
+    kind = _key_dtype(dtype)
+    number = _whole(b, place, kind)
+    if not dtype.is_float:
+        key = b.cast(tile, kind)
+        return key if descending else b.elementwise("not", key)
+    wide = b.cast(tile, dtype.compute)
+    # Both zeros are one value: adding zero leaves the positive one.
+    bits = b.bitcast(b.elementwise("add", wide, _whole(b, place, dtype.compute)(0.0)), kind)
+    low, high = integer_range(kind)
+    sign = b.elementwise("shr", bits, number(kind.bits - 1))
+    key = b.elementwise("xor", bits, b.elementwise("and", sign, number(high)))
+    key = key if descending else b.elementwise("not", key)
+    return b.select(b.elementwise("isnan", wide), number(low + 1), key)
+
+
+class Selection:
+    """The writing of one kernel: a row a program."""
+
+    def __init__(self, call: Call) -> None:
+        (self.x,), self.call = call.operands, call
+        rows, self.count = self.x.shape
+        self.width = call.choose("select.tile", [times * call.lanes for times in (1, 2, 4)])
+        self.depth = call.choose("select.depth", _depths(self.count, self.width))
+        self.block = self.width * self.depth
+        self.blocks = self.count.ceildiv(self.block)
+        self.kind = _key_dtype(self.x.dtype)
+        self.nothing = integer_range(self.kind)[0]
+        self.b = call.builder([rows])
+        self.row = self.b.program_id(0)
+        self.bests = self.b.scratch([self.blocks, self.width], self.kind)
+        self.cell = self.b.scratch([3], i64)
+        """Where numbers become indices: the block to look into, the place that is taken, and whether to look at all."""
+
+    def write(self) -> SpecOp:
+        b = self.b
+
+        def first_folds(at: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+            self._fold(at, None)
+            return carried
+
+        b.loop(b.index(0), b.index(self.blocks), 1, first_folds)
+        start = [b.full(self.nothing, (), self.kind), b.full(-1, (), i64)]
+        b.loop(b.index(0), b.index(int(self.call.attributes["keep"])), 1, self._round, start)
+        return b.finish()
+
+    def _keys(self, j: SSAValue, *, beyond: int) -> tuple[SSAValue, SSAValue]:
+        """The keys of a stretch and their places; `beyond` the row there is nothing."""
+        b, place = self.b, Place({"_i": self.row, "_j": j}, ("_j",), (self.width,), {"_j": self.count})
+        loaded = b.load(self.call.input(b, 0), [Dim.symbol("_i"), Dim.symbol("_j")], place)
+        key = _key(b, loaded, self.x.dtype, place, descending=bool(self.call.attributes["descending"]))
+        return b.clip(key, "_j", beyond, place), b.coordinate_of(Dim.symbol("_j"), place)
+
+    def _spread(self, scalar: SSAValue) -> SSAValue:
+        return self.b.broadcast(scalar, (self.width,), ())
+
+    def _cell_of(self, number: int, value: SSAValue) -> SSAValue:
+        """A number as an index, by way of memory."""
+        b = self.b
+        b.store(value, self.cell, [Dim.constant(number)], Place({}))
+        # Everybody reads what one wrote; the barrier of another cell stands before this one is written again.
+        b.barrier()
+        return b.fetch(self.cell, [Dim.constant(number)], {})
+
+    def _ends(self, at: SSAValue) -> tuple[SSAValue, SSAValue]:
+        start = Dim.symbol("_b") * self.block
+        return self.b.index(start, {"_b": at}), self.b.index(minimum(self.count, start + self.block), {"_b": at})
+
+    def _fold(self, at: SSAValue, taken: tuple[SSAValue, SSAValue] | None) -> None:
+        """The best of each column of a block, of what comes after the element that was taken."""
+        b = self.b
+        beaten = None if taken is None else [self._spread(part) for part in taken]
+
+        def join(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+            key, places = self._keys(j, beyond=self.nothing)
+            if beaten is not None:
+                later = b.elementwise(
+                    "and", b.elementwise("eq", key, beaten[0]), b.elementwise("gt", places, beaten[1])
+                )
+                is_left = b.elementwise("or", b.elementwise("lt", key, beaten[0]), later)
+                key = b.select(is_left, key, b.full(self.nothing, (self.width,), self.kind))
+            return [b.elementwise("max", carried[0], key)]
+
+        low, high = self._ends(at)
+        (best,) = b.loop(low, high, self.width, join, [b.full(self.nothing, (self.width,), self.kind)])
+        b.store(best, self.bests, [Dim.symbol("_b"), Dim.symbol("_w")], self._column(at))
+
+    def _column(self, at: SSAValue) -> Place:
+        return Place({"_b": at, "_w": self.b.index(0)}, ("_w",), (self.width,))
+
+    def _best(self) -> tuple[SSAValue, SSAValue]:
+        """The best key that is left, and the lowest block that has it."""
+        b = self.b
+
+        def join(at: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+            best, where = carried
+            place = self._column(at)
+            found = b.load(self.bests, [Dim.symbol("_b"), Dim.symbol("_w")], place)
+            is_better = b.elementwise("gt", found, best)
+            number = b.coordinate_of(Dim.symbol("_b"), place)
+            return [b.elementwise("max", found, best), b.select(is_better, number, where)]
+
+        start = [b.full(self.nothing, (self.width,), self.kind), b.full(0, (self.width,), i64)]
+        best, where = b.loop(b.index(0), b.index(self.blocks), 1, join, start)
+        return b.reduce(best, "max", 0), b.arg_reduce(best, where, "argmax", 0)
+
+    def _first(self, best: SSAValue, before: SSAValue, low: SSAValue, high: SSAValue) -> SSAValue:
+        """The first place behind `before` that has the key."""
+        b = self.b
+        wanted, passed, none = self._spread(best), self._spread(before), b.full((1 << 63) - 1, (self.width,), i64)
+
+        def join(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+            key, places = self._keys(j, beyond=self.nothing)
+            is_one = b.elementwise("and", b.elementwise("eq", key, wanted), b.elementwise("gt", places, passed))
+            return [b.elementwise("min", carried[0], b.select(is_one, places, none))]
+
+        (found,) = b.loop(low, high, self.width, join, [none])
+        return b.reduce(found, "min", 0)
+
+    def _round(self, number: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        """One more element of the row."""
+        b = self.b
+        last, last_place = carried
+        best, block = self._best()
+        before = b.select(b.elementwise("eq", best, last), last_place, b.full(-1, (), i64))
+        low, high = self._ends(self._cell_of(0, block))
+        if self.kind is self.x.dtype:
+            low, high = self._or_row(best, low, high)
+        place = self._first(best, before, low, high)
+        taken = self._cell_of(1, place)
+        self._put(number, taken, place)
+        self._fold(b.index(Dim.symbol("_t") // self.block, {"_t": taken}), (best, place))
+        return [best, place]
+
+    def _or_row(self, best: SSAValue, low: SSAValue, high: SSAValue) -> tuple[SSAValue, SSAValue]:
+        """The whole row where the best is the key that also stands for nothing: its block may have none left."""
+        b = self.b
+        is_nothing = b.elementwise("eq", best, b.full(self.nothing, (), self.kind))
+        flag = self._cell_of(2, b.select(is_nothing, b.full(1, (), i64), b.full(0, (), i64)))
+        names, own = {"_f": flag, "_l": low, "_h": high}, Dim.constant(1) - Dim.symbol("_f")
+        end = own * Dim.symbol("_h") + Dim.symbol("_f") * self.count
+        return b.index(own * Dim.symbol("_l"), names), b.index(end, names)
+
+    def _put(self, number: SSAValue, taken: SSAValue, place: SSAValue) -> None:
+        b, call = self.b, self.call
+        here = Place({"_i": self.row, "_n": number, "_t": taken})
+        at = [Dim.symbol("_i"), Dim.symbol("_n")]
+        if call.outputs[0] is not None:
+            b.store(b.load(call.input(b, 0), [at[0], Dim.symbol("_t")], here), call.output(b, 0), at, here)
+        if call.outputs[1] is not None:
+            b.store(place, call.output(b, 1), at, here)
+
+
+def _depths(count: Dim, width: int) -> list[int]:
+    best = depth_of(count, width)
+    return [best, best * 2, best // 2]
+
+
+def _sort_dtype(dtype: DType) -> DType:
     """What elements are compared as: every value of `dtype` has its own, in the same order."""
     return u8 if dtype.is_bool else i8 if dtype.name == "i4" else dtype.compute
 
@@ -24,8 +231,8 @@ def _write(call: Call) -> list[SpecOp]:
     """In order as a whole, or only the first few: as the static model has it, unless somebody chooses."""
     if int(call.attributes.get("keep", -1)) < 0:
         return _write_sorted(call)
-    ways = ["select", "sort"] if select.is_selected(call) else ["sort", "select"]
-    return select.write(call) if call.choose("topk.way", ways) == "select" else _write_sorted(call)
+    ways = ["select", "sort"] if is_selected(call) else ["sort", "select"]
+    return [Selection(call).write()] if call.choose("topk.way", ways) == "select" else _write_sorted(call)
 
 
 def _write_sorted(call: Call) -> list[SpecOp]:
@@ -35,7 +242,7 @@ def _write_sorted(call: Call) -> list[SpecOp]:
     # A row has what is kept of it, which the shape rule knows and a kernel does not.
     kept = count if values.shape[1] == count else minimum(values.shape[1], count)
     width = call.choose("sort.tile", [times * call.lanes for times in (2, 1, 4)])
-    key = _key(x.dtype)
+    key = _sort_dtype(x.dtype)
     b = call.builder([rows])
     row, low, high = b.program_id(0), b.index(0), b.index(count)
     keys, spare_keys = b.scratch([count], key), b.scratch([count], key)
@@ -66,4 +273,4 @@ def _write_sorted(call: Call) -> list[SpecOp]:
     return [b.finish()]
 
 
-KERNEL = LibraryKernel("sort", "Rows in order and where their elements came from; stable, NaN last.", _write)
+SORT = LibraryKernel("sort", "Rows in order and where their elements came from; stable, NaN last.", _write)

@@ -12,8 +12,8 @@ from tessera.backends.reference.interpret import run_tape
 from tessera.diagnostics.codes import GuardError, RuntimeArgumentError
 from tessera.diagnostics.error import CompilationError
 from tessera.frontend.concrete import concrete_type
-from tessera.frontend.facts import Facts
-from tessera.frontend.several import several
+from tessera.frontend.pytree import as_tuple
+from tessera.frontend.shape_inference import Facts
 from tessera.frontend.trace import Trace
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.base.tape import Guard, Tape
@@ -37,7 +37,7 @@ def tape_of(spec: OpSpec, arrays: Sequence[Any], attributes: Any, *, free: bool)
             type = TensorType(tuple(dims), type.dtype)
         stand_ins.append(trace.add_input(f"x{number}", type))
     made = trace.record(spec.name, stand_ins, attributes)
-    return trace.finish(several(made))
+    return trace.finish(as_tuple(made))
 
 
 @pytest.mark.parametrize("free", [False, True], ids=["static", "free"])

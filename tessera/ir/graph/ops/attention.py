@@ -32,8 +32,7 @@ from tessera.ir.graph.samples import Make, normal
 from tessera.ir.tile.facets import Library
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
-from tessera.types.dtype import DType
-from tessera.types.number_format import BlockFormat
+from tessera.types.dtype import BlockFormat, DType
 from tessera.types.shape import ONE, Named, broadcast, equal_dims, is_refuted, path, text
 from tessera.types.tensor_type import TensorType
 

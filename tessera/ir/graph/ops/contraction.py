@@ -28,8 +28,7 @@ from tessera.ir.graph.samples import normal
 from tessera.ir.tile.facets import Contraction, ContractionMaps
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim, product
-from tessera.types.dtype import DType
-from tessera.types.number_format import BlockFormat
+from tessera.types.dtype import BlockFormat, DType
 from tessera.types.promotion import promote
 from tessera.types.shape import ONE, Named, broadcast, is_refuted, path, text
 from tessera.types.tensor_type import TensorType

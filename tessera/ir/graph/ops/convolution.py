@@ -36,8 +36,7 @@ from tessera.ir.graph.samples import normal
 from tessera.ir.tile.facets import Contraction, ContractionMaps
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim, maximum, product
-from tessera.types.dtype import DType
-from tessera.types.number_format import BlockFormat
+from tessera.types.dtype import BlockFormat, DType
 from tessera.types.shape import ONE, text
 from tessera.types.tensor_type import TensorType
 

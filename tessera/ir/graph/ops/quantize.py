@@ -19,8 +19,7 @@ from tessera.ir.graph.samples import EXTREMES, UNARY_SHAPES, Make, normal, over
 from tessera.ir.tile.facets import Pointwise
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
-from tessera.types.dtype import DType
-from tessera.types.number_format import BLOCK_FORMATS, FORMATS, BlockFormat, conversion_fault
+from tessera.types.dtype import BLOCK_FORMATS, FORMATS, BlockFormat, DType, conversion_fault
 from tessera.types.shape import Named, broadcast, text
 from tessera.types.tensor_type import TensorType
 

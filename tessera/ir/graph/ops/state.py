@@ -15,9 +15,9 @@ from tessera.ir.graph.rules import integer_operand, same_dtype, visits
 from tessera.ir.graph.samples import Make
 from tessera.ir.tile.facets import Library
 from tessera.types import dtype as dt
+from tessera.types.device import problem
 from tessera.types.dim import Dim
 from tessera.types.shape import equal_dims, path, text
-from tessera.types.space import problem
 from tessera.types.tensor_type import TensorType
 
 STATE = frozenset({"state"})

@@ -19,8 +19,7 @@ from tessera.ir.graph.ops import policy_of
 from tessera.ir.graph.policy_casts import is_integer
 from tessera.ir.tile.facets import View
 from tessera.types import dtype as dt
-from tessera.types.dtype import DType
-from tessera.types.number_format import BLOCK_FORMATS, BlockFormat
+from tessera.types.dtype import BLOCK_FORMATS, BlockFormat, DType
 from tessera.types.policy import SILENT, ComputeMode, Policy
 from tessera.types.promotion import holds
 

@@ -9,8 +9,7 @@ from xdsl.ir import Operation, SSAValue
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import tile_type
-from tessera.types.dtype import bf16, f16, f32
-from tessera.types.number_format import FORMATS
+from tessera.types.dtype import FORMATS, bf16, f16, f32
 from tessera.types.policy import Policy
 
 _FORMATS = {"bf16": bf16, "f16": f16}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, ShapedAttr
-from tessera.types.space import problem
+from tessera.types.device import problem
 
 
 def _check_alloc(op: SpecOp) -> None:

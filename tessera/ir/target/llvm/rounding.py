@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tessera.ir.target.llvm.text import FunctionText, Value
 from tessera.ir.target.llvm.vector_ops import absolute, add, bits, from_bits, mul, shift, sub, times, with_sign
+from tessera.types.dtype import FORMATS, NumberFormat
 from tessera.types.frozen import frozen
-from tessera.types.number_format import FORMATS, NumberFormat
 
 _INFINITY = 0x7F800000
 _STEPS = 24  # random bits that decide, as in `ir/base/rounding.py`

@@ -12,7 +12,7 @@ from tessera.ir.target.scope import check_symbols
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
 from tessera.types.dtype import bool_
-from tessera.types.rounding import rounding_of
+from tessera.types.promotion import rounding_of
 
 
 def _check_blocks(op: SpecOp) -> None:

@@ -6,7 +6,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.scalar_functions import function_of
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import TileAttr
-from tessera.types.rounding import rounding_of
+from tessera.types.promotion import rounding_of
 
 
 def _tile(op: SpecOp, type: object) -> TileAttr:

@@ -17,7 +17,7 @@ from tessera.ir.base.types import TileAttr
 from tessera.ir.tile.dialect import DIALECT
 from tessera.ir.tile.softmax_recipe import attend, softmax
 from tessera.types.dtype import bool_
-from tessera.types.rounding import rounding_of
+from tessera.types.promotion import rounding_of
 
 NAMES = ("ttile.softmax", "ttile.attend")
 

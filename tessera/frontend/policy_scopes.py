@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from tessera.diagnostics.codes import PolicyError
 from tessera.diagnostics.span import user_span
 from tessera.frontend.concrete import concrete_type
-from tessera.frontend.inference import Inference
-from tessera.frontend.traced import TracedTensor
+from tessera.frontend.shape_inference import Inference
+from tessera.frontend.tracer import TracedTensor
 from tessera.ir.base import dispatch
 from tessera.ir.graph.ops import REGISTRY
 from tessera.ir.graph.policy_casts import Bits, OpUnderPolicy, keyed_bits, static_bits

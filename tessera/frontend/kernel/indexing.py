@@ -6,33 +6,14 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from tessera.frontend.kernel.builder import KernelBuilder
-from tessera.frontend.kernel.reach import Reach
-from tessera.frontend.kernel.tiles import (
-    Axis,
-    Extent,
-    Index,
-    Loop,
-    NeedsNumber,
-    Operand,
-    Tile,
-    cast_to,
-    dim_of,
-    expanded,
-    index_of,
-    joined_axes,
-    joined_shape,
-    stretched,
-    unary,
-)
-from tessera.ir.tile.records import Memory
+from tessera.frontend.kernel.extents import NO_ROW, NO_ROW_FIX, Axis, Extent, Loop, NeedsNumber, dim_of, index_of
+from tessera.frontend.kernel.index_bounds import Reach
+from tessera.frontend.kernel.tiles import Operand, Tile, cast_to, expanded, joined_axes, joined_shape, stretched, unary
 from tessera.types.dim import Dim, maximum, minimum
 from tessera.types.dtype import DType, i32, i64
 from tessera.types.frozen import frozen
 from tessera.types.policy import SILENT, Policy
 from tessera.types.tensor_type import TensorType
-
-NO_ROW = ("a whole dim of 0 elements is no tile", "rule: a tile has at least one element along each axis")
-NO_ROW_FIX = "do not call the kernel with rows of no elements, or loop over them with `tile.range_k`"
 
 
 class TensorRef:
@@ -434,12 +415,3 @@ def number_tile(b: KernelBuilder, dim: Dim, shape: tuple[int, ...]) -> Tile:
     """A number that is known at run time, at every element of a tile."""
     b.zero()
     return coordinate_tile(b, dim, [None] * len(shape), shape)
-
-
-def memory_type(b: KernelBuilder, number: int) -> TensorType:
-    found = b.types[number]
-    assert isinstance(found, Memory)
-    return found.type
-
-
-__all__ = ["Index", "Origin", "Place", "Spot", "TensorRef", "clipped", "place_of", "spots_of", "within"]

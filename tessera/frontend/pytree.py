@@ -1,14 +1,105 @@
-"""Pytrees: nested dicts, lists, tuples, named tuples and dataclasses as a flat list of leaves and a form."""
+"""Pytrees: containers as a flat list of leaves and a form; keys of static leaves; fast paths for a known form."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tessera.diagnostics.codes import PytreeError
-from tessera.frontend.several import several
+from tessera.frontend.concrete import scalar_tensor
+from tessera.types.dim import Dim
+from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
+
+if TYPE_CHECKING:
+    from tessera.frontend.bind import Leaf
+
+
+# One or several: arguments that may be given either way.
+
+
+def is_sequence(value: Any) -> bool:
+    """Whether a value is a tuple or a list."""
+    return isinstance(value, tuple | list)
+
+
+def as_tuple(value: Any) -> tuple[Any, ...]:
+    """A tuple or list as a tuple, and anything else as a tuple of one."""
+    return tuple(value) if is_sequence(value) else (value,)
+
+
+# `static_key`: what tells one Python value from another where a program depends on it, finer than `==`.
+
+# Values of these types are the same wherever they are equal; the type itself is part of the key.
+_EXACT = frozenset({int, bool, str, bytes, type(None), type(...), type(NotImplemented), range, Dim, DType})
+_SINGLE = frozenset({int, bool, str, bytes, type(None), type(...)})
+
+
+def static_key(value: Any) -> Hashable:
+    """A key that is equal for two values exactly where a trace cannot tell them apart.
+
+    `==` is too coarse: 1, 1.0 and True are equal, as are 0.0 and -0.0, and so are tuples and frozen dataclasses of
+    them; and it is too fine for NaN, which equals nothing. Raises TypeError for a value that cannot key a cache.
+    """
+    kind: type[Any] = value.__class__
+    if kind in _EXACT:
+        return (kind, value)
+    if kind in (float, complex):
+        # The text has the sign of zero, and one spelling for every NaN.
+        return (kind, repr(value))
+    if isinstance(value, Enum):
+        return (kind, value.name)
+    if isinstance(value, tuple):
+        items: tuple[Any, ...] = value  # pyright: ignore[reportUnknownVariableType]
+        return (kind, tuple([static_key(item) for item in items]))
+    return _rare_key(kind, value)
+
+
+def _rare_key(kind: type[Any], value: Any) -> Hashable:
+    if isinstance(value, frozenset):
+        members: frozenset[Any] = value  # pyright: ignore[reportUnknownVariableType]
+        return (kind, frozenset([static_key(item) for item in members]))
+    if kind is slice:
+        return (kind, static_key(value.start), static_key(value.stop), static_key(value.step))
+    if isinstance(value, Mapping):
+        pairs: Mapping[Any, Any] = value  # pyright: ignore[reportUnknownVariableType]
+        return (kind, tuple([(static_key(name), static_key(item)) for name, item in pairs.items()]))
+    if hasattr(value, "tobytes") and hasattr(value, "dtype"):
+        return (kind, str(value.dtype), tuple(value.shape), value.tobytes())
+    hash(value)
+    if _is_frozen_record(kind):
+        # Field by field, whatever equality the class has: a finer key costs a trace, a coarser one is a wrong result.
+        names = [item.name for item in dataclasses.fields(value) if item.compare]
+        return (kind, tuple([static_key(getattr(value, name)) for name in names]))
+    return (kind, value)
+
+
+def is_single(kind: type[Any]) -> bool:
+    """Whether values of a type are one Python object each, for which `==` between values of that type is enough."""
+    return kind in _SINGLE
+
+
+def is_value(value: Any) -> bool:
+    """Whether a value is all there is to know: one equal to it, wherever it lies, is as good."""
+    kind: type[Any] = value.__class__
+    if kind in _EXACT or kind in (float, complex, slice) or isinstance(value, Enum):
+        return True
+    if isinstance(value, tuple | frozenset):
+        items: Any = value  # pyright: ignore[reportUnknownVariableType]
+        return all(is_value(item) for item in items)
+    if _is_frozen_record(kind):
+        return all(is_value(getattr(value, item.name)) for item in dataclasses.fields(value))
+    return False
+
+
+def _is_frozen_record(kind: Any) -> bool:
+    parameters = getattr(kind, "__dataclass_params__", None)
+    return parameters is not None and parameters.frozen
+
+
+# Pytrees: nested dicts, lists, tuples, named tuples and dataclasses as a flat list of leaves and a form.
 
 Children: TypeAlias = "tuple[Sequence[Any], Hashable]"
 
@@ -165,7 +256,7 @@ def _field_steps(data: Hashable, _: int) -> list[str]:
 
 
 def _strings(data: Hashable) -> tuple[Any, ...]:
-    return several(data)
+    return as_tuple(data)
 
 
 def _split_dict(value: dict[Any, Any]) -> Children:
@@ -232,3 +323,117 @@ def node_of(kind: type[Any]) -> Node:
     node = _NODES.get(kind) or _discovered(kind)
     assert node is not None, f"`{kind.__name__}` is in a tree but is no container"
     return node
+
+
+# Trees of a known form, taken apart and put together by functions made for that form: no form is built to compare.
+
+Take: TypeAlias = "Callable[[Any, list[Any]], bool]"
+Make: TypeAlias = "Callable[[Iterator[Any]], Any]"
+
+_NUMBERS = (bool, int, float)
+
+
+def taker(tree: Tree, leaves: Iterator[Leaf]) -> Take:
+    """A function that puts the tensors of a value into a list, or says that the value is of another form.
+
+    `leaves` are those of the form, in order: a static one must be equal, a declared scalar may be a Python number.
+    """
+    if tree.is_leaf:
+        return _leaf_taker(next(leaves))
+    kind, data = tree.type, tree.data
+    children = [taker(child, leaves) for child in tree.children]
+    if kind is dict:
+        return _dict_taker(as_tuple(data), children)
+    if kind in (list, tuple):
+        return _sequence_taker(kind, children)
+    return _node_taker(kind, data, children)
+
+
+def _leaf_taker(leaf: Leaf) -> Take:
+    dtype = leaf.dtype
+
+    def take_scalar(value: Any, out: list[Any]) -> bool:
+        out.append(scalar_tensor(value, dtype) if value.__class__ in _NUMBERS else value)
+        return True
+
+    def take(value: Any, out: list[Any]) -> bool:
+        out.append(value)
+        return True
+
+    def take_tensor(value: Any, out: list[Any]) -> bool:
+        out.append(value)
+        return value.__class__ not in _NUMBERS  # a number that no annotation calls a tensor is part of the program
+
+    if dtype is None:
+        return _static_taker(leaf.static, leaf.key)
+    if leaf.dims:
+        return take
+    return take_scalar if leaf.is_declared else take_tensor
+
+
+def _static_taker(static: Any, key: Hashable) -> Take:
+    kind: type[Any] = static.__class__
+
+    def take_single(value: Any, _: list[Any]) -> bool:
+        return value is static or (value.__class__ is kind and value == static)
+
+    def take_value(value: Any, _: list[Any]) -> bool:
+        return value is static or (value.__class__ is kind and static_key(value) == key)
+
+    def take_object(value: Any, _: list[Any]) -> bool:
+        # Objects that call themselves equal may hold different things; what was traced is what this one holds.
+        return value is static
+
+    if is_single(kind):
+        return take_single
+    return take_value if is_value(static) else take_object
+
+
+def _dict_taker(keys: Sequence[Any], children: Sequence[Take]) -> Take:
+    pairs, count = list(zip(keys, children, strict=True)), len(keys)
+
+    def take(value: Any, out: list[Any]) -> bool:
+        if value.__class__ is not dict or len(value) != count:
+            return False
+        for key, child in pairs:  # noqa: SIM110 - a generator would cost more than the loop
+            if key not in value or not child(value[key], out):
+                return False
+        return True
+
+    return take
+
+
+def _sequence_taker(kind: Any, children: Sequence[Take]) -> Take:
+    count = len(children)
+
+    def take(value: Any, out: list[Any]) -> bool:
+        if value.__class__ is not kind or len(value) != count:
+            return False
+        return all(child(item, out) for child, item in zip(children, value, strict=True))
+
+    return take
+
+
+def _node_taker(kind: Any, data: Any, children: Sequence[Take]) -> Take:
+    split = node_of(kind).split
+
+    def take(value: Any, out: list[Any]) -> bool:
+        if value.__class__ is not kind:
+            return False
+        items, found = split(value)
+        return found == data and all(child(item, out) for child, item in zip(children, items, strict=True))
+
+    return take
+
+
+def maker(tree: Tree) -> Make:
+    """A function that makes a value of this form from its leaves."""
+    if tree.type is None:
+        return next
+    kind, data = tree.type, tree.data
+    children, join = [maker(child) for child in tree.children], node_of(kind).join
+
+    def make(leaves: Iterator[Any]) -> Any:
+        return join(kind, data, [child(leaves) for child in children])
+
+    return make

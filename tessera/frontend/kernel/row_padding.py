@@ -50,6 +50,7 @@ def check_width(program: KernelProgram, lanes: int, registers: int) -> None:
 
 
 def too_wide(width: int, most: int, span: Span | None) -> KernelError:
+    """The error for a row that does not fit into the registers of a program."""
     return KernelError(
         f"a tile with rows of {width} elements is wider than a program can hold, which is {most} on this machine",
         span=span,
@@ -170,6 +171,3 @@ def _identity(kind: str, dtype: DType) -> Any:
         return float("-inf") if kind == "max" else float("inf")
     low, high = integer_range(dtype)
     return low if kind == "max" else high
-
-
-__all__ = ["check_width", "filled"]

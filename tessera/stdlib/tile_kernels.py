@@ -1,4 +1,4 @@
-"""Attention in the kernel language: one pass over the keys, with scores that are never stored."""
+"""Work on whole rows in the kernel language: softmax and layer normalization."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from tessera.api.kernel import kernel
 from tessera.frontend.kernel import language as tile
 from tessera.frontend.kernel.tiles import INF, KTile
 from tessera.types.dtype import f32
+
+# Attention in the kernel language: one pass over the keys, with scores that are never stored.
 
 
 @kernel
@@ -48,4 +50,22 @@ def rotary_embedding(
     tile.store(out, second * c + first * s, rows=T.m, cols=slice(half, 2 * half))
 
 
-__all__ = ["flash_attention_2", "rotary_embedding"]
+# Work on whole rows in the kernel language: softmax and layer normalization.
+
+
+@kernel
+def stable_softmax(x: KTile["B*S", "D"]) -> Any:
+    """Rows of positive numbers that sum to one; a row of nothing but -inf gives zeros."""
+    T = tile.context()
+    return tile.cast(tile.tile_softmax_rmax(tile.load(x, rows=T.m, cols=T.d)), x.dtype)
+
+
+@kernel
+def efficient_layernorm(x: KTile["B*S", "D"], weight: KTile["D"], bias: KTile["D"], *, eps: float = 1e-5) -> Any:
+    """Rows less their mean, over their deviation, by `weight`, plus `bias`; read once, summed in f32."""
+    T = tile.context()
+    rows = tile.load(x, rows=T.m, cols=T.d)
+    centred = rows - (tile.tile_reduce_rowsum(rows) / float(T.d))[:, None]
+    variance = tile.tile_reduce_rowsum(centred * centred) / float(T.d)
+    scaled = centred * tile.rsqrt(variance + eps)[:, None]
+    return tile.cast(scaled * tile.load(weight, T.d) + tile.load(bias, T.d), x.dtype)

@@ -6,7 +6,7 @@ from typing import Any
 
 from tessera.diagnostics.codes import DTypeError
 from tessera.frontend.kernel.builder import KernelBuilder, current
-from tessera.frontend.kernel.places import within
+from tessera.frontend.kernel.indexing import within
 from tessera.frontend.kernel.tiles import Operand, Tile, cast_to, constant, made, number_of, tile_of
 from tessera.ir.tile.records import Memory, TileOp
 from tessera.types.dim import Dim

@@ -12,10 +12,10 @@ from tessera.diagnostics.span import Span, user_span
 from tessera.frontend.annotations import Parameter, leaf_annotations
 from tessera.frontend.bind import bound_arguments, check_form, no_tensor
 from tessera.frontend.concrete import concrete_type
-from tessera.frontend.returned import check_type
+from tessera.frontend.pytree import flatten, leaf_paths, unflatten
+from tessera.frontend.return_annotations import check_type
 from tessera.frontend.size import Size
-from tessera.frontend.traced import TracedTensor
-from tessera.frontend.tree import flatten, leaf_paths, unflatten
+from tessera.frontend.tracer import TracedTensor
 from tessera.types.annotation import ANONYMOUS, TensorAnnotation
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
@@ -68,12 +68,12 @@ class Declared:
     def _policy(self, trace: Trace) -> Any:
         if not self.policy:
             return nullcontext()
-        from tessera.frontend.policies import entered  # noqa: PLC0415 - few functions have any
+        from tessera.frontend.policy_scopes import entered  # noqa: PLC0415 - few functions have any
 
         return entered(trace, self.policy)
 
     def _returned(self, trace: Trace, result: Any, given: _Sizes) -> Any:
-        from tessera.frontend.returned_sizes import ReturnedSizes  # noqa: PLC0415 - few functions declare any
+        from tessera.frontend.return_annotations import ReturnedSizes  # noqa: PLC0415 - few functions declare any
 
         leaves, tree = flatten(result, as_written=True)
         wanted = leaf_annotations(self.returns, tree)

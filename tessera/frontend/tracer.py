@@ -1,4 +1,4 @@
-"""`TracedTensor`: the stand-in a function is run on, which has a type but no data."""
+"""`TracedTensor`: the tracer that a function is run on, which has a type but no data."""
 
 from __future__ import annotations
 

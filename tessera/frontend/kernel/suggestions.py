@@ -12,8 +12,8 @@ from typing import Any
 from tessera.diagnostics.error import Fix
 from tessera.diagnostics.span import Span
 from tessera.frontend.kernel import scalar
-from tessera.frontend.kernel.places import TensorRef
-from tessera.frontend.kernel.structure import Context
+from tessera.frontend.kernel.extents import Context
+from tessera.frontend.kernel.indexing import TensorRef
 from tessera.frontend.kernel.tiles import Operand
 
 LANGUAGE = "tessera.tile"
@@ -170,6 +170,3 @@ def _called(scope: Mapping[str, Any]) -> str:
     """What the kernel's file calls the language; empty where it has no name for it."""
     module = sys.modules.get(LANGUAGE)
     return next((name for name, value in scope.items() if module is not None and value is module), "")
-
-
-__all__ = ["advice_for", "attribute_refusal", "call_refusal", "is_of_library", "is_of_tensors", "tensor_refusal"]

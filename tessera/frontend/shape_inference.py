@@ -1,0 +1,425 @@
+"""Shape inference while tracing: equalities of symbolic dims proved, assumed (and guarded at run time) or refuted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tessera.diagnostics.codes import BroadcastError, DTypeError, ShapeError, SpecializationError
+from tessera.diagnostics.error import Fix, TesseraError
+from tessera.diagnostics.span import Span
+from tessera.frontend.fixes import fixes_of
+from tessera.frontend.pytree import is_sequence
+from tessera.ir.base.spec import OpSpec
+from tessera.ir.base.tape import Guard, Record, Tape
+from tessera.types.dim import Atom, Dim, maximum, minimum
+from tessera.types.frozen import frozen
+from tessera.types.shape import is_at_least, is_refuted
+from tessera.types.tensor_type import TensorType
+
+if TYPE_CHECKING:
+    from tessera.frontend.trace import Trace
+    from tessera.types.constraint import Answer, Constraint, ConstraintSolver
+
+
+# Dims under lower bounds of their symbols: which `min` and `max` they decide, and which dim they make 1.
+
+
+def resolved(dim: Dim, at_least: Mapping[str, int]) -> Dim:
+    """The dim without those `min` and `max` that are decided where symbols are at least so large.
+
+    >>> n = Dim.symbol("N")
+    >>> str(resolved(minimum(n, 4) + maximum(n - 1, 0), {"N": 4}))
+    'N + 3'
+    """
+    if dim.symbols.isdisjoint(at_least):
+        return dim
+    total = Dim.constant(0)
+    for monomial, count in dim.terms:
+        part = Dim.constant(count)
+        for atom in monomial:
+            part = part * _resolved_atom(atom, at_least)
+        total = total + part
+    return total
+
+
+def _resolved_atom(atom: Atom, at_least: Mapping[str, int]) -> Dim:
+    if atom.kind == "symbol":
+        return Dim.symbol(atom.name)
+    left, right = (resolved(part, at_least) for part in atom.args)
+    if atom.kind in ("min", "max"):
+        # Symbols are 0 and up, so those of the shifted difference stand for what is above the bounds.
+        gap = (left - right).substitute({name: Dim.symbol(name) + least for name, least in at_least.items()})
+        if is_at_least(gap, 0):
+            return right if atom.kind == "min" else left
+        if is_at_least(-gap, 0):
+            return left if atom.kind == "min" else right
+        return minimum(left, right) if atom.kind == "min" else maximum(left, right)
+    return left // right if atom.kind == "floordiv" else left % right
+
+
+_LARGE = (1_000_003, 2_000_029)
+
+
+def one_from(dim: Dim) -> tuple[str, int] | None:
+    """The symbol and the least value of it from which on a dim is 1; None where there is none.
+
+    >>> one_from(minimum(Dim.symbol("N"), 1))
+    ('N', 1)
+    """
+    if len(dim.symbols) != 1:
+        return None
+    (symbol,) = dim.symbols
+    if any(dim.evaluate({symbol: value}) != 1 for value in _LARGE):
+        return None
+    for least in sorted({1, *(value for number in _numbers(dim) for value in (number, number + 1) if value > 1)}):
+        if resolved(dim, {symbol: least}).value == 1:
+            return symbol, least
+    return None
+
+
+def _numbers(dim: Dim) -> set[int]:
+    """Every number that stands in a dim, without its sign."""
+    found = {abs(count) for _, count in dim.terms}
+    for monomial, _ in dim.terms:
+        for atom in monomial:
+            found |= {number for part in atom.args for number in _numbers(part)}
+    return found
+
+
+# What a trace has assumed about free dims: equalities put into its types, and guards for the rest.
+
+
+class Asker(Protocol):
+    """Who needed an equality: an op at a line of the user's."""
+
+    def named(self, message: str) -> str:
+        """A message with operands called what the user calls them."""
+        ...
+
+    def shape_fix(self) -> Fix | None:
+        """The edit of the op's operands after which nothing would have had to be assumed."""
+        ...
+
+
+@frozen
+class Assumption:
+    """`left == right` was needed, for this reason, at this place; `constraint` is the rule it is from, if any.
+
+    `what` is what code carries, and is the same for the same op; `asker` can say it in the user's words.
+    """
+
+    left: Dim
+    right: Dim
+    what: str
+    span: Span | None
+    constraint: Constraint | None = None
+    asker: Asker | None = None
+
+    @property
+    def rule(self) -> str:
+        """The reason in the user's words."""
+        return self.what if self.asker is None else self.asker.named(self.what)
+
+
+@dataclass
+class Facts:
+    """Equalities among dims; `declared` are the names that the user's annotations leave free.
+
+    A declared dim may meet another dim, or the size of a tensor that is given at the call and not declared; it may not
+    be fixed to a number that the program's text decides. `at_least` are bounds that slices of free dims asked for.
+
+    Where there are constraints, `solver` knows them and all that was assumed; `derived` are the equalities that they
+    prove of shapes, and `proved` is a text of each and of constraints that others prove, with the constraints it is by.
+    """
+
+    declared: frozenset[str] = frozenset()
+    order: dict[str, int] = field(default_factory=dict[str, int])
+    values: dict[str, Dim] = field(default_factory=dict[str, Dim])
+    at_least: dict[str, int] = field(default_factory=dict[str, int])
+    assumptions: list[Assumption] = field(default_factory=list[Assumption])
+    kept_alive: list[Any] = field(default_factory=list[Any])
+    solver: ConstraintSolver | None = None
+    names: dict[str, Dim] = field(default_factory=dict[str, Dim])
+    proved: list[tuple[str, tuple[Constraint, ...]]] = field(default_factory=list[Any])
+    derived: list[Assumption] = field(default_factory=list[Assumption])
+
+    def anchor(self, type: TensorType) -> None:
+        """Note the symbols of an input, in the order they are met."""
+        for dim in type.shape:
+            for symbol in sorted(dim.symbols):
+                self.order.setdefault(symbol, len(self.order))
+
+    def known(self, dim: Dim) -> Dim:
+        """The dim with all equalities put in."""
+        dim = self._substituted(dim)
+        return resolved(dim, self.at_least) if self.at_least else dim
+
+    def _substituted(self, dim: Dim) -> Dim:
+        while self.values and dim.symbols & self.values.keys():
+            dim = dim.substitute(self.values)
+        return dim
+
+    def suppose_one(self, dim: Dim, what: str, span: Span | None) -> bool:
+        """Take a dim for 1 that is 1 for all but small sizes, as that of `x[:1]` is; False for any other."""
+        dim = self.known(dim)
+        found = one_from(dim)
+        if dim.value == 1 or found is None:
+            return dim.value == 1
+        symbol, least = found
+        self.assume(minimum(Dim.symbol(symbol), least), Dim.constant(least), f"{what}, with {symbol} >= {least}", span)
+        self.at_least[symbol] = max(least, self.at_least.get(symbol, 0))
+        return True
+
+    def solver_in_use(self) -> ConstraintSolver:
+        """The solver, made when there is a first constraint."""
+        if self.solver is None:
+            from tessera.types.constraint import Constraint, ConstraintSolver  # noqa: PLC0415 - few functions have any
+
+            known = [Constraint.equality(item.left, item.right, item.span) for item in self.assumptions]
+            self.solver = ConstraintSolver(known)
+        return self.solver
+
+    def decide(self, left: Dim, right: Dim) -> Answer | None:
+        """What the constraints say of `left == right`; None where there are none."""
+        if self.solver is None:
+            return None
+        from tessera.types.constraint import Constraint  # noqa: PLC0415 - see above
+
+        return self.solver.decide(Constraint.equality(left, right))
+
+    def derive(self, item: Assumption, because: tuple[Constraint, ...]) -> Dim:
+        """Note an equality that the constraints prove, for those that look at the shapes later; the dim both are."""
+        self.derived.append(item)
+        self.proved.append((f"{item.left} == {item.right}", because))
+        left, right = item.left, item.right
+        return left if left.is_static or not right.is_static else right
+
+    def assume(
+        self,
+        left: Dim,
+        right: Dim,
+        what: str,
+        span: Span | None,
+        constraint: Constraint | None = None,
+        given: Collection[int] = (),
+        asker: Asker | None = None,
+    ) -> Dim:
+        """Take `left == right` for true from here on, and give the dim both are.
+
+        `given` are numbers that a declared dim may be: sizes of tensors that come with the call, undeclared.
+        """
+        item = Assumption(left, right, what, span, constraint, asker)
+        self.assumptions.append(item)
+        self._tell_solver(left, right, span, constraint)
+        left, right = self.known(left), self.known(right)
+        solved = self._solve(left, right)
+        if solved is None:
+            return left if left.is_static or not right.is_static else right
+        symbol, value = solved
+        is_fixed = value.is_static and symbol in self.declared and value.value not in given
+        if is_fixed and constraint is None:
+            raise SpecializationError(
+                f"`{symbol}` is declared free, but here it must be {value}",
+                span=span,
+                notes=(f"rule: {item.rule}",),
+                fix=lambda span: fixes_of("values").annotation_fix(span, symbol, value),
+            )
+        self.values = {name: dim.substitute({symbol: value}) for name, dim in self.values.items()}
+        self.values[symbol] = value
+        if symbol in self.at_least and value.symbol_name is not None:
+            self.at_least[value.symbol_name] = max(self.at_least[symbol], self.at_least.get(value.symbol_name, 0))
+        return self.known(left)
+
+    def _tell_solver(self, left: Dim, right: Dim, span: Span | None, constraint: Constraint | None) -> None:
+        if self.solver is None:
+            return
+        from tessera.types.constraint import Constraint  # noqa: PLC0415 - see above
+
+        told = constraint or Constraint.equality(left, right, span)
+        if told not in self.solver.constraints:
+            self.solver.add(told)
+
+    def _solve(self, left: Dim, right: Dim) -> tuple[str, Dim] | None:
+        """The equality as `symbol = value`, replacing the symbol that was met last; None when it is not so simple."""
+        gap = left - right
+        solutions: list[tuple[str, Dim]] = []
+        for symbol in gap.symbols:
+            parts = gap.coefficient(symbol)
+            if parts is None or parts[0].value not in (1, -1):
+                continue
+            value = -parts[1] if parts[0].value == 1 else parts[1]
+            if value.symbol_name or (value.value is not None and value.value >= 0):
+                solutions.append((symbol, value))
+        return max(solutions, key=lambda pair: self.order.get(pair[0], 0), default=None)
+
+    def settle(self, tape: Tape) -> None:
+        """Put every equality into the types and attributes of a finished tape; what is left becomes its guards."""
+        if self.values or self.at_least:
+            _substitute(tape, self)
+        seen: set[tuple[Dim, Dim]] = set()
+        for item in (*self.assumptions, *self.derived):
+            # Not by bounds: a guard that is one would be decided by itself.
+            left, right = self._substituted(item.left), self._substituted(item.right)
+            if left != right and (left, right) not in seen:
+                seen.add((left, right))
+                tape.guards.append(Guard(left, right, item.what, item.span))
+
+
+def _substitute(tape: Tape, facts: Facts) -> None:
+    tape.types[:] = [_known_type(type, facts) for type in tape.types]
+    tape.records[:] = [_known_record(record, facts) for record in tape.records]
+
+
+def _known_type(type: TensorType, facts: Facts) -> TensorType:
+    return TensorType(tuple(facts.known(dim) for dim in type.shape), type.dtype)
+
+
+def _known_record(record: Record, facts: Facts) -> Record:
+    changed = {name: _known_attribute(value, facts) for name, value in record.attributes.items()}
+    return record if _same(changed, record.attributes) else replace(record, attributes=changed)
+
+
+def _known_attribute(value: Any, facts: Facts) -> Any:
+    if isinstance(value, Dim):
+        return facts.known(value)
+    if isinstance(value, Tape):
+        _substitute(value, facts)
+        return value
+    if is_sequence(value):
+        return tuple(_known_attribute(item, facts) for item in value)
+    return value
+
+
+def _same(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
+    return all(left[name] is right[name] for name in left)
+
+
+# What a shape rule asks while a function is traced: equalities proved, assumed or refuted at the user's line.
+
+MOST_BYTES = 2**63 - 1
+"""The most bytes of one tensor: offsets are signed numbers of 64 bits."""
+
+
+def check_bytes(spec: OpSpec, results: Sequence[TensorType], span: Span | None) -> None:
+    """Refuse a result that no machine can address, here where the line is known."""
+    for type in results:
+        size = type.size.value
+        if size is not None and size * type.dtype.bits > MOST_BYTES * 8:
+            bytes = -(-size * type.dtype.bits // 8)
+            raise ShapeError(
+                f"`{spec.name.split('.', 1)[1]}` gives {type}: {size} elements, {bytes} bytes",
+                span=span,
+                notes=(f"rule: a tensor has at most 2^63 - 1 = {MOST_BYTES} bytes",),
+                fix="compute a part of it at a time",
+            )
+
+
+def check_sizes(trace: Trace, op: str, sizes: Iterable[Dim], span: Span | None) -> None:
+    """Refuse sizes that are below zero, and guard those that may be: what is none could only fail as memory."""
+    for size in sizes:
+        if size.symbol_name is not None or (size.value is not None and size.value >= 0):
+            continue
+        known = trace.known(size)
+        if is_at_least(-known, 1):
+            raise ShapeError(f"`{op}` got a size below zero: {known}", span=span, fix="sizes are 0 or more")
+        if not is_at_least(known, 0) and known.symbols <= trace.facts.order.keys():
+            from tessera.frontend.constraints import suppose  # noqa: PLC0415 - few functions have any
+            from tessera.types.constraint import Constraint  # noqa: PLC0415
+
+            suppose(trace, Constraint(known, ">=", Dim.constant(0), span=span), span)
+
+
+class Inference:
+    """The `InferContext` of one op of a trace."""
+
+    __slots__ = ("attributes", "operands", "span", "spec", "trace", "types")
+
+    def __init__(
+        self,
+        trace: Trace,
+        spec: OpSpec,
+        operands: tuple[int, ...],
+        span: Span | None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.trace, self.spec, self.operands, self.span = trace, spec, operands, span
+        self.attributes = attributes or {}
+        self.types: list[TensorType] | None = None
+
+    def equal(self, left: Dim, right: Dim, what: str) -> Dim:
+        facts = self.trace.facts
+        left, right = facts.known(left), facts.known(right)
+        if left == right:
+            return left
+        if is_refuted(left, right):
+            raise self.fail(f"{what}: {left} and {right} differ")
+        answer = facts.decide(left, right)
+        if answer is not None and answer.is_proved:
+            return facts.derive(Assumption(left, right, what, self.span), answer.because)
+        if answer is not None and answer.is_refuted:
+            from tessera.frontend.constraints import listed, places  # noqa: PLC0415 - few functions have any
+
+            error = self.fail(f"{what}: {left} and {right} differ because of {listed(answer.because)}")
+            raise error.with_notes(*places(answer.because)) if isinstance(error, TesseraError) else error
+        self.types = self._types()  # as they are before it is assumed: later both dims are one
+        try:
+            return facts.assume(left, right, what, self.span, given=self._given_sizes(), asker=self)
+        except SpecializationError as error:
+            raise error.with_fix(self.shape_fix()) from None
+
+    def stretches(self, dim: Dim, other: Dim, what: str) -> bool:
+        """Whether a dim is taken for the 1 that broadcasts: that of `x[:1]` is, next to one that may be more."""
+        facts = self.trace.facts
+        return one_from(facts.known(other)) is None and facts.suppose_one(dim, what, self.span)
+
+    def _given_sizes(self) -> frozenset[int]:
+        """The static sizes of operands that come from tensors whose sizes are given at the call, not declared."""
+        given = self.trace.given
+        types = [self.trace.tape.types[value] for value in self.operands if value in given]
+        return frozenset(dim.value for type in types for dim in type.shape if dim.value is not None)
+
+    def fail(self, message: str, *, help: str = "") -> Exception:
+        kind = BroadcastError if "cannot broadcast" in message else ShapeError
+        return kind(self.named(message), span=self.span, notes=self._notes(), fix=self.shape_fix() or help or None)
+
+    def fail_dtype(self, message: str, *, help: str = "") -> Exception:
+        from tessera.frontend.fixes.operands import dtype_fix  # noqa: PLC0415 - for errors alone
+
+        fix = dtype_fix(self.spec, self._types(), self.attributes, self.span)
+        return DTypeError(message, span=self.span, notes=self._notes(), fix=fix or help or None)
+
+    def named(self, message: str) -> str:
+        """The message with operands called what the user calls them."""
+        if ".shape[" not in message:
+            return message
+        from tessera.frontend.fixes.operands import in_users_words  # noqa: PLC0415 - for errors and guards alone
+
+        inputs, names = self.trace.tape.inputs, self.trace.tape.names
+        known = [names[inputs.index(value)] if value in inputs else "" for value in self.operands]
+        return in_users_words(self.spec, message, known, self.span)
+
+    def shape_fix(self) -> Fix | None:
+        """The edit after which the shape rule holds with nothing assumed, if there is one."""
+        from tessera.frontend.fixes.operands import shape_fix  # noqa: PLC0415 - for errors alone
+
+        return shape_fix(self.spec, self._types(), self.attributes, self.span)
+
+    def _types(self) -> list[TensorType]:
+        if self.types is not None:
+            return self.types
+        types = [self.trace.tape.types[value] for value in self.operands]
+        return [type.with_shape(self.trace.known(dim) for dim in type.shape) for type in types]
+
+    def _notes(self) -> tuple[str, ...]:
+        """Where each operand came from, once each, by the name that the source has for it where ops run at once."""
+        return tuple(dict.fromkeys(self._note(at, value) for at, value in enumerate(self.operands)))
+
+    def _note(self, at: int, value: int) -> str:
+        note, inputs = self.trace.origin(value), self.trace.tape.inputs
+        name = self.spec.operands[at].rstrip("*?") if at < len(self.spec.operands) else ""
+        if value not in inputs or self.trace.tape.names[inputs.index(value)] != name:
+            return note
+        called = self.named(f"`{name}.shape[")[1 : -len(".shape[")]
+        return note.replace(f"`{name}`", f"`{called}`", 1)
