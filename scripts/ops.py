@@ -6,6 +6,7 @@ import importlib
 import sys
 from pathlib import Path
 
+from tessera.ir.base.dialect_of import installed, load_dialects
 from tessera.ir.base.op import CURRENT
 from tessera.ir.base.spec import Attribute, OpSpec, Registry
 
@@ -15,8 +16,10 @@ PAGES = {stage: FOLDER / f"{stage}.md" for stage in STAGES}
 
 
 def registry_of(stage: str) -> Registry:
-    """The ops that a stage declares."""
-    return importlib.import_module(f"tessera.ir.{stage}.ops").REGISTRY
+    """The ops that a stage declares, and what backends add to it."""
+    load_dialects()
+    registry: Registry = importlib.import_module(f"tessera.ir.{stage}.ops").REGISTRY
+    return installed()[registry.dialect] if stage == "target" else registry
 
 
 def render(stage: str) -> str:

@@ -10,7 +10,7 @@ from tessera.ir.base.dialect_of import accessor_names, class_name
 from tessera.ir.base.spec import Attribute, OpSpec, Registry
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("tessera.ir.graph", "tessera.ir.schedule", "tessera.ir.tile", "tessera.ir.target")
+PACKAGES = ("tessera.ir.graph", "tessera.ir.schedule", "tessera.ir.tile", "tessera.ir.target", "tessera.backends.nvptx")
 SCALARS = {
     "int": "int",
     "float": "float",
@@ -62,7 +62,9 @@ def render_class(spec: OpSpec) -> str:
 
 def render(package: str) -> str:
     """The stub of one package's ops."""
-    registry: Registry = importlib.import_module(f"{package}.dialect").DIALECT
+    module = importlib.import_module(f"{package}.dialect")
+    # Of a dialect that several packages add to, each has a stub of its own ops.
+    registry: Registry = module.REGISTRY if module.DIALECT.dialect == "ttarget" else module.DIALECT
     classes = [render_class(spec) for spec in sorted(registry, key=lambda spec: spec.name)]
     body = "\n\n".join(classes)
     used = [line for line in IMPORTS.splitlines() if not line or _is_used(line, body)]

@@ -49,7 +49,7 @@ def passes() -> list[Path]:
 
 
 def pass_name(file: Path) -> str:
-    """`tessera/ir/tile/passes/select_mma.py` is `tile-select-mma`."""
+    """`tessera/backends/nvptx/passes/select_mma.py` is `tile-select-mma`."""
     return f"{file.parts[2]}-{file.stem}".replace("_", "-")
 
 

@@ -12,6 +12,7 @@ from tessera.api.jit import Jit
 from tessera.api.kernel_vjp import check_called, check_declared, is_checking, vjp_name
 from tessera.api.specialization import Specialization
 from tessera.api.tuning import Tuning
+from tessera.compiler.backend import machines
 from tessera.compiler.kernel_instance import KernelInstance
 from tessera.compiler.options import Options, at_place
 from tessera.diagnostics.codes import ArgumentError, KernelError, RuntimeArgumentError
@@ -29,7 +30,7 @@ from tessera.frontend.trace import TracedFunction
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.types.device import Device
-from tessera.types.machine import GPUS, Machine
+from tessera.types.machine import Machine
 from tessera.types.schedule import Schedule, Space, schedule_of
 from tessera.types.tensor_type import TensorType
 
@@ -351,9 +352,9 @@ class _Written:
 
 def _machine(what: str, machine: Machine | str) -> Machine:
     """A machine, or the GPU of an architecture; raises for what is none."""
-    chosen = GPUS.get(machine) if isinstance(machine, str) else machine
+    chosen = machines().get(machine) if isinstance(machine, str) else machine
     if not isinstance(chosen, Machine):
-        raise ArgumentError(f"`{what}` knows no machine {machine!r}", fix=f"machines are {', '.join(GPUS)}")
+        raise ArgumentError(f"`{what}` knows no machine {machine!r}", fix=f"machines are {', '.join(machines())}")
     return chosen
 
 

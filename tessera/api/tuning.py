@@ -11,11 +11,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tessera.api.compilation import device_of, machine_text
-from tessera.compiler.backend import manifest_of
+from tessera.compiler.backend import machines, manifest_of
 from tessera.diagnostics.codes import ScheduleError
 from tessera.diagnostics.error import CompilationError
 from tessera.ir.base import dispatch
-from tessera.types.machine import GPUS
 from tessera.types.schedule import Schedule, Space
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ class Tuning:
         self, kernel: Kernel, points: Sequence[Schedule], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> list[Schedule]:
         """Those whose sums have the same bits: on a GPU, all that are on the best units that any of them is on."""
-        machine, found = GPUS.get(_device(kernel)), dict[Schedule, str]()
+        machine, found = machines().get(_device(kernel)), dict[Schedule, str]()
         if machine is None:
             return list(points)
         from tessera.compiler.kernel_trial import accumulation_unit, with_other_bits  # noqa: PLC0415 - it needs xDSL

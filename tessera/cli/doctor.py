@@ -18,9 +18,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tessera.compiler.backend import machines
 from tessera.diagnostics.error import InternalError, TesseraError
 from tessera.runtime.cache import Store
-from tessera.types.machine import GPUS, Machine
+from tessera.types.machine import Machine
 from tessera.types.settings import Settings
 
 # What the cpu backend looks at, widest first; the rest of a CPU's flags would only hide these.
@@ -173,7 +174,7 @@ def examine_gpu() -> list[Finding]:
         Finding("gpu", "nvidia", f"{len(nvidia)} device(s), {text}" if nvidia else "none"),
         _cuda_backend(),
         Finding("gpu", "amd", "present, and not used" if amd else "none"),
-        Finding("gpu", "compiles for", ", ".join(_machine_text(machine) for machine in GPUS.values())),
+        Finding("gpu", "compiles for", ", ".join(_machine_text(machine) for machine in machines().values())),
     ]
 
 

@@ -48,6 +48,10 @@ class Compilation(Protocol):
         """
         ...
 
+    def check_target(self, kernel: SpecOp) -> None:
+        """A closer look at a lowered kernel, beside its verifiers; raises OpError."""
+        ...
+
     def emit(self, program: SpecOp, kernels: Sequence[SpecOp], lowered: LoweredProgram, begin: Begin | None) -> Code:
         """Target IR and the host program as text: LLVM's, or another language that `Code.language` names."""
         ...
@@ -126,6 +130,12 @@ def backend_for_kind(kind: str) -> Manifest:
 def backend_for_machine(machine: Machine) -> Backend:
     """The backend that compiles for a machine."""
     return backend_of(backend_for_kind(machine.kind).name)
+
+
+@cache
+def machines() -> dict[str, Machine]:
+    """The machines of all backends that users can name, by the name of their architecture."""
+    return {machine.cpu: machine for one in manifests() for machine in one.machines}
 
 
 @cache

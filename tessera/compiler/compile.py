@@ -153,7 +153,7 @@ def _to_target(
         lowered = compilation.lower(program, kernels)
     with stages.measure("target", "door"):
         # The lowering has verified each kernel, and nothing changed since.
-        module = check_kernels(lowered.targets, compilation.machine, are_verified=True)
+        module = check_kernels(lowered.targets, compilation.machine, are_verified=True, check=compilation.check_target)
     if passes := compilation.target_passes():
         stages.run("target", passes, module)
     with stages.measure("target", "emit"):

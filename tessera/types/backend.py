@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tessera.types.frozen import frozen
+from tessera.types.machine import Machine
 
 
 @frozen
@@ -25,6 +26,8 @@ class Manifest:
     """Whether code is for the very device that is found, which must be asked before a cache key is known."""
     has_launch_schedule: bool = False
     """Whether warps, stages and vectors of a schedule change its code, and not blocks alone."""
+    machines: tuple[Machine, ...] = ()
+    """The machines that users can name to compile for."""
 
     @property
     def compiles(self) -> bool:

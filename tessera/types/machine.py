@@ -1,8 +1,66 @@
-"""What a machine can do, as a value: passes read it, and never import a backend."""
+"""What a machine can do, as a value: passes read it, and never import a backend.
+
+A backend fills in what is true of its machines only (which matrix instructions there are, how wide swizzled rows of
+shared memory are, what a multiprocessor holds), so that general passes ask a number and never a generation's name.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tessera.types.frozen import frozen
+
+AUTOMATIC = "automatic"
+"""The choice of matrix instructions that leaves it to the compiler: the best that take a kernel."""
+PLAIN = "multiply-adds"
+"""What computes matmuls where no matrix instruction takes them."""
+
+
+@frozen
+class MatrixInstruction:
+    """One matrix multiply-accumulate instruction: its rows, the columns it may have, and the bytes of K it takes.
+
+    `rounds` are the formats that its operands can be rounded to while they are copied to shared memory.
+    """
+
+    name: str
+    rows: int
+    columns: range
+    k_bytes: int = 32
+    rounds: tuple[str, ...] = ()
+
+    def problem(self, given: Sequence[int], sizes: Sequence[int]) -> str:
+        """What is wrong with rows, columns and K as given for a dot of M x N x K; empty where nothing is."""
+        if len(given) != 3:
+            return f"`instruction` is rows, columns and K, got {list(given)}"
+        rows, columns, k = given
+        taken_k = [self.k_bytes // bytes for bytes in (4, 2, 1)]
+        if rows != self.rows or columns not in self.columns or k not in taken_k:
+            last = self.columns[-1]
+            wide = f"{last}" if len(self.columns) == 1 else f"{self.columns[0]} to {last} in {self.columns.step}s"
+            taken = f"{self.rows} rows, {wide} columns and {', '.join(map(str, taken_k))} of K"
+            return f"one `{self.name}` takes {taken}, got {rows} x {columns} x {k}"
+        if any(size % part for size, part in zip(sizes, given, strict=True)):
+            return f"{' x '.join(map(str, sizes))} is not made of instructions of {rows} x {columns} x {k}"
+        return ""
+
+
+@frozen
+class BulkCopy:
+    """Copies of whole boxes of a tensor, which hardware makes by itself: the most elements along a dim, and dims."""
+
+    max_box: int
+    max_rank: int
+
+
+@frozen
+class Multiprocessor:
+    """What the blocks of a GPU's multiprocessor share: slots for warps and for blocks, shared bytes, registers."""
+
+    warps: int
+    blocks: int
+    shared: int
+    registers: int = 65536
 
 
 @frozen
@@ -11,7 +69,8 @@ class Machine:
 
     `lanes` is how many f32 one vector register holds; on a GPU, a warp's. Sizes are bytes; `threads` is not here: it
     never changes code. Of a GPU, `shared` is what one block may have, `blocks` how many multiprocessors there are,
-    and `isa` the instruction set its assembler is told.
+    and `isa` the instruction set its assembler is told. `is_proven` says that the authors ran code on such a machine;
+    for others it was assembled and no more.
     """
 
     name: str
@@ -26,6 +85,13 @@ class Machine:
     shared: int = 0
     blocks: int = 0
     isa: str = ""
+    instructions: tuple[MatrixInstruction, ...] = ()
+    """Matrix instructions, the best first."""
+    lines: tuple[int, ...] = ()
+    """Bytes of rows of shared tiles that matrix instructions read swizzled, the widest first."""
+    copy: BulkCopy | None = None
+    multiprocessor: Multiprocessor | None = None
+    is_proven: bool = True
 
     def has(self, feature: str) -> bool:
         return feature in self.features
@@ -35,31 +101,6 @@ class Machine:
         return self.kind == "gpu"
 
     @property
-    def is_proven(self) -> bool:
-        """Whether code for it was ever executed by who wrote it; for other GPUs it was assembled and no more."""
-        return not self.is_gpu or self.cpu in PROVEN
-
-
-def _gpu(cpu: str, isa: str, shared: int, blocks: int, l2: int, features: tuple[str, ...]) -> Machine:
-    return Machine(
-        f"cuda-{cpu}", "gpu", 32, 255, 0, l2, features, cpu, max_scratch=1 << 40, shared=shared, blocks=blocks, isa=isa
-    )
-
-
-PROVEN = ("sm_90a",)
-"""GPUs that code was run on."""
-_AMPERE = ("sm_80", "cp.async", "ldmatrix", "mma.sync")
-_HOPPER = ("sm_90", "tma", "mbarrier", "cluster")
-
-GPUS: dict[str, Machine] = {
-    machine.cpu: machine
-    for machine in (
-        _gpu("sm_80", "+ptx80", 163 << 10, 108, 40 << 20, _AMPERE),
-        _gpu("sm_86", "+ptx80", 99 << 10, 84, 6 << 20, _AMPERE),
-        _gpu("sm_89", "+ptx80", 99 << 10, 128, 72 << 20, _AMPERE),
-        _gpu("sm_90a", "+ptx87", 227 << 10, 132, 50 << 20, (*_AMPERE, *_HOPPER, "sm_90a", "wgmma", "setmaxnreg")),
-        _gpu("sm_100a", "+ptx87", 227 << 10, 148, 126 << 20, (*_AMPERE, *_HOPPER, "sm_100a", "tcgen05")),
-        _gpu("sm_120a", "+ptx87", 99 << 10, 170, 96 << 20, (*_AMPERE, *_HOPPER)),
-    )
-}
-"""GPUs by architecture (CUDA C++ Programming Guide, compute capabilities); only sm_90a was ever executed."""
+    def matrix_choices(self) -> tuple[str, ...]:
+        """What `matrix.units` can be: automatic, one of the instructions, or multiply-adds."""
+        return (AUTOMATIC, *(one.name for one in self.instructions), PLAIN)

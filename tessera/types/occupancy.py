@@ -9,7 +9,7 @@ capability.
 from __future__ import annotations
 
 from tessera.types.frozen import frozen
-from tessera.types.machine import Machine
+from tessera.types.machine import Multiprocessor
 
 WARP = 32
 QUARTERS = 4
@@ -24,28 +24,6 @@ MAX_REGISTERS = 255
 """Registers of a thread at most."""
 MAX_THREADS = 1024
 """Threads of a block at most."""
-
-
-@frozen
-class Multiprocessor:
-    """What blocks share: places for warps and for blocks, registers, bytes of shared memory."""
-
-    warps: int
-    blocks: int
-    shared: int
-    registers: int = 65536
-
-
-MULTIPROCESSORS: dict[str, Multiprocessor] = {
-    "sm_80": Multiprocessor(64, 32, 164 << 10),
-    "sm_86": Multiprocessor(48, 16, 100 << 10),
-    "sm_87": Multiprocessor(48, 16, 164 << 10),
-    "sm_89": Multiprocessor(48, 24, 100 << 10),
-    "sm_90a": Multiprocessor(64, 32, 228 << 10),
-    "sm_100a": Multiprocessor(64, 32, 228 << 10),
-    "sm_120a": Multiprocessor(48, 24, 100 << 10),
-}
-"""By architecture."""
 
 
 @frozen
@@ -83,19 +61,12 @@ class Occupancy:
         return f"{self.blocks} {many} a multiprocessor, {held}, limited by {self.limiter}"
 
 
-def multiprocessor_of(machine: Machine | str) -> Multiprocessor:
-    """The multiprocessors of a machine; raises KeyError for one of which nothing is known."""
-    name = machine if isinstance(machine, str) else machine.cpu
-    return MULTIPROCESSORS[name]
-
-
-def occupancy(machine: Machine | str, usage: Usage) -> Occupancy:
+def occupancy(has: Multiprocessor, usage: Usage) -> Occupancy:
     """How many blocks of such a kernel one multiprocessor holds.
 
-    >>> print(occupancy("sm_90a", Usage(threads=256, registers=64, shared=0)))
+    >>> print(occupancy(Multiprocessor(64, 32, 228 << 10), Usage(threads=256, registers=64, shared=0)))
     4 blocks a multiprocessor, 32 of 64 warps, limited by registers
     """
-    has = multiprocessor_of(machine)
     warps = -(-usage.threads // WARP)
     limits = (
         ("warps", has.warps // warps if usage.threads <= MAX_THREADS else 0),
@@ -121,22 +92,21 @@ def _whole(count: int, unit: int) -> int:
     return -(-count // unit) * unit
 
 
-def registers_for(machine: Machine | str, threads: int, blocks: int) -> int:
+def registers_for(has: Multiprocessor, threads: int, blocks: int) -> int:
     """Registers that a thread may have where a multiprocessor is to hold so many blocks.
 
-    >>> registers_for("sm_90a", 256, 2)
+    >>> registers_for(Multiprocessor(64, 32, 228 << 10), 256, 2)
     128
     """
     fitting = (
         registers
         for registers in range(MAX_REGISTERS, 0, -1)
-        if occupancy(machine, Usage(threads, registers, 0)).blocks >= blocks
+        if occupancy(has, Usage(threads, registers, 0)).blocks >= blocks
     )
     return next(fitting, 0)
 
 
-def shared_for(machine: Machine | str, blocks: int) -> int:
+def shared_for(has: Multiprocessor, blocks: int) -> int:
     """Shared bytes that a block may have where a multiprocessor is to hold so many."""
-    has = multiprocessor_of(machine)
     each = has.shared // blocks // SHARED_UNIT * SHARED_UNIT - RESERVED
     return max(0, each)

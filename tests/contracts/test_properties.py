@@ -16,6 +16,7 @@ from xdsl.dialects.builtin import ModuleOp
 import tessera as ts
 from tessera.api.lowering import lowered
 from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.lower import lower_kernel
 from tessera.compiler.options import Options
 from tessera.ir.base.passes import find_pass, pass_modules
@@ -23,13 +24,12 @@ from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.base.version import stamp
 from tessera.ir.graph.passes.state_accumulators import StateAccumulators
 from tessera.ir.target.door import check_kernels
-from tessera.types.machine import GPUS
 from tests.backends.cpu.bodies import kernels_of
 from tests.backends.cpu.random_bodies import Sample, boxes, maps, products, rows
 from tests.policy.programs import POLICIES, random_program
 
 ROOT = Path(__file__).parents[2]
-GRAPH, MATRIX = "tests/ir/graph/test_passes.py", "tests/tile/test_matrix_passes.py"
+GRAPH, MATRIX = "tests/ir/graph/test_passes.py", "tests/backends/nvptx/test_mma_passes.py"
 SAME = f"{MATRIX}::test_the_interpreter_gives_the_same_before_and_after"
 PLAN = "tests/schedule/test_meaning.py::test_a_plan_gives_what_the_graph_gives"
 NVPTX = "tests/backends/nvptx"
@@ -75,29 +75,33 @@ PROPERTIES = {
     "target-check-effects": CHECKED,
     "target-check-features": f"{NVPTX}/test_ampere.py::test_a_kernel_goes_to_machines_that_have_what_it_needs",
     "target-check-policy": CHECKED,
-    "target-hoist-descriptors": "tests/target/test_layout_passes.py::test_maps_are_made_once_wherever_they_were",
-    "target-place-shared": "tests/target/test_layout_passes.py::test_parts_lie_apart_and_those_with_places_stay",
+    "nvptx-hoist-descriptors": "tests/backends/nvptx/test_layout_passes.py::test_maps_are_made_once_wherever_they_were",
+    "nvptx-place-shared": "tests/backends/nvptx/test_layout_passes.py::test_parts_lie_apart_and_those_with_places_stay",
     "tile-check-barriers": "tests/tile/test_check_barriers.py::test_proofs_and_refutations_agree_with_running",
     "tile-check-bounds": "tests/tile/test_check_bounds.py::test_proofs_and_refutations_agree_with_running",
     "tile-check-effects": CHECKED,
     "tile-check-policy": CHECKED,
     "tile-check-races": "tests/tile/test_clean_suite.py::test_no_report",
-    "tile-choose-spaces": SAME,
+    "nvptx-choose-spaces": SAME,
     "tile-drop-bounds": "tests/schedule/test_known_multiples.py::test_bounds_that_are_dropped_were_never_reached",
     "tile-expand-softmax": "tests/tile/test_softmax_ops.py::test_rows_mean_the_same_when_written_out",
-    "tile-fit-steps": "tests/tile/test_fit_steps.py::test_sums_in_other_steps_are_the_same_to_the_last_bit",
-    "tile-fold-powers": "tests/tile/test_fold_powers.py::test_the_meaning_is_kept",
+    "nvptx-fit-steps": "tests/backends/nvptx/test_fit_steps.py::test_sums_in_other_steps_are_the_same_to_the_last_bit",
+    "nvptx-use-exp2": "tests/backends/nvptx/test_use_exp2.py::test_the_meaning_is_kept",
     "tile-fuse-multiply-adds": (
         "tests/policy/test_fast_math.py::test_what_is_fused_differs_by_the_rounding_of_the_product_alone"
     ),
-    "tile-overlap-products": SAME,
-    "tile-pipeline-copies": SAME,
-    "tile-place-barriers": "tests/tile/test_barriers.py::test_any_rings_that_a_kernel_says_are_kept_and_change_nothing",
-    "tile-schedule-programs": f"{MATRIX}::test_any_order_of_programs_gives_the_same",
-    "tile-select-matrix-units": SAME,
-    "tile-specialize-warps": SAME,
-    "tile-spread-scalars": ("tests/tile/test_spread_scalars.py::test_what_is_spread_is_the_same_for_each_element"),
-    "tile-swizzle-tiles": SAME,
+    "nvptx-overlap-mma": SAME,
+    "nvptx-pipeline-copies": SAME,
+    "nvptx-place-barriers": (
+        f"{NVPTX}/test_place_barriers.py::test_any_rings_that_a_kernel_says_are_kept_and_change_nothing"
+    ),
+    "nvptx-schedule-programs": f"{MATRIX}::test_any_order_of_programs_gives_the_same",
+    "nvptx-select-mma": SAME,
+    "nvptx-specialize-warps": SAME,
+    "nvptx-broadcast-scalars": (
+        "tests/backends/nvptx/test_broadcast_scalars.py::test_what_is_spread_is_the_same_for_each_element"
+    ),
+    "nvptx-swizzle-tiles": SAME,
     "cpu-check-accesses": "tests/target/test_check_accesses.py::test_lowering_keeps_the_accesses_of_random_bodies",
     "cpu-lower-kernels": "tests/backends/cpu/test_lower.py::test_pointwise_bodies",
 }

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tessera.backends.nvptx.gpus import MULTIPROCESSORS
 from tessera.backends.nvptx.register_estimate import estimate_registers
 from tessera.ir.target.machine_code import compile_text
 from tessera.runtime.devices.cuda.assembler import machine_code
@@ -65,9 +66,9 @@ def test_the_arithmetic_is_the_drivers(request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--update"):
         ANSWERS.write_text(json.dumps({"architecture": "sm_90a", "points": found}) + "\n")
     wrong = [
-        (point, str(occupancy("sm_90a", Usage(*point[:3]))))
+        (point, str(occupancy(MULTIPROCESSORS["sm_90a"], Usage(*point[:3]))))
         for point in found
-        if occupancy("sm_90a", Usage(*point[:3])).blocks != point[3]
+        if occupancy(MULTIPROCESSORS["sm_90a"], Usage(*point[:3])).blocks != point[3]
     ]
     assert wrong == []
 
@@ -81,7 +82,7 @@ def test_kernels_of_ours_run_as_often_as_foreseen(name: str) -> None:
         ptx = compile_text(code.text, parts.backend.code_target)
         function = Module(machine_code(ptx, "sm_90a")).function(code.name, code.shared)
         registers = registers_of(function)
-        foreseen = occupancy("sm_90a", Usage(code.threads, registers, code.shared))
+        foreseen = occupancy(MULTIPROCESSORS["sm_90a"], Usage(code.threads, registers, code.shared))
         assert foreseen.blocks == blocks_of(function, code.threads, code.shared)
         assert estimate_registers(ptx.decode()).registers == pytest.approx(registers, rel=0.4)
     assert name in PROGRAMS

@@ -11,12 +11,13 @@ import pytest
 
 from tessera import KTile, KVCache, Schedule, bf16, f32, kernel, tile
 from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.gpus import GPUS
 from tessera.compiler.kernel_instance import KernelInstance, candidates
 from tessera.diagnostics.codes import ArgumentError
 from tessera.frontend.kernel.legality import ranked, share_at_work
 from tessera.ir.target.machine_code import compile_text
 from tessera.ir.tile.write_records import write_kernel
-from tessera.types.machine import GPUS, Machine
+from tessera.types.machine import Machine
 from tessera.types.tensor_type import TensorType
 from tests.kernel import document, kernels, test_pipelines, test_schedule
 

@@ -10,9 +10,9 @@ import pytest
 
 from tessera import KTile, Schedule, i8, i32, kernel, tile
 from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.gpus import GPUS
 from tessera.ir.tile.write_records import write_kernel
 from tessera.stdlib import flash_attention_2
-from tessera.types.machine import GPUS
 from tests.kernel import kernels, test_schedule
 
 BACKEND = NvptxBackend()

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import KTile, Schedule, bf16, f32, kernel, tile
+from tessera.backends.nvptx.gpus import GPUS
 from tessera.compiler.compile import lower
 from tessera.compiler.kernel_trial import refusal
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import ScheduleError
 from tessera.frontend.kernel.legality import footprint_of, violations
-from tessera.types.machine import GPUS
 from tessera.types.schedule import Space, block
 from tests.kernel import kernels
 

@@ -7,9 +7,9 @@ from typing import Any
 import tessera as ts
 from tessera.backends.cpu.backend import CpuBackend
 from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.gpus import GPUS
 from tessera.compiler.compile import lower
 from tessera.ir.target.architectures import machine_of
-from tessera.types.machine import GPUS
 from tests.replay.case import Case, Sample
 from tests.target.samples import tile_kernels
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.reference.interpret import run_tape
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
@@ -22,7 +23,6 @@ from tessera.ir.schedule.emit.joined_dims import groups_of
 from tessera.ir.schedule.interpret import run_program
 from tessera.ir.schedule.walks import is_walkable
 from tessera.types.dim import Dim, product
-from tessera.types.machine import GPUS
 
 BF16: Any = ml_dtypes.bfloat16
 BACKEND = NvptxBackend(GPUS["sm_90a"])

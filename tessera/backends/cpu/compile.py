@@ -70,6 +70,9 @@ class CpuCompilation:
     def lower(self, program: SpecOp, kernels: Sequence[SpecOp]) -> LoweredProgram:
         return LoweredProgram(tuple(self.backend.lower(kernel) for kernel in kernels))
 
+    def check_target(self, kernel: SpecOp) -> None:
+        """Nothing beside the verifiers."""
+
     def emit(self, program: SpecOp, kernels: Sequence[SpecOp], lowered: LoweredProgram, begin: Begin | None) -> CpuCode:
         backend = self.backend
         texts, shared = backend.parts(lowered.targets, begin)

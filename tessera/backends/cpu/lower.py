@@ -10,9 +10,8 @@ from tessera.backends.cpu.rowwise import is_rowwise
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.effects import keep_promises
 from tessera.ir.base.op import SpecOp
-from tessera.ir.target.matrix_instructions import PLAIN
-from tessera.ir.tile.order import said_for_units
-from tessera.types.machine import Machine
+from tessera.ir.tile.choices import said_for_units
+from tessera.types.machine import PLAIN, Machine
 
 
 def lower_kernel(kernel: SpecOp, machine: Machine) -> SpecOp:

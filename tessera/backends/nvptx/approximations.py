@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xdsl.ir import SSAValue
 
-from tessera.backends.nvptx.hopper_narrow import NARROW
+from tessera.backends.nvptx.hopper.fast_math import NARROW
 from tessera.backends.nvptx.values import HARDWARE
 from tessera.ir.base.op import SpecOp, plain
 from tessera.ir.base.types import ShapedAttr

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tessera.backends.nvptx.ampere_emit import emit_warp_kernel
+from tessera.backends.nvptx.ampere.emit import emit_warp_kernel
 from tessera.backends.nvptx.approximations import EXACT_MATH, approximations
-from tessera.backends.nvptx.blackwell_emit import emit_tensor_kernel
+from tessera.backends.nvptx.blackwell.emit import emit_tensor_kernel
 from tessera.backends.nvptx.emit import emit_kernel
-from tessera.backends.nvptx.hopper_emit import emit_matrix_kernel
+from tessera.backends.nvptx.gpus import DEFAULT, GPUS
+from tessera.backends.nvptx.hopper.emit import emit_matrix_kernel
 from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.lower import lower_kernel, lower_shared_rows
-from tessera.backends.nvptx.matrix_lower import lower_matrix_kernel
 from tessera.backends.nvptx.matrix_units import Lowered, lower_to_units
+from tessera.backends.nvptx.mma.lower import lower_matrix_kernel
+from tessera.backends.nvptx.mma.programs import PAIRS
+from tessera.backends.nvptx.passes.overlap_mma import LAGS
 from tessera.backends.nvptx.values import EXACT
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.effects import keep_promises
@@ -21,14 +24,8 @@ from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.types import attribute_of
 from tessera.ir.base.verify import verify
 from tessera.ir.target.machine_code import CodeTarget
-from tessera.ir.tile.matrix.programs import PAIRS
-from tessera.ir.tile.matrix.units import AUTOMATIC
-from tessera.ir.tile.order import EPILOGUES
-from tessera.ir.tile.passes.overlap_products import LAGS
-from tessera.types.machine import GPUS, Machine
-
-DEFAULT = "sm_90a"
-"""What is compiled for where no GPU says otherwise."""
+from tessera.ir.tile.choices import EPILOGUES
+from tessera.types.machine import AUTOMATIC, Machine
 
 
 def _check(target: SpecOp) -> None:

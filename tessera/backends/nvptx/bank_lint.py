@@ -8,14 +8,15 @@ from typing import TypeAlias
 
 from xdsl.ir import OpResult, SSAValue
 
+from tessera.backends.nvptx.gpus import SPAN
 from tessera.backends.nvptx.layout import Layout, Spacing, skew_of
+from tessera.backends.nvptx.mma.target_kernels import swizzle_of
+from tessera.backends.nvptx.tensor_cores import WGMMA_ROWS
+from tessera.backends.nvptx.types import SharedAttr
 from tessera.diagnostics.span import Span
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.banks import SWIZZLES, WARP, Turns, banked, banked_128, swizzled, turns_of, why_not_swizzled
-from tessera.ir.target.hopper_limits import ROWS, SPAN
-from tessera.ir.target.hopper_types import SharedAttr
-from tessera.ir.target.matrix_frame import swizzle_of
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
@@ -375,7 +376,7 @@ def staging_turns(size: int, is_swizzled: bool = True) -> Turns:
 
 def core_matrix_turns(line: int = SPAN, is_swizzled: bool = True) -> Turns:
     """What eight rows of 16 bytes cost, which a matrix unit reads at once, in lines of so many bytes."""
-    rows = range(ROWS // 8)
+    rows = range(WGMMA_ROWS // 8)
     return turns_of([banked(row, 0, line) if is_swizzled else row * line for row in rows], 16)
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from tessera.backends.nvptx.backend import DEFAULT, NvptxBackend
-from tessera.backends.nvptx.empty_sides import without_products
+from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.gpus import DEFAULT, GPUS
 from tessera.backends.nvptx.host import STATE, HostCode, host_code, unaligned_kernels
 from tessera.backends.nvptx.host_call import PLAN
 from tessera.backends.nvptx.host_maps import area_bytes
@@ -16,7 +16,13 @@ from tessera.backends.nvptx.host_queues import preferred_queues, queue_plan
 from tessera.backends.nvptx.kernel_code import KernelCode, plain_symbol
 from tessera.backends.nvptx.lint import KernelLint, lint_kernels
 from tessera.backends.nvptx.matrix_units import Lowered, fitted, units_lines
+from tessera.backends.nvptx.mma.empty_operands import without_products
+from tessera.backends.nvptx.mma.fit import dots_in
+from tessera.backends.nvptx.mma.programs import PAIRS
+from tessera.backends.nvptx.mma.target_kernels import check_laid_out
+from tessera.backends.nvptx.passes.overlap_mma import LAGS
 from tessera.backends.nvptx.resources import resources_in
+from tessera.backends.nvptx.tensor_cores import TENSOR_CORES
 from tessera.backends.nvptx.values import EXACT, HARDWARE
 from tessera.diagnostics.codes import OverrideError
 from tessera.ir.base.choice import Chooser, StaticChooser
@@ -36,12 +42,8 @@ from tessera.ir.target.program import (
     LoweredProgram,
     interface_of,
 )
-from tessera.ir.tile.matrix.chosen import dots_in
-from tessera.ir.tile.matrix.programs import PAIRS
-from tessera.ir.tile.matrix.units import PLAIN, UNITS, units_of
-from tessera.ir.tile.order import EPILOGUES
-from tessera.ir.tile.passes.overlap_products import LAGS
-from tessera.types.machine import GPUS, Machine
+from tessera.ir.tile.choices import EPILOGUES
+from tessera.types.machine import PLAIN, Machine
 
 MANY = 2
 """Launches from which on a program may have some that run beside each other."""
@@ -152,6 +154,9 @@ class NvptxCompilation:
         )
         return LoweredProgram(targets, tuple(units))
 
+    def check_target(self, kernel: SpecOp) -> None:
+        check_laid_out(kernel)
+
     def emit(
         self, program: SpecOp, kernels: Sequence[SpecOp], lowered: LoweredProgram, begin: Begin | None
     ) -> NvptxCode:
@@ -172,7 +177,7 @@ class NvptxCompilation:
 class _Nvptx:
     """The NVIDIA backend, as `compiler/backend.py` describes one."""
 
-    accumulation_units: tuple[str, ...] = (*UNITS, PLAIN)
+    accumulation_units: tuple[str, ...] = (*TENSOR_CORES, PLAIN)
 
     def compilation(self, options: CompileOptions, chooser: Chooser) -> NvptxCompilation:
         """For the GPU that the features name, or for a Hopper one.
@@ -215,7 +220,7 @@ def with_choices(backend: NvptxBackend, chooser: Chooser, *, fast_math: bool = F
     choice = chooser.choose("math.exp@gpu", candidates, {"machine": backend.machine})
     is_asked = choice.source == "override" and choice.value == EXACT
     backend = replace(backend, exponential=choice.value, exact_matrices=is_asked)
-    units = chooser.choose("matrix.units@gpu", units_of(backend.machine), {"machine": backend.machine})
+    units = chooser.choose("matrix.units@gpu", backend.machine.matrix_choices, {"machine": backend.machine})
     backend = replace(backend, units=units.value)
     if not backend.machine.has("wgmma"):
         return backend

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from tessera.backends.nvptx.mma.fit import check_fit
+from tessera.backends.nvptx.mma.programs import PAIRS
+from tessera.backends.nvptx.passes.choose_spaces import choose_spaces
+from tessera.backends.nvptx.passes.overlap_mma import LAGS, overlap_mma
+from tessera.backends.nvptx.passes.pipeline_copies import pipeline_copies
+from tessera.backends.nvptx.passes.place_barriers import place_barriers
+from tessera.backends.nvptx.passes.schedule_programs import schedule_programs
+from tessera.backends.nvptx.passes.select_mma import select_mma
+from tessera.backends.nvptx.passes.specialize_warps import specialize_warps
+from tessera.backends.nvptx.passes.swizzle_tiles import swizzle_tiles
+from tessera.backends.nvptx.passes.use_exp2 import narrowed_exps, use_exp2
+from tessera.backends.nvptx.tensor_cores import WGMMA, TensorCores
 from tessera.ir.base.op import SpecOp
-from tessera.ir.tile.matrix.fit import check_fit
-from tessera.ir.tile.matrix.plan import Units
-from tessera.ir.tile.matrix.programs import PAIRS
-from tessera.ir.tile.matrix.units import WARPGROUPS
-from tessera.ir.tile.order import EPILOGUES
-from tessera.ir.tile.passes.choose_spaces import choose_spaces
-from tessera.ir.tile.passes.fold_powers import fold_powers, narrowed_powers
-from tessera.ir.tile.passes.overlap_products import LAGS, overlap_products
-from tessera.ir.tile.passes.pipeline_copies import pipeline_copies
-from tessera.ir.tile.passes.place_barriers import place_barriers
-from tessera.ir.tile.passes.schedule_programs import schedule_programs
-from tessera.ir.tile.passes.select_matrix_units import select_matrix_units
-from tessera.ir.tile.passes.specialize_warps import specialize_warps
-from tessera.ir.tile.passes.swizzle_tiles import swizzle_tiles
+from tessera.ir.tile.choices import EPILOGUES
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
@@ -30,15 +29,15 @@ class Choices:
     epilogue: str = EPILOGUES[0]
 
 
-def prepared(kernel: SpecOp, machine: Machine, units: Units, choices: Choices | None = None) -> SpecOp:
+def prepared(kernel: SpecOp, machine: Machine, units: TensorCores, choices: Choices | None = None) -> SpecOp:
     """A copy of a kernel with everything chosen that its lowering reads; raises `UnfitError` where it does not fit."""
     choices = choices or Choices()
     check_fit(kernel, units, machine)
     kernel = kernel.clone()
     # First: all that follows depends on how many warps share a tile.
-    select_matrix_units(kernel, units)
-    if units is WARPGROUPS and narrowed_powers(kernel):
-        fold_powers(kernel)
+    select_mma(kernel, units)
+    if units is WGMMA and narrowed_exps(kernel):
+        use_exp2(kernel)
     # Before stages are counted, which are of what is in shared memory.
     choose_spaces(kernel, units)
     # Boxes are a line wide, and stages hold boxes.
@@ -49,5 +48,5 @@ def prepared(kernel: SpecOp, machine: Machine, units: Units, choices: Choices | 
     schedule_programs(kernel, units, machine, choices.pairs)
     specialize_warps(kernel, units)
     # Last: how far groups of warps are apart depends on stages, and what is left to a next program on there being one.
-    overlap_products(kernel, units, machine, choices.lag, choices.epilogue)
+    overlap_mma(kernel, units, machine, choices.lag, choices.epilogue)
     return kernel

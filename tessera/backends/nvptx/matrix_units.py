@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tessera.backends.nvptx.ampere_lower import lower_warp_kernel
-from tessera.backends.nvptx.blackwell_lower import lower_tensor_kernel
+from tessera.backends.nvptx.ampere.lower import lower_warp_kernel
+from tessera.backends.nvptx.blackwell.lower import lower_tensor_kernel
+from tessera.backends.nvptx.mma.fit import Choice, refusing
+from tessera.backends.nvptx.passes.broadcast_scalars import broadcast_ones, broadcast_scalars
+from tessera.backends.nvptx.passes.fit_steps import fit_steps, unfit_loops
+from tessera.backends.nvptx.passes.select_mma import chosen_units
+from tessera.backends.nvptx.tensor_cores import MMA_SYNC, TCGEN05, WGMMA
 from tessera.ir.base.op import SpecOp
-from tessera.ir.tile.matrix.chosen import refusing
-from tessera.ir.tile.matrix.fit import Choice
-from tessera.ir.tile.matrix.units import AUTOMATIC, PLAIN, TENSORS, WARPGROUPS, WARPS
-from tessera.ir.tile.passes.fit_steps import fit_steps, unfit_loops
-from tessera.ir.tile.passes.select_matrix_units import chosen_units
-from tessera.ir.tile.passes.spread_scalars import spread_ones, spread_scalars
 from tessera.types.frozen import frozen
-from tessera.types.machine import Machine
+from tessera.types.machine import AUTOMATIC, PLAIN, Machine
 
 KERNELS = {
-    "ttarget.matrix_kernel": WARPGROUPS.name,
-    "ttarget.warp_kernel": WARPS.name,
-    "ttarget.tensor_kernel": TENSORS.name,
+    "ttarget.matrix_kernel": WGMMA.name,
+    "ttarget.warp_kernel": MMA_SYNC.name,
+    "ttarget.tensor_kernel": TCGEN05.name,
 }
 """The units that a kernel is for, by its op."""
 
@@ -36,7 +35,7 @@ def lower_to_units(
     kernel: SpecOp, machine: Machine, asked: str, warpgroups: Callable[[SpecOp, Machine], SpecOp]
 ) -> Lowered:
     """A `ttile.kernel` for the units that are asked for, or for the best that take it."""
-    ways = {WARPGROUPS.name: warpgroups, WARPS.name: lower_warp_kernel, TENSORS.name: lower_tensor_kernel}
+    ways = {WGMMA.name: warpgroups, MMA_SYNC.name: lower_warp_kernel, TCGEN05.name: lower_tensor_kernel}
     kernel, choice = fitted(kernel, machine, asked)
     if choice.units is None:
         return Lowered(None, choice.said)
@@ -46,9 +45,9 @@ def lower_to_units(
 
 def fitted(kernel: SpecOp, machine: Machine, asked: str = AUTOMATIC) -> tuple[SpecOp, Choice]:
     """A kernel in steps that units take, and those that do: no depth of a block is to be what decides over bits."""
-    if spread_ones(kernel):
+    if broadcast_ones(kernel):
         kernel = kernel.clone()
-        spread_scalars(kernel)
+        broadcast_scalars(kernel)
     if unfit_loops(kernel):
         kernel = kernel.clone()
         fit_steps(kernel)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tessera.backends.nvptx.gpus import MULTIPROCESSORS
 from tessera.types.frozen import frozen
 from tessera.types.occupancy import registers_for
 
@@ -80,7 +81,7 @@ class _Block:
 
 def estimate_registers(ptx: str, architecture: str = "sm_90a") -> RegisterEstimate:
     """The registers that the kernel of a PTX text will take on an architecture."""
-    limit = registers_for(architecture, _directive(ptx, "reqntid"), _directive(ptx, "minnctapersm"))
+    limit = registers_for(MULTIPROCESSORS[architecture], _directive(ptx, "reqntid"), _directive(ptx, "minnctapersm"))
     limit = min(limit, _directive(ptx, "maxnreg", limit))
     live, wanted = _pressure(_body(ptx), has_room=bool(_directive(ptx, "minnctapersm", 0)))
     grown = [int(count) for count in re.findall(r"setmaxnreg\.inc\.sync\.aligned\.u32\s+(\d+)", ptx)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tessera.backends.nvptx.gpus import MULTIPROCESSORS
 from tessera.backends.nvptx.register_estimate import RegisterEstimate, estimate_registers
 from tessera.types.frozen import frozen
 from tessera.types.occupancy import Occupancy, Usage, occupancy
@@ -47,7 +48,7 @@ def resources_of(fact: Mapping[str, Any], ptx: str, architecture: str) -> Resour
         fact["shared"],
         fact.get("resident", 0),
         estimate,
-        occupancy(architecture, usage),
+        occupancy(MULTIPROCESSORS[architecture], usage),
     )
 
 

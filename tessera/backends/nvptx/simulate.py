@@ -17,11 +17,11 @@ import numpy as np
 from xdsl.ir import Block, SSAValue
 
 from tessera.backends.nvptx.simulate_tiles import Tiles, multiplied
+from tessera.backends.nvptx.tensor_cores import PROMOTED_K
+from tessera.backends.nvptx.types import SharedAttr
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.rounding import round_to
-from tessera.ir.target.hopper_limits import PROMOTED
-from tessera.ir.target.hopper_types import SharedAttr
 
 Walk: TypeAlias = "Generator[str, None, list[Any]]"
 """A role on its way: gives what it waits for, and ends with what its block yields."""
@@ -398,8 +398,8 @@ class _Role(Tiles):
         left, right, rows = self._sides(op)
         along = [int(op.value(side) == "k") for side in ("lhs_major", "rhs_major")]
         total: Array = self.values[op.operands[0]]
-        for at in range(0, left.shape[along[0]], PROMOTED):
-            few = slice(at, at + PROMOTED)
+        for at in range(0, left.shape[along[0]], PROMOTED_K):
+            few = slice(at, at + PROMOTED_K)
             here = [one[:, few] if is_along else one[few] for one, is_along in zip((left, right), along, strict=True)]
             total = multiplied(op, total, here[0], here[1], rows)
         return [total]

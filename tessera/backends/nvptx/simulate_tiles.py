@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from xdsl.ir import SSAValue
 
+from tessera.backends.nvptx.types import ColumnVectorAttr
 from tessera.ir.base import scalar_reference as scalars
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, ShapedAttr
-from tessera.ir.target.hopper_types import ColumnVectorAttr
 from tessera.ir.tile.indexing import along, cells_of, evaluate
 
 

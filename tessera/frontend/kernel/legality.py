@@ -328,7 +328,8 @@ def share_at_work(program: KernelProgram, block: Block, machine: Machine) -> flo
     largest = max((type.size.value or 1 for type in program.types if isinstance(type, TensorType)), default=1)
     threads = max(WARP, min(256, 1 << max(0, (largest // 8).bit_length() - 1)))
     registers = need.registers(threads) + 2 * -(-largest // threads)
-    found = occupancy_of(machine, Usage(threads, registers, need.shared))
+    assert machine.multiprocessor is not None
+    found = occupancy_of(machine.multiprocessor, Usage(threads, registers, need.shared))
     return _busy(count, machine.blocks * found.blocks) * found.fraction if found.blocks else 0.0
 
 

@@ -35,18 +35,33 @@ def install(registry: Registry, types: Iterable[type[Any]] = ()) -> Registry:
     return registry
 
 
+def contribute(dialect: Registry, registry: Registry, types: Iterable[type[Any]] = ()) -> Registry:
+    """Add ops and types of a backend's own to a dialect, and return all of it.
+
+    Nothing but the backend itself, and who reads texts of any machine (`load_dialects`), loads them.
+    """
+    for spec in registry:
+        if spec.name not in dialect:
+            dialect.add(spec)
+    _TYPES.update({type.name: type for type in types})
+    return dialect
+
+
 def installed() -> Mapping[str, Registry]:
     """The dialects known so far, by name."""
     return _DIALECTS
 
 
 def load_dialects() -> None:
-    """Import `ir/<stage>/dialect.py` of every stage, which installs its dialect: the folders are the registry."""
-    root = importlib.import_module("tessera.ir")
-    for stage in pkgutil.iter_modules(root.__path__):
-        package = f"tessera.ir.{stage.name}"
-        if stage.ispkg and importlib.util.find_spec(f"{package}.dialect") is not None:
-            importlib.import_module(f"{package}.dialect")
+    """Import `dialect.py` of every stage, which installs its dialect, and of every backend, which adds its own ops.
+
+    The folders are the registry.
+    """
+    for root in ("tessera.ir", "tessera.backends"):
+        for folder in pkgutil.iter_modules(importlib.import_module(root).__path__):
+            package = f"{root}.{folder.name}"
+            if folder.ispkg and importlib.util.find_spec(f"{package}.dialect") is not None:
+                importlib.import_module(f"{package}.dialect")
 
 
 def find_spec(name: str) -> OpSpec | None:

@@ -1,11 +1,13 @@
-"""The `ttarget` dialect: coarse machine ops, one per group of instructions, expanded straight to LLVM text."""
+"""The `ttarget` dialect: coarse machine ops, one per group of instructions, expanded straight to LLVM text.
+
+Ops of `ops/` are those that more than one backend lowers to; a backend adds its own in its `dialect.py`.
+"""
 
 from __future__ import annotations
 
 from tessera.ir.base.dialect_of import install
-from tessera.ir.target.blackwell_types import TYPES as TENSOR_TYPES
-from tessera.ir.target.hopper_types import TYPES as MATRIX_TYPES
+from tessera.ir.base.spec import Registry
 from tessera.ir.target.ops import REGISTRY
 from tessera.ir.target.types import VectorAttr
 
-DIALECT = install(REGISTRY, [VectorAttr, *MATRIX_TYPES, *TENSOR_TYPES])
+DIALECT = install(Registry(REGISTRY.dialect, REGISTRY), [VectorAttr])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -13,12 +13,17 @@ from tessera.ir.base.text import print_module
 from tessera.ir.base.verify import check_symbols, verify
 from tessera.ir.base.version import stamp
 from tessera.ir.target.passes.check_features import CheckFeatures
-from tessera.ir.target.shared_parts import check_laid_out
 from tessera.types.machine import Machine
 
 
-def check_kernels(kernels: Sequence[SpecOp], machine: Machine, *, are_verified: bool = False) -> ModuleOp:
-    """The module of lowered kernels, verified here, or each of them already by who lowered it.
+def check_kernels(
+    kernels: Sequence[SpecOp],
+    machine: Machine,
+    *,
+    are_verified: bool = False,
+    check: Callable[[SpecOp], None] | None = None,
+) -> ModuleOp:
+    """The module of lowered kernels, verified here, or each of them already by who lowered it; `check` adds a rule.
 
     Raises FeatureError (T0602) where a kernel needs what the machine does not have, and InternalError with the module
     in a file where one breaks a rule: kernels come from a lowering, so that is a mistake of ours.
@@ -31,7 +36,8 @@ def check_kernels(kernels: Sequence[SpecOp], machine: Machine, *, are_verified: 
         else:
             verify(module)
         for kernel in kernels:
-            check_laid_out(kernel)
+            if check is not None:
+                check(kernel)
     except OpError as error:
         path = write_reproducer("target-door", ".mlir", print_module(module))
         command = f"tessera-opt {path} --verify"

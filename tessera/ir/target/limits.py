@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tessera.ir.target.architectures import architectures
 from tessera.types.frozen import frozen
@@ -23,23 +23,38 @@ WARP = 32
 MAX_REGISTERS_OF_THREAD = 255
 """Registers of a thread of a GPU (CUDA C++ Programming Guide, technical specifications)."""
 
-_LEVELS = [level for architecture in architectures().values() for level in architecture.levels]
+_CPUS = tuple(architectures().values())
 
-WIDTHS = (
-    *(Width(level.lanes, level.width, level.registers) for level in reversed(_LEVELS)),
-    Width(WARP, "sm_80", MAX_REGISTERS_OF_THREAD),
-)
-"""Vectors that kernels may be made of; on a GPU a warp's."""
+WIDTHS: list[Width] = [
+    Width(level.lanes, level.width, level.registers)
+    for level in reversed([level for architecture in _CPUS for level in architecture.levels])
+]
+"""Vectors that kernels may be made of; backends of GPUs add those of a warp."""
 
-FEATURES: dict[str, str] = {
-    **{name: needs for architecture in architectures().values() for name, needs in architecture.features.items()},
-    "sm_80": "",
-    **dict.fromkeys(("cp.async", "ldmatrix", "mma.sync", "sm_90"), "sm_80"),
-    **dict.fromkeys(("tma", "mbarrier", "cluster", "sm_90a", "sm_100a"), "sm_90"),
-    **dict.fromkeys(("wgmma", "setmaxnreg"), "sm_90a"),
-    "tcgen05": "sm_100a",
+FEATURES: dict[str, str] = {name: needs for architecture in _CPUS for name, needs in architecture.features.items()}
+"""Names as LLVM spells them, each with the one that it cannot be without; backends add those of their machines."""
+
+LEVELS: dict[str, tuple[str, ...]] = {
+    level: names for architecture in _CPUS for level, names in architecture.first_levels.items()
 }
-"""Names as LLVM spells them, each with the one that it cannot be without; of GPUs, architectures and instructions."""
+"""The level of an architecture that first has each feature."""
+
+MATRIX_FEATURES: list[str] = []
+"""Matrix instructions among the features, the best first; backends add theirs."""
+
+
+def add_features(
+    features: Mapping[str, str],
+    levels: Mapping[str, tuple[str, ...]],
+    widths: Iterable[Width],
+    matrix: Iterable[str],
+) -> None:
+    """Let verifiers know features, levels, widths and matrix instructions of a backend's machines."""
+    FEATURES.update(features)
+    LEVELS.update(levels)
+    WIDTHS.extend(width for width in widths if width not in WIDTHS)
+    MATRIX_FEATURES.extend(name for name in matrix if name not in MATRIX_FEATURES)
+
 
 MAX_THREADS = 1024
 """Threads of a block (CUDA C++ Programming Guide, technical specifications per compute capability)."""

@@ -20,17 +20,8 @@ class Move:
     feature: str = ""
 
 
-_FIXED: dict[str, tuple[Move, ...]] = {
-    "ttarget.copy": (Move("global", "shared", "tma"),),
-    "ttarget.copy_async": (Move("global", "shared", "cp.async"),),
-    "ttarget.store_tile": (Move("register", "shared"), Move("shared", "global", "tma")),
-    "ttarget.store_rows": (Move("register", "shared"), Move("shared", "register"), Move("register", "global")),
-    "ttarget.mma_sync": (Move("shared", "register", "ldmatrix"),),
-    "ttarget.fragment_load": (Move("global", "register"),),
-    "ttarget.fragment_store": (Move("register", "global"),),
-    "ttarget.tensor_mma": (Move("shared", "tmem", "tcgen05"),),
-    "ttarget.tensor_load": (Move("tmem", "register", "tcgen05"),),
-}
+MOVES: dict[str, tuple[Move, ...]] = {}
+"""What ops move, by name; backends add theirs."""
 
 
 def space_of(buffer: SSAValue) -> str:
@@ -48,7 +39,7 @@ def moves_of(op: SpecOp) -> tuple[Move, ...]:
         return (Move(space_of(op.operands[0]), "register"),)
     if op.name == "ttarget.store":
         return (Move("register", space_of(op.operands[1])),)
-    return _FIXED.get(op.name, ())
+    return MOVES.get(op.name, ())
 
 
 def check_moves(kernel: SpecOp, features: tuple[str, ...]) -> None:

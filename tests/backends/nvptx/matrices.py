@@ -12,6 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 import tessera as ts
 from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.gpus import GPUS
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.ir.base.arrays import numpy_dtype
@@ -19,7 +20,6 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.text import print_module
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.base.version import stamp
-from tessera.types.machine import GPUS
 
 BACKEND = NvptxBackend(GPUS["sm_90a"])
 

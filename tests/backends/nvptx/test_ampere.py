@@ -15,9 +15,12 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import KTile, Schedule, bf16, f32, kernel, tile
-from tessera.backends.nvptx.ampere_lower import lower_warp_kernel
+from tessera.backends.nvptx.ampere.lower import lower_warp_kernel
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.bank_lint import conflicts, pairs_turns, rows_turns, shared_accesses
+from tessera.backends.nvptx.gpus import GPUS
+from tessera.backends.nvptx.mma.plan import plan_of
+from tessera.backends.nvptx.tensor_cores import MMA_SYNC, MMA_SYNC_FEATURES, UnfitError
 from tessera.compiler.compile import compile_tape, lower
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import FeatureError, OverrideError
@@ -25,13 +28,10 @@ from tessera.ir.base.op import OpError
 from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.schedule.emit.contraction_kernel import WARP_BLOCKS
 from tessera.ir.schedule.models import contraction_block
-from tessera.ir.target.ampere_limits import FEATURES
 from tessera.ir.target.door import check_kernels
 from tessera.ir.target.machine_code import compile_text
-from tessera.ir.tile.matrix.plan import UnfitError, plan_of
-from tessera.ir.tile.matrix.units import AUTOMATIC, PLAIN, WARPS, units_of
 from tessera.types.dim import Dim
-from tessera.types.machine import GPUS
+from tessera.types.machine import AUTOMATIC, PLAIN
 from tests.backends.nvptx.kernels import parts_of
 from tests.backends.nvptx.matrices import kernels_of, matrix_of, nn, nt, text_of, tn
 from tests.backends.nvptx.units import LARGE, PROGRAMS, checked, kernel_of, lowered, of, shown, words_of
@@ -53,7 +53,7 @@ def test_the_assembler_takes_kernels_as_they_are_meant(name: str) -> None:
 @pytest.mark.parametrize("architecture", OTHERS)
 def test_the_same_code_is_for_all_machines_without_warpgroups(architecture: str) -> None:
     lowering = lowered("layer", architecture)
-    assert kernel_of(lowering).value("features") == FEATURES
+    assert kernel_of(lowering).value("features") == MMA_SYNC_FEATURES
     assert kernel_of(lowering).value("shared") <= GPUS[architecture].shared
     if architecture == "sm_89":
         assert "0 bytes spill stores" in words_of(lowering)
@@ -175,7 +175,7 @@ def test_copies_are_as_many_steps_ahead_as_there_are_stages_to_spare() -> None:
 def test_a_right_side_that_is_computed_is_left_to_others() -> None:
     (wide_sides,) = kernels_of(nt, PROGRAMS["nt"][1], dtype=np.float32)
     with pytest.raises(UnfitError, match=r"there is no `mma\.sync` of f32 by f32 into f32"):
-        plan_of(wide_sides, WARPS)
+        plan_of(wide_sides, MMA_SYNC)
     lowering = of(nt, PROGRAMS["nt"][1], "sm_80", np.float32)
     assert kernel_of(lowering).name == "ttarget.kernel"
     (line,) = parts_of(lowering).units
@@ -343,9 +343,9 @@ def test_a_kernel_goes_to_machines_that_have_what_it_needs(
 
 
 def test_units_that_a_machine_lacks_are_not_a_choice() -> None:
-    assert units_of(GPUS["sm_80"]) == (AUTOMATIC, "mma.sync", PLAIN)
-    assert units_of(GPUS["sm_90a"]) == (AUTOMATIC, "wgmma", "mma.sync", PLAIN)
-    assert units_of(GPUS["sm_100a"]) == (AUTOMATIC, "tcgen05", "mma.sync", PLAIN)
+    assert GPUS["sm_80"].matrix_choices == (AUTOMATIC, "mma.sync", PLAIN)
+    assert GPUS["sm_90a"].matrix_choices == (AUTOMATIC, "wgmma", "mma.sync", PLAIN)
+    assert GPUS["sm_100a"].matrix_choices == (AUTOMATIC, "tcgen05", "mma.sync", PLAIN)
     with pytest.raises(OverrideError, match=r"`matrix\.units` cannot be wgmma") as caught:
         of(nt, LARGE, "sm_80", overrides={"matrix.units": "wgmma"})
     assert "mma.sync" in str(caught.value.fix)
@@ -379,7 +379,7 @@ def test_blocks_that_are_chosen_fit_the_units(m: int, n: int, k: int, name: str)
     context = {"machine": GPUS[name], "m": Dim.of(m), "n": Dim.of(n), "k": Dim.of(k), "dtype": ts.bf16}
     block = contraction_block(WARP_BLOCKS, context)
     assert block in WARP_BLOCKS
-    assert WARPS.groups(block[0], [block[1]]) in (1, 2)
+    assert MMA_SYNC.groups(block[0], [block[1]]) in (1, 2)
 
 
 def test_explain_says_which_units_run_what() -> None:

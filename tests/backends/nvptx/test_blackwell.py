@@ -12,15 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tessera as ts
-from tessera.backends.nvptx.blackwell_emit import instruction
-from tessera.backends.nvptx.blackwell_lower import lower_tensor_kernel
+from tessera.backends.nvptx.blackwell.emit import instruction
+from tessera.backends.nvptx.blackwell.lower import lower_tensor_kernel
+from tessera.backends.nvptx.gpus import GPUS
+from tessera.backends.nvptx.tensor_cores import MIN_TMEM_COLUMNS, TMEM_COLUMNS, UnfitError, tmem_columns
 from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
 from tessera.ir.base.op import OpError
 from tessera.ir.base.text import parse_module, print_module
-from tessera.ir.target.blackwell_limits import MAX_COLUMNS, MIN_COLUMNS, columns_for
-from tessera.ir.tile.matrix.plan import UnfitError
-from tessera.types.machine import GPUS
 from tests.backends.nvptx.kernels import parts_of
 from tests.backends.nvptx.matrices import kernels_of, nn, nt, tn
 from tests.backends.nvptx.units import LARGE, PROGRAMS, checked, kernel_of, lowered, of, shown, words_of
@@ -55,7 +54,7 @@ def test_what_does_not_fit_runs_on_warps_or_by_multiply_adds_and_is_said() -> No
     """Attention has two products that turn in one loop; f32 has no products of matrix units at all."""
     attention = lowered("causal", "sm_100a")
     assert kernel_of(attention).name == "ttarget.warp_kernel"
-    assert "mma.sync (tcgen05: tensor memory takes one product" in parts_of(attention).units[0]
+    assert "mma.sync (tcgen05: tensor memory takes one dot" in parts_of(attention).units[0]
     plain = of(nt, LARGE, "sm_100a", np.float32)
     assert kernel_of(plain).name == "ttarget.kernel"
     assert "multiply-adds (tcgen05: " in parts_of(plain).units[0]
@@ -89,13 +88,13 @@ def test_a_side_across_k_is_said_in_the_descriptor() -> None:
         assert ('lhs_major = "mn"' in text, 'rhs_major = "mn"' in text) == turned
 
 
-@given(st.integers(1, MAX_COLUMNS))
+@given(st.integers(1, TMEM_COLUMNS))
 def test_columns_are_given_out_in_powers_of_two(width: int) -> None:
-    columns = columns_for(width)
-    assert width <= columns <= MAX_COLUMNS
-    assert columns >= MIN_COLUMNS
+    columns = tmem_columns(width)
+    assert width <= columns <= TMEM_COLUMNS
+    assert columns >= MIN_TMEM_COLUMNS
     assert columns & (columns - 1) == 0
-    assert columns == MIN_COLUMNS or columns // 2 < width
+    assert columns == MIN_TMEM_COLUMNS or columns // 2 < width
 
 
 @cache
@@ -178,7 +177,7 @@ def test_tensor_memory_is_not_read_after_it_was_given_back() -> None:
 
 def test_other_shapes_are_left_to_others() -> None:
     (small,) = kernels_of(nt, [(256, 192), (512, 192)], overrides={"contraction.block": (64, 64, 64)})
-    with pytest.raises(UnfitError, match="one product of 128 rows by columns in 16s up to 256, got 64 by 64"):
+    with pytest.raises(UnfitError, match="one dot of 128 rows by columns in 16s up to 256, got 64 by 64"):
         lower_tensor_kernel(small, GPUS["sm_100a"])
     with pytest.raises(UnfitError, match="cuda-sm_90a lacks tcgen05 or tma"):
         lower_tensor_kernel(small, GPUS["sm_90a"])

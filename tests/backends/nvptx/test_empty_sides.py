@@ -10,7 +10,7 @@ import pytest
 
 from tessera import KTile, bf16, f32, kernel, tile
 from tessera.backends.nvptx.backend import NvptxBackend
-from tessera.backends.nvptx.empty_sides import without_products
+from tessera.backends.nvptx.mma.empty_operands import without_products
 from tessera.compiler.kernel_instance import KernelInstance
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.interpret import run_kernel

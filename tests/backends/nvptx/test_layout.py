@@ -8,10 +8,10 @@ from math import prod
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.layout import Layout, Threads
 from tessera.backends.nvptx.text import DeviceModule
 from tessera.ir.target.llvm.instructions import Value, known
-from tessera.types.machine import GPUS
 
 SHAPES = st.lists(st.sampled_from([1, 2, 3, 6, 8, 16, 32]), min_size=0, max_size=2).map(tuple)
 

@@ -14,16 +14,15 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.bank_lint import core_matrix_turns, shared_accesses
+from tessera.backends.nvptx.gpus import GPUS, SPANS
 from tessera.backends.nvptx.simulate import simulate
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.passes import parse_pipeline
 from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
 from tessera.ir.target.banks import banked
-from tessera.ir.target.hopper_limits import SPANS
 from tessera.ir.target.machine_code import compile_text
 from tessera.runtime.devices.cuda.assembler import PROBLEM, assemble_with_words, assembler
-from tessera.types.machine import GPUS
 from tests.backends.nvptx.lines import BLOCKS, KERNELS, product, shapes
 from tests.backends.nvptx.matrices import BACKEND, arrays_of, causal, full, kernels_of, matrix_of, text_of
 
@@ -85,7 +84,7 @@ def test_single_bytes_have_narrow_lines_too(depth: int, line: int) -> None:
 def spaced(kernel: SpecOp, line: int) -> SpecOp:
     """A tile kernel whose loads say their lines."""
     module = parse_module(text_of(kernel))
-    for one in parse_pipeline("tile-select-matrix-units,tile-choose-spaces"):
+    for one in parse_pipeline("nvptx-select-mma,nvptx-choose-spaces"):
         one.run(module)
     for op in module.walk():
         if isinstance(op, SpecOp) and op.name == "ttile.load":
@@ -110,7 +109,7 @@ def test_swizzling_twice_is_swizzling_once() -> None:
     for block in BLOCKS[:4]:
         kernel = tile_kernel("nn", block, (40, 72, 104), ml_dtypes.bfloat16)
         module = parse_module(text_of(kernel))
-        passes = parse_pipeline("tile-select-matrix-units,tile-choose-spaces,tile-swizzle-tiles")
+        passes = parse_pipeline("nvptx-select-mma,nvptx-choose-spaces,nvptx-swizzle-tiles")
         texts: list[str] = []
         for one in (*passes, passes[-1]):
             one.run(module)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from xdsl.ir import SSAValue
 
+from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.lower import lower_kernel, threads_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.verify import verify
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32, i32
-from tessera.types.machine import GPUS
 from tessera.types.tensor_type import TensorType
 from tests.backends.nvptx.kernels import lowered, parts_of
 

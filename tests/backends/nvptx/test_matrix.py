@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera import KTile, Schedule, bf16, f32, kernel, tile
 from tessera.backends.nvptx.backend import NvptxBackend
-from tessera.backends.nvptx.hopper_fragments import COLUMNS, FRAGMENT, ROWS, Layout, first_column, first_row
+from tessera.backends.nvptx.gpus import GPUS
+from tessera.backends.nvptx.hopper.fragments import COLUMNS, FRAGMENT, ROWS, Layout, first_column, first_row
 from tessera.backends.nvptx.kernel_code import KernelCode
-from tessera.backends.nvptx.matrix_lower import lower_matrix_kernel
-from tessera.backends.nvptx.matrix_skew import end_of_whole
+from tessera.backends.nvptx.mma.lower import lower_matrix_kernel
+from tessera.backends.nvptx.mma.lower_skewed import end_of_whole
+from tessera.backends.nvptx.mma.plan import plan_of
+from tessera.backends.nvptx.tensor_cores import WGMMA, UnfitError
 from tessera.ir.schedule.emit.contraction_kernel import MATRIX_BLOCKS
 from tessera.ir.schedule.models import contraction_block
 from tessera.ir.target.machine_code import compile_text
-from tessera.ir.tile.matrix.plan import UnfitError, plan_of
-from tessera.ir.tile.matrix.units import WARPGROUPS
 from tessera.runtime.devices.cuda.assembler import PROBLEM, assemble_with_words, assembler
 from tessera.tile import INF
 from tessera.types.dim import Dim
-from tessera.types.machine import GPUS
 from tests.backends.nvptx.matrices import (
     BACKEND,
     attention_text,
@@ -96,7 +96,7 @@ def test_two_products_are_skewed_and_take_turns() -> None:
 
 
 def test_bounded_waits_trap() -> None:
-    from tessera.backends.nvptx.hopper_emit import emit_matrix_kernel
+    from tessera.backends.nvptx.hopper.emit import emit_matrix_kernel
 
     kernel = matrix_of(nt, PROGRAMS["nt"][1])
     assert "trap;" in emit_matrix_kernel(kernel, BACKEND.machine, bounded=True).text
@@ -110,14 +110,14 @@ def twice(x: Any) -> Any:
 def test_what_does_not_fit_is_said() -> None:
     wide_sides = kernels_of(nt, PROGRAMS["nt"][1], dtype=np.float32)[0]
     with pytest.raises(UnfitError, match="there is no `wgmma` of f32 by f32 into f32"):
-        plan_of(wide_sides, WARPGROUPS)
+        plan_of(wide_sides, WGMMA)
     (adds,) = kernels_of(twice, [(64, 64)])
     with pytest.raises(UnfitError, match="it has no products"):
-        plan_of(adds, WARPGROUPS)
+        plan_of(adds, WGMMA)
     assert BACKEND.matrix(wide_sides) is None
     empty = kernels_of(nt, [(64, 0), (64, 0)])[0]
     with pytest.raises(UnfitError, match="there is nothing to copy"):
-        plan_of(empty, WARPGROUPS)
+        plan_of(empty, WGMMA)
 
 
 def test_other_machines_have_no_such_kernels() -> None:

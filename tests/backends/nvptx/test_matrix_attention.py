@@ -12,14 +12,14 @@ import pytest
 import tessera as ts
 from examples.flash_attention import flash as example
 from tessera import Schedule
+from tessera.backends.nvptx.dialect import DIALECT
 from tessera.backends.nvptx.simulate import simulate
+from tessera.backends.nvptx.types import FragmentAttr
 from tessera.ir.base.dialect_of import load_dialects, make
 from tessera.ir.base.op import OpError
 from tessera.ir.base.text import parse_module
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.base.verify import verify
-from tessera.ir.target.dialect import DIALECT
-from tessera.ir.target.hopper_types import FragmentAttr
 from tessera.ir.target.machine_code import compile_texts
 from tessera.runtime.devices.cuda.assembler import assemble, assembler
 from tessera.types import dtype as dt

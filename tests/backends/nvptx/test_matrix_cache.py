@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.host import STATE
+from tessera.backends.nvptx.mma.fit import choose_units
 from tessera.backends.nvptx.simulate import Order, simulate
 from tessera.compiler.compile import compile_tape, lower
 from tessera.compiler.options import Options
@@ -21,11 +23,9 @@ from tessera.ir.base.text import parse_module
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.base.verify import verify
 from tessera.ir.target.machine_code import compile_texts
-from tessera.ir.tile.matrix.fit import choose_units
 from tessera.runtime.devices.cuda.assembler import assemble, assembler
 from tessera.runtime.devices.cuda.metrics import TensorMaps
 from tessera.runtime.loader import link
-from tessera.types.machine import GPUS
 from tests.backends.nvptx.matrices import BACKEND, text_of
 from tests.backends.nvptx.test_matrix_host import numbers
 from tests.graph.eager import reference

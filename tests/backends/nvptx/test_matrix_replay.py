@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.gpus import GPUS
 from tessera.ir.base.dialect_of import load_dialects
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.text import parse_module
-from tessera.types.machine import GPUS
 from tests.backends.nvptx.matrices import text_of
 
 FILE = Path(__file__).with_name("matrix_replay.json")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera import KTile, Schedule, f32, kernel, tile
 from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.gpus import MULTIPROCESSORS
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import ScheduleError, TargetVerifyError
@@ -22,9 +23,7 @@ from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
 from tessera.ir.tile.write_records import write_kernel
 from tessera.types.occupancy import (
-    MULTIPROCESSORS,
     Usage,
-    multiprocessor_of,
     occupancy,
     registers_for,
     shared_for,
@@ -55,7 +54,7 @@ THREADS, REGISTERS, SHARED = st.integers(1, 1024), st.integers(1, 255), st.integ
 
 @pytest.mark.parametrize(("cpu", "threads", "registers", "shared", "blocks"), KNOWN)
 def test_known_answers(cpu: str, threads: int, registers: int, shared: int, blocks: int) -> None:
-    assert occupancy(cpu, Usage(threads, registers, shared)).blocks == blocks
+    assert occupancy(MULTIPROCESSORS[cpu], Usage(threads, registers, shared)).blocks == blocks
 
 
 def test_the_answers_of_the_driver() -> None:
@@ -64,7 +63,7 @@ def test_the_answers_of_the_driver() -> None:
     wrong = [
         point
         for point in recorded["points"]
-        if occupancy(recorded["architecture"], Usage(*point[:3])).blocks != point[3]
+        if occupancy(MULTIPROCESSORS[recorded["architecture"]], Usage(*point[:3])).blocks != point[3]
     ]
     assert len(recorded["points"]) >= 500
     assert wrong == []
@@ -72,29 +71,30 @@ def test_the_answers_of_the_driver() -> None:
 
 @given(st.sampled_from(sorted(MULTIPROCESSORS)), THREADS, REGISTERS, SHARED)
 def test_more_of_anything_never_makes_room_for_more_blocks(cpu: str, threads: int, registers: int, shared: int) -> None:
-    here = occupancy(cpu, Usage(threads, registers, shared))
+    here = occupancy(MULTIPROCESSORS[cpu], Usage(threads, registers, shared))
     for more in (Usage(threads + 32, registers, shared), Usage(threads, registers + 1, shared)):
-        assert occupancy(cpu, more).blocks <= here.blocks
-    assert occupancy(cpu, Usage(threads, registers, shared + 128)).blocks <= here.blocks
-    assert here.warps <= here.most_warps == multiprocessor_of(cpu).warps
+        assert occupancy(MULTIPROCESSORS[cpu], more).blocks <= here.blocks
+    assert occupancy(MULTIPROCESSORS[cpu], Usage(threads, registers, shared + 128)).blocks <= here.blocks
+    assert here.warps <= here.most_warps == MULTIPROCESSORS[cpu].warps
     assert dict(here.limits)[here.limiter] == here.blocks
 
 
 @given(st.integers(1, 32), st.integers(1, 8))
 def test_what_leaves_room_leaves_room(warps: int, blocks: int) -> None:
-    registers, shared = registers_for("sm_90a", 32 * warps, blocks), shared_for("sm_90a", blocks)
+    has = MULTIPROCESSORS["sm_90a"]
+    registers, shared = registers_for(has, 32 * warps, blocks), shared_for(has, blocks)
     if registers:
-        assert occupancy("sm_90a", Usage(32 * warps, registers, shared)).blocks >= min(blocks, 64 // warps)
-        assert registers == 255 or occupancy("sm_90a", Usage(32 * warps, registers + 1, 0)).blocks < blocks
+        assert occupancy(has, Usage(32 * warps, registers, shared)).blocks >= min(blocks, 64 // warps)
+        assert registers == 255 or occupancy(has, Usage(32 * warps, registers + 1, 0)).blocks < blocks
 
 
 def test_what_limits_is_said() -> None:
-    assert str(occupancy("sm_90a", Usage(384, 168, 229440))) == (
+    assert str(occupancy(MULTIPROCESSORS["sm_90a"], Usage(384, 168, 229440))) == (
         "1 block a multiprocessor, 12 of 64 warps, limited by registers"
     )
-    assert occupancy("sm_90a", Usage(128, 32, 100 << 10)).limiter == "shared"
-    assert occupancy("sm_90a", Usage(32, 16, 0)).limiter == "blocks"
-    assert occupancy("sm_90a", Usage(1024, 16, 0)).limiter == "warps"
+    assert occupancy(MULTIPROCESSORS["sm_90a"], Usage(128, 32, 100 << 10)).limiter == "shared"
+    assert occupancy(MULTIPROCESSORS["sm_90a"], Usage(32, 16, 0)).limiter == "blocks"
+    assert occupancy(MULTIPROCESSORS["sm_90a"], Usage(1024, 16, 0)).limiter == "warps"
 
 
 # Caps.

@@ -15,8 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tessera as ts
-from tessera.backends.nvptx.hopper_fragments import FRAGMENT, Layout, Registers
-from tessera.backends.nvptx.hopper_rolled import window_of
+from tessera.backends.nvptx.gpus import GPUS
+from tessera.backends.nvptx.hopper.fragments import FRAGMENT, Layout, Registers
+from tessera.backends.nvptx.hopper.programs import window_of
+from tessera.backends.nvptx.mma.programs import PAIRS
+from tessera.backends.nvptx.ops.epilogue import parts_of, pieces_of
+from tessera.backends.nvptx.passes.overlap_mma import LAGS
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.ir.base.op import OpError, SpecOp
@@ -25,14 +29,10 @@ from tessera.ir.schedule.emit.contraction_kernel import MATRIX_BLOCKS
 from tessera.ir.schedule.models import RATES, block_time, contraction_block
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.machine_code import compile_text
-from tessera.ir.target.ops.hopper_rest import parts_of, pieces_of
-from tessera.ir.tile.matrix.programs import PAIRS
-from tessera.ir.tile.order import EPILOGUES
-from tessera.ir.tile.passes.overlap_products import LAGS
+from tessera.ir.tile.choices import EPILOGUES
 from tessera.runtime.devices.cuda.assembler import PROBLEM, assemble_with_words, assembler
 from tessera.types.dim import Dim
 from tessera.types.dtype import bf16, f8e4m3, f32
-from tessera.types.machine import GPUS
 from tests.backends.nvptx.matrices import BACKEND, kernels_of, matrix_of, nn, nt, text_of
 
 MANY = [(2048, 640), (2560, 640)]

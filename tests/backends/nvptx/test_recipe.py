@@ -14,11 +14,11 @@ import tessera as ts
 from tessera import KTile, Schedule, f32, kernel, tile
 from tessera.api import tuning
 from tessera.backends.nvptx.simulate import simulate
+from tessera.backends.nvptx.tensor_cores import K_BYTES, PROMOTED_K
+from tessera.backends.nvptx.types import SharedAttr
 from tessera.compiler.kernel_trial import accumulation_unit, with_other_bits
 from tessera.diagnostics.codes import ScheduleError
 from tessera.ir.base.op import SpecOp
-from tessera.ir.target.hopper_limits import PROMOTED, STEP
-from tessera.ir.target.hopper_types import SharedAttr
 from tessera.ir.tile.write_records import write_kernel
 from tests.backends.nvptx.matrices import BACKEND
 from tests.kernel.test_dtypes import DTYPES, product
@@ -56,10 +56,10 @@ def recipe_of(target: SpecOp, size: int = K) -> list[tuple[int, int]]:
     assert isinstance(left, SharedAttr)
     depth, step = left.shape[1].value or 0, loop.value("step")
     assert depth == step, "each step multiplies what it walks"
-    assert depth * left.dtype.bytes % STEP == 0
+    assert depth * left.dtype.bytes % K_BYTES == 0
     if product.name == "ttarget.mma_issue":
         return [(0, size)]
-    ends = [at + part for at in range(0, size, step) for part in range(0, step, PROMOTED)]
+    ends = [at + part for at in range(0, size, step) for part in range(0, step, PROMOTED_K)]
     return [(at, min(size, after)) for at, after in zip(ends, [*ends[1:], size], strict=True) if at < size]
 
 

@@ -19,6 +19,7 @@ import tessera as ts
 from tessera.api.kernel import kernel
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.falling import falling
+from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.rows_ahead import rows_ahead
 from tessera.backends.nvptx.rows_matrix import matrix_rows, place_rows, thread_distance
 from tessera.compiler.compile import Lowering, lower
@@ -33,7 +34,6 @@ from tessera.ir.schedule.interpret import run_program
 from tessera.ir.target.machine_code import compile_texts
 from tessera.runtime.devices.cuda.assembler import assemble_with_words, assembler
 from tessera.stdlib import efficient_layernorm, stable_softmax
-from tessera.types.machine import GPUS
 
 BF16 = ml_dtypes.bfloat16
 HOPPER = GPUS["sm_90a"]

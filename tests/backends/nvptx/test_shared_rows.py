@@ -16,6 +16,7 @@ import tessera as ts
 from benchmarks.gpu_widths import free
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.compile import NvptxCode
+from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.row_teams import SECTION, Division, divided, divided_freely
 from tessera.backends.nvptx.rows_brought import brought, widths_of
 from tessera.backends.nvptx.rows_divided import split
@@ -25,7 +26,6 @@ from tessera.compiler.options import Options
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.verify import verify
 from tessera.ir.target.machine_code import compile_texts
-from tessera.types.machine import GPUS
 
 BF16 = ml_dtypes.bfloat16
 WARP = 32

@@ -16,6 +16,7 @@ import pytest
 
 import tessera as ts
 from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.short_functions import SHORT, TAIL
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
@@ -23,7 +24,6 @@ from tessera.ir.target.llvm import math_exp
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText, TargetText
 from tessera.ir.target.machine_code import compile_texts
-from tessera.types.machine import GPUS
 from tests.backends.cpu.jit import Compiled, build, targets
 
 BF16 = ml_dtypes.bfloat16

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera.backends.nvptx.again import computed_again
 from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.gpus import GPUS
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.machine_code import compile_texts
 from tessera.stdlib import efficient_layernorm, stable_softmax
-from tessera.types.machine import GPUS
 
 BF16 = ml_dtypes.bfloat16
 HOPPER = GPUS["sm_90a"]

@@ -1,6 +1,6 @@
 // RUN: tessera-opt %s --split -p nvptx-lower-to-hopper | filecheck %s
-// RUN: tessera-opt %s --split -p tile-select-matrix-units,tile-choose-spaces,tile-swizzle-tiles | \
-// RUN:   tessera-opt --split -p tile-place-barriers,tile-pipeline-copies,tile-schedule-programs,tile-specialize-warps,tile-overlap-products | \
+// RUN: tessera-opt %s --split -p nvptx-select-mma,nvptx-choose-spaces,nvptx-swizzle-tiles | \
+// RUN:   tessera-opt --split -p nvptx-place-barriers,nvptx-pipeline-copies,nvptx-schedule-programs,nvptx-specialize-warps,nvptx-overlap-mma | \
 // RUN:   tessera-opt --split -p nvptx-lower-to-hopper | filecheck %s
 
 // Sides along k in memory: a ring of copies ahead, a producer that fills it and consumers that empty it, one product in

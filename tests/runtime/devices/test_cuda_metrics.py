@@ -9,7 +9,7 @@ import pytest
 
 import tessera as ts
 from tessera.backends.nvptx import host_maps
-from tessera.backends.nvptx.hopper_emit import emit_matrix_kernel
+from tessera.backends.nvptx.hopper.emit import emit_matrix_kernel
 from tessera.backends.nvptx.waits import COUNTS, MOST_COUNTED, bounded_wait
 from tessera.runtime.devices.cuda import metrics as cuda_tensor_map
 from tessera.runtime.devices.cuda import metrics as cuda_waits

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.backends.nvptx.gpus import GPUS
 from tessera.diagnostics.codes import DeviceError, GuardError, LoadError, OutOfMemoryError, RuntimeArgumentError
 from tessera.runtime import dlpack
 from tessera.runtime.devices.cuda import tensor as cuda_dlpack
@@ -19,7 +20,6 @@ from tessera.runtime.devices.cuda.program import CudaProgram, Sizes, code_for
 from tessera.runtime.devices.cuda.tensor import NOWHERE, CudaTensor, form_of
 from tessera.runtime.executable import Executable, Guard, Port
 from tessera.types.dtype import bf16, f32
-from tessera.types.machine import GPUS
 
 
 @pytest.mark.skipif(is_available(), reason="there is an NVIDIA GPU here")

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backends.nvptx.backend import DEFAULT, NvptxBackend
+from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.gpus import DEFAULT, GPUS
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.rewrite import replace_ops
-from tessera.types.machine import GPUS
 
 
 @dataclass(frozen=True)

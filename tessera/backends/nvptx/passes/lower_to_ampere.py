@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.gpus import GPUS
+from tessera.backends.nvptx.tensor_cores import MMA_SYNC
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.rewrite import replace_ops
-from tessera.ir.tile.matrix.units import WARPS
-from tessera.types.machine import GPUS
 
 
 @dataclass(frozen=True)
@@ -25,5 +25,5 @@ class LowerToAmpere(Pass):
     machine: str = "sm_80"
 
     def run(self, module: ModuleOp) -> None:
-        backend = NvptxBackend(GPUS[self.machine], units=WARPS.name)
+        backend = NvptxBackend(GPUS[self.machine], units=MMA_SYNC.name)
         replace_ops(module, "ttile.kernel", backend.matrix)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backends.nvptx.backend import DEFAULT, NvptxBackend
+from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.gpus import DEFAULT, GPUS
+from tessera.backends.nvptx.mma.programs import PAIRS
+from tessera.backends.nvptx.passes.overlap_mma import LAGS
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.rewrite import replace_ops
-from tessera.ir.tile.matrix.programs import PAIRS
-from tessera.ir.tile.order import EPILOGUES
-from tessera.ir.tile.passes.overlap_products import LAGS
-from tessera.types.machine import GPUS
+from tessera.ir.tile.choices import EPILOGUES
 
 
 @dataclass(frozen=True)

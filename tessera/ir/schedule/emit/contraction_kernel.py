@@ -13,7 +13,6 @@ from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import Evaluator, spec_of
 from tessera.ir.schedule.emit.frame import Request, buffers_of
 from tessera.ir.schedule.emit.joined_dims import join_dims
-from tessera.ir.target.hopper_limits import SPAN
 from tessera.ir.tile.facets import Contraction, ContractionMaps, View
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim, product
@@ -131,8 +130,8 @@ class ContractionKernel:
         ).value
         dtype: DType = layout["dtype"]
         # A row of a step is 128 bytes at least, and of deep or narrow ones as many as it has of two-byte floats.
-        is_span = request.machine.has("mma.sync") and (dtype.bytes == 1 or layout["mode"] == "tf32")
-        depth = (2 * BK if BK >= DEEP or BN < NARROW else SPAN) // dtype.bytes if is_span else BK
+        lines = request.machine.lines if dtype.bytes == 1 or layout["mode"] == "tf32" else ()
+        depth = (2 * BK if BK >= DEEP or BN < NARROW else lines[0]) // dtype.bytes if lines else BK
         grid = [*maps.batch, self.m.ceildiv(BM), self.n.ceildiv(BN)]
         self.tile: TileBuilder = request.builder(grid, "contraction", False)
         tile = self.tile

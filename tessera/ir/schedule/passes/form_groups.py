@@ -20,8 +20,7 @@ from tessera.ir.schedule.canonical import with_safe_sizes
 from tessera.ir.schedule.dialect import DIALECT
 from tessera.ir.schedule.grouping import ungrouped
 from tessera.ir.schedule.plan_builder import PlanBuilder
-from tessera.ir.tile.matrix.units import AUTOMATIC, WARPGROUPS, units_of
-from tessera.types.machine import Machine
+from tessera.types.machine import AUTOMATIC, Machine
 
 
 @dataclass(frozen=True)
@@ -44,11 +43,12 @@ class FormGroups(Pass):
             self._replace(module, function, builder)
 
     def _rounds_copies(self) -> bool:
-        """Whether products are on units whose copy engine rounds what it brings."""
-        if not self.machine.has(WARPGROUPS.name):
+        """Whether matmuls are on an instruction whose operands are rounded as they are copied."""
+        best = next(iter(self.machine.instructions), None)
+        if best is None or not best.rounds:
             return False
-        chosen = self.chooser.choose("matrix.units", units_of(self.machine), {"machine": self.machine}).value
-        return bool(WARPGROUPS.formats) and chosen in (AUTOMATIC, WARPGROUPS.name)
+        chosen = self.chooser.choose("matrix.units", self.machine.matrix_choices, {"machine": self.machine}).value
+        return chosen in (AUTOMATIC, best.name)
 
     def _replace(self, module: ModuleOp, function: SpecOp, builder: PlanBuilder) -> None:
         source = function.regions[0].block

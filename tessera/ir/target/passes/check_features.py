@@ -10,21 +10,8 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.diagnostics.codes import FeatureError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.target.architectures import architectures
+from tessera.ir.target.limits import LEVELS, MATRIX_FEATURES
 from tessera.ir.target.spaces import check_moves
-
-_LEVELS: dict[str, tuple[str, ...]] = {
-    **{level: names for table in architectures().values() for level, names in table.first_levels.items()},
-    # PTX ISA, the target notes of each instruction.
-    "sm_80": ("cp.async", "ldmatrix", "mma.sync"),
-    "sm_90": ("cluster", "mbarrier", "tma"),
-    "sm_90a": ("setmaxnreg", "wgmma"),
-    "sm_100a": ("tcgen05",),
-}
-
-_KERNELS = ("ttarget.kernel", "ttarget.matrix_kernel", "ttarget.warp_kernel", "ttarget.tensor_kernel")
-_UNITS = ("tcgen05", "wgmma", "mma.sync")
-"""Matrix units, the best first."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +22,7 @@ class CheckFeatures(Pass):
 
     def run(self, module: ModuleOp) -> None:
         for op in module.walk():
-            if isinstance(op, SpecOp) and op.name in _KERNELS:
+            if isinstance(op, SpecOp) and op.name.startswith("ttarget.") and "features" in op.kinds:
                 self._check(op)
 
     def _check(self, kernel: SpecOp) -> None:
@@ -53,9 +40,9 @@ class CheckFeatures(Pass):
 
 def advice_on(feature: str, features: Sequence[str]) -> str:
     """Who has the feature, and what the machine has in its place."""
-    level = next((level for level, names in _LEVELS.items() if feature in names), None)
+    level = next((level for level, names in LEVELS.items() if feature in names), None)
     if level is None:
         return "compile for this machine"
     text = f"{feature} comes with {level}; compile for what the machine has"
-    other = next((name for name in _UNITS if name in features), None)
-    return f"{text}: products run on {other} there" if feature in _UNITS and other is not None else text
+    other = next((name for name in MATRIX_FEATURES if name in features), None)
+    return f"{text}: products run on {other} there" if feature in MATRIX_FEATURES and other is not None else text

@@ -6,8 +6,7 @@ from tessera.ir.base.kernel_frame import KERNEL, STEP, around, check_arguments, 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import INDEX, BufferAttr, IndexAttr
-from tessera.ir.target.hopper_limits import MAX_STAGES
-from tessera.ir.tile.order import ORDER, OVERLAP, WAITS, check_order, check_overlap, check_waits
+from tessera.ir.tile.choices import MAX_STAGES, ORDER, OVERLAP, WAITS, check_order, check_overlap, check_waits
 
 
 def _check_kernel(op: SpecOp) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import TileAttr
-from tessera.ir.target.matrix_instructions import INSTRUCTIONS, PLAIN
-from tessera.ir.tile.order import WAITS, check_waits
+from tessera.ir.tile.choices import INSTRUCTIONS, WAITS, check_waits
+from tessera.types.machine import PLAIN
 
 
 def _check_dot(op: SpecOp) -> None:
@@ -31,7 +31,7 @@ def _check_unit(op: SpecOp, sizes: list[int]) -> None:
         op.fail(f"`unit` is one of {', '.join(INSTRUCTIONS)} and {PLAIN}, got {unit}")
     if instruction and unit not in INSTRUCTIONS:
         op.fail(f"`instruction` is that of a `unit`, and there is {unit or 'none'}", "name the unit too")
-    if instruction and (problem := INSTRUCTIONS[unit].problem(unit, instruction, sizes)):
+    if instruction and (problem := INSTRUCTIONS[unit].problem(instruction, sizes)):
         op.fail(problem)
 
 

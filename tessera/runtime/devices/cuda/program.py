@@ -26,7 +26,6 @@ from tessera.runtime.loader import link
 from tessera.runtime.tensor import Tensor
 from tessera.types.dim import parse_dim
 from tessera.types.dtype import BY_NAME
-from tessera.types.machine import GPUS
 
 if TYPE_CHECKING:
     from tessera.runtime.callback import Callbacks
@@ -390,6 +389,8 @@ class CudaProgram:
         return tensor
 
 
+ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a")
+"""Devices that code is made for."""
 _ALIKE = {"sm_87": "sm_80"}
 """Devices that run the code of another, with as much shared memory."""
 
@@ -400,11 +401,11 @@ def code_for(architecture: str) -> str:
     Raises LoadError (T0704) for a device that no code is made for.
     """
     architecture = _ALIKE.get(architecture, architecture)
-    if architecture not in GPUS:
+    if architecture not in ARCHITECTURES:
         raise LoadError(
             f"no code is made for {architecture}",
             span=None,
-            fix=f'code is made for {", ".join(GPUS)}; on the processor: `jit(backend="cpu")`',
+            fix=f'code is made for {", ".join(ARCHITECTURES)}; on the processor: `jit(backend="cpu")`',
         )
     return architecture
 

@@ -1,0 +1,242 @@
+"""Kernels of single warps as LLVM text: copies by cp.async some stages ahead, and the walk through their ops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tessera.backends.nvptx.ampere import assembly as warp_asm
+from tessera.backends.nvptx.ampere.assembly import Share, copy_rows
+from tessera.backends.nvptx.ampere.tiles import WarpTiles
+from tessera.backends.nvptx.gpus import SPAN
+from tessera.backends.nvptx.hopper import assembly as asm
+from tessera.backends.nvptx.hopper.assembly import effect, number, op32
+from tessera.backends.nvptx.hopper.emit import MatrixEmitter, watched
+from tessera.backends.nvptx.hopper.programs import program_at
+from tessera.backends.nvptx.hopper.shared_memory import Cursor, SharedTile
+from tessera.backends.nvptx.kernel_code import KernelCode
+from tessera.backends.nvptx.mma.kernel_text import framed
+from tessera.backends.nvptx.tensor_cores import CP_ASYNC_BYTES, WARPGROUP
+from tessera.backends.nvptx.text import special
+from tessera.backends.nvptx.waits import GLOBALS, Waits
+from tessera.ir.base.index_maps import linear
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import BufferAttr
+from tessera.ir.target.llvm.dims import dim_value
+from tessera.ir.target.llvm.instructions import Index, Value
+from tessera.ir.target.llvm.text import FunctionText
+from tessera.types.dim import Dim
+from tessera.types.machine import Machine
+
+if TYPE_CHECKING:
+    from tessera.backends.nvptx.hopper.emit import Setting
+
+
+# Tiles from global to shared memory by all threads: 16 bytes at a time in the background, or element by element.
+
+_FAR = 1 << 20
+"""Farther than any tile reaches: distances are cut there, to fit 32 bits."""
+PIECES = SPAN // CP_ASYNC_BYTES
+
+
+class TileCopy:
+    """One copy: where its tile begins in both memories."""
+
+    def __init__(
+        self,
+        f: FunctionText,
+        setting: Setting,
+        op: SpecOp,
+        tile: SharedTile,
+        cursor: Cursor,
+        buffer: Value,
+        at: Sequence[Value],
+    ) -> None:
+        self.f, self.setting, self.tile, self.buffer = f, setting, tile, buffer
+        type = op.operands[2].type
+        assert isinstance(type, BufferAttr)
+        self.env: Mapping[str, Index] = {**setting.sizes, **dict(zip(op.value("coords"), at, strict=True))}
+        self.row, self.column = op.value("axes")
+        self.bounds: tuple[Dim, Dim] = op.value("bounds")
+        self.place = linear(op.value("map"), type.shape)
+        parts = self.place.coefficient(self.row)
+        assert parts is not None
+        self.stride = f.mul(dim_value(f, parts[0], self.env), tile.dtype.bytes)
+        self.start = tile.address(f, setting.base, cursor.slot)
+        base = f.raw("i64", f"ptrtoint {buffer} to i64")
+        self.corner = f.add(base, f.mul(dim_value(f, self.place, self.env), tile.dtype.bytes))
+
+    def run(self) -> None:
+        """Copy: in pieces of 16 bytes where rows begin at multiples of them."""
+        f = self.f
+        rest = f.raw("i64", f"and i64 {f.op('or', self.corner, self.stride).text}, {CP_ASYNC_BYTES - 1}")
+        f.if_(f.icmp("eq", rest, f.const_i(0)), self._pieces, self._elements)
+
+    def _left(self, axis: int) -> Value | None:
+        """How much of the tile is there along an axis, as i32; None where all is."""
+        if self.bounds[axis].value == -1:
+            return None
+        f, name = self.f, (self.row, self.column)[axis]
+        left = f.sub(dim_value(f, self.bounds[axis], self.env), self.env[name])
+        return f.cast("trunc", f.smax(f.smin(left, _FAR), -_FAR), "i32")
+
+    def _pieces(self) -> None:
+        f, tile, tid = self.f, self.tile, self.setting.tid
+        step = WARPGROUP * self.setting.consumers // PIECES
+        row, piece = op32(f, "lshr", tid, 3), op32(f, "and", tid, PIECES - 1)
+        target = op32(f, "add", self.start, self._swizzled(row, piece))
+        own = f.mul(self.stride, f.cast("zext", row, "i64"))
+        source = f.add(f.add(self.corner, own), f.cast("zext", op32(f, "mul", piece, CP_ASYNC_BYTES), "i64"))
+        left, room = self._left(1), self._left(0)
+        room = None if room is None else op32(f, "sub", room, row)
+        sizes: list[Value] | None = None
+        if left is not None:
+            there = op32(f, "sub", op32(f, "mul", left, tile.dtype.bytes), op32(f, "mul", piece, CP_ASYNC_BYTES))
+            sizes = [_between(f, op32(f, "sub", there, span * SPAN), CP_ASYNC_BYTES) for span in range(tile.spans)]
+        distance = f.mul(self.stride, step)
+        uneven = row if tile.rows % step else None
+        copy_rows(f, Share(target, source, distance, tile.rows, step, tile.span_bytes, room, sizes, tile.spans, uneven))
+
+    def _swizzled(self, row: Value, piece: Value) -> Value:
+        f = self.f
+        place = op32(f, "shl", op32(f, "xor", piece, op32(f, "and", row, 7)), 4)
+        return op32(f, "add", op32(f, "mul", row, SPAN), place)
+
+    def _elements(self) -> None:
+        """Rows that begin anywhere: a thread puts its pieces together from elements, and stores them itself."""
+        f, tile, setting = self.f, self.tile, self.setting
+        threads = WARPGROUP * setting.consumers
+        total = tile.rows * tile.spans * PIECES
+        first = f.cast("zext", setting.tid, "i64")
+
+        def piece_of(place: Value) -> None:
+            at = f.cast("trunc", place, "i32")
+            row, inside = op32(f, "udiv", at, tile.spans * PIECES), op32(f, "urem", at, tile.spans * PIECES)
+            span, piece = op32(f, "lshr", inside, 3), op32(f, "and", inside, PIECES - 1)
+            words = self._words(row, op32(f, "mul", inside, CP_ASYNC_BYTES // tile.dtype.bytes))
+            target = op32(f, "add", self.start, op32(f, "mul", span, tile.span_bytes))
+            address = op32(f, "add", target, self._swizzled(row, piece))
+            effect(f, "st.shared.v4.b32 [$0], {$1, $2, $3, $4};", "r,r,r,r,r", [address, *words])
+
+        f.loop(first, total, threads, piece_of)
+
+    def _words(self, row: Value, column: Value) -> list[Value]:
+        """The 16 bytes at a place of the tile; zeros where it is not there."""
+        f, size = self.f, self.tile.dtype.bytes
+        here = {**self.env}
+        here[self.row] = f.add(self.env[self.row], f.cast("zext", row, "i64"))
+        here[self.column] = f.add(self.env[self.column], f.cast("zext", column, "i64"))
+        begin = dim_value(f, self.place, here)
+        is_there = Value("i1", "true")
+        if self.bounds[0].value != -1:
+            is_there = f.icmp("slt", here[self.row], dim_value(f, self.bounds[0], self.env))
+        bound = None if self.bounds[1].value == -1 else dim_value(f, self.bounds[1], self.env)
+        words: list[Value] = []
+        for word in range(4):
+            found = number(0)
+            for part in range(4 // size):
+                place = word * (4 // size) + part
+                condition = is_there
+                if bound is not None:
+                    condition = f.op("and", is_there, f.icmp("slt", f.add(here[self.column], place), bound))
+                address = f.gep(self.buffer, f.add(begin, place), f"i{8 * size}")
+                bits = f.load(f.select(condition, address, self.buffer), f"i{8 * size}", align=size)
+                wide = bits if size == 4 else f.cast("zext", bits, "i32")
+                kept = f.select(condition, op32(f, "shl", wide, 8 * size * part), number(0))
+                found = op32(f, "or", found, kept)
+            words.append(found)
+        return words
+
+
+def _least(f: FunctionText, a: Value, b: Value) -> Value:
+    return f.select(f.icmp("slt", a, b), a, b)
+
+
+def _between(f: FunctionText, value: Value, most: int) -> Value:
+    """A number held between 0 and the most."""
+    below = _least(f, value, number(most))
+    return f.select(f.icmp("sgt", below, number(0)), below, number(0))
+
+
+def emit_warp_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = False) -> KernelCode:
+    """The LLVM module of a `ttarget.warp_kernel`, with what a launch of it must know.
+
+    A kernel whose waits are `bounded` says where its threads would wait for each other for ever, and stops.
+    """
+    groups = kernel.value("consumers")
+    waits = Waits(kernel.value("shared"), machine.shared) if bounded else None
+    code = framed(
+        kernel,
+        machine,
+        WARPGROUP * groups,
+        lambda f, base: WarpEmitter(f, kernel, base, waits).run(),
+        blocks=2 if groups == 1 else 1,
+        variables=GLOBALS if bounded else "",
+    )
+    return watched(code, waits)
+
+
+class WarpEmitter(MatrixEmitter):
+    """The writing of one kernel."""
+
+    def __init__(self, f: FunctionText, kernel: SpecOp, base: Value, bounded: Waits | None) -> None:
+        super().__init__(f, kernel, base, bounded)
+        self.setting = replace(self.setting, group=op32(f, "lshr", self.setting.warp, 2), first=0)
+        self.is_producer = False
+        self.own.update(
+            {
+                "ttarget.cursor": self._cursor,
+                "ttarget.stage_after": self._stage_after,
+                "ttarget.copy_async": self._copy_async,
+                "ttarget.commit_copies": lambda op: warp_asm.commit(f),
+                "ttarget.wait_copies": self._wait_copies,
+                "ttarget.tiles": self._tiles,
+            }
+        )
+
+    def meeting_threads(self) -> Sequence[int]:
+        return (WARPGROUP * self.kernel.value("consumers"),)
+
+    def run(self) -> None:
+        if self.meetings.places:
+            self.f.if_(self.f.icmp("eq", self.setting.tid, number(0)), self.meetings.make)
+            asm.named_barrier(self.f, number(0), WARPGROUP * self.setting.consumers)
+        for op in self.kernel.regions[0].block.ops:
+            assert isinstance(op, SpecOp)
+            if op.name == "ttarget.shared_tile":
+                self.values[op.result] = SharedTile.of(op)
+            elif op.name == "ttarget.tiles":
+                self.tiles = WarpTiles(self.f, self.kernel, self.setting, self.values, self.is_first, self._thread)
+                self._tiles(op)
+
+    def _tiles(self, op: SpecOp) -> None:
+        """The one program of this CTA."""
+        f, block = self.f, op.regions[0].block
+        counts = [f.cast("trunc", dim_value(f, dim, self.setting.sizes), "i32") for dim in op.value("grid")]
+        places = program_at(f, op, special(f, "ctaid.x"), counts)
+        wide = [f.raw("i64", f"zext {place} to i64") for place in places]
+        self.values.update(zip(block.args[: len(counts)], wide, strict=True))
+        self.run_block(block)
+
+    def _cursor(self, op: SpecOp) -> None:
+        self.values[op.result] = Cursor(number(0), number(0))
+
+    def _stage_after(self, op: SpecOp) -> None:
+        f, stages = self.f, op.value("stages")
+        cursor = self.values[op.operands[0]]
+        assert isinstance(cursor, Cursor)
+        following = op32(f, "add", cursor.slot, op.value("by") % stages)
+        ends = f.icmp("sge", following, number(stages))
+        slot = f.select(ends, op32(f, "sub", following, stages), following)
+        self.values[op.result] = Cursor(slot, cursor.phase)
+
+    def _copy_async(self, op: SpecOp) -> None:
+        tile, cursor, buffer, *at = (self.values[value] for value in op.operands)
+        assert isinstance(tile, SharedTile)
+        assert isinstance(cursor, Cursor)
+        TileCopy(self.f, self.setting, op, tile, cursor, buffer, at).run()
+
+    def _wait_copies(self, op: SpecOp) -> None:
+        warp_asm.wait(self.f, op.value("left"))
+        self.meetings.meet(number(0), WARPGROUP * self.setting.consumers)

@@ -1,0 +1,277 @@
+"""Kernels with tensor memory to LLVM text: allocation, products of one thread, and sums back in registers.
+
+They are assembled wherever there is an assembler, and were never executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.ir import SSAValue
+
+from tessera.backends.nvptx.ampere.emit import WarpEmitter
+from tessera.backends.nvptx.ampere.tiles import WarpTiles
+from tessera.backends.nvptx.hopper import assembly as asm
+from tessera.backends.nvptx.hopper.assembly import number, op32
+from tessera.backends.nvptx.hopper.emit import MatrixEmitter, watched
+from tessera.backends.nvptx.hopper.fragments import Registers
+from tessera.backends.nvptx.hopper.shared_memory import Ring, SharedTile
+from tessera.backends.nvptx.kernel_code import KernelCode
+from tessera.backends.nvptx.mma.kernel_text import framed
+from tessera.backends.nvptx.tensor_cores import TCGEN05_FORMATS, TCGEN05_FORMS, TCGEN05_ROWS, WARPGROUP
+from tessera.backends.nvptx.waits import GLOBALS, Waits
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import ShapedAttr
+from tessera.ir.target.llvm.instructions import Value
+from tessera.ir.target.llvm.text import FunctionText
+from tessera.types.frozen import frozen
+from tessera.types.machine import Machine
+
+_READERS = 1
+"""The named barrier at which consumers wait for each other."""
+_VERSION = 1 << 46
+"""What a descriptor of shared memory has beside Hopper's bits."""
+_SUMS_F32 = 1 << 4
+
+
+def emit_tensor_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = False) -> KernelCode:
+    """The LLVM module of a `ttarget.tensor_kernel`, with what a launch of it must know.
+
+    A kernel whose waits are `bounded` says where it would hang, and stops.
+    """
+    threads = WARPGROUP * (1 + kernel.value("consumers"))
+    waits = Waits(kernel.value("shared"), machine.shared) if bounded else None
+    code = framed(
+        kernel,
+        machine,
+        threads,
+        lambda f, base: TensorEmitter(f, kernel, base, waits).run(),
+        variables=GLOBALS if bounded else "",
+    )
+    return watched(code, waits)
+
+
+@frozen
+class Memory:
+    """Tensor memory: its address, columns, and where its barrier is in shared memory."""
+
+    address: Value
+    columns: int
+    barrier: Value
+
+
+class TensorEmitter(WarpEmitter):
+    """The writing of one kernel."""
+
+    def __init__(self, f: FunctionText, kernel: SpecOp, base: Value, bounded: Waits | None) -> None:
+        MatrixEmitter.__init__(self, f, kernel, base, bounded)
+        self.own.update(
+            {
+                "ttarget.tiles": self._tiles,
+                "ttarget.tensor_alloc": self._alloc,
+                "ttarget.tensor_dealloc": self._dealloc,
+                "ttarget.tensor_mma": self._product,
+                "ttarget.tensor_release": self._left,
+                "ttarget.tensor_commit": self._commit,
+                "ttarget.tensor_wait": self._done,
+                "ttarget.tensor_load": self._load,
+            }
+        )
+
+    def run(self) -> None:
+        MatrixEmitter.run(self)
+
+    def _cursor(self, op: SpecOp) -> None:
+        MatrixEmitter._cursor(self, op)
+
+    def _tiles(self, op: SpecOp) -> None:
+        self.values.update(zip(op.regions[0].block.args[len(op.value("grid")) :], self._of(op.operands), strict=True))
+        super()._tiles(op)
+
+    def _begin(self, rings: Sequence[Ring]) -> None:
+        """Barriers are made by one thread, and seen by all: products of one thread leave stages and end sums."""
+        f, setting = self.f, self.setting
+        parts = [op for op in self.kernel.walk() if isinstance(op, SpecOp)]
+        offsets = [op.value("offset") for op in parts if op.name == "ttarget.tensor_alloc"]
+
+        def make() -> None:
+            places = [ring.offset + 8 * at for ring in rings for at in range(2 * ring.stages)]
+            for place in (*places, *(offset + 8 for offset in offsets)):
+                asm.barrier_init(f, op32(f, "add", setting.base, place), 1)
+            self.meetings.make()
+            asm.effect(f, "fence.mbarrier_init.release.cluster;")
+
+        f.if_(f.icmp("eq", setting.tid, number(0)), make)
+        asm.named_barrier(f, number(0), WARPGROUP * (1 + setting.consumers))
+
+    def _roles(self, op: SpecOp) -> None:
+        f, setting = self.f, self.setting
+        producer, consumer = (region.block for region in op.regions)
+
+        def produce() -> None:
+            is_chosen = f.op("and", f.icmp("eq", setting.warp, number(0)), asm.elected(f))
+            f.if_(is_chosen, lambda: self.run_block(producer))
+            asm.effect(f, "bar.warp.sync 0xffffffff;")
+
+        def consume() -> None:
+            self.is_producer = False
+            self.tiles = TensorTiles(f, self.kernel, setting, self.values, self.is_first, self._thread)
+            self.run_block(consumer)
+
+        f.if_(f.icmp("slt", setting.group, number(0)), produce, consume)
+
+    # Tensor memory.
+
+    def _meet(self) -> None:
+        self.meetings.meet(number(_READERS), WARPGROUP * self.setting.consumers)
+
+    def _is_warp(self, op: SpecOp) -> Value:
+        first = self.setting.first // 32
+        return self.f.icmp("eq", self.setting.warp, number(first + op.value("warp")))
+
+    def _alloc(self, op: SpecOp) -> None:
+        f, columns = self.f, op.value("columns")
+        place = op32(f, "add", self.setting.base, op.value("offset"))
+
+        def ask() -> None:
+            text = f"tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [$0], {columns};"
+            asm.effect(f, text, "r", [place])
+            asm.effect(f, "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;")
+            asm.effect(f, "tcgen05.fence::before_thread_sync;")
+
+        f.if_(self._is_warp(op), ask)
+        self._meet()
+        asm.effect(f, "tcgen05.fence::after_thread_sync;")
+        address = asm.effect(f, "ld.shared.b32 $0, [$1];", "=r,r", [place], "i32")
+        self.values[op.result] = Memory(address, columns, op32(f, "add", place, 8))
+
+    def _dealloc(self, op: SpecOp) -> None:
+        f, memory = self.f, self._memory(op.operands[0])
+        asm.effect(f, "tcgen05.fence::before_thread_sync;")
+        self._meet()
+
+        def give() -> None:
+            asm.effect(f, "tcgen05.fence::after_thread_sync;")
+            text = f"tcgen05.dealloc.cta_group::1.sync.aligned.b32 $0, {memory.columns};"
+            asm.effect(f, text, "r", [memory.address])
+
+        f.if_(self._is_warp(op), give)
+
+    def _memory(self, value: SSAValue) -> Memory:
+        found = self.values[value]
+        assert isinstance(found, Memory)
+        return found
+
+    @property
+    def _is_issuer(self) -> Value:
+        """Whether this is the one thread that starts products."""
+        return self.f.icmp("eq", self.setting.tid, number(self.setting.first))
+
+    def _product(self, op: SpecOp) -> None:
+        f, base = self.f, self.setting.base
+        memory = self._memory(op.operands[0])
+        lhs, rhs, left_at, right_at, low, index = (self.values[value] for value in op.operands[1:])
+        assert isinstance(lhs, SharedTile)
+        assert isinstance(rhs, SharedTile)
+        turned = (op.value("lhs_major") == "mn", op.value("rhs_major") == "mn")
+        sides: list[list[Value]] = []
+        for tile, at, is_turned in ((lhs, left_at, turned[0]), (rhs, right_at, turned[1])):
+            address = tile.address(f, base, at.slot)
+            found = tile.across_k(f, address) if is_turned else tile.along_k(f, address)
+            sides.append([f.raw("i64", f"or i64 {one.text}, {_VERSION}") for one in found])
+        type = op.operands[0].type
+        assert isinstance(type, ShapedAttr)
+        form = instruction(TCGEN05_FORMATS[rhs.dtype], turned, type.shape[1].value or 0)
+        kind = TCGEN05_FORMS[rhs.dtype].suffix
+        adds = asm.flag(f, f.icmp("slt", low, index))
+        chosen = asm.flag(f, self._is_issuer)
+        lines = [
+            "{ .reg .pred P, Q, T; setp.ne.b32 P, $1, 0; setp.ne.b32 Q, $2, 0; setp.eq.b32 T, $0, $0;",
+            f".reg .b32 d; mov.b32 d, {form};",
+        ]
+        args, kinds = [memory.address, chosen, adds], ["r", "r", "r"]
+        for step, (left, right) in enumerate(zip(*sides, strict=True)):
+            lines.append(
+                f"@P tcgen05.mma.cta_group::1.kind::{kind} [$0], ${len(args)}, ${len(args) + 1}, d, "
+                f"{'T' if step else 'Q'};"
+            )
+            args += [left, right]
+            kinds += ["l", "l"]
+        asm.effect(f, " ".join([*lines, "}"]), ",".join(kinds), args)
+
+    def _arrive(self, barrier: Value) -> None:
+        """Products so far arrive at a barrier when they are done."""
+        f = self.f
+        text = (
+            "{ .reg .pred P; setp.ne.b32 P, $1, 0; "
+            "@P tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [$0]; }"
+        )
+        asm.effect(f, text, "r,r", [barrier, asm.flag(f, self._is_issuer)])
+
+    def _left(self, op: SpecOp) -> None:
+        ring, cursor = self._of(op.operands)
+        assert isinstance(ring, Ring)
+        self._arrive(ring.empty(self.f, self.setting.base, cursor))
+
+    def _commit(self, op: SpecOp) -> None:
+        self._arrive(self._memory(op.operands[0]).barrier)
+
+    def _done(self, op: SpecOp) -> None:
+        asm.barrier_wait(self.f, self._memory(op.operands[0]).barrier, number(0), self.setting.bounded)
+        asm.effect(self.f, "tcgen05.fence::after_thread_sync;")
+
+    def _load(self, op: SpecOp) -> None:
+        f, memory = self.f, self._memory(op.operands[0])
+        type = op.results[0].type
+        assert isinstance(type, ShapedAttr)
+        assert isinstance(self.tiles, TensorTiles)
+        layout = self.tiles.layout(type)
+        row = self.tiles.first_row(layout.blocks)
+        start = op32(f, "add", memory.address, op32(f, "shl", row, 16))
+        found: list[Value] = []
+        for block in range(layout.blocks):
+            found += _read(f, op32(f, "add", start, self.tiles.step * block << 16), layout.columns)
+        # What is read may be used after the wait, so it passes through it.
+        self.values[op.result] = Registers(layout, type.dtype, _waited(f, found))
+
+
+def instruction(form: int, turned: tuple[bool, bool], columns: int) -> int:
+    """The descriptor of a product into f32: dtypes of both sides, which of them lie across k, columns and rows."""
+    sides = form << 7 | form << 10 | turned[0] << 15 | turned[1] << 16
+    return _SUMS_F32 | sides | (columns >> 3) << 17 | (TCGEN05_ROWS >> 4) << 24
+
+
+def _read(f: FunctionText, address: Value, columns: int) -> list[Value]:
+    """16 rows of tensor memory, as products of single warps have them: 4 sums of each thread for every 8 columns."""
+    found: list[Value] = []
+    done = 0
+    while done < columns:
+        # Repetitions are powers of two.
+        times = 1 << ((columns - done) // 8).bit_length() - 1
+        count = 4 * times
+        registers = ", ".join(f"${place}" for place in range(count))
+        text = f"tcgen05.ld.sync.aligned.16x256b.x{times}.b32 {{{registers}}}, [${count}];"
+        struct = "{ " + ", ".join(["float"] * count) + " }"
+        constraints = ",".join([*["=f"] * count, "r"])
+        made = asm.effect(f, text, constraints, [op32(f, "add", address, done)], struct)
+        found += [f.raw("float", f"extractvalue {made}, {place}") for place in range(count)]
+        done += 8 * times
+    return found
+
+
+def _waited(f: FunctionText, values: Sequence[Value]) -> list[Value]:
+    count = len(values)
+    constraints = ",".join([*["=f"] * count, *map(str, range(count))])
+    struct = "{ " + ", ".join(["float"] * count) + " }"
+    made = asm.effect(f, "tcgen05.wait::ld.sync.aligned;", constraints, values, struct)
+    return [f.raw("float", f"extractvalue {made}, {place}") for place in range(count)]
+
+
+class TensorTiles(WarpTiles):
+    """The ops of the consumers: a warp has 32 rows, or 16 of them where two warpgroups share a tile."""
+
+    step = 16
+
+    def first_row(self, blocks: int) -> Value:
+        f = self.f
+        return op32(f, "add", op32(f, "mul", self.warp, 32), op32(f, "mul", self.setting.group, 16))

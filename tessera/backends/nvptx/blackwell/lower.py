@@ -1,0 +1,109 @@
+"""Tile kernels to kernels with tensor memory: one sum of products, copied by the copy engine, and its epilogue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from xdsl.ir import Block, SSAValue
+
+from tessera.backends.nvptx.ampere.lower import RowsOut, WarpLowering
+from tessera.backends.nvptx.matrix_choices import prepared
+from tessera.backends.nvptx.mma.loops import sum_of
+from tessera.backends.nvptx.mma.plan import Product
+from tessera.backends.nvptx.mma.rings import RingPlan, target_rings
+from tessera.backends.nvptx.tensor_cores import TCGEN05, TCGEN05_FEATURES, tmem_columns
+from tessera.backends.nvptx.types import CURSOR, FragmentAttr, TensorMemoryAttr
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import INDEX, TileAttr
+from tessera.types.machine import Machine
+
+
+def lower_tensor_kernel(kernel: SpecOp, machine: Machine) -> SpecOp:
+    """The `ttarget.tensor_kernel` of a `ttile.kernel`; raises `UnfitError` where it has to run in another way."""
+    return TensorLowering(prepared(kernel, machine, TCGEN05)).run()
+
+
+class TensorLowering(WarpLowering):
+    """The lowering of one kernel."""
+
+    def run(self) -> SpecOp:
+        rings = target_rings(self.plan)
+        self._memory(rings)
+        order = self._order()
+        producer, consumer = self._producer(rings), Summing(self, rings).role(order)
+        self.emit("roles", (), {}, (), [producer, consumer])
+        return self._finish("tensor_kernel", TCGEN05_FEATURES)
+
+    def _memory(self, rings: Sequence[RingPlan]) -> None:
+        super()._memory(rings)
+        self._make_rings(rings)
+
+
+class Summing(RowsOut):
+    """The walk of the consumers: one thread starts products, all wait for their sum and go on with it."""
+
+    lowering: TensorLowering
+
+    def __init__(self, lowering: TensorLowering, rings: Sequence[RingPlan]) -> None:
+        super().__init__(lowering, rings)
+        self.memory: SSAValue | None = None
+
+    def role(self, order: Mapping[str, Any]) -> Block:
+        outer = self.block
+        starts = [self.emit("cursor", (), {}, [CURSOR]).result for _ in self.rings]
+        (product,) = self.plan.products.values()
+        type = product.op.results[0].type
+        assert isinstance(type, TileAttr)
+        columns = tmem_columns(type.shape[1].value or 0)
+        self.memory = self.emit("tensor_alloc", (), {"columns": columns}, [TensorMemoryAttr.of(type.data)]).result
+        grid = order["grid"]
+        body = Block(arg_types=[*[INDEX] * len(grid), *[CURSOR] * len(starts)])
+        self.program_ids = list(body.args[: len(grid)])
+        self.cursors = dict(enumerate(body.args[len(grid) :]))
+        self.block = body
+        self.lower_block(self.lowering.source)
+        self.emit("yield", [self.cursors[at] for at in range(len(self.rings))])
+        self.block = outer
+        self.emit("tiles", starts, order, (), [body])
+        self.emit("tensor_dealloc", [self.memory])
+        self.emit("yield")
+        return outer
+
+    def lower_for(self, op: SpecOp) -> None:
+        product = sum_of(op, self.plan, self.rings)
+        assert product is not None
+        self._tensor_sum(op, product)
+
+    def _tensor_sum(self, op: SpecOp, product: Product) -> None:
+        """Stages are left to the producer as products get done; the whole sum is waited for once."""
+        assert self.memory is not None
+        rings, source, outer = self._rings(product), op.regions[0].block, self.block
+        starts = [self.cursors[at] for at in rings]
+        low = self.values[op.operands[0]]
+        body = Block(arg_types=[INDEX, *[CURSOR] * len(rings)])
+        index, *places = body.args
+        self.values[source.args[0]] = index
+        self.cursors.update(zip(rings, places, strict=True))
+        self.block = body
+        self.wait_for(product)
+        sides = [self.side(side) for side in product.sides]
+        stages = [self._cursor(side) for side in product.sides]
+        values = {"lhs_major": product.lhs.major, "rhs_major": product.rhs.major}
+        self.emit("tensor_mma", [self.memory, *sides, *stages, low, index], values)
+        for at in rings:
+            ring = self.rings[at]
+            assert ring.ring is not None
+            self.emit("tensor_release", [ring.ring, self.cursors[at]])
+            self._advance(at, ring)
+        self.emit("yield", [self.cursors[at] for at in rings])
+        self.block, self.span = outer, op.span
+        bounds = self.of(op.operands[:2])
+        kept: dict[str, Any] = {"step": op.value("step"), "is_nonempty": True}
+        made = self.emit("steps", [*bounds, *starts], kept, [CURSOR] * len(rings), [body])
+        self.cursors.update(zip(rings, made.results, strict=True))
+        self.emit("tensor_commit", [self.memory])
+        self.emit("tensor_wait", [self.memory])
+        type = self.memory.type
+        assert isinstance(type, TensorMemoryAttr)
+        self.values[op.results[0]] = self.emit("tensor_load", [self.memory], {}, [FragmentAttr.of(type.data)]).result

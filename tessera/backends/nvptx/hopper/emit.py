@@ -1,0 +1,450 @@
+"""Matrix kernels to LLVM text: set-up, roles, the order of tiles, loops, rings and copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from xdsl.ir import Block, SSAValue
+
+from tessera.backends.nvptx.hopper import assembly as asm
+from tessera.backends.nvptx.hopper import synchronize as pairs
+from tessera.backends.nvptx.hopper.assembly import number, op32
+from tessera.backends.nvptx.hopper.elements import Thread, thread_of
+from tessera.backends.nvptx.hopper.fragments import Registers
+from tessera.backends.nvptx.hopper.programs import Mailbox, Part, Rolled, mailboxes, program_at, rest_in
+from tessera.backends.nvptx.hopper.shared_memory import Cursor, Ring, SharedTile
+from tessera.backends.nvptx.hopper.synchronize import TURNING, Meetings
+from tessera.backends.nvptx.hopper.tiles import TileOps
+from tessera.backends.nvptx.kernel_code import KernelCode
+from tessera.backends.nvptx.mma.kernel_text import framed
+from tessera.backends.nvptx.tensor_cores import WARPGROUP
+from tessera.backends.nvptx.text import special
+from tessera.backends.nvptx.types import SharedAttr
+from tessera.backends.nvptx.values import memory_type
+from tessera.backends.nvptx.waits import GLOBALS, Waits
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import BufferAttr
+from tessera.ir.target.llvm.dims import dim_value
+from tessera.ir.target.llvm.instructions import Index, Value
+from tessera.ir.target.llvm.text import FunctionText
+from tessera.types.dim import Dim, product
+from tessera.types.machine import Machine
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all parts of a kernel share: sizes, shared memory, and who the thread is."""
+
+    sizes: Mapping[str, Index]
+    base: Value
+    tid: Value
+    warp: Value
+    group: Value
+    """The warpgroup, counted from 0 among consumers; -1 for the producer."""
+    consumers: int
+    bounded: Waits | None
+    first: int = WARPGROUP
+    """The first thread that computes."""
+
+
+def emit_matrix_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = False) -> KernelCode:
+    """The LLVM module of a `ttarget.matrix_kernel`, with what a launch of it must know.
+
+    A kernel whose waits are `bounded` says where it would hang, and stops.
+    """
+    waits = Waits(kernel.value("shared"), machine.shared) if bounded else None
+    tokens = len(mailboxes(kernel))
+    code = framed(
+        kernel,
+        machine,
+        WARPGROUP * (1 + kernel.value("consumers")),
+        lambda f, base: MatrixEmitter(f, kernel, base, waits).run(),
+        cluster=2 if kernel.value("pair") else 1,
+        tokens=tokens,
+        variables=GLOBALS if bounded else "",
+    )
+    return replace(watched(code, waits), resident=machine.blocks, counts=tokens > 0)
+
+
+def watched(code: KernelCode, waits: Waits | None) -> KernelCode:
+    """A kernel with what is known of its waits, where they end; barriers for them are behind its own shared memory."""
+    return code if waits is None else replace(code, waits=tuple(waits.told), shared=waits.shared)
+
+
+class MatrixEmitter:
+    """The writing of one kernel."""
+
+    def __init__(self, f: FunctionText, kernel: SpecOp, base: Value, bounded: Waits | None) -> None:
+        self.f, self.kernel = f, kernel
+        block = kernel.regions[0].block
+        self.values: dict[SSAValue, Any] = {}
+        self.map_count = sum(op.name == "ttarget.tensor_map" for op in block.ops)
+        first = self.map_count
+        self.values.update(zip(block.args, f.arguments[first : first + len(block.args)], strict=True))
+        sizes = dict(zip(kernel.value("symbols"), f.arguments[first + len(block.args) :], strict=False))
+        tid = special(f, "tid.x")
+        warp = asm.warp_uniform(f, op32(f, "lshr", tid, 5))
+        group = op32(f, "sub", op32(f, "lshr", warp, 2), 1)
+        self.setting = Setting(sizes, base, tid, warp, group, kernel.value("consumers"), bounded)
+        self.is_first = f.icmp("eq", op32(f, "and", tid, WARPGROUP - 1), number(0))
+        """Whether this is the one thread of its warpgroup that signals for all."""
+        self.is_pair = kernel.name == "ttarget.matrix_kernel" and kernel.value("pair")
+        self.rank = pairs.rank(f) if self.is_pair else number(0)
+        self.tiles: TileOps | None = None
+        self.between: list[Part] = []
+        """What is written into the first steps of the next loop."""
+        self.held: Callable[[], None] | None = None
+        """What is written before the next wait for products."""
+        self.is_producer = True
+        self.meetings = Meetings(f, base, bounded, self.meeting_threads())
+        self.own: dict[str, Callable[[SpecOp], None]] = {
+            "ttarget.index": self._index,
+            "ttarget.fetch": self._fetch,
+            "ttarget.cursor": self._cursor,
+            "ttarget.advance": self._advance,
+            "ttarget.acquire": self._acquire,
+            "ttarget.copy": self._copy,
+            "ttarget.await": self._await,
+            "ttarget.release": self._release,
+            "ttarget.tiles": self._tiles,
+            "ttarget.steps": self._steps,
+            "ttarget.when": self._when,
+            "ttarget.turn": self._turn,
+            "ttarget.lag": self._lag,
+        }
+
+    def meeting_threads(self) -> Sequence[int]:
+        """How many threads come to each place at which some wait for others."""
+        return TURNING if any(op.name == "ttarget.turn" for op in self.kernel.walk()) else ()
+
+    def run(self) -> None:
+        f, count = self.f, 0
+        rings: list[Ring] = []
+        for op in self.kernel.regions[0].block.ops:
+            assert isinstance(op, SpecOp)
+            if op.name == "ttarget.tensor_map":
+                self.values[op.result] = f.raw("i64", f"ptrtoint {f.arguments[count]} to i64")
+                count += 1
+            elif op.name == "ttarget.shared_tile":
+                self.values[op.result] = SharedTile.of(op)
+            elif op.name == "ttarget.ring":
+                size = sum((v.type.data.bytes.value or 0) for v in op.operands if isinstance(v.type, SharedAttr))
+                rings.append(Ring(op.value("offset"), op.value("stages"), op.value("bytes") or size))
+                self.values[op.result] = rings[-1]
+            elif op.name == "ttarget.roles":
+                self._begin(rings)
+                self._roles(op)
+
+    def _begin(self, rings: Sequence[Ring]) -> None:
+        """Barriers are made by one thread, and seen by all."""
+        f, setting = self.f, self.setting
+
+        leaving = setting.consumers * (2 if self.is_pair else 1)
+
+        def make() -> None:
+            for ring in rings:
+                for stage in range(ring.stages):
+                    for first, arrivals in ((0, 1), (ring.stages, leaving)):
+                        address = op32(f, "add", setting.base, ring.offset + 8 * (first + stage))
+                        asm.barrier_init(f, address, arrivals)
+            for offset in mailboxes(self.kernel):
+                for place, arrivals in enumerate([1, 1, *[WARPGROUP * setting.consumers] * 2]):
+                    asm.barrier_init(f, op32(f, "add", setting.base, offset + 8 * place), arrivals)
+            self.meetings.make()
+            asm.effect(f, "fence.mbarrier_init.release.cluster;")
+            for at in range(self.map_count):
+                asm.effect(f, "prefetch.tensormap [$0];", "l", [f.raw("i64", f"ptrtoint {f.arguments[at]} to i64")])
+
+        f.if_(f.icmp("eq", setting.tid, number(0)), make)
+        if self.is_pair:
+            pairs.meet(f)
+        else:
+            asm.named_barrier(f, number(0), WARPGROUP * (1 + setting.consumers))
+
+    def _roles(self, op: SpecOp) -> None:
+        f, setting = self.f, self.setting
+        registers = self.kernel.value("registers")
+        producer, consumer = (region.block for region in op.regions)
+
+        def produce() -> None:
+            if registers:
+                asm.set_registers(f, registers[0], grows=False)
+            is_chosen = f.op("and", f.icmp("eq", setting.warp, number(0)), asm.elected(f))
+
+            f.if_(is_chosen, lambda: self.run_block(producer))
+            asm.effect(f, "bar.warp.sync 0xffffffff;")
+
+        def consume() -> None:
+            if registers:
+                asm.set_registers(f, registers[1], grows=True)
+            self.is_producer = False
+            if self.meetings.threads:
+                self.meetings.begin_turns(setting.group)
+            self.tiles = TileOps(f, self.kernel, self.setting, self.values, self.is_first, self._thread)
+            self.run_block(consumer)
+            asm.copies_done(f, self.is_first)
+
+        f.if_(f.icmp("slt", setting.group, number(0)), produce, consume)
+        if self.is_pair:
+            # Neither ends while the other may still write to its shared memory.
+            pairs.meet(f)
+
+    def _thread(self, rows: int) -> Thread:
+        """Where this thread stands in a tile of which each consumer has so many rows."""
+        return thread_of(self.f, self.setting.tid, self.setting.group, rows)
+
+    def enter(self, op: SpecOp) -> None:
+        """What is written next belongs to an op."""
+        if self.setting.bounded is not None:
+            self.setting.bounded.enter(op, self.is_producer)
+
+    def run_block(self, block: Block) -> None:
+        """Write the ops of a block, in order."""
+        self.run_ops([op for op in block.ops if isinstance(op, SpecOp)])
+
+    def run_ops(self, ops: Sequence[SpecOp]) -> None:
+        """Write ops, in order."""
+        for op in ops:
+            self.enter(op)
+            if op.name == "ttarget.mma_wait" and self.held is not None:
+                late, self.held = self.held, None
+                late()
+            if op.name in self.own:
+                self.own[op.name](op)
+            elif op.name not in ("ttarget.yield", "ttarget.rest"):
+                assert self.tiles is not None, f"{op.name} is not a producer's"
+                self.tiles.run(op)
+
+    # Indices and loops.
+
+    def _index(self, op: SpecOp) -> None:
+        env = {**self.setting.sizes, **dict(zip(op.value("names"), self._of(op.operands), strict=True))}
+        self.values[op.result] = dim_value(self.f, op.value("expr"), env)
+
+    def _fetch(self, op: SpecOp) -> None:
+        """An index in memory; one thread of a warp need not wait for others to know it, so all read it."""
+        f, buffer = self.f, op.operands[0].type
+        assert isinstance(buffer, BufferAttr)
+        pointer, *at = self._of(op.operands)
+        env = {**self.setting.sizes, **dict(zip(op.value("coords"), at, strict=True))}
+        offset, element = dim_value(f, op.value("offset"), env), memory_type(buffer.dtype)
+        loaded = f.load(f.gep(pointer, offset, element), element)
+        wide = f.cast("sext" if buffer.dtype.kind == "int" else "zext", loaded, "i64") if element != "i64" else loaded
+        self.values[op.result] = wide
+
+    def _of(self, values: Sequence[SSAValue]) -> list[Any]:
+        return [self.values[value] for value in values]
+
+    def _tiles(self, op: SpecOp) -> None:
+        f, block = self.f, op.regions[0].block
+        grid: tuple[Dim, ...] = op.value("grid")
+        total = f.cast("trunc", dim_value(f, product(grid), self.setting.sizes), "i32")
+        counts = [f.cast("trunc", dim_value(f, dim, self.setting.sizes), "i32") for dim in grid]
+        cursors = self._of(op.operands)
+
+        mailbox: int = op.value("mailbox")
+        rest = rest_in(op)
+        if rest is not None:
+            Rolled(self, op, rest, total, counts).run()
+            return
+
+        is_giving = mailbox >= 0 and self.is_producer
+        if is_giving:
+            self.mailbox(mailbox).begin()
+
+        def body(carried: list[Value]) -> list[Value]:
+            box, taken = self.mailbox(mailbox), None
+            is_later = f.icmp("ne", carried[1], number(0))
+            if is_giving:
+                (taken,) = f.if_(is_later, lambda: [box.take()], lambda: [number(0)])
+            wide = self.wide_places(op, carried[0], counts)
+            self.values.update(zip(block.args[: len(grid)], wide, strict=True))
+            self.values.update(zip(block.args[len(grid) :], unflat(cursors, carried[2:]), strict=True))
+            self.run_block(block)
+            self.enter(op)
+            last = block.last_op
+            assert last is not None
+            if mailbox < 0:
+                following = op32(f, "add", carried[0], special(f, "nctaid.x"))
+            else:
+                if taken is not None:
+                    early = taken
+                    (taken,) = f.if_(is_later, lambda: [early], lambda: [box.take_first()])
+                    box.give_up(taken, total)
+                following = box.following(carried[1], taken)
+            return [following, op32(f, "add", carried[1], 1), *flat(self._of(last.operands))]
+
+        start = [special(f, "ctaid.x"), number(0), *flat(cursors)]
+        f.while_(start, lambda carried: f.icmp("slt", carried[0], total), body)
+
+    def wide_places(self, op: SpecOp, place: Value, counts: Sequence[Value]) -> list[Value]:
+        """The program at a place in time, along each axis of the grid, as i64."""
+        return [self.f.raw("i64", f"zext {found} to i64") for found in program_at(self.f, op, place, counts)]
+
+    def mailbox(self, offset: int) -> Mailbox:
+        """Where the producer says which tile is next."""
+        setting, (counter, token) = self.setting, self.f.arguments[-2:]
+        return Mailbox(self.f, setting.base, offset, counter, token, setting.bounded)
+
+    def _steps(self, op: SpecOp) -> None:
+        f, block = self.f, op.regions[0].block
+        low, high = self._of(op.operands[:2])
+        start = self._of(op.operands[2:])
+
+        def body(index: Value, carried: list[Value]) -> list[Value]:
+            self.values[block.args[0]] = index
+            self.values.update(zip(block.args[1:], unflat(start, carried), strict=True))
+            self.run_block(block)
+            last = block.last_op
+            assert last is not None
+            return flat(self._of(last.operands))
+
+        given = flat(start)
+        # What the program before left to do goes into the first steps but one, while two products are in flight.
+        parts, self.between = self.between, []
+        for early, late in [(None, None), *parts] if parts else []:
+            if early is not None:
+                early()
+            self.held = late
+            given = body(low, given)
+            assert self.held is None, "a step waits for the product of the step before"
+            low = f.add(low, op.value("step"))
+        found = f.loop(low, high, op.value("step"), body, given, op.value("is_nonempty"))
+        self.values.update(zip(op.results, unflat(start, found), strict=True))
+
+    def _when(self, op: SpecOp) -> None:
+        f, block = self.f, op.regions[0].block
+        low, high = self._of(op.operands[:2])
+        given = self._of(op.operands[2:])
+
+        def body() -> list[Value]:
+            self.run_block(block)
+            last = block.last_op
+            assert last is not None
+            return flat(self._of(last.operands))
+
+        found = f.if_(f.icmp("slt", low, high), body, lambda: flat(given))
+        self.values.update(zip(op.results, unflat(given, found), strict=True))
+
+    def _turn(self, op: SpecOp) -> None:
+        if op.value("way") == "take":
+            self.meetings.take_turn(self.setting.group)
+        else:
+            self.meetings.pass_turn(self.setting.group)
+
+    def _lag(self, op: SpecOp) -> None:
+        """The first consumer goes ahead; stages fill no faster than memory is read, which sets the others apart."""
+        f, setting = self.f, self.setting
+        ring = self.values[op.operands[0]]
+        assert isinstance(ring, Ring)
+        stage = op32(f, "mul", setting.group, op.value("stages"))
+
+        def wait() -> None:
+            at = Cursor(stage, number(0))
+            asm.barrier_wait(f, ring.full(f, setting.base, at), at.phase, setting.bounded)
+
+        f.if_(f.icmp("sgt", setting.group, number(0)), wait)
+
+    # Rings and copies.
+
+    def _cursor(self, op: SpecOp) -> None:
+        # A producer finds every stage empty at first, as if a turn had ended.
+        self.values[op.result] = Cursor(number(0), number(1 if self.is_producer else 0))
+
+    def _advance(self, op: SpecOp) -> None:
+        ring, cursor = self._of(op.operands)
+        self.values[op.result] = ring.after(self.f, cursor)
+
+    def _acquire(self, op: SpecOp) -> None:
+        ring, cursor = self._of(op.operands)
+        f, base = self.f, self.setting.base
+        asm.barrier_wait(f, ring.empty(f, base, cursor), cursor.phase, self.setting.bounded)
+        asm.barrier_expect(f, ring.full(f, base, cursor), ring.bytes)
+
+    def _copy(self, op: SpecOp) -> None:
+        f, base = self.f, self.setting.base
+        map, ring, cursor, tile, *at = self._of(op.operands)
+        assert isinstance(tile, SharedTile)
+        made = op.operands[0].owner
+        assert isinstance(made, SpecOp)
+        coords = [f.cast("trunc", f.index(place), "i32") for place in reversed(self._from_cut(made, at))]
+        barrier = ring.full(f, base, cursor)
+        if op.value("half"):
+            self._copy_half(op, tile, cursor, barrier, coords)
+            return
+        for piece in range(op.value("pieces")):
+            address = tile.address(f, base, cursor.slot, piece * tile.span_bytes)
+            first = op32(f, "add", coords[0], piece * tile.span_columns)
+            asm.copy_in(f, map, address, barrier, [first, *coords[1:]])
+
+    def _from_cut(self, map: SpecOp, at: Sequence[Index]) -> Sequence[Index]:
+        """Places as a map with a cut takes them: counted from where copies end, and that place before them."""
+        f, buffer = self.f, map.operands[0].type
+        cut: int = map.value("cut")
+        if cut < 0:
+            return at
+        assert isinstance(buffer, BufferAttr)
+        *corner, end = at
+        row = f.add(corner[cut], f.sub(f.index(dim_value(f, buffer.shape[cut], self.setting.sizes)), end))
+        return [*corner[:cut], end, row, *corner[cut + 1 :]]
+
+    def _copy_half(self, op: SpecOp, tile: SharedTile, at: Cursor, barrier: Value, coords: Sequence[Value]) -> None:
+        """This CTA's half of what both of a pair read."""
+        f = self.f
+        corner, rows, pieces, first = pairs.half_of(f, op, self.rank, coords)
+        start = tile.address(f, self.setting.base, at.slot)
+        start = op32(f, "add", start, op32(f, "mul", rows, tile.swizzle))
+        for piece in range(pieces):
+            number_of = op32(f, "add", first, piece)
+            address = op32(f, "add", start, op32(f, "mul", number_of, tile.span_bytes))
+            column = op32(f, "add", corner[0], op32(f, "mul", number_of, tile.span_columns))
+            pairs.copy_to_both(f, self.values[op.operands[0]], address, barrier, [column, *corner[1:]])
+
+    def _await(self, op: SpecOp) -> None:
+        ring, cursor = self._of(op.operands)
+        address = ring.full(self.f, self.setting.base, cursor)
+        asm.barrier_wait(self.f, address, cursor.phase, self.setting.bounded)
+
+    def _release(self, op: SpecOp) -> None:
+        f = self.f
+        ring, cursor, *limits = self._of(op.operands)
+        condition = self.is_first
+        if limits:
+            condition = f.op("and", condition, f.icmp("slt", limits[0], limits[1]))
+        address = ring.empty(f, self.setting.base, cursor)
+        if self.is_pair:
+            pairs.arrive_at_both(f, address, condition)
+        else:
+            asm.barrier_arrive(f, address, condition)
+
+
+def flat(values: Sequence[Any]) -> list[Value]:
+    """Everything a loop carries, as the values of one thread."""
+    found: list[Value] = []
+    for value in values:
+        if isinstance(value, Cursor):
+            found += [value.slot, value.phase]
+        elif isinstance(value, Registers):
+            found += value.flat()
+        else:
+            found += value if isinstance(value, list) else [value]
+    return found
+
+
+def unflat(like: Sequence[Any], values: Sequence[Value]) -> list[Any]:
+    """`flat` undone."""
+    found: list[Any] = []
+    at = 0
+    for one in like:
+        count = len(flat([one]))
+        part = list(values[at : at + count])
+        at += count
+        if isinstance(one, Cursor):
+            found.append(Cursor(part[0], part[1]))
+        elif isinstance(one, Registers):
+            found.append(one.like(part))
+        else:
+            found.append(part if isinstance(one, list) else part[0])
+    return found

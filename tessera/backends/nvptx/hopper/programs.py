@@ -1,0 +1,239 @@
+"""The order in which CTAs take programs, and epilogues that run between the first steps of the next program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tessera.backends.nvptx.hopper import assembly as asm
+from tessera.backends.nvptx.hopper.assembly import number, op32
+from tessera.backends.nvptx.hopper.fragments import Registers
+from tessera.backends.nvptx.ops.epilogue import pieces_of
+from tessera.backends.nvptx.text import special
+from tessera.backends.nvptx.waits import Waits, bounded_look
+from tessera.ir.base.op import SpecOp
+from tessera.ir.target.llvm.instructions import Value
+from tessera.ir.target.llvm.text import FunctionText
+
+if TYPE_CHECKING:
+    from tessera.backends.nvptx.hopper.emit import MatrixEmitter
+
+
+# The order of tiles, and tiles as they come: the producer takes numbers from a counter, and consumers read them.
+
+
+def mailboxes(kernel: SpecOp) -> list[int]:
+    """Where a kernel has a mailbox in shared memory, if it has one."""
+    tiles = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.tiles"]
+    return sorted({op.value("mailbox") for op in tiles if op.value("mailbox") >= 0})
+
+
+class Mailbox:
+    """Two places for the number of a tile, used in turn: a barrier for each that it is full, one that it is empty.
+
+    The counter is in global memory; the first tile of each CTA is its own number. The first CTA sets the counter to 0
+    and says so by writing the launch's token behind it, which no memory has by chance; whoever takes the last number
+    takes the token away, so that a launch that is played again, token and all, waits once more.
+    """
+
+    def __init__(
+        self, f: FunctionText, base: Value, offset: int, counter: Value, token: Value, bounded: Waits | None
+    ) -> None:
+        self.f, self.base, self.offset = f, base, offset
+        self.counter, self.token, self.bounded = counter, token, bounded
+
+    def _at(self, first: int, place: Value, shift: int) -> Value:
+        start = op32(self.f, "add", self.base, self.offset + first)
+        return op32(self.f, "add", start, op32(self.f, "shl", place, shift))
+
+    @property
+    def _address(self) -> Value:
+        return self.f.raw("i64", f"ptrtoint {self.counter} to i64")
+
+    def begin(self) -> None:
+        """The first CTA's producer begins the count."""
+        text = (
+            "{ .reg .pred P; setp.eq.u32 P, $2, 0; @P st.global.u32 [$0], 0; @P st.release.gpu.global.u64 [$0+8], $1; }"
+        )
+        asm.effect(self.f, text, "l,l,r", [self._address, self.token, special(self.f, "ctaid.x")])
+
+    def take(self) -> Value:
+        """Ask for the next number; it takes about as long to come as a tile of memory, so it is asked for early."""
+        return asm.effect(self.f, "atom.global.add.u32 $0, [$1], 1;", "=r,l", [self._address], "i32")
+
+    def take_first(self) -> Value:
+        """The same once the count has begun, which the first CTA sees to before it copies anything."""
+        if self.bounded is not None:
+            text = bounded_look(self.bounded.number("for the first CTA to begin the count of programs"))
+        else:
+            text = (
+                "{ .reg .pred P; .reg .u64 seen; AGAIN: ld.acquire.gpu.global.u64 seen, [$0+8]; "
+                "setp.ne.u64 P, seen, $1; @P bra AGAIN; }"
+            )
+        asm.effect(self.f, text, "l,l", [self._address, self.token])
+        return self.take()
+
+    def give_up(self, taken: Value, total: Value) -> None:
+        """After the last number the count has ended."""
+        is_last = asm.flag(self.f, self.f.icmp("eq", op32(self.f, "add", taken, 1), total))
+        text = "{ .reg .pred P; setp.ne.u32 P, $1, 0; @P st.global.u64 [$0+8], 0; }"
+        asm.effect(self.f, text, "l,r", [self._address, is_last])
+
+    def following(self, turn: Value, taken: Value | None) -> Value:
+        """The number of the tile after this one, which is the CTA's `turn`-th; the producer has `taken` it."""
+        f = self.f
+        place = op32(f, "and", turn, 1)
+        parity = op32(f, "and", op32(f, "lshr", turn, 1), 1)
+        full, empty, cell = self._at(0, place, 3), self._at(16, place, 3), self._at(32, place, 2)
+        if taken is None:
+            asm.barrier_wait(f, full, parity, self.bounded)
+            found = asm.effect(f, "ld.shared.u32 $0, [$1];", "=r,r", [cell], "i32")
+            asm.barrier_signal(f, empty)
+            return asm.warp_uniform(f, found)
+        asm.barrier_wait(f, empty, op32(f, "xor", parity, 1), self.bounded)
+        found = op32(f, "add", taken, special(f, "nctaid.x"))
+        asm.effect(f, "st.shared.u32 [$0], $1;", "r,r", [cell, found])
+        asm.barrier_signal(f, full)
+        return found
+
+
+def program_at(f: FunctionText, op: SpecOp, place: Value, counts: Sequence[Value]) -> list[Value]:
+    """The program at a place in time: places of the last axis but one in groups, all of the last axis with each.
+
+    Programs of a group run together, so that what they read stays in the second cache.
+    """
+    group = op.value("group")
+    found: list[Value] = []
+    rest = place
+    inner = list(counts[-2:])
+    for count in reversed(counts[:-2]):
+        outer = _times(f, inner)
+        inner.insert(0, count)
+        rest, head = place, op32(f, "urem", op32(f, "udiv", place, outer), count)
+        found.insert(0, head)
+    if len(counts) > 2:
+        rest = op32(f, "urem", place, _times(f, counts[-2:]))
+    if len(counts) == 1:
+        return [_last(f, op, place, counts[0])]
+    rows, columns = counts[-2:]
+    whole = op32(f, "mul", columns, group)
+    number_of, inside = op32(f, "udiv", rest, whole), op32(f, "urem", rest, whole)
+    first = op32(f, "mul", number_of, group)
+    left = op32(f, "sub", rows, first)
+    size = f.select(f.icmp("ult", left, number(group)), left, number(group))
+    row = op32(f, "add", first, op32(f, "urem", inside, size))
+    return [*found, row, _last(f, op, op32(f, "udiv", inside, size), columns)]
+
+
+def _last(f: FunctionText, op: SpecOp, place: Value, count: Value) -> Value:
+    if not op.value("is_descending"):
+        return place
+    return op32(f, "sub", op32(f, "sub", count, 1), place)
+
+
+def _times(f: FunctionText, counts: Sequence[Value]) -> Value:
+    found = counts[0]
+    for count in counts[1:]:
+        found = op32(f, "mul", found, count)
+    return found
+
+
+# Programs in two parts: what one does with its sums is written between the first steps of the next one's products.
+
+
+def rest_in(op: SpecOp) -> SpecOp | None:
+    """The rest of the programs of a `ttarget.tiles`, if it stands apart."""
+    found = [part for part in op.regions[0].block.ops if isinstance(part, SpecOp) and part.name == "ttarget.rest"]
+    return found[0] if found else None
+
+
+Part = tuple[Callable[[], None], Callable[[], None]]
+"""What is written before a step of products, and what after it."""
+
+
+class Rolled:
+    """The tiles of a CTA, of which it has one at least."""
+
+    def __init__(self, emitter: MatrixEmitter, op: SpecOp, rest: SpecOp, total: Value, counts: Sequence[Value]) -> None:
+        self.emitter, self.op, self.rest, self.total, self.counts = emitter, op, rest, total, counts
+        self.f = emitter.f
+
+    def run(self) -> None:
+        from tessera.backends.nvptx.hopper.emit import flat, unflat  # noqa: PLC0415 - they know each other
+
+        f, cursors = self.f, [self.emitter.values[value] for value in self.op.operands]
+        place = special(f, "ctaid.x")
+        after, values = self._tile(place, cursors, [])
+        like = [*after, *values]
+
+        def body(carried: list[Value]) -> list[Value]:
+            here, before = carried[:2]
+            given = unflat(like, carried[2:])
+            parts = self._parts(given[len(after) :], before)
+            following, made = self._tile(here, given[: len(after)], parts)
+            return [op32(f, "add", here, special(f, "nctaid.x")), here, *flat([*following, *made])]
+
+        start = [op32(f, "add", place, special(f, "nctaid.x")), place, *flat(like)]
+        last = f.while_(start, lambda carried: f.icmp("slt", carried[0], self.total), body)
+        for early, late in self._parts(unflat(like, last[2:])[len(after) :], last[1]):
+            early()
+            late()
+
+    def _tile(self, place: Value, cursors: Sequence[Any], between: list[Part]) -> tuple[list[Any], list[Any]]:
+        """A program but for its rest: its places in rings after it, and what its rest takes."""
+        emitter, block = self.emitter, self.op.regions[0].block
+        places = emitter.wide_places(self.op, place, self.counts)
+        emitter.values.update(zip(block.args, [*places, *cursors], strict=True))
+        emitter.between = between
+        emitter.run_block(block)
+        assert not emitter.between, "parts of the rest go between steps"
+        last = block.last_op
+        assert last is not None
+        return [emitter.values[value] for value in last.operands], [emitter.values[v] for v in self.rest.operands]
+
+    def _parts(self, values: Sequence[Any], place: Value) -> list[Part]:
+        """The rest of a program, in pieces: what all rows read, which comes early, and everything else."""
+        block = self.rest.regions[0].block
+        early = [op for op in block.ops if isinstance(op, SpecOp) and _is_early(op)]
+        late = [op for op in block.ops if isinstance(op, SpecOp) and op not in early]
+
+        def piece(first: int, count: int) -> Part:
+            def begin() -> None:
+                places = self.emitter.wide_places(self.op, place, self.counts)
+                cut = [window_of(value, first, count) for value in values]
+                self.emitter.values.update(zip(block.args, [*places, *cut], strict=True))
+                self._some(early, first, count)
+
+            return begin, lambda: self._some(late, first, count)
+
+        return [piece(*one) for one in pieces_of(self.rest)]
+
+    def _some(self, ops: Sequence[SpecOp], first: int, count: int) -> None:
+        tiles = self.emitter.tiles
+        assert tiles is not None
+        tiles.window = (first, count)
+        self.emitter.run_ops(ops)
+        tiles.window = None
+
+
+def _is_early(op: SpecOp) -> bool:
+    """Whether an op is an index, or reads one number for each column."""
+    if op.name != "ttarget.fragment_load":
+        return op.name == "ttarget.index"
+    return not any(op.value("axes")[0] in expr.symbols for expr in op.value("map")) and len(op.value("axes")) == 2
+
+
+def window_of(tile: Registers, first: int, count: int) -> Registers:
+    """Some columns of a fragment."""
+    layout = tile.layout
+    cut = layout.with_columns(count)
+    each = 4 if tile.pairs is not None else 2
+    share, given = layout.columns // each, tile.flat()
+    found = [
+        value
+        for block in range(layout.blocks)
+        for value in given[block * share + first // each : block * share + (first + count) // each]
+    ]
+    if tile.pairs is not None:
+        return Registers(cut, tile.dtype, None, found)
+    return Registers(cut, tile.dtype, found)

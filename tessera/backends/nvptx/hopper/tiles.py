@@ -1,0 +1,499 @@
+"""What consumers do with tiles: products, arithmetic on fragments, and the way out through shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from xdsl.ir import Block, SSAValue
+
+from tessera.backends.nvptx.approximations import is_exact
+from tessera.backends.nvptx.approximations import is_rounded as _is_rounded
+from tessera.backends.nvptx.gpus import SPAN
+from tessera.backends.nvptx.hopper import assembly as asm
+from tessera.backends.nvptx.hopper import elements as elements
+from tessera.backends.nvptx.hopper.assembly import number, op32
+from tessera.backends.nvptx.hopper.elements import across_threads, fold_own, math_of
+from tessera.backends.nvptx.hopper.fast_math import FLOORS, NARROW, PAIRED, floored, narrow_math, paired_math, quotients
+from tessera.backends.nvptx.hopper.fragments import COLUMNS, FRAGMENT, ROWS, Layout, Registers, is_paired
+from tessera.backends.nvptx.hopper.shared_memory import SharedTile
+from tessera.backends.nvptx.tensor_cores import K_BYTES, PROMOTED_K, WARPGROUP
+from tessera.backends.nvptx.tensor_cores import WGMMA_ROWS as MMA_ROWS
+from tessera.backends.nvptx.types import ColumnVectorAttr, PartialRowsAttr, RowVectorAttr
+from tessera.ir.base.index_maps import linear
+from tessera.ir.base.kernel_frame import around
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import BufferAttr, ShapedAttr
+from tessera.ir.target.llvm import convert
+from tessera.ir.target.llvm.dims import dim_value
+from tessera.ir.target.llvm.instructions import Value
+from tessera.ir.target.llvm.text import FunctionText
+from tessera.ir.target.reach import is_multiple
+from tessera.types.dim import Dim
+from tessera.types.dtype import DType, bf16, f32, i64
+
+if TYPE_CHECKING:
+    from tessera.backends.nvptx.hopper.emit import Setting
+
+
+def partial_rows(f: FunctionText, layout: Layout, dtype: DType) -> Registers:
+    """Sums that have not begun."""
+    return Registers(layout, dtype, [f.const("float", 0.0)] * layout.count)
+
+
+def grow_rows(f: FunctionText, partial: Registers, factor: Registers, tile: Registers) -> Registers:
+    """Sums of the thread, scaled, and its own columns added."""
+    own = fold_own(f, tile, "sum")
+    parts: Sequence[tuple[Value, ...]] = list(zip(partial.floats(f), factor.floats(f), own, strict=True))
+    return Registers(partial.layout, tile.dtype, [math_of(f, "fma", part, tile.dtype) for part in parts])
+
+
+def join_rows(f: FunctionText, partial: Registers) -> Registers:
+    """One sum for each row, of its four threads."""
+    values = [across_threads(f, value, "sum", partial.dtype) for value in partial.floats(f)]
+    return Registers(partial.layout, partial.dtype, values)
+
+
+class TileOps:
+    """The ops of consumers, one after the other."""
+
+    step = MMA_ROWS
+    """Rows from those that a warp has of one block to those of the next."""
+
+    def __init__(
+        self,
+        f: FunctionText,
+        kernel: SpecOp,
+        setting: Setting,
+        values: dict[SSAValue, Any],
+        is_first: Value,
+        thread: Callable[[int], elements.Thread],
+    ) -> None:
+        self.f, self.setting, self.values, self.is_first = f, setting, values, is_first
+        self.consumers: int = kernel.value("consumers")
+        self.exact = is_exact(kernel)
+        self.window: tuple[int, int] | None = None
+        """The first of the columns that are at hand, and how many; None for all."""
+        self._thread_of = thread
+        self.own: dict[str, Callable[[SpecOp], Any]] = {
+            "ttarget.mma_open": lambda op: list(self._tile(op.operands[0]).floats(self.f)),
+            "ttarget.mma_issue": self._issue,
+            "ttarget.mma_add": self._add,
+            "ttarget.pack": self._pack,
+            "ttarget.reduce_rows": lambda op: elements.fold_rows(self.f, self._tile(op.operands[0]), op.value("kind")),
+            "ttarget.partial_rows": self._partial_rows,
+            "ttarget.grow_rows": lambda op: grow_rows(self.f, *map(self._tile, op.operands)),
+            "ttarget.join_rows": lambda op: join_rows(self.f, self._tile(op.operands[0])),
+            "ttarget.elementwise": self._math,
+            "ttarget.cast": self._convert,
+            "ttarget.bitcast": self._bitcast,
+            "ttarget.select": self._select,
+            "ttarget.constant": self._constant,
+            "ttarget.broadcast": self._spread,
+            "ttarget.coordinate": self._coordinate,
+            "ttarget.clip": self._clip,
+            "ttarget.fragment_load": self._load,
+        }
+        self.begin(kernel)
+
+    def begin(self, kernel: SpecOp) -> None:
+        """What units of another kind have beside all this is worked out here, once."""
+
+    def run(self, op: SpecOp) -> None:
+        """Write one op."""
+        if op.name == "ttarget.mma_wait":
+            self._wait(op)
+        elif op.name == "ttarget.fragment_store":
+            self._store(op)
+        elif op.name == "ttarget.store_tile":
+            self._store_tile(op)
+        else:
+            self.values[op.result] = self.own[op.name](op)
+
+    def _tile(self, value: SSAValue) -> Registers:
+        found = self.values[value]
+        assert isinstance(found, Registers)
+        return found
+
+    def thread(self, blocks: int) -> elements.Thread:
+        """Where this thread stands in tiles of so many blocks of 64 rows a consumer."""
+        return self._thread_of(MMA_ROWS * blocks)
+
+    def layout(self, type: Any) -> Layout:
+        """How a type lies over a consumer."""
+        assert isinstance(type, ShapedAttr)
+        sizes = [dim.value or 0 for dim in type.shape]
+        if isinstance(type, ColumnVectorAttr):
+            return Layout(COLUMNS, 1, self._columns(sizes[0]))
+        blocks = sizes[0] // (MMA_ROWS * self.consumers)
+        if isinstance(type, (RowVectorAttr, PartialRowsAttr)):
+            return Layout(ROWS, blocks, 8, self.step)
+        return Layout(FRAGMENT, blocks, self._columns(sizes[1]), self.step)
+
+    def _columns(self, size: int) -> int:
+        return size if self.window is None else self.window[1]
+
+    # Products.
+
+    def _pack(self, op: SpecOp) -> list[Value]:
+        """A left side in registers; one that was made before a loop is made once more in each of its steps.
+
+        The assembler (ptxas 13.0) takes registers that a product reads for its own after it, and gives them to others
+        in the loop: what comes from outside would be there for the first step alone. A number that is 0, and that
+        nobody else can know to be, makes them new.
+        """
+        pairs = self._tile(op.operands[0]).packed(self.f)
+        loop, source = around(op, "ttarget.steps"), op.operands[0].owner
+        made = source if isinstance(source, Block) else source.parent
+        if loop is None or made is None or _is_within(made, loop):
+            return pairs
+        index = self.values[loop.regions[0].block.args[0]]
+        zero = "{ .reg .b64 t; shr.s64 t, $1, 63; cvt.u32.u64 $0, t; }"
+        none = asm.pure(self.f, zero, "=r,l", [self.f.index(index)], "i32")
+        return [op32(self.f, "or", pair, none) for pair in pairs]
+
+    def _issue(self, op: SpecOp) -> list[Value]:
+        f, base = self.f, self.setting.base
+        acc, lhs, rhs, left_at, right_at = (self.values[value] for value in op.operands)
+        assert isinstance(rhs, SharedTile)
+        type = op.results[0].type
+        assert isinstance(type, ShapedAttr)
+        rows, columns = (dim.value or 0 for dim in type.shape)
+        blocks = rows // (MMA_ROWS * self.consumers)
+        address = rhs.address(f, base, right_at.slot)
+        is_turned = (op.value("lhs_major") == "mn", op.value("rhs_major") == "mn")
+        right = rhs.across_k(f, address) if is_turned[1] else rhs.along_k(f, address)
+        share = columns // 2
+        found: list[Value] = []
+        for block in range(blocks):
+            left = self._left(lhs, left_at, block, blocks, is_turned[0], len(right))
+            ends = (block == 0, block == blocks - 1)
+            part = acc[block * share : (block + 1) * share]
+            found += asm.issue(f, rhs.dtype, columns, part, list(zip(left, right, strict=True)), is_turned, ends)
+        return found
+
+    def _add(self, op: SpecOp) -> Registers:
+        f, base = self.f, self.setting.base
+        tile = self._tile(op.operands[0])
+        lhs, rhs, left_at, right_at = (self.values[value] for value in op.operands[1:])
+        assert isinstance(rhs, SharedTile)
+        layout, parts = tile.layout, op.value("parts")
+        columns = layout.columns // parts
+        is_turned = (op.value("lhs_major") == "mn", op.value("rhs_major") == "mn")
+        given, found = tile.floats(f), list[Value]()
+        nothing = [Value(given[0].type, "undef")] * (columns // 2)
+        each = PROMOTED_K // (K_BYTES // rhs.dtype.bytes)
+        for block in range(layout.blocks):
+            for part in range(parts):
+                address = rhs.address(f, base, right_at.slot, part * columns * rhs.swizzle)
+                right = rhs.across_k(f, address) if is_turned[1] else rhs.along_k(f, address)
+                left = self._left(lhs, left_at, block, layout.blocks, is_turned[0], len(right))
+                sides = list(zip(left, right, strict=True))
+                totals = given[len(found) : len(found) + columns // 2]
+                for at in range(0, len(sides), each):
+                    few = sides[at : at + each]
+                    sums = asm.issue(f, rhs.dtype, columns, nothing, few, is_turned, (True, True), fresh=True)
+                    totals = [f.op("fadd", *both) for both in zip(totals, asm.wait(f, 0, sums), strict=True)]
+                found += totals
+        return Registers(layout, tile.dtype, found)
+
+    def _left(self, lhs: Any, at: Any, block: int, blocks: int, is_turned: bool, steps: int) -> list[Sequence[Value]]:
+        """The left side of each step, for one block of 64 rows: a descriptor, or four registers."""
+        f, setting = self.f, self.setting
+        if isinstance(lhs, list):
+            words: list[Value] = lhs  # pyright: ignore[reportUnknownVariableType]
+            share = len(words) // blocks
+            return [words[block * share + 4 * step : block * share + 4 * step + 4] for step in range(steps)]
+        assert isinstance(lhs, SharedTile)
+        # Rows of this consumer: rows of the tile, or spans of its columns where rows are k.
+        each = lhs.span_bytes * MMA_ROWS // lhs.span_columns if is_turned else MMA_ROWS * lhs.swizzle
+        address = lhs.address(f, setting.base, at.slot, block * each)
+        address = op32(f, "add", address, op32(f, "mul", setting.group, blocks * each))
+        found = lhs.across_k(f, address) if is_turned else lhs.along_k(f, address)
+        return [[one] for one in found]
+
+    def _wait(self, op: SpecOp) -> None:
+        given = [self.values[value] for value in op.operands]
+        found = asm.wait(self.f, op.value("left"), [value for one in given for value in one])
+        for one, result in zip(given, op.results, strict=True):
+            assert isinstance(result.type, ShapedAttr)
+            self.values[result] = Registers(self.layout(result.type), result.type.dtype, found[: len(one)])
+            found = found[len(one) :]
+
+    # Elements.
+
+    def _math(self, op: SpecOp) -> Registers:
+        tiles = [self._tile(value) for value in op.operands]
+        type = op.results[0].type
+        assert isinstance(type, ShapedAttr)
+        fn, dtype = op.value("fn"), tiles[0].dtype.compute
+        is_rounded = dtype is f32 and _is_rounded(op.result)
+        if is_rounded and fn in PAIRED and (pairs := self._pairs(op)) is not None:
+            return Registers(tiles[0].layout, bf16, None, paired_math(self.f, fn, *pairs))
+        columns = [tile.floats(self.f) for tile in tiles]
+        short = is_rounded and not self.exact
+        if short and fn == "div":
+            return Registers(tiles[0].layout, type.dtype, quotients(self.f, *columns))
+        if short and fn in NARROW:
+            pairs = self._pairs(op) if fn in FLOORS else None
+            if pairs is None:
+                return Registers(tiles[0].layout, type.dtype, narrow_math(self.f, fn, columns[0]))
+            held = Registers(tiles[0].layout, bf16, None, floored(self.f, fn, pairs[0])).floats(self.f)
+            return Registers(tiles[0].layout, type.dtype, narrow_math(self.f, fn, held, is_floored=True))
+        made: dict[tuple[str, ...], Value] = {}
+        found: list[Value] = []
+        for args in zip(*columns, strict=True):
+            key = tuple(arg.text for arg in args)
+            if key not in made:
+                made[key] = elements.math_of(self.f, fn, args, dtype, self.exact)
+            found.append(made[key])
+        return Registers(tiles[0].layout, type.dtype, found)
+
+    def _pairs(self, op: SpecOp) -> list[list[Value]] | None:
+        """The operands of an op packed in pairs, where all of them are bf16 that was widened for it."""
+        found: list[list[Value]] = []
+        for value in op.operands:
+            source = value.owner
+            if not isinstance(source, SpecOp) or source.name != "ttarget.cast":
+                return None
+            given = self._tile(source.operands[0])
+            if given.dtype is not bf16 or given.layout.kind != FRAGMENT:
+                return None
+            found.append(given.packed(self.f))
+        return found
+
+    def _convert(self, op: SpecOp) -> Registers:
+        tile, type = self._tile(op.operands[0]), op.results[0].type
+        assert isinstance(type, ShapedAttr)
+        if tile.dtype is type.dtype:
+            return tile  # computed in pairs: rounded already
+        if is_paired(type.dtype) and tile.dtype.compute.is_float and tile.layout.kind == FRAGMENT:
+            made = Registers(tile.layout, type.dtype, tile.floats(self.f))
+            return Registers(tile.layout, type.dtype, None, made.packed(self.f))
+        values = [convert.cast(self.f, value, tile.dtype, type.dtype) for value in tile.floats(self.f)]
+        return Registers(tile.layout, type.dtype, values)
+
+    def _bitcast(self, op: SpecOp) -> Registers:
+        tile, type = self._tile(op.operands[0]), op.results[0].type
+        assert isinstance(type, ShapedAttr)
+        values = [convert.narrowed(self.f, value, tile.dtype) for value in tile.floats(self.f)]
+        stored = convert.storage_type(type.dtype)
+        found = [convert.widened(self.f, self.f.bitcast(value, stored), type.dtype) for value in values]
+        return Registers(tile.layout, type.dtype, found)
+
+    def _select(self, op: SpecOp) -> Registers:
+        condition, first, second = (self._tile(value) for value in op.operands)
+        parts = zip(condition.floats(self.f), first.floats(self.f), second.floats(self.f), strict=True)
+        return Registers(first.layout, first.dtype, [self.f.select(*part) for part in parts])
+
+    def _partial_rows(self, op: SpecOp) -> Registers:
+        type = op.results[0].type
+        assert isinstance(type, ShapedAttr)
+        return partial_rows(self.f, self.layout(type), type.dtype)
+
+    def _constant(self, op: SpecOp) -> Registers:
+        type = op.results[0].type
+        assert isinstance(type, ShapedAttr)
+        layout, given = self.layout(type), op.value("value")
+        if isinstance(given, Dim):
+            wide = dim_value(self.f, given, self.setting.sizes)
+            value = convert.cast(self.f, wide, i64, type.dtype)
+        else:
+            value = self.f.const(convert.compute_type(type.dtype), given)
+        return Registers(layout, type.dtype, [value] * layout.count)
+
+    def _spread(self, op: SpecOp) -> Registers:
+        tile, layout = self._tile(op.operands[0]), self.layout(op.results[0].type)
+        values = tile.floats(self.f)
+        number_of = layout.row if tile.layout.kind == ROWS else layout.column
+        return Registers(layout, tile.dtype, [values[number_of(place)] for place in range(layout.count)])
+
+    # Coordinates and memory.
+
+    def _places(self, op: SpecOp, type: Any, first: int) -> elements.Places:
+        layout = self.layout(type)
+        env = {**self.setting.sizes}
+        env.update(zip(op.value("coords"), (self.values[value] for value in op.operands[first:]), strict=True))
+        thread = self.thread(layout.blocks)
+        if self.window is not None:
+            thread = elements.Thread(thread.row, op32(self.f, "add", thread.column, self.window[0]))
+        return elements.Places(self.f, layout, thread, op.value("axes"), env)
+
+    def _coordinate(self, op: SpecOp) -> Registers:
+        type = op.results[0].type
+        assert isinstance(type, ShapedAttr)
+        places = self._places(op, type, 0)
+        made: dict[str, Value] = {}
+        found: list[Value] = []
+        for value in places.evaluate(op.value("expr")):
+            if value.text not in made:
+                made[value.text] = convert.cast(self.f, value, i64, type.dtype)
+            found.append(made[value.text])
+        return Registers(places.layout, type.dtype, found)
+
+    def _clip(self, op: SpecOp) -> Registers:
+        tile = self._tile(op.operands[0])
+        places = self._places(op, op.results[0].type, 1)
+        outside = self.f.const(convert.compute_type(tile.dtype), op.value("identity"))
+        below = places.below(op.value("axis"), op.value("bound"))
+        parts = zip(below, tile.floats(self.f), strict=True)
+        return Registers(tile.layout, tile.dtype, [self.f.select(inside, value, outside) for inside, value in parts])
+
+    def _load(self, op: SpecOp) -> Registers:
+        buffer = op.operands[0]
+        assert isinstance(buffer.type, BufferAttr)
+        cells, dtype = self._cells(op, op.results[0], 0), buffer.type.dtype
+        if is_paired(dtype) and cells.places.layout.kind == FRAGMENT and _is_even(op):
+            return elements.load_pairs(cells, dtype)
+        return elements.load(cells, dtype, op.value("pad"))
+
+    def _store(self, op: SpecOp) -> None:
+        cells = self._cells(op, op.operands[0], 1)
+        elements.store(cells, self._tile(op.operands[0]), self._once(cells.places.layout))
+
+    def _cells(self, op: SpecOp, tile: SSAValue, place: int) -> elements.Cells:
+        """Where the elements of a tile lie in the buffer that is the operand at a place; coordinates come after it."""
+        buffer = op.operands[place]
+        assert isinstance(buffer.type, BufferAttr)
+        places = self._places(op, tile.type, place + 1)
+        inside = places.inside(op.value("axes"), op.value("bounds"), op.values().get("windows", ()))
+        return elements.Cells(places, self.values[buffer], linear(op.value("map"), buffer.type.shape), inside)
+
+    def _once(self, layout: Layout) -> Value | None:
+        """Which of the threads that hold an element of a vector stores it."""
+        f, setting = self.f, self.setting
+        if layout.kind == ROWS:
+            return f.icmp("eq", op32(f, "and", setting.tid, 3), number(0))
+        if layout.kind == COLUMNS:
+            return f.icmp("ult", op32(f, "sub", setting.tid, setting.first), number(4))
+        return None
+
+    def _store_tile(self, op: SpecOp) -> None:
+        """Rows of whole 16 bytes go through shared memory, others element by element; the kernel has both."""
+        f = self.f
+        buffer = op.operands[3]
+        assert isinstance(buffer.type, BufferAttr)
+        is_whole = self._is_whole(buffer.type.shape[-1] * buffer.type.dtype.bytes, self.values[buffer])
+
+        tile = self._tile(op.operands[0])
+
+        def through_shared() -> None:
+            whole = self._through_shared(op)
+            if whole < tile.layout.columns:
+                elements.store_pairs(self._cells(op, op.operands[0], 3), tile, whole)
+
+        f.if_(is_whole, through_shared, lambda: elements.store(self._cells(op, op.operands[0], 3), tile))
+
+    def _is_whole(self, row: Dim, buffer: Value) -> Value:
+        """Whether rows of so many bytes begin at multiples of 16; where they always do, a tensor map was made of it."""
+        f = self.f
+        if is_multiple(row, 16):
+            return Value("i1", "true")
+        start = f.raw("i64", f"ptrtoint {buffer} to i64")
+        both = f.op("or", dim_value(f, row, self.setting.sizes), start)
+        return f.icmp("eq", f.raw("i64", f"and i64 {both.text}, 15"), f.const_i(0))
+
+    def _through_shared(self, op: SpecOp) -> int:
+        """Store all whole spans of columns, and pieces of such; how many columns those have."""
+        f, setting = self.f, self.setting
+        tile, map, staging = self._tile(op.operands[0]), self.values[op.operands[1]], self.values[op.operands[2]]
+        assert isinstance(staging, SharedTile)
+        layout, span = tile.layout, staging.span_columns
+        column, type = self.window[0] if self.window else 0, op.operands[0].type
+        assert isinstance(type, ShapedAttr)
+        # A piece of a span waits for its place where it is the first, and leaves where it is the last.
+        inner, total = column % span, type.shape[1].value or 0
+        is_piece = layout.columns < span and column - inner + span <= total
+        spans = 1 if is_piece else layout.columns // span
+        own = op32(f, "mul", setting.group, 2 * staging.bytes)
+        barrier = op32(f, "add", setting.group, 1)
+        pieces = [(block, part) for block in range(layout.blocks) for part in range(spans)]
+        before, is_odd = layout.blocks * (column // span), layout.blocks * (total // span) % 2
+        # Two pieces have a place each and go together; of more, the third takes the place of the first.
+        together = 2 if len(pieces) == 2 else 1
+        for first in range(0, len(pieces), together):
+            at = [
+                op32(f, "add", setting.base, staging.offset + (before + first + turn) % 2 * staging.bytes)
+                for turn in (0, 1)
+            ]
+            group = [(op32(f, "add", at[turn], own), *pieces[first + turn]) for turn in range(together)]
+            # Two groups may be under way, and this one takes the place of the older, or of both.
+            # After an odd number of pieces the last one of the program before has the first place as well.
+            left = 0 if is_odd and before + first == 0 else 2 - together
+            if inner == 0:
+                asm.copies_read(f, left, self.is_first)
+                asm.named_barrier(f, barrier, WARPGROUP)
+            for address, block, part in group:
+                self._stage(tile, block, part, span, address, inner)
+            if is_piece and inner + layout.columns < span:
+                continue
+            asm.effect(f, "fence.proxy.async.shared::cta;")
+            asm.named_barrier(f, barrier, WARPGROUP)
+            for address, block, part in group:
+                at_column = column - inner + part * span
+                asm.copy_out(f, map, address, self._corner(op, layout, block, at_column), self.is_first)
+        return layout.columns if is_piece else spans * span
+
+    def _corner(self, op: SpecOp, layout: Layout, block: int, column: int) -> list[Value]:
+        """Where a box begins in the buffer, innermost dim first."""
+        f = self.f
+        env = {**self.setting.sizes}
+        env.update(zip(op.value("coords"), (self.values[value] for value in op.operands[4:]), strict=True))
+        row_axis, column_axis = op.value("axes")
+        own = f.raw("i64", f"zext {op32(f, 'mul', self.setting.group, MMA_ROWS * layout.blocks)} to i64")
+        env[row_axis] = f.add(f.add(env[row_axis], own), MMA_ROWS * block)
+        env[column_axis] = f.add(env[column_axis], column)
+        return [f.cast("trunc", dim_value(f, expr, env), "i32") for expr in reversed(op.value("map"))]
+
+    def _stage(self, tile: Registers, block: int, part: int, span: int, address: Value, inner: int = 0) -> None:
+        """One span of columns of 64 rows into swizzled shared memory, or a piece of it from an inner column on."""
+        f, tid = self.f, self.setting.tid
+        count = min(span, tile.layout.columns)
+        lane, warp = op32(f, "and", tid, 31), op32(f, "and", op32(f, "lshr", tid, 5), 3)
+        first = block * tile.layout.columns // 2 + part * span // 2
+        if is_paired(tile.dtype):
+            row = op32(f, "add", op32(f, "mul", warp, 16), op32(f, "and", lane, 15))
+            start = op32(f, "add", address, op32(f, "mul", row, SPAN))
+            half, swizzle = op32(f, "lshr", lane, 4), op32(f, "and", lane, 7)
+            pairs = tile.packed(f)
+            for quarter in range(count // 16):
+                piece = op32(f, "xor", op32(f, "add", half, 2 * quarter + inner // 8), swizzle)
+                words = pairs[first // 2 + 4 * quarter : first // 2 + 4 * quarter + 4]
+                asm.matrices_out(f, op32(f, "add", start, op32(f, "shl", piece, 4)), words)
+            return
+        values = tile.floats(f)
+        for number_of in range(2):
+            row = op32(f, "add", op32(f, "mul", warp, 16), op32(f, "add", op32(f, "lshr", lane, 2), 8 * number_of))
+            start, swizzle = op32(f, "add", address, op32(f, "mul", row, SPAN)), op32(f, "and", row, 7)
+            inside = op32(f, "shl", op32(f, "and", lane, 1), 3)
+            for step in range(count // 8):
+                piece = op32(f, "add", op32(f, "and", op32(f, "lshr", lane, 1), 1), 2 * step + inner // 4)
+                place = op32(f, "add", start, op32(f, "shl", op32(f, "xor", piece, swizzle), 4))
+                pair = values[first + 4 * step + 2 * number_of : first + 4 * step + 2 * number_of + 2]
+                bits = [f.bitcast(convert.narrowed(f, value, tile.dtype), "i32") for value in pair]
+                text = "st.shared.v2.b32 [$0], {$1, $2};"
+                asm.effect(f, text, "r,r,r", [op32(f, "add", place, inside), *bits])
+
+
+def _is_even(op: SpecOp) -> bool:
+    """Whether a `ttarget.fragment_load` finds elements of a row by twos beside each other, beginning at an even one.
+
+    Both are inside then, or both become 0.
+    """
+    buffer, axis = op.operands[0].type, op.value("axes")[-1]
+    assert isinstance(buffer, BufferAttr)
+    parts, bound = linear(op.value("map"), buffer.shape).coefficient(axis), op.value("bounds")[-1]
+    if parts is None or parts[0].value != 1 or axis in parts[1].symbols or not is_multiple(parts[1], 2):
+        return False
+    if op.value("windows") or op.value("pad") or (bound.value != -1 and not is_multiple(bound, 2)):
+        return False
+    start = dict(zip(op.value("coords"), op.operands[1:], strict=True))[axis].owner
+    return isinstance(start, SpecOp) and start.name == "ttarget.index" and is_multiple(start.value("expr"), 2)
+
+
+def _is_within(block: Block, loop: SpecOp) -> bool:
+    """Whether a block is the body of a loop, or in it."""
+    at = block.parent_op()
+    while at is not None and at is not loop:
+        at = at.parent_op()
+    return at is loop

@@ -1,0 +1,195 @@
+"""How tiles leave a kernel on matrix units: which stores go through shared memory, and in which boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from xdsl.ir import BlockArgument, SSAValue
+
+from tessera.backends.nvptx.gpus import SPAN
+from tessera.backends.nvptx.tensor_cores import MAX_BOX, MAX_RANK, WGMMA_ROWS, TensorCores, UnfitError
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import BufferAttr, TileAttr
+from tessera.ir.tile.choices import COLUMNS, REGISTERS, SHARED
+from tessera.ir.tile.choices import ROWS as ALONG
+from tessera.runtime.devices.cuda.metrics import MOST_PLACES
+from tessera.types.dim import Dim
+from tessera.types.dtype import DType, bf16, f16
+from tessera.types.frozen import frozen
+
+# What the copy engine can bring or take away at a time: boxes of tensors, and where they end.
+
+
+@frozen
+class Box:
+    """A load or store as the copy engine makes it: which axis of the tile lies along memory, and the box of a span.
+
+    There are `pieces` of them, and `rest` elements along memory beyond the last.
+    """
+
+    inner: int
+    sizes: tuple[int, ...]
+    pieces: int
+    rest: int = 0
+
+
+def layout_of(box: Box) -> str:
+    """What of a tile lies along memory."""
+    return (COLUMNS, ALONG)[box.inner]
+
+
+def tile_sizes(value: SSAValue) -> tuple[int, ...]:
+    """How large a tile is along each axis."""
+    assert isinstance(value.type, TileAttr)
+    return tuple(dim.value or 0 for dim in value.type.shape)
+
+
+def box_of(op: SpecOp, tile: SSAValue, first: int, cuts: bool = False) -> Box:
+    """An access as the copy engine makes it; raises `UnfitError` where it cannot.
+
+    Each axis of the tile walks one dim of the buffer, one element at a time, one of them the last dim; and what lies
+    beyond a bound lies beyond the buffer, where the engine reads zeros and writes nothing. With `cuts` one of the other
+    dims may end earlier, at a place that is the same for the whole tile.
+    """
+    buffer = op.operands[first - 1]
+    axes, bounds, map = op.value("axes"), op.value("bounds"), op.value("map")
+    if not isinstance(buffer, BlockArgument) or not isinstance(buffer.type, BufferAttr) or len(axes) != 2:
+        raise UnfitError("only tiles of two dims of an argument are copied whole")
+    if any(dim.value == 0 for dim in buffer.type.shape):
+        raise UnfitError("there is nothing to copy")
+    rank, sizes = len(buffer.type.shape), tile_sizes(tile)
+    if rank > MAX_RANK or op.value("windows") or len(op.operands) != first + len(op.value("coords")):
+        raise UnfitError(f"a tensor of {rank} dims, windows or index tiles are beyond the copy engine")
+    largest = max((dim.value or 0 for dim in buffer.type.shape), default=0)
+    if largest > MOST_PLACES:
+        raise UnfitError(f"the copy engine counts places up to {MOST_PLACES}, and a dim has {largest} elements")
+    if op.name == "ttile.load" and op.value("pad"):
+        raise UnfitError(f"what the copy engine reads outside is 0, not {op.value('pad')}")
+    box, inner = [1] * rank, -1
+    for axis, bound, size in zip(axes, bounds, sizes, strict=True):
+        dim = _dim_along(axis, map, buffer.type.shape, bound, cuts and not bound.symbols.intersection(axes))
+        box[dim] = size
+        inner = axes.index(axis) if dim == rank - 1 else inner
+    if inner < 0:
+        raise UnfitError("no axis of the tile lies along memory")
+    cut = cut_of(op) if cuts else None
+    if cut is not None and rank == MAX_RANK:
+        raise UnfitError(f"dim {cut.dim} of {rank} ends at {cut.end}, and the copy engine has no dim left for that")
+    span = SPAN // buffer.type.dtype.bytes
+    is_short = sizes[inner] < span and op.name == "ttile.store"
+    if is_short or sizes[inner] % 8 or sizes[1 - inner] > MAX_BOX or sizes[1 - inner] % 8:
+        raise UnfitError(f"a tile of {sizes[1 - inner]} x {sizes[inner]} is not made of spans of {span}")
+    box[-1] = span
+    return Box(inner, tuple(box), sizes[inner] // span, sizes[inner] % span)
+
+
+@frozen
+class Cut:
+    """Where a load ends within its buffer: the place along a dim from which on it reads zeros."""
+
+    dim: int
+    end: Dim
+
+
+def cut_of(load: SpecOp) -> Cut | None:
+    """Where a load of which the copy engine knows the boxes ends before its buffer does."""
+    buffer = load.operands[0].type
+    assert isinstance(buffer, BufferAttr)
+    for axis, bound in zip(load.value("axes"), load.value("bounds"), strict=True):
+        for dim, expr in enumerate(load.value("map")):
+            if axis in expr.symbols and bound.value != -1:
+                end = expr.substitute({axis: bound})
+                if end != buffer.shape[dim]:
+                    return Cut(dim, end)
+    return None
+
+
+def _dim_along(axis: str, map: Sequence[Dim], shape: Sequence[Dim], bound: Dim, cuts: bool) -> int:
+    """The dim that an axis walks."""
+    dims = [dim for dim, expr in enumerate(map) if axis in expr.symbols]
+    if len(dims) != 1:
+        raise UnfitError(f"`{axis}` walks {len(dims)} dims")
+    parts = map[dims[0]].coefficient(axis)
+    if parts is None or parts[0].value != 1 or axis in parts[1].symbols:
+        raise UnfitError(f"`{axis}` walks `{map[dims[0]]}`, not one element at a time")
+    is_cut = cuts and dims[0] != len(shape) - 1
+    if not is_cut and bound.value != -1 and bound + parts[1] != shape[dims[0]]:
+        raise UnfitError(f"`{axis}` ends at {bound}, and the buffer at {shape[dims[0]]}")
+    return dims[0]
+
+
+# How tiles leave a kernel on matrix units: which stores go through shared memory, and in which boxes.
+
+
+def stores_in(kernel: SpecOp) -> list[SpecOp]:
+    """All stores of a kernel."""
+    return [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.store"]
+
+
+def shared_stores(kernel: SpecOp, units: TensorCores) -> dict[SpecOp, Box]:
+    """The stores that go through shared memory, each with the boxes in which the copy engine takes them.
+
+    Where threads move them on, they are whole spans: rows leave 16 bytes at a time. Raises `UnfitError` for a store
+    that says it goes there and cannot.
+    """
+    found: dict[SpecOp, Box] = {}
+    for op in stores_in(kernel):
+        box, space = _box_out(op), op.value("space")
+        is_able = box is not None and (units.sends or _columns_of(op) % _span_of(op) == 0)
+        if space == SHARED and not is_able:
+            raise UnfitError("a store says that it goes through shared memory, and is not made of whole spans there")
+        if box is not None and op.value("box") and tuple(op.value("box")) != box.sizes:
+            raise UnfitError(f"`box` is {list(op.value('box'))}, and what is stored at a time is {list(box.sizes)}")
+        if op.value("swizzle") not in (0, SPAN):
+            raise UnfitError(f"rows leave in lines of {SPAN} bytes, and `swizzle` is {op.value('swizzle')}")
+        if op.value("layout") == COLUMNS:
+            raise UnfitError("a store says that columns lie along memory, and rows leave")
+        if box is not None and is_able and space != REGISTERS:
+            found[op] = box
+    return found
+
+
+def _box_out(op: SpecOp) -> Box | None:
+    """The boxes of a store that the copy engine can make; None for one element by element."""
+    try:
+        box = box_of(op, op.operands[0], 2)
+    except UnfitError:
+        return None
+    type = op.operands[0].type
+    assert isinstance(type, TileAttr)
+    is_staged = type.dtype in (bf16, f16) or type.dtype.bytes == 4
+    if box.inner != 1 or op.value("mode") != "set" or not is_staged:
+        return None
+    # Each consumer stores 64 rows at a time.
+    rows = [size if size == 1 else WGMMA_ROWS for size in box.sizes[:-1]]
+    return Box(1, (*rows, box.sizes[-1]), box.pieces)
+
+
+def _columns_of(store: SpecOp) -> int:
+    type = store.operands[0].type
+    assert isinstance(type, TileAttr)
+    return type.shape[-1].value or 0
+
+
+def _span_of(store: SpecOp) -> int:
+    """Elements of a span of the buffer that a store goes to."""
+    type = store.operands[0].type
+    assert isinstance(type, TileAttr)
+    return SPAN // type.dtype.bytes
+
+
+def stored_dtypes(stores: Iterable[SpecOp]) -> list[DType]:
+    """The dtypes of tiles that stores take, by name."""
+    types = [op.operands[0].type for op in stores]
+    return sorted({type.dtype for type in types if isinstance(type, TileAttr)}, key=lambda dtype: dtype.name)
+
+
+def staged_rows(units: TensorCores, consumers: int) -> tuple[int, int]:
+    """Rows of a span on their way out, and in how many places: each consumer of Hopper's has two of 64."""
+    return (WGMMA_ROWS, 2 * consumers) if units.sends else (WGMMA_ROWS * consumers, 1)
+
+
+def staging_bytes(units: TensorCores, consumers: int, stores: Iterable[SpecOp]) -> int:
+    """Shared bytes for tiles on their way out."""
+    rows, places = staged_rows(units, consumers)
+    return rows * SPAN * places * len(stored_dtypes(stores))

@@ -1,0 +1,275 @@
+"""What consumers do with a program: products with waits, everything else on fragments, stores through shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from xdsl.ir import Block, SSAValue
+
+from tessera.backends.nvptx.mma.epilogue import PART, Rest, pieces_of
+from tessera.backends.nvptx.mma.loops import is_longer, rings_read, skew_of, sum_of
+from tessera.backends.nvptx.mma.lower_skewed import SkewedLoop
+from tessera.backends.nvptx.mma.plan import Product, Side
+from tessera.backends.nvptx.mma.producer import Role
+from tessera.backends.nvptx.mma.rings import RingPlan
+from tessera.backends.nvptx.tensor_cores import WGMMA_FORMS_TF32
+from tessera.backends.nvptx.types import (
+    CURSOR,
+    ColumnVectorAttr,
+    FragmentAttr,
+    OperandAttr,
+    PendingAttr,
+    RowVectorAttr,
+)
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import INDEX, TileAttr
+from tessera.ir.tile.choices import SHARED, SKEWED, SUM
+from tessera.types.dim import Dim
+from tessera.types.dtype import f32
+
+
+class Consumer(Role):
+    """The walk of the consumers."""
+
+    def begin(self, starts: Sequence[SSAValue]) -> None:
+        """Consumers may set out one after the other: matrix units then have work while one waits for its products."""
+        lag = self.lowering.kernel.value("lag")
+        if lag:
+            assert self.rings[0].ring is not None
+            self.emit("lag", [self.rings[0].ring, starts[0]], {"stages": lag})
+
+    def program(self) -> None:
+        rest = self.lowering.rest
+        if rest is None:
+            self.lower_block(self.lowering.source)
+            return
+        for op in self.lowering.source.ops:
+            assert isinstance(op, SpecOp)
+            self.lower(op)
+            if op is rest.last:
+                break
+        self._leave_rest(rest)
+
+    def _leave_rest(self, rest: Rest) -> None:
+        """The ops after the products, which the next program of the CTA does: in a block of their own."""
+        given, outer = self.values[rest.value], (self.block, self.program_ids, dict(self.values))
+        block = Block(arg_types=[*[INDEX] * len(self.program_ids), given.type])
+        self.block, self.program_ids = block, list(block.args[:-1])
+        self.values.update(self.lowering.values)
+        self.values[rest.value] = block.args[-1]
+        for op in rest.ops:
+            self.lower(op)
+        self.emit("yield")
+        self.block, self.program_ids = outer[0], outer[1]
+        self.values.update(outer[2])
+        self.emit("rest", [given], {"columns": PART, "pieces": pieces_of(rest)}, (), [block])
+
+    def lower(self, op: SpecOp) -> None:
+        if op not in self.plan.hidden:
+            super().lower(op)
+
+    def vectors(self, results: Sequence[SSAValue]) -> list[Any]:
+        return [self.type_of(result) for result in results]
+
+    def type_of(self, value: SSAValue) -> Any:
+        """The type of a tile in registers."""
+        assert isinstance(value.type, TileAttr)
+        type = value.type.data
+        if type.rank == 2:
+            return FragmentAttr.of(type)
+        return ColumnVectorAttr.of(type) if value in self.plan.columns else RowVectorAttr.of(type)
+
+    # Products.
+
+    def _rings(self, product: Product) -> list[int]:
+        """The rings that a product reads."""
+        return rings_read(product, self.rings)
+
+    def lower_dot(self, op: SpecOp) -> None:
+        product, given = self.plan.products[op], self.values[op.operands[2]]
+        if not WGMMA_FORMS_TF32[product.rhs.dtype].is_promoted:
+            self.values[op.result] = self.close(self._issue(product, self.open(given)))
+            self.leave(op)
+            return
+        self.wait_for(product)
+        operands = [given, *map(self.side, product.sides), *map(self._cursor, product.sides)]
+        values = {"lhs_major": product.lhs.major, "rhs_major": product.rhs.major, "parts": product.parts}
+        self.values[op.result] = self.emit("mma_add", operands, values, [given.type]).result
+        self.leave(op)
+
+    def open(self, fragment: SSAValue) -> SSAValue:
+        assert isinstance(fragment.type, FragmentAttr)
+        return self.emit("mma_open", [fragment], {}, [PendingAttr.of(fragment.type.data)]).result
+
+    def close(self, pending: SSAValue, left: int = 0) -> SSAValue:
+        assert isinstance(pending.type, PendingAttr)
+        return self.emit("mma_wait", [pending], {"left": left}, [FragmentAttr.of(pending.type.data)]).result
+
+    def _issue(self, product: Product, acc: SSAValue) -> SSAValue:
+        """Wait for the sides, and start the product."""
+        lhs = self.side(product.lhs)  # made before anything is in flight
+        self.wait_for(product)
+        return self.start(product, acc, lhs)
+
+    def wait_for(self, product: Product) -> None:
+        """Wait until the sides of a product are in shared memory."""
+        for at in product.op.value("awaits"):
+            self._await(at)
+
+    def _await(self, at: int) -> None:
+        ring = self.rings[at].ring
+        assert ring is not None
+        self.emit("await", [ring, self.cursors[at]])
+
+    def start(self, product: Product, acc: SSAValue, lhs: SSAValue) -> SSAValue:
+        """Start a product whose sides are there."""
+        operands = [acc, lhs, self.side(product.rhs), self._cursor(product.lhs), self._cursor(product.rhs)]
+        mode = "tf32" if product.rhs.dtype is f32 else ""
+        values = {"lhs_major": product.lhs.major, "rhs_major": product.rhs.major, "mode": mode}
+        return self.emit("mma_issue", operands, values, [acc.type]).result
+
+    def side(self, side: Side) -> SSAValue:
+        if side.load is None:
+            fragment = self.values[side.value]
+            assert isinstance(fragment.type, FragmentAttr)
+            return self.emit("pack", [fragment], {}, [OperandAttr.of(fragment.type.data)]).result
+        for ring in self.rings:
+            for given, tile in zip(ring.loads, ring.tiles, strict=True):
+                if given.load is side.load:
+                    return tile
+        raise AssertionError("a loaded side is in a ring")
+
+    def _cursor(self, side: Side) -> SSAValue:
+        """Where a side is in its ring; one in registers has any place."""
+        for at, ring in enumerate(self.rings):
+            if side.load is None or any(given.load is side.load for given in ring.loads):
+                return self.cursors[at]
+        raise AssertionError("a loaded side is in a ring")
+
+    def leave(self, op: SpecOp) -> None:
+        """Release the rings that nobody reads after this op, and go on to their next stage."""
+        numbers: Sequence[int] = op.value("leaves")
+        for at in numbers:
+            ring = self.rings[at]
+            assert ring.ring is not None
+            self.emit("release", [ring.ring, self.cursors[at]])
+            self._advance(at, ring)
+
+    def _advance(self, at: int, ring: RingPlan) -> None:
+        assert ring.ring is not None
+        self.cursors[at] = self.emit("advance", [ring.ring, self.cursors[at]], {}, [CURSOR]).result
+
+    # Loops.
+
+    def lower_for(self, op: SpecOp) -> None:
+        form = op.value("form")
+        # What the whole loop reads is waited for once.
+        for at in op.value("awaits"):
+            self._await(at)
+        if form == SUM:
+            product = sum_of(op, self.plan, self.rings)
+            assert product is not None
+            self._sum(op, product)
+        elif form == SKEWED:
+            skew = skew_of(op, self.plan)
+            assert skew is not None
+            SkewedLoop(self, op, skew).run()
+        else:
+            self._plain_loop(op)
+        self.leave(op)
+
+    def _plain_loop(self, op: SpecOp) -> None:
+        """The body in the order of the program."""
+        rings, source, outer = self.inside(op), op.regions[0].block, self.block
+        starts = [*self.of(op.operands[2:]), *[self.cursors[at] for at in rings]]
+        body = Block(arg_types=[INDEX, *[value.type for value in starts]])
+        count = len(op.operands) - 2
+        self.values.update(zip(source.args, body.args[: 1 + count], strict=True))
+        self.cursors.update(zip(rings, body.args[1 + count :], strict=True))
+        self.block = body
+        self.lower_block(source)
+        last = source.last_op
+        assert last is not None
+        self.emit("yield", [*self.of(last.operands), *[self.cursors[at] for at in rings]])
+        self._finish_loop(op, outer, body, starts, rings, count)
+
+    def _finish_loop(
+        self, op: SpecOp, outer: Block, body: Block, starts: Sequence[SSAValue], rings: Sequence[int], count: int
+    ) -> SpecOp:
+        self.block, self.span = outer, op.span
+        types = [value.type for value in starts]
+        operands = [*self.of(op.operands[:2]), *starts]
+        values = {"step": op.value("step"), "is_nonempty": self.is_nonempty(op)}
+        made = self.emit("steps", operands, values, types, [body])
+        self.values.update(zip(op.results, made.results[:count], strict=True))
+        self.cursors.update(zip(rings, made.results[count : count + len(rings)], strict=True))
+        return made
+
+    def is_nonempty(self, op: SpecOp) -> bool:
+        """Whether a loop has a step whenever all sizes are at least 1, which is when a matrix kernel is launched."""
+        return is_longer(op, 0)
+
+    def _sum(self, op: SpecOp, product: Product) -> None:
+        """One product is always in flight: a stage is released one step after it was read."""
+        rings, source, outer = self._rings(product), op.regions[0].block, self.block
+        cursors = [self.cursors[at] for at in rings]
+        starts = [self.open(self.values[op.operands[2]]), *cursors, *cursors]
+        low = self.values[op.operands[0]]
+        body = Block(arg_types=[INDEX, *[value.type for value in starts]])
+        index, acc, *places = body.args
+        self.values[source.args[0]] = index
+        self.cursors.update(zip(rings, places[: len(rings)], strict=True))
+        self.block = body
+        pending = self._issue(product, acc)
+        self.emit("mma_wait", (), {"left": 1})
+        self._release(rings, places[len(rings) :], low, index)
+        read = [self.cursors[at] for at in rings]
+        for at in rings:
+            self._advance(at, self.rings[at])
+        self.emit("yield", [pending, *[self.cursors[at] for at in rings], *read])
+        made = self._finish_loop(op, outer, body, starts, rings, 1)
+        self.values[op.results[0]] = self.close(made.results[0])
+        for at, cursor in zip(rings, made.results[1 + len(rings) :], strict=True):
+            ring = self.rings[at].ring
+            assert ring is not None
+            self.emit("release", [ring, cursor])
+
+    def _release(self, rings: Sequence[int], cursors: Sequence[SSAValue], low: SSAValue, high: SSAValue) -> None:
+        """Leave stages, where any step ran."""
+        for at, cursor in zip(rings, cursors, strict=True):
+            ring = self.rings[at].ring
+            assert ring is not None
+            self.emit("release", [ring, cursor, low, high])
+
+    # Elements.
+
+    def lower_reduce(self, op: SpecOp) -> None:
+        self.replace(op, "reduce_rows", {"kind": op.value("kind")})
+
+    def _access(self, op: SpecOp, tile: SSAValue, first: int) -> dict[str, Any]:
+        where = dict(zip(op.value("coords"), op.operands[first:], strict=True))
+        assert isinstance(tile.type, TileAttr)
+        parts = zip(op.value("axes"), op.value("bounds"), tile.type.shape, strict=True)
+        # A bound that the tile never reaches is none.
+        bounds = tuple(
+            Dim.constant(-1) if self.lowering.is_inside(where[axis], bound, size.value or 1) else bound
+            for axis, bound, size in parts
+        )
+        values = {"coords": op.value("coords"), "bounds": bounds}
+        return {**values, **{name: op.value(name) for name in ("axes", "map", "windows")}}
+
+    def lower_load(self, op: SpecOp) -> None:
+        values = {**self._access(op, op.result, 1), "pad": op.value("pad")}
+        self.replace(op, "fragment_load", values)
+
+    def lower_store(self, op: SpecOp) -> None:
+        values = self._access(op, op.operands[0], 2)
+        tile, buffer, *at = self.of(op.operands)
+        if op.value("space") != SHARED:
+            self.emit("fragment_store", [tile, buffer, *at], values)
+            return
+        assert isinstance(tile.type, FragmentAttr)
+        values.pop("windows")
+        map = self.map_of(op.operands[1], op.value("box"))
+        self.emit("store_tile", [tile, map, self.lowering.staging[tile.type.dtype], buffer, *at], values)

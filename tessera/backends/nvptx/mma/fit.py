@@ -1,0 +1,215 @@
+"""Kernels for which units were chosen, and the refusal of what one of them says itself and cannot have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, OpResult, SSAValue
+
+from tessera.backends.nvptx.mma.boxes import shared_stores, staging_bytes
+from tessera.backends.nvptx.mma.loops import is_zero, rings_read, sum_of
+from tessera.backends.nvptx.mma.plan import Plan, plan_of
+from tessera.backends.nvptx.mma.programs import is_uneven
+from tessera.backends.nvptx.mma.rings import (
+    Ring,
+    asked_stages,
+    check_written,
+    rings_of,
+    stages_by_engine,
+    stages_by_threads,
+    written_stages,
+)
+from tessera.backends.nvptx.tensor_cores import (
+    MMA_SYNC,
+    TCGEN05,
+    TENSOR_CORES,
+    WGMMA,
+    TensorCores,
+    UnfitError,
+    candidates_on,
+    check_machine,
+)
+from tessera.diagnostics.codes import TileVerifyError
+from tessera.ir.base.op import SpecOp
+from tessera.types.frozen import frozen
+from tessera.types.machine import AUTOMATIC, PLAIN, Machine
+
+# Whether a kernel runs on matrix units: its products, shared memory for its rings, and the form of its loops.
+
+
+@frozen
+class Choice:
+    """The units that take a kernel, None where none do; `said` is what each said that does not."""
+
+    units: TensorCores | None
+    said: tuple[str, ...]
+
+
+def choose_units(kernel: SpecOp, machine: Machine, asked: str = AUTOMATIC) -> Choice:
+    """The units that are asked for, or the best that take a kernel."""
+    tried = candidates_on(machine)
+    if asked != AUTOMATIC:
+        tried = () if asked == PLAIN else (TENSOR_CORES[asked],)
+    said: list[str] = []
+    for units in tried:
+        try:
+            check_fit(kernel, units, machine)
+        except UnfitError as error:
+            said.append(f"{units.name}: {error}")
+        else:
+            return Choice(units, tuple(said))
+    return Choice(None, tuple(said))
+
+
+def check_fit(kernel: SpecOp, units: TensorCores, machine: Machine) -> None:
+    """Raises `UnfitError` with the reason where units of a machine do not take a kernel."""
+    check_machine(machine, units.features)
+    plan = plan_of(kernel, units)
+    _CHECKS[units.name](kernel, plan, rings_of(plan), machine)
+
+
+def _check_warpgroups(kernel: SpecOp, plan: Plan, rings: Sequence[Ring], machine: Machine) -> None:
+    stages_of(kernel, plan, rings, WGMMA, machine)
+
+
+def _check_tensors(kernel: SpecOp, plan: Plan, rings: Sequence[Ring], machine: Machine) -> None:
+    if is_uneven(kernel):
+        raise UnfitError("programs that take unequally long are handed out as CTAs get done, and these are not")
+    stages_of(kernel, plan, rings, TCGEN05, machine)
+    if any(not ring.is_turning for ring in rings):
+        raise UnfitError("a side that is copied once has no stages to turn")
+    for op in kernel.regions[0].block.ops:
+        assert isinstance(op, SpecOp)
+        if op.name == "ttile.dot":
+            raise UnfitError("a product outside of a sum has nothing to overlap with in tensor memory")
+        if op.name == "ttile.for" and (sum_of(op, plan, rings) is None or not is_zero(op.operands[2])):
+            raise UnfitError("tensor memory takes loops that add up one product from nothing")
+
+
+def _check_warps(kernel: SpecOp, plan: Plan, rings: Sequence[Ring], machine: Machine) -> None:
+    stages_of(kernel, plan, rings, MMA_SYNC, machine)
+    _Turns(plan, rings).walk(kernel.regions[0].block)
+
+
+_CHECKS: dict[str, Callable[[SpecOp, Plan, Sequence[Ring], Machine], None]] = {
+    WGMMA.name: _check_warpgroups,
+    TCGEN05.name: _check_tensors,
+    MMA_SYNC.name: _check_warps,
+}
+
+
+def stages_of(kernel: SpecOp, plan: Plan, rings: Sequence[Ring], units: TensorCores, machine: Machine) -> list[int]:
+    """The stages of each ring; raises `UnfitError` where shared memory does not hold two, or what a kernel says."""
+    staging = staging_bytes(units, plan.consumers, shared_stores(kernel, units))
+    asked = written_stages(rings) or asked_stages(kernel)
+    if units is MMA_SYNC:
+        found = stages_by_threads(rings, staging, machine, plan.consumers, asked)
+    else:
+        found = stages_by_engine(rings, staging, asked, least=1 if units is WGMMA else 2)
+    check_written(rings, found, machine.shared)
+    return found
+
+
+class _Turns:
+    """A walk that follows in which order threads wait for what they copied: groups of copies are all they can count."""
+
+    def __init__(self, plan: Plan, rings: Sequence[Ring]) -> None:
+        self.plan, self.rings = plan, rings
+        self.turning: list[int] = []
+        """The rings of the loop at hand that are still to be waited for in this turn."""
+        self.there: set[int] = set()
+
+    def walk(self, block: Block) -> None:
+        """Raises `UnfitError` where a loop cannot be carried out."""
+        for op in block.ops:
+            assert isinstance(op, SpecOp)
+            if op.name == "ttile.for":
+                self._loop(op)
+            elif op in self.plan.products:
+                self._arrive(rings_read(self.plan.products[op], self.rings))
+
+    def _arrive(self, rings: Sequence[int]) -> None:
+        wanted = [at for at in rings if at not in self.there]
+        for at in [at for at in wanted if at in self.turning]:
+            if self.turning[0] != at:
+                raise UnfitError("products of a loop read what it copies in another order than it copies it")
+            self.turning.pop(0)
+        self.there.update(wanted)
+
+    def _loop(self, op: SpecOp) -> None:
+        source = op.regions[0].block
+        inner = [at for at, ring in enumerate(self.rings) if _is_inside(ring.block, op)]
+        before = set(self.there)
+        if not inner:
+            self._arrive([at for at, ring in enumerate(self.rings) if ring.last is op])
+            before = set(self.there)
+            self.walk(source)
+        else:
+            if any(self.rings[at].block is not source for at in inner):
+                raise UnfitError("a loop within a loop copies, and stages turn in one loop at a time")
+            for side in (side for at in inner for side in self.rings[at].loads):
+                assert side.load is not None
+                for index in side.load.operands[1:]:
+                    _check_ahead(index, source)
+            self.turning = list(inner)
+            self.walk(source)
+            if self.turning:
+                raise UnfitError("a loop copies what its own products do not read")
+        # A loop may have no steps.
+        self.there = before
+
+
+def _check_ahead(index: SSAValue, source: Block) -> None:
+    """Raises `UnfitError` for an index of a loop that is not known before its step."""
+    op = index.op if isinstance(index, OpResult) else None
+    if not isinstance(op, SpecOp) or op.parent_block() is not source:
+        return
+    if op.name != "ttile.index":
+        raise UnfitError("where a tile lies is read from memory, and copies are made ahead of that")
+    for part in op.operands:
+        _check_ahead(part, source)
+
+
+def _is_inside(block: Block, op: SpecOp) -> bool:
+    at = block.parent_op()
+    while at is not None and at is not op:
+        at = at.parent_op()
+    return at is op
+
+
+# Kernels for which units were chosen, and the refusal of what one of them says itself and cannot have.
+
+
+def dots_in(kernel: SpecOp) -> list[SpecOp]:
+    """The products of a kernel."""
+    return [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.dot"]
+
+
+def kernels_on_units(module: ModuleOp) -> Iterator[tuple[SpecOp, TensorCores]]:
+    """The kernels of a module that run on matrix units, and on which."""
+    for op in module.ops:
+        if isinstance(op, SpecOp) and op.name == "ttile.kernel":
+            names = {dot.value("unit") for dot in dots_in(op)}
+            if len(names) == 1 and (name := names.pop()) in TENSOR_CORES:
+                yield op, TENSOR_CORES[name]
+
+
+def units_in(kernel: SpecOp) -> TensorCores:
+    """The units of a kernel for which some were chosen."""
+    return TENSOR_CORES[dots_in(kernel)[0].value("unit")]
+
+
+@contextmanager
+def refusing(kernel: SpecOp, *names: str) -> Generator[None]:
+    """What a kernel says by attributes of these names is refused (T0501) where it does not fit."""
+    try:
+        yield
+    except UnfitError as error:
+        listed = ", ".join(f"`{name}`" for name in names)
+        raise TileVerifyError(
+            f"`@{kernel.value('symbol')}` says what does not fit: {error}",
+            span=kernel.span,
+            fix=f"leave {listed} out, and what fits is chosen",
+        ) from error

@@ -1,0 +1,243 @@
+"""Sums of rows that a loop carries and scales from step to step: threads keep their parts of them until it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+
+from tessera.backends.nvptx.mma.plan import Plan, Product
+from tessera.backends.nvptx.mma.rings import Ring
+from tessera.backends.nvptx.tensor_cores import WGMMA_FORMS_TF32
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import TileAttr
+from tessera.ir.tile.index_exprs import size_expr
+from tessera.types.dim import Dim
+from tessera.types.dtype import f32
+from tessera.types.frozen import frozen
+from tessera.types.shape import is_at_least
+
+# What loops of a kernel do: how long they are, and whether they do nothing but add up one product.
+
+
+def is_longer(op: SpecOp, length: int) -> bool:
+    """Whether a loop runs over more than a length, whenever all sizes are at least 1."""
+    low, high = (size_expr(value) for value in op.operands[:2])
+    if low is None or high is None:
+        return False
+    sizes = {name: Dim.symbol(name) + 1 for name in (high - low).symbols}
+    return is_at_least((high - low).substitute(sizes), length + 1)
+
+
+def rings_read(product: Product, rings: Sequence[Ring]) -> list[int]:
+    """The rings that a product reads."""
+    loads = [side.load for side in product.sides if side.load is not None]
+    return [at for at, ring in enumerate(rings) if any(side.load in loads for side in ring.loads)]
+
+
+def sum_of(op: SpecOp, plan: Plan, rings: Sequence[Ring]) -> Product | None:
+    """The product that a loop does nothing but add up, with both sides from memory."""
+    source = op.regions[0].block
+    found = [plan.products[part] for part in source.ops if isinstance(part, SpecOp) and part in plan.products]
+    rest = [part for part in source.ops if part not in plan.hidden and part.name != "ttile.index"]
+    if len(found) != 1 or len(rest) != 2 or len(op.results) != 1 or found[0].lhs.load is None:
+        return None
+    if WGMMA_FORMS_TF32[found[0].rhs.dtype].is_promoted:
+        return None
+    acc = found[0].op.operands[2]
+    is_carried = isinstance(acc, BlockArgument) and acc.block is source
+    # A ring that another loop fills is not left here.
+    own = all(rings[at].last is found[0].op for at in rings_read(found[0], rings))
+    # A loop has a step whenever all sizes are at least 1, which is when a matrix kernel is launched.
+    return found[0] if is_carried and own and is_longer(op, 0) else None
+
+
+def is_zero(value: SSAValue) -> bool:
+    """Whether a tile is nothing but zeros, seen from its form."""
+    op = value.op if isinstance(value, OpResult) else None
+    return isinstance(op, SpecOp) and op.name == "ttile.constant" and op.value("value") == 0
+
+
+# Loops with two products, one of which reads what is computed from the other: what of a step can be one step late.
+
+
+@frozen
+class Skew:
+    """A loop of this form. `slow` are the carried values that wait for the second product.
+
+    `before` are the ops that make its accumulator from them, `after` those that read what it gives, both in order;
+    `kept` are values of a step that `after` reads: one step later, when the product is done.
+    """
+
+    first: Product
+    second: Product
+    slow: tuple[int, ...]
+    before: tuple[SpecOp, ...]
+    after: tuple[SpecOp, ...]
+    kept: tuple[SSAValue, ...]
+    root: SpecOp
+    """What makes the left side of the second product: it is done when nothing is in flight."""
+
+    @property
+    def late(self) -> tuple[SpecOp, ...]:
+        return (*self.before, *self.after)
+
+
+def skew_of(op: SpecOp, plan: Plan) -> Skew | None:
+    """A loop as two products, the second one step behind; None where its values do not allow it."""
+    source = op.regions[0].block
+    products = [plan.products[part] for part in source.ops if isinstance(part, SpecOp) and part in plan.products]
+    last = source.last_op
+    if len(products) != 2 or last is None:
+        return None
+    first, second = products
+    root = second.lhs.value.owner
+    if first.lhs.load is None or second.lhs.load is not None or not isinstance(root, SpecOp):
+        return None
+    if any(load.parent_block() is not source for load in _right_loads(products)):
+        return None
+    after = _readers(source, [second.op.results[0]])
+    slow = _grown(source, second, after)
+    reached = _readers(source, [source.args[1 + at] for at in slow])
+    needed = _makers(second.op.operands[2], source)
+    before = [part for part in reached if part in needed]
+    after = [*after, *(part for part in reached if part not in before and part not in after)]
+    after = _with_spreads([part for part in after if part is not second.op], source)
+    if {first.op, root, second.op} & {*before, *after}:
+        return None
+    readers = {use.operation for use in root.results[0].uses} - {second.op}
+    if root.parent_block() is not source or not readers <= plan.hidden:
+        return None
+    kept = _kept(source, slow, second, before, after)
+    return None if kept is None else Skew(first, second, slow, tuple(before), tuple(after), kept, root)
+
+
+def _right_loads(products: Sequence[Product]) -> list[SpecOp]:
+    return [product.rhs.load for product in products if product.rhs.load is not None]
+
+
+def _readers(source: Block, values: Sequence[SSAValue]) -> list[SpecOp]:
+    """The ops of a block that values reach, in order."""
+    reached: set[SSAValue] = set(values)
+    found: list[SpecOp] = []
+    for op in source.ops:
+        if op is not source.last_op and reached.intersection(op.operands):
+            assert isinstance(op, SpecOp)
+            found.append(op)
+            reached.update(op.results)
+    return found
+
+
+def _makers(value: SSAValue, source: Block) -> set[Operation]:
+    """The ops of a block that a value is made by."""
+    if not isinstance(value, OpResult) or value.op.parent_block() is not source:
+        return set()
+    return {value.op}.union(*(_makers(operand, source) for operand in value.op.operands))
+
+
+def _grown(source: Block, second: Product, after: Sequence[SpecOp]) -> tuple[int, ...]:
+    """The carried values that the second product gives, or what reads it; then those that are computed from them."""
+    last = source.last_op
+    assert last is not None
+    slow: set[int] = set()
+    while True:
+        reached = _readers(source, [source.args[1 + at] for at in slow])
+        made = {second.op.results[0], *(value for part in (*after, *reached) for value in part.results)}
+        grown = {at for at, value in enumerate(last.operands) if value in made}
+        if grown <= slow:
+            return tuple(sorted(slow))
+        slow |= grown
+
+
+_REPEATED = ("ttile.broadcast", "ttile.constant")
+"""Ops that cost nothing to do again, and much to carry."""
+
+
+def _with_spreads(after: Sequence[SpecOp], source: Block) -> list[SpecOp]:
+    """The ops, with those whose results they alone read, and which are better repeated than carried."""
+    found: set[Operation] = set(after)
+    for op in reversed(list(source.ops)):
+        users = {use.operation for result in op.results for use in result.uses}
+        if op.name in _REPEATED and users and users <= found:
+            found.add(op)
+    return [op for op in source.ops if op in found and isinstance(op, SpecOp)]
+
+
+def _kept(
+    source: Block, slow: Sequence[int], second: Product, before: Sequence[SpecOp], after: Sequence[SpecOp]
+) -> tuple[SSAValue, ...] | None:
+    """What `after` reads of its step; None where it reads what the loop itself changes."""
+    inside = {value for op in after for value in op.results} | {second.op.results[0]}
+    fast = {argument for at, argument in enumerate(source.args) if at - 1 not in slow}
+    found: dict[SSAValue, None] = {}
+    for op in after:
+        for value in op.operands:
+            if value in fast or (isinstance(value, OpResult) and value.op in before):
+                return None
+            is_early = isinstance(value, OpResult) and value.op.parent_block() is source
+            if is_early and value not in inside:
+                found[value] = None
+    return tuple(found)
+
+
+# Sums of rows that a loop carries and scales from step to step: threads keep their parts of them until it ends.
+
+
+@frozen
+class RunningSum:
+    """`carried * factor + sum of the rows of a tile`, which begins at 0 and is read by nothing else in the loop."""
+
+    carried: SSAValue
+    factor: SSAValue
+    scaled: SpecOp
+    fold: SpecOp
+    last: SpecOp
+
+
+def running_sums(op: SpecOp) -> dict[int, RunningSum]:
+    """The running sums of a loop, by which of its carried values they are."""
+    source = op.regions[0].block
+    last = source.last_op
+    assert last is not None
+    found: dict[int, RunningSum] = {}
+    for at, (start, value) in enumerate(zip(op.operands[2:], last.operands, strict=True)):
+        made = _sum_of(source.args[1 + at], value)
+        if made is not None and _is_zero(start) and made.last.parent_block() is source:
+            found[at] = made
+    return found
+
+
+def is_function(op: object, fn: str) -> bool:
+    """Whether an op computes a function of elements."""
+    return isinstance(op, SpecOp) and op.name == "ttile.elementwise" and op.value("fn") == fn
+
+
+def _only(value: SSAValue) -> bool:
+    return len(list(value.uses)) == 1
+
+
+def _sum_of(carried: BlockArgument, value: SSAValue) -> RunningSum | None:
+    last = value.owner
+    if not isinstance(last, SpecOp) or not is_function(last, "add") or not _only(value):
+        return None
+    for scaled, fold in (last.operands, reversed(last.operands)):
+        product, sums = scaled.owner, fold.owner
+        if not isinstance(product, SpecOp) or not isinstance(sums, SpecOp) or not is_function(product, "mul"):
+            continue
+        if not _is_row_sum(sums) or carried not in product.operands or not _only(scaled) or not _only(fold):
+            continue
+        left, right = product.operands
+        if _only(carried):
+            return RunningSum(carried, right if left is carried else left, product, sums, last)
+    return None
+
+
+def _is_row_sum(op: SpecOp) -> bool:
+    type = op.results[0].type
+    is_float = isinstance(type, TileAttr) and type.dtype is f32
+    return op.name == "ttile.reduce" and op.value("kind") == "sum" and op.value("axis") == 1 and is_float
+
+
+def _is_zero(value: SSAValue) -> bool:
+    op = value.owner
+    return isinstance(op, SpecOp) and op.name == "ttile.constant" and op.value("value") == 0

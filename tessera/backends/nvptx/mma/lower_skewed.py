@@ -1,0 +1,295 @@
+"""Loops with two products, one of which reads what is computed from the other: the first runs one step ahead.
+
+In the order of the program the matrix units wait while powers are computed from the first product, and registers wait
+while the second one runs. Here step `j` starts the first product of `j` and the second of `j - 1` together, and
+computes on registers while the latter runs. Steps in which clips change nothing are a loop of their own, without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from xdsl.ir import Block, BlockArgument, OpResult, SSAValue
+
+from tessera.backends.nvptx.mma.loops import RunningSum, Skew, running_sums
+from tessera.backends.nvptx.types import PartialRowsAttr, RowVectorAttr
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import INDEX, TileAttr
+from tessera.types.dim import Atom, Dim, maximum, minimum
+from tessera.types.frozen import frozen
+
+if TYPE_CHECKING:
+    from tessera.backends.nvptx.mma.consumer import Consumer
+
+
+def _tile(value: SSAValue) -> TileAttr:
+    assert isinstance(value.type, TileAttr)
+    return value.type
+
+
+@frozen
+class State:
+    """What goes from step to step: carried values, accumulator and left side of the second product, kept values."""
+
+    carried: tuple[SSAValue, ...]
+    acc: SSAValue
+    left: SSAValue
+    kept: tuple[SSAValue, ...]
+    cursors: tuple[SSAValue, ...]
+
+    @property
+    def flat(self) -> list[SSAValue]:
+        return [*self.carried, self.acc, self.left, *self.kept, *self.cursors]
+
+    def like(self, values: Sequence[SSAValue]) -> State:
+        """The same of other values."""
+        count, kept = len(self.carried), len(self.kept)
+        rest = values[count + 2 :]
+        return State(tuple(values[:count]), values[count], values[count + 1], tuple(rest[:kept]), tuple(rest[kept:]))
+
+
+class SkewedLoop:
+    """The writing of one such loop."""
+
+    def __init__(self, consumer: Consumer, op: SpecOp, skew: Skew) -> None:
+        self.consumer, self.op, self.skew = consumer, op, skew
+        self.source = op.regions[0].block
+        last = self.source.last_op
+        assert last is not None
+        self.yielded: list[SSAValue] = list(last.operands)
+        self.rings = consumer.inside(op)
+        self.clipped = True
+        late = set(skew.late)
+        self.sums = {at: found for at, found in running_sums(op).items() if not late & {found.last, found.scaled}}
+        self.apart = {part for found in self.sums.values() for part in (found.scaled, found.fold)}
+        """Ops that are done as part of another."""
+
+    def run(self) -> None:
+        """Write the loop; one that may have no step stands in a branch."""
+        consumer, op = self.consumer, self.op
+        results = self._pipeline() if consumer.is_nonempty(op) else self._branch()
+        count = len(op.results)
+        consumer.values.update(zip(op.results, results[:count], strict=True))
+        consumer.cursors.update(zip(self.rings, results[count:], strict=True))
+
+    def _branch(self) -> Sequence[SSAValue]:
+        consumer, outer = self.consumer, self.consumer.block
+        given = [*consumer.of(self.op.operands[2:]), *[consumer.cursors[at] for at in self.rings]]
+        body = consumer.block = Block()
+        consumer.emit("yield", self._pipeline())
+        consumer.block = outer
+        limits = consumer.of(self.op.operands[:2])
+        return consumer.emit("when", [*limits, *given], {}, [value.type for value in given], [body]).results
+
+    def _pipeline(self) -> list[SSAValue]:
+        """The first step up to its second product, all others, and the second product of the last."""
+        consumer, values = self.consumer, self.consumer.values
+        low, high = consumer.of(self.op.operands[:2])
+        step = self.op.value("step")
+        values[self.source.args[0]] = low
+        values.update(zip(self.source.args[1:], consumer.of(self.op.operands[2:]), strict=True))
+        for at in self.sums:
+            type = PartialRowsAttr.of(_tile(self.op.operands[2 + at]).data)
+            values[self.source.args[1 + at]] = consumer.emit("partial_rows", (), {}, [type]).result
+        self._early(None)
+        state = self._late()
+        begin = consumer.emit("index", [low], {"names": ("_l",), "expr": Dim.symbol("_l") + step}, [INDEX]).result
+        split = self._split(begin, high)
+        if split is not None:
+            state = self._steps(begin, split, state, clipped=False)
+            begin = split
+        state = self._steps(begin, high, state, clipped=True)
+        self._adopt(state)
+        slow = self._after(state, self._second(state))
+        carried = [slow.get(at, value) for at, value in enumerate(state.carried)]
+        for at in self.sums:
+            type = RowVectorAttr.of(_tile(self.op.operands[2 + at]).data)
+            carried[at] = consumer.emit("join_rows", [carried[at]], {}, [type]).result
+        return [*carried, *[consumer.cursors[at] for at in self.rings]]
+
+    def _adopt(self, state: State) -> None:
+        self.consumer.values.update(zip(self.source.args[1:], state.carried, strict=True))
+        self.consumer.cursors.update(zip(self.rings, state.cursors, strict=True))
+
+    def _steps(self, low: SSAValue, high: SSAValue, state: State, clipped: bool) -> State:
+        consumer, outer = self.consumer, self.consumer.block
+        types = [value.type for value in state.flat]
+        body = consumer.block = Block(arg_types=[INDEX, *types])
+        inner = state.like(body.args[1:])
+        consumer.values[self.source.args[0]] = body.args[0]
+        self._adopt(inner)
+        self.clipped = clipped
+        flying = self._early(lambda: self._second(inner))
+        assert flying is not None
+        for at, value in self._after(inner, flying).items():
+            consumer.values[self.source.args[1 + at]] = value
+        consumer.emit("yield", self._late().flat)
+        consumer.block, self.clipped = outer, True
+        made = consumer.emit("steps", [low, high, *state.flat], {"step": self.op.value("step")}, types, [body])
+        return state.like(list(made.results))
+
+    def _second(self, state: State) -> SSAValue:
+        """Start the second product of the step before."""
+        self.consumer.wait_for(self.skew.second)
+        return self.consumer.start(self.skew.second, self.consumer.open(state.acc), state.left)
+
+    def _after(self, state: State, flying: SSAValue) -> dict[int, SSAValue]:
+        """Wait for the second product of the step before, and do what that step did with it: the slow values."""
+        consumer, skew = self.consumer, self.skew
+        total = consumer.close(flying)
+        consumer.leave(skew.second.op)
+        mine = {value: consumer.values[value] for value in skew.kept}
+        consumer.values.update(zip(skew.kept, state.kept, strict=True))
+        consumer.values[skew.second.op.results[0]] = total
+        for op in skew.after:
+            consumer.lower(op)
+        found = {at: consumer.values[self.yielded[at]] for at in skew.slow}
+        consumer.values.update(mine)
+        return found
+
+    def _early(self, between: Callable[[], SSAValue] | None) -> SSAValue | None:
+        """All of a step but what reads the second product; `between` starts that of the step before."""
+        consumer, skew = self.consumer, self.skew
+        flying: SSAValue | None = None
+        for op in self.source.ops:
+            assert isinstance(op, SpecOp)
+            if op in skew.late or op is skew.root or op is skew.second.op or op.name == "ttile.yield":
+                continue
+            if op in self.apart:
+                continue
+            if op is skew.first.op:
+                flying = self._first(between)
+            elif op.name == "ttile.clip" and (bounded := self._bound_of(op)) is not None:
+                self._clip(op, *bounded, is_first=between is None)
+            elif (found := self._sum_at(op)) is not None:
+                operands = consumer.of([found.carried, found.factor, found.fold.operands[0]])
+                consumer.values[op.result] = consumer.emit("grow_rows", operands, {}, [operands[0].type]).result
+            else:
+                consumer.lower(op)
+        return flying
+
+    def _clip(self, op: SpecOp, bound: Dim, where: Mapping[str, SSAValue], is_first: bool) -> None:
+        """A clip where it may change something; of the first step, which often needs none, in a branch."""
+        consumer, outer = self.consumer, self.consumer.block
+        given = consumer.values[op.operands[0]]
+        consumer.values[op.result] = given
+        if is_first:
+            names = {name: consumer.values[index] for name, index in where.items() if name in bound.symbols}
+            values = {"names": tuple(names), "expr": bound}
+            last = consumer.emit("index", list(names.values()), values, [INDEX]).result
+            body = consumer.block = Block()
+            consumer.lower(op)
+            consumer.emit("yield", [consumer.values[op.result]])
+            consumer.block = outer
+            operands = [last, consumer.values[self.source.args[0]], given]
+            consumer.values[op.result] = consumer.emit("when", operands, {}, [given.type], [body]).result
+        elif self.clipped:
+            consumer.lower(op)
+
+    def _sum_at(self, op: SpecOp) -> RunningSum | None:
+        """The running sum that an op is the last of."""
+        return next((found for found in self.sums.values() if found.last is op), None)
+
+    def _first(self, between: Callable[[], SSAValue] | None) -> SSAValue | None:
+        consumer, first = self.consumer, self.skew.first
+        acc = consumer.open(consumer.values[first.op.operands[2]])
+        consumer.wait_for(first)
+        in_turns = between is not None and self.op.value("turns")
+        if in_turns:
+            consumer.emit("turn", (), {"way": "take"})
+        pending = consumer.start(first, acc, consumer.side(first.lhs))
+        flying = None if between is None else between()
+        if in_turns:
+            consumer.emit("turn", (), {"way": "pass"})
+        consumer.values[first.op.results[0]] = consumer.close(pending, 0 if flying is None else 1)
+        consumer.leave(first.op)
+        return flying
+
+    def _late(self) -> State:
+        """The accumulator and the left side of the next second product: nothing is in flight here."""
+        consumer, skew = self.consumer, self.skew
+        for op in skew.before:
+            consumer.lower(op)
+        consumer.lower(skew.root)
+        left = consumer.side(skew.second.lhs)
+        carried = [
+            consumer.values[self.source.args[1 + at] if at in skew.slow else value]
+            for at, value in enumerate(self.yielded)
+        ]
+        acc = consumer.values[skew.second.op.operands[2]]
+        kept = tuple(consumer.values[value] for value in skew.kept)
+        return State(tuple(carried), acc, left, kept, tuple(consumer.cursors[at] for at in self.rings))
+
+    # Steps in which clips change nothing.
+
+    def _bound_of(self, op: SpecOp) -> tuple[Dim, dict[str, SSAValue]] | None:
+        """Below which coordinate of the loop a clip keeps all of a tile: its bound at the first row, less the tile."""
+        where = dict(zip(op.value("coords"), op.operands[1:], strict=True))
+        axis, (row, column) = op.value("axis"), op.value("axes")
+        bound: Dim = op.value("bound")
+        if axis != column or where[axis] is not self.source.args[0] or axis in bound.symbols:
+            return None
+        if not _grows_with(bound, row) or any(_is_inner(index, self.source) for index in where.values()):
+            return None
+        type = op.operands[0].type
+        assert isinstance(type, TileAttr)
+        return bound - type.shape[1], where
+
+    def _split(self, begin: SSAValue, high: SSAValue) -> SSAValue | None:
+        """Where the steps begin in which a clip matters; None where there is no clip to leave out."""
+        consumer, step = self.consumer, self.op.value("step")
+        clips = [op for op in self.source.ops if isinstance(op, SpecOp) and op.name == "ttile.clip"]
+        bounds = [found for op in clips if (found := self._bound_of(op)) is not None]
+        if not bounds or self._is_short([bound for bound, _ in bounds]):
+            return None
+        names = {"_begin": begin, "_high": high}
+        for bound, where in bounds:
+            used = {name: index for name, index in where.items() if name in bound.symbols}
+            names.update({name: consumer.values[index] for name, index in used.items()})
+        expr = end_of_whole(Dim.symbol("_begin"), Dim.symbol("_high"), [bound for bound, _ in bounds], step)
+        values = {"names": tuple(names), "expr": expr}
+        return consumer.emit("index", list(names.values()), values, [INDEX]).result
+
+    def _is_short(self, bounds: Sequence[Dim]) -> bool:
+        """Whether no more than one step is known to be without clips, which is not worth a loop of its own."""
+        low, high = (_number(index) for index in self.op.operands[:2])
+        step = self.op.value("step")
+        if low is None or high is None:
+            return False
+        begin = Dim.constant(low + step)
+        end = end_of_whole(begin, Dim.constant(high), bounds, step).value
+        return end is not None and end - low - step <= step
+
+
+def _number(index: SSAValue) -> int | None:
+    """An index that is known."""
+    op = index.op if isinstance(index, OpResult) else None
+    is_index = isinstance(op, SpecOp) and op.name == "ttile.index"
+    return op.value("expr").value if is_index and isinstance(op, SpecOp) else None
+
+
+def end_of_whole(begin: Dim, high: Dim, bounds: Sequence[Dim], step: int) -> Dim:
+    """Where the steps end, from `begin` to `high`, that begin at or below all bounds."""
+    end = high
+    for bound in bounds:
+        end = minimum(end, begin + ((bound - begin) // step + 1) * step)
+    return maximum(begin, end)
+
+
+def _is_inner(index: SSAValue, source: Block) -> bool:
+    """Whether an index is computed inside the loop; its own step is not."""
+    return not isinstance(index, BlockArgument) and index.owner in list(source.ops)
+
+
+def _grows_with(dim: Dim, name: str) -> bool:
+    """Whether an expression never gets smaller as a symbol gets larger, seen from its form."""
+
+    def grows(atom: Atom) -> bool:
+        return atom.kind in ("symbol", "min", "max") and all(_grows_with(arg, name) for arg in atom.args)
+
+    for monomial, coefficient in dim.terms:
+        touched = [atom for atom in monomial if name in Dim((((atom,), 1),)).symbols]
+        if touched and (coefficient < 0 or len(monomial) != 1 or not all(grows(atom) for atom in touched)):
+            return False
+    return True

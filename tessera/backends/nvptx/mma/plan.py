@@ -1,0 +1,401 @@
+"""What a kernel asks of matrix units: the sides of each product, and what the copy engine can bring.
+
+Nothing here knows a kernel by its name or its loops: a kernel fits when each of its products has sides that the units
+take, and everything else it does keeps to the layouts that fragments have. `plan_of` finds all of that; `planned` reads
+it back from a kernel that has its attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from xdsl.ir import Block, Operation, OpResult, SSAValue
+
+from tessera.backends.nvptx.mma.boxes import Box, box_of, layout_of, tile_sizes
+from tessera.backends.nvptx.tensor_cores import K_BYTES, TENSOR_CORES, WGMMA_ROWS, TensorCores, UnfitError
+from tessera.backends.nvptx.tensor_cores import MmaForm as Form
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.policies import policies_of
+from tessera.ir.base.types import BufferAttr, TileAttr
+from tessera.ir.tile.choices import REGISTERS
+from tessera.ir.tile.choices import ROWS as ALONG
+from tessera.types.dtype import DType, f32
+from tessera.types.frozen import frozen
+from tessera.types.policy import tf32
+from tessera.types.promotion import holds
+
+_ELEMENTS = (
+    *("ttile.elementwise", "ttile.cast", "ttile.bitcast", "ttile.select", "ttile.constant", "ttile.coordinate"),
+    *("ttile.clip", "ttile.broadcast", "ttile.reduce", "ttile.load", "ttile.store", "ttile.transpose"),
+)
+_OTHERS = ("ttile.program_id", "ttile.index", "ttile.for", "ttile.yield", "ttile.return", "ttile.dot")
+_MOST_SUMS = 128
+"""Accumulators of a thread that leave room for addresses and what an epilogue needs."""
+_MOST_PROMOTED = 208
+"""The same where some of them are only on their way to others; three warpgroups have no more than the above."""
+_MOST_HELD = 224
+"""Registers of a thread of several warpgroups for sums of all products and left sides together: more is refused by the
+assembler, which would do one product after the other."""
+
+
+@frozen
+class Side:
+    """One side of a product: a load that the copy engine makes, or a value in registers.
+
+    `major` is `k` where the dim that is summed lies along memory, else `mn`; `rounds` is the format that f32 is rounded
+    to as it is copied.
+    """
+
+    load: SpecOp | None
+    value: SSAValue
+    box: Box | None
+    major: str
+    dtype: DType
+    rounds: str = ""
+
+
+@frozen
+class Product:
+    """A `ttile.dot` with both sides found."""
+
+    op: SpecOp
+    lhs: Side
+    rhs: Side
+    instruction: tuple[int, int, int]
+    parts: int = 1
+    """In how many parts of its columns it is computed, where its sums are added up outside of matrix units."""
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        return self.lhs, self.rhs
+
+
+@frozen
+class Plan:
+    """A kernel that runs on matrix units."""
+
+    rows: int
+    consumers: int
+    products: dict[SpecOp, Product]
+    hidden: frozenset[Operation]
+    """Loads, casts and transposes that are nothing but the way from memory to a product."""
+    columns: frozenset[SSAValue]
+    """Tiles of one dim that have a number for each column; all others have one for each row."""
+
+
+def plan_of(kernel: SpecOp, units: TensorCores) -> Plan:
+    """How a kernel runs on matrix units; raises `UnfitError` with the reason where it does not."""
+    ops = list(_ops(kernel.regions[0].block))
+    dots = [op for op in ops if op.name == "ttile.dot"]
+    if not dots:
+        raise UnfitError("it has no products")
+    for op in ops:
+        is_fetch = units.cuts and op.name == "ttile.fetch" and op.parent_op() is kernel
+        if op.name not in _ELEMENTS and op.name not in _OTHERS and not is_fetch and not _rounds_to(op):
+            raise UnfitError(f"`{op.name}` does not keep to fragments")
+    rows = tile_sizes(dots[0].results[0])[0]
+    consumers = _groups(kernel, rows, [tile_sizes(op.results[0])[1] for op in dots], units)
+    passed: set[Operation] = set()
+    forms = units.rounded if units.rounded is not None and is_tf32(kernel) else units.forms
+    products = {op: _product(op, rows, rows // (WGMMA_ROWS * consumers), passed, units, forms) for op in dots}
+    if units.trims and consumers > 1:
+        _check_held(products, rows // (WGMMA_ROWS * consumers))
+    hidden = _hidden(ops, passed, set(dots))
+    _check_still(kernel, [op for op in ops if op in passed or op.name == "ttile.fetch"])
+    _check_tiles(ops, rows, hidden)
+    return Plan(rows, consumers, products, hidden, _columns(ops))
+
+
+def _check_held(products: Mapping[SpecOp, Product], blocks: int) -> None:
+    """Raises `UnfitError` where sums, and left sides that threads keep, leave no register for anything else."""
+    held = sum(tile_sizes(op.results[0])[1] // 2 for op in products)
+    held += sum(tile_sizes(one.lhs.value)[1] // 4 for one in products.values() if one.lhs.load is None)
+    if held * blocks > _MOST_HELD:
+        raise UnfitError(
+            f"sums and computed left sides take {held * blocks} registers of a thread, and at most {_MOST_HELD} are "
+            "left for them: blocks of 64 rows have more"
+        )
+
+
+def _check_still(kernel: SpecOp, ahead: Sequence[SpecOp]) -> None:
+    """Raises `UnfitError` for what is read ahead of its turn from a buffer that the kernel writes."""
+    written: set[SSAValue] = {kernel.regions[0].block.args[place] for place in kernel.value("writes")}
+    for op in ahead:
+        if op.name in ("ttile.load", "ttile.fetch") and op.operands[0] in written:
+            raise UnfitError(f"`{op.name}` runs ahead, and the kernel writes the buffer that it reads")
+
+
+def planned(kernel: SpecOp) -> Plan:
+    """The plan of a kernel for which everything was chosen, read from its attributes."""
+    ops = list(_ops(kernel.regions[0].block))
+    passed: set[Operation] = set()
+    products: dict[SpecOp, Product] = {}
+    for op in ops:
+        if op.name == "ttile.dot":
+            rows, columns, depth = op.value("instruction")
+            is_whole = len(TENSOR_CORES[op.value("unit")].instruction.columns) > 1
+            parts = tile_sizes(op.results[0])[1] // columns if is_whole else 1
+            sides = _planned_side(op.operands[0], 1, passed), _planned_side(op.operands[1], 0, passed)
+            products[op] = Product(op, *sides, (rows, columns, depth), parts)
+    rows = tile_sizes(next(iter(products)).results[0])[0]
+    return Plan(rows, kernel.value("warpgroups"), products, _hidden(ops, passed, set(products)), _columns(ops))
+
+
+def _planned_side(value: SSAValue, summed: int, passed: set[Operation]) -> Side:
+    value, summed, rounds = _source(value, summed, passed)
+    assert isinstance(value.type, TileAttr)
+    load = _copied_load(value)
+    if load is None:
+        return Side(None, value, None, "k", value.type.dtype)
+    passed.add(load)
+    box, inner = tuple(load.value("box")), int(load.value("layout") == ALONG)
+    pieces = -(-tile_sizes(value)[inner] // box[-1])
+    return Side(load, value, Box(inner, box, pieces), "k" if inner == summed else "mn", value.type.dtype, rounds)
+
+
+def _groups(kernel: SpecOp, rows: int, columns: Sequence[int], units: TensorCores) -> int:
+    """The groups that a kernel says, else those that the units like."""
+    liked, asked = units.groups(rows, columns), kernel.value("warpgroups")
+    if asked and (asked > units.most or rows % (WGMMA_ROWS * asked)):
+        raise UnfitError(
+            f"{rows} rows are not shared by {asked} groups of {WGMMA_ROWS} at a time, at most {units.most}"
+        )
+    return asked or liked
+
+
+def is_tf32(kernel: SpecOp) -> bool:
+    """Whether a kernel multiplies what its program has rounded to tf32: no other kernel's f32 may lose its low bits."""
+    policies = policies_of(kernel)
+    return kernel.value("kind") == "contraction" and bool(policies) and all(one.compute is tf32 for one in policies)
+
+
+def _ops(block: Block) -> Iterator[SpecOp]:
+    for op in block.ops:
+        assert isinstance(op, SpecOp)
+        yield op
+        for region in op.regions:
+            yield from _ops(region.block)
+
+
+def _product(
+    op: SpecOp, rows: int, blocks: int, passed: set[Operation], units: TensorCores, forms: Mapping[DType, Form]
+) -> Product:
+    M, N = tile_sizes(op.results[0])
+    K = tile_sizes(op.operands[0])[1]
+    if rows != M or N % 8 or not 8 <= N <= 256 or N // 2 * blocks > _MOST_SUMS:
+        raise UnfitError(
+            f"a product of {M} x {N} is not one of {rows} rows and 8 to {2 * _MOST_SUMS // blocks} columns"
+        )
+    lhs, rhs = _side(op.operands[0], 1, passed, units, False), _side(op.operands[1], 0, passed, units, True)
+    found, acc = forms.get(lhs.dtype), op.results[0].type
+    is_promoted = found is not None and found.is_promoted
+    written: Sequence[int] = op.value("instruction")
+    most = _MOST_PROMOTED if rows != 192 else _MOST_SUMS
+    parts = (N // written[1] if written else _parts_of(N, blocks, most)) if is_promoted else 1
+    if is_promoted and (N % (8 * parts) or N // 2 * blocks + N // parts // 2 > most):
+        raise UnfitError(f"sums of {lhs.dtype} are kept beside those on their way, and of {M} x {N} there are too many")
+    assert isinstance(acc, TileAttr)
+    if found is None or rhs.dtype != lhs.dtype or acc.dtype != found.accumulator:
+        raise UnfitError(f"there is no `{units.name}` of {lhs.dtype} by {rhs.dtype} into {acc.dtype}")
+    if not found.has(N // parts):
+        raise UnfitError(f"`{units.name}` of {lhs.dtype} takes columns in 16s from 32 on, got {N // parts}")
+    if rhs.load is None:
+        raise UnfitError(f"the right side of a product is computed, and `{units.name}` reads it from shared memory")
+    if K * lhs.dtype.bytes % K_BYTES or (not found.is_transposable and "mn" in (lhs.major, rhs.major)):
+        raise UnfitError(f"k is {K}, and {lhs.dtype} goes {K_BYTES // lhs.dtype.bytes} at a time, along memory")
+    if written and tuple(written) != units.shape_of(N, parts, lhs.dtype):
+        wanted = " x ".join(map(str, units.shape_of(N, parts, lhs.dtype)))
+        raise UnfitError(f"`instruction` is {' x '.join(map(str, written))}, and for {lhs.dtype} it is {wanted}")
+    return Product(op, lhs, rhs, units.shape_of(N, parts, lhs.dtype), parts)
+
+
+def _parts_of(columns: int, blocks: int, most: int) -> int:
+    """The fewest parts of the columns of a product whose sums fit beside those of one part on their way: 1 or 2."""
+    is_whole = columns // 2 * blocks + columns // 2 <= most
+    return 1 if is_whole else 2
+
+
+def _side(value: SSAValue, summed: int, passed: set[Operation], units: TensorCores, is_right: bool) -> Side:
+    """One side, read through conversions that lose nothing and transposes; axis `summed` of `value` is k."""
+    value, summed, rounds = _source(value, summed, passed)
+    assert isinstance(value.type, TileAttr)
+    load = _copied_load(value)
+    if rounds and (rounds not in units.instruction.rounds or load is None):
+        raise UnfitError(f"a side is rounded to {rounds} on its way to a product, and `{units.name}` takes it as it is")
+    if load is not None:
+        box = box_of(load, load.results[0], 1, units.cuts and is_right)
+        box = _in_lines(load, box, units.lines, box.inner == summed)
+        if box.rest and box.inner == summed:
+            raise UnfitError(f"k is {tile_sizes(value)[box.inner]}, and a tile along it is made of whole spans")
+        # Across k, what a last span has too much of is copied and not multiplied.
+        box = Box(box.inner, box.sizes, box.pieces + bool(box.rest))
+        passed.add(load)
+        side = Side(load, value, box, "k" if box.inner == summed else "mn", value.type.dtype, rounds)
+        return _as_written(side, _with_rows_there(side), units.trims and not is_right)
+    if summed != 1:
+        raise UnfitError("a side that is computed is transposed, and fragments are not")
+    if value.type.dtype.bytes != 2:
+        raise UnfitError(f"a side that is computed is {value.type.dtype}, and only 2-byte floats stay in registers")
+    return Side(None, value, None, "k", value.type.dtype)
+
+
+def _in_lines(load: SpecOp, box: Box, lines: Sequence[int], is_along: bool) -> Box:
+    """The boxes of a side in lines that are swizzled: those that its load says, else those that waste nothing.
+
+    Along k those are the widest that rows are made of; across k the narrowest that hold a whole row.
+    """
+    tile = load.results[0].type
+    assert isinstance(tile, TileAttr)
+    size, each = tile_sizes(load.results[0])[box.inner], tile.dtype.bytes
+    width, said = size * each, load.value("swizzle") or (load.value("box") or (0,))[-1] * each
+    if said and said not in lines:
+        raise UnfitError(f"`swizzle` is {said}, and lines there are of {' or '.join(map(str, lines))} bytes")
+    fitting = [line for line in lines if (width % line == 0 if is_along else line >= width)]
+    line = (said or (fitting[0 if is_along else -1] if fitting else lines[0])) // each
+    return Box(box.inner, (*box.sizes[:-1], line), size // line, size % line)
+
+
+def _source(value: SSAValue, summed: int, passed: set[Operation]) -> tuple[SSAValue, int, str]:
+    """What a side is made of, before conversions that lose nothing and transposes, and which of its axes is k.
+
+    The last is the format that it is rounded to on the way, which is none for most.
+    """
+    rounds = ""
+    while isinstance(value, OpResult) and isinstance(value.op, SpecOp):
+        source = value.op
+        if source.name == "ttile.transpose":
+            summed = 1 - summed
+        elif _rounds_to(source):
+            rounds = _rounds_to(source)
+        elif source.name != "ttile.cast" or not _widens(source):
+            break
+        elif _is_narrow_float(source.operands[0]):
+            rounds = ""
+        passed.add(source)
+        value = source.operands[0]
+    return value, summed, rounds
+
+
+def _is_narrow_float(value: SSAValue) -> bool:
+    """Whether elements are floats of two bytes or one, all of which tf32 has as they are."""
+    return isinstance(value.type, TileAttr) and value.type.dtype.is_float and value.type.dtype.bytes <= 2
+
+
+def _rounds_to(op: SpecOp) -> str:
+    """The format that an op rounds f32 in memory to, plainly, as copies can; none where it does anything else."""
+    if op.name != "ttile.round" or len(op.operands) != 1:
+        return ""
+    way = tuple(op.value(name) for name in ("rounding", "saturation", "denormals"))
+    format, source = op.value("format"), op.operands[0].type
+    is_plain = way == ("nearest_even", "", "keep") and isinstance(source, TileAttr) and source.dtype is f32
+    return format if is_plain and format == tf32.name else ""
+
+
+def _copied_load(value: SSAValue) -> SpecOp | None:
+    """The load that a side comes from, unless that goes to registers."""
+    source = value.op if isinstance(value, OpResult) else None
+    is_load = isinstance(source, SpecOp) and source.name == "ttile.load"
+    return source if isinstance(source, SpecOp) and is_load and source.value("space") != REGISTERS else None
+
+
+def _as_written(whole: Side, trimmed: Side, trims: bool) -> Side:
+    """A side as its load says that it is copied, else as units like it."""
+    assert whole.load is not None
+    assert whole.box is not None
+    assert trimmed.box is not None
+    box, layout = tuple(whole.load.value("box")), whole.load.value("layout")
+    if layout not in ("", layout_of(whole.box)):
+        raise UnfitError(f"`layout` is {layout}, and {layout_of(whole.box)} of the tile lie along memory")
+    if box not in ((), whole.box.sizes, trimmed.box.sizes):
+        raise UnfitError(f"`box` is {list(box)}, and what is copied at a time is {list(trimmed.box.sizes)}")
+    is_trimmed = box == trimmed.box.sizes if box else trims
+    return trimmed if is_trimmed else whole
+
+
+def _with_rows_there(side: Side) -> Side:
+    """A left side of which no more rows are copied than its buffer has: those beyond give rows that nobody stores."""
+    if side.load is None or side.box is None or side.major != "k":
+        return side
+    buffer, sizes = side.load.operands[0].type, list(side.box.sizes)
+    assert isinstance(buffer, BufferAttr)
+    for dim, extent in enumerate(buffer.shape[:-1]):
+        if extent.value is not None and sizes[dim] > 1:
+            sizes[dim] = min(sizes[dim], -(-extent.value // 8) * 8)
+    box = Box(side.box.inner, tuple(sizes), side.box.pieces)
+    return Side(side.load, side.value, box, side.major, side.dtype, side.rounds)
+
+
+def _widens(op: SpecOp) -> bool:
+    source, target = op.operands[0].type, op.results[0].type
+    assert isinstance(source, TileAttr)
+    assert isinstance(target, TileAttr)
+    return source.dtype.bits < target.dtype.bits and holds(target.dtype, source.dtype)
+
+
+def _hidden(ops: Sequence[SpecOp], passed: set[Operation], dots: set[SpecOp]) -> frozenset[Operation]:
+    """Of the ops that products read through, those that nothing else reads."""
+    found: set[Operation] = set()
+    for op in reversed(ops):
+        users = [use.operation for result in op.results for use in result.uses]
+        if op in passed and all(user in found or user in dots for user in users):
+            found.add(op)
+    return frozenset(found)
+
+
+def _check_tiles(ops: Sequence[SpecOp], rows: int, hidden: frozenset[Operation]) -> None:
+    for op in ops:
+        if op in hidden:
+            continue
+        if op.name == "ttile.transpose":
+            raise UnfitError("a fragment is transposed, and fragments have one layout")
+        if op.name == "ttile.round":
+            raise UnfitError("a fragment is rounded, and only what is copied for a product alone is")
+        if op.name == "ttile.reduce" and op.value("axis") != 1:
+            raise UnfitError("columns are folded, and they are spread over warps")
+        if op.name in ("ttile.load", "ttile.store") and len(op.operands) != len(op.value("coords")) + _first(op):
+            raise UnfitError("index tiles are not fragments")
+        if op.name == "ttile.store" and op.value("mode") != "set":
+            raise UnfitError(f"a store in mode `{op.value('mode')}` is not one of fragments")
+        for value in (*op.operands, *op.results):
+            if isinstance(value.type, TileAttr):
+                _check_shape(op, value, rows)
+
+
+def _first(op: SpecOp) -> int:
+    return 1 if op.name == "ttile.load" else 2
+
+
+def _check_shape(op: SpecOp, value: SSAValue, rows: int) -> None:
+    sizes = tile_sizes(value)
+    if op.name == "ttile.dot":
+        return
+    if len(sizes) == 2 and (sizes[0] != rows or sizes[1] % 8):
+        raise UnfitError(f"`{op.name}` has a tile of {sizes[0]} x {sizes[1]}, and fragments have {rows} rows")
+    if len(sizes) not in (1, 2):
+        raise UnfitError(f"`{op.name}` has a tile of {len(sizes)} dims")
+
+
+_LOOPS = ("ttile.for", "ttile.yield")
+
+
+def _columns(ops: Sequence[SpecOp]) -> frozenset[SSAValue]:
+    """Vectors along columns: those spread along them, and whatever they are computed from."""
+    found: set[SSAValue] = set()
+    grown = True
+    while grown:
+        before = len(found)
+        for op in ops:
+            vectors = [v for v in (*op.operands, *op.results) if _is_vector(v)]
+            is_spread = op.name == "ttile.broadcast" and op.value("axes") == (1,)
+            is_tied = op.name not in (*_LOOPS, "ttile.broadcast", "ttile.reduce") and found.intersection(vectors)
+            if is_spread or is_tied:
+                found.update(vectors)
+        grown = len(found) > before
+    for op in ops:
+        if op.name in _LOOPS and found.intersection(op.operands):
+            raise UnfitError("a loop carries a number for each column")
+    return frozenset(found)
+
+
+def _is_vector(value: SSAValue) -> bool:
+    return isinstance(value.type, TileAttr) and len(value.type.shape) == 1

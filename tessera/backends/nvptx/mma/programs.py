@@ -1,0 +1,139 @@
+"""In what order the programs of a kernel are taken, and which of them share what they read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+
+from tessera.backends.nvptx.mma.boxes import cut_of
+from tessera.backends.nvptx.mma.plan import Plan
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import BufferAttr, TileAttr
+from tessera.types.dim import Dim
+from tessera.types.dim import product as product_of
+
+PAIRS = ("model", "always", "never")
+"""Whether two CTAs share what both read: where it is faster, wherever it can be, or not (`matrix.pair`)."""
+GROUP = 16
+"""Rows of blocks that run together, so that a wave reads few rows and few columns."""
+_SECTOR = 32
+"""Bytes of memory that are read together."""
+_WAVES = 8
+"""Programs of each CTA from which pairs are faster, as measured on an H200: they start and end together."""
+
+
+def is_uneven(kernel: SpecOp) -> bool:
+    """Whether programs further along the last axis take longer: such tiles are handed out as CTAs get done."""
+    last = len(kernel.value("grid")) - 1
+    return any(last in axes_of(op.operands[1]) for op in kernel.walk() if op.name == "ttile.for")
+
+
+def group_of(kernel: SpecOp, plan: Plan, l2: int, blocks: int = 0) -> int:
+    """Places of the last axis but one whose programs run together; so many `blocks` run at a time, if it is known."""
+    if is_uneven(kernel):
+        return _cached_group(kernel, plan, l2)
+    if not _is_shared(kernel, plan):
+        return 1
+    return min(GROUP, _square_group(plan, blocks)) if blocks else GROUP
+
+
+def _square_group(plan: Plan, blocks: int) -> int:
+    """The even number of blocks below each other for which a wave of them is no higher than it is wide.
+
+    It reads the fewest rows and columns then: on an H200, 8 instead of 16 are +1 % where blocks are 192 x 128.
+    """
+    type = next(iter(plan.products)).results[0].type
+    assert isinstance(type, TileAttr)
+    rows, columns = (dim.value or 1 for dim in type.shape)
+    return max(2, math.isqrt(blocks * columns // rows) // 2 * 2)
+
+
+def _is_shared(kernel: SpecOp, plan: Plan) -> bool:
+    """Whether programs beside each other read the same rows of a product, and those below each other its columns."""
+    last = len(kernel.value("grid")) - 1
+    for product in plan.products.values():
+        left, right = (_axes_of_load(side.load) for side in product.sides)
+        if last in right - left and last - 1 in left - right:
+            return True
+    return False
+
+
+def _cached_group(kernel: SpecOp, plan: Plan, l2: int) -> int:
+    """As many places as have what loops read in the second cache."""
+    grid, source = kernel.value("grid"), kernel.regions[0].block
+    share = 0.0
+    for side in (side for product in plan.products.values() for side in product.sides):
+        if side.load is None or side.load.parent_block() is source:
+            continue
+        buffer = side.load.operands[0].type
+        assert isinstance(buffer, BufferAttr)
+        places = product_of(grid[axis] for axis in _axes_of_load(side.load) if axis < len(grid) - 1)
+        if buffer.data.bytes.value is None or not places.value:
+            return GROUP
+        share += buffer.data.bytes.value / places.value
+    group = GROUP
+    while group > 1 and group * share > l2:
+        group //= 2
+    return group
+
+
+def are_pairs_faster(kernel: SpecOp, plan: Plan, blocks: int) -> bool:
+    """Whether so many CTAs have programs enough for pairs to be worth it.
+
+    Where rows of a side begin within sectors of memory, each is read as one more: it pays to read half, whatever else.
+    """
+    count = product_of(kernel.value("grid")).value or 0
+    return count >= (blocks // 2 if _is_apart(plan) else _WAVES * blocks)
+
+
+def _is_apart(plan: Plan) -> bool:
+    """Whether rows of a side that is copied do not begin where sectors of memory do."""
+    for load in (side.load for product in plan.products.values() for side in product.sides):
+        buffer = None if load is None else load.operands[0].type
+        if isinstance(buffer, BufferAttr) and (buffer.shape[-1].value or 0) * buffer.dtype.bytes % _SECTOR:
+            return True
+    return False
+
+
+def pair_problem(kernel: SpecOp, plan: Plan) -> str:
+    """Why two CTAs cannot take programs of neighbouring rows whose right side both read; empty where they can."""
+    grid: Sequence[Dim] = kernel.value("grid")
+    if len(plan.products) != 1:
+        return f"pairs share the right side of one product, and there are {len(plan.products)}"
+    if is_uneven(kernel) or not _is_shared(kernel, plan):
+        return "pairs take programs of neighbouring rows in a fixed order, and these have none"
+    (product,) = plan.products.values()
+    if any(dim.value is None for dim in grid) or (grid[-2].value or 1) % 2:
+        return f"pairs need an even number of rows of blocks, and there are {grid[-2]}"
+    box, load = product.rhs.box, product.rhs.load
+    if box is None or load is None:
+        return "pairs copy halves of the right side, and it is not copied"
+    if (cut := cut_of(load)) is not None:
+        return f"pairs copy halves of the right side, and it ends at {cut.end} before its buffer does"
+    if product.rhs.major == "mn" and box.pieces % 2:
+        return f"the right side is {box.pieces} pieces, and its halves are not whole ones"
+    if product.rhs.major != "mn" and _columns_of(product.op) % 16:
+        return f"the right side has {_columns_of(product.op)} rows, and its halves are not whole eights"
+    return ""
+
+
+def _columns_of(op: SpecOp) -> int:
+    type = op.results[0].type
+    assert isinstance(type, TileAttr)
+    return type.shape[1].value or 0
+
+
+def _axes_of_load(load: SpecOp | None) -> set[int]:
+    return set() if load is None else set[int]().union(*(axes_of(value) for value in load.operands[1:]))
+
+
+def axes_of(index: SSAValue) -> set[int]:
+    """The axes of the grid that an index depends on."""
+    if isinstance(index, BlockArgument) or not isinstance(index, OpResult):
+        return set()
+    op: Operation = index.op
+    if isinstance(op, SpecOp) and op.name == "ttile.program_id":
+        return {op.value("axis")}
+    return set[int]().union(*(axes_of(value) for value in op.operands))

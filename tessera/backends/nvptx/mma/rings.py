@@ -1,0 +1,235 @@
+"""How many stages rings have: as many as shared memory holds, or as the author of a kernel asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from xdsl.ir import Block, Operation, SSAValue
+
+from tessera.backends.nvptx.mma.plan import Plan, Side
+from tessera.backends.nvptx.tensor_cores import ALIGNMENT, SHARED_BYTES, UnfitError
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import TileAttr
+from tessera.ir.tile.choices import MAX_STAGES
+from tessera.types.dim import Dim
+from tessera.types.machine import Machine
+from tessera.types.tensor_type import TensorType
+
+# Rings of a kernel: loads that a product waits for together, kept in several stages of shared memory.
+
+
+@dataclass
+class Ring:
+    """Loads of one block that one product waits for together."""
+
+    block: Block
+    loads: list[Side]
+    last: SpecOp
+    """The last op of the block that reads the stage: a product, or the loop that has it inside."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a stage."""
+        return sum(tile_of(side).bytes.value or 0 for side in self.loads)
+
+    @property
+    def copied(self) -> int:
+        """Bytes that are copied to a stage."""
+        boxes = [(side.box, side.dtype.bytes) for side in self.loads if side.box is not None]
+        return sum(prod(box.sizes) * box.pieces * each for box, each in boxes)
+
+    @property
+    def is_turning(self) -> bool:
+        """Whether it is filled many times in one program."""
+        return self.loop is not None
+
+    @property
+    def written(self) -> int:
+        """The stages that its loop says, or its loads; 0 where nobody has chosen."""
+        loop = self.loop
+        if loop is not None:
+            return loop.value("stages")
+        return max((side.load.value("stages") for side in self.loads if side.load is not None), default=0)
+
+    @property
+    def number(self) -> int:
+        """The number that its loads say; -1 where nobody has chosen."""
+        load = self.loads[0].load
+        return -1 if load is None else load.value("ring")
+
+    @property
+    def loop(self) -> SpecOp | None:
+        """The loop that it turns in."""
+        around = self.block.parent_op()
+        return around if isinstance(around, SpecOp) and around.name == "ttile.for" else None
+
+
+def tile_of(side: Side) -> TensorType:
+    """The type of a loaded side in shared memory: the axis along memory is its columns, in whole spans."""
+    assert side.box is not None
+    type = side.value.type
+    assert isinstance(type, TileAttr)
+    rows = type.shape[1 - side.box.inner]
+    return type.data.with_shape([rows, Dim.of(side.box.pieces * side.box.sizes[-1])])
+
+
+def swizzle_of(side: Side) -> int:
+    """Bytes of the lines of a loaded side in shared memory."""
+    assert side.box is not None
+    return side.box.sizes[-1] * side.dtype.bytes
+
+
+def rings_of(plan: Plan) -> list[Ring]:
+    """The rings of a kernel, in the order in which products wait for them."""
+    found: list[Ring] = []
+    by_load: dict[SpecOp, Ring] = {}
+    for product in plan.products.values():
+        here: dict[tuple[Block, int], Ring] = {}
+        for side in product.sides:
+            if side.load is None:
+                continue
+            block = side.load.parent_block()
+            assert block is not None
+            reader = _ancestor(product.op, block)
+            if side.load in by_load:
+                by_load[side.load].last = reader
+                continue
+            key = block, side.load.value("ring")
+            if key not in here:
+                here[key] = Ring(block, [], reader)
+                found.append(here[key])
+            here[key].loads.append(side)
+            by_load[side.load] = here[key]
+    return _in_order(found)
+
+
+@dataclass
+class RingPlan(Ring):
+    """A ring with what it became in Target IR."""
+
+    stages: int
+    tiles: list[SSAValue] = field(default_factory=list[SSAValue])
+    ring: SSAValue | None = None
+
+
+def target_rings(plan: Plan) -> list[RingPlan]:
+    """The rings of a kernel for which everything was chosen, with the stages that it says."""
+    return [RingPlan(ring.block, ring.loads, ring.last, ring.written) for ring in rings_of(plan)]
+
+
+def _in_order(rings: list[Ring]) -> list[Ring]:
+    """Rings by the numbers that they say, others between them; raises `UnfitError` for numbers that are no order."""
+    said = [ring.number for ring in rings if ring.number >= 0]
+    twice = next((number for number in said if said.count(number) > 1), None)
+    if twice is not None:
+        raise UnfitError(f"loads of ring {twice} are of two blocks, or no product waits for all of them")
+    if any(number >= len(rings) for number in said):
+        raise UnfitError(f"there are {len(rings)} rings, counted from 0, and one is said to be {max(said)}")
+    others = iter([ring for ring in rings if ring.number < 0])
+    by_number = {ring.number: ring for ring in rings}
+    return [by_number[at] if at in said else next(others) for at in range(len(rings))]
+
+
+def is_within(op: Operation, loop: SpecOp) -> bool:
+    """Whether an op is in the body of another."""
+    at = op.parent_op()
+    while at is not None and at is not loop:
+        at = at.parent_op()
+    return at is loop
+
+
+def _ancestor(op: Operation, block: Block) -> SpecOp:
+    """The op of a block that an op is, or is inside of."""
+    at: Operation | None = op
+    while at is not None and at.parent_block() is not block:
+        at = at.parent_op()
+    assert isinstance(at, SpecOp), "a product reads what is loaded where it can see it"
+    return at
+
+
+# How many stages rings have: as many as shared memory holds, or as the author of a kernel asks for.
+
+_BARRIERS = 1024
+"""Bytes kept for barriers: two of eight bytes for each stage."""
+_MOST_BY_THREADS = 4
+"""More stages than this wait for nothing that a second CTA would not hide."""
+_RESERVED = 1 << 10
+"""Shared bytes that each CTA takes for the machine itself."""
+
+
+def asked_stages(kernel: SpecOp) -> int | None:
+    """Buffers of each tile that a schedule asks for, or a loop; None where neither does."""
+    loops = [op.value("buffers") for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.for"]
+    schedule: Mapping[str, Any] = kernel.value("schedule") or {}
+    return schedule.get("stages") or max(loops, default=0) or None
+
+
+def written_stages(rings: Sequence[Ring]) -> int:
+    """The stages that loops of rings say; raises `UnfitError` where they say different ones."""
+    found = sorted({ring.written for ring in rings if ring.is_turning} - {0})
+    if len(found) > 1:
+        raise UnfitError(f"loops have {' and '.join(map(str, found))} stages, and all that turn have as many")
+    return found[0] if found else 0
+
+
+def check_written(rings: Sequence[Ring], stages: Sequence[int], shared: int) -> None:
+    """Raises `UnfitError` for rings that say more stages than there is room for, or fewer than their products need."""
+    for ring, found in zip(rings, stages, strict=True):
+        if 0 < ring.written < found:
+            raise UnfitError(f"products stay in flight over {found} stages at least, and a loop says {ring.written}")
+        if ring.written not in (0, found):
+            raise UnfitError(
+                f"{ring.written} stages of {ring.bytes} bytes do not fit beside all else in {shared}, and {found} do"
+            )
+
+
+def stages_by_engine(rings: Sequence[Ring], staging: int, asked: int | None = None, least: int = 2) -> list[int]:
+    """As many stages as there is room for, alike for all rings that turn; raises `UnfitError` where two do not fit.
+
+    A schedule that has `asked` for fewer gets them, down to the `least` that its products need: two where one is
+    always in flight, and one where loops may wait for each.
+
+    What is loaded once for each program gets a second stage from what is left: the next program's comes early.
+    """
+    turning = [ring for ring in rings if ring.is_turning]
+    still = sum(_whole(ring.bytes) for ring in rings if not ring.is_turning)
+    room = SHARED_BYTES - _BARRIERS - staging - still
+    each = sum(_whole(ring.bytes) for ring in turning)
+    wanted = MAX_STAGES if asked is None else max(least, asked)
+    stages = min(wanted, MAX_STAGES, room // each if each else 1)
+    if room < 0 or (turning and stages < min(wanted, 2)):
+        raise UnfitError(f"two stages of {each} bytes do not fit beside {still + staging} of {SHARED_BYTES}")
+    spare = room - stages * each
+    found: list[int] = []
+    for ring in rings:
+        is_early = not ring.is_turning and ring.written != 1 and _whole(ring.bytes) <= spare
+        spare -= _whole(ring.bytes) if is_early else 0
+        found.append(stages if ring.is_turning else 1 + is_early)
+    return found
+
+
+def _whole(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def stages_by_threads(
+    rings: Sequence[Ring], staging: int, machine: Machine, consumers: int, asked: int | None = None
+) -> list[int]:
+    """Stages that leave room for a second CTA where its threads have registers, else all that fit.
+
+    A schedule that has asked for others gets them as far as there is room, but no fewer than two.
+    """
+    turning = [ring for ring in rings if ring.is_turning]
+    still = staging + sum(ring.bytes for ring in rings if not ring.is_turning)
+    each = sum(ring.bytes for ring in turning)
+    room = machine.shared
+    if asked is None and consumers == 1 and still + 2 * each <= (room - _RESERVED) // 2:
+        room = (room - _RESERVED) // 2
+    most = _MOST_BY_THREADS if asked is None else min(MAX_STAGES, max(2, asked))
+    stages = min(most, (room - still) // each if each else 1)
+    if still > room or (turning and stages < 2):
+        raise UnfitError(f"two stages of {each} bytes do not fit beside {still} of {machine.shared}")
+    return [stages if ring.is_turning else 1 for ring in rings]

@@ -1,0 +1,191 @@
+"""What kernels for all tensor cores have in common in Target IR: attributes, features, shared memory, set-up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.ir import Block, Operation, SSAValue
+
+from tessera.backends.nvptx.gpus import SPAN, SPANS
+from tessera.backends.nvptx.tensor_cores import ALIGNMENT, TMEM_ALLOCATION
+from tessera.ir.base.kernel_frame import KERNEL
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.spec import Attribute
+from tessera.ir.base.types import ShapedAttr
+from tessera.types.frozen import frozen
+
+# What kernels of all matrix units have in common: attributes, features, shared memory, set-up and what follows it.
+
+MATRIX_KERNEL = (
+    *KERNEL,
+    Attribute("features", "strs", doc="what it needs of the machine"),
+)
+SHARED = Attribute("shared", "int", 0, "bytes of shared memory; as many as its parts take where it is not said")
+MAJORS = (
+    Attribute("lhs_major", "str", "k", "which dim of the left side lies along memory: k or mn"),
+    Attribute("rhs_major", "str", "k", "which dim of the right side lies along memory: k or mn"),
+)
+SWIZZLE = Attribute("swizzle", "int", SPAN, "bytes of lines whose pieces of 16 bytes change places by line")
+STORES = ("ttarget.store_tile", "ttarget.store_rows")
+"""Stores that go through shared memory."""
+SETUP = ("ttarget.tensor_map", "ttarget.shared_tile", "ttarget.ring")
+"""What a kernel with roles has before them."""
+
+
+def check_features(op: SpecOp, what: str, features: Sequence[str], cure: str) -> None:
+    """A kernel is for a machine that has what it cannot be without."""
+    missing = [feature for feature in features if feature not in op.value("features")]
+    if missing:
+        op.fail(f"{what} needs {', '.join(features)}, and the target lacks {', '.join(missing)}", cure)
+
+
+def check_shared(op: SpecOp, most: int) -> None:
+    """A CTA has no more shared memory than there is."""
+    if not 0 <= op.value("shared") <= most:
+        op.fail(f"a CTA has at most {most} bytes of shared memory, got {op.value('shared')}")
+
+
+def check_results(op: SpecOp) -> None:
+    """What a kernel is declared to write is written."""
+    writers = [part for part in op.walk() if part.name in ("ttarget.fragment_store", *STORES)]
+    for place in op.value("writes"):
+        if not any(op.regions[0].block.args[place] in part.operands for part in writers):
+            op.fail(f"`@{op.value('symbol')}` is said to write argument {place}, and nothing does")
+
+
+def check_body(op: SpecOp, setup: Sequence[str], last: str, what: str) -> None:
+    """A kernel sets up its memory, then does one thing."""
+    names = [part.name for part in op.regions[0].block.ops]
+    if names[-2:] != [last, "ttarget.return"] or any(name not in setup for name in names[:-2]):
+        op.fail(f"`@{op.value('symbol')}` is memory, then {what}, got {', '.join(names)}")
+
+
+def check_foreign(op: SpecOp, foreign: Sequence[str], why: str) -> None:
+    """A kernel has no op of other matrix units."""
+    for part in op.walk():
+        if part.name in foreign:
+            op.fail(f"`{part.name}` {why}")
+
+
+def check_swizzle(op: SpecOp) -> None:
+    """Fails for lines that nothing swizzles."""
+    if op.value("swizzle") not in SPANS:
+        op.fail(f"`swizzle` is of lines of {', '.join(map(str, SPANS))} bytes, got {op.value('swizzle')}")
+
+
+def check_widest(op: SpecOp) -> None:
+    """Fails for a kernel with tiles in other lines than the widest, where nothing reads those."""
+    for part in op.walk():
+        if isinstance(part, SpecOp) and "swizzle" in part.kinds and part.value("swizzle") != SPAN:
+            part.fail(f"only warpgroups read lines of {part.value('swizzle')} bytes, and others those of {SPAN}")
+
+
+def swizzle_of(tile: SSAValue) -> int:
+    """Bytes of the lines of a shared tile."""
+    made = tile.owner
+    return made.value("swizzle") if isinstance(made, SpecOp) and made.name == "ttarget.shared_tile" else SPAN
+
+
+def roles_of(op: SpecOp) -> tuple[Block, Block]:
+    """What the producer does, and what the consumers do."""
+    (roles,) = [part for part in op.regions[0].block.ops if part.name == "ttarget.roles"]
+    producer, consumer = roles.regions
+    return producer.block, consumer.block
+
+
+# Shared memory of matrix kernels in parts: what each takes, where it has to begin, and whether it has its place.
+
+UNPLACED = -2
+"""What an offset is until `nvptx-place-shared` has chosen one."""
+MAILBOX = 40
+"""Bytes of a mailbox: two places of four bytes, each with a barrier that says it is full and one that it is empty."""
+BARRIER = 8
+"""Bytes of a barrier, and where it may begin."""
+OFFSET = Attribute("offset", "int", UNPLACED, "bytes from the start of shared memory; chosen where it is not said")
+
+
+@frozen
+class Part:
+    """Some bytes of shared memory: the ops that say where they begin, by an attribute of this name."""
+
+    ops: tuple[SpecOp, ...]
+    attribute: str
+    size: int
+    alignment: int
+
+    @property
+    def what(self) -> str:
+        return self.ops[0].name
+
+    @property
+    def start(self) -> int:
+        return self.ops[0].value(self.attribute)
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size
+
+    @property
+    def is_placed(self) -> bool:
+        return self.start != UNPLACED
+
+
+def parts_of(kernel: SpecOp) -> list[Part]:
+    """The parts of a kernel's shared memory, in the order of its text; both roles have one mailbox."""
+    found: list[Part] = []
+    walks: list[SpecOp] = []
+    for op in kernel.walk():
+        if isinstance(op, SpecOp) and op.name == "ttarget.tiles" and op.value("mailbox") != -1:
+            walks.append(op)
+        elif (size := _bytes_of(op)) is not None and isinstance(op, SpecOp):
+            alignment = ALIGNMENT if op.name == "ttarget.shared_tile" else BARRIER
+            found.append(Part((op,), "offset", size, alignment))
+    if walks:
+        found.append(Part(tuple(walks), "mailbox", MAILBOX, BARRIER))
+    return found
+
+
+def _bytes_of(op: Operation) -> int | None:
+    """Shared bytes that an op takes for itself."""
+    if not isinstance(op, SpecOp):
+        return None
+    if op.name == "ttarget.shared_tile":
+        type = op.results[0].type
+        assert isinstance(type, ShapedAttr)
+        return (type.data.bytes.value or 0) * op.value("stages")
+    if op.name == "ttarget.tensor_alloc":
+        return TMEM_ALLOCATION
+    return 2 * BARRIER * op.value("stages") if op.name == "ttarget.ring" else None
+
+
+def check_parts(op: SpecOp) -> None:
+    """Fails where tiles and barriers that have their places do not lie in shared memory, apart."""
+    placed: list[Part] = []
+    parts, cure = parts_of(op), "leave offsets out, and they are chosen"
+    # A kernel has as many bytes as it takes, as long as some parts are still to be placed and it does not say.
+    is_open = not op.value("shared") and not all(part.is_placed for part in parts)
+    for part in (part for part in parts if part.is_placed):
+        where = f"{part.start}..{part.end}"
+        if part.start < 0 or (part.end > op.value("shared") and not is_open):
+            op.fail(f"`{part.what}` lies at {where}, and the kernel has {op.value('shared')} shared bytes", cure)
+        for other in placed:
+            if part.start < other.end and other.start < part.end:
+                op.fail(f"`{part.what}` at {where} and `{other.what}` at {other.start}..{other.end} overlap", cure)
+        placed.append(part)
+
+
+def check_laid_out(kernel: SpecOp) -> None:
+    """Fails for a kernel that cannot be written as it is: memory without a place, or a descriptor made on the way."""
+    for part in parts_of(kernel):
+        if not part.is_placed:
+            part.ops[0].fail(f"`{part.what}` has no place in shared memory", "run `nvptx-place-shared` first")
+    for op in kernel.walk():
+        if isinstance(op, SpecOp) and op.name == "ttarget.tensor_map" and op.parent_op() is not kernel:
+            op.fail("a descriptor is made before everything, by the host", "run `nvptx-hoist-descriptors` first")
+
+
+def check_offset(op: SpecOp, what: str, alignment: int, name: str = "offset") -> None:
+    """Fails for a place that something which begins at multiples of an alignment cannot have."""
+    offset = op.value(name)
+    if offset != UNPLACED and offset % alignment:
+        op.fail(f"{what} begins at a multiple of {alignment} bytes, got {offset}")

@@ -1,0 +1,234 @@
+"""Kernels of single warps: asynchronous copies in groups, products that are done when they return, rows out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tessera.backends.nvptx.gpus import SPAN
+from tessera.backends.nvptx.mma.check_copies import check_copies
+from tessera.backends.nvptx.mma.target_kernels import (
+    MAJORS,
+    MATRIX_KERNEL,
+    SHARED,
+    check_body,
+    check_features,
+    check_foreign,
+    check_parts,
+    check_results,
+    check_shared,
+    check_widest,
+)
+from tessera.backends.nvptx.ops.wgmma import PLACES, check_places, check_product
+from tessera.backends.nvptx.tensor_cores import (
+    MAX_WARPGROUPS,
+    MMA_SYNC_FEATURES,
+    MMA_SYNC_FORMS,
+    MMA_SYNC_FORMS_TF32,
+    SHARED_BYTES,
+    WARPS_ACROSS,
+    WGMMA_ROWS,
+)
+from tessera.backends.nvptx.types import CURSOR, CursorAttr, FragmentAttr, SharedAttr
+from tessera.ir.base.kernel_frame import around, check_arguments
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.spec import Attribute, OpSpec
+from tessera.ir.base.types import BufferAttr
+from tessera.ir.tile.choices import MAX_STAGES
+from tessera.types.dim import Dim
+
+_SETUP = ("ttarget.shared_tile",)
+_KERNELS = ("ttarget.warp_kernel", "ttarget.tensor_kernel")
+"""Kernels that rows leave from."""
+_FOREIGN = (
+    *("ttarget.tensor_map", "ttarget.ring", "ttarget.acquire", "ttarget.copy", "ttarget.await", "ttarget.release"),
+    *("ttarget.mma_issue", "ttarget.mma_wait", "ttarget.turn", "ttarget.store_tile"),
+)
+"""What only machines with a copy engine and products of warpgroups have."""
+
+
+def _check_kernel(op: SpecOp) -> None:
+    check_arguments(op)
+    cure = "lower for sm_80 or later, or let products run on plain multiply-adds"
+    check_features(op, "a kernel of warps", MMA_SYNC_FEATURES, cure)
+    if not 1 <= op.value("consumers") <= MAX_WARPGROUPS:
+        op.fail(f"a CTA has 1 to {MAX_WARPGROUPS} groups of four warps, got {op.value('consumers')}")
+    _check_across(op)
+    check_shared(op, SHARED_BYTES)
+    check_body(op, _SETUP, "ttarget.tiles", "its program")
+    check_foreign(op, _FOREIGN, "needs the copy engine or products of warpgroups, which single warps do not have")
+    check_parts(op)
+    check_results(op)
+    check_widest(op)
+    block = op.regions[0].block
+    stages = [part.value("stages") for part in block.ops if isinstance(part, SpecOp) and part.name in _SETUP]
+    _check_turning(op, stages)
+    check_copies(block, max(stages, default=1))
+
+
+def _check_turning(op: SpecOp, stages: Sequence[int]) -> None:
+    """Who goes on from a stage comes round after as many as tiles have."""
+    most = max(stages, default=1)
+    for part in op.walk():
+        if isinstance(part, SpecOp) and part.name == "ttarget.stage_after" and part.value("stages") != most:
+            part.fail(f"`{part.name}` goes round {part.value('stages')} stages, and tiles have {most}")
+
+
+def _check_across(op: SpecOp) -> None:
+    """Warps side by side have columns of their own, and rows that nobody has whole."""
+    across = op.value("across")
+    if across not in WARPS_ACROSS:
+        op.fail(f"{', '.join(map(str, WARPS_ACROSS))} warps stand side by side, got {across}")
+    for part in op.walk() if across > 1 else ():
+        if part.name in ("ttarget.reduce_rows", "ttarget.pack"):
+            op.fail(f"`{part.name}` needs whole rows, and {across} warps share each")
+        for value in part.results:
+            if isinstance(value.type, FragmentAttr) and (value.type.shape[1].value or 0) % (across * WGMMA_ROWS):
+                op.fail(f"{across} warps side by side have multiples of {WGMMA_ROWS} columns each, not {value.type}")
+        if part.name == "ttarget.fragment_store" and not isinstance(part.operands[0].type, FragmentAttr):
+            op.fail(f"a vector is stored by who has it, and {across} warps side by side do")
+
+
+def _check_cursor(op: SpecOp) -> None:
+    if not isinstance(op.operands[0].type, CursorAttr):
+        op.fail(f"`{op.name}` goes on from a stage, got {op.operands[0].type}")
+    if not 1 <= op.value("stages") <= MAX_STAGES or op.value("by") < 0:
+        op.fail(f"there are 1 to {MAX_STAGES} stages, got {op.value('by')} on among {op.value('stages')}")
+
+
+def _check_copy(op: SpecOp) -> None:
+    tile, cursor, buffer = (value.type for value in op.operands[:3])
+    if not isinstance(tile, SharedAttr) or not isinstance(cursor, CursorAttr):
+        op.fail(f"`{op.name}` goes to a stage of a shared tile, got {tile} at {cursor}")
+    _check_global(op, 2)
+    if not isinstance(buffer, BufferAttr) or buffer.dtype != tile.dtype:
+        op.fail(f"`{op.name}` moves elements as they are, got {buffer} for {tile}")
+    check_places(op, 3, tile, buffer)
+    _check_along(op)
+
+
+def _check_along(op: SpecOp) -> None:
+    """Columns of a tile are neighbours in memory: pieces of 16 bytes are moved as they are."""
+    column, last = op.value("axes")[-1], op.value("map")[-1].coefficient(op.value("axes")[-1])
+    if last is None or last[0] != Dim.constant(1) or any(column in expr.symbols for expr in op.value("map")[:-1]):
+        op.fail(f"columns of the tile lie along memory, and `{column}` walks {', '.join(map(str, op.value('map')))}")
+
+
+def _check_global(op: SpecOp, place: int) -> None:
+    """What is copied lies in global memory: it is an argument of the kernel."""
+    buffer = op.operands[place]
+    kernel = around(op, *_KERNELS)
+    if kernel is not None and buffer.owner is not kernel.regions[0].block:
+        op.fail(f"`{op.name}` is between global and shared memory, and its buffer is no argument of the kernel")
+
+
+def _check_wait(op: SpecOp) -> None:
+    if op.value("left") < 0:
+        op.fail(f"`left` counts groups of copies, got {op.value('left')}")
+
+
+def _check_product(op: SpecOp) -> None:
+    acc = op.operands[0].type
+    if not isinstance(acc, FragmentAttr):
+        op.fail(f"a product of warps adds to a fragment, got {acc}")
+    check_product(op, acc, "a stage", MMA_SYNC_FORMS, MMA_SYNC_FORMS_TF32)
+    kernel = around(op, *_KERNELS)
+    rows = acc.shape[0].value or 0
+    if kernel is not None and rows % (WGMMA_ROWS * max(1, kernel.value("consumers"))):
+        op.fail(f"{rows} rows are not shared by {kernel.value('consumers')} groups of {WGMMA_ROWS} rows each")
+
+
+def _check_store(op: SpecOp) -> None:
+    fragment, tile, buffer = (value.type for value in op.operands[:3])
+    if not isinstance(fragment, FragmentAttr) or not isinstance(tile, SharedAttr) or not isinstance(buffer, BufferAttr):
+        op.fail(f"`{op.name}` passes a fragment through a shared tile to a buffer, got {fragment}, {tile} and {buffer}")
+    if not fragment.dtype == tile.dtype == buffer.dtype or fragment.dtype.bytes not in (2, 4):
+        op.fail(f"`{op.name}` stores elements of 2 or 4 bytes as they are, got {fragment} for {buffer}")
+    _check_global(op, 2)
+    check_places(op, 3, fragment, buffer)
+    _check_along(op)
+    kernel = around(op, *_KERNELS)
+    if kernel is None:
+        return
+    wanted = WGMMA_ROWS * kernel.value("consumers")
+    if (tile.shape[0].value or 0) < wanted or (tile.shape[1].value or 0) * tile.dtype.bytes != SPAN:
+        op.fail(f"each warp has 16 rows of {SPAN} bytes to pass through, in all {wanted} rows, got {tile}")
+    if (fragment.shape[1].value or 0) * fragment.dtype.bytes % SPAN:
+        op.fail(f"rows leave in spans of {SPAN} bytes, got {fragment}")
+    written = getattr(op.operands[2], "index", -1)
+    if written not in kernel.value("writes"):
+        op.fail(f"`{op.name}` writes argument {written}, and the kernel writes {list(kernel.value('writes'))}")
+
+
+SPECS = (
+    OpSpec(
+        name="ttarget.warp_kernel",
+        summary="A kernel of warps: a CTA does one program, and all of its threads copy, multiply and store.",
+        results=(),
+        attributes=(
+            *MATRIX_KERNEL,
+            Attribute("consumers", "int", doc="groups of four warps"),
+            Attribute("across", "int", 1, "warps of a group that stand side by side, each with a share of columns"),
+            SHARED,
+        ),
+        regions=("body",),
+        form="function",
+        verify=_check_kernel,
+    ),
+    OpSpec(
+        name="ttarget.stage_after",
+        summary="The stage so many further on, in turn.",
+        operands=("cursor",),
+        results=("cursor",),
+        attributes=(
+            Attribute("by", "int", 1, "how many"),
+            Attribute("stages", "int", doc="how many there are"),
+        ),
+        type_rule=lambda types, values: [CURSOR],
+        verify=_check_cursor,
+    ),
+    OpSpec(
+        name="ttarget.copy_async",
+        summary="Starts copying a tile into a stage, 16 bytes at a time by all threads; zeros stand outside bounds.",
+        operands=("tile", "cursor", "buffer", "at*"),
+        results=(),
+        attributes=PLACES,
+        effects=frozenset(["memory"]),
+        verify=_check_copy,
+    ),
+    OpSpec(
+        name="ttarget.commit_copies",
+        summary="Makes a group of the copies since the last one.",
+        results=(),
+        effects=frozenset(["memory"]),
+    ),
+    OpSpec(
+        name="ttarget.wait_copies",
+        summary="Waits until at most `left` groups of copies are under way, and for all threads of the CTA.",
+        results=(),
+        attributes=(Attribute("left", "int", 0, "groups that may still be under way"),),
+        effects=frozenset(["memory"]),
+        verify=_check_wait,
+    ),
+    OpSpec(
+        name="ttarget.mma_sync",
+        summary="`acc + lhs @ rhs` on the matrix units of each warp, 16 rows by 8 columns at a time.",
+        operands=("acc", "lhs", "rhs", "cursors*"),
+        results=("fragment",),
+        attributes=(
+            *MAJORS,
+            Attribute("mode", "str", "", "tf32: sides of f32, all of whose numbers are ones of tf32"),
+        ),
+        effects=frozenset(["memory"]),
+        verify=_check_product,
+    ),
+    OpSpec(
+        name="ttarget.store_rows",
+        summary="A fragment to memory in rows of 16 bytes, which warps put together in shared memory; element by "
+        "element where rows do not begin and end at multiples of 16 bytes.",
+        operands=("fragment", "staging", "buffer", "at*"),
+        results=(),
+        attributes=PLACES,
+        effects=frozenset(["memory"]),
+        verify=_check_store,
+    ),
+)

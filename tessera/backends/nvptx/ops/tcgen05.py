@@ -1,0 +1,201 @@
+"""Kernels with tensor memory: its allocation, products of one CTA that sum in it, and the way to registers."""
+
+from __future__ import annotations
+
+from tessera.backends.nvptx.mma.check_rings import TensorCheck, check_producer
+from tessera.backends.nvptx.mma.target_kernels import (
+    BARRIER,
+    MAJORS,
+    MATRIX_KERNEL,
+    OFFSET,
+    SETUP,
+    SHARED,
+    check_body,
+    check_features,
+    check_foreign,
+    check_offset,
+    check_parts,
+    check_results,
+    check_shared,
+    check_widest,
+    roles_of,
+)
+from tessera.backends.nvptx.ops.wgmma import check_sides
+from tessera.backends.nvptx.tensor_cores import (
+    MIN_TMEM_COLUMNS,
+    SHARED_BYTES,
+    TCGEN05_COLUMNS,
+    TCGEN05_FEATURES,
+    TCGEN05_FORMS,
+    TCGEN05_ROWS,
+    TMEM_COLUMNS,
+)
+from tessera.backends.nvptx.types import CursorAttr, FragmentAttr, RingAttr, SharedAttr, TensorMemoryAttr
+from tessera.ir.base.kernel_frame import check_arguments
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.spec import Attribute, OpSpec
+from tessera.ir.base.types import IndexAttr
+from tessera.types.dtype import f32
+
+_FOREIGN = ("ttarget.mma_issue", "ttarget.mma_wait", "ttarget.release", "ttarget.turn", "ttarget.mma_sync")
+"""What does not go together with products in tensor memory."""
+
+
+def _check_kernel(op: SpecOp) -> None:
+    check_arguments(op)
+    cure = "lower for sm_100a, or for mma.sync, which every machine from sm_80 on has"
+    check_features(op, "a kernel with tensor memory", TCGEN05_FEATURES, cure)
+    if op.value("consumers") not in (1, 2):
+        op.fail(f"1 or 2 warpgroups read tensor memory, got {op.value('consumers')}")
+    check_shared(op, SHARED_BYTES)
+    check_body(op, SETUP, "ttarget.roles", "roles")
+    check_foreign(op, _FOREIGN, "is of other matrix units than those with tensor memory")
+    check_parts(op)
+    check_results(op)
+    check_widest(op)
+    producer, consumer = roles_of(op)
+    check_producer(producer)
+    check = TensorCheck()
+    check.run(consumer)
+    check.end()
+    _check_columns(op)
+
+
+def _check_columns(op: SpecOp) -> None:
+    """A multiprocessor has so many columns, and one CTA does not wait for its own."""
+    total = sum(
+        part.value("columns") for part in op.walk() if isinstance(part, SpecOp) and part.name == "ttarget.tensor_alloc"
+    )
+    if total > TMEM_COLUMNS:
+        op.fail(f"a CTA asks for {total} columns of tensor memory, and there are {TMEM_COLUMNS}")
+
+
+def _check_alloc(op: SpecOp) -> None:
+    columns, type = op.value("columns"), op.results[0].type
+    if columns & (columns - 1) or not MIN_TMEM_COLUMNS <= columns <= TMEM_COLUMNS:
+        op.fail(
+            f"columns of tensor memory are a power of two from {MIN_TMEM_COLUMNS} to {TMEM_COLUMNS}, got {columns}",
+            "round up to the next power of two",
+        )
+    if not isinstance(type, TensorMemoryAttr) or len(type.shape) != 2 or type.dtype is not f32:
+        op.fail(f"tensor memory holds sums of f32 in rows and columns, got {type}")
+    rows, width = (dim.value or 0 for dim in type.shape)
+    if rows != TCGEN05_ROWS or width > columns:
+        op.fail(f"{columns} columns have {TCGEN05_ROWS} rows of {columns} sums, got {type}")
+    check_offset(op, "a barrier", BARRIER)
+    if op.value("warp") < 0:
+        op.fail(f"`warp` is the number of a warp, got {op.value('warp')}")
+
+
+def _check_memory(op: SpecOp) -> None:
+    if not isinstance(op.operands[0].type, TensorMemoryAttr):
+        op.fail(f"`{op.name}` takes tensor memory, got {op.operands[0].type}")
+
+
+def _check_product(op: SpecOp) -> None:
+    _check_memory(op)
+    memory, lhs, rhs = (value.type for value in op.operands[:3])
+    assert isinstance(memory, TensorMemoryAttr)
+    if not isinstance(lhs, SharedAttr) or not isinstance(rhs, SharedAttr):
+        op.fail(f"both sides of a product are in shared memory, got {lhs} and {rhs}")
+    kinds = [value.type for value in op.operands[3:]]
+    wanted = (CursorAttr, CursorAttr, IndexAttr, IndexAttr)
+    if len(kinds) != 4 or any(not isinstance(type, kind) for type, kind in zip(kinds, wanted, strict=True)):
+        op.fail("a product takes a stage for each side, the first step and this one")
+    check_sides(op, memory, lhs, rhs, TCGEN05_FORMS)
+    M, N = (dim.value or 0 for dim in memory.shape)
+    if M != TCGEN05_ROWS or N % 16 or not 16 <= N <= TCGEN05_COLUMNS:
+        op.fail(f"a product has {TCGEN05_ROWS} rows and columns in 16s up to {TCGEN05_COLUMNS}, got {M} x {N}")
+
+
+def _check_release(op: SpecOp) -> None:
+    if not isinstance(op.operands[0].type, RingAttr) or not isinstance(op.operands[1].type, CursorAttr):
+        op.fail(f"`{op.name}` takes a ring and a place in it, got {[str(v.type) for v in op.operands[:2]]}")
+
+
+def _check_load(op: SpecOp) -> None:
+    _check_memory(op)
+    memory, fragment = op.operands[0].type, op.results[0].type
+    assert isinstance(memory, TensorMemoryAttr)
+    if not isinstance(fragment, FragmentAttr) or fragment.data != memory.data:
+        op.fail(f"`{op.name}` gives the fragment of {memory}, not {fragment}")
+
+
+SPECS = (
+    OpSpec(
+        name="ttarget.tensor_kernel",
+        summary="A kernel with tensor memory: a CTA does one program, a producer copies, one thread of the consumers "
+        "starts products, all of them read the sums.",
+        results=(),
+        attributes=(
+            *MATRIX_KERNEL,
+            Attribute("consumers", "int", doc="warpgroups that read sums; one more copies"),
+            SHARED,
+        ),
+        regions=("body",),
+        form="function",
+        verify=_check_kernel,
+    ),
+    OpSpec(
+        name="ttarget.tensor_alloc",
+        summary="Columns of tensor memory for sums, asked for by one warp; where they are is told in shared memory.",
+        results=("memory",),
+        attributes=(
+            Attribute("columns", "int", doc="a power of two, 32 to 512"),
+            OFFSET,
+            Attribute("warp", "int", 0, "the consumers' warp that asks"),
+        ),
+        effects=frozenset(["memory"]),
+        verify=_check_alloc,
+    ),
+    OpSpec(
+        name="ttarget.tensor_dealloc",
+        summary="Gives tensor memory back, by the warp that asked for it, when all have read it.",
+        operands=("memory",),
+        results=(),
+        attributes=(Attribute("warp", "int", 0, "the consumers' warp that gives back"),),
+        effects=frozenset(["memory"]),
+        verify=_check_memory,
+    ),
+    OpSpec(
+        name="ttarget.tensor_mma",
+        summary="Starts a product into tensor memory: in the first step in place of what is there, later added to it.",
+        operands=("memory", "lhs", "rhs", "at*"),
+        results=(),
+        attributes=MAJORS,
+        effects=frozenset(["memory"]),
+        verify=_check_product,
+    ),
+    OpSpec(
+        name="ttarget.tensor_release",
+        summary="Leaves a stage to the producer as soon as the products that read it are done.",
+        operands=("ring", "cursor"),
+        results=(),
+        effects=frozenset(["memory"]),
+        verify=_check_release,
+    ),
+    OpSpec(
+        name="ttarget.tensor_commit",
+        summary="Has all products so far arrive at the barrier of their memory when they are done.",
+        operands=("memory",),
+        results=(),
+        effects=frozenset(["memory"]),
+        verify=_check_memory,
+    ),
+    OpSpec(
+        name="ttarget.tensor_wait",
+        summary="Waits at the barrier of tensor memory: all products that were committed are done.",
+        operands=("memory",),
+        results=(),
+        effects=frozenset(["memory"]),
+        verify=_check_memory,
+    ),
+    OpSpec(
+        name="ttarget.tensor_load",
+        summary="Sums in tensor memory as a fragment: each warp reads the 32 lanes it can, 16 rows at a time.",
+        operands=("memory",),
+        results=("fragment",),
+        effects=frozenset(["memory"]),
+        verify=_check_load,
+    ),
+)

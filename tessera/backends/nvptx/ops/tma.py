@@ -1,0 +1,239 @@
+"""Copies by the copy engine: tensor maps, swizzled shared tiles, rings of stages, and stores of whole tiles."""
+
+from __future__ import annotations
+
+from tessera.backends.nvptx.gpus import SPAN
+from tessera.backends.nvptx.mma.target_kernels import BARRIER, OFFSET, SWIZZLE, check_offset, check_swizzle, swizzle_of
+from tessera.backends.nvptx.ops.wgmma import check_places
+from tessera.backends.nvptx.tensor_cores import ALIGNMENT, MAX_BOX, MAX_RANK, MAX_TRANSACTION
+from tessera.backends.nvptx.types import CURSOR, CursorAttr, FragmentAttr, RingAttr, SharedAttr, TensorMapAttr
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.spec import Attribute, OpSpec
+from tessera.ir.base.types import BufferAttr, IndexAttr
+from tessera.ir.tile.choices import MAX_STAGES
+from tessera.types.dtype import f32
+
+
+def _check_map(op: SpecOp) -> None:
+    buffer, box = op.operands[0].type, op.value("box")
+    if not isinstance(buffer, BufferAttr) or argument_of_kernel(op) is None:
+        op.fail(f"a tensor map is of an argument of the kernel, got {buffer}")
+    rank = len(buffer.shape)
+    if not 1 <= rank <= MAX_RANK:
+        op.fail(f"the copy engine sees 1 to {MAX_RANK} dims, got {rank}")
+    if len(box) != rank or any(not 1 <= size <= MAX_BOX for size in box):
+        op.fail(f"a box of {rank} dims has 1 to {MAX_BOX} elements along each, got {list(box)}")
+    check_swizzle(op)
+    if box[-1] * buffer.dtype.bytes != op.value("swizzle"):
+        op.fail(f"a row of a swizzled box is {op.value('swizzle')} bytes, got {box[-1]} of {buffer.dtype}")
+    if op.value("cut") != -1 and not (0 <= op.value("cut") < rank - 1 and rank < MAX_RANK):
+        op.fail(f"copies end early along an outer dim of at most {MAX_RANK - 1}, got {op.value('cut')} of {rank}")
+    if op.value("rounds") and (op.value("rounds") != "tf32" or buffer.dtype is not f32):
+        op.fail(f"copies round f32 to tf32 or nothing, got {buffer.dtype} to {op.value('rounds')}")
+
+
+def argument_of_kernel(op: SpecOp) -> int | None:
+    """Which argument of its kernel the first operand is, wherever in it the op stands."""
+    at = op.parent_op()
+    if at is None:
+        return 0
+    while (parent := at.parent_op()) is not None and not at.name.endswith("kernel"):
+        at = parent
+    index = getattr(op.operands[0], "index", None)
+    return index if op.operands[0].owner is at.regions[0].block else None
+
+
+def _check_tile(op: SpecOp) -> None:
+    type = op.results[0].type
+    if not isinstance(type, SharedAttr) or len(type.shape) != 2 or not all(dim.is_static for dim in type.shape):
+        op.fail(f"a shared tile has rows and columns of static sizes, got {type}")
+    rows, columns = (dim.value or 0 for dim in type.shape)
+    check_swizzle(op)
+    if rows % 8 or columns * type.dtype.bytes % op.value("swizzle") or not rows * columns:
+        op.fail(f"a shared tile has rows in eights and whole spans of {op.value('swizzle')} bytes, got {type}")
+    check_offset(op, "a swizzled tile", ALIGNMENT)
+    if not 1 <= op.value("stages") <= MAX_STAGES:
+        op.fail(f"there are 1 to {MAX_STAGES} stages, got {op.value('stages')}")
+
+
+def _check_ring(op: SpecOp) -> None:
+    total = 0
+    for value in op.operands:
+        tile = value.owner
+        if not isinstance(tile, SpecOp) or tile.name != "ttarget.shared_tile":
+            op.fail("a ring is of shared tiles")
+        if tile.value("stages") != op.value("stages"):
+            op.fail(f"a ring of {op.value('stages')} stages has a tile of {tile.value('stages')}")
+        assert isinstance(value.type, SharedAttr)
+        total += value.type.data.bytes.value or 0
+    if not 0 < total <= MAX_TRANSACTION:
+        op.fail(f"a stage of a ring is 1 to {MAX_TRANSACTION} bytes, got {total}")
+    if not 0 <= op.value("bytes") <= total:
+        op.fail(f"{op.value('bytes')} bytes are copied to a stage of {total}")
+    check_offset(op, "a ring's first barrier", BARRIER)
+
+
+def _check_at(op: SpecOp) -> None:
+    """Ops on a stage of a ring take the ring and a place in it."""
+    if not isinstance(op.operands[0].type, RingAttr) or not isinstance(op.operands[1].type, CursorAttr):
+        op.fail(f"`{op.name}` takes a ring and a place in it, got {[str(v.type) for v in op.operands[:2]]}")
+
+
+def _check_release(op: SpecOp) -> None:
+    _check_at(op)
+    limits = op.operands[2:]
+    if len(limits) not in (0, 2) or any(not isinstance(value.type, IndexAttr) for value in limits):
+        op.fail(f"`{op.name}` takes two indices or none beside its stage, got {[str(v.type) for v in limits]}")
+
+
+def _check_copy(op: SpecOp) -> None:
+    map, ring, tile = op.operands[0], op.operands[1], op.operands[3]
+    made = map.owner
+    if not isinstance(map.type, TensorMapAttr) or not isinstance(made, SpecOp):
+        op.fail(f"`{op.name}` goes through a tensor map, got {map.type}")
+    if not isinstance(ring.owner, SpecOp) or tile not in ring.owner.operands:
+        op.fail(f"`{op.name}` fills a tile of its ring")
+    assert isinstance(tile.type, SharedAttr)
+    if swizzle_of(tile) != made.value("swizzle"):
+        op.fail(f"lines of {made.value('swizzle')} bytes are copied to a tile with lines of {swizzle_of(tile)}")
+    box, is_cut = made.value("box"), made.value("cut") >= 0
+    if len(op.operands) - 4 != len(box) + is_cut or any(not isinstance(v.type, IndexAttr) for v in op.operands[4:]):
+        more = " and the place where copies end" if is_cut else ""
+        op.fail(f"a box of {len(box)} dims is found by as many indices{more}, got {len(op.operands) - 4}")
+    if is_cut and op.value("half"):
+        op.fail("a copy that ends early is not shared by two CTAs")
+    rows, columns = (dim.value or 0 for dim in tile.type.shape)
+    if op.value("half") not in ("", "rows", "pieces"):
+        op.fail(f"`half` is rows or pieces, got `{op.value('half')}`")
+    # Pieces are of the whole tile, boxes of what one CTA copies.
+    moved = 2 if op.value("half") == "rows" else 1
+    for size in box:
+        moved *= size
+    if op.value("half") == "pieces" and op.value("pieces") % 2:
+        op.fail(f"half of {op.value('pieces')} boxes is not a whole number of them")
+    if moved * op.value("pieces") > rows * columns or moved * op.value("pieces") % columns:
+        op.fail(f"{op.value('pieces')} boxes of {moved} elements do not fill {tile.type}, or rows of it")
+
+
+def _check_store(op: SpecOp) -> None:
+    fragment, map, tile, buffer = (value.type for value in op.operands[:4])
+    if not isinstance(fragment, FragmentAttr) or not isinstance(map, TensorMapAttr):
+        op.fail(f"`{op.name}` stores a fragment through a tensor map, got {fragment} and {map}")
+    if not isinstance(tile, SharedAttr) or not isinstance(buffer, BufferAttr):
+        op.fail(f"`{op.name}` passes through a shared tile on the way to a buffer, got {tile} and {buffer}")
+    if not fragment.dtype == tile.dtype == buffer.dtype or fragment.dtype.bytes not in (2, 4):
+        op.fail(f"`{op.name}` stores elements of 2 or 4 bytes as they are, got {fragment} for {buffer}")
+    made = op.operands[1].owner
+    if not swizzle_of(op.operands[2]) == SPAN == (made.value("swizzle") if isinstance(made, SpecOp) else SPAN):
+        op.fail(f"rows leave in lines of {SPAN} bytes")
+    if isinstance(made, SpecOp) and made.operands[0] is not op.operands[3]:
+        op.fail(f"`{op.name}` goes to one buffer, and its tensor map is of another")
+    if isinstance(made, SpecOp) and made.value("cut") != -1:
+        op.fail(f"`{op.name}` says no place where rows end, and its tensor map asks for one")
+    if isinstance(made, SpecOp) and made.value("rounds"):
+        op.fail(f"`{op.name}` stores elements as they are, and its tensor map rounds to {made.value('rounds')}")
+    check_places(op, 4, fragment, buffer)
+
+
+_STAGE = ("ring", "cursor")
+
+SPECS = (
+    OpSpec(
+        name="ttarget.tensor_map",
+        summary="How the copy engine sees a contiguous argument: boxes of it, swizzled line by line.",
+        operands=("buffer",),
+        results=("map",),
+        attributes=(
+            Attribute("box", "ints", doc="elements of a box along each dim, outermost first"),
+            SWIZZLE,
+            Attribute("cut", "int", -1, "the dim along which each copy says where the tensor ends; -1: at its end"),
+            Attribute("rounds", "str", "", "tf32: what f32 is rounded to, to nearest even, as it is copied"),
+        ),
+        verify=_check_map,
+    ),
+    OpSpec(
+        name="ttarget.shared_tile",
+        summary="Shared memory for a tile, once for each stage.",
+        results=("tile",),
+        attributes=(
+            OFFSET,
+            Attribute("stages", "int", 1, "how many there are"),
+            SWIZZLE,
+        ),
+        effects=frozenset(["memory"]),
+        verify=_check_tile,
+    ),
+    OpSpec(
+        name="ttarget.ring",
+        summary="Stages that a producer fills and consumers empty, in turn: two barriers a stage.",
+        operands=("tiles*",),
+        results=("ring",),
+        attributes=(
+            OFFSET,
+            Attribute("stages", "int", doc="how many"),
+            Attribute("bytes", "int", 0, "copied to a stage, where that is less than its tiles have"),
+        ),
+        effects=frozenset(["memory"]),
+        verify=_check_ring,
+    ),
+    OpSpec(name="ttarget.cursor", summary="The first stage of a ring.", results=("cursor",)),
+    OpSpec(
+        name="ttarget.advance",
+        summary="The stage after this one; the turn changes at the end of the ring.",
+        operands=_STAGE,
+        results=("cursor",),
+        type_rule=lambda types, values: [CURSOR],
+        verify=_check_at,
+    ),
+    OpSpec(
+        name="ttarget.acquire",
+        summary="Waits until consumers have left a stage, and says how many bytes will come.",
+        operands=_STAGE,
+        results=(),
+        effects=frozenset(["memory"]),
+        verify=_check_at,
+    ),
+    OpSpec(
+        name="ttarget.copy",
+        summary="Starts copying a tile into a stage: boxes side by side along the last dim; zeros beyond the tensor.",
+        operands=("map", "ring", "cursor", "tile", "at*"),
+        results=(),
+        attributes=(
+            Attribute("pieces", "int", 1, "boxes"),
+            Attribute("half", "str", "", "in a pair of CTAs, what each copies half of for both: rows, pieces, or none"),
+        ),
+        effects=frozenset(["memory"]),
+        verify=_check_copy,
+    ),
+    OpSpec(
+        name="ttarget.await",
+        summary="Waits until a stage is full.",
+        operands=_STAGE,
+        results=(),
+        effects=frozenset(["memory"]),
+        verify=_check_at,
+    ),
+    OpSpec(
+        name="ttarget.release",
+        summary="Leaves a stage to the producer; with `low` and `high`, only where steps from one to the other ran.",
+        operands=(*_STAGE, "range*"),
+        results=(),
+        effects=frozenset(["memory"]),
+        verify=_check_release,
+    ),
+    OpSpec(
+        name="ttarget.store_tile",
+        summary="A fragment to memory through shared memory and the copy engine; element by element where rows of the "
+        "buffer are not multiples of 16 bytes.",
+        operands=("fragment", "map", "staging", "buffer", "at*"),
+        results=(),
+        attributes=(
+            Attribute("coords", "strs", doc="the name of each index operand"),
+            Attribute("axes", "strs", doc="the coordinates along the fragment"),
+            Attribute("map", "dims", doc="one expression per dim of the buffer"),
+            Attribute("bounds", "dims", doc="one extent per axis; -1 for none"),
+        ),
+        effects=frozenset(["memory"]),
+        verify=_check_store,
+    ),
+)

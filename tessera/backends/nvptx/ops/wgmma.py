@@ -1,0 +1,242 @@
+"""Products of warpgroups: issue and wait with accumulators in flight, packed left sides, folds along rows, accesses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tessera.backends.nvptx.mma.target_kernels import MAJORS, swizzle_of
+from tessera.backends.nvptx.tensor_cores import K_BYTES, WGMMA_FORMS, WGMMA_FORMS_TF32, WGMMA_ROWS, MmaForm
+from tessera.backends.nvptx.types import (
+    ColumnVectorAttr,
+    CursorAttr,
+    FragmentAttr,
+    OperandAttr,
+    PendingAttr,
+    RowVectorAttr,
+    SharedAttr,
+)
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.spec import Attribute, OpSpec
+from tessera.ir.base.types import BufferAttr, IndexAttr, ShapedAttr
+from tessera.ir.target.scope import check_written
+from tessera.types.dtype import DType
+
+_MAJORS = ("k", "mn")
+
+
+def _check_issue(op: SpecOp) -> None:
+    acc = op.operands[0].type
+    if not isinstance(acc, PendingAttr):
+        op.fail(f"products add to an accumulator that is open to them, got {acc}", "open it with `ttarget.mma_open`")
+    check_product(op, acc, "a place in a ring", WGMMA_FORMS, WGMMA_FORMS_TF32)
+
+
+def check_product(
+    op: SpecOp, acc: ShapedAttr, place: str, products: Mapping[DType, MmaForm], forms: Mapping[DType, MmaForm]
+) -> None:
+    """Fails where an op is no product of a left side, which may be in registers, and a shared one into `acc`."""
+    lhs, rhs = (value.type for value in op.operands[1:3])
+    if not isinstance(lhs, (SharedAttr, OperandAttr)) or not isinstance(rhs, SharedAttr):
+        op.fail(f"the left side is shared or in registers and the right one shared, got {lhs} and {rhs}")
+    if op.results[0].type != acc:
+        op.fail(f"a product gives its accumulator's type {acc}, not {op.results[0].type}")
+    _check_cursors(op, place)
+    if op.value("mode") not in ("", "tf32"):
+        op.fail(f"`mode` is tf32 or none, got `{op.value('mode')}`")
+    check_sides(op, acc, lhs, rhs, forms if op.value("mode") else products)
+
+
+def _check_cursors(op: SpecOp, place: str) -> None:
+    if len(op.operands) != 5 or any(not isinstance(value.type, CursorAttr) for value in op.operands[3:]):
+        op.fail(f"a product takes {place} for each side")
+
+
+def _check_add(op: SpecOp) -> None:
+    fragment, lhs, rhs = (value.type for value in op.operands[:3])
+    if not isinstance(fragment, FragmentAttr) or op.results[0].type != fragment:
+        op.fail(f"`{op.name}` adds to a fragment and gives one, got {fragment} and {op.results[0].type}")
+    if not isinstance(lhs, SharedAttr) or not isinstance(rhs, SharedAttr):
+        op.fail(f"both sides of `{op.name}` are shared, got {lhs} and {rhs}")
+    _check_cursors(op, "a place in a ring")
+    check_sides(op, fragment, lhs, rhs)
+    columns, parts = fragment.shape[1].value or 0, op.value("parts")
+    if parts < 1 or columns % (8 * parts) or (parts > 1 and op.value("rhs_major") != "k"):
+        op.fail(f"{columns} columns of a right side along k are not {parts} parts of whole eights")
+
+
+def check_sides(
+    op: SpecOp, acc: ShapedAttr, lhs: ShapedAttr, rhs: ShapedAttr, products: Mapping[DType, MmaForm] = WGMMA_FORMS
+) -> None:
+    """Fails where two sides have no product among those of the machine, or not this one."""
+    for side in ("lhs_major", "rhs_major"):
+        if op.value(side) not in _MAJORS:
+            op.fail(f"`{side}` is one of {', '.join(_MAJORS)}, got {op.value(side)}")
+    found = products.get(lhs.dtype)
+    if found is None or lhs.dtype != rhs.dtype or acc.dtype != found.accumulator:
+        names = ", ".join(map(str, products))
+        op.fail(f"there is no product of {lhs.dtype} by {rhs.dtype} into {acc.dtype}; sides are both one of {names}")
+    if not found.is_transposable and "mn" in (op.value("lhs_major"), op.value("rhs_major")):
+        op.fail(f"sides of {lhs.dtype} lie along k")
+    M, N = (dim.value or 0 for dim in acc.shape)
+    left, right = (tuple(dim.value or 0 for dim in side.shape) for side in (lhs, rhs))
+    # A tile in shared memory has rows of k where its other dim is the one that lies along memory.
+    wanted = (M, left[1]) if op.value("lhs_major") == "k" else (left[0], M)
+    K = left[1] if op.value("lhs_major") == "k" else left[0]
+    # Across k a side is whole spans wide, of which a product may read less.
+    span = swizzle_of(op.operands[2]) // rhs.dtype.bytes
+    if left != wanted or right != ((N, K) if op.value("rhs_major") == "k" else (K, -(-N // span) * span)):
+        op.fail(f"{acc} is not the product of {lhs} ({op.value('lhs_major')}) by {rhs} ({op.value('rhs_major')})")
+    if M % WGMMA_ROWS or N % 8 or not 8 <= N <= 256 or K * lhs.dtype.bytes % K_BYTES:
+        op.fail(
+            f"dots have rows in {WGMMA_ROWS}s, columns in 8s up to 256, {K_BYTES} bytes of K a step, got {M}x{N}x{K}"
+        )
+    if not found.has(N):
+        op.fail(f"products of integers have columns in 16s from 32 on, got {N} of {lhs.dtype}")
+    wide = swizzle_of(op.operands[1])
+    if op.value("lhs_major") == "mn" and M * lhs.dtype.bytes % wide:
+        op.fail(f"a left side across k is whole spans of {wide} bytes wide, got {M} of {lhs.dtype}")
+
+
+def _check_wait(op: SpecOp) -> None:
+    if op.value("left") < 0:
+        op.fail(f"`left` counts products, got {op.value('left')}")
+    wanted = [FragmentAttr.of(v.type.data) for v in op.operands if isinstance(v.type, PendingAttr)]
+    if len(wanted) != len(op.operands) or [result.type for result in op.results] != wanted:
+        op.fail("a wait takes accumulators in flight and gives the fragments they have become")
+
+
+def _check_open(op: SpecOp) -> None:
+    fragment, pending = op.operands[0].type, op.results[0].type
+    if not isinstance(fragment, FragmentAttr) or pending != PendingAttr.of(fragment.data):
+        op.fail(f"`{op.name}` opens a fragment to products, got {fragment} as {pending}")
+
+
+def _check_pack(op: SpecOp) -> None:
+    fragment, operand = op.operands[0].type, op.results[0].type
+    if not isinstance(fragment, FragmentAttr) or not isinstance(operand, OperandAttr) or fragment.data != operand.data:
+        op.fail(f"`{op.name}` takes a fragment as the left side it is, got {fragment} as {operand}")
+    if fragment.dtype.bytes != 2:
+        op.fail(f"only elements of 2 bytes have one layout on both sides of a product, got {fragment.dtype}")
+
+
+def _check_fold(op: SpecOp) -> None:
+    fragment, rows = op.operands[0].type, op.results[0].type
+    if not isinstance(fragment, FragmentAttr) or rows != RowVectorAttr.of(fragment.data.with_shape(fragment.shape[:1])):
+        op.fail(f"folding the rows of {fragment} does not give {rows}")
+    if op.value("kind") not in ("sum", "max", "min", "prod"):
+        op.fail(f"`kind` is sum, max, min or prod, got {op.value('kind')}")
+
+
+def _check_access(op: SpecOp, tile: object, buffer: object, first: int) -> None:
+    if not isinstance(tile, (FragmentAttr, RowVectorAttr, ColumnVectorAttr)) or not isinstance(buffer, BufferAttr):
+        op.fail(f"`{op.name}` moves a fragment or a vector of it from or to a buffer, got {tile} and {buffer}")
+    if tile.dtype != buffer.dtype:
+        op.fail(f"`{op.name}` moves {tile.dtype} and the buffer holds {buffer.dtype}")
+    check_places(op, first, tile, buffer)
+
+
+def check_places(op: SpecOp, first: int, tile: ShapedAttr, buffer: BufferAttr) -> None:
+    """Fails where an access does not say for each axis of its tile, and each dim of its buffer, where it is."""
+    names, axes = op.value("coords"), op.value("axes")
+    if len(op.operands) - first != len(names) or any(not isinstance(v.type, IndexAttr) for v in op.operands[first:]):
+        op.fail(f"`{op.name}` names {len(names)} indices and has {len(op.operands) - first}")
+    if len(axes) != len(tile.shape) or len(op.value("bounds")) != len(axes) or not set(axes) <= set(names):
+        op.fail(f"`{op.name}` has axes {list(axes)} for {tile}")
+    if len(op.value("map")) != len(buffer.shape):
+        op.fail(f"`{op.name}` has a map of {len(op.value('map'))} expressions into {buffer}")
+
+
+def _check_load(op: SpecOp) -> None:
+    _check_access(op, op.results[0].type, op.operands[0].type, 1)
+
+
+def _check_store(op: SpecOp) -> None:
+    _check_access(op, op.operands[0].type, op.operands[1].type, 2)
+    check_written(op, op.operands[1])
+
+
+PLACES = (
+    Attribute("coords", "strs", doc="the name of each index operand"),
+    Attribute("axes", "strs", doc="the coordinates along the tile"),
+    Attribute("map", "dims", doc="one expression per dim of the buffer"),
+    Attribute("bounds", "dims", doc="one extent per axis; -1 for none"),
+)
+_ACCESS = (*PLACES, Attribute("windows", "dims", (), doc="expression, extent, ...: outside is not touched"))
+
+
+SPECS = (
+    OpSpec(
+        name="ttarget.mma_open",
+        summary="A fragment, open to products that add to it.",
+        operands=("fragment",),
+        results=("pending",),
+        verify=_check_open,
+    ),
+    OpSpec(
+        name="ttarget.mma_issue",
+        summary="Starts `acc + lhs @ rhs` on the matrix units, as one group; nobody may look at `acc` until a wait.",
+        operands=("acc", "lhs", "rhs", "cursors*"),
+        results=("pending",),
+        attributes=(
+            *MAJORS,
+            Attribute("mode", "str", "", "tf32: sides of f32 hold numbers of tf32"),
+        ),
+        effects=frozenset(["memory"]),
+        verify=_check_issue,
+    ),
+    OpSpec(
+        name="ttarget.mma_add",
+        summary="`fragment + lhs @ rhs`: 128 products are summed apart on the matrix units, some columns at a time, "
+        "and added outside of them, then the next 128; nothing is in flight before or after.",
+        operands=("fragment", "lhs", "rhs", "cursors*"),
+        results=("sums",),
+        attributes=(
+            *MAJORS,
+            Attribute("parts", "int", 1, "in how many parts of the columns: fewer registers for sums on their way"),
+        ),
+        effects=frozenset(["memory"]),
+        verify=_check_add,
+    ),
+    OpSpec(
+        name="ttarget.mma_wait",
+        summary="Waits until at most `left` groups of products are in flight; what it takes has been written then.",
+        operands=("pending*",),
+        results=("fragments*",),
+        attributes=(Attribute("left", "int", 0, "groups that may still be in flight"),),
+        effects=frozenset(["memory"]),
+        verify=_check_wait,
+    ),
+    OpSpec(
+        name="ttarget.pack",
+        summary="A fragment of 2-byte elements as the left side of a product: the same threads have the same elements.",
+        operands=("fragment",),
+        results=("operand",),
+        verify=_check_pack,
+    ),
+    OpSpec(
+        name="ttarget.reduce_rows",
+        summary="Each row of a fragment folded to one number: four chains a thread, then across its four threads.",
+        operands=("fragment",),
+        results=("rows",),
+        attributes=(Attribute("kind", "str", doc="sum, max, min or prod"),),
+        verify=_check_fold,
+    ),
+    OpSpec(
+        name="ttarget.fragment_load",
+        summary="Elements of a buffer at a fragment's or vector's places; `pad` outside bounds and windows.",
+        operands=("buffer", "at*"),
+        results=("tile",),
+        attributes=(*_ACCESS, Attribute("pad", "any", 0, "what stands outside")),
+        effects=frozenset(["memory"]),
+        verify=_check_load,
+    ),
+    OpSpec(
+        name="ttarget.fragment_store",
+        summary="A fragment or vector to a buffer, element by element; nothing is written outside bounds and windows.",
+        operands=("tile", "buffer", "at*"),
+        results=(),
+        attributes=_ACCESS,
+        effects=frozenset(["memory"]),
+        verify=_check_store,
+    ),
+)

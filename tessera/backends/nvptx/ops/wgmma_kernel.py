@@ -1,0 +1,289 @@
+"""Matrix kernels: a CTA of one producer and some consumer warpgroups, its tiles in order, and loops over steps."""
+
+from __future__ import annotations
+
+from xdsl.ir import Operation, SSAValue
+
+from tessera.backends.nvptx.mma.check_rings import ConsumerCheck, check_producer
+from tessera.backends.nvptx.mma.target_kernels import (
+    BARRIER,
+    MATRIX_KERNEL,
+    SETUP,
+    SHARED,
+    check_body,
+    check_features,
+    check_offset,
+    check_parts,
+    check_results,
+    check_shared,
+    roles_of,
+)
+from tessera.backends.nvptx.tensor_cores import REGISTERS, SHARED_BYTES, WARPGROUP, WGMMA_FEATURES, WGMMA_ROWS
+from tessera.backends.nvptx.types import CursorAttr, OperandAttr, PendingAttr
+from tessera.ir.base.kernel_frame import STEP, around, check_arguments, check_step
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.spec import Attribute, OpSpec
+from tessera.ir.base.types import INDEX, IndexAttr, ShapedAttr
+from tessera.ir.target.types import VectorAttr
+
+_AROUND = ("ttarget.cursor", "ttarget.yield", "ttarget.tensor_alloc", "ttarget.tensor_dealloc", "ttarget.lag")
+"""What a role does beside its tiles."""
+
+
+def _check_kernel(op: SpecOp) -> None:
+    check_arguments(op)
+    check_features(op, "a matrix kernel", WGMMA_FEATURES, "lower for sm_90a, or let dots run on multiply-adds")
+    _check_budget(op)
+    check_body(op, SETUP, "ttarget.roles", "roles")
+    check_parts(op)
+    check_results(op)
+    _check_shares(op)
+    _check_pair(op)
+    producer, consumer = roles_of(op)
+    check_producer(producer)
+    ConsumerCheck().run(consumer)
+    _check_stages(consumer.first_op)
+
+
+def _check_shares(op: SpecOp) -> None:
+    """Consumers have whole blocks of rows of each product, and two places each for what goes out."""
+    consumers = op.value("consumers")
+    for part in op.walk():
+        if part.name in ("ttarget.mma_issue", "ttarget.mma_add"):
+            sums = part.operands[0].type
+            rows = sums.shape[0].value or 0 if isinstance(sums, ShapedAttr) else 0
+            if rows % (WGMMA_ROWS * consumers):
+                op.fail(f"{rows} rows are not shared by {consumers} consumers in blocks of {WGMMA_ROWS}")
+        tile = part.operands[2].owner if part.name == "ttarget.store_tile" else None
+        if isinstance(tile, SpecOp) and tile.value("stages") != 2 * consumers:
+            op.fail(f"{consumers} consumers store through two places each, and there are {tile.value('stages')}")
+
+
+def _check_pair(op: SpecOp) -> None:
+    """Programs of a pair are neighbours along the last axis but one, read one right side, and are as many."""
+    parts = [part for part in op.walk() if isinstance(part, SpecOp)]
+    halves = [part for part in parts if part.name == "ttarget.copy" and part.value("half")]
+    if not op.value("pair"):
+        if halves:
+            halves[0].fail("half of a tile is copied, and there is no other CTA to copy the rest")
+        return
+    grid = op.value("grid")
+    if len(grid) < 2 or grid[-2].value is None or grid[-2].value % 2:
+        op.fail(f"pairs take two programs along the last axis but one, and the grid is {list(map(str, grid))}")
+    for part in parts:
+        if part.name == "ttarget.tiles" and (part.value("group") % 2 or part.value("mailbox") != -1):
+            part.fail("the programs of a pair are neighbours in time, in groups of an even number")
+
+
+def _check_budget(op: SpecOp) -> None:
+    consumers, registers = op.value("consumers"), op.value("registers")
+    if not 1 <= consumers <= 3:
+        op.fail(f"a CTA has 1 to 3 consumers, got {consumers}")
+    if len(registers) not in (0, 2) or any(count % 8 or not 24 <= count <= 240 for count in registers):
+        op.fail(f"registers of a thread are multiples of 8 from 24 to 240, for both roles, got {list(registers)}")
+    total = WARPGROUP * (registers[0] + consumers * registers[1]) if registers else 0
+    if total > REGISTERS:
+        op.fail(
+            f"{consumers} consumers with {registers[1]} registers a thread and a producer with {registers[0]} take "
+            f"{total}, and there are {REGISTERS}"
+        )
+    check_shared(op, SHARED_BYTES)
+
+
+def _check_stages(first: Operation | None) -> None:
+    """No op defines what a later product reads from registers while products are in flight (ptxas C7513, C7514).
+
+    Accumulators in flight have a type of their own, which ops that read tiles do not take; what is left to check is
+    the left side, and tiles that become accumulators, made between an issue and the wait for all of it.
+    """
+    made: dict[SSAValue, Operation] = {}
+    flying: SpecOp | None = None
+    at = first
+    while at is not None:
+        if isinstance(at, SpecOp) and at.name == "ttarget.mma_issue":
+            for value in at.operands[:2]:
+                if flying is not None and value in made:
+                    flying.fail(
+                        f"`{made[value].name}` makes a register operand of the next product while this is in flight",
+                        "wait for this product first, or make the operand before it",
+                    )
+            flying = at
+        elif isinstance(at, SpecOp) and at.name == "ttarget.mma_wait":
+            if at.value("left") == 0:
+                flying = None
+                made.clear()
+        elif flying is not None and at.name not in ("ttarget.mma_open",):
+            made.update(dict.fromkeys((r for r in at.results if isinstance(r.type, (OperandAttr, VectorAttr))), at))
+        for region in at.regions:
+            _check_stages(region.block.first_op)
+        at = at.next_op
+
+
+def _check_roles(op: SpecOp) -> None:
+    for region in op.regions:
+        names = [part.name for part in region.block.ops if part.name not in _AROUND]
+        if names != ["ttarget.tiles"]:
+            op.fail(f"a role walks the tiles of the CTA once, got {', '.join(names)}")
+    producer, consumer = op.regions
+    ways = [
+        {name: part.value(name) for name in ("grid", "group", "is_descending", "mailbox")}
+        for region in op.regions
+        for part in region.block.ops
+        if isinstance(part, SpecOp) and part.name == "ttarget.tiles"
+    ]
+    if ways[0] != ways[1]:
+        op.fail("both roles take the same tiles in the same order")
+    for part in producer.walk():
+        if any(isinstance(result.type, (VectorAttr, PendingAttr)) for result in part.results):
+            op.fail(f"`{part.name}` makes {part.results[0].type}, and the producer is one thread that only copies")
+    for part in consumer.walk():
+        if part.name in ("ttarget.acquire", "ttarget.copy"):
+            op.fail(f"`{part.name}` belongs to the producer: consumers wait for what it copies")
+
+
+def _check_carried(op: SpecOp, first: int, heads: int, given: bool = True) -> None:
+    carried = [value.type for value in op.operands[first:]]
+    block = op.regions[0].block
+    if [argument.type for argument in block.args] != [*[INDEX] * heads, *(carried if given else ())]:
+        op.fail(f"the body of `{op.name}` takes {heads} indices and what is carried")
+    last = block.last_op
+    if last is None or last.name != "ttarget.yield" or [value.type for value in last.operands] != carried:
+        op.fail(f"the body of `{op.name}` yields what it carries")
+
+
+def _check_tiles(op: SpecOp) -> None:
+    if any(not isinstance(value.type, CursorAttr) for value in op.operands):
+        op.fail("from tile to tile a role carries its places in rings, and nothing else")
+    if op.value("mailbox") != -1:
+        check_offset(op, "a mailbox", BARRIER, "mailbox")
+    if op.value("group") < 1:
+        op.fail(f"`group` is at least 1, got {op.value('group')}")
+    _check_carried(op, 0, len(op.value("grid")))
+
+
+def _check_steps(op: SpecOp) -> None:
+    check_step(op)
+    if any(not isinstance(value.type, IndexAttr) for value in op.operands[:2]):
+        op.fail(f"`{op.name}` runs from an index to an index, got {[str(v.type) for v in op.operands[:2]]}")
+    if [result.type for result in op.results] != [value.type for value in op.operands[2:]]:
+        op.fail("a loop gives what it carries")
+    if any(isinstance(value.type, PendingAttr) for value in op.operands) and not op.value("is_nonempty"):
+        # Where the loop is passed by, accumulators would be moved between an issue and its wait (ptxas C7515).
+        op.fail("a loop that carries products in flight has a first step")
+    _check_carried(op, 2, 1)
+
+
+def _check_when(op: SpecOp) -> None:
+    if any(not isinstance(value.type, IndexAttr) for value in op.operands[:2]):
+        op.fail(f"`{op.name}` compares two indices, got {[str(v.type) for v in op.operands[:2]]}")
+    if [result.type for result in op.results] != [value.type for value in op.operands[2:]]:
+        op.fail(f"`{op.name}` gives other types than it is given")
+    _check_carried(op, 2, 0, given=False)
+
+
+def _check_turn(op: SpecOp) -> None:
+    if op.value("way") not in ("take", "pass"):
+        op.fail(f"a turn is taken or passed, got `{op.value('way')}`")
+    kernel = around(op, "ttarget.matrix_kernel")
+    if kernel is not None and kernel.value("consumers") != 2:
+        op.fail(f"two consumers take turns, and there are {kernel.value('consumers')}")
+
+
+def _check_lag(op: SpecOp) -> None:
+    ring, cursor = op.operands[0], op.operands[1]
+    made = ring.owner
+    if not isinstance(made, SpecOp) or made.name != "ttarget.ring" or not isinstance(cursor.type, CursorAttr):
+        op.fail(f"`{op.name}` takes a ring and its first place, got {[str(v.type) for v in op.operands]}")
+    role = op.parent_op()
+    if role is not None and op.parent_block() is role.regions[0].block:
+        op.fail("consumers set out one after the other, and there is one producer")
+    kernel = role.parent_op() if role is not None else None
+    consumers = kernel.value("consumers") if isinstance(kernel, SpecOp) else 2
+    last = op.value("stages") * (consumers - 1)
+    if op.value("stages") < 1 or last >= made.value("stages"):
+        # The last consumer would wait for a stage that is filled when it has left the first.
+        op.fail(f"the last of {consumers} consumers waits for stage {last}, and there are {made.value('stages')}")
+
+
+SPECS = (
+    OpSpec(
+        name="ttarget.lag",
+        summary="Consumers begin one after the other, each so many stages later: what one does after its products "
+        "runs beside the products of the next.",
+        operands=("ring", "cursor"),
+        results=(),
+        attributes=(Attribute("stages", "int", 1, "how far behind each consumer is"),),
+        effects=frozenset(["memory"]),
+        verify=_check_lag,
+    ),
+    OpSpec(
+        name="ttarget.when",
+        summary="What the body yields where `low` is below `high`, else what is given.",
+        operands=("low", "high", "given*"),
+        results=("given*",),
+        regions=("body",),
+        effects=frozenset(["memory"]),
+        verify=_check_when,
+    ),
+    OpSpec(
+        name="ttarget.turn",
+        summary="Two consumers start products in turn: one computes on registers while products of the other run.",
+        results=(),
+        attributes=(Attribute("way", "str", doc="take: wait for it; pass: give it to the other"),),
+        effects=frozenset(["memory"]),
+        verify=_check_turn,
+    ),
+    OpSpec(
+        name="ttarget.matrix_kernel",
+        summary="A kernel of warpgroups: CTAs take programs of the grid in turn, a producer copies, consumers compute.",
+        results=(),
+        attributes=(
+            *MATRIX_KERNEL,
+            Attribute("consumers", "int", doc="warpgroups that compute; one more copies"),
+            Attribute("registers", "ints", (), "of a producer's and of a consumer's thread; none: equal shares"),
+            SHARED,
+            Attribute("pair", "bool", False, "whether two CTAs take neighbours in time, and copy for each other"),
+        ),
+        regions=("body",),
+        form="function",
+        verify=_check_kernel,
+    ),
+    OpSpec(
+        name="ttarget.roles",
+        summary="What one thread of the first warpgroup does, and what all other warpgroups do.",
+        results=(),
+        regions=("producer", "consumer"),
+        effects=frozenset(["memory"]),
+        verify=_check_roles,
+    ),
+    OpSpec(
+        name="ttarget.tiles",
+        summary="The programs of this CTA, one after the other: every n-th of n CTAs, in the order of the schedule.",
+        operands=("cursors*",),
+        results=(),
+        attributes=(
+            Attribute("grid", "dims", doc="programs along each axis"),
+            Attribute("group", "int", 1, "places of the last axis but one that neighbours in time take"),
+            Attribute("is_descending", "bool", False, "whether the last axis is walked from its end"),
+            Attribute(
+                "mailbox", "int", -1, "where in shared memory the producer says which tile is next; -1: all know"
+            ),
+        ),
+        regions=("body",),
+        effects=frozenset(["memory"]),
+        verify=_check_tiles,
+    ),
+    OpSpec(
+        name="ttarget.steps",
+        summary="A loop from `low` while below `high`; a last step may reach beyond.",
+        operands=("low", "high", "carried*"),
+        results=("carried*",),
+        attributes=(
+            STEP,
+            Attribute("is_nonempty", "bool", False, "whether there is a step whenever no size is 0"),
+        ),
+        regions=("body",),
+        effects=frozenset(["memory"]),
+        verify=_check_steps,
+    ),
+)

@@ -1,0 +1,102 @@
+"""Make tiles of single numbers as large as what they are spread to, where only tiles of rows and columns will do."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import BlockArgument, OpResult, SSAValue
+
+from tessera.ir.base.dialect_of import make
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.ir.base.types import INDEX, TileAttr
+from tessera.ir.tile.dialect import DIALECT
+from tessera.types.dim import Dim
+
+_ELEMENTS = ("ttile.elementwise", "ttile.cast", "ttile.bitcast", "ttile.select", "ttile.constant")
+"""What is done to each element by itself, and so to one as to many."""
+
+
+@dataclass(frozen=True)
+class BroadcastScalars(Pass):
+    """Put the element that a `ttile.broadcast` spreads in the place of each of its elements.
+
+    Before: `%one = ttile.load %key {map = [0]}` of no axes, and a `ttile.broadcast %one` to 64 x 64. After: one
+    `ttile.load %key` of 64 x 64 elements, all of which are at that place. What is computed from such numbers on the
+    way is computed for each element. Matrix units have tiles of rows and columns alone, so kernels with products go
+    through this; others are left alone, and so are numbers that a loop carries, or of a buffer that the kernel writes.
+    """
+
+    def run(self, module: ModuleOp) -> None:
+        for op in module.ops:
+            if isinstance(op, SpecOp) and op.name == "ttile.kernel" and broadcast_ones(op):
+                broadcast_scalars(op)
+
+
+def broadcast_ones(kernel: SpecOp) -> list[SpecOp]:
+    """The ops of a kernel with products that spread a single number which can be had for each element."""
+    ops = [op for op in kernel.walk() if isinstance(op, SpecOp)]
+    if all(op.name != "ttile.dot" for op in ops):
+        return []
+    written: set[SSAValue] = {kernel.regions[0].block.args[place] for place in kernel.value("writes")}
+    return [op for op in ops if op.name == "ttile.broadcast" and _is_spreadable(op.operands[0], written)]
+
+
+def broadcast_scalars(kernel: SpecOp) -> None:
+    """Do it to one kernel."""
+    for op in broadcast_ones(kernel):
+        tile = op.results[0].type
+        assert isinstance(tile, TileAttr)
+        op.results[0].replace_all_uses_with(_wide(op, op.operands[0], tile.shape))
+        op.detach()
+        op.erase()
+    for op in reversed(list(kernel.walk())):
+        is_known = isinstance(op, SpecOp) and op.name in ("ttile.load", *_ELEMENTS)
+        if is_known and _is_one(op.results[0]) and not list(op.results[0].uses):
+            op.detach()
+            op.erase()
+
+
+def _is_one(value: SSAValue) -> bool:
+    return isinstance(value.type, TileAttr) and not value.type.shape
+
+
+def _is_spreadable(value: SSAValue, written: Collection[SSAValue]) -> bool:
+    op = value.op if isinstance(value, OpResult) else None
+    if not _is_one(value) or not isinstance(op, SpecOp):
+        return False
+    if op.name == "ttile.load":
+        # It is read again where it is spread, and there may be something else by then.
+        is_still = isinstance(op.operands[0], BlockArgument) and op.operands[0] not in written
+        return is_still and len(op.operands) == 1 + len(op.value("coords"))
+    return op.name in _ELEMENTS and all(_is_spreadable(part, written) for part in op.operands)
+
+
+def _wide(before: SpecOp, value: SSAValue, shape: Sequence[Dim]) -> SSAValue:
+    """A number at every element of a shape, computed before an op."""
+    assert isinstance(value, OpResult)
+    op = value.op
+    assert isinstance(op, SpecOp)
+    assert isinstance(value.type, TileAttr)
+    values, type = op.values(), TileAttr.of(value.type.data.with_shape(shape))
+    if op.name != "ttile.load":
+        operands = [_wide(before, part, shape) for part in op.operands]
+        return _before(before, op, operands, values, type)
+    axes = tuple(f"_of{place}" for place in range(len(shape)))
+    zero = _before(before, op, (), {"names": (), "expr": Dim.constant(0)}, INDEX, "ttile.index")
+    values.update(coords=(*values["coords"], *axes), axes=axes, bounds=(Dim.constant(-1),) * len(axes))
+    return _before(before, op, [*op.operands, *[zero] * len(axes)], values, type)
+
+
+def _before(
+    place: SpecOp, like: SpecOp, operands: Sequence[SSAValue], values: dict[str, Any], type: Any, name: str = ""
+) -> SSAValue:
+    spec = DIALECT[(name or like.name).removeprefix("ttile.")]
+    made = make(spec, list(operands), values, types=[type], span=like.span)
+    block = place.parent_block()
+    assert block is not None
+    block.insert_op_before(made, place)
+    return made.results[0]

@@ -1,0 +1,198 @@
+"""Walk sums of products in steps that matrix units take, whatever the depth of a schedule's block is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, OpResult, SSAValue
+
+from tessera.backends.nvptx.gpus import SPAN
+from tessera.backends.nvptx.tensor_cores import K_BYTES, PROMOTED_K, WGMMA_FORMS
+from tessera.ir.base.dialect_of import make
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.ir.base.types import BufferAttr, TileAttr
+from tessera.ir.tile.dialect import DIALECT
+from tessera.ir.tile.index_exprs import size_expr
+from tessera.types.dim import Dim
+from tessera.types.dtype import DType
+from tessera.types.frozen import frozen
+
+_PASSED = ("ttile.cast", "ttile.transpose")
+_CHOSEN = {"ttile.for": ("stages", "form"), "ttile.load": ("space", "box", "swizzle"), "ttile.dot": ("unit",)}
+"""What an op has where somebody has chosen how it is carried out, and which is then kept."""
+
+
+@dataclass(frozen=True)
+class FitSteps(Pass):
+    """Give loops that only add up products steps that matrix units take, with sums of the same products in each.
+
+    Before: a loop over all of k in steps of 64 with `ttile.dot` of 8-bit floats, or of 24 with one of bf16. After: the
+    same in steps of 128, after which 8-bit floats are added up outside of matrix units, and of 32, which is the next
+    whole number of instructions. What a last step has too much of is beyond the end of k, and zero. With `shallow` no
+    step is deeper than a line of shared memory: of more bytes there may be no room for two. A step that is taken as it
+    is stays, and so does that of a loop which does anything else in each step, or says how it is copied.
+    """
+
+    shallow: bool = False
+
+    def run(self, module: ModuleOp) -> None:
+        for op in module.ops:
+            if isinstance(op, SpecOp) and op.name == "ttile.kernel":
+                fit_steps(op, self.shallow)
+
+
+@frozen
+class _Load:
+    """A load of a loop that goes along k: which dim of its tile that is, and its name."""
+
+    op: SpecOp
+    axis: int
+
+    @property
+    def name(self) -> str:
+        return self.op.value("axes")[self.axis]
+
+    @property
+    def dtype(self) -> DType:
+        tile = self.op.results[0].type
+        assert isinstance(tile, TileAttr)
+        return tile.dtype
+
+
+def unfit_loops(kernel: SpecOp, shallow: bool = False) -> list[SpecOp]:
+    """The loops of a kernel that have steps which matrix units do not take, and can have others."""
+    loops = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.for"]
+    return [loop for loop in loops if fit_step(loop, shallow) != loop.value("step")]
+
+
+def fit_steps(kernel: SpecOp, shallow: bool = False) -> None:
+    """Do it to one kernel."""
+    for loop in unfit_loops(kernel, shallow):
+        _walk_in(loop, fit_step(loop, shallow))
+
+
+def fit_step(loop: SpecOp, shallow: bool = False) -> int:
+    """The step that a loop has on matrix units: its own, where they take it or the loop is no sum of products."""
+    step, loads = loop.value("step"), _summed_loads(loop)
+    dtypes = {load.dtype for load in loads}
+    if len(dtypes) != 1 or (form := WGMMA_FORMS.get(dtype := dtypes.pop())) is None:
+        return step
+    if shallow and step * dtype.bytes > SPAN:
+        return SPAN // dtype.bytes
+    if form.is_promoted:
+        return step if step % PROMOTED_K == 0 else PROMOTED_K
+    return -(-step * dtype.bytes // K_BYTES) * K_BYTES // dtype.bytes
+
+
+def _summed_loads(loop: SpecOp) -> list[_Load]:
+    """What a loop loads, if it does nothing but add up products over all of a dim; else nothing."""
+    source = loop.regions[0].block
+    index, *carried = source.args
+    ops = [op for op in source.ops if isinstance(op, SpecOp)]
+    dots = [op for op in ops if op.name == "ttile.dot"]
+    last = ops[-1]
+    is_sum = len(dots) == len(carried) and all(
+        dot.operands[2] is acc and dot.results[0] is given and len(list(dot.results[0].uses)) == 1
+        for dot, acc, given in zip(dots, carried, last.operands, strict=False)
+    )
+    if not dots or not is_sum or any(_is_chosen(op) for op in (loop, *ops)):
+        return []
+    found = [_side(dot.operands[side], 1 - side, loop) for dot in dots for side in (0, 1)]
+    loads = [load for load in found if load is not None]
+    parts = {part for load in loads for part in _way(load.op, source)}
+    others = [op for op in ops if op not in parts and op not in (*dots, last) and op.name != "ttile.index"]
+    users = {use.operation for use in index.uses}
+    is_known = len(loads) == len(found) and not others and users <= {load.op for load in loads}
+    return list({load.op: load for load in loads}.values()) if is_known else []
+
+
+def _is_chosen(op: SpecOp) -> bool:
+    return any(op.value(name) for name in _CHOSEN.get(op.name, ()))
+
+
+def _way(load: SpecOp, source: Block) -> list[SpecOp]:
+    """A load, and the ops of a block that only turn or convert it."""
+    found = [load]
+    for op in source.ops:
+        if isinstance(op, SpecOp) and op.name in _PASSED and any(op.operands[0] in one.results for one in found):
+            found.append(op)
+    return found
+
+
+def _side(value: SSAValue, summed: int, loop: SpecOp) -> _Load | None:
+    """The load that a side of a product is, turned or converted, if it goes along all of its dim with the loop."""
+    while isinstance(value, OpResult) and isinstance(value.op, SpecOp) and value.op.name in _PASSED:
+        summed = 1 - summed if value.op.name == "ttile.transpose" else summed
+        value = value.op.operands[0]
+    op = value.op if isinstance(value, OpResult) else None
+    is_load = isinstance(op, SpecOp) and op.name == "ttile.load" and op.parent_block() is loop.regions[0].block
+    if not is_load or not isinstance(op, SpecOp):
+        return None
+    load = _Load(op, summed)
+    return load if _goes_along(load, loop) else None
+
+
+def _goes_along(load: _Load, loop: SpecOp) -> bool:
+    """Whether the steps of a loop are those of a load along a dim, from its beginning to its end."""
+    op, name = load.op, load.name
+    buffer, tile = op.operands[0].type, op.results[0].type
+    assert isinstance(buffer, BufferAttr)
+    assert isinstance(tile, TileAttr)
+    names: Sequence[str] = op.value("coords")
+    if len(op.operands) != 1 + len(names) or op.value("pad") or op.value("windows") or tile.data.rank != 2:
+        return False
+    dims = [dim for dim, expr in enumerate(op.value("map")) if name in expr.symbols]
+    if len(dims) != 1 or op.value("map")[dims[0]] != Dim.symbol(name):
+        return False
+    end, bound = buffer.shape[dims[0]], op.value("bounds")[load.axis]
+    # Where another axis goes along too, a deeper step would leave out what lies beside its first part.
+    walked = [at for at, index in zip(names, op.operands[1:], strict=True) if index is loop.regions[0].block.args[0]]
+    is_whole = size_expr(loop.operands[0]) == Dim.constant(0) and size_expr(loop.operands[1]) == end
+    is_step = tile.shape[load.axis].value == loop.value("step") and bound in (end, Dim.constant(-1))
+    return is_whole and is_step and walked == [name]
+
+
+def _walk_in(loop: SpecOp, step: int) -> None:
+    """The loop in other steps: what is loaded, and made of that on the way to a product, is as deep as they are."""
+    source = loop.regions[0].block
+    for load in _summed_loads(loop):
+        axes: dict[SSAValue, int] = {load.op.results[0]: load.axis}
+        for op in _way(load.op, source):
+            given = axes[op.results[0]] if op is load.op else axes[op.operands[0]]
+            axis = 1 - given if op.name == "ttile.transpose" else given
+            made = _deeper(op, axis, step, load)
+            axes[made.results[0]] = axis
+    loop.set_value("step", step)
+
+
+def _deeper(op: SpecOp, axis: int, step: int, load: _Load) -> SpecOp:
+    """An op in the place of another, whose result is as deep as a step along an axis."""
+    tile = op.results[0].type
+    assert isinstance(tile, TileAttr)
+    shape = list(tile.shape)
+    shape[axis] = Dim.constant(step)
+    values = op.values()
+    if op is load.op:
+        buffer, bounds = op.operands[0].type, list(values["bounds"])
+        assert isinstance(buffer, BufferAttr)
+        # Steps that divide k never reach its end, and those that take their place may.
+        bounds[axis] = next(buffer.shape[d] for d, expr in enumerate(values["map"]) if load.name in expr.symbols)
+        values["bounds"] = tuple(bounds)
+    made = make(
+        DIALECT[op.name.removeprefix("ttile.")],
+        list(op.operands),
+        values,
+        types=[TileAttr.of(tile.data.with_shape(shape))],
+        span=op.span,
+    )
+    block = op.parent_block()
+    assert isinstance(made, SpecOp)
+    assert block is not None
+    block.insert_op_before(made, op)
+    op.results[0].replace_all_uses_with(made.results[0])
+    op.detach()
+    op.erase()
+    return made

@@ -1,0 +1,59 @@
+"""Say in what order the programs of a kernel on matrix units run: which CTA takes which, and who shares copies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.backends.nvptx.gpus import GPUS
+from tessera.backends.nvptx.mma.fit import kernels_on_units, refusing
+from tessera.backends.nvptx.mma.plan import planned
+from tessera.backends.nvptx.mma.programs import PAIRS, are_pairs_faster, group_of, is_uneven, pair_problem
+from tessera.backends.nvptx.tensor_cores import MMA_SYNC, TCGEN05, WGMMA, TensorCores, UnfitError
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.ir.tile.choices import DYNAMIC, ONCE, PERSISTENT
+from tessera.types.machine import Machine
+
+_WALKS = {WGMMA.name: (PERSISTENT, DYNAMIC), TCGEN05.name: (PERSISTENT,), MMA_SYNC.name: (ONCE,)}
+"""What kernels for each units can do, the first of which they do where programs are alike."""
+
+
+@dataclass(frozen=True)
+class SchedulePrograms(Pass):
+    """Give each kernel its `walk`, the `group` of programs that run together, `descending` order and `pair`s.
+
+    Before: a kernel of 64 x 32 programs on `wgmma`. After: the same with `walk = "persistent"`, `group = 16` and
+    `pair = true`: a CTA for each multiprocessor takes program after program, and two of them copy for each other.
+    Where programs take unequally long, as those of a causal mask do, `walk = "dynamic"` hands them out as CTAs get
+    done, the longest first. `pairs` is where there are any (model, always, never). A kernel that says its `walk` keeps
+    all four as they are, or is refused (T0501).
+    """
+
+    machine: str = "sm_90a"
+    pairs: str = PAIRS[0]
+
+    def run(self, module: ModuleOp) -> None:
+        for kernel, units in kernels_on_units(module):
+            with refusing(kernel, "walk", "group", "pair"):
+                schedule_programs(kernel, units, GPUS[self.machine], self.pairs)
+
+
+def schedule_programs(kernel: SpecOp, units: TensorCores, machine: Machine, pairs: str = PAIRS[0]) -> None:
+    """Write the order of programs; raises `UnfitError` for one that a kernel says and cannot have."""
+    plan, ways = planned(kernel), _WALKS[units.name]
+    problem = pair_problem(kernel, plan) if units is WGMMA else f"pairs are for {WGMMA.name}"
+    if kernel.value("walk"):
+        if kernel.value("walk") not in ways:
+            raise UnfitError(f"on {units.name} the walk is {' or '.join(ways)}, not {kernel.value('walk')}")
+        if kernel.value("pair") and problem:
+            raise UnfitError(problem)
+        return
+    # A CTA of single warps does one program, and finds little of others in the second cache.
+    group = group_of(kernel, plan, *((machine.l2, machine.blocks) if units is WGMMA else (0,)))
+    is_wanted = pairs == "always" or (pairs == "model" and are_pairs_faster(kernel, plan, machine.blocks))
+    kernel.set_value("walk", ways[-1] if is_uneven(kernel) else ways[0])
+    kernel.set_value("group", group)
+    kernel.set_value("descending", is_uneven(kernel))
+    kernel.set_value("pair", is_wanted and not problem)

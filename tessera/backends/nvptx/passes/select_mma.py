@@ -1,0 +1,83 @@
+"""Say of every product which matrix units run it, and by which instruction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.backends.nvptx.gpus import GPUS
+from tessera.backends.nvptx.mma.fit import Choice, check_fit, choose_units, dots_in, refusing
+from tessera.backends.nvptx.mma.plan import Plan, plan_of
+from tessera.backends.nvptx.tensor_cores import TENSOR_CORES, TensorCores, UnfitError
+from tessera.diagnostics.codes import FeatureError, TileVerifyError
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.ir.target.passes.check_features import advice_on
+from tessera.ir.tile.choices import said_for_units
+from tessera.types.machine import AUTOMATIC, PLAIN, Machine
+
+
+@dataclass(frozen=True)
+class SelectMma(Pass):
+    """Give each `ttile.dot` its `unit` and `instruction` for the GPU `machine`, and its kernel `warpgroups`.
+
+    Before: `ttile.dot %a, %b, %c` of 128 x 256 x 64 in bf16. After, on sm_90a: the same with `unit = "wgmma"` and
+    `instruction = [64, 256, 16]`, in a kernel with `warpgroups = 2`; on sm_80 with `unit = "mma.sync"` and
+    `instruction = [16, 8, 16]`. Products that no units take get `unit = "multiply-adds"`. `units` asks for some; what a
+    kernel says itself is kept, or refused: units that the machine lacks (T0602), or that do not take it (T0501).
+    """
+
+    machine: str = "sm_90a"
+    units: str = AUTOMATIC
+
+    def run(self, module: ModuleOp) -> None:
+        for op in module.ops:
+            if isinstance(op, SpecOp) and op.name == "ttile.kernel" and dots_in(op):
+                choice = chosen_units(op, GPUS[self.machine], self.units)
+                select_mma(op, choice.units)
+
+
+def chosen_units(kernel: SpecOp, machine: Machine, asked: str = AUTOMATIC) -> Choice:
+    """The units that a kernel says itself, else those that are asked for, else the best that take it.
+
+    Raises FeatureError (T0602) for units that the machine lacks, and TileVerifyError (T0501) where a kernel says what
+    it does not fit.
+    """
+    written = sorted({op.value("unit") for op in dots_in(kernel)} - {""})
+    if len(written) > 1:
+        raise TileVerifyError(
+            f"products of `@{kernel.value('symbol')}` are on {' and '.join(written)}, and a kernel is for one of them",
+            span=kernel.span,
+            fix="give all products the same `unit`, or none",
+        )
+    name = written[0] if written else asked
+    if name in TENSOR_CORES and not machine.has(name):
+        raise FeatureError(
+            f"`@{kernel.value('symbol')}` asks for {name}, and {machine.name} has {', '.join(machine.features)}",
+            span=kernel.span,
+            fix=advice_on(name, machine.features),
+        )
+    if written and name != PLAIN:
+        with refusing(kernel, "unit", "instruction", "warpgroups"):
+            check_fit(kernel, TENSOR_CORES[name], machine)
+        return Choice(TENSOR_CORES[name], ())
+    choice = choose_units(kernel, machine, name)
+    if choice.units is None and (names := said_for_units(kernel)):
+        with refusing(kernel, *names):
+            raise UnfitError("; ".join(choice.said) or f"its products are {PLAIN} on {machine.name}")
+    return choice
+
+
+def select_mma(kernel: SpecOp, units: TensorCores | None) -> Plan | None:
+    """Write what units a kernel runs on, and how; None for those that run products by multiply-adds."""
+    if units is None:
+        for op in dots_in(kernel):
+            op.set_value("unit", PLAIN)
+        return None
+    plan = plan_of(kernel, units)
+    for op, product in plan.products.items():
+        op.set_value("unit", units.name)
+        op.set_value("instruction", product.instruction)
+    kernel.set_value("warpgroups", plan.consumers)
+    return plan

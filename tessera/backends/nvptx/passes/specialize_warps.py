@@ -1,0 +1,125 @@
+"""Say what warps of a kernel on matrix units do: whether one copies for the others, and registers of both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
+
+from tessera.backends.nvptx.mma.boxes import stores_in
+from tessera.backends.nvptx.mma.fit import dots_in, kernels_on_units, refusing
+from tessera.backends.nvptx.mma.plan import Plan, plan_of
+from tessera.backends.nvptx.tensor_cores import (
+    MMA_SYNC,
+    REGISTERS,
+    WARPGROUP,
+    WARPS_ACROSS,
+    WGMMA,
+    WGMMA_ROWS,
+    TensorCores,
+    UnfitError,
+)
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.ir.base.types import TileAttr
+from tessera.ir.tile.choices import PRODUCER, UNIFORM
+
+# How single warps share a tile: below each other, with whole rows, or side by side, with some of the columns.
+
+
+def across_of(kernel: SpecOp, plan: Plan) -> int:
+    """Warps of a group side by side, so that what each reads of both sides is the least: nearly a square."""
+    (first, *_) = plan.products.values()
+    columns, rows = _columns_of(first.op.results[0]), plan.rows // plan.consumers
+    fitting = [count for count in WARPS_ACROSS if not across_problem(kernel, plan, count)]
+    return min(fitting, key=lambda count: rows // 4 * count + columns // count)
+
+
+def across_problem(kernel: SpecOp, plan: Plan, across: int) -> str:
+    """Why warps cannot stand so, empty where they can: rows that are folded or multiplied again have to be whole."""
+    if across not in WARPS_ACROSS:
+        return f"{', '.join(map(str, WARPS_ACROSS))} warps stand side by side, not {across}"
+    if across == 1:
+        return ""
+    products = list(plan.products.values())
+    if len(products) != 1 or products[0].lhs.load is None or any(op.name == "ttile.reduce" for op in kernel.walk()):
+        return f"{across} warps side by side share rows, and rows are folded here or multiplied again"
+    if any(_columns_of(op.operands[0]) == 0 for op in stores_in(kernel)):
+        return f"a vector is stored by who has it, and {across} warps side by side do"
+    columns = _columns_of(products[0].op.results[0])
+    if columns % (across * WGMMA_ROWS):
+        return f"{across} warps side by side have multiples of {WGMMA_ROWS} columns each, and there are {columns}"
+    return ""
+
+
+def _columns_of(value: SSAValue) -> int:
+    """The columns of a tile; 0 where it has none."""
+    assert isinstance(value.type, TileAttr)
+    return (value.type.shape[1].value or 0) if len(value.type.shape) == 2 else 0
+
+
+# Say what warps of a kernel on matrix units do: whether one copies for the others, and registers of both.
+
+_REGISTERS: dict[int, tuple[int, ...]] = {1: (), 2: (40, 232), 3: (24, 160)}
+"""Registers of a producer's and a consumer's thread, by the number of consumers."""
+_TURNING = (24, 240)
+"""The same where two products turn in one loop: sums of both are live."""
+
+
+@dataclass(frozen=True)
+class SpecializeWarps(Pass):
+    """Give each kernel its `roles`: with a producer `registers` of both, and without one how warps stand `across`.
+
+    Before: a kernel on `wgmma` with `warpgroups = 2`. After: the same with `roles = "producer"` and
+    `registers = [40, 232]`: what the producer does not need, those that multiply have. On `mma.sync` all warps copy
+    (`roles = "uniform"`), and `across = 2` of each four stand side by side where what each reads is the least so. A
+    kernel that says its `roles` keeps its registers too, and one that says `across` that, or is refused (T0501).
+    """
+
+    def run(self, module: ModuleOp) -> None:
+        for kernel, units in kernels_on_units(module):
+            with refusing(kernel, "roles", "registers", "across"):
+                specialize_warps(kernel, units)
+
+
+def specialize_warps(kernel: SpecOp, units: TensorCores) -> None:
+    """Write the roles of a kernel; raises `UnfitError` for those that it says and its units do not have."""
+    roles, groups = UNIFORM if units is MMA_SYNC else PRODUCER, kernel.value("warpgroups")
+    written = kernel.value("roles")
+    if written and written != roles:
+        copies = "by tensor maps, which one thread starts" if roles == PRODUCER else "by all threads"
+        raise UnfitError(f"kernels on {units.name} copy {copies}, and `roles` is {written}")
+    if kernel.value("registers") and units is not WGMMA:
+        raise UnfitError(f"threads of kernels on {units.name} have equal shares of registers, and some are said")
+    _share_columns(kernel, units)
+    if written:
+        _check_registers(kernel.value("registers"), groups)
+        return
+    kernel.set_value("roles", roles)
+    if units is WGMMA:
+        is_turning = groups == 2 and len(dots_in(kernel)) > 1
+        kernel.set_value("registers", _TURNING if is_turning else _REGISTERS[groups])
+
+
+def _share_columns(kernel: SpecOp, units: TensorCores) -> None:
+    """Write how single warps stand; raises `UnfitError` for what a kernel says of it and cannot have."""
+    said = kernel.value("across")
+    if units is not MMA_SYNC:
+        if said:
+            raise UnfitError(f"kernels on {units.name} have warps that share rows by fours, and `across` is {said}")
+        return
+    plan = plan_of(kernel, units)
+    if said and (problem := across_problem(kernel, plan, said)):
+        raise UnfitError(problem)
+    kernel.set_value("across", said or across_of(kernel, plan))
+
+
+def _check_registers(registers: Sequence[int], groups: int) -> None:
+    """Raises `UnfitError` for more registers than a multiprocessor has."""
+    total = WARPGROUP * (registers[0] + groups * registers[1]) if registers else 0
+    if total > REGISTERS:
+        raise UnfitError(
+            f"a producer and {groups} consumers with {list(registers)} registers take {total} of {REGISTERS}"
+        )

@@ -1,0 +1,48 @@
+"""Say in what lines tiles of a kernel on matrix units lie in shared memory, and so what is copied at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.backends.nvptx.gpus import SPAN
+from tessera.backends.nvptx.mma.boxes import shared_stores, stores_in
+from tessera.backends.nvptx.mma.fit import kernels_on_units, refusing
+from tessera.backends.nvptx.mma.plan import plan_of
+from tessera.backends.nvptx.mma.rings import swizzle_of
+from tessera.backends.nvptx.tensor_cores import TensorCores
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.ir.tile.choices import SHARED
+
+
+@dataclass(frozen=True)
+class SwizzleTiles(Pass):
+    """Give each load and store through shared memory its `swizzle`, and the `box` that is copied: a line wide.
+
+    Before: `ttile.load %w, %j, %k {space = "shared", layout = "columns"}` of 64 x 256 elements of 2 bytes, along k.
+    After: the same with `swizzle = 128` and `box = [256, 64]`. Where k is 32, lines are of 64 bytes, and of 32 where it
+    is 16: pieces of 16 bytes change places so that of eight lines of any kind no two are read from the same banks.
+    Swizzles and boxes that are said are kept, or refused (T0501): lines along k divide a row, and only warpgroups read
+    others than the widest. Kernels without units are left alone.
+    """
+
+    def run(self, module: ModuleOp) -> None:
+        for kernel, units in kernels_on_units(module):
+            with refusing(kernel, "swizzle", "box"):
+                swizzle_tiles(kernel, units)
+
+
+def swizzle_tiles(kernel: SpecOp, units: TensorCores) -> None:
+    """Write how tiles of a kernel with spaces lie; raises `UnfitError` for one that says what cannot be."""
+    plan, stores = plan_of(kernel, units), shared_stores(kernel, units)
+    for side in (side for product in plan.products.values() for side in product.sides):
+        if side.load is not None and side.box is not None:
+            side.load.set_value("swizzle", swizzle_of(side))
+            side.load.set_value("box", side.box.sizes)
+    for op in stores_in(kernel):
+        if op.value("space") == SHARED:
+            op.set_value("swizzle", SPAN)
+            # Threads put rows that leave together by themselves.
+            op.set_value("box", stores[op].sizes if units.sends else ())

@@ -1,0 +1,287 @@
+// RUN: not tessera-opt %s --split -p nvptx-place-barriers 2>&1 | filecheck %s
+
+// Keys and values are waited for by two products.
+// CHECK: error[T0501]: `@both` says what does not fit: loads of ring 1 are of two blocks, or no product waits for all of them
+// CHECK: help: leave `ring`, `awaits`, `leaves` out, and what fits is chosen
+ttile.kernel @both(%0: !ttile.buffer<[1, 1, 128, 64], bf16>, %1: !ttile.buffer<[1, 1, 256, 64], bf16>, %2: !ttile.buffer<[1, 1, 256, 64], bf16>, %3: !ttile.buffer<[1, 1, 128, 64], bf16>) attributes {symbols = [], grid = [1, 1, 1], writes = [3], kind = "library", warpgroups = 3} {
+  %4 = ttile.program_id {axis = 0} : () -> !ttile.index
+  %5 = ttile.program_id {axis = 1} : () -> !ttile.index
+  %6 = ttile.program_id {axis = 2} : () -> !ttile.index
+  %7 = ttile.index %6 {names = ["_p"], expr = 192*_p} : (!ttile.index) -> !ttile.index
+  %8 = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %9 = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %10 = ttile.load %0, %4, %5, %7, %9 {coords = ["_b", "_h", "_i", "_d"], axes = ["_i", "_d"], map = [_b, _h, _i, _d], bounds = [128, -1], space = "shared", layout = "rows", swizzle = 128, box = [1, 1, 128, 64], ring = 0} : (!ttile.buffer<[1, 1, 128, 64], bf16>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttile.tile<[192, 64], bf16>
+  %11 = ttile.cast %10 : (!ttile.tile<[192, 64], bf16>) -> !ttile.tile<[192, 64], f32>
+  %12 = ttile.constant {value = 0.0} : () -> !ttile.tile<[192, 64], f32>
+  %13 = ttile.constant {value = -inf} : () -> !ttile.tile<[192], f32>
+  %14 = ttile.constant {value = 0.0} : () -> !ttile.tile<[192], f32>
+  %15 = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %16 = ttile.index {names = [], expr = 256} : () -> !ttile.index
+  %17, %18, %19 = ttile.for %15, %16, %12, %13, %14 {step = 128} ({
+  ^bb0(%20: !ttile.index, %21: !ttile.tile<[192, 64], f32>, %22: !ttile.tile<[192], f32>, %23: !ttile.tile<[192], f32>):
+    %24 = ttile.constant {value = 0.0} : () -> !ttile.tile<[192, 128], f32>
+    %25 = ttile.index {names = [], expr = 0} : () -> !ttile.index
+    %26 = ttile.load %1, %4, %5, %20, %25 {coords = ["_b", "_g", "_j", "_d"], axes = ["_j", "_d"], map = [_b, _g, _j, _d], bounds = [-1, -1], space = "shared", layout = "rows", swizzle = 128, box = [1, 1, 128, 64], ring = 1} : (!ttile.buffer<[1, 1, 256, 64], bf16>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttile.tile<[128, 64], bf16>
+    %27 = ttile.cast %26 : (!ttile.tile<[128, 64], bf16>) -> !ttile.tile<[128, 64], f32>
+    %28 = ttile.transpose %27 : (!ttile.tile<[128, 64], f32>) -> !ttile.tile<[64, 128], f32>
+    %29 = ttile.dot %11, %28, %24 {unit = "wgmma", instruction = [64, 128, 16]} : (!ttile.tile<[192, 64], f32>, !ttile.tile<[64, 128], f32>, !ttile.tile<[192, 128], f32>) -> !ttile.tile<[192, 128], f32>
+    %30 = ttile.reduce %29 {kind = "max", axis = 1} : (!ttile.tile<[192, 128], f32>) -> !ttile.tile<[192], f32>
+    %31 = ttile.elementwise %22, %30 {fn = "max"} : (!ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> !ttile.tile<[192], f32>
+    %32 = ttile.constant {value = -inf} : () -> !ttile.tile<[192], f32>
+    %33 = ttile.elementwise %31, %32 {fn = "eq"} : (!ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> !ttile.tile<[192], bool>
+    %34 = ttile.constant {value = 0.0} : () -> !ttile.tile<[192], f32>
+    %35 = ttile.select %33, %34, %31 : (!ttile.tile<[192], bool>, !ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> !ttile.tile<[192], f32>
+    %36 = ttile.constant {value = 0.18033688011112042} : () -> !ttile.tile<[192], f32>
+    %37 = ttile.elementwise %35, %36 {fn = "mul"} : (!ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> !ttile.tile<[192], f32>
+    %38 = ttile.elementwise %37 {fn = "neg"} : (!ttile.tile<[192], f32>) -> !ttile.tile<[192], f32>
+    %39 = ttile.index {names = [], expr = 0} : () -> !ttile.index
+    %40 = ttile.constant {value = 0.18033688011112042} : () -> !ttile.tile<[192, 128], f32>
+    %41 = ttile.broadcast %38 {axes = [0]} : (!ttile.tile<[192], f32>) -> !ttile.tile<[192, 128], f32>
+    %42 = ttile.elementwise %29, %40, %41 {fn = "fma"} : (!ttile.tile<[192, 128], f32>, !ttile.tile<[192, 128], f32>, !ttile.tile<[192, 128], f32>) -> !ttile.tile<[192, 128], f32>
+    %43 = ttile.elementwise %42 {fn = "exp2"} : (!ttile.tile<[192, 128], f32>) -> !ttile.tile<[192, 128], f32>
+    %44 = ttile.elementwise %22, %36, %38 {fn = "fma"} : (!ttile.tile<[192], f32>, !ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> !ttile.tile<[192], f32>
+    %45 = ttile.elementwise %44 {fn = "exp2"} : (!ttile.tile<[192], f32>) -> !ttile.tile<[192], f32>
+    %46 = ttile.elementwise %23, %45 {fn = "mul"} : (!ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> !ttile.tile<[192], f32>
+    %47 = ttile.reduce %43 {kind = "sum", axis = 1} : (!ttile.tile<[192, 128], f32>) -> !ttile.tile<[192], f32>
+    %48 = ttile.elementwise %46, %47 {fn = "add"} : (!ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> !ttile.tile<[192], f32>
+    %49 = ttile.broadcast %45 {axes = [0]} : (!ttile.tile<[192], f32>) -> !ttile.tile<[192, 64], f32>
+    %50 = ttile.elementwise %21, %49 {fn = "mul"} : (!ttile.tile<[192, 64], f32>, !ttile.tile<[192, 64], f32>) -> !ttile.tile<[192, 64], f32>
+    %51 = ttile.load %2, %4, %5, %8, %20 {coords = ["_b", "_g", "_e", "_j"], axes = ["_j", "_e"], map = [_b, _g, _j, _e], bounds = [-1, -1], space = "shared", layout = "rows", swizzle = 128, box = [1, 1, 128, 64], ring = 1} : (!ttile.buffer<[1, 1, 256, 64], bf16>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttile.tile<[128, 64], bf16>
+    %52 = ttile.cast %43 {rounding = "nearest_even"} : (!ttile.tile<[192, 128], f32>) -> !ttile.tile<[192, 128], bf16>
+    %53 = ttile.cast %52 : (!ttile.tile<[192, 128], bf16>) -> !ttile.tile<[192, 128], f32>
+    %54 = ttile.cast %51 : (!ttile.tile<[128, 64], bf16>) -> !ttile.tile<[128, 64], f32>
+    %55 = ttile.dot %53, %54, %50 {unit = "wgmma", instruction = [64, 64, 16]} : (!ttile.tile<[192, 128], f32>, !ttile.tile<[128, 64], f32>, !ttile.tile<[192, 64], f32>) -> !ttile.tile<[192, 64], f32>
+    ttile.yield %55, %31, %48 : (!ttile.tile<[192, 64], f32>, !ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> ()
+  }) : (!ttile.index, !ttile.index, !ttile.tile<[192, 64], f32>, !ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> (!ttile.tile<[192, 64], f32>, !ttile.tile<[192], f32>, !ttile.tile<[192], f32>)
+  %56 = ttile.constant {value = 0.0} : () -> !ttile.tile<[192], f32>
+  %57 = ttile.elementwise %19, %56 {fn = "eq"} : (!ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> !ttile.tile<[192], bool>
+  %58 = ttile.constant {value = 1.0} : () -> !ttile.tile<[192], f32>
+  %59 = ttile.select %57, %58, %19 : (!ttile.tile<[192], bool>, !ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> !ttile.tile<[192], f32>
+  %60 = ttile.broadcast %59 {axes = [0]} : (!ttile.tile<[192], f32>) -> !ttile.tile<[192, 64], f32>
+  %61 = ttile.elementwise %17, %60 {fn = "div"} : (!ttile.tile<[192, 64], f32>, !ttile.tile<[192, 64], f32>) -> !ttile.tile<[192, 64], f32>
+  %62 = ttile.cast %61 {rounding = "nearest_even"} : (!ttile.tile<[192, 64], f32>) -> !ttile.tile<[192, 64], bf16>
+  ttile.store %62, %3, %4, %5, %7, %8 {coords = ["_b", "_h", "_i", "_e"], axes = ["_i", "_e"], map = [_b, _h, _i, _e], bounds = [128, -1], space = "shared", layout = "rows", swizzle = 128, box = [1, 1, 64, 64]} : (!ttile.tile<[192, 64], bf16>, !ttile.buffer<[1, 1, 128, 64], bf16>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> ()
+  ttile.return
+}
+// -----
+// Queries are copied once, and keys in each step.
+// CHECK: error[T0501]: `@blocks` says what does not fit: loads of ring 0 are of two blocks, or no product waits for all of them
+// CHECK: help: leave `ring`, `awaits`, `leaves` out, and what fits is chosen
+ttile.kernel @blocks(%0: !ttile.buffer<[1, 1, 128, 64], bf16>, %1: !ttile.buffer<[1, 1, 256, 64], bf16>, %2: !ttile.buffer<[1, 1, 256, 64], bf16>, %3: !ttile.buffer<[1, 1, 128, 64], bf16>) attributes {symbols = [], grid = [1, 1, 1], writes = [3], kind = "library", warpgroups = 3} {
+  %4 = ttile.program_id {axis = 0} : () -> !ttile.index
+  %5 = ttile.program_id {axis = 1} : () -> !ttile.index
+  %6 = ttile.program_id {axis = 2} : () -> !ttile.index
+  %7 = ttile.index %6 {names = ["_p"], expr = 192*_p} : (!ttile.index) -> !ttile.index
+  %8 = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %9 = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %10 = ttile.load %0, %4, %5, %7, %9 {coords = ["_b", "_h", "_i", "_d"], axes = ["_i", "_d"], map = [_b, _h, _i, _d], bounds = [128, -1], space = "shared", layout = "rows", swizzle = 128, box = [1, 1, 128, 64], ring = 0} : (!ttile.buffer<[1, 1, 128, 64], bf16>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttile.tile<[192, 64], bf16>
+  %11 = ttile.cast %10 : (!ttile.tile<[192, 64], bf16>) -> !ttile.tile<[192, 64], f32>
+  %12 = ttile.constant {value = 0.0} : () -> !ttile.tile<[192, 64], f32>
+  %13 = ttile.constant {value = -inf} : () -> !ttile.tile<[192], f32>
+  %14 = ttile.constant {value = 0.0} : () -> !ttile.tile<[192], f32>
+  %15 = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %16 = ttile.index {names = [], expr = 256} : () -> !ttile.index
+  %17, %18, %19 = ttile.for %15, %16, %12, %13, %14 {step = 128} ({
+  ^bb0(%20: !ttile.index, %21: !ttile.tile<[192, 64], f32>, %22: !ttile.tile<[192], f32>, %23: !ttile.tile<[192], f32>):
+    %24 = ttile.constant {value = 0.0} : () -> !ttile.tile<[192, 128], f32>
+    %25 = ttile.index {names = [], expr = 0} : () -> !ttile.index
+    %26 = ttile.load %1, %4, %5, %20, %25 {coords = ["_b", "_g", "_j", "_d"], axes = ["_j", "_d"], map = [_b, _g, _j, _d], bounds = [-1, -1], space = "shared", layout = "rows", swizzle = 128, box = [1, 1, 128, 64], ring = 0} : (!ttile.buffer<[1, 1, 256, 64], bf16>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttile.tile<[128, 64], bf16>
+    %27 = ttile.cast %26 : (!ttile.tile<[128, 64], bf16>) -> !ttile.tile<[128, 64], f32>
+    %28 = ttile.transpose %27 : (!ttile.tile<[128, 64], f32>) -> !ttile.tile<[64, 128], f32>
+    %29 = ttile.dot %11, %28, %24 {unit = "wgmma", instruction = [64, 128, 16]} : (!ttile.tile<[192, 64], f32>, !ttile.tile<[64, 128], f32>, !ttile.tile<[192, 128], f32>) -> !ttile.tile<[192, 128], f32>
+    %30 = ttile.reduce %29 {kind = "max", axis = 1} : (!ttile.tile<[192, 128], f32>) -> !ttile.tile<[192], f32>
+    %31 = ttile.elementwise %22, %30 {fn = "max"} : (!ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> !ttile.tile<[192], f32>
+    %32 = ttile.constant {value = -inf} : () -> !ttile.tile<[192], f32>
+    %33 = ttile.elementwise %31, %32 {fn = "eq"} : (!ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> !ttile.tile<[192], bool>
+    %34 = ttile.constant {value = 0.0} : () -> !ttile.tile<[192], f32>
+    %35 = ttile.select %33, %34, %31 : (!ttile.tile<[192], bool>, !ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> !ttile.tile<[192], f32>
+    %36 = ttile.constant {value = 0.18033688011112042} : () -> !ttile.tile<[192], f32>
+    %37 = ttile.elementwise %35, %36 {fn = "mul"} : (!ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> !ttile.tile<[192], f32>
+    %38 = ttile.elementwise %37 {fn = "neg"} : (!ttile.tile<[192], f32>) -> !ttile.tile<[192], f32>
+    %39 = ttile.index {names = [], expr = 0} : () -> !ttile.index
+    %40 = ttile.constant {value = 0.18033688011112042} : () -> !ttile.tile<[192, 128], f32>
+    %41 = ttile.broadcast %38 {axes = [0]} : (!ttile.tile<[192], f32>) -> !ttile.tile<[192, 128], f32>
+    %42 = ttile.elementwise %29, %40, %41 {fn = "fma"} : (!ttile.tile<[192, 128], f32>, !ttile.tile<[192, 128], f32>, !ttile.tile<[192, 128], f32>) -> !ttile.tile<[192, 128], f32>
+    %43 = ttile.elementwise %42 {fn = "exp2"} : (!ttile.tile<[192, 128], f32>) -> !ttile.tile<[192, 128], f32>
+    %44 = ttile.elementwise %22, %36, %38 {fn = "fma"} : (!ttile.tile<[192], f32>, !ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> !ttile.tile<[192], f32>
+    %45 = ttile.elementwise %44 {fn = "exp2"} : (!ttile.tile<[192], f32>) -> !ttile.tile<[192], f32>
+    %46 = ttile.elementwise %23, %45 {fn = "mul"} : (!ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> !ttile.tile<[192], f32>
+    %47 = ttile.reduce %43 {kind = "sum", axis = 1} : (!ttile.tile<[192, 128], f32>) -> !ttile.tile<[192], f32>
+    %48 = ttile.elementwise %46, %47 {fn = "add"} : (!ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> !ttile.tile<[192], f32>
+    %49 = ttile.broadcast %45 {axes = [0]} : (!ttile.tile<[192], f32>) -> !ttile.tile<[192, 64], f32>
+    %50 = ttile.elementwise %21, %49 {fn = "mul"} : (!ttile.tile<[192, 64], f32>, !ttile.tile<[192, 64], f32>) -> !ttile.tile<[192, 64], f32>
+    %51 = ttile.load %2, %4, %5, %8, %20 {coords = ["_b", "_g", "_e", "_j"], axes = ["_j", "_e"], map = [_b, _g, _j, _e], bounds = [-1, -1], space = "shared", layout = "rows", swizzle = 128, box = [1, 1, 128, 64]} : (!ttile.buffer<[1, 1, 256, 64], bf16>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttile.tile<[128, 64], bf16>
+    %52 = ttile.cast %43 {rounding = "nearest_even"} : (!ttile.tile<[192, 128], f32>) -> !ttile.tile<[192, 128], bf16>
+    %53 = ttile.cast %52 : (!ttile.tile<[192, 128], bf16>) -> !ttile.tile<[192, 128], f32>
+    %54 = ttile.cast %51 : (!ttile.tile<[128, 64], bf16>) -> !ttile.tile<[128, 64], f32>
+    %55 = ttile.dot %53, %54, %50 {unit = "wgmma", instruction = [64, 64, 16]} : (!ttile.tile<[192, 128], f32>, !ttile.tile<[128, 64], f32>, !ttile.tile<[192, 64], f32>) -> !ttile.tile<[192, 64], f32>
+    ttile.yield %55, %31, %48 : (!ttile.tile<[192, 64], f32>, !ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> ()
+  }) : (!ttile.index, !ttile.index, !ttile.tile<[192, 64], f32>, !ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> (!ttile.tile<[192, 64], f32>, !ttile.tile<[192], f32>, !ttile.tile<[192], f32>)
+  %56 = ttile.constant {value = 0.0} : () -> !ttile.tile<[192], f32>
+  %57 = ttile.elementwise %19, %56 {fn = "eq"} : (!ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> !ttile.tile<[192], bool>
+  %58 = ttile.constant {value = 1.0} : () -> !ttile.tile<[192], f32>
+  %59 = ttile.select %57, %58, %19 : (!ttile.tile<[192], bool>, !ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> !ttile.tile<[192], f32>
+  %60 = ttile.broadcast %59 {axes = [0]} : (!ttile.tile<[192], f32>) -> !ttile.tile<[192, 64], f32>
+  %61 = ttile.elementwise %17, %60 {fn = "div"} : (!ttile.tile<[192, 64], f32>, !ttile.tile<[192, 64], f32>) -> !ttile.tile<[192, 64], f32>
+  %62 = ttile.cast %61 {rounding = "nearest_even"} : (!ttile.tile<[192, 64], f32>) -> !ttile.tile<[192, 64], bf16>
+  ttile.store %62, %3, %4, %5, %7, %8 {coords = ["_b", "_h", "_i", "_e"], axes = ["_i", "_e"], map = [_b, _h, _i, _e], bounds = [128, -1], space = "shared", layout = "rows", swizzle = 128, box = [1, 1, 64, 64]} : (!ttile.tile<[192, 64], bf16>, !ttile.buffer<[1, 1, 128, 64], bf16>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> ()
+  ttile.return
+}
+// -----
+// There is one ring.
+// CHECK: error[T0501]: `@many` says what does not fit: there are 1 rings, counted from 0, and one is said to be 3
+// CHECK: help: leave `ring`, `awaits`, `leaves` out, and what fits is chosen
+ttile.kernel @many(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2} {
+  %0 = ttile.program_id {axis = 0} : () -> !ttile.index
+  %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
+  %1 = ttile.program_id {axis = 1} : () -> !ttile.index
+  %j = ttile.index %1 {names = ["p"], expr = 256*p} : (!ttile.index) -> !ttile.index
+  %zero = ttile.constant {value = 0} : () -> !ttile.tile<[128, 256], f32>
+  %low = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %high = ttile.index {names = [], expr = 192} : () -> !ttile.index
+  %sum = ttile.for %low, %high, %zero {step = 64} ({
+  ^bb0(%k: !ttile.index, %acc: !ttile.tile<[128, 256], f32>):
+    %a = ttile.load %x, %i, %k {coords = ["m", "k"], axes = ["m", "k"], map = [m, k], bounds = [256, 192], space = "shared", layout = "rows", swizzle = 128, box = [128, 64], ring = 3} : (!ttile.buffer<[256, 192], bf16>, !ttile.index, !ttile.index) -> !ttile.tile<[128, 64], bf16>
+    %b = ttile.load %w, %j, %k {coords = ["n", "k"], axes = ["k", "n"], map = [n, k], bounds = [192, 512], space = "shared", layout = "columns", swizzle = 128, box = [256, 64], ring = 3} : (!ttile.buffer<[512, 192], bf16>, !ttile.index, !ttile.index) -> !ttile.tile<[64, 256], bf16>
+    %c = ttile.cast %a : (!ttile.tile<[128, 64], bf16>) -> !ttile.tile<[128, 64], f32>
+    %d = ttile.cast %b : (!ttile.tile<[64, 256], bf16>) -> !ttile.tile<[64, 256], f32>
+    %e = ttile.dot %c, %d, %acc {unit = "wgmma", instruction = [64, 256, 16]} : (!ttile.tile<[128, 64], f32>, !ttile.tile<[64, 256], f32>, !ttile.tile<[128, 256], f32>) -> !ttile.tile<[128, 256], f32>
+    ttile.yield %e : (!ttile.tile<[128, 256], f32>) -> ()
+  }) : (!ttile.index, !ttile.index, !ttile.tile<[128, 256], f32>) -> !ttile.tile<[128, 256], f32>
+  ttile.store %sum, %y, %i, %j {coords = ["m", "n"], axes = ["m", "n"], map = [m, n], bounds = [256, 512], space = "shared", layout = "rows", swizzle = 128, box = [64, 32]} : (!ttile.tile<[128, 256], f32>, !ttile.buffer<[256, 512], f32>, !ttile.index, !ttile.index) -> ()
+  ttile.return
+}
+// -----
+// A product that waits for one of its sides would read the other before it is there.
+// CHECK: error[T0501]: `@early` says what does not fit: `ttile.dot` awaits ring 0, and what it reads needs rings 0 and 1
+// CHECK: help: leave `ring`, `awaits`, `leaves` out, and what fits is chosen
+ttile.kernel @early(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2} {
+  %0 = ttile.program_id {axis = 0} : () -> !ttile.index
+  %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
+  %1 = ttile.program_id {axis = 1} : () -> !ttile.index
+  %j = ttile.index %1 {names = ["p"], expr = 256*p} : (!ttile.index) -> !ttile.index
+  %zero = ttile.constant {value = 0} : () -> !ttile.tile<[128, 256], f32>
+  %low = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %high = ttile.index {names = [], expr = 192} : () -> !ttile.index
+  %sum = ttile.for %low, %high, %zero {step = 64} ({
+  ^bb0(%k: !ttile.index, %acc: !ttile.tile<[128, 256], f32>):
+    %a = ttile.load %x, %i, %k {coords = ["m", "k"], axes = ["m", "k"], map = [m, k], bounds = [256, 192], space = "shared", layout = "rows", swizzle = 128, box = [128, 64], ring = 0} : (!ttile.buffer<[256, 192], bf16>, !ttile.index, !ttile.index) -> !ttile.tile<[128, 64], bf16>
+    %b = ttile.load %w, %j, %k {coords = ["n", "k"], axes = ["k", "n"], map = [n, k], bounds = [192, 512], space = "shared", layout = "columns", swizzle = 128, box = [256, 64], ring = 1} : (!ttile.buffer<[512, 192], bf16>, !ttile.index, !ttile.index) -> !ttile.tile<[64, 256], bf16>
+    %c = ttile.cast %a : (!ttile.tile<[128, 64], bf16>) -> !ttile.tile<[128, 64], f32>
+    %d = ttile.cast %b : (!ttile.tile<[64, 256], bf16>) -> !ttile.tile<[64, 256], f32>
+    %e = ttile.dot %c, %d, %acc {unit = "wgmma", instruction = [64, 256, 16], awaits = [0]} : (!ttile.tile<[128, 64], f32>, !ttile.tile<[64, 256], f32>, !ttile.tile<[128, 256], f32>) -> !ttile.tile<[128, 256], f32>
+    ttile.yield %e : (!ttile.tile<[128, 256], f32>) -> ()
+  }) : (!ttile.index, !ttile.index, !ttile.tile<[128, 256], f32>) -> !ttile.tile<[128, 256], f32>
+  ttile.store %sum, %y, %i, %j {coords = ["m", "n"], axes = ["m", "n"], map = [m, n], bounds = [256, 512], space = "shared", layout = "rows", swizzle = 128, box = [64, 32]} : (!ttile.tile<[128, 256], f32>, !ttile.buffer<[256, 512], f32>, !ttile.index, !ttile.index) -> ()
+  ttile.return
+}
+// -----
+// The loop goes on to read what its first product leaves.
+// CHECK: error[T0501]: `@left` says what does not fit: `ttile.dot` leaves ring 2, and what it reads needs ring 1
+// CHECK: help: leave `ring`, `awaits`, `leaves` out, and what fits is chosen
+ttile.kernel @left(%0: !ttile.buffer<[1, 1, 128, 64], bf16>, %1: !ttile.buffer<[1, 1, 256, 64], bf16>, %2: !ttile.buffer<[1, 1, 256, 64], bf16>, %3: !ttile.buffer<[1, 1, 128, 64], bf16>) attributes {symbols = [], grid = [1, 1, 1], writes = [3], kind = "library", warpgroups = 3} {
+  %4 = ttile.program_id {axis = 0} : () -> !ttile.index
+  %5 = ttile.program_id {axis = 1} : () -> !ttile.index
+  %6 = ttile.program_id {axis = 2} : () -> !ttile.index
+  %7 = ttile.index %6 {names = ["_p"], expr = 192*_p} : (!ttile.index) -> !ttile.index
+  %8 = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %9 = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %10 = ttile.load %0, %4, %5, %7, %9 {coords = ["_b", "_h", "_i", "_d"], axes = ["_i", "_d"], map = [_b, _h, _i, _d], bounds = [128, -1], space = "shared", layout = "rows", swizzle = 128, box = [1, 1, 128, 64]} : (!ttile.buffer<[1, 1, 128, 64], bf16>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttile.tile<[192, 64], bf16>
+  %11 = ttile.cast %10 : (!ttile.tile<[192, 64], bf16>) -> !ttile.tile<[192, 64], f32>
+  %12 = ttile.constant {value = 0.0} : () -> !ttile.tile<[192, 64], f32>
+  %13 = ttile.constant {value = -inf} : () -> !ttile.tile<[192], f32>
+  %14 = ttile.constant {value = 0.0} : () -> !ttile.tile<[192], f32>
+  %15 = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %16 = ttile.index {names = [], expr = 256} : () -> !ttile.index
+  %17, %18, %19 = ttile.for %15, %16, %12, %13, %14 {step = 128} ({
+  ^bb0(%20: !ttile.index, %21: !ttile.tile<[192, 64], f32>, %22: !ttile.tile<[192], f32>, %23: !ttile.tile<[192], f32>):
+    %24 = ttile.constant {value = 0.0} : () -> !ttile.tile<[192, 128], f32>
+    %25 = ttile.index {names = [], expr = 0} : () -> !ttile.index
+    %26 = ttile.load %1, %4, %5, %20, %25 {coords = ["_b", "_g", "_j", "_d"], axes = ["_j", "_d"], map = [_b, _g, _j, _d], bounds = [-1, -1], space = "shared", layout = "rows", swizzle = 128, box = [1, 1, 128, 64]} : (!ttile.buffer<[1, 1, 256, 64], bf16>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttile.tile<[128, 64], bf16>
+    %27 = ttile.cast %26 : (!ttile.tile<[128, 64], bf16>) -> !ttile.tile<[128, 64], f32>
+    %28 = ttile.transpose %27 : (!ttile.tile<[128, 64], f32>) -> !ttile.tile<[64, 128], f32>
+    %29 = ttile.dot %11, %28, %24 {unit = "wgmma", instruction = [64, 128, 16], leaves = [2]} : (!ttile.tile<[192, 64], f32>, !ttile.tile<[64, 128], f32>, !ttile.tile<[192, 128], f32>) -> !ttile.tile<[192, 128], f32>
+    %30 = ttile.reduce %29 {kind = "max", axis = 1} : (!ttile.tile<[192, 128], f32>) -> !ttile.tile<[192], f32>
+    %31 = ttile.elementwise %22, %30 {fn = "max"} : (!ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> !ttile.tile<[192], f32>
+    %32 = ttile.constant {value = -inf} : () -> !ttile.tile<[192], f32>
+    %33 = ttile.elementwise %31, %32 {fn = "eq"} : (!ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> !ttile.tile<[192], bool>
+    %34 = ttile.constant {value = 0.0} : () -> !ttile.tile<[192], f32>
+    %35 = ttile.select %33, %34, %31 : (!ttile.tile<[192], bool>, !ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> !ttile.tile<[192], f32>
+    %36 = ttile.constant {value = 0.18033688011112042} : () -> !ttile.tile<[192], f32>
+    %37 = ttile.elementwise %35, %36 {fn = "mul"} : (!ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> !ttile.tile<[192], f32>
+    %38 = ttile.elementwise %37 {fn = "neg"} : (!ttile.tile<[192], f32>) -> !ttile.tile<[192], f32>
+    %39 = ttile.index {names = [], expr = 0} : () -> !ttile.index
+    %40 = ttile.constant {value = 0.18033688011112042} : () -> !ttile.tile<[192, 128], f32>
+    %41 = ttile.broadcast %38 {axes = [0]} : (!ttile.tile<[192], f32>) -> !ttile.tile<[192, 128], f32>
+    %42 = ttile.elementwise %29, %40, %41 {fn = "fma"} : (!ttile.tile<[192, 128], f32>, !ttile.tile<[192, 128], f32>, !ttile.tile<[192, 128], f32>) -> !ttile.tile<[192, 128], f32>
+    %43 = ttile.elementwise %42 {fn = "exp2"} : (!ttile.tile<[192, 128], f32>) -> !ttile.tile<[192, 128], f32>
+    %44 = ttile.elementwise %22, %36, %38 {fn = "fma"} : (!ttile.tile<[192], f32>, !ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> !ttile.tile<[192], f32>
+    %45 = ttile.elementwise %44 {fn = "exp2"} : (!ttile.tile<[192], f32>) -> !ttile.tile<[192], f32>
+    %46 = ttile.elementwise %23, %45 {fn = "mul"} : (!ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> !ttile.tile<[192], f32>
+    %47 = ttile.reduce %43 {kind = "sum", axis = 1} : (!ttile.tile<[192, 128], f32>) -> !ttile.tile<[192], f32>
+    %48 = ttile.elementwise %46, %47 {fn = "add"} : (!ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> !ttile.tile<[192], f32>
+    %49 = ttile.broadcast %45 {axes = [0]} : (!ttile.tile<[192], f32>) -> !ttile.tile<[192, 64], f32>
+    %50 = ttile.elementwise %21, %49 {fn = "mul"} : (!ttile.tile<[192, 64], f32>, !ttile.tile<[192, 64], f32>) -> !ttile.tile<[192, 64], f32>
+    %51 = ttile.load %2, %4, %5, %8, %20 {coords = ["_b", "_g", "_e", "_j"], axes = ["_j", "_e"], map = [_b, _g, _j, _e], bounds = [-1, -1], space = "shared", layout = "rows", swizzle = 128, box = [1, 1, 128, 64]} : (!ttile.buffer<[1, 1, 256, 64], bf16>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttile.tile<[128, 64], bf16>
+    %52 = ttile.cast %43 {rounding = "nearest_even"} : (!ttile.tile<[192, 128], f32>) -> !ttile.tile<[192, 128], bf16>
+    %53 = ttile.cast %52 : (!ttile.tile<[192, 128], bf16>) -> !ttile.tile<[192, 128], f32>
+    %54 = ttile.cast %51 : (!ttile.tile<[128, 64], bf16>) -> !ttile.tile<[128, 64], f32>
+    %55 = ttile.dot %53, %54, %50 {unit = "wgmma", instruction = [64, 64, 16]} : (!ttile.tile<[192, 128], f32>, !ttile.tile<[128, 64], f32>, !ttile.tile<[192, 64], f32>) -> !ttile.tile<[192, 64], f32>
+    ttile.yield %55, %31, %48 : (!ttile.tile<[192, 64], f32>, !ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> ()
+  }) : (!ttile.index, !ttile.index, !ttile.tile<[192, 64], f32>, !ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> (!ttile.tile<[192, 64], f32>, !ttile.tile<[192], f32>, !ttile.tile<[192], f32>)
+  %56 = ttile.constant {value = 0.0} : () -> !ttile.tile<[192], f32>
+  %57 = ttile.elementwise %19, %56 {fn = "eq"} : (!ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> !ttile.tile<[192], bool>
+  %58 = ttile.constant {value = 1.0} : () -> !ttile.tile<[192], f32>
+  %59 = ttile.select %57, %58, %19 : (!ttile.tile<[192], bool>, !ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> !ttile.tile<[192], f32>
+  %60 = ttile.broadcast %59 {axes = [0]} : (!ttile.tile<[192], f32>) -> !ttile.tile<[192, 64], f32>
+  %61 = ttile.elementwise %17, %60 {fn = "div"} : (!ttile.tile<[192, 64], f32>, !ttile.tile<[192, 64], f32>) -> !ttile.tile<[192, 64], f32>
+  %62 = ttile.cast %61 {rounding = "nearest_even"} : (!ttile.tile<[192, 64], f32>) -> !ttile.tile<[192, 64], bf16>
+  ttile.store %62, %3, %4, %5, %7, %8 {coords = ["_b", "_h", "_i", "_e"], axes = ["_i", "_e"], map = [_b, _h, _i, _e], bounds = [128, -1], space = "shared", layout = "rows", swizzle = 128, box = [1, 1, 64, 64]} : (!ttile.tile<[192, 64], bf16>, !ttile.buffer<[1, 1, 128, 64], bf16>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> ()
+  ttile.return
+}
+// -----
+// What is in registers has no barrier.
+// CHECK: error[T0501]: a `ring` is the number of one in shared memory, got 0
+ttile.kernel @nowhere(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2} {
+  %0 = ttile.program_id {axis = 0} : () -> !ttile.index
+  %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
+  %1 = ttile.program_id {axis = 1} : () -> !ttile.index
+  %j = ttile.index %1 {names = ["p"], expr = 256*p} : (!ttile.index) -> !ttile.index
+  %zero = ttile.constant {value = 0} : () -> !ttile.tile<[128, 256], f32>
+  %low = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %high = ttile.index {names = [], expr = 192} : () -> !ttile.index
+  %sum = ttile.for %low, %high, %zero {step = 64} ({
+  ^bb0(%k: !ttile.index, %acc: !ttile.tile<[128, 256], f32>):
+    %a = ttile.load %x, %i, %k {coords = ["m", "k"], axes = ["m", "k"], map = [m, k], bounds = [256, 192], space = "registers", ring = 0} : (!ttile.buffer<[256, 192], bf16>, !ttile.index, !ttile.index) -> !ttile.tile<[128, 64], bf16>
+    %b = ttile.load %w, %j, %k {coords = ["n", "k"], axes = ["k", "n"], map = [n, k], bounds = [192, 512], space = "shared", layout = "columns", swizzle = 128, box = [256, 64]} : (!ttile.buffer<[512, 192], bf16>, !ttile.index, !ttile.index) -> !ttile.tile<[64, 256], bf16>
+    %c = ttile.cast %a : (!ttile.tile<[128, 64], bf16>) -> !ttile.tile<[128, 64], f32>
+    %d = ttile.cast %b : (!ttile.tile<[64, 256], bf16>) -> !ttile.tile<[64, 256], f32>
+    %e = ttile.dot %c, %d, %acc {unit = "wgmma", instruction = [64, 256, 16]} : (!ttile.tile<[128, 64], f32>, !ttile.tile<[64, 256], f32>, !ttile.tile<[128, 256], f32>) -> !ttile.tile<[128, 256], f32>
+    ttile.yield %e : (!ttile.tile<[128, 256], f32>) -> ()
+  }) : (!ttile.index, !ttile.index, !ttile.tile<[128, 256], f32>) -> !ttile.tile<[128, 256], f32>
+  ttile.store %sum, %y, %i, %j {coords = ["m", "n"], axes = ["m", "n"], map = [m, n], bounds = [256, 512], space = "shared", layout = "rows", swizzle = 128, box = [64, 32]} : (!ttile.tile<[128, 256], f32>, !ttile.buffer<[256, 512], f32>, !ttile.index, !ttile.index) -> ()
+  ttile.return
+}
+// -----
+// A ring is left once.
+// CHECK: error[T0501]: `leaves` are numbers of rings, each once, got [0, 0]
+ttile.kernel @twice(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2} {
+  %0 = ttile.program_id {axis = 0} : () -> !ttile.index
+  %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
+  %1 = ttile.program_id {axis = 1} : () -> !ttile.index
+  %j = ttile.index %1 {names = ["p"], expr = 256*p} : (!ttile.index) -> !ttile.index
+  %zero = ttile.constant {value = 0} : () -> !ttile.tile<[128, 256], f32>
+  %low = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %high = ttile.index {names = [], expr = 192} : () -> !ttile.index
+  %sum = ttile.for %low, %high, %zero {step = 64} ({
+  ^bb0(%k: !ttile.index, %acc: !ttile.tile<[128, 256], f32>):
+    %a = ttile.load %x, %i, %k {coords = ["m", "k"], axes = ["m", "k"], map = [m, k], bounds = [256, 192], space = "shared", layout = "rows", swizzle = 128, box = [128, 64]} : (!ttile.buffer<[256, 192], bf16>, !ttile.index, !ttile.index) -> !ttile.tile<[128, 64], bf16>
+    %b = ttile.load %w, %j, %k {coords = ["n", "k"], axes = ["k", "n"], map = [n, k], bounds = [192, 512], space = "shared", layout = "columns", swizzle = 128, box = [256, 64]} : (!ttile.buffer<[512, 192], bf16>, !ttile.index, !ttile.index) -> !ttile.tile<[64, 256], bf16>
+    %c = ttile.cast %a : (!ttile.tile<[128, 64], bf16>) -> !ttile.tile<[128, 64], f32>
+    %d = ttile.cast %b : (!ttile.tile<[64, 256], bf16>) -> !ttile.tile<[64, 256], f32>
+    %e = ttile.dot %c, %d, %acc {unit = "wgmma", instruction = [64, 256, 16], leaves = [0, 0]} : (!ttile.tile<[128, 64], f32>, !ttile.tile<[64, 256], f32>, !ttile.tile<[128, 256], f32>) -> !ttile.tile<[128, 256], f32>
+    ttile.yield %e : (!ttile.tile<[128, 256], f32>) -> ()
+  }) : (!ttile.index, !ttile.index, !ttile.tile<[128, 256], f32>) -> !ttile.tile<[128, 256], f32>
+  ttile.store %sum, %y, %i, %j {coords = ["m", "n"], axes = ["m", "n"], map = [m, n], bounds = [256, 512], space = "shared", layout = "rows", swizzle = 128, box = [64, 32]} : (!ttile.tile<[128, 256], f32>, !ttile.buffer<[256, 512], f32>, !ttile.index, !ttile.index) -> ()
+  ttile.return
+}
