@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from tessera.api.state import KVCache
+from tessera.compiler.backend import backend_for_kind
 from tessera.diagnostics.codes import ArgumentError, DeviceError, TracingError
 from tessera.frontend.functions.operands import is_tensor
 from tessera.frontend.policy_scopes import PolicyScope
 from tessera.frontend.pytree import flatten, unflatten
 from tessera.ir.base import dispatch
 from tessera.ir.graph.policy_casts import static_bits
-from tessera.types.device import DEVICE, Device, Gpus
+from tessera.types.device import DEVICE, Device, Gpus, cpu
 from tessera.types.policy import SILENT
 
 # `with stream("compute"):` says which stream of a device work goes to, by a name that this process shares.
@@ -153,7 +154,7 @@ def _named(what: str, where: Any) -> Device:
 
 def _found(wanted: Device, otherwise: Device | None) -> Device:
     """The device, or the one to go to instead."""
-    if wanted.kind == "cpu" and wanted.index == 0:
+    if wanted == cpu:
         return wanted
     missing = _missing(wanted)
     if missing is None:
@@ -167,16 +168,12 @@ def _found(wanted: Device, otherwise: Device | None) -> Device:
 
 def _missing(wanted: Device) -> str | None:
     """Why there is no such device; None where there is."""
-    if wanted.kind != "gpu":
-        return "a machine has one `cpu`"
-    from tessera.runtime.devices.cuda.driver import driver  # noqa: PLC0415 - only where a GPU is asked for
+    from tessera.runtime.devices import find_device  # noqa: PLC0415 - only where another device is asked for
 
     try:
-        found = driver()
+        find_device(backend_for_kind(wanted.kind).device).at(wanted.index)
     except DeviceError as error:
         return error.message
-    if found.ordinal != wanted.index:
-        return f"this process works on gpu[{found.ordinal}], which TESSERA_CUDA_DEVICE says"
     return None
 
 
