@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from tessera.api.effects import deterministic
     from tessera.api.jit import Jit, jit
     from tessera.api.kernel import Kernel, kernel
+    from tessera.api.kv_cache import KVCache
     from tessera.api.placement import device, prefetch
     from tessera.api.precision import AdaptivePrecision, LossScaler
     from tessera.api.quantized import Quantized, quantize
     from tessera.api.shape_trace import ShapeTrace, shape_trace
-    from tessera.api.state import KVCache
     from tessera.api.tensor import Tensor
     from tessera.compiler.options import Options
     from tessera.diagnostics.error import InternalError, TesseraError
@@ -85,7 +85,7 @@ _HOME = {
     "tessera.api.constraints": "constrain require",
     "tessera.api.control": "cond while_loop fori_loop scan",
     "tessera.api.shape_trace": "ShapeTrace shape_trace",
-    "tessera.api.state": "KVCache",
+    "tessera.api.kv_cache": "KVCache",
     "tessera.api.callbacks": "debug_print io_callback",
     "tessera.api.effects": "deterministic",
     "tessera.api.placement": "device prefetch",

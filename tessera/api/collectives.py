@@ -19,7 +19,7 @@ from tessera.ir.base.tape import Tape
 from tessera.ir.graph.ops import REGISTRY
 from tessera.runtime import reads
 from tessera.runtime.ranks import world
-from tessera.runtime.ranks.mesh import MESH, Mesh, mesh_in_force, mesh_of
+from tessera.runtime.ranks.world import MESH, Mesh, mesh_in_force, mesh_of
 from tessera.types.dim import Dim
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def run(
 
     Raises: RankError (T0712) where a rank fails, with its error as the cause; all others are ended then.
     """
-    from tessera.runtime.ranks.launch import MOST, launch  # noqa: PLC0415 - few programs start others
+    from tessera.runtime.ranks.processes import MOST, launch  # noqa: PLC0415 - few programs start others
 
     callables("run", function=function)
     if not 1 <= whole("run", "ranks", ranks) <= MOST:

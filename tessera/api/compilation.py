@@ -48,7 +48,7 @@ def load(tape: Tape, options: Options, name: str = "") -> tuple[Loaded, Origin]:
     if executable is not None:
         return _loaded(executable, tape, options), Origin("disk cache", key)
     from tessera.runtime.ranks import world  # noqa: PLC0415 - see above
-    from tessera.runtime.ranks.turns import turn  # noqa: PLC0415
+    from tessera.runtime.ranks.world import turn  # noqa: PLC0415
 
     with turn(key):
         # Of several ranks that want one program, the first makes it, and the others find it.

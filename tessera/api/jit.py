@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from tessera.api import eager as eager  # the ops that functions call: loaded here, not by the first call of one
-from tessera.api import guards
-from tessera.api.captures import Captures
+from tessera.api import specialization
+from tessera.api.captured_variables import Captures, Outside
 from tessera.api.compilation import load, placed
-from tessera.api.outside import Outside
 from tessera.api.recompile import Around, CacheInfo, History
 from tessera.api.specialization import Specialization
 from tessera.compiler.backend import manifest_of
@@ -270,7 +269,7 @@ class Jit(_Hot):
         before = Outside(self.function, given)
         with noted() as read:
             traced = self._trace(signature)
-        guards.check(signature, traced, call.tensors)
+        specialization.check(signature, traced, call.tensors)
         captures = Captures(self.function, given, before, traced.lifted, read)
         if captures.meshes:
             from tessera.api.collectives import refuse_to_run  # noqa: PLC0415 - few programs have any

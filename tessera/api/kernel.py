@@ -206,7 +206,7 @@ class Kernel:
         import numpy as np  # noqa: PLC0415 - the interpreter's alone
 
         from tessera.api.tensor import Tensor  # noqa: PLC0415
-        from tessera.compiler.run_kernel import run_program, run_python  # noqa: PLC0415
+        from tessera.compiler.kernel_trial import run_program, run_python  # noqa: PLC0415
 
         arguments = self._bound(args, kwargs).arguments
         given, lead = self._operands(arguments, lambda x, shape: np.asarray(x).reshape(shape), lambda x: x.shape)

@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tessera.api.state import KVCache
+from tessera.api.kv_cache import KVCache
 from tessera.compiler.backend import backend_for_kind
 from tessera.diagnostics.codes import ArgumentError, DeviceError, TracingError
 from tessera.frontend.functions.operands import is_tensor

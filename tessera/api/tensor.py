@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from tessera.runtime import operators
-from tessera.runtime.support import missing_source, set_object_compiler
+from tessera.runtime.native.support import missing_source, set_object_compiler
 from tessera.runtime.tensor import Tensor
 
 _NAMES = (

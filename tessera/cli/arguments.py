@@ -21,7 +21,7 @@ import numpy as np
 
 from tessera.api.jit import Jit, jit
 from tessera.api.kernel import Kernel
-from tessera.api.state import KVCache
+from tessera.api.kv_cache import KVCache
 from tessera.diagnostics.error import TesseraError
 from tessera.frontend.annotations import declared_form
 from tessera.frontend.pytree import unflatten

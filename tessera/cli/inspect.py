@@ -11,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tessera.cli.arguments import Given, TargetError, find, looked_at
-from tessera.compiler.inspect import LEVELS, Inspection, Line, inspect_tape
-from tessera.compiler.inspect_page import page
+from tessera.compiler.inspect import LEVELS, Inspection, Line, inspect_tape, page
 from tessera.diagnostics.error import TesseraError
 
 _SIGNATURE = re.compile(r" : \(.*$| : !.*$")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import typer
 
 from tessera.diagnostics.error import TesseraError
-from tessera.runtime.ranks.launch import MOST, launch
+from tessera.runtime.ranks.processes import MOST, launch
 
 
 def start(file: str, argv: Sequence[str], ranks: int, seconds: float | None) -> int:

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.compiler.backend import Compilation, backend_of
-from tessera.compiler.failure import leaving_a_script
-from tessera.compiler.movements import movements_of
 from tessera.compiler.options import Options
-from tessera.compiler.report import report_of
-from tessera.diagnostics.codes import TargetVerifyError
+from tessera.compiler.report import movements_of, report_of
+from tessera.diagnostics.codes import CodegenError, TargetVerifyError
+from tessera.diagnostics.error import InternalError, TesseraError
 from tessera.ir.base.choice import StaticChooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.pipeline import Stages
+from tessera.ir.base.reproducer import write_reproducer
 from tessera.ir.base.tape import Tape
-from tessera.ir.base.text import print_module
+from tessera.ir.base.text import parse_module, print_module
+from tessera.ir.base.verify import symbol_table
 from tessera.ir.base.version import stamp
 from tessera.ir.graph import pipeline as graph
-from tessera.ir.graph.from_tape import from_tape
+from tessera.ir.graph.from_tape import from_tape, to_tape
 from tessera.ir.schedule import pipeline as schedule
 from tessera.ir.schedule.fusions import programs_in
 from tessera.ir.schedule.in_place import donated_in, kept_in
@@ -36,6 +38,50 @@ from tessera.ir.target.program import Begin, Code, callback_of, interface_of
 from tessera.ir.tile import pipeline as tile
 from tessera.runtime.executable import Executable, Guard, Port
 from tessera.types.tensor_type import TensorType
+
+# What a failed compilation leaves behind: a script that holds the whole program and compiles it again.
+
+
+@contextmanager
+def leaving_a_script(tape: Tape, options: Options) -> Generator[None]:
+    """Within it, a failure that is not the user's names a script that shows it again."""
+    try:
+        yield
+    except CodegenError as error:
+        note = f"{write_script(tape, options, error.message)} compiles the whole program again"
+        raise CodegenError(error.message, span=error.span, notes=(*error.notes, note), fix=error.fix) from error
+    except TesseraError:
+        raise
+    except InternalError as error:
+        error.script = error.script or write_script(tape, options, error.message)
+        raise
+    except Exception as error:
+        message = f"{type(error).__name__}: {error}"
+        script = write_script(tape, options, message)
+        raise InternalError(message, where="compiler", script=script, command=f"python {script}") from error
+
+
+def write_script(tape: Tape, options: Options, message: str) -> str:
+    """The path of a script that needs nothing but Tessera: the program as Graph IR, its options, and the call."""
+    graph = print_module(from_tape(tape))
+    first = message.splitlines()[0] if message else "unknown"
+    text = (
+        f'"""Compiles a program that failed with: {_quoted(first)}"""\n\n'
+        "from tessera.compiler.compile import replay\n\n"
+        f"OPTIONS = {options.text!r}\n"
+        f"GRAPH = {_literal(graph)}\n\n"
+        "replay(GRAPH, OPTIONS)\n"
+    )
+    return str(write_reproducer("compile", ".py", text))
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', "'")
+
+
+def _literal(text: str) -> str:
+    """A string of several lines as Python source that reads like the text."""
+    return repr(text) if '"""' in text or "\\" in text else f'"""\\\n{text}"""'
 
 
 @dataclass(frozen=True)
@@ -204,3 +250,12 @@ def _ports(types: Sequence[TensorType], names: Sequence[str] = ()) -> tuple[Port
         Port(type.dtype.name, tuple(map(str, type.shape)), names[at] if at < len(names) else "")
         for at, type in enumerate(types)
     )
+
+
+# Compiling a program again from its text: what the scripts of failed compilations call.
+
+
+def replay(graph: str, options: str) -> Executable:
+    """The executable of a program given as Graph IR and the text of its options; raises as compiling it did."""
+    function = symbol_table(parse_module(graph))["main"]
+    return compile_tape(to_tape(function), Options.parse(options))

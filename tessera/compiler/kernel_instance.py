@@ -62,7 +62,7 @@ class KernelInstance:
         return Outcome(made.results, made.equalities)
 
     def reference(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
-        from tessera.compiler.run_kernel import run_program  # noqa: PLC0415 - it needs NumPy and xDSL
+        from tessera.compiler.kernel_trial import run_program  # noqa: PLC0415 - it needs NumPy and xDSL
 
         return run_program(self, arrays)
 

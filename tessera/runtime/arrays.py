@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tessera.diagnostics.codes import OutOfMemoryError, RuntimeArgumentError
 from tessera.diagnostics.error import InternalError
 from tessera.runtime.element import integer_range
-from tessera.runtime.support import Support
+from tessera.runtime.native.support import Support
 from tessera.types.dtype import ALL, BY_NAME, DType
 
 if TYPE_CHECKING:

@@ -6,9 +6,22 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tessera.diagnostics.codes import RuntimeArgumentError
+from tessera.diagnostics.codes import DonatedError, RuntimeArgumentError
 from tessera.runtime.tensor import MOVED, SPENT, Tensor, shown
+from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
+
+# What is said of tensors that were given up to a call.
+
+
+def donated_error(shape: Sequence[int], dtype: DType) -> DonatedError:
+    """A tensor is used that was given up."""
+    return DonatedError(
+        f"a tensor {list(shape)} {dtype} is used that was given up to a call, which may have written over it",
+        notes=("rule: arguments that `donate` names belong to the call, and its results to the caller",),
+        fix="use what the call returned in its place, or leave the argument out of `donate`",
+    )
+
 
 _OWNER_BLOCK, _OWNER_OBJECT = 1, 2
 _CONTIGUOUS = 1

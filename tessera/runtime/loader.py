@@ -6,11 +6,121 @@ import ctypes
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tessera.diagnostics.codes import LoadError
-from tessera.runtime import elf
-from tessera.runtime.elf import ObjectFile, Relocation, Section, read_object
 from tessera.types.frozen import frozen
+
+# Reads x86-64 ELF relocatable files: their sections, symbols and relocations as plain records.
+
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_RELA = struct.Struct("<QQq")
+
+_RELOCATABLE, _X86_64 = 1, 62
+SYMTAB, STRTAB, RELA, NOBITS = 2, 3, 4, 8
+WRITE, ALLOC, TLS = 0x1, 0x2, 0x400
+UNDEFINED, ABSOLUTE, COMMON = 0, 0xFFF1, 0xFFF2
+LOCAL, GLOBAL, WEAK = 0, 1, 2
+
+# Relocation kinds (System V x86-64 psABI, section 4.4.1).
+R_64, R_PC32, R_PLT32, R_GOTPCREL, R_32, R_32S, R_PC64 = 1, 2, 4, 9, 10, 11, 24
+R_GOTPCRELX, R_REX_GOTPCRELX = 41, 42
+R_GOTOFF64, R_GOT64, R_GOTPCREL64, R_GOTPC64, R_PLTOFF64 = 25, 27, 28, 29, 31  # the large code model
+
+
+class Section(NamedTuple):
+    """A piece of the file that occupies memory; `data` is empty for zero-filled ones."""
+
+    name: str
+    number: int
+    writable: bool
+    align: int
+    size: int
+    data: bytes
+
+
+class Symbol(NamedTuple):
+    """A name, where it is defined (a section number or one of the reserved ones), and its offset there."""
+
+    name: str
+    binding: int
+    section: int
+    value: int
+    size: int
+
+
+class Relocation(NamedTuple):
+    """A hole at `offset` of section `section`, to be filled from symbol number `symbol`."""
+
+    section: int
+    offset: int
+    kind: int
+    symbol: int
+    addend: int
+
+
+class ObjectFile(NamedTuple):
+    """What a linker needs of one relocatable file."""
+
+    sections: tuple[Section, ...]
+    symbols: tuple[Symbol, ...]
+    relocations: tuple[Relocation, ...]
+
+
+def read_object(data: bytes) -> ObjectFile:
+    """Parse one relocatable file; raises LoadError (T0704) if it is not one for x86-64."""
+    if len(data) < _HEADER.size or data[:4] != b"\x7fELF" or data[4] != 2 or data[5] != 1:
+        raise LoadError("object is not a 64-bit little-endian ELF file", span=None)
+    _, kind, machine, _, _, _, table, _, _, _, _, entry, count, names_at = _HEADER.unpack_from(data)
+    if kind != _RELOCATABLE or machine != _X86_64 or entry != _SECTION.size:
+        raise LoadError(f"object is for machine {machine}, type {kind}; expected a relocatable x86-64 file", span=None)
+    if table + count * entry > len(data):
+        raise LoadError("object is cut short: its section table is outside the file", span=None)
+    headers: list[tuple[int, ...]] = [_SECTION.unpack_from(data, table + index * entry) for index in range(count)]
+    names = _bytes_of(data, headers[int(names_at)])
+    sections: list[Section] = []
+    symbols: tuple[Symbol, ...] = ()
+    for index, header in enumerate(headers):
+        name_at, kind, flags, _, _, size, link, _, align, _ = header
+        if kind == SYMTAB:
+            symbols = _symbols(_bytes_of(data, header), _bytes_of(data, headers[link]))
+        name = _name(names, name_at)
+        # Unwind tables serve exceptions and debuggers; our code raises nothing and is not registered with either.
+        if not flags & ALLOC or name == ".eh_frame":
+            continue
+        if flags & TLS:
+            raise LoadError(f"object has thread-local data (`{name}`), which is not linked", span=None)
+        contents = b"" if kind == NOBITS else _bytes_of(data, header)
+        sections.append(Section(name, index, bool(flags & WRITE), max(align, 1), size, contents))
+    placed = {section.number for section in sections}
+    relocations = tuple(
+        Relocation(header[7], offset, info & 0xFFFFFFFF, info >> 32, addend)
+        for header in headers
+        if header[1] == RELA and header[7] in placed
+        for offset, info, addend in _RELA.iter_unpack(_bytes_of(data, header))
+    )
+    return ObjectFile(tuple(sections), symbols, relocations)
+
+
+def _bytes_of(data: bytes, header: tuple[int, ...]) -> bytes:
+    offset, size = header[4], header[5]
+    if offset + size > len(data):
+        raise LoadError("object is cut short: a section is outside the file", span=None)
+    return data[offset : offset + size]
+
+
+def _name(table: bytes, offset: int) -> str:
+    return table[offset : table.index(b"\0", offset)].decode()
+
+
+def _symbols(data: bytes, names: bytes) -> tuple[Symbol, ...]:
+    return tuple(
+        Symbol(_name(names, name_at), info >> 4, section, value, size)
+        for name_at, info, _, section, value, size in _SYMBOL.iter_unpack(data)
+    )
+
 
 PAGE = 4096
 _READ_WRITE, _READ_EXEC = 3, 5
@@ -26,22 +136,22 @@ _NEAR = (1 << 31) - PAGE  # reach of a 32-bit displacement, less the addend
 
 # How each kind of relocation is stored, and what its value is relative to.
 _FIELDS = {
-    elf.R_64: (_U64, "nothing"),
-    elf.R_32: (_U32, "nothing"),
-    elf.R_32S: (_I32, "nothing"),
-    elf.R_PC32: (_I32, "place"),
-    elf.R_PC64: (_I64, "place"),
-    elf.R_PLT32: (_I32, "place"),
-    elf.R_GOTPCREL: (_I32, "place"),
-    elf.R_GOTPCRELX: (_I32, "place"),
-    elf.R_REX_GOTPCRELX: (_I32, "place"),
-    elf.R_GOTPCREL64: (_I64, "place"),
-    elf.R_GOTPC64: (_I64, "place"),
-    elf.R_GOT64: (_I64, "table"),
-    elf.R_GOTOFF64: (_I64, "table"),
-    elf.R_PLTOFF64: (_I64, "table"),
+    R_64: (_U64, "nothing"),
+    R_32: (_U32, "nothing"),
+    R_32S: (_I32, "nothing"),
+    R_PC32: (_I32, "place"),
+    R_PC64: (_I64, "place"),
+    R_PLT32: (_I32, "place"),
+    R_GOTPCREL: (_I32, "place"),
+    R_GOTPCRELX: (_I32, "place"),
+    R_REX_GOTPCRELX: (_I32, "place"),
+    R_GOTPCREL64: (_I64, "place"),
+    R_GOTPC64: (_I64, "place"),
+    R_GOT64: (_I64, "table"),
+    R_GOTOFF64: (_I64, "table"),
+    R_PLTOFF64: (_I64, "table"),
 }
-_THROUGH_TABLE = frozenset((elf.R_GOTPCREL, elf.R_GOTPCRELX, elf.R_REX_GOTPCRELX, elf.R_GOTPCREL64, elf.R_GOT64))
+_THROUGH_TABLE = frozenset((R_GOTPCREL, R_GOTPCRELX, R_REX_GOTPCRELX, R_GOTPCREL64, R_GOT64))
 _TABLE_NAME = "_GLOBAL_OFFSET_TABLE_"
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -143,7 +253,7 @@ def _externals(files: Sequence[ObjectFile]) -> list[str]:
     for file in files:
         for relocation in file.relocations:
             symbol = file.symbols[relocation.symbol]
-            if symbol.binding != elf.LOCAL:
+            if symbol.binding != LOCAL:
                 names[symbol.name] = None
     return list(names)
 
@@ -167,16 +277,16 @@ def _definitions(files: Sequence[ObjectFile], image: _Image, base: int) -> dict[
     found: dict[str, tuple[int, int]] = {}
     for number, file in enumerate(files):
         for symbol in file.symbols:
-            if symbol.binding == elf.LOCAL or symbol.section == elf.UNDEFINED:
+            if symbol.binding == LOCAL or symbol.section == UNDEFINED:
                 continue
-            if symbol.section == elf.COMMON:
+            if symbol.section == COMMON:
                 raise LoadError(f"`{symbol.name}` is a common symbol, which is not linked", span=None)
             known = found.get(symbol.name)
-            if known is not None and known[1] == symbol.binding == elf.GLOBAL:
+            if known is not None and known[1] == symbol.binding == GLOBAL:
                 raise LoadError(f"`{symbol.name}` is defined by two objects", span=None)
-            if known is None or (known[1] == elf.WEAK and symbol.binding == elf.GLOBAL):
+            if known is None or (known[1] == WEAK and symbol.binding == GLOBAL):
                 address = symbol.value
-                if symbol.section != elf.ABSOLUTE:
+                if symbol.section != ABSOLUTE:
                     address += base + image.offset((number, symbol.section))
                 found[symbol.name] = (address, symbol.binding)
     return {name: address for name, (address, _) in found.items()}
@@ -222,9 +332,9 @@ def _relocate(number: int, file: ObjectFile, scope: _Scope) -> None:
         where = start + hole.offset
         half, place = (image.data, base + image.data_start + where) if writable else (image.code, base + where)
         symbol = file.symbols[hole.symbol]
-        if symbol.binding != elf.LOCAL:
+        if symbol.binding != LOCAL:
             target = scope.addresses[symbol.name]
-        elif symbol.section == elf.ABSOLUTE:
+        elif symbol.section == ABSOLUTE:
             target = symbol.value
         else:
             key = (number, symbol.section)
@@ -246,11 +356,11 @@ def _fill(half: bytearray, where: int, hole: Relocation, name: str, place: int, 
             raise LoadError("table relocation against a local symbol", span=None)
         target = scope.slots[name]
     # Only a call or jump may go by way of a stub; data that far away has to be reached through the table.
-    elif kind == elf.R_PLT32 and name in scope.stubs and not -_NEAR <= target - place < _NEAR:
+    elif kind == R_PLT32 and name in scope.stubs and not -_NEAR <= target - place < _NEAR:
         target = scope.stubs[name]
     value = target + hole.addend - (place if origin == "place" else scope.table if origin == "table" else 0)
     try:
-        writer.pack_into(half, where, value & _WORD if kind == elf.R_64 else value)
+        writer.pack_into(half, where, value & _WORD if kind == R_64 else value)
     except struct.error:
         raise LoadError(f"`{name}` is out of reach of a relocation of kind {kind}", span=None) from None
 

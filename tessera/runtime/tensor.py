@@ -11,11 +11,10 @@ from tessera.diagnostics.codes import OperatorError, OutOfMemoryError, RuntimeAr
 from tessera.diagnostics.error import InternalError
 from tessera.runtime import arrays, dlpack
 from tessera.runtime.buffers import buffer_address
-from tessera.runtime.element import FORMATS, Scalar, decode, encode
+from tessera.runtime.element import FORMATS, Scalar, decode, encode, render
+from tessera.runtime.native.support import Support, load_support
 from tessera.runtime.operators import Operators, set_operators
 from tessera.runtime.reads import READERS, tell
-from tessera.runtime.render import render
-from tessera.runtime.support import Support, load_support
 from tessera.types.annotation import TensorAnnotation, annotation_of
 from tessera.types.dtype import ALL, BY_NAME, DType
 
@@ -265,7 +264,7 @@ class Tensor(Operators):
     def _check(self) -> None:
         """Raises DonatedError (T0713) where the elements were given up to a call."""
         if native().describe(self._handle)[4] & SPENT:
-            from tessera.runtime.spent import donated_error  # noqa: PLC0415 - few tensors are given up
+            from tessera.runtime.donation import donated_error  # noqa: PLC0415 - few tensors are given up
 
             raise donated_error(self.shape, self.dtype)
 

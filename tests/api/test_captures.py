@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tessera as ts
-from tessera.api.outside import Outside
+from tessera.api.captured_variables import Outside
 
 F32 = np.float32
 ONE = np.ones(1, F32)

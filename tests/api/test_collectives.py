@@ -19,9 +19,8 @@ import tessera as ts
 from tessera import ops
 from tessera.diagnostics.codes import PositionError, RankError, TracingError
 from tessera.runtime.ranks import world
-from tessera.runtime.ranks.calls import Exchanges
-from tessera.runtime.ranks.mesh import MESH, NONE, mesh_of
 from tessera.runtime.ranks.shared_memory import LocalCommunicator, ends_of
+from tessera.runtime.ranks.world import MESH, NONE, Exchanges, mesh_of
 from tessera.runtime.timeline import Timeline
 from tests.runtime.ranks.threads import on_ranks
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.api.outside import Outside
+from tessera.api.captured_variables import Outside
 
 F32 = np.float32
 ONE = np.ones(1, F32)

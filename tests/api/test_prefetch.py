@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera import KTile, f32, kernel, tile
 from tessera.compiler.compile import lower
-from tessera.compiler.movements import movements_of
 from tessera.compiler.options import Options
+from tessera.compiler.report import movements_of
 from tessera.diagnostics.codes import ArgumentError
 
 W = ts.array(np.arange(32, dtype=np.float32).reshape(8, 4))

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from tessera.backends.cpu.backend import CpuBackend
-from tessera.compiler.compile import compile_tape
-from tessera.compiler.failure import write_script
+from tessera.compiler.compile import compile_tape, write_script
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import CodegenError
 from tessera.diagnostics.error import InternalError

@@ -11,8 +11,7 @@ import pytest
 from tessera import ops
 from tessera.cli import inspect as command
 from tessera.cli.arguments import Given
-from tessera.compiler.inspect import LEVELS, Inspection, inspect_tape
-from tessera.compiler.inspect_page import page
+from tessera.compiler.inspect import LEVELS, Inspection, inspect_tape, page
 from tessera.compiler.options import Options
 from tests.schedule.programs import trace, typed
 

@@ -10,7 +10,7 @@ import pytest
 
 import tessera as ts
 from tessera import Schedule
-from tessera.compiler.run_kernel import results_for
+from tessera.compiler.kernel_trial import results_for
 from tessera.ir.tile.interpret import run_kernel
 from tessera.ir.tile.write_records import write_kernel
 from tests.kernel import kernels

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tessera import Schedule
 from tessera.backends.cpu.expand_products import expanded, may_expand
-from tessera.compiler.run_kernel import results_for
+from tessera.compiler.kernel_trial import results_for
 from tessera.ir.tile.interpret import run_kernel
 from tessera.ir.tile.records import TileOp, without_unused
 from tessera.ir.tile.write_records import write_kernel

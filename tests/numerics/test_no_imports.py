@@ -16,7 +16,7 @@ import pytest
 
 import tessera as ts
 from tessera.runtime.launch import LoadedExecutable
-from tessera.runtime.support import support_object
+from tessera.runtime.native.support import support_object
 from tessera.runtime.tensor import Tensor
 from tests.determinism.programs import CASES, bits
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.runtime.support import Support, set_object_compiler
+from tessera.runtime.native.support import Support, set_object_compiler
 from tessera.runtime.tensor import native
 from tests.runtime.programs import compile_text
 

@@ -21,7 +21,7 @@ from tessera.diagnostics.codes import GuardError, LoadError, OutOfMemoryError, R
 from tessera.runtime.executable import Executable, Guard, Port
 from tessera.runtime.launch import LoadedExecutable
 from tessera.runtime.loader import link
-from tessera.runtime.support import Support
+from tessera.runtime.native.support import Support
 from tessera.runtime.tensor import Tensor
 from tests.runtime.programs import add_executable, compile_text, constant_text
 

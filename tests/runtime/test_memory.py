@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.runtime.support import Support
+from tessera.runtime.native.support import Support
 from tessera.runtime.tensor import Tensor, native
 from tessera.types.dtype import f32
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tessera.runtime.loader import LinkedCode, link
-from tessera.runtime.support import Support
+from tessera.runtime.native.support import Support
 from tests.runtime.programs import compile_text
 
 ROOT = Path(__file__).parents[2]
@@ -128,7 +128,7 @@ def test_without_memory_for_scratch_nothing_runs_and_the_caller_is_told(
 # The address space is bounded so that there is room for one scratch, and for no second one.
 SHORT = """
     import resource
-    from tessera.runtime.support import load_support
+    from tessera.runtime.native.support import load_support
     from tests.runtime.programs import compile_text
     from tests.runtime.test_pool import linked, run
 
@@ -244,7 +244,7 @@ def test_workers_take_no_signals(threads: Support) -> None:
 FORK = """
     import ctypes, os, sys
     from tessera.runtime.loader import link
-    from tessera.runtime.support import load_support
+    from tessera.runtime.native.support import load_support
     from tests.runtime.programs import compile_text
     from tests.runtime.test_pool import KERNELS, run
 

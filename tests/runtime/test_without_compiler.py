@@ -8,7 +8,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from tessera.runtime.support import support_object
+from tessera.runtime.native.support import support_object
 from tests.runtime.programs import add_executable
 
 ROOT = Path(__file__).parents[2]

@@ -22,7 +22,7 @@ from threading import Lock, Thread
 
 from tessera.diagnostics.codes import RankError
 from tessera.runtime import timeline
-from tessera.runtime.ranks.communicator import Exchange, Handle
+from tessera.runtime.ranks.world import Exchange, Handle
 from tessera.types.frozen import frozen
 
 SLOT, SLOTS = 1 << 20, 4

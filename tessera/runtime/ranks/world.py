@@ -1,14 +1,141 @@
-"""The world of a process: which rank it is, of how many, and how it reaches the others."""
+"""The world of a process: its rank, the mesh, how ranks communicate, and the collectives of programs that run."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import json
+import math
+import os
+import threading
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
+from math import prod
+from threading import Event
+from typing import Any, Protocol
 
 from tessera.diagnostics.codes import RankError
-from tessera.runtime.ranks.communicator import CALLS, Communicator, Exchange, Handle
-from tessera.runtime.ranks.mesh import MESH, Mesh, mesh_of
+from tessera.types.dtype import BY_NAME
+from tessera.types.frozen import frozen
+from tessera.types.settings import cache_place
+
+# What a rank needs to speak with others: exchanges of bytes that are started, and waited for later.
+
+CALLS = ("all_gather", "all_to_all")
+"""What moves bytes; every other collective is one of these with computing around it."""
+
+
+@frozen
+class Exchange:
+    """One collective as memory sees it, among the ranks of `group` in their order.
+
+    `all_gather` puts the `bytes` bytes at `source` of every rank one after the other at `target`. `all_to_all` has a
+    part of `bytes` bytes for each rank at `source`, and puts there what each rank has for this one. Both places belong
+    to the exchange until it was waited for. `what` is how people call it; ranks that meet must say the same.
+    """
+
+    call: str
+    group: Sequence[int]
+    source: int
+    target: int
+    bytes: int
+    what: str
+
+
+class Handle:
+    """An exchange under way; `error` is why it failed, once `done` is set."""
+
+    __slots__ = ("done", "error", "exchange")
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange = exchange
+        self.done = Event()
+        self.error: BaseException | None = None
+
+
+class Communicator(Protocol):
+    """How one rank reaches the others.
+
+    Ranks of a group must start the exchanges of that group in one order. Nothing waits for ever: where a rank does not
+    come in time, leaves, or is at another exchange, waiting raises RankError (T0712), and so does everything after it.
+    """
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def start(self, exchange: Exchange) -> Handle:
+        """Begin an exchange, which goes on while the caller does something else."""
+        ...
+
+    def wait(self, handle: Handle) -> None:
+        """Come back when the bytes are there; raises what went wrong."""
+        ...
+
+    def abandon(self, reason: str) -> None:
+        """Speak with nobody any more, and let the others know; no exchange touches memory afterwards."""
+        ...
+
+
+# The mesh: ranks by their places along named axes, and the one that is in force where code runs.
+
+
+@frozen
+class Mesh:
+    """Axes with their sizes, in order; the ranks of the last axis are next to each other.
+
+    >>> mesh = mesh_of((("dp", 2), ("tp", 2)))
+    >>> mesh.group("dp", 3), mesh.group("tp", 3), mesh.place("tp", 3)
+    ((1, 3), (2, 3), 1)
+    """
+
+    axes: tuple[tuple[str, int], ...]
+
+    @property
+    def size(self) -> int:
+        """How many ranks it has."""
+        return prod(size for _, size in self.axes)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The size of each axis."""
+        return dict(self.axes)
+
+    def group(self, axis: str, rank: int) -> tuple[int, ...]:
+        """The ranks that differ from one in their place along an axis alone, in order; it is among them."""
+        step, count = self._step(axis), self.sizes[axis]
+        first = rank - self.place(axis, rank) * step
+        return tuple([first + at * step for at in range(count)])
+
+    def place(self, axis: str, rank: int) -> int:
+        """The number of a rank along an axis."""
+        return rank // self._step(axis) % self.sizes[axis]
+
+    def _step(self, axis: str) -> int:
+        """How far apart neighbours along an axis are."""
+        names = [name for name, _ in self.axes]
+        return prod(size for _, size in self.axes[names.index(axis) + 1 :])
+
+    def __str__(self) -> str:
+        return f"mesh({', '.join(f'{name}={size}' for name, size in self.axes)})"
+
+
+@cache
+def mesh_of(axes: tuple[tuple[str, int], ...]) -> Mesh:
+    """The one mesh of these axes, so that equal ones are the same object."""
+    return Mesh(axes)
+
+
+NONE = mesh_of(())
+MESH: ContextVar[Mesh] = ContextVar("mesh", default=NONE)
+
+
+def mesh_in_force(_key: Any = None, _missing: Any = None) -> Mesh:
+    """The mesh around the code that runs; what a watched place is read with."""
+    return MESH.get()
+
 
 _PROCESS: list[Communicator] = []
 _HERE: ContextVar[Communicator | None] = ContextVar("world", default=None)
@@ -85,3 +212,85 @@ def _mesh(axis: str, count: int) -> Mesh:
         fix=f"start it with `tessera.dist.run(function, ranks={max(count, mesh.size)})`, "
         "and call it within the mesh that it was made for",
     )
+
+
+# Taking turns: what all ranks of a machine want is made by one of them.
+
+
+@contextmanager
+def turn(name: str) -> Generator[None]:
+    """Within it, this rank alone works on something of that name; a process that is alone need not ask.
+
+    The system lets go of the lock of a process that dies.
+    """
+    if size() == 1:
+        yield
+        return
+    file = _locked(name)
+    try:
+        yield
+    finally:
+        if file is not None:
+            os.close(file)
+
+
+def _locked(name: str) -> int | None:
+    """The file that is locked for a name; None where there is no place for one: then nobody waits for anybody."""
+    import fcntl  # noqa: PLC0415 - ranks alone need it
+
+    folder = os.path.join(cache_place()[0], "turns")
+    try:
+        os.makedirs(folder, exist_ok=True)
+        # The names are digests: few files serve all, and two of one file merely wait for each other.
+        file = os.open(os.path.join(folder, name[:2]), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError:
+        os.close(file)
+        return None
+    return file
+
+
+# Collectives as native code calls them: what each program of a thread has under way, by number.
+
+
+class Exchanges(threading.local):
+    """The collectives that a program has started and not waited for, in each thread that runs it."""
+
+    def __init__(self) -> None:
+        self.under_way: dict[int, Handle] = {}
+
+    def start(self, number: int, text: str, source: int, target: int, shape: Sequence[int], dtype: str) -> None:
+        """Begin a collective: `text` says which, `shape` is that of what is sent.
+
+        Raises RankError (T0712) where a run of the program around this one has it under way.
+        """
+        if number in self.under_way:
+            what = self.under_way[number].exchange.what
+            raise RankError(
+                f"a function that this program calls has called it again, while its {what} is under way",
+                notes=("rule: a program with collectives runs once at a time in a thread",),
+                fix="call it when the first call is over, or `jit` another function for the inner call",
+            )
+        call, axis, ranks, *purpose = json.loads(text)
+        size = math.prod(shape) * BY_NAME[dtype].bytes
+        part = size // ranks if call == "all_to_all" else size
+        # Its shape tells apart what has as many bytes, and its purpose what is folded in another way.
+        what = " for ".join((f"{dtype} {list(shape)}", *filter(None, purpose)))
+        self.under_way[number] = start(call, axis, ranks, (source, target, part), what)
+
+    def wait(self, number: int) -> None:
+        """Come back when it is done; one whose waiting was interrupted is still under way."""
+        if number not in self.under_way:
+            raise RankError("a collective was given up by a call of the same program within this one")
+        wait(self.under_way[number])
+        del self.under_way[number]
+
+    def abandon(self) -> None:
+        """The program ends before its end, and with it its memory: nothing may be written there any more."""
+        started, self.under_way = self.under_way, {}
+        communicator = current()
+        if communicator is not None and any(not handle.done.is_set() for handle in started.values()):
+            communicator.abandon("a program ended while a collective of it was under way")

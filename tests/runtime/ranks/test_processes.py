@@ -19,7 +19,7 @@ import pytest
 
 import tessera as ts
 from tessera.diagnostics.codes import RankError
-from tessera.runtime.ranks import launch, process
+from tessera.runtime.ranks import processes
 from tessera.runtime.timeline import Span
 from tests.runtime.ranks import programs
 
@@ -113,19 +113,19 @@ def test_ranks_read_the_program_that_what_they_run_stands_in(monkeypatch: pytest
     named = types.ModuleType("__main__")
     for name in ("__main__", "__mp_main__"):
         monkeypatch.setitem(sys.modules, name, named)
-    assert launch.main_of(pickle.dumps(programs.four_ranks)) is None
+    assert processes.main_of(pickle.dumps(programs.four_ranks)) is None
     with pytest.raises(RankError, match="stands in no file"):
-        launch.main_of(b"c__main__\nf\n")
+        processes.main_of(b"c__main__\nf\n")
     with monkeypatch.context() as reading:
         reading.setitem(sys.modules, "__mp_main__", types.ModuleType("__mp_main__"))
         with pytest.raises(RankError, match="reading it starts ranks again"):
-            launch.main_of(b"c__mp_main__\nf\n")
+            processes.main_of(b"c__mp_main__\nf\n")
     named.__file__ = "/somewhere/model.py"
     # A rank has what it read under the second name, and may start others with it.
     for told in (b"__main__", b"__mp_main__"):
-        assert launch.main_of(b"c" + told + b"\nf\n") == ("file", "/somewhere/model.py")
+        assert processes.main_of(b"c" + told + b"\nf\n") == ("file", "/somewhere/model.py")
     named.__spec__ = ModuleSpec("package.model", None)
-    assert launch.main_of(b"c__main__\nf\n") == ("module", "package.model")
+    assert processes.main_of(b"c__main__\nf\n") == ("module", "package.model")
 
 
 def test_an_error_names_lines_of_the_user() -> None:
@@ -133,6 +133,6 @@ def test_an_error_names_lines_of_the_user() -> None:
     for fail in (lambda: np.zeros(2).reshape(7), lambda: ts.ones((3,)) + "text"):
         with pytest.raises(Exception) as raised:  # noqa: PT011 - any error has places
             fail()
-        told += process.places_of(raised.value)
+        told += processes.call_sites(raised.value)
     assert len(told) == 4
     assert all(f"at {__file__}:" in one for one in told)

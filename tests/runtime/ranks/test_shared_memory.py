@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from tessera.diagnostics.codes import RankError
 from tessera.ir.base.arrays import Array
 from tessera.runtime.ranks import shared_memory, world
-from tessera.runtime.ranks.communicator import Exchange, Handle
-from tessera.runtime.ranks.mesh import mesh_of
 from tessera.runtime.ranks.shared_memory import SLOTS, LocalCommunicator, ends_of
+from tessera.runtime.ranks.world import Exchange, Handle, mesh_of
 from tests.runtime.ranks.threads import on_ranks
 
 POISON = 0xA5

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.runtime.ranks import turns, world
+from tessera.runtime.ranks import world
 
 
 @pytest.fixture(autouse=True)
@@ -17,13 +17,13 @@ def several(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_at_a_time_works_on_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "cache_place", lambda: (str(tmp_path), ""))
+    monkeypatch.setattr(world, "cache_place", lambda: (str(tmp_path), ""))
     inside, most = 0, 0
 
     def work() -> None:
         nonlocal inside, most
         for _ in range(20):
-            with turns.turn("0123"):
+            with world.turn("0123"):
                 inside += 1
                 most = max(most, inside)
                 threading.Event().wait(0.0005)
@@ -36,15 +36,15 @@ def test_one_at_a_time_works_on_a_name(tmp_path: Path, monkeypatch: pytest.Monke
         thread.join()
     assert most == 1
     for name in ("0124", "01ff"):
-        with turns.turn(name):
+        with world.turn(name):
             pass
     assert os.listdir(tmp_path / "turns") == ["01"]
 
 
 def test_where_nothing_can_be_locked_nobody_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setattr(turns, "cache_place", lambda: (str(tmp_path / "file"), ""))
-    with turns.turn("0123"), turns.turn("0123"):
+    monkeypatch.setattr(world, "cache_place", lambda: (str(tmp_path / "file"), ""))
+    with world.turn("0123"), world.turn("0123"):
         pass
-    with pytest.raises(ValueError, match="its own"), turns.turn("0123"):
+    with pytest.raises(ValueError, match="its own"), world.turn("0123"):
         raise ValueError("its own")

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tessera.runtime.ranks import world
-from tessera.runtime.ranks.mesh import MESH, mesh_of
 from tessera.runtime.ranks.shared_memory import LocalCommunicator, ends_of
+from tessera.runtime.ranks.world import MESH, mesh_of
 
 
 def on_ranks(function: Callable[[int], Any], seconds: float = 20.0, **axes: int) -> list[Any]:

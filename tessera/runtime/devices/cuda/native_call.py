@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera.diagnostics.error import InternalError
-from tessera.runtime.builtin import FASTCALL, MethodDefinition
 from tessera.runtime.devices.cuda.graphs import Replays, Told
 from tessera.runtime.devices.cuda.memory import Home
 from tessera.runtime.devices.cuda.streams import QUEUE
 from tessera.runtime.devices.cuda.tensor import CudaTensor, Form
+from tessera.runtime.native.support import FASTCALL, MethodDefinition
 
 PLAN = ("next", "self", "stream", "sizes", "state", "workspace", "needed", "replays")
 """The first words of a plan, as native code knows them: see `host_call.py`."""

@@ -12,8 +12,8 @@ from tessera.runtime import arrays, dlpack
 from tessera.runtime.devices.cuda.driver import driver
 from tessera.runtime.devices.cuda.memory import POOL, Home, copy_in, copy_out, copy_within
 from tessera.runtime.devices.cuda.streams import QUEUE, current_stream, wait_for
+from tessera.runtime.donation import donated_error
 from tessera.runtime.operators import Operators
-from tessera.runtime.spent import donated_error
 from tessera.runtime.tensor import Tensor, dtype_named
 from tessera.types.device import Device, gpu
 from tessera.types.dtype import BY_NAME, DType

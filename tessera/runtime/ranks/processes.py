@@ -1,17 +1,17 @@
-"""Starting ranks: one process for each on this machine, their results and errors by rank, their output labelled.
-
-Processes start anew (nothing is forked), are told what to run over a socket, and answer over it. They stand in sessions
-of their own, so that Ctrl-C reaches the one who started them, who ends them all; and they end when it dies.
-"""
+"""Ranks as processes: what starts them and collects their answers, and what each of them does."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
+import runpy
+import signal
 import socket
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from threading import Thread
@@ -19,14 +19,111 @@ from typing import IO, Any
 
 from tessera.diagnostics.codes import RankError
 from tessera.diagnostics.error import TesseraError
-from tessera.runtime.ranks.shared_memory import Ends, ends_of
+from tessera.diagnostics.span import is_ours
+from tessera.runtime.ranks import world
+from tessera.runtime.ranks.shared_memory import Ends, LocalCommunicator, ends_of
 from tessera.types.settings import rank_seconds, usable_cpus
+
+# The process of one rank: it joins the world it was started in, does what it is told, and answers.
+
+_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
+
+
+def main() -> None:
+    """Run as a rank; the arguments are its number, how many there are, and the files it was given."""
+    rank, size, file, control, *sockets = map(int, sys.argv[1:])
+    ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGTERM)
+    ends = Ends(rank, size, file, tuple(None if one < 0 else socket.socket(fileno=one) for one in sockets))
+    connection = Connection(control)
+    communicator = LocalCommunicator(ends, rank_seconds())
+    world.join(communicator)
+    answer = _answer_task(connection.recv_bytes())
+    failed = "value" not in answer
+    if failed:
+        communicator.abandon(answer["summary"])
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    connection.send_bytes(_pickle_answer(answer))
+    connection.close()
+    if failed:
+        sys.exit(1)
+
+
+def _answer_task(payload: bytes) -> dict[str, Any]:
+    """What came of a task: its value, or the error it ended with."""
+    try:
+        return {"value": _run(payload)}
+    except SystemExit as error:
+        if error.code in (None, 0):
+            return {"value": None}
+        return {"error": None, "summary": f"it ended with exit code {error.code}"}
+    except BaseException as error:
+        return {"error": error, "summary": _describe_error(error), "sites": call_sites(error)}
+
+
+def _run(payload: bytes) -> Any:
+    # Where modules are found comes first: what is sent beside it may need them.
+    task: dict[str, Any] = _Task(payload).read()
+    if "file" in task:
+        sys.argv = [task["file"], *task["argv"]]
+        sys.path.insert(0, os.path.dirname(os.path.abspath(task["file"])))
+        runpy.run_path(task["file"], run_name="__main__")
+        return None
+    return task["function"](*task["args"], **task["kwargs"])
+
+
+class _Task:
+    """A task as it came: the head says where modules are, the body is what to do."""
+
+    def __init__(self, payload: bytes) -> None:
+        self.head, self.body = pickle.loads(payload)
+
+    def read(self) -> dict[str, Any]:
+        """What to do, with the modules of the one who sent it."""
+        sys.path[:] = self.head["path"]
+        if self.head["main"] is not None:
+            # As a module of another name, so that what a script does when it is started is not done again.
+            kind, name = self.head["main"]
+            found = (runpy.run_path if kind == "file" else runpy.run_module)(name, run_name="__mp_main__")
+            module = sys.modules["__main__"]
+            module.__dict__.update({name: value for name, value in found.items() if name != "__name__"})
+        return pickle.loads(self.body)
+
+
+def _describe_error(error: BaseException) -> str:
+    if isinstance(error, TesseraError):
+        return f"{error.code}: {error.message}"
+    first = str(error).partition("\n")[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def call_sites(error: BaseException) -> list[str]:
+    """Where it was raised, the last call first: the lines of the user's code that led there, where there are any."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
+    frames = [frame for frame in frames if not is_ours(frame.filename)] or frames
+    return [f"at {frame.filename}:{frame.lineno}, in `{frame.name}`" for frame in reversed(frames[-4:])]
+
+
+def _pickle_answer(answer: dict[str, Any]) -> bytes:
+    """An answer as bytes; what cannot be sent is said."""
+    try:
+        data = pickle.dumps(answer)
+        pickle.loads(data)  # some errors can be sent, and not be made again
+    except Exception as error:
+        if "value" in answer:
+            reason = RankError(f"a rank cannot send what its function gave: {error}", span=None)
+            return pickle.dumps({"error": reason, "summary": reason.message, "sites": []})
+        return pickle.dumps({**answer, "error": None})
+    return data
+
+
+# Starting ranks: one process for each on this machine, their results and errors by rank, their output labelled.
 
 MOST = 64
 """Ranks of one machine: each pair of them has a socket."""
 
 _GRACE = 5.0  # seconds that the others have to end by themselves once one has failed
-_CHILD = "from tessera.runtime.ranks.process import main; main()"
+_CHILD = "from tessera.runtime.ranks.processes import main; main()"
 
 
 def launch(task: Mapping[str, Any], ranks: int, *, seconds: float | None = None, labelled: bool = True) -> list[Any]:
@@ -35,18 +132,18 @@ def launch(task: Mapping[str, Any], ranks: int, *, seconds: float | None = None,
     A task is `{"function": f, "args": ..., "kwargs": ...}`, or `{"file": path, "argv": ...}`. `seconds` is how long a
     collective waits for a rank. Raises RankError (T0712) where a rank fails, with its error as the cause.
     """
-    body = _pickled(task)
+    body = _pickle_task(task)
     payload = pickle.dumps(({"path": sys.path, "main": main_of(body)}, body))
-    world = ends_of(ranks)
+    all_ends = ends_of(ranks)
     running: list[_Rank] = []
     try:
         try:
-            for ends in world:
+            for ends in all_ends:
                 running.append(_Rank(ends, seconds, labelled))
         finally:
-            for ends in world:
+            for ends in all_ends:
                 ends.close()  # from here on a rank that dies is the only one to hold its ends
-            os.close(world[0].file)
+            os.close(all_ends[0].file)
         for one in running:
             one.send(payload)
         _collect(running)
@@ -136,17 +233,17 @@ def _results(running: Sequence[_Rank]) -> list[Any]:
     # A rank that failed by itself comes before those that failed because it left.
     own = [one for one in failed if not isinstance((one.answer or {}).get("error"), RankError)]
     first = next((one for one in own if one.answer is not None), failed[0])
-    others = [f"rank {one.rank}: {_summary(one)}" for one in failed if one is not first]
+    others = [f"rank {one.rank}: {_describe_end(one)}" for one in failed if one is not first]
     answer: dict[str, Any] = first.answer or {}
     error = answer.get("error")
     raise RankError(
-        f"rank {first.rank} of {len(running)} failed: {_summary(first)}",
-        notes=(*answer.get("places", ()), *others),
+        f"rank {first.rank} of {len(running)} failed: {_describe_end(first)}",
+        notes=(*answer.get("sites", ()), *others),
         fix=error.fix.message if isinstance(error, TesseraError) and error.fix is not None else None,
     ) from error
 
 
-def _summary(one: _Rank) -> str:
+def _describe_end(one: _Rank) -> str:
     answer: dict[str, Any] = one.answer or {}
     if "summary" in answer:
         return answer["summary"]
@@ -156,7 +253,7 @@ def _summary(one: _Rank) -> str:
     return f"it ended with exit code {code}" if code >= 0 else f"signal {-code} ended it"
 
 
-def _pickled(task: Mapping[str, Any]) -> bytes:
+def _pickle_task(task: Mapping[str, Any]) -> bytes:
     try:
         return pickle.dumps(dict(task))
     except (AttributeError, TypeError, pickle.PicklingError) as error:
@@ -189,7 +286,7 @@ def main_of(body: bytes) -> tuple[str, str] | None:
 
 
 def _environment(ranks: int, seconds: float | None) -> dict[str, str]:
-    """The variables of a rank: the processors of the machine are shared out among all."""
+    """The variables of a rank: the CPUs of the machine are divided among all."""
     values = dict(os.environ)
     values.setdefault("TESSERA_NUM_THREADS", str(max(1, usable_cpus() // ranks)))
     values["PYTHONUNBUFFERED"] = "1"  # lines are shown when they are printed

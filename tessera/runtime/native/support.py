@@ -9,11 +9,37 @@ from collections.abc import Callable
 from typing import Any
 
 from tessera.diagnostics.codes import LoadError
-from tessera.runtime.builtin import FASTCALL, ONE_ARGUMENT, MethodDefinition
 from tessera.runtime.cache import default_store, key_of
 from tessera.runtime.loader import link
 from tessera.types.dtype import ALL
 from tessera.types.settings import Settings
+
+# Builtins of Python made of native code: their definitions, and the objects that are called.
+
+FASTCALL, ONE_ARGUMENT = 0x80, 0x08
+"""How native code is given its arguments: METH_FASTCALL and METH_O of the C interface."""
+
+_new_function = ctypes.pythonapi.PyCFunction_NewEx
+_new_function.restype = ctypes.py_object
+_new_function.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
+
+
+class MethodDefinition(ctypes.Structure):
+    """`PyMethodDef`, which must live as long as builtins made of it."""
+
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    ]
+
+    def builtin(self, itself: object, module: object) -> Any:
+        """A builtin that hands `itself` to native code; it keeps that and `module` alive, not this definition."""
+        return _new_function(ctypes.addressof(self), itself, module)
+
+
+# The native support code: its source, the object it becomes, and what it gives to Python and to executables.
 
 ObjectCompiler = Callable[[str], bytes]
 
@@ -144,7 +170,7 @@ def source() -> str:
 
 
 def _native(part: str) -> str:
-    with open(os.path.join(os.path.dirname(__file__), "native", f"{part}.ll"), encoding="utf-8") as file:
+    with open(os.path.join(os.path.dirname(__file__), f"{part}.ll"), encoding="utf-8") as file:
         return file.read()
 
 
