@@ -14,7 +14,7 @@ class ShapeError(CompilationError):
 
 
 class DTypeError(CompilationError):
-    """An element type is not one the op takes, or two do not meet without loss."""
+    """An element type is not one the op takes, or two cannot be promoted without loss."""
 
     code = "T0102"
 
@@ -38,13 +38,13 @@ class ConstraintError(CompilationError):
 
 
 class BroadcastError(CompilationError):
-    """Two shapes cannot be stretched to one another."""
+    """Two shapes cannot be broadcast."""
 
     code = "T0106"
 
 
 class PolicyError(AnnotationError):
-    """A numerics policy is none, or contradicts itself, a type or an op."""
+    """A numerics policy is not one, or contradicts itself, a type or an op."""
 
     code = "T0107"
 
@@ -68,7 +68,7 @@ class ArgumentError(CompilationError):
 
 
 class EscapedTracerError(CompilationError):
-    """A stand-in for a tensor was used after the trace that made it had ended."""
+    """A leaked tracer: a traced tensor was used after its trace had ended."""
 
     code = "T0203"
 
@@ -80,13 +80,13 @@ class PytreeError(CompilationError):
 
 
 class SpecializationError(CompilationError):
-    """The function would fix a dimension that is declared free to one value."""
+    """The function would specialize a dim that is declared symbolic."""
 
     code = "T0205"
 
 
 class DeterminismError(CompilationError):
-    """An op whose runs may differ stands where all runs must be the same."""
+    """An op whose runs may differ is used where all runs must be the same."""
 
     code = "T0208"
 
@@ -104,7 +104,7 @@ class GraphVerifyError(CompilationError):
 
 
 class EffectOrderError(CompilationError):
-    """Ranks could meet collectives in different orders, and would wait for each other for ever."""
+    """Ranks could reach collectives in different orders, and would deadlock."""
 
     code = "T0302"
 
@@ -116,7 +116,7 @@ class VersionError(CompilationError):
 
 
 class IRSyntaxError(CompilationError):
-    """A text is not IR."""
+    """Text is not IR."""
 
     code = "T0304"
 
@@ -140,7 +140,7 @@ class OverrideError(CompilationError):
 
 
 class FusionError(CompilationError):
-    """Ops that were promised to be one kernel cannot be."""
+    """Ops that were demanded to be one kernel cannot be."""
 
     code = "T0403"
 
@@ -152,13 +152,13 @@ class TileVerifyError(CompilationError):
 
 
 class BoundsError(CompilationError):
-    """A kernel reads or writes outside a tensor."""
+    """A kernel accesses memory outside a tensor."""
 
     code = "T0502"
 
 
 class RaceError(CompilationError):
-    """Two programs of a kernel, or two workers of a program, touch one cell and at least one writes it."""
+    """A race: two programs of a kernel, or two workers of a program, access one location and at least one writes it."""
 
     code = "T0503"
 
@@ -212,7 +212,7 @@ class SettingsError(TesseraError):
 
 
 class OperatorError(TesseraError):
-    """A tensor has no such operation, or nothing is there to carry it out."""
+    """A tensor has no such operation, or no backend for it."""
 
     code = "T0706"
 
@@ -224,43 +224,43 @@ class OutOfMemoryError(TesseraError, MemoryError):
 
 
 class DeviceError(TesseraError):
-    """A device is not there, or refused what it was asked to do."""
+    """A device is missing, or refused what it was asked to do."""
 
     code = "T0720"
 
 
 class CallbackError(TesseraError):
-    """A Python function that a program calls gives something else than it declares, or may not be called here."""
+    """A Python function that a program calls returns something else than it declares, or may not be called here."""
 
     code = "T0709"
 
 
 class PositionError(TesseraError):
-    """An index of a run lies outside its axis, in a debug build, which does not clamp it in silence."""
+    """An out-of-bounds index in a debug build, which does not clamp it silently."""
 
     code = "T0710"
 
 
 class QueueRaceError(TesseraError):
-    """Work of two queues touches the same bytes, at least one writes them, and nothing orders the two."""
+    """Unordered accesses of two CUDA streams: they share bytes, at least one writes, and nothing orders them."""
 
     code = "T0711"
 
 
 class RankError(TesseraError):
-    """Ranks do not come together: one left, did not come in time, is at another collective, or was never started."""
+    """A collective failed: a rank left, did not come in time, is at another collective, or was never started."""
 
     code = "T0712"
 
 
 class DonatedError(TesseraError):
-    """A tensor is used that was given up to a call, which has written over it."""
+    """A tensor is used that was donated to a call, which has consumed it."""
 
     code = "T0713"
 
 
 class NumericsError(TesseraError):
-    """A result is not what was promised of its numbers: finite, or within bounds."""
+    """A result breaks what was promised of its values: finite, or within bounds."""
 
     code = "T0708"
 

@@ -1,4 +1,4 @@
-"""The error pages: each failing program fails with its code and prints the text shown; each cure runs."""
+"""The error pages: each failing program fails with its code and prints the text shown; each fix runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tessera.diagnostics.error import TesseraError
 PAGE = re.compile(
     r"# (?P<code>T\d{4}): (?P<title>[^\n]+)\n\n(?P<story>.+?)\n\n"
     r"```python\n(?P<fails>.*?)```\n\n```text\n(?P<text>.*?)```\n\n"
-    r"## Cure\n\n(?P<advice>.+?)\n\n```python\n(?P<cure>.*?)```\n",
+    r"## Fix\n\n(?P<advice>.+?)\n\n```python\n(?P<fix>.*?)```\n",
     re.DOTALL,
 )
 
@@ -31,7 +31,7 @@ class Page:
     whole: str
     fails: str
     text: str
-    cure: str
+    fix: str
 
     @staticmethod
     def read(code: str) -> Page:
@@ -41,7 +41,7 @@ class Page:
         assert match is not None, f"{file.name} does not have the form of a page"
         assert match["code"] == code
         assert match["title"] == (all_codes()[code].__doc__ or "").rstrip("."), f"{file.name}: title and class differ"
-        return Page(file, whole, match["fails"], match["text"], match["cure"])
+        return Page(file, whole, match["fails"], match["text"], match["fix"])
 
 
 @pytest.fixture(autouse=True)
@@ -77,9 +77,9 @@ def test_the_program_fails_as_shown(code: str, tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("code", all_codes())
-def test_the_cure_runs(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fix_runs(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    run(Page.read(code).cure, tmp_path)
+    run(Page.read(code).fix, tmp_path)
 
 
 def test_a_code_may_be_typed_carelessly() -> None:
