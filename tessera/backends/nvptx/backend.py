@@ -12,11 +12,11 @@ from tessera.backends.nvptx.emit import emit_kernel
 from tessera.backends.nvptx.gpus import DEFAULT, GPUS
 from tessera.backends.nvptx.hopper.emit import emit_matrix_kernel
 from tessera.backends.nvptx.kernel_code import KernelCode
-from tessera.backends.nvptx.lower import lower_kernel, lower_shared_rows
 from tessera.backends.nvptx.matrix_units import Lowered, lower_to_units
 from tessera.backends.nvptx.mma.lower import lower_matrix_kernel
 from tessera.backends.nvptx.mma.programs import PAIRS
 from tessera.backends.nvptx.passes.overlap_mma import LAGS
+from tessera.backends.nvptx.row_pipeline import lower_planned, plan_kernel
 from tessera.backends.nvptx.values import EXACT
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.effects import keep_promises
@@ -24,7 +24,9 @@ from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.types import attribute_of
 from tessera.ir.base.verify import verify
 from tessera.ir.target.machine_code import CodeTarget
+from tessera.ir.target.typed_ops import KernelOp as TargetKernelOp
 from tessera.ir.tile.choices import EPILOGUES
+from tessera.ir.tile.typed_ops import KernelOp
 from tessera.types.machine import AUTOMATIC, Machine
 
 
@@ -67,19 +69,15 @@ class NvptxBackend:
 
         Raises TargetVerifyError (T0601) for a kernel that asks for more than the machine has.
         """
-        target = lower_kernel(kernel, self.machine, aligned)
-        keep_promises(kernel, target)
-        _check(target)
-        return target
+        return self.lower_variants(kernel, aligned)[-1]
 
-    def shared(self, kernel: SpecOp, aligned: bool = True) -> list[SpecOp]:
-        """A kernel of rows of a free width as one whose warps share them, to stand beside the other; or none."""
-        target = lower_shared_rows(kernel, self.machine, aligned)
-        if target is None:
-            return []
-        keep_promises(kernel, target)
-        _check(target)
-        return [target]
+    def lower_variants(self, kernel: SpecOp, aligned: bool = True) -> list[SpecOp]:
+        """The same, and before it the one for wide rows of a symbolic width, which warps share, where there is one."""
+        assert isinstance(kernel, KernelOp)
+        found = [lower_planned(planned, self.machine) for planned in plan_kernel(kernel, self.machine, aligned)]
+        for target in found:
+            _check(target)
+        return found
 
     def matrix(self, kernel: SpecOp) -> SpecOp | None:
         """A `ttile.kernel` as one that runs on matrix units; None where it does not fit them."""
@@ -110,6 +108,7 @@ class NvptxBackend:
             return emit_warp_kernel(kernel, self.machine, bounded=self.bounded)
         if kernel.name == "ttarget.tensor_kernel":
             return emit_tensor_kernel(kernel, self.machine, bounded=self.bounded)
+        assert isinstance(kernel, TargetKernelOp)
         return emit_kernel(kernel, self.machine, self.exponential)
 
     def codes(

@@ -263,7 +263,7 @@ def _of_transpose(kernel: SpecOp, op: SpecOp) -> Iterator[SharedAccess]:
 def handed_turns(source: Layout, target: Layout, size: int) -> tuple[Turns, Turns]:
     """What it costs to hand a tile to those who have its transpose: writes in vectors, and reads across."""
     columns = source.shape[1]
-    spacing = Spacing.of_turned(source, target, size)
+    spacing = Spacing.for_transpose(source, target, size)
     group = max(1, min(source.vector, WIDEST // size))
 
     def written(element: int | None) -> int | None:
@@ -315,7 +315,7 @@ def _of_dot(kernel: SpecOp, op: SpecOp) -> Iterator[SharedAccess]:
 
 
 def _side_address(side: int, is_turned: bool, columns: int, size: int, acc: Layout) -> Address:
-    spacing = Spacing.of_side(side == 0, is_turned, acc.vector, size)
+    spacing = Spacing.for_operand(side == 0, is_turned, acc.vector, size)
 
     def address(element: int | None) -> int | None:
         if element is None:

@@ -256,7 +256,7 @@ def _targets(backend: NvptxBackend, program: SpecOp, kernel: SpecOp, aligned: bo
     units += units_lines(kernel, found)
     matrix = found.kernel
     if matrix is None:
-        return [*backend.shared(kernel, aligned), backend.lower(kernel, aligned)]
+        return backend.lower_variants(kernel, aligned)
     if matrix.name == "ttarget.warp_kernel":
         # It takes sides of any size, empty ones too.
         return [matrix]

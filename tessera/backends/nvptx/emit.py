@@ -1,42 +1,44 @@
-"""Target IR to LLVM text for NVPTX: programs over blocks and warps, loops, arithmetic on tiles that threads hold."""
+"""Target IR to LLVM text for NVPTX: programs over blocks and warps, loops, arithmetic on tiles that threads hold.
+
+Nothing is decided here: how many programs a block has, what is prefetched and what stays in registers are attributes
+that passes have written (`row_plan.py`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, SSAValue
 
-from tessera.backends.nvptx import emit_access, emit_exchange, emit_lanes, emit_order, emit_values, row_extremes, values
-from tessera.backends.nvptx.falling import Bound, falling
+from tessera.backends.nvptx import emit_access, emit_exchange, emit_values, row_minmax, values
+from tessera.backends.nvptx.exp_bounds import Bound, find_exp_bounds
 from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.layout import Layout, Threads, Tile
-from tessera.backends.nvptx.rows_ahead import BLOCKS, Stage
-from tessera.backends.nvptx.rows_brought import blocks_of, launched, widths_of
-from tessera.backends.nvptx.rows_divided import Divided
-from tessera.backends.nvptx.rows_matrix import Matrices, PlacedRows, lane_of, load_rows, place_rows
+from tessera.backends.nvptx.row_accesses import matrix_rows, prefetched_static_rows, programs_in, shared_widths
+from tessera.backends.nvptx.row_matrix import RowMatrices, lane_of
+from tessera.backends.nvptx.row_plan import BLOCKS, FETCHES_LINES, LAUNCHED, PROGRAMS, WIDENS_IN_EACH_LOOP
+from tessera.backends.nvptx.row_prefetch import StaticPrefetch
+from tessera.backends.nvptx.row_warps import DividedRows
 from tessera.backends.nvptx.text import WARP, DeviceModule, barrier, special, warp_barrier
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, IndexAttr
 from tessera.ir.target.llvm.dims import dim_value
 from tessera.ir.target.llvm.instructions import Index, Value, known
+from tessera.ir.target.typed_ops import IndexOp, KernelOp, LoopOp, ProgramsOp, ScratchOp, TailOp
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim, product
 from tessera.types.machine import Machine
 
-BLOCK = 128
-"""Threads of a block that runs several small programs side by side."""
 RESIDENT = 16
-"""Blocks for each multiprocessor that go through the grid in turns, where programs have memory of their own."""
-MUCH = 32
-"""Turns of a loop written one after the other whose loads all come first."""
+"""Blocks for each multiprocessor that go through the grid in turn, where programs have scratch in global memory."""
 _EXCHANGE = "%EXCHANGE%"
 """Stands for the bytes of a program's exchange until all of it is written."""
 
 
-def emit_kernel(kernel: SpecOp, machine: Machine, exponential: str = values.EXACT) -> KernelCode:
+def emit_kernel(kernel: KernelOp, machine: Machine, exponential: str = values.EXACT) -> KernelCode:
     """The module of a kernel; `exponential` says how `exp` is computed."""
     return Emitter(kernel, machine, exponential).run()
 
@@ -51,36 +53,35 @@ class Held:
 class Emitter:
     """Walks the ops of a kernel and writes each."""
 
-    def __init__(self, kernel: SpecOp, machine: Machine, exponential: str = values.EXACT) -> None:
+    def __init__(self, kernel: KernelOp, machine: Machine, exponential: str = values.EXACT) -> None:
         self.kernel, self.machine, self.exponential = kernel, machine, exponential
-        self.falling = falling(kernel)
-        self.ordinary: frozenset[SpecOp] = frozenset()
+        self.exp_bounds = find_exp_bounds(kernel)
+        self.normal_exps: frozenset[SpecOp] = frozenset()
+        """Those `exp` whose results are known to be normal numbers where they are written now."""
         self.smallest: dict[Bound, list[Value]] = {}
-        """Powers whose arguments are known to be neither positive nor far below 0, and what will say so of others."""
-        self.name: str = kernel.value("symbol")
-        self.threads: int = kernel.value("threads")
-        self.shares: int = kernel.value("shares")
-        self.programs = 1 if self.shares else max(1, BLOCK // self.threads)
-        placed = PlacedRows([], None) if self.shares else place_rows(kernel, machine, self.programs)
-        self.rows, self.matrix, self.has_wide_rows = placed.rows, placed.matrix, placed.is_wide
-        self.on_stage: dict[SSAValue, Value] = {}
-        self.passes = 0
-        """Loops that are written out, so far."""
-        self.matrices: Matrices | None = None
-        self.divided: Divided | None = None
-        self.stage_bytes = self.matrix_bytes = 0
+        """The smallest of the values that bounds are of, by which others are found to be so."""
+        self.name = kernel.symbol
+        self.threads, self.warps_per_row, self.programs = kernel.threads, kernel.shares, PROGRAMS.of(kernel)
+        self.rows = [] if self.warps_per_row else prefetched_static_rows(kernel)
+        self.matrix_rows, self.widens_in_each_loop = matrix_rows(kernel), WIDENS_IN_EACH_LOOP.of(kernel)
+        self.staged: dict[SSAValue, Value] = {}
+        """Arguments whose rows are in shared memory, and where."""
+        self.unrolled_loops = 0
+        """Loops that were unrolled whole, so far."""
+        self.matrices: RowMatrices | None = None
+        self.divided: DividedRows | None = None
+        self.prefetch_bytes = self.matrix_bytes = 0
         self.module = DeviceModule(machine)
-        self.has_much_ahead = any(_has_much_ahead(op) for op in kernel.walk())
-        block = kernel.regions[0].block
+        self.fetches_lines = FETCHES_LINES.of(kernel)
+        block = kernel.body.block
         arguments = [*[("ptr", f"b{at}") for at in range(len(block.args))]]
-        arguments += [("i64", f"s{at}") for at in range(len(kernel.value("symbols")))]
+        arguments += [("i64", f"s{at}") for at in range(len(kernel.symbols))]
         self.f = self.module.kernel(
             self.name,
             [*arguments, ("ptr", "scratch")],
-            self.threads * self.programs * max(1, self.shares),
-            # One that has much on its way needs registers for it more than others beside it.
-            blocks=placed.held if self.rows else blocks_of(kernel, machine) or int(self.has_much_ahead),
-            registers=kernel.value("max_registers"),
+            self.threads * self.programs * max(1, self.warps_per_row),
+            blocks=BLOCKS.of(kernel),
+            registers=kernel.max_registers,
         )
         self.env: dict[str, Index] = {}
         self.indices: dict[SSAValue, Index] = {}
@@ -88,23 +89,24 @@ class Emitter:
         self.held: dict[SSAValue, Held] = {}
         self.tiles: dict[SSAValue, Tile] = {}
         self.memo: dict[Any, Tile] = {}
+        """What loads gave, by what they depend on."""
         self.exchange_bytes = 0
         self.shared_bytes = 0
         self.scratch_bytes = Dim.constant(0)
         self._shared_parts: dict[SSAValue, int] = {}
         self._private_parts: dict[SSAValue, Dim] = {}
         self._threads: dict[Layout, Threads] = {}
-        self.writes: set[SSAValue] = {block.args[place] for place in kernel.value("writes")}
+        self.writes: set[SSAValue] = {block.args[number] for number in kernel.writes}
 
     def run(self) -> KernelCode:
-        f, block = self.f, self.kernel.regions[0].block
+        f, block = self.f, self.kernel.body.block
         count = len(block.args)
         self.buffers.update(zip(block.args, f.arguments[:count], strict=True))
-        self.env.update(zip(self.kernel.value("symbols"), f.arguments[count:-1], strict=True))
-        place = f.cast("zext", special(f, "tid.x"), "i64")
-        self.slot: Index = f.udiv(place, self.threads) if self.programs > 1 else 0
-        self.lane = f.urem(place, self.threads) if self.programs > 1 or self.shares else place
-        self.thread = self.lane if self.matrix is None else lane_of(self)
+        self.env.update(zip(self.kernel.symbols, f.arguments[count:-1], strict=True))
+        number = f.cast("zext", special(f, "tid.x"), "i64")
+        self.slot: Index = f.udiv(number, self.threads) if self.programs > 1 else 0
+        self.lane = f.urem(number, self.threads) if self.programs > 1 or self.warps_per_row else number
+        self.thread = self.lane if self.matrix_rows is None else lane_of(self)
         self._place_scratch()
         for part in self.kernel.walk():
             for value in (*part.results, *(arg for region in part.regions for arg in region.block.args)):
@@ -112,55 +114,56 @@ class Emitter:
                     layout, _ = self.layout(value)
                     self.at(layout)
                     if part.name == "ttarget.load" and len(layout.shape) == 2:
-                        self.at(emit_access.turned_layout(layout))
+                        self.at(emit_access.transposed_layout(layout))
                     if layout.size_of_line:
                         self.at(layout.line)
                         self.at(layout.single)
-        if self.shares:
-            self.warp = f.udiv(place, WARP)
-            self.divided = Divided(self, self.warp)
-        for op in block.ops:
-            assert isinstance(op, SpecOp)
-            self.emit(op)
+        if self.warps_per_row:
+            self.warp = f.udiv(number, WARP)
+            self.divided = DividedRows(self, self.warp)
+        self.ops(block)
         f.ret()
-        return self._finished()
+        return self._finish()
 
-    def _finished(self) -> KernelCode:
+    def _finish(self) -> KernelCode:
         exchange = -(-self.exchange_bytes // 16) * 16
-        shared = (self.shared_bytes + self.stage_bytes) * self.programs + self.matrix_bytes
-        shared += exchange * self.programs * max(1, self.shares)
+        warps = max(1, self.warps_per_row)
+        shared = (self.shared_bytes + self.prefetch_bytes) * self.programs + self.matrix_bytes
+        shared += exchange * self.programs * warps
         most, who = self.machine.shared, f"{self.machine.cpu} has"
-        if 0 < self.kernel.value("max_shared") < most:
-            most, who = self.kernel.value("max_shared"), "`max_shared` allows"
+        if 0 < self.kernel.max_shared < most:
+            most, who = self.kernel.max_shared, "`max_shared` allows"
         if shared > most:
             raise TargetVerifyError(
                 f"`@{self.name}` needs {shared} bytes of shared memory for a block, and {who} {most}",
                 span=self.kernel.span,
                 fix="choose smaller tiles",
             )
-        (programs,) = [op for op in self.kernel.regions[0].block.ops if op.name == "ttarget.programs"]
-        assert isinstance(programs, SpecOp)
-        slots = 0 if self.scratch_bytes == Dim.constant(0) else self.machine.blocks * RESIDENT * self.programs
-        text = self.module.text().replace(_EXCHANGE, str(exchange))
-        symbols = tuple(self.kernel.value("symbols"))
-        grid = product(programs.value("grid"))
-        threads = self.threads * self.programs * max(1, self.shares)
-        resident = (BLOCKS if self.rows else launched(self.kernel, self.machine)) * self.machine.blocks
-        code = KernelCode(
-            self.name, text, grid, symbols, threads, self.programs, shared, self.scratch_bytes, slots, (), resident
+        has_scratch = self.scratch_bytes != Dim.constant(0)
+        return KernelCode(
+            self.name,
+            self.module.text().replace(_EXCHANGE, str(exchange)),
+            product(programs_in(self.kernel).grid),
+            tuple(self.kernel.symbols),
+            self.threads * self.programs * warps,
+            self.programs,
+            shared,
+            self.scratch_bytes,
+            self.machine.blocks * RESIDENT * self.programs if has_scratch else 0,
+            resident=LAUNCHED.of(self.kernel) * self.machine.blocks,
+            widths=shared_widths(self.kernel) if self.warps_per_row else None,
         )
-        return replace(code, widths=widths_of(self.kernel)) if self.shares else code
 
     def _place_scratch(self) -> None:
         """Where the parts of scratch are: shared ones first in shared memory, private ones one after the other."""
         for op in self.kernel.walk():
-            if not isinstance(op, SpecOp) or op.name != "ttarget.scratch":
+            if not isinstance(op, ScratchOp):
                 continue
-            type = op.results[0].type
+            type = op.result.type
             assert isinstance(type, BufferAttr)
-            if op.value("space") == "registers":
+            if op.space == "registers":
                 self.held[op.result] = Held()
-            elif op.value("space") == "shared":
+            elif op.space == "shared":
                 size = -(-(type.data.bytes.value or 0) // 64) * 64
                 self._shared_parts[op.result] = self.shared_bytes
                 self.shared_bytes += size
@@ -180,16 +183,16 @@ class Emitter:
             assert isinstance(op, SpecOp)
             self.emit(op)
 
-    def on_programs(self, op: SpecOp) -> None:
+    def on_programs(self, op: ProgramsOp) -> None:
         f = self.f
-        grid = [dim_value(f, dim, self.env) for dim in op.value("grid")]
+        grid = [dim_value(f, dim, self.env) for dim in op.grid]
         total: Index = 1
         for extent in grid:
             total = f.mul(total, extent)
         first = f.mul(f.cast("zext", special(f, "ctaid.x"), "i64"), self.programs)
         first = f.add(first, self.slot)
         if self.rows:
-            self._rows(op, grid, first, total)
+            self._prefetched_programs(op, grid, first, total)
             return
         if self.divided is not None:
             self.divided.write(op, grid, total)
@@ -197,61 +200,60 @@ class Emitter:
         if self.scratch_bytes != Dim.constant(0):
             self._resident = first
             step = f.mul(f.cast("zext", special(f, "nctaid.x"), "i64"), self.programs)
-            f.loop(first, total, step, lambda number: self.program(op, grid, number, is_again=True))
+            f.loop(first, total, step, lambda number: self.program(op, grid, number, is_repeated=True))
         elif self.programs > 1:
             f.if_(f.icmp("slt", first, total), lambda: self.program(op, grid, first))
         else:
             self.program(op, grid, first)
 
-    def _rows(self, op: SpecOp, grid: Sequence[Value], first: Value, total: Index) -> None:
-        """Programs that take rows in turn, each with the next one on its way."""
-        f, stage = self.f, Stage(self, self.rows, self.shared_bytes * self.programs)
+    def _prefetched_programs(self, op: ProgramsOp, grid: Sequence[Value], first: Value, total: Index) -> None:
+        """Programs one after the other, each while the rows of the next one are copied."""
+        f, prefetch = self.f, StaticPrefetch(self, self.rows, self.shared_bytes * self.programs)
         self.module.shared_base()
-        self.stage_bytes = stage.size
+        self.prefetch_bytes = prefetch.size
         step = f.mul(f.cast("zext", special(f, "nctaid.x"), "i64"), self.programs)
-        stage.fetch(first, total)
-        if self.matrix is not None:
-            start = (self.shared_bytes + stage.size) * self.programs
-            self.matrices = Matrices(self, self.matrix, start)
+        prefetch.fetch(first, total)
+        if self.matrix_rows is not None:
+            start = (self.shared_bytes + prefetch.size) * self.programs
+            self.matrices = RowMatrices(self, self.matrix_rows, start)
             self.matrix_bytes = self.matrices.end - start
-            self.matrices.bring()
+            self.matrices.fetch_lines()
 
-        def round_(number: Value) -> None:
-            stage.arrive()
+        def write_program(number: Value) -> None:
+            prefetch.wait()
             self.memo = {}
-            (place,) = op.regions[0].block.args
-            self.indices[place] = number
+            (program,) = op.body.block.args
+            self.indices[program] = number
             if self.matrices is not None:
-                load_rows(self, stage)
+                self.matrices.load_rows(prefetch)
             else:
-                emit_access.load_rows(self, stage, number)
+                emit_access.load_rows(self, prefetch, number)
             self.wait()
-            stage.fetch(f.add(number, step), total)
-            self.program(op, grid, number, kept=True)
+            prefetch.fetch(f.add(number, step), total)
+            self.program(op, grid, number, keeps_memo=True)
 
-        f.loop(first, total, step, round_)
+        f.loop(first, total, step, write_program)
 
     def program(
-        self, op: SpecOp, grid: Sequence[Value], number: Value, is_again: bool = False, kept: bool = False
+        self, op: ProgramsOp, grid: Sequence[Value], number: Value, is_repeated: bool = False, keeps_memo: bool = False
     ) -> None:
-        f = self.f
-        block = op.regions[0].block
-        places: list[Index] = []
+        """One program, whose indices are found from its number in the grid."""
+        f, block = self.f, op.body.block
+        indices: list[Index] = []
         if len(grid) > 1:
-            # Blocks of a grid are counted in 31 bits, so division is that of 32.
-            rest = f.cast("trunc", number, "i32")
+            # Blocks of a grid are counted in 31 bits, so that division can be that of 32.
+            outer = f.cast("trunc", number, "i32")
             for extent in reversed(grid[1:]):
                 size = f.cast("trunc", extent, "i32") if known(extent) is None else Value("i32", extent.text)
-                places.append(f.cast("zext", f.op("urem", rest, size), "i64"))
-                rest = f.op("udiv", rest, size)
-            places.append(f.cast("zext", rest, "i64"))
+                indices.append(f.cast("zext", f.op("urem", outer, size), "i64"))
+                outer = f.op("udiv", outer, size)
+            indices.append(f.cast("zext", outer, "i64"))
         elif grid:
-            places.append(number)
-        for argument, place in zip(block.args, reversed(places), strict=True):
-            self.indices[argument] = place
-        self.memo = self.memo if kept else {}
+            indices.append(number)
+        self.indices.update(zip(block.args, reversed(indices), strict=True))
+        self.memo = self.memo if keeps_memo else {}
         self.ops(block)
-        if is_again:
+        if is_repeated:
             self.wait()
 
     def wait(self) -> None:
@@ -264,8 +266,8 @@ class Emitter:
     def on_barrier(self, op: SpecOp) -> None:
         self.wait()
 
-    def on_index(self, op: SpecOp) -> None:
-        value = dim_value(self.f, op.value("expr"), self.named(op, op.value("names"), 0))
+    def on_index(self, op: IndexOp) -> None:
+        value = dim_value(self.f, op.expr, self.named(op, op.names, 0))
         number = known(value)
         self.indices[op.result] = value if number is None else number
 
@@ -274,81 +276,83 @@ class Emitter:
         found = [value for value in op.operands[first:] if isinstance(value.type, IndexAttr)]
         return {**self.env, **{name: self.indices[value] for name, value in zip(names, found, strict=True)}}
 
-    def on_loop(self, op: SpecOp) -> None:
-        f, step, unroll = self.f, op.value("step"), op.value("unroll")
-        low, high = (self.indices[value] for value in op.operands[:2])
+    def on_loop(self, op: LoopOp) -> None:
+        f, step, unroll = self.f, op.step, op.unroll
+        low, high = self.indices[op.low], self.indices[op.high]
         first, last = known(low), known(high)
-        carried = self.flat(op.operands[2:])
+        carried = self.flat(op.carried)
         if self.divided is not None:
             self.divided.loop(op, carried)
             return
         if unroll == 0 and first is not None and last is not None:
-            places = range(first, first + (last - first) // step * step, step)
-            self.passes += 1
-            if not row_extremes.write_extremes(self, op, places, carried):
-                ends = row_extremes.write_ordinary(self, op, lambda: self.turns(op, places, carried))
-                self.bind(op.results, self.turns(op, places, carried) if ends is None else ends)
+            starts = range(first, first + (last - first) // step * step, step)
+            self.unrolled_loops += 1
+            if not row_minmax.write_minmax(self, op, starts, carried):
+                ends = row_minmax.write_near_maximum(self, op, lambda: self.iterate(op, starts, carried))
+                self.bind(op.results, self.iterate(op, starts, carried) if ends is None else ends)
             return
         span = f.smax(f.sub(high, low), 0)
         whole = f.add(low, f.round_down(span, step))
 
-        def turn(index: Value, values: list[Value]) -> list[Value]:
-            return self.apart(lambda: self._turn(op, index, values))
+        def iterate(start: Value, values: list[Value]) -> list[Value]:
+            return self.isolate(lambda: self._iterate_once(op, start, values))
 
-        def turns(index: Value, values: list[Value]) -> list[Value]:
-            places = [f.add(index, number * step) for number in range(unroll)]
-            for place in places:
-                emit_access.load_early(self, op, place)
-            for place in places:
-                values = self.apart(lambda at=place, had=values: self._turn(op, at, had))
+        def iterate_unrolled(first: Value, values: list[Value]) -> list[Value]:
+            starts = [f.add(first, number * step) for number in range(unroll)]
+            for start in starts:
+                emit_access.load_early(self, op, start)
+            for start in starts:
+                values = self.isolate(lambda at=start, had=values: self._iterate_once(op, at, had))
             return values
 
         begin: Index = low
         if unroll > 1:
             begin = f.add(low, f.round_down(span, step * unroll))
-            carried = f.loop(low, begin, step * unroll, lambda at, had: self.apart(lambda: turns(at, had)), carried)
-        self.bind(op.results, f.loop(begin, whole, step, turn, carried))
+            carried = f.loop(
+                low, begin, step * unroll, lambda at, had: self.isolate(lambda: iterate_unrolled(at, had)), carried
+            )
+        self.bind(op.results, f.loop(begin, whole, step, iterate, carried))
 
-    def on_tail(self, op: SpecOp) -> None:
+    def on_tail(self, op: TailOp) -> None:
         if self.divided is not None:
             self.divided.tail(op, lambda: self._tail(op))
         else:
             self._tail(op)
 
-    def _tail(self, op: SpecOp) -> None:
-        f, step = self.f, op.value("step")
-        low, high = (f.index(self.indices[value]) for value in op.operands[:2])
-        whole = f.add(low, f.round_down(f.smax(f.sub(high, low), 0), step))
-        carried = self.flat(op.operands[2:])
+    def _tail(self, op: TailOp) -> None:
+        f = self.f
+        low, high = (f.index(self.indices[value]) for value in (op.low, op.high))
+        whole = f.add(low, f.round_down(f.smax(f.sub(high, low), 0), op.step))
+        carried = self.flat(op.carried)
         has = f.icmp("slt", whole, high)
         number = known(whole)
         start: Index = whole if number is None else number
         if carried:
-            ends = f.if_(has, lambda: self.apart(lambda: self._turn(op, start, carried)), lambda: carried)
+            ends = f.if_(has, lambda: self.isolate(lambda: self._iterate_once(op, start, carried)), lambda: carried)
             self.bind(op.results, ends)
         else:
-            f.if_(has, lambda: self.apart(lambda: self._turn(op, start, [])) and None)
+            f.if_(has, lambda: self.isolate(lambda: self._iterate_once(op, start, [])) and None)
 
-    def apart(self, write: Callable[[], list[Value]]) -> list[Value]:
+    def isolate(self, write: Callable[[], list[Value]]) -> list[Value]:
         """Write what may not run, or more than once: what is loaded there is not known behind it."""
         kept = dict(self.memo)
         made = write()
         self.memo = kept
         return made
 
-    def turns(self, op: SpecOp, places: Sequence[Index], carried: list[Value]) -> list[Value]:
-        for index in places:
-            carried = self._turn(op, index, carried)
+    def iterate(self, op: LoopOp | TailOp, starts: Sequence[Index], carried: list[Value]) -> list[Value]:
+        """Iterations one after the other, unrolled: what the last of them carries."""
+        for start in starts:
+            carried = self._iterate_once(op, start, carried)
         return carried
 
-    def _turn(self, op: SpecOp, index: Index, carried: list[Value]) -> list[Value]:
-        block = op.regions[0].block
-        self.indices[block.args[0]] = index
+    def _iterate_once(self, op: LoopOp | TailOp, start: Index, carried: list[Value]) -> list[Value]:
+        block = op.body.block
+        self.indices[block.args[0]] = start
         self.bind(block.args[1:], carried)
         self.ops(block)
-        last = block.last_op
-        assert last is not None
-        return self.flat(last.operands)
+        assert block.last_op is not None
+        return self.flat(block.last_op.operands)
 
     def flat(self, tiles: Sequence[SSAValue]) -> list[Value]:
         return [value for tile in tiles for value in self.registers(self.tiles[tile])]
@@ -365,18 +369,18 @@ class Emitter:
     def layout(self, value: SSAValue) -> tuple[Layout, Any]:
         assert isinstance(value.type, VectorAttr)
         shape = tuple(dim.value or 0 for dim in value.type.shape)
-        return Layout(shape, self.threads, self.kernel.value("vector")), value.type.dtype
+        return Layout(shape, self.threads, self.kernel.vector), value.type.dtype
 
     def at(self, layout: Layout) -> Threads:
-        """Where this thread is in tiles of a layout."""
+        """Which elements this thread has in tiles of a layout."""
         if layout not in self._threads:
             self._threads[layout] = Threads(self.f, self.thread, layout)
         return self._threads[layout]
 
     def registers(self, tile: Tile) -> Sequence[Value]:
         """What the thread holds of a tile, moved to it now if it was not before."""
-        if tile.turned is not None and not tile.registers:
-            tile.registers = emit_exchange.transposed(self, tile.turned, tile.layout)
+        if tile.transposed is not None and not tile.registers:
+            tile.registers = emit_exchange.move_transposed(self, tile.transposed, tile.layout)
         return tile.registers
 
     def of(self, value: SSAValue) -> Sequence[Value]:
@@ -392,10 +396,10 @@ class Emitter:
         """Shared memory of the program for `size` bytes, whatever was there before."""
         self.exchange_bytes = max(self.exchange_bytes, size)
         f = self.f
-        start: Index = (self.shared_bytes + self.stage_bytes) * self.programs + self.matrix_bytes
+        start: Index = (self.shared_bytes + self.prefetch_bytes) * self.programs + self.matrix_bytes
         if self.programs > 1:
             start = f.add(f.mul(self.slot, Value("i64", _EXCHANGE)), start)
-        if self.shares:
+        if self.warps_per_row:
             start = f.add(f.mul(self.warp, Value("i64", _EXCHANGE)), start)
         return f.gep(self.module.shared_base(), start, "i8")
 
@@ -426,11 +430,7 @@ class Emitter:
         """The end of a block: what it gives is read where it ends."""
 
 
-def _has_much_ahead(op: Operation) -> bool:
-    return isinstance(op, SpecOp) and op.name == "ttarget.loop" and op.value("unroll") >= MUCH
-
-
-_HANDLERS: dict[str, Callable[[Emitter, SpecOp], None]] = {
+_HANDLERS: dict[str, Callable[[Emitter, Any], None]] = {
     "programs": Emitter.on_programs,
     "index": Emitter.on_index,
     "loop": Emitter.on_loop,
@@ -439,23 +439,23 @@ _HANDLERS: dict[str, Callable[[Emitter, SpecOp], None]] = {
     "scratch": Emitter.on_scratch,
     "load": emit_access.emit_load,
     "store": emit_access.emit_store,
-    "elementwise": emit_values.emit_math,
-    "cast": emit_values.emit_convert,
+    "elementwise": emit_values.emit_elementwise,
+    "cast": emit_values.emit_cast,
     "round": emit_values.emit_round,
     "bitcast": emit_values.emit_bitcast,
     "select": emit_values.emit_select,
     "constant": emit_values.emit_constant,
     "coordinate": emit_values.emit_coordinate,
     "clip": emit_values.emit_clip,
-    "broadcast": emit_exchange.emit_spread,
-    "reduce": emit_exchange.emit_fold,
-    "arg_reduce": emit_exchange.emit_fold_place,
+    "broadcast": emit_exchange.emit_broadcast,
+    "reduce": emit_exchange.emit_reduce,
+    "arg_reduce": emit_exchange.emit_argreduce,
     "transpose": emit_exchange.emit_transpose,
     "dot": emit_exchange.emit_dot,
-    "shuffle": emit_lanes.emit_shuffle,
-    "vote": emit_lanes.emit_vote,
-    "fetch": emit_order.emit_fetch,
-    "sort": emit_order.emit_sort,
+    "shuffle": emit_exchange.emit_shuffle,
+    "vote": emit_exchange.emit_vote,
+    "fetch": emit_access.emit_fetch,
+    "sort": emit_exchange.emit_sort,
     "yield": Emitter.on_nothing,
     "return": Emitter.on_nothing,
 }

@@ -1,4 +1,4 @@
-"""Loads and stores: 16 bytes at a time where so much is known to be aligned, else elements under a mask."""
+"""Loads, stores and fetched indices: 16 bytes at a time where alignment is known, else elements under a mask."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 
 from tessera.backends.nvptx import values
 from tessera.backends.nvptx.layout import Layout, Tile, skew_of
-from tessera.backends.nvptx.rows_ragged import on_stage
+from tessera.backends.nvptx.row_plan import BY_MATRIX
+from tessera.backends.nvptx.row_prefetch import StaticPrefetch, to_staged
 from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.llvm import math
 from tessera.ir.target.llvm.convert import atomic_instruction
 from tessera.ir.target.llvm.dims import dim_value
@@ -24,12 +26,12 @@ from tessera.types.dtype import DType
 WIDEST = 16
 """Bytes that one thread moves at once."""
 LINE, PAIR = 128, "<2 x i32>"
-"""Bytes that memory gives best at once, and what a thread of a kernel over columns reads at a time."""
+"""Bytes of a line of L2, and what a thread of a kernel over columns reads at a time."""
 MANY = 32
-"""Pieces of a load from which on what they share is written once: LLVM takes the square of what it finds in time."""
+"""Pieces of a load from which on what they share is written once: LLVM takes quadratic time to find it."""
 
 
-def split(dim: Dim, moving: AbstractSet[str]) -> tuple[Dim, Dim]:
+def split_terms(dim: Dim, moving: AbstractSet[str]) -> tuple[Dim, Dim]:
     """The terms of a dim without any of the names, and those with one."""
     with_names = [(term, bool(Dim((term,)).symbols & moving)) for term in dim.terms]
     fixed, rest = (tuple(term for term, moves in with_names if moves is which) for which in (False, True))
@@ -50,7 +52,7 @@ class Access:
     swapped: tuple[str, ...] = ()
     """The axes, where a layout has them in another order than the op."""
     swizzle: int = 0
-    """Bytes of the pieces that change places in memory by the number of their `row`, which has so many elements."""
+    """Bytes of the pieces that are swizzled in memory by the number of their `row`, which has so many elements."""
     row: int = 1
     offset: Dim | None = None
     """Where an element is from `base` on, where that is not the buffer's own."""
@@ -66,7 +68,7 @@ class Access:
         return values.memory_type(self.dtype)
 
     def group(self) -> int:
-        """Neighbours that are moved at once: those of a thread that lie together, are aligned, and share a mask."""
+        """Neighbours that are moved at once: those of a thread that are contiguous, aligned, and share a mask."""
         op, axes = self.op, self.op.value("axes")
         if not axes or self.tiles or op.value("windows") or op.value("pattern") not in ("contiguous", "uniform"):
             return 1
@@ -91,7 +93,7 @@ class Access:
         """The same with what does not depend on the element computed here, once."""
         f, op = self.f, self.op
         moving = {*op.value("axes"), *(f"t{number}" for number in range(len(self.tiles)))}
-        fixed, rest = split(op.value("offset"), moving)
+        fixed, rest = split_terms(op.value("offset"), moving)
         base = f.gep(self.base, dim_value(f, fixed, self.env), self.element)
         ends = [None if bound.symbols & moving else dim_value(f, bound, self.env) for bound in op.value("bounds")]
         return replace(self, base=base, offset=rest, ends=tuple(ends))
@@ -115,12 +117,12 @@ class Access:
         return found
 
     def address(self, here: Mapping[str, Index]) -> Value:
-        place: Index = dim_value(self.f, self.op.value("offset") if self.offset is None else self.offset, here)
+        offset: Index = dim_value(self.f, self.op.value("offset") if self.offset is None else self.offset, here)
         if self.swizzle:
             piece = self.swizzle // self.dtype.bytes
-            turned = self.f.urem(self.f.udiv(place, self.row), self.row // piece)
-            place = self.f.op("xor", self.f.index(place), self.f.mul(turned, piece))
-        return self.f.gep(self.base, place, self.element)
+            moved = self.f.urem(self.f.udiv(offset, self.row), self.row // piece)
+            offset = self.f.op("xor", self.f.index(offset), self.f.mul(moved, piece))
+        return self.f.gep(self.base, offset, self.element)
 
 
 def _access(emitter: Any, op: SpecOp, buffer: Any, block: Any, first: int) -> Access:
@@ -139,44 +141,44 @@ def emit_load(emitter: Any, op: SpecOp) -> None:
     buffer = op.operands[0]
     access = _access(emitter, op, buffer, op.result, 1)
     if buffer in emitter.held:
-        emitter.tiles[op.result] = _held(access, emitter.held[buffer].tiles[_place(access)])
+        emitter.tiles[op.result] = _load_held(access, emitter.held[buffer].tiles[_held_offset(access)])
         return
-    if emitter.matrices is not None and op in emitter.matrix.shared:
-        emitter.tiles[op.result] = Tile(access.layout, access.dtype, [emitter.matrices.shared_value(op, _turn(access))])
+    if emitter.matrices is not None and BY_MATRIX.of(op):
+        emitter.tiles[op.result] = Tile(access.layout, access.dtype, [emitter.matrices.load_line(op, _start(access))])
         return
     key = None if buffer not in emitter.buffers or buffer in emitter.writes or access.tiles else _key(access)
     is_constant = buffer in emitter.kernel.regions[0].block.args and buffer not in emitter.writes
     if key is not None and is_constant and key in emitter.memo:
         emitter.tiles[op.result] = emitter.memo[key]
         return
-    if buffer in emitter.on_stage:
-        emitter.tiles[op.result] = emitter.memo[key] = _loaded(on_stage(access), False)
+    if buffer in emitter.staged:
+        emitter.tiles[op.result] = emitter.memo[key] = _load(to_staged(access), False)
         return
-    is_turned = _is_turned(access)
-    tile = emitter.tiles[op.result] = _turned(access, is_constant) if is_turned else _loaded(access, is_constant)
+    load = _load_transposed if _is_transposed(access) else _load
+    tile = emitter.tiles[op.result] = load(access, is_constant)
     if key is not None and is_constant:
         emitter.memo[key] = tile
 
 
-def _turn(access: Access) -> int:
-    """Where a step of a row begins, in a loop that is written out."""
-    place = access.env[access.op.value("axes")[0]]
-    assert isinstance(place, int), "loops by matrices are written out"
-    return place
+def _start(access: Access) -> int:
+    """The first element of an iteration over a row, in a loop that is unrolled whole."""
+    start = access.env[access.op.value("axes")[0]]
+    assert isinstance(start, int), "loops by matrices are unrolled whole"
+    return start
 
 
-def _loaded(access: Access, is_constant: bool) -> Tile:
+def _load(access: Access, is_constant: bool) -> Tile:
     """A tile from memory."""
     group = access.group()
-    is_free = access.op.value("offset").symbols & set(access.emitter.kernel.value("symbols"))
-    if is_free and access.layout.registers >= MANY * group and not access.swizzle:
+    is_symbolic = access.op.value("offset").symbols & set(access.emitter.kernel.value("symbols"))
+    if is_symbolic and access.layout.registers >= MANY * group and not access.swizzle:
         access = access.with_shared_parts()
     groups = [_load_group(access, at, group, is_constant) for at in range(0, access.layout.registers, group)]
     return Tile(access.layout, access.dtype, [part for parts in groups for part in parts])
 
 
-def _is_turned(access: Access) -> bool:
-    """Whether elements lie together along the first of two axes, and not along the last."""
+def _is_transposed(access: Access) -> bool:
+    """Whether elements are contiguous in the first of two axes, and not in the last."""
     op, axes = access.op, access.op.value("axes")
     if (
         access.swizzle
@@ -191,44 +193,44 @@ def _is_turned(access: Access) -> bool:
     return along is not None and along[0].value == 1 and is_whole and min(access.layout.shape) > 1
 
 
-def turned_layout(layout: Layout) -> Layout:
-    """Who reads a tile along its first axis."""
+def transposed_layout(layout: Layout) -> Layout:
+    """Which thread reads which element of a tile along its first axis."""
     return Layout(layout.shape[::-1], layout.threads)
 
 
-def _turned(access: Access, is_constant: bool) -> Tile:
-    """A tile read along its first axis, then handed through shared memory to those who have it along the last."""
+def _load_transposed(access: Access, is_constant: bool) -> Tile:
+    """A tile read along its first axis, then exchanged through shared memory with those who have it along the last."""
     emitter, f, dtype = access.emitter, access.f, access.dtype
     rows, columns = access.layout.shape
-    turned = turned_layout(access.layout)
+    transposed = transposed_layout(access.layout)
     first, last = access.op.value("axes")
     element = values.memory_type(dtype)
     vector = access.layout.vector
     skew = skew_of(columns, rows, vector, bytes_of(element))
     start = emitter.exchange((columns * rows + -(-columns // vector) * skew) * bytes_of(element))
 
-    def place(row: Index, column: Index) -> Value:
+    def address(row: Index, column: Index) -> Value:
         free = f.mul(f.udiv(column, vector), skew)
         return f.gep(start, f.add(f.add(f.mul(column, rows), free), row), element)
 
-    read = replace(access, layout=turned, swapped=(last, first))
-    loaded = [_load_group(read, register, 1, is_constant)[0] for register in range(turned.registers)]
+    read = replace(access, layout=transposed, swapped=(last, first))
+    loaded = [_load_group(read, register, 1, is_constant)[0] for register in range(transposed.registers)]
     emitter.wait()
     for register, value in enumerate(loaded):
-        column, row = emitter.at(turned).coordinates(register)
-        f.store(values.to_memory(f, value, dtype), place(row, column))
+        column, row = emitter.at(transposed).coordinates(register)
+        f.store(values.to_memory(f, value, dtype), address(row, column))
     emitter.wait()
     found: list[Value] = []
     for register in range(access.layout.registers):
         row, column = emitter.at(access.layout).coordinates(register)
-        found.append(values.from_memory(f, f.load(place(row, column), element), dtype))
+        found.append(values.from_memory(f, f.load(address(row, column), element), dtype))
     return Tile(access.layout, dtype, found)
 
 
-def load_early(emitter: Any, loop: SpecOp, place: Index) -> None:
-    """Loads of a turn of a loop, before what comes of those of other turns: so all of them are on their way."""
+def load_early(emitter: Any, loop: SpecOp, start: Index) -> None:
+    """Loads of an iteration, before what is computed of those of other iterations: so all of them are in flight."""
     block = loop.regions[0].block
-    emitter.indices[block.args[0]] = place
+    emitter.indices[block.args[0]] = start
     for op in block.ops:
         if not isinstance(op, SpecOp) or op.name != "ttarget.load" or op.operands[0] in emitter.writes:
             continue
@@ -239,27 +241,27 @@ def load_early(emitter: Any, loop: SpecOp, place: Index) -> None:
         emit_load(emitter, op)
 
 
-def load_rows(emitter: Any, stage: Any, number: Index) -> None:
-    """The rows of a program, which lie in shared memory, for all loads of it that follow."""
-    for row in stage.rows:
-        for index in range(0, row.count, row.loop.value("step")):
-            emitter.indices[row.loop.regions[0].block.args[0]] = index
-            load_ahead(emitter, row.load, stage.place(row.buffer), number)
+def load_rows(emitter: Any, prefetch: StaticPrefetch, number: Index) -> None:
+    """The rows of a program, which are in shared memory, for all loads of it that follow."""
+    for row in prefetch.rows:
+        for index in range(0, row.count, row.loop.step):
+            emitter.indices[row.loop.body.block.args[0]] = index
+            _load_staged(emitter, row.load, prefetch.address(row.buffer), number)
 
 
-def load_ahead(emitter: Any, op: SpecOp, place: Value, number: Index) -> None:
-    """A tile of a row that lies in shared memory, for the loads of it that follow in this program."""
+def _load_staged(emitter: Any, op: SpecOp, base: Value, number: Index) -> None:
+    """A tile of a row that is in shared memory, for the loads of it that follow in this program."""
     access = _access(emitter, op, op.operands[0], op.result, 1)
     key = _key(access)
     # There the row begins at 0, whichever program's it is.
     names = dict(zip(op.value("coords"), op.operands[1:], strict=False))
     program = next(name for name, value in names.items() if emitter.indices[value] is number)
-    staged = replace(access, base=place, env={**access.env, program: 0})
-    emitter.memo[key] = _loaded(staged, False)
+    staged = replace(access, base=base, env={**access.env, program: 0})
+    emitter.memo[key] = _load(staged, False)
 
 
-def hold(emitter: Any, op: SpecOp, register: Value) -> None:
-    """Say what a load gives, for those that follow in this program."""
+def remember_loaded(emitter: Any, op: SpecOp, register: Value) -> None:
+    """Let the loads that follow in this program give what this one does."""
     access = _access(emitter, op, op.operands[0], op.result, 1)
     emitter.memo[_key(access)] = Tile(access.layout, access.dtype, [register])
 
@@ -269,20 +271,21 @@ def _key(access: Access) -> Any:
     op = access.op
     dims = (op.value("offset"), *op.value("bounds"), *op.value("windows"))
     used = sorted({*(name for dim in dims for name in dim.symbols), *op.value("axes")})
-    places = tuple((name, str(access.env[name])) for name in used if name in access.env)
-    return op.operands[0], access.layout, tuple(map(str, dims)), op.value("axes"), str(op.value("pad")), places
+    indices = tuple((name, str(access.env[name])) for name in used if name in access.env)
+    return op.operands[0], access.layout, tuple(map(str, dims)), op.value("axes"), str(op.value("pad")), indices
 
 
-def _place(access: Access) -> int | str:
-    """Where a tile lies in scratch that registers hold: the number of its first element, or a warp's name for it."""
+def _held_offset(access: Access) -> int | str:
+    """Where a tile is in scratch that registers hold: the number of its first element, or a warp's name for it."""
     if access.emitter.divided is not None:
         return str(access.env[access.op.value("axes")[0]])
-    place = known(dim_value(access.f, access.op.value("offset"), access.env))
-    assert place is not None, "scratch in registers is found by numbers known while emitting"
-    return place
+    offset = known(dim_value(access.f, access.op.value("offset"), access.env))
+    assert offset is not None, "scratch in registers is found by numbers known while emitting"
+    return offset
 
 
-def _held(access: Access, tile: Tile) -> Tile:
+def _load_held(access: Access, tile: Tile) -> Tile:
+    """A tile of scratch that registers hold."""
     if not access.op.value("guarded"):
         return tile
     pad = values.constant(access.f, access.dtype, access.op.value("pad"))
@@ -300,17 +303,17 @@ def _load_group(access: Access, register: int, group: int, is_constant: bool) ->
     mask = access.mask(here, register, owner=False)
     address = access.address(here)
     if mask is not None:
-        # Nothing outside is read: the address of something else is, and what it holds is not looked at.
+        # Nothing outside is read: the address of something else is, and what it holds is not used.
         address = f.select(mask, address, access.emitter.module.nothing())
     count = 1 if access.op.value("pattern") == "uniform" else group
     type_ = values.packed_type(element, count)
     tail = ", !invariant.load !1" if is_constant else ""
     align = min(count * bytes_of(element), WIDEST)
     if is_constant and type_ == PAIR and _is_part_of_line(access):
-        loaded = _with_neighbours(f, address)
+        loaded = _load_with_line(f, address)
     else:
         loaded = f.raw(type_, f"load {type_}, ptr {address.text}, align {align}{tail}")
-    parts = [values.from_memory(f, part, dtype) for part in values.unpacked(f, loaded, element, count)]
+    parts = [values.from_memory(f, part, dtype) for part in values.unpack(f, loaded, element, count)]
     if mask is not None:
         pad = values.constant(f, dtype, access.op.value("pad"))
         parts = [f.select(mask, part, pad) for part in parts]
@@ -318,13 +321,13 @@ def _load_group(access: Access, register: int, group: int, is_constant: bool) ->
 
 
 def _is_part_of_line(access: Access) -> bool:
-    """Whether a kernel that has much on its way reads less than a line of memory of each row, and others the rest."""
+    """Whether a kernel with many loads in flight reads less than a line of each row, and other blocks the remainder."""
     shape = access.layout.shape
-    return access.emitter.has_much_ahead and len(shape) == 2 and shape[-1] * access.dtype.bytes < LINE
+    return access.emitter.fetches_lines and len(shape) == 2 and shape[-1] * access.dtype.bytes < LINE
 
 
-def _with_neighbours(f: FunctionText, address: Value) -> Value:
-    """Two words, with the whole line coming to the cache that all multiprocessors share: others ask for it next."""
+def _load_with_line(f: FunctionText, address: Value) -> Value:
+    """Two words, with a hint that brings the whole line to L2: other multiprocessors ask for it next."""
     text = f"ld.global.nc.L2::{LINE}B.v2.b32 {{$0, $1}}, [$2];"
     words = f.raw("{ i32, i32 }", f'call {{ i32, i32 }} asm "{text}", "=r,=r,l"({address})')
     whole = Value(PAIR, "poison")
@@ -340,10 +343,10 @@ def emit_store(emitter: Any, op: SpecOp) -> None:
     tile = emitter.tiles[op.operands[0]]
     registers = emitter.registers(tile)
     if buffer in emitter.held:
-        emitter.held[buffer].tiles[_place(access)] = tile
+        emitter.held[buffer].tiles[_held_offset(access)] = tile
         return
-    if emitter.matrices is not None and op in emitter.matrix.stores:
-        emitter.matrices.store(op, tile, access, _turn(access))
+    if emitter.matrices is not None and BY_MATRIX.of(op):
+        emitter.matrices.store(op, tile, access, _start(access))
         return
     group = 1 if op.value("mode") != "set" or op.value("pattern") == "uniform" else access.group()
 
@@ -354,7 +357,7 @@ def emit_store(emitter: Any, op: SpecOp) -> None:
     if emitter.divided is None:
         write()
     else:
-        emitter.divided.stores(op, write)
+        emitter.divided.store(op, write)
 
 
 def _store_group(access: Access, register: int, parts: Sequence[Value]) -> None:
@@ -373,7 +376,7 @@ def _store_group(access: Access, register: int, parts: Sequence[Value]) -> None:
             return
         if mode == "add":
             given = [_sum(f, address, given[0], dtype)]
-        whole = values.packed(f, [values.to_memory(f, part, dtype) for part in given])
+        whole = values.pack(f, [values.to_memory(f, part, dtype) for part in given])
         f.store(whole, address, align=min(len(given) * dtype.bytes, WIDEST))
 
     if mask is None:
@@ -383,9 +386,20 @@ def _store_group(access: Access, register: int, parts: Sequence[Value]) -> None:
 
 
 def _sum(f: FunctionText, address: Value, value: Value, dtype: DType) -> Value:
-    """What is there, and the value: one thread after the other has seen to it that no one else is there now."""
+    """What memory has there, and the value: programs add in order, so that no other thread is there now."""
     before = values.from_memory(f, f.load(address, values.memory_type(dtype)), dtype)
     if not values.is_narrow(dtype):
         return math.emit(f, "add", [before, value], dtype)
     wide = [values.cast(f, [part], dtype, dtype.compute)[0] for part in (before, value)]
     return values.cast(f, [math.emit(f, "add", wide, dtype.compute)], dtype.compute, dtype)[0]
+
+
+def emit_fetch(emitter: Any, op: SpecOp) -> None:
+    """An index from memory: a scalar load, made 64 bits wide; every thread does it."""
+    f: FunctionText = emitter.f
+    buffer = op.operands[0].type
+    assert isinstance(buffer, BufferAttr)
+    element = values.memory_type(buffer.dtype)
+    offset = dim_value(f, op.value("offset"), emitter.named(op, op.value("coords"), 1))
+    loaded = f.load(f.gep(emitter.buffers[op.operands[0]], offset, element), element)
+    emitter.indices[op.result] = f.cast("sext" if buffer.dtype.kind == "int" else "zext", loaded, "i64")

@@ -1,4 +1,8 @@
-"""Elements that change hands: folds by shuffles, spreads, transposes and products through shared memory."""
+"""Elements that threads exchange: reductions, broadcasts, transposes, dots, shuffles, votes and sorts.
+
+Elementwise ops move nothing, since all tiles of a kernel are laid out alike (`layout.py`). What does move goes the
+shortest path there is: between registers of one thread, between lanes of a warp, or through shared memory.
+"""
 
 from __future__ import annotations
 
@@ -8,29 +12,27 @@ from typing import Any
 
 from tessera.backends.nvptx import values
 from tessera.backends.nvptx.layout import Layout, Spacing, Tile
-from tessera.backends.nvptx.rows_matrix import thread_distance
-from tessera.backends.nvptx.text import WARP, shuffle
+from tessera.backends.nvptx.row_matrix import thread_distance
+from tessera.backends.nvptx.text import ALL_LANES, WARP, shuffle
 from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import BufferAttr
+from tessera.ir.target.lanes import partner
 from tessera.ir.target.llvm import math
 from tessera.ir.target.llvm.instructions import Index, Value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.types import bytes_of
 from tessera.types.dtype import DType
 
-CLOSE = Spacing()
+DENSE = Spacing()
 Join = Callable[[Sequence[Value], Sequence[Value]], Sequence[Value]]
 
 _JOIN = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
 
 
-def _memory(dtype: DType) -> str:
-    return values.memory_type(dtype)
-
-
-def share(emitter: Any, tile: Tile, start: Value, spacing: Spacing = CLOSE) -> None:
+def share(emitter: Any, tile: Tile, start: Value, spacing: Spacing = DENSE) -> None:
     """Put a tile into shared memory in row-major order; all may read it after the next wait."""
     f: FunctionText = emitter.f
-    element, at = _memory(tile.dtype), emitter.at(tile.layout)
+    element, at = values.memory_type(tile.dtype), emitter.at(tile.layout)
     width = tile.layout.vector if bytes_of(element) * tile.layout.vector <= 16 else max(1, 16 // bytes_of(element))
     registers = [values.to_memory(f, value, tile.dtype) for value in emitter.registers(tile)]
     for register in range(0, tile.layout.registers, width):
@@ -38,18 +40,18 @@ def share(emitter: Any, tile: Tile, start: Value, spacing: Spacing = CLOSE) -> N
         if spacing.free:
             lines = f.udiv(flat, tile.layout.shape[-1] * spacing.every)
             flat = f.add(flat, f.mul(lines, spacing.free))
-        place = f.gep(start, flat, element)
-        whole = values.packed(f, registers[register : register + width])
+        address = f.gep(start, flat, element)
+        whole = values.pack(f, registers[register : register + width])
         mask = at.is_owner(register)
         if mask is None:
-            f.store(whole, place, align=width * bytes_of(element))
+            f.store(whole, address, align=width * bytes_of(element))
         else:
-            f.if_(mask, lambda whole=whole, place=place: f.store(whole, place, align=width * bytes_of(element)))
+            f.if_(mask, lambda whole=whole, address=address: f.store(whole, address, align=width * bytes_of(element)))
 
 
 def shared_tiles(emitter: Any, tiles: Sequence[Tile]) -> list[Value]:
     """Tiles in shared memory, side by side, for all to read."""
-    sizes = [-(-tile.layout.size * bytes_of(_memory(tile.dtype)) // 16) * 16 for tile in tiles]
+    sizes = [-(-tile.layout.size * bytes_of(values.memory_type(tile.dtype)) // 16) * 16 for tile in tiles]
     base: Value = emitter.exchange(sum(sizes))
     emitter.wait()
     starts: list[Value] = []
@@ -62,25 +64,25 @@ def shared_tiles(emitter: Any, tiles: Sequence[Tile]) -> list[Value]:
     return starts
 
 
-def read(emitter: Any, start: Value, place: Index, dtype: DType) -> Value:
+def read(emitter: Any, start: Value, offset: Index, dtype: DType) -> Value:
     """One element of a tile in shared memory."""
     f: FunctionText = emitter.f
-    element = _memory(dtype)
-    return values.from_memory(f, f.load(f.gep(start, place, element), element), dtype)
+    element = values.memory_type(dtype)
+    return values.from_memory(f, f.load(f.gep(start, offset, element), element), dtype)
 
 
 def _flat(f: FunctionText, coordinates: Sequence[Index], shape: Sequence[int]) -> Value:
     """The row-major number of an element."""
     total: Index = 0
-    for place, extent in zip(coordinates, shape, strict=True):
-        total = f.add(f.mul(total, extent), place)
+    for coordinate, extent in zip(coordinates, shape, strict=True):
+        total = f.add(f.mul(total, extent), coordinate)
     return f.index(total)
 
 
-# Spreads and transposes.
+# Broadcasts and transposes.
 
 
-def emit_spread(emitter: Any, op: SpecOp) -> None:
+def emit_broadcast(emitter: Any, op: SpecOp) -> None:
     """A smaller tile along new axes."""
     f: FunctionText = emitter.f
     source: Tile = emitter.tiles[op.operands[0]]
@@ -93,8 +95,8 @@ def emit_spread(emitter: Any, op: SpecOp) -> None:
     found: dict[str, Value] = {}
     registers: list[Value] = []
     for register in range(layout.registers):
-        places = emitter.at(layout).coordinates(register)
-        flat = _flat(f, [places[axis] for axis in axes], source.layout.shape)
+        coordinates = emitter.at(layout).coordinates(register)
+        flat = _flat(f, [coordinates[axis] for axis in axes], source.layout.shape)
         if flat.text not in found:
             found[flat.text] = read(emitter, start, flat, dtype)
         registers.append(found[flat.text])
@@ -102,18 +104,18 @@ def emit_spread(emitter: Any, op: SpecOp) -> None:
 
 
 def emit_transpose(emitter: Any, op: SpecOp) -> None:
-    """Nothing yet: a product reads the tile the other way round; whoever else asks has it moved then."""
+    """Nothing yet: a dot reads the tile transposed; whoever else asks has its elements moved then."""
     layout, dtype = emitter.layout(op.result)
     source: Tile = emitter.tiles[op.operands[0]]
-    emitter.tiles[op.result] = Tile(layout, dtype, [], turned=source)
+    emitter.tiles[op.result] = Tile(layout, dtype, [], transposed=source)
 
 
-def transposed(emitter: Any, source: Tile, layout: Layout) -> list[Value]:
-    """The registers of a tile with its axes swapped."""
+def move_transposed(emitter: Any, source: Tile, layout: Layout) -> list[Value]:
+    """The registers of a tile with its axes swapped, through shared memory."""
     f: FunctionText = emitter.f
     rows, columns = source.layout.shape
-    size = bytes_of(_memory(source.dtype))
-    spacing = Spacing.of_turned(source.layout, layout, size)
+    size = bytes_of(values.memory_type(source.dtype))
+    spacing = Spacing.for_transpose(source.layout, layout, size)
     start: Value = emitter.exchange(-(-spacing.start(rows, columns) * size // 16) * 16)
     emitter.wait()
     share(emitter, source, start, spacing)
@@ -126,38 +128,42 @@ def transposed(emitter: Any, source: Tile, layout: Layout) -> list[Value]:
     return found
 
 
-# Folds.
+# Reductions.
+#
+# An axis is halved until one element is left: element `i` is joined with `i + half`. While halves are registers of one
+# thread, nothing moves; then lanes exchange by shuffles; what is further apart goes through shared memory. The tree is
+# the same for every layout, so that bits do not depend on how many threads there are.
 
 
-def emit_fold(emitter: Any, op: SpecOp) -> None:
-    """An axis folded in a halving tree."""
+def emit_reduce(emitter: Any, op: SpecOp) -> None:
+    """An axis reduced in a halving tree."""
     f: FunctionText = emitter.f
     source: Tile = emitter.tiles[op.operands[0]]
     name = _JOIN[op.value("kind")]
 
     def join(a: Sequence[Value], b: Sequence[Value]) -> Sequence[Value]:
-        return [values.computed(f, name, [a[0], b[0]], source.dtype)]
+        return [values.compute(f, name, [a[0], b[0]], source.dtype)]
 
     layout, dtype = emitter.layout(op.result)
     if name in ("max", "min") and _is_whole_row(source, op.value("axis")):
-        registers: Sequence[Value] = [_extreme(emitter, source, name, join)] * layout.registers
+        registers: Sequence[Value] = [_minmax(emitter, source, name, join)] * layout.registers
     else:
-        (registers,) = _fold(emitter, [source], op.value("axis"), layout, join)
+        (registers,) = _reduce(emitter, [source], op.value("axis"), layout, join)
     emitter.tiles[op.result] = Tile(layout, dtype, registers)
 
 
 def _is_whole_row(source: Tile, axis: int) -> bool:
     """Whether a tile is one row, of which threads of several warps, or registers of one, have as many elements each."""
     layout = source.layout
-    is_even = layout.size == layout.shape[axis] and layout.size % layout.round == 0
-    is_spread = layout.threads >= WARP and layout.threads & (layout.threads - 1) == 0
-    return is_even and is_spread and (layout.threads > WARP or layout.registers > 1)
+    is_even = layout.size == layout.shape[axis] and layout.size % layout.group == 0
+    has_warps = layout.threads >= WARP and layout.threads & (layout.threads - 1) == 0
+    return is_even and has_warps and (layout.threads > WARP or layout.registers > 1)
 
 
-def _extreme(emitter: Any, source: Tile, name: str, join: Join) -> Value:
-    """The largest or smallest of a row, in any order: of a thread, of its warp, of all; every thread has it then."""
+def _minmax(emitter: Any, source: Tile, name: str, join: Join) -> Value:
+    """The maximum or minimum of a row, in any order: of a thread, of its warp, of all; every thread has it then."""
     f, layout = emitter.f, source.layout
-    value = values.extreme(f, name, source.dtype, emitter.registers(source), source.narrow)
+    value = values.minmax(f, name, source.dtype, emitter.registers(source), source.narrow)
     lanes = WARP // 2
     while lanes:
         (value,) = join([value], [shuffle(f, value, "bfly", lanes)])
@@ -171,8 +177,8 @@ def _extreme(emitter: Any, source: Tile, name: str, join: Join) -> Value:
     return found[0]
 
 
-def emit_fold_place(emitter: Any, op: SpecOp) -> None:
-    """The places of extremes: greater values first, then lower places; NaN before all."""
+def emit_argreduce(emitter: Any, op: SpecOp) -> None:
+    """The indices of maxima or minima: by value first, then the lower index; NaN before all."""
     f: FunctionText = emitter.f
     tiles: list[Tile] = [emitter.tiles[value] for value in op.operands]
     kind, dtype = op.value("kind"), tiles[0].dtype
@@ -188,11 +194,11 @@ def emit_fold_place(emitter: Any, op: SpecOp) -> None:
         return [f.select(takes, b[0], a[0]), f.select(takes, b[1], a[1])]
 
     layout, out = emitter.layout(op.result)
-    _, places = _fold(emitter, tiles, op.value("axis"), layout, join)
-    emitter.tiles[op.result] = Tile(layout, out, places)
+    _, indices = _reduce(emitter, tiles, op.value("axis"), layout, join)
+    emitter.tiles[op.result] = Tile(layout, out, indices)
 
 
-def _fold(emitter: Any, tiles: Sequence[Tile], axis: int, out: Layout, join: Join) -> list[list[Value]]:
+def _reduce(emitter: Any, tiles: Sequence[Tile], axis: int, out: Layout, join: Join) -> list[list[Value]]:
     """Halve the axis until one element is left, then give each thread what it holds of the result.
 
     An axis that is no power of two is cut to one first: what has no partner then goes on as it is.
@@ -202,14 +208,14 @@ def _fold(emitter: Any, tiles: Sequence[Tile], axis: int, out: Layout, join: Joi
     extent = layout.shape[axis]
     while extent > 1:
         if extent == layout.size_of_line and layout.size == layout.shape[axis]:
-            return _across_warps(emitter, tiles, current, out, join)
+            return _reduce_across_warps(emitter, tiles, current, out, join)
         half = 1 << (extent - 1).bit_length() - 1
         current = _halve(emitter, tiles, current, axis, half, extent - half, join)
         extent = half
-    return _handed_out(emitter, tiles, current, axis, out)
+    return _distribute(emitter, tiles, current, axis, out)
 
 
-def _across_warps(
+def _reduce_across_warps(
     emitter: Any, tiles: Sequence[Tile], current: list[list[Value]], out: Layout, join: Join
 ) -> list[list[Value]]:
     """A row of which each thread has one group of neighbours: through shared memory once, for all steps over warps.
@@ -222,8 +228,8 @@ def _across_warps(
     starts = shared_tiles(emitter, held)
     own = f.mul(f.urem(emitter.thread, WARP), vector)
 
-    def at(place: int) -> list[Value]:
-        there = f.add(own, place)
+    def at(offset: int) -> list[Value]:
+        there = f.add(own, offset)
         return [read(emitter, start, there, tile.dtype) for start, tile in zip(starts, tiles, strict=True)]
 
     groups = [[at(warp * WARP * vector + step) for step in range(vector)] for warp in range(layout.threads // WARP)]
@@ -245,12 +251,12 @@ def _across_warps(
 def _halve(
     emitter: Any, tiles: Sequence[Tile], current: list[list[Value]], axis: int, half: int, count: int, join: Join
 ) -> list[list[Value]]:
-    """The first `count` elements of the axis with those `half` ahead; what lies from `half` on is not looked at."""
+    """The first `count` elements of the axis with those `half` ahead; what is from `half` on is not used."""
     made, f, layout = [list(part) for part in current], emitter.f, tiles[0].layout
     stride = prod(layout.shape[axis + 1 :])
-    for register, partner in _partners(emitter, tiles, current, half * stride, layout.shape[axis] * stride):
+    for register, other in _partners(emitter, tiles, current, half * stride, layout.shape[axis] * stride):
         own = [part[register] for part in current]
-        joined = join(own, partner)
+        joined = join(own, other)
         if count < half:
             has_partner = f.icmp("slt", emitter.at(layout).coordinates(register)[axis], count)
             joined = [f.select(has_partner, after, before) for after, before in zip(joined, own, strict=True)]
@@ -264,12 +270,12 @@ def _partners(
 ) -> list[tuple[int, list[Value]]]:
     """Registers, each with the elements that are `ahead` of its own: in this thread, in its warp, or beyond.
 
-    Lines that are folded begin at multiples of `pitch`.
+    Lines that are reduced begin at multiples of `pitch`.
     """
     layout, f = tiles[0].layout, emitter.f
     count, vector = layout.registers, layout.vector
-    if ahead % layout.round == 0:
-        away = ahead // layout.round * vector
+    if ahead % layout.group == 0:
+        away = ahead // layout.group * vector
         return [(at, [part[at + away] for part in current]) for at in range(count - away)]
     if ahead < vector and vector % (2 * ahead) == 0:
         lower = [at for at in range(count) if at % vector % (2 * ahead) < ahead]
@@ -277,71 +283,74 @@ def _partners(
     lanes = ahead // vector
     # The one line of a single row begins with the first thread, however long it is.
     is_in_step = pitch == layout.size or pitch % (2 * ahead) == 0
-    is_aligned = min(layout.round, layout.size) % (2 * ahead) == 0 and is_in_step
+    is_aligned = min(layout.group, layout.size) % (2 * ahead) == 0 and is_in_step
     if ahead % vector == 0 and is_aligned and lanes < WARP and WARP % (2 * lanes) == 0:
-        if emitter.matrix is not None:
+        if emitter.matrix_rows is not None:
             across = thread_distance(lanes)
             return [(at, [shuffle(f, part[at], "bfly", across) for part in current]) for at in range(count)]
-        # Nobody looks at what lies beyond the half of a single row.
-        looked_at = [at for at in range(count) if pitch < layout.size or layout.start(at) < ahead]
-        return [(at, [shuffle(f, part[at], "down", lanes) for part in current]) for at in looked_at]
+        # Nobody uses what is beyond the half of a single row.
+        used = [at for at in range(count) if pitch < layout.size or layout.start(at) < ahead]
+        return [(at, [shuffle(f, part[at], "down", lanes) for part in current]) for at in used]
     held = [Tile(tile.layout, tile.dtype, part) for tile, part in zip(tiles, current, strict=True)]
     starts = shared_tiles(emitter, held)
     found: list[tuple[int, list[Value]]] = []
     for at in range(count):
-        place = f.smin(f.add(emitter.at(layout).base, layout.start(at) + ahead), layout.size - 1)
+        other = f.smin(f.add(emitter.at(layout).base, layout.start(at) + ahead), layout.size - 1)
         pairs = zip(starts, tiles, strict=True)
-        found.append((at, [read(emitter, start, place, tile.dtype) for start, tile in pairs]))
+        found.append((at, [read(emitter, start, other, tile.dtype) for start, tile in pairs]))
     return found
 
 
-def _handed_out(
+def _distribute(
     emitter: Any, tiles: Sequence[Tile], current: list[list[Value]], axis: int, out: Layout
 ) -> list[list[Value]]:
+    """Give each thread what it has of the result."""
     layout, f = tiles[0].layout, emitter.f
     if layout.threads == 1:
         stride, extent = prod(layout.shape[axis + 1 :]), layout.shape[axis]
-        kept = [place // stride * stride * extent + place % stride for place in range(out.size)]
-        return [[part[place] for place in kept] for part in current]
+        kept = [number // stride * stride * extent + number % stride for number in range(out.size)]
+        return [[part[number] for number in kept] for part in current]
     if out.size == 1 and layout.threads == WARP:
         return [[shuffle(f, part[0], "idx", 0)] for part in current]
     held = [Tile(tile.layout, tile.dtype, part) for tile, part in zip(tiles, current, strict=True)]
     starts = shared_tiles(emitter, held)
     found: list[list[Value]] = [[] for _ in tiles]
     for register in range(out.registers):
-        places = emitter.at(out).coordinates(register)
-        flat = _flat(f, [*places[:axis], 0, *places[axis:]], layout.shape)
+        coordinates = emitter.at(out).coordinates(register)
+        flat = _flat(f, [*coordinates[:axis], 0, *coordinates[axis:]], layout.shape)
         for part, start, tile in zip(found, starts, tiles, strict=True):
             part.append(read(emitter, start, flat, tile.dtype))
     return found
 
 
-# Products.
+# Dots.
 
 
-class _Side:
-    """An operand of a product in shared memory: in its narrower dtype where it has one, and as it lies.
+class _Operand:
+    """An operand of a dot in shared memory: in its narrower dtype where it has one, and not transposed.
 
-    Elements are read in `dtype`, that of the sums.
+    Elements are read in `dtype`, that of the accumulator.
     """
 
-    def __init__(self, tile: Tile, is_left: bool, vector: int, dtype: DType) -> None:
-        self.is_turned = tile.turned is not None
-        given = tile.turned if tile.turned is not None else tile
+    def __init__(self, tile: Tile, is_lhs: bool, vector: int, dtype: DType) -> None:
+        self.is_transposed = tile.transposed is not None
+        source = tile.transposed if tile.transposed is not None else tile
         self.dtype = dtype
-        self.stored = given
-        if given.narrow is not None:
-            self.stored = Tile(given.layout, given.narrow[0], given.narrow[1])
-        self.spacing = Spacing.of_side(is_left, self.is_turned, vector, bytes_of(_memory(self.stored.dtype)))
+        self.stored = source
+        if source.narrow is not None:
+            self.stored = Tile(source.layout, source.narrow[0], source.narrow[1])
+        self.spacing = Spacing.for_operand(
+            is_lhs, self.is_transposed, vector, bytes_of(values.memory_type(self.stored.dtype))
+        )
 
     @property
     def bytes(self) -> int:
         rows, columns = self.stored.layout.shape
         count = self.spacing.start(rows, columns)
-        return -(-count * bytes_of(_memory(self.stored.dtype)) // 16) * 16
+        return -(-count * bytes_of(values.memory_type(self.stored.dtype)) // 16) * 16
 
-    def place(self, f: FunctionText, row: Index, column: Index) -> Value:
-        """Where an element is, of the tile as it lies."""
+    def offset(self, f: FunctionText, row: Index, column: Index) -> Value:
+        """Where an element is, of the tile as it is stored."""
         flat = _flat(f, [row, column], self.stored.layout.shape)
         if not self.spacing.free:
             return flat
@@ -349,34 +358,34 @@ class _Side:
 
     def element(self, emitter: Any, start: Value, row: Index, column: Index) -> Value:
         f: FunctionText = emitter.f
-        places = [column, row] if self.is_turned else [row, column]
-        value = read(emitter, start, self.place(f, *places), self.stored.dtype)
+        coordinates = [column, row] if self.is_transposed else [row, column]
+        value = read(emitter, start, self.offset(f, *coordinates), self.stored.dtype)
         return values.cast(f, [value], self.stored.dtype, self.dtype)[0]
 
     def row(self, emitter: Any, start: Value, row: Index, column: Index, count: int) -> list[Value]:
         """Neighbours of one row."""
         f: FunctionText = emitter.f
-        element = _memory(self.stored.dtype)
+        element = values.memory_type(self.stored.dtype)
         size = bytes_of(element)
-        if self.is_turned or count == 1 or self.stored.dtype.is_bool:
+        if self.is_transposed or count == 1 or self.stored.dtype.is_bool:
             return [self.element(emitter, start, row, f.add(column, step)) for step in range(count)]
         at_once = min(count, 16 // size)
         found: list[Value] = []
         for step in range(0, count, at_once):
-            place = f.gep(start, self.place(f, row, f.add(column, step)), element)
+            address = f.gep(start, self.offset(f, row, f.add(column, step)), element)
             type_ = values.packed_type(element, at_once)
-            whole = f.raw(type_, f"load {type_}, ptr {place.text}, align {size * at_once}")
-            found += values.cast(f, values.unpacked(f, whole, element, at_once), self.stored.dtype, self.dtype)
+            whole = f.raw(type_, f"load {type_}, ptr {address.text}, align {size * at_once}")
+            found += values.cast(f, values.unpack(f, whole, element, at_once), self.stored.dtype, self.dtype)
         return found
 
 
 def emit_dot(emitter: Any, op: SpecOp) -> None:
-    """Both sides into shared memory, then each thread its elements: chains of multiply-adds over k, in order."""
+    """Both operands into shared memory, then each thread its elements: chains of multiply-adds over K, in order."""
     f: FunctionText = emitter.f
     acc: Tile = emitter.tiles[op.operands[2]]
     vector = acc.layout.vector
-    lhs, rhs = (_Side(emitter.tiles[value], at == 0, vector, acc.dtype) for at, value in enumerate(op.operands[:2]))
-    layout, depth = acc.layout, emitter.tiles[op.operands[0]].layout.shape[1]
+    lhs, rhs = (_Operand(emitter.tiles[value], at == 0, vector, acc.dtype) for at, value in enumerate(op.operands[:2]))
+    layout, K = acc.layout, emitter.tiles[op.operands[0]].layout.shape[1]
     base: Value = emitter.exchange(lhs.bytes + rhs.bytes)
     emitter.wait()
     left, right = base, f.gep(base, lhs.bytes, "i8")
@@ -385,9 +394,9 @@ def emit_dot(emitter: Any, op: SpecOp) -> None:
     emitter.wait()
     at = emitter.at(layout)
     groups = [at.coordinates(register) for register in range(0, layout.registers, vector)]
-    rows = [_clamped(f, layout, at, group, number * vector) for number, group in enumerate(groups)]
+    rows = [_clamp_row(f, layout, at, group, number * vector) for number, group in enumerate(groups)]
 
-    def step(k: Value, sums: list[Value]) -> list[Value]:
+    def step(k: Value, accumulators: list[Value]) -> list[Value]:
         firsts: dict[str, Value] = {}
         seconds: dict[str, list[Value]] = {}
         found: list[Value] = []
@@ -398,18 +407,228 @@ def emit_dot(emitter: Any, op: SpecOp) -> None:
             if other not in seconds:
                 seconds[other] = rhs.row(emitter, right, k, column, vector)
             for lane in range(vector):
-                found.append(_joined(f, firsts[name], seconds[other][lane], sums[number * vector + lane], acc.dtype))
+                total = accumulators[number * vector + lane]
+                found.append(_multiply_add(f, firsts[name], seconds[other][lane], total, acc.dtype))
         return found
 
-    emitter.tiles[op.result] = Tile(layout, acc.dtype, f.loop(0, depth, 1, step, list(emitter.registers(acc))))
+    emitter.tiles[op.result] = Tile(layout, acc.dtype, f.loop(0, K, 1, step, list(emitter.registers(acc))))
 
 
-def _clamped(f: FunctionText, layout: Layout, at: Any, places: Sequence[Index], register: int) -> Index:
+def _clamp_row(f: FunctionText, layout: Layout, at: Any, coordinates: Sequence[Index], register: int) -> Index:
     """The row of a register; one that holds nothing reads the last."""
-    return places[0] if at.is_there(register) is None else f.smin(places[0], layout.shape[0] - 1)
+    return coordinates[0] if at.is_there(register) is None else f.smin(coordinates[0], layout.shape[0] - 1)
 
 
-def _joined(f: FunctionText, a: Value, b: Value, total: Value, dtype: DType) -> Value:
+def _multiply_add(f: FunctionText, a: Value, b: Value, total: Value, dtype: DType) -> Value:
     if dtype.is_float:
         return f.intrinsic("fma", a, b, total)
     return f.op("add", f.op("mul", a, b), total)
+
+
+# Shuffles and votes of segments of lanes: by the warp's own instructions, or between registers of one thread.
+
+
+def emit_shuffle(emitter: Any, op: SpecOp) -> None:
+    """Each element from another lane of its segment."""
+    tile: Tile = emitter.tiles[op.operands[0]]
+    layout, dtype = emitter.layout(op.result)
+    registers = emitter.registers(tile)
+    mode, by, width = op.value("mode"), op.value("by"), op.value("width")
+    emitter.tiles[op.result] = Tile(layout, dtype, shuffle_registers(emitter, layout, registers, mode, by, width))
+
+
+def shuffle_registers(
+    emitter: Any, layout: Layout, registers: Sequence[Value], mode: str, by: int, width: int
+) -> list[Value]:
+    """The registers of a tile after a shuffle."""
+    vector = layout.vector
+    if layout.threads == 1 or width <= vector:
+        # A segment is one thread's: its registers are permuted, and no lane is asked.
+        return [registers[partner(mode, by, width, register)] for register in range(layout.registers)]
+    lanes = Lanes(emitter.f, emitter.thread, vector, width)
+    made: list[Value] = []
+    for register in range(layout.registers):
+        group, inner = divmod(register, vector)
+        made.append(lanes.move(registers[group * vector : (group + 1) * vector], inner, mode, by))
+    return made
+
+
+class Lanes:
+    """Which elements of its segment a thread has, and what it gets from others of it.
+
+    A thread has `vector` neighbours of a tile, and threads are side by side, so lane `l` of a warp has elements
+    `l * vector ...` of what the warp holds with one group. Segments are whole in a warp, since both are powers of two.
+    """
+
+    def __init__(self, f: FunctionText, thread: Value, vector: int, width: int) -> None:
+        self.f, self.vector, self.width = f, vector, width
+        self.lane = f.cast("trunc", f.urem(thread, WARP), "i32")
+
+    def _number(self, value: int) -> Value:
+        return Value("i32", str(value))
+
+    @property
+    def first(self) -> Value:
+        """The index of the thread's first element in its segment."""
+        scaled = self.f.op("mul", self.lane, self._number(self.vector))
+        return self.f.op("and", scaled, self._number(self.width - 1))
+
+    def move(self, own: Sequence[Value], inner: int, mode: str, by: int) -> Value:
+        """What the element in register `inner` of a group gets; `own` are the thread's registers of the group."""
+        f, vector = self.f, self.vector
+        if mode == "xor":
+            lanes, other = divmod(by, vector)
+            value = own[inner ^ other]
+            return shuffle(f, value, "bfly", lanes) if lanes else value
+        if mode == "index":
+            start = f.op("and", self.lane, self._number(-(self.width // vector) & (WARP - 1)))
+            return shuffle(f, own[by % vector], "idx", f.op("add", start, self._number(by // vector)))
+        lanes, other = divmod(inner + by if mode == "down" else inner - by, vector)
+        value = own[other]
+        if lanes:
+            value = shuffle(f, value, "down", lanes) if lanes > 0 else self._back(value, -lanes)
+        if mode == "down":
+            inside = f.icmp("slt", self.first, self._number(self.width - by - inner))
+        else:
+            inside = f.icmp("sge", self.first, self._number(by - inner))
+        return f.select(inside, value, own[inner])
+
+    def _back(self, value: Value, lanes: int) -> Value:
+        """The value of the thread so many lanes before; that of any where there is none."""
+        before = self.f.op("and", self.f.op("sub", self.lane, self._number(lanes)), self._number(WARP - 1))
+        return shuffle(self.f, value, "idx", before)
+
+
+def emit_vote(emitter: Any, op: SpecOp) -> None:
+    """A ballot of each segment, and what its bits say."""
+    f: FunctionText = emitter.f
+    layout, dtype = emitter.layout(op.result)
+    width, kind = op.value("width"), op.value("kind")
+    bits = _ballots(emitter, layout, emitter.of(op.operands[0]), width)
+    full = Value("i32", str((1 << width) - 1 if width < WARP else -1))
+    made: list[Value] = []
+    for value in bits:
+        if kind == "any":
+            made.append(f.icmp("ne", value, Value("i32", "0")))
+        elif kind == "all":
+            made.append(f.icmp("eq", value, full))
+        else:
+            made.append(f.intrinsic("ctpop", value) if kind == "count" else value)
+    emitter.tiles[op.result] = Tile(layout, dtype, made)
+
+
+def _ballots(emitter: Any, layout: Layout, registers: Sequence[Value], width: int) -> list[Value]:
+    """The ballot of the segment that each register's element is in."""
+    f: FunctionText = emitter.f
+    if layout.threads > 1 and layout.vector == 1 and width > 1:
+        lane = f.cast("trunc", f.urem(emitter.thread, WARP), "i32")
+        start = f.op("and", lane, Value("i32", str(-width & (WARP - 1))))
+        mask = Value("i32", str((1 << width) - 1 if width < WARP else -1))
+        votes = [f.call("llvm.nvvm.vote.ballot.sync", [ALL_LANES, value], "i32") for value in registers]
+        return [f.op("and", f.op("lshr", vote, start), mask) for vote in votes]
+    bits = [_own_bit(emitter, layout, value, register, width) for register, value in enumerate(registers)]
+    by = 1
+    while by < width:
+        across = shuffle_registers(emitter, layout, bits, "xor", by, width)
+        bits = [f.op("or", own, other) for own, other in zip(bits, across, strict=True)]
+        by *= 2
+    return bits
+
+
+def _own_bit(emitter: Any, layout: Layout, value: Value, register: int, width: int) -> Value:
+    """A bool as the bit of its lane."""
+    f: FunctionText = emitter.f
+    wide = f.cast("zext", value, "i32")
+    if layout.threads == 1 or width <= layout.vector:
+        return f.op("shl", wide, Value("i32", str(register % width)))
+    first = Lanes(f, emitter.thread, layout.vector, width).first
+    return f.op("shl", wide, f.op("add", first, Value("i32", str(register % layout.vector))))
+
+
+# Sorts.
+
+
+def emit_sort(emitter: Any, op: SpecOp) -> None:
+    """A merge sort by all threads of a program: runs of 1, 2, 4, ... elements are merged in pairs.
+
+    Each element finds where it goes by itself: past those of its own run before it, and past those of the other run
+    that a binary search finds to be smaller. So a merge has no order among threads, and one barrier at its end.
+    """
+    type = op.operands[0].type
+    assert isinstance(type, BufferAttr)
+    _Sort(emitter, type.dtype, bool(op.value("descending"))).write(
+        [emitter.buffers[value] for value in op.operands[:4]], emitter.f.index(emitter.indices[op.operands[4]])
+    )
+
+
+class _Sort:
+    """One sort, written; `lines` are pointers to keys and indices, and to spare memory for both."""
+
+    def __init__(self, emitter: Any, dtype: DType, descending: bool) -> None:
+        self.emitter, self.dtype, self.descending = emitter, dtype, descending
+        self.f: FunctionText = emitter.f
+        self.element = values.memory_type(dtype)
+
+    def write(self, lines: list[Value], count: Value) -> None:
+        f, emitter = self.f, self.emitter
+        keys, indices, _, _ = lines
+
+        def merge(state: list[Value]) -> list[Value]:
+            width, *now = state
+            f.loop(emitter.thread, count, emitter.threads, lambda at: self._move(now, at, width, count))
+            emitter.wait()
+            return [f.mul(width, 2), *now[2:], *now[:2]]
+
+        _, last, last_indices, *_ = f.while_(
+            [f.const_i(1), *lines], lambda state: f.icmp("slt", state[0], count), merge
+        )
+
+        def copy_back(at: Value) -> None:
+            self._put(keys, indices, at, self._key(last, at), f.load(f.gep(last_indices, at, "i64"), "i64"))
+
+        f.if_(f.icmp("ne", last, keys), lambda: f.loop(emitter.thread, count, emitter.threads, copy_back) and None)
+
+    def _key(self, keys: Value, at: Index) -> Value:
+        return self.f.load(self.f.gep(keys, at, self.element), self.element)
+
+    def _put(self, keys: Value, indices: Value, at: Index, key: Value, index: Value) -> None:
+        self.f.store(key, self.f.gep(keys, at, self.element))
+        self.f.store(index, self.f.gep(indices, at, "i64"))
+
+    def _is_before(self, a: Value, b: Value) -> Value:
+        """Whether `a` comes before `b`; NaN comes after all numbers."""
+        f = self.f
+        if not self.dtype.is_float:
+            sign = "s" if self.dtype.kind == "int" else "u"
+            return f.icmp(f"{sign}gt" if self.descending else f"{sign}lt", a, b)
+        ordered = f.fcmp("ogt" if self.descending else "olt", a, b)
+        missing = f.op("and", f.fcmp("ord", a, a), f.fcmp("uno", b, b))
+        return f.op("or", ordered, missing)
+
+    def _move(self, lines: list[Value], at: Value, width: Value, count: Value) -> None:
+        """One element to its index in the merged run."""
+        f = self.f
+        keys, indices, to_keys, to_indices = lines
+        double = f.mul(width, 2)
+        low = f.mul(f.udiv(at, double), double)
+        middle, high = f.smin(f.add(low, width), count), f.smin(f.add(low, double), count)
+        key = self._key(keys, at)
+        is_left = f.icmp("slt", at, middle)
+        begin, end = f.select(is_left, middle, low), f.select(is_left, high, middle)
+
+        def narrow(state: list[Value]) -> list[Value]:
+            first, last = state
+            half = f.udiv(f.add(first, last), 2)
+            other = self._key(keys, half)
+            # Of equal ones those of the left run go first.
+            goes = f.select(is_left, self._is_before(other, key), f.op("xor", self._is_before(key, other), _TRUE))
+            return [f.select(goes, f.add(half, 1), first), f.select(goes, last, half)]
+
+        found, _ = f.while_([begin, end], lambda state: f.icmp("slt", state[0], state[1]), narrow)
+        passed = f.sub(found, begin)
+        own = f.select(is_left, at, f.add(f.sub(at, middle), low))
+        index = f.load(f.gep(indices, at, "i64"), "i64")
+        self._put(to_keys, to_indices, f.add(own, passed), key, index)
+
+
+_TRUE = Value("i1", "true")

@@ -1,17 +1,19 @@
-"""Arithmetic on tiles that threads hold, as LLVM text: functions, casts, constants, coordinates and clips."""
+"""Arithmetic on tiles that threads hold, as LLVM text: functions, quotients, casts, constants, coordinates, clips."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tessera.backends.nvptx import row_extremes, values
-from tessera.backends.nvptx.row_quotients import quotients
+from tessera.backends.nvptx import row_minmax, values
 from tessera.backends.nvptx.short_functions import ASKED, SHORT, short
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.llvm import convert, rounding
 from tessera.ir.target.llvm.dims import dim_value
 from tessera.ir.target.llvm.instructions import Value
+from tessera.ir.target.llvm.math_exp import over
+from tessera.ir.target.llvm.text import FunctionText
+from tessera.ir.target.llvm.vector_ops import absolute, bits
 from tessera.types.dim import Dim
 from tessera.types.dtype import bf16, f32, i64
 
@@ -20,54 +22,80 @@ if TYPE_CHECKING:
 
 
 QUOTIENTS = 4
-"""Quotients by one number, from which on they are written in two ways."""
+"""Quotients by one divisor, from which on they are written in two branches."""
+_LEAST, _MOST = 0x21800000, 0x5D800000
+"""The bits of 2**-60 and 2**60: between these nothing that a quotient is computed from leaves the normal numbers."""
 
 
-def emit_math(emitter: Emitter, op: SpecOp) -> None:
+def emit_elementwise(emitter: Emitter, op: SpecOp) -> None:
     """A function of each element."""
     operands = [emitter.of(value) for value in op.operands]
     dtype = emitter.tiles[op.operands[0]].dtype
     fn = op.value("fn")
     if fn == "div" and dtype is f32 and _divides_many(operands[1]):
-        emitter.made(op, quotients(emitter.f, operands[0], operands[1][0]))
+        emitter.made(op, divide_by_common(emitter.f, operands[0], operands[1][0]))
         return
-    found = row_extremes.write_powers(emitter, op) if fn == "exp" and op not in emitter.ordinary else None
+    is_normal = op in emitter.normal_exps
+    found = row_minmax.compute_exp_near_maximum(emitter, op) if fn == "exp" and not is_normal else None
     if found is not None:
         emitter.made(op, found)
         return
-    promise = values.NORMAL if op in emitter.ordinary else values.FALLS if op in emitter.falling else ""
+    promise = values.NORMAL if is_normal else values.NONPOSITIVE if op in emitter.exp_bounds else ""
     elements = zip(*operands, strict=True)
     emitter.made(
-        op, [values.computed(emitter.f, fn, list(parts), dtype, emitter.exponential, promise) for parts in elements]
+        op, [values.compute(emitter.f, fn, list(parts), dtype, emitter.exponential, promise) for parts in elements]
     )
 
 
-def _divides_many(bottoms: Sequence[Value]) -> bool:
-    """Whether one number that is not known divides many."""
-    return len(bottoms) >= QUOTIENTS and len(set(bottoms)) == 1 and bottoms[0].text.startswith("%")
+def _divides_many(divisors: Sequence[Value]) -> bool:
+    """Whether one number that is not constant divides many."""
+    return len(divisors) >= QUOTIENTS and len(set(divisors)) == 1 and divisors[0].text.startswith("%")
 
 
-def emit_convert(emitter: Emitter, op: SpecOp) -> None:
+def divide_by_common(f: FunctionText, dividends: Sequence[Value], divisor: Value) -> list[Value]:
+    """Each of the f32 `dividends` divided by `divisor`, rounded once.
+
+    A GPU's division tests every quotient for operands that are no normal numbers, and in a branch, which keeps it from
+    computing several at a time. Here the test is of all operands together: where the least and the greatest exponent
+    are harmless, every quotient is a reciprocal and a correction, without a branch.
+    """
+    sizes = [bits(f, absolute(f, value)) for value in dict.fromkeys((divisor, *dividends))]
+    smallest = largest = sizes[0]
+    for size in sizes[1:]:
+        smallest, largest = f.intrinsic("umin", smallest, size), f.intrinsic("umax", largest, size)
+    is_inside = f.op(
+        "and",
+        f.icmp("uge", smallest, f.const("i32", _LEAST)),
+        f.icmp("ule", largest, f.const("i32", _MOST)),
+    )
+    return f.if_(
+        is_inside,
+        lambda: [over(f, dividend, divisor) for dividend in dividends],
+        lambda: [f.op("fdiv", dividend, divisor) for dividend in dividends],
+    )
+
+
+def emit_cast(emitter: Emitter, op: SpecOp) -> None:
     """Elements in another dtype."""
     source = emitter.tiles[op.operands[0]]
     registers = emitter.registers(source)
     _, to = emitter.layout(op.result)
     made = emitter.made(
         op,
-        _paired(emitter, op)
-        or _short(emitter, op)
-        or _widened_anew(emitter, op)
+        _compute_pairs(emitter, op)
+        or _compute_short(emitter, op)
+        or _widen_anew(emitter, op)
         or values.cast(emitter.f, registers, source.dtype, to),
     )
     made.wide = (source.dtype, registers) if to.bits == 16 and source.dtype is f32 else None
     if not op.value("rounding") and source.dtype.is_float and source.dtype.bits < to.bits:
         made.narrow = source.narrow or (source.dtype, registers)
-    if source.turned is not None and made.narrow is not None and source.turned.narrow is None:
-        made.turned = source.turned
+    if source.transposed is not None and made.narrow is not None and source.transposed.narrow is None:
+        made.transposed = source.transposed
 
 
-def _paired(emitter: Emitter, op: SpecOp) -> list[Value] | None:
-    """A sum or a product of bf16 that is rounded to bf16 again, in one instruction for two of them."""
+def _compute_pairs(emitter: Emitter, op: SpecOp) -> list[Value] | None:
+    """A sum, difference or product of bf16 that is rounded to bf16 again: one instruction for two of them."""
     maker = op.operands[0].owner
     if not emitter.machine.has("sm_90") or not isinstance(maker, SpecOp) or maker.name != "ttarget.elementwise":
         return None
@@ -76,27 +104,28 @@ def _paired(emitter: Emitter, op: SpecOp) -> list[Value] | None:
     if not is_known or None in parts or any(part[0] is not bf16 or len(part[1]) % 2 for part in parts if part):
         return None
     left, right = (part[1] for part in parts if part)
-    return values.paired(emitter.f, maker.value("fn"), left, right)
+    return values.compute_pairs(emitter.f, maker.value("fn"), left, right)
 
 
-def _widened_anew(emitter: Emitter, op: SpecOp) -> list[Value] | None:
-    """Elements of a wide row, widened for this pass over it alone: for all passes at once they need more registers.
+def _widen_anew(emitter: Emitter, op: SpecOp) -> list[Value] | None:
+    """Elements of a wide row, widened for this loop over it alone: kept for all loops they need twice the registers.
 
-    Which byte of a zero stands below them says of which pass they are, so that nobody takes those of one for another's.
+    `prmt` puts the 16 bits above two zero bytes. It takes those from different bytes of a zero in every loop, so that
+    LLVM finds no common subexpression between loops.
     """
     source = emitter.tiles[op.operands[0]]
-    if not emitter.has_wide_rows or emitter.matrices is None or source.dtype is not bf16:
+    if not emitter.widens_in_each_loop or emitter.matrices is None or source.dtype is not bf16:
         return None
     words = [emitter.matrices.words.get(half) for half in emitter.registers(source)]
     if emitter.layout(op.result)[1] is not f32 or None in words:
         return None
-    zero, f = 0x11 * (4 + emitter.passes % 4), emitter.f
+    zero, f = 0x11 * (4 + emitter.unrolled_loops % 4), emitter.f
     chosen = [(word, (0x3200 if half else 0x1000) | zero) for word, half in (found for found in words if found)]
     texts = [f'call i32 asm "prmt.b32 $0, $1, 0, {bytes_};", "=r,r"({word})' for word, bytes_ in chosen]
     return [f.bitcast(f.raw("i32", text), "float") for text in texts]
 
 
-def _short(emitter: Emitter, op: SpecOp) -> list[Value] | None:
+def _compute_short(emitter: Emitter, op: SpecOp) -> list[Value] | None:
     """A function of a bf16 that is rounded to bf16 again, by a formula that has the same bits on Hopper."""
     maker = op.operands[0].owner
     if emitter.machine.cpu not in ASKED or not isinstance(maker, SpecOp) or maker.name != "ttarget.elementwise":
@@ -111,11 +140,11 @@ def _short(emitter: Emitter, op: SpecOp) -> list[Value] | None:
 
 
 def emit_round(emitter: Emitter, op: SpecOp) -> None:
-    """Elements rounded to fewer bits, in the way that is asked for."""
+    """Elements rounded to fewer bits, as the op says."""
     source, *random = (emitter.of(value) for value in op.operands)
-    bits = random[0] if random else [None] * len(source)
-    ways = [rounding.Rounding(**op.values(), random=part) for part in bits]
-    emitter.made(op, [rounding.round_to(emitter.f, value, way) for value, way in zip(source, ways, strict=True)])
+    drawn = random[0] if random else [None] * len(source)
+    modes = [rounding.Rounding(**op.values(), random=part) for part in drawn]
+    emitter.made(op, [rounding.round_to(emitter.f, value, mode) for value, mode in zip(source, modes, strict=True)])
 
 
 def emit_bitcast(emitter: Emitter, op: SpecOp) -> None:

@@ -1,8 +1,8 @@
-"""Who has which element of a tile: one layout for each shape, so that elementwise work never moves anything.
+"""Which thread has which element of a tile: one layout for each shape, so that elementwise ops never move anything.
 
 Element `e` of a tile, in row-major order, belongs to thread `(e // V) % P` of the P threads of its program: V
 neighbours to a thread, the threads side by side, and so on through the tile. A tile of fewer elements than threads is
-held several times over. Only folds, spreads, transposes and products move elements between threads.
+held several times over. Only reductions, broadcasts, transposes and dots move elements between threads.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Layout:
         return width
 
     @property
-    def round(self) -> int:
+    def group(self) -> int:
         """Elements that all threads hold with one group of neighbours each."""
         return self.vector * self.threads
 
     @property
     def registers(self) -> int:
         """Elements that one thread holds."""
-        return max(1, -(-self.size // self.round)) * self.vector
+        return max(1, -(-self.size // self.group)) * self.vector
 
     @property
     def is_repeated(self) -> bool:
@@ -54,7 +54,7 @@ class Layout:
     @property
     def line(self) -> Layout:
         """The layout of a row of which every thread has one group of neighbours."""
-        return Layout((self.round,), self.threads, self.vector)
+        return Layout((self.group,), self.threads, self.vector)
 
     @property
     def single(self) -> Layout:
@@ -65,16 +65,16 @@ class Layout:
     def size_of_line(self) -> int:
         """Elements of such a row, where warps and neighbours can be halved to one each; 0 where they cannot."""
         is_whole = self.threads > 32 and self.threads & (self.threads - 1) == 0
-        return self.round if is_whole and self.vector & (self.vector - 1) == 0 and self.size >= self.round else 0
+        return self.group if is_whole and self.vector & (self.vector - 1) == 0 and self.size >= self.group else 0
 
     def start(self, register: int) -> int:
         """The element of the first thread in a register."""
-        turn, rest = divmod(register, self.vector)
-        return turn * self.round + rest
+        number, inner = divmod(register, self.vector)
+        return number * self.group + inner
 
 
 def skew_of(lines: int, length: int, vector: int, size: int) -> int:
-    """Elements to leave free after every `vector` lines of a tile in shared memory, so that reading across is in turn.
+    """Elements to leave free after every `vector` lines of a tile in shared memory, against bank conflicts.
 
     Threads that have `vector` lines each are then one bank apart, or as many as lanes of a warp have neighbours along
     the lines; `size` is the bytes of an element.
@@ -86,21 +86,21 @@ def skew_of(lines: int, length: int, vector: int, size: int) -> int:
 
 @dataclass(frozen=True)
 class Spacing:
-    """Room between lines of a tile in shared memory: `free` elements after every `every` lines."""
+    """Padding between lines of a tile in shared memory: `free` elements after every `every` lines."""
 
     every: int = 1
     free: int = 0
 
     @staticmethod
-    def of_side(is_left: bool, is_turned: bool, vector: int, size: int) -> Spacing:
-        """How a side of a product lies, of which threads read one line each: 16 bytes apart, which vectors keep to."""
-        if is_left == is_turned:
+    def for_operand(is_lhs: bool, is_transposed: bool, vector: int, size: int) -> Spacing:
+        """For an operand of a dot, of which threads read one line each: 16 bytes apart, which vectors keep to."""
+        if is_lhs == is_transposed:
             return Spacing()
-        return Spacing(1 if is_left else vector, 16 // size)
+        return Spacing(1 if is_lhs else vector, 16 // size)
 
     @staticmethod
-    def of_turned(source: Layout, target: Layout, size: int) -> Spacing:
-        """How a tile lies that others read across: out of step with banks, or 16 bytes apart where vectors need it."""
+    def for_transpose(source: Layout, target: Layout, size: int) -> Spacing:
+        """For a tile that others read across: out of step with banks, or 16 bytes apart where vectors need it."""
         if min(source.vector, 16 // size) > 1:
             return Spacing(target.vector, 16 // size)
         rows, columns = source.shape
@@ -113,7 +113,7 @@ class Spacing:
 
 @dataclass
 class Threads:
-    """Where the threads of a program are in tiles of a layout: what depends on the thread is computed once, early."""
+    """Which elements a thread has in tiles of a layout: what depends on the thread is computed once, early."""
 
     f: FunctionText
     thread: Value
@@ -131,7 +131,7 @@ class Threads:
             self.base = f.urem(self.thread, size)
         else:
             self.base = f.mul(self.thread, layout.vector)
-        rest, reach = self.base, min(layout.round, size) if layout.is_repeated else layout.round
+        rest, reach = self.base, min(layout.group, size) if layout.is_repeated else layout.group
         for extent in reversed(layout.shape):
             self._parts.append((rest, reach, extent % reach == 0))
             if extent % reach == 0:
@@ -142,19 +142,19 @@ class Threads:
                 return
 
     def coordinates(self, register: int) -> list[Index]:
-        """The place of the element in a register, one index for each axis."""
+        """The coordinates of the element in a register, one index for each axis."""
         f, layout = self.f, self.layout
-        turn, inner = divmod(register, layout.vector)
-        fixed = turn * layout.round
+        number, inner = divmod(register, layout.vector)
+        fixed = number * layout.group
         found: list[Index] = []
         moving: Index | None = None
-        for place, extent in enumerate(reversed(layout.shape)):
-            last = inner if place == 0 else 0
+        for axis, extent in enumerate(reversed(layout.shape)):
+            last = inner if axis == 0 else 0
             if moving is not None:
                 found.append(f.add(f.urem(moving, extent), last))
                 moving = f.udiv(moving, extent)
                 continue
-            rest, reach, is_inside = self._parts[place]
+            rest, reach, is_inside = self._parts[axis]
             if is_inside:
                 found.append(f.add(rest, fixed % extent + last))
             elif reach % extent == 0:
@@ -170,7 +170,7 @@ class Threads:
         """Whether the register holds an element at all; None where it always does."""
         layout, f = self.layout, self.f
         start = layout.start(register)
-        if layout.is_repeated or start - register % layout.vector + layout.round <= layout.size:
+        if layout.is_repeated or start - register % layout.vector + layout.group <= layout.size:
             return None
         return f.icmp("slt", f.add(self.base, start), layout.size)
 
@@ -191,5 +191,5 @@ class Tile:
     narrow: tuple[DType, Sequence[Value]] | None = None
     wide: tuple[DType, Sequence[Value]] | None = None
     """What its values were rounded from, where two are rounded at a time for the price of one."""
-    turned: Tile | None = None
+    transposed: Tile | None = None
     """The tile of which this one is the transpose, where its elements have not been moved."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from tessera.backends.nvptx.values import cast, extreme_pairs, halves, word_of
+from tessera.backends.nvptx.values import cast, halves, minmax_pairs, word_of
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.vector_ops import absolute, at_least, at_most, fma, horner, mul, times
@@ -94,5 +94,5 @@ def short(f: FunctionText, name: str, given: Sequence[Value]) -> list[Value]:
     if name in _FLOORED:
         floor = Value("i32", str(_LOWEST << 16 | _LOWEST))
         words = (word_of(f, low, high) for low, high in zip(given[::2], given[1::2], strict=True))
-        elements = [part for word in words for part in halves(f, extreme_pairs(f, "max", word, floor))]
+        elements = [part for word in words for part in halves(f, minmax_pairs(f, "max", word, floor))]
     return cast(f, [SHORT[name](f, x) for x in cast(f, elements, bf16, f32)], f32, bf16)

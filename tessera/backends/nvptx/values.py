@@ -1,6 +1,6 @@
-"""Elements in registers of a thread: as they lie in memory, bool aside; narrow floats are widened to compute with.
+"""Elements in registers of a thread: as they are in memory, bool aside; narrow floats are widened to compute with.
 
-As `ir/target/llvm/convert.py`, whose results these are to the last bit, with the instructions that NVIDIA has for it.
+Results are those of `ir/target/llvm/convert.py` to the last bit, by the instructions that NVIDIA has for it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from tessera.types import dtype as dt
 from tessera.types.dtype import DType
 
 EXACT, HARDWARE = "exact", "hardware"
-"""How `exp` of f32 is computed: with the bits of every other machine, or by the GPU's own power of two."""
-FALLS, NORMAL = "falls", "normal"
+"""How `exp` of f32 is computed: with the bits of every other machine, or by the GPU's own `ex2.approx`."""
+NONPOSITIVE, NORMAL = "nonpositive", "normal"
+"""What is known of the argument of an `exp`: that it is at most 0, or besides that its result is a normal number."""
 
 
 def register_type(dtype: DType) -> str:
@@ -69,25 +70,26 @@ def cast(f: FunctionText, values: Sequence[Value], source: DType, to: DType) -> 
         values = [convert.widened(f, value, source) for value in values]
         source = source.compute
     if not is_narrow(to):
-        return [_plain(f, value, source, to) for value in values]
+        return [_cast_wide(f, value, source, to) for value in values]
     wide = [convert.before_narrowing(f, value, source, to) for value in values]
     if to is dt.bf16:
         return _to_bf16(f, wide)
     return [convert.narrowed(f, value, to) for value in wide]
 
 
-def _plain(f: FunctionText, value: Value, source: DType, to: DType) -> Value:
+def _cast_wide(f: FunctionText, value: Value, source: DType, to: DType) -> Value:
     return value if source is to else convert.cast(f, value, source, to)
 
 
 PAIRED = ("add", "sub", "mul")
-"""Functions of two bf16 that Hopper has for two pairs at a time; rounded once, as they are by way of f32.
+"""Functions of two bf16 that Hopper computes for two pairs at a time, rounded once.
 
-An f32 has more than twice the bits of a bf16 and two, so that rounding to it first is never seen.
+Bits are those of f32 rounded to bf16: f32 has more than twice the bits of a bf16 and two, so that the double rounding
+is never seen (Figueroa, When is double rounding innocuous?, 1995).
 """
 
 
-def paired(f: FunctionText, name: str, left: Sequence[Value], right: Sequence[Value]) -> list[Value]:
+def compute_pairs(f: FunctionText, name: str, left: Sequence[Value], right: Sequence[Value]) -> list[Value]:
     """A function of `PAIRED` on bf16, an even number of them, rounded to bf16."""
     found: list[Value] = []
     for at in range(0, len(left), 2):
@@ -97,29 +99,31 @@ def paired(f: FunctionText, name: str, left: Sequence[Value], right: Sequence[Va
     return found
 
 
-def extreme_pairs(f: FunctionText, name: str, left: Value, right: Value) -> Value:
-    """The larger or smaller of two pairs of bf16, NaN where one is."""
+def minmax_pairs(f: FunctionText, name: str, left: Value, right: Value) -> Value:
+    """The maximum or minimum of two pairs of bf16; NaN propagates."""
     return f.raw("i32", f'call i32 asm "{name}.NaN.bf16x2 $0, $1, $2;", "=r,r,r"({left}, {right})')
 
 
 _CHAINS = 4
-"""Extremes that are taken side by side, so that none waits for the last."""
+"""Chains of min or max that are reduced side by side, so that none waits for the latency of the last."""
 
 
-def extreme(
-    f: FunctionText, name: str, dtype: DType, given: Sequence[Value], narrow: tuple[DType, Sequence[Value]] | None
+def minmax(
+    f: FunctionText, name: str, dtype: DType, elements: Sequence[Value], narrow: tuple[DType, Sequence[Value]] | None
 ) -> Value:
-    """The largest or smallest of many: of bf16 that were widened to f32 by pairs, which is the same."""
-    if narrow is not None and narrow[0] is dt.bf16 and dtype is dt.f32 and len(given) % 2 == 0:
+    """The maximum or minimum of many; of bf16 that were widened to f32 by pairs of bf16, which is the same."""
+    if narrow is not None and narrow[0] is dt.bf16 and dtype is dt.f32 and len(elements) % 2 == 0:
         pairs = zip(narrow[1][::2], narrow[1][1::2], strict=True)
-        word = _by_chains([word_of(f, low, high) for low, high in pairs], lambda a, b: extreme_pairs(f, name, a, b))
-        given = cast(f, halves(f, word), dt.bf16, dt.f32)
-    return _by_chains(given, lambda a, b: computed(f, name, [a, b], dtype))
+        word = _reduce_in_chains(
+            [word_of(f, low, high) for low, high in pairs], lambda a, b: minmax_pairs(f, name, a, b)
+        )
+        elements = cast(f, halves(f, word), dt.bf16, dt.f32)
+    return _reduce_in_chains(elements, lambda a, b: compute(f, name, [a, b], dtype))
 
 
-def _by_chains(given: Sequence[Value], join: Callable[[Value, Value], Value]) -> Value:
-    chains = list(given[:_CHAINS])
-    for number, value in enumerate(given[_CHAINS:]):
+def _reduce_in_chains(elements: Sequence[Value], join: Callable[[Value, Value], Value]) -> Value:
+    chains = list(elements[:_CHAINS])
+    for number, value in enumerate(elements[_CHAINS:]):
         chains[number % _CHAINS] = join(chains[number % _CHAINS], value)
     while len(chains) > 1:
         joined = [join(a, b) for a, b in zip(chains[::2], chains[1::2], strict=False)]
@@ -139,7 +143,7 @@ def _to_bf16(f: FunctionText, values: Sequence[Value]) -> list[Value]:
 
 
 def halves(f: FunctionText, word: Value) -> list[Value]:
-    """Two elements of 16 bits by shifts, which merge with those that widen them: vectors are taken apart first."""
+    """Two elements of 16 bits by shifts, which LLVM merges with those that widen them; it scalarizes vectors first."""
     return [f.cast("trunc", word, "i16"), f.cast("trunc", f.op("lshr", word, f.const_like(word, 16)), "i16")]
 
 
@@ -149,7 +153,7 @@ def word_of(f: FunctionText, low: Value, high: Value) -> Value:
     return f.op("or", f.cast("zext", low, "i32"), above)
 
 
-def packed(f: FunctionText, values: Sequence[Value]) -> Value:
+def pack(f: FunctionText, values: Sequence[Value]) -> Value:
     """Elements of memory side by side, as a vector of words where they are smaller than those."""
     element, count = values[0].type, len(values)
     size = bytes_of(element)
@@ -172,8 +176,8 @@ def _vector(f: FunctionText, values: Sequence[Value]) -> Value:
     return whole
 
 
-def unpacked(f: FunctionText, whole: Value, element: str, count: int) -> list[Value]:
-    """The elements of what `packed` made, or was loaded so."""
+def unpack(f: FunctionText, whole: Value, element: str, count: int) -> list[Value]:
+    """The elements of what `pack` made, or was loaded so."""
     if count == 1:
         return [whole]
     if element == "i16" and count % 2 == 0:
@@ -194,18 +198,18 @@ def packed_type(element: str, count: int) -> str:
     return "i32" if words == 1 else f"<{words} x i32>"
 
 
-def computed(
+def compute(
     f: FunctionText, name: str, parts: list[Value], dtype: DType, exponential: str = EXACT, promise: str = ""
 ) -> Value:
-    """A function of the table; extremes of f32 by their own instruction, for which 0 is larger than -0.
+    """A scalar function; min and max of f32 by their own instruction, for which 0 is larger than -0.
 
-    A promise is of the argument of an `exp`: that it is not positive, or besides that its power is a normal number.
+    `promise` is what is known of the argument of an `exp`.
     """
     if name == "exp" and dtype is dt.f32 and exponential == HARDWARE:
         return _exponential(f, parts[0])
     if name == "exp" and promise == NORMAL:
         return math_exp.exp_ordinary(f, parts[0])
-    if name == "exp" and promise == FALLS:
+    if name == "exp" and promise == NONPOSITIVE:
         return math_exp.exp(f, parts[0], negative=True)
     if name in ("max", "min") and dtype is dt.f32:
         return f.intrinsic("maximum" if name == "max" else "minimum", *parts)
@@ -218,7 +222,7 @@ _LOG2E_REST = 1.925963033500e-8
 
 
 def _exponential(f: FunctionText, x: Value) -> Value:
-    """`e**x` within 4 units of the last place; what is below the smallest normal number is 0."""
+    """`e**x` within 4 ulp; what is below the smallest normal number is 0."""
     low, high, log2e, rest = (f.const("float", number) for number in (-126.0, 89.0, _LOG2E, _LOG2E_REST))
     x = f.intrinsic("minimum", f.intrinsic("maximum", x, low), high)
     power = f.op("fmul", x, log2e)

@@ -174,7 +174,7 @@ def test_transposes_are_handed_over_with_room_between_lines() -> None:
 def test_lines_with_room_between_them_do_not_meet(rows: int, columns: int, vector: int, size: int) -> None:
     """Every element has a place of its own, inside of what is asked for, and vectors begin where they are aligned."""
     source, target = Layout((rows, columns), 32, vector), Layout((columns, rows), 32, vector)
-    spacing = Spacing.of_turned(source, target, size)
+    spacing = Spacing.for_transpose(source, target, size)
     places = [spacing.start(row, columns) + column for row in range(rows) for column in range(columns)]
     assert len(set(places)) == rows * columns
     assert max(places) < spacing.start(rows, columns)

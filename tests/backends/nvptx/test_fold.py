@@ -127,7 +127,7 @@ def folded(array: Any, axis: int, threads: int, widest: int, patch: pytest.Monke
 
     machine.stand_in(patch)
     source: Any = machine.spread(array, layout)
-    (registers,) = emit_exchange._fold(machine, [source], axis, out, join)  # pyright: ignore[reportPrivateUsage]
+    (registers,) = emit_exchange._reduce(machine, [source], axis, out, join)  # pyright: ignore[reportPrivateUsage]
     return machine.gathered(Tile(out, f32, registers)).reshape(out.shape)
 
 
@@ -152,9 +152,9 @@ def test_extremes_of_a_row_are_those_of_all(threads: int, turns: int, vector: in
         return
     with pytest.MonkeyPatch.context() as patch:
         machine.stand_in(patch)
-        patch.setattr(emit_exchange.values, "extreme", extreme)
+        patch.setattr(emit_exchange.values, "minmax", extreme)
         name = "max" if is_largest else "min"
-        found = emit_exchange._extreme(machine, source, name, join)  # pyright: ignore[reportPrivateUsage]
+        found = emit_exchange._minmax(machine, source, name, join)  # pyright: ignore[reportPrivateUsage]
     assert (np.broadcast_to(found, (threads,)) == take.reduce(array[0])).all()
 
 

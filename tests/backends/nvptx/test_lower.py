@@ -5,16 +5,19 @@ from __future__ import annotations
 import pytest
 from xdsl.ir import SSAValue
 
+from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.gpus import GPUS
-from tessera.backends.nvptx.lower import lower_kernel, threads_of
+from tessera.backends.nvptx.passes.plan_threads import choose_threads
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.verify import verify
 from tessera.ir.tile.language import Place, TileBuilder
+from tessera.ir.tile.typed_ops import KernelOp
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32, i32
 from tessera.types.tensor_type import TensorType
 from tests.backends.nvptx.kernels import lowered, parts_of
 
+HOPPER = NvptxBackend(GPUS["sm_90a"])
 ROW, COLUMN = Dim.symbol("i"), Dim.symbol("j")
 
 
@@ -50,7 +53,7 @@ def names(kernel: SpecOp) -> list[str]:
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_threads_wait_where_one_reads_what_another_wrote(turned: bool) -> None:
-    target = lower_kernel(passed_on(turned=turned), GPUS["sm_90a"])
+    target = HOPPER.lower(passed_on(turned=turned))
     verify(target)
     found = names(target)
     assert ("ttarget.barrier" in found) == turned
@@ -63,7 +66,7 @@ def test_threads_wait_where_one_reads_what_another_wrote(turned: bool) -> None:
 
 @pytest.mark.parametrize("other", [False, True])
 def test_threads_wait_for_an_index_that_one_of_them_wrote(other: bool) -> None:
-    target = lower_kernel(fetched(other=other), GPUS["sm_90a"])
+    target = HOPPER.lower(fetched(other=other))
     verify(target)
     found = [name for name in names(target) if name in ("ttarget.store", "ttarget.barrier", "ttarget.fetch")]
     if other:
@@ -78,7 +81,7 @@ def test_threads_wait_for_an_index_that_one_of_them_wrote(other: bool) -> None:
 )
 def test_threads_of_a_program(name: str, threads: int) -> None:
     lowering = lowered(name)
-    assert [threads_of(kernel) for kernel in lowering.kernels] == [threads]
+    assert [choose_threads(op) for op in lowering.kernels if isinstance(op, KernelOp)] == [threads]
     assert lowering.targets[0].value("threads") == threads
 
 
@@ -101,6 +104,6 @@ def test_memory_that_is_private_is_had_by_as_many_programs_as_run() -> None:
 
 
 def test_arguments_of_rounds_begin_anywhere() -> None:
-    target = lower_kernel(lowered("map").kernels[0], GPUS["sm_90a"], aligned=False)
+    target = HOPPER.lower(lowered("map").kernels[0], aligned=False)
     verify(target)
     assert target.value("vector") == 1

@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera.api.kernel import kernel
 from tessera.backends.nvptx.backend import NvptxBackend
-from tessera.backends.nvptx.falling import falling
+from tessera.backends.nvptx.exp_bounds import find_exp_bounds
 from tessera.backends.nvptx.gpus import GPUS
-from tessera.backends.nvptx.rows_ahead import rows_ahead
-from tessera.backends.nvptx.rows_matrix import matrix_rows, place_rows, thread_distance
+from tessera.backends.nvptx.row_accesses import matrix_rows, prefetched_static_rows
+from tessera.backends.nvptx.row_matrix import thread_distance
+from tessera.backends.nvptx.row_plan import WIDENS_IN_EACH_LOOP
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
 from tessera.frontend.kernel import language as tile
@@ -32,11 +33,11 @@ from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
 from tessera.ir.schedule.interpret import run_program
 from tessera.ir.target.machine_code import compile_texts
+from tessera.ir.target.typed_ops import KernelOp
 from tessera.runtime.devices.cuda.assembler import assemble_with_words, assembler
 from tessera.stdlib import efficient_layernorm, stable_softmax
 
 BF16 = ml_dtypes.bfloat16
-HOPPER = GPUS["sm_90a"]
 
 
 def lowered(function: Callable[..., Any], *arrays: Any, machine: str = "sm_90a") -> Lowering:
@@ -89,7 +90,7 @@ def powers(function: Any, shape: tuple[int, int], dtype: Any = np.float32) -> tu
     total = falls = 0
     for target in lowered(function, np.zeros(shape, dtype)).targets:
         names = [op.value("fn") for op in target.walk() if isinstance(op, SpecOp) and op.name == "ttarget.elementwise"]
-        total, falls = total + names.count("exp"), falls + len(falling(target))
+        total, falls = total + names.count("exp"), falls + len(find_exp_bounds(target))
     return total, falls
 
 
@@ -187,7 +188,7 @@ def test_the_largest_of_a_column_is_no_bound_of_a_row(axis: int, falls: int) -> 
     verify(module)
     (target,) = [op for op in module.walk() if op.name == "ttarget.kernel"]
     assert isinstance(target, SpecOp)
-    assert len(falling(target)) == falls
+    assert len(find_exp_bounds(target)) == falls
 
 
 def layernorm(x: Any, w: Any, b: Any) -> Any:
@@ -202,10 +203,11 @@ def norm(columns: int, dtype: Any = BF16, machine: str = "sm_90a") -> Lowering:
 
 def test_rows_of_two_bytes_go_by_matrices() -> None:
     (target,) = norm(1024).targets
-    rows = rows_ahead(target, HOPPER, 4)
-    found = matrix_rows(target, rows, HOPPER, 4)
+    assert isinstance(target, KernelOp)
+    assert len(prefetched_static_rows(target)) == 1
+    found = matrix_rows(target)
     assert found is not None
-    assert len(found.buffers) == 2
+    assert len({op.buffer for op in found.lines}) == 2
     assert len(found.stores) == 1
     ptx = ptx_of(norm(1024))
     # Four parts of the row, of the weights and of the bias; four parts that leave, 16 bytes to a thread.
@@ -383,7 +385,7 @@ def test_wide_rows_of_bf16_stay_in_registers(columns: int, dtype: Any, is_kept: 
     ptx = ptx_of(lowering)
     assert ("ldmatrix" in ptx) == is_kept
     if is_kept:
-        assert place_rows(lowering.targets[0], HOPPER, 4).is_wide
+        assert WIDENS_IN_EACH_LOOP.of(lowering.targets[0])
         # Once for the squares, once for the result, and the weights; each as a number of its own.
         assert ptx.count("prmt.b32") == 3 * columns // 32
         assert " 0 bytes spill stores" in assemble_with_words(ptx.encode(), "sm_90a")[1]

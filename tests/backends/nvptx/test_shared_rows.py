@@ -17,15 +17,15 @@ from benchmarks.gpu_widths import free
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.compile import NvptxCode
 from tessera.backends.nvptx.gpus import GPUS
-from tessera.backends.nvptx.row_teams import SECTION, Division, divided, divided_freely
-from tessera.backends.nvptx.rows_brought import brought, widths_of
-from tessera.backends.nvptx.rows_divided import split
-from tessera.backends.nvptx.rows_rare import rare_sums
+from tessera.backends.nvptx.passes.defer_sums import find_deferred_sums
+from tessera.backends.nvptx.row_accesses import LINE, ROW, SECTION, prefetched_rows, shared_widths
+from tessera.backends.nvptx.row_warps import Division, divide_static, divide_symbolic, split_iteration
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.verify import verify
 from tessera.ir.target.machine_code import compile_texts
+from tessera.ir.target.typed_ops import KernelOp, LoopOp, TailOp
 
 BF16 = ml_dtypes.bfloat16
 WARP = 32
@@ -92,7 +92,8 @@ def test_a_free_width_has_a_kernel_for_wide_rows_beside_that_for_all(function: A
     shared, plain = lowering.targets
     assert shared.value("symbol") == plain.value("symbol") + "__shared"
     assert (shared.value("shares"), plain.value("shares")) == (16, 0)
-    found = widths_of(shared)
+    assert isinstance(shared, KernelOp)
+    found = shared_widths(shared)
     assert found is not None
     assert found[2] == 16 * 64 * WARP + SECTION * WARP - 1
     assert isinstance(lowering.code, NvptxCode)
@@ -152,7 +153,7 @@ class Numbers:
 
 
 def turns_of(division: Division) -> list[Any]:
-    return [place for section in division.sections if section.condition in (None, True) for place in section.places]
+    return [place for section in division.sections if section.condition in (None, True) for place in section.starts]
 
 
 @settings(max_examples=200, deadline=None)
@@ -161,13 +162,13 @@ def test_free_rows_are_divided_in_order(width: int, block: int, blocks: int) -> 
     """Teams of a block have rows of their own; warps of a team have all turns of theirs, one after the other."""
     teams: dict[Any, list[Division]] = {}
     for warp in range(16):
-        emitter: Any = SimpleNamespace(f=Numbers(block, blocks), shares=16)
-        found = divided_freely(emitter, warp, width, 8)  # pyright: ignore[reportArgumentType]
-        teams.setdefault(found.team.row, []).append(found)
-    assert len({found.team.step for parts in teams.values() for found in parts}) == 1
+        emitter: Any = SimpleNamespace(f=Numbers(block, blocks), warps_per_row=16)
+        found = divide_symbolic(emitter, warp, width, 8)  # pyright: ignore[reportArgumentType]
+        teams.setdefault(found.group.row, []).append(found)
+    assert len({found.group.step for parts in teams.values() for found in parts}) == 1
     for parts in teams.values():
-        assert [part.team.place for part in parts] == list(range(len(parts)))
-        assert {part.team.warps for part in parts} == {len(parts)}
+        assert [part.group.index for part in parts] == list(range(len(parts)))
+        assert {part.group.warps for part in parts} == {len(parts)}
         turns = [turn for part in parts for turn in turns_of(part)]
         assert turns == list(range(0, WARP * len(turns), WARP))
         assert width <= WARP * len(turns) < width + SECTION * WARP
@@ -178,11 +179,11 @@ def test_free_rows_are_divided_in_order(width: int, block: int, blocks: int) -> 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(1, 2000), st.sampled_from([4, 8, 16]))
 def test_known_rows_are_divided_in_order(turns: int, shares: int) -> None:
-    emitter: Any = SimpleNamespace(f=Numbers(0, 1), shares=shares)
-    parts = [divided(emitter, warp, turns) for warp in range(shares)]  # pyright: ignore[reportArgumentType]
-    found = [turn for part in parts for turn in turns_of(part)] + list(parts[0].rest)
+    emitter: Any = SimpleNamespace(f=Numbers(0, 1), warps_per_row=shares)
+    parts = [divide_static(emitter, warp, turns) for warp in range(shares)]  # pyright: ignore[reportArgumentType]
+    found = [turn for part in parts for turn in turns_of(part)] + list(parts[0].remainder)
     assert found == list(range(0, WARP * turns, WARP))
-    assert len(parts[0].rest) < shares
+    assert len(parts[0].remainder) < shares
 
 
 # What is written.
@@ -190,8 +191,8 @@ def test_known_rows_are_divided_in_order(turns: int, shares: int) -> None:
 
 def test_what_turns_carry_comes_last() -> None:
     (kernel,) = lowered(softmax, *arrays(softmax, 8192)).targets
-    loops = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.loop"]
-    before, after, needed = split(loops[1])
+    loops = [op for op in kernel.walk() if isinstance(op, LoopOp)]
+    before, after, needed = split_iteration(loops[1])
     assert [op.value("fn") for op in before if op.name == "ttarget.elementwise"] == ["sub", "exp"]
     assert [op.value("fn") for op in after if op.name == "ttarget.elementwise"] == ["add"]
     assert len(needed) == 1
@@ -222,8 +223,9 @@ def test_what_is_read_in_two_ways_is_not_brought() -> None:
         lowered(differences, np.zeros((64, 5000), BF16)).targets,
         lowered(two_of_one, np.zeros((64, 5000), BF16), np.zeros(10000, BF16)).targets,
     )
-    found = [brought(kernel, GPUS["sm_90a"]) for kernel in (alone, several, halves)]
-    assert [(len(one.rows), len(one.lines)) for one in found] == [(1, 1), (0, 0), (1, 0)]
+    kernels = [kernel for kernel in (alone, several, halves) if isinstance(kernel, KernelOp)]
+    found = [[len(prefetched_rows(kernel, what)) for what in (ROW, LINE)] for kernel in kernels]
+    assert found == [[1, 1], [0, 0], [1, 0]]
 
 
 def test_powers_are_computed_once_and_divided_by_warps() -> None:
@@ -244,20 +246,20 @@ def variance(x: Any) -> Any:
     (rmsnorm, 12290, {1: 0}), (variance, 16384, {})])  # fmt: skip
 def test_sums_that_stand_in_for_others_are_found(function: Any, columns: int, rare: dict[int, int]) -> None:
     kernel = lowered(function, *arrays(function, columns)).targets[0]
-    loops = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.loop" and op.results]
-    tails = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.tail" and op.results]
-    assert rare_sums(loops[-1], tails[-1] if tails else None) == rare
+    loops = [op for op in kernel.walk() if isinstance(op, LoopOp) and op.results]
+    tails = [op for op in kernel.walk() if isinstance(op, TailOp) and op.results]
+    assert find_deferred_sums(loops[-1], tails[-1] if tails else None) == rare
 
 
 def test_a_sum_that_somebody_looks_at_is_made() -> None:
     """The one that stands in for another does not, where it is not chosen by whether that is infinite."""
     kernel = lowered(rmsnorm, *arrays(rmsnorm, 12288)).targets[0]
     ops = [op for op in kernel.walk() if isinstance(op, SpecOp)]
-    loop = next(op for op in ops if op.name == "ttarget.loop" and op.results)
+    loop = next(op for op in ops if isinstance(op, LoopOp) and op.results)
     test = next(op for op in ops if op.name == "ttarget.elementwise" and op.value("fn") == "isinf")
-    assert rare_sums(loop, None)
+    assert find_deferred_sums(loop, None)
     test.set_value("fn", "isnan")
-    assert not rare_sums(loop, None)
+    assert not find_deferred_sums(loop, None)
 
 
 # What is refused.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.backends.nvptx.emit_access import split
+from tessera.backends.nvptx.emit_access import split_terms
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
 from tessera.ir.schedule.interpret import run_program
@@ -112,6 +112,6 @@ def test_a_product_through_windows_has_the_blocks_of_multiply_adds() -> None:
 def test_what_elements_share_and_what_they_do_not_are_the_whole_place() -> None:
     i, j, n, m = (Dim.symbol(name) for name in "ijnm")
     place = 3 * n * m + i * m + j + n // 2 * 5 + (i // 2) * n + 7
-    fixed, rest = split(place, {"i", "j"})
+    fixed, rest = split_terms(place, {"i", "j"})
     assert fixed == 3 * n * m + n // 2 * 5 + 7
     assert fixed + rest == place

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.backends.nvptx.row_quotients import quotients
+from tessera.backends.nvptx.emit_values import divide_by_common
 from tessera.ir.target.llvm import math, math_exp
 from tessera.ir.target.llvm.text import FunctionText, ModuleText, TargetText, Value
 from tessera.types.dtype import f32
@@ -163,7 +163,7 @@ def _divisions() -> Compiled:
     f = module.function("run", [("ptr", "out"), ("ptr", "x")])
     out, source = f.arguments
     *tops, bottom = (f.load(f.gep(source, at, "float"), "float") for at in range(5))
-    for at, value in enumerate(quotients(f, tops, bottom)):
+    for at, value in enumerate(divide_by_common(f, tops, bottom)):
         f.store(value, f.gep(out, at, "float"))
     f.ret()
     return build(module)

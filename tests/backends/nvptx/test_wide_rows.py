@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tessera as ts
-from tessera.backends.nvptx.again import computed_again
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.gpus import GPUS
+from tessera.backends.nvptx.rematerialize import find_recipes
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.machine_code import compile_texts
+from tessera.ir.tile.typed_ops import KernelOp
 from tessera.stdlib import efficient_layernorm, stable_softmax
 
 BF16 = ml_dtypes.bfloat16
@@ -63,7 +64,7 @@ def library_layernorm(x: Any, weight: Any, bias: Any) -> Any:
 
 @pytest.mark.parametrize(("columns", "is_again"), [(4096, False), (8192, False), (33792, True),
     (33800, False)])  # fmt: skip
-def test_powers_of_wide_rows_are_computed_again(columns: int, is_again: bool) -> None:
+def test_powers_of_wide_rows_are_find_recipes(columns: int, is_again: bool) -> None:
     """Where registers of one warp or of several hold the powers they stay; and where turns go beyond the end."""
     (kernel,) = lowered(softmax, np.zeros((64, columns), BF16)).targets
     names = names_of(kernel)
@@ -79,7 +80,8 @@ def test_what_is_computed_again_is_computed_alike(turns: int, dtype: Any, has_tw
     x = np.zeros((8, 32 * turns), dtype)
     lowering = lowered(softmax_of_sum, x, x) if has_two else lowered(softmax, x)
     (source,) = lowering.kernels
-    (again,) = computed_again(source).values()
+    assert isinstance(source, KernelOp)
+    (again,) = find_recipes(source).values()
     (kernel,) = lowering.targets
     powers = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.elementwise"]
     first, second = (op for op in powers if op.value("fn") == "exp")
@@ -119,7 +121,7 @@ def test_what_takes_much_or_needs_other_scratch_is_kept(function: Any, is_again:
     kernels = lowered(function, np.zeros((64, 8192), BF16)).kernels
     kept = [kernel for kernel in kernels if any(op.name == "ttile.scratch" for op in kernel.walk())]
     assert kept
-    assert all(bool(computed_again(kernel)) == is_again for kernel in kept)
+    assert all(isinstance(kernel, KernelOp) and bool(find_recipes(kernel)) == is_again for kernel in kept)
 
 
 def test_powers_that_are_computed_again_are_not_written_out() -> None:

@@ -1,6 +1,6 @@
-"""Exponentials whose arguments are not positive, differences to the largest of a row: those take fewer instructions.
+"""Which `exp` of a kernel have arguments of at most 0, differences to the maximum of a row: they cannot overflow.
 
-Nothing is known of what a row holds; what is looked at is how both sides of the difference are computed.
+Nothing is known of what a row holds; what is compared is how both operands of the difference are computed.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _SAME = frozenset(
 
 _LOOPS = ("ttarget.loop", "ttarget.tail")
 Bound = tuple[SpecOp, SSAValue]
-"""A loop, and a value of its turns that is not above something."""
+"""A loop, and a value of its iterations that is at most something."""
 
 
-def falling(kernel: SpecOp) -> dict[SpecOp, Bound]:
-    """The `exp` ops of a kernel whose arguments are at most 0, or NaN, wherever anybody looks at the result.
+def find_exp_bounds(kernel: SpecOp) -> dict[SpecOp, Bound]:
+    """The `exp` ops of a kernel whose arguments are at most 0, or NaN, wherever the result is used.
 
-    Each with the same values as they were before, where the largest was taken from them.
+    Each with the same values where the maximum was taken of them.
     """
-    written: set[SSAValue] = {kernel.regions[0].block.args[place] for place in kernel.value("writes")}
+    written: set[SSAValue] = {kernel.regions[0].block.args[number] for number in kernel.value("writes")}
     found = (op for op in kernel.walk() if isinstance(op, SpecOp) and _function(op) == "exp")
     bounds = ((op, _bound(op, written)) for op in found)
     return {op: bound for op, bound in bounds if bound is not None}
@@ -43,24 +43,24 @@ def _bound(op: SpecOp, written: set[SSAValue]) -> Bound | None:
     if _function(shifted) != "sub" or not isinstance(here, SpecOp):
         return None
     assert isinstance(shifted, SpecOp)
-    value, top = shifted.operands
-    for there, other in _at_most(top):
+    value, maximum = shifted.operands
+    for there, other in _at_most(maximum):
         if other is value:
             return there, other
-        if there.name == here.name in _LOOPS and _has_same_turns(there, here, written):
-            turn, other_turn = (loop.regions[0].block.args[0] for loop in (here, there))
-            places: dict[SSAValue, SSAValue] = {turn: other_turn}
-            if _is_same(value, other, places, written):
+        if there.name == here.name in _LOOPS and _has_same_iterations(there, here, written):
+            index, other_index = (loop.regions[0].block.args[0] for loop in (here, there))
+            indices: dict[SSAValue, SSAValue] = {index: other_index}
+            if _is_same(value, other, indices, written):
                 return there, other
     return None
 
 
-def _at_most(top: SSAValue, axes: tuple[int, ...] | None = None) -> Iterator[tuple[SpecOp, SSAValue]]:
-    """Values that are not above another, each with the loop in which it is so for every turn.
+def _at_most(maximum: SSAValue, axes: tuple[int, ...] | None = None) -> Iterator[Bound]:
+    """Values that are at most another, each with the loop in which it is so for every iteration.
 
-    `axes` are those that the value is spread along afterwards: a row's largest is no bound of a column.
+    `axes` are those that the value is broadcast along afterwards: the maximum of a row is no bound of a column.
     """
-    owner = top.owner
+    owner = maximum.owner
     if not isinstance(owner, SpecOp):
         return
     if owner.name == "ttarget.broadcast" and axes is None:
@@ -68,23 +68,23 @@ def _at_most(top: SSAValue, axes: tuple[int, ...] | None = None) -> Iterator[tup
     elif owner.name == "ttarget.reduce" and owner.value("kind") == "max":
         rank = len(getattr(owner.operands[0].type, "shape", ()))
         if axes in (None, tuple(axis for axis in range(rank) if axis != owner.value("axis"))):
-            place = owner.parent_op()
-            assert isinstance(place, SpecOp)
-            yield place, owner.operands[0]
+            around = owner.parent_op()
+            assert isinstance(around, SpecOp)
+            yield around, owner.operands[0]
             yield from _at_most(owner.operands[0])
     elif owner.name == "ttarget.select" and _is_lowest(owner.operands[0], owner.operands[2]):
-        # Of nothing but -inf, any number is the largest that is as good as -inf.
+        # Where all of a row is -inf, any number will do as its maximum.
         yield from _at_most(owner.operands[2], axes)
     elif _function(owner) == "max":
         for part in owner.operands:
             yield from _at_most(part, axes)
     elif owner.name in _LOOPS:
-        assert isinstance(top, OpResult)
-        yield from _at_most_of_turns(owner, top.index, axes)
+        assert isinstance(maximum, OpResult)
+        yield from _at_most_of_iterations(owner, maximum.index, axes)
 
 
-def _at_most_of_turns(loop: SpecOp, number: int, axes: tuple[int, ...] | None) -> Iterator[tuple[SpecOp, SSAValue]]:
-    """The same of what a loop gives: what it begins with, and what it joins by taking the larger."""
+def _at_most_of_iterations(loop: SpecOp, number: int, axes: tuple[int, ...] | None) -> Iterator[Bound]:
+    """The same of what a loop gives: what it begins with, and what it takes the maximum with."""
     yield from _at_most(loop.operands[2 + number], axes)
     block = loop.regions[0].block
     last = block.last_op
@@ -108,21 +108,21 @@ def _is_lowest(test: SSAValue, value: SSAValue) -> bool:
 
 
 def _unclipped(value: SSAValue) -> SSAValue:
-    """What is clipped: beyond the bound nobody looks."""
+    """What is clipped: elements beyond the bound are not used."""
     owner = value.owner
     return _unclipped(owner.operands[0]) if isinstance(owner, SpecOp) and owner.name == "ttarget.clip" else value
 
 
-def _has_same_turns(a: SpecOp, b: SpecOp, written: set[SSAValue]) -> bool:
+def _has_same_iterations(a: SpecOp, b: SpecOp, written: set[SSAValue]) -> bool:
     ends = zip(a.operands[:2], b.operands[:2], strict=True)
     return a.value("step") == b.value("step") and all(_is_same(left, right, {}, written) for left, right in ends)
 
 
 def _is_same(
-    a: SSAValue, b: SSAValue, places: Mapping[SSAValue, SSAValue], written: set[SSAValue], depth: int = 32
+    a: SSAValue, b: SSAValue, indices: Mapping[SSAValue, SSAValue], written: set[SSAValue], depth: int = 32
 ) -> bool:
-    """Whether two values are computed alike, where `places` are turns of two loops that are taken to be the same."""
-    if a is b or places.get(a) is b:
+    """Whether two values are computed alike, where `indices` are those of two loops that are taken to be equal."""
+    if a is b or indices.get(a) is b:
         return a not in written
     if not depth or isinstance(a, BlockArgument) or isinstance(b, BlockArgument) or a.type != b.type:
         return False
@@ -134,4 +134,4 @@ def _is_same(
     if left.name == "ttarget.load" and not isinstance(left.operands[0], BlockArgument):
         return False
     pairs = zip(left.operands, right.operands, strict=True)
-    return left.values() == right.values() and all(_is_same(x, y, places, written, depth - 1) for x, y in pairs)
+    return left.values() == right.values() and all(_is_same(x, y, indices, written, depth - 1) for x, y in pairs)

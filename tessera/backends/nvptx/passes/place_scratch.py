@@ -1,0 +1,52 @@
+"""Decide where the scratch of a program is: in registers, in shared memory, or in global memory of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.backends.nvptx.row_plan import REGISTERS, ROWS, SPACE, THREADS
+from tessera.ir.base.passes import Pass
+from tessera.ir.base.types import BufferAttr
+from tessera.ir.tile.typed_ops import KernelOp, ScratchOp
+
+SHARED_SCRATCH = 96 << 10
+"""Bytes of scratch that are put in a block's shared memory: two blocks of sm_90 fit a multiprocessor with 228 KB."""
+_BLOCK = 128
+"""Threads of a block that runs several small programs side by side: they divide its shared memory."""
+
+
+@dataclass(frozen=True)
+class PlaceScratch(Pass):
+    """Write `nvptx.space` on every `ttile.scratch`.
+
+    Before: `ttile.scratch : !ttile.buffer<[4096], f32>` of a program with 256 threads. After: the same with
+    `nvptx.space = "shared"`; with "registers" in a kernel that keeps rows there; with "private" where its size is
+    symbolic or shared memory is full.
+    """
+
+    def run(self, module: ModuleOp) -> None:
+        for op in module.ops:
+            if isinstance(op, KernelOp):
+                place_scratch(op)
+
+
+def place_scratch(kernel: KernelOp) -> None:
+    """Decide for all scratch of a kernel, in order, as long as shared memory has room."""
+    threads = THREADS.of(kernel)
+    left = SHARED_SCRATCH // max(1, _BLOCK // threads)
+    for op in kernel.walk():
+        if not isinstance(op, ScratchOp):
+            continue
+        if ROWS.of(kernel) == REGISTERS:
+            SPACE.write(op, "registers")
+            continue
+        assert isinstance(op.result.type, BufferAttr)
+        size = op.result.type.data.bytes.value
+        fits = size is not None and threads > 1 and size <= left
+        if op.space == "shared" or fits:
+            SPACE.write(op, "shared")
+            left -= (size or 0) if op.space != "shared" else 0
+        else:
+            SPACE.write(op, "private")

@@ -1,0 +1,102 @@
+"""Decide where a program keeps its row between its loops, and how many warps share it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.backends.nvptx.gpus import GPUS
+from tessera.backends.nvptx.kernel_code import shared_symbol
+from tessera.backends.nvptx.rematerialize import find_recipes
+from tessera.backends.nvptx.row_analysis import (
+    choose_warps,
+    has_bf16_rows,
+    has_divisible_symbolic_rows,
+    loops_in,
+    reduces_rows,
+    tile_sizes,
+    trip_count,
+)
+from tessera.backends.nvptx.row_plan import (
+    ALIGN,
+    ALIGNED,
+    REGISTERS,
+    REMATERIALIZED,
+    ROWS,
+    THREADS,
+    WARPS_PER_ROW,
+)
+from tessera.backends.nvptx.text import WARP
+from tessera.ir.base.passes import Pass
+from tessera.ir.target.limits import SHARES
+from tessera.ir.tile.typed_ops import KernelOp
+from tessera.types.machine import Machine
+
+IN_REGISTERS = 144
+"""Elements of a row that one thread keeps in registers, of 255: more spill once temporaries are beside them."""
+UNALIGNED_IN_REGISTERS = 96
+"""The same of a row that does not begin at 16 bytes, which is loaded element by element."""
+BF16_IN_REGISTERS = 2 * IN_REGISTERS
+"""The same of bf16 that are kept as they are in memory, two to a register."""
+
+
+@dataclass(frozen=True)
+class PlanRows(Pass):
+    """Write `nvptx.rows` and `nvptx.warps_per_row` on kernels that reduce rows, and clone those of symbolic width.
+
+    Softmax and norms go over a row two or three times. Memory is read once where the row stays in registers: those of
+    one warp for up to 144 elements a thread, else those of 4, 8 or 16 warps, each with iterations that follow each
+    other (accumulators go from warp to warp in that order, so that bits are those of one warp). What fits no registers
+    stays in memory, or is computed again in the second loop where that costs less than to store and load it.
+
+    Before: a `ttile.kernel @softmax` with loops to 8192 by 32. After: the same with `nvptx.rows = "registers"` and
+    `nvptx.warps_per_row = 4`. Before: `@softmax` with loops to `N`. After: `@softmax__shared` with 16 warps to a block,
+    which share rows at run time as their width needs, in front of `@softmax` as it was; a launch takes one by `N`.
+    """
+
+    machine: str = "sm_90a"
+
+    def run(self, module: ModuleOp) -> None:
+        for op in list(module.ops):
+            if not isinstance(op, KernelOp) or not reduces_rows(op):
+                continue
+            if all(trip_count(loop) is not None for loop in loops_in(op)):
+                plan_static_rows(op, GPUS[self.machine])
+            elif THREADS.of(op) == WARP and has_divisible_symbolic_rows(op):
+                module.body.block.insert_op_before(clone_for_wide_rows(op), op)
+
+
+def plan_static_rows(kernel: KernelOp, machine: Machine) -> None:
+    """Decide for rows whose width is known: one warp, several, or memory."""
+    threads = THREADS.of(kernel)
+    counts = [trip_count(loop) or 0 for loop in loops_in(kernel)]
+    each = max(counts) * max(1, max(tile_sizes(kernel)) // threads)
+    keeps_bf16 = _keeps_bf16(kernel, machine, counts, each)
+    if threads == WARP and not keeps_bf16:
+        warps = choose_warps(kernel, IN_REGISTERS, UNALIGNED_IN_REGISTERS)
+        if warps:
+            WARPS_PER_ROW.write(kernel, warps)
+            ROWS.write(kernel, REGISTERS)
+            return
+    if each <= IN_REGISTERS or keeps_bf16:
+        ROWS.write(kernel, REGISTERS)
+    elif threads == WARP and find_recipes(kernel):
+        ROWS.write(kernel, REMATERIALIZED)
+
+
+def _keeps_bf16(kernel: KernelOp, machine: Machine, counts: Sequence[int], each: int) -> bool:
+    """Whether a row is wide and bf16, and stays in the registers of one warp as it is in memory."""
+    is_whole = all(count % 8 == 0 for count in counts) and ALIGN.of(kernel) == ALIGNED
+    is_narrow = IN_REGISTERS < each <= BF16_IN_REGISTERS and machine.has("sm_90")
+    return is_whole and is_narrow and not find_recipes(kernel) and has_bf16_rows(kernel)
+
+
+def clone_for_wide_rows(kernel: KernelOp) -> KernelOp:
+    """The kernel for rows of a symbolic width that several warps share, to stand beside the one for any width."""
+    made = kernel.clone()
+    made.symbol = shared_symbol(kernel.symbol)
+    WARPS_PER_ROW.write(made, SHARES[-1])
+    ROWS.write(made, REGISTERS)
+    return made

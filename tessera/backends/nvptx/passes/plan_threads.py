@@ -1,0 +1,75 @@
+"""Decide how many threads a program of each tile kernel has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.backends.nvptx.row_analysis import reduces_rows, reduces_whole_tiles, tile_sizes
+from tessera.backends.nvptx.row_plan import MOST_NEIGHBOURS, THREADS
+from tessera.backends.nvptx.text import WARP
+from tessera.ir.base.passes import Pass
+from tessera.ir.tile.typed_ops import KernelOp, LoadOp
+
+MOST_THREADS = 256
+"""Threads of a program at most: of more, each would have too few registers."""
+REDUCED_PER_THREAD = 32
+"""Elements that a thread has of a row that is reduced whole: what it exchanges with others is little beside that.
+
+Where it would have more than twice as many, a program has twice as many threads.
+"""
+
+
+@dataclass(frozen=True)
+class PlanThreads(Pass):
+    """Write `nvptx.threads` on every `ttile.kernel`: 1 for single elements, 32 for a row, else by the largest tile.
+
+    Before: `ttile.kernel @k` with tiles of 2048 elements. After: the same with `nvptx.threads = 256`, so that a thread
+    has 8 elements of a tile. What its author asked for (`schedule = {warps = 4}`) is kept, up to 256; what he asked of
+    vectors (`schedule = {vector = 2}`, or a hint of a load) is written as `nvptx.most_neighbours`.
+    """
+
+    def run(self, module: ModuleOp) -> None:
+        for op in module.ops:
+            if isinstance(op, KernelOp):
+                THREADS.write(op, choose_threads(op))
+                asked = _asked_neighbours(op)
+                if asked:
+                    MOST_NEIGHBOURS.write(op, min(asked))
+
+
+def choose_threads(kernel: KernelOp) -> int:
+    """Threads of one program of a kernel."""
+    largest = max(tile_sizes(kernel), default=1)
+    names = {op.name for op in kernel.walk()}
+    if "ttile.sort" in names:
+        return MOST_THREADS
+    if largest == 1:
+        return 1
+    schedule: dict[str, Any] = kernel.schedule or {}
+    if "warps" in schedule:
+        return min(MOST_THREADS, schedule["warps"] * WARP)
+    if "ttile.dot" in names:
+        return MOST_THREADS
+    if largest > WARP and reduces_rows(kernel):
+        # Columns side by side: few programs, so each has many threads, with a few neighbours each.
+        return max(WARP, min(MOST_THREADS, largest // 4))
+    if largest <= 2 * WARP:
+        return WARP
+    if reduces_whole_tiles(kernel, largest):
+        most = MOST_THREADS if largest <= 2 * REDUCED_PER_THREAD * MOST_THREADS else 2 * MOST_THREADS
+        return max(WARP, min(most, _power_of_two_in(largest // REDUCED_PER_THREAD)))
+    return max(WARP, min(MOST_THREADS, _power_of_two_in(largest // 8)))
+
+
+def _power_of_two_in(count: int) -> int:
+    """The largest power of two up to a number."""
+    return 1 << count.bit_length() - 1
+
+
+def _asked_neighbours(kernel: KernelOp) -> list[int]:
+    """Neighbours that the author of a kernel wants one thread to have at most: of its schedule, or of a load."""
+    hints: list[dict[str, Any] | None] = [op.hints for op in kernel.walk() if isinstance(op, LoadOp)]
+    return [asked["vector"] for asked in (kernel.schedule, *hints) if asked and "vector" in asked]

@@ -1,0 +1,249 @@
+"""Decide how blocks go through the rows of a kernel: programs side by side, prefetched rows, moves by matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
+
+from tessera.backends.nvptx.gpus import GPUS
+from tessera.backends.nvptx.passes.plan_rows import IN_REGISTERS
+from tessera.backends.nvptx.row_accesses import (
+    LINE,
+    ROW,
+    SECTION,
+    STAGED,
+    DividedRow,
+    StaticRow,
+    can_use_matrices,
+    common_lines,
+    divided_rows,
+    elements_in_shared_memory,
+    is_row_op,
+    line_bytes,
+    loads_of_rows,
+    programs_in,
+    row_width,
+    static_row,
+    stores_whole_parts,
+    widest_row,
+)
+from tessera.backends.nvptx.row_analysis import CHEAP, INSTRUCTIONS, count_instructions, ops_in
+from tessera.backends.nvptx.row_exchange import exchanged_bytes
+from tessera.backends.nvptx.row_plan import (
+    BLOCKS,
+    BY_MATRIX,
+    COMPUTES_LATE,
+    FETCHES_LINES,
+    KEEPS_ROWS_ONLY,
+    LAUNCHED,
+    PREFETCH,
+    PROGRAMS,
+    SECTIONS,
+    USES_MATRICES,
+    WIDENS_IN_EACH_LOOP,
+)
+from tessera.backends.nvptx.text import WARP
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.ir.target.limits import SHARES
+from tessera.ir.target.typed_ops import ElementwiseOp, KernelOp, LoadOp, LoopOp, ScratchOp, StoreOp
+from tessera.ir.target.types import VectorAttr
+from tessera.types.machine import Machine
+
+BLOCK = 128
+"""Threads of a block that runs several small programs side by side."""
+HELD_STATIC = 3
+"""Blocks of programs that keep a row each that a multiprocessor holds: as many as 144 registers a thread allow."""
+LAUNCHED_STATIC = 24
+"""Blocks launched for each multiprocessor: several times what it holds, so that none waits long at the end."""
+DEEP = 32
+"""Iterations unrolled whose loads all come first: a kernel with such a loop has few blocks and many registers."""
+HELD, HELD_LONG, HELD_CHEAP = 16, 24, 32
+"""Warps that share rows and that a multiprocessor has at least, by the registers of a thread: 128, 80 or 64.
+
+Exponentials of a row stay in registers; where it waits long for its sums, as one that eight warps have, there are more
+rows if registers do. Where nothing is kept of rows but the rows, they take half a register for a 2-byte element.
+"""
+LONG_WARPS, LONG_ITERATIONS = 8, 48
+"""Warps that wait so long for each other, and iterations of a warp that 80 registers do for."""
+LAUNCHED_PER_HELD = 2
+"""Blocks of shared rows that are launched for each that a multiprocessor holds."""
+OTHER_SHARED = 2 << 10
+"""Bytes of shared memory that a block leaves for others, beside what its warps exchange."""
+
+
+@dataclass(frozen=True)
+class ScheduleRows(Pass):
+    """Write on every `ttarget.kernel` of threads how blocks go through its grid, and on its accesses how they move.
+
+    A kernel that keeps rows in registers has few warps on a multiprocessor, too few to read memory while others
+    compute. So its blocks stay, take several rows one after the other, and copy the next row to shared memory with
+    `cp.async` meanwhile, which takes no registers: `nvptx.prefetch` of loads, `nvptx.launched` of the kernel. Rows of
+    two-byte elements go from and to shared memory by matrices, eight iterations in one instruction: `nvptx.by_matrix`.
+    Shared memory decides how much of that fits beside how many blocks (`nvptx.blocks`).
+
+    Before: `ttarget.kernel @softmax` with `threads = 32` and loops of `unroll = 0`. After: `nvptx.programs = 4`,
+    `nvptx.blocks = 3`, `nvptx.launched = 24`, its first load with `nvptx.prefetch = "row"`.
+    """
+
+    machine: str = "sm_90a"
+
+    def run(self, module: ModuleOp) -> None:
+        for op in module.ops:
+            if isinstance(op, KernelOp) and op.threads:
+                if op.shares:
+                    schedule_divided_rows(op, GPUS[self.machine])
+                else:
+                    schedule_programs(op, GPUS[self.machine])
+
+
+# Programs that are not divided: several to a block, rows of static width.
+
+
+@dataclass(frozen=True)
+class StaticChoice:
+    """Rows that are prefetched, accesses that go by matrices, and how many blocks a multiprocessor holds then."""
+
+    rows: tuple[StaticRow, ...]
+    held: int
+    uses_matrices: bool = False
+    lines: tuple[LoadOp, ...] = ()
+    stores: tuple[StoreOp, ...] = ()
+
+
+def schedule_programs(kernel: KernelOp, machine: Machine) -> None:
+    """Decide for a kernel whose programs have all of their threads in every iteration."""
+    programs = max(1, BLOCK // kernel.threads)
+    PROGRAMS.write(kernel, programs)
+    has_deep_loop = any(isinstance(op, LoopOp) and op.unroll >= DEEP for op in kernel.walk())
+    FETCHES_LINES.write(kernel, has_deep_loop)
+    choice = choose_static_rows(kernel, machine, programs)
+    if not choice.rows:
+        BLOCKS.write(kernel, int(has_deep_loop))
+        return
+    BLOCKS.write(kernel, choice.held)
+    LAUNCHED.write(kernel, LAUNCHED_STATIC)
+    for row in choice.rows:
+        PREFETCH.write(row.load, ROW)
+    if choice.uses_matrices:
+        USES_MATRICES.write(kernel, True)
+        WIDENS_IN_EACH_LOOP.write(kernel, any(row.count > WARP * IN_REGISTERS for row in choice.rows))
+        for op in (*choice.lines, *choice.stores):
+            BY_MATRIX.write(op, True)
+
+
+def choose_static_rows(kernel: KernelOp, machine: Machine, programs: int) -> StaticChoice:
+    """As many blocks as may be, or one less where that leaves room for more that goes by matrices."""
+    if len(programs_in(kernel).grid) != 1 or kernel.threads != WARP:
+        return StaticChoice((), HELD_STATIC)
+    choices: list[StaticChoice] = []
+    for held in (HELD_STATIC, HELD_STATIC - 1):
+        rows = _rows_that_fit(kernel, machine.shared // held, programs)
+        choices.append(choose_matrices(kernel, StaticChoice(tuple(rows), held), machine, programs))
+    return max(choices, key=lambda choice: 1 + len(choice.lines) if choice.uses_matrices else 0)
+
+
+def _rows_that_fit(kernel: KernelOp, room: int, programs: int) -> list[StaticRow]:
+    """The rows of a kernel whose next one fits shared memory, in order."""
+    found: dict[SSAValue, StaticRow] = {}
+    for op in kernel.walk():
+        row = static_row(op, kernel)
+        if row is None or row.buffer in found or row.bytes * programs > room:
+            continue
+        found[row.buffer] = row
+        room -= row.bytes * programs
+    return list(found.values())
+
+
+def choose_matrices(kernel: KernelOp, choice: StaticChoice, machine: Machine, programs: int) -> StaticChoice:
+    """The same with what goes by matrices: lines that all programs read as far as they fit, and stores of rows."""
+    room = machine.shared // choice.held - programs * (sum(row.bytes for row in choice.rows) + STAGED)
+    if room < 0 or not machine.has("sm_90") or not can_use_matrices(kernel, choice.rows):
+        return choice
+    lines: list[LoadOp] = []
+    taken: dict[SSAValue, int] = {}
+    for op in kernel.walk():
+        size = line_bytes(op, kernel)
+        if isinstance(op, LoadOp) and size and (op.buffer in taken or sum(taken.values()) + size <= room):
+            taken[op.buffer] = size
+            lines.append(op)
+    stores = [op for op in kernel.walk() if isinstance(op, StoreOp) and stores_whole_parts(op, kernel)]
+    return replace(choice, uses_matrices=True, lines=tuple(lines), stores=tuple(stores))
+
+
+# Rows that several warps share.
+
+
+@dataclass(frozen=True)
+class DividedChoice:
+    """Rows of each program and lines of all that are prefetched, beside how many blocks of a multiprocessor."""
+
+    rows: Sequence[DividedRow]
+    lines: Sequence[DividedRow]
+    blocks: int
+    keeps_rows_only: bool
+    """Whether nothing of a row is kept but the row: twice as many blocks, and no room for lines."""
+
+
+def schedule_divided_rows(kernel: KernelOp, machine: Machine) -> None:
+    """Decide for a kernel whose loops are divided among the warps of a block."""
+    SECTIONS.write(kernel, choose_sections(kernel))
+    choice = choose_divided_rows(kernel, machine)
+    BLOCKS.write(kernel, choice.blocks)
+    LAUNCHED.write(kernel, LAUNCHED_PER_HELD * choice.blocks)
+    KEEPS_ROWS_ONLY.write(kernel, choice.keeps_rows_only)
+    COMPUTES_LATE.write(kernel, is_cheap(kernel))
+    rows, lines = ({row.buffer for row in found} for found in (choice.rows, choice.lines))
+    for op, _, _ in loads_of_rows(kernel):
+        if op.buffer in rows or op.buffer in lines:
+            PREFETCH.write(op, ROW if op.buffer in rows else LINE)
+
+
+def choose_sections(kernel: KernelOp) -> int:
+    """Sections that a warp has of a row of symbolic width: fewer of long formulas, since all are unrolled."""
+    ops = ops_in(kernel)
+    types = [op.results[0].type for op in ops if op.results]
+    is_wide = any(isinstance(type, VectorAttr) and type.shape and type.dtype.bytes > 4 for type in types)
+    return max(1, min(4 if is_wide else 8, INSTRUCTIONS // (SECTION * count_instructions(ops)) - 1))
+
+
+def choose_divided_rows(kernel: KernelOp, machine: Machine) -> DividedChoice:
+    """As much as there is room for: of a cheap formula what all programs read, or else more rows at a time."""
+    warps, width = kernel.shares, row_width(kernel).value
+    waits_long = warps == LONG_WARPS and width is not None and width <= LONG_WARPS * LONG_ITERATIONS * WARP
+    held = HELD_LONG if waits_long and not is_cheap(kernel) else HELD
+    whole = _choose_what_fits(kernel, machine, max(1, held // warps), keeps_rows_only=False)
+    has_all = width is not None and len(whole.lines) == len(common_lines(kernel)) > (warps == SHARES[-1])
+    if not is_cheap(kernel) or has_all:
+        return whole
+    return replace(_choose_what_fits(kernel, machine, max(1, HELD_CHEAP // warps), keeps_rows_only=True), lines=())
+
+
+def _choose_what_fits(kernel: KernelOp, machine: Machine, blocks: int, keeps_rows_only: bool) -> DividedChoice:
+    elements, copies = elements_in_shared_memory(kernel)
+    room = machine.shared // blocks - exchanged_bytes(kernel) - OTHER_SHARED
+    rows: list[DividedRow] = []
+    for row in divided_rows(kernel):
+        if row.padded_bytes(elements) * copies <= room:
+            rows.append(row)
+            room -= row.padded_bytes(elements) * copies
+    lines: list[DividedRow] = []
+    for line in common_lines(kernel):
+        if line.padded_bytes(widest_row(kernel)) <= room:
+            lines.append(line)
+            room -= line.padded_bytes(widest_row(kernel))
+    return DividedChoice(rows, lines, blocks, keeps_rows_only)
+
+
+def is_cheap(kernel: KernelOp) -> bool:
+    """Whether iterations are computed in no time, so that nothing of a row need be kept but the row."""
+    ops = [op for op in kernel.walk() if isinstance(op, SpecOp)]
+    return not any(is_row_op(op) and _is_costly(op) for op in ops) and not any(isinstance(op, ScratchOp) for op in ops)
+
+
+def _is_costly(op: SpecOp) -> bool:
+    """Whether an op takes many instructions."""
+    return isinstance(op, ElementwiseOp) and op.fn not in CHEAP - {"exp", "div"}

@@ -1,0 +1,84 @@
+"""Decide how many iterations of each loop are written one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.backends.nvptx.row_analysis import (
+    count_instructions,
+    loops_in,
+    ops_in,
+    reduces_rows,
+    stores_whole_buffers,
+    tile_sizes,
+)
+from tessera.backends.nvptx.row_plan import REGISTERS, ROWS, THREADS, UNROLL
+from tessera.backends.nvptx.text import WARP
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.ir.base.types import TileAttr
+from tessera.ir.tile.typed_ops import ForOp, KernelOp, LoadOp
+
+WHOLE_BLOCK = 2
+"""Iterations of an elementwise kernel: all that a block of it has, so that all of its loads are in flight together."""
+INSTRUCTIONS = 1200
+"""Instructions of a loop over columns that are unrolled for a thread at most: more take long to compile."""
+GUARDED = 8
+"""How many times as many they are where each element is tested for being inside."""
+IN_FLIGHT, SIMPLE = 512, 12
+"""Bytes that a thread of a loop over columns has in flight before it uses the first, if the loop has few ops."""
+
+
+@dataclass(frozen=True)
+class UnrollLoops(Pass):
+    """Write `nvptx.unroll` on every `ttile.for`; 0 stands for all iterations.
+
+    Loops over a row that registers hold are unrolled whole, since registers have no index. Those of columns have so
+    many iterations in flight that few programs saturate memory, others 8 where a thread has little of each tile.
+
+    Before: `ttile.for %a, %b {step = 32}` in a kernel with `nvptx.rows = "registers"`. After: `nvptx.unroll = 0`.
+    """
+
+    def run(self, module: ModuleOp) -> None:
+        for op in module.ops:
+            if isinstance(op, KernelOp):
+                for loop in loops_in(op):
+                    UNROLL.write(loop, choose_unroll(op, loop))
+
+
+def choose_unroll(kernel: KernelOp, loop: ForOp) -> int:
+    """Iterations of a loop that are written one after the other."""
+    if ROWS.of(kernel) == REGISTERS:
+        return 0
+    if {"ttile.dot", "ttile.barrier", "ttile.fetch"} & {part.name for part in loop.walk()}:
+        return 1
+    threads, largest = THREADS.of(kernel), max(tile_sizes(loop), default=1)
+    if threads > WARP and reduces_rows(kernel):
+        return _unroll_columns(kernel, loop, largest)
+    if largest == 8 * threads and stores_whole_buffers(kernel, loop):
+        return WHOLE_BLOCK
+    return 8 if largest <= 4 * threads else 1
+
+
+def _unroll_columns(kernel: KernelOp, loop: ForOp, largest: int) -> int:
+    """Iterations of a loop over columns: few programs run, so each thread has much of a simple loop in flight."""
+    threads, parts = THREADS.of(kernel), ops_in(loop)
+    loads = [part.result.type for part in parts if isinstance(part, LoadOp)]
+    sizes = [type.data.bytes.value or 0 for type in loads if isinstance(type, TileAttr)]
+    most = INSTRUCTIONS // (count_instructions(parts) * max(1, largest // threads))
+    if len(loops_in(kernel)) > 1 and any(_is_guarded_across(part, loop) for part in parts):
+        most //= GUARDED
+    count = IN_FLIGHT * threads // max(1, sum(sizes))
+    count = 16 if len(parts) >= SIMPLE or not sizes else max(8, min(64, count))
+    return 1 << max(0, min(count, max(2, most)).bit_length() - 1)
+
+
+def _is_guarded_across(op: SpecOp, loop: ForOp) -> bool:
+    """Whether a load may reach beyond a bound along another axis than that of the loop."""
+    if not isinstance(op, LoadOp):
+        return False
+    where, index = dict(zip(op.coords, op.at, strict=False)), loop.body.block.args[0]
+    bounds = zip(op.axes, op.bounds, strict=True)
+    return any(bound.value != -1 and where[axis] is not index for axis, bound in bounds)

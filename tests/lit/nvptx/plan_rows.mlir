@@ -1,0 +1,96 @@
+// RUN: tessera-opt %s --split -p 'nvptx-plan-threads,nvptx-plan-rows' | filecheck %s
+
+// One warp has 8 elements of a row to a thread, in registers.
+// CHECK-LABEL: ttile.kernel @narrow(
+// CHECK-SAME:    nvptx.threads = 32, nvptx.rows = "registers"}
+ttile.kernel @narrow(%x: !ttile.buffer<[64, 256], f32>, %y: !ttile.buffer<[64], f32>) attributes {symbols = [], grid = [64], writes = [1]} {
+  %p = ttile.program_id {axis = 0} : () -> !ttile.index
+  %lo = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %hi = ttile.index {names = [], expr = 256} : () -> !ttile.index
+  %z = ttile.constant {value = 0.0} : () -> !ttile.tile<[32], f32>
+  %s = ttile.for %lo, %hi, %z {step = 32} ({
+  ^bb0(%i: !ttile.index, %a: !ttile.tile<[32], f32>):
+    %v = ttile.load %x, %p, %i {coords = ["p", "i"], axes = ["i"], map = [p, i], bounds = [-1]} : (!ttile.buffer<[64, 256], f32>, !ttile.index, !ttile.index) -> !ttile.tile<[32], f32>
+    %b = ttile.elementwise %a, %v {fn = "add"} : (!ttile.tile<[32], f32>, !ttile.tile<[32], f32>) -> !ttile.tile<[32], f32>
+    ttile.yield %b : (!ttile.tile<[32], f32>) -> ()
+  }) : (!ttile.index, !ttile.index, !ttile.tile<[32], f32>) -> !ttile.tile<[32], f32>
+  %r = ttile.reduce %s {kind = "sum", axis = 0} : (!ttile.tile<[32], f32>) -> !ttile.tile<[], f32>
+  ttile.store %r, %y, %p {coords = ["p"], axes = [], map = [p], bounds = []} : (!ttile.tile<[], f32>, !ttile.buffer<[64], f32>, !ttile.index) -> ()
+  ttile.return
+}
+// -----
+// 256 elements to a thread do not fit registers: four warps have 64 each.
+// CHECK-LABEL: ttile.kernel @wide(
+// CHECK-SAME:    nvptx.threads = 32, nvptx.warps_per_row = 4, nvptx.rows = "registers"}
+ttile.kernel @wide(%x: !ttile.buffer<[64, 8192], f32>, %y: !ttile.buffer<[64], f32>) attributes {symbols = [], grid = [64], writes = [1]} {
+  %p = ttile.program_id {axis = 0} : () -> !ttile.index
+  %lo = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %hi = ttile.index {names = [], expr = 8192} : () -> !ttile.index
+  %z = ttile.constant {value = 0.0} : () -> !ttile.tile<[32], f32>
+  %s = ttile.for %lo, %hi, %z {step = 32} ({
+  ^bb0(%i: !ttile.index, %a: !ttile.tile<[32], f32>):
+    %v = ttile.load %x, %p, %i {coords = ["p", "i"], axes = ["i"], map = [p, i], bounds = [-1]} : (!ttile.buffer<[64, 8192], f32>, !ttile.index, !ttile.index) -> !ttile.tile<[32], f32>
+    %b = ttile.elementwise %a, %v {fn = "add"} : (!ttile.tile<[32], f32>, !ttile.tile<[32], f32>) -> !ttile.tile<[32], f32>
+    ttile.yield %b : (!ttile.tile<[32], f32>) -> ()
+  }) : (!ttile.index, !ttile.index, !ttile.tile<[32], f32>) -> !ttile.tile<[32], f32>
+  %r = ttile.reduce %s {kind = "sum", axis = 0} : (!ttile.tile<[32], f32>) -> !ttile.tile<[], f32>
+  ttile.store %r, %y, %p {coords = ["p"], axes = [], map = [p], bounds = []} : (!ttile.tile<[], f32>, !ttile.buffer<[64], f32>, !ttile.index) -> ()
+  ttile.return
+}
+// -----
+// Too wide for sixteen warps: it stays in memory.
+// CHECK-LABEL: ttile.kernel @widest(
+// CHECK-SAME:    nvptx.threads = 32}
+ttile.kernel @widest(%x: !ttile.buffer<[64, 65536], f32>, %y: !ttile.buffer<[64], f32>) attributes {symbols = [], grid = [64], writes = [1]} {
+  %p = ttile.program_id {axis = 0} : () -> !ttile.index
+  %lo = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %hi = ttile.index {names = [], expr = 65536} : () -> !ttile.index
+  %z = ttile.constant {value = 0.0} : () -> !ttile.tile<[32], f32>
+  %s = ttile.for %lo, %hi, %z {step = 32} ({
+  ^bb0(%i: !ttile.index, %a: !ttile.tile<[32], f32>):
+    %v = ttile.load %x, %p, %i {coords = ["p", "i"], axes = ["i"], map = [p, i], bounds = [-1]} : (!ttile.buffer<[64, 65536], f32>, !ttile.index, !ttile.index) -> !ttile.tile<[32], f32>
+    %b = ttile.elementwise %a, %v {fn = "add"} : (!ttile.tile<[32], f32>, !ttile.tile<[32], f32>) -> !ttile.tile<[32], f32>
+    ttile.yield %b : (!ttile.tile<[32], f32>) -> ()
+  }) : (!ttile.index, !ttile.index, !ttile.tile<[32], f32>) -> !ttile.tile<[32], f32>
+  %r = ttile.reduce %s {kind = "sum", axis = 0} : (!ttile.tile<[32], f32>) -> !ttile.tile<[], f32>
+  ttile.store %r, %y, %p {coords = ["p"], axes = [], map = [p], bounds = []} : (!ttile.tile<[], f32>, !ttile.buffer<[64], f32>, !ttile.index) -> ()
+  ttile.return
+}
+// -----
+// A symbolic width has a kernel for wide rows beside that for all, which is as it was.
+// CHECK-LABEL: ttile.kernel @any__shared(
+// CHECK-SAME:    nvptx.threads = 32, nvptx.warps_per_row = 16, nvptx.rows = "registers"}
+// CHECK-LABEL: ttile.kernel @any(
+// CHECK-SAME:    nvptx.threads = 32}
+ttile.kernel @any(%x: !ttile.buffer<[64, N], f32>, %y: !ttile.buffer<[64], f32>) attributes {symbols = ["N"], grid = [64], writes = [1]} {
+  %p = ttile.program_id {axis = 0} : () -> !ttile.index
+  %lo = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %hi = ttile.index {names = [], expr = N} : () -> !ttile.index
+  %z = ttile.constant {value = 0.0} : () -> !ttile.tile<[32], f32>
+  %s = ttile.for %lo, %hi, %z {step = 32} ({
+  ^bb0(%i: !ttile.index, %a: !ttile.tile<[32], f32>):
+    %v = ttile.load %x, %p, %i {coords = ["p", "i"], axes = ["i"], map = [p, i], bounds = [-1]} : (!ttile.buffer<[64, N], f32>, !ttile.index, !ttile.index) -> !ttile.tile<[32], f32>
+    %b = ttile.elementwise %a, %v {fn = "add"} : (!ttile.tile<[32], f32>, !ttile.tile<[32], f32>) -> !ttile.tile<[32], f32>
+    ttile.yield %b : (!ttile.tile<[32], f32>) -> ()
+  }) : (!ttile.index, !ttile.index, !ttile.tile<[32], f32>) -> !ttile.tile<[32], f32>
+  %r = ttile.reduce %s {kind = "sum", axis = 0} : (!ttile.tile<[32], f32>) -> !ttile.tile<[], f32>
+  ttile.store %r, %y, %p {coords = ["p"], axes = [], map = [p], bounds = []} : (!ttile.tile<[], f32>, !ttile.buffer<[64], f32>, !ttile.index) -> ()
+  ttile.return
+}
+// -----
+// What reduces nothing has no rows.
+// CHECK-LABEL: ttile.kernel @doubled(
+// CHECK-SAME:    nvptx.threads = 256}
+ttile.kernel @doubled(%x: !ttile.buffer<[4096], f32>, %y: !ttile.buffer<[4096], f32>) attributes {symbols = [], grid = [1], writes = [1]} {
+  %p = ttile.program_id {axis = 0} : () -> !ttile.index
+  %lo = ttile.index %p {names = ["p"], expr = 4096*p} : (!ttile.index) -> !ttile.index
+  %hi = ttile.index %p {names = ["p"], expr = min(4096, 4096*p + 4096)} : (!ttile.index) -> !ttile.index
+  ttile.for %lo, %hi {step = 2048} ({
+  ^bb0(%i: !ttile.index):
+    %v = ttile.load %x, %i {coords = ["i"], axes = ["i"], map = [i], bounds = [-1]} : (!ttile.buffer<[4096], f32>, !ttile.index) -> !ttile.tile<[2048], f32>
+    %s = ttile.elementwise %v, %v {fn = "add"} : (!ttile.tile<[2048], f32>, !ttile.tile<[2048], f32>) -> !ttile.tile<[2048], f32>
+    ttile.store %s, %y, %i {coords = ["i"], axes = ["i"], map = [i], bounds = [-1]} : (!ttile.tile<[2048], f32>, !ttile.buffer<[4096], f32>, !ttile.index) -> ()
+    ttile.yield
+  }) : (!ttile.index, !ttile.index) -> ()
+  ttile.return
+}
