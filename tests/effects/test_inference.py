@@ -26,7 +26,7 @@ from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.graph.from_tape import from_tape, to_tape
 from tessera.ir.graph.ops import REGISTRY
-from tessera.ir.graph.passes.infer_effects import inferred
+from tessera.ir.graph.passes.infer_effects import infer_effects
 from tessera.ir.schedule import pipeline as schedule
 from tessera.ir.target.architectures import host_machine
 from tessera.types.effect import ALL, PURE, Effects
@@ -99,7 +99,7 @@ def test_a_composite_has_the_union_of_its_parts(names: list[str], inside: bool) 
     with ts.dist.mesh(dp=1):
         traced = ts.jit(looped if inside else composite).trace(X, ts.random.key(0))
     assert traced.effects == PURE.join(*(PIECES[name][1] for name in names))
-    assert inferred(from_tape(traced.tape).ops.first) == traced.effects  # pyright: ignore[reportArgumentType]
+    assert infer_effects(from_tape(traced.tape).ops.first) == traced.effects  # pyright: ignore[reportArgumentType]
 
 
 def test_a_state_goes_by_the_name_of_its_argument() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from xdsl.ir import Attribute, Operation
 
 from tessera.diagnostics.codes import EffectError
+from tessera.diagnostics.span import Span
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.types import ValueAttr, attribute_of
 from tessera.types.effect import ALL, Effects, may_swap
@@ -41,14 +42,29 @@ def own_effects(op: Operation) -> Effects:
 
 
 def declared_effects(op: Operation) -> Effects | None:
-    """What an op says that it does; None where it says nothing. Raises OpError for what is no set of effects."""
+    """What an op says that it does; None where it says nothing. Raises EffectError for what is no set of effects."""
     found = _plain(op.attributes.get(EFFECTS))
     if found is None:
         return None
     try:
         return Effects(found)
     except EffectError as error:
-        raise OpError(op, f'`{EFFECTS}` is a list of effects, such as ["random"]: {error.message}') from error
+        message = f'`{EFFECTS}` is a list of effects, such as ["random"]: {error.message}'
+        raise EffectError(message, span=_span_of(op)) from error
+
+
+def _span_of(op: Operation) -> Span | None:
+    return op.span if isinstance(op, SpecOp) else None
+
+
+def undeclared_error(op: Operation, function: SpecOp, declared: Effects, extra: Effects) -> EffectError:
+    """The error of an op with effects that the function around it does not declare."""
+    texts = ", ".join(f'"{effect}"' for effect in sorted({*declared, *extra}))
+    return EffectError(
+        f"`{op.name}` has effect {extra}, and `@{function.value('symbol')}` declares {declared!r}",
+        span=_span_of(op),
+        fix=f"declare it: `{EFFECTS} = [{texts}]`",
+    )
 
 
 def declare_effects(op: Operation, effects: Effects) -> None:
@@ -80,14 +96,14 @@ def _plain(attribute: Attribute | None) -> Any:
 
 
 def check_kernel_effects(kernel: SpecOp) -> None:
-    """Raises OpError unless a kernel declares at most what a kernel can do: draw, and write the memory it is given."""
+    """Raises EffectError where a kernel declares more than to draw random numbers and to write its memory."""
     declared = declared_effects(kernel)
     extra = declared.without(["random", "memory"]) if declared is not None else None
     if extra:
-        raise OpError(
-            kernel,
+        raise EffectError(
             f"kernel `@{kernel.value('symbol')}` declares {declared!r}, and a kernel cannot have {extra!r}",
-            "what meets the outside world, other ranks or a state belongs in the host program",
+            span=kernel.span,
+            fix="effects on the outside world, other ranks or a state belong in the host program",
         )
 
 
@@ -129,7 +145,7 @@ def ops_inside(root: Operation) -> Iterator[Operation]:
 
 def _identity(op: Operation) -> str:
     """What stays with an op when it moves: its attributes and where it was written."""
-    span = op.span if isinstance(op, SpecOp) else None
+    span = _span_of(op)
     return f"{sorted((name, str(value)) for name, value in op.properties.items())} {span}"
 
 

@@ -8,7 +8,7 @@ ttile.kernel @draws() attributes {symbols = ["N"], grid = [N], writes = [], tess
 // -----
 // CHECK: error[T0108]: kernel `@speaks` declares {io}, and a kernel cannot have {io}
 // CHECK-NEXT: check_effects.mlir:[[# @LINE + 2]]:1
-// CHECK: = help: what meets the outside world, other ranks or a state belongs in the host program
+// CHECK: = help: effects on the outside world, other ranks or a state belong in the host program
 ttile.kernel @speaks() attributes {symbols = ["N"], grid = [N], writes = [], tessera.effects = ["io"]} {
   ttile.return
 }

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.diagnostics.codes import DeterminismError, EffectError
+from tessera.diagnostics.codes import DeterminismError
 from tessera.ir.base.effects import (
     DETERMINISTIC,
     declared_effects,
@@ -14,11 +14,12 @@ from tessera.ir.base.effects import (
     is_deterministic,
     ops_inside,
     own_effects,
+    undeclared_error,
 )
-from tessera.ir.base.op import OpError, SpecOp, rule_attributes
+from tessera.ir.base.op import SpecOp, rule_attributes
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbols_in
-from tessera.ir.graph.passes.infer_effects import inferred
+from tessera.ir.graph.passes.infer_effects import infer_effects
 from tessera.ir.graph.uniformity import check_collective_order
 from tessera.types.effect import Effects
 
@@ -43,25 +44,13 @@ class CheckEffects(Pass):
 
 
 def _check_declared(function: SpecOp, effects: Effects) -> None:
-    try:
-        declared = declared_effects(function)
-    except OpError as error:
-        raise EffectError(error.message, span=error.span) from error
-    if declared is None:
+    declared = declared_effects(function)
+    if declared is None or declared.covers(effects):
         return
-    if declared.covers(effects):
-        return
-    extra = inferred(function).without(declared)
-    if not extra:
-        return
-    guilty = next((op for op in ops_inside(function) if own_effects(op).meet(extra)), function)
-    shown = sorted({*declared, *extra})
-    texts = ", ".join(f'"{effect}"' for effect in shown)
-    raise EffectError(
-        f"`{guilty.name}` has effect {extra}, and `@{function.value('symbol')}` declares {declared!r}",
-        span=guilty.span if isinstance(guilty, SpecOp) else None,
-        fix=f"declare it: `tessera.effects = [{texts}]`",
-    )
+    extra = infer_effects(function).without(declared)
+    if extra:
+        culprit = next((op for op in ops_inside(function) if own_effects(op).meet(extra)), function)
+        raise undeclared_error(culprit, function, declared, extra)
 
 
 def _check_determinism(function: SpecOp) -> None:

@@ -25,10 +25,10 @@ class InferEffects(Pass):
 
     def run(self, module: ModuleOp) -> None:
         for function in symbols_in(module):
-            declare_effects(function, inferred(function).join(declared_effects(function) or PURE))
+            declare_effects(function, infer_effects(function).join(declared_effects(function) or PURE))
 
 
-def inferred(function: SpecOp) -> Effects:
+def infer_effects(function: SpecOp) -> Effects:
     """The effects of a function's ops; a state has the name of the argument that it came in by."""
     found = effects_of(function)
     return tape_effects(to_tape(function)) if found.has("state") else found

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.diagnostics.codes import EffectError
-from tessera.ir.base.effects import EFFECTS, check_kernel_effects, declared_effects
-from tessera.ir.base.op import OpError, SpecOp
+from tessera.ir.base.effects import check_kernel_effects, declared_effects, undeclared_error
+from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.fusions import programs_in
@@ -29,14 +28,11 @@ class CheckEffects(Pass):
 
     def run(self, module: ModuleOp) -> None:
         kernels = symbol_table(module)
-        try:
-            for kernel in kernels.values():
-                if kernel.name == "ttile.kernel":
-                    check_kernel_effects(kernel)
-            for program in programs_in(module):
-                _check(program, kernels)
-        except OpError as error:
-            raise EffectError(error.message, span=error.span, fix=error.advice or None) from error
+        for kernel in kernels.values():
+            if kernel.name == "ttile.kernel":
+                check_kernel_effects(kernel)
+        for program in programs_in(module):
+            _check(program, kernels)
 
 
 def _check(program: SpecOp, kernels: Mapping[str, SpecOp]) -> None:
@@ -46,9 +42,4 @@ def _check(program: SpecOp, kernels: Mapping[str, SpecOp]) -> None:
     for op in program.walk():
         extra = own_effects(op, kernels).without({*declared, *_OWN}) if op is not program else PURE
         if extra:
-            texts = ", ".join(f'"{effect}"' for effect in sorted({*declared, *extra}))
-            raise OpError(
-                op,
-                f"`{op.name}` has effect {extra}, and `@{program.value('symbol')}` declares {declared!r}",
-                f"declare it: `{EFFECTS} = [{texts}]`",
-            )
+            raise undeclared_error(op, program, declared, extra)

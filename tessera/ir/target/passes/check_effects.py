@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.diagnostics.codes import EffectError
 from tessera.ir.base.effects import check_kernel_effects
-from tessera.ir.base.op import OpError
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbols_in
 
@@ -22,9 +20,5 @@ class CheckEffects(Pass):
 
     def run(self, module: ModuleOp) -> None:
         for kernel in symbols_in(module):
-            if kernel.name != "ttarget.kernel":
-                continue
-            try:
+            if kernel.name == "ttarget.kernel":
                 check_kernel_effects(kernel)
-            except OpError as error:
-                raise EffectError(error.message, span=error.span, fix=error.advice or None) from error
