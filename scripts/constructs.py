@@ -22,7 +22,7 @@ from scripts.ops import STAGES, registry_of
 from tessera.ir.base.passes import pass_modules
 from tessera.ir.base.text import print_module
 from tessera.ir.base.version import stamp
-from tessera.ir.graph.from_tape import from_tape
+from tessera.ir.graph.dialect import from_tape
 from tests.contracts.programs import BOTH, OPTIONS, PROGRAMS, lowered, ops_of, tape
 
 ROOT = Path(__file__).parents[1]

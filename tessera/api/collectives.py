@@ -180,8 +180,8 @@ def check_order(tape: Tape) -> None:
     """Raise EffectOrderError (T0302) where ranks could meet the collectives of a program in different orders."""
     if not any(_has_bodies(record.attributes.values()) for record in tape.records):
         return  # all ranks go the one way there is, which can be said without loading the compiler
-    from tessera.ir.graph.from_tape import function_of  # noqa: PLC0415 - loads the compiler
-    from tessera.ir.graph.uniformity import check_collective_order  # noqa: PLC0415
+    from tessera.ir.graph.collective_order import check_collective_order  # noqa: PLC0415
+    from tessera.ir.graph.dialect import function_of  # noqa: PLC0415 - loads the compiler
 
     check_collective_order(function_of(tape, "main"))
 

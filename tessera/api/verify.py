@@ -235,7 +235,7 @@ def _part(trace: Trace, first: int, given: Mapping[str, Any], result: Any) -> Ta
 
 def _prove(tape: Tape, rules: Rules) -> list[int]:
     """Where values are computed that intervals do not prove right, by the number of their record; raises for wrong."""
-    from tessera.ir.graph.range_proof import find_unproved  # noqa: PLC0415 - only what is verified needs it
+    from tessera.ir.graph.tape_analysis import find_unproved  # noqa: PLC0415 - only what is verified needs it
 
     return find_unproved(tape, rules.bounded, dict(rules.inputs))
 

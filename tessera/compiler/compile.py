@@ -24,7 +24,7 @@ from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.base.version import stamp
 from tessera.ir.graph import pipeline as graph
-from tessera.ir.graph.from_tape import from_tape, to_tape
+from tessera.ir.graph.dialect import from_tape, to_tape
 from tessera.ir.schedule import pipeline as schedule
 from tessera.ir.schedule.fusions import programs_in
 from tessera.ir.schedule.in_place import donated_in, kept_in

@@ -200,7 +200,7 @@ def _effects_of(trace: Trace) -> tuple[str, ...]:
     """What a trace did; a state by the name of its argument."""
     if "state" not in trace.effects:
         return tuple(sorted(trace.effects))
-    from tessera.ir.graph.effects import tape_effects  # noqa: PLC0415 - few functions have a state
+    from tessera.ir.graph.tape_analysis import tape_effects  # noqa: PLC0415 - few functions have a state
 
     return tuple(sorted(tape_effects(trace.tape)))
 

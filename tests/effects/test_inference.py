@@ -24,7 +24,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.pipeline import Stages
 from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import symbol_table
-from tessera.ir.graph.from_tape import from_tape, to_tape
+from tessera.ir.graph.dialect import from_tape, to_tape
 from tessera.ir.graph.ops import REGISTRY
 from tessera.ir.graph.passes.infer_effects import infer_effects
 from tessera.ir.schedule import pipeline as schedule

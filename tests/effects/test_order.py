@@ -31,10 +31,10 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.base.pipeline import Stages
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.verify import verify
-from tessera.ir.graph.from_tape import from_tape
+from tessera.ir.graph.collective_order import check_collective_order
+from tessera.ir.graph.dialect import from_tape
 from tessera.ir.graph.passes.merge_collectives import MergeCollectives
 from tessera.ir.graph.pipeline import pipeline
-from tessera.ir.graph.uniformity import check_collective_order
 from tessera.types.tensor_type import TensorType
 
 X = np.arange(1, 5, dtype=np.float32)

@@ -17,7 +17,7 @@ from tessera.ir.base.op import CURRENT, OpError
 from tessera.ir.base.pipeline import Stages
 from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.base.verify import verify
-from tessera.ir.graph.from_tape import from_tape
+from tessera.ir.graph.dialect import from_tape
 from tests.fuzz.generate import Generator
 
 ROOT = Path(__file__).parents[2]

@@ -19,7 +19,7 @@ from tessera.compiler.options import Options
 from tessera.ir.base.interpret import interpret
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.verify import symbol_table, verify
-from tessera.ir.graph.from_tape import from_tape
+from tessera.ir.graph.dialect import from_tape
 from tessera.ir.graph.passes.decompose import Decompose
 from tests.graph.outside import X, check_inside, named_outside
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tessera.ir.base.arrays import dtype_of, rounded
-from tessera.ir.graph.philox import make_key
+from tessera.ir.graph.shared_reference import make_key
 from tessera.types.dtype import bf16, f32, u64
 from tests.graph.eager import RuleError, decomposed, infer, tensor
 

@@ -10,7 +10,7 @@ import pytest
 
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype
 from tessera.ir.graph.ops.random import keep_mask
-from tessera.ir.graph.philox import draw, fold_key, make_key, philox
+from tessera.ir.graph.shared_reference import draw_bits, fold_key, make_key, philox
 from tessera.ir.tile.facets import Pointwise
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, bf16, f32, f64, i32, u32, u64
@@ -69,7 +69,7 @@ def test_the_block_of_philox_is_philox() -> None:
     counter, key, stream = spec.samples[0].make(np.random.default_rng(0))
     out = infer("philox", *(tensor(*x.shape, dtype=u64) for x in (counter, key, stream)))[0]
     block = spec.lower.block(ArrayBuilder(), [counter, key, stream], {}, out)
-    np.testing.assert_array_equal(block, draw(counter, key, stream))
+    np.testing.assert_array_equal(block, draw_bits(counter, key, stream))
 
 
 def test_an_element_depends_on_its_index_and_not_on_the_shape() -> None:

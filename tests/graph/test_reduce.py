@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.graph.ops import cumulative, reduce, statistics
-from tessera.ir.graph.recipe import LANES, fold
 from tessera.ir.graph.samples import retyped
+from tessera.ir.graph.shared_reference import LANES, reduce_lanes
 from tessera.ir.tile.facets import Reduction
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, bf16, bool_, f16, f32, f64, i4, i8, i32, i64, u8, u64
@@ -35,7 +35,7 @@ def recipe_sum(elements: list[np.float32]) -> np.float32:
 @given(st.integers(0, 200), st.integers(0, 2**31))
 def test_sums_follow_the_recipe_bit_for_bit(size: int, seed: int) -> None:
     x = (np.random.default_rng(seed).standard_normal(size) * 1e3).astype(np.float32)
-    assert fold("sum", x, (0,)).tobytes() == np.asarray(recipe_sum(list(x))).tobytes()
+    assert reduce_lanes("sum", x, (0,)).tobytes() == np.asarray(recipe_sum(list(x))).tobytes()
 
 
 def test_a_sum_over_several_axes_takes_them_in_row_major_order() -> None:

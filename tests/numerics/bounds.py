@@ -10,9 +10,8 @@ import numpy as np
 
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, rounded
 from tessera.ir.base.spec import OpSpec
-from tessera.ir.graph import philox
 from tessera.ir.graph.ops.einsum import parse_equation
-from tessera.ir.graph.recipe import LANES
+from tessera.ir.graph.shared_reference import LANES, random_bits, split_words
 from tessera.types.dtype import DType
 from tests.numerics.forms import results
 from tests.scalar_table import APPROXIMATE_OPS, FUNCTION_OF_OP, ULP_BOUNDS
@@ -237,7 +236,7 @@ def _terms(asked: Asked) -> int:
 
 def _normal(asked: Asked) -> Array:
     """Box and Muller: a share off by two roundings moves the logarithm by as much, and the root where it is near 0."""
-    first, _ = philox.split(philox.bits(asked.arrays[0], asked.exact.shape))
+    first, _ = split_words(random_bits(asked.arrays[0], asked.exact.shape))
     radius = np.sqrt(-2.0 * np.log((first.astype(np.float64) + 0.5) * 2.0**-32))
     moved = asked.eps * (2 + LOG * radius**2)
     of_radius = np.minimum(np.sqrt(2 * moved), moved / np.maximum(radius, 1e-300)) + 2 * asked.eps * radius

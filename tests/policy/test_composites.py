@@ -17,7 +17,7 @@ from tessera.ir.base.arrays import rounded
 from tessera.ir.graph.ops.contraction import matmul_reference
 from tessera.ir.graph.ops.convolution import conv_reference
 from tessera.ir.graph.ops.quantize import blocks_reference
-from tessera.ir.graph.recipe import reduce
+from tessera.ir.graph.shared_reference import reduce
 from tests.policy.test_rounding import same
 
 RNG = np.random.default_rng(5)

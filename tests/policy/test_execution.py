@@ -21,7 +21,7 @@ from tessera.ir.base.rounding import round_to
 from tessera.ir.base.text import parse_module
 from tessera.ir.graph.ops.contraction import matmul_reference
 from tessera.ir.graph.passes.apply_policy import ApplyPolicy
-from tessera.ir.graph.recipe import reduce
+from tessera.ir.graph.shared_reference import reduce
 from tessera.types.annotation import parse_policy
 from tests.policy.tables import nearest
 from tests.policy.test_rounding import same

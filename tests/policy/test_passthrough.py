@@ -20,7 +20,7 @@ from tessera.diagnostics.codes import PolicyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.policies import POLICY, check_kernel_policy, policies_of
 from tessera.ir.base.text import parse_module, print_module
-from tessera.ir.graph.from_tape import from_tape, to_tape
+from tessera.ir.graph.dialect import from_tape, to_tape
 from tessera.ir.graph.passes.check_policy import CheckPolicy
 from tessera.types.policy import SILENT, Policy
 from tests.policy.programs import POLICIES, random_program

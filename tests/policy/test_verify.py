@@ -17,7 +17,7 @@ from tessera.backends.reference.interpret import run_tape
 from tessera.diagnostics.codes import NumericsError, RangeError
 from tessera.ir.base.interval import Interval
 from tessera.ir.base.tape import Tape
-from tessera.ir.graph.range_proof import infer_intervals
+from tessera.ir.graph.tape_analysis import infer_intervals
 
 X = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
 

@@ -20,7 +20,7 @@ from tessera.ir.base.choice import StaticChooser
 from tessera.ir.base.pipeline import Stages
 from tessera.ir.base.tape import Tape
 from tessera.ir.graph import pipeline as graph
-from tessera.ir.graph.from_tape import from_tape
+from tessera.ir.graph.dialect import from_tape
 from tessera.ir.schedule import pipeline as schedule
 from tessera.stdlib.kernels import StandardLibrary
 from tessera.types.dtype import BY_NAME

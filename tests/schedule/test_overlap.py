@@ -24,7 +24,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.base.verify import verify
-from tessera.ir.graph.from_tape import from_tape
+from tessera.ir.graph.dialect import from_tape
 from tessera.ir.graph.passes import split_collectives
 from tessera.ir.graph.passes.split_collectives import SplitCollectives
 from tessera.ir.schedule.exchanges import START, WAIT

@@ -16,7 +16,7 @@ from tessera.ir.base.choice import StaticChooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.verify import symbol_table
-from tessera.ir.graph.from_tape import to_tape
+from tessera.ir.graph.dialect import to_tape
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.fusions import fusions_in, programs_in
 from tessera.ir.schedule.host_builder import tensor_of

@@ -22,7 +22,7 @@ from tessera.ir.base.tape import Tape
 from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.base.verify import verify
 from tessera.ir.graph import pipeline as graph
-from tessera.ir.graph.from_tape import from_tape
+from tessera.ir.graph.dialect import from_tape
 from tessera.ir.schedule import pipeline as schedule
 from tessera.ir.schedule.fusions import programs_in
 from tessera.ir.schedule.interpret import run_program

@@ -11,7 +11,7 @@ from tessera.frontend.kernel.matmul import dot, side
 from tessera.frontend.kernel.reductions import reduce, shift_of
 from tessera.frontend.kernel.scalar import exp, maximum
 from tessera.frontend.kernel.tiles import INF, Operand, Tile, binary, cast_to, computed, constant, tile_of
-from tessera.ir.graph import philox
+from tessera.ir.graph.shared_reference import PHILOX_KEY_STEPS, PHILOX_MULTIPLIERS, PHILOX_ROUNDS
 from tessera.types.dim import Dim
 from tessera.types.dim import maximum as larger
 from tessera.types.dim import minimum as smaller
@@ -69,16 +69,16 @@ def _draw(b: KernelBuilder, counter: Tile, key: Tile, stream: Tile) -> Tile:
 
     c0, c1, c2, c3 = low(counter), high(counter), low(stream), high(stream)
     k0, k1 = low(key), high(key)
-    for _ in range(philox.ROUNDS):
-        first, second = product(c0, philox.MULTIPLIERS[0]), product(c2, philox.MULTIPLIERS[1])
+    for _ in range(PHILOX_ROUNDS):
+        first, second = product(c0, PHILOX_MULTIPLIERS[0]), product(c2, PHILOX_MULTIPLIERS[1])
         c0, c1, c2, c3 = (
             binary("xor", binary("xor", high(second), c1), k0),
             low(second),
             binary("xor", binary("xor", high(first), c3), k1),
             low(first),
         )
-        k0 = binary("add", k0, constant(b, philox.STEPS[0], shape, u32))
-        k1 = binary("add", k1, constant(b, philox.STEPS[1], shape, u32))
+        k0 = binary("add", k0, constant(b, PHILOX_KEY_STEPS[0], shape, u32))
+        k1 = binary("add", k1, constant(b, PHILOX_KEY_STEPS[1], shape, u32))
     return c0
 
 

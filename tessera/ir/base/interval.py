@@ -1,7 +1,7 @@
 """Interval arithmetic on values: in which range the elements of a tensor lie, and the rules that ops declare for it.
 
 An op's `interval` facet is an `IntervalRule`: from the intervals of its operands to that of its result, computed in
-f64. The walk over a program (`ir/graph/range_proof.py`) then moves the ends outward by the rounding of the result's
+f64. The walk over a program (`ir/graph/tape_analysis.py`) then moves the ends outward by the rounding of the result's
 dtype, unless the rule `is_exact`.
 """
 

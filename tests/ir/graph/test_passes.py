@@ -21,7 +21,7 @@ from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.base.types import TensorAttr
 from tessera.ir.base.verify import symbol_table, verify
 from tessera.ir.base.version import stamp
-from tessera.ir.graph.from_tape import from_tape, new_function, to_tape
+from tessera.ir.graph.dialect import from_tape, new_function, to_tape
 from tessera.ir.graph.passes.canonicalize import Canonicalize
 from tessera.ir.graph.passes.decompose import Decompose
 from tessera.ir.graph.passes.eliminate_common import EliminateCommon

@@ -25,9 +25,22 @@ from tessera.ir.base.spec import (
     Sample,
     Simplifier,
 )
-from tessera.ir.graph.building import cast, constant, expanded, part, restated, size, widened
+from tessera.ir.graph.building import (
+    cast,
+    constant,
+    expanded,
+    float_operand,
+    integer_operand,
+    part,
+    restated,
+    same_dim,
+    same_dtype,
+    size,
+    traffic,
+    visits,
+    widened,
+)
 from tessera.ir.graph.ops.contraction import accumulate_matmul
-from tessera.ir.graph.rules import float_operand, integer_operand, same_dim, same_dtype, traffic, visits
 from tessera.ir.graph.samples import Make, normal
 from tessera.ir.tile.facets import Library
 from tessera.types import dtype as dt

@@ -9,6 +9,7 @@ import numpy as np
 from tessera.ir.base.arrays import Array, rounded
 from tessera.ir.base.interval import ANYTHING
 from tessera.ir.base.spec import FLOATS, KEEP, Attribute, Attributes, InferContext, OpSpec, Sample
+from tessera.ir.graph.building import float_operand, same_dtype, visits
 from tessera.ir.graph.ops.attention import (
     SCALE,
     attended,
@@ -18,7 +19,6 @@ from tessera.ir.graph.ops.attention import (
     check_heads,
     check_length,
 )
-from tessera.ir.graph.rules import float_operand, same_dtype, visits
 from tessera.ir.graph.samples import Make, normal
 from tessera.ir.tile.facets import Library
 from tessera.types.dim import Dim

@@ -25,8 +25,7 @@ from tessera.ir.base.spec import (
     OpSpec,
     Sample,
 )
-from tessera.ir.graph.building import constant
-from tessera.ir.graph.rules import same_dim, traffic
+from tessera.ir.graph.building import constant, same_dim, traffic
 from tessera.ir.graph.samples import normal
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim

@@ -24,9 +24,8 @@ from tessera.ir.base.spec import (
     Sample,
     Simplifier,
 )
-from tessera.ir.graph.building import cast, widened
+from tessera.ir.graph.building import cast, float_operand, same_dtype, visits, widened
 from tessera.ir.graph.ops.random import check_key, check_rate, keep_mask, key_sample
-from tessera.ir.graph.rules import float_operand, same_dtype, visits
 from tessera.ir.graph.samples import normal
 from tessera.types.shape import Named, broadcast
 from tessera.types.tensor_type import TensorType

@@ -22,8 +22,7 @@ from tessera.ir.base.spec import (
     Sample,
     Simplifier,
 )
-from tessera.ir.graph.building import cast, expanded
-from tessera.ir.graph.rules import axes_attribute, same_dim, traffic
+from tessera.ir.graph.building import axes_attribute, cast, expanded, same_dim, traffic
 from tessera.ir.graph.samples import normal
 from tessera.ir.tile.facets import Contraction, ContractionMaps
 from tessera.types import dtype as dt

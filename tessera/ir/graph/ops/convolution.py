@@ -22,7 +22,7 @@ from tessera.ir.base.spec import (
     PolicyRule,
     Sample,
 )
-from tessera.ir.graph.building import cast, constant
+from tessera.ir.graph.building import at_least, axes_attribute, cast, constant, same_dim, traffic
 from tessera.ir.graph.building import size as size_value
 from tessera.ir.graph.ops.contraction import (
     NUMERICS,
@@ -31,7 +31,6 @@ from tessera.ir.graph.ops.contraction import (
     coordinate,
     reference_dtype,
 )
-from tessera.ir.graph.rules import at_least, axes_attribute, same_dim, traffic
 from tessera.ir.graph.samples import normal
 from tessera.ir.tile.facets import Contraction, ContractionMaps
 from tessera.types import dtype as dt

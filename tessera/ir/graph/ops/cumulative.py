@@ -21,11 +21,11 @@ from tessera.ir.base.spec import (
     OpSpec,
     Sample,
 )
+from tessera.ir.graph.building import traffic
 from tessera.ir.graph.ops.elementwise import check_dtype
 from tessera.ir.graph.ops.reduce import ACCUMULATE, check_accumulator, check_axes
-from tessera.ir.graph.recipe import running_fold
-from tessera.ir.graph.rules import traffic
 from tessera.ir.graph.samples import named, normal
+from tessera.ir.graph.shared_reference import scan_reference
 from tessera.ir.tile.facets import Library
 from tessera.types.dtype import DType
 from tessera.types.promotion import sum_of
@@ -65,7 +65,7 @@ def running(x: Array, *, kind: str, axis: int, reverse: bool = False, accumulate
     """Each element folded with all before it, one after the other, in the dtype of computation; then rounded."""
     target = _result_dtype(kind, dtype_of(x))
     if accumulate is not None and target.is_float and accumulate is not target.compute:
-        result = running_fold(kind, np.flip(x, axis) if reverse else x, axis, accumulate)
+        result = scan_reference(kind, np.flip(x, axis) if reverse else x, axis, accumulate)
         return rounded(np.flip(result, axis) if reverse else result, target)
     wide = widened(x) if target.is_float else x.astype(numpy_dtype(target))
     ordered = np.flip(wide, axis) if reverse else wide

@@ -24,8 +24,8 @@ from tessera.ir.base.spec import (
     PolicyRule,
     Sample,
 )
+from tessera.ir.graph.building import same_dim, traffic
 from tessera.ir.graph.ops.contraction import accumulator
-from tessera.ir.graph.rules import same_dim, traffic
 from tessera.ir.graph.samples import normal
 from tessera.ir.tile.facets import View
 from tessera.types.dim import Dim, product

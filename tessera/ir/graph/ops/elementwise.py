@@ -24,7 +24,7 @@ from tessera.ir.base.spec import (
     OpSpec,
     Sample,
 )
-from tessera.ir.graph.rules import traffic
+from tessera.ir.graph.building import traffic
 from tessera.ir.graph.samples import (
     BINARY_SHAPES,
     UNARY_SHAPES,

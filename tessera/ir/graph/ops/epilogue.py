@@ -8,7 +8,7 @@ from typing import Any
 from tessera.ir.base.arrays import Array
 from tessera.ir.base.interval import ANYTHING
 from tessera.ir.base.spec import FLOATS, Attributes, InferContext, OpSpec
-from tessera.ir.graph.rules import visits
+from tessera.ir.graph.building import visits
 from tessera.ir.tile.facets import Pointwise
 from tessera.types.shape import is_refuted, text
 from tessera.types.tensor_type import TensorType

@@ -17,8 +17,17 @@ from tessera.ir.base.index_maps import IndexMap
 from tessera.ir.base.index_maps import coordinate as at
 from tessera.ir.base.interval import SAME, always_within
 from tessera.ir.base.spec import FLOATS, INTEGERS, KEEP, Attribute, Attributes, Builder, InferContext, OpSpec, Sample
-from tessera.ir.graph.building import cast, constant, expanded, part, size
-from tessera.ir.graph.rules import at_least, axes_attribute, integer_operand, visits
+from tessera.ir.graph.building import (
+    at_least,
+    axes_attribute,
+    cast,
+    constant,
+    expanded,
+    integer_operand,
+    part,
+    size,
+    visits,
+)
 from tessera.ir.graph.samples import Make
 from tessera.ir.tile.facets import Gather
 from tessera.types import dtype as dt

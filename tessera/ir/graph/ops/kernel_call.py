@@ -9,7 +9,7 @@ from tessera.ir.base.arrays import Array
 from tessera.ir.base.interval import ANYTHING
 from tessera.ir.base.kernels import KERNELS, UserKernel
 from tessera.ir.base.spec import KEEP, Attribute, Attributes, Cost, InferContext, Nondeterminism, OpSpec
-from tessera.ir.graph.rules import traffic
+from tessera.ir.graph.building import traffic
 from tessera.ir.tile.facets import Library
 from tessera.types.dim import Dim
 from tessera.types.effect import ALL

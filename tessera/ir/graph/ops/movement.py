@@ -22,8 +22,8 @@ from tessera.ir.base.spec import (
     Simplifier,
     Simplify,
 )
+from tessera.ir.graph.building import traffic
 from tessera.ir.graph.ops.reduce import check_axes
-from tessera.ir.graph.rules import traffic
 from tessera.ir.graph.samples import named, normal
 from tessera.ir.tile.facets import View
 from tessera.types.dim import Dim, product

@@ -11,8 +11,7 @@ import numpy as np
 from tessera.ir.base.arrays import Array, dtype_of, rounded
 from tessera.ir.base.interval import Interval, IntervalQuery, IntervalRule, add, multiply
 from tessera.ir.base.spec import FLOATS, ROUND, Attribute, Attributes, Builder, InferContext, OpSpec, Sample
-from tessera.ir.graph.building import cast, constant, widened
-from tessera.ir.graph.rules import float_operand, same_dim, visits
+from tessera.ir.graph.building import cast, constant, float_operand, same_dim, visits, widened
 from tessera.ir.graph.samples import normal
 from tessera.types.dtype import DType
 from tessera.types.shape import normalize_axis, text

@@ -12,7 +12,7 @@ import numpy as np
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, rounded, static
 from tessera.ir.base.interval import ANYTHING, SAME
 from tessera.ir.base.spec import FLOATS, KEEP, ROUND, Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
-from tessera.ir.graph.building import cast, constant, part, restated
+from tessera.ir.graph.building import axes_attribute, cast, constant, float_operand, part, restated, traffic
 from tessera.ir.graph.ops.convolution import (
     WINDOW,
     check_window,
@@ -22,9 +22,8 @@ from tessera.ir.graph.ops.convolution import (
     window_padding,
 )
 from tessera.ir.graph.ops.reduce import ACCUMULATE, check_accumulator
-from tessera.ir.graph.recipe import running_fold
-from tessera.ir.graph.rules import axes_attribute, float_operand, traffic
 from tessera.ir.graph.samples import normal
+from tessera.ir.graph.shared_reference import scan_reference
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import DType
 from tessera.types.shape import text
@@ -159,7 +158,7 @@ def avg_pool_reference(x: Array, *, accumulate: DType | None = None, **attribute
     asked = accumulate or compute
     with np.errstate(all="ignore"):
         terms = _stacked(x.astype(numpy_dtype(asked.compute)), attributes, 0.0)
-        total = running_fold("sum", terms, 0, asked)[-1].astype(numpy_dtype(compute))
+        total = scan_reference("sum", terms, 0, asked)[-1].astype(numpy_dtype(compute))
         window: tuple[int, ...] = tuple(attributes["window"])
         count: Any = total.dtype.type(np.prod(window))
         if not attributes["count_padding"]:

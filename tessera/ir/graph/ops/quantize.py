@@ -12,9 +12,8 @@ from tessera.ir.base.interval import ANYTHING, INF, Interval, IntervalQuery, Int
 from tessera.ir.base.rounding import round_to
 from tessera.ir.base.rounding_op import WAY
 from tessera.ir.base.spec import KEEP, Attribute, Attributes, Builder, InferContext, OpSpec, Sample, Simplifier
-from tessera.ir.graph.building import cast, constant
+from tessera.ir.graph.building import cast, constant, float_operand, same_dim
 from tessera.ir.graph.ops.elementwise import pointwise_cost
-from tessera.ir.graph.rules import float_operand, same_dim
 from tessera.ir.graph.samples import EXTREMES, UNARY_SHAPES, Make, normal, over
 from tessera.ir.tile.facets import Pointwise
 from tessera.types import dtype as dt

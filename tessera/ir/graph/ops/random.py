@@ -22,10 +22,18 @@ from tessera.ir.base.spec import (
     Sample,
     Simplifier,
 )
-from tessera.ir.graph import philox
-from tessera.ir.graph.building import cast, constant, part
-from tessera.ir.graph.rules import float_operand, integer_operand, visits
+from tessera.ir.graph.building import cast, constant, float_operand, integer_operand, part, visits
 from tessera.ir.graph.samples import Make, normal
+from tessera.ir.graph.shared_reference import (
+    KEY_BRANCH,
+    PHILOX_KEY_STEPS,
+    PHILOX_MULTIPLIERS,
+    PHILOX_ROUNDS,
+    draw_bits,
+    fold_key,
+    random_bits,
+    split_words,
+)
 from tessera.ir.tile.facets import Pointwise
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
@@ -125,11 +133,11 @@ def _philox_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, ou
     counter, key, stream = tiles
     c0, c1, c2, c3 = low(counter), high(counter), low(stream), high(stream)
     k0, k1 = low(key), high(key)
-    for _ in range(philox.ROUNDS):
-        first, second = product(c0, philox.MULTIPLIERS[0]), product(c2, philox.MULTIPLIERS[1])
+    for _ in range(PHILOX_ROUNDS):
+        first, second = product(c0, PHILOX_MULTIPLIERS[0]), product(c2, PHILOX_MULTIPLIERS[1])
         c0, c1, c2, c3 = mixed(high(second), c1, k0), low(second), mixed(high(first), c3, k1), low(first)
-        k0 = builder.elementwise("add", k0, builder.constant(philox.STEPS[0], dt.u32))
-        k1 = builder.elementwise("add", k1, builder.constant(philox.STEPS[1], dt.u32))
+        k0 = builder.elementwise("add", k0, builder.constant(PHILOX_KEY_STEPS[0], dt.u32))
+        k1 = builder.elementwise("add", k1, builder.constant(PHILOX_KEY_STEPS[1], dt.u32))
     upper = builder.elementwise("shl", builder.cast(c1, dt.u64), half)
     return builder.elementwise("or", builder.cast(c0, dt.u64), upper)
 
@@ -222,7 +230,7 @@ def _decompose_fold_key(b: Builder, operands: Sequence[Any], attributes: Attribu
     own, stream = _key_parts(b, key)
     doubled = b.emit("mul", cast(b, data, dt.u64), constant(b, 2, dt.u64))
     counters = b.emit("add", b.emit("iota", shape=(Dim.constant(2),), axis=0, dtype=dt.u64), doubled)
-    return b.emit("philox", counters, own, b.emit("bitwise_xor", stream, constant(b, philox.FOLDED, dt.u64)))
+    return b.emit("philox", counters, own, b.emit("bitwise_xor", stream, constant(b, KEY_BRANCH, dt.u64)))
 
 
 def _keep_scale(rate: float) -> float:
@@ -236,7 +244,7 @@ def keep_mask(key: Array, shape: Sequence[int], rate: float) -> Array:
 
 def bits_reference(key: Array, *, shape: Sequence[Dim], dtype: DType = dt.u32) -> Array:
     """The low bits of each element's draw."""
-    return philox.bits(key, static_shape(shape)).astype(numpy_dtype(dtype))
+    return random_bits(key, static_shape(shape)).astype(numpy_dtype(dtype))
 
 
 def _unit_values(words: Array, dtype: DType) -> Array:
@@ -250,7 +258,7 @@ def uniform_reference(
     key: Array, *, shape: Sequence[Dim], low: float = 0.0, high: float = 1.0, dtype: DType = dt.f32
 ) -> Array:
     """Numbers from `low` up to `high`, bit for bit as compiled."""
-    value = _unit_values(philox.bits(key, static_shape(shape)), dtype)
+    value = _unit_values(random_bits(key, static_shape(shape)), dtype)
     if (low, high) != (0.0, 1.0):
         value = value * value.dtype.type(high - low) + value.dtype.type(low)
     return rounded(value, dtype)
@@ -260,14 +268,14 @@ def normal_reference(
     key: Array, *, shape: Sequence[Dim], mean: float = 0.0, std: float = 1.0, dtype: DType = dt.f32
 ) -> Array:
     """Box and Muller in f64, rounded once; compiled code differs by its sine and logarithm."""
-    first, second = philox.split(philox.bits(key, static_shape(shape)))
+    first, second = split_words(random_bits(key, static_shape(shape)))
     radius = np.sqrt(-2.0 * np.log((first.astype(np.float64) + 0.5) * 2.0**-32))
     return rounded(radius * np.cos(second.astype(np.float64) * (2.0 * np.pi * 2.0**-32)) * std + mean, dtype)
 
 
 def bernoulli_reference(key: Array, *, shape: Sequence[Dim], p: float = 0.5) -> Array:
     """True with probability `p`, in steps of 2**-24."""
-    words = philox.bits(key, static_shape(shape)).astype(np.uint32)
+    words = random_bits(key, static_shape(shape)).astype(np.uint32)
     return np.asarray((words >> np.uint32(8)).astype(np.int64) < threshold(p))
 
 
@@ -348,7 +356,7 @@ SPECS: tuple[OpSpec, ...] = (
         summary="64 random bits by Philox4x32-10 for each u64 counter, under a key and a stream (upper counter words).",
         operands=("counter", "key", "stream"),
         infer=_infer_philox,
-        reference=philox.draw,
+        reference=draw_bits,
         effects=RANDOM,
         samples=(Sample("counters", _counters),),
         dtypes=("u64",),
@@ -430,7 +438,7 @@ SPECS: tuple[OpSpec, ...] = (
         summary="The key of a branch (a layer, a step) from a key and a number; its draws are unrelated to the key's.",
         operands=("key", "data"),
         infer=_infer_fold_key,
-        reference=philox.fold_key,
+        reference=fold_key,
         samples=(Sample("seven", _branch_sample),),
         dtypes=("u64",),
         cost=visits(180),

@@ -24,10 +24,10 @@ from tessera.ir.base.spec import (
     Sample,
     Simplifier,
 )
-from tessera.ir.graph import recipe
+from tessera.ir.graph.building import at_least, traffic
 from tessera.ir.graph.ops.elementwise import check_dtype
-from tessera.ir.graph.rules import at_least, traffic
 from tessera.ir.graph.samples import bools, normal
+from tessera.ir.graph.shared_reference import kept_shape, reduce, reduced_last
 from tessera.ir.tile.facets import Reduction
 from tessera.types.dtype import DType
 from tessera.types.promotion import ARITHMETIC, INDEX, LOGICAL, SUM, OpClass, sum_of
@@ -145,8 +145,8 @@ def _arg_reference(kind: str) -> Callable[..., Array]:
     search: Any = np.argmax if kind == "argmax" else np.argmin
 
     def reference(x: Array, *, axes: Sequence[int], keepdims: bool = False) -> Array:
-        rows = recipe.reduced_last(widened(x), axes)
-        return np.asarray(search(rows, axis=1), np.int64).reshape(recipe.kept_shape(x, axes, keepdims))
+        rows = reduced_last(widened(x), axes)
+        return np.asarray(search(rows, axis=1), np.int64).reshape(kept_shape(x, axes, keepdims))
 
     return reference
 
@@ -160,7 +160,7 @@ def _reduce_reference(kind: str) -> Callable[..., Array]:
         identity: bool = False,
         accumulate: DType | None = None,
     ) -> Array:
-        return recipe.reduce(kind, x, axes, keepdims=keepdims, accumulate=accumulate)
+        return reduce(kind, x, axes, keepdims=keepdims, accumulate=accumulate)
 
     return reference
 

@@ -23,7 +23,7 @@ from tessera.ir.base.spec import (
     OpSpec,
     Sample,
 )
-from tessera.ir.graph.building import cast
+from tessera.ir.graph.building import cast, integer_operand, same_dtype, traffic
 from tessera.ir.graph.ops.indexing import (
     CHECKED,
     STORED,
@@ -32,7 +32,6 @@ from tessera.ir.graph.ops.indexing import (
     legal_indices,
     refuse_outside,
 )
-from tessera.ir.graph.rules import integer_operand, same_dtype, traffic
 from tessera.ir.graph.samples import Make
 from tessera.ir.tile.facets import Library
 from tessera.types.dim import product

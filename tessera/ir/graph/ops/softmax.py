@@ -11,8 +11,18 @@ import numpy as np
 from tessera.ir.base.arrays import Array, dtype_of, rounded
 from tessera.ir.base.interval import ANYTHING, Interval, IntervalQuery, IntervalRule, always_within
 from tessera.ir.base.spec import FLOATS, ROUND, Attribute, Attributes, Builder, InferContext, OpSpec, Sample
-from tessera.ir.graph.building import LOWEST, cast, constant, expanded, widened
-from tessera.ir.graph.rules import axes_attribute, float_operand, integer_operand, same_dim, visits
+from tessera.ir.graph.building import (
+    LOWEST,
+    axes_attribute,
+    cast,
+    constant,
+    expanded,
+    float_operand,
+    integer_operand,
+    same_dim,
+    visits,
+    widened,
+)
 from tessera.ir.graph.samples import Make, normal
 from tessera.types import dtype as dt
 from tessera.types.shape import normalize_axes, normalize_axis, path, text, without_axes

@@ -21,7 +21,7 @@ from tessera.ir.base.spec import (
     OpSpec,
     Sample,
 )
-from tessera.ir.graph.rules import at_least, index_dtype, traffic
+from tessera.ir.graph.building import at_least, index_dtype, traffic
 from tessera.ir.graph.samples import Make, normal
 from tessera.ir.tile.facets import Library
 from tessera.types.dim import Dim, product

@@ -10,8 +10,7 @@ import numpy as np
 from tessera.ir.base.arrays import Array
 from tessera.ir.base.interval import ANYTHING, IntervalRule
 from tessera.ir.base.spec import FLOATS, KEEP, Attribute, Attributes, Builder, Infer, InferContext, OpSpec, Sample
-from tessera.ir.graph.building import cast, constant, size
-from tessera.ir.graph.rules import integer_operand, same_dtype, visits
+from tessera.ir.graph.building import cast, constant, integer_operand, same_dtype, size, visits
 from tessera.ir.graph.samples import Make
 from tessera.ir.tile.facets import Library
 from tessera.types import dtype as dt

@@ -11,11 +11,11 @@ import numpy as np
 from tessera.ir.base.arrays import Array, dtype_of, rounded, widened
 from tessera.ir.base.interval import ANYTHING, Interval, IntervalQuery, IntervalRule
 from tessera.ir.base.spec import FLOATS, ROUND, Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
+from tessera.ir.graph.building import traffic
 from tessera.ir.graph.ops.elementwise import check_dtype
 from tessera.ir.graph.ops.reduce import AXES, check_axes, check_not_empty, samples
-from tessera.ir.graph.recipe import fold
-from tessera.ir.graph.rules import traffic
 from tessera.ir.graph.samples import normal
+from tessera.ir.graph.shared_reference import reduce_lanes
 from tessera.types.dim import Dim, maximum, product
 from tessera.types.frozen import frozen
 from tessera.types.shape import is_at_least, without_axes
@@ -123,7 +123,7 @@ def _euclid_values(x: Array, axes: Sequence[int], *, keepdims: bool) -> Array:
     kind: Any = x.dtype.type
 
     def squares(values: Any) -> Array:
-        return fold("sum", values * values, axes, keepdims=keepdims)
+        return reduce_lanes("sum", values * values, axes, keepdims=keepdims)
 
     plain = squares(x)
     large = squares(np.where(size > ends.large, x * kind(ends.down), kind(0)))
@@ -153,13 +153,13 @@ def _count(x: Array, axes: Sequence[int], correction: int = 0) -> Any:
 
 def mean_values(x: Array, axes: Sequence[int], *, keepdims: bool) -> Array:
     """The mean in the dtype of `x`, by the canonical recipe."""
-    return fold("sum", x, axes, keepdims=keepdims) / _count(x, axes)
+    return reduce_lanes("sum", x, axes, keepdims=keepdims) / _count(x, axes)
 
 
 def var_values(x: Array, axes: Sequence[int], *, keepdims: bool, correction: int = 0) -> Array:
     """The variance in the dtype of `x`: the mean first, then the squares around it."""
     away = x - mean_values(x, axes, keepdims=True)
-    return fold("sum", away * away, axes, keepdims=keepdims) / _count(x, axes, correction)
+    return reduce_lanes("sum", away * away, axes, keepdims=keepdims) / _count(x, axes, correction)
 
 
 def _reference(values: Callable[..., Any]) -> Callable[..., Array]:
@@ -177,16 +177,16 @@ def _std_values(x: Array, axes: Sequence[int], *, keepdims: bool, correction: in
 
 
 def _logsumexp_values(x: Array, axes: Sequence[int], *, keepdims: bool) -> Array:
-    top = fold("max", x, axes, keepdims=True)
+    top = reduce_lanes("max", x, axes, keepdims=True)
     top = np.where(np.isinf(top), x.dtype.type(0), top)
-    result = np.log(fold("sum", np.exp(x - top), axes, keepdims=True)) + top
+    result = np.log(reduce_lanes("sum", np.exp(x - top), axes, keepdims=True)) + top
     return result if keepdims else np.squeeze(result, tuple(axes))
 
 
 def _norm_values(x: Array, axes: Sequence[int], *, keepdims: bool, order: float = 2.0) -> Array:
     if order == 2:
         return _euclid_values(x, axes, keepdims=keepdims)
-    return fold("sum" if order == 1 else "max", np.abs(x), axes, keepdims=keepdims)
+    return reduce_lanes("sum" if order == 1 else "max", np.abs(x), axes, keepdims=keepdims)
 
 
 def _infer(name: str, *, empty: bool) -> Any:

@@ -9,8 +9,8 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.ir.base.op import SpecOp, plain
 from tessera.ir.base.passes import Pass
-from tessera.ir.graph.from_tape import to_tape
-from tessera.ir.graph.range_proof import find_unproved
+from tessera.ir.graph.dialect import to_tape
+from tessera.ir.graph.tape_analysis import find_unproved
 
 BOUNDED, INPUTS = "numerics.bounded", "numerics.inputs"
 

@@ -10,8 +10,8 @@ from tessera.ir.base.effects import declare_effects, declared_effects, effects_o
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbols_in
-from tessera.ir.graph.effects import tape_effects
-from tessera.ir.graph.from_tape import to_tape
+from tessera.ir.graph.dialect import to_tape
+from tessera.ir.graph.tape_analysis import tape_effects
 from tessera.types.effect import PURE, Effects
 
 
