@@ -85,7 +85,7 @@ def test_an_op_and_a_scalar_function_are_added_as_contributing_says(tmp_path: Pa
 
     for script in ("scripts/scalar_stubs.py", "scripts/typed_ops.py", "scripts/ops.py"):
         run(script)
-    assert "| `log10(x)` |" in (folder / "docs" / "ops.md").read_text(encoding="utf-8")
+    assert "| `log10(x)` |" in (folder / "docs" / "contributing" / "ops" / "graph.md").read_text(encoding="utf-8")
     (folder / "program.py").write_text(PROGRAM, encoding="utf-8")
     assert run("program.py") == "done\n"
     tried = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *TESTS, "-k", "softsign or log10")

@@ -167,7 +167,7 @@ def lower(
     compilation = backend_of(options.backend).compilation(options, chooser)
     stages = Stages(lambda: from_tape(tape), keep_snapshots, keep_locations)
     module = from_tape(tape)
-    stages.run("graph", graph.pipeline(checks=options.debug), module, graph.DOOR)
+    stages.run("graph", graph.pipeline(checks=options.debug), module, graph.EXIT)
     stages.run(
         "schedule",
         schedule.pipeline(
@@ -234,7 +234,7 @@ def _order_text(lowering: Lowering) -> str:
 def graph_text(tape: Tape, options: Options) -> str:
     """The text of a program's Graph IR, simplified and checked, of one that goes no further too."""
     module = from_tape(tape)
-    Stages(lambda: from_tape(tape)).run("graph", graph.pipeline(checks=options.debug), module, graph.DOOR)
+    Stages(lambda: from_tape(tape)).run("graph", graph.pipeline(checks=options.debug), module, graph.EXIT)
     return print_module(module)
 
 

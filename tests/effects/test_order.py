@@ -391,7 +391,7 @@ def test_who_may_decide_over_a_collective(kind: str, loop: bool) -> None:
     jitted = ts.jit(f)
     with ts.dist.mesh(dp=4):
         if kind in ("rank", "argument"):
-            with pytest.raises(EffectOrderError, match="ranks of `dp` could meet `all_reduce` in different orders"):
+            with pytest.raises(EffectOrderError, match="ranks of `dp` could reach `all_reduce` in different orders"):
                 jitted.trace(X)
         else:
             jitted.trace(X)

@@ -51,7 +51,7 @@ def trace(function: Callable[..., Any], *types: TensorType) -> Tape:
 def simplified(tape: Tape) -> ModuleOp:
     """The tape as Graph IR that can be scheduled."""
     module = from_tape(tape)
-    Stages(lambda: from_tape(tape)).run("graph", graph.pipeline(), module, graph.DOOR)
+    Stages(lambda: from_tape(tape)).run("graph", graph.pipeline(), module, graph.EXIT)
     return module
 
 

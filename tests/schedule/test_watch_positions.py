@@ -52,7 +52,7 @@ def _jitted(function: Any) -> Any:
 def planned(tape: Tape, *, debug: bool) -> ModuleOp:
     module = from_tape(tape)
     stages = Stages(lambda: from_tape(tape))
-    stages.run("graph", graph.pipeline(checks=debug), module, graph.DOOR)
+    stages.run("graph", graph.pipeline(checks=debug), module, graph.EXIT)
     passes = schedule.pipeline(MACHINE, StaticChooser(), StandardLibrary(), debug=debug)
     stages.run("schedule", passes, module, schedule.DOOR)
     return module

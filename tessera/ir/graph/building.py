@@ -24,7 +24,7 @@ def same_dim(ctx: InferContext, left: Dim, right: Dim, message: str, *, help: st
     return ctx.equal(left, right, message)
 
 
-def at_least(ctx: InferContext, dim: Dim, bound: int, message: str) -> None:
+def check_at_least(ctx: InferContext, dim: Dim, bound: int, message: str) -> None:
     """`dim >= bound`, proved or guarded at run time: as an equality, since that is what a guard is."""
     if is_at_least(dim, bound):
         return
@@ -33,19 +33,19 @@ def at_least(ctx: InferContext, dim: Dim, bound: int, message: str) -> None:
     ctx.equal(minimum(dim, bound), Dim.constant(bound), message)
 
 
-def float_operand(ctx: InferContext, op: str, x: TensorType, name: str = "x") -> None:
+def check_float(ctx: InferContext, op: str, x: TensorType, name: str = "x") -> None:
     """Raises unless the operand is of a floating dtype."""
     if not x.dtype.is_float:
         raise ctx.fail_dtype(f"`{op}` needs a floating `{name}`, got {x.dtype}", help="cast it, as in `x.cast(f32)`")
 
 
-def integer_operand(ctx: InferContext, op: str, x: TensorType, name: str) -> None:
+def check_integer(ctx: InferContext, op: str, x: TensorType, name: str) -> None:
     """Raises unless the operand holds integers."""
     if not x.dtype.is_integer:
         raise ctx.fail_dtype(f"`{op}` needs integer `{name}`, got {x.dtype}", help="cast it, as in `x.cast(i64)`")
 
 
-def same_dtype(ctx: InferContext, op: str, types: Sequence[TensorType]) -> DType:
+def common_dtype(ctx: InferContext, op: str, types: Sequence[TensorType]) -> DType:
     """The one dtype of all operands; raises where two differ."""
     first = types[0].dtype
     for other in types[1:]:
@@ -94,7 +94,7 @@ def constant(b: Builder, value: float | bool, dtype: DType) -> Any:
     return b.emit("full", shape=(), value=value, dtype=dtype)
 
 
-def size(b: Builder, dim: Dim, dtype: DType = dt.i64) -> Any:
+def size_value(b: Builder, dim: Dim, dtype: DType = dt.i64) -> Any:
     """A dim as a scalar value."""
     return constant(b, dim.value, dtype) if dim.value is not None else cast(b, b.emit("dim_size", dims=(dim,)), dtype)
 
@@ -104,23 +104,23 @@ def cast(b: Builder, value: Any, dtype: DType) -> Any:
     return value if b.type_of(value).dtype is dtype else b.emit("cast", value, dtype=dtype)
 
 
-def widened(b: Builder, value: Any) -> Any:
+def widen(b: Builder, value: Any) -> Any:
     """The value in the dtype floats compute in: where a composite op does all its arithmetic."""
     return cast(b, value, b.type_of(value).dtype.compute)
 
 
-def expanded(b: Builder, value: Any, axis: int) -> Any:
+def expand(b: Builder, value: Any, axis: int) -> Any:
     """The value with a new axis of 1."""
     shape = b.type_of(value).shape
     return b.emit("reshape", value, shape=(*shape[:axis], Dim.constant(1), *shape[axis:]))
 
 
-def restated(b: Builder, value: Any, shape: tuple[Dim, ...]) -> Any:
+def restate(b: Builder, value: Any, shape: tuple[Dim, ...]) -> Any:
     """The value with its dims written as in `shape`, to which they are equal for reasons that algebra does not see."""
     return value if b.type_of(value).shape == shape else b.emit("broadcast_to", value, shape=shape)
 
 
-def part(b: Builder, value: Any, axis: int, start: Dim | int, stop: Dim | int, step: int = 1) -> Any:
+def slice_axis(b: Builder, value: Any, axis: int, start: Dim | int, stop: Dim | int, step: int = 1) -> Any:
     """A slice of one axis, the others whole."""
     shape = b.type_of(value).shape
     starts = tuple(Dim.of(start) if own == axis else Dim.constant(0) for own in range(len(shape)))

@@ -67,13 +67,13 @@ DIALECT = install(Registry("tgraph", (*REGISTRY, *STRUCTURE)), [TensorAttr])
 """All ops of `tgraph`; `REGISTRY` has only those that a program may call."""
 
 
-# Tape in, `tgraph` module out: the first door of the compiler.
+# From a tape to a `tgraph` module, where the compiler starts, and back.
 
 
 def from_tape(tape: Tape, symbol: str = "main") -> ModuleOp:
     """A module with one function: the tape's records in order, its sub-tapes as regions, its spans as locations.
 
-    Types are taken from the tape, where shape rules put them; nothing is inferred or verified again here.
+    Types are taken from the tape, where shape rules put them; nothing is inferred or verified here.
     """
     module = ModuleOp([function_of(tape, symbol)])
     stamp(module)

@@ -1,4 +1,4 @@
-"""The passes of the graph room, in order, each with the reason for its place, and its last door."""
+"""The passes of the graph stage in order, each with the reason for its position, and the exit verifier."""
 
 from __future__ import annotations
 
@@ -26,43 +26,43 @@ _STRUCTURE = frozenset(spec.name for spec in STRUCTURE)
 def _refusal(op: SpecOp) -> str | None:
     spec = op.spec
     if "accumulate" in op.kinds and is_summing(op.values()) and op.value("accumulate") is None:
-        return "it does not say what it sums in"
+        return "it does not state its accumulator"
     if op.name == "tgraph.axis_index" and op.value("size")[0].value != 1:
         return None  # the host program knows which rank it is
     if spec.lower is not None or op.name in _STRUCTURE or spec.region_names or not spec.is_pure:
         return None
-    return "it has no way down: no `lower` facet, and `decompose` did not rewrite it"
+    return "it has no lowering: no `lower` facet, and `decompose` did not rewrite it"
 
 
-DOOR = Legality("graph", frozenset(["tgraph"]), _refusal)
-"""Every op that leaves has a way down, is control flow, or has an effect that the host program carries out; sums say
-what they sum in."""
+EXIT = Legality("graph", frozenset(["tgraph"]), _refusal)
+"""Every op that leaves has a lowering, is control flow, or has an effect that the host program carries out; ops that
+sum state their accumulator."""
 
 
 def pipeline(*, checks: bool = False) -> Sequence[Pass]:
-    """From what was traced to what can be scheduled; with `checks`, indices are looked at before they are used."""
+    """From traced ops to ops that can be scheduled; with `checks`, indices are checked before they are used."""
     return (
-        # Before anything changes, so that what is refused is shown as it was written.
+        # Before anything changes, so that an error shows the program as it was written.
         CheckEffects(),
         CheckPolicy(),
-        # While ops are as the user wrote them: a policy speaks of a softmax, not of the sums inside it.
+        # While ops are as the user wrote them: a policy applies to a softmax, not to the sums inside it.
         ApplyPolicy(),
-        # First of the others, so that they meet one form of each thing; tracing leaves casts to the same dtype and the
-        # like.
+        # Before the passes that match ops, so that they see one form of each; tracing leaves casts to the same dtype
+        # and the like.
         Canonicalize(),
         # Before decomposition, while a repeated composite op is still one op to compare.
         EliminateCommon(),
-        # After it nothing is left without a way down; all that is composite and not fused as a whole is taken apart.
+        # After it every op has a lowering: composite ops without a kernel of their own are decomposed.
         Decompose(checks=checks),
-        # Decompositions are written for the general case: most of the scalars they make fold here.
+        # Decompositions are written for the general case: most of their scalars are constants, which fold here.
         Canonicalize(),
         FoldConstants(),
-        # Once all that can be computed is, what still stands between two collectives is really between them.
+        # After constants are folded, so that only real computation keeps two collectives apart.
         MergeCollectives(),
-        # Merged ones are taken apart together; what folds them is computed like everything else from here on.
+        # After merging, so that one exchange is split and not several; the reductions are ordinary ops from here on.
         SplitCollectives(),
         # Last: decompositions of neighbours share parts (the maximum of two softmaxes of one value).
         EliminateCommon(),
-        # After all that may make a sum: what leaves says what it sums in, so that no later room has to know the rule.
+        # After every pass that may make a sum: later stages read the accumulator and need not know the default.
         StateAccumulators(),
     )

@@ -27,7 +27,7 @@ from tessera.ir.graph.passes.decompose import Decompose
 from tessera.ir.graph.passes.eliminate_common import EliminateCommon
 from tessera.ir.graph.passes.fold_constants import FoldConstants
 from tessera.ir.graph.passes.state_accumulators import StateAccumulators
-from tessera.ir.graph.pipeline import DOOR, pipeline
+from tessera.ir.graph.pipeline import EXIT, pipeline
 from tessera.types import dtype as dt
 from tessera.types.tensor_type import TensorType
 
@@ -187,7 +187,7 @@ def test_decompose_keeps_the_meaning_and_leaves_only_what_has_a_way_down(program
     Decompose().run(module)
     StateAccumulators().run(module)
     verify(module)
-    DOOR.check(module)
+    EXIT.check(module)
     # Taken apart, a composite op rounds where it was exact before: the bound is a few units of f32.
     same(before, results(module), exactly=False)
 
@@ -196,7 +196,7 @@ def test_decompose_keeps_the_meaning_and_leaves_only_what_has_a_way_down(program
 def test_the_whole_room_keeps_the_meaning(program: list[Step]) -> None:
     module = build(program)
     before = results(module)
-    Stages(rebuild=lambda: build(program)).run("graph", pipeline(), module, DOOR)
+    Stages(rebuild=lambda: build(program)).run("graph", pipeline(), module, EXIT)
     same(before, results(module), exactly=False)
 
 

@@ -47,10 +47,10 @@ tgraph.func @atomic(%p: !tgraph.tensor<[], bool>, %x: !tgraph.tensor<[4], f32>, 
 
 // -----
 // Rank 0 alone would come to the collective, and wait for ever.
-// CHECK: error[T0302]: ranks of `dp` could meet `all_reduce` in different orders: what decides the `cond` around it may differ between them
+// CHECK: error[T0302]: ranks of `dp` could reach `all_reduce` in different orders: the condition of the `cond` around it may differ between them
 // CHECK-NEXT: check_effects.mlir:[[# @LINE + 9]]:5
-// CHECK:      = note: the `cond` stands at
-// CHECK:      = help: decide by what all ranks share: reduce it with `dist.all_reduce(value, 'dp', 'max')`, or promise it with `dist.replicated(value, 'dp')`
+// CHECK:      = note: the `cond` is at
+// CHECK:      = help: branch on a value that all ranks share: reduce it with `dist.all_reduce(value, 'dp', 'max')`, or promise it with `dist.replicated(value, 'dp')`
 tgraph.func @divergent(%x: !tgraph.tensor<[4], f32>) -> !tgraph.tensor<[4], f32> {
   %rank = tgraph.axis_index {axis = "dp", size = [4]} : () -> !tgraph.tensor<[], i64>
   %zero = tgraph.full {value = 0, shape = [], dtype = i64} : () -> !tgraph.tensor<[], i64>

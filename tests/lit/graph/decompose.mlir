@@ -14,7 +14,7 @@ tgraph.func @softmax(%x: !tgraph.tensor<[B, N], f32>) -> !tgraph.tensor<[B, N], 
   tgraph.return %0 : (!tgraph.tensor<[B, N], f32>) -> ()
 }
 
-// An op with a way down stays.
+// An op with a lowering stays.
 // CHECK-LABEL: tgraph.func @leave(
 // CHECK-NEXT:    tgraph.exp
 // CHECK-NEXT:    tgraph.return

@@ -27,18 +27,18 @@ from tessera.ir.base.spec import (
 )
 from tessera.ir.graph.building import (
     cast,
+    check_float,
+    check_integer,
+    common_dtype,
     constant,
-    expanded,
-    float_operand,
-    integer_operand,
-    part,
-    restated,
+    expand,
+    restate,
     same_dim,
-    same_dtype,
-    size,
+    size_value,
+    slice_axis,
     traffic,
     visits,
-    widened,
+    widen,
 )
 from tessera.ir.graph.ops.contraction import accumulate_matmul
 from tessera.ir.graph.samples import Make, normal
@@ -49,7 +49,7 @@ from tessera.types.dtype import BlockFormat, DType
 from tessera.types.shape import ONE, Named, broadcast, equal_dims, is_refuted, path, text
 from tessera.types.tensor_type import TensorType
 
-CAUSAL = Attribute("causal", "bool", False, "hide later keys; the last query stands at the last key")
+CAUSAL = Attribute("causal", "bool", False, "hide later keys; the last query is aligned with the last key")
 SCALE = Attribute("scale", "float", None, "factor of the scores; default one over the root of the head dim")
 
 
@@ -61,8 +61,8 @@ def check_heads(ctx: InferContext, op: str, q: TensorType, k: TensorType, v: Ten
                 f"`{op}` needs `{name}` as [batch, heads, length, head dim], got {text(operand.shape)}",
                 help="reshape it; `split_qkv` gives this layout",
             )
-        float_operand(ctx, op, operand, name)
-    same_dtype(ctx, op, (q, k, v))
+        check_float(ctx, op, operand, name)
+    common_dtype(ctx, op, (q, k, v))
     for axis, left, right, pair in (
         (0, q, k, ("q", "k")),
         (0, k, v, ("k", "v")),
@@ -72,11 +72,11 @@ def check_heads(ctx: InferContext, op: str, q: TensorType, k: TensorType, v: Ten
     ):
         what = f"{path(pair[0], axis, left.shape[axis])} and {path(pair[1], axis, right.shape[axis])}"
         equal_dims(ctx, op, left.shape[axis], right.shape[axis], what)
-    rest = q.shape[1] % k.shape[1]
-    if is_refuted(rest, Dim.constant(0)):
+    remainder = q.shape[1] % k.shape[1]
+    if is_refuted(remainder, Dim.constant(0)):
         raise ctx.fail(f"`{op}` needs heads of `q` to be a multiple of those of `k`: {q.shape[1]} and {k.shape[1]}")
-    if rest.value != 0:
-        ctx.equal(rest, Dim.constant(0), f"`{op}` shares each head of `k` among as many heads of `q`")
+    if remainder.value != 0:
+        ctx.equal(remainder, Dim.constant(0), f"`{op}` shares each head of `k` among as many heads of `q`")
     return q.with_shape((*q.shape[:3], v.shape[3]))
 
 
@@ -86,7 +86,7 @@ def _infer_attention(ctx: InferContext, types: Sequence[TensorType], attributes:
     if len(masks) > 1:
         raise ctx.fail(f"`attention` takes one mask, got {len(masks)}")
     for mask in masks:
-        float_operand(ctx, "attention", mask, "mask")
+        check_float(ctx, "attention", mask, "mask")
         scores = (*q.shape[:3], k.shape[2])
         joined = broadcast(ctx, "attention", Named("scores", scores), Named("mask", mask.shape))
         if len(joined) != 4 or any(is_refuted(own, dim) for own, dim in zip(scores, joined, strict=True)):
@@ -106,15 +106,15 @@ def _attend(q: Array, k: Array, v: Array, added: Array | float, scale: float | N
         scores = q.astype(np.float64) @ np.swapaxes(keys, 2, 3) * factor + added
         top = scores.max(3, keepdims=True, initial=-np.inf)
         shift = np.where(top == -np.inf, 0.0, top)
-        powers = np.exp(scores - shift)
-        total = powers.sum(3, keepdims=True)
-        weights = powers / np.where(total == 0, 1.0, total)
+        terms = np.exp(scores - shift)
+        total = terms.sum(3, keepdims=True)
+        weights = terms / np.where(total == 0, 1.0, total)
         lse = (shift + np.log(total))[..., 0]
         return rounded(weights @ values, dtype_of(q)), rounded(lse, dtype_of(q).compute)
 
 
 def causal_mask(queries: int, keys: int) -> Array:
-    """0 where a query may see a key, -inf where the key is later; the last query stands at the last key."""
+    """0 where a query may see a key, -inf where the key is later; the last query is aligned with the last key."""
     seen = np.arange(keys) <= np.arange(queries)[:, np.newaxis] + (keys - queries)
     return np.where(seen, 0.0, -np.inf)
 
@@ -146,10 +146,10 @@ PART = 2048
 
 
 def _split_keys(b: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
-    """One query to many keys: parts of them side by side, joined by their shares of the sum, in order.
+    """One query to many keys: parts of the keys in parallel, joined in order, each weighted by its part of the sum.
 
     `causal` hides nothing from a last query. A fourth operand is a mask, or how many keys of a cache there are. A cache
-    whose capacity is free is taken in parts too, as it may be large.
+    whose capacity is dynamic is taken in parts too, as it may be large.
     """
     q, k, v, *others = (b.type_of(value) for value in operands)
     keys, head = k.shape[2].value, q.shape[3].value
@@ -166,13 +166,13 @@ def attention_cost(operands: Sequence[TensorType], results: Sequence[TensorType]
     """Operations and bytes of attention."""
     q, k, v = operands[:3]
     scores = q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2]
-    # Two products of two operations each, and about five for the softmax.
+    # Two multiply-adds, of two operations each, and about five for the softmax.
     return Cost(scores * ((q.shape[3] + v.shape[3]) * 2 + 5), traffic(operands, results))
 
 
 def check_length(ctx: InferContext, op: str, length: TensorType) -> None:
     """A cache has one length, an integer."""
-    integer_operand(ctx, op, length, "length")
+    check_integer(ctx, op, length, "length")
     if length.rank:
         raise ctx.fail(f"`{op}` needs one `length` for the whole cache, got {text(length.shape)}")
 
@@ -218,7 +218,7 @@ def _decompose_split(b: Builder, operands: Sequence[Any], attributes: Attributes
     results: list[Any] = []
     start = Dim.constant(0)
     for count in (heads, shared, shared):
-        cut = part(b, x, 2, start, start + size * count)
+        cut = slice_axis(b, x, 2, start, start + size * count)
         apart = b.emit("reshape", cut, shape=(batch, length, Dim.constant(count), size))
         results.append(b.emit("transpose", apart, axes=(0, 2, 1, 3)))
         start = start + size * count
@@ -226,7 +226,7 @@ def _decompose_split(b: Builder, operands: Sequence[Any], attributes: Attributes
 
 
 def split_qkv_reference(x: Array, *, heads: int, kv_heads: int | None = None) -> tuple[Array, ...]:
-    """Queries, then keys, then values, side by side in the channels; each as [batch, heads, length, head dim]."""
+    """Queries, then keys, then values, concatenated along the channels; each as [batch, heads, length, head dim]."""
     shared = kv_heads or heads
     size = x.shape[2] // (heads + 2 * shared)
     cuts = np.split(x, [heads * size, (heads + shared) * size], axis=2)
@@ -240,12 +240,12 @@ def split_qkv_reference(x: Array, *, heads: int, kv_heads: int | None = None) ->
 def _infer_rotary(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
     x, cos, sin = types
     for name, operand in (("x", x), ("cos", cos), ("sin", sin)):
-        float_operand(ctx, "rotary", operand, name)
+        check_float(ctx, "rotary", operand, name)
     if not x.rank:
         raise ctx.fail("`rotary` needs at least one axis")
     half = x.shape[-1] // 2
     same_dim(
-        ctx, x.shape[-1], half * 2, f"`rotary` turns pairs of {path('x', x.rank - 1, x.shape[-1])}: it must be even"
+        ctx, x.shape[-1], half * 2, f"`rotary` rotates pairs of {path('x', x.rank - 1, x.shape[-1])}: it must be even"
     )
     wanted = (*x.shape[:-1], half)
     for name, angles in (("cos", cos), ("sin", sin)):
@@ -259,33 +259,33 @@ def _decompose_rotary(b: Builder, operands: Sequence[Any], attributes: Attribute
     x, cos, sin = operands
     kind = b.type_of(x)
     last, half = kind.rank - 1, kind.shape[-1] // 2
-    wide = widened(b, x)
+    wide = widen(b, x)
     compute = b.type_of(wide).dtype
     if attributes["interleaved"]:
         pairs = b.emit("reshape", wide, shape=(*kind.shape[:-1], half, Dim.constant(2)))
         shape = (*kind.shape[:-1], half)
-        first, second = (b.emit("reshape", part(b, pairs, last + 1, at, at + 1), shape=shape) for at in (0, 1))
+        first, second = (b.emit("reshape", slice_axis(b, pairs, last + 1, at, at + 1), shape=shape) for at in (0, 1))
     else:
-        first, second = part(b, wide, last, 0, half), part(b, wide, last, half, half * 2)
+        first, second = slice_axis(b, wide, last, 0, half), slice_axis(b, wide, last, half, half * 2)
     c, s = cast(b, cos, compute), cast(b, sin, compute)
     left = b.emit("sub", b.emit("mul", first, c), b.emit("mul", second, s))
     right = b.emit("add", b.emit("mul", second, c), b.emit("mul", first, s))
     left, right = cast(b, left, kind.dtype), cast(b, right, kind.dtype)
     if not attributes["interleaved"]:
-        return restated(b, b.emit("concat", left, right, axis=last), kind.shape)
-    joined = b.emit("concat", expanded(b, left, last + 1), expanded(b, right, last + 1), axis=last + 1)
+        return restate(b, b.emit("concat", left, right, axis=last), kind.shape)
+    joined = b.emit("concat", expand(b, left, last + 1), expand(b, right, last + 1), axis=last + 1)
     return b.emit("reshape", joined, shape=kind.shape)
 
 
 def rotary_reference(x: Array, cos: Array, sin: Array, *, interleaved: bool = False) -> Array:
-    """Each pair turned by its angle; a pair is (i, i + half), or neighbours where interleaved."""
+    """Each pair rotated by its angle; a pair is (i, i + half), or neighbours where interleaved."""
     wide = x.astype(numpy_dtype(dtype_of(x).compute))
     c, s = cos.astype(wide.dtype), sin.astype(wide.dtype)
     half = x.shape[-1] // 2
     first, second = (wide[..., ::2], wide[..., 1::2]) if interleaved else (wide[..., :half], wide[..., half:])
     with np.errstate(all="ignore"):
-        turned = (first * c - second * s, second * c + first * s)
-    out = np.stack(turned, -1).reshape(x.shape) if interleaved else np.concatenate(turned, -1)
+        rotated = (first * c - second * s, second * c + first * s)
+    out = np.stack(rotated, -1).reshape(x.shape) if interleaved else np.concatenate(rotated, -1)
     return rounded(out, dtype_of(x))
 
 
@@ -347,7 +347,7 @@ def _accumulate_attention(
         filled, v = _mask_cache(b, v, operands[3])
     if heads != shared:
         own = b.emit("iota", shape=(heads,), axis=0, dtype=dt.i64)
-        own = b.emit("floordiv", own, size(b, heads // shared))
+        own = b.emit("floordiv", own, size_value(b, heads // shared))
         k, v = b.emit("take", k, own, axis=1), b.emit("take", v, own, axis=1)
     q = b.emit("mul", q, _scale_value(b, b.type_of(q).shape[3], attributes["scale"]))
     scores = accumulate_matmul(b, q, b.emit("transpose", k, axes=(0, 1, 3, 2)), total)
@@ -360,31 +360,35 @@ def _accumulate_attention(
     return out, emit_composite("logsumexp_safe", scores, axes=(3,), keepdims=False)
 
 
-def _scale_value(b: Builder, head: Dim, given: float | None) -> Any:
-    if given is None and head.value is not None:
-        given = 1.0 / math.sqrt(max(head.value, 1))
-    if given is not None:
-        return constant(b, given, dt.f32)
-    return b.emit("reciprocal", b.emit("sqrt", b.emit("maximum", size(b, head, dt.f32), constant(b, 1.0, dt.f32))))
+def _scale_value(b: Builder, head: Dim, scale: float | None) -> Any:
+    if scale is None and head.value is not None:
+        scale = 1.0 / math.sqrt(max(head.value, 1))
+    if scale is not None:
+        return constant(b, scale, dt.f32)
+    return b.emit(
+        "reciprocal", b.emit("sqrt", b.emit("maximum", size_value(b, head, dt.f32), constant(b, 1.0, dt.f32)))
+    )
 
 
 def _mask_cache(b: Builder, v: Any, length: Any) -> tuple[Any, Any]:
     """How many keys of a cache count, and its values with zeros beyond them, whatever is stored there."""
     shape = b.type_of(v).shape
-    filled = b.emit("minimum", b.emit("maximum", cast(b, length, dt.i64), constant(b, 0, dt.i64)), size(b, shape[2]))
+    filled = b.emit(
+        "minimum", b.emit("maximum", cast(b, length, dt.i64), constant(b, 0, dt.i64)), size_value(b, shape[2])
+    )
     is_filled = b.emit("lt", b.emit("iota", shape=(shape[2], ONE), axis=0, dtype=dt.i64), filled)
     return filled, b.emit("where", is_filled, v, constant(b, 0.0, dt.f32))
 
 
 def _mask_scores(b: Builder, scores: Any, filled: Any, *, causal: bool) -> Any:
-    """Scores with -inf for keys that are not there, or later than their query; the last query stands at the last."""
+    """Scores with -inf for keys beyond the cache, or later than their query; the last query has the last key."""
     if filled is None and not causal:
         return scores
     queries, keys = b.type_of(scores).shape[2:]
-    seen = size(b, keys) if filled is None else filled
+    seen = size_value(b, keys) if filled is None else filled
     if causal:
         row = b.emit("iota", shape=(queries, ONE), axis=0, dtype=dt.i64)
-        own = b.emit("add", row, b.emit("sub", b.emit("add", seen, constant(b, 1, dt.i64)), size(b, queries)))
+        own = b.emit("add", row, b.emit("sub", b.emit("add", seen, constant(b, 1, dt.i64)), size_value(b, queries)))
         seen = b.emit("minimum", own, seen)
     column = b.emit("iota", shape=(queries, keys), axis=1, dtype=dt.i64)
     return b.emit("where", b.emit("lt", column, seen), scores, constant(b, -math.inf, dt.f32))
@@ -441,7 +445,7 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="tgraph.cached_attention",
-        summary="Attention over the first `length` keys of a cache; causal: the last query stands at `length - 1`.",
+        summary="Attention over the first `length` keys of a cache; causal: the last query is at `length - 1`.",
         operands=("q", "k", "v", "length"),
         attributes=(Attribute("causal", "bool", True), SCALE),
         infer=_infer_cached,
@@ -481,7 +485,7 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="tgraph.rotary",
-        summary="Pairs of the last axis turned by angles given as cos and sin [length, size / 2]; f32, rounded once.",
+        summary="Pairs of the last axis rotated by angles given as cos and sin [length, size / 2]; f32, rounded once.",
         operands=("x", "cos", "sin"),
         attributes=(Attribute("interleaved", "bool", False, "pairs are neighbours, not halves"),),
         infer=_infer_rotary,

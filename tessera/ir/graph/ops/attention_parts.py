@@ -9,7 +9,7 @@ import numpy as np
 from tessera.ir.base.arrays import Array, rounded
 from tessera.ir.base.interval import ANYTHING
 from tessera.ir.base.spec import FLOATS, KEEP, Attribute, Attributes, InferContext, OpSpec, Sample
-from tessera.ir.graph.building import float_operand, same_dtype, visits
+from tessera.ir.graph.building import check_float, common_dtype, visits
 from tessera.ir.graph.ops.attention import (
     SCALE,
     attended,
@@ -64,8 +64,8 @@ def _infer_join(ctx: InferContext, types: Sequence[TensorType], attributes: Attr
     for axis in range(3):
         what = f"{path('parts', axis, parts.shape[axis])} and {path('lse', axis, lse.shape[axis])}"
         equal_dims(ctx, "attention_join", parts.shape[axis], lse.shape[axis], what)
-    float_operand(ctx, "attention_join", lse, "lse")
-    same_dtype(ctx, "attention_join", types)
+    check_float(ctx, "attention_join", lse, "lse")
+    common_dtype(ctx, "attention_join", types)
     return [TensorType((*parts.shape[:2], Dim.constant(1), parts.shape[3]), attributes["dtype"])]
 
 

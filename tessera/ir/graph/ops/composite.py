@@ -24,7 +24,7 @@ from tessera.ir.base.spec import (
     Sample,
     Simplifier,
 )
-from tessera.ir.graph.building import cast, float_operand, same_dtype, visits, widened
+from tessera.ir.graph.building import cast, check_float, common_dtype, visits, widen
 from tessera.ir.graph.ops.random import check_key, check_rate, keep_mask, key_sample
 from tessera.ir.graph.samples import normal
 from tessera.types.shape import Named, broadcast
@@ -34,8 +34,8 @@ from tessera.types.tensor_type import TensorType
 def _infer_residual(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
     x, y, *keys = types
     for name, operand in (("x", x), ("y", y)):
-        float_operand(ctx, "residual", operand, name)
-    dtype = same_dtype(ctx, "residual", (x, y))
+        check_float(ctx, "residual", operand, name)
+    dtype = common_dtype(ctx, "residual", (x, y))
     rate = check_rate(ctx, "residual", attributes["dropout"])
     if len(keys) > 1 or (rate > 0 and not keys):
         raise ctx.fail(
@@ -50,10 +50,10 @@ def _infer_residual(ctx: InferContext, types: Sequence[TensorType], attributes: 
 def _decompose_residual(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
     x, y, *keys = operands
     dtype = b.type_of(x).dtype
-    branch = widened(b, y)
+    branch = widen(b, y)
     if attributes["dropout"] > 0:
         branch = b.emit("dropout", branch, keys[0], rate=attributes["dropout"])
-    return cast(b, b.emit("add", widened(b, x), branch), dtype)
+    return cast(b, b.emit("add", widen(b, x), branch), dtype)
 
 
 def residual_reference(x: Array, y: Array, *keys: Array, dropout: float = 0.0) -> Array:

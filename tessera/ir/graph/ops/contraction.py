@@ -22,7 +22,7 @@ from tessera.ir.base.spec import (
     Sample,
     Simplifier,
 )
-from tessera.ir.graph.building import axes_attribute, cast, expanded, same_dim, traffic
+from tessera.ir.graph.building import axes_attribute, cast, expand, same_dim, traffic
 from tessera.ir.graph.samples import normal
 from tessera.ir.tile.facets import Contraction, ContractionMaps
 from tessera.types import dtype as dt
@@ -322,8 +322,8 @@ def accumulate_matmul(b: Builder, left: Any, right: Any, total: DType) -> Any:
     if total is dt.f64:
         return cast(b, b.emit("matmul", cast(b, left, dt.f64), cast(b, right, dt.f64)), dt.f32)
     is_row, is_column = b.type_of(left).rank == 1, b.type_of(right).rank == 1
-    left = expanded(b, cast(b, left, dt.f32), 0) if is_row else cast(b, left, dt.f32)
-    right = expanded(b, cast(b, right, dt.f32), 1) if is_column else cast(b, right, dt.f32)
+    left = expand(b, cast(b, left, dt.f32), 0) if is_row else cast(b, left, dt.f32)
+    right = expand(b, cast(b, right, dt.f32), 1) if is_column else cast(b, right, dt.f32)
     a, c = b.type_of(left).shape, b.type_of(right).shape
     terms = b.emit(
         "mul",

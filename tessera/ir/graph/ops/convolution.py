@@ -22,8 +22,7 @@ from tessera.ir.base.spec import (
     PolicyRule,
     Sample,
 )
-from tessera.ir.graph.building import at_least, axes_attribute, cast, constant, same_dim, traffic
-from tessera.ir.graph.building import size as size_value
+from tessera.ir.graph.building import axes_attribute, cast, check_at_least, constant, same_dim, size_value, traffic
 from tessera.ir.graph.ops.contraction import (
     NUMERICS,
     chained,
@@ -115,7 +114,7 @@ def window_extents(
     for axis, size in enumerate(sizes):
         room = size + low[axis] + high[axis] - (kernel[axis] - 1) * dilations[axis] - 1
         if attributes["padding_mode"] != "same":
-            at_least(ctx, room, 0, f"`{op}` has a window of {kernel[axis]} on an axis of {size}: it does not fit")
+            check_at_least(ctx, room, 0, f"`{op}` has a window of {kernel[axis]} on an axis of {size}: it does not fit")
         result.append(room // strides[axis] + 1)
     return tuple(result)
 

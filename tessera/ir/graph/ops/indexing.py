@@ -18,14 +18,14 @@ from tessera.ir.base.index_maps import coordinate as at
 from tessera.ir.base.interval import SAME, always_within
 from tessera.ir.base.spec import FLOATS, INTEGERS, KEEP, Attribute, Attributes, Builder, InferContext, OpSpec, Sample
 from tessera.ir.graph.building import (
-    at_least,
     axes_attribute,
     cast,
+    check_at_least,
+    check_integer,
     constant,
-    expanded,
-    integer_operand,
-    part,
-    size,
+    expand,
+    size_value,
+    slice_axis,
     visits,
 )
 from tessera.ir.graph.samples import Make
@@ -45,19 +45,21 @@ def legal_indices(b: Builder, indices: Any, extent: Dim, checked: Any = None) ->
     """Indices as i64 within 0..extent-1, by the rule of this file; those that are `checked` are left where they are."""
     kind = b.type_of(indices).dtype
     if kind.kind == "uint" and checked is not None:
-        return cast(b, indices if kind is not dt.u64 else b.emit("minimum", indices, size(b, _MOST, kind)), dt.i64)
+        return cast(
+            b, indices if kind is not dt.u64 else b.emit("minimum", indices, size_value(b, _MOST, kind)), dt.i64
+        )
     if kind.kind == "uint":
         if kind is dt.u64:  # the upper half would turn negative
-            indices = b.emit("minimum", indices, size(b, extent, dt.u64))
+            indices = b.emit("minimum", indices, size_value(b, extent, dt.u64))
         return b.emit("minimum", cast(b, indices, dt.i64), _last(b, extent))
     wide = cast(b, indices, dt.i64)
     zero = constant(b, 0, dt.i64)
-    wrapped = b.emit("where", b.emit("lt", wide, zero), b.emit("add", wide, size(b, extent)), wide)
+    wrapped = b.emit("where", b.emit("lt", wide, zero), b.emit("add", wide, size_value(b, extent)), wide)
     return wrapped if checked is not None else b.emit("clamp", wrapped, zero, _last(b, extent))
 
 
 def _last(b: Builder, extent: Dim) -> Any:
-    return size(b, extent - 1)
+    return size_value(b, extent - 1)
 
 
 def legal_array(indices: Array, extent: int) -> Array:
@@ -84,7 +86,7 @@ def refuse_outside(checked: Any, indices: Array, extent: int) -> None:
 def check_not_empty(ctx: InferContext, op: str, extent: Dim, indices: TensorType) -> None:
     """Raises, or guards, where there are indices and nothing to read."""
     if indices.size.value != 0:
-        at_least(ctx, extent, 1, f"`{op}` reads from an axis of no elements")
+        check_at_least(ctx, extent, 1, f"`{op}` reads from an axis of no elements")
 
 
 def _gathered(
@@ -94,7 +96,7 @@ def _gathered(
     if len(indices) != len(axes) or not axes or len(set(axes)) != len(axes):
         raise ctx.fail(f"`{op}` needs one index for each of its axes {tuple(axes)}, got {len(indices)}")
     for axis, index in zip(axes, indices, strict=True):
-        integer_operand(ctx, op, index, "indices")
+        check_integer(ctx, op, index, "indices")
         if not 0 <= axis < x.rank:
             raise ctx.fail(f"`{op}` has no axis {axis} on a value of rank {x.rank}")
         check_not_empty(ctx, op, x.shape[axis], index)
@@ -199,7 +201,7 @@ def embedding_reference(table: Array, indices: Array) -> Array:
 
 def _infer_gather(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
     x, indices = types
-    integer_operand(ctx, "gather", indices, "indices")
+    check_integer(ctx, "gather", indices, "indices")
     depth = indices.shape[-1].value if indices.rank else None
     if depth is None or not 1 <= depth <= x.rank:
         raise ctx.fail(
@@ -216,7 +218,7 @@ def _decompose_gather(b: Builder, operands: Sequence[Any], attributes: Attribute
     shape = b.type_of(indices).shape
     depth = static(shape[-1])
     columns = [
-        b.emit("reshape", part(b, indices, len(shape) - 1, number, number + 1), shape=shape[:-1])
+        b.emit("reshape", slice_axis(b, indices, len(shape) - 1, number, number + 1), shape=shape[:-1])
         for number in range(depth)
     ]
     return b.emit("index_get", x, *columns, axes=tuple(range(depth)), place=0)
@@ -231,7 +233,7 @@ def gather_reference(x: Array, indices: Array) -> Array:
 def _infer_along(op: str) -> Any:
     def infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
         x, indices = types
-        integer_operand(ctx, op, indices, "indices")
+        check_integer(ctx, op, indices, "indices")
         axis = normalize_axis(ctx, op, attributes["axis"], x.rank)
         if indices.rank != x.rank:
             raise ctx.fail(f"`{op}` needs indices of rank {x.rank}, got {text(indices.shape)}")
@@ -281,7 +283,7 @@ def take_along_reference(x: Array, indices: Array, *, axis: int = -1, checked: A
 
 def _infer_one_hot(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
     (indices,) = types
-    integer_operand(ctx, "one_hot", indices, "indices")
+    check_integer(ctx, "one_hot", indices, "indices")
     if len(attributes["depth"]) != 1:
         raise ctx.fail(f"`one_hot` needs one depth, got {len(attributes['depth'])}")
     return [TensorType.of((*indices.shape, attributes["depth"][0]), attributes["dtype"])]
@@ -292,7 +294,7 @@ def _decompose_one_hot(b: Builder, operands: Sequence[Any], attributes: Attribut
     kind = b.type_of(indices)
     counting = kind.dtype if kind.dtype.bits >= 32 else dt.i32
     classes = b.emit("iota", shape=tuple(attributes["depth"]), axis=0, dtype=counting)
-    return cast(b, b.emit("eq", expanded(b, cast(b, indices, counting), kind.rank), classes), attributes["dtype"])
+    return cast(b, b.emit("eq", expand(b, cast(b, indices, counting), kind.rank), classes), attributes["dtype"])
 
 
 def one_hot_reference(indices: Array, *, depth: Sequence[Dim], dtype: DType = dt.f32) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 from tessera.ir.base.arrays import Array, dtype_of, rounded
 from tessera.ir.base.interval import Interval, IntervalQuery, IntervalRule, add, multiply
 from tessera.ir.base.spec import FLOATS, ROUND, Attribute, Attributes, Builder, InferContext, OpSpec, Sample
-from tessera.ir.graph.building import cast, constant, float_operand, same_dim, visits, widened
+from tessera.ir.graph.building import cast, check_float, constant, same_dim, visits, widen
 from tessera.ir.graph.samples import normal
 from tessera.types.dtype import DType
 from tessera.types.shape import normalize_axis, text
@@ -32,14 +32,14 @@ ATTRIBUTES = (
 def _infer(op: str, parameters: int) -> Any:
     def infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
         x = types[0]
-        float_operand(ctx, op, x)
+        check_float(ctx, op, x)
         axis = normalize_axis(ctx, op, attributes["axis"], x.rank)
         if not attributes["eps"] > 0:
             raise ctx.fail(f"`{op}` needs `eps` above 0, got {attributes['eps']}", help="a constant row has no spread")
         if len(types) > 1 + parameters:
             raise ctx.fail(f"`{op}` takes at most {parameters} parameters, got {len(types) - 1}")
         for name, parameter in zip(("weight", "bias"), types[1:], strict=False):
-            float_operand(ctx, op, parameter, name)
+            check_float(ctx, op, parameter, name)
             wanted = x.shape[axis:]
             if parameter.rank != len(wanted):
                 raise ctx.fail(
@@ -72,7 +72,7 @@ def _decompose(*, centre: bool) -> Any:
         axes = tuple(range(attributes["axis"] % kind.rank, kind.rank))
         if any(kind.shape[axis].value == 0 for axis in axes):
             return x
-        value = widened(b, x)
+        value = widen(b, x)
         compute = b.type_of(value).dtype
         if centre:
             value = b.emit("sub", value, b.emit("mean", value, axes=axes, keepdims=True))

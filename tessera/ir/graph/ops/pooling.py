@@ -12,7 +12,7 @@ import numpy as np
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, rounded, static
 from tessera.ir.base.interval import ANYTHING, SAME
 from tessera.ir.base.spec import FLOATS, KEEP, ROUND, Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
-from tessera.ir.graph.building import axes_attribute, cast, constant, float_operand, part, restated, traffic
+from tessera.ir.graph.building import axes_attribute, cast, check_float, constant, restate, slice_axis, traffic
 from tessera.ir.graph.ops.convolution import (
     WINDOW,
     check_window,
@@ -40,7 +40,7 @@ def _stepped(attributes: Attributes) -> dict[str, Any]:
 def _infer(op: str) -> Any:
     def infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
         (x,) = types
-        float_operand(ctx, op, x)
+        check_float(ctx, op, x)
         window = axes_attribute(attributes, "window")
         if not 1 <= len(window) <= x.rank or any(taps < 1 for taps in window):
             raise ctx.fail(f"`{op}` of {text(x.shape)} needs a window of 1..{x.rank} positive numbers, got {window}")
@@ -74,7 +74,7 @@ def _windows(b: Builder, x: Any, attributes: Attributes, fill: float) -> list[An
             start = tap * dilations[axis]
             # Up to the last place of the window: what is left over after the last whole step is not read.
             extent = (padded[kept + axis] - reach - 1) // strides[axis]
-            value = part(b, value, kept + axis, start, extent * strides[axis] + start + 1, strides[axis])
+            value = slice_axis(b, value, kept + axis, start, extent * strides[axis] + start + 1, strides[axis])
         slices.append(value)
     return slices
 
@@ -96,7 +96,7 @@ def _decompose_max(b: Builder, operands: Sequence[Any], attributes: Attributes) 
     (x,) = operands
     slices = _windows(b, x, attributes, float("-inf"))
     out = reduce(lambda left, right: b.emit("maximum", left, right), slices)
-    return restated(b, out, _pooled_shape(b.type_of(x).shape, attributes))
+    return restate(b, out, _pooled_shape(b.type_of(x).shape, attributes))
 
 
 def _window_sum(b: Builder, x: Any, attributes: Attributes) -> Any:
@@ -124,7 +124,7 @@ def _decompose_avg(b: Builder, operands: Sequence[Any], attributes: Attributes) 
         ones = b.emit("full", shape=kind.shape[kind.rank - len(window) :], value=1.0, dtype=compute)
         counted = reduce(lambda left, right: b.emit("add", left, right), _windows(b, ones, attributes, 0.0))
         out = b.emit("div", total, counted)
-    return restated(b, cast(b, out, kind.dtype), _pooled_shape(kind.shape, attributes))
+    return restate(b, cast(b, out, kind.dtype), _pooled_shape(kind.shape, attributes))
 
 
 def _stacked(x: Array, attributes: dict[str, Any], fill: float) -> Array:

@@ -12,7 +12,7 @@ from tessera.ir.base.interval import ANYTHING, INF, Interval, IntervalQuery, Int
 from tessera.ir.base.rounding import round_to
 from tessera.ir.base.rounding_op import WAY
 from tessera.ir.base.spec import KEEP, Attribute, Attributes, Builder, InferContext, OpSpec, Sample, Simplifier
-from tessera.ir.graph.building import cast, constant, float_operand, same_dim
+from tessera.ir.graph.building import cast, check_float, constant, same_dim
 from tessera.ir.graph.ops.elementwise import pointwise_cost
 from tessera.ir.graph.samples import EXTREMES, UNARY_SHAPES, Make, normal, over
 from tessera.ir.tile.facets import Pointwise
@@ -34,7 +34,7 @@ def way_of(attributes: Attributes) -> dict[str, str]:
 
 
 def _check_operand(ctx: InferContext, op: str, x: TensorType, name: str = "x") -> None:
-    float_operand(ctx, op, x, name)
+    check_float(ctx, op, x, name)
     if x.dtype is dt.f64:
         raise ctx.fail_dtype(f"`{op}` rounds what is computed in f32, got `{name}` of f64", help="cast it to f32 first")
 
@@ -125,7 +125,7 @@ def _simplify_round(simplifier: Simplifier, operands: Sequence[Any], attributes:
 
 def check_scale(ctx: InferContext, op: str, x: TensorType, scale: TensorType, block: Sequence[int]) -> None:
     """Raises unless there is one scale for each block of `x`; without blocks scales broadcast to `x`."""
-    float_operand(ctx, op, scale, "scale")
+    check_float(ctx, op, scale, "scale")
     if not block:
         joined = broadcast(ctx, op, Named("x", x.shape), Named("scale", scale.shape))
         if joined != x.shape:

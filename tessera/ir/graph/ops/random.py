@@ -22,7 +22,7 @@ from tessera.ir.base.spec import (
     Sample,
     Simplifier,
 )
-from tessera.ir.graph.building import cast, constant, float_operand, integer_operand, part, visits
+from tessera.ir.graph.building import cast, check_float, check_integer, constant, slice_axis, visits
 from tessera.ir.graph.samples import Make, normal
 from tessera.ir.graph.shared_reference import (
     KEY_BRANCH,
@@ -90,7 +90,7 @@ def _infer_bernoulli(ctx: InferContext, types: Sequence[TensorType], attributes:
 
 def _infer_dropout(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
     x, key = types
-    float_operand(ctx, "dropout", x)
+    check_float(ctx, "dropout", x)
     check_key(ctx, "dropout", key)
     check_rate(ctx, "dropout", attributes["rate"])
     return [x]
@@ -99,7 +99,7 @@ def _infer_dropout(ctx: InferContext, types: Sequence[TensorType], attributes: A
 def _infer_fold_key(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
     key, data = types
     check_key(ctx, "fold_key", key)
-    integer_operand(ctx, "fold_key", data, "data")
+    check_integer(ctx, "fold_key", data, "data")
     if data.rank:
         raise ctx.fail(f"`fold_key` needs one number as `data`, got {text(data.shape)}")
     return [TensorType.of((2,), dt.u64)]
@@ -145,9 +145,9 @@ def _philox_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, ou
 def _key_parts(b: Builder, key: Any) -> tuple[Any, Any]:
     """Key and stream as u64 scalars."""
     if b.type_of(key).dtype is dt.u64:
-        first, second = (b.emit("reshape", part(b, key, 0, at, at + 1), shape=()) for at in (0, 1))
+        first, second = (b.emit("reshape", slice_axis(b, key, 0, at, at + 1), shape=()) for at in (0, 1))
         return first, second
-    words = [cast(b, b.emit("reshape", part(b, key, 0, at, at + 1), shape=()), dt.u64) for at in range(4)]
+    words = [cast(b, b.emit("reshape", slice_axis(b, key, 0, at, at + 1), shape=()), dt.u64) for at in range(4)]
     half = constant(b, 32, dt.u64)
     first, second = (b.emit("bitwise_or", words[at], b.emit("shift_left", words[at + 1], half)) for at in (0, 2))
     return first, second

@@ -24,7 +24,7 @@ from tessera.ir.base.spec import (
     Sample,
     Simplifier,
 )
-from tessera.ir.graph.building import at_least, traffic
+from tessera.ir.graph.building import check_at_least, traffic
 from tessera.ir.graph.ops.elementwise import check_dtype
 from tessera.ir.graph.samples import bools, normal
 from tessera.ir.graph.shared_reference import kept_shape, reduce, reduced_last
@@ -79,7 +79,7 @@ def check_not_empty(ctx: InferContext, op: str, x: TensorType, axes: Sequence[in
         dim = x.shape[axis]
         if dim.value == 0:
             raise ctx.fail(f"`{op}` of no elements has no value: {path('x', axis, dim)}")
-        at_least(ctx, dim, 1, f"`{op}` of no elements has no value: {path('x', axis, dim)}")
+        check_at_least(ctx, dim, 1, f"`{op}` of no elements has no value: {path('x', axis, dim)}")
 
 
 def accumulator(dtype: DType) -> DType:

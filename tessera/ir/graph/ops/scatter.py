@@ -23,7 +23,7 @@ from tessera.ir.base.spec import (
     OpSpec,
     Sample,
 )
-from tessera.ir.graph.building import cast, integer_operand, same_dtype, traffic
+from tessera.ir.graph.building import cast, check_integer, common_dtype, traffic
 from tessera.ir.graph.ops.indexing import (
     CHECKED,
     STORED,
@@ -53,8 +53,8 @@ def _check_total(ctx: InferContext, op: str, x: TensorType, total: DType | None)
 def _infer_scatter(op: str) -> Any:
     def infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
         x, indices, updates = types
-        integer_operand(ctx, op, indices, "indices")
-        same_dtype(ctx, op, (x, updates))
+        check_integer(ctx, op, indices, "indices")
+        common_dtype(ctx, op, (x, updates))
         if op == "scatter_add" and x.dtype.is_bool:
             raise ctx.fail_dtype("`scatter_add` adds numbers, got bool", help="cast to i32, or use `scatter`")
         _check_total(ctx, op, x, attributes.get("accumulate"))
@@ -100,8 +100,8 @@ def _decompose_scatter(mode: str) -> Any:
 
 def _infer_rows(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
     x, indices, updates = types
-    integer_operand(ctx, "scatter_rows", indices, "indices")
-    same_dtype(ctx, "scatter_rows", (x, updates))
+    check_integer(ctx, "scatter_rows", indices, "indices")
+    common_dtype(ctx, "scatter_rows", (x, updates))
     if (x.rank, indices.rank, updates.rank) != (3, 1, 3):
         raise ctx.fail(
             f"`scatter_rows` needs [outer, axis, inner], [n], [outer, n, inner], got {x}, {indices}, {updates}"

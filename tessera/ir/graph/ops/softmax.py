@@ -15,13 +15,13 @@ from tessera.ir.graph.building import (
     LOWEST,
     axes_attribute,
     cast,
+    check_float,
+    check_integer,
     constant,
-    expanded,
-    float_operand,
-    integer_operand,
+    expand,
     same_dim,
     visits,
-    widened,
+    widen,
 )
 from tessera.ir.graph.samples import Make, normal
 from tessera.types import dtype as dt
@@ -34,7 +34,7 @@ REDUCTIONS = ("none", "mean", "sum")
 
 def _infer_along(op: str) -> Any:
     def infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
-        float_operand(ctx, op, types[0])
+        check_float(ctx, op, types[0])
         normalize_axis(ctx, op, attributes["axis"], types[0].rank)
         return [types[0]]
 
@@ -43,7 +43,7 @@ def _infer_along(op: str) -> Any:
 
 def _infer_logsumexp(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
     (x,) = types
-    float_operand(ctx, "logsumexp_safe", x)
+    check_float(ctx, "logsumexp_safe", x)
     axes = normalize_axes(ctx, "logsumexp_safe", axes_attribute(attributes, "axes"), x.rank)
     return [x.with_shape(without_axes(x.shape, axes, keepdims=attributes["keepdims"]))]
 
@@ -52,8 +52,8 @@ def _infer_cross_entropy(
     ctx: InferContext, types: Sequence[TensorType], attributes: Attributes
 ) -> Sequence[TensorType]:
     logits, labels = types
-    float_operand(ctx, "cross_entropy", logits, "logits")
-    integer_operand(ctx, "cross_entropy", labels, "labels")
+    check_float(ctx, "cross_entropy", logits, "logits")
+    check_integer(ctx, "cross_entropy", labels, "labels")
     if logits.rank != labels.rank + 1:
         raise ctx.fail(
             f"`cross_entropy` of logits [..., C] needs labels [...], got {text(logits.shape)} and {text(labels.shape)}",
@@ -94,7 +94,7 @@ def _decompose_softmax(b: Builder, operands: Sequence[Any], attributes: Attribut
     axis = int(attributes["axis"]) % kind.rank
     if kind.shape[axis].value == 0:
         return x
-    _, powers, total = _shifted_total(b, widened(b, x), (axis,))
+    _, powers, total = _shifted_total(b, widen(b, x), (axis,))
     share = b.emit("reciprocal", _at_least_one(b, total))
     return cast(b, b.emit("mul", powers, share), kind.dtype)
 
@@ -105,7 +105,7 @@ def _decompose_log_softmax(b: Builder, operands: Sequence[Any], attributes: Attr
     axis = int(attributes["axis"]) % kind.rank
     if kind.shape[axis].value == 0:
         return x
-    shifted, _, total = _shifted_total(b, widened(b, x), (axis,))
+    shifted, _, total = _shifted_total(b, widen(b, x), (axis,))
     return cast(b, b.emit("sub", shifted, b.emit("log", _at_least_one(b, total))), kind.dtype)
 
 
@@ -117,7 +117,7 @@ def _decompose_logsumexp(b: Builder, operands: Sequence[Any], attributes: Attrib
     if any(kind.shape[axis].value == 0 for axis in axes):
         empty = constant(b, float("-inf"), kind.dtype)
         return b.emit("broadcast_to", empty, shape=shape)
-    wide = widened(b, x)
+    wide = widen(b, x)
     compute = b.type_of(wide).dtype
     # Held finite from above too: a row with +inf has the sum +inf, where inf - inf would make it NaN.
     top = b.emit("minimum", _top(b, wide, axes), constant(b, -LOWEST[compute.name], compute))
@@ -130,11 +130,11 @@ def _decompose_cross_entropy(b: Builder, operands: Sequence[Any], attributes: At
     """Picks the label's logit with a mask, inside the pass over the row, so that no gather reads the row again."""
     logits, labels = operands
     kind, label = b.type_of(logits), b.type_of(labels)
-    wide, last = widened(b, logits), kind.rank - 1
+    wide, last = widen(b, logits), kind.rank - 1
     compute = b.type_of(wide).dtype
     counting = label.dtype if label.dtype.bits >= 32 else dt.i32
     classes = b.emit("iota", shape=kind.shape[-1:], axis=0, dtype=counting)
-    chosen = b.emit("eq", classes, expanded(b, cast(b, labels, counting), last))
+    chosen = b.emit("eq", classes, expand(b, cast(b, labels, counting), last))
     zero, one = constant(b, 0.0, compute), constant(b, 1.0, compute)
     shifted, _, total = _shifted_total(b, wide, (last,))
     picked = b.emit("sum", b.emit("where", chosen, shifted, zero), axes=(last,), keepdims=False)

@@ -21,7 +21,7 @@ from tessera.ir.base.spec import (
     OpSpec,
     Sample,
 )
-from tessera.ir.graph.building import at_least, index_dtype, traffic
+from tessera.ir.graph.building import check_at_least, index_dtype, traffic
 from tessera.ir.graph.samples import Make, normal
 from tessera.ir.tile.facets import Library
 from tessera.types.dim import Dim, product
@@ -43,7 +43,7 @@ def _infer_sort(op: str, results: str) -> Any:
             k = int(attributes["k"])
             if k < 0:
                 raise ctx.fail(f"`topk` needs `k` of at least 0, got {k}")
-            at_least(ctx, x.shape[axis] - k, 0, f"`topk` of {k} from an axis of {x.shape[axis]} elements")
+            check_at_least(ctx, x.shape[axis] - k, 0, f"`topk` of {k} from an axis of {x.shape[axis]} elements")
             shape = (*x.shape[:axis], Dim.constant(k), *x.shape[axis + 1 :])
         kinds = {"values": TensorType(shape, x.dtype), "indices": TensorType(shape, index_dtype())}
         return [kinds[name] for name in results.split()]
@@ -58,7 +58,7 @@ def _infer_rows(ctx: InferContext, types: Sequence[TensorType], attributes: Attr
     keep = int(attributes["keep"])
     if keep < 0:
         return [x, x.with_dtype(index_dtype())]
-    at_least(ctx, x.shape[1] - keep, 0, f"`sort_rows` keeps {keep} of rows of {x.shape[1]} elements")
+    check_at_least(ctx, x.shape[1] - keep, 0, f"`sort_rows` keeps {keep} of rows of {x.shape[1]} elements")
     kept = x.with_shape((x.shape[0], Dim.constant(keep)))
     return [kept, kept.with_dtype(index_dtype())]
 

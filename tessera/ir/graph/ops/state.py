@@ -10,7 +10,7 @@ import numpy as np
 from tessera.ir.base.arrays import Array
 from tessera.ir.base.interval import ANYTHING, IntervalRule
 from tessera.ir.base.spec import FLOATS, KEEP, Attribute, Attributes, Builder, Infer, InferContext, OpSpec, Sample
-from tessera.ir.graph.building import cast, constant, integer_operand, same_dtype, size, visits
+from tessera.ir.graph.building import cast, check_integer, common_dtype, constant, size_value, visits
 from tessera.ir.graph.samples import Make
 from tessera.ir.tile.facets import Library
 from tessera.types import dtype as dt
@@ -27,7 +27,7 @@ def _check_cache(ctx: InferContext, op: str, keys: TensorType, values: TensorTyp
     for name, store in (("keys", keys), ("values", values)):
         if store.rank != 4:
             raise ctx.fail(f"`{op}` needs `{name}` [batch, heads, capacity, head dim], got {text(store.shape)}")
-    same_dtype(ctx, op, (keys, values))
+    common_dtype(ctx, op, (keys, values))
     for axis in range(3):
         what = f"{path('keys', axis, keys.shape[axis])} and {path('values', axis, values.shape[axis])}"
         equal_dims(ctx, op, keys.shape[axis], values.shape[axis], what)
@@ -90,7 +90,7 @@ def _rows(b: Builder, flags: Any, capacity: Dim) -> Any:
 
 def _moved(b: Builder, store: Any, source: Any, extent: Dim) -> Any:
     """Position j of the result is position source[j] of `store`, held within it."""
-    last = size(b, extent - 1)
+    last = size_value(b, extent - 1)
     legal = b.emit("clamp", source, constant(b, 0, dt.i64), last)
     return b.emit("index_legal", store, legal, axes=(2,), place=2)
 
@@ -102,7 +102,7 @@ def _decompose_append(b: Builder, operands: Sequence[Any], attributes: Attribute
     if added.value == 0:
         return keys, values, length
     stores = [b.emit("kv_write", old, length, new) for old, new in zip((keys, values), news, strict=True)]
-    return (*stores, b.emit("add", length, size(b, added)))
+    return (*stores, b.emit("add", length, size_value(b, added)))
 
 
 def _decompose_prune(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
@@ -121,8 +121,8 @@ def _decompose_prune(b: Builder, operands: Sequence[Any], attributes: Attributes
 
 def _infer_write(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
     old, length, new = types
-    integer_operand(ctx, "kv_write", length, "length")
-    same_dtype(ctx, "kv_write", (old, new))
+    check_integer(ctx, "kv_write", length, "length")
+    common_dtype(ctx, "kv_write", (old, new))
     if old.rank != 4 or new.rank != 4 or length.rank:
         raise ctx.fail(f"`kv_write` takes two tensors of 4 dims and a number, got {old}, {new} and {length}")
     for axis in (0, 1, 3):

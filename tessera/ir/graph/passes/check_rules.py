@@ -9,12 +9,12 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.pipeline import check_entry, user_error
-from tessera.ir.graph.pipeline import DOOR
+from tessera.ir.graph.pipeline import EXIT
 
 
 @dataclass(frozen=True)
 class CheckRules(Pass):
-    """Shapes, dtypes, dominance, symbols, and that only `tgraph` is there; with `lowered`, also the room's last door.
+    """Shapes, dtypes, dominance, symbols, and that only `tgraph` is there; with `lowered`, also the exit verifier.
 
     Before and after are the same text.
     """
@@ -28,6 +28,6 @@ class CheckRules(Pass):
                 raise user_error("graph", OpError(op, f"`{op.name}` stands outside of any function"))
         if self.lowered:
             try:
-                DOOR.check(module)
+                EXIT.check(module)
             except OpError as error:
                 raise user_error("graph", error) from error

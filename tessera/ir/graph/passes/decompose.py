@@ -1,4 +1,4 @@
-"""Rewrite ops that have no way down to tiles into ops that have one."""
+"""Rewrite ops that have no lowering to tiles into ops that have one."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from tessera.ir.graph.passes.canonicalize import put_instead
 class Decompose(Pass):
     """Apply `decompose` to every op without a `lower` facet, and to what comes out, until all have one.
 
-    Before: `%y = tgraph.variance %x {axes = [1]}`. After: the means, differences, squares and sums it stands for.
-    What has neither facet (control flow, collectives, state) stays; the door of the room looks at it. With `checks`,
-    every op that reads or writes by index becomes one that is `checked`: it clamps nothing, and knows its line.
+    Before: `%y = tgraph.variance %x {axes = [1]}`. After: means, differences, squares and sums.
+    What has neither facet (control flow, collectives, state) stays, and the exit verifier decides about it. With
+    `checks`, every op that reads or writes by index becomes one that is `checked`: it clamps nothing, and carries its
+    source line.
     """
 
     checks: bool = False
@@ -39,8 +40,8 @@ def _checked(op: SpecOp) -> Sequence[Pattern]:
 
 def _decompose_checked(op: SpecOp, rewriter: Rewriter) -> bool:
     span = op.span
-    place = None if span is None else (span.file, span.line, span.column, span.end_line, span.end_column)
-    return _decompose(op, rewriter, checked={"op": op.spec.short_name, "place": place, "ends": True})
+    location = None if span is None else (span.file, span.line, span.column, span.end_line, span.end_column)
+    return _decompose(op, rewriter, checked={"op": op.spec.short_name, "place": location, "ends": True})
 
 
 def _decompose(op: SpecOp, rewriter: Rewriter, **more: Any) -> bool:

@@ -1,4 +1,8 @@
-"""Make one collective of several that do not need each other, so that ranks wait for each other once."""
+"""Merge independent collectives into one, so that ranks synchronize once.
+
+The walk keeps one wave of collectives that can still be merged, and the values that depend on them. A wave ends at an
+op that must keep its order with collectives, or at a collective that needs one of the wave.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from tessera.ir.base.effects import effects_of, ops_inside
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.rewrite import is_removable
-from tessera.ir.graph.building import part
+from tessera.ir.graph.building import slice_axis
 from tessera.types.dim import Dim
 from tessera.types.effect import may_swap
 
@@ -21,18 +25,18 @@ _MERGED = "tgraph.all_reduce"
 _COLLECTIVE = frozenset({"collective"})
 
 MOST_BYTES = 1 << 18
-"""Of a collective that is merged: one that sends more is long under way, and computing can go on meanwhile."""
+"""Bytes of a collective that is merged: a larger one takes long enough to overlap with computation by itself."""
 
 
 @dataclass(frozen=True)
 class MergeCollectives(Pass):
-    """Join `all_reduce`s of one axis, fold and dtype into one of all their elements.
+    """Join `all_reduce`s of one axis, reduction and dtype into one of all their elements.
 
     Before: `%a = tgraph.all_reduce %x`, `%b = tgraph.all_reduce %y`. After: one `tgraph.all_reduce` of the elements of
-    `%x` and then `%y`, and `%a` and `%b` cut out of it. Two stay apart where the second needs the first, and where
-    between them stands what may not change places with a collective: another of them, or an op that meets the outside
-    world; and one that is known to send many bytes stays by itself, so that it starts as soon as they are there. Each
-    element is folded as before, so no bit changes.
+    `%x` and then `%y`, and `%a` and `%b` slices of it. Two stay apart where the second needs the first, and where an op
+    between them must keep its order with collectives: another collective, or one with an effect on the outside world.
+    One that is known to send many bytes stays by itself, so that it starts as soon as its operand is there. Each
+    element is reduced as before, so no bit changes.
     """
 
     def run(self, module: ModuleOp) -> None:
@@ -44,7 +48,7 @@ class MergeCollectives(Pass):
 
 @dataclass
 class _Wave:
-    """Collectives that may be one, what depends on them, and which of that stands before the last of them."""
+    """Collectives that may be merged, what depends on them, and the dependents that come before the last of them."""
 
     ops: list[SpecOp]
     tainted: set[SSAValue] = field(default_factory=set[SSAValue])
@@ -53,7 +57,7 @@ class _Wave:
 
 
 class _Merger:
-    """One walk through a block; there is one wave at a time, as two kinds of collectives may not pass each other."""
+    """One walk through a block; there is one wave at a time, as collectives of two kinds keep their order."""
 
     def __init__(self) -> None:
         self.wave: _Wave | None = None
@@ -93,7 +97,7 @@ class _Merger:
 
 
 def _key(op: SpecOp) -> Any:
-    """What collectives share that may be one; None for what is never merged."""
+    """What collectives that may be merged have in common; None for an op that is never merged."""
     if op.name != _MERGED:
         return None
     size = tensor_value(op.operands[0]).bytes.value
@@ -108,10 +112,10 @@ def _merge(wave: _Wave) -> None:
     build = Build(last.parent, last, last.span)
     types = [tensor_value(op.operands[0]) for op in wave.ops]
     rows = [build.emit("reshape", op.operands[0], shape=(type.size,)) for op, type in zip(wave.ops, types, strict=True)]
-    folded = build.emit("all_reduce", build.emit("concat", *rows, axis=0), **last.values())
+    reduced = build.emit("all_reduce", build.emit("concat", *rows, axis=0), **last.values())
     start = Dim.constant(0)
     for op, type in zip(wave.ops, types, strict=True):
-        row = part(build, folded, 0, start, start + type.size)
+        row = slice_axis(build, reduced, 0, start, start + type.size)
         start = start + type.size
         op.results[0].replace_all_uses_with(build.emit("reshape", row, shape=type.shape))
     for op in wave.waiting:
