@@ -37,7 +37,7 @@ def mlp(
     w2: ts.Tensor["F", "O", ts.f32],
     b2: ts.Tensor["O", ts.f32],
 ) -> Any:
-    """Two products, gelu between them, softmax at the end; all five sizes are free."""
+    """Two matmuls, gelu between them, softmax at the end; all five dims are symbolic."""
     return ops.softmax(ops.gelu(x @ w1 + b1, approximate="tanh") @ w2 + b2)
 
 
@@ -119,7 +119,7 @@ def numpy_block(x: Any, p: Layer) -> Any:
 
 
 def median_times(functions: Sequence[Callable[..., Any]], arguments: tuple[Any, ...], rounds: int) -> list[float]:
-    """Seconds of a call of each function, timed in turns, after three to warm up."""
+    """Seconds of a call of each function, interleaved, after three to warm up."""
     times: list[list[float]] = [[] for _ in functions]
     for number in range(rounds + 3):
         for function, found in zip(functions, times, strict=True):
@@ -141,7 +141,7 @@ def show_times(console: Console, rows: Sequence[tuple[str, Any, Any, tuple[Any, 
     console.print(table)
     busy, cpus = os.getloadavg()[0], len(os.sched_getaffinity(0))
     if busy > 0.75 * cpus and os.environ.get("OPENBLAS_NUM_THREADS") != "1":
-        # Measured on two shared CPUs, NumPy's products with two threads took over ten times as long as with one.
+        # Measured on two shared CPUs, NumPy's matmuls with two threads took over ten times as long as with one.
         console.print(f"the load is {busy:.1f} on {cpus} CPUs, which can make NumPy look far slower than it is;")
         console.print("time it when nothing else runs, or with OPENBLAS_NUM_THREADS=1")
 

@@ -51,7 +51,7 @@ def main(B: int = 256, D: int = 8, rounds: int = 20) -> None:
     with ts.effects.suspend("io"):
         quiet = descent(x, y)
     assert first.tolist() == second.tolist() == quiet.tolist()
-    assert losses[:rounds] == losses[rounds:], "both runs told the same story, and the third none"
+    assert losses[:rounds] == losses[rounds:], "both runs printed the same, and the third nothing"
     print(descent)
     print(f"loss {losses[0]:.3f} -> {losses[rounds - 1]:.6f} in {rounds} rounds, the same in every run")
     try:

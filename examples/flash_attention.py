@@ -1,6 +1,6 @@
 """Attention that never stores its scores: causal, grouped heads, and keys longer than queries.
 
-`python examples/flash_attention.py` runs it on the processor, with `--gpu` on a GPU.
+`python examples/flash_attention.py` runs it on the CPU, with `--gpu` on a GPU.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def attend(
 def flash(
     q: KTile["B*H", "S", "D"], k: KTile["B*G", "T", "D"], v: KTile["B*G", "T", "D"], *, causal: bool = False
 ) -> Any:
-    """Each program owns a block of queries of one head, and walks along the keys once; a row that sees none gives 0."""
+    """Each program owns a block of queries of one head, and loops over the keys once; a row that sees none gives 0."""
     T = tile.context()
     Q = tile.load(q, rows=T.m, cols=T.d)
     acc = tile.zeros((T.m, T.d), f32)
@@ -48,7 +48,7 @@ def flash(
 
 
 def exact(q: Any, k: Any, v: Any, causal: bool) -> Any:
-    """The definition, in float64, with all scores at once."""
+    """The definition, in float64, with all scores materialized."""
     q, k, v = (array.astype(np.float64) for array in (q, k, v))
     k, v = (np.repeat(array, q.shape[1] // array.shape[1], axis=1) for array in (k, v))
     scores = q @ k.swapaxes(-1, -2) / math.sqrt(q.shape[-1])
@@ -63,7 +63,7 @@ LENGTHS = ((512, 512), (100, 333), (1, 700))
 
 
 def main(*, lengths: tuple[tuple[int, int], ...] = LENGTHS, D: int = 64, where: Device = ts.cpu) -> None:
-    """Queries S against keys T on a device, 8 heads sharing 2 of keys and values."""
+    """Queries S against keys T on a device, 8 query heads, 2 key and value heads."""
     with ts.device(where):
         _compare(lengths, D)
 
@@ -83,8 +83,8 @@ def _compare(lengths: tuple[tuple[int, int], ...], D: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--gpu", action="store_true", help="run on the first GPU, not on the processor")
+    parser.add_argument("--gpu", action="store_true", help="run on the first GPU, not on the CPU")
     is_wanted = parser.parse_args().gpu
     if is_wanted and not ts.cuda.is_available():
-        parser.exit(2, f"{parser.prog}: there is no NVIDIA GPU here; leave `--gpu` out to run on the processor\n")
+        parser.exit(2, f"{parser.prog}: there is no NVIDIA GPU here; leave `--gpu` out to run on the CPU\n")
     main(where=ts.gpu[0] if is_wanted else ts.cpu)

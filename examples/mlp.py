@@ -1,4 +1,4 @@
-"""A three-layer perceptron on a dict of parameters: every product takes its bias and gelu along."""
+"""A three-layer perceptron on a dict of parameters: every matmul has its bias and gelu as epilogue."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def classify(
     second: dict[str, Any],
     last: dict[str, Any],
 ) -> Any:
-    """Class probabilities; the batch is free, the layers have the sizes they come with."""
+    """Class probabilities; the batch is symbolic, the layers have the sizes they come with."""
     hidden = ops.gelu(x @ first["w"] + first["b"])
     hidden = ops.gelu(hidden @ second["w"] + second["b"])
     return ops.softmax(hidden @ last["w"] + last["b"])
@@ -55,7 +55,7 @@ def main(*, batches: tuple[int, ...] = (1, 7, 64), sizes: tuple[int, int, int, i
         y = np.asarray(classify(*arguments))
         error = float(np.max(np.abs(y - exact(x.astype(np.float64), *layers))))
         print(f"batch {batch:<4} largest error {error:.1e}")
-        # Probabilities are at most 1; the logits carry the rounding of three sums.
+        # Probabilities are at most 1; the logits carry the rounding of three contractions.
         assert error < 8 * 2.0**-24 * sum(math.sqrt(size) for size in sizes)
     print(f"compilations: {classify.cache_info().misses}\n\n{classify.explain(*arguments)}")
 

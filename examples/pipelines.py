@@ -1,4 +1,4 @@
-"""Memory and ranks: a kernel whose loads run ahead of its products; collectives that ranks meet in one order."""
+"""Memory and ranks: a kernel that prefetches its operands; collectives that all ranks reach in one order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tessera import KTile, f32, kernel, tile
 
 @kernel
 def ahead(a: KTile["M", "K", f32], b: KTile["K", "N", f32]) -> Any:
-    """A product whose loads run two steps ahead of what is multiplied, where the machine can do both at once."""
+    """A matmul whose loads are prefetched two iterations ahead, where the machine can overlap both."""
     T = tile.context()
     acc = tile.zeros((T.m, T.n), f32)
     for step in tile.range_k(a.shape, T.k, prefetch=2):
@@ -23,7 +23,7 @@ def ahead(a: KTile["M", "K", f32], b: KTile["K", "N", f32]) -> Any:
 
 @ts.jit
 def shared(x: ts.Tensor["B", "D", f32], w: ts.Tensor["D", "D", f32]) -> Any:
-    """Each rank's part of a product, summed over the axis `tp`; the two sums become one collective."""
+    """Each rank's part of a matmul, reduced over the axis `tp`; the two reductions become one collective."""
     first, second = (ts.dist.all_reduce(part, axis="tp") for part in (x @ w, x * 2.0))
     return first + second
 
@@ -43,7 +43,7 @@ def main(sizes: tuple[tuple[int, int, int], ...] = ((300, 256, 200), (65, 1000, 
         exact = a.astype(np.float64) @ b
         error = float(np.abs(np.asarray(ahead(a, b)) - exact).max())
         print(f"{m}x{k}x{n} largest error {error:.1e}")
-        # Each of k products rounds once on its way into the sum.
+        # Each of the K multiply-adds rounds once.
         assert error <= k * 2.0**-24 * float((np.abs(a) @ np.abs(b)).max())
     x, w = np.ones((2, 8), np.float32), np.ones((8, 8), np.float32)
     with ts.dist.mesh(tp=ranks):

@@ -1,4 +1,4 @@
-"""A layer cut over two ranks: each multiplies with its half of the weights, and their sums meet while others go on.
+"""A layer split over two ranks: each multiplies with its half of the weights, and the all-reduce overlaps a matmul.
 
 Run it with `tessera run --ranks 2 examples/ranks.py`, or `python examples/ranks.py`, which starts the ranks itself.
 """
@@ -20,7 +20,7 @@ def mlp(
 ) -> Any:
     """Tensor parallel: a rank has `H` of the hidden units, and the sum over ranks is the whole layer.
 
-    The product with `skip` needs no other rank: it runs while the partial sums are on their way.
+    The matmul with `skip` needs no other rank: it overlaps the all-reduce of the partial results.
     """
     partial = ops.matmul(ops.relu(ops.matmul(x, up)), down)
     whole = ts.dist.all_reduce(partial, axis="tp")
@@ -44,7 +44,7 @@ def step(B: int, D: int, H: int) -> tuple[Any, Any]:
 
 
 def check(result: Any, B: int, D: int, H: int) -> None:
-    """Against the whole layer on one processor."""
+    """Against the whole layer in one process."""
     x, up, down, skip = (one.astype(np.float64) for one in weights(B, D, H))
     np.testing.assert_allclose(result, np.maximum(x @ up, 0) @ down + x @ skip, rtol=1e-4, atol=1e-4)
 

@@ -1,6 +1,6 @@
-"""Softmax written out in five primitive ops, which become one kernel, and as a kernel on tiles.
+"""Softmax as five primitive ops, which become one kernel, and as a kernel on tiles.
 
-`python examples/softmax.py` runs it on the processor, with `--gpu` on a GPU.
+`python examples/softmax.py` runs it on the CPU, with `--gpu` on a GPU.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def rows(x: KTile["M", "N"]) -> Any:
     """Each program owns some whole rows, of any width up to 32768 elements."""
     T = tile.context()
     block = tile.load(x, rows=T.m, cols=T.d)
-    powers = tile.exp(block - tile.tile_reduce_rowmax(block)[:, None])
-    return tile.cast(powers / tile.tile_reduce_rowsum(powers)[:, None], x.dtype)
+    shifted = tile.exp(block - tile.tile_reduce_rowmax(block)[:, None])
+    return tile.cast(shifted / tile.tile_reduce_rowsum(shifted)[:, None], x.dtype)
 
 
 SHAPES = ((1024, 1024), (1000, 1023), (3, 1))
@@ -65,8 +65,8 @@ def _compare(shapes: tuple[tuple[int, int], ...]) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--gpu", action="store_true", help="run on the first GPU, not on the processor")
+    parser.add_argument("--gpu", action="store_true", help="run on the first GPU, not on the CPU")
     is_wanted = parser.parse_args().gpu
     if is_wanted and not ts.cuda.is_available():
-        parser.exit(2, f"{parser.prog}: there is no NVIDIA GPU here; leave `--gpu` out to run on the processor\n")
+        parser.exit(2, f"{parser.prog}: there is no NVIDIA GPU here; leave `--gpu` out to run on the CPU\n")
     main(where=ts.gpu[0] if is_wanted else ts.cpu)

@@ -42,7 +42,7 @@ def block(x: Any, p: Any, heads: int) -> Any:
 
 
 def forward(x: ts.Tensor["B", "S", "D", ts.f32], layers: Sequence[Any], heads: int = 8) -> Any:
-    """All layers, one after the other; batch and length are free, the layers have the sizes they come with."""
+    """All layers, one after the other; batch and length are symbolic, the layers have the sizes they come with."""
     for parameters in layers:
         x = block(x, parameters, heads)
     return x
@@ -76,7 +76,7 @@ def random_layer(D: int, rng: np.random.Generator) -> Layer:
 def main(*, layers: int = 2, D: int = 256, heads: int = 8, lengths: Sequence[int] = (100, 33, 1)) -> None:
     """Compile the model once, run it at several lengths, and check each run against the reference backend.
 
-    That adds every product up in order, in NumPy, which takes most of the time: minutes for thousands of rows.
+    That accumulates every contraction in order, in NumPy, which takes most of the time: minutes for thousands of rows.
     """
     rng = np.random.default_rng(0)
     parameters = [random_layer(D, rng) for _ in range(layers)]

@@ -20,7 +20,7 @@ PAGE = ROOT / "docs" / "contributing" / "contracts.md"
 LEVELS = {
     "decoration": "when a function is decorated",
     "call": "when it is called, before anything is traced",
-    "trace": "while it is traced, at the line that breaks the promise",
+    "trace": "while it is traced, at the line that breaks the contract",
     "graph": "in Graph IR",
     "schedule": "in Schedule IR",
     "tile": "in Tile IR",
@@ -36,7 +36,7 @@ What Tessera promises, the earliest place where each promise can be checked, wha
 breaks it. Made by `scripts/contracts.py` from `docs/contributing/contracts.tsv`; change that table, not this page.
 
 `tests/contracts` runs every program of the last column: it must be refused, with the code of its row, and by the
-verifier of its row, whose frame must be on the way to the error. The same tests refuse a table without a row for some
+verifier of its row, whose frame must be on the stack of the error. The same tests refuse a table without a row for some
 error code or for some pass that checks.
 """
 

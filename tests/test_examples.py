@@ -31,8 +31,8 @@ TOY: dict[str, dict[str, Any]] = {
 MILESTONES = {
     "foundation: constraints, effects, verifiers": {"contracts", "effects"},
     "numerics: policies, stable softmax": {"numerics"},
-    "memory and parallelism: copies ahead, pipelines, mesh checks": {"pipelines"},
-    "backends: kernels for the matrix units of a machine": {"matmul", "flash_attention"},
+    "memory and parallelism: prefetch, pipelines, mesh checks": {"pipelines"},
+    "backends: kernels for the tensor cores of a machine": {"matmul", "flash_attention"},
     "documents and examples": {"matmul", "softmax", "flash_attention"},
 }
 
@@ -78,4 +78,4 @@ def test_an_example_that_is_to_run_on_a_gpu_says_in_a_line_that_there_is_none(
         runpy.run_path(str(file), run_name="__main__")
     assert ended.value.code == 2
     said = capsys.readouterr().err
-    assert said == f"{name}.py: there is no NVIDIA GPU here; leave `--gpu` out to run on the processor\n"
+    assert said == f"{name}.py: there is no NVIDIA GPU here; leave `--gpu` out to run on the CPU\n"
