@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from collections.abc import Collection
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from tessera.diagnostics.codes import OutOfMemoryError, RuntimeArgumentError
-from tessera.diagnostics.error import InternalError
 from tessera.runtime.element import integer_range
+from tessera.runtime.native.layout import check_arrays
 from tessera.runtime.native.support import Support
 from tessera.types.dtype import ALL, BY_NAME, DType
 
@@ -39,8 +38,6 @@ _BY_NUMPY_NAME = {
     "int4": "i4",
 }
 _FIRST_NARROW = next(code for code, dtype in enumerate(ALL) if dtype.name in _ML_NAMES)
-# Offsets of PyArrayObject, the same since NumPy 1.7 and part of its stable ABI.
-_DATA, _RANK, _DIMS, _STRIDES, _DESCR, _FLAGS = 16, 24, 32, 40, 56, 64
 
 
 def is_array(value: object) -> bool:
@@ -120,7 +117,7 @@ def attach(support: Support) -> None:
     if numpy is None:
         return
     if not support.environment.array_type:
-        _check_layout(numpy.arange(6, dtype=numpy.float32).reshape(2, 3))
+        check_arrays(numpy.zeros((2, 3), numpy.float32))
         # Values of i4 arrays need a look at each call, which is the slow path's business.
         _describe(support, {name for name in _NUMPY_NAMES if name != "i4"})
         support.environment.array_type = id(numpy.ndarray)
@@ -132,21 +129,3 @@ def _describe(support: Support, names: Collection[str]) -> None:
     for code, dtype in enumerate(ALL):
         if dtype.name in names:
             support.environment.descriptors[code] = id(numpy_dtype(dtype))
-
-
-def _check_layout(sample: np.ndarray[Any, Any]) -> None:
-    start = id(sample)
-    word = ctypes.c_void_p.from_address
-    data, dims, strides = word(start + _DATA).value, word(start + _DIMS).value, word(start + _STRIDES).value
-    found = (
-        data == sample.__array_interface__["data"][0]
-        and ctypes.c_int.from_address(start + _RANK).value == 2
-        and dims is not None
-        and list((ctypes.c_int64 * 2).from_address(dims)) == [2, 3]
-        and strides is not None
-        and list((ctypes.c_int64 * 2).from_address(strides)) == [12, 4]
-        and word(start + _DESCR).value == id(sample.dtype)
-        and ctypes.c_int.from_address(start + _FLAGS).value & 0x101 == 0x101
-    )
-    if not found:
-        raise InternalError("this NumPy lays its arrays out differently", where="runtime/arrays.py")

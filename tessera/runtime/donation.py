@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import DonatedError, RuntimeArgumentError
+from tessera.runtime.native.layout import OFFSETS
 from tessera.runtime.tensor import MOVED, SPENT, Tensor, shown
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
@@ -69,8 +70,8 @@ class _Fields(ctypes.Structure):
 
 
 def _fields_of(tensor: Tensor) -> Any:
-    # A capsule keeps its pointer right after the object header.
-    return _Fields.from_address(ctypes.c_void_p.from_address(id(tensor._handle) + 16).value or 0)  # pyright: ignore[reportPrivateUsage]
+    handle = id(tensor._handle)  # pyright: ignore[reportPrivateUsage]
+    return _Fields.from_address(ctypes.c_void_p.from_address(handle + OFFSETS["PyCapsule.pointer"]).value or 0)
 
 
 def spend(arguments: Sequence[Any], given: Sequence[int]) -> None:

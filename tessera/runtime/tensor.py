@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, cast
 
 from tessera.diagnostics.codes import OperatorError, OutOfMemoryError, RuntimeArgumentError
-from tessera.diagnostics.error import InternalError
 from tessera.runtime import arrays, dlpack
 from tessera.runtime.buffers import buffer_address
 from tessera.runtime.element import FORMATS, Scalar, decode, encode, render
+from tessera.runtime.native.layout import slot_offset
 from tessera.runtime.native.support import Support, load_support
 from tessera.runtime.operators import Operators, set_operators
 from tessera.runtime.reads import READERS, tell
@@ -470,16 +470,5 @@ def _introduce(support: Support) -> None:
     """Tell native code what a Tensor object looks like, from one made for the purpose."""
     probe, marker = object.__new__(Tensor), object()
     probe._handle = marker  # pyright: ignore[reportPrivateUsage]
-    words = (ctypes.c_void_p * (Tensor.__basicsize__ // 8)).from_address(id(probe))
-    places = [index for index, word in enumerate(words) if word == id(marker)]
-    type_at, capsule = (
-        ctypes.c_void_p.from_address(id(probe) + 8),
-        support.tensor_handle(support.tensor_new(0, 0, None)),
-    )
-    address = support.describe(capsule)[0]
-    record = ctypes.c_void_p.from_address(id(capsule) + 16).value
-    agrees = type_at.value == id(Tensor) and record and ctypes.c_void_p.from_address(record).value == address
-    if len(places) != 1 or not agrees:
-        raise InternalError("this Python lays its objects out differently", where="runtime/tensor.py")
-    support.environment.handle_offset = places[0] * 8
+    support.environment.handle_offset = slot_offset(probe, marker)
     support.environment.tensor_type = id(Tensor)

@@ -13,12 +13,13 @@ from tessera.backends.nvptx.host_replays import Replays
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
 from tessera.runtime.devices.cuda.native_call import PLAN
+from tessera.runtime.native.layout import OFFSETS
 
 RECORD = ("type", "refused", "queue", "handle", "calls", "plans", "address", "form", "lane", "stream", "_owner")
 """Words that the runtime fills: Python's objects, how often the entry ran, the first plan, where a tensor has what."""
 # A plan has the words of `PLAN`, then the forms of its inputs, then form, home, free blocks of each output and how many
 # it needs. The last three of the first are the free blocks that the workspace comes from, how many, and its replays.
-_TYPE, _POINTER = 8, 16
+_TYPE, _POINTER = OFFSETS["PyObject.ob_type"], OFFSETS["PyCapsule.pointer"]
 """Bytes from the start of an object to its type, and to the pointer of a capsule."""
 _NULL = Value("ptr", "null")
 

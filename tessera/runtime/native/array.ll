@@ -1,6 +1,5 @@
 ; NumPy arrays in and out, sharing memory: builtins of one argument.
-; PyArrayObject: data 16, rank 24, dims 32, strides 40, descriptor 56, flags 64; C-contiguous is 0x1, aligned 0x100,
-; writeable 0x400.
+; `$PyArrayObject.data` and its like are offsets of `layout.py`; C-contiguous is 0x1, aligned 0x100, writeable 0x400.
 
 ; The dtype code whose NumPy descriptor this is, or -1.
 define internal i32 @code_of(ptr %descr) #0 {
@@ -27,29 +26,29 @@ none:
 ; A Tensor that shows a plain array and keeps it alive; NotImplemented for whatever is not one.
 define ptr @tessera_tensor_from_array(ptr %self, ptr %object) #0 {
 entry:
-  %type.at = getelementptr i8, ptr %object, i64 8
+  %type.at = getelementptr i8, ptr %object, i64 $PyObject.ob_type
   %type = load ptr, ptr %type.at, align 8
   %array.type.at = getelementptr %Environment, ptr @tessera_environment, i32 0, i32 2
   %array.type = load ptr, ptr %array.type.at, align 8
   %is_array = icmp eq ptr %type, %array.type
   br i1 %is_array, label %array, label %refuse
 array:
-  %flags.at = getelementptr i8, ptr %object, i64 64
+  %flags.at = getelementptr i8, ptr %object, i64 $PyArrayObject.flags
   %flags = load i32, ptr %flags.at, align 4
   %plain.bits = and i32 %flags, 257
   %plain = icmp eq i32 %plain.bits, 257
-  %descr.at = getelementptr i8, ptr %object, i64 56
+  %descr.at = getelementptr i8, ptr %object, i64 $PyArrayObject.descr
   %descr = load ptr, ptr %descr.at, align 8
   %code = call i32 @code_of(ptr %descr)
   %known = icmp sge i32 %code, 0
   %fits = and i1 %plain, %known
   br i1 %fits, label %make, label %refuse
 make:
-  %data.at = getelementptr i8, ptr %object, i64 16
+  %data.at = getelementptr i8, ptr %object, i64 $PyArrayObject.data
   %data = load ptr, ptr %data.at, align 8
-  %rank.at = getelementptr i8, ptr %object, i64 24
+  %rank.at = getelementptr i8, ptr %object, i64 $PyArrayObject.nd
   %rank = load i32, ptr %rank.at, align 4
-  %dims.at = getelementptr i8, ptr %object, i64 32
+  %dims.at = getelementptr i8, ptr %object, i64 $PyArrayObject.dimensions
   %dims = load ptr, ptr %dims.at, align 8
   ; Contiguous, and read-only unless writeable.
   %writeable = and i32 %flags, 1024

@@ -8,7 +8,7 @@ entry:
   %rank.at = getelementptr %Port, ptr %port, i32 0, i32 1
   %rank = load i32, ptr %rank.at, align 4
   %wide = zext i32 %rank to i64
-  %type.at = getelementptr i8, ptr %object, i64 8
+  %type.at = getelementptr i8, ptr %object, i64 $PyObject.ob_type
   %type = load ptr, ptr %type.at, align 8
   %ours = load ptr, ptr @tessera_environment, align 8
   %is_ours = icmp eq ptr %type, %ours
@@ -22,7 +22,7 @@ tensor:
   br i1 %no_handle, label %fail, label %record
 record:
   ; A capsule keeps its pointer right after the object header.
-  %record.at = getelementptr i8, ptr %handle, i64 16
+  %record.at = getelementptr i8, ptr %handle, i64 $PyCapsule.pointer
   %record.ptr = load ptr, ptr %record.at, align 8
   %r.rank.at = getelementptr %Tensor, ptr %record.ptr, i32 0, i32 1
   %r.rank = load i32, ptr %r.rank.at, align 4
@@ -46,12 +46,12 @@ foreign:
   %is_array = icmp eq ptr %type, %array.type
   br i1 %is_array, label %array, label %fail
 array:
-  ; PyArrayObject: data 16, nd 24, dimensions 32, descr 56, flags 64; C-contiguous is 0x1, aligned 0x100.
-  %a.rank.at = getelementptr i8, ptr %object, i64 24
+  ; Of the flags, C-contiguous is 0x1 and aligned 0x100.
+  %a.rank.at = getelementptr i8, ptr %object, i64 $PyArrayObject.nd
   %a.rank = load i32, ptr %a.rank.at, align 4
-  %a.descr.at = getelementptr i8, ptr %object, i64 56
+  %a.descr.at = getelementptr i8, ptr %object, i64 $PyArrayObject.descr
   %a.descr = load ptr, ptr %a.descr.at, align 8
-  %a.flags.at = getelementptr i8, ptr %object, i64 64
+  %a.flags.at = getelementptr i8, ptr %object, i64 $PyArrayObject.flags
   %a.flags = load i32, ptr %a.flags.at, align 4
   %descr.at = getelementptr %Environment, ptr @tessera_environment, i32 0, i32 4, i32 %dtype
   %descr = load ptr, ptr %descr.at, align 8
@@ -63,9 +63,9 @@ array:
   %a.ok = and i1 %a.ok.0, %a.plain
   br i1 %a.ok, label %take.array, label %fail
 take.array:
-  %a.data.at = getelementptr i8, ptr %object, i64 16
+  %a.data.at = getelementptr i8, ptr %object, i64 $PyArrayObject.data
   %a.data = load ptr, ptr %a.data.at, align 8
-  %a.dims.at = getelementptr i8, ptr %object, i64 32
+  %a.dims.at = getelementptr i8, ptr %object, i64 $PyArrayObject.dimensions
   %a.dims = load ptr, ptr %a.dims.at, align 8
   br label %take
 take:
@@ -284,7 +284,7 @@ full:
 ; METH_FASTCALL: `self` is a capsule of the program.
 define ptr @tessera_dispatch(ptr %self, ptr %arguments, i64 %given) #0 {
 entry:
-  %program.at = getelementptr i8, ptr %self, i64 16
+  %program.at = getelementptr i8, ptr %self, i64 $PyCapsule.pointer
   %program = load ptr, ptr %program.at, align 8
   %inputs.at = getelementptr %Program, ptr %program, i32 0, i32 4
   %inputs = load i64, ptr %inputs.at, align 8

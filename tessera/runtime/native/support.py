@@ -11,35 +11,9 @@ from typing import Any
 from tessera.diagnostics.codes import LoadError
 from tessera.runtime.cache import default_store, key_of
 from tessera.runtime.loader import link
+from tessera.runtime.native.layout import FASTCALL, ONE_ARGUMENT, MethodDefinition, check_python, with_offsets
 from tessera.types.dtype import ALL
 from tessera.types.settings import Settings
-
-# Builtins of Python made of native code: their definitions, and the objects that are called.
-
-FASTCALL, ONE_ARGUMENT = 0x80, 0x08
-"""How native code is given its arguments: METH_FASTCALL and METH_O of the C interface."""
-
-_new_function = ctypes.pythonapi.PyCFunction_NewEx
-_new_function.restype = ctypes.py_object
-_new_function.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
-
-
-class MethodDefinition(ctypes.Structure):
-    """`PyMethodDef`, which must live as long as builtins made of it."""
-
-    _fields_ = [
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    ]
-
-    def builtin(self, itself: object, module: object) -> Any:
-        """A builtin that hands `itself` to native code; it keeps that and `module` alive, not this definition."""
-        return _new_function(ctypes.addressof(self), itself, module)
-
-
-# The native support code: its source, the object it becomes, and what it gives to Python and to executables.
 
 ObjectCompiler = Callable[[str], bytes]
 
@@ -83,6 +57,7 @@ class Support:
     """The loaded support code; there is one per process, and it is never unloaded."""
 
     def __init__(self, data: bytes) -> None:
+        check_python()
         self.object = data
         self.code = link([data])
         # Workers run this code until the process ends.
@@ -166,7 +141,7 @@ def source() -> str:
     """The support code as one LLVM module."""
     template = _native(_TEMPLATE)
     loops = [template.replace("$BITS", str(bits)).replace("$BYTES", str(bits // 8)) for bits in _WIDTHS]
-    return "\n".join([_native(part) for part in _PARTS] + loops)
+    return with_offsets("\n".join([_native(part) for part in _PARTS] + loops))
 
 
 def _native(part: str) -> str:

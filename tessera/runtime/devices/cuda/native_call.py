@@ -6,12 +6,11 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tessera.diagnostics.error import InternalError
 from tessera.runtime.devices.cuda.graphs import Replays, Told
 from tessera.runtime.devices.cuda.memory import Home
 from tessera.runtime.devices.cuda.streams import QUEUE
 from tessera.runtime.devices.cuda.tensor import CudaTensor, Form
-from tessera.runtime.native.support import FASTCALL, MethodDefinition
+from tessera.runtime.native.layout import FASTCALL, MethodDefinition, slot_offset
 
 PLAN = ("next", "self", "stream", "sizes", "state", "workspace", "needed", "replays")
 """The first words of a plan, as native code knows them: see `host_call.py`."""
@@ -112,8 +111,4 @@ def _places() -> list[int]:
     marks = {slot: object() for slot in _SLOTS}
     for slot, mark in marks.items():
         setattr(probe, slot, mark)
-    words = list((ctypes.c_void_p * (CudaTensor.__basicsize__ // 8)).from_address(id(probe)))
-    found = [words.index(id(mark)) * 8 for mark in marks.values() if words.count(id(mark)) == 1]
-    if len(found) != len(_SLOTS) or words[1] != id(CudaTensor):
-        raise InternalError("this Python lays its objects out differently", where="runtime/devices/cuda/native_call.py")
-    return found
+    return [slot_offset(probe, mark) for mark in marks.values()]
