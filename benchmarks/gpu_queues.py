@@ -92,7 +92,7 @@ def measured(name: str, bursts: int) -> dict[str, Any]:
     results: set[bytes] = set()
     runs: dict[str, Callable[[], Any]] = {}
     for queues in QUEUES:
-        jitted = ts.jit(function, backend="cuda", overrides={"launch.queues": queues})
+        jitted = ts.jit(function, backend="cuda", overrides={"launch.streams": queues})
         results.add(bits(jitted(*arguments)))
         with ts.cuda.capture() as graph:
             made = jitted(*arguments)

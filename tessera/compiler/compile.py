@@ -26,11 +26,11 @@ from tessera.ir.base.version import stamp
 from tessera.ir.graph import pipeline as graph
 from tessera.ir.graph.dialect import from_tape, to_tape
 from tessera.ir.schedule import pipeline as schedule
-from tessera.ir.schedule.fusions import programs_in
-from tessera.ir.schedule.in_place import donated_in, kept_in
-from tessera.ir.schedule.launch_order import order_of
-from tessera.ir.schedule.library import KernelLibrary
-from tessera.ir.schedule.models import MODELS
+from tessera.ir.schedule.emit.request import KernelLibrary
+from tessera.ir.schedule.host_program.aliasing import donated_in, kept_in
+from tessera.ir.schedule.host_program.launch_order import order_of
+from tessera.ir.schedule.kinds import all_models
+from tessera.ir.schedule.plan import programs_in
 from tessera.ir.target.door import check_kernels
 from tessera.ir.target.llvm.host_program import callbacks_in
 from tessera.ir.target.machine_code import begin
@@ -163,7 +163,7 @@ def lower(
     begin: Begin | None = None,
 ) -> Lowering:
     """All of a compilation but the machine code; `begin` gets each kernel's text as soon as there is one."""
-    chooser = StaticChooser(dict(options.overrides), MODELS)
+    chooser = StaticChooser(dict(options.overrides), all_models())
     compilation = backend_of(options.backend).compilation(options, chooser)
     stages = Stages(lambda: from_tape(tape), keep_snapshots, keep_locations)
     module = from_tape(tape)

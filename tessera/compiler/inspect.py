@@ -19,7 +19,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.base.verify import symbol_table
-from tessera.ir.schedule.fusions import fusions_in
+from tessera.ir.schedule.plan import fusions_in
 
 LEVELS = ("graph", "schedule", "tile", "target")
 _LOCATION = re.compile(r' loc\((?:"\d+:\d+"\()?"((?:[^"\\]|\\.)*)":(\d+):\d+\)?\)$')

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.ir.schedule.emit.contraction_kernel import MATRIX_BLOCKS
+from tessera.ir.schedule.kinds.contraction import MATRIX_BLOCKS
 from tessera.runtime.devices.cuda.driver import is_available
 from tests.device.poison import poisoned
 

@@ -13,7 +13,7 @@ from tessera.backends.nvptx import compile as nvptx
 from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import QueueRaceError
-from tessera.ir.schedule.launch_queues import BEGIN, QueuePlan, assign_queues
+from tessera.ir.schedule.host_program.launch_streams import BEGIN, StreamPlan, assign_streams
 from tessera.runtime.devices.cuda import program as cuda_program
 from tessera.runtime.devices.cuda import streams as cuda_stream
 from tessera.runtime.devices.cuda import tensor as cuda_tensor
@@ -181,7 +181,7 @@ def sides() -> list[Any]:
 
 def test_a_program_in_several_queues_gives_the_same_bits_and_is_clean() -> None:
     given, one = sides(), ts.jit(wide, backend="cuda")
-    several = ts.jit(wide, backend="cuda", overrides={"launch.queues": 4})
+    several = ts.jit(wide, backend="cuda", overrides={"launch.streams": 4})
     expected = np.asarray(one(*given))
     for _ in range(5):
         np.testing.assert_array_equal(np.asarray(several(*given)), expected)
@@ -202,20 +202,20 @@ def test_a_program_in_several_queues_gives_the_same_bits_and_is_clean() -> None:
 def test_an_event_left_out_between_queues_of_a_program_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     given = sides()
     found: list[str] = []
-    plans: list[QueuePlan] = []
+    plans: list[StreamPlan] = []
 
-    def planned(order: Any, count: int) -> QueuePlan:
-        plan = assign_queues(order, count)
+    def planned(order: Any, count: int) -> StreamPlan:
+        plan = assign_streams(order, count)
         plans.append(plan)
         if not found:
             return plan
         node, wait = _needed(plan)
         less = plan.without(node, wait)
         # At the end all queues are waited for, without which the driver would refuse the recording.
-        return QueuePlan(less.steps, (*less.joins, wait), less.begins)
+        return StreamPlan(less.steps, (*less.joins, wait), less.begins)
 
     monkeypatch.setattr(nvptx, "queue_plan", planned)
-    options = Options.of(backend="cuda", overrides={"launch.queues": 4})
+    options = Options.of(backend="cuda", overrides={"launch.streams": 4})
     tape = ts.jit(wide, backend="cuda").trace(*given).tape
     whole = CudaProgram(compile_tape(tape, options))
     found.append("from now on")
@@ -234,7 +234,7 @@ def test_an_event_left_out_between_queues_of_a_program_is_found(monkeypatch: pyt
     assert "matmul" in str(caught.value)
 
 
-def _needed(plan: QueuePlan) -> tuple[int, int]:
+def _needed(plan: StreamPlan) -> tuple[int, int]:
     """A wait for a launch of another queue."""
     return next((step.node.number, wait) for step in plan.steps for wait in step.waits if wait != BEGIN)
 
@@ -246,7 +246,7 @@ def apart(x: Any, weights: Any) -> Any:
 def test_small_launches_side_by_side_have_queues_of_their_own_and_the_same_bits() -> None:
     rng = np.random.default_rng(11)
     x, *weights = (ts.cuda.array(rng.standard_normal((64, 64)).astype(np.float32)) for _ in range(7))
-    several, one = (ts.jit(apart, backend="cuda", overrides=queues) for queues in ({}, {"launch.queues": 1}))
+    several, one = (ts.jit(apart, backend="cuda", overrides=queues) for queues in ({}, {"launch.streams": 1}))
     expected = [np.asarray(part).tobytes() for part in one(x, weights)]
     for _ in range(4):
         assert [np.asarray(part).tobytes() for part in several(x, weights)] == expected

@@ -24,12 +24,12 @@ from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.base.verify import verify
-from tessera.ir.schedule import interpret as schedule_interpreter
-from tessera.ir.schedule.fusions import fusions_in, programs_in
-from tessera.ir.schedule.interpret import run_program
-from tessera.ir.schedule.memory import aligned, first_overlap, lay_out, naive_total
-from tessera.ir.schedule.passes.plan_memory import lives_in
+from tessera.ir.schedule.host_program.memory import aligned, first_overlap, lay_out, naive_total
+from tessera.ir.schedule.passes.plan_memory import lifetimes_in
+from tessera.ir.schedule.plan import fusions_in, programs_in
 from tessera.types.dim import Dim
+from tests.oracles import schedule_interpreter as schedule_interpreter
+from tests.oracles.schedule_interpreter import run_program
 from tests.schedule.programs import inputs_for, scheduled, simplified, trace, typed
 
 ROOT = Path(__file__).parents[2]
@@ -242,13 +242,14 @@ def layered(x: Any, w: Any) -> Any:
 def test_F4_the_plan_lies_between_the_live_bytes_and_all_of_them(sizes: dict[str, int]) -> None:
     module = scheduled(simplified(trace(layered, typed("M N"), typed("N N"))))
     (program,) = programs_in(module)
-    _, lives = lives_in(program)
-    layout = lay_out(lives)
-    assert len(lives) >= 5
-    assert first_overlap(lives, layout, sizes) is None
-    steps = {life.start for life in lives}
+    _, lifetimes = lifetimes_in(program)
+    layout = lay_out(lifetimes)
+    assert len(lifetimes) >= 5
+    assert first_overlap(lifetimes, layout, sizes) is None
+    steps = {life.start for life in lifetimes}
     needed = max(
-        sum(aligned(life.bytes).evaluate(sizes) for life in lives if life.start <= step <= life.end) for step in steps
+        sum(aligned(life.bytes).evaluate(sizes) for life in lifetimes if life.start <= step <= life.end)
+        for step in steps
     )
-    assert needed <= layout.total.evaluate(sizes) < naive_total(lives).evaluate(sizes)
+    assert needed <= layout.total.evaluate(sizes) < naive_total(lifetimes).evaluate(sizes)
     assert program.value("workspace").evaluate(sizes) == layout.total.evaluate(sizes)

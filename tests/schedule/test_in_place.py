@@ -14,9 +14,9 @@ from tessera.backends.reference.interpret import run_tape
 from tessera.ir.base.dispatch import apply
 from tessera.ir.base.tape import DONATED, Tape
 from tessera.ir.base.verify import verify
-from tessera.ir.schedule.fusions import programs_in
-from tessera.ir.schedule.in_place import donated_in, is_in_place, kept_in
-from tessera.ir.schedule.interpret import run_program
+from tessera.ir.schedule.host_program.aliasing import donated_in, kept_in, overwritten_by
+from tessera.ir.schedule.plan import programs_in
+from tests.oracles.schedule_interpreter import run_program
 from tests.schedule.programs import scheduled, simplified, trace, typed
 
 CACHE, ROW, NUMBER = typed("2 1 5 3"), typed("2 1 2 3"), typed("", "i64")
@@ -93,7 +93,7 @@ def test_an_append_to_what_is_given_up_copies_nothing() -> None:
     for donated, groups in (((0, 2), 3), ((), 1)):
         tape.promises[DONATED] = donated
         (plan,) = programs_in(scheduled(simplified(tape), steps=2))
-        assert sum(is_in_place(op) for op in plan.walk()) == groups
+        assert sum(overwritten_by(op) is not None for op in plan.walk()) == groups
         (placed,) = programs_in(scheduled(simplified(tape)))
         assert [op.name for op in placed.walk()].count("tsched.alloc") == (0 if donated else 2)
         assert kept_in(placed) == (((0, 0), (1, 2)) if donated else ())
@@ -107,7 +107,7 @@ def test_a_number_is_written_over_once_and_by_others_read_before() -> None:
     tape.promises[DONATED] = (0,)
     plan = scheduled(simplified(tape), steps=2)
     verify(plan)
-    assert sum(is_in_place(op) for op in plan.walk()) == 1
+    assert sum(overwritten_by(op) is not None for op in plan.walk()) == 1
     assert [int(one) for one in run_program(plan, np.array(7), np.array(5))] == [6, 10]
 
 

@@ -17,10 +17,10 @@ from tessera.ir.base.tape import Guard, Tape
 from tessera.ir.base.text import print_module
 from tessera.ir.base.verify import verify
 from tessera.ir.schedule.canonical import canonical, multiples
-from tessera.ir.schedule.fusions import fusions_in
-from tessera.ir.schedule.interpret import run_program
+from tessera.ir.schedule.plan import fusions_in
 from tessera.ir.tile.passes.drop_bounds import DropBounds
 from tessera.types.dim import Dim, minimum
+from tests.oracles.schedule_interpreter import run_program
 from tests.schedule.programs import assert_close, inputs_for, scheduled, simplified, tapes, typed
 
 A, B = Dim.symbol("A"), Dim.symbol("B")

@@ -20,16 +20,16 @@ from tessera.diagnostics.codes import ScheduleError
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.base.verify import symbol_table, verify
-from tessera.ir.schedule.accesses import Place
-from tessera.ir.schedule.any_order import AnyOrder
-from tessera.ir.schedule.fusions import programs_in
-from tessera.ir.schedule.interpret import run_program
-from tessera.ir.schedule.launch_order import LaunchOrder, Node, order_among, order_of
-from tessera.ir.schedule.launch_queues import BEGIN, QueuePlan, assign_queues
+from tessera.ir.schedule.host_program.accesses import ByteRange
+from tessera.ir.schedule.host_program.launch_order import LaunchOrder, Node, order_among, order_of
+from tessera.ir.schedule.host_program.launch_streams import BEGIN, StreamPlan, assign_streams
 from tessera.ir.schedule.passes.reorder_launches import ReorderLaunches
+from tessera.ir.schedule.plan import programs_in
 from tessera.runtime.launch_log import first_race
 from tessera.types.dim import Dim
 from tessera.types.effect import Effects
+from tests.oracles.any_order import AnyOrder
+from tests.oracles.schedule_interpreter import run_program
 from tests.schedule.programs import inputs_for, scheduled, simplified, tapes, trace, typed
 
 SIZES = {"A": 3, "B": 5}
@@ -97,7 +97,7 @@ def order_for(function: Callable[..., Any]) -> LaunchOrder:
 
 @pytest.mark.parametrize("function", PROGRAMS, ids=lambda function: function.__name__)
 def test_an_arc_less_is_found_whichever_it_is(function: Callable[..., Any]) -> None:
-    order = order_for(function).reduced()
+    order = order_for(function).reduce()
     order.check()
     assert order.arcs
     for first, second in sorted(order.arcs)[::3]:
@@ -134,14 +134,14 @@ def _differs(program: AnyOrder, arrays: Sequence[Any], expected: list[bytes], se
         return True  # a buffer that nobody had made yet
 
 
-def test_what_waits_in_a_circle_is_refused() -> None:
+def test_what_waits_in_a_cycle_is_refused() -> None:
     nodes = tuple(Node(number, "call", f"k{number}") for number in range(3))
-    with pytest.raises(ScheduleError, match=r"in a circle: 1 call k1, 2 call k2"):
+    with pytest.raises(ScheduleError, match=r"in a cycle: 1 call k1, 2 call k2"):
         LaunchOrder(nodes, frozenset({(0, 1), (1, 2), (2, 1)})).check()
 
 
 def test_an_arc_that_is_turned_is_refused() -> None:
-    place = Place("workspace", Dim.constant(64), Dim.constant(64))
+    place = ByteRange("workspace", Dim.constant(64), Dim.constant(64))
     nodes = (Node(0, "call", "writes", (), (place,)), Node(1, "call", "reads", (place,)))
     with pytest.raises(ScheduleError) as caught:
         LaunchOrder(nodes, frozenset({(1, 0)})).check()
@@ -151,7 +151,7 @@ def test_an_arc_that_is_turned_is_refused() -> None:
 def test_effects_keep_their_order_and_draws_do_not() -> None:
     done = [("io", "callback"), ("random", "call"), ("io", "callback"), ("state", "call"), ("random", "call")]
     nodes = [Node(at, what, what, effects=Effects([effect])) for at, (effect, what) in enumerate(done)]
-    order = order_among(nodes).reduced()
+    order = order_among(nodes).reduce()
     assert order.arcs == {(0, 2), (2, 3)}
     with pytest.raises(ScheduleError, match="keep their order"):
         order.without((0, 2)).check()
@@ -162,9 +162,9 @@ def test_effects_keep_their_order_and_draws_do_not() -> None:
 
 @st.composite
 def orders(draw: st.DrawFn) -> LaunchOrder:
-    def places() -> tuple[Place, ...]:
+    def places() -> tuple[ByteRange, ...]:
         spans = draw(st.lists(st.tuples(st.integers(0, 11), st.integers(1, 3)), max_size=2))
-        return tuple(Place("workspace", Dim.constant(start), Dim.constant(size)) for start, size in spans)
+        return tuple(ByteRange("workspace", Dim.constant(start), Dim.constant(size)) for start, size in spans)
 
     kinds = st.sampled_from(["call", "call", "call", "copy", "alloc"])
     count = draw(st.integers(1, 9))
@@ -176,10 +176,10 @@ def test_arcs_are_those_of_meetings_and_drawn_orders_keep_them(order: LaunchOrde
     order.check()
     for first, second in order.arcs:
         assert first < second
-        assert order.nodes[first].meets(order.nodes[second]) is not None
-    reduced = order.reduced()
+        assert order.nodes[first].conflict_with(order.nodes[second]) is not None
+    reduced = order.reduce()
     assert reduced.before() == order.before()
-    place = {number: at for at, number in enumerate(order.drawn(Random(seed)))}
+    place = {number: at for at, number in enumerate(order.draw(Random(seed)))}
     assert all(place[first] < place[second] for first, second in order.arcs)
     for arc in reduced.arcs:
         assert reduced.without(arc).before() != order.before()
@@ -201,19 +201,19 @@ def test_width_and_the_longest_way_are_those_of_a_search(order: LaunchOrder) -> 
     for number in range(count):
         depth.append(1 + max((depth[n] for n in range(number) if before[number] >> n & 1), default=0))
     assert len(path) == max(depth, default=0)
-    assert order.is_line == (order.width <= 1)
+    assert order.is_sequential == (order.width <= 1)
 
 
-def waits_of(plan: QueuePlan) -> list[tuple[int, int]]:
+def waits_of(plan: StreamPlan) -> list[tuple[int, int]]:
     return [(step.node.number, wait) for step in plan.steps for wait in step.waits if wait != BEGIN]
 
 
 @given(orders(), st.integers(1, 4))
 def test_queues_keep_every_arc_and_no_wait_can_be_left_out(order: LaunchOrder, count: int) -> None:
-    plan = assign_queues(order, count)
-    assert plan.queues <= count
+    plan = assign_streams(order, count)
+    assert plan.streams <= count
     assert [step.node for step in plan.steps] == list(order.launches().nodes)
-    assert all(step.queue == 0 for step in plan.steps if step.node.what != "call")
+    assert all(step.stream == 0 for step in plan.steps if step.node.what != "call")
     known = known_to(plan)
     before = order.launches().before()
     assert all(not before[number] & ~known[number] for number in range(len(known)))
@@ -230,16 +230,16 @@ def test_queues_keep_every_arc_and_no_wait_can_be_left_out(order: LaunchOrder, c
             assert first_race(plan.without(node, wait).log({})) is not None
 
 
-def known_to(plan: QueuePlan) -> list[int]:
+def known_to(plan: StreamPlan) -> list[int]:
     """For each launch all that happen before it, by the order of queues and waits alone."""
     queues: dict[int, int] = {}
     found: list[int] = []
     for number, step in enumerate(plan.steps):
-        known = queues.get(step.queue, 0)
+        known = queues.get(step.stream, 0)
         for wait in step.waits:
             known |= 0 if wait == BEGIN else found[wait] | 1 << wait
         found.append(known)
-        queues[step.queue] = known | 1 << number
+        queues[step.stream] = known | 1 << number
     return found
 
 

@@ -52,8 +52,8 @@ def test_programs_as_they_are_made_hold(name: str) -> None:
 
 @settings(max_examples=12, deadline=None)
 @given(st.sampled_from(sorted(PROGRAMS)), st.integers(0, 10), st.integers(1, 3))
-def test_a_life_that_ends_before_a_use_is_refused(name: str, number: int, steps: int) -> None:
-    """Move the end of a life up; where that passes a use, it is found, and else nothing is said."""
+def test_a_buffer_that_is_freed_before_a_use_is_refused(name: str, number: int, steps: int) -> None:
+    """Move a free up; where that passes a use, it is found, and else nothing is reported."""
     program = program_of(name)
     frees = frees_of(program)
     free = frees[number % len(frees)]
@@ -72,7 +72,7 @@ def test_a_life_that_ends_before_a_use_is_refused(name: str, number: int, steps:
     if not is_passed:
         verify(program)
         return
-    with pytest.raises(OpError, match="uses a buffer whose life has ended"):
+    with pytest.raises(OpError, match="uses a buffer that was freed"):
         verify(program)
 
 
@@ -86,13 +86,13 @@ TEXT = """builtin.module attributes {{tessera.version = 3 : i64}} {{
   }}
 }}"""
 BROKEN = {
-    "use": ("tsched.free %0\n    tsched.copy %0, %1", "`tsched.copy` uses a buffer whose life has ended"),
+    "use": ("tsched.free %0\n    tsched.copy %0, %1", "`tsched.copy` uses a buffer that was freed"),
     "alias": (
         "%2 = tsched.alias %0 : !ttile.buffer<[2, 4], f32>\n    tsched.free %0\n    %3 = tsched.alias %2 : "
         "!ttile.buffer<[8], f32>\n    tsched.copy %3, %1",
-        "uses a buffer whose life has ended",
+        "uses a buffer that was freed",
     ),
-    "twice": ("tsched.copy %0, %1\n    tsched.free %0\n    tsched.free %0", "a buffer's life ends twice"),
+    "twice": ("tsched.copy %0, %1\n    tsched.free %0\n    tsched.free %0", "a buffer is freed twice"),
 }
 
 

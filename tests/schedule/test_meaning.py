@@ -19,10 +19,10 @@ from tessera.ir.base.hashing import content_hash
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.base.verify import verify
-from tessera.ir.schedule.fusions import fusions_in, programs_in
-from tessera.ir.schedule.interpret import run_program
-from tessera.ir.schedule.memory import first_overlap, lay_out, naive_total
-from tessera.ir.schedule.passes.plan_memory import lives_in
+from tessera.ir.schedule.host_program.memory import first_overlap, lay_out, naive_total
+from tessera.ir.schedule.passes.plan_memory import lifetimes_in
+from tessera.ir.schedule.plan import fusions_in, programs_in
+from tests.oracles.schedule_interpreter import run_program
 from tests.schedule.programs import assert_close, inputs_for, scheduled, simplified, tapes, trace, typed
 
 SIZES = ({"A": 3, "B": 5}, {"A": 1, "B": 1}, {"A": 2, "B": 33})
@@ -53,11 +53,11 @@ def test_a_host_program_gives_what_the_graph_gives(tape: Tape) -> None:
     with np.errstate(all="ignore"):
         assert_close(run_program(module, *arrays), run_tape(tape, arrays))
     (program,) = programs_in(module)
-    _, lives = lives_in(program)
-    layout = lay_out(lives)
+    _, lifetimes = lifetimes_in(program)
+    layout = lay_out(lifetimes)
     for one in SIZES:
-        assert first_overlap(lives, layout, one) is None
-        assert layout.total.evaluate(one) <= naive_total(lives).evaluate(one)
+        assert first_overlap(lifetimes, layout, one) is None
+        assert layout.total.evaluate(one) <= naive_total(lifetimes).evaluate(one)
 
 
 @settings(max_examples=25)

@@ -5,26 +5,26 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.ir.schedule.memory import ALIGNMENT, Life, first_overlap, lay_out, naive_total
+from tessera.ir.schedule.host_program.memory import ALIGNMENT, Lifetime, first_overlap, lay_out, naive_total
 from tessera.types.dim import Dim
 
 SIZES = ({"A": 0, "B": 0}, {"A": 1, "B": 1000}, {"A": 1000, "B": 1}, {"A": 37, "B": 41})
 
 
 @st.composite
-def lives(draw: st.DrawFn) -> list[Life]:
-    found: list[Life] = []
+def lifetimes(draw: st.DrawFn) -> list[Lifetime]:
+    found: list[Lifetime] = []
     numbers = [Dim.constant(1), Dim.constant(100)]
     factors = numbers if draw(st.booleans()) else [*numbers, *map(Dim.of, ("A", "B", "A*B", "A+3"))]
     for _ in range(draw(st.integers(0, 8))):
         start = draw(st.integers(0, 10))
         factor = draw(st.sampled_from(factors))
-        found.append(Life(factor * draw(st.integers(1, 64)), start, start + draw(st.integers(0, 5))))
+        found.append(Lifetime(factor * draw(st.integers(1, 64)), start, start + draw(st.integers(0, 5))))
     return found
 
 
-@given(lives())
-def test_buffers_that_live_at_one_time_are_apart_for_all_sizes(given_lives: list[Life]) -> None:
+@given(lifetimes())
+def test_buffers_that_live_at_one_time_are_apart_for_all_sizes(given_lives: list[Lifetime]) -> None:
     layout = lay_out(given_lives)
     for sizes in SIZES:
         assert first_overlap(given_lives, layout, sizes) is None
@@ -40,12 +40,12 @@ def test_buffers_that_live_at_one_time_are_apart_for_all_sizes(given_lives: list
 
 def test_known_sizes_are_packed() -> None:
     # Two that live together fit where the large one was, one after the other.
-    held = [Life(Dim.constant(size), start, end) for size, start, end in ((128, 0, 1), (64, 2, 3), (64, 2, 3))]
+    held = [Lifetime(Dim.constant(size), start, end) for size, start, end in ((128, 0, 1), (64, 2, 3), (64, 2, 3))]
     assert lay_out(held).total == Dim.constant(128)
 
 
 def test_the_check_finds_an_overlap() -> None:
-    held = [Life(Dim.of("4*A"), 0, 2), Life(Dim.of("4*B"), 2, 3)]
+    held = [Lifetime(Dim.of("4*A"), 0, 2), Lifetime(Dim.of("4*B"), 2, 3)]
     layout = lay_out(held)
     wrong = type(layout)((Dim.constant(0), Dim.of("4*A - 4")), layout.total)
     assert first_overlap(held, layout, {"A": 8, "B": 8}) is None
@@ -53,5 +53,5 @@ def test_the_check_finds_an_overlap() -> None:
 
 
 def test_a_chain_of_any_length_needs_two_buffers() -> None:
-    chain = [Life(Dim.of("256*A"), step, step + 1) for step in range(20)]
+    chain = [Lifetime(Dim.of("256*A"), step, step + 1) for step in range(20)]
     assert lay_out(chain).total == Dim.of("512*A")

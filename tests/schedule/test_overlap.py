@@ -27,13 +27,13 @@ from tessera.ir.base.verify import verify
 from tessera.ir.graph.dialect import from_tape
 from tessera.ir.graph.passes import split_collectives
 from tessera.ir.graph.passes.split_collectives import SplitCollectives
-from tessera.ir.schedule.exchanges import START, WAIT
-from tessera.ir.schedule.fusions import programs_in
-from tessera.ir.schedule.interpret import run_program
+from tessera.ir.schedule.plan import programs_in
 from tessera.types.dtype import BY_NAME
+from tests.oracles.schedule_interpreter import run_program
 from tests.runtime.ranks.threads import on_ranks
 from tests.schedule.programs import scheduled, simplified, trace, typed
 
+START, WAIT = "tsched.collective_start", "tsched.collective_wait"
 MESHES = ({"dp": 2}, {"dp": 3}, {"dp": 2, "tp": 2})
 STEPS = ("reduce", "reduce", "gather", "share", "swap", "own", "join", "product", "branch", "loop")
 
@@ -101,7 +101,7 @@ def planned(tape: Tape, *, overlap: bool) -> ModuleOp:
     return module
 
 
-def exchanges(module: ModuleOp) -> list[tuple[str, int]]:
+def collectives_in(module: ModuleOp) -> list[tuple[str, int]]:
     found = [op for op in next(programs_in(module)).walk() if isinstance(op, SpecOp) and op.name in (START, WAIT)]
     return [(op.name, op.value("number")) for op in found]
 
@@ -111,8 +111,8 @@ def test_overlapping_keeps_every_bit_and_the_order_of_starts(seed: int) -> None:
     axes = MESHES[seed % len(MESHES)]
     tape = program(seed, axes)
     apart, together = (planned(tape, overlap=overlap) for overlap in (False, True))
-    numbers = [number for name, number in exchanges(apart) if name == START]
-    assert [number for name, number in exchanges(together) if name == START] == numbers == sorted(numbers)
+    numbers = [number for name, number in collectives_in(apart) if name == START]
+    assert [number for name, number in collectives_in(together) if name == START] == numbers == sorted(numbers)
 
     def work(rank: int) -> Any:
         given = arrays(rank)

@@ -18,8 +18,8 @@ from tessera.ir.base.tape import Tape
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.graph.dialect import to_tape
 from tessera.ir.schedule.emit.evaluate import spec_of
-from tessera.ir.schedule.fusions import fusions_in, programs_in
-from tessera.ir.schedule.host_builder import tensor_of
+from tessera.ir.schedule.host_program.builder import tensor_of
+from tessera.ir.schedule.plan import fusions_in, programs_in
 from tessera.types.dim import Dim
 from tests.schedule.programs import scheduled, simplified, trace, typed
 

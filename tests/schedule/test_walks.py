@@ -19,10 +19,9 @@ from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.ir.base.index_maps import delinear, linear
 from tessera.ir.base.types import BufferAttr
-from tessera.ir.schedule.emit.joined_dims import groups_of
-from tessera.ir.schedule.interpret import run_program
-from tessera.ir.schedule.walks import is_walkable
+from tessera.ir.schedule.emit.tile_copies import is_walkable, joined_runs
 from tessera.types.dim import Dim, product
+from tests.oracles.schedule_interpreter import run_program
 
 BF16: Any = ml_dtypes.bfloat16
 BACKEND = NvptxBackend(GPUS["sm_90a"])
@@ -152,7 +151,7 @@ def test_wide_sides_are_read_where_they_lie() -> None:
 def test_joined_dims_are_the_same_memory(rows: list[int], columns: list[int]) -> None:
     shape = dims(*rows, *columns)
     at = (*delinear(M, dims(*rows)), *delinear(K, dims(*columns)))
-    groups = groups_of(shape, [at])
+    groups = joined_runs(shape, [at])
     assert [place for first, end in groups for place in range(first, end)] == list(range(len(shape)))
     joined = [product(shape[first:end]) for first, end in groups]
     places = [linear(at[first:end], shape[first:end]) for first, end in groups]

@@ -24,9 +24,9 @@ from tessera.ir.base.verify import verify
 from tessera.ir.graph import pipeline as graph
 from tessera.ir.graph.dialect import from_tape
 from tessera.ir.schedule import pipeline as schedule
-from tessera.ir.schedule.fusions import programs_in
-from tessera.ir.schedule.interpret import run_program
+from tessera.ir.schedule.plan import programs_in
 from tessera.stdlib.kernels import StandardLibrary
+from tests.oracles.schedule_interpreter import run_program
 from tests.schedule.programs import MACHINE
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)

@@ -11,7 +11,7 @@ from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.base.choice import StaticChooser
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.graph.dialect import DIALECT
-from tessera.ir.schedule.emit.frame import Request
+from tessera.ir.schedule.emit.request import Request
 from tessera.ir.tile.interpret import run_kernel
 from tessera.stdlib.kernels import LIBRARY, StandardLibrary
 from tessera.types import dtype as dt

@@ -29,9 +29,9 @@ from tessera.ir.base.choice import Chooser, StaticChooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import TileAttr
-from tessera.ir.schedule.accesses import accesses_of
-from tessera.ir.schedule.launch_order import LaunchOrder, launches_in, order_of
-from tessera.ir.schedule.launch_queues import QueuePlan
+from tessera.ir.schedule.host_program.accesses import accesses_of
+from tessera.ir.schedule.host_program.launch_order import LaunchOrder, launches_in, order_of
+from tessera.ir.schedule.host_program.launch_streams import StreamPlan
 from tessera.ir.target.machine_code import compile_texts
 from tessera.ir.target.program import (
     BASELINE_CODE,
@@ -232,7 +232,7 @@ def with_choices(backend: NvptxBackend, chooser: Chooser, *, fast_math: bool = F
 
 def _queues(
     program: SpecOp, kernels: Sequence[SpecOp], codes: Sequence[KernelCode], chooser: Chooser, machine: Machine
-) -> QueuePlan | None:
+) -> StreamPlan | None:
     """The queues of a program with more than one launch; None for the one of its call."""
     if len(launches_in(program.regions[0].block)) < MANY:
         return None
@@ -243,7 +243,7 @@ def _queues(
         return order_of(program, named, {plain_symbol(code.name) for code in codes if code.uses_scratch})
 
     found = preferred_queues(program, codes, machine, order)
-    count = chooser.choose("launch.queues@gpu", found, {"program": program}).value
+    count = chooser.choose("launch.streams@gpu", found, {"program": program}).value
     return None if count == 1 else queue_plan(order(), count)
 
 

@@ -20,7 +20,7 @@ from tessera.backends.nvptx.host_queues import ONE_QUEUE, Sides, write_nothing
 from tessera.backends.nvptx.kernel_code import KernelCode, MapCode, matrix_symbol, shared_symbol
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
-from tessera.ir.schedule.launch_queues import QueuePlan
+from tessera.ir.schedule.host_program.launch_streams import StreamPlan
 from tessera.ir.target.llvm.host_program import HostProgram, buffer_type, callbacks_in
 from tessera.ir.target.llvm.instructions import TargetText, Value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
@@ -69,7 +69,7 @@ def host_code(
     symbols: Sequence[str],
     kernels: Mapping[str, KernelCode],
     target: TargetText,
-    queues: QueuePlan | None = None,
+    queues: StreamPlan | None = None,
 ) -> HostCode:
     """The entry of a program whose sizes are `symbols`, in that order; in one queue unless a plan has more."""
     module = ModuleText(target)
@@ -82,9 +82,9 @@ def host_code(
     write_call(module, len(program.regions[0].block.args), len(_results_of(program)))
     scratches = tuple(dict.fromkeys(entry.scratches))
     plan = queues or ONE_QUEUE
-    if plan.queues > 1:
+    if plan.streams > 1:
         write_nothing(module)
-    shape = (plan.queues, len(plan.events))
+    shape = (plan.streams, len(plan.events))
     return HostCode(module.text(), tuple(entry.names), tuple(entry.constants), scratches, entry.kept.places, *shape)
 
 
@@ -117,7 +117,7 @@ class _Entry(HostProgram):
         program: SpecOp,
         symbols: Sequence[str],
         kernels: Mapping[str, KernelCode],
-        queues: QueuePlan,
+        queues: StreamPlan,
     ) -> None:
         super().__init__(f, program, symbols)
         self.kernels, self.state = kernels, f.arguments[4]

@@ -12,13 +12,13 @@ from typing import Protocol
 
 from tessera.backends.nvptx.kernel_code import KernelCode, matrix_symbol
 from tessera.ir.base.op import SpecOp
-from tessera.ir.schedule.launch_order import LaunchOrder, launches_in
-from tessera.ir.schedule.launch_queues import QueuePlan, Step, assign_queues
+from tessera.ir.schedule.host_program.launch_order import LaunchOrder, launches_in
+from tessera.ir.schedule.host_program.launch_streams import Step, StreamPlan, assign_streams
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import ModuleText
 from tessera.types.machine import Machine
 
-ONE_QUEUE = QueuePlan((), (), False)
+ONE_QUEUE = StreamPlan((), (), False)
 QUEUES = (1, 2, 4, 8)
 """How many queues a program may fill."""
 SEVERAL = 4
@@ -49,17 +49,17 @@ class Entry(Protocol):
 class Sides:
     """The queues of an entry beside that of the call; with a plan of one queue nothing is written."""
 
-    def __init__(self, entry: Entry, plan: QueuePlan, first: int) -> None:
+    def __init__(self, entry: Entry, plan: StreamPlan, first: int) -> None:
         self._entry, self._plan = entry, plan
         self._steps: dict[SpecOp, Step] = {}
         self._queues = [entry.words["stream"]]
-        if plan.queues == 1:
+        if plan.streams == 1:
             return
         ops = launches_in(entry.program.regions[0].block)
         self._steps = dict(zip(ops, plan.steps, strict=True))
         entry.words["signal"], entry.words["await"] = entry.word(first), entry.word(first + 1)
-        self._queues += [entry.word(first + 1 + at) for at in range(1, plan.queues)]
-        start = first + 1 + plan.queues
+        self._queues += [entry.word(first + 1 + at) for at in range(1, plan.streams)]
+        start = first + 1 + plan.streams
         self._events = {number: entry.word(start + at) for at, number in enumerate(plan.events)}
 
     def run(self, write: Callable[[], None]) -> None:
@@ -75,7 +75,7 @@ class Sides:
         if step is None:
             write(op)
             return
-        words, queue = self._entry.words, self._queues[step.queue]
+        words, queue = self._entry.words, self._queues[step.stream]
         self._wait(step.waits, queue)
         words["stream"] = queue
         write(op)
@@ -91,10 +91,10 @@ class Sides:
             self._entry.driver("await", [queue, self._events[number], Value("i32", "0")])
 
 
-def queue_plan(order: LaunchOrder, count: int) -> QueuePlan:
+def queue_plan(order: LaunchOrder, count: int) -> StreamPlan:
     """A plan for at most so many queues; one queue where that is all that can be used."""
-    found = assign_queues(order, count) if count > 1 else ONE_QUEUE
-    if found.queues == 1:
+    found = assign_streams(order, count) if count > 1 else ONE_QUEUE
+    if found.streams == 1:
         return ONE_QUEUE
     found.check(order)
     return found

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tessera.ir.base.index_maps import IndexMap, broadcast_at, compose, coordinates
 from tessera.ir.base.tape import Record, Tape
-from tessera.ir.schedule.emit.evaluate import producers, spec_of
-from tessera.ir.schedule.groups import Group, Grouping
-from tessera.ir.schedule.program import settled
-from tessera.ir.schedule.rows import RowSpace
-from tessera.ir.tile.facets import Gather, Pointwise, Reduction, View
+from tessera.ir.schedule.grouping import Group, Grouping
 from tessera.types.frozen import frozen
 
 
@@ -35,14 +30,14 @@ def bodies_of(grouping: Grouping) -> list[Body]:
     needed = {program.alias_of(output) for output in program.tape.outputs}
     for group in grouping.groups:
         inputs = list(_Closure(grouping, group).from_values(_results(grouping, group)).inputs)
-        if group.kind == "flow":
+        if not group.kind.is_kernel:
             # What gives nothing has no result to go back from.
             inputs += [operand for number in group.records for operand in program.tape.records[number].operands]
         needed.update(program.alias_of(value) for value in inputs)
     found: list[Body] = []
     for group in grouping.groups:
         outputs = [value for value in _results(grouping, group) if value in needed]
-        if outputs or group.kind == "flow":
+        if outputs or not group.kind.is_kernel:
             closure = _Closure(grouping, group).from_values(outputs or _results(grouping, group))
             found.append(closure.body(outputs))
     return found
@@ -140,69 +135,3 @@ class _Closure:
             )
         tape.outputs = [new[value] for value in outputs]
         return Body(self.group, tape, tuple(self.inputs), tuple(outputs))
-
-
-def row_space(body: Tape, axes: tuple[int, ...]) -> RowSpace:
-    """The space of a row group's body: its first reduction says the shape, and how values are read which are rows."""
-    shape = next(body.types[r.operands[0]].shape for r in body.records if isinstance(spec_of(r).lower, Reduction))
-    space = RowSpace(shape, axes)
-    places = _Places(body, space)
-    for record in body.records:
-        if isinstance(spec_of(record).lower, Reduction):
-            result = record.results[0]
-            space.rows[result] = body.types[result].shape == space.row_shape(True)
-            places.visit(record.operands[0], coordinates(len(shape)))
-    for record in body.records:
-        for value in record.results:
-            keepdims = body.types[value].shape == space.row_shape(True)
-            if value in space.rows or not (keepdims or body.types[value].shape == space.row_shape(False)):
-                continue
-            if value in body.outputs:
-                places.visit(value, RowSpace(shape, axes, {value: keepdims}).at(value, coordinates(len(shape))))
-    for output in body.outputs:
-        if body.types[output].shape == shape and output not in space.rows:
-            places.visit(output, coordinates(len(shape)))
-    places.mark_rows()
-    return space
-
-
-class _Places:
-    """Where each value of a body is read, for coordinates of the full space."""
-
-    def __init__(self, body: Tape, space: RowSpace) -> None:
-        self.body, self.space = body, space
-        self.makers = producers(body)
-        self.found: dict[int, set[IndexMap]] = {}
-
-    def visit(self, value: int, at: IndexMap) -> None:
-        at = settled(at, self.body.types[value].shape)
-        seen = self.found.setdefault(value, set())
-        record = self.makers.get(value)
-        if at in seen:
-            return
-        seen.add(at)
-        if record is None:
-            return
-        types, lower = self.body.types, spec_of(record).lower
-        outs = [types[result] for result in record.results]
-        if isinstance(lower, View):
-            maps = lower.maps(types[record.operands[0]], outs, record.attributes)
-            self.visit(record.operands[0], compose(maps[record.results.index(value)], at))
-        elif isinstance(lower, Gather):
-            maps = lower.maps([types[operand] for operand in record.operands], outs, record.attributes)
-            for operand, map in zip(record.operands[1:], maps[1:], strict=True):
-                self.visit(operand, compose(map, at))
-        elif isinstance(lower, Pointwise):
-            for operand in record.operands:
-                self.visit(operand, broadcast_at(types[operand], types[value], at))
-
-    def mark_rows(self) -> None:
-        """Values of a row's shape that are read only at their own row are rows."""
-        full = coordinates(len(self.space.shape))
-        for value in self.makers:
-            shape = self.body.types[value].shape
-            for keepdims in (True, False):
-                if value not in self.space.rows and shape == self.space.row_shape(keepdims):
-                    own = RowSpace(self.space.shape, self.space.axes, {value: keepdims}).at(value, full)
-                    if self.found.get(value, set()) <= {settled(own, shape)}:
-                        self.space.rows[value] = keepdims

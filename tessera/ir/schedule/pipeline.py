@@ -8,7 +8,7 @@ from tessera.ir.base.choice import Chooser
 from tessera.ir.base.legality import Legality
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.schedule.library import KernelLibrary
+from tessera.ir.schedule.emit.request import KernelLibrary
 from tessera.ir.schedule.passes.check_effects import CheckEffects
 from tessera.ir.schedule.passes.check_policy import CheckPolicy
 from tessera.ir.schedule.passes.choose_tiles import ChooseTiles

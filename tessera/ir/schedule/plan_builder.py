@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from xdsl.ir import Block, SSAValue
 
+from tessera.diagnostics.codes import FusionError
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.infer import GuardedPair
 from tessera.ir.base.op import SpecOp
@@ -13,22 +14,70 @@ from tessera.ir.base.region_tape import block_of
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.base.types import TensorAttr
 from tessera.ir.schedule.bodies import Body, bodies_of
-from tessera.ir.schedule.cost import cost_of
+from tessera.ir.schedule.cost_model import cost_of
 from tessera.ir.schedule.dialect import DIALECT
-from tessera.ir.schedule.emit.frame import size_names
-from tessera.ir.schedule.flow_plan import plan_flow
-from tessera.ir.schedule.grouping import Ask, group_tape
+from tessera.ir.schedule.emit.evaluate import spec_of
+from tessera.ir.schedule.emit.request import size_names
+from tessera.ir.schedule.grouping import Ask, FusionRule, Group, Grouping, group_tape
+from tessera.ir.schedule.kinds.flow import plan_flow
 from tessera.ir.schedule.movements import space_of_alias
 from tessera.ir.schedule.program import Program, data_of
-from tessera.ir.schedule.promises import check_promises
+from tessera.ir.tile.facets import Library, Pointwise
 from tessera.types.policy import Policy
+
+# Promises of fusion: ops that were said to be one kernel are in one group, or the program is refused.
+
+PLAIN_OPS = "apply the steps as plain ops, which may become kernels of their own"
+OWN_KERNEL = "write the steps into a kernel of your own, on its block before it is stored; or apply them as plain ops"
+
+
+def check_promises(grouping: Grouping) -> None:
+    """Raises FusionError (T0403) for the first op that must share a kernel with what it reads and does not."""
+    program = grouping.program
+    for number, record in enumerate(program.tape.records):
+        lower = spec_of(record).lower
+        if not isinstance(lower, Pointwise) or not lower.is_promise:
+            continue
+        source = program.alias_of(record.operands[1])
+        maker = program.makers.get(source, -1)
+        own, other = grouping.owner.get(number), grouping.owner.get(maker)
+        if own is None or own is not other or not own.kind.takes_epilogue:
+            raise _broken(record, program.tape.records[maker] if maker >= 0 else None, own, other)
+
+
+def _broken(record: Record, product: Record | None, own: Group | None, other: Group | None) -> FusionError:
+    is_own = product is not None and other is not None and other.kind.is_only_promised and not _takes(product)
+    if product is None or other is None:
+        reason = "what it is applied to is no product of this program"
+    else:
+        name = product.op.split(".", 1)[1]
+        if is_own:
+            reason = f"`{name}` is a kernel of its own, which takes no epilogue"
+        elif not other.kind.takes_epilogue:
+            reason = f"`{name}` is no product"
+        elif own is not None and not own.kind.takes_epilogue:
+            reason = f"fusion with `{name}` is switched off, or one of the steps does not keep its place in the result"
+        else:
+            reason = f"the steps belong to another product than `{name}`"
+    notes = (f"the product is at {product.span}",) if product is not None and product.span is not None else ()
+    return FusionError(
+        f"this epilogue cannot be one kernel with its product: {reason}",
+        span=record.span,
+        notes=(*notes, "rule: `epilogue.chain` is one kernel with the product it follows, or an error"),
+        fix=OWN_KERNEL if is_own else PLAIN_OPS,
+    )
+
+
+def _takes(product: Record) -> bool:
+    lower = spec_of(product).lower
+    return isinstance(lower, Library) and lower.takes_epilogue
 
 
 class PlanBuilder:
     """Writes plans, and collects the bodies of all their groups; bodies of control flow are plans inside plans."""
 
-    def __init__(self, ask: Ask, whole_tiles: bool = False) -> None:
-        self.ask, self.whole_tiles = ask, whole_tiles
+    def __init__(self, ask: Ask, rules: Sequence[type[FusionRule]], whole_tiles: bool = False) -> None:
+        self.ask, self.rules, self.whole_tiles = ask, rules, whole_tiles
         self.guards: Sequence[GuardedPair] = ()
         self.rounded: Policy | None = None
         """What products work under that have no policy of their own, on machines whose copies round; else None."""
@@ -39,7 +88,7 @@ class PlanBuilder:
         """Write the plan of a tape at the end of a block; its results."""
         program = Program(tape, self.whole_tiles, self.rounded)
         writer = _Writer(self, block, program, dict(zip(tape.inputs, inputs, strict=True)))
-        grouping = group_tape(program, self.ask)
+        grouping = group_tape(program, self.ask, self.rules)
         check_promises(grouping)
         for body in bodies_of(grouping):
             writer.write(body)
@@ -80,7 +129,7 @@ class _Writer:
         records = self.program.tape.records
         span = next((records[number].span for number in group.records if records[number].span), None)
         operands = [self.value(value) for value in body.inputs]
-        if group.kind == "flow":
+        if not group.kind.is_kernel:
             (record,) = [records[number] for number in group.records]
             self._write_flow(record)
             return
@@ -90,7 +139,7 @@ class _Writer:
             operands,
             {
                 "body": self.builder.body_function(body),
-                "kind": group.kind,
+                "kind": group.kind.name,
                 "axes": body.axes,
                 "flops": cost.flops,
                 "bytes": cost.bytes,

@@ -10,7 +10,7 @@ from typing import Any
 from tessera.ir.base.index_maps import IndexMap, broadcast_at, compose, coordinates, linear
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import spec_of
-from tessera.ir.schedule.walks import axes_of, is_walkable, side_at
+from tessera.ir.schedule.emit.tile_copies import axes_of, is_walkable, operand_at
 from tessera.ir.tile.facets import (
     Contraction,
     ContractionMaps,
@@ -166,6 +166,15 @@ class Program:
             for read in self.trace(operand, broadcast_at(self.type(operand), out, at), in_memory=in_memory)
         ]
 
+    def settled(self, read: Read) -> IndexMap:
+        """The index of a read, in the form in which index maps are compared."""
+        return settled(read.at, self.type(read.value).shape)
+
+    def are_in_place(self, reads: Sequence[Read], shape: tuple[Dim, ...]) -> bool:
+        """Whether values are computed where they are read: each element at its own index of a shape."""
+        here = settled(coordinates(len(shape)), shape)
+        return all(not read.in_memory and self.settled(read) == here for read in reads)
+
     def view_map(self, value: int) -> IndexMap:
         """Where a view's result is in its operand."""
         number = self.makers[value]
@@ -222,7 +231,7 @@ class Program:
         """Whether a narrow side of a product is seen through views that leave it along no single dims of memory."""
         if self.type(value).dtype.bytes > 2 or value not in self.free or self._is_computed(value):
             return False
-        reads = self.trace(value, side_at(maps, side))
+        reads = self.trace(value, operand_at(maps, side))
         axes = axes_of(maps, side)
         # Right sides may be cut short as they are copied.
         return not all(is_walkable(read.at, self.type(read.value).shape, axes, side == 1) for read in reads)

@@ -14,7 +14,7 @@ from tessera.ir.base.index_maps import IndexMap, compose, coordinates
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import Evaluator, producers, spec_of
-from tessera.ir.schedule.emit.frame import Request, buffers_of
+from tessera.ir.schedule.emit.request import Request, buffers_of
 from tessera.ir.tile.facets import Library, View
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.stdlib.kernels.call import Call, Epilogue, LibraryKernel

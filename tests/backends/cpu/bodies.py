@@ -15,14 +15,10 @@ from tessera.ir.base.choice import StaticChooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Guard, Record, Tape
 from tessera.ir.graph.dialect import DIALECT
-from tessera.ir.schedule.bodies import row_space
-from tessera.ir.schedule.emit.assembly_kernel import emit_assembly
-from tessera.ir.schedule.emit.column_kernel import emit_row
-from tessera.ir.schedule.emit.contraction_kernel import emit_contraction
 from tessera.ir.schedule.emit.evaluate import spec_of
-from tessera.ir.schedule.emit.frame import Request
-from tessera.ir.schedule.emit.map_kernel import emit_map
-from tessera.ir.tile.facets import Assembly, Contraction, Reduction
+from tessera.ir.schedule.emit.request import Request
+from tessera.ir.schedule.kinds import kind_for
+from tessera.ir.tile.facets import Assembly, Contraction, Pointwise, Reduction
 from tessera.types.dim import Dim, DimLike
 from tessera.types.dtype import DType, f32
 from tessera.types.machine import Machine
@@ -79,17 +75,15 @@ class Writer:
 
 def kernels_of(body: Tape, machine: Machine, name: str = "k", **overrides: Any) -> list[SpecOp]:
     """The tile kernels of a body, by what is in it."""
-    request = Request(name, body, machine, StaticChooser(overrides))
+    chooser = StaticChooser(overrides)
     for record in body.records:
         lower = spec_of(record).lower
-        if isinstance(lower, Contraction):
-            return [emit_contraction(request)]
-        if isinstance(lower, Assembly):
-            return emit_assembly(request)
+        if isinstance(lower, Contraction | Assembly):
+            return list(kind_for(type(lower)).emit(Request(name, body, machine, chooser)))
         if isinstance(lower, Reduction):
             axes = lower.axes(body.types[record.operands[0]], record.attributes)
-            return [emit_row(request, row_space(body, axes))]
-    return [emit_map(request)]
+            return list(kind_for(Reduction).emit(Request(name, body, machine, chooser, axes=axes)))
+    return list(kind_for(Pointwise).emit(Request(name, body, machine, chooser)))
 
 
 def kernel_of(body: Tape, machine: Machine, name: str = "k", **overrides: Any) -> SpecOp:

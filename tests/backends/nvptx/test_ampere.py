@@ -26,8 +26,8 @@ from tessera.compiler.options import Options
 from tessera.diagnostics.codes import FeatureError, OverrideError
 from tessera.ir.base.op import OpError
 from tessera.ir.base.text import parse_module, print_module
-from tessera.ir.schedule.emit.contraction_kernel import WARP_BLOCKS
-from tessera.ir.schedule.models import contraction_block
+from tessera.ir.schedule.cost_model import contraction_block
+from tessera.ir.schedule.kinds.contraction import WARP_BLOCKS
 from tessera.ir.target.door import check_kernels
 from tessera.ir.target.machine_code import compile_text
 from tessera.types.dim import Dim

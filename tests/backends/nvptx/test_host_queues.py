@@ -25,7 +25,7 @@ def chain(x: Any, weights: Any) -> Any:
 
 def lowered(function: Callable[..., Any], width: int, count: int, queues: int = 0, dynamic: bool = False) -> Lowering:
     given = [np.zeros((64, width), np.float32), [np.zeros((width, width), np.float32)] * count]
-    overrides = {"launch.queues": queues} if queues else {}
+    overrides = {"launch.streams": queues} if queues else {}
     options = Options.of(backend="cuda", features=("sm_90a",), overrides=overrides)
     return lower(ts.jit(function, dynamic=dynamic).trace(*given).tape, options)
 

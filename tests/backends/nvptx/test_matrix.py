@@ -20,8 +20,8 @@ from tessera.backends.nvptx.mma.lower import lower_matrix_kernel
 from tessera.backends.nvptx.mma.lower_skewed import end_of_whole
 from tessera.backends.nvptx.mma.plan import plan_of
 from tessera.backends.nvptx.tensor_cores import WGMMA, UnfitError
-from tessera.ir.schedule.emit.contraction_kernel import MATRIX_BLOCKS
-from tessera.ir.schedule.models import contraction_block
+from tessera.ir.schedule.cost_model import contraction_block
+from tessera.ir.schedule.kinds.contraction import MATRIX_BLOCKS
 from tessera.ir.target.machine_code import compile_text
 from tessera.runtime.devices.cuda.assembler import PROBLEM, assemble_with_words, assembler
 from tessera.tile import INF

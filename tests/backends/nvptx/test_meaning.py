@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
-from tessera.ir.schedule.interpret import run_program
 from tests.backends.nvptx.kernels import PROGRAMS, lowered
+from tests.oracles.schedule_interpreter import run_program
 
 LARGE = frozenset({"map", "long row"})
 """Programs that take the interpreter too long."""

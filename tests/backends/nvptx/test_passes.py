@@ -16,7 +16,7 @@ import tessera as ts
 from tessera.backends.nvptx.passes.lower_to_hopper import LowerToHopper
 from tessera.backends.nvptx.simulate import DeadlockError, simulate
 from tessera.ir.base.op import SpecOp
-from tessera.ir.schedule.emit.contraction_kernel import MATRIX_BLOCKS
+from tessera.ir.schedule.kinds.contraction import MATRIX_BLOCKS
 from tessera.ir.tile.interpret import run_kernel
 from tests.backends.nvptx.matrices import arrays_of, causal, full, kernels_of, layer, nn, nt, text_of, tn
 

@@ -25,8 +25,8 @@ from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.verify import verify
-from tessera.ir.schedule.emit.contraction_kernel import MATRIX_BLOCKS
-from tessera.ir.schedule.models import RATES, block_time, contraction_block
+from tessera.ir.schedule.cost_model import RATES, block_time, contraction_block
+from tessera.ir.schedule.kinds.contraction import MATRIX_BLOCKS
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.machine_code import compile_text
 from tessera.ir.tile.choices import EPILOGUES
@@ -220,8 +220,8 @@ def test_a_wave_of_programs_is_no_higher_than_it_is_wide(block: tuple[int, int, 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 9000), st.integers(1, 9000), st.integers(1, 20000), st.booleans(), st.sampled_from(["", "tf32"]))
-def test_the_model_has_a_block_for_every_size(m: int, n: int, k: int, is_across: bool, mode: str) -> None:
-    context = {"machine": GPUS["sm_90a"], "m": Dim.of(m), "n": Dim.of(n), "k": Dim.of(k), "is_across": is_across}
+def test_the_model_has_a_block_for_every_size(m: int, n: int, k: int, n_major: bool, mode: str) -> None:
+    context = {"machine": GPUS["sm_90a"], "m": Dim.of(m), "n": Dim.of(n), "k": Dim.of(k), "is_rhs_n_major": n_major}
     found = contraction_block(MATRIX_BLOCKS, {**context, "mode": mode, "dtype": f32 if mode else bf16})
     assert found in MATRIX_BLOCKS
     if m <= 64 and not mode:
@@ -236,30 +236,30 @@ SIZES = (
 )
 
 
-@pytest.mark.parametrize("is_across", [False, True])
-def test_no_block_that_there_is_does_better_by_the_model(is_across: bool) -> None:
+@pytest.mark.parametrize("n_major", [False, True])
+def test_no_block_that_there_is_does_better_by_the_model(n_major: bool) -> None:
     """Of those to choose from none, of all whose rate was measured none by more than 2 %."""
     machine = GPUS["sm_90a"]
     for size in SIZES:
         dims = {name: Dim.of(extent) for name, extent in zip("mnk", size, strict=True)}
-        found = contraction_block(MATRIX_BLOCKS, {"machine": machine, "dtype": bf16, "is_across": is_across, **dims})
-        times = {block: block_time(block, size, 1, machine.blocks, is_across=is_across) for block in RATES}
+        found = contraction_block(MATRIX_BLOCKS, {"machine": machine, "dtype": bf16, "is_rhs_n_major": n_major, **dims})
+        times = {block: block_time(block, size, 1, machine.blocks, is_rhs_n_major=n_major) for block in RATES}
         offered = [times[block[:2]] for block in MATRIX_BLOCKS if block[:2] in times]
         assert times[found[:2]] == min(offered)
         assert times[found[:2]] <= 1.02 * min(times.values())
 
 
 @pytest.mark.parametrize(
-    ("columns", "is_across", "wanted"),
+    ("columns", "n_major", "wanted"),
     [
         *((1024, False, 16), (2048, False, 16), (3072, False, 24), (4096, False, 32), (5120, False, 40)),
         *((8192, False, 64), (2048, True, 32), (4096, True, 32), (8192, True, 64)),
     ],
 )
-def test_few_rows_are_on_all_multiprocessors(columns: int, is_across: bool, wanted: int) -> None:
+def test_few_rows_are_on_all_multiprocessors(columns: int, n_major: bool, wanted: int) -> None:
     dims = {name: Dim.of(extent) for name, extent in zip("mnk", (16, columns, 4096), strict=True)}
     for dtype in (bf16, f8e4m3):
-        context = {"machine": GPUS["sm_90a"], "dtype": dtype, "is_across": is_across and dtype is bf16, **dims}
+        context = {"machine": GPUS["sm_90a"], "dtype": dtype, "is_rhs_n_major": n_major and dtype is bf16, **dims}
         found = contraction_block(MATRIX_BLOCKS, context)
         assert found[0] == 64
         assert dtype is not bf16 or found[1] == wanted

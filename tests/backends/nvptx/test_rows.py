@@ -31,11 +31,11 @@ from tessera.ir.base.dialect_of import load_dialects
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
-from tessera.ir.schedule.interpret import run_program
 from tessera.ir.target.machine_code import compile_texts
 from tessera.ir.target.typed_ops import KernelOp
 from tessera.runtime.devices.cuda.assembler import assemble_with_words, assembler
 from tessera.stdlib import efficient_layernorm, stable_softmax
+from tests.oracles.schedule_interpreter import run_program
 
 BF16 = ml_dtypes.bfloat16
 

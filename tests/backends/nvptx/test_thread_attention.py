@@ -13,11 +13,11 @@ import tessera as ts
 from tessera.backends.nvptx.emit_access import split_terms
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
-from tessera.ir.schedule.interpret import run_program
 from tessera.ir.target.machine_code import compile_texts
 from tessera.runtime.devices.cuda.assembler import assemble_with_words, assembler
 from tessera.types.dim import Dim
 from tests.backends.nvptx.kernels import parts_of
+from tests.oracles.schedule_interpreter import run_program
 
 SMALL = 200_000
 """Bytes of PTX: with matrix units' tiles these kernels have five times as many."""

@@ -26,7 +26,7 @@ tsched.pipeline @train {axis = "pp", stages = 0, microbatch = 8}
 // -----
 
 // A group is of a kind that can be made into kernels.
-// CHECK: error[T0401]: `kind` is one of map, row, contraction, assembly, library, got 'loop'
+// CHECK: error[T0401]: `kind` is one of assembly, contraction, library, map, row, got 'loop'
 tsched.module {
   %a = tsched.fuse @f(%x) {kind = "loop"}
   tsched.return %a
@@ -65,8 +65,8 @@ tsched.module @f(%x: !ttile.buffer<[4], f32>) {
 
 // -----
 
-// Only what was given up, or made here, is written over.
-// CHECK: error[T0401]: `tsched.fuse` writes over operand 0, which is neither given up by the caller nor made here
+// Only what was donated, or made here, is written over.
+// CHECK: error[T0401]: `tsched.fuse` writes over operand 0, which is neither donated by the caller nor made here
 // CHECK: help: name its argument in `tessera.donated`, or leave `in_place` out
 tsched.module @kept(%x: !tgraph.tensor<[4], f32>, %y: !tgraph.tensor<[4], f32>) -> !tgraph.tensor<[4], f32> attributes {tessera.donated = [1]} {
   %a = tsched.fuse @k(%x) {in_place = 0} : !tgraph.tensor<[4], f32>
@@ -104,8 +104,8 @@ tsched.module @f(%x: !tgraph.tensor<[4], f32>) -> !tgraph.tensor<[2], f32> attri
 
 // -----
 
-// An argument is returned as it lies only where it was given up.
-// CHECK: error[T0401]: argument 0 is returned as it lies, and its caller has not given it up
+// An argument is returned without a copy only where it was donated.
+// CHECK: error[T0401]: argument 0 is returned without a copy, and its caller has not donated it
 tsched.module @f(%x: !ttile.buffer<[4], f32>) -> !ttile.buffer<[4], f32> attributes {workspace = 0} {
   tsched.return %x
 }
@@ -113,14 +113,14 @@ tsched.module @f(%x: !ttile.buffer<[4], f32>) -> !ttile.buffer<[4], f32> attribu
 // -----
 
 // And once: two results are two memories.
-// CHECK: error[T0401]: an argument is returned twice as it lies: two results would be one memory
+// CHECK: error[T0401]: an argument is returned twice without a copy: two results would be one memory
 tsched.module @f(%x: !ttile.buffer<[4], f32>) -> (!ttile.buffer<[4], f32>, !ttile.buffer<[4], f32>) attributes {workspace = 0, tessera.donated = [0]} {
   tsched.return %x, %x
 }
 
 // -----
 
-// What is given up is there.
+// What is donated is there.
 // CHECK: error[T0401]: `tessera.donated` names arguments [1], and there are 1
 tsched.module @f(%x: !tgraph.tensor<[4], f32>) -> !tgraph.tensor<[4], f32> attributes {tessera.donated = [1]} {
   tsched.return %x

@@ -16,7 +16,7 @@ from tessera.backends.nvptx import compile as nvptx
 from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import QueueRaceError
-from tessera.ir.schedule.launch_queues import BEGIN, QueuePlan, assign_queues
+from tessera.ir.schedule.host_program.launch_streams import BEGIN, StreamPlan, assign_streams
 from tessera.runtime.devices.cuda import driver as cuda_driver
 from tessera.runtime.devices.cuda import program as cuda_program
 from tessera.runtime.devices.cuda import streams as cuda_stream
@@ -77,7 +77,7 @@ def wide(x: Any, y: Any) -> Any:
 @cache
 def executable(function: Callable[..., Any] = chained, queues: int = 1) -> Any:
     arrays = [np.zeros(SHAPE, np.float32)] * 2
-    overrides = {"launch.queues": queues} if queues > 1 else {}
+    overrides = {"launch.streams": queues} if queues > 1 else {}
     options = Options.of(backend="cuda", features=("sm_90a",), overrides=overrides)
     return compile_tape(ts.jit(function).trace(*arrays).tape, options)
 
@@ -246,17 +246,17 @@ def test_a_program_of_several_queues_fills_them_where_it_is_recorded(cuda: Drive
 
 
 def test_a_wait_that_a_host_program_leaves_out_is_found(cuda: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    plans: list[QueuePlan] = []
+    plans: list[StreamPlan] = []
 
-    def planned(order: Any, count: int) -> QueuePlan:
-        plan = assign_queues(order, count)
+    def planned(order: Any, count: int) -> StreamPlan:
+        plan = assign_streams(order, count)
         plans.append(plan)
         step = next(step for step in plan.steps if any(wait != BEGIN for wait in step.waits))
         return plan.without(step.node.number, step.waits[-1])
 
     monkeypatch.setattr(nvptx, "queue_plan", planned)
     arrays = [np.zeros(SHAPE, np.float32)] * 2
-    options = Options.of(backend="cuda", features=("sm_90a",), overrides={"launch.queues": 2})
+    options = Options.of(backend="cuda", features=("sm_90a",), overrides={"launch.streams": 2})
     function = program(compile_tape(ts.jit(wide).trace(*arrays).tape, options))
     x, y = tensor(), tensor()
     with race_check():
@@ -264,4 +264,4 @@ def test_a_wait_that_a_host_program_leaves_out_is_found(cuda: Driver, monkeypatc
             function(x, y)
         with pytest.raises(QueueRaceError, match="nothing orders them"):
             recording.replay()
-    assert plans[0].queues == 2
+    assert plans[0].streams == 2

@@ -1,8 +1,8 @@
 """Control flow of plans and host programs; bodies see the values around them.
 
-In a plan these ops work on values: a body takes what changes from round to round, and yields it. Once buffers are
-placed nothing is yielded but a condition: results lie in buffers that were made before, `while` and `for` take two for
-each carried value and pass them in turn, and their results are the ones written last.
+In a plan these ops work on values: a body takes what a loop carries, and yields it. Once buffers are placed nothing is
+yielded but a condition: results are in buffers that were allocated before, `while` and `for` take two for each carried
+value and swap them in each iteration, and their results are the ones written last.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, TensorAttr
 
 
-def is_placed(op: SpecOp) -> bool:
+def has_buffers(op: SpecOp) -> bool:
     """Whether an op of control flow works on buffers."""
     return any(isinstance(value.type, BufferAttr) for value in (*op.operands, *op.results))
 
@@ -37,7 +37,7 @@ def _check_condition(op: SpecOp, types: Sequence[Any]) -> None:
 
 def _check_if(op: SpecOp) -> None:
     _check_condition(op, [op.operands[0].type])
-    if is_placed(op):
+    if has_buffers(op):
         return
     for region in (0, 1):
         if _yields(op, region) != list(op.result_types):
@@ -50,14 +50,14 @@ def _check_while(op: SpecOp) -> None:
     tested, repeated = ([arg.type for arg in region.block.args] for region in op.regions)
     if repeated != given or tested != given[: len(op.results)]:
         op.fail("the bodies of `tsched.while` take what is carried")
-    if not is_placed(op) and _yields(op, 1) != list(op.result_types):
+    if not has_buffers(op) and _yields(op, 1) != list(op.result_types):
         op.fail("the body of `tsched.while` yields what is carried")
 
 
 def _check_for(op: SpecOp) -> None:
     if op.value("length") is None and len(op.operands) < 2:
         op.fail("`tsched.for` needs a lower and an upper bound, or `length`")
-    if not is_placed(op) and _yields(op, 0)[: op.value("carried")] != list(op.result_types)[: op.value("carried")]:
+    if not has_buffers(op) and _yields(op, 0)[: op.value("carried")] != list(op.result_types)[: op.value("carried")]:
         op.fail("the body of `tsched.for` yields what is carried")
 
 
@@ -74,7 +74,7 @@ SPECS = (
     ),
     OpSpec(
         name="tsched.while",
-        summary="A plan run again as long as a condition on what it carries holds.",
+        summary="A plan repeated as long as a condition on what it carries holds.",
         form="host",
         operands=("carried*",),
         results=("carried*",),
@@ -89,10 +89,10 @@ SPECS = (
         operands=("values*",),
         results=("results*",),
         attributes=(
-            Attribute("carried", "int", 0, "how many values change from round to round"),
-            Attribute("scanned", "int", 0, "how many operands are gone through row by row"),
-            Attribute("stacked", "int", 0, "how many buffers are written row by row, once placed"),
-            Attribute("length", "dim", None, "how many rounds; without it the first two operands are the bounds"),
+            Attribute("carried", "int", 0, "how many values a loop carries"),
+            Attribute("scanned", "int", 0, "how many operands are scanned, a row in each iteration"),
+            Attribute("stacked", "int", 0, "how many buffers are written, a row in each iteration, once placed"),
+            Attribute("length", "dim", None, "how many iterations; without it the first two operands are the bounds"),
             Attribute("reverse", "bool", False, "from the last row to the first"),
         ),
         regions=("body",),
@@ -101,7 +101,7 @@ SPECS = (
     ),
     OpSpec(
         name="tsched.yield",
-        summary="The end of a body: what it gives.",
+        summary="The end of a body: its results.",
         form="host",
         operands=("values*",),
         results=(),

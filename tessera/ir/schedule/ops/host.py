@@ -19,7 +19,7 @@ def _check_alias(op: SpecOp) -> None:
         op.fail(f"`{op.name}` gives the same elements in another shape, not {out} of {source}")
     wrong = problem("global", op.value("space")) if op.value("space") else ""
     if wrong:
-        op.fail(f"`{op.name}`: {wrong}", "write `shared`, the memory of a program")
+        op.fail(f"`{op.name}`: {wrong}", "write `shared`, the shared memory of a program")
 
 
 def _check_copy(op: SpecOp) -> None:
@@ -48,28 +48,28 @@ SPECS = (
     ),
     OpSpec(
         name="tsched.alias",
-        summary="The same memory seen with another shape.",
+        summary="The same memory with another shape.",
         form="host",
         operands=("source",),
-        results=("seen",),
-        attributes=(Attribute("space", "str", "", "the memory that who reads it copies it to, ahead of its use"),),
+        results=("alias",),
+        attributes=(Attribute("space", "str", "", "the memory that it is prefetched to by ops that read it"),),
         verify=_check_alias,
     ),
     OpSpec(
         name="tsched.alloc",
-        summary="A buffer: a result of the program, or a place in the workspace.",
+        summary="A buffer: a result of the program, or part of the workspace.",
         form="host",
         results=("buffer",),
         attributes=(
             Attribute("output", "int", -1, "the number of the result that it holds, or -1"),
-            Attribute("offset", "dim", None, "where it is in the workspace, once memory is planned"),
+            Attribute("offset", "dim", None, "its offset in the workspace in bytes, once memory is planned"),
         ),
         effects=frozenset({"memory"}),
         verify=_check_alloc,
     ),
     OpSpec(
         name="tsched.free",
-        summary="The end of a buffer's life: its memory may be used again.",
+        summary="The end of a buffer's lifetime: its memory may be reused.",
         form="host",
         operands=("buffer",),
         results=(),
@@ -86,7 +86,7 @@ SPECS = (
     ),
     OpSpec(
         name="tsched.call",
-        summary="One run of a kernel over its grid, on buffers, with the sizes it takes.",
+        summary="One launch of a kernel over its grid, on buffers, with the sizes it takes.",
         form="host",
         operands=("buffers*",),
         results=(),
@@ -101,14 +101,14 @@ SPECS = (
     ),
     OpSpec(
         name="tsched.callback",
-        summary="A call of Python, when the program comes to it: it prints, or runs a user's function.",
+        summary="A call of Python at this point of the program: it prints, or runs a user's function.",
         form="host",
         operands=("values*",),
-        results=("given*",),
+        results=("returned*",),
         attributes=(
             Attribute("call", "str", doc="debug_print, io_callback, check_positions, fresh_key or axis_index"),
             Attribute("slot", "int", -1, "the number of the function among those of the program"),
-            Attribute("text", "str", "", "what is printed"),
+            Attribute("text", "str", "", "the format of what is printed"),
             Attribute("outputs", "int", 0, "how many of the buffers, the last, it writes, once they are placed"),
         ),
         effects=frozenset({"io"}),

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
-from tessera.ir.schedule.check_exchanges import check_exchanges
-from tessera.ir.schedule.check_lives import check_lifetimes
-from tessera.ir.schedule.in_place import check_in_place
+from tessera.ir.schedule.kinds import kernel_kinds
 
-KINDS = ("map", "row", "contraction", "assembly", "library")
+if TYPE_CHECKING:
+    from tessera.ir.schedule.typed_ops import ModuleOp
+
 MOST_STAGES = 8
-"""Buffers of one tile at most: copies further ahead find no memory."""
+"""Buffers of one tile at most: deeper prefetches find no shared memory."""
 
 
-def _check_program(op: SpecOp) -> None:
-    check_lifetimes(op)
-    check_exchanges(op)
-    check_in_place(op)
+def _check_program(op: ModuleOp) -> None:
+    from tessera.ir.schedule.host_program.checks import check_program  # noqa: PLC0415 - it needs the classes made here
+
+    check_program(op)
 
 
 def _check_fuse(op: SpecOp) -> None:
-    kind = op.value("kind")
-    if kind and kind not in KINDS:
-        op.fail(f"`kind` is one of {', '.join(KINDS)}, got {kind!r}")
-    if op.value("axes") and kind not in ("", "row"):
-        op.fail(f"only a row group has folded `axes`, and this one is of kind {kind}")
+    name, kinds = op.value("kind"), kernel_kinds()
+    if name and name not in kinds:
+        op.fail(f"`kind` is one of {', '.join(kinds)}, got {name!r}")
+    if op.value("axes") and name and not kinds[name].has_axes:
+        op.fail(f"only a row group has reduced `axes`, and this one is of kind {name}")
     try:
         stages_of(op.value("pipeline"))
     except ValueError as error:
@@ -35,9 +35,9 @@ def _check_fuse(op: SpecOp) -> None:
 
 
 def stages_of(pipeline: Any) -> int:
-    """Buffers that each tile of a loop has under a `pipeline` annotation; 0 where the machine is to say.
+    """Buffers that each tile of a loop has under a `pipeline` annotation; 0 leaves it to the machine.
 
-    Raises ValueError for what is no annotation.
+    Raises ValueError for anything else.
     """
     if pipeline is None:
         return 0
@@ -61,7 +61,7 @@ def _check_tile(op: SpecOp) -> None:
     if candidates and chosen is not None and chosen not in candidates:
         op.fail(f"`chosen` is none of the candidates {list(candidates)}, got {chosen}")
     if candidates == () and chosen is None:
-        op.fail("a tile choice has candidates, or says what was chosen")
+        op.fail("a tile choice has candidates or a chosen value")
 
 
 def _check_layout(op: SpecOp) -> None:
@@ -107,17 +107,21 @@ SPECS = (
         operands=("values*",),
         results=("results*",),
         attributes=(
-            Attribute("body", "symbol", doc="an isolated function of Graph IR; once tiles are emitted, its kernels"),
+            Attribute(
+                "body",
+                "symbol",
+                doc="a function of Graph IR; once tiles are emitted, its kernels",
+            ),
             Attribute("pattern", "str", "", "what the group was recognized as"),
-            Attribute("kind", "str", "", "map, row, contraction, assembly or library"),
-            Attribute("axes", "ints", (), "the folded axes of a row group"),
+            Attribute("kind", "str", "", "a kind of `ir/schedule/kinds`: map, row, contraction, assembly, library"),
+            Attribute("axes", "ints", (), "the reduced axes of a row group"),
             Attribute("sizes", "any", (), "pairs (size of the body, dim here), where their names differ"),
             Attribute("flops", "dim", None, "floating-point operations of one run"),
             Attribute("bytes", "dim", None, "bytes read and written by one run"),
             Attribute("time", "dim", None, "nanoseconds of one core, by the static model"),
             Attribute("kernels", "strs", (), "the tile kernels of the group, in the order they run"),
-            Attribute("in_place", "int", -1, "the operand in whose memory the first result is, or -1"),
-            Attribute("pipeline", "any", None, "how its loops copy ahead: {double_buffer = true}, or {stages = 3}"),
+            Attribute("in_place", "int", -1, "the operand that the first result is written over, or -1"),
+            Attribute("pipeline", "any", None, "how its loops prefetch: {double_buffer = true}, or {stages = 3}"),
         ),
         verify=_check_fuse,
     ),
@@ -137,7 +141,7 @@ SPECS = (
     ),
     OpSpec(
         name="tsched.layout",
-        summary="How a tensor is cut over the mesh: the dims that are partitioned, and the mesh axis of each.",
+        summary="How a tensor is sharded over the mesh: the dims that are partitioned, and the mesh axis of each.",
         form="host",
         operands=("value",),
         results=(),
@@ -149,7 +153,7 @@ SPECS = (
     ),
     OpSpec(
         name="tsched.collective",
-        summary="The plan of a group's collective: its pattern, the mesh axis, the algorithm, what it is sent as.",
+        summary="The plan of a group's collective: its pattern, the mesh axis, the algorithm, the dtype on the wire.",
         form="host",
         operands=("group",),
         results=(),
@@ -162,7 +166,7 @@ SPECS = (
     ),
     OpSpec(
         name="tsched.pipeline",
-        summary="A program cut into stages along a mesh axis, which microbatches go through one after the other.",
+        summary="A program split into pipeline stages along a mesh axis, through which microbatches go.",
         form="host",
         results=(),
         attributes=(

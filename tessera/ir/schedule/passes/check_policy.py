@@ -11,7 +11,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.policies import POLICY, policies_of, policy_text
 from tessera.ir.base.verify import symbol_table
-from tessera.ir.schedule.fusions import programs_in
+from tessera.ir.schedule.plan import programs_in
 
 
 @dataclass(frozen=True)

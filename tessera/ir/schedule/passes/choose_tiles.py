@@ -15,10 +15,9 @@ from tessera.ir.base.policies import policy_over
 from tessera.ir.base.region_tape import tape_of
 from tessera.ir.base.spec import Cost
 from tessera.ir.base.verify import symbol_table
-from tessera.ir.schedule.cost import nanoseconds
-from tessera.ir.schedule.fusions import fusions_in
-from tessera.ir.schedule.knobs import extents_of, knobs_of
-from tessera.ir.schedule.tiles import write_choice
+from tessera.ir.schedule.cost_model import nanoseconds
+from tessera.ir.schedule.kinds import GroupKind, kernel_kinds
+from tessera.ir.schedule.plan import fusions_in, write_choice
 from tessera.types.machine import Machine
 
 
@@ -38,10 +37,11 @@ class ChooseTiles(Pass):
         bodies = symbol_table(module)
         for fuse in fusions_in(module):
             self._estimate(fuse)
-            for knob, candidates in knobs_of(fuse.value("kind"), self.machine):
+            kind = kernel_kinds().get(fuse.value("kind"), GroupKind())
+            for knob, candidates in kind.knobs(self.machine):
                 key = f"{knob}@{fuse.value('body')}"
                 if key not in answers:
-                    answers[key] = self.chooser.choose(key, candidates, self._context(fuse, bodies))
+                    answers[key] = self.chooser.choose(key, candidates, self._context(kind, fuse, bodies))
                 write_choice(fuse, knob, candidates, answers[key])
 
     def _estimate(self, fuse: SpecOp) -> None:
@@ -49,10 +49,10 @@ class ChooseTiles(Pass):
         if flops is not None and moved is not None:
             fuse.set_value("time", nanoseconds(Cost(flops, moved), self.machine))
 
-    def _context(self, fuse: SpecOp, bodies: Mapping[str, SpecOp]) -> dict[str, Any]:
+    def _context(self, kind: GroupKind, fuse: SpecOp, bodies: Mapping[str, SpecOp]) -> dict[str, Any]:
         body = bodies.get(fuse.value("body"))
         return {
-            **(extents_of(tape_of(body.regions[0].block), policy_over(fuse)) if body is not None else {}),
+            **(kind.context(tape_of(body.regions[0].block), policy_over(fuse)) if body is not None else {}),
             "machine": self.machine,
             "flops": fuse.value("flops"),
             "bytes": fuse.value("bytes"),

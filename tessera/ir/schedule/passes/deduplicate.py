@@ -13,7 +13,7 @@ from tessera.ir.base.region_tape import block_of, tape_of
 from tessera.ir.base.tape import Guard, Tape
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.canonical import canonical, files_of, name_of
-from tessera.ir.schedule.fusions import fusions_in
+from tessera.ir.schedule.plan import fusions_in
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import ModuleOp
@@ -15,21 +14,13 @@ from tessera.ir.base.policies import declare_policies, policy_over
 from tessera.ir.base.region_tape import tape_of
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.verify import symbol_table
-from tessera.ir.schedule.bodies import row_space
-from tessera.ir.schedule.emit.assembly_kernel import emit_assembly
-from tessera.ir.schedule.emit.column_kernel import emit_row
-from tessera.ir.schedule.emit.contraction_kernel import emit_contraction
 from tessera.ir.schedule.emit.evaluate import spec_of
-from tessera.ir.schedule.emit.frame import Request
-from tessera.ir.schedule.emit.map_kernel import emit_map
 from tessera.ir.schedule.emit.plain_roundings import drop_plain_roundings
-from tessera.ir.schedule.fusions import fusions_in
-from tessera.ir.schedule.knobs import Recorded
-from tessera.ir.schedule.library import KernelLibrary, NoLibrary
+from tessera.ir.schedule.emit.request import KernelLibrary, Request
+from tessera.ir.schedule.kinds import all_kinds
 from tessera.ir.schedule.movements import moved_arguments, tell_loads
 from tessera.ir.schedule.ops.plan import stages_of
-from tessera.ir.schedule.tiles import choices_for, write_choice
-from tessera.ir.tile.facets import Library
+from tessera.ir.schedule.plan import Recorded, choices_for, fusions_in, write_choice
 from tessera.types.effect import PURE
 from tessera.types.machine import Machine
 from tessera.types.policy import SILENT, Policy
@@ -45,7 +36,7 @@ class EmitTiles(Pass):
 
     machine: Machine = field(default_factory=lambda: Machine("generic"))
     chooser: Chooser = field(default_factory=StaticChooser)
-    library: KernelLibrary = field(default_factory=NoLibrary)
+    library: KernelLibrary | None = None
 
     def run(self, module: ModuleOp) -> None:
         functions = symbol_table(module)
@@ -61,7 +52,9 @@ class EmitTiles(Pass):
                 function = functions[name]
                 chooser = asked[name] = Recorded(self.chooser, choices_for(fuse))
                 body = tape_of(function.regions[0].block)
-                kernels = self._emit(fuse, Request(name, body, self.machine, chooser, policy_over(fuse)))
+                axes = tuple(fuse.value("axes"))
+                request = Request(name, body, self.machine, chooser, policy_over(fuse), axes, self.library)
+                kernels = all_kinds()[fuse.value("kind")].emit(request)
                 effects = PURE.join(*(spec_of(record).effects_for(record.attributes) for record in body.records))
                 policies = _policies(fuse, body)
                 for kernel in kernels:
@@ -77,18 +70,6 @@ class EmitTiles(Pass):
             fuse.set_value("kernels", made[name])
             for knob, (candidates, choice) in asked[name].new.items():
                 write_choice(fuse, knob, candidates, choice)
-
-    def _emit(self, fuse: SpecOp, request: Request) -> Sequence[SpecOp]:
-        kind = fuse.value("kind")
-        if kind == "map":
-            return [emit_map(request)]
-        if kind == "row":
-            return [emit_row(request, row_space(request.body, tuple(fuse.value("axes"))))]
-        if kind == "contraction":
-            return [emit_contraction(request)]
-        if kind == "assembly":
-            return emit_assembly(request)
-        return self.library.emit(_library_name(request.body), request)
 
 
 def _chosen_stages(fuse: SpecOp) -> int:
@@ -115,8 +96,3 @@ def _policies(fuse: SpecOp, body: Tape) -> set[Policy]:
         return {SILENT}
     outer = policy_over(fuse)
     return {record.policy or outer for record in body.records if record.operands} or {outer}
-
-
-def _library_name(body: Tape) -> str:
-    (name,) = [spec_of(r).lower.kernel for r in body.records if isinstance(spec_of(r).lower, Library)]
-    return name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import ModuleOp
@@ -18,7 +19,8 @@ from tessera.ir.base.tape import Guard
 from tessera.ir.base.types import TensorAttr
 from tessera.ir.schedule.canonical import with_safe_sizes
 from tessera.ir.schedule.dialect import DIALECT
-from tessera.ir.schedule.grouping import ungrouped
+from tessera.ir.schedule.fusion import RULES
+from tessera.ir.schedule.grouping import FusionRule, forbid_fusion
 from tessera.ir.schedule.plan_builder import PlanBuilder
 from tessera.types.machine import AUTOMATIC, Machine
 
@@ -35,9 +37,10 @@ class FormGroups(Pass):
     fusion: bool = True
     chooser: Chooser = field(default_factory=StaticChooser)
     machine: Machine = field(default_factory=lambda: Machine("generic"))
+    rules: Sequence[type[FusionRule]] = RULES
 
     def run(self, module: ModuleOp) -> None:
-        builder = PlanBuilder(self._ask if self.fusion else ungrouped, self.machine.has("mma.sync"))
+        builder = PlanBuilder(self._ask if self.fusion else forbid_fusion, self.rules, self.machine.has("mma.sync"))
         for function in [op for op in module.ops if op.name == "tgraph.func"]:
             assert isinstance(function, SpecOp)
             self._replace(module, function, builder)

@@ -1,4 +1,4 @@
-"""Let programs compute while ranks exchange bytes: collectives start early, and are waited for late."""
+"""Overlap collectives with computation: they start early, and are waited for late."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from tessera.ir.base.choice import Chooser, StaticChooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbol_table
-from tessera.ir.schedule.exchanges import START, WAIT
-from tessera.ir.schedule.fusions import programs_in
-from tessera.ir.schedule.op_effects import all_effects
+from tessera.ir.schedule.host_program.accesses import all_effects
+from tessera.ir.schedule.host_program.aliasing import ANNOTATIONS, overwritten_by, unaliased
+from tessera.ir.schedule.plan import programs_in
+from tessera.ir.schedule.typed_ops import CollectiveStartOp, CollectiveWaitOp
 from tessera.types.effect import Effects, may_swap
 
 KNOB = "collectives.overlap"
 
-_NOTES = ("tsched.tile", "tsched.layout", "tsched.collective")
-"""Ops that say something of a value, and stay behind it."""
 _UNORDERED = ("memory", "random")
-"""Values of a plan say who needs whose memory, and draws depend on their keys alone."""
+"""Effects that order nothing here: values of a plan say who needs whose memory, and draws depend on keys alone."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +30,9 @@ class OverlapCollectives(Pass):
 
     Before: `%a = tsched.collective_start %x`, `%b = tsched.collective_wait %x, %a`, `%c = tsched.fuse @k(%y)`. After:
     the group stands between the two. What a start needs comes first, then the start, then what needs no wait, and the
-    waits where nothing else is left. Collectives start in the order they had, and whatever meets the outside world
-    stays in order with all of them. Every value is computed from the same values, so no bit changes. The choice
-    `collectives.overlap` turns it off.
+    waits where nothing else is left. Collectives start in the order they had, and input and output stay in order with
+    all of them. Every value is computed from the same values, so no bit changes. The choice `collectives.overlap` turns
+    it off.
     """
 
     chooser: Chooser = field(default_factory=StaticChooser)
@@ -41,7 +40,7 @@ class OverlapCollectives(Pass):
     def run(self, module: ModuleOp) -> None:
         functions = symbol_table(module)
         for program in programs_in(module):
-            blocks = list(dict.fromkeys(op.parent for op in program.walk() if op.name == START))
+            blocks = list(dict.fromkeys(op.parent for op in program.walk() if isinstance(op, CollectiveStartOp)))
             if blocks and self.chooser.choose(KNOB, (True, False), {}).value:
                 for block in blocks:
                     assert block is not None
@@ -59,7 +58,7 @@ def _reorder(block: Block, functions: Mapping[str, SpecOp]) -> None:
 
 
 def _needs(ops: Sequence[Operation], functions: Mapping[str, SpecOp]) -> list[set[int]]:
-    """Of each op, the places of those that must come before it."""
+    """Of each op, the numbers of those that must come before it."""
     makers: dict[SSAValue, int] = {}
     readers: dict[SSAValue, set[int]] = {}
     ordered: list[tuple[int, Effects]] = []
@@ -67,10 +66,10 @@ def _needs(ops: Sequence[Operation], functions: Mapping[str, SpecOp]) -> list[se
     for at, op in enumerate(ops):
         used = set(_used(op))
         needs.append({makers[value] for value in used if value in makers})
-        # What is written over must have been read by all who read it before.
-        needs[at].update(*(readers.get(_memory_of(value), ()) for value in _written_over(op)))
+        # What is written over must have been read by all earlier readers.
+        needs[at].update(*(readers.get(unaliased(value), ()) for value in _written_over(op)))
         for value in used:
-            readers.setdefault(_memory_of(value), set()).add(at)
+            readers.setdefault(unaliased(value), set()).add(at)
         effects = all_effects(op, functions).without(_UNORDERED)
         if effects:
             needs[at] |= {
@@ -82,22 +81,19 @@ def _needs(ops: Sequence[Operation], functions: Mapping[str, SpecOp]) -> list[se
 
 
 def _written_over(op: Operation) -> Iterator[SSAValue]:
-    """The values of a plan whose memory a group, or one inside, takes for its result."""
+    """The values whose memory a group, or one inside, takes for its result."""
     for inner in op.walk():
-        if isinstance(inner, SpecOp) and "in_place" in inner.kinds and inner.value("in_place") >= 0:
-            yield inner.operands[inner.value("in_place")]
-
-
-def _memory_of(value: SSAValue) -> SSAValue:
-    """The value that holds the memory in which another is seen."""
-    while isinstance(value.owner, Operation) and value.owner.name == "tsched.alias":
-        value = value.owner.operands[0]
-    return value
+        old = overwritten_by(inner)
+        if old is not None:
+            yield old
 
 
 def _may_pass(before: Operation, after: Operation) -> bool:
-    """Whether one of two is a wait, which no other collective waits for: ranks meet where they start."""
-    return any(one.name == WAIT and "io" not in _kinds(other) for one, other in ((before, after), (after, before)))
+    """Whether one of two is a wait, which may pass other collectives: ranks are matched where those start."""
+    return any(
+        isinstance(one, CollectiveWaitOp) and "io" not in _kinds(other)
+        for one, other in ((before, after), (after, before))
+    )
 
 
 def _kinds(op: Operation) -> set[str]:
@@ -111,7 +107,7 @@ def _used(op: Operation) -> Iterator[SSAValue]:
 
 
 def _order(ops: Sequence[Operation], needs: Sequence[set[int]]) -> list[Operation]:
-    """The ops one by one, of those that can come next always the most urgent."""
+    """The ops in a topological order that takes the most urgent of those that are ready."""
     left = [set(one) for one in needs]
     users: list[list[int]] = [[] for _ in ops]
     for at, one in enumerate(needs):
@@ -121,14 +117,14 @@ def _order(ops: Sequence[Operation], needs: Sequence[set[int]]) -> list[Operatio
     ready = {at for at, one in enumerate(left) if not one}
     found: list[Operation] = []
     while ready:
-        at = min(ready, key=lambda place: (_rank(ops[place], place in leading), place))
+        at = min(ready, key=lambda number: (_rank(ops[number], number in leading), number))
         ready.discard(at)
         found.append(ops[at])
         for user in users[at]:
             left[user].discard(at)
             if not left[user]:
                 ready.add(user)
-    assert len(found) == len(ops), "what ops need goes in a circle"
+    assert len(found) == len(ops), "ops depend on each other in a cycle"
     return found
 
 
@@ -136,16 +132,16 @@ def _leading(ops: Sequence[Operation], needs: Sequence[set[int]]) -> set[int]:
     """The ops that some start has to wait for."""
     found: set[int] = set()
     for at in range(len(ops) - 1, -1, -1):
-        if ops[at].name == START or at in found:
+        if isinstance(ops[at], CollectiveStartOp) or at in found:
             found |= needs[at]
     return found
 
 
 def _rank(op: Operation, leads: bool) -> int:
-    if op.name in _NOTES:
+    if isinstance(op, ANNOTATIONS):
         return 0
-    if op.name == START:
+    if isinstance(op, CollectiveStartOp):
         return 1
-    if op.name == WAIT:
+    if isinstance(op, CollectiveWaitOp):
         return 4
     return 2 if leads else 3

@@ -1,4 +1,4 @@
-"""Turn the plan into the host program: values become buffers, groups become calls of their kernels."""
+"""Bufferize the plan into the host program: values become buffers, groups become calls of their kernels."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from tessera.ir.base.infer import needed_checks
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbol_table
-from tessera.ir.schedule.fusions import programs_in
-from tessera.ir.schedule.host_builder import HostBuilder, tensor_of
-from tessera.ir.schedule.in_place import donated_in, root_of
-from tessera.ir.schedule.lifetimes import insert_frees
+from tessera.ir.schedule.host_program.aliasing import donated_in, insert_frees, root_of
+from tessera.ir.schedule.host_program.builder import HostBuilder
+from tessera.ir.schedule.plan import programs_in, tensor_of
 
 
 @dataclass(frozen=True)
 class PlaceBuffers(Pass):
-    """Give every value memory: a result of the program its own, all others an `alloc` that lives until its last use.
+    """Give every value a buffer: a result of the program its own, all others an `alloc` that is freed at the last use.
 
     Before: `%a = tsched.fuse @k(%x)`. After: `%a = tsched.alloc` and `tsched.call @k(%x, %a) sizes = [B]`. A result
-    that is `in_place` has the memory of its operand. An argument that its caller has given up is returned as it lies.
+    that is `in_place` has the memory of its operand. A donated argument is returned without a copy.
     """
 
     def run(self, module: ModuleOp) -> None:
@@ -43,7 +42,7 @@ def _place(program: SpecOp, kernels: Mapping[str, SpecOp]) -> None:
         builder.values[argument] = builder.add_argument(tensor_of(argument), argument.name_hint)
     last, donated = old.last_op, donated_in(program)
     assert last is not None
-    is_there = builder.aim(old, last.operands, range(len(last.operands)))
+    is_there = builder.set_targets(old, last.operands, range(len(last.operands)))
     builder.translate(old)
     returned: list[SSAValue] = []
     taken = set[SSAValue]()
@@ -53,7 +52,7 @@ def _place(program: SpecOp, kernels: Mapping[str, SpecOp]) -> None:
             taken.add(root)
         elif not done:
             # An input, a constant, or the same value twice has no memory of its own to be returned in.
-            target = builder.room(tensor_of(output), number)
+            target = builder.allocate(tensor_of(output), number)
             builder.emit("copy", [buffer, target])
             buffer = target
         returned.append(buffer)

@@ -1,4 +1,4 @@
-"""Place all temporaries of a program in one workspace, reusing what is no longer needed."""
+"""Place all temporaries of a program in one workspace, reusing memory that is no longer needed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from xdsl.ir import Block, SSAValue
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import BufferAttr
-from tessera.ir.schedule.fusions import programs_in
-from tessera.ir.schedule.memory import Life, lay_out
+from tessera.ir.schedule.host_program.memory import Lifetime, lay_out
+from tessera.ir.schedule.plan import programs_in
+from tessera.ir.schedule.typed_ops import AllocOp, FreeOp
 
 
 @dataclass(frozen=True)
@@ -19,28 +20,28 @@ class PlanMemory(Pass):
     """Give every `alloc` of the workspace its offset, and the program the bytes that it needs.
 
     Before: `%a = tsched.alloc`. After: `%a = tsched.alloc {offset = 4*B}` in a `tsched.module` with `workspace`.
-    Buffers whose lives do not meet may share bytes. A buffer made inside a loop lives for one round of it.
+    Buffers whose lifetimes are disjoint may share bytes. A buffer allocated in a loop lives for one iteration.
     """
 
     def run(self, module: ModuleOp) -> None:
         for program in programs_in(module):
-            allocs, lives = lives_in(program)
-            layout = lay_out(lives)
+            allocs, lifetimes = lifetimes_in(program)
+            layout = lay_out(lifetimes)
             for op, offset in zip(allocs, layout.offsets, strict=True):
-                op.set_value("offset", offset)
+                op.offset = offset
             program.set_value("workspace", layout.total)
 
 
-def lives_in(program: SpecOp) -> tuple[list[SpecOp], list[Life]]:
-    """The allocations of the workspace, and the life of each on the clock of a walk through the program."""
+def lifetimes_in(program: SpecOp) -> tuple[list[AllocOp], list[Lifetime]]:
+    """The allocations of the workspace, and the lifetime of each in steps of a walk through the program."""
     walk = _Clock()
     walk.block(program.regions[0].block)
-    lives = [
-        Life(op.result.type.data.bytes, walk.starts[op.result], walk.ends.get(op.result, walk.now))
+    lifetimes = [
+        Lifetime(op.result.type.data.bytes, walk.starts[op.result], walk.ends.get(op.result, walk.now))
         for op in walk.allocs
         if isinstance(op.result.type, BufferAttr)
     ]
-    return walk.allocs, lives
+    return walk.allocs, lifetimes
 
 
 class _Clock:
@@ -48,7 +49,7 @@ class _Clock:
 
     def __init__(self) -> None:
         self.now = 0
-        self.allocs: list[SpecOp] = []
+        self.allocs: list[AllocOp] = []
         self.starts: dict[SSAValue, int] = {}
         self.ends: dict[SSAValue, int] = {}
 
@@ -56,10 +57,10 @@ class _Clock:
         for op in block.ops:
             assert isinstance(op, SpecOp)
             self.now += 1
-            if op.name == "tsched.alloc" and op.value("output") < 0:
+            if isinstance(op, AllocOp) and op.output < 0:
                 self.allocs.append(op)
                 self.starts[op.result] = self.now
-            elif op.name == "tsched.free":
-                self.ends[op.operands[0]] = self.now
+            elif isinstance(op, FreeOp):
+                self.ends[op.buffer] = self.now
             for region in op.regions:
                 self.block(region.block)

@@ -1,4 +1,4 @@
-"""Write a program down in another order that means the same."""
+"""Reorder the launches of a program at random, in a way that keeps its meaning: for tests of the launch order."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from xdsl.ir import Block
 
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbol_table
-from tessera.ir.schedule.accesses import Memory
-from tessera.ir.schedule.fusions import programs_in
-from tessera.ir.schedule.launch_order import ops_of, order_in
+from tessera.ir.schedule.host_program.accesses import Memory
+from tessera.ir.schedule.host_program.launch_order import ops_of, order_in
+from tessera.ir.schedule.plan import programs_in
 
 
 @dataclass(frozen=True)
 class ReorderLaunches(Pass):
-    """Draw an order of the ops of each block from those that keep every arc; `seed` says which.
+    """Draw a topological order of the ops of each block; `seed` says which.
 
     Before: `call @f(%x, %a)`, `call @g(%y, %b)`. After, for some seeds: `call @g(%y, %b)`, `call @f(%x, %a)`.
     """
@@ -29,7 +29,7 @@ class ReorderLaunches(Pass):
         for program in programs_in(module):
             memory = Memory(program, kernels)
             blocks = [region.block for op in program.walk() for region in op.regions]
-            orders = [(block, order_in(block, memory).drawn(random)) for block in blocks]
+            orders = [(block, order_in(block, memory).draw(random)) for block in blocks]
             for block, order in orders:
                 _rewrite(block, order)
 

@@ -15,7 +15,7 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.dialect import DIALECT
-from tessera.ir.schedule.fusions import programs_in
+from tessera.ir.schedule.plan import programs_in
 from tessera.ir.tile.language import buffer_type
 from tessera.ir.tile.watch import Site, Watch, watch
 from tessera.types.dim import Dim

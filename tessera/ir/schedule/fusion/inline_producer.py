@@ -1,0 +1,161 @@
+"""A map group with one reader is computed there, in place of being written and read again, where that costs no more.
+
+Asked last, once every record has a group, from the end of the program to its beginning, so that chains of cheap values
+collapse into their reader. The reader may compute a value several times for each element (a contraction reads operands
+once for every block, a row group once for every pass): then only conversions that its loads do anyway, or a few flops,
+are worth it. A map of the same size, or an assembly, computes each value once, as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tessera.ir.base.tape import Record
+from tessera.ir.schedule.emit.evaluate import spec_of
+from tessera.ir.schedule.emit.tile_copies import axes_of, is_walkable, operand_at
+from tessera.ir.schedule.grouping import FusionRule, Group, Groups, Site, When
+from tessera.ir.schedule.kinds.contraction import accumulator, layout_of
+from tessera.ir.schedule.program import CHEAP, is_conversion
+from tessera.ir.tile.facets import Assembly, Contraction, ContractionMaps, Gather, Pointwise, Reduction
+from tessera.types.dim import product
+from tessera.types.dtype import f32
+from tessera.types.policy import tf32
+from tessera.types.promotion import holds
+
+
+class InlineProducer(FusionRule):
+    """Before: `%1 = map group`, `%2 = contraction group of %1`. After: one contraction group that computes `%1`."""
+
+    when = When.FORMED
+    order = 60
+
+    def __init__(self, groups: Groups) -> None:
+        super().__init__(groups)
+        self.readers, self.records = self.program.readers, self.program.tape.records
+        self._operands: set[int] = set()
+        """Inlined records that an operand of a contraction is computed by."""
+
+    def targets(self, site: Site) -> Iterable[Group]:
+        if site.group is None or not site.group.kind.can_inline:
+            return []
+        reader = self._only_reader(site.group)
+        return [] if reader is None else [reader]
+
+    def cost(self, site: Site, group: Group) -> tuple[int, ...]:
+        """Flops for one element that are done more often than before: none where each value is still computed once."""
+        assert site.group is not None
+        records = [self.records[number] for number in site.group.records]
+        if group.kind.reads_once or self._are_copied(records):
+            return (0,)
+        # A value of the same size that is read by one index map is computed as often as before.
+        results = {result for record in records for result in record.results}
+        inside = site.group.records
+        reads = {read for value in results for number, read in self.readers.get(value, ()) if number not in inside}
+        is_once = group.kind.computes_once or self._is_promised(group)
+        if is_once and product(site.group.shape) == product(group.shape) and len(reads) == 1:
+            return (0,)
+        return (sum(getattr(spec_of(record).lower, "flops", 0) for record in records),)
+
+    def matches(self, site: Site, group: Group) -> bool:
+        inner = site.group
+        assert inner is not None
+        if not self.groups.is_allowed(inner):
+            return False
+        facets = [spec_of(self.records[number]).lower for number in inner.records]
+        if not all(isinstance(facet, Pointwise) for facet in facets):
+            return False
+        (flops,) = self.cost(site, group)
+        is_light = all(not facet.expensive and facet.flops <= CHEAP for facet in facets)
+        most = 4 * CHEAP if product(inner.shape) == product(group.shape) else CHEAP // 2
+        return not flops or (is_light and flops <= most)
+
+    def apply(self, site: Site, group: Group) -> None:
+        assert site.group is not None
+        for number in site.group.records:
+            self.groups.inlined.update(self.records[number].results)
+        if any(self._is_operand(number) for number in site.group.records):
+            self._operands.update(site.group.records)
+        super().apply(site, group)
+
+    def _only_reader(self, group: Group) -> Group | None:
+        """The group that alone reads a group's values; None where there are more, or they must lie in memory."""
+        found: dict[int, Group] = {}
+        for number in group.records:
+            for result in self.records[number].results:
+                if result in self.program.kept:
+                    return None
+                for reader, read in self.readers.get(result, ()):
+                    if read.in_memory or not self._may_read(reader, group):
+                        return None
+                    found[self.groups.owner[reader].number] = self.groups.owner[reader]
+        found.pop(group.number, None)
+        return next(iter(found.values())) if len(found) == 1 else None
+
+    def _may_read(self, number: int, group: Group) -> bool:
+        """Whether a record can have the group's values computed for it, rather than in memory."""
+        record = self.records[number]
+        lower = spec_of(record).lower
+        if isinstance(lower, Contraction) and all(self._is_copied(self.records[own], record) for own in group.records):
+            return True
+        if isinstance(lower, Contraction) or number in self._operands:
+            return all(self._may_convert(self.records[own], record) for own in group.records)
+        return isinstance(lower, Pointwise | Gather | Reduction | Assembly)
+
+    def _is_operand(self, number: int) -> bool:
+        """Whether a contraction reads what a record gives, maybe through conversions that are inlined already."""
+        readers = {reader for value in self.records[number].results for reader, _ in self.readers.get(value, ())}
+        is_read = any(isinstance(spec_of(self.records[reader]).lower, Contraction) for reader in readers)
+        return is_read or not readers.isdisjoint(self._operands)
+
+    def _may_convert(self, conversion: Record, reader: Record) -> bool:
+        """Whether an operand may be converted as it is loaded: it is cast once, to the accumulator's dtype."""
+        tape = self.program.tape
+        if not is_conversion(conversion):
+            return False
+        source, target = (tape.types[v].dtype for v in (conversion.operands[0], conversion.results[0]))
+        is_contraction = isinstance(spec_of(reader).lower, Contraction)
+        return holds(target, source) or (is_contraction and target is accumulator(tape, reader))
+
+    def _is_copied(self, rounding: Record, contraction: Record) -> bool:
+        """Whether TMA rounds an operand as it copies it: to tf32, where K is the contiguous dim."""
+        lower, facet = spec_of(rounding).lower, spec_of(contraction).lower
+        outer = self.program.rounded
+        if outer is None or not isinstance(lower, Pointwise) or lower.rounds_to is None:
+            return False
+        tape = self.program.tape
+        is_plain = lower.rounds_to(rounding.attributes) == tf32.name and tape.types[rounding.operands[0]].dtype is f32
+        maps = facet.maps([tape.types[operand] for operand in contraction.operands], contraction.attributes)
+        layout = layout_of(tape, contraction, maps, outer)
+        is_transposed = layout["is_rhs_n_major"] or layout["is_lhs_m_major"] or layout["is_windowed"]
+        return (
+            is_plain
+            and layout["mode"] == tf32.name
+            and not is_transposed
+            and self._is_whole(rounding, contraction, maps)
+        )
+
+    def _is_whole(self, rounding: Record, contraction: Record, maps: ContractionMaps) -> bool:
+        """Whether what is rounded is f32 in memory, read along whole dims as copies of tiles need it."""
+        program = self.program
+        for number in (0, 1):
+            for own in program.trace(contraction.operands[number], operand_at(maps, number)):
+                found = program.trace(rounding.operands[0], own.at) if own.value in rounding.results else ()
+                for read in found:
+                    type, axes = program.type(read.value), axes_of(maps, number)
+                    if type.dtype is not f32 or not is_walkable(read.at, type.shape, axes, number == 1):
+                        return False
+        return True
+
+    def _is_promised(self, group: Group) -> bool:
+        """Whether a group was promised to be one kernel, with all that it alone reads."""
+        facets = [spec_of(self.records[number]).lower for number in group.records]
+        return any(isinstance(lower, Pointwise) and lower.is_promise for lower in facets)
+
+    def _are_copied(self, records: Sequence[Record]) -> bool:
+        """Whether records are roundings that cost nothing where they are read."""
+        readers = [self.records[one] for record in records for one, _ in self.readers.get(record.results[0], ())]
+        is_known = bool(readers) and all(isinstance(spec_of(one).lower, Contraction) for one in readers)
+        return is_known and all(self._is_copied(record, reader) for record in records for reader in readers)
+
+
+RULE = InlineProducer

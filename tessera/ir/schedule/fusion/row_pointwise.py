@@ -1,0 +1,37 @@
+"""A pointwise op or gather joins the row group that it reads, as a value of the row or of the full space.
+
+`m = max(x, axis=1); y = x - m`: the subtraction reads `m` at the row of each element, which is where the group computes
+it, so softmax, norms and what follows them are one kernel. An op that reads the group anywhere else (another row, a
+transpose) does not fit, and reads it from memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tessera.ir.schedule.grouping import FusionRule, Group, Site, When
+from tessera.ir.tile.facets import Gather, Pointwise
+
+
+class RowPointwise(FusionRule):
+    """Before: `%1 = row group`, `%2 = tgraph.sub %x, %1`. After: one row group with both."""
+
+    when = When.RECORD
+    order = 20
+
+    def targets(self, site: Site) -> Iterable[Group]:
+        is_pointwise = isinstance(site.facet, Pointwise | Gather)
+        return [one for one in self.groups.sources(site.reads) if is_pointwise and one.space is not None]
+
+    def cost(self, site: Site, group: Group) -> tuple[int, ...]:
+        # The latest of several: what is computed last is read while it is still in registers.
+        return 0, -group.number
+
+    def matches(self, site: Site, group: Group) -> bool:
+        reads = self.groups.reads_from(group, site.reads)
+        assert group.space is not None
+        is_computed = not any(read.in_memory for read in reads)
+        return is_computed and group.space.role_of(self.program, site.shape, reads) is not None
+
+
+RULE = RowPointwise

@@ -1,0 +1,244 @@
+"""Building host programs: one buffer for each value of a plan, and kernel calls in place of its groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from xdsl.ir import Block, OpResult, SSAValue
+
+from tessera.ir.base.dialect_of import make
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import BufferAttr
+from tessera.ir.schedule.dialect import DIALECT
+from tessera.ir.schedule.host_program.aliasing import insert_frees, overwritten_by, root_of
+from tessera.ir.schedule.plan import tensor_of
+from tessera.ir.schedule.typed_ops import (
+    CallbackOp,
+    CollectiveStartOp,
+    CollectiveWaitOp,
+    ForOp,
+    FuseOp,
+    IfOp,
+    TileOp,
+    WhileOp,
+)
+from tessera.types.dim import Dim
+from tessera.types.tensor_type import TensorType
+
+_MAKERS = (FuseOp, IfOp, ForOp, CallbackOp, CollectiveWaitOp)
+"""Ops that can compute a result into a buffer that is chosen for them."""
+
+
+class HostBuilder:
+    """A host program being built from a plan.
+
+    `values` gives the buffer of each value of the plan. `targets` holds values that are to be computed into given
+    memory: a buffer, or the number of a result of the program.
+    """
+
+    def __init__(self, kernels: Mapping[str, SpecOp], outer: HostBuilder | None = None) -> None:
+        self.kernels = kernels
+        self.block = Block()
+        self.values: dict[SSAValue, SSAValue] = {} if outer is None else dict(outer.values)
+        self.targets: dict[SSAValue, SSAValue | int] = {}
+
+    def emit(
+        self,
+        name: str,
+        operands: Sequence[SSAValue] = (),
+        values: Mapping[str, Any] | None = None,
+        types: Any = (),
+        regions: Sequence[Block] = (),
+        like: SpecOp | None = None,
+    ) -> SpecOp:
+        span = like.span if like is not None else None
+        op = make(DIALECT[name], list(operands), values, types=types, regions=regions, span=span)
+        self.block.add_op(op)
+        return op
+
+    def add_argument(self, type: TensorType, name: str | None = None) -> SSAValue:
+        """One more argument of the block."""
+        new = self.block.insert_arg(BufferAttr.of(type), len(self.block.args))
+        new.name_hint = name
+        return new
+
+    def allocate(self, type: TensorType, output: int = -1) -> SSAValue:
+        """A new buffer for a tensor; `output` is the result of the program that it holds."""
+        return self.emit("alloc", (), {"output": output}, [BufferAttr.of(type)]).result
+
+    def _buffer_for(self, value: SSAValue) -> SSAValue:
+        """The buffer that a value is computed into."""
+        target = self.targets.get(value, -1)
+        return self.allocate(tensor_of(value), target) if isinstance(target, int) else target
+
+    def set_targets(self, block: Block, values: Sequence[SSAValue], targets: Sequence[SSAValue | int]) -> list[bool]:
+        """Have values that a block defines, themselves or in another shape, computed into given buffers.
+
+        Says for each whether that is possible; the others must be copied there.
+        """
+        found: list[bool] = []
+        for value, target in zip(values, targets, strict=True):
+            root = root_of(value)
+            found.append(_can_target(block, root) and root not in self.targets)
+            if found[-1]:
+                self.targets[root] = target
+        return found
+
+    def translate(self, block: Block) -> None:
+        """Build what a block of the plan does, up to its terminator."""
+        for op in block.ops:
+            assert isinstance(op, SpecOp)
+            if op.spec.is_terminator:
+                continue
+            if isinstance(op, FuseOp):
+                self._call(op)
+            elif isinstance(op, CallbackOp):
+                self._call_back(op)
+            elif isinstance(op, CollectiveStartOp | CollectiveWaitOp):
+                self._collective(op)
+            elif isinstance(op, TileOp):
+                self.emit("tile", [self.values[op.group]], op.values())
+            elif isinstance(op, IfOp):
+                self._if(op)
+            elif isinstance(op, WhileOp):
+                self._while(op)
+            elif isinstance(op, ForOp):
+                self._for(op)
+            else:
+                # What is left makes a value from values without a kernel: constants and other shapes.
+                types = [BufferAttr.of(tensor_of(result)) for result in op.results]
+                new = self.emit(op.spec.short_name, [self.values[v] for v in op.operands], op.values(), types, like=op)
+                self.values.update(zip(op.results, new.results, strict=True))
+
+    def _call(self, fuse: FuseOp) -> None:
+        old = overwritten_by(fuse)
+        for result in fuse.results:
+            is_old = old is not None and result.index == 0
+            self.values[result] = self.values[fuse.operands[fuse.in_place]] if is_old else self._buffer_for(result)
+        buffers = [self.values[value] for value in (*fuse.operands, *fuse.results)]
+        sizes = dict(fuse.sizes)
+        for number, name in enumerate(fuse.kernels):
+            kernel = self.kernels[name]
+            values = {
+                "kernel": name,
+                "sizes": tuple(Dim.of(sizes.get(size, size)) for size in kernel.value("symbols")),
+                # What a group costs is an attribute of its first kernel alone.
+                **{name: fuse.value(name) if number == 0 else None for name in ("flops", "bytes", "time")},
+            }
+            self.emit("call", buffers, values, like=fuse)
+
+    def _call_back(self, op: CallbackOp) -> None:
+        for result in op.results:
+            self.values[result] = self._buffer_for(result)
+        buffers = [self.values[value] for value in (*op.operands, *op.results)]
+        self.emit("callback", buffers, {**op.values(), "outputs": len(op.results)}, like=op)
+
+    def _collective(self, op: CollectiveStartOp | CollectiveWaitOp) -> None:
+        """The received buffer exists from the start on; the wait names both, so that both are alive until then."""
+        if isinstance(op, CollectiveStartOp):
+            (wait,) = [use.operation for use in op.results[0].uses if isinstance(use.operation, CollectiveWaitOp)]
+            self.values[op.results[0]] = self._buffer_for(wait.results[0])
+        else:
+            self.values[op.results[0]] = self.values[op.operands[1]]
+        buffers = [self.values[op.operands[0]], self.values[op.results[0]]]
+        self.emit(op.spec.short_name, buffers, op.values(), like=op)
+
+    # Control flow: bodies are blocks of their own, which write to buffers allocated around them.
+
+    def _inside(self, block: Block, arguments: Sequence[SSAValue] = ()) -> HostBuilder:
+        """A builder for a body, with a buffer for each argument of the plan's body."""
+        inner = HostBuilder(self.kernels, self)
+        for argument in arguments:
+            inner.values[argument] = inner.add_argument(tensor_of(argument))
+        return inner
+
+    def fill(self, block: Block, targets: Sequence[SSAValue]) -> None:
+        """Build a body of the plan whose results go to given buffers, and end it."""
+        last = block.last_op
+        assert last is not None
+        is_there = self.set_targets(block, last.operands, targets)
+        self.translate(block)
+        for value, target, done in zip(last.operands, targets, is_there, strict=True):
+            if not done:
+                self.emit("copy", [self._reshaped(self.values[value], target), target])
+        self.emit("yield")
+        insert_frees(self.block)
+
+    def _reshaped(self, source: SSAValue, target: SSAValue) -> SSAValue:
+        return source if source.type == target.type else self.emit("alias", [source], types=[target.type]).result
+
+    def _if(self, op: IfOp) -> None:
+        targets = [self._buffer_for(result) for result in op.results]
+        self.values.update(zip(op.results, targets, strict=True))
+        blocks: list[Block] = []
+        for region in op.regions:
+            inner = self._inside(region.block)
+            inner.fill(region.block, targets)
+            blocks.append(inner.block)
+        self.emit("if", [self.values[op.operands[0]]], regions=blocks, like=op)
+
+    def _pairs(self, values: Sequence[SSAValue]) -> tuple[list[SSAValue], list[SSAValue]]:
+        """Two buffers for each carried value: the first holds where it starts, the second its next."""
+        current: list[SSAValue] = []
+        for value in values:
+            if self._is_last_use(value):
+                current.append(self.values[value])
+                continue
+            start = self.allocate(tensor_of(value))
+            self.emit("copy", [self.values[value], start])
+            current.append(start)
+        return current, [self.allocate(tensor_of(value)) for value in values]
+
+    def _is_last_use(self, value: SSAValue) -> bool:
+        """Whether the one use of a value is where it is carried into a loop, which may then have its memory."""
+        if not isinstance(value, OpResult) or not isinstance(value.owner, FuseOp) or value in self.targets:
+            return False
+        uses = [use for use in value.uses if not isinstance(use.operation, TileOp)]
+        return len(uses) == 1 and uses[0].operation.parent is value.owner.parent
+
+    def _while(self, op: WhileOp) -> None:
+        current, following = self._pairs(op.operands)
+        tests, body = (region.block for region in op.regions)
+        tester = self._inside(tests, tests.args)
+        tester.translate(tests)
+        last = tests.last_op
+        assert last is not None
+        tester.emit("yield", [tester.values[last.operands[0]]])
+        insert_frees(tester.block)
+        inner = self._inside(body, body.args)
+        inner.fill(body, [inner.add_argument(tensor_of(argument)) for argument in body.args])
+        types = [buffer.type for buffer in current]
+        new = self.emit("while", [*current, *following], {}, types, [tester.block, inner.block], like=op)
+        self.values.update(zip(op.results, new.results, strict=True))
+
+    def _for(self, op: ForOp) -> None:
+        """Operands: bounds and the index (or neither), the carried twice, what is scanned, what is stacked."""
+        body = op.regions[0].block
+        count = op.carried
+        bounds = list(op.operands[:2]) if op.length is None else []
+        rest = op.operands[len(bounds) :]
+        current, following = self._pairs(rest[:count])
+        index = [self.allocate(tensor_of(body.args[0]))] if bounds else []
+        stacked = [self._buffer_for(result) for result in op.results[count:]]
+        inner = self._inside(body, body.args[: len(index) + count])
+        targets = [inner.add_argument(tensor_of(value)) for value in rest[:count]]
+        for argument in body.args[len(index) + count :]:
+            inner.values[argument] = inner.add_argument(tensor_of(argument))
+        rows = [tensor_of(result).with_shape(tensor_of(result).shape[1:]) for result in op.results[count:]]
+        targets += [inner.add_argument(row) for row in rows]
+        inner.fill(body, targets)
+        operands = [*(self.values[value] for value in bounds), *index, *current, *following]
+        operands += [*(self.values[value] for value in rest[count:]), *stacked]
+        values = {**op.values(), "stacked": len(stacked)}
+        new = self.emit("for", operands, values, [b.type for b in current], [inner.block], like=op)
+        self.values.update(zip(op.results, [*new.results, *stacked], strict=True))
+
+
+def _can_target(block: Block, value: SSAValue) -> bool:
+    """Whether an op of a block defines a value, and can compute it into a given buffer."""
+    if not isinstance(value, OpResult) or value.owner.parent is not block:
+        return False
+    op = value.owner
+    # What a loop carries ends in one of two buffers; which one is known only when it runs.
+    return isinstance(op, _MAKERS) and (not isinstance(op, ForOp) or value.index >= op.carried)

@@ -1,0 +1,381 @@
+"""`LaunchOrder`: the dependency DAG of a host program, and nothing else, as a value that can be checked.
+
+Nodes are the ops of a program or of a body in it, in program order; an op of control flow is one node, with a DAG for
+each of its bodies. An arc leads from a node to one that reads what it wrote, or writes what it read or wrote: in memory
+as it was planned, so that bytes which are reused order their old users before the new ones. Effects that may not be
+swapped have arcs too. Any topological order gives the same bits, which tests check by running random ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from random import Random
+
+from xdsl.ir import Block, Operation
+
+from tessera.diagnostics.codes import ScheduleError
+from tessera.diagnostics.error import HERE
+from tessera.diagnostics.span import Span
+from tessera.ir.base.op import SpecOp
+from tessera.ir.schedule.host_program.accesses import WORKSPACE, ByteRange, Memory
+from tessera.ir.schedule.typed_ops import CallbackOp, CallOp, FuseOp, GuardOp
+from tessera.types.dim import Dim
+from tessera.types.effect import PURE, Effects, may_swap
+from tessera.types.frozen import frozen
+
+_QUIET = ("guard", "alloc", "alias", "constant", "free", "tile", "layout", "collective", "pipeline")
+"""Ops at which nothing is launched."""
+
+
+@frozen
+class Node:
+    """One op: its name, the kernel that it runs if it does, and what it touches."""
+
+    number: int
+    what: str
+    name: str
+    reads: tuple[ByteRange, ...] = ()
+    writes: tuple[ByteRange, ...] = ()
+    effects: Effects = PURE
+    time: Dim | None = None
+    """Nanoseconds, by the static model."""
+    needs: tuple[int, ...] = ()
+    """Nodes before it whatever they touch: those that define a value it uses, and guards."""
+    span: Span | None = None
+    inner: tuple[LaunchOrder, ...] = ()
+
+    @property
+    def is_launch(self) -> bool:
+        """Whether something runs at it."""
+        return self.what not in _QUIET
+
+    def conflict_with(self, other: Node) -> tuple[ByteRange, ByteRange] | None:
+        """Two ranges that may share a byte, of which at least one is written."""
+        written = ((own, its) for own in self.writes for its in (*other.writes, *other.reads))
+        read = ((own, its) for own in self.reads for its in other.writes)
+        return next(((own, its) for own, its in (*written, *read) if own.may_overlap(its)), None)
+
+    def __str__(self) -> str:
+        return f"{self.number} {self.what} {self.name}" if self.name != self.what else f"{self.number} {self.what}"
+
+
+@frozen
+class LaunchOrder:
+    """The nodes of a block in program order, and its arcs: pairs (earlier, later) of node numbers."""
+
+    nodes: tuple[Node, ...]
+    arcs: frozenset[tuple[int, int]]
+
+    def before(self) -> list[int]:
+        """For each node all that come before it, as bits; raises ScheduleError (T0401) where arcs form a cycle."""
+        found: list[int] = [0] * len(self.nodes)
+        for number in self._sorted():
+            for earlier in self._predecessors(number):
+                found[number] |= found[earlier] | 1 << earlier
+        return found
+
+    def _predecessors(self, number: int) -> list[int]:
+        return self._tables()[0][number]
+
+    def _tables(self) -> tuple[list[list[int]], list[list[int]]]:
+        """The predecessors and the successors of each node."""
+        key = (len(self.nodes), self.arcs)
+        found = _TABLES.get(key)
+        if found is None:
+            behind: list[list[int]] = [[] for _ in self.nodes]
+            ahead: list[list[int]] = [[] for _ in self.nodes]
+            for first, second in sorted(self.arcs):
+                behind[first].append(second)
+                ahead[second].append(first)
+            if len(_TABLES) > _KEPT:
+                _TABLES.clear()
+            found = _TABLES[key] = (ahead, behind)
+        return found
+
+    def _sorted(self, choose: Callable[[list[int]], int] = lambda ready: ready.index(min(ready))) -> list[int]:
+        """A topological order; `choose` picks from the nodes that are ready, by default the first in program order."""
+        ahead, behind = self._tables()
+        missing = [len(one) for one in ahead]
+        ready = [number for number, count in enumerate(missing) if not count]
+        found: list[int] = []
+        while ready:
+            at = choose(ready)
+            ready[at], ready[-1] = ready[-1], ready[at]
+            number = ready.pop()
+            found.append(number)
+            for later in behind[number]:
+                missing[later] -= 1
+                if not missing[later]:
+                    ready.append(later)
+        if len(found) < len(self.nodes):
+            stuck = [str(node) for node in self.nodes if missing[node.number]]
+            raise ScheduleError(
+                f"launches wait for each other in a cycle: {', '.join(stuck)}",
+                fix="an arc leads from a node to a later one",
+            )
+        return found
+
+    def draw(self, random: Random) -> list[int]:
+        """Some topological order: at each step any node that is ready."""
+        return self._sorted(lambda ready: random.randrange(len(ready)))
+
+    def without(self, arc: tuple[int, int]) -> LaunchOrder:
+        """The same without an arc."""
+        return LaunchOrder(self.nodes, self.arcs - {arc})
+
+    def reduce(self) -> LaunchOrder:
+        """The transitive reduction: the same order with the fewest arcs."""
+        before = self.before()
+        kept: set[tuple[int, int]] = set()
+        rank = {number: at for at, number in enumerate(self._sorted())}
+        for node in self.nodes:
+            known = 0
+            for earlier in sorted(self._predecessors(node.number), key=rank.__getitem__, reverse=True):
+                if not known >> earlier & 1:
+                    kept.add((earlier, node.number))
+                    known |= before[earlier] | 1 << earlier
+        return LaunchOrder(self.nodes, frozenset(kept))
+
+    def launches(self) -> LaunchOrder:
+        """The order of launches alone, with numbers of its own and no arc that others imply."""
+        before = self.before()
+        numbers = {number: at for at, number in enumerate(n.number for n in self.nodes if n.is_launch)}
+        rank = {number: at for at, number in enumerate(self._sorted())}
+        every = sum(1 << number for number in numbers)
+        arcs: set[tuple[int, int]] = set()
+        for late in numbers:
+            earlier = before[late] & every
+            while earlier:
+                # The last of them in a topological order comes before no other of them.
+                last = max(_bits(earlier), key=rank.__getitem__)
+                arcs.add((numbers[last], numbers[late]))
+                earlier &= ~(before[last] | 1 << last)
+        nodes = tuple(_numbered(self.nodes[number], at) for number, at in numbers.items())
+        return LaunchOrder(nodes, frozenset(arcs))
+
+    def check(self) -> None:
+        """Raises ScheduleError (T0401) unless all that conflict in memory or effects are in program order."""
+        before = self.before()
+        for late in self.nodes:
+            # Of several that are not ordered the nearest is the one whose arc is missing.
+            for early in reversed(self.nodes[: late.number]):
+                if not before[late.number] >> early.number & 1:
+                    _check_pair(early, late, is_reversed=bool(before[early.number] >> late.number & 1))
+            for inner in late.inner:
+                inner.check()
+
+    @property
+    def is_sequential(self) -> bool:
+        """Whether each launch waits for the one before it."""
+        order = self.launches()
+        return all((at, at + 1) in order.arcs for at in range(len(order.nodes) - 1))
+
+    @property
+    def width(self) -> int:
+        """How many launches may run at the same time at most."""
+        before = self.launches().before()
+        matched: dict[int, int] = {}
+
+        def augment(number: int, seen: set[int]) -> bool:
+            for earlier in range(len(before)):
+                if before[number] >> earlier & 1 and earlier not in seen:
+                    seen.add(earlier)
+                    if earlier not in matched or augment(matched[earlier], seen):
+                        matched[earlier] = number
+                        return True
+            return False
+
+        # Dilworth: the largest set of independent launches has as many as the fewest chains that cover the order, and a
+        # maximum matching of launches with predecessors gives those.
+        return len(before) - sum(augment(number, set()) for number in range(len(before)))
+
+    def depths(self) -> list[int]:
+        """For each node the length of the longest path to it; no two nodes of one depth depend on each other."""
+        found = [0] * len(self.nodes)
+        for number in self._sorted():
+            found[number] = max((found[earlier] + 1 for earlier in self._predecessors(number)), default=0)
+        return found
+
+    def critical_path(self, sizes: Mapping[str, int] | None = None) -> tuple[int, ...]:
+        """The longest path through the launches, counted in launches or, with sizes, in estimated time."""
+        order = self.launches()
+        length: list[int] = []
+        last: list[int] = []
+        for node in order.nodes:
+            own = 1 if sizes is None or node.time is None else max(1, node.time.evaluate(sizes))
+            best = max(order._predecessors(node.number), key=lambda number: length[number], default=-1)
+            length.append(own + (length[best] if best >= 0 else 0))
+            last.append(best)
+        found: list[int] = []
+        at = max(range(len(length)), key=length.__getitem__, default=-1)
+        while at >= 0:
+            found.append(at)
+            at = last[at]
+        return tuple(reversed(found))
+
+    def __str__(self) -> str:
+        order = self.launches()
+        longest = len(order.critical_path())
+        head = f"{len(order.nodes)} launches, {self.width} at a time at most, {longest} one after the other at least"
+        return "\n".join((head, *order._lines()))
+
+    def _lines(self) -> Iterator[str]:
+        starts: dict[Dim, int] = {}
+
+        def text(part: ByteRange) -> str:
+            # A symbolic offset is long: it is shown by a number, which those that share it share.
+            is_long = part.memory == WORKSPACE and not part.end.is_static
+            return f"workspace at offset #{starts.setdefault(part.start, len(starts))}" if is_long else str(part)
+
+        for node in self.nodes:
+            after = self._predecessors(node.number)
+            parts = [f"after {', '.join(map(str, after))}"] if after else []
+            read = [part for part in node.reads if part not in node.writes]
+            for verb, ranges in (("reads", read), ("writes", node.writes)):
+                parts += [f"{verb} {', '.join(map(text, ranges))}"] if ranges else []
+            parts += [f"does {node.effects}"] if node.effects else []
+            yield f"  {node}: {'; '.join(parts)}".rstrip(": ")
+            for inner in node.inner:
+                yield from (f"  {line}" for line in str(inner).splitlines())
+
+
+_TABLES: dict[tuple[int, frozenset[tuple[int, int]]], tuple[list[list[int]], list[list[int]]]] = {}
+_KEPT = 256
+"""Tables of arcs kept: tests draw thousands of orders from one."""
+
+
+def _bits(number: int) -> Iterator[int]:
+    while number:
+        yield number.bit_length() - 1
+        number &= ~(1 << number.bit_length() - 1)
+
+
+def _numbered(node: Node, number: int) -> Node:
+    """The node among launches alone, where nothing but launches has a number."""
+    return Node(
+        number, node.what, node.name, node.reads, node.writes, node.effects, node.time, (), node.span, node.inner
+    )
+
+
+def _overlap_text(one: ByteRange, other: ByteRange) -> str:
+    """The bytes that two ranges share, where they are known; both ranges where they are not."""
+    starts, ends = (one.start.value, other.start.value), (one.end.value, other.end.value)
+    if one.memory != other.memory or None in (*starts, *ends):
+        return f"{one} and {other}" if one != other else str(one)
+    start, end = max(value or 0 for value in starts), min(value or 0 for value in ends)
+    return str(ByteRange(one.memory, Dim.constant(start), Dim.constant(end - start)))
+
+
+def _check_pair(early: Node, late: Node, is_reversed: bool) -> None:
+    """Raises where two nodes conflict that nothing orders, or that are ordered the other way."""
+    shared = early.conflict_with(late)
+    if shared is not None:
+        what = f"both touch {_overlap_text(*shared)}"
+    elif early.number in late.needs:
+        what = "are what defines a value, or a guard, and what needs it"
+    elif not may_swap(early.effects, late.effects):
+        what = f"do {early.effects} and {late.effects}, which keep their order"
+    else:
+        return
+    wrong = f"and `{early}` waits for `{late}`" if is_reversed else "and nothing orders them"
+    raise ScheduleError(
+        f"`{early}` and `{late}` {what}, {wrong}",
+        span=late.span or HERE,
+        notes=("an op that reads or overwrites what another touches comes after it in every order",),
+        fix=f"let `{late}` wait for `{early}`: an arc ({early.number}, {late.number})",
+    )
+
+
+def order_of(program: SpecOp, kernels: Mapping[str, SpecOp], scratch: Collection[str] = ()) -> LaunchOrder:
+    """The order of a `tsched.module`; `kernels` are those that it calls, `scratch` those with memory of their own."""
+    return order_in(program.regions[0].block, Memory(program, kernels, scratch))
+
+
+def order_among(nodes: Iterable[Node]) -> LaunchOrder:
+    """The order of nodes that are given in program order."""
+    arcs = _Arcs()
+    found = tuple(nodes)
+    for node in found:
+        arcs.add(node)
+    return LaunchOrder(found, frozenset(arcs.found))
+
+
+def order_in(block: Block, memory: Memory) -> LaunchOrder:
+    """The order of a block of a program."""
+    ops = ops_of(block)
+    numbers: dict[Operation, int] = {op: number for number, op in enumerate(ops)}
+    nodes: list[Node] = []
+    guards: list[int] = []
+    for number, op in enumerate(ops):
+        touched = memory.accesses(op)
+        inner = tuple(order_in(region.block, memory) for region in op.regions)
+        short = op.spec.short_name
+        name = op.kernel if isinstance(op, CallOp) else op.body if isinstance(op, FuseOp) else short
+        time = op.time if isinstance(op, CallOp | FuseOp) else None
+        effects = memory.effects(op) if short not in _QUIET else PURE
+        needs = tuple(sorted({*guards, *(numbers[owner] for owner in _makers(op) if owner in numbers)}))
+        if _is_guard(op):
+            guards.append(number)
+        nodes.append(Node(number, short, name, touched.reads, touched.writes, effects, time, needs, op.span, inner))
+    return order_among(nodes)
+
+
+def ops_of(block: Block) -> list[SpecOp]:
+    """The ops of a block but its terminator."""
+    return [op for op in block.ops if isinstance(op, SpecOp) and not op.spec.is_terminator]
+
+
+def _is_guard(op: SpecOp) -> bool:
+    """Whether an op may end the run, which later ones rely on."""
+    return isinstance(op, GuardOp) or (isinstance(op, CallbackOp) and op.call.startswith("check_"))
+
+
+def launches_in(block: Block) -> list[SpecOp]:
+    """The ops of a block that are launches, by the numbers that `LaunchOrder.launches` gives them."""
+    return [op for op in ops_of(block) if op.spec.short_name not in _QUIET]
+
+
+def _makers(op: SpecOp) -> Iterator[Operation]:
+    """The ops that define the operands of an op, or of one inside of it."""
+    for inner in op.walk():
+        for value in inner.operands:
+            if isinstance(value.owner, Operation):
+                yield value.owner
+
+
+class _Arcs:
+    """Arcs in one walk through a block: for each byte range its last writer, and the readers since."""
+
+    def __init__(self) -> None:
+        self.found: set[tuple[int, int]] = set()
+        self._writer: dict[ByteRange, int] = {}
+        self._readers: dict[ByteRange, list[int]] = {}
+        self._near: dict[ByteRange, list[ByteRange]] = {}
+        self._effectful: list[Node] = []
+
+    def add(self, node: Node) -> None:
+        earlier = set(node.needs)
+        earlier |= {self._writer[near] for one in node.reads for near in self._overlapping(one) if near in self._writer}
+        for one in node.writes:
+            for near in self._overlapping(one):
+                earlier.update(self._readers.get(near, ()))
+                if near in self._writer:
+                    earlier.add(self._writer[near])
+        if node.effects:
+            earlier |= {other.number for other in self._effectful if not may_swap(other.effects, node.effects)}
+            self._effectful.append(node)
+        self.found |= {(number, node.number) for number in earlier}
+        for one in node.reads:
+            self._readers.setdefault(one, []).append(node.number)
+        for one in node.writes:
+            self._writer[one], self._readers[one] = node.number, []
+
+    def _overlapping(self, one: ByteRange) -> list[ByteRange]:
+        """Ranges that were touched so far and may share a byte with one, itself included."""
+        found = self._near.get(one)
+        if found is None:
+            found = [other for other in self._near if one.may_overlap(other)]
+            for other in found:
+                self._near[other].append(one)
+            self._near[one] = found = [*found, one]
+        return found

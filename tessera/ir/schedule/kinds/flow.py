@@ -1,0 +1,189 @@
+"""Control flow and effects in a plan: bodies become plans inside plans.
+
+Ops are told apart by what they declare: the names of their bodies, and their effects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from xdsl.ir import Block, SSAValue
+
+from tessera.diagnostics.codes import ScheduleError
+from tessera.ir.base.dialect_of import make
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.tape import Record, Tape
+from tessera.ir.base.types import TensorAttr
+from tessera.ir.schedule.dialect import DIALECT
+from tessera.ir.schedule.emit.evaluate import spec_of
+from tessera.ir.schedule.kinds import GroupKind
+from tessera.ir.schedule.ops.collective import CALLS
+from tessera.types.tensor_type import TensorType
+
+if TYPE_CHECKING:
+    from tessera.ir.schedule.grouping import Group, Groups
+    from tessera.ir.schedule.plan_builder import PlanBuilder
+
+
+def plan_flow(
+    builder: PlanBuilder, block: Block, record: Record, operands: Sequence[SSAValue], types: Sequence[TensorType]
+) -> Sequence[SSAValue]:
+    """The results of an op that no kernel computes, written at the end of a block."""
+    bodies = tuple(a.name for a in spec_of(record).attributes if a.kind == "tape")
+    flow = _Flow(builder, block, record, operands, types)
+    if bodies == ("then", "otherwise"):
+        return flow.branch()
+    if bodies == ("condition", "body"):
+        return flow.repeat()
+    if bodies == ("body",):
+        return flow.count() if "scanned" not in record.attributes else flow.scan()
+    if "collective" in spec_of(record).effects:
+        return flow.exchange()
+    if not record.operands and "axis" in record.attributes:
+        return flow.place()
+    if "io" in spec_of(record).effects:
+        return flow.call_back()
+    raise ScheduleError(f"`{record.op}` has no way into a host program", span=record.span)
+
+
+class _Flow:
+    """One such op being written."""
+
+    def __init__(
+        self,
+        builder: PlanBuilder,
+        block: Block,
+        record: Record,
+        operands: Sequence[SSAValue],
+        types: Sequence[TensorType],
+    ) -> None:
+        self.builder, self.block, self.record = builder, block, record
+        self.operands, self.types = list(operands), list(types)
+        self.attributes = record.attributes
+
+    def branch(self) -> Sequence[SSAValue]:
+        predicate, *given = self.operands
+        bodies = [self._body(self.attributes[name], given) for name in ("then", "otherwise")]
+        return self._emit("if", [predicate], {}, bodies, self.types)
+
+    def repeat(self) -> Sequence[SSAValue]:
+        count = self.attributes["carried"]
+        starts, captured = self.operands[:count], self.operands[count:]
+        tests, body = self.attributes["condition"], self.attributes["body"]
+        blocks = [self._with_arguments(tape, count, captured) for tape in (tests, body)]
+        return self._emit("while", starts, {}, blocks, self.types)
+
+    def count(self) -> Sequence[SSAValue]:
+        count = self.attributes["carried"]
+        lower, upper, *rest = self.operands
+        starts, captured = rest[:count], rest[count:]
+        block = self._with_arguments(self.attributes["body"], 1 + count, captured)
+        return self._emit("for", [lower, upper, *starts], {"carried": count}, [block], self.types)
+
+    def scan(self) -> Sequence[SSAValue]:
+        count, scanned = int(self.attributes["carried"]), int(self.attributes["scanned"])
+        given: list[SSAValue] = self.operands[: count + scanned]
+        captured: list[SSAValue] = self.operands[count + scanned :]
+        length: Any = self.attributes["length"] or (tensor_type(given[count]).shape[0],)
+        values = {
+            "carried": count,
+            "scanned": scanned,
+            "length": length[0],
+            "reverse": self.attributes["reverse"],
+        }
+        block = self._with_arguments(self.attributes["body"], count + scanned, captured)
+        return self._emit("for", given, values, [block], self.types)
+
+    def exchange(self) -> Sequence[SSAValue]:
+        """A collective among one rank gives what it takes; among more it is started, and waited for at once."""
+        ranks, call = self.attributes["size"][0].value, spec_of(self.record).short_name
+        if ranks == 1:
+            return [self._emit("alias", self.operands, {}, (), [type])[0] for type in self.types]
+        if ranks is None or call not in CALLS or any(self.attributes.get(name) for name in ("dim", "split", "concat")):
+            raise ScheduleError(
+                f"`{self.record.op}` over `{self.attributes['axis']}` does more than move bytes between ranks",
+                span=self.record.span,
+                fix="run `graph-split-collectives` first",
+            )
+        values = {"call": call, "ranks": ranks, **{name: self.attributes[name] for name in ("axis", "purpose")}}
+        number = {"number": self.builder.next_collective()}
+        started = self._emit("collective_start", self.operands, {**number, **values}, (), self.types)
+        return self._emit("collective_wait", [*self.operands, *started], number, (), self.types)
+
+    def place(self) -> Sequence[SSAValue]:
+        """The number of this rank along an axis of the mesh, which only a run knows."""
+        ranks = self.attributes["size"][0].value
+        if ranks is None:
+            raise ScheduleError(
+                f"`{self.record.op}` over `{self.attributes['axis']}` has {self.attributes['size'][0]} ranks, a number "
+                "that is not known while compiling",
+                span=self.record.span,
+                fix="give the axis of the mesh a size",
+            )
+        values = {"call": "axis_index", "slot": ranks, "text": self.attributes["axis"]}
+        return self._emit("callback", (), values, (), self.types)
+
+    def call_back(self) -> Sequence[SSAValue]:
+        """A call of Python, where the program comes to it."""
+        given = self.attributes
+        values = {
+            "call": spec_of(self.record).short_name,
+            "slot": given.get("slot", -1),
+            "text": given.get("format", ""),
+        }
+        return self._emit("callback", self.operands, values, (), self.types)
+
+    def _body(self, tape: Tape, inputs: Sequence[SSAValue]) -> Block:
+        block = Block()
+        return self._filled(block, tape, inputs)
+
+    def _with_arguments(self, tape: Tape, count: int, captured: Sequence[SSAValue]) -> Block:
+        """The plan of a body whose first inputs change from round to round, and whose others are outside values."""
+        block = Block(arg_types=[TensorAttr.of(tape.types[value]) for value in tape.inputs[:count]])
+        return self._filled(block, tape, [*block.args, *captured])
+
+    def _filled(self, block: Block, tape: Tape, inputs: Sequence[SSAValue]) -> Block:
+        block.add_op(make(DIALECT["yield"], self.builder.fill(block, tape, inputs)))
+        return block
+
+    def _emit(
+        self,
+        name: str,
+        operands: Sequence[SSAValue],
+        values: dict[str, Any],
+        regions: Sequence[Block],
+        types: Sequence[TensorType],
+    ) -> Sequence[SSAValue]:
+        op: SpecOp = make(
+            DIALECT[name],
+            operands,
+            values,
+            types=[TensorAttr.of(type) for type in types],
+            regions=regions,
+            span=self.record.span,
+        )
+        self.block.add_op(op)
+        return op.results
+
+
+def tensor_type(value: SSAValue) -> TensorType:
+    """The type of a value of a plan."""
+    assert isinstance(value.type, TensorAttr)
+    return value.type.data
+
+
+class FlowKind(GroupKind):
+    """One op that no kernel computes, in its order among others with effects."""
+
+    name = "flow"
+    is_kernel = False
+
+    def take(self, groups: Groups, group: Group, number: int) -> None:
+        record = groups.tape.records[number]
+        groups.order_effects(group, record)
+        if "collective" in spec_of(record).effects and record.attributes["size"][0].value != 1:
+            groups.collectives.append(group.number)
+
+
+KIND = FlowKind()

@@ -1,0 +1,29 @@
+"""Groups of a library op: its kernels are written in the kernel language, and found by name in the `KernelLibrary`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.schedule.emit.evaluate import spec_of
+from tessera.ir.schedule.emit.request import Request
+from tessera.ir.schedule.kinds import GroupKind
+from tessera.ir.tile.facets import Library
+
+
+class LibraryKind(GroupKind):
+    """One library op, and what was promised to be one kernel with it."""
+
+    name = "library"
+    facets = (Library,)
+    takes_epilogue = is_only_promised = True
+
+    def emit(self, request: Request) -> Sequence[SpecOp]:
+        facets = [spec_of(record).lower for record in request.body.records]
+        (name,) = [facet.kernel for facet in facets if isinstance(facet, Library)]
+        if request.library is None:
+            raise KeyError(f"there is no library to take kernel `{name}` from")
+        return request.library.emit(name, request)
+
+
+KIND = LibraryKind()

@@ -1,0 +1,172 @@
+"""Kernels of pointwise groups: one walk over the result, every value computed where it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from xdsl.ir import SSAValue
+
+from tessera.ir.base.index_maps import collapse, linear
+from tessera.ir.base.op import SpecOp
+from tessera.ir.schedule.emit.evaluate import Evaluator, Leaves
+from tessera.ir.schedule.emit.request import Request, Walk, buffers_of
+from tessera.ir.schedule.kinds import GroupKind
+from tessera.ir.tile.facets import Gather, Pointwise
+from tessera.ir.tile.language import Place, TileBuilder
+from tessera.types.dim import Dim, minimum
+from tessera.types.machine import Machine
+
+BLOCK = 4096
+"""Elements of the innermost dim that one program walks: enough to make its start negligible."""
+
+TURNED = (32, 64)
+"""Elements of a tile along both dims, where a GPU reads along one and writes along the other."""
+
+
+ROWS = 2048
+"""Elements of a tile of several rows, where the innermost dim is shorter than that."""
+
+
+def small_rows(extents: Sequence[Dim], machine: Machine) -> tuple[int, int] | None:
+    """Rows and columns of a tile for a GPU, where so few elements lie along the innermost dim that threads would idle.
+
+    None where they do not, or nothing is known.
+    """
+    inner = extents[-1].value if extents else None
+    if not machine.is_gpu or len(extents) < 2 or inner is None or not 1 < inner <= ROWS // 2:
+        return None
+    columns = 1 << (inner - 1).bit_length()
+    return ROWS // columns, columns
+
+
+def map_tiles(machine: Machine) -> tuple[int, ...]:
+    """Candidates for the elements of a tile: vectors of a processor, 8 for each thread of a GPU."""
+    return tuple(times * machine.lanes for times in ((64, 32, 128, 16) if machine.is_gpu else (2, 1, 4, 8)))
+
+
+def emit_map(request: Request) -> SpecOp:
+    """`out[d] = f(inputs...)` for outputs of one shape.
+
+    The dims are walked in as few groups as the accesses allow; the innermost is cut into blocks, those into tiles.
+    """
+    body = request.body
+    shape = body.types[body.outputs[0]].shape
+    names = tuple(f"_d{axis}" for axis in range(len(shape)))
+    leaves = Leaves(body, body.inputs)
+    at = tuple(Dim.symbol(name) for name in names)
+    for output in body.outputs:
+        leaves.visit(output, at)
+    addresses = [*leaves.addresses, linear(at, shape)]
+    groups = collapse(names, shape, addresses, leaves.numbers)
+    walk = Walk(tuple(f"_p{g}" for g in range(len(groups))), tuple(map(tuple, groups)), shape)
+    flat = len(groups) < len(shape)
+    if not groups:
+        return _emit_point(request)
+    across = _turned_axis(addresses, names, walk)
+    if across is not None and request.machine.is_gpu:
+        return _emit_squares(request, walk, {walk.names[across]: TURNED[0], walk.names[-1]: TURNED[1]}, flat)
+    if across is not None and _fits_squares(request, walk.extents[across]):
+        # What lies together along the other dim is read so, and turned over in squares.
+        sizes = dict.fromkeys((walk.names[across], walk.names[-1]), request.machine.lanes)
+        return _emit_blocks(request, walk, sizes, flat)
+    sizes = small_rows(walk.extents, request.machine)
+    if sizes is not None:
+        return _emit_squares(request, walk, dict(zip(walk.names[-2:], sizes, strict=True)), flat)
+    width = request.choose("map.tile", map_tiles(request.machine), extent=walk.extents[-1])
+    return _emit_blocks(request, walk, {walk.names[-1]: width}, flat)
+
+
+def _turned_axis(addresses: Sequence[Dim], names: Sequence[str], walk: Walk) -> int | None:
+    """The dim of the walk, not the last, along which some access lies together that does not along the last."""
+    where = dict(zip(names, walk.at(), strict=True))
+    for address in addresses:
+        linear_in = [address.substitute(where).coefficient(name) for name in walk.names]
+        steps = [None if found is None else found[0].value for found in linear_in]
+        if steps[-1] not in (0, 1) and linear_in[-1] is not None and 1 in steps[:-1]:
+            return steps.index(1)
+    return None
+
+
+def _emit_squares(request: Request, walk: Walk, sizes: Mapping[str, int], flat: bool) -> SpecOp:
+    """A walk in tiles along two dims, so that neither what lies along one nor what lies along the other is in bits."""
+    grid = [extent.ceildiv(sizes.get(name, 1)) for name, extent in zip(walk.names, walk.extents, strict=True)]
+    tile = request.builder(grid, "map", flat)
+    places = {name: tile.program_id(axis) for axis, name in enumerate(walk.names)}
+    coords = {
+        name: tile.index(Dim.symbol(name) * sizes[name], {name: place}) if name in sizes else place
+        for name, place in places.items()
+    }
+    extents = dict(zip(walk.names, walk.extents, strict=True))
+    inputs, outputs = buffers_of(request.body, tile)
+    evaluator = Evaluator(request.body, tile, inputs, flat)
+    place = Place(coords, tuple(sizes), tuple(sizes.values()), {name: extents[name] for name in sizes})
+    _store_all(evaluator, request, outputs, walk.at(), place, flat)
+    return tile.finish()
+
+
+def _fits_squares(request: Request, across: Dim) -> bool:
+    """Whether squares of lanes fit the registers of a processor, and are not known to be mostly empty."""
+    is_empty = across.value is not None and 2 * across.value < request.machine.lanes
+    return not is_empty and all(type.dtype.bytes <= 4 for type in request.body.types)
+
+
+def _emit_blocks(request: Request, walk: Walk, sizes: Mapping[str, int], flat: bool) -> SpecOp:
+    """A walk in tiles of `sizes`: the last dim, which is among them, in blocks that programs walk along."""
+    last, extents = walk.names[-1], dict(zip(walk.names, walk.extents, strict=True))
+    steps = {**sizes, last: BLOCK}
+    grid = [extent.ceildiv(steps.get(name, 1)) for name, extent in extents.items()]
+    tile = request.builder(grid, "map", flat)
+    coords = {name: tile.program_id(axis) for axis, name in enumerate(walk.names)}
+    start = tile.index(Dim.symbol(last) * BLOCK, coords)
+    stop = tile.index(minimum(extents[last], Dim.symbol(last) * BLOCK + BLOCK), coords)
+    for name in sizes:
+        if name != last:
+            coords[name] = tile.index(Dim.symbol(name) * sizes[name], {name: coords[name]})
+    inputs, outputs = buffers_of(request.body, tile)
+    evaluator = Evaluator(request.body, tile, inputs, flat)
+    bounds = {name: extents[name] for name in sizes}
+
+    def step(index: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        place = Place({**coords, last: index}, tuple(sizes), tuple(sizes.values()), bounds)
+        with evaluator.scope():
+            _store_all(evaluator, request, outputs, walk.at(), place, flat)
+        return carried
+
+    tile.loop(start, stop, sizes[last], step)
+    return tile.finish()
+
+
+def _store_all(
+    evaluator: Evaluator, request: Request, outputs: list[SSAValue], at: tuple[Dim, ...], place: Place, flat: bool
+) -> None:
+    body, tile = request.body, evaluator.tile
+    for output, buffer in zip(body.outputs, outputs, strict=True):
+        where = (linear(at, body.types[output].shape),) if flat else at
+        tile.span = evaluator.span_of(output)
+        tile.store(evaluator.value(output, at, place), buffer, where, place)
+
+
+def _emit_point(request: Request) -> SpecOp:
+    """A group of scalars: one program, tiles of rank 0."""
+    tile: TileBuilder = request.builder([Dim.constant(1)], "map", False)
+    inputs, outputs = buffers_of(request.body, tile)
+    _store_all(Evaluator(request.body, tile, inputs, False), request, outputs, (), Place({}), False)
+    return tile.finish()
+
+
+class MapKind(GroupKind):
+    """Pointwise ops and gathers over one shape."""
+
+    name = "map"
+    facets = (Pointwise, Gather)
+    merges = can_inline = computes_once = True
+
+    def knobs(self, machine: Machine) -> Sequence[tuple[str, Sequence[Any]]]:
+        return (("map.tile", map_tiles(machine)),)
+
+    def emit(self, request: Request) -> Sequence[SpecOp]:
+        return [emit_map(request)]
+
+
+KIND = MapKind()

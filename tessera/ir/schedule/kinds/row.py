@@ -1,0 +1,358 @@
+"""Kernels of groups with reductions: one program a row (or a block of columns), one pass over it per level of folding.
+
+A pass folds all reductions whose operands can be computed by then, in 32 lanes; between passes the values of the row
+that follow from them are computed once. A value that is dear to compute and wanted in a later pass is kept in scratch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from xdsl.ir import SSAValue
+
+from tessera.ir.base.index_maps import IndexMap, collapse, delinear, linear
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.tape import Record, Tape
+from tessera.ir.schedule.emit.evaluate import Evaluator, Leaves, producers, spec_of
+from tessera.ir.schedule.emit.reductions import Fold
+from tessera.ir.schedule.emit.request import Request, Walk, buffers_of
+from tessera.ir.schedule.kinds import GroupKind
+from tessera.ir.schedule.program import Program
+from tessera.ir.schedule.row_space import RowSpace, row_space
+from tessera.ir.tile.facets import Pointwise, Reduction
+from tessera.ir.tile.language import Place, TileBuilder
+from tessera.types.dim import Dim, minimum, product
+from tessera.types.shape import ZERO
+
+if TYPE_CHECKING:
+    from tessera.ir.schedule.grouping import Group, Groups
+
+LANES = 32
+"""Lanes of a fold: see docs/guide/numerics.md. Part of what a program means, never tuned."""
+
+WIDE = 128
+"""Lanes of a pass that only looks for extremes, whose result no order changes: more of them wait less."""
+
+_UNORDERED = ("max", "min", "any", "all")
+
+
+@dataclass
+class Plan:
+    """Which pass computes what: `stage` of full values, `ready` of row values (the first pass that may use them)."""
+
+    stage: dict[int, int] = field(default_factory=dict[int, int])
+    ready: dict[int, int] = field(default_factory=dict[int, int])
+    folds: list[Record] = field(default_factory=list[Record])
+    kept: list[int] = field(default_factory=list[int])
+
+    def level(self, value: int) -> int:
+        return self.ready.get(value, self.stage.get(value, 0))
+
+    @property
+    def passes(self) -> int:
+        return 1 + max([0, *self.stage.values()])
+
+
+def plan_passes(body: Tape, space: RowSpace) -> Plan:
+    """Levels of all values, and those to keep between passes."""
+    plan = Plan()
+    dear: set[int] = set()
+    for record in body.records:
+        lower = spec_of(record).lower
+        level = max((plan.level(operand) for operand in record.operands), default=0)
+        if isinstance(lower, Reduction):
+            plan.folds.append(record)
+            plan.stage[record.results[0]] = level
+            plan.ready[record.results[0]] = level + 1
+            continue
+        for result in record.results:
+            if space.is_row(result):
+                plan.ready[result] = level
+            else:
+                plan.stage[result] = level
+                if isinstance(lower, Pointwise) and (lower.expensive or lower.flops > 4):
+                    dear.add(result)
+    for record in body.records:
+        for operand in record.operands:
+            later = plan.stage.get(record.results[0], 0) > plan.stage.get(operand, 0)
+            if operand in dear and later and operand not in plan.kept and not space.is_row(record.results[0]):
+                plan.kept.append(operand)
+    return plan
+
+
+class RowKernel:
+    """The writing of one such kernel."""
+
+    def __init__(self, request: Request, space: RowSpace) -> None:
+        self.request, self.space, self.body = request, space, request.body
+        self.plan = plan_passes(self.body, space)
+        self.makers = producers(self.body)
+        rank = len(space.shape)
+        self.parallel = [axis for axis in range(rank) if axis not in space.axes]
+        self.by_columns = bool(self.parallel) and rank - 1 not in space.axes
+        self.extent = product(space.shape[axis] for axis in space.axes)
+        self.walk, self.flat = self._walk_of()
+        self.width = request.machine.lanes if self.by_columns else 1
+
+    def _walk_of(self) -> tuple[Walk, bool]:
+        """The parallel dims, in as few groups as the accesses allow."""
+        space = self.space
+        names = [f"_d{axis}" for axis in range(len(space.shape))]
+        full = tuple(Dim.symbol(name) for name in names)
+        leaves = Leaves(self.body, self.body.inputs)
+        for record in self.body.records:
+            if isinstance(spec_of(record).lower, Reduction):
+                leaves.stops.add(record.results[0])
+        for fold in self.plan.folds:
+            leaves.visit(fold.operands[0], full)
+        for output in self.body.outputs:
+            at = space.at(output, full)
+            leaves.visit(output, at)
+            leaves.addresses.append(linear(at, self.body.types[output].shape))
+        for value in self.plan.ready:
+            leaves.visit(value, space.at(value, full))
+        chosen = [names[axis] for axis in self.parallel]
+        extents = [space.shape[axis] for axis in self.parallel]
+        groups = collapse(chosen, extents, leaves.addresses, leaves.numbers)
+        walk = Walk(tuple(f"_p{g}" for g in range(len(groups))), tuple(map(tuple, groups)), tuple(extents))
+        return walk, len(groups) < len(chosen) or len(space.axes) > 1
+
+    def emit(self) -> SpecOp:
+        extents = list(self.walk.extents)
+        if self.by_columns:
+            extents[-1] = extents[-1].ceildiv(self.width)
+        self.tile: TileBuilder = self.request.builder(extents or [Dim.constant(1)], "row", self.flat)
+        tile = self.tile
+        coords = {name: tile.program_id(axis) for axis, name in enumerate(self.walk.names)}
+        self.row_place = Place(coords)
+        if self.by_columns:
+            last = self.walk.names[-1]
+            coords = {**coords, last: tile.index(Dim.symbol(last) * self.width, coords)}
+            self.row_place = Place(coords, (last,), (self.width,), {last: self.walk.extents[-1]})
+        inputs, self.outputs = buffers_of(self.body, tile)
+        self.evaluator = Evaluator(self.body, tile, inputs, self.flat)
+        self.scratch = {
+            value: tile.scratch([self.extent, self.width], self.body.types[value].dtype) for value in self.plan.kept
+        }
+        self.zero, self.end = tile.index(0), tile.index(self.extent)
+        for level in range(self.plan.passes + 1):
+            self._row_values(level)
+            self._pass(level)
+        return tile.finish()
+
+    def at_full(self) -> IndexMap:
+        """The coordinates of every dim of the space in a pass."""
+        found: list[Dim] = [ZERO] * len(self.space.shape)
+        for axis, expr in zip(self.parallel, self.walk.at(), strict=True):
+            found[axis] = expr
+        parts = delinear(Dim.symbol("_r"), [self.space.shape[axis] for axis in self.space.axes])
+        for axis, expr in zip(self.space.axes, parts, strict=True):
+            found[axis] = expr
+        return tuple(found)
+
+    def _row_values(self, level: int) -> None:
+        """Compute, and store where they are results, the row values that are ready before pass `level`."""
+        for value, ready in self.plan.ready.items():
+            if ready != level:
+                continue
+            at = self.space.at(value, self.at_full())
+            if value not in self.evaluator.ready:
+                made = self.evaluator.value(value, at, self.row_place)
+                self.evaluator.ready[value] = (made, self.row_place.axes)
+            self._store(value, at, self.row_place)
+
+    def _store(self, value: int, at: IndexMap, place: Place) -> None:
+        for output, buffer in zip(self.body.outputs, self.outputs, strict=True):
+            if output == value:
+                where = (linear(at, self.body.types[value].shape),) if self.flat else at
+                self.tile.span = self.evaluator.span_of(value)
+                self.tile.store(self.evaluator.value(value, at, place), buffer, where, place)
+
+    def _pass(self, level: int) -> None:
+        folds = [record for record in self.plan.folds if self.plan.stage[record.results[0]] == level]
+        stored = [v for v in self.body.outputs if self.plan.stage.get(v) == level and v not in self.plan.ready]
+        kept = [value for value in self.plan.kept if self.plan.stage[value] == level]
+        if not folds and not stored and not kept:
+            return
+        unordered = all(spec_of(record).lower.kind in _UNORDERED for record in folds)
+        is_wide = unordered and not stored and not kept and not self.by_columns and not self.request.machine.is_gpu
+        lanes = WIDE if is_wide else LANES
+        writers = [
+            Fold(self.tile, record, self.body, spec_of(record).lower, (lanes, *self.row_place.sizes))
+            for record in folds
+        ]
+        starts = [tile for writer in writers for tile in writer.start()]
+
+        def step(index: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+            with self.evaluator.scope():
+                return self._step(level, writers, stored, kept, carried, self._lanes_at(index, lanes))
+
+        ends = self.tile.loop(self.zero, self.end, lanes, step, starts)
+        self._join(writers, ends)
+
+    def _lanes_at(self, row: SSAValue, lanes: int) -> Place:
+        """Where so many elements along the fold lie, from `row` on."""
+        place = self.row_place
+        bounds = {"_r": self.extent, **place.bounds}
+        return Place({**place.coords, "_r": row}, ("_r", *place.axes), (lanes, *place.sizes), bounds)
+
+    def _join(self, writers: list[Fold], ends: list[SSAValue]) -> None:
+        """The lanes of all folds meet."""
+        for writer in writers:
+            parts, ends = ends[: writer.width], ends[writer.width :]
+            self.evaluator.ready[writer.record.results[0]] = (writer.finish(parts), self.row_place.axes)
+
+    def _step(
+        self, level: int, writers: list[Fold], stored: list[int], kept: list[int], carried: list[SSAValue], place: Place
+    ) -> list[SSAValue]:
+        full = self.at_full()
+        r_map, own = self._scratch_place(place)
+        self.evaluator.ready.update(
+            {
+                value: (self.tile.load(self.scratch[value], r_map, own), place.axes)
+                for value in self.plan.kept
+                if self.plan.stage[value] < level
+            }
+        )
+        results: list[SSAValue] = []
+        for writer in writers:
+            parts, carried = carried[: writer.width], carried[writer.width :]
+            operand = self.evaluator.computed(writer.record.operands[0], full, place)
+            results += writer.step(parts, operand, place)
+        for value in kept:
+            self.tile.store(self.evaluator.value(value, full, place), self.scratch[value], r_map, own)
+        for value in dict.fromkeys(stored):
+            self._store(value, full, place)
+        for value in self.plan.kept:
+            if self.plan.stage[value] < level:
+                del self.evaluator.ready[value]
+        return results
+
+    def _scratch_place(self, place: Place) -> tuple[IndexMap, Place]:
+        """Where the lanes of a step lie in scratch: all columns of the program, or the one there is."""
+        if not self.by_columns:
+            return (Dim.symbol("_r"), ZERO), place
+        coords = {"_r": place.coords["_r"], "_c": self.zero}
+        own = Place(coords, ("_r", "_c"), place.sizes, {"_r": self.extent})
+        return (Dim.symbol("_r"), Dim.symbol("_c")), own
+
+
+_STRIPS = (8, 4, 16, 2, 1)
+"""Registers of columns that a strip has, the best first."""
+
+
+class ColumnKernel(RowKernel):
+    """The writing of one such kernel."""
+
+    tile: TileBuilder
+    programs: dict[str, SSAValue]
+    own_place: Place
+    """Where the lanes of the columns at hand lie among the sums."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is one pass and nothing but folds in it, over columns that may be more than a register's."""
+        plan = self.plan
+        is_plain = plan.passes == 1 and not plan.kept and all(level == 1 for level in plan.ready.values())
+        columns = self.walk.extents[-1].value if self.walk.extents else 0
+        is_wide = columns is None or columns > self.width
+        is_folded = bool(plan.folds) and all(output in plan.ready for output in self.body.outputs)
+        return self.by_columns and not self.request.machine.is_gpu and is_plain and is_wide and is_folded
+
+    def emit(self) -> SpecOp:
+        candidates = [times * self.width for times in _STRIPS]
+        strip = self.request.choose("row.columns", candidates, extent=self.walk.extents[-1])
+        *outer, columns = self.walk.extents
+        self.tile = tile = self.request.builder([*outer, columns.ceildiv(strip)], "row", self.flat)
+        self.programs = {name: tile.program_id(axis) for axis, name in enumerate(self.walk.names)}
+        self.start = Dim.symbol(self.walk.names[-1]) * strip
+        self.first = tile.index(self.start, self.programs)
+        self.past = tile.index(minimum(columns, self.start + strip), self.programs)
+        inputs, self.outputs = buffers_of(self.body, tile)
+        self.evaluator = Evaluator(self.body, tile, inputs, self.flat)
+        self.zero, self.end = tile.index(0), tile.index(self.extent)
+        shape = (LANES, self.width)
+        self.writers = [Fold(tile, fold, self.body, spec_of(fold).lower, shape) for fold in self.plan.folds]
+        # A register more than there are columns: whatever the step, no place of a strip is beyond its end.
+        self.sums = [
+            tile.scratch([LANES, strip + self.width], dtype) for writer in self.writers for dtype in writer.dtypes
+        ]
+        self._along(lambda: self._keep([start for writer in self.writers for start in writer.start()]))
+        tile.loop(self.zero, self.end, LANES, self._rows)
+        self._along(self._finish)
+        return tile.finish()
+
+    def _along(self, body: Callable[[], None]) -> None:
+        """`body` for every register of columns of the strip, which `row_place` and `own_place` then say."""
+        tile, name = self.tile, self.walk.names[-1]
+
+        def step(column: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+            coords = {**self.programs, name: column}
+            self.row_place = Place(coords, (name,), (self.width,), {name: self.walk.extents[-1]})
+            inside = tile.index(Dim.symbol("_c") - self.start, {"_c": column, name: self.programs[name]})
+            self.own_place = Place({"_k": self.zero, "_c": inside}, ("_k", "_c"), (LANES, self.width))
+            with self.evaluator.scope():
+                body()
+            return carried
+
+        tile.loop(self.first, self.past, self.width, step)
+
+    def _keep(self, carried: list[SSAValue]) -> None:
+        at = (Dim.symbol("_k"), Dim.symbol("_c"))
+        for value, buffer in zip(carried, self.sums, strict=True):
+            self.tile.store(value, buffer, at, self.own_place)
+
+    def _kept(self) -> list[SSAValue]:
+        at = (Dim.symbol("_k"), Dim.symbol("_c"))
+        return [self.tile.load(buffer, at, self.own_place) for buffer in self.sums]
+
+    def _rows(self, row: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        """What one round of rows adds to the lanes of all columns."""
+
+        def body() -> None:
+            self._keep(self._step(0, self.writers, [], [], self._kept(), self._lanes_at(row, LANES)))
+
+        self._along(body)
+        return carried
+
+    def _finish(self) -> None:
+        """The lanes meet, and what follows from them is stored."""
+        self._join(self.writers, self._kept())
+        self._row_values(1)
+        for value in self.plan.ready:
+            self.evaluator.ready.pop(value, None)
+
+
+class RowKind(GroupKind):
+    """Reductions over one space, and pointwise ops on the space and on its rows."""
+
+    name = "row"
+    facets = (Reduction,)
+    merges = has_axes = True
+
+    def shape(self, program: Program, record: Record) -> tuple[Dim, ...]:
+        return program.type(record.operands[0]).shape
+
+    def row_space(self, program: Program, record: Record) -> RowSpace:
+        source = program.type(record.operands[0])
+        return RowSpace(source.shape, tuple(spec_of(record).lower.axes(source, record.attributes)))
+
+    def take(self, groups: Groups, group: Group, number: int) -> None:
+        """Note which values have one element for each row."""
+        program, record, space = groups.program, groups.tape.records[number], group.space
+        assert space is not None
+        shape = program.type(record.results[0]).shape
+        reads = groups.reads_from(group, program.reads(number))
+        is_row = isinstance(spec_of(record).lower, Reduction) or space.role_of(program, shape, reads) == "row"
+        if is_row:
+            space.rows.update(dict.fromkeys(record.results, shape == space.row_shape(True)))
+
+    def emit(self, request: Request) -> Sequence[SpecOp]:
+        space = row_space(request.body, request.axes)
+        columns = ColumnKernel(request, space)
+        return [columns.emit() if columns.fits else RowKernel(request, space).emit()]
+
+
+KIND = RowKind()

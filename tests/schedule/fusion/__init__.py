@@ -1,0 +1,1 @@
+"""Fusion rules, one by one."""

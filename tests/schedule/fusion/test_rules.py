@@ -1,0 +1,195 @@
+"""Fusion rules: each keeps meaning and may be left out, grouping asks them in order, and a new one is one object."""
+
+# Functions of traced values are written as lambdas, whose parameters cannot be annotated.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera import ops
+from tessera.backends.reference.interpret import run_tape
+from tessera.ir.base.choice import StaticChooser
+from tessera.ir.base.pipeline import Stages
+from tessera.ir.base.tape import Tape
+from tessera.ir.schedule import fusion
+from tessera.ir.schedule import pipeline as schedule
+from tessera.ir.schedule.fusion import RULES
+from tessera.ir.schedule.fusion.epilogue import Epilogue
+from tessera.ir.schedule.fusion.map_chain import MapChain
+from tessera.ir.schedule.grouping import LARGEST, FusionRule, Group, Grouping, Site, When, group_tape
+from tessera.ir.schedule.passes.form_groups import FormGroups
+from tessera.ir.schedule.plan import fusions_in
+from tessera.ir.schedule.program import Program
+from tessera.stdlib.kernels import StandardLibrary
+from tests.oracles.schedule_interpreter import run_program
+from tests.schedule.programs import MACHINE, assert_close, inputs_for, simplified, tapes, trace, typed
+
+Rules = Sequence[type[FusionRule]]
+SIZES = ({"A": 3, "B": 5}, {"A": 1, "B": 1})
+LIT = Path(__file__).parents[2] / "lit" / "schedule" / "fusion"
+
+
+def recipe() -> type[FusionRule]:
+    """The rule that CONTRIBUTING.md adds, as it is written there."""
+    text = (Path(__file__).parents[3] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    _, _, section = text.partition("## Add a fusion rule")
+    code = section.partition("```python\n")[2].partition("```")[0]
+    scope: dict[str, Any] = {"__name__": "sibling_maps"}
+    exec(code, scope)
+    return scope["RULE"]
+
+
+SiblingMaps = recipe()
+
+
+def planned(tape: Tape, rules: Rules) -> ModuleOp:
+    """A plan whose groups are formed by some rules, with its bodies."""
+    module = simplified(tape)
+    first, *later = schedule.pipeline(MACHINE, StaticChooser(), StandardLibrary())[:3]
+    assert isinstance(first, FormGroups)
+    Stages().run("schedule", (replace(first, rules=rules), *later), module, None)
+    return module
+
+
+def groups(function: Callable[..., Any], types: Sequence[Any], rules: Rules) -> list[str]:
+    """The kind of each group, and how many results it has."""
+    fuses = fusions_in(planned(trace(function, *types), rules))
+    return [f"{fuse.value('kind')} {len(fuse.results)}" for fuse in fuses]
+
+
+def assert_in_order(grouping: Grouping) -> None:
+    """Every group comes after those that it reads."""
+    program, rank = grouping.program, {group.number: at for at, group in enumerate(grouping.groups)}
+    for number in program.solid:
+        for read in program.reads(number):
+            source = grouping.owner.get(program.makers.get(read.value, -1))
+            assert source is None or rank[source.number] <= rank[grouping.owner[number].number]
+
+
+def without(rule: type[FusionRule]) -> Rules:
+    return [one for one in RULES if one is not rule]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_a_rule_is_one_file_with_a_lit_test(rule: type[FusionRule]) -> None:
+    name = rule.__module__.rpartition(".")[2]
+    assert rule.__module__ == f"{fusion.__name__}.{name}"
+    assert rule.__name__.lower() == name.replace("_", "")
+    assert (LIT / f"{name}.mlir").is_file()
+
+
+@pytest.mark.parametrize("rules", [*map(without, RULES), [*RULES, SiblingMaps]])
+@settings(max_examples=8)
+@given(tape=tapes())
+def test_meaning_is_kept_with_a_rule_less_and_with_one_more(rules: Rules, tape: Tape) -> None:
+    module = planned(tape, rules)
+    for sizes in SIZES:
+        arrays = inputs_for(tape, sizes)
+        with np.errstate(all="ignore"):
+            assert_close(run_program(module, *arrays), run_tape(tape, arrays))
+
+
+@settings(max_examples=40)
+@given(tape=tapes())
+def test_groups_run_in_order_and_hold_every_record_once(tape: Tape) -> None:
+    program = Program(tape)
+    grouping = group_tape(program, lambda knob, record: True, [*RULES, SiblingMaps])
+    placed = [number for group in grouping.groups for number in group.records]
+    assert sorted(placed) == program.solid
+    assert all(len(group.records) <= LARGEST for group in grouping.groups)
+    assert_in_order(grouping)
+
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "Epilogue": (lambda x, w: ops.relu(x @ w), (typed("M K"), typed("K N"))),
+    "RowPointwise": (lambda x: x - ops.max(x, axis=1, keepdims=True), (typed("M N"),)),
+    "RowReduction": (lambda x: (ops.sum(x, axis=1), ops.max(x, axis=1)), (typed("M N"),)),
+    "MapChain": (lambda x: (ops.exp(ops.sin(x)), ops.sin(x)), (typed("M N"),)),
+    "MergeProducers": (lambda x: (ops.sum(ops.exp(x), axis=1), ops.exp(x)), (typed("M N"),)),
+    "InlineProducer": (lambda x, v: x * (-v), (typed("M N"), typed("N"))),
+}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_a_rule_does_its_job(rule: type[FusionRule]) -> None:
+    """Each has a program that is one kernel with it, and more without."""
+    function, types = PROGRAMS[rule.__name__]
+    if rule is MapChain:
+        # Its producers would be merged a moment later.
+        rest = [one for one in without(rule) if one.when is not When.GROWN]
+        assert len(groups(function, types, [*rest, rule])) < len(groups(function, types, rest))
+        return
+    assert len(groups(function, types, RULES)) < len(groups(function, types, without(rule)))
+
+
+def test_a_new_rule_is_one_object() -> None:
+    """Two results of one input: two kernels, or with a rule for siblings one that reads the input once."""
+
+    def program(x: Any) -> Any:
+        return ops.exp(x), ops.sin(x)
+
+    assert groups(program, [typed("M N")], RULES) == ["map 1", "map 1"]
+    assert groups(program, [typed("M N")], [*RULES, SiblingMaps]) == ["map 2"]
+
+
+def test_rules_are_asked_in_order_and_the_cheapest_that_matches_is_applied() -> None:
+    asked: list[str] = []
+
+    def listening(rule: type[FusionRule]) -> type[FusionRule]:
+        def matches(self: FusionRule, site: Site, group: Group) -> bool:
+            asked.append(rule.__name__)
+            return rule.matches(self, site, group)
+
+        return type(rule.__name__, (rule,), {"matches": matches})
+
+    class First(MapChain):
+        """As cheap as an epilogue, and asked before it."""
+
+        order = 5
+
+        def cost(self, site: Site, group: Group) -> tuple[int, ...]:
+            return 0, -group.number
+
+        def matches(self, site: Site, group: Group) -> bool:
+            return False
+
+    def program(x: Any, w: Any, y: Any) -> Any:
+        return ops.exp(y) + x @ w
+
+    tape = trace(program, typed("M K"), typed("K N"), typed("M N"))
+    group_tape(Program(tape), lambda knob, record: True, [*map(listening, (First, *RULES))])
+    # The sum reads the matmul (group 1) and the exponential (group 0): the later one first, by its one rule.
+    assert asked[0] == "Epilogue"
+    asked.clear()
+    group_tape(Program(tape), lambda knob, record: False, [*map(listening, (First, *RULES))])
+    # Nothing is allowed, so all are asked: by cost, and rules of one cost in their order.
+    assert asked[:3] == ["Epilogue", "First", "MapChain"]
+
+
+def test_fusion_is_refused_by_the_engine_where_a_group_would_have_to_run_twice() -> None:
+    """`exp` is needed by the matmul, and the difference needs both: no rule may put it beside `exp`."""
+
+    class Always(MapChain):
+        """Matches whatever it is asked for."""
+
+        order = 0
+
+        def matches(self, site: Site, group: Group) -> bool:
+            return True
+
+    def program(x: Any, w: Any) -> Any:
+        e = ops.exp(x)
+        return ops.softmax(e @ w) - e
+
+    tape = trace(program, typed("N N"), typed("N N"))
+    grouping = group_tape(Program(tape), lambda knob, record: True, (Always, Epilogue))
+    assert_in_order(grouping)
