@@ -13,6 +13,7 @@ from scripts.documents.pages import ROOT, all_pages
 from tessera import tile
 from tessera.cli.doctor import VARIABLES
 from tessera.diagnostics.codes import explain
+from tessera.ir.base.passes import pass_modules
 
 GUIDE = ROOT / "docs" / "guide"
 TABLES = sorted(GUIDE.glob("from-*.md"))
@@ -71,3 +72,11 @@ def test_overrides_that_pages_name_are_asked_for_somewhere() -> None:
     }
     asked = [f'"{name}"' in source or f'"{name}@' in source for name in sorted(named)]
     assert [name for name, is_asked in zip(sorted(named), asked, strict=True) if not is_asked] == []
+
+
+def test_passes_that_pages_name_exist() -> None:
+    names = pass_modules().keys()
+    stages = {name.partition("-")[0] for name in names}
+    pattern = re.compile(rf"(?:{'|'.join(sorted(stages))})-[a-z0-9]+(?:-[a-z0-9]+)*")
+    named = {(str(page.path), span) for page in all_pages() for span in page.code_spans if pattern.fullmatch(span)}
+    assert sorted((page, span) for page, span in named if span not in names) == []
