@@ -25,7 +25,7 @@ import numpy as np
 import tessera as ts
 from benchmarks.gpu_record import need_gpu, options, write
 from benchmarks.gpu_replay import spread
-from tessera.backends.cpu.backend import CpuBackend
+from tessera.backends.cpu.compile import CpuBackend
 from tessera.ir.target.architectures import machine_of, target_text
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import ModuleText

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tessera.backends.cpu.backend import CpuBackend
+from tessera.backends.cpu.compile import CpuBackend
 from tessera.compiler.compile import compile_tape, write_script
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import CodegenError

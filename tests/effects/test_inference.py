@@ -16,7 +16,7 @@ from xdsl.dialects import test as foreign
 
 import tessera as ts
 from tessera import Tensor, f32, u64
-from tessera.backends.cpu.lower import lower_kernel
+from tessera.backends.cpu.passes.lower_kernels import lower_kernel
 from tessera.compiler.compile import standard_library
 from tessera.ir.base.choice import StaticChooser
 from tessera.ir.base.effects import declared_effects, effects_of

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tessera.backends.cpu.expand_products import expanded, may_expand
 
 from tessera import Schedule
-from tessera.backends.cpu.expand_products import expanded, may_expand
 from tessera.compiler.kernel_trial import results_for
 from tessera.ir.tile.interpret import run_kernel
 from tessera.ir.tile.records import TileOp, without_unused

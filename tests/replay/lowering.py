@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tessera as ts
-from tessera.backends.cpu.backend import CpuBackend
+from tessera.backends.cpu.compile import CpuBackend
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.gpus import GPUS
 from tessera.compiler.compile import lower

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tessera.backends.cpu.lower import lower_kernel
+from tessera.backends.cpu.passes.lower_kernels import lower_kernel
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.architectures import machine_of
 from tessera.stdlib.kernels import LIBRARY

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.backends.cpu.backend import CpuBackend
+from tessera.backends.cpu.compile import CpuBackend
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.limits import (

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tessera.backends.cpu.compare_accesses import compare_accesses
 from tessera.backends.cpu.passes.check_accesses import REFUTED, examine
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.verify import verify
+from tests.oracles.compare_accesses import compare_accesses
 from tests.target.mutations import ACCESSES, LOOPS, Fault, faults_of
 from tests.target.samples import MACHINES, NAMES, lowered
 

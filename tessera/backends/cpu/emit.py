@@ -9,18 +9,16 @@ from typing import Any
 from xdsl.ir import Block, SSAValue
 
 from tessera.backends.cpu import emit_values
-from tessera.backends.cpu.blocks import Layout, Vectors
 from tessera.backends.cpu.emit_access import Access
 from tessera.backends.cpu.emit_block_dot import emit_block_dot
-from tessera.backends.cpu.emit_lanes import emit_shuffle, emit_vote
-from tessera.backends.cpu.emit_order import emit_fetch, emit_sort
-from tessera.backends.cpu.emit_product import emit_product, product_scratch, product_tasks, slot_of
-from tessera.backends.cpu.emit_split import emit_split, split_of
-from tessera.backends.cpu.emit_versions import Version, emit_versions, is_worth_versions
+from tessera.backends.cpu.emit_gemm import contraction_scratch, contraction_tasks, emit_contraction, slot_of
+from tessera.backends.cpu.emit_loops import Version, emit_split, emit_versions, find_split, is_worth_versions
+from tessera.backends.cpu.emit_sort import emit_fetch, emit_sort
+from tessera.backends.cpu.emit_values import emit_shuffle, emit_vote
+from tessera.backends.cpu.registers import Layout, Vectors
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, IndexAttr
-from tessera.ir.target.llvm.dims import dim_value
-from tessera.ir.target.llvm.instructions import Index, TargetText, Value
+from tessera.ir.target.llvm.instructions import Index, TargetText, Value, dim_value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim, product
@@ -28,7 +26,7 @@ from tessera.types.dim import Dim, product
 SMALL = 1 << 15
 """Elements below which one thread does all: waking another takes longer."""
 
-SHARES = 4
+TASKS_PER_THREAD = 4
 """Tasks per thread: enough to even out unequal programs."""
 
 
@@ -66,14 +64,14 @@ def _emit_tasks(module: ModuleText, kernel: SpecOp, name: str) -> None:
     first = kernel.regions[0].block.first_op
     assert isinstance(first, SpecOp)
     if first.name == "ttarget.gemm":
-        f.ret(product_tasks(f, first, sizes, slot_of(kernel)))
+        f.ret(contraction_tasks(f, first, sizes, slot_of(kernel)))
         return
     total = dim_value(f, product(_grid_of(kernel)), sizes)
     elements = Dim.constant(0)
     for argument in kernel.regions[0].block.args:
         assert isinstance(argument.type, BufferAttr)
         elements = elements + product(argument.type.shape)
-    shares = f.smin(total, f.mul(f.arguments[1], SHARES))
+    shares = f.smin(total, f.mul(f.arguments[1], TASKS_PER_THREAD))
     is_small = f.icmp("slt", dim_value(f, elements, sizes), SMALL)
     f.ret(f.select(is_small, f.smin(total, 1), shares))
 
@@ -89,7 +87,7 @@ def _emit_scratch(module: ModuleText, kernel: SpecOp, name: str) -> None:
     f = module.function(f"{name}_scratch", [("ptr", "ctx")], ret="i64")
     sizes, first = _sizes(f, kernel), kernel.regions[0].block.first_op
     assert isinstance(first, SpecOp)
-    extra = product_scratch(module.target, first) if first.name == "ttarget.gemm" else 0
+    extra = contraction_scratch(module.target, first) if first.name == "ttarget.gemm" else 0
     own, overflow = f.overflow_of(lambda: dim_value(f, kernel.value("scratch") + extra, sizes))
     # What the pool takes for more than there is.
     f.ret(own if overflow.text == "false" else f.select(overflow, f.const_i(-1), own))
@@ -138,7 +136,7 @@ class Emitter:
     def emit(self, op: SpecOp) -> None:
         kind = op.spec.short_name
         if kind == "gemm":
-            emit_product(self, op)
+            emit_contraction(self, op)
             return
         handler = _HANDLERS.get(kind)
         assert handler is not None, f"{op.name} has no text"
@@ -170,9 +168,9 @@ class Emitter:
         f.loop(low, high, 1, program)
 
     def on_index(self, op: SpecOp) -> None:
-        self.indices[op.result] = dim_value(self.f, op.value("expr"), self.named(op, op.value("names"), 0))
+        self.indices[op.result] = dim_value(self.f, op.value("expr"), self.env_of(op, op.value("names"), 0))
 
-    def named(self, op: SpecOp, names: Sequence[str], first: int) -> dict[str, Index]:
+    def env_of(self, op: SpecOp, names: Sequence[str], first: int) -> dict[str, Index]:
         """Sizes, and the index operands of an op by their names."""
         values = [value for value in op.operands[first:] if isinstance(value.type, IndexAttr)]
         return {**self.env, **{name: self.indices[value] for name, value in zip(names, values, strict=True)}}
@@ -185,29 +183,29 @@ class Emitter:
         return low, high, f.add(low, f.round_down(span, op.value("step")))
 
     def on_loop(self, op: SpecOp) -> None:
-        split = split_of(op)
+        split = find_split(op)
         if split is not None:
             emit_split(self, op, split)
             return
         low, high, whole = self.bounds(op)
         whole = high if op.value("is_partial") else whole
-        starts = self.before_body(op)
+        starts = self.prepare_body(op)
 
         def body(index: Value, carried: list[Value]) -> list[Value]:
-            return self._turn(op, index, carried)
+            return self._emit_iteration(op, index, carried)
 
         self._results(op, self.f.loop(low, whole, op.value("step"), body, starts))
 
     def on_tail(self, op: SpecOp) -> None:
         _, high, whole = self.bounds(op)
-        starts = self.before_body(op)
+        starts = self.prepare_body(op)
         has = self.f.icmp("slt", whole, high)
         if starts:
-            self._results(op, self.f.if_(has, lambda: self._turn(op, whole, starts), lambda: starts))
+            self._results(op, self.f.if_(has, lambda: self._emit_iteration(op, whole, starts), lambda: starts))
         else:
-            self.f.if_(has, lambda: self._turn(op, whole, []) and None)
+            self.f.if_(has, lambda: self._emit_iteration(op, whole, []) and None)
 
-    def before_body(self, op: SpecOp) -> list[Value]:
+    def prepare_body(self, op: SpecOp) -> list[Value]:
         """Write all that a body will use, before it begins; the flat values carried into it.
 
         What was loaded from memory that the body writes is loaded now, whether the body uses it or not.
@@ -221,7 +219,7 @@ class Emitter:
                 self.blocks[value].all()
         return [vector for value in op.operands[2:] for vector in self.blocks[value].all()]
 
-    def _turn(self, op: SpecOp, index: Value, carried: list[Value]) -> list[Value]:
+    def _emit_iteration(self, op: SpecOp, index: Value, carried: list[Value]) -> list[Value]:
         block = op.regions[0].block
         self.indices[block.args[0]] = index
         self._bind(block.args[1:], carried)
@@ -261,13 +259,13 @@ class Emitter:
     def access(self, op: SpecOp, buffer: SSAValue, block: SSAValue, first: int) -> Access:
         layout, dtype = self.layout(block)
         tiles = [self.blocks[value] for value in op.operands[first:] if isinstance(value.type, VectorAttr)]
-        env = self.named(op, op.value("coords"), first)
+        env = self.env_of(op, op.value("coords"), first)
         return Access(self.f, op, self.buffers[buffer], dtype, layout, env, tiles, self.is_inside)
 
     def on_load(self, op: SpecOp) -> None:
         access = self.access(op, op.operands[0], op.result, 1)
-        if access.can_turn:
-            self.blocks[op.result] = Vectors.of(access.layout, access.dtype, access.load_turned())
+        if access.is_transposable:
+            self.blocks[op.result] = Vectors.of(access.layout, access.dtype, access.load_transposed())
             return
         block = Vectors(access.layout, access.dtype, access.load)
         self.blocks[op.result] = block
@@ -322,17 +320,17 @@ _HANDLERS: dict[str, Callable[[Emitter, SpecOp], None]] = {
     "scratch": Emitter.on_scratch,
     "load": Emitter.on_load,
     "store": Emitter.on_store,
-    "elementwise": emit_values.emit_math,
-    "cast": emit_values.emit_convert,
+    "elementwise": emit_values.emit_elementwise,
+    "cast": emit_values.emit_cast,
     "bitcast": emit_values.emit_bitcast,
     "round": emit_values.emit_round,
     "select": emit_values.emit_select,
     "constant": emit_values.emit_constant,
     "coordinate": emit_values.emit_coordinate,
     "clip": emit_values.emit_clip,
-    "broadcast": emit_values.emit_spread,
-    "reduce": emit_values.emit_fold,
-    "arg_reduce": emit_values.emit_fold_place,
+    "broadcast": emit_values.emit_broadcast,
+    "reduce": emit_values.emit_reduce,
+    "arg_reduce": emit_values.emit_arg_reduce,
     "shuffle": emit_shuffle,
     "vote": emit_vote,
     "fetch": emit_fetch,

@@ -1,4 +1,4 @@
-"""Loads and stores of blocks: addresses, masks at ragged edges, gathers where lanes do not lie together."""
+"""Loads and stores of blocks: addresses, masks at ragged edges, gathers where lanes are not contiguous."""
 
 from __future__ import annotations
 
@@ -6,18 +6,89 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tessera.backends.cpu.blocks import Layout, Vectors, register_type
-from tessera.backends.cpu.emit_apart import can_pick, gather_narrow, load_apart
-from tessera.backends.cpu.lanes import LaneCoordinate, lane_values
-from tessera.backends.cpu.transpose import can_transpose, transpose
+from tessera.backends.cpu.registers import (
+    LaneCoordinate,
+    Layout,
+    Vectors,
+    can_transpose,
+    lane_values,
+    register_type,
+    transpose,
+)
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.llvm.convert import atomic_instruction, narrowed, storage_type
-from tessera.ir.target.llvm.instructions import Index, Value
+from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, mangled, vector
 from tessera.ir.target.llvm.text import FunctionText
-from tessera.ir.target.llvm.types import bytes_of, mangled, vector
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
+
+# Loads of lanes a few elements apart or in reverse order, and gathers of elements narrower than 32 bits.
+
+_FARTHEST = 4
+"""The most elements from lane to lane; farther apart, an address for each lane costs no more."""
+
+
+def can_pick(step: int | None, lanes: int) -> bool:
+    """Whether lanes so far apart are picked from vectors; None is a step that is not known."""
+    return step is not None and 1 <= abs(step) <= _FARTHEST and lanes > 1 and lanes & (lanes - 1) == 0
+
+
+def load_strided(
+    f: FunctionText, first: Value, stored: str, lanes: int, step: int, mask: Value | None, pad: Value | None
+) -> Value:
+    """Elements `step` apart from the address of lane 0 on; lanes that `mask` leaves out read `pad` (zero).
+
+    Nothing is touched outside of the stretch from the first lane to the last, and under a mask nothing but its lanes.
+    """
+    apart, back = abs(step), min(step, 0) * (lanes - 1)
+    begin = f.gep(first, f.const_i(back), stored) if back else first
+    place = [step * lane - back for lane in range(lanes)]
+    starts = [part * lanes for part in range(apart - 1)] + [(apart - 1) * (lanes - 1)]
+    found: Value | None = None
+    done: dict[int, int] = {}
+    for start in starts:
+        here = {lane: at - start for lane, at in enumerate(place) if lane not in done and at < start + lanes}
+        address = f.gep(begin, f.const_i(start), stored) if start else begin
+        part = _load(f, address, vector(stored, lanes), {at: lane for lane, at in here.items()}, mask, pad)
+        if found is None:
+            found = f.shuffle(part, None, [here.get(lane, -1) for lane in range(lanes)])
+        else:
+            picked = {**done, **{lane: lanes + at for lane, at in here.items()}}
+            found = f.shuffle(found, part, [picked.get(lane, -1) for lane in range(lanes)])
+        done.update({lane: lane for lane in here})
+    assert found is not None
+    return found
+
+
+def _load(
+    f: FunctionText, address: Value, type_: str, lanes: dict[int, int], mask: Value | None, pad: Value | None
+) -> Value:
+    """A vector of neighbours, of which those are read that a lane inside wants."""
+    if mask is None:
+        return f.load(address, type_)
+    count = mask.lanes
+    none = f.lane_mask(0, count)
+    wanted = f.shuffle(mask, none, [lanes.get(element, count) for element in range(count)])
+    return f.masked_load(address, type_, wanted, pad)
+
+
+def gather_narrow(f: FunctionText, pointers: Value, stored: str, mask: Value, pad: Value) -> Value:
+    """Elements of one or two bytes from any addresses, each taken from the aligned word around it.
+
+    The machine gathers words: of anything narrower LLVM makes a branch and a load for each lane, which takes long to
+    compile and to run. A word that holds an element lies in the page of that element, so nothing is read that is not
+    there, and lanes outside of the mask are not read.
+    """
+    at = f.cast("ptrtoint", pointers, "i64")
+    words = f.cast("inttoptr", f.op("and", at, f.const("i64", -4, mask.lanes)), "ptr")
+    zero = f.const("i32", 0, mask.lanes)
+    found = f.gather(words, vector("i32", mask.lanes), mask, zero, 4)
+    bits = f.op(
+        "shl", f.op("and", f.cast("trunc", at, "i32"), f.const("i32", 3, mask.lanes)), f.const("i32", 3, mask.lanes)
+    )
+    whole = f.cast("trunc", f.op("lshr", found, bits), f"i{8 * bytes_of(stored)}")
+    return f.select(mask, f.bitcast(whole, vector(stored, mask.lanes)), pad)
 
 
 @frozen
@@ -32,33 +103,33 @@ class Access:
     env: Mapping[str, Index]
     indices: Sequence[Vectors]
     is_inside: bool = False
-    is_turned: bool = False
+    is_transposed: bool = False
 
     @property
     def axes(self) -> tuple[str, ...]:
         """The coordinates along the block, outermost first; lanes go along the last."""
         axes: tuple[str, ...] = self.op.value("axes")
-        return (*axes[:-2], axes[-1], axes[-2]) if self.is_turned else axes
+        return (*axes[:-2], axes[-1], axes[-2]) if self.is_transposed else axes
 
     @property
-    def way(self) -> str:
+    def pattern(self) -> str:
         """How lanes lie in memory."""
-        return "contiguous" if self.is_turned else self.op.value("pattern")
+        return "contiguous" if self.is_transposed else self.op.value("pattern")
 
     @property
-    def can_turn(self) -> bool:
+    def is_transposable(self) -> bool:
         """Whether lanes lie apart that would lie together along the axis before the last, in whole squares of lanes."""
         layout, axes = self.layout, self.axes
-        if self.way != "strided" or len(axes) < 2 or self.indices or self.dtype.is_bool or self.op.value("windows"):
+        if self.pattern != "strided" or len(axes) < 2 or self.indices or self.dtype.is_bool or self.op.value("windows"):
             return False
         across = self.op.value("offset").coefficient(axes[-2])
         together = across is not None and across[0].value == 1 and axes[-2] not in across[1].symbols
         return together and can_transpose(layout.lanes, self.dtype.bytes) and layout.sizes[-2:] == (layout.lanes,) * 2
 
     @property
-    def turned(self) -> Access:
+    def transposed(self) -> Access:
         """The same elements with lanes along the axis before the last."""
-        return replace(self, is_turned=not self.is_turned)
+        return replace(self, is_transposed=not self.is_transposed)
 
     @property
     def _guards(self) -> list[tuple[str, Dim]]:
@@ -128,33 +199,33 @@ class Access:
         f, op, lanes = self.f, self.op, self.layout.lanes
         env, along, tiles = self._at(number)
         stored = storage_type(self.dtype)
-        mask, way = self._mask(env, along, tiles), self.way
-        if lanes > 1 and way == "uniform":
+        mask, pattern = self._mask(env, along, tiles), self.pattern
+        if lanes > 1 and pattern == "uniform":
             return self._load_for_all(env, stored, mask)
         if lanes == 1:
             return self._in_register(self._load_scalar(env, tiles, stored, mask))
         type_ = vector(stored, lanes)
         pad = self._pad(lanes) if mask is not None and op.value("pad") else None
-        if way == "contiguous":
+        if pattern == "contiguous":
             address = f.gep(self.base, self._scalar(op.value("offset"), env, along), stored)
             value = f.load(address, type_) if mask is None else f.masked_load(address, type_, mask, pad)
         elif (step := self._step) is not None:
             address = f.gep(self.base, self._scalar(op.value("offset"), env, along), stored)
-            value = load_apart(f, address, stored, lanes, step, mask, pad)
+            value = load_strided(f, address, stored, lanes, step, mask, pad)
         else:
             value = self._gather(env, along, tiles, stored, mask, pad)
         return self._in_register(value)
 
-    def load_turned(self) -> list[Value]:
-        """All vectors: squares of them are read along the other axis, where elements lie together, and turned over."""
-        lanes, turned = self.layout.lanes, self.turned
+    def load_transposed(self) -> list[Value]:
+        """All vectors: squares of them are read along the other axis, which is contiguous, and transposed."""
+        lanes, other = self.layout.lanes, self.transposed
         squares = range(0, self.layout.count, lanes)
-        return [v for start in squares for v in transpose(self.f, [turned.load(start + row) for row in range(lanes)])]
+        return [v for start in squares for v in transpose(self.f, [other.load(start + row) for row in range(lanes)])]
 
     @property
     def _step(self) -> int | None:
         """Elements from lane to lane, where they are few enough to be picked from vectors."""
-        if self.way != "strided":
+        if self.pattern != "strided":
             return None
         parts = self.op.value("offset").coefficient(self.axes[-1])
         step = None if parts is None else parts[0].value
@@ -261,7 +332,7 @@ class Access:
             address = f.gep(self.base, self._scalar(op.value("offset"), env, along), stored)
             if op.value("mode") == "add":
                 old = f.load(address, value.type) if mask is None else f.masked_load(address, value.type, mask)
-                value = self._added(old, value)
+                value = self._add(old, value)
             if mask is None:
                 f.store(value, address)
             else:
@@ -275,7 +346,7 @@ class Access:
     def _to_store(self, value: Value) -> Value:
         return self.f.cast("zext", value, "i8") if self.dtype.is_bool else value
 
-    def _added(self, old: Value, value: Value) -> Value:
+    def _add(self, old: Value, value: Value) -> Value:
         if self.dtype.is_float and self.dtype.compute is not self.dtype:
             from tessera.ir.target.llvm.convert import widened  # noqa: PLC0415 - narrow sums only
 
@@ -294,7 +365,7 @@ class Access:
             if self.op.value("mode").startswith("atomic"):
                 f.atomic(atomic_instruction(self.op.value("mode"), self.dtype), address, value)
                 return
-            total = self._added(f.load(address, value.type), value) if self.op.value("mode") == "add" else value
+            total = self._add(f.load(address, value.type), value) if self.op.value("mode") == "add" else value
             f.store(total, address)
 
         if mask is None:

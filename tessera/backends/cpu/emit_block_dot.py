@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tessera.backends.cpu.micro import Left, MicroShape, micro_call
-from tessera.backends.cpu.pack import Operand
-from tessera.backends.cpu.panels import each_height, kernels_for, pack_lhs, pack_rhs, panel_elements
+from tessera.backends.cpu.micro_kernel import LhsRows, MicroShape, call_micro_kernel
+from tessera.backends.cpu.packing import Operand, choose_kernels, for_each_height, pack_lhs, pack_rhs, panel_elements
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.llvm import convert
-from tessera.ir.target.llvm.dims import dim_value
-from tessera.ir.target.llvm.instructions import Index, Value
-from tessera.ir.target.llvm.text import FunctionText, known
+from tessera.ir.target.llvm.instructions import Index, Value, dim_value, known
+from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 
@@ -31,26 +29,26 @@ def emit_block_dot(emitter: Emitter, op: SpecOp) -> None:
     lhs_at, rhs_at, out_at, room_at = op.operands[:4]
     out_type = out_at.type
     assert isinstance(out_type, BufferAttr)
-    env = emitter.named(op, op.value("names"), 4)
+    env = emitter.env_of(op, op.value("names"), 4)
     shape = MicroShape.of(f.target, out_type.dtype)
     m, n, k = (f.smax(dim_value(f, op.value(name), env), 0) for name in ("m", "n", "k"))
     lhs = _operand(emitter, op, "lhs", ("_row", "_depth"), lhs_at.type, emitter.buffers[lhs_at], env)
     rhs = _operand(emitter, op, "rhs", ("_depth", "_col"), rhs_at.type, emitter.buffers[rhs_at], env)
     left = emitter.buffers[room_at]
     right = f.gep(left, panel_elements(shape, op.value("rows"), op.value("depth")), shape.element)
-    packed = _Product(
+    packed = _BlockDot(
         f,
         shape,
         (m, n, k),
-        _Side(left, lhs, lhs.is_rows_of(shape.dtype)),
-        _Side(right, rhs, lies=False),
+        _Operand(left, lhs, lhs.is_rows_of(shape.dtype)),
+        _Operand(right, rhs, is_in_place=False),
         emitter.buffers[out_at],
         op.value("out_stride"),
     )
     depth, is_fresh = op.value("depth"), op.value("is_fresh")
     can_lie = rhs.dtype is shape.dtype and known(rhs.column_stride) == 1
     whole = f.icmp("eq", f.urem(n, shape.columns), 0)
-    in_place = replace(packed, rhs=replace(packed.rhs, lies=True)) if can_lie else packed
+    in_place = replace(packed, rhs=replace(packed.rhs, is_in_place=True)) if can_lie else packed
     if not can_lie and depth < 2 * _part(shape):
         whole = f.const("i1", False)  # both ways are one
     f.if_(whole, lambda: in_place.write(depth, is_fresh, has_whole_panels=True), lambda: packed.write(depth, is_fresh))
@@ -65,32 +63,32 @@ def _part(shape: MicroShape) -> int:
 
 
 @frozen
-class _Side:
-    """An operand, where its panels go, and whether it is read where it lies instead."""
+class _Operand:
+    """An operand, where its panels go, and whether it is read where it is_in_place instead."""
 
     panels: Value
     operand: Operand
-    lies: bool
+    is_in_place: bool
 
 
 @frozen
-class _Product:
+class _BlockDot:
     """A product of blocks: the extents m, n and k, both sides, and rows of the result `stride` apart."""
 
     f: FunctionText
     shape: MicroShape
     extents: tuple[Value, Value, Value]
-    lhs: _Side
-    rhs: _Side
+    lhs: _Operand
+    rhs: _Operand
     out: Value
     stride: int
 
     def write(self, most: int, is_fresh: bool, has_whole_panels: bool = False) -> None:
         """Panels of the sides that need them, then the sums, which are `most` deep at most."""
         f, shape, (m, n, k) = self.f, self.shape, self.extents
-        if not self.lhs.lies:
+        if not self.lhs.is_in_place:
             pack_lhs(f, shape, self.lhs.panels, self.lhs.operand, 0, m, 0, k)
-        if not self.rhs.lies:
+        if not self.rhs.is_in_place:
             pack_rhs(f, shape, self.rhs.panels, self.rhs.operand, 0, n, 0, k)
         again = f.const("i1", not is_fresh)
         part = _part(shape)
@@ -107,13 +105,15 @@ class _Product:
     def add(self, at: Index, depth: Value, adds: Value) -> None:
         """The part of every sum from `at` on; whether it is added to the result or is its beginning."""
         f, shape, (m, n, _) = self.f, self.shape, self.extents
-        rhs_stride = self.rhs.operand.row_stride if self.rhs.lies else None
+        rhs_stride = self.rhs.operand.row_stride if self.rhs.is_in_place else None
 
         # Rows lie one behind the other, so a register that goes beyond the end of one would write into the next.
         cut = not shape.ends_with(self.stride)
 
         def columns(j: Value) -> None:
-            kernels = kernels_for(f, shape, f.sub(n, j), strided=self.rhs.lies, in_rows=self._reads_rows, cut=cut)
+            kernels = choose_kernels(
+                f, shape, f.sub(n, j), strided=self.rhs.is_in_place, in_rows=self._reads_rows_in_place, cut=cut
+            )
             end = f.sub(f.const_i(self.stride), j) if cut else None
             panel = self._right(j, at)
 
@@ -121,27 +121,27 @@ class _Product:
                 target = f.gep(self.out, f.add(f.mul(i, self.stride), j), shape.element)
                 kernel = kernels[shape.heights.index(height)]
                 left = self._left(i, at, height)
-                micro_call(f, kernel, left, panel, depth, target, self.stride, adds, rhs_stride, end)
+                call_micro_kernel(f, kernel, left, panel, depth, target, self.stride, adds, rhs_stride, end)
 
-            each_height(f, shape, m, rows)
+            for_each_height(f, shape, m, rows)
 
         f.loop(0, n, shape.columns, columns)
 
     @property
-    def _reads_rows(self) -> bool:
-        return self.lhs.operand.base is not None and self.lhs.lies
+    def _reads_rows_in_place(self) -> bool:
+        return self.lhs.operand.base is not None and self.lhs.is_in_place
 
-    def _left(self, row: Value, at: Index, height: int) -> Left:
+    def _left(self, row: Value, at: Index, height: int) -> LhsRows:
         f, operand = self.f, self.lhs.operand
-        if operand.base is None or not self._reads_rows:
+        if operand.base is None or not self._reads_rows_in_place:
             place = f.add(f.mul(row, self.extents[2]), f.mul(at, height))
-            return Left(f.gep(self.lhs.panels, place, self.shape.element), 1)
+            return LhsRows(f.gep(self.lhs.panels, place, self.shape.element), 1)
         place = f.add(f.mul(row, operand.row_stride), at)
-        return Left(f.gep(operand.base, place, self.shape.element), operand.row_stride)
+        return LhsRows(f.gep(operand.base, place, self.shape.element), operand.row_stride)
 
     def _right(self, column: Value, at: Index) -> Value:
         f, operand = self.f, self.rhs.operand
-        if operand.base is None or not self.rhs.lies:
+        if operand.base is None or not self.rhs.is_in_place:
             place = f.add(f.mul(column, self.extents[2]), f.mul(at, self.shape.columns))
             return f.gep(self.rhs.panels, place, self.shape.element)
         return f.gep(operand.base, f.add(column, f.mul(at, operand.row_stride)), self.shape.element)

@@ -1,55 +1,240 @@
-"""Arithmetic on blocks of vectors as LLVM text: functions, casts, constants, coordinates, clips, spreads and folds."""
+"""Arithmetic on blocks of vectors as LLVM text: functions, casts, coordinates, reductions, shuffles and votes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tessera.backends.cpu.blocks import Layout, Vectors, register_type
 from tessera.backends.cpu.emit_access import constant_in_register
-from tessera.backends.cpu.emit_fold import fold, fold_place
-from tessera.backends.cpu.lanes import LaneCoordinate, lane_values
+from tessera.backends.cpu.registers import LaneCoordinate, Layout, Vectors, lane_values, register_type
 from tessera.ir.base.op import SpecOp
-from tessera.ir.target.llvm import convert, math, rounding
-from tessera.ir.target.llvm.dims import dim_value
-from tessera.ir.target.llvm.instructions import Index, Value
+from tessera.ir.target.lanes import partner
+from tessera.ir.target.llvm import convert, math
+from tessera.ir.target.llvm.instructions import Index, Value, dim_value, vector
 from tessera.ir.target.llvm.text import FunctionText
-from tessera.ir.target.llvm.types import vector
 from tessera.types.dim import Dim
-from tessera.types.dtype import i64
+from tessera.types.dtype import DType, i64
 
 if TYPE_CHECKING:
     from tessera.backends.cpu.emit import Emitter
 
 
-def _lazily(emitter: Emitter, op: SpecOp, make: Callable[[int], Value]) -> None:
+# Reductions across rows and lanes, in the halving tree that numerics fix: element i joins i + half, half of the next
+# power of two, until one is left, whatever the width of a register.
+
+_JOIN = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
+
+
+def reduce_axis(f: FunctionText, source: Vectors, kind: str, axis: int, out: Layout) -> list[Value]:
+    """The vectors of the folded block."""
+
+    def join(a: Sequence[Value], b: Sequence[Value]) -> tuple[Value, ...]:
+        return (math.emit(f, _JOIN[kind], [a[0], b[0]], source.dtype),)
+
+    return [parts[0] for parts in _reduce_all(f, [source], axis, out, join)]
+
+
+def arg_reduce_axis(
+    f: FunctionText, values: Vectors, indices: Vectors, kind: str, axis: int, out: Layout
+) -> list[Value]:
+    """The index of the minimum or maximum: lower indices first among equals; NaN before all."""
+    dtype = values.dtype
+
+    def join(a: Sequence[Value], b: Sequence[Value]) -> tuple[Value, ...]:
+        takes = _comes_first(f, a, b, kind, dtype)
+        return f.select(takes, b[0], a[0]), f.select(takes, b[1], a[1])
+
+    return [parts[1] for parts in _reduce_all(f, [values, indices], axis, out, join)]
+
+
+def _comes_first(f: FunctionText, a: Sequence[Value], b: Sequence[Value], kind: str, dtype: DType) -> Value:
+    """Whether `b` comes before `a`."""
+    beats = math.emit(f, "gt" if kind == "argmax" else "lt", [b[0], a[0]], dtype)
+    equal = math.emit(f, "eq", [b[0], a[0]], dtype)
+    earlier = f.icmp("slt", b[1], a[1])
+    if dtype.is_float:
+        a_nan, b_nan = (math.emit(f, "isnan", [value], dtype) for value in (a[0], b[0]))
+        equal = f.op("or", equal, f.op("and", a_nan, b_nan))
+        a_number = f.op("xor", a_nan, f.const_like(a_nan, True))
+        beats = f.op("or", beats, f.op("and", b_nan, a_number))
+    return f.op("or", beats, f.op("and", equal, earlier))
+
+
+def _reduce_all(
+    f: FunctionText,
+    sources: Sequence[Vectors],
+    axis: int,
+    out: Layout,
+    join: Callable[[Sequence[Value], Sequence[Value]], tuple[Value, ...]],
+) -> list[tuple[Value, ...]]:
+    layout = sources[0].layout
+    if axis < len(layout.sizes) - 1:
+        return [_reduce_rows(sources, axis, layout, out, number, join) for number in range(out.count)]
+    rows = layout.count // layout.chunks
+    found: list[tuple[Value, ...]] = []
+    for row in range(rows):
+        parts = [tuple(source[row * layout.chunks + chunk] for source in sources) for chunk in range(layout.chunks)]
+        found.append(_reduce_lanes(f, _reduce_parts(parts, join), layout.lanes, join))
+    return _gather_lanes(f, found, out)
+
+
+def _reduce_rows(
+    sources: Sequence[Vectors],
+    axis: int,
+    layout: Layout,
+    out: Layout,
+    number: int,
+    join: Callable[[Sequence[Value], Sequence[Value]], tuple[Value, ...]],
+) -> tuple[Value, ...]:
+    outer, first = out.place(number)
+    chunk = first // out.lanes
+    parts = [
+        tuple(source[layout.number((*outer[:axis], i, *outer[axis:]), chunk)] for source in sources)
+        for i in range(layout.sizes[axis])
+    ]
+    return _reduce_parts(parts, join)
+
+
+def _reduce_parts(
+    parts: list[tuple[Value, ...]], join: Callable[[Sequence[Value], Sequence[Value]], tuple[Value, ...]]
+) -> tuple[Value, ...]:
+    """Part i with i + half, half of the next power of two; a part without a partner goes on as it is."""
+    while len(parts) > 1:
+        half = 1 << (len(parts) - 1).bit_length() - 1
+        parts = [join(part, parts[i + half]) if i + half < len(parts) else part for i, part in enumerate(parts[:half])]
+    return parts[0]
+
+
+def _reduce_lanes(
+    f: FunctionText,
+    parts: Sequence[Value],
+    lanes: int,
+    join: Callable[[Sequence[Value], Sequence[Value]], tuple[Value, ...]],
+) -> tuple[Value, ...]:
+    """Lane i with i + half, down to one lane, as a scalar."""
+    current = tuple(parts)
+    if lanes & (lanes - 1):
+        return _reduce_parts([tuple(f.extract(value, lane) for value in current) for lane in range(lanes)], join)
+    while lanes > 1:
+        half = lanes // 2
+        low = tuple(f.shuffle(value, None, range(half)) for value in current)
+        high = tuple(f.shuffle(value, None, range(half, lanes)) for value in current)
+        if half == 1:
+            low = tuple(f.extract(value, 0) for value in current)
+            high = tuple(f.extract(value, 1) for value in current)
+        current, lanes = join(low, high), half
+    return current
+
+
+def _gather_lanes(f: FunctionText, scalars: Sequence[tuple[Value, ...]], out: Layout) -> list[tuple[Value, ...]]:
+    """Scalars of a folded last axis as vectors of the new last axis."""
+    if out.lanes == 1:
+        return list(scalars)
+    found: list[tuple[Value, ...]] = []
+    for number in range(out.count):
+        group = scalars[number * out.lanes : (number + 1) * out.lanes]
+        vectors: list[Value] = []
+        for part in range(len(group[0])):
+            made = f.splat(group[0][part], out.lanes)
+            for lane, scalar in enumerate(group[1:], 1):
+                made = f.insert(made, scalar[part], lane)
+            vectors.append(made)
+        found.append(tuple(vectors))
+    return found
+
+
+# Shuffles and votes of segments of lanes: on a CPU all lanes of a program are in registers of one thread.
+
+
+def _elements(emitter: Any, op: SpecOp) -> list[list[Value]]:
+    """The elements of a block, row by row, each as a scalar."""
+    f: FunctionText = emitter.f
+    source = emitter.blocks[op.operands[0]]
+    layout = source.layout
+    vectors = [source[number] for number in range(layout.count)]
+    rows = [vectors[start : start + layout.chunks] for start in range(0, len(vectors), layout.chunks)]
+    return [[f.extract(vector, lane) for vector in row for lane in range(layout.lanes)] for row in rows]
+
+
+def _put_elements(emitter: Any, op: SpecOp, rows: list[list[Value]]) -> None:
+    """Elements as the block that the op gives; code generation turns takes and puts of lanes into shuffles."""
+    f: FunctionText = emitter.f
+    layout, dtype = emitter.layout(op.result)
+    found: list[Value] = []
+    for row in rows:
+        for start in range(0, len(row), layout.lanes):
+            part = row[start : start + layout.lanes]
+            whole = part[0]
+            if layout.lanes > 1:
+                whole = Value(f"<{layout.lanes} x {part[0].type}>", "poison")
+                for lane, value in enumerate(part):
+                    whole = f.insert(whole, value, lane)
+            found.append(whole)
+    emitter.blocks[op.result] = Vectors.of(layout, dtype, found)
+
+
+def emit_shuffle(emitter: Any, op: SpecOp) -> None:
+    """Each element from another lane of its segment."""
+    mode, by, width = op.value("mode"), op.value("by"), op.value("width")
+    rows = [[row[partner(mode, by, width, place)] for place in range(len(row))] for row in _elements(emitter, op)]
+    _put_elements(emitter, op, rows)
+
+
+def emit_vote(emitter: Any, op: SpecOp) -> None:
+    """A ballot of each segment, and what its bits say."""
+    width = op.value("width")
+    found: list[list[Value]] = []
+    for row in _elements(emitter, op):
+        votes: list[Value] = []
+        for start in range(0, len(row), width):
+            votes += [_vote_of(emitter.f, row[start : start + width], op.value("kind"))] * width
+        found.append(votes)
+    _put_elements(emitter, op, found)
+
+
+def _vote_of(f: FunctionText, bools: list[Value], kind: str) -> Value:
+    if kind in ("any", "all"):
+        whole = bools[0]
+        for value in bools[1:]:
+            whole = f.op("or" if kind == "any" else "and", whole, value)
+        return whole
+    total = Value("i32", "0")
+    for lane, value in enumerate(bools):
+        wide = f.cast("zext", value, "i32")
+        if kind == "ballot":
+            wide = f.op("shl", wide, Value("i32", str(lane)))
+        total = f.op("or" if kind == "ballot" else "add", total, wide)
+    return total
+
+
+def _define(emitter: Emitter, op: SpecOp, make: Callable[[int], Value]) -> None:
     layout, dtype = emitter.layout(op.result)
     emitter.blocks[op.result] = Vectors(layout, dtype, make)
 
 
-def emit_math(emitter: Emitter, op: SpecOp) -> None:
+def emit_elementwise(emitter: Emitter, op: SpecOp) -> None:
     """A function of each element."""
     operands = [emitter.blocks[value] for value in op.operands]
     name, dtype = op.value("fn"), operands[0].dtype
-    _lazily(emitter, op, lambda number: math.emit(emitter.f, name, [block[number] for block in operands], dtype))
+    _define(emitter, op, lambda number: math.emit(emitter.f, name, [block[number] for block in operands], dtype))
 
 
-def emit_convert(emitter: Emitter, op: SpecOp) -> None:
+def emit_cast(emitter: Emitter, op: SpecOp) -> None:
     """Elements in another dtype."""
     source = emitter.blocks[op.operands[0]]
     _, to = emitter.layout(op.result)
-    _lazily(emitter, op, lambda number: _converted(emitter.f, source[number], source.dtype, to))
+    _define(emitter, op, lambda number: _convert(emitter.f, source[number], source.dtype, to))
 
 
 def emit_round(emitter: Emitter, op: SpecOp) -> None:
-    """Elements rounded to fewer bits, in the way that is asked for."""
+    """Elements rounded to fewer bits, in the mode that is asked for."""
     source, *random = (emitter.blocks[value] for value in op.operands)
 
     def make(number: int) -> Value:
         bits = random[0][number] if random else None
-        return rounding.round_to(emitter.f, source[number], rounding.Rounding(**op.values(), random=bits))
+        return convert.round_to(emitter.f, source[number], convert.Rounding(**op.values(), random=bits))
 
-    _lazily(emitter, op, make)
+    _define(emitter, op, make)
 
 
 def emit_bitcast(emitter: Emitter, op: SpecOp) -> None:
@@ -57,13 +242,13 @@ def emit_bitcast(emitter: Emitter, op: SpecOp) -> None:
     source = emitter.blocks[op.operands[0]]
     layout, to = emitter.layout(op.result)
     type_ = vector(register_type(to), layout.lanes)
-    _lazily(emitter, op, lambda number: emitter.f.bitcast(source[number], type_))
+    _define(emitter, op, lambda number: emitter.f.bitcast(source[number], type_))
 
 
 def emit_select(emitter: Emitter, op: SpecOp) -> None:
     """One of two, by element."""
     condition, first, second = (emitter.blocks[value] for value in op.operands)
-    _lazily(emitter, op, lambda n: emitter.f.select(condition[n], first[n], second[n]))
+    _define(emitter, op, lambda n: emitter.f.select(condition[n], first[n], second[n]))
 
 
 def emit_constant(emitter: Emitter, op: SpecOp) -> None:
@@ -72,9 +257,9 @@ def emit_constant(emitter: Emitter, op: SpecOp) -> None:
     value = op.value("value")
     if isinstance(value, Dim):
         scalar = convert.cast(emitter.f, dim_value(emitter.f, value, emitter.env), i64, dtype)
-        _lazily(emitter, op, lambda number: emitter.f.splat(scalar, layout.lanes))
+        _define(emitter, op, lambda number: emitter.f.splat(scalar, layout.lanes))
     else:
-        _lazily(emitter, op, lambda number: constant_in_register(emitter.f, dtype, value, layout.lanes))
+        _define(emitter, op, lambda number: constant_in_register(emitter.f, dtype, value, layout.lanes))
 
 
 def _at(emitter: Emitter, axes: Sequence[str], env: Mapping[str, Index], layout: Layout, number: int) -> Any:
@@ -93,14 +278,14 @@ def _at(emitter: Emitter, axes: Sequence[str], env: Mapping[str, Index], layout:
 def emit_coordinate(emitter: Emitter, op: SpecOp) -> None:
     """An expression of the coordinates of each element."""
     layout, _ = emitter.layout(op.result)
-    env = emitter.named(op, op.value("coords"), 0)
+    env = emitter.env_of(op, op.value("coords"), 0)
 
     def make(number: int) -> Value:
         here, along = _at(emitter, op.value("axes"), env, layout, number)
         value = lane_values(emitter.f, op.value("expr"), here, along, {})
         return value if value.lanes == layout.lanes else emitter.f.splat(value, layout.lanes)
 
-    _lazily(emitter, op, make)
+    _define(emitter, op, make)
 
 
 def emit_clip(emitter: Emitter, op: SpecOp) -> None:
@@ -109,7 +294,7 @@ def emit_clip(emitter: Emitter, op: SpecOp) -> None:
     if emitter.version is not None and emitter.version.is_whole(op):
         emitter.blocks[op.result] = source
         return
-    env = emitter.named(op, op.value("coords"), 1)
+    env = emitter.env_of(op, op.value("coords"), 1)
     layout, axis = source.layout, op.value("axis")
 
     def make(number: int) -> Value:
@@ -125,10 +310,10 @@ def emit_clip(emitter: Emitter, op: SpecOp) -> None:
             return f.select(f.lane_mask(left, layout.lanes), source[number], other)
         return f.select(f.icmp("sgt", left, 0), source[number], other)
 
-    _lazily(emitter, op, make)
+    _define(emitter, op, make)
 
 
-def emit_spread(emitter: Emitter, op: SpecOp) -> None:
+def emit_broadcast(emitter: Emitter, op: SpecOp) -> None:
     """Rows or columns repeated along the other axes."""
     source = emitter.blocks[op.operands[0]]
     layout, _ = emitter.layout(op.result)
@@ -143,22 +328,22 @@ def emit_spread(emitter: Emitter, op: SpecOp) -> None:
         indices = [outer[axis] for axis in axes]
         return emitter.f.splat(_element(emitter.f, source, indices), layout.lanes)
 
-    _lazily(emitter, op, make)
+    _define(emitter, op, make)
 
 
-def emit_fold(emitter: Emitter, op: SpecOp) -> None:
+def emit_reduce(emitter: Emitter, op: SpecOp) -> None:
     """An axis folded to one number."""
     source = emitter.blocks[op.operands[0]]
     layout, dtype = emitter.layout(op.result)
-    values = fold(emitter.f, source, op.value("kind"), op.value("axis"), layout)
+    values = reduce_axis(emitter.f, source, op.value("kind"), op.value("axis"), layout)
     emitter.blocks[op.result] = Vectors.of(layout, dtype, values)
 
 
-def emit_fold_place(emitter: Emitter, op: SpecOp) -> None:
+def emit_arg_reduce(emitter: Emitter, op: SpecOp) -> None:
     """Where along an axis its largest or smallest element is."""
-    values, places = (emitter.blocks[value] for value in op.operands)
+    values, indices = (emitter.blocks[value] for value in op.operands)
     layout, dtype = emitter.layout(op.result)
-    found = fold_place(emitter.f, values, places, op.value("kind"), op.value("axis"), layout)
+    found = arg_reduce_axis(emitter.f, values, indices, op.value("kind"), op.value("axis"), layout)
     emitter.blocks[op.result] = Vectors.of(layout, dtype, found)
 
 
@@ -170,7 +355,7 @@ def _element(f: FunctionText, source: Vectors, indices: Sequence[int]) -> Value:
     return f.extract(source[source.layout.number(indices[:-1], chunk)], lane)
 
 
-def _converted(f: FunctionText, value: Value, source: Any, to: Any) -> Value:
+def _convert(f: FunctionText, value: Value, source: Any, to: Any) -> Value:
     """Between register types: narrow floats are widened first and narrowed last."""
     if source is to:
         return value

@@ -1,6 +1,11 @@
-"""Matrix products for one task: packed panels, a register block inside, an epilogue on every finished tile.
+"""Matmuls for one task: packed panels, a register block inside, an epilogue on every finished tile.
 
-Each result is one chain of multiply-adds over k = 0, 1, 2, ... from zero. Where k is cut into blocks the accumulator is
+The loops are those of Goto and BLIS ("Anatomy of High-Performance Matrix Multiplication", 2008): NC columns of B are
+packed for the caches shared by all rows, MC rows of A for the second cache, KC of K for the first; the micro-kernel
+keeps a block of accumulators in registers. Where there are few rows packing would not pay: B is streamed once, and
+operands seen through windows are read in place.
+
+Each result is one chain of multiply-adds over k = 0, 1, 2, ... from zero. Where K is cut into blocks the accumulator is
 stored and loaded again, never added, so its bits depend on neither block sizes, threads, rows nor columns.
 """
 
@@ -10,15 +15,25 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from tessera.backends.cpu.micro import Left, MicroShape, micro_call, multiply_add
-from tessera.backends.cpu.pack import Operand, pack_panel
-from tessera.backends.cpu.panels import each_height, kernels_for, pack_lhs, pack_rhs, panel_elements
-from tessera.backends.cpu.partition import FEW_ROWS
+from tessera.backends.cpu.micro_kernel import LhsRows, MicroShape, call_micro_kernel, multiply_add
+from tessera.backends.cpu.packing import (
+    Operand,
+    choose_kernels,
+    for_each_height,
+    pack_lhs,
+    pack_panel,
+    pack_rhs,
+    panel_elements,
+)
+from tessera.backends.cpu.windows import MAX_K, Read, WindowVectors
 from tessera.ir.target.llvm import convert
-from tessera.ir.target.llvm.text import FunctionText, Index, TargetText, Value
-from tessera.ir.target.llvm.types import bytes_of, vector
+from tessera.ir.target.llvm.instructions import Index, TargetText, Value, bytes_of, vector
+from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
+
+FEW_ROWS = 8
+"""Rows up to which the B operand is streamed, not packed: it is read once, at the bandwidth of memory."""
 
 Epilogue: TypeAlias = Callable[[FunctionText, list[Value], Value, Value, "list[Value] | None", list[Value]], None]
 """`epilogue(f, accumulators, row, column, masks, frame)`: finish and store one row of a tile.
@@ -34,7 +49,7 @@ class GemmPlan:
 
     shape: MicroShape
     MC: int  # rows packed at a time: MC x KC stays in the second cache
-    KC: int  # depth of a block: KC x one panel stays in the first
+    KC: int  # k_count of a block: KC x one panel stays in the first
     NC: int  # columns packed at a time
     MB: int  # rows whose accumulators wait for the next block of k
     skinny: int  # up to so many rows B is streamed, not packed
@@ -158,7 +173,7 @@ class _Gemm:
         self.lhs_panels = f.gep(problem.scratch, layout.lhs, "i8")
         self.rhs_panels = f.gep(problem.scratch, layout.rhs, "i8")
         self.waiting = f.gep(problem.scratch, layout.waiting, "i8")
-        self.finish = epilogue_function(f, plan, problem)
+        self.finish = outline_epilogue(f, plan, problem)
 
     def packed(self) -> None:
         """Both operands packed; columns outermost, then rows, then k."""
@@ -166,8 +181,8 @@ class _Gemm:
         one_block = f.icmp("sle", p.k, plan.KC)
         # An empty sum is still a result: k = 0 makes one turn with nothing in it. Blocks of k are even: a last one of
         # a few k would cost a whole turn over the accumulators.
-        depth = f.smax(p.k, 1)
-        step = f.ceil_div(depth, f.ceil_div(depth, plan.KC))
+        k_count = f.smax(p.k, 1)
+        step = f.ceil_div(k_count, f.ceil_div(k_count, plan.KC))
 
         def columns(j: Value) -> None:
             nc = f.smin(plan.NC, f.sub(p.n_hi, j))
@@ -180,7 +195,7 @@ class _Gemm:
 
             def row_block(i: Value) -> None:
                 end = f.smin(f.add(i, rows), p.m_hi)
-                f.loop(0, depth, step, lambda k: self._depth(i, end, j, nc, k, step, one_block, direct))
+                f.loop(0, k_count, step, lambda k: self._k_block(i, end, j, nc, k, step, one_block, direct))
 
             f.loop(p.m_lo, p.m_hi, rows, row_block)
 
@@ -196,7 +211,7 @@ class _Gemm:
         own = f.gep(result.base, f.add(f.mul(row, result.row_stride), column), self.element)
         return f.select(direct, own, place), f.select(direct, f.index(result.row_stride), stride)
 
-    def _depth(
+    def _k_block(
         self, i: Value, end: Value, j: Value, nc: Value, k: Value, step: Value, one_block: Value, direct: Value
     ) -> None:
         """One block of k: pack B, then every block of rows."""
@@ -223,32 +238,32 @@ class _Gemm:
                     waiting = f.gep(wait, f.mul(at, plan.NC), self.element)
                     out, stride = self._place(f.add(ic, at), f.add(j, jr), waiting, one_block, direct)
                     lhs = self._left(f.add(ic, at), k, at, kc, height)
-                    micro_call(
+                    call_micro_kernel(
                         f, kernels[self.shape.heights.index(height)], lhs, rhs, kc, out, stride, f.icmp("ne", k, 0)
                     )
                     f.if_(last, lambda: self._finish(out, stride, height, f.add(ic, at), f.add(j, jr)))
 
-                each_height(f, self.shape, mc, block, p.rows)
+                for_each_height(f, self.shape, mc, block, p.rows)
 
             f.loop(
                 0,
                 nc,
                 self.shape.columns,
                 lambda jr: panel(
-                    jr, kernels_for(f, self.shape, f.sub(nc, jr), p.rows, p.columns, in_rows=p.lhs.is_runs)
+                    jr, choose_kernels(f, self.shape, f.sub(nc, jr), p.rows, p.columns, in_rows=p.lhs.is_runs)
                 ),
             )
 
         f.loop(i, end, plan.MC, rows)
 
-    def _left(self, row: Value, k: Value, at: Value, kc: Value, height: int) -> Left:
+    def _left(self, row: Value, k: Value, at: Value, kc: Value, height: int) -> LhsRows:
         """Rows of the left operand as they lie, or a copy of them, or their panel."""
         f, lhs = self.f, self.problem.lhs
         if lhs.base is not None and lhs.is_rows_of(self.shape.dtype):
             start = f.gep(lhs.base, f.add(f.mul(row, lhs.row_stride), k), self.element)
-            return Left(start, lhs.row_stride)
+            return LhsRows(start, lhs.row_stride)
         start = f.gep(self.lhs_panels, f.mul(at, kc), self.element)
-        return Left(start, kc if lhs.is_runs else 1)
+        return LhsRows(start, kc if lhs.is_runs else 1)
 
     def _finish(self, tile: Value, stride: Index, rows: Index, row: Value, column: Value) -> None:
         """Call the epilogue on a finished tile."""
@@ -267,12 +282,12 @@ class _Gemm:
             nc = f.smin(plan.NS, f.sub(p.n_hi, j))
             self._clear(m, nc)
 
-            def depth(k: Value) -> None:
+            def k_count(k: Value) -> None:
                 kc = f.smin(plan.KC, f.sub(p.k, k))
                 self._copy_lhs(f.index(p.m_lo), m, k, kc)
                 _stream(f, plan, p.rhs, self.lhs_panels, self.waiting, m, j, nc, k, kc)
 
-            f.loop(0, p.k, plan.KC, depth)
+            f.loop(0, p.k, plan.KC, k_count)
 
             def done(jr: Value) -> None:
                 tile = f.gep(self.waiting, jr, self.element)
@@ -314,9 +329,9 @@ def _stream(
     column: Value,
     columns: Value,
     k: Value,
-    depth: Value,
+    k_count: Value,
 ) -> None:
-    """Call the outlined streaming kernel on `depth` rows of B."""
+    """Call the outlined streaming kernel on `k_count` rows of B."""
     assert rhs.base is not None, "only memory is streamed"
     stored = convert.storage_type(rhs.dtype)
     start = f.gep(rhs.base, f.add(f.mul(k, rhs.row_stride), column), stored)
@@ -331,12 +346,12 @@ def _stream(
     ]
     key = ("stream", plan.shape, plan.NS, rhs.dtype)
     name = f.module.outline(key, "stream", arguments, lambda g: _write_stream(g, plan, rhs.dtype), shared=True)
-    f.call(name, [lhs, start, out, m, columns, depth, f.index(rhs.row_stride)])
+    f.call(name, [lhs, start, out, m, columns, k_count, f.index(rhs.row_stride)])
 
 
 def _write_stream(g: FunctionText, plan: GemmPlan, dtype: DType) -> None:
-    """`out[i, n] += lhs[i, k] * rhs[k, n]` for several k at once: their rows of B sit in registers for all rows i."""
-    lhs, rhs, out, m, n, depth, stride = g.arguments
+    """`out[i, n] += lhs[i, k] * rhs[k, n]`, several k at a time: their rows of B stay in registers for all i."""
+    lhs, rhs, out, m, n, k_count, stride = g.arguments
     shape, stored, element = plan.shape, convert.storage_type(dtype), plan.shape.element
     type_ = vector(element, shape.lanes)
 
@@ -344,7 +359,7 @@ def _write_stream(g: FunctionText, plan: GemmPlan, dtype: DType) -> None:
         return [g.gep(rhs, g.mul(g.add(k, step), stride), stored) for step in range(count)]
 
     def factors_of(i: Index, k: Value, count: int) -> list[Value]:
-        first = g.gep(lhs, g.add(g.mul(i, depth), k), element)
+        first = g.gep(lhs, g.add(g.mul(i, k_count), k), element)
         return [g.splat(g.load(g.gep(first, s, element), element), shape.lanes) for s in range(count)]
 
     def add_up(i: Index, j: Value, factors: list[Value], values: Iterable[Value]) -> None:
@@ -373,9 +388,9 @@ def _write_stream(g: FunctionText, plan: GemmPlan, dtype: DType) -> None:
         _along(g, shape, dtype, n, at)
 
     def down(rows_at: Callable[[Value, int], None], together: int) -> None:
-        most = g.round_down(depth, together)
+        most = g.round_down(k_count, together)
         g.loop(0, most, together, lambda k: rows_at(k, together))
-        g.loop(most, depth, 1, lambda k: rows_at(k, 1))
+        g.loop(most, k_count, 1, lambda k: rows_at(k, 1))
 
     # Memory serves many lines at once faster than few; their factors leave room for the sums in 32 or 16 registers.
     alone = 20 if shape.lanes * bytes_of(element) == 64 else 12
@@ -404,7 +419,7 @@ def _along(
     g.if_(g.icmp("sgt", rest, 0), lambda: at(whole, load_rest))
 
 
-def epilogue_function(f: FunctionText, plan: GemmPlan, problem: GemmProblem) -> str:
+def outline_epilogue(f: FunctionText, plan: GemmPlan, problem: GemmProblem) -> str:
     """Outline the epilogue: a loop over the rows of a tile, once for whole tiles and once for those that stick out."""
     shape = plan.shape
     arguments = [
@@ -434,3 +449,100 @@ def epilogue_function(f: FunctionText, plan: GemmPlan, problem: GemmProblem) -> 
     g.if_(g.icmp("sge", left, shape.columns), lambda: every_row(None), cut)
     g.ret()
     return g.name
+
+
+# Matmuls of few rows with a B operand seen through windows, as in depthwise convolutions. A packed element would be
+# used once or a few times, so none is packed: a vector of columns reads its elements tap by tap, in place, and
+# multiplies them at once. Each result is the same chain of multiply-adds as everywhere.
+
+_PLACES = 1024
+"""Columns tabled at a time: their tables stay in the first cache while the whole batch goes by."""
+
+
+def can_emit_few_rows(plan: GemmPlan, rows: int | None, k_count: int | None, lhs: Operand, rhs: Operand) -> bool:
+    """Whether accumulators of all rows fit in registers and the sum may fit the tables."""
+    is_shallow = k_count is None or k_count <= MAX_K
+    return lhs.is_memory and rhs.windows is not None and rows is not None and rows <= plan.shape.rows and is_shallow
+
+
+def emit_few_rows(
+    f: FunctionText, plan: GemmPlan, first: Value, last: Value, problem_at: Callable[[Value], GemmProblem]
+) -> None:
+    """The products `first..last` of a batch, at most `MAX_K` deep; their windows differ in where they start alone."""
+    _FewRows(f, plan, problem_at).write(first, last)
+
+
+class _FewRows:
+    """The loops of one task, written into its kernel."""
+
+    def __init__(self, f: FunctionText, plan: GemmPlan, problem_at: Callable[[Value], GemmProblem]) -> None:
+        self.f, self.shape, self.problem_at = f, plan.shape, problem_at
+        self.any = problem_at(f.const_i(0))
+        windows, rows = self.any.rhs.transposed.windows, self.any.rows
+        assert windows is not None, "the caller has looked"
+        assert rows is not None, "the caller has looked"
+        self.rows = rows
+        self.tile = self.any.scratch
+        dtype, lanes = self.any.rhs.dtype, plan.shape.lanes
+        self.vectors = WindowVectors(f, windows, dtype, plan.shape.dtype, self.any.frame, _PLACES, lanes)
+        # Packing may write a register past the end.
+        self.factors = f.alloca(plan.shape.element, rows * MAX_K + lanes)
+        self.finish = outline_epilogue(f, plan, self.any)
+
+    def write(self, first: Value, last: Value) -> None:
+        f, p = self.f, self.any
+        self.vectors.fill_columns(0, p.k)
+
+        def some_places(j: Value) -> None:
+            count = f.smin(_PLACES, f.sub(p.n_hi, j))
+            self.vectors.fill_rows(j, count, self.shape.columns)
+            f.loop(first, last, 1, lambda number: self._product(self.problem_at(number), j, count))
+
+        f.loop(p.n_lo, p.n_hi, _PLACES, some_places)
+
+    def _product(self, problem: GemmProblem, j: Value, count: Value) -> None:
+        """One product's columns `j..j+count`."""
+        f, shape, rows = self.f, self.shape, self.rows
+        self.vectors.move(problem.frame)
+        pack_panel(f, self.factors, problem.lhs, rows, shape.dtype, 0, 0, rows, problem.k, shape.lanes)
+
+        def strip(at: Value) -> None:
+            left = f.sub(count, at)
+
+            def one(offset: Value) -> None:
+                out = f.gep(self.tile, offset, shape.element)
+                self.vectors.at(f.add(at, offset), lambda read: self._sums([read], problem.k, out))
+
+            def one_by_one() -> None:
+                f.loop(0, f.smin(left, shape.columns), shape.lanes, one)
+
+            self.vectors.read_several(
+                at,
+                shape.vectors,
+                f.icmp("sgt", left, shape.columns // 2),
+                lambda reads: self._sums(reads, problem.k, self.tile),
+                one_by_one,
+            )
+            column = f.add(j, at)
+            args = [self.tile, f.const_i(shape.columns), f.const_i(rows), f.const_i(0), column]
+            f.call(self.finish, [*args, f.sub(problem.n_hi, column), *problem.frame])
+
+        f.loop(0, count, shape.columns, strip)
+
+    def _sums(self, reads: Sequence[Read], k: Index, out: Value) -> None:
+        """Neighbouring vectors of every row, stored where the tile has their columns."""
+        f, shape, rows = self.f, self.shape, self.rows
+
+        def step(i: Value, sums: list[Value]) -> list[Value]:
+            values = [read(i) for read in reads]
+            result: list[Value] = []
+            for row in range(rows):
+                address = f.gep(self.factors, f.add(f.mul(i, rows), row), shape.element)
+                factor = f.splat(f.load(address, shape.element), shape.lanes)
+                result += [multiply_add(f, factor, value, sums[len(result) + v]) for v, value in enumerate(values)]
+            return result
+
+        sums = f.loop(0, k, 1, step, [f.const(shape.element, 0, shape.lanes)] * (rows * len(reads)))
+        for number, value in enumerate(sums):
+            row, v = divmod(number, len(reads))
+            f.store(value, f.gep(out, row * shape.columns + v * shape.lanes, shape.element))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from xdsl.ir import SSAValue
 
 from tessera.ir.base.op import SpecOp
-from tessera.ir.target.llvm.dims import dim_value
 from tessera.ir.target.llvm.host_program import EXCHANGES, HostProgram, buffer_type, callbacks_in, sizes_at
-from tessera.ir.target.llvm.instructions import Index, TargetText, Value
+from tessera.ir.target.llvm.instructions import Index, TargetText, Value, dim_value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
 from tessera.ir.target.program import Interface, interface_of
 from tessera.runtime.launch import CALLBACK

@@ -12,26 +12,33 @@ from typing import Any
 
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
-from tessera.backends.cpu.block_owners import check_owners, is_fresh
-from tessera.backends.cpu.block_rows import is_same_index, rows_of
-from tessera.backends.cpu.block_sides import check_memory, check_products, lines_of, memory_behind
+from tessera.backends.cpu.block_kernels import (
+    check_memory,
+    check_owners,
+    check_products,
+    find_load,
+    find_rows,
+    is_fresh,
+    is_same_index,
+    row_vectors_of,
+)
 from tessera.backends.cpu.lower_tiles import Lowering
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
-from tessera.ir.target.reach import is_multiple, largest
+from tessera.ir.target.limits import is_multiple, largest
 from tessera.ir.target.types import VectorAttr
 from tessera.ir.tile.lower_to_target import access_pattern
 from tessera.types.dim import Dim, minimum
 from tessera.types.dtype import u8
 from tessera.types.tensor_type import TensorType
 
-_PASSING = ("ttile.load", "ttile.cast", "ttile.transpose")
+_LEFT_TO_DOT = ("ttile.load", "ttile.cast", "ttile.transpose")
 _SCALAR = ("ttile.program_id", "ttile.index", "ttile.fetch", "ttile.scratch")
 
 
-def has_inner_products(kernel: SpecOp) -> bool:
+def has_dots(kernel: SpecOp) -> bool:
     """Whether a kernel multiplies tiles."""
     return any(op.name == "ttile.dot" for op in kernel.walk())
 
@@ -40,14 +47,14 @@ class BlockLowering(Lowering):
     """Lowers a kernel whose tiles are blocks in memory."""
 
     def prepare(self) -> None:
-        self.homes: dict[SSAValue, SSAValue] = {}
+        self.storage: dict[SSAValue, SSAValue] = {}
         self.segment: list[SpecOp] = []
         self.in_row = False
         check_memory(self.kernel)
         check_products(self.kernel)
         check_owners(self.kernel)
-        self.rows = rows_of(self.kernel)
-        self.lines = lines_of(self.kernel)
+        self.rows = find_rows(self.kernel)
+        self.row_vectors = row_vectors_of(self.kernel)
 
     # Rows.
 
@@ -57,7 +64,7 @@ class BlockLowering(Lowering):
 
     def vectors(self, results: Sequence[SSAValue]) -> list[Any]:
         tiles = [(result, result.type) for result in results if isinstance(result.type, TileAttr)]
-        in_rows = [self.in_row and result not in self.lines for result, _ in tiles]
+        in_rows = [self.in_row and result not in self.row_vectors for result, _ in tiles]
         return [
             VectorAttr.of(self.row_type(type) if is_row else type.data)
             for (_, type), is_row in zip(tiles, in_rows, strict=True)
@@ -76,31 +83,31 @@ class BlockLowering(Lowering):
             elif op.name == "ttile.for":
                 self._flush()
                 self._block_loop(op)
-            elif op.results and op.results[0] in self.lines:
+            elif op.results and op.results[0] in self.row_vectors:
                 continue  # made in the rows that want it
-            elif op.name not in ("ttile.return", "ttile.yield") and not self._is_passed(op):
+            elif op.name not in ("ttile.return", "ttile.yield") and not self._is_left_to_dot(op):
                 self.segment.append(op)
         self._flush()
 
-    def _is_passed(self, op: SpecOp) -> bool:
+    def _is_left_to_dot(self, op: SpecOp) -> bool:
         """Whether an op only brings memory, or the zero it starts from, to a product, which sees to it itself."""
         if op.name == "ttile.constant":
             return not op.value("value") and all(_is_start(use.operation, use.index) for use in op.results[0].uses)
-        if op.name not in _PASSING:
+        if op.name not in _LEFT_TO_DOT:
             return False
         for use in op.results[0].uses:
             user = use.operation
             is_side = user.name == "ttile.dot" and use.index == 1
-            if not is_side and not (isinstance(user, SpecOp) and self._is_passed(user)):
+            if not is_side and not (isinstance(user, SpecOp) and self._is_left_to_dot(user)):
                 return False
         return bool(op.results[0].uses)
 
-    def home(self, value: SSAValue) -> SSAValue:
+    def storage_of(self, value: SSAValue) -> SSAValue:
         """The scratch of a block; made when first asked for."""
-        if value not in self.homes:
+        if value not in self.storage:
             assert isinstance(value.type, TileAttr)
-            self.homes[value] = self.allocate(value.type.data)
-        return self.homes[value]
+            self.storage[value] = self.allocate(value.type.data)
+        return self.storage[value]
 
     def _flush(self) -> None:
         """Write the pending ops as one loop over rows."""
@@ -111,9 +118,9 @@ class BlockLowering(Lowering):
         kept = [
             op.results[0] for op in ops if op.results and any(u.operation not in inside for u in op.results[0].uses)
         ]
-        self._reuse_homes(kept, ops)
+        self._reuse_storage(kept, ops)
         for value in kept:
-            self.home(value)
+            self.storage_of(value)
         outer, body = self.block, Block(arg_types=[INDEX])
         rows, coords = self.rows.extent, self.rows.coords
         names = tuple(coords)
@@ -121,7 +128,7 @@ class BlockLowering(Lowering):
         high = self.emit("index", self.of(list(coords.values())), {"names": names, "expr": rows}, [INDEX]).result
         self.block, self.in_row = body, True
         saved = dict(self.values)
-        self.place = body.args[0]
+        self.row_index = body.args[0]
         for op in ops:
             self.lower_row(op)
         for value in kept:
@@ -131,38 +138,38 @@ class BlockLowering(Lowering):
         self.block, self.in_row = outer, False
         self.emit("loop", [low, high], {"step": 1}, (), [body])
 
-    def _reuse_homes(self, kept: Sequence[SSAValue], ops: Sequence[SpecOp]) -> None:
-        """Let a block take the place of one that nothing reads any more: a row is read before it is written."""
+    def _reuse_storage(self, kept: Sequence[SSAValue], ops: Sequence[SpecOp]) -> None:
+        """Let a block take the row_index of one that nothing reads any more: a row is read before it is written."""
         inside = set(ops)
         dying = [
             operand
             for operand in dict.fromkeys(operand for op in ops for operand in op.operands)
             if isinstance(operand, OpResult)
             and operand.op.parent is ops[0].parent  # one from before a loop is read again in its next turn
-            and operand in self.homes
+            and operand in self.storage
             and all(use.operation in inside for use in operand.uses)
         ]
-        taken = {self.homes[value] for value in kept if value in self.homes}
+        taken = {self.storage[value] for value in kept if value in self.storage}
         for value in kept:
-            if value in self.homes:
+            if value in self.storage:
                 continue
             for operand in dying:
-                home = self.homes[operand]
-                if operand.type == value.type and home not in taken and self._is_alone(operand):
-                    self.homes[value] = home
-                    taken.add(home)
+                storage_of = self.storage[operand]
+                if operand.type == value.type and storage_of not in taken and self._is_alone(operand):
+                    self.storage[value] = storage_of
+                    taken.add(storage_of)
                     break
 
     def _is_alone(self, value: SSAValue) -> bool:
         """Whether no other value lives where this one does."""
-        return sum(home is self.homes[value] for home in self.homes.values()) == 1
+        return sum(storage_of is self.storage[value] for storage_of in self.storage.values()) == 1
 
     def of(self, values: Sequence[SSAValue]) -> list[SSAValue]:
-        return [self.values[value] if value in self.values else self._brought(value) for value in values]
+        return [self.values[value] if value in self.values else self._materialize(value) for value in values]
 
-    def _brought(self, value: SSAValue) -> SSAValue:
+    def _materialize(self, value: SSAValue) -> SSAValue:
         """What is not in a register: a row of a block in scratch, or a line, which every row makes for itself."""
-        if value not in self.lines:
+        if value not in self.row_vectors:
             return self._load_row(value)
         assert isinstance(value, OpResult)
         assert isinstance(value.op, SpecOp)
@@ -173,32 +180,34 @@ class BlockLowering(Lowering):
         """A row of a block that lies in scratch."""
         assert self.in_row, f"{value} is not in a register"
         type = self.row_type(value.type)
-        names, operands, axes, offset = self._row_place(value, type)
-        access = self._plain(names, axes, offset, type)
-        made = self.emit("load", [self.homes[value], *operands], {**access, "pad": 0}, [VectorAttr.of(type)]).result
+        names, operands, axes, offset = self._row_address(value, type)
+        access = self._contiguous_access(names, axes, offset, type)
+        made = self.emit("load", [self.storage[value], *operands], {**access, "pad": 0}, [VectorAttr.of(type)]).result
         self.values[value] = made
         return made
 
     def _store_row(self, value: SSAValue) -> None:
         type = self.row_type(value.type)
-        names, operands, axes, offset = self._row_place(value, type)
-        access = self._plain(names, axes, offset, type)
-        self.emit("store", [self.values[value], self.homes[value], *operands], {**access, "mode": "set"})
+        names, operands, axes, offset = self._row_address(value, type)
+        access = self._contiguous_access(names, axes, offset, type)
+        self.emit("store", [self.values[value], self.storage[value], *operands], {**access, "mode": "set"})
 
-    def _row_place(
+    def _row_address(
         self, value: SSAValue, type: TensorType
     ) -> tuple[tuple[str, ...], list[SSAValue], tuple[str, ...], Dim]:
         assert isinstance(value.type, TileAttr)
         if not value.type.shape:
             return (), [], (), Dim.constant(0)  # one number, which all rows have
         if not type.rank:
-            return ("_row",), [self.place], (), Dim.symbol("_row")
+            return ("_row",), [self.row_index], (), Dim.symbol("_row")
         zero = self.emit("index", (), {"names": (), "expr": Dim.constant(0)}, [INDEX]).result
         offset = Dim.symbol("_row") * type.shape[0] + Dim.symbol("_col")
-        return ("_row", "_col"), [self.place, zero], ("_col",), offset
+        return ("_row", "_col"), [self.row_index, zero], ("_col",), offset
 
     @staticmethod
-    def _plain(names: tuple[str, ...], axes: tuple[str, ...], offset: Dim, type: TensorType) -> dict[str, Any]:
+    def _contiguous_access(
+        names: tuple[str, ...], axes: tuple[str, ...], offset: Dim, type: TensorType
+    ) -> dict[str, Any]:
         align = 64 if type.rank and (type.bytes % 64).value == 0 else type.dtype.bytes
         return {"coords": names, "axes": axes, "offset": offset, "pattern": "contiguous", "align": align}
 
@@ -207,7 +216,7 @@ class BlockLowering(Lowering):
         self.span = op.span
         if op.name == "ttile.broadcast":
             operands = self.of(op.operands)
-            if op.operands[0] in self.lines:
+            if op.operands[0] in self.row_vectors:
                 self.values[op.result] = operands[0]  # all rows have it
             else:
                 self.values[op.result] = self.emit("broadcast", operands, {"axes": ()}, self.vectors(op.results)).result
@@ -229,7 +238,7 @@ class BlockLowering(Lowering):
         where = dict(zip(coords, op.operands[first:], strict=False))
         start = self.values[where[axes[0]]]
         names = {"names": (axes[0], "_row"), "expr": Dim.symbol(axes[0]) + Dim.symbol("_row")}
-        row = self.emit("index", [start, self.place], names, [INDEX]).result
+        row = self.emit("index", [start, self.row_index], names, [INDEX]).result
         at = [row if name == axes[0] else self.values[where[name]] for name in coords]
         values: dict[str, Any] = {"coords": coords, "axes": axes[1:]}
         if op.name == "ttile.coordinate":
@@ -285,14 +294,14 @@ class BlockLowering(Lowering):
     # Loops and products.
 
     def _block_loop(self, op: SpecOp) -> None:
-        """A loop that carries blocks: each has one home, which its body reads and writes."""
+        """A loop that carries blocks: each has one storage_of, which its body reads and writes."""
         source = op.regions[0].block
         last = source.last_op
         assert last is not None
         for start, inner, result, end in zip(op.operands[2:], source.args[1:], op.results, last.operands, strict=True):
-            home = self.home(start)
-            self.homes[inner] = self.homes[result] = home
-            self._claim(end, home, inner)
+            storage_of = self.storage_of(start)
+            self.storage[inner] = self.storage[result] = storage_of
+            self._assign_storage(end, storage_of, inner)
         outer, body = self.block, Block(arg_types=[INDEX])
         bounds = self.of(op.operands[:2])
         self.values[source.args[0]] = body.args[0]
@@ -308,14 +317,14 @@ class BlockLowering(Lowering):
         # A last part-step is a whole turn here: products and rows know their own edges.
         self.emit("loop", bounds, {"step": op.value("step"), "is_partial": True}, (), [body])
 
-    def _claim(self, value: SSAValue, home: SSAValue, inner: SSAValue) -> None:
+    def _assign_storage(self, value: SSAValue, storage_of: SSAValue, inner: SSAValue) -> None:
         """What a body ends with goes where the block lives, and so does the accumulator it was added to."""
         if value is inner:
             return
-        assert value not in self.homes, "a block is carried on twice"
-        self.homes[value] = home
+        assert value not in self.storage, "a block is carried on twice"
+        self.storage[value] = storage_of
         if isinstance(value, OpResult) and value.op.name == "ttile.dot" and not is_fresh(value.op.operands[2]):
-            self._claim(value.op.operands[2], home, inner)
+            self._assign_storage(value.op.operands[2], storage_of, inner)
 
     def _dot(self, op: SpecOp) -> None:
         self.span = op.span
@@ -323,12 +332,12 @@ class BlockLowering(Lowering):
         assert isinstance(lhs.type, TileAttr)
         assert isinstance(acc.type, TileAttr)
         fresh = is_fresh(acc)
-        if op.result not in self.homes:
-            self.homes[op.result] = self.home(op.result) if fresh else self.home(acc)
-        assert fresh or self.homes[acc] is self.homes[op.result], "an accumulator is used after its product"
+        if op.result not in self.storage:
+            self.storage[op.result] = self.storage_of(op.result) if fresh else self.storage_of(acc)
+        assert fresh or self.storage[acc] is self.storage[op.result], "an accumulator is used after its product"
         rows, coords = self.rows.extent, self.rows.coords
-        load, is_turned = memory_behind(rhs, op)
-        k, n, where, offset = self._side(load, is_turned, op)
+        load, is_transposed = find_load(rhs, op)
+        k, n, where, offset = self._rhs_in_memory(load, is_transposed)
         names = dict(coords) | where
         width = acc.type.shape[1].value or 0
         depth = lhs.type.shape[1].value or 0
@@ -345,7 +354,7 @@ class BlockLowering(Lowering):
             "out_stride": width,
             "is_fresh": fresh,
         }
-        operands = [self.homes[lhs], self.values[load.operands[0]], self.homes[op.result], room]
+        operands = [self.storage[lhs], self.values[load.operands[0]], self.storage[op.result], room]
         self.emit("block_dot", [*operands, *self.of(list(names.values()))], values)
 
     def _panel_bytes(self, lhs: TileAttr, out: TileAttr) -> int:
@@ -356,8 +365,8 @@ class BlockLowering(Lowering):
         wide = -(-columns // (4 * lanes)) * 4 * lanes
         return (rows * depth + wide * depth + 16 * lanes) * 8 + 128
 
-    def _side(self, load: SpecOp, is_turned: bool, op: SpecOp) -> tuple[Dim, Dim, dict[str, SSAValue], Dim]:
-        """The right operand in memory: depth and width that are there, index values, offset over `_k` and `_j`."""
+    def _rhs_in_memory(self, load: SpecOp, is_transposed: bool) -> tuple[Dim, Dim, dict[str, SSAValue], Dim]:
+        """B in memory: how much of K and of its columns is there, index values, offset over `_depth` and `_col`."""
         buffer, tile = load.operands[0].type, load.results[0].type
         assert isinstance(buffer, BufferAttr)
         assert isinstance(tile, TileAttr)
@@ -369,7 +378,7 @@ class BlockLowering(Lowering):
                 fix="store the tile to scratch first, and load it from there",
             )
         coords = dict(zip(load.value("coords"), load.operands[1:], strict=True))
-        inner = ("_col", "_depth") if is_turned else ("_depth", "_col")
+        inner = ("_col", "_depth") if is_transposed else ("_depth", "_col")
         extents = {
             name: size if bound.value == -1 else minimum(size, bound - Dim.symbol(axis))
             for name, axis, bound, size in zip(inner, axes, load.value("bounds"), tile.shape, strict=True)

@@ -52,10 +52,10 @@ def match_contraction(kernel: SpecOp) -> Match | None:
     if len(loops) != 1 or len(loops[0].results) != 1:
         return None
     (loop,) = loops
-    sides = _sides(loop)
-    if sides is None:
+    loads = _operand_loads(loop)
+    if loads is None:
         return None
-    left, right = sides
+    left, right = loads
     at = ops.index(loop)
     grid = kernel.value("grid")
     bounds = (*left.value("bounds"), right.value("bounds")[1])
@@ -80,7 +80,7 @@ def match_contraction(kernel: SpecOp) -> Match | None:
     )
 
 
-def _sides(loop: SpecOp) -> tuple[SpecOp, SpecOp] | None:
+def _operand_loads(loop: SpecOp) -> tuple[SpecOp, SpecOp] | None:
     """The loads of both operands, where the body is nothing but loads, casts and one dot."""
     body = loop.regions[0].block
     allowed = ("ttile.load", "ttile.cast", "ttile.dot", "ttile.yield")

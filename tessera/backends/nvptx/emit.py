@@ -25,8 +25,7 @@ from tessera.backends.nvptx.text import WARP, DeviceModule, barrier, special, wa
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, IndexAttr
-from tessera.ir.target.llvm.dims import dim_value
-from tessera.ir.target.llvm.instructions import Index, Value, known
+from tessera.ir.target.llvm.instructions import Index, Value, dim_value, known
 from tessera.ir.target.typed_ops import IndexOp, KernelOp, LoopOp, ProgramsOp, ScratchOp, TailOp
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim, product

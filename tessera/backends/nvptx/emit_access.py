@@ -15,10 +15,8 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.llvm import math
 from tessera.ir.target.llvm.convert import atomic_instruction
-from tessera.ir.target.llvm.dims import dim_value
-from tessera.ir.target.llvm.instructions import Index, Value, known
+from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, dim_value, known
 from tessera.ir.target.llvm.text import FunctionText
-from tessera.ir.target.llvm.types import bytes_of
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType

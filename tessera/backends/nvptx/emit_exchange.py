@@ -18,9 +18,8 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.lanes import partner
 from tessera.ir.target.llvm import math
-from tessera.ir.target.llvm.instructions import Index, Value
+from tessera.ir.target.llvm.instructions import Index, Value, bytes_of
 from tessera.ir.target.llvm.text import FunctionText
-from tessera.ir.target.llvm.types import bytes_of
 from tessera.types.dtype import DType
 
 DENSE = Spacing()

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from tessera.backends.nvptx import row_minmax, values
 from tessera.backends.nvptx.short_functions import ASKED, SHORT, short
 from tessera.ir.base.op import SpecOp
-from tessera.ir.target.llvm import convert, rounding
-from tessera.ir.target.llvm.dims import dim_value
-from tessera.ir.target.llvm.instructions import Value
+from tessera.ir.target.llvm import convert
+from tessera.ir.target.llvm.instructions import Value, dim_value
 from tessera.ir.target.llvm.math_exp import over
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.vector_ops import absolute, bits
@@ -143,8 +142,8 @@ def emit_round(emitter: Emitter, op: SpecOp) -> None:
     """Elements rounded to fewer bits, as the op says."""
     source, *random = (emitter.of(value) for value in op.operands)
     drawn = random[0] if random else [None] * len(source)
-    modes = [rounding.Rounding(**op.values(), random=part) for part in drawn]
-    emitter.made(op, [rounding.round_to(emitter.f, value, mode) for value, mode in zip(source, modes, strict=True)])
+    modes = [convert.Rounding(**op.values(), random=part) for part in drawn]
+    emitter.made(op, [convert.round_to(emitter.f, value, mode) for value, mode in zip(source, modes, strict=True)])
 
 
 def emit_bitcast(emitter: Emitter, op: SpecOp) -> None:

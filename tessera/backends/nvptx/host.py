@@ -21,10 +21,10 @@ from tessera.backends.nvptx.kernel_code import KernelCode, MapCode, matrix_symbo
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.schedule.host_program.launch_streams import StreamPlan
+from tessera.ir.target.limits import is_multiple
 from tessera.ir.target.llvm.host_program import HostProgram, buffer_type, callbacks_in
 from tessera.ir.target.llvm.instructions import TargetText, Value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
-from tessera.ir.target.reach import is_multiple
 from tessera.runtime.devices.cuda.metrics import MOST_PLACES, TOO_FAR
 from tessera.runtime.launch import CALLBACK
 from tessera.types.dim import Dim, product

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tessera.ir.target.reach import is_multiple
+from tessera.ir.target.limits import is_multiple
 from tessera.types.dim import Dim
 
 

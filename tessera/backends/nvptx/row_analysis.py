@@ -14,8 +14,7 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 from tessera.backends.nvptx.text import WARP
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, TileAttr
-from tessera.ir.target.limits import SHARES
-from tessera.ir.target.reach import is_multiple, largest
+from tessera.ir.target.limits import SHARES, is_multiple, largest
 from tessera.ir.tile.index_exprs import index_expr, known_ends, size_expr
 from tessera.ir.tile.typed_ops import (
     ArgReduceOp,

@@ -16,8 +16,7 @@ from xdsl.ir import SSAValue
 from tessera.backends.nvptx import values
 from tessera.backends.nvptx.text import WARP
 from tessera.ir.base.op import SpecOp
-from tessera.ir.target.llvm.instructions import Index, Value
-from tessera.ir.target.llvm.types import bytes_of
+from tessera.ir.target.llvm.instructions import Index, Value, bytes_of
 from tessera.ir.target.typed_ops import KernelOp, LoopOp
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dtype import DType

@@ -16,10 +16,8 @@ from xdsl.ir import SSAValue
 
 from tessera.backends.nvptx.row_accesses import CHUNK, DividedRow, StaticRow
 from tessera.backends.nvptx.text import SHARED, WARP, assembly
-from tessera.ir.target.llvm.dims import dim_value
-from tessera.ir.target.llvm.instructions import Index, Value
+from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, dim_value
 from tessera.ir.target.llvm.text import FunctionText
-from tessera.ir.target.llvm.types import bytes_of
 
 if TYPE_CHECKING:
     from tessera.backends.nvptx.emit import Emitter

@@ -41,8 +41,7 @@ from tessera.backends.nvptx.row_plan import COMPUTES_LATE, DEFERRED, KEEPS_ROWS_
 from tessera.backends.nvptx.row_prefetch import DividedPrefetch, pack_pairs, unpack_pairs
 from tessera.backends.nvptx.text import WARP, barrier, special
 from tessera.ir.base.op import SpecOp
-from tessera.ir.target.llvm.dims import dim_value
-from tessera.ir.target.llvm.instructions import Index, Value
+from tessera.ir.target.llvm.instructions import Index, Value, dim_value
 from tessera.ir.target.typed_ops import IndexOp, LoadOp, LoopOp, ProgramsOp, TailOp
 from tessera.ir.target.types import VectorAttr
 

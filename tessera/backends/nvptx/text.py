@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.ir.target.llvm.instructions import Index, TargetText, Value
+from tessera.ir.target.llvm.instructions import Index, TargetText, Value, bytes_of
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
-from tessera.ir.target.llvm.types import bytes_of
 from tessera.types.machine import Machine
 
 WARP = 32

@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera.ir.target.llvm import convert, math, math_exp
-from tessera.ir.target.llvm.instructions import Value
+from tessera.ir.target.llvm.instructions import Value, bytes_of
 from tessera.ir.target.llvm.text import FunctionText
-from tessera.ir.target.llvm.types import bytes_of
 from tessera.types import dtype as dt
 from tessera.types.dtype import DType
 

@@ -1,11 +1,71 @@
-"""What kernels may ask for: widths of vectors with what each needs, features by name, and the most of everything."""
+"""What kernels may ask for, how far their indices reach, and what an op inside of one can see."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import gcd
 
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+
+from tessera.ir.base.kernel_frame import around
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.architectures import architectures
+from tessera.types.dim import Atom, Dim
 from tessera.types.frozen import frozen
+from tessera.types.shape import is_at_least
+
+# How far an index of a kernel reaches: its largest value over the sizes, by which guards are left out.
+
+
+def largest(expr: Dim, tops: Mapping[str, Dim | None]) -> Dim | None:
+    """The largest value of an expression, where `tops` has that of each index; None where it is not known.
+
+    An expression that falls as an index grows, or goes up and down, is not known.
+    """
+    known = {name: top for name, top in tops.items() if name in expr.symbols and top is not None}
+    if len(known) < len(expr.symbols & tops.keys()) or not _grows(expr, known):
+        return None
+    return expr.substitute(known)
+
+
+def _grows(expr: Dim, names: Mapping[str, Dim]) -> bool:
+    """Whether an expression does not fall when one of the names grows; sizes and indices are not negative."""
+    return all(
+        not _meets(atom, names) or (coefficient > 0 and _atom_grows(atom, names))
+        for monomial, coefficient in expr.terms
+        for atom in monomial
+    )
+
+
+def _meets(atom: Atom, names: Mapping[str, Dim]) -> bool:
+    return bool(Dim((((atom,), 1),)).symbols & names.keys())
+
+
+def _atom_grows(atom: Atom, names: Mapping[str, Dim]) -> bool:
+    if atom.kind == "symbol":
+        return True
+    first, second = atom.args
+    if atom.kind == "floordiv":
+        return (second.value or 0) > 0 and _grows(first, names)
+    return atom.kind in ("min", "max") and _grows(first, names) and _grows(second, names)
+
+
+def fits(top: Dim, size: int, bound: Dim) -> bool:
+    """Whether `size` elements from `top` end below the bound, for all sizes."""
+    return is_at_least(bound - top - size, 0)
+
+
+def is_multiple(dim: Dim, size: int) -> bool:
+    """Whether a dim is a multiple of a number for all sizes; False means not proven."""
+    return all(
+        coefficient % size == 0 or any(_is_multiple_atom(atom, size) for atom in monomial)
+        for monomial, coefficient in dim.terms
+    )
+
+
+def _is_multiple_atom(atom: Atom, size: int) -> bool:
+    return atom.kind in ("min", "max") and all(is_multiple(arg, size) for arg in atom.args)
 
 
 @frozen
@@ -93,3 +153,75 @@ def widths_of(lanes: int) -> list[Width]:
 def width_for(lanes: int, features: Sequence[str]) -> Width | None:
     """The vectors of so many f32 that come with one of the features; None where none do."""
     return next((width for width in widths_of(lanes) if width.needs in features), None)
+
+
+# What an op of a kernel can see and what is known there: sizes, arguments, scratch, and alignment of addresses.
+
+
+def kernel_around(op: Operation) -> SpecOp | None:
+    """The kernel that an op stands in; None outside of one."""
+    return around(op, "ttarget.kernel")
+
+
+def check_symbols(op: SpecOp, what: str, dims: Iterable[Dim], names: Iterable[str]) -> None:
+    """Fails where an expression uses what is neither a name of the op nor a size of its kernel."""
+    kernel = kernel_around(op)
+    if kernel is None:
+        return
+    known = {*names, *kernel.value("symbols")}
+    for dim in dims:
+        if not dim.symbols <= known:
+            op.fail(f"{what} `{dim}` uses {sorted(dim.symbols - known)}, and what is known is {sorted(known)}")
+
+
+def argument_of(buffer: SSAValue) -> int | None:
+    """Which argument of its kernel a buffer is; None for scratch."""
+    if not isinstance(buffer, BlockArgument):
+        return None
+    owner = buffer.block.parent_op()
+    return buffer.index if owner is not None and owner.name == "ttarget.kernel" else None
+
+
+def check_written(op: SpecOp, buffer: SSAValue) -> None:
+    """Fails where an op writes an argument that its kernel does not declare to write."""
+    kernel, argument = kernel_around(op), argument_of(buffer)
+    if kernel is not None and argument is not None and argument not in kernel.value("writes"):
+        writes = list(kernel.value("writes"))
+        op.fail(f"`{op.name}` writes argument {argument} of `@{kernel.value('symbol')}`, which only writes {writes}")
+
+
+def multiple_of(dim: Dim, multiples: Mapping[str, int]) -> int:
+    """A number that an expression is a multiple of, where each name is one of `multiples`; 0 where it is always 0."""
+    found = 0
+    for monomial, coefficient in dim.terms:
+        part = abs(coefficient)
+        for atom in monomial:
+            if atom.kind == "symbol":
+                part *= multiples.get(atom.name, 1)
+            elif atom.kind in ("min", "max"):
+                part *= gcd(*(multiple_of(arg, multiples) for arg in atom.args))
+        found = gcd(found, part)
+    return found
+
+
+def index_multiple(value: SSAValue) -> int:
+    """A number that an index is always a multiple of; 0 where it is always 0."""
+    if isinstance(value, OpResult) and isinstance(value.op, SpecOp) and value.op.name == "ttarget.index":
+        inner = zip(value.op.value("names"), (index_multiple(operand) for operand in value.op.operands), strict=False)
+        return multiple_of(value.op.value("expr"), dict(inner))
+    if isinstance(value, BlockArgument) and value.index == 0:
+        owner = value.block.parent_op()
+        if isinstance(owner, SpecOp) and owner.name in ("ttarget.loop", "ttarget.tail"):
+            return gcd(index_multiple(owner.operands[0]), owner.value("step"))
+    return 1
+
+
+def buffer_alignment(buffer: SSAValue) -> int:
+    """Bytes that the start of a buffer is a multiple of: a line in scratch; of an argument what its kernel says."""
+    assert isinstance(buffer.type, BufferAttr)
+    if isinstance(buffer, OpResult) and isinstance(buffer.op, SpecOp) and buffer.op.name == "ttarget.scratch":
+        return gcd(LINE, multiple_of(buffer.op.value("offset"), {}))
+    owner = buffer.block.parent_op() if isinstance(buffer, BlockArgument) else None
+    if isinstance(owner, SpecOp) and owner.name == "ttarget.kernel" and owner.value("align"):
+        return max(owner.value("align"), buffer.type.dtype.bytes)
+    return buffer.type.dtype.bytes

@@ -167,7 +167,7 @@ class TileBuilder(OpWriter):
     def sort(
         self, keys: SSAValue, places: SSAValue, spares: Sequence[SSAValue], count: SSAValue, **order: bool
     ) -> None:
-        """The first `count` of two lines of memory in order of the keys; see `ops/order.py`."""
+        """The first `count` of two lines of memory in order of the keys; see `ir/target/ops/memory.py`."""
         self.emit("sort", [keys, places, *spares, count], order)
 
     def _access(self, map: Sequence[Dim], place: Place, windows: Sequence[Dim]) -> dict[str, Any]:
@@ -253,7 +253,7 @@ class TileBuilder(OpWriter):
         return self.emit("attend", (scores, values, acc, top, total), {}, types).results
 
     def shuffle(self, tile: SSAValue, way: str, by: int, width: int = 32) -> SSAValue:
-        """Each element from another lane of its segment of the last axis; see `ops/lanes.py`."""
+        """Each element from another lane of its segment of the last axis; see `ir/target/ops/vector.py`."""
         return self._tile("shuffle", (tile,), {"mode": way, "by": by, "width": width}, tile_type(tile))
 
     def butterfly(self, tile: SSAValue, by: int, width: int = 32) -> SSAValue:

@@ -17,14 +17,28 @@ from tessera.ir.base.dialect_of import make
 from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
+from tessera.ir.base.writer import OpWriter
 from tessera.ir.target.dialect import DIALECT
-from tessera.ir.target.limits import LINE
-from tessera.ir.target.reach import fits, is_multiple, largest
+from tessera.ir.target.limits import LINE, fits, is_multiple, largest
 from tessera.ir.target.types import VectorAttr
-from tessera.ir.target.writer import Writer
 from tessera.types.dim import Dim
 from tessera.types.machine import Machine
 from tessera.types.tensor_type import TensorType
+
+
+class Writer(OpWriter):
+    """Where ops are written, and what stands for each value of the tile kernel there."""
+
+    dialect = DIALECT
+
+    def __init__(self) -> None:
+        super().__init__(Block())
+        self.values: dict[SSAValue, SSAValue] = {}
+
+    def of(self, values: Sequence[SSAValue]) -> list[SSAValue]:
+        """What stands for values of the tile kernel."""
+        return [self.values[value] for value in values]
+
 
 _SAME = frozenset(
     [

@@ -15,7 +15,8 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from tessera.ir.target.architectures import architectures
-from tessera.ir.target.llvm.text import ModuleText, TargetText
+from tessera.ir.target.llvm.instructions import TargetText
+from tessera.ir.target.llvm.text import ModuleText
 
 # 256-bit machines have these; naming a CPU without AVX-512 keeps LLVM from using the host's.
 _AVX2 = TargetText(8, "haswell", "+avx2,+fma,+f16c,+bmi2,-avx512f")

@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backends.cpu.backend import CpuBackend
+from tessera.backends.cpu.compile import CpuBackend
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr

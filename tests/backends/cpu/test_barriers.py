@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tessera.backends.cpu.lower import lower_kernel
+from tessera.backends.cpu.passes.lower_kernels import lower_kernel
 from tessera.diagnostics.codes import TargetVerifyError
 from tests.backends.cpu.native import build, machines
 from tests.tile import shared_kernels

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from xdsl.ir import SSAValue
 
-from tessera.backends.cpu.lower import lower_kernel
+from tessera.backends.cpu.passes.lower_kernels import lower_kernel
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import Place, TileBuilder

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tessera.ir.graph.scalar_reference import cast as reference_cast
 
 from tessera.ir.base.arrays import numpy_dtype
+from tessera.ir.base.scalar_reference import cast as reference_cast
 from tessera.ir.target.llvm import convert
-from tessera.ir.target.llvm.text import ModuleText, TargetText, Value
-from tessera.ir.target.llvm.types import bytes_of
+from tessera.ir.target.llvm.instructions import TargetText, Value, bytes_of
+from tessera.ir.target.llvm.text import ModuleText
 from tessera.types import dtype as dt
 from tessera.types.dtype import DType
 from tests.backends.cpu.jit import Compiled, build, targets

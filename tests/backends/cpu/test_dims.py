@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.ir.target.llvm.dims import dim_value
+from tessera.ir.target.llvm.instructions import dim_value
 from tessera.ir.target.llvm.text import ModuleText
 from tessera.types.dim import parse_dim
 from tests.backends.cpu.jit import build, targets

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from xdsl.ir import SSAValue
 
-from tessera.backends.cpu.backend import CpuBackend
+from tessera.backends.cpu.compile import CpuBackend
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import Place, TileBuilder

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from tessera.backends.cpu.gemm import GemmPlan, GemmProblem, emit_gemm, scratch_bytes
-from tessera.backends.cpu.micro import multiply_add
-from tessera.backends.cpu.pack import Operand
+from tessera.backends.cpu.micro_kernel import multiply_add
+from tessera.backends.cpu.packing import Operand
 from tessera.ir.base.arrays import numpy_dtype
 from tessera.ir.target.llvm import convert
-from tessera.ir.target.llvm.text import FunctionText, ModuleText, TargetText, Value
+from tessera.ir.target.llvm.instructions import TargetText, Value
+from tessera.ir.target.llvm.text import FunctionText, ModuleText
 from tessera.types import dtype as dt
 from tessera.types.dtype import DType
 from tests.backends.cpu.jit import Compiled, build, targets

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from tessera.backends.cpu.lower import lower_kernel
+from tessera.backends.cpu.passes.lower_kernels import lower_kernel
 from tessera.ir.base.tape import Tape
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim

@@ -11,9 +11,9 @@ import pytest
 
 from tessera.ir.base.scalar_declaration import resolve
 from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS
+from tessera.ir.target.llvm.instructions import TargetText, Value, vector
 from tessera.ir.target.llvm.math import emit
-from tessera.ir.target.llvm.text import ModuleText, TargetText, Value
-from tessera.ir.target.llvm.types import vector
+from tessera.ir.target.llvm.text import ModuleText
 from tessera.types import dtype as dt
 from tessera.types.dtype import DType
 from tests.backends.cpu import normal

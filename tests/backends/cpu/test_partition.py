@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tessera.backends.cpu.micro import MicroShape
-from tessera.backends.cpu.partition import Grid, choose_grid, task_block
+from tessera.backends.cpu.emit_gemm import Grid, choose_grid, task_block
+from tessera.backends.cpu.micro_kernel import MicroShape
 from tessera.ir.target.llvm.text import ModuleText
 from tessera.types import dtype as dt
 from tests.backends.cpu.jit import Compiled, build, targets

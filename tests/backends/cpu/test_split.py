@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from xdsl.ir import SSAValue
 
-from tessera.backends.cpu.backend import CpuBackend
-from tessera.backends.cpu.emit_split import split_of
+from tessera.backends.cpu.compile import CpuBackend
+from tessera.backends.cpu.emit_loops import find_split
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim
@@ -58,8 +58,8 @@ def test_rows_are_what_they_are_one_by_one(rows: int, shift: int, saves: bool) -
 def test_only_rows_that_keep_to_themselves_are_cut() -> None:
     (alone,) = loops(less_its_maximum(0))
     (next_row,) = loops(less_its_maximum(1))
-    assert split_of(next_row) is None
-    split = split_of(alone)
+    assert find_split(next_row) is None
+    split = find_split(alone)
     assert split is not None
     assert [op.spec.short_name for op in split.first if op.spec.short_name != "index"] == ["load", "reduce"]
     assert not any(op.spec.short_name == "reduce" for op in split.second)

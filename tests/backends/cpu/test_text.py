@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tessera.ir.target.llvm.text import FunctionText, ModuleText, TargetText, Value, known
+from tessera.ir.target.llvm.instructions import TargetText, Value, known
+from tessera.ir.target.llvm.text import FunctionText, ModuleText
 from tests.backends.cpu.jit import build, targets
 
 ANY = TargetText(8, "haswell", "+avx2")

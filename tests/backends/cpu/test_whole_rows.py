@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera.backends.cpu.compile import CpuCode
-from tessera.backends.cpu.whole_rows import row_numbers
+from tessera.backends.cpu.lower_tiles import scalar_index_tiles
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
 from tessera.ir.base.op import SpecOp
@@ -95,17 +95,17 @@ def test_a_tile_that_is_a_value_too_stays_a_tile(is_stored: bool, bound: int, co
     b.store(b.load(x, [Dim.symbol("t0"), j], place, indices=[number]), out, [i, j], place)
     if is_stored:
         b.store(number, numbers, [i, j], place)
-    assert len(row_numbers(b.finish())) == count
+    assert len(scalar_index_tiles(b.finish())) == count
 
 
 def test_kernels_of_users_keep_their_tiles() -> None:
     """Nothing says that a tile of theirs has an element inside."""
     module = _lowered(rows, X, IDS).module
     kernels = [op for op in module.walk() if isinstance(op, SpecOp) and op.name == "ttile.kernel"]
-    assert sum(len(row_numbers(kernel)) for kernel in kernels) == 1
+    assert sum(len(scalar_index_tiles(kernel)) for kernel in kernels) == 1
     for kernel in kernels:
         kernel.set_value("kind", "library")
-    assert not any(row_numbers(kernel) for kernel in kernels)
+    assert not any(scalar_index_tiles(kernel) for kernel in kernels)
 
 
 TAKE = ts.jit(rows, dynamic=True)

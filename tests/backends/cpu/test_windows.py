@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tessera.backends.cpu.dim_windows import split_by_axis
 from tessera.backends.cpu.gemm import GemmPlan, GemmProblem, emit_gemm, scratch_bytes
-from tessera.backends.cpu.pack import Operand
-from tessera.backends.cpu.windows import WindowElement
+from tessera.backends.cpu.packing import Operand
+from tessera.backends.cpu.windows import WindowElement, split_by_axis
 from tessera.ir.base.arrays import numpy_dtype
 from tessera.ir.target.llvm import convert
-from tessera.ir.target.llvm.text import FunctionText, ModuleText, TargetText, Value
+from tessera.ir.target.llvm.instructions import TargetText, Value
+from tessera.ir.target.llvm.text import FunctionText, ModuleText
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType

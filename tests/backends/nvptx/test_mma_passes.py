@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
 import tessera as ts
-from tessera.backends.cpu.backend import CpuBackend
+from tessera.backends.cpu.compile import CpuBackend
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.simulate import simulate

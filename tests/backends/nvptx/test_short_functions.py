@@ -21,8 +21,8 @@ from tessera.backends.nvptx.short_functions import SHORT, TAIL
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.ir.target.llvm import math_exp
-from tessera.ir.target.llvm.instructions import Value
-from tessera.ir.target.llvm.text import FunctionText, ModuleText, TargetText
+from tessera.ir.target.llvm.instructions import TargetText, Value
+from tessera.ir.target.llvm.text import FunctionText, ModuleText
 from tessera.ir.target.machine_code import compile_texts
 from tests.backends.cpu.jit import Compiled, build, targets
 

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from tessera.backends.nvptx.emit_values import divide_by_common
 from tessera.ir.target.llvm import math, math_exp
-from tessera.ir.target.llvm.text import FunctionText, ModuleText, TargetText, Value
+from tessera.ir.target.llvm.instructions import TargetText, Value
+from tessera.ir.target.llvm.text import FunctionText, ModuleText
 from tessera.types.dtype import f32
 from tests.backends.cpu.jit import Compiled, build, targets
 

@@ -13,8 +13,9 @@ from tessera.ir.base.interval import ANYTHING, Interval, IntervalQuery
 from tessera.ir.base.scalar_declaration import ScalarFunction, declare, resolve
 from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS
 from tessera.ir.graph.ops import REGISTRY
+from tessera.ir.target.llvm.instructions import TargetText
 from tessera.ir.target.llvm.math import emit
-from tessera.ir.target.llvm.text import ModuleText, TargetText
+from tessera.ir.target.llvm.text import ModuleText
 from tessera.types import dtype as dt
 from tessera.types.tensor_type import TensorType
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.backends.cpu.backend import CpuBackend
+from tessera.backends.cpu.compile import CpuBackend
 from tessera.ir.target import architectures as tables
 from tessera.ir.target import limits
 from tessera.ir.target.architectures import CpuArchitecture, CpuLevel, architectures, host_machine, level_of, machine_of

@@ -1,21 +1,240 @@
-"""Prove that every access of a kernel of Target IR stays inside its buffer, whatever the sizes."""
+"""Prove that every access of a kernel of Target IR stays inside its buffer, whatever the sizes.
+
+Accesses are those of `ir/tile/sites.py`, with addresses made linear. Names are those of the tile kernel: `%p0` is a
+program id, `%l1` the index of the first loop (of its whole steps and of its tail alike), `%e0` an index along the first
+axis of a tile, which in a kernel with dots inside is the loop over rows. The row and column of an epilogue are `%row`
+and `%col`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, SSAValue
 
-from tessera.backends.cpu.target_sites import TargetSite, accesses_of
 from tessera.diagnostics.codes import BoundsError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
+from tessera.ir.base.types import BufferAttr, IndexAttr
+from tessera.ir.target.types import VectorAttr
 from tessera.ir.tile.affine import Affine, isl_set
 from tessera.ir.tile.ranges import is_in_bounds
-from tessera.ir.tile.sites import Site
+from tessera.ir.tile.sites import Axis, Site, Variable
 from tessera.types.dim import Dim, minimum
+
+ZERO = Dim.constant(0)
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop or tail: which loop of the tile kernel it is, and how it runs."""
+
+    op: SpecOp
+    number: int
+    low: Dim
+    high: Dim
+    step: int
+
+
+@dataclass(frozen=True)
+class TargetSite:
+    """One access: `part` is load, store, fetch, or a side of a product; the site has one index, the linear one."""
+
+    site: Site
+    part: str
+
+    @property
+    def op(self) -> SpecOp:
+        return self.site.op
+
+    @property
+    def buffer(self) -> SSAValue:
+        return self.op.operands[{"store": 1, "rhs": 1, "out": 2}.get(self.part, 0)]
+
+    @property
+    def index(self) -> Dim:
+        return self.site.indices[0]
+
+
+@dataclass(frozen=True)
+class Accesses:
+    """All of a kernel."""
+
+    sites: tuple[TargetSite, ...]
+    loops: tuple[Loop, ...]
+
+
+def accesses_of(kernel: SpecOp) -> Accesses:
+    """The accesses and loops of a `ttarget.kernel`."""
+    walk = _Walk(kernel)
+    return Accesses(tuple(walk.block(kernel.regions[0].block)), tuple(walk.found))
+
+
+class _Walk:
+    """Gives each index value an expression, as the walk over tiles does."""
+
+    def __init__(self, kernel: SpecOp) -> None:
+        self.arguments: dict[SSAValue, int] = {argument: argument.index for argument in kernel.regions[0].block.args}
+        self.values: dict[SSAValue, Dim] = {}
+        self.variables: list[Variable] = []
+        self.found: list[Loop] = []
+        self.fetched: list[str] = []
+        self.count = 0
+        self.has_rows = any(op.name == "ttarget.block_dot" for op in kernel.walk())
+        self.in_row = False
+
+    def block(self, block: Block) -> Iterator[TargetSite]:
+        for op in block.ops:
+            assert isinstance(op, SpecOp)
+            kind = op.spec.short_name
+            if kind == "index":
+                self.values[op.result] = op.value("expr").substitute(self._names(op, op.value("names"), 0))
+            elif kind in ("loop", "tail"):
+                yield from self._loop(op)
+            elif kind == "programs":
+                yield from self._programs(op, op.value("grid"), op.regions[0].block.args)
+            elif kind == "gemm":
+                yield from self._gemm(op)
+            elif kind == "block_dot":
+                yield from self._block_dot(op)
+            elif kind == "load":
+                yield self._access(op, "load", 0, op.results[0])
+            elif kind == "store":
+                yield self._access(op, "store", 1, op.operands[0])
+            elif kind == "fetch":
+                yield self._fetch(op)
+
+    def _names(self, op: SpecOp, names: Sequence[str], first: int) -> dict[str, Dim]:
+        indices = [value for value in op.operands[first:] if isinstance(value.type, IndexAttr)]
+        return {name: self.values[value] for name, value in zip(names, indices, strict=True)}
+
+    def _programs(self, op: SpecOp, extents: Sequence[Dim], places: Sequence[SSAValue]) -> Iterator[TargetSite]:
+        for axis, (extent, place) in enumerate(zip(extents, places, strict=False)):
+            self.variables.append(Variable(f"%p{axis}", "program", ZERO, extent))
+            self.values[place] = self.variables[-1].dim
+        yield from self.block(op.regions[0].block)
+
+    def _loop(self, op: SpecOp) -> Iterator[TargetSite]:
+        low, high = (self.values[value] for value in op.operands[:2])
+        step, is_tail = op.value("step"), op.name == "ttarget.tail"
+        is_row = self.has_rows and not is_tail and not op.value("is_partial")
+        outer = self.count
+        if is_tail:
+            # The tail of the loop before it, whose inner loops are copied too.
+            self.count = self.found[-1].number if self.found[-1].op.next_op is op else self._before(op)
+        elif not is_row:
+            self.count += 1
+        name = "%e0" if is_row else f"%l{self.count}"
+        last = high if is_tail or op.value("is_partial") else high - step + 1
+        loop = Loop(op, self.count, low, high, step)
+        if not is_row:
+            self.found.append(loop)
+        self.values[op.regions[0].block.args[0]] = Dim.symbol(name)
+        self.variables.append(Variable(name, "loop", low, last, step))
+        was, self.in_row = self.in_row, self.in_row or is_row
+        yield from self.block(op.regions[0].block)
+        self.in_row = was
+        self.variables.pop()
+        self.count = max(self.count, outer)
+
+    def _before(self, op: SpecOp) -> int:
+        """The number of the loop that stands before a tail."""
+        return next(loop.number for loop in reversed(self.found) if loop.op.next_op is op)
+
+    def _site(
+        self,
+        op: SpecOp,
+        buffer: SSAValue,
+        index: Dim,
+        *,
+        variables: Sequence[Variable] = (),
+        axes: Sequence[Axis] = (),
+        windows: Sequence[tuple[Dim, Dim]] = (),
+        gathered: Sequence[str] = (),
+    ) -> Site:
+        assert isinstance(buffer.type, BufferAttr)
+        known = (*self.variables, *variables)
+        exprs = (index, *(dim for variable in known for dim in (variable.low, variable.high)))
+        read = [name for name in self.fetched if any(name in expr.symbols for expr in exprs)]
+        size = (buffer.type.data.size,)
+        unknown = (*gathered, *read)
+        return Site(op, self.arguments.get(buffer), size, (index,), known, tuple(axes), tuple(windows), unknown)
+
+    def _access(self, op: SpecOp, part: str, place: int, block: SSAValue) -> TargetSite:
+        assert isinstance(block.type, VectorAttr)
+        names = self._names(op, op.value("coords"), place + 1)
+        bounds = dict(zip(op.value("guarded"), op.value("bounds"), strict=True))
+        axes: list[Axis] = []
+        for number, (name, size) in enumerate(zip(op.value("axes"), block.type.shape, strict=True)):
+            element = Variable(f"%e{number + self.in_row}", "element", ZERO, size)
+            bound = bounds[name].substitute(names) if name in bounds else None
+            axes.append(Axis(names[name], element, bound))
+        tiles = [value for value in op.operands[place + 1 :] if isinstance(value.type, VectorAttr)]
+        gathered = [f"%t{number}" for number in range(len(tiles))]
+        names.update({name: axis.dim for name, axis in zip(op.value("axes"), axes, strict=True)})
+        names.update({f"t{number}": Dim.symbol(name) for number, name in enumerate(gathered)})
+        pairs = [expr.substitute(names) for expr in op.value("windows")]
+        index = op.value("offset").substitute(names)
+        elements = [axis.element for axis in axes]
+        windows = list(zip(pairs[::2], pairs[1::2], strict=True))
+        buffer = op.operands[place]
+        site = self._site(op, buffer, index, variables=elements, axes=axes, windows=windows, gathered=gathered)
+        return TargetSite(site, part)
+
+    def _fetch(self, op: SpecOp) -> TargetSite:
+        index = op.value("offset").substitute(self._names(op, op.value("coords"), 1))
+        site = self._site(op, op.operands[0], index)
+        self.fetched.append(f"%f{len(self.fetched)}")
+        self.values[op.result] = Dim.symbol(self.fetched[-1])
+        return TargetSite(site, "fetch")
+
+    def _gemm(self, op: SpecOp) -> Iterator[TargetSite]:
+        block, count = op.regions[0].block, len(op.value("batch"))
+        batch = {f"_b{axis}": Dim.symbol(f"%p{axis}") for axis in range(count)}
+        places = [Variable(f"%p{axis}", "program", ZERO, extent) for axis, extent in enumerate(op.value("batch"))]
+        for side, names in (("lhs", ("_m", "_k")), ("rhs", ("_k", "_n"))):
+            extents = {"_m": op.value("m"), "_n": op.value("n"), "_k": op.value("k")}
+            elements = [Variable(f"%e{n}", "loop", ZERO, extents[name]) for n, name in enumerate(names)]
+            scope = {**batch, **{name: element.dim for name, element in zip(names, elements, strict=True)}}
+            yield self._side(op, side, scope, [*places, *elements])
+        self.count += 1  # the loop over k
+        rows = [Variable("%row", "loop", ZERO, op.value("m")), Variable("%col", "loop", ZERO, op.value("n"))]
+        self.variables += [*places, *rows]
+        for argument, variable in zip(block.args, [*places, *rows], strict=False):
+            self.values[argument] = variable.dim
+        yield from self.block(block)
+
+    def _side(self, op: SpecOp, side: str, scope: Mapping[str, Dim], variables: Sequence[Variable]) -> TargetSite:
+        windows = [expr.substitute(scope) for expr in op.value(f"{side}_windows")]
+        pairs = list(zip(windows[::2], windows[1::2], strict=True))
+        index = op.value(f"{side}_offset").substitute(scope)
+        buffer = op.operands[0 if side == "lhs" else 1]
+        return TargetSite(self._site(op, buffer, index, variables=variables, windows=pairs), side)
+
+    def _block_dot(self, op: SpecOp) -> Iterator[TargetSite]:
+        names = self._names(op, op.value("names"), 4)
+        extents = {
+            name: op.value(extent).substitute(names) for name, extent in (("_row", "m"), ("_depth", "k"), ("_col", "n"))
+        }
+        inner = {name: Variable(f"%{name}", "loop", ZERO, extent) for name, extent in extents.items()}
+        scope = {**names, **{name: variable.dim for name, variable in inner.items()}}
+        out = Dim.symbol("_row") * op.value("out_stride") + Dim.symbol("_col")
+        offsets = {"lhs": op.value("lhs_offset"), "rhs": op.value("rhs_offset"), "out": out}
+        for place, (part, offset) in enumerate(offsets.items()):
+            variables = [variable for name, variable in inner.items() if name in offset.symbols]
+            site = self._site(op, op.operands[place], offset.substitute(scope), variables=variables)
+            yield TargetSite(site, part)
+
+
+def at_coordinate(site: Site, axis: int, bound: Dim) -> Site:
+    """The site that would touch a buffer of `bound` elements at the coordinate of an axis, unguarded there."""
+    axes = list(site.axes)
+    axes[axis] = replace(axes[axis], bound=None)
+    return replace(site, shape=(bound,), indices=(axes[axis].dim,), axes=tuple(axes), windows=(), gathered=())
+
 
 PROVEN, REFUTED, UNKNOWN = "proven", "refuted", "unknown"
 

@@ -18,8 +18,7 @@ from tessera.backends.nvptx.tensor_cores import WGMMA_ROWS as MMA_ROWS
 from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, ShapedAttr
-from tessera.ir.target.llvm.dims import dim_value
-from tessera.ir.target.llvm.instructions import Index, Value
+from tessera.ir.target.llvm.instructions import Index, Value, dim_value
 from tessera.types.dim import Dim
 
 _STEPS = SPAN // K_BYTES

@@ -18,8 +18,7 @@ from tessera.backends.nvptx.hopper.fragments import (
     is_paired,
 )
 from tessera.ir.target.llvm import convert, math
-from tessera.ir.target.llvm.dims import dim_value
-from tessera.ir.target.llvm.instructions import Index, Value
+from tessera.ir.target.llvm.instructions import Index, Value, dim_value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, f32

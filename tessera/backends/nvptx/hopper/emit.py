@@ -26,8 +26,7 @@ from tessera.backends.nvptx.values import memory_type
 from tessera.backends.nvptx.waits import GLOBALS, Waits
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
-from tessera.ir.target.llvm.dims import dim_value
-from tessera.ir.target.llvm.instructions import Index, Value
+from tessera.ir.target.llvm.instructions import Index, Value, dim_value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dim import Dim, product
 from tessera.types.machine import Machine

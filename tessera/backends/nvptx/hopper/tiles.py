@@ -24,11 +24,10 @@ from tessera.ir.base.index_maps import linear
 from tessera.ir.base.kernel_frame import around
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, ShapedAttr
+from tessera.ir.target.limits import is_multiple
 from tessera.ir.target.llvm import convert
-from tessera.ir.target.llvm.dims import dim_value
-from tessera.ir.target.llvm.instructions import Value
+from tessera.ir.target.llvm.instructions import Value, dim_value
 from tessera.ir.target.llvm.text import FunctionText
-from tessera.ir.target.reach import is_multiple
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, bf16, f32, i64
 

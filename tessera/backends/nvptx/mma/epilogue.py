@@ -10,7 +10,7 @@ from tessera.backends.nvptx.mma.loops import is_longer
 from tessera.backends.nvptx.mma.plan import Plan, Product
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, TileAttr
-from tessera.ir.target.reach import is_multiple
+from tessera.ir.target.limits import is_multiple
 from tessera.ir.tile.index_exprs import known_ends
 from tessera.types.dim import product as product_of
 from tessera.types.frozen import frozen

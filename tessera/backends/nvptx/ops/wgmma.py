@@ -18,7 +18,7 @@ from tessera.backends.nvptx.types import (
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, IndexAttr, ShapedAttr
-from tessera.ir.target.scope import check_written
+from tessera.ir.target.limits import check_written
 from tessera.types.dtype import DType
 
 _MAJORS = ("k", "mn")

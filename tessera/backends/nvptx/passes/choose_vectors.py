@@ -11,7 +11,7 @@ from tessera.backends.nvptx.row_plan import ALIGNED, MOST_NEIGHBOURS
 from tessera.backends.nvptx.text import WARP
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import BufferAttr
-from tessera.ir.target.scope import buffer_alignment, index_multiple, multiple_of
+from tessera.ir.target.limits import buffer_alignment, index_multiple, multiple_of
 from tessera.ir.target.typed_ops import ArgReduceOp, KernelOp, LoadOp, ReduceOp, StoreOp
 from tessera.ir.target.types import VectorAttr
 

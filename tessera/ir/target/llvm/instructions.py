@@ -1,21 +1,102 @@
-"""Straight-line LLVM instructions as text: typed values, folded index arithmetic, vectors, memory, intrinsics."""
+"""Straight-line LLVM instructions as text: types, typed values, folded index arithmetic, memory, intrinsics."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+import struct
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple, TypeAlias
 
-from tessera.ir.target.llvm.types import (
-    bytes_of,
-    constant_text,
-    element_of,
-    lanes_of,
-    mangled,
-    vector,
-    with_element,
-)
+from tessera.types.dim import Atom, Dim, Monomial
 from tessera.types.frozen import frozen
+from tessera.types.shape import is_at_least
+
+# LLVM type strings: vectors of elements, their sizes, and constants written in them.
+
+ELEMENT_BYTES = {
+    "i1": 1,
+    "i8": 1,
+    "i16": 2,
+    "half": 2,
+    "bfloat": 2,
+    "i32": 4,
+    "float": 4,
+    "i64": 8,
+    "double": 8,
+    "ptr": 8,
+}
+_MANGLED = {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16", "ptr": "p0"}
+
+
+@cache
+def vector(element: str, lanes: int) -> str:
+    """The vector type of `lanes` elements; one lane is the scalar itself."""
+    return element if lanes == 1 else f"<{lanes} x {element}>"
+
+
+@cache
+def element_of(type_: str) -> str:
+    """The element type of a vector, or the scalar type itself."""
+    return type_[1:-1].split(" x ")[1] if type_[0] == "<" else type_
+
+
+@cache
+def lanes_of(type_: str) -> int:
+    """How many elements a type holds; 1 for a scalar."""
+    return int(type_[1:].split(" ", 1)[0]) if type_[0] == "<" else 1
+
+
+@cache
+def with_element(type_: str, element: str) -> str:
+    """A type of the same lanes and another element."""
+    return vector(element, lanes_of(type_))
+
+
+@cache
+def bytes_of(type_: str) -> int:
+    """Bytes one value of the type takes in memory (i1 counts as a byte)."""
+    return ELEMENT_BYTES[element_of(type_)] * lanes_of(type_)
+
+
+@cache
+def integer_like(type_: str) -> str:
+    """The integer type of the same lanes and element width."""
+    return with_element(type_, f"i{8 * ELEMENT_BYTES[element_of(type_)]}")
+
+
+@cache
+def mangled(type_: str) -> str:
+    """The suffix an overloaded intrinsic carries for a type, such as `v16f32`."""
+    element = element_of(type_)
+    name = _MANGLED.get(element, element)
+    return f"v{lanes_of(type_)}{name}" if type_[0] == "<" else name
+
+
+def is_float(type_: str) -> bool:
+    """Whether the elements are floating point."""
+    return element_of(type_) in ("float", "double", "half", "bfloat")
+
+
+def constant_text(element: str, value: float | bool) -> str:
+    """A scalar constant; floats are written by their bits, so nothing is lost on the way."""
+    if element == "i1":
+        return "true" if value else "false"
+    if element == "half":
+        return f"0xH{struct.unpack('<H', struct.pack('<e', value))[0]:04X}"
+    if element == "float":
+        return f"0x{struct.unpack('<Q', struct.pack('<d', _single(float(value))))[0]:016X}"
+    if element == "double":
+        return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+    return str(int(value))
+
+
+def _single(value: float) -> float:
+    """The nearest f32 of a number, overflow going to infinity."""
+    try:
+        return struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)
 
 
 class Value(NamedTuple):
@@ -441,3 +522,65 @@ class Instructions:
         name = self._name()
         self._allocas.append(f"  {name} = alloca {type_}, i64 {count}, align {align}")
         return Value("ptr", name)
+
+
+# Dims as i64 arithmetic: the exact value of any expression over sizes and coordinates, at run time.
+
+
+def dim_value(f: Instructions, dim: Dim, env: Mapping[str, Index]) -> Value:
+    """The value of `dim`, where `env` gives its symbols; none of them is negative.
+
+    Quotients and remainders round toward minus infinity, and are 0 for a divisor of 0, as `Dim.evaluate` has it.
+    """
+    total: Index = 0
+    for number, (monomial, coefficient) in enumerate(dim.terms):
+        part = _product(f, monomial, env)
+        if number == 0:
+            total = part if coefficient == 1 else f.mul(part, coefficient)
+        elif coefficient < 0 and known(total) != 0:
+            total = f.sub(total, f.mul(part, -coefficient))
+        else:
+            total = f.add(total, part if coefficient == 1 else f.mul(part, coefficient))
+    return f.index(total)
+
+
+def _product(f: Instructions, monomial: Monomial, env: Mapping[str, Index]) -> Index:
+    if not monomial:
+        return 1
+    result = _atom(f, monomial[0], env)
+    for atom in monomial[1:]:
+        result = f.mul(result, _atom(f, atom, env))
+    return result
+
+
+def _atom(f: Instructions, atom: Atom, env: Mapping[str, Index]) -> Index:
+    if atom.kind == "symbol":
+        return env[atom.name]
+    first, second = (dim_value(f, arg, env) for arg in atom.args)
+    if atom.kind == "max":
+        return f.smax(first, second)
+    if atom.kind == "min":
+        return f.smin(first, second)
+    return _divided(f, atom, first, second)
+
+
+def _divided(f: Instructions, atom: Atom, first: Value, second: Value) -> Value:
+    above, below = atom.args
+    is_zero = f.icmp("eq", second, 0)
+    divisor = f.select(is_zero, f.const_i(1), second)
+    if is_at_least(above, 0) and is_at_least(below, 0):
+        found = f.udiv(first, divisor) if atom.kind == "floordiv" else f.urem(first, divisor)
+    else:
+        found = _floored(f, atom.kind, first, divisor)
+    # A remainder by the 1 that stands for 0 is 0 already.
+    return f.select(is_zero, f.const_i(0), found) if atom.kind == "floordiv" else found
+
+
+def _floored(f: Instructions, kind: str, first: Value, divisor: Value) -> Value:
+    """Python's `//` or `%` from the machine's, which cut toward zero."""
+    rest = f.srem(first, divisor)
+    is_off = f.op("and", f.icmp("ne", rest, 0), f.icmp("slt", f.op("xor", rest, divisor), 0))
+    if kind == "mod":
+        return f.select(is_off, f.add(rest, divisor), rest)
+    quotient = f.sdiv(first, divisor)
+    return f.select(is_off, f.sub(quotient, 1), quotient)

@@ -8,7 +8,8 @@ from functools import cache
 from typing import TypeAlias
 
 from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS
-from tessera.ir.target.llvm.text import FunctionText, Value
+from tessera.ir.target.llvm.instructions import Value
+from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.vector_ops import absolute, add, larger, smaller
 from tessera.types.dtype import DType
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
+from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.math_exp import exp, over, tables
-from tessera.ir.target.llvm.text import FunctionText, Value
+from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.vector_ops import (
     absolute,
     at_most,

@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.math_tables import Tables, tables_of
-from tessera.ir.target.llvm.text import FunctionText, Value
+from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.vector_ops import (
     absolute,
     add,

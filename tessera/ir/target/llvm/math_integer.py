@@ -5,7 +5,8 @@ Functions that the table of scalar functions names take whether integers are `si
 
 from __future__ import annotations
 
-from tessera.ir.target.llvm.text import FunctionText, Value
+from tessera.ir.target.llvm.instructions import Value
+from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.vector_ops import add, mul, sub
 
 

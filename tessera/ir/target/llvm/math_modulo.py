@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.math_integer import any_lane
-from tessera.ir.target.llvm.text import FunctionText, Value
+from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.vector_ops import (
     absolute,
     add,

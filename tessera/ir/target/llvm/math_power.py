@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.math_exp import exp2, tables
 from tessera.ir.target.llvm.math_log import log2, split
-from tessera.ir.target.llvm.text import FunctionText, Value
+from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.vector_ops import (
     absolute,
     add,

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.math_exp import nearest
 from tessera.ir.target.llvm.math_integer import any_lane
-from tessera.ir.target.llvm.text import FunctionText, Value
+from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.vector_ops import absolute, bits, fma, horner, integer, mul, sub, with_sign
 from tessera.types.frozen import frozen
 

@@ -10,10 +10,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, overload
 
-from tessera.ir.target.llvm.instructions import Index, Instructions, TargetText, Value, known
-from tessera.ir.target.llvm.types import constant_text
-
-__all__ = ["FunctionText", "Index", "ModuleText", "Results", "TargetText", "Value", "known"]
+from tessera.ir.target.llvm.instructions import Index, Instructions, TargetText, Value, constant_text, known
 
 Results: TypeAlias = "Sequence[Value] | Value | None"
 """What a loop or branch body gives back."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.ir.target.llvm.text import FunctionText, Value
-from tessera.ir.target.llvm.types import bytes_of, integer_like, is_float
+from tessera.ir.target.llvm.instructions import Value, bytes_of, integer_like, is_float
+from tessera.ir.target.llvm.text import FunctionText
 
 
 def fma(f: FunctionText, a: Value, b: Value, c: Value) -> Value:

@@ -24,11 +24,13 @@ from tessera.ir.target.limits import (
     SHARES,
     WARP,
     WIDTHS,
+    argument_of,
+    check_symbols,
+    multiple_of,
     registers_of,
     width_for,
     widths_of,
 )
-from tessera.ir.target.scope import argument_of, check_symbols, multiple_of
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
 from tessera.types.shape import is_at_least, is_at_most

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import INDEX, BufferAttr
-from tessera.ir.target.scope import check_symbols, check_written, kernel_around
+from tessera.ir.target.limits import check_symbols, check_written, kernel_around
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
 from tessera.types.promotion import holds

@@ -1,4 +1,4 @@
-"""Memory: blocks of vectors moved with addresses made linear, and parts of a thread's scratch."""
+"""Memory ops: loads and stores of blocks at linear offsets, parts of scratch, indices read from memory, sorting."""
 
 from __future__ import annotations
 
@@ -10,10 +10,33 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, IndexAttr
 from tessera.ir.target.banks import check_swizzle
-from tessera.ir.target.limits import LINE
-from tessera.ir.target.scope import buffer_alignment, check_symbols, check_written, index_multiple, multiple_of
+from tessera.ir.target.limits import LINE, buffer_alignment, check_symbols, check_written, index_multiple, multiple_of
 from tessera.ir.target.types import VectorAttr
 from tessera.types.shape import is_at_least
+
+# Indices read from memory, and sorting.
+
+
+def _check_fetch(op: SpecOp) -> None:
+    buffer = op.operands[0].type
+    if not isinstance(buffer, BufferAttr) or not buffer.dtype.is_integer:
+        op.fail(f"`ttarget.fetch` reads a buffer of integers, got {buffer}")
+    indices = [value for value in op.operands[1:] if isinstance(value.type, IndexAttr)]
+    if len(op.operands) - 1 != len(op.value("coords")) or len(indices) != len(op.operands) - 1:
+        op.fail(f"`ttarget.fetch` names {len(op.value('coords'))} indices and has {len(indices)}")
+    check_symbols(op, "the offset", [op.value("offset")], op.value("coords"))
+
+
+def _check_sort(op: SpecOp) -> None:
+    *lines, count = (operand.type for operand in op.operands)
+    dtypes = [line.dtype for line in lines if isinstance(line, BufferAttr)]
+    if len(dtypes) != 4 or not isinstance(count, IndexAttr):
+        op.fail("`ttarget.sort` takes four buffers and a count")
+    if dtypes[:2] != dtypes[2:] or dtypes[1].name != "i64":
+        op.fail(f"keys have spare memory of their own dtype, and places are i64, got {', '.join(map(str, dtypes))}")
+    for line in op.operands[:4]:
+        check_written(op, line)
+
 
 PATTERNS = ("contiguous", "uniform", "strided", "indexed")
 MODES = ("set", "add", "atomic_add", "atomic_max", "atomic_min")
@@ -205,5 +228,26 @@ SPECS = (
         ),
         effects=frozenset(["memory"]),
         verify=_check_scratch,
+    ),
+    OpSpec(
+        name="ttarget.fetch",
+        summary="One integer of a buffer, in 64 bits.",
+        operands=("buffer", "at*"),
+        results=("index",),
+        attributes=(
+            Attribute("coords", "strs", doc="the name of each index operand"),
+            Attribute("offset", "dim", doc="elements from the start of the buffer"),
+        ),
+        effects=frozenset(["memory"]),
+        verify=_check_fetch,
+    ),
+    OpSpec(
+        name="ttarget.sort",
+        summary="A stable merge sort of `count` keys with their places; NaN goes last.",
+        operands=("keys", "places", "spare_keys", "spare_places", "count"),
+        results=(),
+        attributes=(Attribute("descending", "bool", False, "largest first"),),
+        effects=frozenset(["memory"]),
+        verify=_check_sort,
     ),
 )

@@ -1,18 +1,70 @@
-"""Vector groups: arithmetic by lane, coordinates, and reductions across lanes."""
+"""Ops on blocks of vectors: arithmetic by lane, coordinates, reductions, shuffles, and what threads do together."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from tessera.ir.base.op import SpecOp
+from tessera.ir.base.rounding_op import WAY, check_way
 from tessera.ir.base.scalar_functions import function_of
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import IndexAttr
-from tessera.ir.target.scope import check_symbols
+from tessera.ir.target.lanes import MODES, VOTES, WIDTH, check_exchange, check_vote
+from tessera.ir.target.limits import check_symbols, kernel_around
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
 from tessera.types.dtype import bool_
 from tessera.types.promotion import rounding_of
+
+# Rounding blocks to a number format, by lane.
+
+
+def _check_round(op: SpecOp) -> None:
+    check_way(op)
+    types = [value.type for value in (*op.operands, *op.results)]
+    blocks = [type for type in types if isinstance(type, VectorAttr)]
+    if len(blocks) != len(types) or len({block.shape for block in blocks}) != 1:
+        op.fail(f"`{op.name}` works on blocks of one shape, got {', '.join(map(str, types))}")
+    if blocks[0].dtype.name != "f32" or blocks[-1].dtype.name != "f32":
+        op.fail(f"`{op.name}` rounds f32, got {blocks[0].dtype} and {blocks[-1].dtype}")
+
+
+# Lanes that read each other: shuffles of all modes, and votes.
+
+
+def _check_shuffle(op: SpecOp) -> None:
+    check_exchange(op, op.value("mode"))
+
+
+# What programs of many threads need beside vectors: barriers, and blocks whose elements change threads.
+
+
+def _check_threads(op: SpecOp) -> None:
+    kernel = kernel_around(op)
+    if kernel is not None and not kernel.value("threads"):
+        op.fail(f"`{op.name}` is for programs of several threads, and `@{kernel.value('symbol')}` has one")
+
+
+def _check_dot(op: SpecOp) -> None:
+    _check_threads(op)
+    types = [value.type for value in (*op.operands, *op.results)]
+    blocks = [type for type in types if isinstance(type, VectorAttr)]
+    if len(blocks) != 4:
+        op.fail(f"`{op.name}` multiplies blocks, got {', '.join(map(str, types))}")
+    lhs, rhs, acc, out = blocks
+    if len(lhs.shape) != 2 or len(rhs.shape) != 2 or lhs.shape[1] != rhs.shape[0]:
+        op.fail(f"`{op.name}` multiplies [M, K] by [K, N], got {list(lhs.shape)} by {list(rhs.shape)}")
+    if acc != out or acc.shape != (lhs.shape[0], rhs.shape[1]):
+        op.fail(f"`{op.name}` gives {[lhs.shape[0], rhs.shape[1]]} as its accumulator is, got {acc} and {out}")
+
+
+def _check_transpose(op: SpecOp) -> None:
+    _check_threads(op)
+    block, out = op.operands[0].type, op.results[0].type
+    if not isinstance(block, VectorAttr) or not isinstance(out, VectorAttr):
+        op.fail(f"`{op.name}` turns blocks, got {block} into {out}")
+    if block.shape[::-1] != out.shape or block.dtype is not out.dtype:
+        op.fail(f"`{op.name}` turns [A, B] into [B, A], got {block} into {out}")
 
 
 def _check_blocks(op: SpecOp) -> None:
@@ -124,6 +176,7 @@ _COORDS = (
     Attribute("axes", "strs", doc="the coordinates along the block"),
 )
 
+
 SPECS = (
     OpSpec(
         name="ttarget.elementwise",
@@ -186,5 +239,49 @@ SPECS = (
         operands=("values", "indices"),
         attributes=(Attribute("kind", "str", doc="argmax or argmin"), Attribute("axis", "int", doc="the axis")),
         verify=_check_reduce,
+    ),
+    OpSpec(
+        name="ttarget.round",
+        summary="The values as numbers of a format.",
+        operands=("block", "bits*"),
+        attributes=WAY,
+        verify=_check_round,
+    ),
+    OpSpec(
+        name="ttarget.shuffle",
+        summary="Each element from another lane of its segment; its own where there is none.",
+        operands=("block",),
+        attributes=(
+            Attribute("mode", "str", doc=", ".join(MODES)),
+            Attribute("by", "int", doc="lanes, or bits"),
+            WIDTH,
+        ),
+        verify=_check_shuffle,
+    ),
+    OpSpec(
+        name="ttarget.vote",
+        summary="What a segment's bools say together, told to each of its lanes.",
+        operands=("block",),
+        attributes=(Attribute("kind", "str", doc=", ".join(VOTES)), WIDTH),
+        verify=check_vote,
+    ),
+    OpSpec(
+        name="ttarget.barrier",
+        summary="All threads of the program wait for each other: what one stored before, all see after.",
+        results=(),
+        effects=frozenset(["memory"]),
+        verify=_check_threads,
+    ),
+    OpSpec(
+        name="ttarget.dot",
+        summary="`acc + lhs @ rhs` of blocks that threads hold: each element one chain of multiply-adds over k.",
+        operands=("lhs", "rhs", "acc"),
+        verify=_check_dot,
+    ),
+    OpSpec(
+        name="ttarget.transpose",
+        summary="A block with its two axes swapped; elements change hands.",
+        operands=("block",),
+        verify=_check_transpose,
     ),
 )

@@ -11,7 +11,7 @@ from xdsl.ir import Block, SSAValue
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import TileAttr
-from tessera.ir.target.reach import fits, is_multiple, largest
+from tessera.ir.target.limits import fits, is_multiple, largest
 from tessera.types.dim import Dim
 
 _NONE = Dim.constant(-1)

@@ -1,7 +1,9 @@
-"""Packed panels: operands of matrix products converted, transposed and laid out in the order they are consumed.
+"""Packed panels: operands of matmuls converted, transposed and laid out in the order they are consumed.
 
-A panel of `width` holds, for each k, `width` elements side by side: `panel[k * width + i] = source(i, k)`. The left
-operand's panels are rows of it, the right operand's are columns.
+A panel of `width` holds, for each k, `width` elements side by side: `panel[k * width + i] = source(i, k)`. Panels of A
+are strips of its rows, panels of B strips of its columns, both as wide as the register block, so that the micro-kernel
+reads each of them with stride 1 from its first element to its last, whatever the strides, dtype or windows of the
+matrix are. Packing costs one pass over an operand and is paid back by every strip of the other one.
 """
 
 from __future__ import annotations
@@ -10,11 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from typing import TypeAlias
 
-from tessera.backends.cpu.transpose import transpose
-from tessera.backends.cpu.windows import Turned, WindowElement, Windows
+from tessera.backends.cpu.micro_kernel import MicroShape, outline_micro_kernel
+from tessera.backends.cpu.registers import transpose
+from tessera.backends.cpu.windows import TransposedWindows, WindowElement, Windows, pack_windows
 from tessera.ir.target.llvm import convert
-from tessera.ir.target.llvm.text import FunctionText, Index, Value, known
-from tessera.ir.target.llvm.types import bytes_of
+from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, known
+from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
 
@@ -56,7 +59,7 @@ class Operand:
     def transposed(self) -> Operand:
         """Rows for columns."""
         swapped = None if self.element is None else _Swapped(self.element)
-        windows = None if self.windows is None else Turned(self.windows)
+        windows = None if self.windows is None else TransposedWindows(self.windows)
         return Operand(self.dtype, self.base, self.column_stride, self.row_stride, swapped, self.frame, windows)
 
 
@@ -77,10 +80,10 @@ def pack_panel(
     row: Index,
     k: Index,
     count: Index,
-    depth: Index,
+    k_count: Index,
     register: int,
 ) -> None:
-    """Pack rows `row..row+width` and columns `k..k+depth` of `source` as one panel of accumulator dtype `to`.
+    """Pack rows `row..row+width` and columns `k..k+k_count` of `source` as one panel of accumulator dtype `to`.
 
     Only the first `count` rows exist; the others are filled with something harmless. Up to a register beyond the panel
     may be overwritten, so panels are packed in the order they lie.
@@ -88,27 +91,27 @@ def pack_panel(
     if source.windows is not None:
         source = replace(source, windows=None, element=WindowElement(source.windows, source.dtype))
     if source.element is not None:
-        _pack_elements(f, panel, source, width, to, row, k, count, depth)
+        _pack_elements(f, panel, source, width, to, row, k, count, k_count)
         return
     assert source.base is not None, "an operand is memory or a function"
     offset = f.add(f.mul(row, source.row_stride), f.mul(k, source.column_stride))
     start = f.gep(source.base, offset, convert.storage_type(source.dtype))
-    args = [panel, start, f.index(source.row_stride), f.index(source.column_stride), f.index(count), f.index(depth)]
+    args = [panel, start, f.index(source.row_stride), f.index(source.column_stride), f.index(count), f.index(k_count)]
     along_k, along_rows = known(source.column_stride), known(source.row_stride)
     paths: dict[str, Callable[[], None]] = {
         kind: lambda kind=kind: _call_strided(f, kind, source.dtype, width, to, register, args)
-        for kind in ("copied", "turned", "gathered")
+        for kind in ("copied", "transposed", "gathered")
     }
     if along_rows == 1:
         paths["copied"]()
     elif along_k == 1:
-        paths["turned"]()
+        paths["transposed"]()
     elif along_k is not None and along_rows is not None:
         paths["gathered"]()
     else:
         by_rows = f.icmp("eq", source.row_stride, 1)
         by_k = f.icmp("eq", source.column_stride, 1)
-        f.if_(by_rows, paths["copied"], lambda: _none(f.if_(by_k, paths["turned"], paths["gathered"])))
+        f.if_(by_rows, paths["copied"], lambda: _none(f.if_(by_k, paths["transposed"], paths["gathered"])))
 
 
 def _none(values: object) -> None:
@@ -121,7 +124,7 @@ _ARGUMENTS = (
     ("i64", "across"),
     ("i64", "along"),
     ("i64", "count"),
-    ("i64", "depth"),
+    ("i64", "k_count"),
 )
 
 
@@ -140,7 +143,7 @@ def _call_strided(
     # These take the width as an argument: one function serves all that turn squares of one side.
     side = 1 if kind == "gathered" else _side(width, register)
     key = ("pack", kind, dtype, side, to)
-    write = _write_gathered if kind == "gathered" else _write_run if width == 1 else _write_turned
+    write = _write_gathered if kind == "gathered" else _write_run if width == 1 else _write_transposed
     arguments.append(("i64", "width"))
     name = f.module.outline(
         (*key, width == 1), f"pack_{kind}", arguments, lambda g: write(g, dtype, side, to), shared=True
@@ -149,7 +152,7 @@ def _call_strided(
 
 
 def _side(width: int, register: int) -> int:
-    """The side of the squares a panel is turned in: the power of two that holds its width, up to a register."""
+    """The side of the squares a panel is transposed in: the power of two that holds its width, up to a register."""
     if width == 1:
         return register
     side = register
@@ -177,7 +180,7 @@ def pieces(width: int, register: int) -> list[tuple[int, int]]:
 
 def _write_copied(g: FunctionText, dtype: DType, width: int, to: DType, register: int) -> None:
     """Unit stride across the panel: copy `width` contiguous elements for each k."""
-    panel, source, _, along, count, depth = g.arguments
+    panel, source, _, along, count, k_count = g.arguments
     stored, element = convert.storage_type(dtype), convert.compute_type(to)
 
     def every_k(load: Callable[[Value, int, int], Value]) -> None:
@@ -192,7 +195,7 @@ def _write_copied(g: FunctionText, dtype: DType, width: int, to: DType, register
                 value = convert.cast(g, load(line, start, lanes), dtype, to)
                 g.store(value, g.gep(target, start, element))
 
-        g.loop(0, depth, 1, body)
+        g.loop(0, k_count, 1, body)
 
     def part(line: Value, start: int, lanes: int) -> Value:
         return convert.load_some(g, g.gep(line, start, stored), dtype, lanes, g.sub(count, start))
@@ -205,11 +208,11 @@ def _write_copied(g: FunctionText, dtype: DType, width: int, to: DType, register
     g.ret()
 
 
-def _write_turned(g: FunctionText, dtype: DType, side: int, to: DType) -> None:
+def _write_transposed(g: FunctionText, dtype: DType, side: int, to: DType) -> None:
     """Unit stride along k: load runs of k from each row and transpose them in registers."""
-    panel, source, across, _, count, depth, width = g.arguments
+    panel, source, across, _, count, k_count, width = g.arguments
     stored, element = convert.storage_type(dtype), convert.compute_type(to)
-    whole = g.round_down(depth, side)
+    whole = g.round_down(k_count, side)
     last = g.sub(count, 1)
 
     def block(start: Value) -> None:
@@ -235,9 +238,9 @@ def _write_turned(g: FunctionText, dtype: DType, side: int, to: DType) -> None:
 
 def _write_run(g: FunctionText, dtype: DType, side: int, to: DType) -> None:
     """A panel of width 1 with unit stride along k: copy."""
-    panel, source, _, _, _, depth, _ = g.arguments
+    panel, source, _, _, _, k_count, _ = g.arguments
     stored, element = convert.storage_type(dtype), convert.compute_type(to)
-    whole = g.round_down(depth, side)
+    whole = g.round_down(k_count, side)
 
     def body(k: Value) -> None:
         value = convert.cast(g, convert.load(g, g.gep(source, k, stored), dtype, side), dtype, to)
@@ -255,8 +258,8 @@ def _write_gathered(g: FunctionText, dtype: DType, side: int, to: DType) -> None
 
 
 def _write_each(g: FunctionText, dtype: DType, to: DType, first: Value) -> None:
-    """Pack columns `first..depth` by single elements."""
-    panel, source, across, along, count, depth, width = g.arguments
+    """Pack columns `first..k_count` by single elements."""
+    panel, source, across, along, count, k_count, width = g.arguments
     stored, element = convert.storage_type(dtype), convert.compute_type(to)
 
     def column(k: Value) -> None:
@@ -267,7 +270,7 @@ def _write_each(g: FunctionText, dtype: DType, to: DType, first: Value) -> None:
 
         g.loop(0, width, 1, item)
 
-    g.loop(first, depth, 1, column)
+    g.loop(first, k_count, 1, column)
 
 
 def _pack_elements(
@@ -279,16 +282,16 @@ def _pack_elements(
     row: Index,
     k: Index,
     count: Index,
-    depth: Index,
+    k_count: Index,
 ) -> None:
     """Pack by the operand's own function."""
     function, frame = source.element, source.frame
     assert function is not None, "the caller has looked"
-    arguments = [("ptr", "panel"), ("i64", "row"), ("i64", "k"), ("i64", "count"), ("i64", "depth"), ("i64", "width")]
+    arguments = [("ptr", "panel"), ("i64", "row"), ("i64", "k"), ("i64", "count"), ("i64", "k_count"), ("i64", "width")]
     arguments += [(value.type, f"frame{i}") for i, value in enumerate(frame)]
 
     def write(g: FunctionText) -> None:
-        panel, row, k, count, depth, width, *inner = g.arguments
+        panel, row, k, count, k_count, width, *inner = g.arguments
         element = convert.compute_type(to)
 
         def column(step: Value) -> None:
@@ -299,8 +302,196 @@ def _pack_elements(
 
             g.loop(0, width, 1, item)
 
-        g.loop(0, depth, 1, column)
+        g.loop(0, k_count, 1, column)
         g.ret()
 
     name = f.module.outline(("pack", function, source.dtype, to), "pack_elements", arguments, write)
-    f.call(name, [panel, f.index(row), f.index(k), f.index(count), f.index(depth), f.const_i(width), *frame])
+    f.call(name, [panel, f.index(row), f.index(k), f.index(count), f.index(k_count), f.const_i(width), *frame])
+
+
+# Whole operands as panels: how rows and columns are cut for the register block, and the kernel for each cut.
+
+
+def for_each_height(
+    f: FunctionText,
+    shape: MicroShape,
+    rows: Index,
+    block: Callable[[Value, int], None],
+    known_rows: int | None = None,
+) -> None:
+    """`block(at, height)` for whole register blocks, then for the powers of two that make up the rest of the rows.
+
+    Code is written only for the heights that `known_rows`, the rows of the whole matrix, can leave.
+    """
+    heights = shape.heights_of(known_rows)
+    whole = f.round_down(rows, shape.rows)
+    if shape.rows in heights:
+        f.loop(0, whole, shape.rows, lambda at: block(at, shape.rows))
+    rest, at = f.sub(rows, whole), whole
+    for height in shape.heights[1:]:
+        if height in heights:
+            part = f.op("and", rest, f.const_i(height))
+            f.if_(f.icmp("ne", part, 0), lambda at=at, height=height: block(at, height))
+            at = f.add(at, part)
+
+
+def choose_kernels(
+    f: FunctionText,
+    shape: MicroShape,
+    left: Index,
+    known_rows: int | None = None,
+    known_columns: int | None = None,
+    strided: bool = False,
+    in_rows: bool = False,
+    cut: bool = False,
+) -> list[Value]:
+    """The kernel of each of `shape.heights` for the columns that are left: narrower ones for the last few.
+
+    Heights that `known_rows` does not need have a null.
+    """
+    widths = shape.widths_of(known_columns)
+    needed = shape.heights_of(known_rows)
+    chosen: list[Value] = []
+    for height in shape.heights:
+        if height not in needed:
+            chosen.append(Value("ptr", "null"))
+            continue
+        kernels = [outline_micro_kernel(f.module, shape, height, vectors, strided, in_rows, cut) for vectors in widths]
+        kernel = kernels[0] if kernels else Value("ptr", "null")
+        for vectors, narrower in zip(widths[1:], kernels[1:], strict=True):
+            kernel = f.select(f.icmp("sle", left, vectors * shape.lanes), narrower, kernel)
+        chosen.append(kernel)
+    return chosen
+
+
+def pack_lhs(
+    f: FunctionText,
+    shape: MicroShape,
+    to: Value,
+    lhs: Operand,
+    row: Index,
+    rows: Index,
+    k: Index,
+    k_count: Index,
+    known_rows: int | None = None,
+) -> None:
+    """Pack `rows` rows of A, `k_count` of its columns: the panel that begins at row `i` is at `i * k_count`."""
+    if lhs.windows is not None:
+
+        def cut(g: FunctionText, rows: Value, panel: Callable[[Value, Index], None]) -> None:
+            for_each_height(g, shape, rows, panel, known_rows)
+
+        key, chunk = ("rows", shape, known_rows), 16 * shape.rows
+        pack_windows(
+            f,
+            to,
+            lhs.windows,
+            lhs.dtype,
+            shape.dtype,
+            key,
+            cut,
+            chunk,
+            1,
+            min(shape.lanes, 8),
+            row,
+            rows,
+            k,
+            k_count,
+            lhs.frame,
+        )
+        return
+
+    def block(at: Value, height: int) -> None:
+        panel = f.gep(to, f.mul(at, k_count), shape.element)
+        pack_panel(f, panel, lhs, height, shape.dtype, f.add(row, at), k, height, k_count, shape.lanes)
+
+    for_each_height(f, shape, rows, block, known_rows)
+
+
+def pack_rhs(
+    f: FunctionText,
+    shape: MicroShape,
+    to: Value,
+    rhs: Operand,
+    column: Index,
+    columns: Index,
+    k: Index,
+    k_count: Index,
+    known_columns: int | None = None,
+) -> None:
+    """Pack `columns` columns of B, `k_count` of its rows: the panel that begins at column `j` is at `j * k_count`.
+
+    The last panel is as wide as the narrowest kernel that holds what is left.
+    """
+    transposed = rhs.transposed
+    if transposed.windows is not None:
+
+        def cut(g: FunctionText, columns: Value, panel: Callable[[Value, Index], None]) -> None:
+            g.loop(
+                0,
+                columns,
+                shape.columns,
+                lambda at: panel(at, _width_for(g, shape, g.sub(columns, at), known_columns)),
+            )
+
+        key, chunk = ("columns", shape, known_columns), 4 * shape.columns
+        pack_windows(
+            f,
+            to,
+            transposed.windows,
+            rhs.dtype,
+            shape.dtype,
+            key,
+            cut,
+            chunk,
+            shape.columns,
+            shape.lanes,
+            column,
+            columns,
+            k,
+            k_count,
+            rhs.frame,
+        )
+        return
+
+    def panel(at: Value, vectors: int, count: Index) -> None:
+        start = f.gep(to, f.mul(at, k_count), shape.element)
+        width = vectors * shape.lanes
+        pack_panel(f, start, transposed, width, shape.dtype, f.add(column, at), k, count, k_count, shape.lanes)
+
+    _each_width(f, shape, columns, panel, known_columns)
+
+
+def _each_width(
+    f: FunctionText,
+    shape: MicroShape,
+    columns: Index,
+    panel: Callable[[Value, int, Index], None],
+    known_columns: int | None,
+) -> None:
+    """`panel(at, vectors, count)` for whole panels, then for one that holds the columns left."""
+    widths = shape.widths_of(known_columns)
+    whole = f.round_down(columns, shape.columns)
+    if shape.vectors in widths:
+        f.loop(0, whole, shape.columns, lambda at: panel(at, shape.vectors, shape.columns))
+    left = f.sub(columns, whole)
+    above: Index = 0
+    for vectors in reversed(widths):
+        inside = f.op("and", f.icmp("sgt", left, above), f.icmp("sle", left, vectors * shape.lanes))
+        f.if_(inside, lambda vectors=vectors: panel(whole, vectors, left))
+        above = vectors * shape.lanes
+
+
+def _width_for(f: FunctionText, shape: MicroShape, left: Value, known_columns: int | None) -> Index:
+    """Columns of the panel where so many are left."""
+    widths = shape.widths_of(known_columns)
+    width: Index = widths[0] * shape.lanes if widths else shape.columns
+    for vectors in widths[1:]:
+        narrower = vectors * shape.lanes
+        width = f.select(f.icmp("sle", left, narrower), f.const_i(narrower), f.index(width))
+    return width
+
+
+def panel_elements(shape: MicroShape, rows_or_columns: int, k_count: int) -> int:
+    """Elements of room that panels take: packing may write two registers past the end."""
+    return -(-rows_or_columns // shape.lanes) * shape.lanes * k_count + 2 * shape.lanes

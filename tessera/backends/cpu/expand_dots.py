@@ -17,12 +17,12 @@ from tessera.types.promotion import rounding_of
 from tessera.types.tensor_type import TensorType
 
 LARGEST = 1 << 14
-"""Elements of a tile that is kept in registers; beyond, there would be more code than is good."""
+"""Elements of a tile that is keep_in_scratch in registers; beyond, there would be more code than is good."""
 _ROW, _COLUMN, _STEP = "_r", "_c", "_s"
 
 
-def may_expand(kernel: SpecOp) -> bool:
-    """Whether all tiles of a kernel are small enough to be kept in registers."""
+def can_expand(kernel: SpecOp) -> bool:
+    """Whether all tiles of a kernel are small enough to be keep_in_scratch in registers."""
     sizes = [
         result.type.data.size.value or 0
         for op in kernel.walk()
@@ -32,14 +32,14 @@ def may_expand(kernel: SpecOp) -> bool:
     return max(sizes, default=0) <= LARGEST
 
 
-def expanded(kernel: SpecOp) -> SpecOp:
-    """The kernel with each product a loop over its depth, every element one chain of multiply-adds as before."""
+def expand_dots(kernel: SpecOp) -> SpecOp:
+    """The kernel with each dot a loop over its depth, every element one chain of multiply-adds as before."""
     copy = kernel.clone()
     for op in list(copy.walk()):
         if isinstance(op, SpecOp) and op.name == "ttile.dot":
-            _Expansion(op).product()
+            _Expansion(op).dot()
         elif isinstance(op, SpecOp) and op.name == "ttile.transpose":
-            _Expansion(op).turn()
+            _Expansion(op).transpose()
     return copy
 
 
@@ -64,7 +64,7 @@ class _Expansion:
         self.outer.insert_op_before(made, self.op)
         return made.results[0] if made.results else None
 
-    def kept(self, tile: SSAValue, dtype: DType) -> SSAValue:
+    def keep_in_scratch(self, tile: SSAValue, dtype: DType) -> SSAValue:
         """A tile in scratch, in a dtype."""
         assert isinstance(tile.type, TileAttr)
         type = tile.type.data
@@ -76,24 +76,26 @@ class _Expansion:
         self.put("store", [tile, buffer, self.zero, self.zero], {**access, "mode": "set"}, [])
         return buffer
 
-    def turn(self) -> None:
+    def transpose(self) -> None:
         (tile,), out = self.op.operands, self.op.results[0].type
         assert isinstance(out, TileAttr)
-        buffer = self.kept(tile, out.dtype)
+        buffer = self.keep_in_scratch(tile, out.dtype)
         access = _access((_ROW, _COLUMN), (_COLUMN, _ROW), (_ROW, _COLUMN))
         self._replace(self.put("load", [buffer, self.zero, self.zero], {**access, "pad": 0}, [out]))
 
-    def product(self) -> None:
+    def dot(self) -> None:
         lhs, rhs, acc = self.op.operands
         assert isinstance(acc.type, TileAttr)
         assert isinstance(lhs.type, TileAttr)
         type, depth = acc.type.data, lhs.type.shape[1]
-        left, right = self.kept(lhs, type.dtype), self.kept(rhs, type.dtype)
+        left, right = self.keep_in_scratch(lhs, type.dtype), self.keep_in_scratch(rhs, type.dtype)
         body = Block(arg_types=[INDEX, acc.type])
-        step, sums = body.args
-        column = self._line(body, left, [self.zero, step], (_ROW, _STEP), _ROW, type.with_shape(type.shape[:1]), 0)
-        row = self._line(body, right, [step, self.zero], (_STEP, _COLUMN), _COLUMN, type.with_shape(type.shape[1:]), 1)
-        joined = self.make("elementwise", [column, row, sums], {"fn": "fma"}, [acc.type])
+        step, accumulators = body.args
+        column = self._load_line(body, left, [self.zero, step], (_ROW, _STEP), _ROW, type.with_shape(type.shape[:1]), 0)
+        row = self._load_line(
+            body, right, [step, self.zero], (_STEP, _COLUMN), _COLUMN, type.with_shape(type.shape[1:]), 1
+        )
+        joined = self.make("elementwise", [column, row, accumulators], {"fn": "fma"}, [acc.type])
         body.add_op(joined)
         body.add_op(self.make("yield", joined.results, {}))
         end = self.put("index", (), {"names": (), "expr": depth}, [INDEX])
@@ -103,7 +105,7 @@ class _Expansion:
         self.outer.insert_op_before(loop, self.op)
         self._replace(loop.results[0])
 
-    def _line(
+    def _load_line(
         self,
         body: Block,
         buffer: SSAValue,

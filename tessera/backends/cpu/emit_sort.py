@@ -7,10 +7,8 @@ from typing import Any
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.llvm.convert import storage_type
-from tessera.ir.target.llvm.dims import dim_value
-from tessera.ir.target.llvm.instructions import Index, Value
+from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, dim_value
 from tessera.ir.target.llvm.text import FunctionText
-from tessera.ir.target.llvm.types import bytes_of
 from tessera.types.dtype import DType
 
 RUN = 8
@@ -23,7 +21,7 @@ def emit_fetch(emitter: Any, op: SpecOp) -> None:
     buffer = op.operands[0].type
     assert isinstance(buffer, BufferAttr)
     element = storage_type(buffer.dtype)
-    offset = dim_value(f, op.value("offset"), emitter.named(op, op.value("coords"), 1))
+    offset = dim_value(f, op.value("offset"), emitter.env_of(op, op.value("coords"), 1))
     loaded = f.load(f.gep(emitter.buffers[op.operands[0]], offset, element), element)
     emitter.indices[op.result] = f.cast("sext" if buffer.dtype.kind == "int" else "zext", loaded, "i64")
 

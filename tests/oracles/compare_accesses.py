@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from xdsl.ir import OpResult, SSAValue
 
 from tessera.backends.cpu.match_contraction import match_contraction
-from tessera.backends.cpu.target_sites import Accesses, TargetSite, accesses_of, at_coordinate
+from tessera.backends.cpu.passes.check_accesses import Accesses, TargetSite, accesses_of, at_coordinate
 from tessera.ir.base.index_maps import linear, simplify
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.types import BufferAttr
-from tessera.ir.target.reach import is_multiple
+from tessera.ir.target.limits import is_multiple
 from tessera.ir.tile.ranges import is_in_bounds
 from tessera.ir.tile.sites import Site, Variable, sites_of
 from tessera.types.dim import Dim, minimum

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tessera.ir.target.llvm.convert import compute_type
-from tessera.ir.target.llvm.text import FunctionText, Index, ModuleText, TargetText, Value
-from tessera.ir.target.llvm.types import is_float, vector
+from tessera.ir.target.llvm.instructions import Index, TargetText, Value, is_float, vector
+from tessera.ir.target.llvm.text import FunctionText, ModuleText
 from tessera.ir.target.llvm.vector_ops import add, fma, mul
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
@@ -82,7 +82,7 @@ def multiply_add(f: FunctionText, a: Value, b: Value, c: Value) -> Value:
     return fma(f, a, b, c) if is_float(a.type) else add(f, mul(f, a, b), c)
 
 
-def micro_kernel(
+def outline_micro_kernel(
     module: ModuleText,
     shape: MicroShape,
     height: int,
@@ -91,7 +91,7 @@ def micro_kernel(
     in_rows: bool = False,
     cut: bool = False,
 ) -> Value:
-    """A pointer to the outlined kernel of `height` rows and `vectors` (all) registers, for `micro_call`.
+    """A pointer to the outlined kernel of `height` rows and `vectors` (all) registers, for `call_micro_kernel`.
 
     It computes `out[i, :] = (accumulate ? out[i, :] : 0) + sum over k of lhs[i, k] * rhs[k, :]`. `lhs` is a packed
     panel (`height` elements for each k), or with `in_rows` rows any distance apart; `rhs` is a packed panel
@@ -116,17 +116,17 @@ def micro_kernel(
 
 
 @frozen
-class Left:
+class LhsRows:
     """The left operand of a register block: where it begins, and how far apart its rows are (1 in a panel)."""
 
     base: Value
     across: Index
 
 
-def micro_call(
+def call_micro_kernel(
     f: FunctionText,
     kernel: Value,
-    lhs: Left,
+    lhs: LhsRows,
     rhs: Value,
     k: Index,
     out: Value,
@@ -135,7 +135,7 @@ def micro_call(
     rhs_stride: Index | None = None,
     end: Index | None = None,
 ) -> None:
-    """Call a kernel of `micro_kernel`: `rhs_stride` exactly for a strided one, `end` for one that is cut.
+    """Call a kernel of `outline_micro_kernel`: `rhs_stride` exactly for a strided one, `end` for one that is cut.
 
     Strides count elements, and so does `end`, those from `out` on that a row has.
     """

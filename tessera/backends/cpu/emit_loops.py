@@ -1,8 +1,4 @@
-"""Loops over rows in two: what is folded from a row first, for several rows, then what is done to each with it.
-
-A fold ends in a chain of dependent steps, and what follows waits for it; the machine looks too few instructions ahead
-to begin the next row meanwhile. Folds of several rows in a short loop overlap.
-"""
+"""Two rewrites of loops and blocks of ops while they are written: split reductions, and a version without edges."""
 
 from __future__ import annotations
 
@@ -11,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import SSAValue
 
-from tessera.backends.cpu.blocks import Vectors
+from tessera.backends.cpu.registers import Vectors
 from tessera.ir.base.op import SpecOp
-from tessera.ir.target.llvm.text import Value
+from tessera.ir.target.llvm.instructions import Value, dim_value
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
@@ -21,36 +17,41 @@ from tessera.types.frozen import frozen
 if TYPE_CHECKING:
     from tessera.backends.cpu.emit import Emitter
 
+
+# Loops over rows in two: first the reductions of several rows, then what each row does with its result. A reduction
+# ends in a chain of dependent steps, and what follows waits for it; a CPU looks too few instructions ahead to begin the
+# next row meanwhile. Reductions of several rows in one short loop overlap.
+
 _ROWS = 16
-"""Rows folded before the first of them is finished: few enough to stay in the nearest cache."""
+"""Rows reduced before the first of them is finished: few enough to stay in the nearest cache."""
 _WORTH = 4
-"""Vectors of a line from which on its fold is worth a loop of its own."""
+"""Vectors of a line from which on its reduce is worth a loop of its own."""
 _PURE = frozenset(["load", "clip", "reduce", "elementwise", "select", "constant", "index", "cast", "broadcast"])
 
 
 @frozen
 class Split:
-    """A body in two: the ops that fold, the ops of the second loop, and the scalars handed from one to the other."""
+    """A body in two: the ops that reduce, the ops of the second loop, and the scalars handed from one to the other."""
 
     first: tuple[SpecOp, ...]
     second: tuple[SpecOp, ...]
     saved: tuple[SSAValue, ...]
 
 
-def split_of(op: SpecOp) -> Split | None:
+def find_split(op: SpecOp) -> Split | None:
     """How the body of a loop is cut, or None where there is nothing to gain, or rows may see each other."""
     block = op.regions[0].block
     ops = [part for part in block.ops if isinstance(part, SpecOp)]
     if op.value("step") != 1 or len(block.args) != 1 or any(part.regions for part in ops):
         return None
-    folded = _depending_on_folds(ops)
-    wanted = [part.operands[0] for part in ops if part.spec.short_name == "broadcast" and part.operands[0] in folded]
+    reduced = _depending_on_reductions(ops)
+    wanted = [part.operands[0] for part in ops if part.spec.short_name == "broadcast" and part.operands[0] in reduced]
     first = _slice(ops, wanted)
     if not wanted or not all(part.spec.short_name in _PURE for part in first):
         return None
     if not all(_keeps_to_its_row(part, ops, block.args[0]) for part in first if part.spec.short_name == "load"):
         return None
-    again = [part for part in ops if part not in first or not any(value in folded for value in part.results)]
+    again = [part for part in ops if part not in first or not any(value in reduced for value in part.results)]
     used = {value for part in again for value in part.operands}
     saved = [value for part in first if part not in again for value in part.results if value in used]
     if any(not isinstance(value.type, VectorAttr) or value.type.shape for value in saved):
@@ -58,16 +59,16 @@ def split_of(op: SpecOp) -> Split | None:
     return Split(tuple(first), tuple(again), tuple(saved))
 
 
-def _depending_on_folds(ops: Sequence[SpecOp]) -> set[SSAValue]:
-    """What is computed from the fold of a long line, or from what is."""
+def _depending_on_reductions(ops: Sequence[SpecOp]) -> set[SSAValue]:
+    """What is computed from the reduce of a long line, or from what is."""
     found: set[SSAValue] = set()
     for op in ops:
-        if _is_long_fold(op) or any(value in found for value in op.operands):
+        if _is_long_reduction(op) or any(value in found for value in op.operands):
             found.update(op.results)
     return found
 
 
-def _is_long_fold(op: SpecOp) -> bool:
+def _is_long_reduction(op: SpecOp) -> bool:
     if op.spec.short_name != "reduce":
         return False
     type = op.operands[0].type
@@ -89,7 +90,7 @@ def _keeps_to_its_row(load: SpecOp, ops: Sequence[SpecOp], row: SSAValue) -> boo
         if op.spec.short_name != "store":
             if not _is_read_only(op) and load.operands[0] in op.operands:
                 return False
-        elif op.operands[1] is load.operands[0] and not _is_one_place(load, op, row):
+        elif op.operands[1] is load.operands[0] and not _is_same_part(load, op, row):
             return False
     return True
 
@@ -98,7 +99,7 @@ def _is_read_only(op: SpecOp) -> bool:
     return op.spec.short_name in _PURE or op.spec.short_name == "yield"
 
 
-def _is_one_place(load: SpecOp, store: SpecOp, row: SSAValue) -> bool:
+def _is_same_part(load: SpecOp, store: SpecOp, row: SSAValue) -> bool:
     """Whether both are at the same part of a row, which rows do not share."""
     names, offset = load.value("coords"), load.value("offset")
     if (names, offset) != (store.value("coords"), store.value("offset")):
@@ -136,7 +137,7 @@ def emit_split(emitter: Emitter, op: SpecOp, split: Split) -> None:
     """Write the two loops, a few rows at a time."""
     f = emitter.f
     low, high, _ = emitter.bounds(op)
-    emitter.before_body(op)
+    emitter.prepare_body(op)
     slots: dict[SSAValue, tuple[Value, str]] = {}
     for value in split.saved:
         layout, dtype = emitter.layout(value)
@@ -146,26 +147,94 @@ def emit_split(emitter: Emitter, op: SpecOp, split: Split) -> None:
     def rows(base: Value) -> None:
         end = f.smin(f.add(base, _ROWS), high)
 
-        def fold(row: Value) -> None:
+        def reduce(row: Value) -> None:
             def save() -> None:
                 for value, (slot, type_) in slots.items():
                     f.store(emitter.blocks[value][0], f.gep(slot, f.sub(row, base), type_))
 
-            _turn(emitter, op, row, split.first, save)
+            _emit_iteration(emitter, op, row, split.first, save)
 
         def finish(row: Value) -> None:
             for value, (slot, type_) in slots.items():
                 layout, dtype = emitter.layout(value)
                 emitter.blocks[value] = Vectors.of(layout, dtype, [f.load(f.gep(slot, f.sub(row, base), type_), type_)])
-            _turn(emitter, op, row, split.second, lambda: None)
+            _emit_iteration(emitter, op, row, split.second, lambda: None)
 
-        f.loop(base, end, 1, fold)
+        f.loop(base, end, 1, reduce)
         f.loop(base, end, 1, finish)
 
     f.loop(low, high, _ROWS, rows)
 
 
-def _turn(emitter: Emitter, op: SpecOp, row: Value, ops: Sequence[SpecOp], then: Callable[[], None]) -> None:
+def _emit_iteration(emitter: Emitter, op: SpecOp, row: Value, ops: Sequence[SpecOp], then: Callable[[], None]) -> None:
     emitter.indices[op.regions[0].block.args[0]] = row
     with emitter.own_reads():
         emitter.run_ops(ops, then)
+
+
+# The remainder of a block of ops in two versions: one where nothing reaches beyond an edge, one where something may.
+
+_ALIKE = ("coords", "axes", "axis", "bound")
+
+"""Vectors of a clipped line from which on one branch costs less than a mask for each."""
+
+
+@frozen
+class Version:
+    """What is known where one of two versions is written: whether the line of this clip is all there."""
+
+    clip: SpecOp
+    is_inside: bool
+
+    def is_whole(self, clip: SpecOp) -> bool:
+        """Whether a clip cuts nothing off: it has the bound that was asked about, at the same place."""
+        ours = (self.clip.operands[1:], *(self.clip.value(name) for name in _ALIKE))
+        return self.is_inside and ours == (clip.operands[1:], *(clip.value(name) for name in _ALIKE))
+
+
+def is_worth_versions(emitter: Emitter, op: SpecOp) -> bool:
+    """Whether an op is the clip of a line long enough to ask once whether all of it is there."""
+    if op.spec.short_name != "clip" or emitter.version is not None:
+        return False
+    layout, _ = emitter.layout(op.result)
+    axes, bound = op.value("axes"), op.value("bound")
+    return len(axes) == 1 and op.value("axis") == axes[0] not in bound.symbols and layout.count >= _WORTH
+
+
+def emit_versions(emitter: Emitter, rest: Sequence[SpecOp], then: Callable[[], None] | None = None) -> None:
+    """Write `rest`, which begins with a clip, and what `then` writes, for whole lines and for others."""
+    clip, ended = rest[0], rest[-1]
+    given = ended.operands if ended.spec.short_name == "yield" else ()
+    _write_what_is_used(emitter, rest)
+
+    def arm(is_inside: bool) -> list[Value]:
+        emitter.version = Version(clip, is_inside)
+        emitter.forget()
+        emitter.run_ops(rest, then)
+        emitter.forget()
+        return [vector for value in given for vector in emitter.blocks[value].all()]
+
+    merged = emitter.f.if_(_is_inside(emitter, clip), lambda: arm(True), lambda: arm(False))
+    emitter.version = None
+    at = 0
+    for value in given:
+        layout, dtype = emitter.layout(value)
+        emitter.blocks[value] = Vectors.of(layout, dtype, merged[at : at + layout.count])
+        at += layout.count
+
+
+def _is_inside(emitter: Emitter, clip: SpecOp) -> Value:
+    f, axis = emitter.f, clip.value("axis")
+    env = emitter.env_of(clip, clip.value("coords"), 1)
+    layout, _ = emitter.layout(clip.result)
+    left = f.sub(dim_value(f, clip.value("bound"), env), env[axis])
+    return f.icmp("sge", left, layout.sizes[-1])
+
+
+def _write_what_is_used(emitter: Emitter, rest: Sequence[SpecOp]) -> None:
+    """What both versions read is written before they part."""
+    emitter.settle_all()
+    used: dict[SSAValue, None] = {value: None for op in rest for part in op.walk() for value in part.operands}
+    for value in used:
+        if value in emitter.blocks:
+            emitter.blocks[value].all()

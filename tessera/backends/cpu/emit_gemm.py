@@ -1,31 +1,141 @@
-"""Matrix products as text: the share of a task, operands as strided memory or by element, the epilogue on vectors."""
+"""`ttarget.gemm` as LLVM text: how tasks share rows and columns, the operands of one task, its epilogue on vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from xdsl.ir import SSAValue
 
-from tessera.backends.cpu.blocks import Vectors
-from tessera.backends.cpu.dim_windows import DimWindows
-from tessera.backends.cpu.few_rows import emit_few_rows, suits_few_rows
-from tessera.backends.cpu.gemm import GemmPlan, GemmProblem, Result, emit_gemm, scratch_bytes
-from tessera.backends.cpu.pack import Operand
-from tessera.backends.cpu.partition import Grid, choose_grid, task_block
-from tessera.backends.cpu.window_vectors import DEPTH
+from tessera.backends.cpu.gemm import (
+    FEW_ROWS,
+    GemmPlan,
+    GemmProblem,
+    Result,
+    can_emit_few_rows,
+    emit_few_rows,
+    emit_gemm,
+    scratch_bytes,
+)
+from tessera.backends.cpu.micro_kernel import MicroShape
+from tessera.backends.cpu.packing import Operand
+from tessera.backends.cpu.registers import Vectors
+from tessera.backends.cpu.windows import MAX_K, DimWindows
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.llvm import convert
-from tessera.ir.target.llvm.dims import dim_value
-from tessera.ir.target.llvm.instructions import Index, TargetText, Value
-from tessera.ir.target.llvm.text import FunctionText
+from tessera.ir.target.llvm.instructions import Index, TargetText, Value, dim_value
+from tessera.ir.target.llvm.text import FunctionText, ModuleText
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import DType
 
 if TYPE_CHECKING:
     from tessera.backends.cpu.emit import Emitter
+
+
+# How the tasks of a matmul share its rows and columns, as arithmetic in the program that launches them.
+
+# Below this many multiply-adds a task does not pay for waking a thread.
+_SMALL = 1 << 16
+
+# Packing an element costs about as much as so many multiply-adds.
+_PACKING = 24
+
+# A thread is late by 2 to the minus so much of a task: the others are done with the rest sooner where tasks are small.
+_LATE = 5
+
+
+class Grid(NamedTuple):
+    """Tasks of one product: `rows` strips by `columns` strips."""
+
+    rows: Value
+    columns: Value
+
+
+class Block(NamedTuple):
+    """The rows and columns of one task; empty where the grid is larger than the matrix."""
+
+    m_lo: Value
+    m_hi: Value
+    n_lo: Value
+    n_hi: Value
+
+
+def choose_grid(f: FunctionText, shape: MicroShape, m: Index, n: Index, k: Index, batch: Index, threads: Index) -> Grid:
+    """The grid of tasks for each of `batch` products that finishes first on `threads` threads.
+
+    The cost of a grid is that of its largest task (whole register blocks, and the packing it does for itself), times
+    the turns the threads take, and what the last of them is late by. Grids with one to four tasks for every
+    thread are tried; with few rows only one, since memory gives long runs of a row faster than short ones.
+    """
+    name = _grid_function(f.module, shape)
+    packed = f.call(name, [f.index(m), f.index(n), f.index(k), f.index(batch), f.index(threads)], "i64")
+    return Grid(f.op("lshr", packed, f.const_i(32)), f.op("and", packed, f.const_i((1 << 32) - 1)))
+
+
+def task_block(f: FunctionText, shape: MicroShape, m: Index, n: Index, grid: Grid, task: Index) -> Block:
+    """The block of one task, counted along the columns first, cut at whole register blocks."""
+    row, column = f.udiv(task, grid.columns), f.urem(task, grid.columns)
+    m_lo, m_hi = _strip(f, m, shape.rows, grid.rows, row)
+    n_lo, n_hi = _strip(f, n, shape.columns, grid.columns, column)
+    return Block(m_lo, m_hi, n_lo, n_hi)
+
+
+def _strip(f: FunctionText, size: Index, unit: int, parts: Value, part: Value) -> tuple[Value, Value]:
+    """The bounds of one of `parts` strips, in units, as even as they go."""
+    units = f.ceil_div(size, unit)
+    low = f.mul(f.udiv(f.mul(units, part), parts), unit)
+    high = f.mul(f.udiv(f.mul(units, f.add(part, 1)), parts), unit)
+    return low, f.smin(high, size)
+
+
+def _grid_function(module: ModuleText, shape: MicroShape) -> str:
+    arguments = [("i64", "m"), ("i64", "n"), ("i64", "k"), ("i64", "batch"), ("i64", "threads")]
+    return module.outline(("grid", shape), "grid", arguments, lambda g: _write_grid(g, shape), "i64", shared=True)
+
+
+def _write_grid(g: FunctionText, shape: MicroShape) -> None:
+    """Rows and columns of the best grid, in the upper and lower half of the result."""
+    m, n, k, batch, threads = g.arguments
+    one = g.const_i((1 << 32) + 1)
+    work = g.mul(g.mul(m, n), k)
+    small = g.icmp("slt", g.mul(work, batch), 2 * _SMALL)
+    busy = g.icmp("sge", batch, g.mul(threads, 4))
+    g.if_(g.op("or", small, busy), lambda: g.ret(one))
+    row_units = g.smax(g.ceil_div(m, shape.rows), 1)
+    column_units = g.smax(g.ceil_div(n, shape.columns), 1)
+
+    def cost(rows: Value, columns: Value) -> Value:
+        height = g.mul(g.ceil_div(row_units, rows), shape.rows)
+        width = g.mul(g.ceil_div(column_units, columns), shape.columns)
+        each = g.add(g.mul(height, width), g.mul(g.add(height, width), _PACKING))
+        turns = g.ceil_div(g.mul(batch, g.mul(rows, columns)), threads)
+        task = g.add(g.mul(each, k), _SMALL)
+        return g.add(g.mul(turns, task), g.op("lshr", task, g.const_i(_LATE)))
+
+    def for_total(turn: Value, best: list[Value]) -> list[Value]:
+        tasks = g.ceil_div(g.mul(threads, turn), batch)
+
+        def for_rows(rows: Value, best: list[Value]) -> list[Value]:
+            columns = g.udiv(tasks, rows)
+            fits = g.op("and", g.icmp("eq", g.mul(rows, columns), tasks), g.icmp("sle", columns, column_units))
+
+            def compare() -> list[Value]:
+                price = cost(rows, columns)
+                cheaper = g.icmp("slt", price, best[0])
+                grid = g.op("or", g.op("shl", rows, g.const_i(32)), columns)
+                return [g.select(cheaper, price, best[0]), g.select(cheaper, grid, best[1])]
+
+            return g.if_(fits, compare, lambda: best)
+
+        return g.loop(1, g.add(g.smin(tasks, row_units), 1), 1, for_rows, best)
+
+    start = [cost(g.const_i(1), g.const_i(1)), one]
+    turns = g.select(g.icmp("sle", m, FEW_ROWS), g.const_i(1), g.const_i(4))
+    _, grid = g.loop(1, g.add(turns, 1), 1, for_total, start)
+    g.ret(grid)
+
 
 SMALL = 1 << 17
 """Multiply-adds below which one thread does all."""
@@ -44,12 +154,12 @@ def slot_of(kernel: SpecOp) -> int:
     return len(kernel.regions[0].block.args) + len(kernel.value("symbols"))
 
 
-def product_scratch(target: TargetText, op: SpecOp) -> int:
+def contraction_scratch(target: TargetText, op: SpecOp) -> int:
     """Bytes a thread needs for panels and waiting accumulators."""
     return scratch_bytes(GemmPlan.of(target, accumulator_of(op)))
 
 
-def product_tasks(f: FunctionText, op: SpecOp, sizes: Mapping[str, Index], slot: int) -> Value:
+def contraction_tasks(f: FunctionText, op: SpecOp, sizes: Mapping[str, Index], slot: int) -> Value:
     """Tasks of a batch of products; how each is cut goes into the slot of the context that kernels own."""
     threads = f.arguments[1]
     batch, m, n, k = (dim_value(f, dim, sizes) for dim in (product(op.value("batch")), *_extents(op)))
@@ -69,7 +179,7 @@ def _extents(op: SpecOp) -> tuple[Dim, Dim, Dim]:
     return op.value("m"), op.value("n"), op.value("k")
 
 
-def emit_product(emitter: Emitter, op: SpecOp) -> None:
+def emit_contraction(emitter: Emitter, op: SpecOp) -> None:
     """This task's share of a batch of products."""
     f = emitter.f
     extents = [dim_value(f, dim, emitter.env) for dim in op.value("batch")]
@@ -114,7 +224,7 @@ def emit_product(emitter: Emitter, op: SpecOp) -> None:
     if not _reads_in_place(emitter, op, plan):
         by_panels()
         return
-    f.if_(f.icmp("sle", k, DEPTH), lambda: emit_few_rows(f, plan, first, last, problem_at), by_panels)
+    f.if_(f.icmp("sle", k, MAX_K), lambda: emit_few_rows(f, plan, first, last, problem_at), by_panels)
 
 
 def _reads_in_place(emitter: Emitter, op: SpecOp, plan: GemmPlan) -> bool:
@@ -123,7 +233,7 @@ def _reads_in_place(emitter: Emitter, op: SpecOp, plan: GemmPlan) -> bool:
     lhs, rhs = (_operand(emitter, op, side, axes, frame) for side, axes in _SIDES.items())
     batch = {f"_b{axis}" for axis in range(len(op.value("batch")))}
     is_shared = isinstance(rhs.windows, DimWindows) and not rhs.windows.depends_on(batch)
-    return is_shared and suits_few_rows(plan, op.value("m").value, op.value("k").value, lhs, rhs)
+    return is_shared and can_emit_few_rows(plan, op.value("m").value, op.value("k").value, lhs, rhs)
 
 
 def _batch_env(emitter: Emitter, op: SpecOp, frame: Sequence[Value]) -> dict[str, Index]:
